@@ -1,0 +1,1 @@
+"""Why a GPU is under-used."""

@@ -1,0 +1,265 @@
+"""The vocabulary: what one look at a machine can say.
+
+Every type is frozen. ``None`` always means "not read" and never zero: a reading can be absent
+because the part does not have it, the driver refused it, or the call failed, and a ``Problem``
+says which where a person should know. Units are in the names. Field names are also the names
+in the JSON (see ``codec``).
+
+GPUs are keyed by ``uuid``; processes by ``(pid, started_at_unix_seconds)``, since the kernel
+reuses PIDs; a process on a GPU by both.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+GpuKey = str
+ProcessKey = tuple[int, float | None]
+
+
+class BusySample(NamedTuple):
+    """One sample of the driver's own utilisation buffer.
+
+    ``at_unix_seconds`` is the driver's time stamp (wall clock); ``percent`` the share of the
+    driver's sample period, 0-100, in which at least one kernel was resident.
+    """
+
+    at_unix_seconds: float
+    percent: float
+
+
+class ReasonSeconds(NamedTuple):
+    """How long one throttle reason held, in seconds, since the snapshot before."""
+
+    reason: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuIdentity:
+    """What does not change while a GPU is there.
+
+    A MIG instance is a GPU of its own: ``mig_parent_uuid`` names the card it is a part of and
+    ``mig_instance`` is its number there. ``index`` is NVML's (PCI bus order), not CUDA's.
+    """
+
+    index: int
+    uuid: GpuKey
+    name: str
+    pci_bus_id: str | None = None
+    driver_version: str | None = None
+    cuda_version: str | None = None
+    memory_total_bytes: int | None = None
+    memory_unified: bool = False
+    """The GPU shares the host's memory (GB10 and the like), so there is no total of its own."""
+    power_limit_default_watts: float | None = None
+    power_limit_max_watts: float | None = None
+    temperature_slowdown_celsius: float | None = None
+    temperature_shutdown_celsius: float | None = None
+    sm_clock_max_mhz: int | None = None
+    memory_clock_max_mhz: int | None = None
+    pcie_generation_max: int | None = None
+    pcie_width_max: int | None = None
+    compute_capability: str | None = None
+    mig_mode: bool | None = None
+    mig_parent_uuid: GpuKey | None = None
+    mig_instance: int | None = None
+    numa_node: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuReading:
+    """What moves. Every field is ``None`` where it was not read.
+
+    ``busy_percent`` is NVML's ``utilization.gpu``: the share of the driver's sample period in
+    which a kernel was resident, which is not the share in which the GPU worked.
+    ``throttle_reasons`` is the tuple of reasons in force, empty when none is (reason names are
+    NVML's clocks-event reasons in snake case: ``gpu_idle``, ``sw_power_cap``, ``hw_slowdown``,
+    ``sw_thermal_slowdown``, ``hw_thermal_slowdown``, ``hw_power_brake_slowdown``, ``sync_boost``,
+    ``applications_clocks_setting``, ``display_clock_setting``).
+    The ``sm_active``, ``sm_occupancy``, ``tensor_active`` and ``dram_active`` activities come
+    from GPM and exist on Hopper and later only.
+    """
+
+    busy_percent: float | None = None
+    busy_samples: tuple[BusySample, ...] | None = None
+    """Driver samples since the snapshot before, oldest first; ``None``: this GPU keeps none."""
+    memory_controller_percent: float | None = None
+    memory_used_bytes: int | None = None
+    memory_used_is_process_sum: bool = False
+    """The driver reports no total on unified memory: this is the sum over its processes."""
+    power_watts: float | None = None
+    power_is_average: bool = False
+    """The driver gave only its one-second average, not the instant value."""
+    power_limit_watts: float | None = None
+    temperature_celsius: float | None = None
+    memory_temperature_celsius: float | None = None
+    fan_percent: float | None = None
+    sm_clock_mhz: int | None = None
+    memory_clock_mhz: int | None = None
+    performance_state: int | None = None
+    """0 (fastest) to 15, as in P0 to P15."""
+    throttle_reasons: tuple[str, ...] | None = None
+    throttle_durations: tuple[ReasonSeconds, ...] | None = None
+    pcie_generation: int | None = None
+    pcie_width: int | None = None
+    pcie_rx_bytes_per_second: float | None = None
+    """Host to GPU."""
+    pcie_tx_bytes_per_second: float | None = None
+    """GPU to host."""
+    encoder_percent: float | None = None
+    decoder_percent: float | None = None
+    energy_joules: float | None = None
+    """Since the driver was loaded."""
+    ecc_corrected_count: int | None = None
+    ecc_uncorrected_count: int | None = None
+    """Since the driver was loaded (NVML's volatile counters)."""
+    remapped_rows_correctable: int | None = None
+    remapped_rows_uncorrectable: int | None = None
+    remapped_rows_pending: bool | None = None
+    remapped_rows_failed: bool | None = None
+    nvlink_rx_bytes_per_second: float | None = None
+    nvlink_tx_bytes_per_second: float | None = None
+    sm_active_percent: float | None = None
+    sm_occupancy_percent: float | None = None
+    tensor_active_percent: float | None = None
+    dram_active_percent: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """One GPU at one moment. A ``lost`` GPU keeps its identity; its reading is all ``None``."""
+
+    identity: GpuIdentity
+    reading: GpuReading
+    lost: bool = False
+
+    @property
+    def uuid(self) -> GpuKey:
+        return self.identity.uuid
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Process:
+    """One process, on one GPU (``gpu_uuid``) or on none.
+
+    A process that uses several GPUs appears once for each, with the same host readings, so
+    anything that adds up CPU or memory must count a ``key`` once. All text is ``text.clean``.
+    """
+
+    pid: int
+    started_at_unix_seconds: float | None = None
+    parent_pid: int | None = None
+    user: str | None = None
+    name: str | None = None
+    command: str | None = None
+    state: str | None = None
+    """The kernel's letter: R running, S sleeping, D disk wait, T stopped, Z zombie, I idle."""
+    cpu_percent: float | None = None
+    """Of one core: 250 is two and a half cores."""
+    memory_resident_bytes: int | None = None
+    threads: int | None = None
+    container: str | None = None
+    """Short container or pod id where the cgroup names one."""
+    slurm_job: str | None = None
+    gpu_uuid: GpuKey | None = None
+    gpu_memory_bytes: int | None = None
+    gpu_busy_percent: float | None = None
+    """Share of this GPU's SM time; measured 0 when idle, ``None`` when the driver cannot say."""
+    gpu_kind: str | None = None
+    """``compute``, ``graphics`` or ``compute+graphics``."""
+    mig_instance: int | None = None
+
+    @property
+    def key(self) -> ProcessKey:
+        return (self.pid, self.started_at_unix_seconds)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """The machine around the GPUs. Rates are over the time since the snapshot before."""
+
+    name: str
+    cpu_percent: float | None = None
+    """Of all cores together, 0-100; waiting for a disk is not counted as busy."""
+    cpu_iowait_percent: float | None = None
+    core_percents: tuple[float | None, ...] | None = None
+    load_average_1_minute: float | None = None
+    load_average_5_minutes: float | None = None
+    load_average_15_minutes: float | None = None
+    memory_total_bytes: int | None = None
+    memory_used_bytes: int | None = None
+    """Total less available: what a new process could not have."""
+    swap_total_bytes: int | None = None
+    swap_used_bytes: int | None = None
+    pressure_cpu_some_percent: float | None = None
+    pressure_io_some_percent: float | None = None
+    pressure_io_full_percent: float | None = None
+    pressure_memory_some_percent: float | None = None
+    pressure_memory_full_percent: float | None = None
+    """PSI: the share of time some (or all) runnable tasks waited for that resource."""
+    disk_read_bytes_per_second: float | None = None
+    disk_write_bytes_per_second: float | None = None
+    network_receive_bytes_per_second: float | None = None
+    network_transmit_bytes_per_second: float | None = None
+    shm_total_bytes: int | None = None
+    shm_used_bytes: int | None = None
+    core_count: int | None = None
+    """Cores the machine has online."""
+    affinity_cores: int | None = None
+    """Cores this process may be scheduled on."""
+    quota_cores: float | None = None
+    """The tightest cgroup CPU quota above this process, in cores; ``None``: no quota."""
+    usable_cores: float | None = None
+    """The smaller of the two: what a job started here could really use."""
+    uptime_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """One thing that could not be read, as a sentence for a person.
+
+    ``source`` is ``nvml``, ``host``, ``processes`` or ``sampler``; ``target`` the GPU's uuid, or
+    ``None`` for all of the source; ``reading`` the field it concerns, or ``None`` for all.
+    """
+
+    source: str
+    message: str
+    target: str | None = None
+    reading: str | None = None
+    since_unix_seconds: float | None = None
+    severity: str = "warning"
+    """``error``: a whole source or GPU is missing; ``warning``; ``info``: good to know."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnCost:
+    """What watching costs, so that a person can judge it."""
+
+    cpu_percent: float | None = None
+    """Of one core, over the time since the snapshot before."""
+    memory_resident_bytes: int | None = None
+    nvml_milliseconds_per_second: float | None = None
+    """Time spent inside the driver's calls, a second of wall time."""
+    nvml_calls_per_second: float | None = None
+    read_milliseconds: float | None = None
+    """How long taking this snapshot took."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """Everything seen at one moment, live, simulated, replayed or remote alike."""
+
+    sequence: int
+    taken_at_unix_seconds: float
+    monotonic_seconds: float
+    """The source's monotonic clock: the time axis of charts, immune to wall-clock jumps."""
+    interval_seconds: float
+    """The interval aimed at when this was taken."""
+    simulated: bool
+    host: Host
+    gpus: tuple[Gpu, ...] = ()
+    processes: tuple[Process, ...] = ()
+    problems: tuple[Problem, ...] = ()
+    own_cost: OwnCost = OwnCost()

@@ -1,0 +1,1 @@
+"""Text, JSON lines and CSV for scripts."""

@@ -1,0 +1,1 @@
+"""Readers: from a machine, a simulation or a file to immutable snapshots."""

@@ -1,0 +1,82 @@
+"""What every source of snapshots promises, and the clocks they are given."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Protocol
+
+from gpuwatch.model import Snapshot
+
+
+class Clock(Protocol):
+    """Time as a source or the sampler sees it; tests hand in one they turn themselves."""
+
+    def monotonic(self) -> float:
+        """Seconds on a clock that never jumps."""
+        ...
+
+    def unix(self) -> float:
+        """Seconds since the epoch, wall time."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SystemClock:
+    """The machine's own clocks."""
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def unix(self) -> float:
+        return time.time()
+
+
+@dataclass(slots=True)
+class ManualClock:
+    """A clock that moves only when told: for simulations, replays and tests."""
+
+    seconds: float = 0.0
+    unix_epoch_seconds: float = 1_700_000_000.0
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+    def unix(self) -> float:
+        return self.unix_epoch_seconds + self.seconds
+
+    def advance(self, seconds: float) -> None:
+        self.seconds += seconds
+
+
+@dataclass(slots=True)
+class ReadOptions:
+    """What the reader wants; the dashboard changes it while it runs (plain attributes, so a
+    change made on the screen's thread is seen by the next read)."""
+
+    interval_seconds: float = 1.0
+    all_processes: bool = False
+    """Also the processes that use no GPU and descend from none that does."""
+    detailed_gpu: str | None = None
+    """The uuid of a GPU somebody looks at closely: its slow readings may be read more often."""
+
+
+class Source(Protocol):
+    """Takes snapshots. ``open``, ``read`` and ``close`` block and are called on one thread.
+
+    None of them raises for what a machine can do wrong: a missing driver, a lost GPU or a
+    refused file becomes a ``Problem`` in the snapshot. Whatever else escapes is a bug, which
+    the sampler reports without ending the dashboard.
+    """
+
+    @property
+    def simulated(self) -> bool: ...
+
+    @property
+    def options(self) -> ReadOptions: ...
+
+    def open(self) -> None: ...
+
+    def read(self) -> Snapshot: ...
+
+    def close(self) -> None: ...

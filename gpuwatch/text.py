@@ -1,0 +1,43 @@
+"""Makes untrusted text safe to show.
+
+Process names, command lines, user names and driver strings are written by anyone who can
+start a process. Nothing in them may reach a terminal as a control sequence: ``clean`` is the
+one door they pass, and every source calls it before a string enters the model.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+
+# Characters that hold no picture of their own and change what surrounds them: C0, C1 and DEL
+# (Cc), bidirectional overrides and other format characters (Cf), unpaired surrogates (Cs, from
+# bytes that are not UTF-8), private use (Co), unassigned (Cn), line and paragraph separators.
+_UNSAFE_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+
+REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+
+
+def clean(text: str, limit: int = 4096) -> str:
+    """Return ``text`` with everything a terminal could obey made visible and harmless.
+
+    White space of any kind becomes one space, any other control, format or undecodable
+    character becomes U+FFFD, and what is longer than ``limit`` characters is cut with an
+    ellipsis. Markup is not touched: the screens never parse it.
+    """
+    cut = len(text) > limit
+    if cut:
+        text = text[: limit - 1]
+    if text.isascii() and text.isprintable():
+        return text + "…" if cut else text
+    out = []
+    for character in text:
+        if character.isprintable():
+            out.append(character)
+        elif character.isspace():
+            out.append(" ")
+        elif unicodedata.category(character) in _UNSAFE_CATEGORIES:
+            out.append(REPLACEMENT)
+        else:
+            out.append(character)
+    cleaned = "".join(out)
+    return cleaned + "…" if cut else cleaned

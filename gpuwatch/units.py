@@ -1,0 +1,97 @@
+"""Numbers to text, in one place, so that a width or a prefix is decided once.
+
+Every function gives ``"-"`` for ``None`` and keeps its width for the values it is meant for,
+so that nothing on a screen jumps. Memory is in binary units written as nvidia-smi, htop and
+nvtop write them: ``G`` is 2**30 bytes.
+"""
+
+from __future__ import annotations
+
+UNKNOWN = "-"
+
+_PREFIXES = ("B", "K", "M", "G", "T", "P")
+
+
+def percent(value: float | None) -> str:
+    """``47%``; over 100 as it is (a process can use several cores)."""
+    return UNKNOWN if value is None else f"{value:.0f}%"
+
+
+def size(value: float | None) -> str:
+    """Bytes in at most five characters: ``512B``, ``9.8M``, ``139.8G``, ``1.5T``."""
+    if value is None:
+        return UNKNOWN
+    amount = float(value)
+    for prefix in _PREFIXES:
+        # 999.95 would round to "1000.0": the next prefix reads better and keeps the width.
+        if abs(amount) < 999.5 or prefix == _PREFIXES[-1]:
+            if prefix == "B" or abs(amount) >= 999.5:
+                return f"{amount:.0f}{prefix}"
+            return f"{amount:.1f}{prefix}"
+        amount /= 1024
+    raise AssertionError("unreachable: the last prefix always returns")
+
+
+def size_of(used: float | None, total: float | None) -> str:
+    """``31.2/139.8G``: both in the unit of the total, so that they can be compared at a glance."""
+    if total is None:
+        return size(used)
+    text = size(total)
+    unit = text[-1]
+    scale = 1024 ** _PREFIXES.index(unit)
+    if used is None:
+        return f"{UNKNOWN}/{text}"
+    digits = 0 if unit == "B" else 1
+    return f"{used / scale:.{digits}f}/{text}"
+
+
+def rate(bytes_per_second: float | None) -> str:
+    """``1.2G/s``."""
+    return UNKNOWN if bytes_per_second is None else f"{size(bytes_per_second)}/s"
+
+
+def watts(value: float | None) -> str:
+    return UNKNOWN if value is None else f"{value:.0f}W"
+
+
+def watts_of(value: float | None, limit: float | None) -> str:
+    """``212/700W``."""
+    if limit is None:
+        return watts(value)
+    return f"{UNKNOWN if value is None else format(value, '.0f')}/{limit:.0f}W"
+
+
+def celsius(value: float | None) -> str:
+    return UNKNOWN if value is None else f"{value:.0f}C"
+
+
+def celsius_of(value: float | None, limit: float | None) -> str:
+    """``41/87C``."""
+    if limit is None:
+        return celsius(value)
+    return f"{UNKNOWN if value is None else format(value, '.0f')}/{limit:.0f}C"
+
+
+def megahertz(value: float | None) -> str:
+    return UNKNOWN if value is None else f"{value:.0f}MHz"
+
+
+def age(seconds: float | None) -> str:
+    """How long something has run, in at most six characters: ``42s``, ``3m07``, ``5h12``, ``3d04h``."""
+    if seconds is None:
+        return UNKNOWN
+    whole = max(0, int(seconds))
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}m{whole % 60:02d}"
+    if whole < 86400:
+        return f"{whole // 3600}h{whole % 3600 // 60:02d}"
+    if whole < 100 * 86400:
+        return f"{whole // 86400}d{whole % 86400 // 3600:02d}h"
+    return f"{whole // 86400}d"
+
+
+def interval(seconds: float) -> str:
+    """``0.5s``, ``1s``, ``10s``: a refresh interval without needless digits."""
+    return f"{seconds:g}s"
