@@ -1,0 +1,619 @@
+"""What was seen before: bounded, in tiers, ready to be drawn.
+
+The newest thousand or so readings of a series are kept as they came. What is older is folded
+into buckets of 1 s, 5 s and 30 s, each with its minimum, mean and maximum, so that an
+oscillation of the last hours is still one and never a mean. A reading that was missing is a gap
+and stays one in every tier.
+
+Series that are read together (all readings of one GPU) share one axis of times, so a push costs
+an append for each, and the drawn columns are remembered, so that the next frame computes only
+what is new. Times are the source's monotonic seconds.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter, mul, sub
+from typing import NamedTuple
+
+from gpuwatch.model import GpuKey, ProcessKey, Snapshot
+
+NAN = math.nan
+
+GPU_SERIES = (
+    "memory_controller_percent",
+    "memory_used_bytes",
+    "power_watts",
+    "power_limit_watts",
+    "temperature_celsius",
+    "memory_temperature_celsius",
+    "fan_percent",
+    "sm_clock_mhz",
+    "memory_clock_mhz",
+    "pcie_rx_bytes_per_second",
+    "pcie_tx_bytes_per_second",
+    "encoder_percent",
+    "decoder_percent",
+    "nvlink_rx_bytes_per_second",
+    "nvlink_tx_bytes_per_second",
+    "sm_active_percent",
+    "sm_occupancy_percent",
+    "tensor_active_percent",
+    "dram_active_percent",
+)
+"""The readings of a GPU that have a series, beside ``busy_percent``, which has its own axis."""
+
+HOST_SERIES = (
+    "cpu_percent",
+    "cpu_iowait_percent",
+    "load_average_1_minute",
+    "load_average_5_minutes",
+    "load_average_15_minutes",
+    "memory_used_bytes",
+    "swap_used_bytes",
+    "pressure_cpu_some_percent",
+    "pressure_io_some_percent",
+    "pressure_io_full_percent",
+    "pressure_memory_some_percent",
+    "pressure_memory_full_percent",
+    "disk_read_bytes_per_second",
+    "disk_write_bytes_per_second",
+    "network_receive_bytes_per_second",
+    "network_transmit_bytes_per_second",
+    "shm_used_bytes",
+)
+
+PROCESS_SERIES = (
+    "gpu_busy_percent",
+    "cpu_percent",
+    "gpu_memory_bytes",
+    "memory_resident_bytes",
+)
+
+BLOCK_SECONDS = 30.0
+"""Readings are folded in whole blocks: a multiple of every tier's width."""
+
+TIERS = ((1.0, 15 * 60.0), (5.0, 3600.0), (30.0, 12 * 3600.0))
+"""(bucket width, reach) in seconds, finest first."""
+
+LONG_TIERS = TIERS[1:]
+
+LONGEST_SAMPLE_SECONDS = 1.0
+"""NVML's sample period is between 1/6 s and 1 s: what lies further apart has a gap between."""
+
+GAP_INTERVALS = 2.5
+"""A poll this many intervals after the one before still speaks for the time between them."""
+
+READINGS_KEPT = 1024
+SAMPLES_KEPT = 4096
+PROCESS_READINGS_KEPT = 600
+PROCESSES_KEPT = 512
+"""With all processes of a large machine shown, those without a GPU beyond this have no series."""
+
+PROCESS_FORGOTTEN_SECONDS = 60.0
+
+# Times are sums of floats: a reading meant for 0.3 s must not fall into the next bucket.
+_TOLERANCE = 1e-6
+
+
+class Column(NamedTuple):
+    """What one column of a chart shows."""
+
+    minimum: float
+    mean: float
+    maximum: float
+
+
+def bucket_index(at: float, column_seconds: float) -> int:
+    """The number of the bucket that holds the moment ``at``.
+
+    Bucket ``k`` is the time after ``k * column_seconds`` up to and including
+    ``(k + 1) * column_seconds``, so a reading taken on a boundary belongs to the time it covers.
+    """
+    return math.ceil(at / column_seconds - _TOLERANCE) - 1
+
+
+class _Tier:
+    """Buckets of one width, contiguous; ``first`` is the number of the oldest."""
+
+    __slots__ = ("first", "maxima", "means", "minima", "reach", "width")
+
+    def __init__(self, width: float, reach: float) -> None:
+        self.width = width
+        self.reach = reach
+        self.first = 0
+        self.minima = array("f")
+        self.means = array("f")
+        self.maxima = array("f")
+
+    def clear(self) -> None:
+        for values in (self.minima, self.means, self.maxima):
+            del values[:]
+
+    def skip_to(self, bucket: int) -> None:
+        """Make ``bucket`` the next one, with gaps in between."""
+        missing = bucket - self.first - len(self.minima)
+        if not self.minima or missing * self.width > self.reach:
+            self.clear()
+            self.first = bucket
+        elif missing > 0:
+            gap = array("f", [NAN]) * missing
+            for values in (self.minima, self.means, self.maxima):
+                values.extend(gap)
+
+    def forget_before(self, at: float) -> None:
+        surplus = int(at / self.width) - self.first
+        if surplus > 0:
+            for values in (self.minima, self.means, self.maxima):
+                del values[:surplus]
+            self.first += surplus
+
+    def parts(self, start: float, end: float) -> list[tuple[float, float, float, float]]:
+        """(minimum, mean, maximum, seconds) of the buckets with a reading in (start, end]."""
+        low = math.floor(start / self.width + _TOLERANCE) - self.first
+        high = math.ceil(end / self.width - _TOLERANCE) - self.first
+        picked = slice(max(0, low), max(0, high))
+        return [
+            (minimum, mean, maximum, self.width)
+            for minimum, mean, maximum in zip(
+                self.minima[picked], self.means[picked], self.maxima[picked], strict=True
+            )
+            if mean == mean  # noqa: PLR0124 - NaN, the gap, is the one value unlike itself
+        ]
+
+
+class _View:
+    """Columns computed before, for one column width."""
+
+    __slots__ = ("columns", "first", "seen", "widest")
+
+    def __init__(self, first: int, count: int) -> None:
+        self.first = first
+        self.columns: list[Column | None] = []
+        self.seen = -math.inf
+        self.widest = count
+
+
+class _Bucket(NamedTuple):
+    """Which readings one bucket holds: ``start`` to ``stop``, and how long each one held."""
+
+    start: int
+    stop: int
+    seconds: Sequence[float]
+    total_seconds: float
+
+
+class _Axis:
+    """The times of series that are read together.
+
+    Reading ``i`` was taken at ``at[i]`` and speaks for the time after ``since[i]``; the two are
+    equal where it speaks for its own moment only. Both ascend, and nothing is spoken for twice.
+    """
+
+    __slots__ = ("appends", "at", "folded_until", "kept", "series", "since", "tiers")
+
+    def __init__(
+        self, size: int, kept: int = READINGS_KEPT, tiers: tuple[tuple[float, float], ...] = TIERS
+    ) -> None:
+        self.at = array("d")
+        self.since = array("d")
+        self.kept = kept
+        self.tiers = tiers
+        self.folded_until = -math.inf
+        self.series: list[Series | None] = []
+        self.appends: list[Callable[[float], None]] = []
+        self.grow(size)
+
+    def grow(self, size: int) -> None:
+        for place in range(len(self.series), size):
+            self.series.append(None)
+            self.appends.append(self._opener(place))
+
+    def _opener(self, place: int) -> Callable[[float], None]:
+        """Stands where a series' ``append`` will be, and makes it at the first reading."""
+
+        def open_with(value: float) -> None:
+            if not math.isnan(value):
+                self.start(place).values.append(value)
+
+        return open_with
+
+    def start(self, place: int) -> Series:
+        series = Series(self)
+        # One less than the axis: the reading at hand has its time there already.
+        series.values.extend(array("d", [NAN]) * (len(self.at) - 1))
+        self.series[place] = series
+        self.appends[place] = series.values.append
+        return series
+
+    def push(self, at: float, longest: float, values: Iterable[float | None]) -> None:
+        """Take one reading of every series; ``longest`` is the longest time it may speak for."""
+        times = self.at
+        self.since.append(times[-1] if times and at - times[-1] <= longest else at)
+        times.append(at)
+        for append, value in zip(self.appends, values, strict=False):
+            append(NAN if value is None else value)
+        if len(times) > self.kept:
+            self.fold()
+
+    def buckets(self, first: int, last: int, width: float) -> list[_Bucket | None]:
+        """Which readings belong to the buckets ``first`` to ``last``.
+
+        A bucket holds the readings taken in it; one in which none was taken holds the one that
+        speaks for it, and is ``None`` where none does.
+        """
+        at, since = self.at, self.since
+        length = len(at)
+        slack = width * _TOLERANCE
+        start = bisect_right(at, first * width + slack)
+        found: list[_Bucket | None] = []
+        for bucket in range(first, last + 1):
+            end = (bucket + 1) * width
+            stop = start
+            while stop < length and at[stop] <= end + slack:
+                stop += 1
+            if stop - start == 1 or (stop == start < length and since[start] < end - slack):
+                found.append(_Bucket(start, start + 1, (1.0,), 1.0))
+            elif stop == start:
+                found.append(None)
+            else:
+                seconds = tuple(map(sub, at[start:stop], since[start:stop]))
+                total = sum(seconds)
+                if total <= 0:
+                    seconds, total = (1.0,) * (stop - start), float(stop - start)
+                found.append(_Bucket(start, stop, seconds, total))
+            start = stop
+        return found
+
+    def fold(self) -> None:
+        """Move the oldest whole blocks into the tiers until few enough readings are left."""
+        at = self.at
+        while len(at) > self.kept:
+            block = bucket_index(at[0], BLOCK_SECONDS)
+            end = (block + 1) * BLOCK_SECONDS
+            # Late readings may still come into a block that has only just ended.
+            if end + BLOCK_SECONDS > at[-1]:
+                return
+            self._fold_block(block)
+            surplus = bisect_right(at, end + BLOCK_SECONDS * _TOLERANCE)
+            for values in (at, self.since, *(s.values for s in self.series if s is not None)):
+                del values[:surplus]
+            self.folded_until = end
+
+    def _fold_block(self, block: int) -> None:
+        newest = self.at[-1]
+        filled = [series for series in self.series if series is not None]
+        for tier, (width, reach) in enumerate(self.tiers):
+            if (block + 1) * BLOCK_SECONDS < newest - reach:
+                # What the tier still holds is older than this.
+                for series in filled:
+                    series.tiers[tier].clear()
+                continue
+            per_block = round(BLOCK_SECONDS / width)
+            first = block * per_block
+            buckets = self.buckets(first, first + per_block - 1, width)
+            for series in filled:
+                series.fold(tier, first, buckets, newest - reach)
+
+
+class Series:
+    """One reading over time.
+
+    Made by itself it is fed by ``push`` and ``push_samples``; those of a ``History`` are fed by
+    the history alone.
+    """
+
+    __slots__ = ("_axis", "_views", "tiers", "values")
+
+    def __init__(self, axis: _Axis | None = None) -> None:
+        self.values = array("d")
+        if axis is None:
+            axis = _Axis(0, SAMPLES_KEPT)
+            axis.series.append(self)
+        self._axis = axis
+        self.tiers = [_Tier(width, reach) for width, reach in axis.tiers]
+        self._views: dict[float, _View] = {}
+
+    @property
+    def latest(self) -> float | None:
+        """The newest reading; ``None`` if there is none or if it is a gap."""
+        if not self.values or math.isnan(self.values[-1]):
+            return None
+        return self.values[-1]
+
+    @property
+    def latest_at(self) -> float | None:
+        """When the newest reading (or gap) was taken."""
+        return self._axis.at[-1] if self._axis.at else None
+
+    def push(self, at: float, value: float | None, since: float | None = None) -> None:
+        """Take one reading made at ``at`` that speaks for the time after ``since``.
+
+        Without ``since`` it speaks for its own moment. ``None`` (and NaN, and infinity) is a
+        gap. A reading older than the last may come late; one older than all that is kept as it
+        came (a thousand readings or more) is dropped.
+        """
+        axis = self._axis
+        if len(axis.series) != 1:
+            raise ValueError("this series is one of several fed together by their history")
+        if value is None or not math.isfinite(value):
+            value = NAN
+        times = axis.at
+        since = at if since is None else min(since, at)
+        if not times or at >= times[-1]:
+            axis.since.append(max(since, times[-1]) if times else since)
+            times.append(at)
+            self.values.append(value)
+            if len(times) > axis.kept:
+                axis.fold()
+        elif at > axis.folded_until:
+            self._insert(at, value, since)
+
+    def _insert(self, at: float, value: float, since: float) -> None:
+        axis = self._axis
+        place = bisect_right(axis.at, at)
+        if place:
+            since = max(since, axis.at[place - 1])
+        changed_from = min(since, axis.since[place])
+        axis.since[place] = max(axis.since[place], at)
+        axis.at.insert(place, at)
+        axis.since.insert(place, since)
+        self.values.insert(place, value)
+        for view in self._views.values():
+            view.seen = min(view.seen, changed_from)
+
+    def push_samples(self, samples: Iterable[tuple[float, float]]) -> None:
+        """Take (time, value) samples that each speak for the time since the one before.
+
+        Samples more than a second apart have a gap between them.
+        """
+        times = self._axis.at
+        for at, value in samples:
+            since = None
+            place = len(times) if not times or at >= times[-1] else bisect_right(times, at)
+            if place and at - times[place - 1] <= LONGEST_SAMPLE_SECONDS:
+                since = times[place - 1]
+            self.push(at, value, since)
+
+    def columns(self, end: float, column_seconds: float, count: int) -> list[Column | None]:
+        """The last ``count`` columns up to the one that holds ``end``, oldest first.
+
+        The boundaries are multiples of ``column_seconds`` (see ``bucket_index``), so a column
+        keeps its content while time passes; ``None`` is a gap. A column that has ended changes
+        only if a reading comes late. The finest tier that reaches back to a column and divides
+        its width is used for it; where none divides it, a bucket that straddles two columns
+        counts in both.
+        """
+        if count <= 0:
+            return []
+        last = bucket_index(end, column_seconds)
+        first = last - count + 1
+        view = self._view(first, count, column_seconds)
+        columns = view.columns
+        start = view.first + len(columns)
+        if view.seen > -math.inf:
+            start = min(start, bucket_index(view.seen, column_seconds))
+        start = max(start, view.first)
+        if start <= last:
+            del columns[start - view.first :]
+            columns.extend(self._compute(start, last, column_seconds))
+            view.seen = self._axis.at[-1] if self._axis.at else -math.inf
+        return columns[first - view.first : last + 1 - view.first]
+
+    def _view(self, first: int, count: int, column_seconds: float) -> _View:
+        view = self._views.get(column_seconds)
+        if view is None or first < view.first or first > view.first + len(view.columns):
+            # Two: the overview's and a detail's. Old widths are not asked for again.
+            if view is None and len(self._views) >= 2:
+                del self._views[next(iter(self._views))]
+            view = self._views[column_seconds] = _View(first, count)
+        view.widest = max(view.widest, count)
+        if len(view.columns) > 2 * view.widest + 64:
+            surplus = min(len(view.columns) - view.widest, first - view.first)
+            del view.columns[:surplus]
+            view.first += surplus
+        return view
+
+    def _compute(self, first: int, last: int, width: float) -> list[Column | None]:
+        columns: list[Column | None] = []
+        folded = self._axis.folded_until - width * _TOLERANCE
+        while first <= last and first * width < folded:
+            columns.append(self._from_tiers(first, width))
+            first += 1
+        if first <= last:
+            values = self.values
+            for bucket in self._axis.buckets(first, last, width):
+                columns.append(None if bucket is None else _column(values, bucket))
+        return columns
+
+    def _from_tiers(self, bucket: int, width: float) -> Column | None:
+        start, end = bucket * width, (bucket + 1) * width
+        tier = self._tier_for(start, width)
+        folded = self._axis.folded_until
+        parts = [] if tier is None else tier.parts(start, min(end, folded))
+        if end > folded:
+            parts.extend(self._unfolded_part(folded, end))
+        if not parts:
+            return None
+        minima, means, maxima, seconds = zip(*parts, strict=True)
+        return Column(min(minima), sum(map(mul, means, seconds)) / sum(seconds), max(maxima))
+
+    def _unfolded_part(self, start: float, end: float) -> list[tuple[float, float, float, float]]:
+        at = self._axis.at
+        low, high = bisect_right(at, start), bisect_right(at, end)
+        values = [value for value in self.values[low:high] if not math.isnan(value)]
+        if not values:
+            return []
+        return [(min(values), sum(values) / len(values), max(values), end - start)]
+
+    def _tier_for(self, start: float, width: float) -> _Tier | None:
+        filled = [tier for tier in self.tiers if tier.minima]
+        reaching = [tier for tier in filled if tier.first * tier.width <= start]
+        for tier in reaching:
+            if abs(width / tier.width - round(width / tier.width)) < _TOLERANCE <= width:
+                return tier
+        # No tier divides the width, or none reaches: the finest that reaches, or the longest.
+        return reaching[0] if reaching else filled[-1] if filled else None
+
+    def fold(
+        self, tier_number: int, first: int, buckets: list[_Bucket | None], oldest: float
+    ) -> None:
+        """Put what ``buckets`` hold into a tier. For the axis' use."""
+        tier = self.tiers[tier_number]
+        tier.skip_to(first)
+        values = self.values
+        for bucket in buckets:
+            column = None if bucket is None else _column(values, bucket)
+            low, mean, high = (NAN, NAN, NAN) if column is None else column
+            tier.minima.append(low)
+            tier.means.append(mean)
+            tier.maxima.append(high)
+        tier.forget_before(oldest)
+
+
+def _column(values: array[float], bucket: _Bucket) -> Column | None:
+    start, stop, seconds, total = bucket
+    if stop - start == 1:
+        value = values[start]
+        return None if math.isnan(value) else Column(value, value, value)
+    held = values[start:stop]
+    mean = sum(map(mul, held, seconds)) / total
+    if not math.isnan(mean):
+        return Column(min(held), mean, max(held))
+    return _column_with_gaps(held, seconds)
+
+
+def _column_with_gaps(held: Sequence[float], seconds: Sequence[float]) -> Column | None:
+    read = [(v, s) for v, s in zip(held, seconds, strict=True) if not math.isnan(v)]
+    if not read:
+        return None
+    values = [value for value, _ in read]
+    total = sum(second for _, second in read)
+    if total <= 0:
+        return Column(min(values), sum(values) / len(values), max(values))
+    return Column(min(values), sum(v * s for v, s in read) / total, max(values))
+
+
+_gpu_values = attrgetter(*GPU_SERIES)
+_host_values = attrgetter(*HOST_SERIES)
+_process_values = attrgetter(*PROCESS_SERIES)
+
+_GPU_PLACES = {name: place for place, name in enumerate(GPU_SERIES)}
+_HOST_PLACES = {name: place for place, name in enumerate(HOST_SERIES)}
+_PROCESS_PLACES = {name: place for place, name in enumerate(PROCESS_SERIES)}
+
+
+class History:
+    """The series of everything in the snapshots pushed so far.
+
+    A series exists from its first reading on. Names are the field names of ``GpuReading``,
+    ``Host`` and ``Process``; an unknown name is a ``KeyError``.
+    """
+
+    def __init__(self) -> None:
+        self._gpus: dict[GpuKey, _Axis] = {}
+        self._busy: dict[GpuKey, Series] = {}
+        self._host = _Axis(len(HOST_SERIES))
+        self._cores = _Axis(0, PROCESS_READINGS_KEPT, LONG_TIERS)
+        self._processes: dict[tuple[ProcessKey, GpuKey | None], _Axis] = {}
+        self._at = -math.inf
+        self._interval_seconds = 0.0
+        self._next_sweep = -math.inf
+        self._axes_made = 0
+
+    @property
+    def latest_at(self) -> float | None:
+        """The monotonic time of the last snapshot pushed: what ``end`` of a live chart is."""
+        return None if self._at == -math.inf else self._at
+
+    def gpu(self, uuid: GpuKey, name: str) -> Series | None:
+        """A GPU's series; ``busy_percent`` is fed by the driver's fine samples where it has any."""
+        if name == "busy_percent":
+            return self._busy.get(uuid)
+        place = _GPU_PLACES[name]
+        axis = self._gpus.get(uuid)
+        return None if axis is None else axis.series[place]
+
+    def host(self, name: str) -> Series | None:
+        return self._host.series[_HOST_PLACES[name]]
+
+    def host_core(self, core: int) -> Series | None:
+        """One core's busy percent."""
+        return self._cores.series[core] if core < len(self._cores.series) else None
+
+    def process(self, key: ProcessKey, gpu_uuid: GpuKey | None, name: str) -> Series | None:
+        place = _PROCESS_PLACES[name]
+        axis = self._processes.get((key, gpu_uuid))
+        return None if axis is None else axis.series[place]
+
+    def push(self, snapshot: Snapshot) -> None:
+        """Take a snapshot in. One no later than the last, as after a failed read, is ignored."""
+        at = snapshot.monotonic_seconds
+        if at <= self._at:
+            return
+        # After "faster" is pressed the time since the last poll is still the slower interval.
+        longest = GAP_INTERVALS * max(snapshot.interval_seconds, self._interval_seconds)
+        self._interval_seconds = snapshot.interval_seconds
+        self._push_gpus(snapshot, at, longest)
+        host = snapshot.host
+        self._host.push(at, longest, _host_values(host))
+        if host.core_percents is not None:
+            self._cores.grow(len(host.core_percents))
+            # A core taken offline leaves fewer than there were.
+            offline = len(self._cores.series) - len(host.core_percents)
+            self._cores.push(at, longest, host.core_percents + (None,) * offline)
+        self._push_processes(snapshot, at, longest)
+        self._at = at
+        if at >= self._next_sweep:
+            self._next_sweep = at + PROCESS_FORGOTTEN_SECONDS / 6
+            self._forget_processes(at - max(PROCESS_FORGOTTEN_SECONDS, longest))
+
+    def _push_gpus(self, snapshot: Snapshot, at: float, longest: float) -> None:
+        for gpu in snapshot.gpus:
+            uuid, reading = gpu.identity.uuid, gpu.reading
+            axis = self._gpus.get(uuid)
+            if axis is None:
+                axis = self._gpus[uuid] = self._axis(len(GPU_SERIES), READINGS_KEPT, TIERS)
+            axis.push(at, longest, _gpu_values(reading))
+            busy = self._busy.get(uuid)
+            if busy is None:
+                if reading.busy_samples is None and reading.busy_percent is None:
+                    continue
+                busy = self._busy[uuid] = Series()
+            samples = reading.busy_samples
+            if samples is not None:
+                # The driver stamps samples with wall time.
+                offset = at - snapshot.taken_at_unix_seconds
+                busy.push_samples([(sample[0] + offset, sample[1]) for sample in samples])
+                continue
+            before = busy.latest_at
+            near = before is not None and at - before <= longest
+            busy.push(at, reading.busy_percent, before if near else None)
+
+    def _push_processes(self, snapshot: Snapshot, at: float, longest: float) -> None:
+        processes = self._processes
+        for process in snapshot.processes:
+            key = ((process.pid, process.started_at_unix_seconds), process.gpu_uuid)
+            axis = processes.get(key)
+            if axis is None:
+                if process.gpu_uuid is None and len(processes) >= PROCESSES_KEPT:
+                    continue
+                axis = processes[key] = self._axis(
+                    len(PROCESS_SERIES), PROCESS_READINGS_KEPT, LONG_TIERS
+                )
+            elif axis.at[-1] == at:
+                continue
+            axis.push(at, longest, _process_values(process))
+
+    def _axis(self, size: int, kept: int, tiers: tuple[tuple[float, float], ...]) -> _Axis:
+        # Each keeps a few readings more than the last, so that they do not all fold at once.
+        self._axes_made += 1
+        return _Axis(size, kept + self._axes_made % 32, tiers)
+
+    def _forget_processes(self, before: float) -> None:
+        gone = [key for key, axis in self._processes.items() if axis.at[-1] < before]
+        for key in gone:
+            del self._processes[key]
