@@ -1,0 +1,45 @@
+"""A running total fed by intervals: CPU seconds, bytes, seconds of disk wait."""
+
+from __future__ import annotations
+
+from collections import deque
+
+
+class Meter:
+    """Adds up ``rate`` over the intervals it was given, some of which may lie ahead.
+
+    ``total`` must be asked with times that do not go back, since what has ended is folded.
+    """
+
+    __slots__ = ("_done", "_pending")
+
+    def __init__(self) -> None:
+        self._done = 0.0
+        self._pending: deque[tuple[float, float, float]] = deque()
+
+    def add(self, start: float, end: float, rate: float) -> None:
+        """``rate`` a second from ``start`` to ``end`` (simulated seconds)."""
+        if end > start:
+            self._pending.append((start, end, rate))
+
+    def total(self, now: float) -> float:
+        """What has come together by ``now``."""
+        pending = self._pending
+        while pending and pending[0][1] <= now:
+            start, end, rate = pending.popleft()
+            self._done += (end - start) * rate
+        total = self._done
+        for start, end, rate in pending:
+            if start < now:
+                total += ((end if end < now else now) - start) * rate
+        return total
+
+    def runs(self, now: float) -> bool:
+        """Whether an interval covers ``now``."""
+        return any(start <= now < end for start, end, _ in self._pending)
+
+    def stop(self, now: float) -> None:
+        """Forget everything after ``now``: the process ended."""
+        total = self.total(now)
+        self._pending.clear()
+        self._done = total

@@ -1,0 +1,266 @@
+"""A training job as a queue: loader workers make batches, the GPUs take them in order.
+
+Nothing here is drawn. The pauses of a starved GPU, the phase between its workers and its
+bursts, and the wait of fast ranks for a slow one all follow from how long each part takes.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from gpuwatch.sources.simulation.device import Activity, Device
+from gpuwatch.sources.simulation.meter import Meter
+
+GB = 1e9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pause:
+    """Something that interrupts training now and then."""
+
+    every_seconds: float
+    seconds: float
+    first_seconds: float = 12.0
+    """When the first one starts after the scenario begins."""
+    write_bytes_per_second: float = 0.0
+    activity: Activity | None = None
+    """What the GPUs do meanwhile; ``None``: nothing."""
+    spin_up_seconds: float = 0.0
+    """Time at its start and end in which the GPUs do nothing at all."""
+    cpu: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Training:
+    """What the job costs. Times are seconds, for one batch of one rank."""
+
+    workers: int = 8
+    prefetch: int = 2
+    batch_cpu_seconds: float = 1.0
+    batch_wait_seconds: float = 0.0
+    """Time a worker waits for the disk for one batch."""
+    batch_read_bytes: float = 30e6
+    batch_jitter: float = 0.04
+    worker_speed: float = 1.0
+    """Share of a core each worker gets."""
+    step_seconds: float = 0.3
+    step_jitter: float = 0.01
+    slow_ranks: tuple[tuple[int, float], ...] = ()
+    """(rank, factor) for ranks whose steps take longer."""
+    gap_seconds: float = 0.006
+    """The GPU's rest between two steps: optimizer bookkeeping in Python."""
+    reduce_seconds: float = 0.02
+    pinned: bool = True
+    batch_bytes: float = 0.6 * GB
+    copy_bytes_per_second: float = 24 * GB
+    main_cpu: float = 0.92
+    """Share of a core the main thread uses while its GPU runs."""
+    compute: Activity = Activity(0.995, 0.94, 0.93, 0.42, 0.46, 0.52)
+    ramp: bool = True
+    """After a wait the launch queue is empty: the first kernels come with gaps."""
+    pauses: tuple[Pause, ...] = ()
+
+
+WAITING_FOR_OTHERS = Activity(1.0, 0.24, 0.05, 0.02, 0.0, 0.02)
+"""A collective kernel that spins: resident all the time, doing next to nothing."""
+REDUCING = Activity(1.0, 0.42, 0.18, 0.07, 0.0, 0.35, nvlink=160 * GB)
+
+
+class Worker:
+    """One loader worker process: when it computes and when it waits for the disk."""
+
+    __slots__ = ("cpu", "free_at", "slip", "wait")
+
+    def __init__(self, free_at: float) -> None:
+        self.cpu = Meter()
+        self.wait = Meter()
+        self.free_at = free_at
+        self.slip = 0.0
+
+
+class Loader:
+    """The queue of one rank, as ``torch.utils.data.DataLoader`` keeps it.
+
+    Batch k is made by worker k modulo N, the main process takes them strictly in order, and a
+    worker gets its next one when the main process has taken one: at most ``prefetch`` times N
+    are on the way.
+    """
+
+    def __init__(self, plan: Training, rng: random.Random, begin: float, reads: Meter) -> None:
+        self._plan = plan
+        self._rng = rng
+        self._reads = reads
+        spread = (plan.batch_cpu_seconds + plan.batch_wait_seconds) / max(1, plan.workers)
+        self.workers = [Worker(begin + spread * n) for n in range(plan.workers)]
+        self._ready: deque[float] = deque()
+        self._next = 0
+        for _ in range(plan.workers * plan.prefetch):
+            self._dispatch(begin)
+
+    def take(self, earliest: float) -> float:
+        """When the main process has its next batch in hand, having asked at ``earliest``."""
+        at = max(earliest, self._ready.popleft())
+        self._dispatch(at)
+        return at
+
+    def queued(self, now: float) -> int:
+        """Batches that lie ready in shared memory."""
+        return sum(1 for at in self._ready if at <= now)
+
+    def _dispatch(self, at: float) -> None:
+        plan = self._plan
+        worker = self.workers[self._next]
+        self._next = (self._next + 1) % len(self.workers)
+        # The batches of one shard cost the same in total, so what one takes longer the next
+        # takes less: the workers keep their phase instead of drifting at random.
+        slip = self._rng.gauss(0.0, plan.batch_jitter)
+        factor = max(0.3, 1.0 + slip - worker.slip)
+        worker.slip = slip
+        start = max(worker.free_at, at)
+        fetched = start + plan.batch_wait_seconds * factor
+        done = fetched + plan.batch_cpu_seconds * factor / plan.worker_speed
+        worker.wait.add(start, fetched, 1.0)
+        worker.cpu.add(start, fetched, 0.04)
+        worker.cpu.add(fetched, done, 0.99 * plan.worker_speed)
+        reading = fetched if plan.batch_wait_seconds else done
+        self._reads.add(start, reading, plan.batch_read_bytes / max(1e-3, reading - start))
+        worker.free_at = done
+        self._ready.append(done)
+
+
+@dataclass(slots=True)
+class Rank:
+    """One training process on one GPU."""
+
+    device: Device
+    loader: Loader | None
+    slowness: float
+    cpu: Meter = field(default_factory=Meter)
+    free_at: float = 0.0
+
+
+class Job:
+    """All ranks of one job, step after step; a single rank is a job without collectives."""
+
+    def __init__(
+        self,
+        plan: Training,
+        devices: Sequence[Device],
+        rng: random.Random,
+        *,
+        begin: float,
+        reads: Meter,
+        writes: Meter,
+        end: float = float("inf"),
+    ) -> None:
+        self.plan = plan
+        self.begin = begin
+        self.end = end
+        self._rng = rng
+        self._writes = writes
+        slow = dict(plan.slow_ranks)
+        self.ranks = [
+            Rank(
+                device,
+                Loader(plan, rng, begin, reads) if plan.workers else None,
+                slow.get(number, 1.0),
+                free_at=begin,
+            )
+            for number, device in enumerate(devices)
+        ]
+        self._free_at = begin
+        self._pause_at = [pause.first_seconds for pause in plan.pauses]
+        self.steps = 0
+
+    def advance(self, now: float) -> None:
+        """Compute every step that starts by ``now``."""
+        while self._free_at <= now and self._free_at < self.end:
+            if not self._pause():
+                self._step()
+
+    def _pause(self) -> bool:
+        for number, pause in enumerate(self.plan.pauses):
+            if self._free_at < self._pause_at[number]:
+                continue
+            start = self._free_at
+            stop = start + pause.seconds
+            self._pause_at[number] = max(start, self._pause_at[number]) + pause.every_seconds
+            self._writes.add(start + 0.2, stop, pause.write_bytes_per_second)
+            for number_in_job, rank in enumerate(self.ranks):
+                if pause.activity is not None:
+                    rank.device.phases.append(
+                        (
+                            start + pause.spin_up_seconds,
+                            stop - pause.spin_up_seconds,
+                            pause.activity,
+                        )
+                    )
+                rank.cpu.add(start, stop, pause.cpu if number_in_job == 0 else 0.1)
+                rank.free_at = stop
+            self._free_at = stop
+            return True
+        return False
+
+    def _step(self) -> None:
+        plan = self.plan
+        begin = self._free_at
+        done = [self._compute(rank, begin) for rank in self.ranks]
+        end = max(done)
+        if len(self.ranks) > 1:
+            reduced = end + plan.reduce_seconds
+            for rank, at in zip(self.ranks, done, strict=True):
+                if end > at:
+                    rank.device.phases.append((at, end, WAITING_FOR_OTHERS))
+                rank.device.phases.append((end, reduced, REDUCING))
+                rank.cpu.add(at, reduced, 0.6)
+            end = reduced
+        self._free_at = end + plan.gap_seconds
+        for rank in self.ranks:
+            rank.free_at = self._free_at
+        self.steps += 1
+
+    def _compute(self, rank: Rank, asked: float) -> float:
+        """One rank's own part of a step; returns when its GPU is done with it."""
+        plan = self.plan
+        start = self._batch(rank, asked)
+        compute = plan.compute
+        phases = rank.device.phases
+        copy = plan.batch_bytes / plan.copy_bytes_per_second
+        factor = rank.slowness * (1.0 + self._rng.uniform(-1.0, 1.0) * plan.step_jitter)
+        work = plan.step_seconds * factor / rank.device.clock_ratio
+        at = start
+        if not plan.pinned:
+            # A pageable copy holds the main thread, and no kernel runs meanwhile.
+            phases.append((at, at + copy, Activity(power=0.2, rx=plan.copy_bytes_per_second)))
+            at += copy
+            copy = 0.0
+        end = at + work
+        rank.cpu.add(start, end, plan.main_cpu)
+        if plan.ramp and start - asked > 0.15:
+            for share, seconds in ((0.5, 0.14), (0.8, 0.14)):
+                phases.append((at, at + seconds, scaled(compute, share)))
+                at += seconds
+                end += seconds * (1 - share)
+        if copy:
+            until = min(end, at + copy)
+            phases.append((at, until, compute._replace(rx=plan.copy_bytes_per_second)))
+            at = until
+        phases.append((at, end, compute))
+        return end
+
+    def _batch(self, rank: Rank, asked: float) -> float:
+        if rank.loader is not None:
+            at = rank.loader.take(asked)
+            rank.cpu.add(asked, at, 0.02)
+            return at
+        at = asked + self.plan.batch_cpu_seconds * (1.0 + self._rng.gauss(0.0, 0.04))
+        rank.cpu.add(asked, at, 1.0)
+        return at
+
+
+def scaled(activity: Activity, share: float) -> Activity:
+    """The same work with gaps in it."""
+    return Activity(*(value * share for value in activity))
