@@ -1,0 +1,167 @@
+"""Pure parsing of the kernel's machine-wide counters (proc(5)); all of it works on literal text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container, Mapping
+from typing import NamedTuple
+
+SECTOR_BYTES = 512
+"""The unit of /proc/diskstats whatever the disk's own block size (block/stat documentation)."""
+
+
+class CpuTimes(NamedTuple):
+    """Ticks since boot of one core, or of all together."""
+
+    busy: int
+    idle: int
+    iowait: int
+
+
+class CpuShare(NamedTuple):
+    """Shares of the time between two samples, 0-100."""
+
+    busy_percent: float
+    iowait_percent: float
+
+
+def parse_cpu_times(text: bytes) -> dict[bytes, CpuTimes]:
+    """The ``cpu`` lines of ``/proc/stat`` in their order: ``cpu`` (all), then each online core.
+
+    Guest time is left out because the kernel counts it in user time already. Stolen time is
+    busy: the core was wanted and not available.
+    """
+    times = {}
+    for line in text.splitlines():
+        if not line.startswith(b"cpu"):
+            break
+        name, *rest = line.split(None, 9)
+        ticks = [int(value) for value in rest[:8]]
+        iowait = ticks[4] if len(ticks) > 4 else 0
+        times[name] = CpuTimes(sum(ticks) - ticks[3] - iowait, ticks[3], iowait)
+    return times
+
+
+def cpu_share(before: CpuTimes | None, now: CpuTimes | None) -> CpuShare | None:
+    """Shares between two samples; ``None`` when a sample is missing or no tick passed.
+
+    The kernel's idle and iowait counters can step back a little (proc_stat(5)): a negative
+    difference counts as none.
+    """
+    if before is None or now is None:
+        return None
+    busy = max(0, now.busy - before.busy)
+    idle = max(0, now.idle - before.idle)
+    iowait = max(0, now.iowait - before.iowait)
+    total = busy + idle + iowait
+    if total == 0:
+        return None
+    return CpuShare(100.0 * busy / total, 100.0 * iowait / total)
+
+
+class Memory(NamedTuple):
+    """Bytes; ``None`` where the kernel does not say."""
+
+    total: int | None
+    used: int | None
+    swap_total: int | None
+    swap_used: int | None
+
+
+_MEMORY_LINE = re.compile(
+    rb"^(MemTotal|MemFree|MemAvailable|Buffers|Cached|SwapTotal|SwapFree):\s+(\d+)", re.MULTILINE
+)
+
+
+def parse_memory(text: bytes) -> Memory:
+    """``/proc/meminfo``. Used is total less available.
+
+    Kernels before 3.14 have no ``MemAvailable``: free, buffers and cache stand in for it.
+    """
+    found = {name: int(value) * 1024 for name, value in _MEMORY_LINE.findall(text)}
+    total = found.get(b"MemTotal")
+    available = found.get(b"MemAvailable")
+    if available is None and b"MemFree" in found:
+        available = found[b"MemFree"] + found.get(b"Buffers", 0) + found.get(b"Cached", 0)
+    return Memory(
+        total,
+        _less(total, available),
+        found.get(b"SwapTotal"),
+        _less(found.get(b"SwapTotal"), found.get(b"SwapFree")),
+    )
+
+
+def _less(total: int | None, free: int | None) -> int | None:
+    return None if total is None or free is None else max(0, total - free)
+
+
+class Pressure(NamedTuple):
+    """Microseconds since boot in which some (or all) runnable tasks waited."""
+
+    some: int | None
+    full: int | None
+
+
+_PRESSURE_LINE = re.compile(rb"^(some|full) .*total=(\d+)", re.MULTILINE)
+
+
+def parse_pressure(text: bytes) -> Pressure:
+    """One of ``/proc/pressure/*`` (Documentation/accounting/psi.rst)."""
+    found = {name: int(total) for name, total in _PRESSURE_LINE.findall(text)}
+    return Pressure(found.get(b"some"), found.get(b"full"))
+
+
+def pressure_percent(before: int | None, now: int | None, seconds: float) -> float | None:
+    """Share of the time between two samples of a pressure total, 0-100."""
+    if before is None or now is None or seconds <= 0:
+        return None
+    # The counter and our clock are read apart, so a full stall can come out a hair above 100.
+    return min(100.0, max(0, now - before) / seconds / 10_000)
+
+
+def parse_load(text: bytes) -> tuple[float, float, float]:
+    """``/proc/loadavg``: the averages over 1, 5 and 15 minutes."""
+    one, five, fifteen = text.split(None, 3)[:3]
+    return float(one), float(five), float(fifteen)
+
+
+def parse_disks(text: bytes, whole_disks: Container[bytes]) -> dict[bytes, tuple[int, int]]:
+    """``/proc/diskstats``: bytes read and written since boot, of ``whole_disks`` only."""
+    disks = {}
+    for line in text.splitlines():
+        fields = line.split(None, 10)
+        if len(fields) > 9 and fields[2] in whole_disks:
+            disks[fields[2]] = (int(fields[5]) * SECTOR_BYTES, int(fields[9]) * SECTOR_BYTES)
+    return disks
+
+
+def parse_network(text: bytes) -> dict[bytes, tuple[int, int]]:
+    """``/proc/net/dev``: bytes received and sent since boot, by interface."""
+    interfaces = {}
+    for line in text.splitlines()[2:]:
+        # The name may touch the first number ("eth0:123"), and an alias may hold a colon.
+        name, _, counters = line.rpartition(b":")
+        fields = counters.split()
+        if len(fields) > 8:
+            interfaces[name.strip()] = (int(fields[0]), int(fields[8]))
+    return interfaces
+
+
+def rates(
+    before: Mapping[bytes, tuple[int, int]] | None,
+    now: Mapping[bytes, tuple[int, int]] | None,
+    seconds: float,
+) -> tuple[float, float] | None:
+    """The two counters' growth a second, summed over what is in both samples.
+
+    A device that appears or goes, or whose counter was reset, adds nothing for that interval;
+    ``None`` when the samples have no device in common.
+    """
+    if not before or not now or seconds <= 0:
+        return None
+    common = before.keys() & now.keys()
+    if not common:
+        return None
+    first = sum(max(0, now[name][0] - before[name][0]) for name in common)
+    second = sum(max(0, now[name][1] - before[name][1]) for name in common)
+    return first / seconds, second / seconds
