@@ -1,0 +1,107 @@
+"""Compiles the simulated NVML library, once per source and variant.
+
+What was built lies in a folder under the system's temporary directory, named by a hash of the
+source and of what the variant leaves out. A build is written beside it and renamed, so parallel
+test workers never load half a file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+from tests.support.fake_nvml_layout import FUNCTIONS, LIBRARY_SOURCE
+
+SONAME = "libnvidia-ml.so.1"
+"""The name under which pynvml, nvitop and nvtop ask the loader for NVML."""
+
+OLD_DRIVER = frozenset(
+    {
+        "nvmlDeviceGetMemoryInfo_v2",
+        "nvmlDeviceGetComputeRunningProcesses_v2",
+        "nvmlDeviceGetComputeRunningProcesses_v3",
+        "nvmlDeviceGetGraphicsRunningProcesses_v2",
+        "nvmlDeviceGetGraphicsRunningProcesses_v3",
+        "nvmlDeviceGetMPSComputeRunningProcesses_v2",
+        "nvmlDeviceGetMPSComputeRunningProcesses_v3",
+        "nvmlDeviceGetProcessesUtilizationInfo",
+        "nvmlDeviceGetCurrentClocksEventReasons",
+        "nvmlDeviceGetSupportedClocksEventReasons",
+        "nvmlDeviceGetTemperatureV",
+        "nvmlDeviceGetFanSpeedRPM",
+        "nvmlDeviceGetFieldValues",
+        "nvmlDeviceGetNumGpuCores",
+        "nvmlDeviceGetMemoryBusWidth",
+        "nvmlDeviceGetNumaNodeId",
+        "nvmlDeviceGetJpgUtilization",
+        "nvmlDeviceGetOfaUtilization",
+        *(name for name in FUNCTIONS if name.startswith("nvmlGpm")),
+    }
+)
+"""What a driver of the 440 series does not export."""
+
+
+class NoCompilerError(RuntimeError):
+    """There is no C compiler, so the simulated library cannot be built."""
+
+
+def compiler() -> str | None:
+    """The C compiler to use (``$CC``, ``cc``, ``gcc`` or ``clang``), or ``None``."""
+    candidates = [os.environ.get("CC"), "cc", "gcc", "clang"]
+    return next((found for name in candidates if name and (found := shutil.which(name))), None)
+
+
+def _sources() -> list[Path]:
+    return sorted(LIBRARY_SOURCE.glob("*.[ch]"))
+
+
+def _export_script(missing: Iterable[str]) -> str:
+    hidden = "".join(f" {name};" for name in sorted(missing))
+    return f"{{ global: nvml*; local:{hidden} *; }};\n"
+
+
+def _key(missing: frozenset[str]) -> str:
+    digest = hashlib.sha256(_export_script(missing).encode())
+    for source in _sources():
+        digest.update(source.name.encode() + b"\0" + source.read_bytes())
+    return digest.hexdigest()[:20]
+
+
+def _compile(cc: str, target: Path, missing: frozenset[str]) -> None:
+    with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
+        script = Path(scratch, "exports.map")
+        script.write_text(_export_script(missing))
+        built = Path(scratch, SONAME)
+        units = [str(source) for source in _sources() if source.suffix == ".c"]
+        command = [cc, "-std=gnu11", "-O2", "-shared", "-fPIC", f"-Wl,-soname,{SONAME}"]
+        command += [f"-Wl,--version-script={script}", "-o", str(built), *units, "-lm", "-lpthread"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise RuntimeError(f"the simulated NVML library does not compile:\n{done.stderr}")
+        built.replace(target)
+
+
+def build(missing: Iterable[str] = ()) -> Path:
+    """Return the path of the library without the functions named in ``missing``.
+
+    Those are absent as symbols, so a caller meets what it meets on a driver too old for them.
+    Raises ``NoCompilerError`` where there is no C compiler, ``ValueError`` for an unknown name.
+    """
+    absent = frozenset(missing)
+    if unknown := absent - FUNCTIONS.keys():
+        raise ValueError(f"the simulated library has no {', '.join(sorted(unknown))}")
+    cache = Path(tempfile.gettempdir(), f"gpuwatch-fake-nvml-{os.getuid()}", _key(absent))
+    library = cache / SONAME
+    if library.exists():
+        return library
+    cc = compiler()
+    if cc is None:
+        raise NoCompilerError("no C compiler (cc, gcc or clang): cannot build the simulated NVML")
+    cache.mkdir(parents=True, exist_ok=True, mode=0o700)
+    _compile(cc, library, absent)
+    return library

@@ -1,0 +1,71 @@
+/* nvmlDeviceGetSamples: the driver's ring of fine samples. */
+#include "core.h"
+
+enum { TOTAL_POWER, GPU_UTILIZATION, MEMORY_UTILIZATION, ENCODER, DECODER, SM_CLOCK, MEMORY_CLOCK };
+
+static double value_at(const fake_gpu_t *gpu, unsigned type, uint64_t from, uint64_t to) {
+    double level = fake_moves(gpu) ? fake_level(gpu, from, to) : 100.0;
+    switch (type) {
+    case TOTAL_POWER: return fake_power_mw(gpu, to, 1);
+    case GPU_UTILIZATION: return fake_moves(gpu) ? level : gpu->utilization;
+    case MEMORY_UTILIZATION: return gpu->memory_utilization * level / 100.0;
+    case ENCODER: return gpu->encoder_utilization * level / 100.0;
+    case DECODER: return gpu->decoder_utilization * level / 100.0;
+    case SM_CLOCK: return fake_clock_mhz(gpu, 1, to);
+    default: return fake_clock_mhz(gpu, 2, to);
+    }
+}
+
+static void store(unsigned value_type, double value, nvmlValue_t *out) {
+    out->ullVal = 0;
+    if (value_type == NVML_VALUE_DOUBLE) out->dVal = value;
+    else if (value_type == NVML_VALUE_ULONGLONG) out->ullVal = (unsigned long long)(value + 0.5);
+    else if (value_type == NVML_VALUE_INT) out->siVal = (int)value;
+    else out->uiVal = (unsigned)(value + 0.5);
+}
+
+static unsigned from_list(const fake_gpu_t *gpu, unsigned type, uint64_t after, unsigned room,
+                          nvmlSample_t *out) {
+    unsigned got = 0;
+    for (unsigned i = 0; i < gpu->sample_count[type] && got < room; i++) {
+        fake_sample_t sample = gpu->samples[type][i];
+        if (sample.at_us <= after) continue;
+        out[got].timeStamp = sample.at_us;
+        store(gpu->sample_value_type[type], sample.value, &out[got].sampleValue);
+        got++;
+    }
+    return got;
+}
+
+static unsigned from_signal(const fake_gpu_t *gpu, unsigned type, uint64_t after, unsigned room,
+                            nvmlSample_t *out) {
+    uint64_t period = gpu->sample_period_us ? gpu->sample_period_us : 167000;
+    uint64_t newest = fake_sample_slot(gpu, fake_now_us());
+    uint64_t held = period * gpu->sample_capacity;
+    uint64_t first = newest > held ? newest - held + period : period;
+    if (after >= first) first = after / period * period + period;
+    unsigned got = 0;
+    for (uint64_t end = first; end <= newest && got < room; end += period, got++) {
+        out[got].timeStamp = end;
+        store(gpu->sample_value_type[type], value_at(gpu, type, end - period, end),
+              &out[got].sampleValue);
+    }
+    return got;
+}
+
+/* Asked without room, the driver names the size of its ring, not how many samples are new. */
+nvmlReturn_t nvmlDeviceGetSamples(nvmlDevice_t device, unsigned type, unsigned long long after,
+                                  unsigned *value_type, unsigned *count, nvmlSample_t *samples) {
+    FAKE_DEVICE_CALL(nvmlDeviceGetSamples, device, FOR_CARD);
+    if (!value_type || !count) return NVML_ERROR_INVALID_ARGUMENT;
+    if (type >= FAKE_SAMPLE_TYPES) return NVML_ERROR_NOT_SUPPORTED;
+    *value_type = gpu->sample_value_type[type];
+    if (!samples) {
+        *count = gpu->sample_capacity;
+        return NVML_SUCCESS;
+    }
+    unsigned got = gpu->samples_set[type] ? from_list(gpu, type, after, *count, samples)
+                                          : from_signal(gpu, type, after, *count, samples);
+    *count = got;
+    return got ? NVML_SUCCESS : NVML_ERROR_NOT_FOUND;
+}
