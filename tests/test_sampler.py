@@ -1,0 +1,330 @@
+"""The polling loop: deadlines, slow and hung reads, failures, changes of the interval."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from gpuwatch.model import Host, Problem, Snapshot
+from gpuwatch.sampler import Sampler, next_deadline
+from gpuwatch.sources.base import ManualClock, ReadOptions
+
+
+class FakeSource:
+    """Counts, and spends time on the clock it was given."""
+
+    simulated = True
+
+    def __init__(self, clock: ManualClock) -> None:
+        self.clock = clock
+        self.options = ReadOptions()
+        self.read_seconds = 0.0
+        self.error: BaseException | None = None
+        self.reads = 0
+        self.calls: list[str] = []
+        self.threads: set[int] = set()
+        self.before_read: Callable[[], object] = lambda: None
+
+    def open(self) -> None:
+        self.calls.append("open")
+        self.threads.add(threading.get_ident())
+
+    def read(self) -> Snapshot:
+        self.threads.add(threading.get_ident())
+        self.before_read()
+        self.reads += 1
+        at = self.clock.monotonic()
+        self.clock.advance(self.read_seconds)
+        if self.error is not None:
+            raise self.error
+        return Snapshot(
+            sequence=self.reads,
+            taken_at_unix_seconds=self.clock.unix(),
+            monotonic_seconds=at,
+            interval_seconds=self.options.interval_seconds,
+            simulated=True,
+            host=Host(name="box"),
+            problems=(Problem(source="host", message="no PSI here"),),
+        )
+
+    def close(self) -> None:
+        self.calls.append("close")
+
+
+class EnoughError(Exception):
+    """Ends a run."""
+
+
+def make(interval: float = 1.0) -> tuple[Sampler, FakeSource, ManualClock]:
+    clock = ManualClock(seconds=100.0)
+    source = FakeSource(clock)
+
+    async def sleep(seconds: float, wake: asyncio.Event) -> None:
+        clock.advance(seconds)
+
+    return Sampler(source, interval, clock, sleep=sleep), source, clock
+
+
+def nothing(_: Snapshot) -> None:
+    pass
+
+
+async def take(
+    sampler: Sampler, count: int, each: Callable[[Snapshot], None] = nothing
+) -> list[Snapshot]:
+    taken: list[Snapshot] = []
+
+    def deliver(snapshot: Snapshot) -> None:
+        taken.append(snapshot)
+        each(snapshot)
+        if len(taken) == count:
+            raise EnoughError
+
+    with pytest.raises(EnoughError):
+        await sampler.run(deliver)
+    sampler.close()
+    return taken
+
+
+def sampler_problems(snapshot: Snapshot) -> list[str]:
+    return [problem.message for problem in snapshot.problems if problem.source == "sampler"]
+
+
+async def test_deadlines_do_not_drift() -> None:
+    """Reads that take time do not shift the reads after them."""
+    sampler, source, _ = make()
+    source.read_seconds = 0.1
+    taken = await take(sampler, 5)
+    assert [s.monotonic_seconds for s in taken] == pytest.approx([100, 101, 102, 103, 104])
+
+
+async def test_missed_deadlines_are_skipped() -> None:
+    """A read of 3.4 intervals is followed by one read at the next deadline, not by four."""
+    sampler, source, _ = make()
+
+    def slow_once(snapshot: Snapshot) -> None:
+        source.read_seconds = 3.4 if snapshot.sequence == 1 else 0.0
+
+    taken = await take(sampler, 4, slow_once)
+    assert [s.monotonic_seconds for s in taken] == pytest.approx([100, 101, 105, 106])
+
+
+@pytest.mark.parametrize(
+    ("start", "interval", "now", "expected"),
+    [(0, 1, 0, 1), (0, 1, 0.2, 1), (0, 1, 1, 2), (0, 1, 3.4, 4), (10, 0.1, 10.3, 10.4)],
+)
+def test_next_deadline_is_the_first_one_ahead(
+    start: float, interval: float, now: float, expected: float
+) -> None:
+    """A deadline is a multiple of the interval from the start, and always ahead."""
+    found = next_deadline(start, interval, now)
+    assert found > now
+    assert found == pytest.approx(expected)
+
+
+async def test_source_is_used_on_one_other_thread() -> None:
+    """Opening and all reads happen on one thread that is not the loop's."""
+    sampler, source, _ = make()
+    await take(sampler, 3)
+    assert len(source.threads) == 1
+    assert threading.get_ident() not in source.threads
+    assert source.calls == ["open", "close"]
+
+
+def test_opening_needs_no_event_loop() -> None:
+    """The source can be opened before any loop exists, and is opened once."""
+    sampler, source, _ = make()
+    sampler.start_opening()
+    sampler.start_opening()
+    sampler.close()
+    assert source.calls == ["open", "close"]
+
+
+async def test_interval_change_takes_effect_at_once() -> None:
+    """From ten seconds to half a second: the next read follows half a second after the last."""
+    sampler, _, _ = make(10.0)
+
+    def faster(snapshot: Snapshot) -> None:
+        if snapshot.sequence == 2:
+            sampler.interval_seconds = 0.5
+
+    taken = await take(sampler, 5, faster)
+    assert [s.monotonic_seconds for s in taken] == pytest.approx([100, 110, 110.5, 111, 111.5])
+    assert [s.interval_seconds for s in taken] == [10.0, 10.0, 0.5, 0.5, 0.5]
+
+
+async def test_interval_change_ends_the_present_wait() -> None:
+    """Set while the loop sleeps, a shorter interval that has passed already reads at once."""
+    clock = ManualClock(seconds=100.0)
+    source = FakeSource(clock)
+    slept: list[float] = []
+
+    async def sleep(seconds: float, wake: asyncio.Event) -> None:
+        slept.append(seconds)
+        if len(slept) == 1:
+            clock.advance(7)
+            sampler.interval_seconds = 2.0
+        else:
+            clock.advance(seconds)
+
+    sampler = Sampler(source, 60.0, clock, sleep=sleep)
+    taken = await take(sampler, 3)
+    assert [s.monotonic_seconds for s in taken] == pytest.approx([100, 107, 109])
+    assert slept == pytest.approx([60, 2])
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.09, 3601, -1, float("nan")])
+def test_impossible_interval_is_refused(seconds: float) -> None:
+    """An interval that cannot be kept is refused with a sentence, also while running."""
+    sampler, _, _ = make()
+    with pytest.raises(ValueError, match=r"between 0\.1 and 3600 seconds"):
+        sampler.interval_seconds = seconds
+    assert sampler.interval_seconds == 1.0
+
+
+async def test_hung_read_blocks_neither_loop_nor_quitting() -> None:
+    """While a read hangs the loop runs, the age grows, and cancelling returns at once."""
+    clock = ManualClock(seconds=100.0)
+    source = FakeSource(clock)
+    release, inside = threading.Event(), threading.Event()
+    arrived = asyncio.Event()
+
+    async def sleep(seconds: float, wake: asyncio.Event) -> None:
+        clock.advance(seconds)
+
+    def hang_on_second() -> None:
+        if source.reads == 1:
+            inside.set()
+            release.wait(20)
+
+    source.before_read = hang_on_second
+    sampler = Sampler(source, 1.0, clock, sleep=sleep)
+    assert (sampler.in_flight_seconds, sampler.age_seconds, sampler.overdue) == (None, None, False)
+    run = asyncio.create_task(sampler.run(lambda _: arrived.set()))
+    await arrived.wait()
+    await asyncio.to_thread(inside.wait, 20)
+    clock.advance(30)
+    assert sampler.in_flight_seconds == pytest.approx(30)
+    assert sampler.age_seconds == pytest.approx(31)
+    assert sampler.overdue
+    run.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await run
+    sampler.close(timeout_seconds=0.01)
+    assert "close" not in source.calls
+    release.set()
+
+
+def test_read_that_ends_after_the_loop_is_no_error() -> None:
+    """A driver that answers when the loop is long closed does not raise in its thread."""
+    clock = ManualClock()
+    source = FakeSource(clock)
+    release = threading.Event()
+    source.before_read = lambda: release.wait(20)
+    sampler = Sampler(source, 1.0, clock)
+    escaped: list[object] = []
+    hook, threading.excepthook = threading.excepthook, escaped.append
+    try:
+
+        async def quit_while_hung() -> None:
+            task = asyncio.create_task(sampler.run(nothing))
+            await asyncio.sleep(0.01)
+            task.cancel()
+
+        asyncio.run(quit_while_hung())
+        release.set()
+        sampler.close(timeout_seconds=20)
+        gc.collect()
+    finally:
+        threading.excepthook = hook
+    assert source.calls == ["open", "close"]
+    assert escaped == []
+
+
+async def test_exception_becomes_a_problem_and_the_loop_goes_on() -> None:
+    """An escaped exception shows the last snapshot with a sentence, until reads work again."""
+    sampler, source, _ = make()
+
+    def fail_once(snapshot: Snapshot) -> None:
+        fails = snapshot.sequence == 1 and source.error is None
+        source.error = ZeroDivisionError("a\x1b[31mb") if fails else None
+
+    taken = await take(sampler, 3, fail_once)
+    assert [s.sequence for s in taken] == [1, 1, 3]
+    assert taken[1].monotonic_seconds == taken[0].monotonic_seconds
+    (message,) = sampler_problems(taken[1])
+    assert "ZeroDivisionError" in message
+    assert "bug" in message
+    assert "\x1b" not in message
+    assert taken[1].problems[0].message == "no PSI here"
+    assert sampler_problems(taken[2]) == []
+    assert isinstance(sampler.last_error, ZeroDivisionError)
+
+
+async def test_exception_before_any_snapshot_still_delivers_one() -> None:
+    """The first read failing gives an empty snapshot with the sentence."""
+    sampler, source, _ = make()
+    source.error = SystemExit(3)
+    (snapshot,) = await take(sampler, 1)
+    assert snapshot.gpus == ()
+    assert snapshot.simulated
+    assert "SystemExit" in sampler_problems(snapshot)[0]
+
+
+async def test_failing_open_is_reported() -> None:
+    """An exception out of ``open`` is a problem too, not a silent empty screen."""
+    sampler, source, _ = make()
+
+    def fail() -> None:
+        raise OSError("no such library")
+
+    source.open = fail  # type: ignore[method-assign]
+    (snapshot,) = await take(sampler, 1)
+    assert "OSError: no such library" in sampler_problems(snapshot)[0]
+
+
+async def test_slow_reads_stretch_the_interval_and_fast_ones_give_it_back() -> None:
+    """Reading stays within a fifth of the time, says so, and recovers."""
+    sampler, source, _ = make()
+    source.read_seconds = 0.5
+
+    def recover(snapshot: Snapshot) -> None:
+        if snapshot.sequence == 30:
+            source.read_seconds = 0.01
+
+    taken = await take(sampler, 60, recover)
+    times = [s.monotonic_seconds for s in taken]
+    assert times[29] - times[28] == pytest.approx(2.5, rel=0.01)
+    assert taken[29].interval_seconds == pytest.approx(2.5, rel=0.01)
+    (message,) = sampler_problems(taken[29])
+    assert "500 ms" in message
+    assert "2.5s instead of every 1s" in message
+    assert sampler_problems(taken[59]) == []
+    assert times[59] - times[58] == pytest.approx(1.0)
+    assert sampler.interval_seconds == 1.0
+
+
+async def test_one_slow_first_read_changes_nothing() -> None:
+    """The first read fills caches; its time does not stretch the interval."""
+    sampler, source, _ = make()
+    source.read_seconds = 0.9
+
+    def fast(snapshot: Snapshot) -> None:
+        source.read_seconds = 0.01
+
+    taken = await take(sampler, 3, fast)
+    assert [s.monotonic_seconds for s in taken] == pytest.approx([100, 101, 102])
+    assert all(sampler_problems(s) == [] for s in taken)
+
+
+async def test_real_clock_delivers_in_step() -> None:
+    """With the machine's clock snapshots come, and the first comes at once."""
+    source = FakeSource(ManualClock())
+    sampler = Sampler(source, 0.1)
+    taken = await take(sampler, 3)
+    assert len(taken) == 3
+    assert sampler.latest is taken[-1]
