@@ -1,0 +1,188 @@
+"""The sentences a person reads when the driver, a GPU or a reading is in trouble."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from gpuwatch.model import GpuIdentity, Problem
+from gpuwatch.sources import nvml_tables as tables
+
+SOURCE = "nvml"
+
+NO_BINDING = (
+    "The Python package nvidia-ml-py is not installed, so no GPU can be read: "
+    "pip install nvidia-ml-py."
+)
+WRONG_BINDING = (
+    "Another package named pynvml hides NVIDIA's own, so no GPU can be read: "
+    "pip uninstall pynvml, then pip install --force-reinstall nvidia-ml-py."
+)
+OLD_BINDING = (
+    "The installed nvidia-ml-py is too old to read GPUs with: pip install --upgrade nvidia-ml-py."
+)
+STARTING = "The NVIDIA driver is still starting up; its GPUs appear when it is ready."
+NO_DEVICES = (
+    "The NVIDIA driver works but has no GPU to show. In a container or a batch job, none may "
+    "have been granted; otherwise look for the card with `lspci` and in `dmesg`."
+)
+WENT_AWAY = (
+    "The NVIDIA driver went away (unloaded, reset or updated); gpuwatch looks for it every few "
+    "seconds."
+)
+UPDATED_MEANWHILE = (
+    "The NVIDIA driver was updated while gpuwatch ran: restart gpuwatch. If that does not help, "
+    "reboot, or unload and reload the nvidia module."
+)
+
+_IN_CONTAINER = (
+    " Inside a container the host's driver must be passed in: start it with `--gpus all` "
+    "(NVIDIA Container Toolkit)."
+)
+_IN_WSL = " Under WSL the driver is the one of Windows: update it there and run `wsl --shutdown`."
+
+_START_SENTENCES = {
+    tables.LIBRARY_NOT_FOUND: (
+        "No NVIDIA driver was found (libnvidia-ml.so.1 is not installed), so there is no GPU to "
+        "show. If this machine has an NVIDIA card, install its driver."
+    ),
+    tables.DRIVER_NOT_LOADED: (
+        "The NVIDIA driver is installed but its kernel module is not loaded, so no GPU can be "
+        "read: try `sudo modprobe nvidia`, and look in `dmesg` if that fails."
+    ),
+    tables.LIB_RM_VERSION_MISMATCH: (
+        "The NVIDIA driver was updated but the old kernel module is still loaded, so no GPU can "
+        "be read: reboot, or unload and reload the nvidia module."
+    ),
+    tables.NO_PERMISSION: (
+        "This user may not open the NVIDIA driver, so no GPU can be read: check who may read and "
+        "write /dev/nvidiactl and /dev/nvidia0 (a group such as video or render)."
+    ),
+    tables.FUNCTION_NOT_FOUND: (
+        "The NVIDIA driver's library is too old or not NVIDIA's own (it lacks the start-up call), "
+        "so no GPU can be read: update the driver."
+    ),
+}
+
+
+def surroundings(root: Path = Path("/")) -> str:
+    """``container``, ``wsl`` or an empty string for a plain machine."""
+    if (root / ".dockerenv").exists() or (root / "run/.containerenv").exists():
+        return "container"
+    if "KUBERNETES_SERVICE_HOST" in os.environ or "container" in os.environ:
+        return "container"
+    try:
+        kernel = (root / "proc/version").read_text("utf-8", "replace")
+    except OSError:
+        return ""
+    return "wsl" if "microsoft" in kernel.lower() else ""
+
+
+def cannot_start(code: int, where: str) -> str:
+    """Why ``nvmlInit`` failed and what to do; ``where`` is what ``surroundings`` gave."""
+    sentence = _START_SENTENCES.get(code)
+    if sentence is None:
+        sentence = (
+            f"The NVIDIA driver does not start ({error_words(code)}), so no GPU can be read: look "
+            "in `dmesg`, and see whether `nvidia-smi` works."
+        )
+    if code in (tables.LIBRARY_NOT_FOUND, tables.DRIVER_NOT_LOADED, tables.NO_PERMISSION):
+        if where == "container":
+            return sentence + _IN_CONTAINER
+        if where == "wsl":
+            return sentence + _IN_WSL
+    return sentence
+
+
+def error_words(code: int) -> str:
+    return tables.ERROR_WORDS.get(code, f"error {code}")
+
+
+def label(gpu: GpuIdentity) -> str:
+    """``GPU 3``, or ``GPU 3 MIG 7`` for an instance."""
+    instance = "" if gpu.mig_parent_uuid is None else f" MIG {gpu.mig_instance}"
+    return f"GPU {gpu.index}{instance}"
+
+
+def labels(gpus: Sequence[GpuIdentity]) -> str:
+    """``GPU 3``, ``GPUs 0-7`` or ``GPUs 0, 2 and 5``."""
+    if len(gpus) == 1:
+        return label(gpus[0])
+    if any(gpu.mig_parent_uuid is not None for gpu in gpus):
+        return _listed([label(gpu) for gpu in gpus])
+    indexes = sorted(gpu.index for gpu in gpus)
+    if len(indexes) > 2 and indexes == list(range(indexes[0], indexes[-1] + 1)):
+        return f"GPUs {indexes[0]}-{indexes[-1]}"
+    return f"GPUs {_listed([str(index) for index in indexes])}"
+
+
+def _listed(words: list[str]) -> str:
+    return f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def lost(gpu: GpuIdentity, code: int, since: float | None) -> Problem:
+    name = f"{label(gpu)} ({gpu.name})"
+    if code == tables.RESET_REQUIRED:
+        message = (
+            f"{name} is lost until it is reset: stop the jobs on it, then "
+            f"`sudo nvidia-smi --gpu-reset -i {gpu.index}`, or reboot."
+        )
+    else:
+        message = (
+            f"{name} is lost: it fell off the bus, and the jobs on it have died. Check `dmesg` "
+            "for Xid errors; a reset or reboot is needed."
+        )
+    return Problem(
+        source=SOURCE, message=message, target=gpu.uuid, since_unix_seconds=since, severity="error"
+    )
+
+
+def cannot_open(index: int, code: int) -> Problem:
+    """A GPU that was never seen alive has no uuid and so no row."""
+    return Problem(
+        source=SOURCE,
+        message=(
+            f"GPU {index} cannot be opened ({error_words(code)}), so it is not shown: check "
+            "`dmesg` for Xid errors, and whether this user was granted it."
+        ),
+        severity="error",
+    )
+
+
+def cannot_read(
+    reading: str, field: str | None, gpus: Sequence[GpuIdentity], code: int, since: float | None
+) -> Problem:
+    """One reading that keeps failing, for one GPU or for several."""
+    subject = f"{reading[0].upper()}{reading[1:]} of {labels(gpus)}"
+    if code == tables.NO_PERMISSION:
+        message = f"{subject} cannot be read without more rights (as root it may work)."
+    else:
+        message = f"{subject} cannot be read ({error_words(code)}); gpuwatch keeps trying."
+    return Problem(
+        source=SOURCE,
+        message=message,
+        target=gpus[0].uuid if len(gpus) == 1 else None,
+        reading=field,
+        since_unix_seconds=since,
+        severity="info" if code == tables.NO_PERMISSION else "warning",
+    )
+
+
+def unsupported(sentence: str, field: str, gpus: Sequence[GpuIdentity]) -> Problem:
+    """Something a person would look for that these GPUs do not have; ``{gpus}`` is filled in."""
+    return Problem(
+        source=SOURCE,
+        message=sentence.format(gpus=labels(gpus), verb="has" if len(gpus) == 1 else "have"),
+        target=gpus[0].uuid if len(gpus) == 1 else None,
+        reading=field,
+        severity="info",
+    )
+
+
+NO_SAMPLES = (
+    "{gpus} {verb} no fine utilisation samples: the busy percentage is polled instead, and dips "
+    "shorter than the interval can be missed."
+)
+NO_PROCESS_BUSY = "{gpus} {verb} no record of each process's share of the SMs."
+NO_PROCESS_LIST = "{gpus} {verb} no list of processes under this driver."

@@ -1,0 +1,348 @@
+"""What is read of a GPU, how often, and how: one short function a reading.
+
+Each function sets fields of ``GpuReading`` in ``device.values`` and lets ``NVMLError`` through;
+``nvml_device`` decides what an error means. Where drivers differ, ``first_supported`` walks from
+the best call to the oldest and stays with the first that this GPU has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from gpuwatch.model import ReasonSeconds
+from gpuwatch.sources import nvml_parse as parse
+from gpuwatch.sources import nvml_tables as tables
+from gpuwatch.sources.nvml_schedule import Reading
+
+if TYPE_CHECKING:
+    from gpuwatch.sources.nvml_device import NvmlDevice
+
+    Step = Callable[[NvmlDevice], None]
+
+
+def first_supported(device: NvmlDevice, name: str, steps: tuple[Step, ...]) -> None:
+    """Take the first of ``steps`` this GPU has, remembering which that is."""
+    at = device.steps.get(name, 0)
+    while True:
+        try:
+            return steps[at](device)
+        except device.nvml.NVMLError as error:
+            if error.value not in tables.PERMANENT or at + 1 == len(steps):
+                raise
+            at += 1
+            device.steps[name] = at
+
+
+def utilization(device: NvmlDevice) -> None:
+    rates = device.nvml.nvmlDeviceGetUtilizationRates(device.handle)
+    device.values["busy_percent"] = parse.percent(rates.gpu)
+    device.values["memory_controller_percent"] = parse.percent(rates.memory)
+
+
+def busy_samples(device: NvmlDevice) -> None:
+    device.values["busy_samples"] = device.sample_buffer.read(device.now, device.unix)
+
+
+def _memory_v2(device: NvmlDevice) -> None:
+    # "used" leaves out what the driver keeps for itself ("reserved").
+    used = device.nvml.nvmlDeviceGetMemoryInfo(device.handle, device.nvml.nvmlMemory_v2).used
+    device.values["memory_used_bytes"] = parse.memory_bytes(used)
+
+
+def _memory_v1(device: NvmlDevice) -> None:
+    # Drivers without v2 (before 510) left the reserved part out of "used" here too; later ones
+    # count it in, but those have v2.
+    used = device.nvml.nvmlDeviceGetMemoryInfo(device.handle).used
+    device.values["memory_used_bytes"] = parse.memory_bytes(used)
+
+
+def memory(device: NvmlDevice) -> None:
+    if device.identity.memory_unified:
+        device.values["memory_used_is_process_sum"] = True
+        device.values["memory_used_bytes"] = device.process_memory_sum()
+        return
+    first_supported(device, "memory", (_memory_v2, _memory_v1))
+
+
+def _power_instant(device: NvmlDevice) -> None:
+    watts = device.power_fields.read().get(tables.FIELD_POWER_INSTANT)
+    device.values["power_watts"] = None if watts is None else parse.watts(watts)
+
+
+def _power_average(device: NvmlDevice) -> None:
+    watts = device.power_average_fields.read().get(tables.FIELD_POWER_AVERAGE)
+    device.values["power_watts"] = None if watts is None else parse.watts(watts)
+    device.values["power_is_average"] = True
+
+
+def _power_usage(device: NvmlDevice) -> None:
+    watts = device.nvml.nvmlDeviceGetPowerUsage(device.handle)
+    device.values["power_watts"] = parse.watts(watts)
+    device.values["power_is_average"] = device.power_usage_is_average
+
+
+def power(device: NvmlDevice) -> None:
+    first_supported(device, "power", (_power_instant, _power_average, _power_usage))
+
+
+def _limit_enforced(device: NvmlDevice) -> None:
+    limit = device.nvml.nvmlDeviceGetEnforcedPowerLimit(device.handle)
+    device.values["power_limit_watts"] = parse.watts(limit)
+
+
+def _limit_set(device: NvmlDevice) -> None:
+    limit = device.nvml.nvmlDeviceGetPowerManagementLimit(device.handle)
+    device.values["power_limit_watts"] = parse.watts(limit)
+
+
+def power_limit(device: NvmlDevice) -> None:
+    first_supported(device, "power limit", (_limit_enforced, _limit_set))
+
+
+def temperature(device: NvmlDevice) -> None:
+    degrees = device.nvml.nvmlDeviceGetTemperature(device.handle, tables.TEMPERATURE_GPU)
+    device.values["temperature_celsius"] = parse.celsius(degrees)
+
+
+def sm_clock(device: NvmlDevice) -> None:
+    clock = device.nvml.nvmlDeviceGetClockInfo(device.handle, tables.CLOCK_SM)
+    device.values["sm_clock_mhz"] = parse.unsigned(clock)
+
+
+def memory_clock(device: NvmlDevice) -> None:
+    clock = device.nvml.nvmlDeviceGetClockInfo(device.handle, tables.CLOCK_MEMORY)
+    device.values["memory_clock_mhz"] = parse.unsigned(clock)
+
+
+def performance_state(device: NvmlDevice) -> None:
+    state = device.nvml.nvmlDeviceGetPerformanceState(device.handle)
+    # 32 is NVML_PSTATE_UNKNOWN.
+    device.values["performance_state"] = state if 0 <= state <= tables.PSTATE_MAX else None
+
+
+def _reasons_event(device: NvmlDevice) -> None:
+    mask = device.nvml.nvmlDeviceGetCurrentClocksEventReasons(device.handle)
+    device.values["throttle_reasons"] = parse.throttle_reasons(mask)
+
+
+def _reasons_throttle(device: NvmlDevice) -> None:
+    # The name of the same call before driver 535.
+    mask = device.nvml.nvmlDeviceGetCurrentClocksThrottleReasons(device.handle)
+    device.values["throttle_reasons"] = parse.throttle_reasons(mask)
+
+
+def throttle_reasons(device: NvmlDevice) -> None:
+    first_supported(device, "reasons", (_reasons_event, _reasons_throttle))
+
+
+def pcie_link(device: NvmlDevice) -> None:
+    nvml, handle = device.nvml, device.handle
+    generation = nvml.nvmlDeviceGetCurrPcieLinkGeneration(handle)
+    device.values["pcie_generation"] = parse.unsigned(generation)
+    width = nvml.nvmlDeviceGetCurrPcieLinkWidth(handle)
+    device.values["pcie_width"] = parse.unsigned(width)
+
+
+def pcie_throughput(device: NvmlDevice) -> None:
+    """Only where neither GPM nor byte counters tell: the driver measures for 20 ms a call."""
+    nvml, handle = device.nvml, device.handle
+    for counter, name in (
+        (tables.PCIE_RX, "pcie_rx_bytes_per_second"),
+        (tables.PCIE_TX, "pcie_tx_bytes_per_second"),
+    ):
+        kilobytes = parse.unsigned(nvml.nvmlDeviceGetPcieThroughput(handle, counter))
+        device.values[name] = None if kilobytes is None else kilobytes * 1000.0
+
+
+def encoder(device: NvmlDevice) -> None:
+    busy, _ = device.nvml.nvmlDeviceGetEncoderUtilization(device.handle)
+    device.values["encoder_percent"] = parse.percent(busy)
+
+
+def decoder(device: NvmlDevice) -> None:
+    busy, _ = device.nvml.nvmlDeviceGetDecoderUtilization(device.handle)
+    device.values["decoder_percent"] = parse.percent(busy)
+
+
+def fan(device: NvmlDevice) -> None:
+    # Over 100 is possible: the speed is relative to the fan's nominal maximum.
+    speed = parse.unsigned(device.nvml.nvmlDeviceGetFanSpeed(device.handle))
+    device.values["fan_percent"] = None if speed is None or speed > 200 else float(speed)
+
+
+def counters(device: NvmlDevice) -> None:
+    """Everything that grows: energy, PCIe and NVLink bytes, time in each throttle reason."""
+    got = device.counter_fields.read()
+    values = device.values
+    millijoules = got.get(tables.FIELD_ENERGY_MILLIJOULES)
+    if millijoules is not None and parse.unsigned(int(millijoules)) is not None:
+        values["energy_joules"] = millijoules / 1000.0
+    else:
+        values["energy_joules"] = None
+    degrees = got.get(tables.FIELD_MEMORY_TEMPERATURE)
+    # 0 is what boards without a memory sensor answer.
+    values["memory_temperature_celsius"] = parse.celsius(degrees) if degrees else None
+    if not device.gpm_gives_links:
+        _link_rates(device, got)
+    _pcie_rates(device, got)
+    values["throttle_durations"] = _durations(device, got)
+
+
+def _link_rates(device: NvmlDevice, got: dict[int, float | int]) -> None:
+    for number, name in (
+        (tables.FIELD_NVLINK_DATA_RX_KIB, "nvlink_rx_bytes_per_second"),
+        (tables.FIELD_NVLINK_DATA_TX_KIB, "nvlink_tx_bytes_per_second"),
+    ):
+        device.values[name] = device.growth(number, got, 1024.0)
+
+
+def _pcie_rates(device: NvmlDevice, got: dict[int, float | int]) -> None:
+    """From the driver's byte counters, where they are 64 bits wide and have been seen to move.
+
+    The header warns that they wrap. At PCIe speeds 32 bits do so several times a second, which
+    no difference of two readings can see. A counter that stands still may be one that the card
+    does not have, so until it moves the throughput call is believed.
+    """
+    if device.gpm_gives_pcie or tables.FIELD_PCIE_RX_BYTES not in got:
+        return
+    if not device.counter_fields.is_wide(tables.FIELD_PCIE_RX_BYTES):
+        return
+    rx = device.growth(tables.FIELD_PCIE_RX_BYTES, got)
+    tx = device.growth(tables.FIELD_PCIE_TX_BYTES, got)
+    if rx or tx:
+        device.pcie_from_counters = True
+    if device.pcie_from_counters:
+        device.values["pcie_rx_bytes_per_second"] = rx
+        device.values["pcie_tx_bytes_per_second"] = tx
+
+
+def _durations(device: NvmlDevice, got: dict[int, float | int]) -> tuple[ReasonSeconds, ...] | None:
+    """Seconds each reason held since the reading before; ``None``: no accumulator, or the first."""
+    found = []
+    for number, reason in device.accumulators:
+        value = got.get(number)
+        if value is None:
+            continue
+        held = parse.held_seconds(device.before.get(number), device.now, value)
+        device.before[number] = (device.now, value)
+        if held is not None:
+            found.append(ReasonSeconds(reason, held))
+    return tuple(found) or None
+
+
+def health(device: NvmlDevice) -> None:
+    got = device.health_fields.read()
+    values = device.values
+    for number, name in (
+        (tables.FIELD_ECC_CORRECTED_VOLATILE, "ecc_corrected_count"),
+        (tables.FIELD_ECC_UNCORRECTED_VOLATILE, "ecc_uncorrected_count"),
+        (tables.FIELD_REMAPPED_CORRECTABLE, "remapped_rows_correctable"),
+        (tables.FIELD_REMAPPED_UNCORRECTABLE, "remapped_rows_uncorrectable"),
+    ):
+        count = got.get(number)
+        values[name] = None if count is None else parse.unsigned(int(count))
+    for number, name in (
+        (tables.FIELD_REMAPPED_PENDING, "remapped_rows_pending"),
+        (tables.FIELD_REMAPPED_FAILURE, "remapped_rows_failed"),
+    ):
+        flag = got.get(number)
+        values[name] = None if flag is None else flag == 1
+
+
+def gpm(device: NvmlDevice) -> None:
+    got = device.gpm.read()
+    for name in GPM_ACTIVITIES:
+        device.values[name] = got.get(name)
+    for name in ("pcie", "nvlink"):
+        rates = (f"{name}_rx_bytes_per_second", f"{name}_tx_bytes_per_second")
+        if all(rate in got for rate in rates):
+            device.gpm_gives.add(name)
+        if name in device.gpm_gives:
+            for rate in rates:
+                device.values[rate] = got.get(rate)
+
+
+def processes(device: NvmlDevice) -> None:
+    device.read_processes()
+
+
+def mps_processes(device: NvmlDevice) -> None:
+    device.mps_listed = dict(device.mps_buffer.read())
+
+
+def process_busy(device: NvmlDevice) -> None:
+    window = max(2.0, 2 * device.interval_seconds)
+    device.process_busy = device.process_busy_buffer.read(device.now, device.unix, window)
+
+
+GPM_ACTIVITIES = (
+    "sm_active_percent",
+    "sm_occupancy_percent",
+    "tensor_active_percent",
+    "dram_active_percent",
+)
+COUNTER_FIELDS = (
+    "energy_joules",
+    "memory_temperature_celsius",
+    "throttle_durations",
+)
+HEALTH_FIELDS = (
+    "ecc_corrected_count",
+    "ecc_uncorrected_count",
+    "remapped_rows_correctable",
+    "remapped_rows_uncorrectable",
+    "remapped_rows_pending",
+    "remapped_rows_failed",
+)
+PCIE_RATES = ("pcie_rx_bytes_per_second", "pcie_tx_bytes_per_second")
+
+SAMPLES = "fine utilisation samples"
+PROCESS_LIST = "the list of processes"
+PROCESS_BUSY = "the SM share of each process"
+GPM_NAME = "SM, tensor and memory activity (GPM)"
+
+# Periods: what moves with every step of a job is read each time; what moves with the state of
+# the machine every few seconds; what changes when a person or a fault changes it, every ten.
+READINGS = (
+    Reading("the utilisation", ("busy_percent", "memory_controller_percent"), utilization),
+    Reading(SAMPLES, ("busy_samples",), busy_samples, between={"busy_samples": ()}),
+    Reading("power", ("power_watts",), power),
+    Reading("the SM clock", ("sm_clock_mhz",), sm_clock),
+    Reading("the throttle reasons", ("throttle_reasons",), throttle_reasons),
+    Reading("the temperature", ("temperature_celsius",), temperature, 1.0),
+    Reading(
+        "energy, link and throttle counters",
+        COUNTER_FIELDS,
+        counters,
+        0.5,
+        between={"throttle_durations": None},
+    ),
+    Reading(PROCESS_LIST, (), processes, 1.0, calls=2),
+    Reading("the list of MPS processes", (), mps_processes, 5.0),
+    # After the lists: on unified memory this is their sum.
+    Reading("the memory in use", ("memory_used_bytes",), memory),
+    Reading(PROCESS_BUSY, (), process_busy, 1.0),
+    Reading(GPM_NAME, GPM_ACTIVITIES, gpm, 1.0, calls=2),
+    Reading("the memory clock", ("memory_clock_mhz",), memory_clock, 2.0),
+    Reading("the performance state", ("performance_state",), performance_state, 1.0),
+    Reading("the PCIe link", ("pcie_generation", "pcie_width"), pcie_link, 2.0, calls=2),
+    Reading("encoder use", ("encoder_percent",), encoder, 2.0),
+    Reading("decoder use", ("decoder_percent",), decoder, 2.0),
+    Reading("the fan speed", ("fan_percent",), fan, 5.0),
+    Reading("the power limit", ("power_limit_watts",), power_limit, 5.0),
+    Reading("ECC errors and remapped rows", HEALTH_FIELDS, health, 10.0),
+    Reading(
+        "PCIe throughput",
+        PCIE_RATES,
+        pcie_throughput,
+        2.0,
+        calls=2,
+        expected_seconds=0.04,
+        needed=lambda device: not device.pcie_rates_from_elsewhere,
+    ),
+)
+MIG_READINGS = tuple(
+    reading for reading in READINGS if reading.name in (PROCESS_LIST, "the memory in use", GPM_NAME)
+)
+"""The rest of a MIG instance's readings are its card's; NVML refuses them for the instance."""

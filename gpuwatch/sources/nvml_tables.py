@@ -1,0 +1,172 @@
+"""Numbers of the NVML ABI: error codes, field ids, bit masks, sentinels.
+
+They are part of the driver's binary interface and so the same in every binding; keeping them
+here means that an older or newer ``nvidia-ml-py`` cannot lack or rename one. Source: NVIDIA's
+``nvml.h`` (drivers 450 to 610), by the names in the comments.
+"""
+
+from __future__ import annotations
+
+SUCCESS = 0
+UNINITIALIZED = 1
+INVALID_ARGUMENT = 2
+NOT_SUPPORTED = 3
+NO_PERMISSION = 4
+NOT_FOUND = 6
+INSUFFICIENT_SIZE = 7
+INSUFFICIENT_POWER = 8
+DRIVER_NOT_LOADED = 9
+TIMEOUT = 10
+IRQ_ISSUE = 11
+LIBRARY_NOT_FOUND = 12
+FUNCTION_NOT_FOUND = 13
+CORRUPTED_INFOROM = 14
+GPU_IS_LOST = 15
+RESET_REQUIRED = 16
+OPERATING_SYSTEM = 17
+LIB_RM_VERSION_MISMATCH = 18
+IN_USE = 19
+MEMORY = 20
+NO_DATA = 21
+INSUFFICIENT_RESOURCES = 23
+ARGUMENT_VERSION_MISMATCH = 25
+DEPRECATED = 26
+NOT_READY = 27
+GPU_NOT_FOUND = 28
+INVALID_STATE = 29
+UNKNOWN = 999
+
+ERROR_WORDS = {
+    UNINITIALIZED: "the driver library is not initialised",
+    INVALID_ARGUMENT: "invalid argument",
+    NOT_SUPPORTED: "not supported",
+    NO_PERMISSION: "no permission",
+    NOT_FOUND: "not found",
+    INSUFFICIENT_SIZE: "insufficient size",
+    INSUFFICIENT_POWER: "a power cable of the card is not attached",
+    DRIVER_NOT_LOADED: "driver not loaded",
+    TIMEOUT: "timeout",
+    IRQ_ISSUE: "an interrupt problem of the kernel",
+    LIBRARY_NOT_FOUND: "library not found",
+    FUNCTION_NOT_FOUND: "function not found",
+    CORRUPTED_INFOROM: "the card's information ROM is corrupted",
+    GPU_IS_LOST: "GPU is lost",
+    RESET_REQUIRED: "the GPU needs a reset",
+    OPERATING_SYSTEM: "the operating system refused the call",
+    LIB_RM_VERSION_MISMATCH: "driver and library differ in version",
+    IN_USE: "the GPU is in use",
+    MEMORY: "out of memory",
+    NO_DATA: "no data",
+    INSUFFICIENT_RESOURCES: "insufficient resources",
+    ARGUMENT_VERSION_MISMATCH: "the call's version is unknown to the driver",
+    DEPRECATED: "no longer offered by the driver",
+    NOT_READY: "not ready",
+    GPU_NOT_FOUND: "no such GPU",
+    INVALID_STATE: "invalid state",
+    UNKNOWN: "unknown error",
+}
+
+PERMANENT = frozenset({NOT_SUPPORTED, FUNCTION_NOT_FOUND, ARGUMENT_VERSION_MISMATCH, DEPRECATED})
+"""This GPU under this driver will never answer: not asked again until the driver restarts."""
+PERMANENT_FIELD = PERMANENT | {INVALID_ARGUMENT}
+"""The same for one id in ``nvmlDeviceGetFieldValues``, where an unknown id is an invalid one."""
+RARELY_RETRIED = frozenset({NO_PERMISSION, INVALID_ARGUMENT})
+"""May change (rights granted, MIG mode switched), but seldom."""
+LOST = frozenset({GPU_IS_LOST, RESET_REQUIRED, GPU_NOT_FOUND})
+DRIVER_GONE = frozenset({UNINITIALIZED, DRIVER_NOT_LOADED, LIB_RM_VERSION_MISMATCH})
+FATAL = LOST | DRIVER_GONE
+"""Not about one reading: about the whole GPU, or all of them."""
+
+ALL_ONES_32 = 0xFFFF_FFFF
+ALL_ONES_64 = 0xFFFF_FFFF_FFFF_FFFF
+"""``NVML_VALUE_NOT_AVAILABLE`` (-1) as the driver writes it into unsigned fields."""
+
+# nvmlClocksEventReason* (before driver 535: nvmlClocksThrottleReason*).
+EVENT_REASONS = (
+    (0x001, "gpu_idle"),
+    (0x002, "applications_clocks_setting"),
+    (0x004, "sw_power_cap"),
+    (0x008, "hw_slowdown"),
+    (0x010, "sync_boost"),
+    (0x020, "sw_thermal_slowdown"),
+    (0x040, "hw_thermal_slowdown"),
+    (0x080, "hw_power_brake_slowdown"),
+    (0x100, "display_clock_setting"),
+)
+
+# NVML_FI_DEV_*
+FIELD_ECC_CORRECTED_VOLATILE = 3
+FIELD_ECC_UNCORRECTED_VOLATILE = 4
+FIELD_PERF_POLICY_POWER = 74
+FIELD_PERF_POLICY_THERMAL = 75
+FIELD_PERF_POLICY_SYNC_BOOST = 76
+FIELD_MEMORY_TEMPERATURE = 82
+FIELD_ENERGY_MILLIJOULES = 83
+FIELD_NVLINK_DATA_TX_KIB = 138
+FIELD_NVLINK_DATA_RX_KIB = 139
+FIELD_REMAPPED_CORRECTABLE = 142
+FIELD_REMAPPED_UNCORRECTABLE = 143
+FIELD_REMAPPED_PENDING = 144
+FIELD_REMAPPED_FAILURE = 145
+FIELD_POWER_AVERAGE = 185
+FIELD_POWER_INSTANT = 186
+FIELD_SHUTDOWN_MARGIN = 193
+FIELD_SLOWDOWN_MARGIN = 194
+FIELD_PCIE_TX_BYTES = 197
+FIELD_PCIE_RX_BYTES = 198
+FIELD_REASON_SW_THERMAL = 269
+FIELD_REASON_HW_THERMAL = 270
+FIELD_REASON_HW_POWER_BRAKE = 271
+
+SCOPE_ALL_LINKS = ALL_ONES_32
+"""For the NVLink throughput fields a scope of UINT_MAX asks for the sum over all links."""
+
+VALUE_MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
+"""Member of ``nvmlValue_t`` by ``nvmlValueType_t``."""
+VALUE_FORMATS = ("d", "I4x", "Q", "Q", "q", "i4x", "H6x")
+"""The same eight bytes for ``struct`` (Linux, little endian)."""
+WIDE_TYPES = frozenset({2, 3, 4})
+"""Value types of 64 bits."""
+
+# NVML_GPM_METRIC_*
+GPM_SM_UTIL = 2
+GPM_SM_OCCUPANCY = 3
+GPM_ANY_TENSOR_UTIL = 5
+GPM_DRAM_BANDWIDTH_UTIL = 10
+GPM_PCIE_TX_MIB_PER_SECOND = 20
+GPM_PCIE_RX_MIB_PER_SECOND = 21
+GPM_NVLINK_RX_MIB_PER_SECOND = 60
+GPM_NVLINK_TX_MIB_PER_SECOND = 61
+
+SAMPLING_GPU_UTILIZATION = 1
+CLOCK_SM = 1
+CLOCK_MEMORY = 2
+TEMPERATURE_GPU = 0
+THRESHOLD_SHUTDOWN = 0
+THRESHOLD_SLOWDOWN = 1
+PCIE_TX = 0
+PCIE_RX = 1
+PSTATE_MAX = 15
+
+
+def accumulator_fields(driver_version: str | None) -> dict[int, str]:
+    """Field ids of the "time this reason held" counters, with the reason each belongs to.
+
+    All count nanoseconds: DCGM exports the same ids as ``..._SW_POWER_CAP_NS`` and so on, and
+    ``nvmlDeviceGetViolationStatus`` gives the perf-policy ones in nanoseconds too. The ids 269 to
+    271 meant other things before they settled: the CUDA 12.8 headers (driver 570) put thermal
+    slowdown at 251 to 253 and power smoothing at 269, so older drivers are asked for the policy
+    counters alone, which have not moved; their thermal one does not tell software from hardware.
+    """
+    fields = {
+        FIELD_PERF_POLICY_POWER: "sw_power_cap",
+        FIELD_PERF_POLICY_SYNC_BOOST: "sync_boost",
+    }
+    major = (driver_version or "").split(".", 1)[0]
+    if major.isdigit() and int(major) >= 575:
+        fields[FIELD_REASON_SW_THERMAL] = "sw_thermal_slowdown"
+        fields[FIELD_REASON_HW_THERMAL] = "hw_thermal_slowdown"
+        fields[FIELD_REASON_HW_POWER_BRAKE] = "hw_power_brake_slowdown"
+    else:
+        fields[FIELD_PERF_POLICY_THERMAL] = "sw_thermal_slowdown"
+    return fields
