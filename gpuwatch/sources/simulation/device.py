@@ -5,16 +5,17 @@ from __future__ import annotations
 import math
 import random
 from collections import deque
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from gpuwatch.sources.simulation.cards import Card
 
-TICKS_PER_SECOND = 12
+TICKS_PER_SECOND = 6
+"""One tick is one sample of the driver's buffer; what happens within a tick is exact, since
+the activity is a list of phases with their own times."""
 TICK_SECONDS = 1.0 / TICKS_PER_SECOND
-TICKS_PER_SAMPLE = 2
-"""The driver's buffer holds a sample every sixth of a second."""
 BUFFERED_SAMPLES = 120
-"""Samples a real driver keeps: it has room for about twenty seconds."""
+"""What drivers were seen to keep: about twenty seconds."""
 
 _POWER_TAU_SECONDS = 0.35
 _HEAT_TAU_SECONDS = 28.0
@@ -23,6 +24,10 @@ _IDLE_AFTER_SECONDS = 0.5
 _CLOCK_POWER_EXPONENT = 2.2
 _THROTTLE_MHZ_PER_CELSIUS = 120.0
 _CLOCK_STEP_MHZ = 15
+_LOWEST_CLOCK_SHARE = 0.3
+
+_POWER_SHARE = 1.0 - math.exp(-TICK_SECONDS / _POWER_TAU_SECONDS)
+_HEAT_SHARE = 1.0 - math.exp(-TICK_SECONDS / _HEAT_TAU_SECONDS)
 
 REASONS = (
     "sw_power_cap",
@@ -35,12 +40,12 @@ REASONS = (
 
 
 class Activity(NamedTuple):
-    """What a stretch of time means for the card; shares are 0-1, traffic bytes a second."""
+    """What a stretch of time means for the card; shares are 0-1, traffic is bytes a second."""
 
     busy: float = 0.0
     """Share of the time in which a kernel is resident."""
     power: float = 0.0
-    """Share of the default power limit this would draw at full clocks."""
+    """Share of the card's power limit this would draw at full clocks."""
     sm: float = 0.0
     occupancy: float = 0.0
     tensor: float = 0.0
@@ -48,6 +53,19 @@ class Activity(NamedTuple):
     rx: float = 0.0
     tx: float = 0.0
     nvlink: float = 0.0
+
+
+_NOTHING = Activity()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cooling:
+    """How warm the air is and how well heat leaves the card."""
+
+    air_celsius: float
+    celsius_per_watt: float
+    from_second: float = 0.0
+    """When this takes the place of the card's own cooling."""
 
 
 class Device:
@@ -59,42 +77,38 @@ class Device:
         rng: random.Random,
         *,
         power_limit_watts: float | None = None,
-        air_celsius: float | None = None,
-        celsius_per_watt: float | None = None,
-        temperature_celsius: float | None = None,
+        cooling: Cooling | None = None,
     ) -> None:
         self.card = card
         self.phases: deque[tuple[float, float, Activity]] = deque()
+        """(start, end, activity) in order and apart; between them nothing runs."""
         self.samples: deque[tuple[int, int]] = deque(maxlen=BUFFERED_SAMPLES)
         """(tick at its end, whole percent), oldest first."""
-        self.power_limit_watts = power_limit_watts or card.limit_watts
-        # One card of a row of eight sits a little warmer than the next.
-        self._air = (card.air_celsius if air_celsius is None else air_celsius) + rng.uniform(-1, 2)
-        self._celsius_per_watt = celsius_per_watt or card.celsius_per_watt
-        self.power_watts = card.idle_watts
-        self.temperature_celsius = (
-            self._air + card.idle_watts * self._celsius_per_watt
-            if temperature_celsius is None
-            else temperature_celsius
+        self.power_limit_watts = (
+            card.limit_watts if power_limit_watts is None else power_limit_watts
         )
+        self.power_watts = card.idle_watts
         self.energy_joules = rng.uniform(1e7, 9e8)
-        self.sm_clock_mhz = card.sm_clock_idle_mhz
         self.clock_ratio = 1.0
+        self.clock_mhz = card.sm_clock_mhz
         self.idle_seconds = 60.0
         self.power_capped = False
         self.heat_capped = False
-        self.extra_busy = 0.0
-        self.sums = [0.0] * 6
-        """Sums over ticks: sm, occupancy, tensor, dram, and NVLink in and out."""
+        self.sums = [0.0] * 5
+        """Sums over ticks of the shares: SM, occupancy, tensor, DRAM; and NVLink traffic."""
         self.reason_seconds = dict.fromkeys(REASONS, 0.0)
         self.rx_bytes_per_second = 0.0
         self.tx_bytes_per_second = 0.0
         self._rng = rng
-        self._recent_busy: deque[float] = deque(maxlen=TICKS_PER_SECOND)
-        self._recent_dram: deque[float] = deque(maxlen=TICKS_PER_SECOND)
-        self._sample_sum = 0.0
-        self._power_share = 1.0 - math.exp(-TICK_SECONDS / _POWER_TAU_SECONDS)
-        self._heat_share = 1.0 - math.exp(-TICK_SECONDS / _HEAT_TAU_SECONDS)
+        # One card of a row of eight sits a little warmer than the next.
+        self._warmer = rng.uniform(-1.0, 2.0)
+        self._air = card.air_celsius + self._warmer
+        self._celsius_per_watt = card.celsius_per_watt
+        self._cooling = cooling
+        self._cooling_tick = None if cooling is None else int(cooling.from_second / TICK_SECONDS)
+        self.temperature_celsius = self._air + card.idle_watts * self._celsius_per_watt
+        self._recent_busy: deque[float] = deque([0.0] * TICKS_PER_SECOND, TICKS_PER_SECOND)
+        self._recent_dram: deque[float] = deque([0.0] * TICKS_PER_SECOND, TICKS_PER_SECOND)
 
     @property
     def busy_percent(self) -> float:
@@ -110,6 +124,10 @@ class Device:
         """Nothing ran for so long that the clocks went down."""
         return self.idle_seconds > _CLOCKS_STAY_UP_SECONDS
 
+    @property
+    def sm_clock_mhz(self) -> int:
+        return self.card.sm_clock_idle_mhz if self.asleep else self.clock_mhz
+
     def reasons(self) -> tuple[str, ...]:
         """The throttle reasons in force, in NVML's names."""
         if self.idle_seconds > _IDLE_AFTER_SECONDS:
@@ -118,31 +136,31 @@ class Device:
             return ("sw_thermal_slowdown",)
         return ("sw_power_cap",) if self.power_capped else ()
 
-    def settle(self) -> None:
-        """Start at the temperature this power would settle at."""
-        self.temperature_celsius = self._air + self.power_watts * self._celsius_per_watt
-
     def tick(self, index: int) -> None:
         """Move from tick ``index`` to the next."""
+        if index == self._cooling_tick and self._cooling is not None:
+            self._air = self._cooling.air_celsius + self._warmer
+            self._celsius_per_watt = self._cooling.celsius_per_watt
         activity = self._gather(index * TICK_SECONDS, (index + 1) * TICK_SECONDS)
+        wobble = self._rng.random()
         busy = activity.busy
         self._recent_busy.append(busy)
         self._recent_dram.append(activity.dram)
-        self._sample_sum += busy
-        if (index + 1) % TICKS_PER_SAMPLE == 0:
-            mean = self._sample_sum / TICKS_PER_SAMPLE
-            self.samples.append((index + 1, min(100, int(mean * 100 + 0.5))))
-            self._sample_sum = 0.0
-        self.idle_seconds = 0.0 if busy > 0.005 else self.idle_seconds + TICK_SECONDS
-        self._move_power(activity.power)
+        # Between kernels lie launch gaps of a few microseconds, now more, now fewer.
+        self.samples.append((index + 1, int(busy * (100.0 - 2.4 * wobble * wobble) + 0.5)))
+        if busy > 0.005:
+            self.idle_seconds = 0.0
+        else:
+            self.idle_seconds += TICK_SECONDS
+        self._move_power(activity.power, wobble)
         self._move_clocks(activity.power)
-        sums = self.sums
-        sums[0] += activity.sm
-        sums[1] += activity.occupancy
-        sums[2] += activity.tensor
-        sums[3] += activity.dram
-        sums[4] += activity.nvlink
-        sums[5] += activity.nvlink
+        if activity is not _NOTHING:
+            sums = self.sums
+            sums[0] += activity.sm
+            sums[1] += activity.occupancy
+            sums[2] += activity.tensor
+            sums[3] += activity.dram
+            sums[4] += activity.nvlink
         self.rx_bytes_per_second = activity.rx
         self.tx_bytes_per_second = activity.tx
 
@@ -151,62 +169,67 @@ class Device:
         phases = self.phases
         while phases and phases[0][1] <= begin:
             phases.popleft()
-        if not phases or phases[0][0] >= end:
+        if not phases:
             return _NOTHING
-        if phases[0][0] <= begin and phases[0][1] >= end:
-            return phases[0][2]
-        total = [0.0] * 9
+        first_start, first_stop, first = phases[0]
+        if first_start >= end:
+            return _NOTHING
+        if first_start <= begin and first_stop >= end:
+            return first
+        # Written out: this is the simulation's hottest loop.
+        busy = power = sm = occupancy = tensor = dram = rx = tx = nvlink = 0.0
         for start, stop, activity in phases:
             if start >= end:
                 break
-            share = (min(stop, end) - max(start, begin)) * TICKS_PER_SECOND
-            for channel, value in enumerate(activity):
-                if value:
-                    total[channel] += value * share
-        return Activity(*total)
+            share = (stop if stop < end else end) - (start if start > begin else begin)
+            share *= TICKS_PER_SECOND
+            busy += activity[0] * share
+            power += activity[1] * share
+            sm += activity[2] * share
+            occupancy += activity[3] * share
+            tensor += activity[4] * share
+            dram += activity[5] * share
+            rx += activity[6] * share
+            tx += activity[7] * share
+            nvlink += activity[8] * share
+        return Activity(busy, power, sm, occupancy, tensor, dram, rx, tx, nvlink)
 
-    def _move_power(self, load: float) -> None:
+    def _move_power(self, load: float, wobble: float) -> None:
         card = self.card
-        floor = card.idle_watts + (0.0 if self.asleep else card.ready_watts)
-        wish = floor + max(0.0, load * card.limit_watts - floor) * (
-            self.clock_ratio**_CLOCK_POWER_EXPONENT
-        )
-        wish *= 1.0 + self._rng.uniform(-0.012, 0.012)
-        target = min(wish, self.power_limit_watts * 1.01)
-        self.power_watts += (target - self.power_watts) * self._power_share
+        floor = card.idle_watts if self.asleep else card.idle_watts + card.ready_watts
+        wish = load * card.limit_watts
+        if wish > floor:
+            floor += (wish - floor) * self.clock_ratio**_CLOCK_POWER_EXPONENT
+        floor *= 0.988 + 0.024 * wobble
+        # The driver's power loop lets the limit be passed for moments only.
+        limit = self.power_limit_watts * 1.01
+        self.power_watts += ((floor if floor < limit else limit) - self.power_watts) * _POWER_SHARE
         self.energy_joules += self.power_watts * TICK_SECONDS
         settled = self._air + self.power_watts * self._celsius_per_watt
-        self.temperature_celsius += (settled - self.temperature_celsius) * self._heat_share
+        self.temperature_celsius += (settled - self.temperature_celsius) * _HEAT_SHARE
 
     def _move_clocks(self, load: float) -> None:
         card = self.card
+        top = card.sm_clock_mhz
         over = self.temperature_celsius - (card.slowdown_celsius - 1.0)
-        heat = card.sm_clock_mhz - max(0.0, over) * _THROTTLE_MHZ_PER_CELSIUS
         watts = load * card.limit_watts
-        limit = self.power_limit_watts
-        power = card.sm_clock_mhz * (
-            1.0 if watts <= limit else (limit / watts) ** (1.0 / _CLOCK_POWER_EXPONENT)
+        self.heat_capped = over > 0.0
+        self.power_capped = not self.heat_capped and watts > self.power_limit_watts
+        if over <= 0.0 and watts <= self.power_limit_watts:
+            self.clock_ratio = 1.0
+            self.clock_mhz = top
+            return
+        heat = top - max(0.0, over) * _THROTTLE_MHZ_PER_CELSIUS
+        power = top * min(1.0, self.power_limit_watts / max(1.0, watts)) ** (
+            1.0 / _CLOCK_POWER_EXPONENT
         )
-        clock = max(card.sm_clock_mhz * 0.3, min(heat, power))
-        clock = int(clock / _CLOCK_STEP_MHZ) * _CLOCK_STEP_MHZ
-        # Not every card's top clock is a multiple of the step (3105 is, 1410 is, 2418 is not).
-        if heat >= card.sm_clock_mhz and power >= card.sm_clock_mhz:
-            clock = card.sm_clock_mhz
-        self.clock_ratio = clock / card.sm_clock_mhz
-        self.heat_capped = heat < card.sm_clock_mhz
-        self.power_capped = power < card.sm_clock_mhz and not self.heat_capped
-        self.sm_clock_mhz = card.sm_clock_idle_mhz if self.asleep else clock
+        clock = max(top * _LOWEST_CLOCK_SHARE, min(heat, power))
+        self.clock_mhz = int(clock / _CLOCK_STEP_MHZ) * _CLOCK_STEP_MHZ
+        self.clock_ratio = self.clock_mhz / top
         if self.idle_seconds <= _IDLE_AFTER_SECONDS:
-            if self.heat_capped:
-                self.reason_seconds["sw_thermal_slowdown"] += TICK_SECONDS
-            elif self.power_capped:
-                self.reason_seconds["sw_power_cap"] += TICK_SECONDS
-
-
-_NOTHING = Activity()
+            reason = "sw_thermal_slowdown" if self.heat_capped else "sw_power_cap"
+            self.reason_seconds[reason] += TICK_SECONDS
 
 
 def _whole_percent(shares: deque[float]) -> float:
-    if not shares:
-        return 0.0
-    return float(min(100, int(sum(shares) / len(shares) * 100 + 0.5)))
+    return float(min(100, int(sum(shares) * 100.0 / TICKS_PER_SECOND + 0.5)))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 
+_IN_EARNEST = 0.25
+
 
 class Meter:
     """Adds up ``rate`` over the intervals it was given, some of which may lie ahead.
@@ -35,11 +37,5 @@ class Meter:
         return total
 
     def runs(self, now: float) -> bool:
-        """Whether an interval covers ``now``."""
-        return any(start <= now < end for start, end, _ in self._pending)
-
-    def stop(self, now: float) -> None:
-        """Forget everything after ``now``: the process ended."""
-        total = self.total(now)
-        self._pending.clear()
-        self._done = total
+        """Whether it turns in earnest at ``now``: a few percent is a sleeper's housekeeping."""
+        return any(start <= now < end and rate >= _IN_EARNEST for start, end, rate in self._pending)

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
+from gpuwatch.model import Process
+from gpuwatch.sources.simulation.cards import GIB
 from gpuwatch.sources.simulation.meter import Meter
 from gpuwatch.text import clean
 
 MIB = 1024**2
-GIB = 1024**3
+
+_Moving = tuple[str, float, int, int | None, float | None, str | None]
+"""State, CPU percent, resident bytes, GPU memory, GPU busy percent, GPU."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False)
 class Task:
     """One process: its identity, and the meters its readings are taken from."""
 
@@ -26,27 +30,34 @@ class Task:
     """Simulated seconds; negative is before the scenario began."""
     ended: float = float("inf")
     resident_bytes: float = 300.0 * MIB
+    resident_growth: float = 0.0
+    """Bytes a second from the scenario's start on."""
     threads: int = 1
     cpu: Meter | None = None
     wait: Meter | None = None
+    """Seconds spent waiting for the disk."""
     steady_cpu: float = 0.0
     """Share of a core for a process without a meter."""
     gpu: int | None = None
-    """Number of the GPU it is on."""
-    gpu_memory: Callable[[float], float] | None = None
+    """Number of the card it is on."""
+    instance: int | None = None
+    """MIG instance on that card."""
+    gpu_memory: Callable[[float], int] | None = None
     gpu_share: float = 0.0
     """Its part of what the GPU does."""
-    gpu_kind: str = "compute"
     system: bool = False
-    """Neither on a GPU nor the child of one that is."""
+    """Neither on a GPU nor the kin of one that is."""
     container: str | None = None
     slurm_job: str | None = None
     core: int = 0
-    mark: float = 0.0
-    wait_mark: float = 0.0
-    cpu_seconds: float = field(default=0.0)
-    """Used between the two last marks."""
+    cpu_seconds: float = 0.0
+    """Used between the last two notes."""
     wait_seconds: float = 0.0
+    started_unix: float = 0.0
+    _cpu_mark: float = 0.0
+    _wait_mark: float = 0.0
+    _shown: Process | None = None
+    _shown_for: _Moving | None = None
 
     def __post_init__(self) -> None:
         self.command = clean(self.command)
@@ -57,25 +68,75 @@ class Task:
         return self.started <= now < self.ended
 
     def note(self, now: float, elapsed: float) -> None:
-        """Take what was used since the last time this was asked, ``elapsed`` seconds ago."""
+        """Take what was used since the last note, ``elapsed`` seconds ago."""
         if self.cpu is None:
             self.cpu_seconds = self.steady_cpu * elapsed
         else:
             total = self.cpu.total(now)
-            self.cpu_seconds = total - self.mark
-            self.mark = total
+            self.cpu_seconds = total - self._cpu_mark
+            self._cpu_mark = total
         if self.wait is not None:
             total = self.wait.total(now)
-            self.wait_seconds = total - self.wait_mark
-            self.wait_mark = total
+            self.wait_seconds = total - self._wait_mark
+            self._wait_mark = total
 
     def state(self, now: float) -> str:
         """The kernel's letter."""
         if self.wait is not None and self.wait.runs(now):
             return "D"
-        if self.cpu is None:
-            return "S"
-        return "R" if self.cpu.runs(now) else "S"
+        return "R" if self.cpu is not None and self.cpu.runs(now) else "S"
+
+    def resident(self, now: float) -> int:
+        if not self.resident_growth:
+            return int(self.resident_bytes)
+        return int(self.resident_bytes + self.resident_growth * max(0.0, now))
+
+    def show(self, now: float, elapsed: float, gpu_uuid: str | None, busy: float | None) -> Process:
+        """This process as others see it; the same object again while nothing changed.
+
+        ``busy`` is the busy percent of its GPU, ``None`` where the driver cannot say.
+        """
+        if self._still and self._shown is not None and gpu_uuid is self._shown.gpu_uuid:
+            return self._shown
+        memory = None
+        share = None
+        if gpu_uuid is not None:
+            memory = None if self.gpu_memory is None else self.gpu_memory(now)
+            share = None if busy is None else float(round(busy * self.gpu_share))
+        cpu_percent = round(100.0 * self.cpu_seconds / elapsed, 1)
+        shown_for = (self.state(now), cpu_percent, self.resident(now), memory, share, gpu_uuid)
+        if shown_for != self._shown_for:
+            self._shown_for = shown_for
+            self._shown = self._build(shown_for)
+        assert self._shown is not None
+        return self._shown
+
+    @property
+    def _still(self) -> bool:
+        """Nothing about it ever changes but whether its GPU is there."""
+        return self.cpu is None and not self.resident_growth and not self.gpu_share
+
+    def _build(self, shown_for: _Moving) -> Process:
+        state, cpu_percent, resident, gpu_memory, gpu_busy, gpu_uuid = shown_for
+        return Process(
+            pid=self.pid,
+            started_at_unix_seconds=self.started_unix,
+            parent_pid=self.parent,
+            user=self.user,
+            name=self.name,
+            command=self.command,
+            state=state,
+            cpu_percent=cpu_percent,
+            memory_resident_bytes=resident,
+            threads=self.threads,
+            container=self.container,
+            slurm_job=self.slurm_job,
+            gpu_uuid=gpu_uuid,
+            gpu_memory_bytes=gpu_memory,
+            gpu_busy_percent=gpu_busy,
+            gpu_kind=None if gpu_uuid is None else "compute",
+            mig_instance=None if gpu_uuid is None else self.instance,
+        )
 
 
 class PidCounter:
@@ -92,8 +153,50 @@ class PidCounter:
 
     def skip(self) -> None:
         """Other programs ran meanwhile."""
-        self._next += self._rng.randrange(150, 2600)
+        self._next += self._rng.randrange(20, 400)
 
+
+class Memory:
+    """GPU memory of one process over time: steady, growing in steps, or filling up at first."""
+
+    __slots__ = ("_base", "_begin", "_every", "_room", "_seconds", "_step")
+
+    def __init__(
+        self,
+        base: float,
+        *,
+        step: float = 0.0,
+        every: float = 1.0,
+        room: float = float("inf"),
+        begin: float | None = None,
+        seconds: float = 8.0,
+    ) -> None:
+        self._base = base
+        self._step = step
+        self._every = every
+        self._room = room
+        self._begin = begin
+        self._seconds = seconds
+
+    def __call__(self, now: float) -> int:
+        """Bytes at ``now`` (simulated seconds)."""
+        if self._begin is not None:
+            share = min(1.0, max(0.0, (now - self._begin) / self._seconds))
+            return int(CONTEXT_BYTES + (self._base - CONTEXT_BYTES) * share)
+        grown = self._base + self._step * max(0, int(now / self._every))
+        return int(grown if grown < self._room else self._room)
+
+
+CONTEXT_BYTES = 0.52 * GIB
+"""What a CUDA context and its libraries take on a card before the first tensor."""
+
+EXTRA_COMMANDS: tuple[tuple[str, str, str], ...] = (
+    ("triton", "tritonserver", "tritonserver --model-repository=/models --http-port={port}"),
+    ("linus", "python", "python serve.py --model bert-base --port {port}"),
+    ("grace", "python", "python -m ipykernel_launcher -f kernel-{port}.json"),
+    ("ken", "python", "python evaluate.py --split val --shard {port}"),
+)
+"""(user, name, command) of what runs beside the jobs."""
 
 SYSTEM_COMMANDS: tuple[tuple[str, str, str, float], ...] = (
     ("root", "systemd", "/sbin/init", 0.001),
@@ -112,3 +215,4 @@ SYSTEM_COMMANDS: tuple[tuple[str, str, str, float], ...] = (
     ("linus", "htop", "htop -d 20", 0.012),
     ("linus", "rsync", "rsync -a --progress data/ backup:/data/", 0.21),
 )
+"""(user, name, command, share of a core) of what every machine runs."""

@@ -16,6 +16,12 @@ from gpuwatch.sources.simulation.meter import Meter
 
 GB = 1e9
 
+FULL_WORK = Activity(0.985, 0.94, 0.93, 0.42, 0.46, 0.52)
+"""A convolution or transformer step with a batch that fills the card."""
+WAITING_FOR_OTHERS = Activity(1.0, 0.24, 0.05, 0.02, 0.0, 0.02)
+"""A collective kernel that spins: resident all the time, doing next to nothing."""
+REDUCING = Activity(1.0, 0.42, 0.18, 0.07, 0.0, 0.35, nvlink=160 * GB)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pause:
@@ -50,23 +56,21 @@ class Training:
     step_jitter: float = 0.01
     slow_ranks: tuple[tuple[int, float], ...] = ()
     """(rank, factor) for ranks whose steps take longer."""
-    gap_seconds: float = 0.006
+    gap_seconds: float = 0.003
     """The GPU's rest between two steps: optimizer bookkeeping in Python."""
+    log_every_steps: int = 50
+    """How often the loss is fetched and printed, which lets the GPU run dry for a moment."""
+    log_seconds: float = 0.03
     reduce_seconds: float = 0.02
     pinned: bool = True
     batch_bytes: float = 0.6 * GB
     copy_bytes_per_second: float = 24 * GB
     main_cpu: float = 0.92
     """Share of a core the main thread uses while its GPU runs."""
-    compute: Activity = Activity(0.995, 0.94, 0.93, 0.42, 0.46, 0.52)
+    compute: Activity = FULL_WORK
     ramp: bool = True
     """After a wait the launch queue is empty: the first kernels come with gaps."""
     pauses: tuple[Pause, ...] = ()
-
-
-WAITING_FOR_OTHERS = Activity(1.0, 0.24, 0.05, 0.02, 0.0, 0.02)
-"""A collective kernel that spins: resident all the time, doing next to nothing."""
-REDUCING = Activity(1.0, 0.42, 0.18, 0.07, 0.0, 0.35, nvlink=160 * GB)
 
 
 class Worker:
@@ -139,11 +143,13 @@ class Rank:
     loader: Loader | None
     slowness: float
     cpu: Meter = field(default_factory=Meter)
-    free_at: float = 0.0
 
 
 class Job:
-    """All ranks of one job, step after step; a single rank is a job without collectives."""
+    """All ranks of one job, step after step; a single rank is a job without collectives.
+
+    ``begin`` is the first step's time; the processes were there ``loading_seconds`` before.
+    """
 
     def __init__(
         self,
@@ -155,6 +161,7 @@ class Job:
         reads: Meter,
         writes: Meter,
         end: float = float("inf"),
+        loading_seconds: float = 0.0,
     ) -> None:
         self.plan = plan
         self.begin = begin
@@ -167,10 +174,12 @@ class Job:
                 device,
                 Loader(plan, rng, begin, reads) if plan.workers else None,
                 slow.get(number, 1.0),
-                free_at=begin,
             )
             for number, device in enumerate(devices)
         ]
+        for rank in self.ranks:
+            # Imports, the model and the first pass over the file list, all on one thread.
+            rank.cpu.add(begin - loading_seconds, begin, 0.97)
         self._free_at = begin
         self._pause_at = [pause.first_seconds for pause in plan.pauses]
         self.steps = 0
@@ -189,7 +198,7 @@ class Job:
             stop = start + pause.seconds
             self._pause_at[number] = max(start, self._pause_at[number]) + pause.every_seconds
             self._writes.add(start + 0.2, stop, pause.write_bytes_per_second)
-            for number_in_job, rank in enumerate(self.ranks):
+            for position, rank in enumerate(self.ranks):
                 if pause.activity is not None:
                     rank.device.phases.append(
                         (
@@ -198,8 +207,7 @@ class Job:
                             pause.activity,
                         )
                     )
-                rank.cpu.add(start, stop, pause.cpu if number_in_job == 0 else 0.1)
-                rank.free_at = stop
+                rank.cpu.add(start, stop, pause.cpu if position == 0 else 0.1)
             self._free_at = stop
             return True
         return False
@@ -217,10 +225,10 @@ class Job:
                 rank.device.phases.append((end, reduced, REDUCING))
                 rank.cpu.add(at, reduced, 0.6)
             end = reduced
-        self._free_at = end + plan.gap_seconds
-        for rank in self.ranks:
-            rank.free_at = self._free_at
         self.steps += 1
+        self._free_at = end + plan.gap_seconds
+        if self.steps % plan.log_every_steps == 0:
+            self._free_at += plan.log_seconds
 
     def _compute(self, rank: Rank, asked: float) -> float:
         """One rank's own part of a step; returns when its GPU is done with it."""
