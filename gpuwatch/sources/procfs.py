@@ -66,12 +66,24 @@ class KernelFile:
             self._descriptor = None
 
 
-def read_small(path: str | Path, limit: int = 65536) -> bytes:
-    """At most ``limit`` bytes of a file opened for this one read. Raises ``OSError``."""
+def read_once(path: str | Path, limit: int = 8192) -> bytes:
+    """What one read of ``limit`` bytes gives, for files the kernel writes in one piece.
+
+    Raises ``OSError``.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(descriptor, limit)
+    finally:
+        os.close(descriptor)
+
+
+def read_whole(path: str | Path, limit: int = _LARGEST_BUFFER) -> bytes:
+    """The whole file, at most ``limit`` bytes of it. Raises ``OSError``."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         parts = []
-        while limit > 0 and (part := os.read(descriptor, limit)):
+        while limit > 0 and (part := os.read(descriptor, min(limit, 65536))):
             parts.append(part)
             limit -= len(part)
         return b"".join(parts)
@@ -98,7 +110,7 @@ def boot_unix_seconds(proc: Path = PROC) -> float:
     Process start times derive from it and are keys, which must not move: hence only once.
     """
     try:
-        found = parse_boot_time(read_small(proc / "stat", limit=_LARGEST_BUFFER))
+        found = parse_boot_time(read_whole(proc / "stat"))
     except OSError:
         found = None
     if found is not None:

@@ -1,0 +1,104 @@
+"""What rarely changes in a process: its user, command line, container and Slurm job."""
+
+from __future__ import annotations
+
+import functools
+import re
+import shlex
+from pathlib import Path
+from typing import NamedTuple
+
+from gpuwatch.sources import cgroup, procfs
+from gpuwatch.text import clean
+
+COMMAND_BYTES = 4096
+"""A command line can be megabytes; no screen shows more than this of it."""
+
+_NEEDS_QUOTES = re.compile(r"[\s'\"]")
+
+
+class ProcessDetails(NamedTuple):
+    """All text has passed ``text.clean``; ``None`` where it could not be read."""
+
+    user: str | None = None
+    command: str | None = None
+    container: str | None = None
+    slurm_job: str | None = None
+
+
+def read_details(pid: int, name: bytes, proc: Path = procfs.PROC) -> ProcessDetails:
+    """Everything that rarely changes. What cannot be read stays ``None``; never raises."""
+    return ProcessDetails(
+        read_user(pid, proc),
+        read_command(pid, name, proc),
+        *cgroup.read_membership(pid, proc),
+    )
+
+
+def read_command(pid: int, name: bytes, proc: Path = procfs.PROC) -> str | None:
+    """The command line, made safe; ``None`` where it may not be read."""
+    try:
+        # One byte more than is shown tells whether something was cut.
+        text = procfs.read_once(proc / str(pid) / "cmdline", COMMAND_BYTES + 1)
+    except OSError:
+        return None
+    return parse_command(text, name)
+
+
+def parse_command(text: bytes, name: bytes) -> str:
+    """``/proc/PID/cmdline`` as one line.
+
+    Arguments are separated by NUL; those with white space or quotes in them are quoted, so that
+    they can be told apart. A process that rewrote its title (setproctitle) has a single argument,
+    shown as it is. An empty command line (a zombie, or a process that erased it) gives the name
+    in brackets, as ps does.
+    """
+    cut = len(text) > COMMAND_BYTES
+    if cut:
+        text = text[: COMMAND_BYTES - 1]
+    # Rewritten titles are padded with NULs or blanks up to the room the arguments had.
+    arguments = text.rstrip(b"\0 \n").decode("utf-8", "replace").split("\0")
+    if arguments == [""]:
+        return f"[{clean_name(name)}]"
+    if len(arguments) > 1:
+        arguments = [
+            shlex.quote(part) if not part or _NEEDS_QUOTES.search(part) else part
+            for part in arguments
+        ]
+    line = clean(" ".join(arguments), COMMAND_BYTES)
+    return f"{line[: COMMAND_BYTES - 1]}…" if cut and not line.endswith("…") else line
+
+
+def clean_name(name: bytes) -> str:
+    """The kernel's name of a process (at most 15 bytes, any bytes), made safe."""
+    return clean(name.decode("utf-8", "replace"), 64)
+
+
+def read_user(pid: int, proc: Path = procfs.PROC) -> str | None:
+    """The user the process acts as; ``None`` where its status may not be read."""
+    try:
+        uid = parse_effective_uid(procfs.read_once(proc / str(pid) / "status"))
+    except OSError:
+        return None
+    return None if uid is None else user_name(uid)
+
+
+def parse_effective_uid(text: bytes) -> int | None:
+    """The second number of ``Uid:`` in ``/proc/PID/status``.
+
+    Not the owner of ``/proc/PID``: that is root for every process that may not be dumped.
+    """
+    at = text.find(b"\nUid:")
+    return None if at < 0 else int(text[at + 5 :].split(None, 2)[1])
+
+
+@functools.lru_cache(maxsize=512)
+def user_name(uid: int) -> str:
+    """The user's name; the number where nobody knows it. Asked once a user: the answer can come
+    from a directory server."""
+    import pwd  # noqa: PLC0415 - not on every platform
+
+    try:
+        return clean(pwd.getpwuid(uid).pw_name, 64)
+    except (KeyError, OSError):
+        return str(uid)
