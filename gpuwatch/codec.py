@@ -1,0 +1,395 @@
+"""Snapshots as JSON: the lines of a stream or recording, and the object ``status`` prints.
+
+The names are those of ``model``. A GPU's identity and reading stand side by side in one object;
+what was not read is ``null``; NaN and infinity are never written. In a stream the identities are
+in the header line, once, and a snapshot refers to a GPU by ``uuid``; when the GPUs change, a
+new header precedes the snapshot. Every line can be read with the last header before it.
+
+``busy_samples`` are pairs ``[at_unix_seconds, percent]`` and ``throttle_durations`` pairs
+``[reason, seconds]``. Reading ignores fields (and, after a header, kinds of lines) it does not
+know and takes a missing optional field as ``None``, so that a newer minor version is readable.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any, Generic, NoReturn, TypeVar
+
+from gpuwatch import __version__
+from gpuwatch.model import (
+    BusySample,
+    Gpu,
+    GpuIdentity,
+    GpuReading,
+    Host,
+    OwnCost,
+    Problem,
+    Process,
+    ReasonSeconds,
+    Snapshot,
+)
+from gpuwatch.text import clean
+
+SCHEMA_VERSION = 1
+
+T = TypeVar("T")
+Json = dict[str, Any]
+
+
+class CodecError(ValueError):
+    """The text is not what it should be; the message is a sentence for a person."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Header:
+    """The first line of a stream: what holds for the snapshots after it."""
+
+    schema: int
+    gpuwatch_version: str | None
+    machine: str
+    simulated: bool
+    started_at_unix_seconds: float
+    interval_seconds: float | None
+    identities: tuple[GpuIdentity, ...]
+
+
+# --- writing ---------------------------------------------------------------------------------
+
+
+def header_line(snapshot: Snapshot) -> str:
+    """The header for a stream that begins with ``snapshot``, without a line end."""
+    return _dumps(
+        {
+            "kind": "header",
+            "schema": SCHEMA_VERSION,
+            "gpuwatch": __version__,
+            "machine": snapshot.host.name,
+            "simulated": snapshot.simulated,
+            "started_at_unix_seconds": snapshot.taken_at_unix_seconds,
+            "interval_seconds": snapshot.interval_seconds,
+            "gpus": [_IDENTITY.encode(gpu.identity) for gpu in snapshot.gpus],
+        }
+    )
+
+
+def snapshot_line(snapshot: Snapshot) -> str:
+    """One snapshot of a stream, without a line end."""
+    gpus = [
+        {"uuid": gpu.identity.uuid, "lost": gpu.lost, **_READING.encode(gpu.reading)}
+        for gpu in snapshot.gpus
+    ]
+    return _dumps({"kind": "snapshot", **_body(snapshot, gpus)})
+
+
+def status_object(snapshot: Snapshot) -> Json:
+    """One snapshot that needs no header: what ``gpuwatch status --json`` prints."""
+    gpus = [gpu_object(gpu) for gpu in snapshot.gpus]
+    return {"schema": SCHEMA_VERSION, "gpuwatch": __version__, **_body(snapshot, gpus)}
+
+
+def status_text(snapshot: Snapshot) -> str:
+    """``status_object`` as indented JSON, without a line end."""
+    return _dumps(status_object(snapshot), indent=2)
+
+
+def gpu_object(gpu: Gpu) -> Json:
+    """A GPU's identity and reading side by side, in the order of the model."""
+    return {**_IDENTITY.encode(gpu.identity), "lost": gpu.lost, **_READING.encode(gpu.reading)}
+
+
+def _body(snapshot: Snapshot, gpus: list[Json]) -> Json:
+    return {
+        "sequence": snapshot.sequence,
+        "taken_at_unix_seconds": snapshot.taken_at_unix_seconds,
+        "monotonic_seconds": snapshot.monotonic_seconds,
+        "interval_seconds": snapshot.interval_seconds,
+        "simulated": snapshot.simulated,
+        "host": _HOST.encode(snapshot.host),
+        "gpus": gpus,
+        "processes": [_PROCESS.encode(process) for process in snapshot.processes],
+        "jobs": [],
+        "problems": [_PROBLEM.encode(problem) for problem in snapshot.problems],
+        "own_cost": _OWN_COST.encode(snapshot.own_cost),
+    }
+
+
+def _dumps(value: Json, indent: int | None = None) -> str:
+    separators = (",", ":") if indent is None else None
+    try:
+        return json.dumps(value, separators=separators, indent=indent, allow_nan=False)
+    except ValueError:
+        return json.dumps(_finite(value), separators=separators, indent=indent, allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    """A copy with NaN and infinity as ``None``: they are no JSON and no measurement."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {name: _finite(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return value
+
+
+# --- reading ---------------------------------------------------------------------------------
+
+
+class Decoder:
+    """Reads the lines of one stream; keeps the header the snapshots refer to."""
+
+    def __init__(self) -> None:
+        self.header: Header | None = None
+        self._identities: dict[str, GpuIdentity] = {}
+
+    def decode(self, line: str) -> Header | Snapshot | None:
+        """What ``line`` says; ``None`` for a kind of line a newer version added.
+
+        Raises ``CodecError`` for anything else that is not a header or a snapshot.
+        """
+        value = _loads(line)
+        kind = value.get("kind")
+        if kind == "header":
+            self.header = _decode_header(value)
+            self._identities = {identity.uuid: identity for identity in self.header.identities}
+            return self.header
+        if kind == "snapshot":
+            if self.header is None:
+                raise CodecError("A snapshot came before the header that describes its GPUs.")
+            return _decode_snapshot(value, self._gpu)
+        if isinstance(kind, str) and self.header is not None:
+            return None
+        raise CodecError('This is JSON, but not a line of gpuwatch: it has no "kind" it knows.')
+
+    def _gpu(self, value: Json, where: str) -> Gpu:
+        uuid = _field(value, "uuid", where, _text)
+        identity = self._identities.get(uuid)
+        if identity is None:
+            raise CodecError(f"{where} is GPU {uuid}, which the header does not list.")
+        return _decode_gpu(value, where, identity)
+
+
+def decode_status(text: str) -> Snapshot:
+    """Read what ``gpuwatch status --json`` printed; raises ``CodecError``."""
+    value = _loads(text)
+    _check_schema(value)
+    return _decode_snapshot(
+        value, lambda gpu, where: _decode_gpu(gpu, where, _IDENTITY.decode(gpu, where))
+    )
+
+
+def _loads(text: str) -> Json:
+    try:
+        value = json.loads(text, parse_constant=_refuse_constant)
+    except CodecError:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise CodecError(f"This is not JSON ({clean(str(error), 120)}).") from None
+    if not isinstance(value, dict):
+        raise CodecError("This is JSON, but not a line of gpuwatch: it is no object.")
+    return value
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise CodecError(f"{name} is no number that gpuwatch writes: a missing reading is null.")
+
+
+def _check_schema(value: Json) -> int:
+    schema = value.get("schema")
+    if not isinstance(schema, int) or isinstance(schema, bool) or schema < 1:
+        raise CodecError('This is JSON, but not from gpuwatch: it has no "schema" number.')
+    if schema > SCHEMA_VERSION:
+        raise CodecError(
+            f"This was written in schema {schema}, and this gpuwatch ({__version__}) reads up to "
+            f"schema {SCHEMA_VERSION}: update gpuwatch to read it."
+        )
+    return schema
+
+
+def _decode_header(value: Json) -> Header:
+    schema = _check_schema(value)
+    version = value.get("gpuwatch")
+    interval = value.get("interval_seconds")
+    return Header(
+        schema=schema,
+        gpuwatch_version=None if version is None else _text(version, "header.gpuwatch"),
+        machine=_field(value, "machine", "header", _text),
+        simulated=_field(value, "simulated", "header", _flag),
+        started_at_unix_seconds=_field(value, "started_at_unix_seconds", "header", _number),
+        interval_seconds=None if interval is None else _number(interval, "header.interval_seconds"),
+        identities=tuple(_objects(value, "gpus", "header", _IDENTITY.decode)),
+    )
+
+
+def _decode_snapshot(value: Json, gpu: Callable[[Json, str], Gpu]) -> Snapshot:
+    where = "snapshot"
+    own_cost = value.get("own_cost")
+    return Snapshot(
+        sequence=_field(value, "sequence", where, _whole),
+        taken_at_unix_seconds=_field(value, "taken_at_unix_seconds", where, _number),
+        monotonic_seconds=_field(value, "monotonic_seconds", where, _number),
+        interval_seconds=_field(value, "interval_seconds", where, _number),
+        simulated=_field(value, "simulated", where, _flag),
+        host=_HOST.decode(_field(value, "host", where, _object), "host"),
+        gpus=tuple(_objects(value, "gpus", where, gpu)),
+        processes=tuple(_objects(value, "processes", where, _PROCESS.decode)),
+        problems=tuple(_objects(value, "problems", where, _PROBLEM.decode)),
+        own_cost=(
+            OwnCost()
+            if own_cost is None
+            else _OWN_COST.decode(_object(own_cost, "own_cost"), "own_cost")
+        ),
+    )
+
+
+def _decode_gpu(value: Json, where: str, identity: GpuIdentity) -> Gpu:
+    lost = value.get("lost")
+    return Gpu(
+        identity=identity,
+        reading=_READING.decode(value, where),
+        lost=False if lost is None else _flag(lost, f"{where}.lost"),
+    )
+
+
+def _objects(value: Json, name: str, where: str, decode: Callable[[Json, str], T]) -> Iterable[T]:
+    items = _field(value, name, where, _list)
+    for place, item in enumerate(items):
+        here = f"{name}[{place}]"
+        yield decode(_object(item, here), here)
+
+
+def _field(value: Json, name: str, where: str, check: Callable[[Any, str], T]) -> T:
+    found = value.get(name)
+    if found is None:
+        raise CodecError(f'The {where} lacks the field "{name}".')
+    return check(found, f"{where}.{name}")
+
+
+# --- one value each: the value, or a CodecError that names its place --------------------------
+
+
+def _wrong(value: Any, where: str, wanted: str) -> NoReturn:
+    shown = clean(json.dumps(value), 40)
+    raise CodecError(f"{clean(where, 80)} is {shown} where {wanted} belongs.")
+
+
+def _text(value: Any, where: str) -> str:
+    if not isinstance(value, str):
+        _wrong(value, where, "a text")
+    # A recording may come from anyone, and what it says reaches a terminal.
+    return clean(value)
+
+
+def _flag(value: Any, where: str) -> bool:
+    if not isinstance(value, bool):
+        _wrong(value, where, "true or false")
+    return value
+
+
+def _whole(value: Any, where: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or abs(value) >= 2**64:
+        _wrong(value, where, "a whole number")
+    return value
+
+
+def _number(value: Any, where: str) -> float:
+    if type(value) is float and math.isfinite(value):
+        return value
+    if type(value) is int and abs(value) < 2**64:
+        return float(value)
+    _wrong(value if isinstance(value, str | bool | list | dict) else "?", where, "a number")
+
+
+def _object(value: Any, where: str) -> Json:
+    if not isinstance(value, dict):
+        _wrong(value, where, "an object")
+    return value
+
+
+def _list(value: Any, where: str) -> list[Any]:
+    if not isinstance(value, list):
+        _wrong(value, where, "a list")
+    return value
+
+
+def _pair(value: Any, where: str) -> list[Any]:
+    if not isinstance(value, list) or len(value) != 2:
+        _wrong(value, where, "a pair")
+    return value
+
+
+def _many(check: Callable[[Any, str], T]) -> Callable[[Any, str], tuple[T, ...]]:
+    def check_all(value: Any, where: str) -> tuple[T, ...]:
+        return tuple([check(item, where) for item in _list(value, where)])
+
+    return check_all
+
+
+def _optional_number(value: Any, where: str) -> float | None:
+    return None if value is None else _number(value, where)
+
+
+def _busy_sample(value: Any, where: str) -> BusySample:
+    at, percent = _pair(value, where)
+    return BusySample(_number(at, where), _number(percent, where))
+
+
+def _reason_seconds(value: Any, where: str) -> ReasonSeconds:
+    reason, seconds = _pair(value, where)
+    return ReasonSeconds(_text(reason, where), _number(seconds, where))
+
+
+_CHECKS: Mapping[str, Callable[[Any, str], Any]] = {
+    "str": _text,
+    "GpuKey": _text,
+    "bool": _flag,
+    "int": _whole,
+    "float": _number,
+    "tuple[str, ...]": _many(_text),
+    "tuple[float | None, ...]": _many(_optional_number),
+    "tuple[BusySample, ...]": _many(_busy_sample),
+    "tuple[ReasonSeconds, ...]": _many(_reason_seconds),
+}
+"""By a field's annotation, as written in ``model``, less its ``| None``."""
+
+
+class _Table(Generic[T]):
+    """The fields of one dataclass of the model, ready to write and read."""
+
+    def __init__(self, made: type[T]) -> None:
+        fields = dataclasses.fields(made)  # type: ignore[arg-type]
+        self._made = made
+        self._names = tuple(field.name for field in fields)
+        self._values = attrgetter(*self._names)
+        self._checks = [
+            (field.name, _CHECKS[str(field.type).removesuffix(" | None")]) for field in fields
+        ]
+        self._required = frozenset(
+            field.name for field in fields if field.default is dataclasses.MISSING
+        )
+
+    def encode(self, item: T) -> Json:
+        return dict(zip(self._names, self._values(item), strict=True))
+
+    def decode(self, value: Json, where: str) -> T:
+        found = {}
+        for name, check in self._checks:
+            item = value.get(name)
+            if item is not None:
+                found[name] = check(item, f"{where}.{name}")
+            elif name in self._required:
+                raise CodecError(f'The {where} lacks the field "{name}".')
+        return self._made(**found)
+
+
+_IDENTITY = _Table(GpuIdentity)
+_READING = _Table(GpuReading)
+_PROCESS = _Table(Process)
+_HOST = _Table(Host)
+_PROBLEM = _Table(Problem)
+_OWN_COST = _Table(OwnCost)

@@ -1,0 +1,96 @@
+"""Snapshots for tests: small ones by hand, and any that the model allows, for hypothesis."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from hypothesis import strategies as st
+
+from gpuwatch.model import (
+    BusySample,
+    Gpu,
+    GpuIdentity,
+    GpuReading,
+    Host,
+    OwnCost,
+    Problem,
+    Process,
+    ReasonSeconds,
+    Snapshot,
+)
+from gpuwatch.text import clean
+
+NUMBERS = st.floats(allow_nan=False, allow_infinity=False, width=64)
+TEXTS = st.text(max_size=20).map(clean)
+
+_BY_ANNOTATION: dict[str, st.SearchStrategy[Any]] = {
+    "str": TEXTS,
+    "GpuKey": TEXTS,
+    "bool": st.booleans(),
+    "int": st.integers(-(2**63), 2**63),
+    "float": NUMBERS,
+    "tuple[str, ...]": st.lists(TEXTS, max_size=3).map(tuple),
+    "tuple[float | None, ...]": st.lists(st.none() | NUMBERS, max_size=4).map(tuple),
+    "tuple[BusySample, ...]": st.lists(st.builds(BusySample, NUMBERS, NUMBERS), max_size=4).map(
+        tuple
+    ),
+    "tuple[ReasonSeconds, ...]": st.lists(st.builds(ReasonSeconds, TEXTS, NUMBERS), max_size=3).map(
+        tuple
+    ),
+}
+
+
+def any_of(made: type[Any]) -> st.SearchStrategy[Any]:
+    """Any value of a flat dataclass of the model; optional fields are often ``None``."""
+    fields = {}
+    for field in dataclasses.fields(made):
+        annotation = str(field.type)
+        strategy = _BY_ANNOTATION[annotation.removesuffix(" | None")]
+        fields[field.name] = st.none() | strategy if annotation.endswith(" | None") else strategy
+    return st.builds(made, **fields)
+
+
+def snapshots() -> st.SearchStrategy[Snapshot]:
+    """Any snapshot whose GPUs have each a uuid of their own."""
+    gpus = st.lists(
+        st.builds(
+            Gpu, identity=any_of(GpuIdentity), reading=any_of(GpuReading), lost=st.booleans()
+        ),
+        max_size=3,
+        unique_by=lambda gpu: gpu.uuid,
+    )
+    return st.builds(
+        Snapshot,
+        sequence=st.integers(0, 2**40),
+        taken_at_unix_seconds=NUMBERS,
+        monotonic_seconds=NUMBERS,
+        interval_seconds=NUMBERS,
+        simulated=st.booleans(),
+        host=any_of(Host),
+        gpus=gpus.map(tuple),
+        processes=st.lists(any_of(Process), max_size=3).map(tuple),
+        problems=st.lists(any_of(Problem), max_size=3).map(tuple),
+        own_cost=any_of(OwnCost),
+    )
+
+
+def gpu(uuid: str = "GPU-a", index: int = 0, lost: bool = False, **reading: Any) -> Gpu:
+    """A GPU with just these readings."""
+    identity = GpuIdentity(
+        index=index, uuid=uuid, name="NVIDIA H200", memory_total_bytes=150_754_820_096
+    )
+    return Gpu(identity=identity, reading=GpuReading(**reading), lost=lost)
+
+
+def snapshot(at: float = 100.0, sequence: int = 1, **fields: Any) -> Snapshot:
+    """A snapshot taken at monotonic ``at``; wall time is 1.7e9 s later."""
+    settings: dict[str, Any] = {
+        "sequence": sequence,
+        "taken_at_unix_seconds": 1_700_000_000.0 + at,
+        "monotonic_seconds": at,
+        "interval_seconds": 1.0,
+        "simulated": False,
+        "host": Host(name="box3"),
+    }
+    return Snapshot(**(settings | fields))

@@ -1,0 +1,216 @@
+"""Snapshots as JSON and back."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+
+from gpuwatch.codec import (
+    SCHEMA_VERSION,
+    CodecError,
+    Decoder,
+    Header,
+    decode_status,
+    header_line,
+    snapshot_line,
+    status_object,
+    status_text,
+)
+from gpuwatch.model import (
+    BusySample,
+    GpuReading,
+    Host,
+    Problem,
+    Process,
+    ReasonSeconds,
+    Snapshot,
+)
+from tests.support.snapshots import gpu, snapshot, snapshots
+
+
+def decode(*lines: str) -> Any:
+    decoder = Decoder()
+    return [decoder.decode(line) for line in lines][-1]
+
+
+@given(snapshots())
+@settings(max_examples=30, deadline=None)
+def test_stream_round_trip(taken: Snapshot) -> None:
+    """Any snapshot comes back from its header and line exactly as it was."""
+    header, line = header_line(taken), snapshot_line(taken)
+    assert "\n" not in header + line
+    assert decode(header, line) == taken
+
+
+@given(snapshots())
+@settings(max_examples=20, deadline=None)
+def test_status_round_trip(taken: Snapshot) -> None:
+    """The object of ``status --json`` alone gives the snapshot back."""
+    assert decode_status(status_text(taken)) == taken
+
+
+def test_status_has_identity_and_reading_side_by_side() -> None:
+    """A GPU is one object with its name and its readings; what was not read is null."""
+    taken = snapshot(gpus=(gpu(busy_percent=0.0, power_watts=212.5),))
+    value = json.loads(status_text(taken))
+    assert value["schema"] == SCHEMA_VERSION
+    assert value["simulated"] is False
+    assert value["jobs"] == []
+    (card,) = value["gpus"]
+    assert card["uuid"] == "GPU-a"
+    assert card["name"] == "NVIDIA H200"
+    assert card["busy_percent"] == 0.0
+    assert card["power_watts"] == 212.5
+    assert card["temperature_celsius"] is None
+    assert card["lost"] is False
+
+
+def test_every_field_of_the_model_is_written() -> None:
+    """No reading is left out: the names of the model are the names in the JSON."""
+    value = status_object(snapshot(gpus=(gpu(),), processes=(Process(pid=1),)))
+    card, process = value["gpus"][0], value["processes"][0]
+    assert {field.name for field in dataclasses.fields(GpuReading)} <= set(card)
+    assert {field.name for field in dataclasses.fields(Process)} == set(process)
+    assert {field.name for field in dataclasses.fields(Host)} == set(value["host"])
+
+
+def test_stream_names_a_gpu_once() -> None:
+    """Static facts are in the header only; a snapshot line refers to them by uuid."""
+    taken = snapshot(gpus=(gpu(busy_percent=1.0),))
+    (identity,) = json.loads(header_line(taken))["gpus"]
+    (reading,) = json.loads(snapshot_line(taken))["gpus"]
+    assert identity["name"] == "NVIDIA H200"
+    assert "busy_percent" not in identity
+    assert reading["uuid"] == "GPU-a"
+    assert "name" not in reading
+
+
+def test_header_says_what_holds_for_the_stream() -> None:
+    """Kind, schema, machine and whether it is simulated stand in the first line."""
+    header = decode(header_line(snapshot(simulated=True)))
+    assert isinstance(header, Header)
+    assert header.machine == "box3"
+    assert header.simulated
+    assert header.schema == SCHEMA_VERSION
+    assert json.loads(header_line(snapshot()))["kind"] == "header"
+
+
+def test_samples_are_pairs() -> None:
+    """The driver's samples and the durations are written as pairs."""
+    reading = {
+        "busy_samples": (BusySample(1.5, 99.0),),
+        "throttle_durations": (ReasonSeconds("sw_power_cap", 0.25),),
+    }
+    (card,) = json.loads(snapshot_line(snapshot(gpus=(gpu(**reading),))))["gpus"]
+    assert card["busy_samples"] == [[1.5, 99.0]]
+    assert card["throttle_durations"] == [["sw_power_cap", 0.25]]
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_nan_and_infinity_become_null(bad: float) -> None:
+    """What is no number is never written as one, wherever it stands."""
+    card = gpu(busy_percent=bad, busy_samples=(BusySample(1.0, 50.0),))
+    taken = snapshot(gpus=(card,), host=Host(name="x", core_percents=(bad, 1.0)))
+    value = json.loads(snapshot_line(taken), parse_constant=pytest.fail)
+    assert value["gpus"][0]["busy_percent"] is None
+    assert value["host"]["core_percents"] == [None, 1.0]
+    assert "NaN" not in status_text(taken)
+
+
+def test_new_gpus_come_with_a_new_header() -> None:
+    """A later header replaces the identities of the one before."""
+    first, second = snapshot(gpus=(gpu("a"),)), snapshot(gpus=(gpu("b"),))
+    lines = [header_line(first), snapshot_line(first), header_line(second), snapshot_line(second)]
+    assert decode(*lines) == second
+
+
+def changed(**fields: Any) -> str:
+    """A good snapshot line with some fields replaced."""
+    value = json.loads(snapshot_line(snapshot(gpus=(gpu(),), processes=(Process(pid=1),))))
+    return json.dumps(value | fields)
+
+
+def test_unknown_fields_and_kinds_are_ignored() -> None:
+    """What a newer version adds does not disturb this one."""
+    header = header_line(snapshot())
+    line = changed(gpus=[], mood="good", host={"name": "x", "smell": 3})
+    assert decode(header, line).host == Host(name="x")
+    assert decode(header, '{"kind": "finding", "rule": "x"}') is None
+
+
+def test_missing_optional_fields_are_none() -> None:
+    """A reading that an older version did not write is not read, not an error."""
+    header = header_line(snapshot(gpus=(gpu(),)))
+    read = decode(header, changed(gpus=[{"uuid": "GPU-a"}], host={"name": "x"}, own_cost=None))
+    assert read.gpus[0].reading == GpuReading()
+    assert read.host.cpu_percent is None
+    assert read.own_cost.cpu_percent is None
+
+
+GOOD_HEADER = header_line(snapshot(gpus=(gpu(),)))
+
+
+@pytest.mark.parametrize(
+    ("lines", "says"),
+    [
+        (["garbage"], "not JSON"),
+        ([""], "not JSON"),
+        (["[" * 100_000], "not JSON"),
+        (["[1]"], "no object"),
+        (["{}"], "not a line of gpuwatch"),
+        (['{"kind": "finding"}'], "not a line of gpuwatch"),
+        (['{"kind": "header"}'], "not from gpuwatch"),
+        (['{"kind": "header", "schema": true}'], "not from gpuwatch"),
+        (['{"kind": "header", "schema": 2}'], "schema 2.*update gpuwatch"),
+        (['{"kind": "header", "schema": 1}'], 'lacks the field "machine"'),
+        ([changed()], "before the header"),
+        ([GOOD_HEADER, changed(host=None)], 'lacks the field "host"'),
+        ([GOOD_HEADER, changed(sequence="7")], 'sequence is "7" where a whole number'),
+        ([GOOD_HEADER, changed(sequence=True)], "whole number"),
+        ([GOOD_HEADER, changed(sequence=2**65)], "whole number"),
+        ([GOOD_HEADER, changed(monotonic_seconds=[])], "where a number belongs"),
+        ([GOOD_HEADER, changed(host=[])], "where an object belongs"),
+        ([GOOD_HEADER, changed(gpus={})], "where a list belongs"),
+        ([GOOD_HEADER, changed(gpus=[{"uuid": "z"}])], "the header does not list"),
+        ([GOOD_HEADER, changed(gpus=[{}])], 'lacks the field "uuid"'),
+        (
+            [GOOD_HEADER, changed(gpus=[{"uuid": "GPU-a", "busy_samples": [[1]]}])],
+            r"gpus\[0\].busy_samples is .* where a pair",
+        ),
+        ([GOOD_HEADER, changed(processes=[{"pid": None}])], 'processes.0. lacks the field "pid"'),
+        ([GOOD_HEADER, changed(simulated="no")], "true or false"),
+        ([GOOD_HEADER, changed().replace("1700000100.0", "NaN")], "NaN is no number"),
+        ([GOOD_HEADER, changed().replace("1700000100.0", "1e999")], "where a number belongs"),
+        ([GOOD_HEADER, changed()[:200]], "not JSON"),
+    ],
+)
+def test_bad_lines_are_refused_with_a_sentence(lines: list[str], says: str) -> None:
+    """Each way of being no line of gpuwatch has a sentence of its own."""
+    with pytest.raises(CodecError, match=says):
+        decode(*lines)
+
+
+def test_text_read_from_a_file_is_made_safe() -> None:
+    """Escape sequences in a recording do not reach the terminal, in values or in errors."""
+    evil = "a\x1b[2Jb\nc"
+    line = changed(
+        problems=[{"source": "nvml", "message": evil}], processes=[{"pid": 1, "command": evil}]
+    )
+    read = decode(GOOD_HEADER, line)
+    assert read.problems == (Problem(source="nvml", message="a\ufffd[2Jb c"),)
+    assert read.processes[0].command == "a\ufffd[2Jb c"
+    with pytest.raises(CodecError) as caught:
+        decode(GOOD_HEADER, changed(sequence=evil))
+    assert "\x1b" not in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["{}", "[]", "x", '{"schema": 9}', '{"schema": 1}'])
+def test_bad_status_is_refused(text: str) -> None:
+    """A text that is no status object is refused too."""
+    with pytest.raises(CodecError):
+        decode_status(text)
