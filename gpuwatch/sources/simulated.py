@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import resource
 import time
 from collections.abc import Iterator, Mapping
@@ -21,6 +22,7 @@ from gpuwatch.sources.simulation.world import World
 SCENARIOS: Mapping[str, str] = {name: text for name, (text, _) in BUILDERS.items()}
 """What can be shown: name and one line about it."""
 
+_UNIT = re.compile("_(watts|joules|celsius|percent|mhz|bytes|bytes_per_second)$")
 _WARM_UP_SECONDS = 60.0
 _LONGEST_JUMP_SECONDS = 1800.0
 _FIRST_INTERVAL_MAX_SECONDS = 10.0
@@ -330,7 +332,7 @@ def _gaps(view: GpuView) -> Iterator[tuple[str, str, str]]:
         )
     others = [name for name in slot.mute if name != "busy_samples"]
     if others:
-        words = ", ".join(name.replace("_", " ") for name in others)
+        words = ", ".join(_UNIT.sub("", name).replace("_", " ") for name in others)
         yield (others[0], f"GPU {{gpu}} does not report {words}.", "warning")
 
 

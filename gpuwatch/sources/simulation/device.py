@@ -25,6 +25,8 @@ _CLOCK_POWER_EXPONENT = 2.2
 _THROTTLE_MHZ_PER_CELSIUS = 120.0
 _CLOCK_STEP_MHZ = 15
 _LOWEST_CLOCK_SHARE = 0.3
+_LIMIT_AIM = 0.99
+"""The power loop aims a little below the limit."""
 
 _POWER_SHARE = 1.0 - math.exp(-TICK_SECONDS / _POWER_TAU_SECONDS)
 _HEAT_SHARE = 1.0 - math.exp(-TICK_SECONDS / _HEAT_TAU_SECONDS)
@@ -147,7 +149,7 @@ class Device:
         self._recent_busy.append(busy)
         self._recent_dram.append(activity.dram)
         # Between kernels lie launch gaps of a few microseconds, now more, now fewer.
-        self.samples.append((index + 1, int(busy * (100.0 - 2.4 * wobble * wobble) + 0.5)))
+        self.samples.append((index + 1, int(busy * (100.0 - 1.8 * wobble * wobble) + 0.5)))
         if busy > 0.005:
             self.idle_seconds = 0.0
         else:
@@ -220,9 +222,9 @@ class Device:
             self.clock_mhz = top
             return
         heat = top - max(0.0, over) * _THROTTLE_MHZ_PER_CELSIUS
-        power = top * min(1.0, self.power_limit_watts / max(1.0, watts)) ** (
-            1.0 / _CLOCK_POWER_EXPONENT
-        )
+        floor = card.idle_watts + card.ready_watts
+        share = (self.power_limit_watts * _LIMIT_AIM - floor) / max(1.0, watts - floor)
+        power = top * min(1.0, max(0.0, share)) ** (1.0 / _CLOCK_POWER_EXPONENT)
         clock = max(top * _LOWEST_CLOCK_SHARE, min(heat, power))
         self.clock_mhz = int(clock / _CLOCK_STEP_MHZ) * _CLOCK_STEP_MHZ
         self.clock_ratio = self.clock_mhz / top

@@ -45,16 +45,26 @@ def core_percents(
         loads.append(0.2 + 2.6 * share * share * share)
     for task in tasks:
         percent = 100.0 * task.cpu_seconds / elapsed
+        if percent <= 0.01:
+            continue
         # The scheduler moves a busy process now and then.
         core = (task.core + 7 * ((second + task.pid) // 37)) % cores
-        for _ in range(cores):
-            if percent <= 0.01:
-                break
-            part = min(percent, 100.0 - loads[core])
-            loads[core] += part
-            percent -= part
-            core = (core + 1) % cores
+        if loads[core] + percent <= 100.0:
+            loads[core] += percent
+        else:
+            _spill(loads, core, percent)
     return loads
+
+
+def _spill(loads: list[float], core: int, percent: float) -> None:
+    """Put more than this core can take on the ones after it."""
+    for _ in loads:
+        part = min(percent, 100.0 - loads[core])
+        loads[core] += part
+        percent -= part
+        if percent <= 0.01:
+            return
+        core = (core + 1) % len(loads)
 
 
 def build_host(world: World, tasks: list[Task], span: Span, seed: int) -> Host:
@@ -63,12 +73,12 @@ def build_host(world: World, tasks: list[Task], span: Span, seed: int) -> Host:
     second = int(now // 1)
     cores = core_percents(world.cores, tasks, second=second, elapsed=elapsed, seed=seed)
     busy = sum(cores) / len(cores)
-    waiting = sum(task.wait_seconds for task in tasks) / elapsed
+    waiting = sum([task.wait_seconds for task in tasks]) / elapsed
     memory = _memory_total(world)
     shm_total = world.setup.shm_bytes or memory // 2
     shm = min(shm_total, _shared_bytes(world, now))
     # A worker's pages are for the greater part those of the process it was forked from.
-    used = sum(task.resident(now) for task in tasks) * 0.8 + 6.2 * GIB + shm
+    used = sum([task.resident(now) for task in tasks]) * 0.8 + 6.2 * GIB + shm
     for task in tasks:
         if task.gpu is not None and task.gpu_memory is not None:
             used += task.gpu_memory(now) if world.devices[task.gpu].card.unified else 0

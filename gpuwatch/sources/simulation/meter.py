@@ -38,4 +38,8 @@ class Meter:
 
     def runs(self, now: float) -> bool:
         """Whether it turns in earnest at ``now``: a few percent is a sleeper's housekeeping."""
-        return any(start <= now < end and rate >= _IN_EARNEST for start, end, rate in self._pending)
+        # A loop, since any() over a generator takes three times as long on these short queues.
+        for start, end, rate in self._pending:  # noqa: SIM110
+            if start <= now < end and rate >= _IN_EARNEST:
+                return True
+        return False

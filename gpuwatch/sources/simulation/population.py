@@ -136,7 +136,8 @@ class Population:
             child.resident_growth = plan.resident_growth_bytes_per_second
             child.threads = 2
             child.cpu = worker.cpu
-            child.wait = worker.wait
+            if rank.loader.waits:
+                child.wait = worker.wait
 
     def _add(
         self, plan: JobPlan, parent: int, started: float, command: str, name: str | None = None

@@ -28,7 +28,7 @@ from gpuwatch.sources.simulation.training import GB, Pause, Training
 HEALTHY = Training(workers=8, batch_cpu_seconds=1.5, step_seconds=0.31)
 STARVED = Training(
     workers=2,
-    batch_cpu_seconds=3.6,
+    batch_cpu_seconds=3.9,
     step_seconds=0.62,
     batch_bytes=1.2 * GB,
     batch_read_bytes=42e6,

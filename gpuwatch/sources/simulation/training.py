@@ -16,7 +16,7 @@ from gpuwatch.sources.simulation.meter import Meter
 
 GB = 1e9
 
-FULL_WORK = Activity(0.985, 0.94, 0.93, 0.42, 0.46, 0.52)
+FULL_WORK = Activity(0.995, 0.94, 0.93, 0.42, 0.46, 0.52)
 """A convolution or transformer step with a batch that fills the card."""
 WAITING_FOR_OTHERS = Activity(1.0, 0.24, 0.05, 0.02, 0.0, 0.02)
 """A collective kernel that spins: resident all the time, doing next to nothing."""
@@ -97,6 +97,7 @@ class Loader:
         self._plan = plan
         self._rng = rng
         self._reads = reads
+        self.waits = plan.batch_wait_seconds > 0.0
         spread = (plan.batch_cpu_seconds + plan.batch_wait_seconds) / max(1, plan.workers)
         self.workers = [Worker(begin + spread * n) for n in range(plan.workers)]
         self._ready: deque[float] = deque()
@@ -126,10 +127,11 @@ class Loader:
         start = max(worker.free_at, at)
         fetched = start + plan.batch_wait_seconds * factor
         done = fetched + plan.batch_cpu_seconds * factor / plan.worker_speed
-        worker.wait.add(start, fetched, 1.0)
-        worker.cpu.add(start, fetched, 0.04)
+        if self.waits:
+            worker.wait.add(start, fetched, 1.0)
+            worker.cpu.add(start, fetched, 0.04)
         worker.cpu.add(fetched, done, 0.99 * plan.worker_speed)
-        reading = fetched if plan.batch_wait_seconds else done
+        reading = fetched if self.waits else done
         self._reads.add(start, reading, plan.batch_read_bytes / max(1e-3, reading - start))
         worker.free_at = done
         self._ready.append(done)
