@@ -1,0 +1,203 @@
+"""The GPU half of a snapshot at arm's length: a driver that blocks or hangs holds up nothing.
+
+All calls go to one daemon thread. A look that is not back in time is left running: the snapshot
+goes out without the GPUs' readings, and the answer is picked up when it comes. While looks keep
+taking longer than there is time for, each is picked up one snapshot late, rather than every
+other snapshot being empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol
+
+from gpuwatch.model import Gpu, GpuReading, Problem
+from gpuwatch.sources.background import DaemonWorker, Task
+from gpuwatch.sources.base import Clock, ReadOptions
+from gpuwatch.sources.gpu_process import GpuProcess
+from gpuwatch.text import clean
+
+if TYPE_CHECKING:
+    from gpuwatch.sources.nvml import NvmlReading
+
+FIRST_WAIT_SECONDS = 0.25
+"""A driver that is awake opens faster than this; the first picture does not wait longer."""
+SHORTEST_WAIT_SECONDS = 0.4
+CLOSE_SECONDS = 0.5
+
+
+class GpuSource(Protocol):
+    """What ``NvmlSource`` offers; called on one thread."""
+
+    def open(self) -> None: ...
+
+    def read(self) -> NvmlReading: ...
+
+    def close(self) -> None: ...
+
+
+class DriverLook:
+    """What is known of the GPUs for one snapshot; ``answered``: these are new readings."""
+
+    __slots__ = ("answered", "call_count", "call_seconds", "gpus", "problems", "processes")
+
+    def __init__(
+        self,
+        reading: NvmlReading | None = None,
+        *,
+        gpus: tuple[Gpu, ...] = (),
+        processes: tuple[GpuProcess, ...] = (),
+        problem: Problem | None = None,
+    ) -> None:
+        self.answered = reading is not None
+        self.gpus = gpus if reading is None else reading.gpus
+        self.processes = processes if reading is None else reading.processes
+        self.problems = reading.problems if reading is not None else ()
+        if problem is not None:
+            self.problems = (*self.problems, problem)
+        self.call_seconds = 0.0 if reading is None else reading.call_seconds
+        self.call_count = 0 if reading is None else reading.call_count
+
+
+class DriverLink:
+    """``open`` once, then ``ask`` and ``collect`` for each snapshot; what is between the two
+    runs while the driver works. ``make`` is called on the driver's thread."""
+
+    def __init__(self, clock: Clock, options: ReadOptions, make: Callable[[], GpuSource]) -> None:
+        self._clock = clock
+        self._options = options
+        self._make = make
+        self._worker = DaemonWorker("gpuwatch-driver")
+        self._opening: Task[GpuSource] | None = None
+        self._opened_at = 0.0
+        self._waited = False
+        self._source: GpuSource | None = None
+        self._open_failure: Problem | None = None
+        self._task: Task[NvmlReading] | None = None
+        self._asked_at = 0.0
+        self._last = DriverLook()
+
+    def open(self) -> None:
+        """Start waking the driver; returns at once."""
+        if self._opening is None:
+            self._opened_at = self._clock.monotonic()
+            self._opening = self._worker.submit(self._open_source)
+
+    def wait_open(self, timeout: float) -> bool:
+        """Wait until the driver is awake, or known not to be there; whether that is so."""
+        self.open()
+        assert self._opening is not None
+        return self._opening.wait(timeout)
+
+    def ask(self) -> None:
+        """Start a look at the GPUs, unless one is under way or has come back late."""
+        self.open()
+        self._take_source()
+        if self._source is not None and self._task is None:
+            self._submit(self._source)
+
+    def collect(self) -> DriverLook:
+        """The look asked for, or what can be said without it."""
+        if self._source is None and not self._wait_for_source():
+            return DriverLook(problem=self._open_failure or self._waking())
+        assert self._source is not None
+        if self._task is None:
+            self._submit(self._source)
+        task = self._task
+        assert task is not None
+        waited = self._clock.monotonic() - self._asked_at
+        if not task.wait(max(0.0, self._patience - waited)):
+            return self._silent(waited)
+        self._task = None
+        too_slow = task.run_seconds is not None and task.run_seconds > self._patience
+        if too_slow:
+            self._submit(self._source)
+        self._last = self._result(task)
+        return self._last
+
+    def close(self) -> None:
+        """Let the driver go, unless it hangs; never waits long."""
+        if self._source is not None and (self._task is None or self._task.done):
+            self._worker.submit(self._source.close).wait(CLOSE_SECONDS)
+        self._worker.stop()
+
+    @property
+    def _patience(self) -> float:
+        """How long a snapshot waits for the GPUs, seconds."""
+        return max(SHORTEST_WAIT_SECONDS, self._options.interval_seconds / 2)
+
+    def _open_source(self) -> GpuSource:
+        source = self._make()
+        source.open()
+        return source
+
+    def _submit(self, source: GpuSource) -> None:
+        self._asked_at = self._clock.monotonic()
+        self._task = self._worker.submit(source.read)
+
+    def _wait_for_source(self) -> bool:
+        if not self._waited and self._opening is not None:
+            self._waited = True
+            self._opening.wait(FIRST_WAIT_SECONDS)
+        self._take_source()
+        return self._source is not None
+
+    def _take_source(self) -> None:
+        if self._opening is None or not self._opening.done or self._source is not None:
+            return
+        try:
+            self._source = self._opening.result()
+        except Exception as error:
+            self._open_failure = bug("nvml", "the GPUs", error)
+
+    def _result(self, task: Task[NvmlReading]) -> DriverLook:
+        try:
+            return DriverLook(task.result())
+        except Exception as error:
+            return self._without_readings(bug("nvml", "the GPUs", error))
+
+    def _waking(self) -> Problem:
+        seconds = self._clock.monotonic() - self._opened_at
+        return Problem(
+            source="nvml",
+            message=f"Waiting for the NVIDIA driver ({_seconds(seconds)}).",
+            since_unix_seconds=self._clock.unix() - seconds,
+            severity="info",
+        )
+
+    def _silent(self, seconds: float) -> DriverLook:
+        return self._without_readings(
+            Problem(
+                source="nvml",
+                message=f"The NVIDIA driver has not answered for {_seconds(seconds)}: no GPU "
+                "readings until it does.",
+                since_unix_seconds=self._clock.unix() - seconds,
+                severity="error",
+            )
+        )
+
+    def _without_readings(self, problem: Problem) -> DriverLook:
+        """The GPUs and processes known, each without any reading."""
+        return DriverLook(
+            gpus=tuple(replace(gpu, reading=GpuReading()) for gpu in self._last.gpus),
+            processes=tuple(
+                replace(process, memory_bytes=None, busy_percent=None)
+                for process in self._last.processes
+            ),
+            problem=problem,
+        )
+
+
+def bug(source: str, what: str, error: Exception) -> Problem:
+    """An exception nobody foresaw, as a sentence."""
+    text = clean(f"{type(error).__name__}: {error}", 300)
+    return Problem(
+        source=source,
+        message=f"Reading {what} failed: {text}; this is a bug in gpuwatch.",
+        severity="error",
+    )
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds >= 1 else f"{seconds:.1f} s"

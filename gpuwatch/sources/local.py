@@ -1,0 +1,161 @@
+"""This machine: its GPUs, its host readings, its processes and what watching them costs.
+
+Each part fails on its own: an exception in one becomes a ``Problem``, and the others show.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from gpuwatch.model import Host, OwnCost, Problem, Process, Snapshot
+from gpuwatch.sources import procfs
+from gpuwatch.sources.base import Clock, ReadOptions, SystemClock
+from gpuwatch.sources.driver_link import DriverLink, DriverLook, GpuSource, bug
+from gpuwatch.sources.host import HostSource
+from gpuwatch.sources.processes import ProcessSource
+from gpuwatch.text import clean
+
+T = TypeVar("T")
+
+
+class LocalSource:
+    """Snapshots of this machine. ``gpus`` makes the GPU half (``NvmlSource``), on a thread of
+    its own, because the driver can take seconds to wake and can hang."""
+
+    simulated = False
+
+    def __init__(
+        self,
+        clock: Clock | None = None,
+        options: ReadOptions | None = None,
+        *,
+        gpus: Callable[[], GpuSource] | None = None,
+        host: HostSource | None = None,
+        processes: ProcessSource | None = None,
+    ) -> None:
+        self.clock: Clock = SystemClock() if clock is None else clock
+        self.options = ReadOptions() if options is None else options
+        self._driver = DriverLink(self.clock, self.options, gpus or self._nvml)
+        self._host = HostSource(self.clock, self.options) if host is None else host
+        self._processes = (
+            ProcessSource(self.clock, self.options) if processes is None else processes
+        )
+        self._cost = _CostMeter(self.clock)
+        self._sequence = 0
+
+    def open(self) -> None:
+        """Start waking the driver and take the host's first sample; does not wait for either."""
+        self._driver.open()
+        # What goes wrong here goes wrong again in read(), which reports it.
+        self._guarded("host", "the host", self._host.open, None)
+
+    def wait_for_driver(self, timeout: float) -> bool:
+        """Wait until the driver is awake or known to be absent; whether that is so.
+
+        For a single look: without persistence mode the driver takes seconds to wake.
+        """
+        return self._driver.wait_open(timeout)
+
+    def read(self) -> Snapshot:
+        """Take a snapshot. Never raises; never waits longer for the driver than half the
+        interval (or 0.4 s, if that is longer)."""
+        started = time.perf_counter()
+        self._driver.ask()
+        unix, monotonic = self.clock.unix(), self.clock.monotonic()
+        no_host: tuple[Host, tuple[Problem, ...]] = (Host(name=_host_name()), ())
+        (host, host_problems), host_bug = self._guarded(
+            "host", "the host", self._host.read, no_host
+        )
+        look = self._driver.collect()
+        no_processes: tuple[tuple[Process, ...], tuple[Problem, ...]] = ((), ())
+        (processes, process_problems), process_bug = self._guarded(
+            "processes", "processes", lambda: self._processes.read(look.processes), no_processes
+        )
+        snapshot = Snapshot(
+            sequence=self._sequence,
+            taken_at_unix_seconds=unix,
+            monotonic_seconds=monotonic,
+            interval_seconds=self.options.interval_seconds,
+            simulated=False,
+            host=host,
+            gpus=look.gpus,
+            processes=processes,
+            problems=(*look.problems, *host_problems, *host_bug, *process_problems, *process_bug),
+            own_cost=self._cost.measure(look, started),
+        )
+        self._sequence += 1
+        return snapshot
+
+    def close(self) -> None:
+        """Let everything go; a driver that hangs is left behind."""
+        self._driver.close()
+        self._guarded("host", "the host", self._host.close, None)
+        self._guarded("processes", "processes", self._processes.close, None)
+        self._cost.close()
+
+    def _nvml(self) -> GpuSource:
+        # On the driver's thread: not even the import may hold up the host half.
+        from gpuwatch.sources.nvml import NvmlSource  # noqa: PLC0415
+
+        return NvmlSource(self.clock, self.options)
+
+    @staticmethod
+    def _guarded(
+        source: str, what: str, read: Callable[[], T], otherwise: T
+    ) -> tuple[T, tuple[Problem, ...]]:
+        try:
+            return read(), ()
+        except Exception as error:
+            return otherwise, (bug(source, what, error),)
+
+
+def _host_name() -> str:
+    return clean(os.uname().nodename, 255)
+
+
+class _CostMeter:
+    """What this process uses, all its threads together."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._statm = procfs.KernelFile(procfs.PROC / "self" / "statm")
+        self._before: tuple[float, float] | None = None
+        self._answered_at: float | None = None
+
+    def measure(self, look: DriverLook, started: float) -> OwnCost:
+        now, used = self._clock.monotonic(), time.process_time()
+        percent = None
+        if self._before is not None and now > self._before[0]:
+            percent = 100.0 * (used - self._before[1]) / (now - self._before[0])
+        self._before = (now, used)
+        driver_seconds = self._driver_seconds(look, now)
+        return OwnCost(
+            cpu_percent=percent,
+            memory_resident_bytes=self._resident_bytes(),
+            nvml_milliseconds_per_second=(
+                None if driver_seconds is None else 1000.0 * look.call_seconds / driver_seconds
+            ),
+            nvml_calls_per_second=(
+                None if driver_seconds is None else look.call_count / driver_seconds
+            ),
+            read_milliseconds=1000.0 * (time.perf_counter() - started),
+        )
+
+    def close(self) -> None:
+        self._statm.close()
+
+    def _driver_seconds(self, look: DriverLook, now: float) -> float | None:
+        """The time that the look's calls are spread over: since the answer before."""
+        if not look.answered:
+            return None
+        before, self._answered_at = self._answered_at, now
+        return now - before if before is not None and now > before else None
+
+    def _resident_bytes(self) -> int | None:
+        try:
+            return int(self._statm.read().split(None, 2)[1]) * procfs.PAGE_BYTES
+        except OSError:
+            return None
