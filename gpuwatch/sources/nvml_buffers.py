@@ -7,16 +7,12 @@ structures used here are still pynvml's. Every method raises ``pynvml.NVMLError`
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from ctypes import byref, c_int32, c_uint, c_ulonglong, create_string_buffer
-from struct import calcsize
 from typing import Any
 
 from gpuwatch.model import BusySample
 from gpuwatch.sources import nvml_parse as parse
 from gpuwatch.sources import nvml_tables as tables
-
-FieldValues = dict[int, float | int]
 
 GROWTH_TRIES = 4
 """A list can grow between learning its size and fetching it; past this many it is trouble."""
@@ -40,14 +36,11 @@ class FieldBatch:
         for cell, (field, scope) in zip(self._array, fields, strict=True):
             cell.fieldId = field
             cell.scopeId = scope
-        # Views into the array: making one for each access would cost as much as the call.
-        self._cells = [
-            (field, cell, cell.value) for (field, _), cell in zip(fields, self._array, strict=True)
-        ]
+        self._raw = memoryview(self._array).cast("B")
         self._count = c_int32(len(fields))
         self._reference = byref(self._array)
 
-    def read(self) -> FieldValues:
+    def read(self) -> parse.FieldValues:
         """Values by field id; ids that gave none are absent.
 
         Raises when the whole call failed, the GPU is lost, or no id is left.
@@ -58,36 +51,26 @@ class FieldBatch:
         code = call(self._handle, self._count, self._reference)
         if code:
             raise self._nvml.NVMLError(code)
-        values: FieldValues = {}
-        permanent = False
-        for field, cell, value in self._cells:
-            failed = cell.nvmlReturn
-            if not failed:
-                kind = cell.valueType
-                if kind < len(tables.VALUE_MEMBERS):
-                    values[field] = getattr(value, tables.VALUE_MEMBERS[kind])
-            elif failed in tables.PERMANENT_FIELD:
-                permanent = True
-            elif failed in tables.FATAL or len(self._cells) == 1:
-                raise self._nvml.NVMLError(failed)
-        if permanent:
-            self._drop_unsupported()
+        values, failures = parse.field_values(self._raw)
+        if failures:
+            self._handle_failures(failures)
         return values
 
-    def _drop_unsupported(self) -> None:
-        self._prepare(
-            tuple(
-                fields
-                for fields, cell in zip(self._fields, self._array, strict=True)
-                if cell.nvmlReturn not in tables.PERMANENT_FIELD
-            )
+    def _handle_failures(self, failures: dict[int, int]) -> None:
+        for code in failures.values():
+            if code in tables.FATAL:
+                raise self._nvml.NVMLError(code)
+        left = tuple(
+            (field, scope)
+            for field, scope in self._fields
+            if failures.get(field, tables.SUCCESS) not in tables.PERMANENT_FIELD
         )
-        if not self._fields:
+        if len(left) < len(self._fields):
+            self._prepare(left)
+        if not left:
             raise self._nvml.NVMLError(tables.NOT_SUPPORTED)
-
-    def is_wide(self, field: int) -> bool:
-        """Whether the last value of ``field`` was a 64-bit one."""
-        return any(f == field and cell.valueType in tables.WIDE_TYPES for f, cell, _ in self._cells)
+        if len(failures) == 1 == len(self._fields):
+            raise self._nvml.NVMLError(*failures.values())
 
 
 class BusySampleBuffer:
@@ -98,8 +81,11 @@ class BusySampleBuffer:
         self._handle = handle
         self._capacity = 0
         self._buffer: Any = None
+        self._last_seen = c_ulonglong(0)
         self._value_type = c_uint(0)
+        self._value_type_reference = byref(self._value_type)
         self._count = c_uint(0)
+        self._count_reference = byref(self._count)
         self._last_microseconds = 0
         self._newest_at = 0.0
 
@@ -162,12 +148,13 @@ class BusySampleBuffer:
 
     def _call(self, last_microseconds: int, buffer: Any) -> int:
         call = self._nvml._nvmlGetFunctionPointer("nvmlDeviceGetSamples")
+        self._last_seen.value = last_microseconds
         code: int = call(
             self._handle,
             tables.SAMPLING_GPU_UTILIZATION,
-            c_ulonglong(last_microseconds),
-            byref(self._value_type),
-            byref(self._count),
+            self._last_seen,
+            self._value_type_reference,
+            self._count_reference,
             buffer,
         )
         return code
@@ -185,16 +172,21 @@ class ProcessBuffer:
         self._capacity = 32
         self._buffer: Any = None
         self._count = c_uint(0)
+        self._count_reference = byref(self._count)
+        self._call: Any = None
+        self._last = b""
+        self._listed: list[tuple[parse.ProcessSlot, int | None]] = []
 
-    def read(self) -> Iterator[tuple[parse.ProcessSlot, int | None]]:
-        """((pid, GPU instance), bytes) of each listed process."""
-        call = self._function()
-        width = calcsize(parse.PROCESS_FORMATS[self._version])
+    def read(self) -> list[tuple[parse.ProcessSlot, int | None]]:
+        """((pid, GPU instance), bytes) of each listed process: the same list object as before
+        where nothing changed."""
+        call = self._call = self._call or self._function()
+        width = parse.PROCESS_RECORDS[self._version].size
         for _ in range(GROWTH_TRIES):
             if self._buffer is None:
                 self._buffer = create_string_buffer(self._capacity * width)
             self._count.value = self._capacity
-            code = call(self._handle, byref(self._count), self._buffer)
+            code = call(self._handle, self._count_reference, self._buffer)
             if code != tables.INSUFFICIENT_SIZE:
                 break
             # Room for those that start meanwhile, as NVML's documentation advises.
@@ -202,8 +194,11 @@ class ProcessBuffer:
             self._buffer = None
         if code:
             raise self._nvml.NVMLError(code)
-        filled = memoryview(self._buffer)[: self._count.value * width]
-        return parse.processes(filled, self._version)
+        filled = bytes(memoryview(self._buffer)[: self._count.value * width])
+        if filled != self._last:
+            self._last = filled
+            self._listed = list(parse.processes(filled, self._version))
+        return self._listed
 
     def _function(self) -> Any:
         while True:
@@ -227,6 +222,7 @@ class ProcessBusyBuffer:
         self._capacity = 64
         self._buffer: Any = None
         self._count = c_uint(0)
+        self._count_reference = byref(self._count)
         self._last_microseconds = 0
         self._newest_at = 0.0
 
@@ -264,21 +260,19 @@ class ProcessBusyBuffer:
                 self._last_microseconds = newest
 
     def _filled(self) -> memoryview:
-        return memoryview(self._buffer)[: self._count.value * calcsize(parse.UTILIZATION_FORMAT)]
+        return memoryview(self._buffer)[: self._count.value * parse.BUSY_RECORD.size]
 
     def _fetch(self, last_microseconds: int) -> int:
         call = self._nvml._nvmlGetFunctionPointer("nvmlDeviceGetProcessUtilization")
         code = tables.SUCCESS
         for _ in range(GROWTH_TRIES):
             if self._buffer is None:
-                self._buffer = create_string_buffer(
-                    self._capacity * calcsize(parse.UTILIZATION_FORMAT)
-                )
+                self._buffer = create_string_buffer(self._capacity * parse.BUSY_RECORD.size)
             self._count.value = self._capacity
             code = call(
                 self._handle,
                 self._buffer,
-                byref(self._count),
+                self._count_reference,
                 c_ulonglong(last_microseconds),
             )
             if code != tables.INSUFFICIENT_SIZE:

@@ -21,6 +21,7 @@ from gpuwatch.sources.nvml_gpm import GpmReader
 from gpuwatch.sources.nvml_schedule import RARELY_SECONDS, TRANSIENT_SECONDS, Reading, Slot
 
 EMPTY_READING = GpuReading()
+_NONE_LISTED: list[tuple[parse.ProcessSlot, int | None]] = []
 
 
 class DriverGoneError(Exception):
@@ -78,9 +79,11 @@ class NvmlDevice:
         self.gpm_gives: set[str] = set()
         self.pcie_from_counters = False
         self.processes: tuple[GpuProcess, ...] = ()
-        self.mps_listed: dict[parse.ProcessSlot, int | None] = {}
+        self.mps_listed = _NONE_LISTED
+        self._merged_lists = (_NONE_LISTED, _NONE_LISTED, _NONE_LISTED)
         self.process_busy: dict[int, float] | None = None
         self._process_table: parse.ProcessTable = {}
+        self._rows_before: dict[parse.ProcessSlot, GpuProcess] = {}
         self._processes_changed = False
         self.slots = [self._slot(reading) for reading in self._readings()]
 
@@ -196,24 +199,25 @@ class NvmlDevice:
         return rate
 
     def read_processes(self) -> None:
-        compute = dict(self._listed(self.compute_buffer, "compute"))
-        for slot, used in self.mps_listed.items():
-            compute[slot] = parse.larger(compute.get(slot), used)
+        compute = self._listed(self.compute_buffer, "compute")
         graphics = self._listed(self.graphics_buffer, "graphics")
-        self._process_table = parse.merge_processes(compute.items(), graphics)
+        lists = (compute, self.mps_listed, graphics)
+        if any(new is not old for new, old in zip(lists, self._merged_lists, strict=True)):
+            self._merged_lists = lists
+            self._process_table = parse.merge_processes([*compute, *self.mps_listed], graphics)
 
     def _listed(
         self, buffer: ProcessBuffer, kind: str
     ) -> list[tuple[parse.ProcessSlot, int | None]]:
         if kind in self.unsupported:
-            return []
+            return _NONE_LISTED
         try:
-            return list(buffer.read())
+            return buffer.read()
         except self.nvml.NVMLError as error:
             if kind == "compute" or error.value not in tables.PERMANENT:
                 raise
             self.unsupported.add(kind)
-            return []
+            return _NONE_LISTED
 
     def process_memory_sum(self) -> int | None:
         """Bytes over this GPU's processes; ``None`` when they are not known."""
@@ -304,6 +308,7 @@ class NvmlDevice:
             self.values[name] = None
         if reading.name == readings.PROCESS_LIST:
             self._process_table = {}
+            self._merged_lists = ([], [], [])
         elif reading.name == readings.PROCESS_BUSY:
             self.process_busy = None
         elif reading.name == readings.GPM_NAME:
@@ -337,18 +342,25 @@ class NvmlDevice:
 
     def _rows(self, instances: dict[int, str]) -> list[GpuProcess]:
         busy = self.process_busy
-        own_instance = self.identity.mig_instance
-        rows = []
-        for (pid, listed_instance), (used, kind) in self._process_table.items():
+        own_instance, own_uuid = self.identity.mig_instance, self.identity.uuid
+        rows: dict[parse.ProcessSlot, GpuProcess] = {}
+        for slot, (used, kind) in self._process_table.items():
+            pid, listed_instance = slot
             instance = own_instance if listed_instance is None else listed_instance
-            uuid = (
-                self.identity.uuid
-                if instance is None
-                else instances.get(instance, self.identity.uuid)
-            )
+            uuid = own_uuid if instance is None else instances.get(instance, own_uuid)
             share = None if busy is None or instance is not None else busy.get(pid, 0.0)
-            rows.append(GpuProcess(pid, uuid, used, share, kind, instance))
-        return rows
+            row = self._rows_before.get(slot)
+            if (
+                row is None
+                or row.busy_percent != share
+                or row.memory_bytes != used
+                or row.kind != kind
+                or row.gpu_uuid != uuid
+            ):
+                row = GpuProcess(pid, uuid, used, share, kind, instance)
+            rows[slot] = row
+        self._rows_before = rows
+        return list(rows.values())
 
     def close(self) -> None:
         """Give back what the driver holds for us. The library must still be up."""

@@ -6,6 +6,7 @@ covers the time since the one before.
 
 from __future__ import annotations
 
+import struct
 from typing import Any
 
 from gpuwatch.sources import nvml_parse as parse
@@ -23,6 +24,10 @@ METRICS = (
 )
 
 
+_METRIC_RECORD = struct.Struct("@IId24x")
+"""``nvmlGpmMetric_t``: id, error, value, three pointers to names."""
+
+
 class GpmReader:
     """Two sample buffers and the metrics asked of them, for one GPU or one MIG instance."""
 
@@ -34,6 +39,7 @@ class GpmReader:
         self._previous: Any = None
         self._spare: Any = None
         self._query: Any = None
+        self._answers = memoryview(b"")
 
     def supported(self) -> bool:
         """Raises ``NVMLError``."""
@@ -54,7 +60,7 @@ class GpmReader:
         query.sample1, query.sample2 = self._previous, self._spare
         self._previous, self._spare = self._spare, self._previous
         self._nvml.nvmlGpmMetricsGet(query)
-        return self._values(query)
+        return self._values()
 
     def _sample(self, sample: Any) -> None:
         if self._gpu_instance is None:
@@ -67,15 +73,19 @@ class GpmReader:
             self._query = self._nvml.c_nvmlGpmMetricsGet_t()
             self._query.version = self._nvml.NVML_GPM_METRICS_GET_VERSION
             self._query.numMetrics = len(METRICS)
+            first = type(self._query).metrics.offset
+            # The records are read as bytes: pynvml's structures decode every attribute in Python.
+            raw = memoryview(self._query).cast("B")
+            self._answers = raw[first : first + len(METRICS) * _METRIC_RECORD.size]
             for place, (metric, _, _) in enumerate(METRICS):
                 self._query.metrics[place].metricId = metric
         return self._query
 
-    def _values(self, query: Any) -> dict[str, float]:
+    def _values(self) -> dict[str, float]:
         values = {}
-        for place, (_, name, convert) in enumerate(METRICS):
-            metric = query.metrics[place]
-            value = None if metric.nvmlReturn else convert(metric.value)
+        records = _METRIC_RECORD.iter_unpack(self._answers)
+        for (_, name, convert), (_, code, number) in zip(METRICS, records, strict=True):
+            value = None if code else convert(number)
             if value is not None:
                 values[name] = value
         return values

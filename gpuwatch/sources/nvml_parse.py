@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Iterable, Iterator
+from sys import byteorder
 
 from gpuwatch.model import BusySample
 from gpuwatch.sources import nvml_tables as tables
@@ -13,10 +14,18 @@ from gpuwatch.text import clean
 ProcessSlot = tuple[int, int | None]
 """(pid, MIG GPU instance or ``None``)."""
 
-PROCESS_FORMATS = {1: "@I4xQ", 2: "@I4xQII", 3: "@I4xQII"}
+PROCESS_RECORDS = {
+    1: struct.Struct("@I4xQ"),
+    2: struct.Struct("@I4xQII"),
+    3: struct.Struct("@I4xQII"),
+}
 """``nvmlProcessInfo_v1/v2/v3_t``: pid, bytes used[, GPU instance, compute instance]."""
-UTILIZATION_FORMAT = "@I4xQIIII"
-"""``nvmlProcessUtilizationSample_t``: pid, microseconds, SM, memory, encoder, decoder."""
+BUSY_RECORD = struct.Struct("@I4xQI12x")
+"""``nvmlProcessUtilizationSample_t``: pid, microseconds, SM percent (and three more)."""
+SAMPLE_RECORDS = tuple(
+    struct.Struct(f"@Q{value}") for value in ("d", "I4x", "Q", "Q", "q", "i4x", "H6x")
+)
+"""``nvmlSample_t`` by ``nvmlValueType_t``: microseconds, value (64-bit Linux)."""
 SAMPLE_BYTES = 16
 
 FUTURE_SECONDS = 60.0
@@ -117,13 +126,12 @@ def busy_samples(
     raw: memoryview, value_type: int, last_microseconds: int, unix_seconds: float
 ) -> tuple[BusySample, ...]:
     """The new, believable ones of ``nvmlSample_t`` records, oldest first."""
-    if not 0 <= value_type < len(tables.VALUE_FORMATS):
+    if not 0 <= value_type < len(SAMPLE_RECORDS):
         return ()
-    records = struct.iter_unpack("@Q" + tables.VALUE_FORMATS[value_type], raw)
     limit = (unix_seconds + FUTURE_SECONDS) * 1e6
     found = [
         BusySample(stamp / 1e6, float(value))
-        for stamp, value in records
+        for stamp, value in SAMPLE_RECORDS[value_type].iter_unpack(raw)
         if last_microseconds < stamp < limit and 0 <= value <= 100
     ]
     found.sort()
@@ -132,13 +140,45 @@ def busy_samples(
 
 def newest_stamp(raw: memoryview, unix_seconds: float) -> int:
     """The newest believable time stamp (microseconds) of ``nvmlSample_t`` records, or 0."""
-    stamps = [stamp for stamp, _ in struct.iter_unpack("@QQ", raw) if is_time(stamp, unix_seconds)]
+    stamps = [
+        stamp for stamp, _ in SAMPLE_RECORDS[3].iter_unpack(raw) if is_time(stamp, unix_seconds)
+    ]
     return max(stamps, default=0)
 
 
-def processes(raw: memoryview, version: int) -> Iterator[tuple[ProcessSlot, int | None]]:
+FieldValues = dict[int, float | int]
+
+_FIELD_RECORD = struct.Struct("@IIqqIIQ")
+_NARROW_MEMBERS = {
+    0: struct.Struct("@d"),
+    1: struct.Struct("@I"),
+    4: struct.Struct("@q"),
+    5: struct.Struct("@i"),
+    6: struct.Struct("@H"),
+}
+"""How to read ``nvmlValue_t`` by ``nvmlValueType_t`` where it is not simply 64 unsigned bits."""
+
+
+def field_values(raw: memoryview) -> tuple[FieldValues, dict[int, int]]:
+    """(values, error codes), each by field id, of ``nvmlFieldValue_t`` records."""
+    values: FieldValues = {}
+    failures: dict[int, int] = {}
+    for field, _, _, _, kind, code, value in _FIELD_RECORD.iter_unpack(raw):
+        if code:
+            failures[field] = code
+        elif kind == 1:
+            values[field] = value & 0xFFFF_FFFF
+        elif kind in _NARROW_MEMBERS:
+            member = _NARROW_MEMBERS[kind]
+            values[field] = member.unpack(value.to_bytes(8, byteorder)[: member.size])[0]
+        else:
+            values[field] = value
+    return values, failures
+
+
+def processes(raw: bytes | memoryview, version: int) -> Iterator[tuple[ProcessSlot, int | None]]:
     """((pid, GPU instance), bytes or ``None``) of one driver list."""
-    for record in struct.iter_unpack(PROCESS_FORMATS[version], raw):
+    for record in PROCESS_RECORDS[version].iter_unpack(raw):
         instance = record[2] if version > 1 else tables.ALL_ONES_32
         slot = (record[0], None if instance == tables.ALL_ONES_32 else instance)
         yield slot, memory_bytes(record[1])
@@ -182,24 +222,26 @@ def process_busy(
     the last look. Samples over 100, from before the last look, or more than ``window_seconds``
     older than the newest one (left in the buffer by processes long idle) are dropped.
     """
+    limit = (unix_seconds + FUTURE_SECONDS) * 1e6
     samples = [
         (stamp, pid, sm)
-        for pid, stamp, sm, *_ in struct.iter_unpack(UTILIZATION_FORMAT, raw)
-        if stamp > last_microseconds and sm <= 100 and is_time(stamp, unix_seconds)
+        for pid, stamp, sm in BUSY_RECORD.iter_unpack(raw)
+        if last_microseconds < stamp < limit and sm <= 100
     ]
-    newest = max((stamp for stamp, _, _ in samples), default=last_microseconds)
+    if not samples:
+        return {}, last_microseconds
+    newest = max(samples)[0]
     oldest = newest - window_seconds * 1e6
-    sums: dict[int, tuple[int, int]] = {}
+    by_pid: dict[int, list[int]] = {}
     for stamp, pid, sm in samples:
         if stamp >= oldest:
-            total, count = sums.get(pid, (0, 0))
-            sums[pid] = (total + sm, count + 1)
-    return {pid: total / count for pid, (total, count) in sums.items()}, newest
+            by_pid.setdefault(pid, []).append(sm)
+    return {pid: sum(values) / len(values) for pid, values in by_pid.items()}, newest
 
 
 def newest_busy_stamp(raw: memoryview, unix_seconds: float) -> int:
     """The newest believable time stamp (microseconds) of utilisation records, or 0."""
-    records = struct.iter_unpack(UTILIZATION_FORMAT, raw)
+    records = BUSY_RECORD.iter_unpack(raw)
     return max((record[1] for record in records if is_time(record[1], unix_seconds)), default=0)
 
 

@@ -198,15 +198,12 @@ def _link_rates(device: NvmlDevice, got: dict[int, float | int]) -> None:
 
 
 def _pcie_rates(device: NvmlDevice, got: dict[int, float | int]) -> None:
-    """From the driver's byte counters, where they are 64 bits wide and have been seen to move.
+    """From the driver's byte counters, where they have been seen to move.
 
-    The header warns that they wrap. At PCIe speeds 32 bits do so several times a second, which
-    no difference of two readings can see. A counter that stands still may be one that the card
-    does not have, so until it moves the throughput call is believed.
+    A counter that stands still may be one that the card does not have, so until it moves the
+    throughput call is believed.
     """
     if device.gpm_gives_pcie or tables.FIELD_PCIE_RX_BYTES not in got:
-        return
-    if not device.counter_fields.is_wide(tables.FIELD_PCIE_RX_BYTES):
         return
     rx = device.growth(tables.FIELD_PCIE_RX_BYTES, got)
     tx = device.growth(tables.FIELD_PCIE_TX_BYTES, got)
@@ -268,7 +265,7 @@ def processes(device: NvmlDevice) -> None:
 
 
 def mps_processes(device: NvmlDevice) -> None:
-    device.mps_listed = dict(device.mps_buffer.read())
+    device.mps_listed = device.mps_buffer.read()
 
 
 def process_busy(device: NvmlDevice) -> None:

@@ -20,6 +20,8 @@ DETAILED_FACTOR = 0.25
 PERIOD_MAX_SECONDS = 60.0
 SLOW_SECONDS = 0.002
 """A reading that takes longer is not taken for every GPU in one tick (see ``take_slow``)."""
+CHEAP_SECONDS = 1e-4
+"""A reading that takes less can be had at every read, whatever the number of GPUs."""
 TICK_SHARE = 0.05
 """Of the interval: what slow readings may take in one tick, all GPUs together."""
 RARELY_SECONDS = 60.0
@@ -54,11 +56,21 @@ class Reading:
 class Slot:
     """One reading of one GPU: when it is due, what it costs, how it fails."""
 
-    __slots__ = ("cost", "due_at", "error", "failed_since_unix", "failures", "read_at", "reading")
+    __slots__ = (
+        "cost",
+        "due_at",
+        "error",
+        "failed_since_unix",
+        "failures",
+        "read_at",
+        "reading",
+        "slow",
+    )
 
     def __init__(self, reading: Reading, due_at: float) -> None:
         self.reading = reading
         self.cost = reading.expected_seconds
+        self.slow = self.cost > SLOW_SECONDS
         self.due_at = due_at
         self.read_at = due_at
         self.failures = 0
@@ -74,16 +86,14 @@ class Slot:
         cost = self.cost
         # A single outlier (a busy machine) must not silence a reading for a minute, and a driver
         # that got slow must be noticed within a few calls.
-        self.cost = seconds if cost == 0.0 else cost + 0.3 * (seconds - cost)
+        self.cost = cost = seconds if cost == 0.0 else cost + 0.3 * (seconds - cost)
         self.read_at = now
-        if self.cost < 1e-4 and not self.reading.period_seconds:
-            self.due_at = now
+        if cost < CHEAP_SECONDS:
+            self.slow = False
+            self.due_at = now + self.reading.period_seconds * factor
         else:
+            self.slow = cost > SLOW_SECONDS
             self.due_at = now + self.period(gpu_count, factor)
-
-    @property
-    def slow(self) -> bool:
-        return self.cost > SLOW_SECONDS
 
     def outdated(self, now: float, gpu_count: int) -> bool:
         """Its value is older than two periods, so it no longer says what is."""

@@ -121,13 +121,6 @@ FIELD_REASON_HW_POWER_BRAKE = 271
 SCOPE_ALL_LINKS = ALL_ONES_32
 """For the NVLink throughput fields a scope of UINT_MAX asks for the sum over all links."""
 
-VALUE_MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
-"""Member of ``nvmlValue_t`` by ``nvmlValueType_t``."""
-VALUE_FORMATS = ("d", "I4x", "Q", "Q", "q", "i4x", "H6x")
-"""The same eight bytes for ``struct`` (Linux, little endian)."""
-WIDE_TYPES = frozenset({2, 3, 4})
-"""Value types of 64 bits."""
-
 # NVML_GPM_METRIC_*
 GPM_SM_UTIL = 2
 GPM_SM_OCCUPANCY = 3
