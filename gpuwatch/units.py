@@ -41,7 +41,8 @@ def size_of(used: float | None, total: float | None) -> str:
     scale = 1024 ** _PREFIXES.index(unit)
     if used is None:
         return f"{UNKNOWN}/{text}"
-    digits = 0 if unit == "B" else 1
+    # A hundred gigabytes of two terabytes are 0.10, not 0.1: one digit would hide most changes.
+    digits = {"B": 0, "T": 2, "P": 2}.get(unit, 1)
     return f"{used / scale:.{digits}f}/{text}"
 
 
@@ -77,7 +78,7 @@ def megahertz(value: float | None) -> str:
 
 
 def age(seconds: float | None) -> str:
-    """How long something has run, in at most six characters: ``42s``, ``3m07``, ``5h12``, ``3d04h``."""
+    """How long something ran, in at most six characters: ``42s``, ``3m07``, ``5h12``, ``3d04h``."""
     if seconds is None:
         return UNKNOWN
     whole = max(0, int(seconds))
