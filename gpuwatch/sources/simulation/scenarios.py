@@ -179,7 +179,7 @@ def cpu_quota(gpus: int) -> Setup:
     quota = 4.0 * max(1, gpus)
     speed = (quota / max(1, gpus) - 0.9) / workers
     training = replace(
-        HEALTHY, workers=workers, worker_speed=speed, batch_cpu_seconds=5.0, step_seconds=0.6
+        HEALTHY, workers=workers, worker_speed=speed, batch_cpu_seconds=1.5, step_seconds=0.25
     )
     jobs = tuple(replace(job, container="8f3c1d20ab54") for job in single_jobs(gpus, training))
     return Setup(slots=plain(gpus), jobs=jobs, quota_cores=quota)
@@ -188,7 +188,7 @@ def cpu_quota(gpus: int) -> Setup:
 def too_many_workers(gpus: int) -> Setup:
     cores = 16 * max(1, gpus)
     training = replace(
-        HEALTHY, workers=40, worker_speed=15.0 / 40, batch_cpu_seconds=5.6, step_seconds=0.3
+        HEALTHY, workers=24, worker_speed=15.0 / 24, batch_cpu_seconds=6.2, step_seconds=0.3
     )
     return Setup(slots=plain(gpus), jobs=single_jobs(gpus, training), cores=cores)
 
@@ -312,10 +312,11 @@ def mig(gpus: int) -> Setup:
 
 
 def unified(gpus: int) -> Setup:
+    boxes = max(1, gpus)
     slots = tuple(Slot(card=GB10) for _ in range(gpus))
     training = replace(HEALTHY, workers=4, batch_cpu_seconds=1.1, batch_bytes=0.3 * GB)
     jobs = tuple(replace(job, memory_bytes=46.5 * GIB) for job in single_jobs(gpus, training))
-    return Setup(slots=slots, jobs=jobs, cores=20, memory_bytes=128 * GIB)
+    return Setup(slots=slots, jobs=jobs, cores=20 * boxes, memory_bytes=128 * boxes * GIB)
 
 
 def no_gpu(gpus: int) -> Setup:  # noqa: ARG001  a machine without GPUs has none however many are asked

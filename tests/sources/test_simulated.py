@@ -1,0 +1,333 @@
+"""The simulated source keeps the promises every source makes, and those of a simulation."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from itertools import pairwise
+
+import pytest
+
+from gpuwatch.model import GpuReading, OwnCost, Snapshot
+from gpuwatch.sources.base import ManualClock, ReadOptions, SystemClock
+from gpuwatch.sources.simulated import SCENARIOS, SimulatedSource
+
+REQUIRED = {
+    "starved", "healthy", "imbalanced", "throttled", "leak", "checkpoint", "idle", "lost",
+}  # fmt: skip
+
+
+def run(scenario: str, seconds: float = 40.0, step: float = 1.0, **more: object) -> list[Snapshot]:
+    """Snapshots from time zero on, one every ``step``."""
+    clock = ManualClock()
+    source = SimulatedSource(scenario, clock=clock, **more)  # type: ignore[arg-type]
+    source.open()
+    found = []
+    for _ in range(int(seconds / step) + 1):
+        found.append(source.read())
+        clock.advance(step)
+    source.close()
+    return found
+
+
+def test_every_scenario_of_the_issue_is_offered_with_a_line_about_it() -> None:
+    """The list of scenarios holds the promised ones, each with a short description."""
+    assert set(SCENARIOS) >= REQUIRED
+    assert all(0 < len(text) <= 70 for text in SCENARIOS.values())
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_same_seed_and_clock_give_equal_snapshots(scenario: str) -> None:
+    """Two sources that differ in nothing show the same machine."""
+    assert run(scenario, 6.0, gpus=2, seed=7) == run(scenario, 6.0, gpus=2, seed=7)
+
+
+def test_another_seed_gives_another_machine() -> None:
+    """The seed decides uuids and noise alike."""
+    one = run("starved", 3.0, seed=1)[-1].gpus[0]
+    other = run("starved", 3.0, seed=2)[-1].gpus[0]
+    assert one.uuid != other.uuid
+    assert one.reading.power_watts != other.reading.power_watts
+
+
+@pytest.mark.parametrize("scenario", ["starved", "throttled", "checkpoint", "io_bound"])
+def test_state_does_not_depend_on_how_often_it_is_read(scenario: str) -> None:
+    """After half a minute the card is in the same state for a fast, a slow and a lazy reader."""
+    fast = run(scenario, 30.0, 0.1)
+    slow = run(scenario, 30.0, 2.0)
+    lazy = run(scenario, 30.0, 30.0)
+    for name in (
+        "busy_percent", "power_watts", "temperature_celsius", "energy_joules", "sm_clock_mhz",
+        "memory_used_bytes", "throttle_reasons",
+    ):  # fmt: skip
+        values = {getattr(found[-1].gpus[0].reading, name) for found in (fast, slow, lazy)}
+        assert len(values) == 1, name
+    assert slow[-1].host.load_average_1_minute == fast[-1].host.load_average_1_minute
+
+
+def test_fine_samples_are_the_same_however_often_they_are_fetched() -> None:
+    """Fetched in small or large portions, the samples are the same sequence without doubles."""
+
+    def samples(step: float) -> list[tuple[float, float]]:
+        found = run("starved", 12.0, step)
+        return [sample for item in found for sample in item.gpus[0].reading.busy_samples or ()]
+
+    assert samples(0.25) == samples(1.0) == samples(4.0)
+    times = [at for at, _ in samples(1.0)]
+    assert all(0.15 < later - earlier < 0.18 for earlier, later in pairwise(times))
+
+
+def test_cpu_of_processes_adds_up_the_same_for_fast_and_slow_readers() -> None:
+    """A worker's CPU time over twenty seconds does not depend on the interval."""
+
+    def seconds(step: float) -> float:
+        found = run("healthy", 20.0, step)[1:]
+        pid = found[0].processes[3].pid
+        return sum(
+            process.cpu_percent / 100 * step
+            for item in found
+            for process in item.processes
+            if process.pid == pid and process.cpu_percent is not None
+        )
+
+    assert seconds(0.5) == pytest.approx(seconds(4.0), rel=0.01)
+
+
+def test_first_snapshot_brings_the_past_of_the_buffer() -> None:
+    """The first read has twenty seconds of samples, all before now, in order."""
+    first = run("starved", 0.0)[0]
+    samples = first.gpus[0].reading.busy_samples
+    assert samples is not None
+    assert len(samples) == 120
+    assert samples[-1].at_unix_seconds <= first.taken_at_unix_seconds
+    assert first.taken_at_unix_seconds - samples[0].at_unix_seconds == pytest.approx(20, abs=0.5)
+
+
+def test_first_snapshot_has_rates_already() -> None:
+    """Rates need two looks; the first was taken before the source was opened."""
+    first = run("starved", 0.0)[0]
+    workers = [item for item in first.processes if item.name == "pt_data_worker"]
+    assert min(item.cpu_percent or 0.0 for item in workers) > 90.0
+    assert (first.host.disk_read_bytes_per_second or 0.0) > 1e6
+
+
+def test_snapshots_say_that_they_are_simulated() -> None:
+    """The mark is on the source and on each snapshot, which are numbered from zero."""
+    found = run("idle", 2.0)
+    assert SimulatedSource("idle", clock=ManualClock()).simulated
+    assert all(item.simulated for item in found)
+    assert [item.sequence for item in found] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+@pytest.mark.parametrize("gpus", [1, 3, 16])
+def test_every_reading_is_physically_possible(scenario: str, gpus: int) -> None:
+    """Percentages, power, memory, clocks and counters stay within what a card can do."""
+    last_energy: dict[str, float] = {}
+    found = run(scenario, 100.0, 5.0, gpus=gpus)
+    for item in found:
+        for gpu in item.gpus:
+            check_reading(gpu.reading, gpu.identity.sm_clock_max_mhz)
+            reading = gpu.reading
+            if gpu.lost:
+                assert reading == GpuReading()
+            limit = reading.power_limit_watts or gpu.identity.power_limit_default_watts
+            if reading.power_watts is not None and limit is not None:
+                assert 0 < reading.power_watts <= limit * 1.05
+            total = gpu.identity.memory_total_bytes
+            if reading.memory_used_bytes is not None and total is not None:
+                assert 0 <= reading.memory_used_bytes <= total
+            if reading.energy_joules is not None:
+                assert reading.energy_joules > last_energy.get(gpu.uuid, 0.0)
+                last_energy[gpu.uuid] = reading.energy_joules
+        check_host(item)
+
+
+def check_reading(reading: GpuReading, clock_max: int | None) -> None:
+    for field in fields(reading):
+        value = getattr(reading, field.name)
+        if field.name.endswith("_percent") and value is not None:
+            assert 0 <= value <= 100, field.name
+    for sample in reading.busy_samples or ():
+        assert 0 <= sample.percent <= 100
+        assert sample.percent == int(sample.percent)
+    for span in reading.throttle_durations or ():
+        assert 0 <= span.seconds <= 5.2
+    if reading.temperature_celsius is not None:
+        assert 20 <= reading.temperature_celsius <= 92
+    if reading.sm_clock_mhz is not None and clock_max is not None:
+        assert 0 < reading.sm_clock_mhz <= clock_max
+
+
+def check_host(item: Snapshot) -> None:
+    host = item.host
+    assert host.core_percents is not None
+    assert all(core is not None and 0 <= core <= 100 for core in host.core_percents)
+    assert host.cpu_percent is not None
+    assert host.cpu_percent + (host.cpu_iowait_percent or 0) <= 100
+    assert (host.memory_used_bytes or 0) <= (host.memory_total_bytes or 0)
+    assert (host.shm_used_bytes or 0) <= (host.shm_total_bytes or 0)
+    once = {process.key: process.cpu_percent or 0.0 for process in item.processes}
+    assert sum(once.values()) / len(host.core_percents) <= host.cpu_percent + 1.0
+    assert len(once) == len(item.processes)
+    assert len({process.pid for process in item.processes}) == len(item.processes)
+
+
+@pytest.mark.parametrize("scenario", ["healthy", "starved", "leak", "tenant", "mig", "unified"])
+def test_gpu_memory_is_the_sum_of_its_processes_and_the_driver(scenario: str) -> None:
+    """What processes hold explains what the card has in use, but for the driver's own part."""
+    item = run(scenario, 10.0, gpus=2)[-1]
+    for gpu in item.gpus:
+        held = sum(
+            process.gpu_memory_bytes or 0
+            for process in item.processes
+            if process.gpu_uuid == gpu.uuid
+        )
+        if gpu.identity.mig_mode:
+            continue
+        assert gpu.reading.memory_used_bytes is not None
+        assert 0 <= gpu.reading.memory_used_bytes - held < 2**29
+
+
+def test_energy_is_the_integral_of_power() -> None:
+    """The energy counter rises by what the power readings add up to."""
+    found = run("checkpoint", 60.0, 0.5)
+    readings = [item.gpus[0].reading for item in found]
+    spent = (readings[-1].energy_joules or 0) - (readings[0].energy_joules or 0)
+    powers = [reading.power_watts or 0 for reading in readings[1:]]
+    assert spent == pytest.approx(sum(powers) * 0.5, rel=0.02)
+
+
+def test_temperature_lags_far_behind_power() -> None:
+    """When a checkpoint stops the work, power falls within two seconds, heat takes many more."""
+    found = run("checkpoint", 20.0, 0.5)
+    readings = [item.gpus[0].reading for item in found]
+    stop = next(n for n, r in enumerate(readings) if n > 20 and r.busy_percent == 0)
+    before, after = readings[stop - 6], readings[stop + 4]
+    assert (after.power_watts or 0) < 0.3 * (before.power_watts or 0)
+    assert (after.temperature_celsius or 0) > (before.temperature_celsius or 0) - 8
+
+
+def test_reading_twice_at_one_moment_changes_nothing() -> None:
+    """Without time between two reads there are no new samples, and every rate stays."""
+    clock = ManualClock()
+    source = SimulatedSource("starved", clock=clock)
+    source.read()
+    clock.advance(1.0)
+    one = source.read()
+    two = source.read()
+    assert two.gpus[0].reading.busy_samples == ()
+    assert two.processes == one.processes
+    assert two.host == one.host
+    assert two.gpus[0].reading.sm_active_percent == one.gpus[0].reading.sm_active_percent
+
+
+def test_history_fills_the_past_and_reads_go_on_from_there() -> None:
+    """Five minutes of past come one an interval, up to now, and the next read is now."""
+    clock = ManualClock(seconds=1000.0)
+    source = SimulatedSource("starved", clock=clock, options=ReadOptions(interval_seconds=2.0))
+    past = list(source.history(300.0))
+    assert [item.monotonic_seconds for item in past] == [700.0 + 2.0 * n for n in range(150)]
+    now = source.read()
+    assert now.sequence == 150
+    assert now.monotonic_seconds == 1000.0
+    assert len(now.gpus[0].reading.busy_samples or ()) == 12
+    assert now.taken_at_unix_seconds == clock.unix()
+
+
+def test_history_after_the_beginning_is_refused() -> None:
+    """Once opened, the machine's beginning is fixed."""
+    source = SimulatedSource("idle", clock=ManualClock())
+    source.open()
+    with pytest.raises(RuntimeError, match="before the source is opened"):
+        source.history(10.0)
+
+
+def test_a_long_sleep_is_not_caught_up_and_keeps_process_identities() -> None:
+    """After a week's sleep the machine goes on, its processes still the same ones."""
+    clock = ManualClock()
+    source = SimulatedSource("healthy", clock=clock)
+    before = source.read()
+    clock.advance(7 * 86400.0)
+    after = source.read()
+    assert [item.key for item in after.processes] == [item.key for item in before.processes]
+    samples = after.gpus[0].reading.busy_samples
+    assert samples
+    assert samples[-1].at_unix_seconds == pytest.approx(after.taken_at_unix_seconds, abs=0.5)
+
+
+def test_processes_can_be_scaled_up_and_down() -> None:
+    """The argument counts processes on GPUs; loader workers come on top."""
+    for count in (0, 3, 8, 64):
+        item = run("healthy", 1.0, gpus=8, processes=count)[-1]
+        on_gpus = [process for process in item.processes if process.gpu_uuid is not None]
+        assert len(on_gpus) == count
+    workers = [process for process in item.processes if process.name == "pt_data_worker"]
+    assert len(workers) == 64
+    assert {process.gpu_uuid for process in workers} == {None}
+
+
+def test_sixteen_gpus_with_256_processes_fit_together() -> None:
+    """At a large machine's size every GPU has its processes and its own identity."""
+    item = run("starved", 2.0, gpus=16, processes=256)[-1]
+    assert len({gpu.uuid for gpu in item.gpus}) == 16
+    assert len({gpu.identity.pci_bus_id for gpu in item.gpus}) == 16
+    for gpu in item.gpus:
+        assert sum(process.gpu_uuid == gpu.uuid for process in item.processes) == 16
+        assert (gpu.reading.memory_used_bytes or 0) < (gpu.identity.memory_total_bytes or 0)
+
+
+def test_workers_hang_under_their_rank_and_ranks_under_torchrun() -> None:
+    """The process tree is that of a launched job: torchrun, ranks, loader workers."""
+    item = run("healthy", 1.0, gpus=2)[-1]
+    by_pid = {process.pid: process for process in item.processes}
+    for worker in (process for process in item.processes if process.name == "pt_data_worker"):
+        rank = by_pid[worker.parent_pid or 0]
+        assert rank.gpu_uuid is not None
+        assert worker.command == rank.command
+        assert worker.user == rank.user
+        assert (worker.started_at_unix_seconds or 0) > (rank.started_at_unix_seconds or 0)
+        assert "torchrun" in (by_pid[rank.parent_pid or 0].command or "")
+
+
+def test_other_processes_come_only_when_asked_for() -> None:
+    """``all_processes`` adds what neither is on a GPU nor belongs to one that is."""
+    clock = ManualClock()
+    options = ReadOptions()
+    source = SimulatedSource("starved", clock=clock, options=options)
+    few = {item.key for item in source.read().processes}
+    options.all_processes = True
+    many = {item.key for item in source.read().processes}
+    assert few < many
+    assert 1 in {pid for pid, _ in many}
+
+
+def test_own_cost_is_measured_only_against_real_time() -> None:
+    """With an injected clock cost is unknown, so that snapshots stay equal; else it is real."""
+    assert run("idle", 1.0)[-1].own_cost == OwnCost()
+    source = SimulatedSource("idle", clock=SystemClock())
+    source.read()
+    cost = source.read().own_cost
+    assert cost.memory_resident_bytes is not None
+    assert cost.memory_resident_bytes > 2**20
+    assert cost.cpu_percent is not None
+    assert cost.read_milliseconds is not None
+    assert cost.nvml_calls_per_second is None
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_a_scenario_without_gpus_shows_the_host_and_says_why(scenario: str) -> None:
+    """Zero GPUs is a machine without a driver: host readings and one sentence."""
+    item = run(scenario, 1.0, gpus=0)[-1]
+    assert item.gpus == ()
+    assert item.host.cpu_percent is not None
+    assert ["driver" in problem.message for problem in item.problems] == [True]
+
+
+def test_unknown_scenarios_and_negative_counts_are_refused() -> None:
+    """The mistake is named, with the scenarios there are."""
+    with pytest.raises(ValueError, match=r"'starve'.*starved"):
+        SimulatedSource("starve")
+    with pytest.raises(ValueError, match="below zero"):
+        SimulatedSource("idle", gpus=-1)
+    with pytest.raises(ValueError, match="below zero"):
+        SimulatedSource("idle", processes=-1)

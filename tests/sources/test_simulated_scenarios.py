@@ -1,0 +1,416 @@
+"""Each simulated scenario shows the fault it is named for, in the readings a person has."""
+
+from __future__ import annotations
+
+from functools import cache
+from itertools import groupby, pairwise
+from statistics import mean
+
+from gpuwatch.model import GpuReading, Process, Snapshot
+from gpuwatch.sources.base import ManualClock
+from gpuwatch.sources.simulated import SimulatedSource
+
+
+@cache
+def run(scenario: str, gpus: int = 1, seconds: int = 60, step: float = 1.0) -> list[Snapshot]:
+    clock = ManualClock()
+    source = SimulatedSource(scenario, gpus=gpus, clock=clock)
+    found = []
+    for _ in range(int(seconds / step) + 1):
+        found.append(source.read())
+        clock.advance(step)
+    return found
+
+
+def samples(found: list[Snapshot], gpu: int = 0) -> list[float]:
+    return [
+        sample.percent for item in found for sample in item.gpus[gpu].reading.busy_samples or ()
+    ]
+
+
+def readings(found: list[Snapshot], gpu: int = 0) -> list[GpuReading]:
+    return [item.gpus[gpu].reading for item in found]
+
+
+def average(found: list[Snapshot], name: str, gpu: int = 0) -> float:
+    values = [getattr(reading, name) for reading in readings(found, gpu)]
+    return mean(value for value in values if value is not None)
+
+
+def workers(item: Snapshot) -> list[Process]:
+    return [process for process in item.processes if process.name == "pt_data_worker"]
+
+
+def worker_cpu(found: list[Snapshot]) -> float:
+    return mean(process.cpu_percent or 0.0 for item in found for process in workers(item))
+
+
+def pauses(values: list[float]) -> list[float]:
+    """Lengths in seconds of the stretches at or below 5%, without those cut off at the ends."""
+    runs = [(low, len(list(group)) / 6) for low, group in groupby(v <= 5 for v in values)]
+    return [seconds for low, seconds in runs[1:-1] if low]
+
+
+def test_starved_swings_from_nothing_to_full_and_back() -> None:
+    """Fine samples hold both ends and the steps between them, while the mean hides it all."""
+    values = samples(run("starved"))
+    assert sum(v <= 5 for v in values) > len(values) * 0.3
+    assert sum(v >= 95 for v in values) > len(values) * 0.15
+    assert any(40 <= v <= 60 for v in values)
+    assert any(75 <= v <= 90 for v in values)
+    assert 30 < mean(values) < 65
+
+
+def test_starved_pauses_last_one_to_two_seconds() -> None:
+    """The pauses between bursts are as long as people report."""
+    found = pauses(samples(run("starved")))
+    assert len(found) > 20
+    assert 0.8 < mean(found) < 2.0
+    assert sum(0.8 <= seconds <= 2.2 for seconds in found) > 0.8 * len(found)
+
+
+def test_starved_workers_are_at_their_limit_while_cores_are_idle() -> None:
+    """Two workers use a core each all the time, the main process waits, the host is idle."""
+    found = run("starved")
+    assert len(workers(found[0])) == 2
+    assert worker_cpu(found) > 95
+    assert max(item.host.cpu_percent or 0 for item in found) < 20
+    idle = [item for item in run("starved", step=0.25) if item.gpus[0].reading.busy_percent == 0.0]
+    assert idle
+    assert all(process.state == "R" for item in idle for process in workers(item))
+
+
+def test_starved_power_follows_the_bursts() -> None:
+    """Power falls in the pauses and rises in the bursts, with a short lag."""
+    powers = [reading.power_watts or 0 for reading in readings(run("starved", step=0.25))]
+    assert min(powers) < 200
+    assert max(powers) > 450
+
+
+def test_starved_ranks_of_one_job_pulse_together() -> None:
+    """With several GPUs every one of them swings, and no memory is short."""
+    found = run("starved", gpus=4)
+    for gpu in range(4):
+        values = samples(found, gpu)
+        assert sum(v <= 5 for v in values) > len(values) * 0.2
+        assert sum(v >= 95 for v in values) > len(values) * 0.15
+
+
+def test_healthy_stays_near_full_with_small_dips() -> None:
+    """Nearly all samples are at 95% or more, none is a pause, and workers have time to spare."""
+    found = run("healthy")
+    values = samples(found)
+    assert sum(v >= 96 for v in values) > 0.9 * len(values)
+    assert min(values) > 60
+    assert 20 < worker_cpu(found) < 85
+    assert average(found, "power_watts") > 600
+
+
+def test_imbalanced_waits_are_busy_at_low_power() -> None:
+    """All GPUs of the job are busy; only the slow one works hard."""
+    found = run("imbalanced", gpus=4)
+    power = [average(found, "power_watts", gpu) for gpu in range(4)]
+    busy = [average(found, "busy_percent", gpu) for gpu in range(4)]
+    slow = power.index(max(power))
+    assert min(busy) > 95
+    assert all(power[gpu] < 0.65 * power[slow] for gpu in range(4) if gpu != slow)
+    tensor = [average(found, "tensor_active_percent", gpu) for gpu in range(4)]
+    assert all(tensor[gpu] < 0.6 * tensor[slow] for gpu in range(4) if gpu != slow)
+
+
+def test_throttled_heats_up_then_clocks_and_power_fall() -> None:
+    """Temperature climbs to the slowdown, then clocks and power go down, with the reason."""
+    found = run("throttled", seconds=120)
+    first, last = readings(found)[0], readings(found)[-1]
+    slowdown = found[0].gpus[0].identity.temperature_slowdown_celsius or 0
+    assert (first.temperature_celsius or 0) < 65
+    assert first.throttle_reasons == ()
+    assert slowdown <= (last.temperature_celsius or 0) <= slowdown + 3
+    assert last.throttle_reasons == ("sw_thermal_slowdown",)
+    assert (last.sm_clock_mhz or 0) < 0.9 * (first.sm_clock_mhz or 0)
+    assert (last.power_watts or 0) < 0.8 * (first.power_watts or 0)
+    assert (last.busy_percent or 0) > 95
+
+
+def test_throttled_durations_add_up_to_the_time_throttled() -> None:
+    """The accumulated times cover the time in which the reason was seen."""
+    found = run("throttled", seconds=120)
+    held = sum(
+        span.seconds
+        for reading in readings(found)
+        for span in reading.throttle_durations or ()
+        if span.reason == "sw_thermal_slowdown"
+    )
+    seen = sum("sw_thermal_slowdown" in (r.throttle_reasons or ()) for r in readings(found))
+    assert seen > 60
+    assert abs(held - seen) < 3
+
+
+def test_throttled_steps_take_longer() -> None:
+    """Fewer batches are read a second once the clocks are down."""
+    found = run("throttled", seconds=120)
+    early = mean(item.host.disk_read_bytes_per_second or 0 for item in found[:12])
+    late = mean(item.host.disk_read_bytes_per_second or 0 for item in found[-40:])
+    assert late < 0.9 * early
+
+
+def test_leak_grows_in_steps_to_nearly_full_and_no_further() -> None:
+    """GPU memory never falls, rises in steps, and ends close below the card's size."""
+    found = run("leak", seconds=420)
+    used = [reading.memory_used_bytes or 0 for reading in readings(found)]
+    total = found[0].gpus[0].identity.memory_total_bytes or 0
+    assert used == sorted(used)
+    assert used[0] < 0.35 * total
+    assert 0.96 * total < used[-1] < total
+    assert 20 < len(set(used)) < 80
+
+
+def test_checkpoint_pauses_come_regularly_with_disk_writes() -> None:
+    """Every 45 s the GPU rests for about 8 s while 2 GB/s are written."""
+    found = run("checkpoint", seconds=200)
+    quiet = [item.gpus[0].reading.busy_percent == 0.0 for item in found]
+    starts = [n for n in range(1, len(quiet)) if quiet[n] and not quiet[n - 1]]
+    assert len(starts) >= 4
+    assert all(44 <= b - a <= 47 for a, b in pairwise(starts))
+    writing = [n for n, i in enumerate(found) if (i.host.disk_write_bytes_per_second or 0) > 1e9]
+    assert all(quiet[n] or quiet[min(n + 1, len(quiet) - 1)] for n in writing)
+    long = [seconds for seconds in pauses(samples(found)) if seconds > 5]
+    assert len(long) >= 4
+    assert all(7 < seconds < 9 for seconds in long)
+
+
+def test_idle_holds_memory_at_zero() -> None:
+    """Nothing runs, memory is held, clocks and power are down."""
+    found = run("idle", gpus=2)
+    for reading in readings(found, 1):
+        assert reading.busy_percent == 0.0
+        assert {sample.percent for sample in reading.busy_samples or ()} <= {0.0}
+        assert (reading.memory_used_bytes or 0) > 8 * 2**30
+        assert reading.throttle_reasons == ("gpu_idle",)
+        assert 60 < (reading.power_watts or 0) < 90
+        assert reading.sm_clock_mhz == 345
+
+
+def test_lost_gpu_keeps_its_row_says_so_and_comes_back() -> None:
+    """From second 20 to 80 the GPU has no readings and an error; then it has, and a new job."""
+    found = run("lost", gpus=3, seconds=140)
+    victim = [item.gpus[1] for item in found]
+    assert [gpu.lost for gpu in victim] == [20 <= n < 80 for n in range(len(found))]
+    assert all(gpu.reading == GpuReading() for gpu in victim if gpu.lost)
+    for n, item in enumerate(found):
+        errors = [problem for problem in item.problems if problem.severity == "error"]
+        assert [problem.target for problem in errors] == (
+            [victim[n].uuid] if victim[n].lost else []
+        )
+    before, after = found[10], found[130]
+    old = {p.key for p in before.processes if p.gpu_uuid == victim[0].uuid}
+    new = {p.key for p in after.processes if p.gpu_uuid == victim[0].uuid}
+    assert old
+    assert new
+    assert not old & new
+    assert not any(p.gpu_uuid == victim[0].uuid for p in found[50].processes)
+    assert all((reading.busy_percent or 0) > 90 for reading in readings(found, 0))
+
+
+def test_io_bound_workers_wait_for_the_disk_instead_of_computing() -> None:
+    """Workers are mostly in state D at low CPU, the host waits, the GPU pauses."""
+    found = run("io_bound")
+    states = [process.state for item in found for process in workers(item)]
+    assert states.count("D") > 0.7 * len(states)
+    assert worker_cpu(found) < 25
+    assert mean(item.host.cpu_iowait_percent or 0 for item in found) > 5
+    assert mean(item.host.pressure_io_some_percent or 0 for item in found) > 50
+    assert sum(v <= 5 for v in samples(found)) > 100
+
+
+def test_cpu_quota_holds_workers_below_a_core_each() -> None:
+    """Workers get a share of a core, pressure is high, and the quota is what may be used."""
+    found = run("cpu_quota")
+    assert found[0].host.usable_cores == found[0].host.quota_cores == 4.0
+    assert (found[0].host.core_count or 0) > 4
+    assert worker_cpu(found) < 45
+    total = [sum(process.cpu_percent or 0 for process in item.processes) for item in found]
+    assert mean(total) < 400
+    assert mean(item.host.pressure_cpu_some_percent or 0 for item in found) > 50
+    assert sum(v <= 5 for v in samples(found)) > 60
+
+
+def test_too_many_workers_fill_every_core() -> None:
+    """More workers than cores: the host is full and the load is above the number of cores."""
+    item = run("too_many_workers")[-1]
+    assert len(workers(item)) > (item.host.core_count or 0)
+    assert (item.host.cpu_percent or 0) > 85
+    assert (item.host.load_average_1_minute or 0) > (item.host.core_count or 0)
+
+
+def test_main_process_loading_has_no_workers_and_a_full_core() -> None:
+    """Without workers the training process itself is busy while the GPU waits."""
+    found = run("main_process")
+    assert not workers(found[0])
+    assert mean(item.processes[0].cpu_percent or 0 for item in found) > 85
+    assert sum(v <= 5 for v in samples(found)) > 100
+
+
+def test_unpinned_copies_fill_the_pauses() -> None:
+    """While the GPU pauses, PCIe traffic to it is high; workers are not the limit."""
+    found = run("unpinned", step=0.25)
+    traffic = [
+        (reading.pcie_rx_bytes_per_second or 0.0, sample.percent)
+        for reading in readings(found)[1:]
+        for sample in (reading.busy_samples or ())[-1:]
+    ]
+    in_pauses = [rx for rx, percent in traffic if percent <= 2]
+    in_work = [rx for rx, percent in traffic if percent >= 95]
+    assert mean(in_pauses) > 2.5e9
+    assert mean(in_work) < 0.5e9
+    assert worker_cpu(found) < 60
+
+
+def test_small_batch_is_busy_at_low_power() -> None:
+    """Always a kernel resident, little power, few multiprocessors active."""
+    found = run("small_batch")
+    assert average(found, "busy_percent") > 95
+    assert average(found, "power_watts") < 220
+    assert average(found, "sm_active_percent") < 20
+
+
+def test_python_bound_is_evenly_half_busy_with_a_full_main_thread() -> None:
+    """No swings: a steady part of the time, and the training process at a full core."""
+    found = run("python_bound")
+    values = samples(found)
+    assert max(values) < 60
+    assert sum(v > 30 for v in values) > 0.9 * len(values)
+    assert mean(item.processes[0].cpu_percent or 0 for item in found) > 95
+
+
+def test_power_capped_keeps_the_lower_limit_by_lower_clocks() -> None:
+    """Power stays at the limit somebody set, the clocks pay for it."""
+    last = readings(run("power_capped"))[-1]
+    assert last.power_limit_watts == 400.0
+    assert 370 < (last.power_watts or 0) <= 408
+    assert last.throttle_reasons == ("sw_power_cap",)
+    assert (last.sm_clock_mhz or 0) < 1700
+
+
+def test_validation_runs_at_part_load_between_two_short_rests() -> None:
+    """For some seconds every minute the GPU is about two thirds busy."""
+    values = samples(run("validation", seconds=120))
+    assert 100 < sum(60 <= v <= 70 for v in values) < 180
+
+
+def test_startup_goes_from_nothing_to_full_speed() -> None:
+    """First no process, then one that loads on the CPU, then a busy GPU."""
+    found = run("startup", seconds=60)
+    assert not found[0].processes
+    assert found[20].processes[0].cpu_percent == 97.0
+    assert found[20].gpus[0].reading.busy_percent == 0.0
+    assert found[60].gpus[0].reading.busy_percent is not None
+    assert found[60].gpus[0].reading.busy_percent > 90
+    assert (found[60].gpus[0].reading.memory_used_bytes or 0) > 20 * 2**30
+
+
+def test_tenant_shares_the_gpu_between_two_users() -> None:
+    """Two users' processes are on the card, both with a good part of its time."""
+    item = run("tenant")[-1]
+    shares = {p.user: p.gpu_busy_percent for p in item.processes if p.gpu_uuid is not None}
+    assert len(shares) == 2
+    assert all((share or 0) > 30 for share in shares.values())
+
+
+def test_orphans_are_workers_without_a_job_that_hold_gpu_memory() -> None:
+    """Loader workers whose parent is init hold memory on an idle GPU."""
+    item = run("orphans")[-1]
+    assert len(workers(item)) == 4
+    assert {process.parent_pid for process in item.processes} == {1}
+    assert all((process.gpu_memory_bytes or 0) > 2**30 for process in item.processes)
+
+
+def test_host_leak_raises_host_memory_steadily() -> None:
+    """Host memory in use only rises, by gigabytes within a minute."""
+    used = [item.host.memory_used_bytes or 0 for item in run("host_leak")]
+    assert used[-1] - used[0] > 10 * 2**30
+
+
+def test_shm_full_leaves_no_room_for_batches() -> None:
+    """/dev/shm comes close to its size."""
+    host = run("shm_full")[-1].host
+    filled = max(
+        (item.host.shm_used_bytes or 0) / (item.host.shm_total_bytes or 1)
+        for item in run("shm_full")
+    )
+    assert host.shm_total_bytes is not None
+    assert filled > 0.6
+
+
+def test_pcie_degraded_link_is_below_its_maximum_and_starves_the_gpu() -> None:
+    """Generation and width are below what the card can, and the GPU pauses for its copies."""
+    found = run("pcie_degraded")
+    gpu = found[-1].gpus[0]
+    assert (gpu.reading.pcie_generation or 0) < (gpu.identity.pcie_generation_max or 0)
+    assert (gpu.reading.pcie_width or 0) < (gpu.identity.pcie_width_max or 0)
+    assert average(found, "busy_percent") < 60
+
+
+def test_memory_errors_count_up() -> None:
+    """ECC counters rise, a row waits to be remapped."""
+    first, last = readings(run("memory_errors"))[0], readings(run("memory_errors"))[-1]
+    assert first.ecc_corrected_count == 0
+    assert (last.ecc_corrected_count or 0) > 10
+    assert (last.ecc_uncorrected_count or 0) > 0
+    assert last.remapped_rows_pending is True
+
+
+def test_mixed_cards_differ_in_what_they_report() -> None:
+    """Other models lack what they lack, a mute card says which readings it refuses."""
+    item = run("mixed", gpus=8)[10]
+    names = {gpu.identity.name for gpu in item.gpus}
+    assert len(names) == 3
+    geforce = next(gpu.reading for gpu in item.gpus if "4090" in gpu.identity.name)
+    assert geforce.fan_percent is not None
+    assert geforce.sm_active_percent is None
+    assert geforce.nvlink_rx_bytes_per_second is None
+    assert geforce.ecc_corrected_count is None
+    assert geforce.throttle_durations is None
+    mute = item.gpus[6]
+    assert mute.reading.busy_samples is None
+    assert mute.reading.power_watts is None
+    assert mute.reading.busy_percent is not None
+    said = " ".join(p.message for p in item.problems if p.target == mute.uuid)
+    assert "fine samples" in said
+    assert "power" in said
+
+
+def test_mig_instances_are_rows_of_their_own() -> None:
+    """A split card gives three instances with memory and processes, but no utilisation."""
+    item = run("mig", gpus=2)[-1]
+    parent = item.gpus[0]
+    instances = [gpu for gpu in item.gpus if gpu.identity.mig_parent_uuid == parent.uuid]
+    assert parent.identity.mig_mode is True
+    assert parent.reading.busy_percent is None
+    assert [gpu.identity.mig_instance for gpu in instances] == [1, 2, 3]
+    for gpu in instances:
+        held = [process for process in item.processes if process.gpu_uuid == gpu.uuid]
+        assert [process.mig_instance for process in held] == [gpu.identity.mig_instance]
+        assert gpu.reading.busy_percent is None
+        assert 0 < (gpu.reading.memory_used_bytes or 0) < (gpu.identity.memory_total_bytes or 0)
+    assert item.gpus[-1].reading.busy_percent is not None
+
+
+def test_unified_memory_has_no_total_and_counts_in_the_host() -> None:
+    """GB10: no total of its own, the use is the processes' sum, and the host's memory has it."""
+    item = run("unified")[-1]
+    gpu = item.gpus[0]
+    assert gpu.identity.memory_total_bytes is None
+    assert gpu.identity.memory_unified
+    assert gpu.reading.memory_used_is_process_sum
+    held = sum(process.gpu_memory_bytes or 0 for process in item.processes)
+    assert gpu.reading.memory_used_bytes == held
+    assert (item.host.memory_used_bytes or 0) > held
+
+
+def test_no_gpu_shows_a_job_on_the_cpu() -> None:
+    """Without a driver the host half works and shows the process that uses the cores."""
+    item = run("no_gpu", gpus=4)[-1]
+    assert item.gpus == ()
+    assert max(process.cpu_percent or 0 for process in item.processes) > 500
+    assert (item.host.cpu_percent or 0) > 20
