@@ -1,0 +1,368 @@
+"""The Textual application: one view, one sampler, three screens."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+from collections.abc import Mapping
+from typing import ClassVar
+
+from rich.terminal_theme import DIMMED_MONOKAI, TerminalTheme
+from textual.app import App
+from textual.binding import Binding, BindingType
+from textual.events import CursorPosition
+from textual.screen import Screen
+
+from gpuwatch.model import Process, Snapshot
+from gpuwatch.sampler import Sampler
+from gpuwatch.sources.base import Source
+from gpuwatch.tui import picture
+from gpuwatch.tui.glyphs import ASCII, DOTS, UNICODE
+from gpuwatch.tui.keys import APP_KEYS
+from gpuwatch.tui.link import LinkProbe, over_ssh
+from gpuwatch.tui.palette import GPUWATCH_DARK, GPUWATCH_LIGHT, THEMES, Palette
+from gpuwatch.tui.screens.overview import OverviewScreen
+from gpuwatch.tui.view import View, row_key
+
+INTERVALS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
+_MESSAGE_SECONDS = 6.0
+_SLOW_LINK_LEAST_SECONDS = 2.0
+"""A slow link is drawn to at most this often; sampling goes on at its own pace."""
+
+
+class GpuwatchApp(App[int]):
+    """Shows what ``sampler`` delivers. Give ``ascii_mode`` or ``slow_link`` to override what is
+    detected; ``theme`` is a Textual theme's name or ``dark``, ``light``, ``ansi``."""
+
+    TITLE = "gpuwatch"
+    ENABLE_COMMAND_PALETTE = False
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding(key.keys, key.action, key.help, show=False, priority=key.keys == "q,ctrl+c")
+        for key in APP_KEYS
+    ]
+    CSS = """
+    Screen { background: $background; }
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        sampler: Sampler,
+        *,
+        ascii_mode: bool | None = None,
+        theme: str | None = None,
+        slow_link: bool | None = None,
+        environment: Mapping[str, str] = os.environ,
+    ) -> None:
+        no_color = bool(environment.get("NO_COLOR"))
+        super().__init__(ansi_color=True if no_color else None)
+        self._source = source
+        self._sampler = sampler
+        self._sampling: asyncio.Task[None] | None = None
+        self._term_sent: set[tuple[int, float | None]] = set()
+        self._message_until = 0.0
+        self._drawn_at = float("-inf")
+        self._link = LinkProbe() if slow_link is None and over_ssh(environment) else None
+        if ascii_mode is None:
+            ascii_mode = not speaks_unicode(environment)
+        self.view = View(
+            interval_seconds=sampler.interval_seconds,
+            all_processes=source.options.all_processes,
+        )
+        for own_theme in (GPUWATCH_DARK, GPUWATCH_LIGHT):
+            self.register_theme(own_theme)
+        self.theme = "ansi-dark" if no_color else theme_name(theme, environment)
+        self.palette = Palette(self.current_theme, no_color)
+        self._choose_glyphs(ascii_mode)
+        self._overview = OverviewScreen(self.view, self.palette)
+        if slow_link:
+            self._use_slow_link()
+
+    # -- life -------------------------------------------------------------------------------
+
+    def get_default_screen(self) -> Screen[None]:
+        return self._overview
+
+    def on_mount(self) -> None:
+        self._sampling = asyncio.create_task(self._sampler.run(self._deliver))
+        self.set_interval(1.0, self._every_second)
+        if self._link is not None:
+            self.call_after_refresh(self._link.start, self._driver)
+
+    async def on_unmount(self) -> None:
+        if self._sampling is not None:
+            self._sampling.cancel()
+
+    def _deliver(self, snapshot: Snapshot) -> None:
+        """Keep every snapshot; draw the newest, unless the person paused the picture."""
+        view = self.view
+        view.history.push(snapshot)
+        if view.paused:
+            return
+        first = view.snapshot is None
+        view.snapshot = snapshot
+        view.stale_seconds = None
+        view.interval_seconds = self._sampler.interval_seconds
+        if first:
+            view.focus = "gpus" if snapshot.gpus else "processes"
+            if not snapshot.gpus and not self._source.options.all_processes:
+                # Without a GPU "processes on a GPU" is an empty list: show the machine's.
+                self._source.options.all_processes = view.all_processes = True
+        if snapshot.gpus and view.selected_gpu not in {gpu.uuid for gpu in snapshot.gpus}:
+            view.selected_gpu = snapshot.gpus[0].uuid
+        if view.slow_link and snapshot.monotonic_seconds - self._drawn_at < (
+            _SLOW_LINK_LEAST_SECONDS - 0.05
+        ):
+            return
+        self._drawn_at = snapshot.monotonic_seconds
+        self.redraw()
+
+    def _every_second(self) -> None:
+        """What changes without a snapshot: the age of old data, a message that has been read."""
+        view = self.view
+        age = self._sampler.age_seconds
+        stale = age if self._sampler.overdue and not view.paused else None
+        changed = stale is not None or (view.stale_seconds is not None and stale is None)
+        view.stale_seconds = stale
+        if view.message and time.monotonic() > self._message_until:
+            view.message = None
+            changed = True
+        if view.snapshot is None and self._sampler.overdue:
+            waited = self._sampler.in_flight_seconds or 0.0
+            view.message = f"the machine has not answered for {waited:.0f}s; still waiting (q quits)"
+            self._message_until = time.monotonic() + 2
+            changed = True
+        if self._link is not None and self._link.is_slow():
+            self._link = None
+            self._use_slow_link()
+            self.say("slow connection: drawing less often (--no-slow-link turns this off)")
+            changed = True
+        if changed:
+            self.redraw()
+
+    def redraw(self) -> None:
+        """Draw the screen in front (a dialog over it keeps its own picture)."""
+        for screen in reversed(self.screen_stack):
+            draw = getattr(screen, "redraw", None)
+            if draw is not None:
+                draw()
+                return
+
+    def _choose_glyphs(self, ascii_mode: bool) -> None:
+        has_tones = not (self.no_color or self.current_theme.ansi)
+        self.view.glyphs = ASCII if ascii_mode else UNICODE if has_tones else DOTS
+
+    def say(self, message: str) -> None:
+        """Show ``message`` in place of the keys for a few seconds."""
+        self.view.message = message
+        self._message_until = time.monotonic() + _MESSAGE_SECONDS
+
+    def _use_slow_link(self) -> None:
+        self.view.slow_link = True
+
+    # -- keys -------------------------------------------------------------------------------
+
+    def action_pause(self) -> None:
+        view = self.view
+        view.paused = not view.paused
+        if not view.paused and self._sampler.latest is not None:
+            view.snapshot = self._sampler.latest
+        self.redraw()
+
+    def action_faster(self) -> None:
+        self._change_interval(-1)
+
+    def action_slower(self) -> None:
+        self._change_interval(1)
+
+    def _change_interval(self, step: int) -> None:
+        present = self._sampler.interval_seconds
+        if step < 0:
+            choices = [seconds for seconds in INTERVALS if seconds < present - 1e-9]
+            wanted = choices[-1] if choices else None
+        else:
+            choices = [seconds for seconds in INTERVALS if seconds > present + 1e-9]
+            wanted = choices[0] if choices else None
+        if wanted is not None:
+            self._sampler.interval_seconds = wanted
+            self.view.interval_seconds = wanted
+        self.redraw()
+
+    def action_all_processes(self) -> None:
+        options = self._source.options
+        options.all_processes = self.view.all_processes = not options.all_processes
+        self.say("all processes" if options.all_processes else "processes that use a GPU")
+        self.redraw()
+
+    def action_theme(self) -> None:
+        position = THEMES.index(self.theme) if self.theme in THEMES else -1
+        self.theme = THEMES[(position + 1) % len(THEMES)]
+        self.palette = Palette(self.current_theme, self.no_color)
+        self._choose_glyphs(self.view.glyphs is ASCII)
+        self.say(f"theme: {self.theme}")
+        for screen in self.screen_stack:
+            repaint = getattr(screen, "repaint", None)
+            if repaint is not None:
+                repaint(self.palette)
+        self.redraw()
+
+    def action_ascii(self) -> None:
+        self._choose_glyphs(self.view.glyphs is not ASCII)
+        self.redraw()
+
+    def action_save_picture(self) -> None:
+        try:
+            path = picture.save(self.picture(), time.time())
+        except OSError as error:
+            self.say(f"the picture could not be saved: {error.strerror or error}")
+        else:
+            self.say(f"saved {path}")
+        self.redraw()
+
+    def picture(self) -> str:
+        """The screen as it stands, dialogs and all, as SVG."""
+        strips = self.screen._compositor.render_strips()  # noqa: SLF001
+        return picture.svg([list(strip) for strip in strips], self._picture_theme())
+
+    def _picture_theme(self) -> TerminalTheme:
+        """What "the terminal's own colours" are in a picture."""
+        if not self.native_ansi_color:
+            text = self.palette["text"]
+            assert text.bgcolor is not None and text.color is not None
+            ground, ink = text.bgcolor.get_truecolor(), text.color.get_truecolor()
+            return TerminalTheme(tuple(ground), tuple(ink), [(0, 0, 0)] * 8)
+        return DIMMED_MONOKAI
+
+    def action_help(self) -> None:
+        from gpuwatch.tui.screens.dialogs import help_dialog  # noqa: PLC0415
+
+        self.push_screen(help_dialog(self.palette, self.view.glyphs))
+
+    def action_problems(self) -> None:
+        from gpuwatch.tui.screens.dialogs import problems_dialog  # noqa: PLC0415
+
+        snapshot = self.view.snapshot
+        if snapshot is not None:
+            self.push_screen(
+                problems_dialog(snapshot.problems, snapshot.taken_at_unix_seconds, self.palette)
+            )
+
+    def action_open(self) -> None:
+        """The detail of the GPU under the cursor, or of the selected process's GPU."""
+        from gpuwatch.tui.screens.detail import DetailScreen  # noqa: PLC0415
+
+        view = self.view
+        if view.focus == "processes" and view.selected_row is not None:
+            uuid = view.selected_row[2]
+            if uuid is None:
+                self.say("this process uses no GPU")
+                self.redraw()
+                return
+            view.selected_gpu = uuid
+        if view.gpus:
+            options = self._source.options
+            options.detailed_gpu = view.selected_gpu
+
+            def closed(_: None) -> None:
+                options.detailed_gpu = None
+
+            self.push_screen(DetailScreen(view, self.palette), closed)
+        else:
+            self.say("no GPU to open")
+            self.redraw()
+
+    # -- ending a process -------------------------------------------------------------------
+
+    def action_end_process(self) -> None:
+        from gpuwatch.tui.screens.dialogs import EndProcessDialog  # noqa: PLC0415
+
+        process = self._selected_process()
+        snapshot = self.view.snapshot
+        if process is None or snapshot is None:
+            self.say("select a process first (tab, then up and down)")
+            self.redraw()
+            return
+        if snapshot.simulated:
+            self.say("a simulated process cannot be ended")
+            self.redraw()
+            return
+        force = process.key in self._term_sent
+
+        def decided(answer: bool | None) -> None:
+            if answer:
+                self._end(process, force)
+
+        self.push_screen(EndProcessDialog(process, force, self.palette), decided)
+
+    def _selected_process(self) -> Process | None:
+        snapshot = self.view.snapshot
+        if snapshot is None or self.view.selected_row is None:
+            return None
+        for process in snapshot.processes:
+            if row_key(process) == self.view.selected_row:
+                return process
+        return None
+
+    def _end(self, process: Process, force: bool) -> None:
+        from gpuwatch.sources.signals import end_process  # noqa: PLC0415
+
+        result = end_process(process.pid, process.started_at_unix_seconds, force=force)
+        if result.ok:
+            self._term_sent.add(process.key)
+        self.say(result.message)
+        self.redraw()
+
+    def on_cursor_position(self, event: CursorPosition) -> None:
+        """The terminal's answer to the link probe."""
+        del event
+        if self._link is not None:
+            self._link.answered()
+
+
+def theme_name(wanted: str | None, environment: Mapping[str, str]) -> str:
+    """The Textual theme for ``wanted``; sixteen-colour terminals get the terminal's own colours."""
+    if wanted is None:
+        return "ansi-dark" if _few_colours(environment) else GPUWATCH_DARK.name
+    return {
+        "dark": GPUWATCH_DARK.name,
+        "light": GPUWATCH_LIGHT.name,
+        "ansi": "ansi-dark",
+    }.get(wanted, wanted)
+
+
+def _few_colours(environment: Mapping[str, str]) -> bool:
+    term = environment.get("TERM", "")
+    if environment.get("COLORTERM") in {"truecolor", "24bit"}:
+        return False
+    return not any(mark in term for mark in ("256", "direct", "kitty", "alacritty", "ghostty"))
+
+
+def speaks_unicode(environment: Mapping[str, str]) -> bool:
+    """Whether block and braille characters will arrive: the output's encoding must be UTF-8, and
+    the Linux console's font has none of them."""
+    if environment.get("TERM") == "linux":
+        return False
+    stream = sys.__stdout__
+    encoding = (stream.encoding if stream is not None else None) or "ascii"
+    return encoding.lower().replace("-", "") == "utf8"
+
+
+def run_dashboard(
+    source: Source,
+    sampler: Sampler,
+    *,
+    ascii_mode: bool | None = None,
+    theme: str | None = None,
+    slow_link: bool | None = None,
+) -> int:
+    """Show the dashboard until the person quits; the exit code."""
+    app = GpuwatchApp(
+        source, sampler, ascii_mode=ascii_mode, theme=theme, slow_link=slow_link
+    )
+    try:
+        app.run()
+    finally:
+        sampler.close()
+    return app.return_code or 0

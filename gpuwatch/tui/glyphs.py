@@ -1,0 +1,168 @@
+"""How a column of a chart becomes characters: block glyphs, or plain ASCII.
+
+A column holds the minimum and the maximum of what was measured in its span of time. What was
+reached all the time is drawn solid; what was reached only for a part of it is drawn in a paler
+tone (in dots, where there are no tones to be had) from the minimum up to the maximum. So a GPU
+that flips between 0 and 99% inside one column is a pale bar from floor to ceiling, and can
+never be taken for a steady 50%. Zero is a base line, a missing reading is a blank: they differ
+in shape, not only in colour.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import ceil
+
+LEVELS_PER_ROW = 8
+
+# Braille dots of both columns from the bottom row up: bit values as Unicode defines them.
+_BRAILLE_ROWS = (0xC0, 0x24, 0x12, 0x09)
+
+
+@dataclass(frozen=True, slots=True)
+class Glyphs:
+    """One set of characters. ``solid[n]`` fills n of 8 levels of a cell, 0 to 8."""
+
+    name: str
+    solid: str
+    ranges: tuple[tuple[str, ...], ...]
+    """``ranges[low][high]``: dots from level ``low`` to level ``high`` of one cell."""
+    tones: bool
+    """Ranges are solid glyphs in a paler tone, instead of ``ranges``."""
+    separator: str
+    dot: str
+    ellipsis: str
+    marker: str
+    branch: str
+    last_branch: str
+    trunk: str
+    rule: str
+    tick: str
+    up: str
+    down: str
+    warning: str
+    core: str
+    """Per-core bars: nine characters, 0 to 8 eighths."""
+
+
+def _braille_range(low: int, high: int) -> str:
+    first = low // 2
+    last = max(first + 1, ceil(high / 2))
+    return chr(0x2800 + sum(_BRAILLE_ROWS[first:last]))
+
+
+def _ascii_range(low: int, high: int) -> str:
+    return "|" if high - low >= 5 else ":" if low >= 4 else "!"
+
+
+def _table(draw: object) -> tuple[tuple[str, ...], ...]:
+    assert callable(draw)
+    return tuple(
+        tuple(draw(min(low, 7), max(high, low + 1)) for high in range(LEVELS_PER_ROW + 1))
+        for low in range(LEVELS_PER_ROW + 1)
+    )
+
+
+UNICODE = Glyphs(
+    name="unicode",
+    solid=" ▁▂▃▄▅▆▇█",
+    ranges=_table(_braille_range),
+    tones=True,
+    separator="│",
+    dot="·",
+    ellipsis="…",
+    marker="▌",
+    branch="├ ",
+    last_branch="└ ",
+    trunk="│ ",
+    rule="─",
+    tick="╵",
+    up="▲",
+    down="▼",
+    warning="▲",
+    core=" ▁▂▃▄▅▆▇█",
+)
+
+DOTS = replace(UNICODE, name="dots", tones=False)
+"""Block glyphs for a terminal without colours in between: ranges are dotted."""
+
+ASCII = Glyphs(
+    name="ascii",
+    solid=" _.-=+*##",
+    ranges=_table(_ascii_range),
+    tones=False,
+    separator="|",
+    dot="-",
+    ellipsis="~",
+    marker=">",
+    branch="|-",
+    last_branch="`-",
+    trunk="| ",
+    rule="-",
+    tick="'",
+    up="^",
+    down="v",
+    warning="!",
+    core="_.:-=+*##",
+)
+
+
+def level(value: float, limit: float, rows: int = 1) -> int:
+    """Which of the ``8 * rows - 1`` levels ``value`` reaches on a fixed scale of 0 to ``limit``.
+
+    Zero (and below) is level 1, the base line; any more is at least 2; the limit and above are
+    the top, which leaves an eighth of a row free so that charts one above the other stay apart.
+    """
+    top = LEVELS_PER_ROW * rows - 1
+    if value <= 0 or limit <= 0:
+        return 1
+    return max(2, min(top, 1 + ceil((top - 1) * min(1.0, value / limit) - 0.5)))
+
+
+FULL, PALE, PALE_HALF, PALE_MOST, ON_PALE = "01234"
+"""Tones of a cell: the full hue; three paler ones, by how much of the bar was always reached
+(none, about half, most of it); and the full hue standing on a pale cell."""
+
+
+def cells(glyphs: Glyphs, low: int, high: int, rows: int = 1) -> tuple[str, str]:
+    """One column of a chart from level ``low`` (always reached) to ``high`` (at times).
+
+    Levels count from 1 (the base line), see ``level``. Returns ``rows`` characters, the top one
+    first, and the tone of each.
+    """
+    if high - low <= 1:
+        low = high
+    if rows == 1:
+        if low == high:
+            return glyphs.solid[high], FULL
+        if glyphs.tones:
+            return glyphs.solid[high], _pale(low - 1, high - 1)
+        return glyphs.ranges[0 if low == 1 else low][high], FULL
+    always = 0 if low == 1 < high else low
+    characters, tones = [], []
+    for base in range((rows - 1) * LEVELS_PER_ROW, -1, -LEVELS_PER_ROW):
+        solid = min(max(always - base, 0), LEVELS_PER_ROW)
+        reach = min(max(high - base, 0), LEVELS_PER_ROW)
+        character, tone = _cell(glyphs, solid, reach)
+        characters.append(character)
+        tones.append(tone)
+    return "".join(characters), "".join(tones)
+
+
+def _cell(glyphs: Glyphs, solid: int, reach: int) -> tuple[str, str]:
+    """A cell of a taller chart: filled to ``solid`` of 8, reached at times up to ``reach``."""
+    if solid == reach:
+        return glyphs.solid[solid], FULL
+    if not glyphs.tones:
+        # The cell in which the solid part ends has no room for dots above it.
+        return (glyphs.solid[solid] if solid > 1 else glyphs.ranges[0][reach]), FULL
+    if solid == 0:
+        return glyphs.solid[reach], PALE
+    if reach == LEVELS_PER_ROW:
+        return glyphs.solid[solid], ON_PALE
+    return glyphs.solid[reach], _pale(solid, reach)
+
+
+def _pale(solid: int, reach: int) -> str:
+    share = solid / reach
+    return PALE if share < 1 / 3 else PALE_HALF if share < 2 / 3 else PALE_MOST

@@ -1,0 +1,63 @@
+"""Every key, once: the bindings, the help screen and a test that presses them all read this."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Key(NamedTuple):
+    """``keys``: Textual's names, comma separated; ``shown``: as a person reads them."""
+
+    keys: str
+    action: str
+    shown: str
+    help: str
+    group: str
+
+
+OVERVIEW_KEYS: tuple[Key, ...] = (
+    Key("up", "move(-1)", "up down", "move the selection", "Move"),
+    Key("down", "move(1)", "", "", "Move"),
+    Key("left", "gpu(-1)", "left right", "select the GPU before or after", "Move"),
+    Key("right", "gpu(1)", "", "", "Move"),
+    Key("pageup", "page(-1)", "pgup pgdn", "a page of processes", "Move"),
+    Key("pagedown", "page(1)", "", "", "Move"),
+    Key("home", "edge(0)", "home end", "first or last process", "Move"),
+    Key("end", "edge(1)", "", "", "Move"),
+    Key("tab,shift+tab", "switch_focus", "tab", "between the GPUs and the processes", "Move"),
+    Key("enter", "app.open", "enter", "detail of the GPU (or of the process's GPU)", "Move"),
+    Key("slash", "filter", "/", "filter processes by typing: name, user, PID", "Processes"),
+    Key("escape", "clear", "esc", "clear the filter", "Processes"),
+    Key("s", "sort", "s", "sort by the next column", "Processes"),
+    Key("r", "reverse", "r", "reverse the order", "Processes"),
+    Key("t", "tree", "t", "children under their parents, or a flat list", "Processes"),
+    Key("a", "app.all_processes", "a", "all processes, or those that use a GPU", "Processes"),
+    Key("g", "this_gpu", "g", "only processes on the selected GPU", "Processes"),
+    Key("k", "app.end_process", "k", "end the selected process (asks first)", "Processes"),
+    Key("left_square_bracket", "zoom(-1)", "[ ]", "shorter or longer time range", "View"),
+    Key("right_square_bracket", "zoom(1)", "", "", "View"),
+    Key("exclamation_mark", "app.problems", "!", "what could not be read, and why", "View"),
+)
+
+APP_KEYS: tuple[Key, ...] = (
+    Key("p,space", "pause", "p", "pause the picture; collecting goes on", "View"),
+    Key("plus,equals_sign", "faster", "+ -", "refresh more or less often", "View"),
+    Key("minus", "slower", "", "", "View"),
+    Key("T", "theme", "T", "next theme: dark, light, 16 colours, ...", "View"),
+    Key("A", "ascii", "A", "plain ASCII characters, or blocks", "View"),
+    Key("w", "save_picture", "w", "save a picture of the screen (SVG)", "General"),
+    Key("question_mark,f1", "help", "?", "this help", "General"),
+    Key("q,ctrl+c", "quit", "q", "quit", "General"),
+)
+
+DETAIL_KEYS: tuple[Key, ...] = (
+    Key("escape,enter,backspace", "back", "esc", "back to the overview", "Detail"),
+    Key("left", "other_gpu(-1)", "left right", "the GPU before or after", "Detail"),
+    Key("right", "other_gpu(1)", "", "", "Detail"),
+    Key("up", "scroll_body(-1)", "up down", "scroll", "Detail"),
+    Key("down", "scroll_body(1)", "", "", "Detail"),
+    Key("pageup", "scroll_body(-10)", "", "", "Detail"),
+    Key("pagedown", "scroll_body(10)", "", "", "Detail"),
+    Key("left_square_bracket", "zoom(-1)", "[ ]", "shorter or longer time range", "Detail"),
+    Key("right_square_bracket", "zoom(1)", "", "", "Detail"),
+)

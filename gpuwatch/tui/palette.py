@@ -1,0 +1,192 @@
+"""Colours by what they mean, for each theme.
+
+A panel names a style (``busy``, ``warn``, ``dim``); a palette says what that is in the theme in
+force. Meaning never rests on colour alone: a warning also carries a sign or a word.
+"""
+
+from __future__ import annotations
+
+from rich.style import Style
+from textual.color import Color
+from textual.theme import Theme
+
+_DARK = {
+    "busy": "#5fc992",
+    "memory": "#62a8e5",
+    "power": "#b392e0",
+    "temperature": "#c9ab74",
+    "host": "#7fb4b8",
+    "dim": "#737d88",
+    "label": "#98a2ad",
+    "rule": "#2b333b",
+    "select": "#212a33",
+    "bar": "#181f26",
+    "simulated": "#e39ac0",
+}
+
+_LIGHT = {
+    "busy": "#18824d",
+    "memory": "#1565b5",
+    "power": "#7748b8",
+    "temperature": "#8a6a12",
+    "host": "#1f7a80",
+    "dim": "#77808a",
+    "label": "#555f69",
+    "rule": "#d5d9dc",
+    "select": "#e2e8ee",
+    "bar": "#eef0f1",
+    "simulated": "#a8326f",
+}
+
+GPUWATCH_DARK = Theme(
+    name="gpuwatch-dark",
+    primary="#62a8e5",
+    secondary="#7fb4b8",
+    accent="#5fc992",
+    warning="#f0c04a",
+    error="#ff7068",
+    success="#5fc992",
+    foreground="#d3dae1",
+    background="#10151a",
+    surface="#181f26",
+    panel="#212a33",
+    dark=True,
+)
+
+GPUWATCH_LIGHT = Theme(
+    name="gpuwatch-light",
+    primary="#1565b5",
+    secondary="#1f7a80",
+    accent="#18824d",
+    warning="#8f5f00",
+    error="#c0261c",
+    success="#18824d",
+    foreground="#22282e",
+    background="#fbfbf9",
+    surface="#eef0f1",
+    panel="#e2e8ee",
+    dark=False,
+)
+
+# Sixteen colours and the terminal's own background: every hue is one the terminal defines.
+_ANSI = {
+    "text": "default",
+    "background": "default",
+    "busy": "green",
+    "memory": "blue",
+    "power": "magenta",
+    "temperature": "yellow",
+    "host": "cyan",
+    "dim": "bright_black",
+    "label": "default",
+    "rule": "bright_black",
+    "warning": "bright_yellow",
+    "error": "bright_red",
+    "simulated": "bright_magenta",
+}
+
+THEMES = ("gpuwatch-dark", "gpuwatch-light", "ansi-dark", "nord", "gruvbox", "tokyo-night")
+"""The themes the theme key walks through, in order."""
+
+
+class Palette:
+    """Rich styles by name. A name that starts with ``s:`` is that style on the selected row,
+    ``b:`` on a bar (header, footer, table heading)."""
+
+    def __init__(self, theme: Theme, no_color: bool = False) -> None:
+        self._ansi = theme.ansi or no_color
+        self._no_color = no_color
+        self._hues = dict(_ANSI) if self._ansi else _hues(theme)
+        self._cache: dict[str, Style] = {}
+
+    def __getitem__(self, name: str) -> Style:
+        style = self._cache.get(name)
+        if style is None:
+            style = self._cache[name] = self._make(name)
+        return style
+
+    def _make(self, name: str) -> Style:
+        surface = ""
+        if name[1:2] == ":":
+            surface, name = name[0], name[2:]
+        name, _, tone = name.partition(".")
+        foreground, bold, reverse = self._look(name)
+        background = self._background(surface)
+        if tone and not self._ansi:
+            return _toned(foreground, background, tone)
+        if self._ansi and surface == "s":
+            reverse = True
+        if self._no_color:
+            return Style(
+                bold=bold,
+                dim=name in {"dim", "rule"},
+                reverse=reverse or None,
+                underline=(surface == "b") or None,
+            )
+        return Style(color=foreground, bgcolor=background, bold=bold, reverse=reverse or None)
+
+    def _look(self, name: str) -> tuple[str, bool | None, bool]:
+        hues = self._hues
+        if name in {"value", "title"}:
+            return hues["text"], True, False
+        if name == "warn":
+            return hues["warning"], True, False
+        if name == "error":
+            return hues["error"], True, False
+        if name == "simulated":
+            return hues["simulated"], True, True
+        if name == "key":
+            return hues["busy"], True, False
+        if name == "marker":
+            return hues["memory"], True, False
+        return hues.get(name, hues["text"]), None, False
+
+    def _background(self, surface: str) -> str:
+        hues = self._hues
+        if self._ansi:
+            return "default"
+        if surface == "s":
+            return hues["select"]
+        if surface == "b":
+            return hues["bar"]
+        return hues["background"]
+
+
+# How much of the hue is left of each paler tone.
+_TONES = {"1": 0.42, "2": 0.58, "3": 0.76, "4": 0.42}
+
+
+def _toned(foreground: str, background: str, tone: str) -> Style:
+    """A paler hue, or (``4``) the full one standing on a pale cell."""
+    hue, ground = Color.parse(foreground), Color.parse(background)
+    pale = ground.blend(hue, _TONES[tone]).hex
+    if tone == "4":
+        return Style(color=foreground, bgcolor=pale)
+    return Style(color=pale, bgcolor=background)
+
+
+def _hues(theme: Theme) -> dict[str, str]:
+    if theme.name == GPUWATCH_LIGHT.name:
+        own = dict(_LIGHT)
+    elif theme.name == GPUWATCH_DARK.name:
+        own = dict(_DARK)
+    else:
+        # Any other Textual theme: its own hues where it names them.
+        own = dict(_DARK if theme.dark else _LIGHT)
+        generated = theme.to_color_system().generate()
+        own.update(
+            busy=theme.success or own["busy"],
+            memory=theme.primary,
+            power=theme.accent or own["power"],
+            temperature=theme.secondary or own["temperature"],
+            host=theme.secondary or own["host"],
+            select=generated["panel"],
+            bar=generated["surface"],
+            rule=generated["panel"],
+        )
+    generated = theme.to_color_system().generate()
+    own["text"] = theme.foreground or generated["foreground"]
+    own["background"] = theme.background or generated["background"]
+    own["warning"] = theme.warning or generated["warning"]
+    own["error"] = theme.error or generated["error"]
+    return own

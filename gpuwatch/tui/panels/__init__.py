@@ -1,0 +1,1 @@
+"""Pure drawing: from a view and a size to lines."""

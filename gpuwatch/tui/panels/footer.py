@@ -1,0 +1,38 @@
+"""The last line: the keys, most needed first, as many as fit. Each can be clicked."""
+
+from __future__ import annotations
+
+from gpuwatch.tui.frame import Line, Row, Zone, fit
+from gpuwatch.tui.view import View
+
+KEYS: tuple[tuple[str, str, str], ...] = (
+    ("q", "quit", "quit"),
+    ("?", "help", "help"),
+    ("enter", "detail", "open"),
+    ("p", "pause", "pause"),
+    ("/", "filter", "filter"),
+    ("s", "sort", "sort"),
+    ("t", "tree", "tree"),
+    ("k", "end", "end_process"),
+    ("+-", "speed", "faster"),
+    ("[]", "range", "zoom_out"),
+    ("a", "all", "all_processes"),
+    ("w", "save", "save_picture"),
+    ("T", "theme", "theme"),
+)
+
+
+def draw(view: View, width: int, y: int) -> tuple[Line, list[Zone]]:
+    """A message for a moment where there is one, the keys otherwise."""
+    row = Row(width, prefix="b:")
+    if view.message:
+        return row.add(" " + fit(view.message, width - 2, view.glyphs.ellipsis), "title").line(), []
+    zones = []
+    for key, what, action in KEYS:
+        if row.room < len(key) + len(what) + 3:
+            break
+        start = row.used
+        label = "resume" if action == "pause" and view.paused else what
+        row.add(" ").add(key, "key").add(" " + label, "label").add(" ")
+        zones.append(Zone(y, start, row.used, action))
+    return row.line("label"), zones

@@ -1,0 +1,453 @@
+"""The GPU half of the screen: numbers, limits and waveforms, in five densities."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from math import ceil
+
+from gpuwatch import units
+from gpuwatch.model import Gpu, GpuReading
+from gpuwatch.tui.charts import TimeWindow
+from gpuwatch.tui.frame import Line, Row, Run, Zone, fit, left, right
+from gpuwatch.tui.glyphs import Glyphs
+from gpuwatch.tui.layout import GpuStyle, Plan, stacked_chart_rows
+from gpuwatch.tui.view import View
+
+_LABEL_WIDTH = 6
+_VALUE_WIDTH = 13
+
+# Reasons that say the GPU is held back (as opposed to idle, or set so by a person).
+_HARMFUL = {
+    "sw_power_cap": "power cap",
+    "hw_slowdown": "hardware slowdown",
+    "hw_thermal_slowdown": "thermal",
+    "sw_thermal_slowdown": "thermal",
+    "hw_power_brake_slowdown": "power brake",
+    "sync_boost": "sync boost",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One chart: its field, its number beside it, its fixed scale, and how alarming it is."""
+
+    label: str
+    name: str
+    style: str
+    text: str
+    limit: float | None
+    mood: str
+    """``""``, ``warn`` or ``error``: said by colour and by a sign."""
+
+
+def metrics(gpu: Gpu) -> tuple[Metric, Metric, Metric, Metric]:
+    """Busy, memory, power and temperature of ``gpu``, each against its own limit."""
+    identity, reading = gpu.identity, gpu.reading
+    memory_limit = identity.memory_total_bytes
+    power_limit = reading.power_limit_watts or identity.power_limit_default_watts
+    hot = identity.temperature_slowdown_celsius
+    memory_text = units.size_of(reading.memory_used_bytes, memory_limit)
+    if reading.memory_used_is_process_sum:
+        memory_text = f"{units.size(reading.memory_used_bytes)} procs"
+    return (
+        Metric("busy", "busy_percent", "busy", units.percent(reading.busy_percent), 100.0, ""),
+        Metric(
+            "memory",
+            "memory_used_bytes",
+            "memory",
+            memory_text,
+            memory_limit,
+            _mood(reading.memory_used_bytes, memory_limit, 0.95, 0.985),
+        ),
+        Metric(
+            "power",
+            "power_watts",
+            "power",
+            units.watts_of(reading.power_watts, power_limit),
+            power_limit,
+            "",
+        ),
+        Metric(
+            "temp",
+            "temperature_celsius",
+            "temperature",
+            units.celsius_of(reading.temperature_celsius, hot),
+            hot or 100.0,
+            _mood(reading.temperature_celsius, hot, 0.95, 1.0),
+        ),
+    )
+
+
+def _mood(value: float | None, limit: float | None, warn: float, error: float) -> str:
+    if value is None or limit is None or limit <= 0:
+        return ""
+    share = value / limit
+    return "error" if share >= error else "warn" if share >= warn else ""
+
+
+def throttle_text(reading: GpuReading) -> tuple[str, str] | None:
+    """What holds the clocks back, and its style; ``None`` when nothing does or it is unknown."""
+    if reading.throttle_reasons is None:
+        return None
+    held = [_HARMFUL[reason] for reason in reading.throttle_reasons if reason in _HARMFUL]
+    if not held:
+        return None
+    thermal = any(word in {"thermal", "hardware slowdown", "power brake"} for word in held)
+    return "throttled: " + ", ".join(dict.fromkeys(held)), "error" if thermal else "warn"
+
+
+def short_name(name: str) -> str:
+    """Without the maker and the family, which every row would repeat."""
+    for word in ("NVIDIA ", "GeForce ", "Graphics Device "):
+        name = name.removeprefix(word)
+    return name
+
+
+def facts(gpu: Gpu) -> list[tuple[str, str]]:
+    """Everything worth a place on the heading, most important first, as (text, style)."""
+    identity, reading = gpu.identity, gpu.reading
+    if gpu.lost:
+        return [("GPU is lost", "error")]
+    out: list[tuple[str, str]] = []
+    throttled = throttle_text(reading)
+    if throttled is not None:
+        out.append(throttled)
+    if (reading.ecc_uncorrected_count or 0) > 0:
+        out.append((f"ECC errors {reading.ecc_uncorrected_count}", "error"))
+    if reading.remapped_rows_failed:
+        out.append(("row remap failed", "error"))
+    elif reading.remapped_rows_pending:
+        out.append(("row remap pending", "warn"))
+    if reading.performance_state is not None:
+        out.append((f"P{reading.performance_state}", "label"))
+    if reading.sm_clock_mhz is not None:
+        clock = f"{reading.sm_clock_mhz:4d}"
+        if identity.sm_clock_max_mhz is not None:
+            clock += f"/{identity.sm_clock_max_mhz}"
+        out.append((f"{clock}MHz", "label"))
+    if reading.pcie_rx_bytes_per_second is not None or reading.pcie_tx_bytes_per_second is not None:
+        received = right(units.rate(reading.pcie_rx_bytes_per_second), 8)
+        sent = right(units.rate(reading.pcie_tx_bytes_per_second), 8)
+        out.append((f"rx {received} tx {sent}", "label"))
+    if reading.sm_active_percent is not None:
+        out.append((f"SM active {reading.sm_active_percent:3.0f}%", "label"))
+    if reading.tensor_active_percent is not None:
+        out.append((f"tensor {reading.tensor_active_percent:3.0f}%", "label"))
+    if reading.dram_active_percent is not None:
+        out.append((f"DRAM {reading.dram_active_percent:3.0f}%", "label"))
+    elif reading.memory_controller_percent is not None:
+        out.append((f"mem-ctrl {reading.memory_controller_percent:3.0f}%", "label"))
+    if reading.fan_percent is not None:
+        out.append((f"fan {reading.fan_percent:3.0f}%", "label"))
+    if reading.pcie_generation is not None and reading.pcie_width is not None:
+        out.append((f"PCIe {reading.pcie_generation}x{reading.pcie_width}", "label"))
+    if reading.nvlink_rx_bytes_per_second is not None:
+        out.append((f"NVLink {right(units.rate(reading.nvlink_rx_bytes_per_second), 8)}", "label"))
+    if reading.memory_clock_mhz is not None:
+        out.append((f"mem {reading.memory_clock_mhz}MHz", "label"))
+    for name, value in (("enc", reading.encoder_percent), ("dec", reading.decoder_percent)):
+        if value is not None and value > 0:
+            out.append((f"{name} {value:3.0f}%", "label"))
+    if reading.throttle_reasons is not None and throttled is None:
+        out.append(("not throttled", "dim"))
+    return out
+
+
+def draw(view: View, plan: Plan, top: int) -> tuple[list[Line], list[Zone]]:
+    """The GPUs in view, in ``plan``'s style; ``top`` is the screen row they start at."""
+    gpus = view.gpus
+    first = view.gpu_offset
+    shown = gpus[first : first + plan.gpus_shown]
+    painter = _Painter(view, plan)
+    lines: list[Line] = []
+    zones: list[Zone] = []
+    for gpu in shown:
+        drawn = painter.gpu(gpu)
+        for row in range(len(drawn)):
+            zones.append(Zone(top + len(lines) + row, 0, plan.width, "gpu", gpu.uuid))
+        lines.extend(drawn)
+    hidden_above, hidden_below = first, len(gpus) - first - len(shown)
+    if (hidden_above or hidden_below) and lines:
+        lines[-1] = _more(lines[-1], plan.width, hidden_above, hidden_below, view)
+    if plan.axis:
+        lines.append(painter.axis())
+    return lines, zones
+
+
+def _more(line: Line, width: int, above: int, below: int, view: View) -> Line:
+    """Says at the right end of the last line how many GPUs are scrolled out of sight."""
+    glyphs = view.glyphs
+    parts = ([f"{glyphs.up}{above}"] if above else []) + ([f"{glyphs.down}{below}"] if below else [])
+    note = " " + " ".join(parts) + " GPUs"
+    row = Row(width - len(note))
+    for text, style in line:
+        row.add(text, style)
+    return (*row.line(), (note, "warn"))
+
+
+class _Painter:
+    """Draws GPUs of one frame, all in the same style and on the same time window."""
+
+    def __init__(self, view: View, plan: Plan) -> None:
+        self._view = view
+        self._plan = plan
+        self._window = view.window
+        self._glyphs = view.glyphs
+        gpus = view.gpus
+        self._index_width = max((len(_index_text(gpu)) for gpu in gpus), default=1)
+        self._name_width = max((len(short_name(gpu.identity.name)) for gpu in gpus), default=4)
+
+    def gpu(self, gpu: Gpu) -> list[Line]:
+        draw_style = {
+            GpuStyle.STACKED: self._stacked,
+            GpuStyle.PAIRED: self._paired,
+            GpuStyle.SIDE: self._side,
+            GpuStyle.DOUBLE: self._double,
+            GpuStyle.SINGLE: self._single,
+        }[self._plan.gpu_style]
+        return draw_style(gpu)
+
+    # -- parts ----------------------------------------------------------------------------
+
+    def _lead(self, row: Row, gpu: Gpu) -> Row:
+        """The selection mark and the index."""
+        selected = gpu.uuid == self._view.selected_gpu
+        focused = selected and self._view.focus == "gpus"
+        row.add(self._glyphs.marker if selected else " ", "marker" if focused else "dim")
+        return row.add(right(_index_text(gpu), self._index_width), "title")
+
+    def _heading(self, gpu: Gpu) -> Line:
+        row = self._lead(Row(self._plan.width), gpu)
+        name = gpu.identity.name if self._plan.width >= 76 else short_name(gpu.identity.name)
+        row.add(" " + fit(name, max(4, row.room - 24), self._glyphs.ellipsis), "title")
+        for text, style in facts(gpu):
+            if row.room >= len(text) + 2:
+                row.add("  ").add(text, style)
+        return row.line()
+
+    def _value(self, metric: Metric, width: int) -> tuple[str, str]:
+        sign = self._glyphs.warning if metric.mood else ""
+        return right(sign + metric.text, width), metric.mood or "value"
+
+    def _chart(self, gpu: Gpu, metric: Metric, width: int, rows: int = 1) -> list[list[Run]]:
+        style = metric.mood or metric.style
+        if metric.limit is None:
+            return [[(" " * max(0, width), style)] for _ in range(rows)]
+        strip = self._view.strips.get((gpu.uuid, metric.name, width, rows))
+        series = self._view.history.gpu(gpu.uuid, metric.name)
+        return strip.draw(series, self._window, width, metric.limit, self._glyphs, style, rows)
+
+    def _range(self, gpu: Gpu, metric: Metric, width: int) -> list[tuple[str, str]]:
+        """Mean and extremes of what the busy chart shows; the others say enough themselves."""
+        series = self._view.history.gpu(gpu.uuid, metric.name)
+        if metric.name != "busy_percent" or series is None:
+            return []
+        window = self._window
+        count = width - (window.end_bucket() - window.last_bucket())
+        moment = (window.last_bucket() + 0.5) * window.column_seconds
+        columns = series.columns(moment, window.column_seconds, max(1, count))
+        known = [column for column in columns if column is not None]
+        if not known:
+            return []
+        low, high = min(c[0] for c in known), max(c[2] for c in known)
+        mean = sum(c[1] for c in known) / len(known)
+        return [("mean", f"{mean:.0f}%"), ("range", f"{low:.0f}-{high:.0f}%")]
+
+    # -- styles ---------------------------------------------------------------------------
+
+    def _stacked(self, gpu: Gpu) -> list[Line]:
+        width = self._plan.width
+        lines = [self._heading(gpu)]
+        lead = 2 + _LABEL_WIDTH + _VALUE_WIDTH + 2
+        heights = stacked_chart_rows(self._plan.gpu_rows_each)
+        for metric, rows in zip(metrics(gpu), heights, strict=True):
+            chart = self._chart(gpu, metric, width - lead - 1, rows)
+            notes = self._range(gpu, metric, width - lead - 1) if rows >= 3 else []
+            for number, drawn in enumerate(chart):
+                row = Row(width)
+                if number < rows - 1 and rows - 2 - number < len(notes):
+                    label, text = notes[rows - 2 - number]
+                    row.add("  " + left(label, _LABEL_WIDTH), "dim")
+                    row.add(right(text, _VALUE_WIDTH), "dim")
+                if number == rows - 1:
+                    row.add("  " + left(metric.label, _LABEL_WIDTH), "label")
+                    row.add(*self._value(metric, _VALUE_WIDTH))
+                row.pad_to(lead - 1)
+                row.add(self._glyphs.separator, "rule").add_runs(drawn)
+                lines.append(row.line())
+        return lines
+
+    def _paired(self, gpu: Gpu) -> list[Line]:
+        width = self._plan.width
+        lines = [self._heading(gpu)]
+        busy, memory, power, temperature = metrics(gpu)
+        half = width // 2
+        lead = 2 + _LABEL_WIDTH + _VALUE_WIDTH + 2
+        extra = self._plan.gpu_rows_each - 3
+        heights = (1 + (extra + 1) // 2, 1 + extra // 2)
+        for (one, other), rows in zip(((busy, power), (memory, temperature)), heights, strict=True):
+            left_chart = self._chart(gpu, one, half - lead - 1, rows)
+            right_chart = self._chart(gpu, other, width - half - lead - 1, rows)
+            for number in range(rows):
+                row = Row(width)
+                last = number == rows - 1
+                for metric, chart, start in ((one, left_chart, 0), (other, right_chart, half)):
+                    row.pad_to(start)
+                    if last:
+                        row.add("  " + left(metric.label, _LABEL_WIDTH), "label")
+                        row.add(*self._value(metric, _VALUE_WIDTH))
+                    row.pad_to(start + lead - 1)
+                    row.add(self._glyphs.separator, "rule")
+                    row.add_runs(chart[number])
+                lines.append(row.line())
+        return lines
+
+    def _side(self, gpu: Gpu) -> list[Line]:
+        width = self._plan.width
+        busy, memory, power, temperature = metrics(gpu)
+        side = min(46, width // 4)
+        half = (width - side) // 2
+        lead = _LABEL_WIDTH + _VALUE_WIDTH + 2
+        lines = []
+        remaining = facts(gpu)
+        for number, pair in enumerate(((busy, power), (memory, temperature))):
+            row = Row(width)
+            if number == 0:
+                self._lead(row, gpu)
+                row.add(" " + fit(short_name(gpu.identity.name), side - 12), "title")
+            else:
+                row.add(" " * (1 + self._index_width))
+            while remaining and row.used + len(remaining[0][0]) + 2 <= side - 1:
+                text, style = remaining.pop(0)
+                row.add("  " if number == 0 or row.used > 3 else " ").add(text, style)
+            for metric, start in zip(pair, (side, side + half), strict=True):
+                row.pad_to(start)
+                row.add(left(metric.label, _LABEL_WIDTH), "label")
+                row.add(*self._value(metric, _VALUE_WIDTH))
+                row.add(" ").add(self._glyphs.separator, "rule")
+                chart = self._chart(gpu, metric, half - lead - 1)[0]
+                row.add_runs(chart)
+            lines.append(row.line())
+        return lines
+
+    def _double(self, gpu: Gpu) -> list[Line]:
+        width = self._plan.width
+        busy, memory, power, temperature = metrics(gpu)
+        row = self._lead(Row(width), gpu)
+        name = left(short_name(gpu.identity.name), min(self._name_width, 12))
+        row.add(" " + name, "title")
+        if gpu.lost:
+            row.add("  GPU is lost", "error")
+        else:
+            row.add(" busy ", "label").add(*self._value(busy, 4)).add(" ")
+            row.add(self._glyphs.separator, "rule")
+            row.add_runs(self._chart(gpu, busy, row.room - 1)[0])
+        second = Row(width).add(" " * (2 + self._index_width))
+        second.add("mem ", "label").add(*self._value(memory, 12))
+        second.add("  power ", "label").add(*self._value(power, 8))
+        second.add("  temp ", "label").add(*self._value(temperature, 6))
+        for text, style in facts(gpu):
+            if second.room >= len(text) + 2:
+                second.add("  ").add(text, style)
+        return [row.line(), second.line()]
+
+    def _single(self, gpu: Gpu) -> list[Line]:
+        width = self._plan.width
+        row = self._lead(Row(width), gpu)
+        busy, memory, power, temperature = metrics(gpu)
+        if width >= 60:
+            name = left(short_name(gpu.identity.name), min(self._name_width, 10))
+            row.add(" " + name, "title")
+        if gpu.lost:
+            row.add("  GPU is lost", "error")
+            return [row.line()]
+        throttled = throttle_text(gpu.reading)
+        note = ""
+        if throttled is not None:
+            note = f" {self._glyphs.warning}throttled" if width >= 100 else f" {self._glyphs.warning}"
+        cells = [(busy, 5)]
+        # Memory's number is compact where there is no room for its total.
+        if width >= 60:
+            cells += [(memory, 13), (power, 9), (temperature, 7 if width >= 72 else 0)]
+        else:
+            cells += [(_compact(memory, gpu), 7)]
+        cells = [(metric, size) for metric, size in cells if size]
+        numbers = sum(size for _, size in cells) + len(cells) * 2
+        room = max(0, width - row.used - numbers - len(note) - 1)
+        charts = len(cells) if room >= 64 else 2 if room >= 40 and len(cells) > 2 else 1
+        share, spare = divmod(room, charts + 1)
+        widths = [share * 2 + spare] + [share] * (charts - 1) if charts > 1 else [room]
+        for position, (metric, size) in enumerate(cells):
+            row.add(" ").add(*self._value(metric, size))
+            if position < charts:
+                row.add(self._glyphs.separator, "rule")
+                chart = self._chart(gpu, metric, widths[position])[0]
+                row.add_runs(chart)
+        if note and throttled is not None:
+            row.add(note, throttled[1])
+        return [row.line()]
+
+    # -- the time axis --------------------------------------------------------------------
+
+    def axis(self) -> Line:
+        """Clock times under the charts."""
+        plan = self._plan
+        lead = 2 + _LABEL_WIDTH + _VALUE_WIDTH + 2
+        if plan.gpu_style is GpuStyle.STACKED:
+            spans = [(lead, plan.width - lead - 1)]
+        elif plan.gpu_style is GpuStyle.PAIRED:
+            half = plan.width // 2
+            spans = [(lead, half - lead - 1), (half + lead, plan.width - half - lead - 1)]
+        elif plan.gpu_style is GpuStyle.SIDE:
+            side = min(46, plan.width // 4)
+            half = (plan.width - side) // 2
+            inner = _LABEL_WIDTH + _VALUE_WIDTH + 2
+            spans = [(side + start + inner, half - inner - 1) for start in (0, half)]
+        else:
+            spans = [(2 + self._index_width, plan.width - 3 - self._index_width)]
+        row = Row(plan.width)
+        for start, width in spans:
+            row.pad_to(start).add(self._axis_text(width), "dim")
+        return row.line()
+
+    def _axis_text(self, width: int) -> str:
+        snapshot = self._view.snapshot
+        if snapshot is None:
+            return " " * width
+        offset = snapshot.taken_at_unix_seconds - snapshot.monotonic_seconds
+        return axis_text(width, self._window, offset, self._glyphs)
+
+
+def axis_text(width: int, window: TimeWindow, wall_offset: float, glyphs: Glyphs) -> str:
+    """Wall-clock marks under ``width`` columns. A mark belongs to its moment, so it only moves
+    when the whole picture does. ``wall_offset``: unix time less the history's clock."""
+    cells = [" "] * width
+    end = window.end_bucket()
+    # A mark every 20 columns or so, on a round number of seconds.
+    least = 16 * window.column_seconds
+    spacing = next((step for step in _ROUND_SECONDS if step >= least), _ROUND_SECONDS[-1])
+    first = (end - width + 1) * window.column_seconds + wall_offset
+    moment = ceil(first / spacing) * spacing
+    while moment - wall_offset <= window.now:
+        column = width - 1 - end + int((moment - wall_offset) // window.column_seconds)
+        text = glyphs.tick + time.strftime("%H:%M:%S", time.localtime(moment))
+        if 0 <= column <= width - len(text):
+            cells[column : column + len(text)] = text
+        moment += spacing
+    return "".join(cells)
+
+
+_ROUND_SECONDS = (5, 10, 15, 20, 30, 60, 120, 300, 600, 1800, 3600)
+
+
+def _compact(metric: Metric, gpu: Gpu) -> Metric:
+    used = units.size(gpu.reading.memory_used_bytes)
+    return Metric(metric.label, metric.name, metric.style, used, metric.limit, metric.mood)
+
+
+def _index_text(gpu: Gpu) -> str:
+    identity = gpu.identity
+    if identity.mig_instance is None:
+        return str(identity.index)
+    return f"{identity.index}.{identity.mig_instance}"

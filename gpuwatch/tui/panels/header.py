@@ -1,0 +1,104 @@
+"""The first line: where, how fast, how old, and what watching costs. Below it: what is wrong."""
+
+from __future__ import annotations
+
+import time
+
+from gpuwatch import units
+from gpuwatch.model import OwnCost, Problem, Snapshot
+from gpuwatch.tui.frame import Line, Row, Zone, fit
+from gpuwatch.tui.view import View
+
+_SEVERITY_ORDER = {"error": 0, "warning": 1, "info": 2}
+
+
+def shown_problems(snapshot: Snapshot | None) -> list[Problem]:
+    """Errors first, then warnings, each once; what is merely good to know is left to the
+    problems screen."""
+    if snapshot is None:
+        return []
+    worth = [p for p in snapshot.problems if p.severity != "info"]
+    return sorted(worth, key=lambda p: _SEVERITY_ORDER.get(p.severity, 1))
+
+
+def draw(view: View, width: int) -> Line:
+    """Name, state and machine on the left; own cost and the clock on the right."""
+    snapshot = view.snapshot
+    row = Row(width, prefix="b:").add(" gpuwatch ", "title")
+    if snapshot is None:
+        return row.add(" " + (view.message or "reading the machine..."), "label").line("label")
+    if snapshot.simulated:
+        row.add(" ").add(" SIMULATED ", "simulated")
+    if view.paused:
+        row.add(" ").add(" PAUSED ", "warn")
+    right_parts = _right(view, snapshot, width)
+    reserved = sum(len(text) + 2 for text, _ in right_parts)
+    for text, style in _left(view, snapshot):
+        if row.room >= len(text) + 2 + reserved:
+            row.add("  ").add(text, style)
+    row.pad_to(width - reserved, "label")
+    for text, style in right_parts:
+        row.add(" ").add(text, style).add(" ", "label")
+    return row.line("label")
+
+
+def _left(view: View, snapshot: Snapshot) -> list[tuple[str, str]]:
+    parts: list[tuple[str, str]] = []
+    if view.stale_seconds is not None:
+        parts.append((f"data is {units.age(view.stale_seconds)} old", "warn"))
+    parts.append((fit(snapshot.host.name, 24), "text"))
+    parts.append((f"every {units.interval(view.interval_seconds)}", "label"))
+    if view.slow_link:
+        parts.append(("slow link", "label"))
+    if snapshot.gpus:
+        identity = snapshot.gpus[0].identity
+        if identity.driver_version is not None:
+            parts.append((f"driver {identity.driver_version}", "label"))
+        if identity.cuda_version is not None:
+            parts.append((f"CUDA {identity.cuda_version}", "label"))
+    if snapshot.host.uptime_seconds is not None:
+        parts.append((f"up {units.age(snapshot.host.uptime_seconds)}", "label"))
+    return parts
+
+
+def _right(view: View, snapshot: Snapshot, width: int) -> list[tuple[str, str]]:
+    parts = []
+    cost = cost_text(snapshot.own_cost, brief=width < 100)
+    if cost and width >= 60:
+        parts.append((cost, "dim"))
+    if width >= 50 and not view.slow_link:
+        moment = time.localtime(snapshot.taken_at_unix_seconds)
+        parts.append((time.strftime("%H:%M:%S", moment), "text"))
+    return parts
+
+
+def cost_text(cost: OwnCost, brief: bool) -> str:
+    """``own 0.7% 34.0M nvml 1.2ms/s``: what watching takes, of one core, in memory, of the driver."""
+    parts = []
+    if cost.cpu_percent is not None:
+        parts.append(f"own {cost.cpu_percent:3.1f}%")
+    if brief:
+        return " ".join(parts)
+    if cost.memory_resident_bytes is not None:
+        parts.append(units.size(cost.memory_resident_bytes))
+    if cost.nvml_milliseconds_per_second is not None:
+        parts.append(f"nvml {cost.nvml_milliseconds_per_second:3.1f}ms/s")
+    return " ".join(parts)
+
+
+def draw_problems(view: View, width: int, rows: int, top: int) -> tuple[list[Line], list[Zone]]:
+    """The gravest problems, a line each; the last line says how many more there are."""
+    problems = shown_problems(view.snapshot)
+    lines: list[Line] = []
+    zones: list[Zone] = []
+    for number, problem in enumerate(problems[:rows]):
+        style = "error" if problem.severity == "error" else "warn"
+        row = Row(width).add(f" {view.glyphs.warning} ", style)
+        more = len(problems) - rows
+        note = f" +{more} more (!)" if more > 0 and number == rows - 1 else ""
+        row.add(fit(problem.message, row.room - len(note) - 1, view.glyphs.ellipsis), style)
+        if note:
+            row.pad_to(width - len(note)).add(note, "label")
+        lines.append(row.line())
+        zones.append(Zone(top + number, 0, width, "problems"))
+    return lines, zones

@@ -1,0 +1,365 @@
+"""The process table: who uses the GPUs, and the children that feed them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from gpuwatch import units
+from gpuwatch.model import Process
+from gpuwatch.tui.frame import Line, Row, Run, Zone, fit, left, right
+from gpuwatch.tui.view import RowKey, View, row_key
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A column of the table. ``importance``: the least important are dropped first."""
+
+    title: str
+    sort: str
+    width: int
+    importance: int
+    text: Callable[[Process], str]
+    flush_left: bool = False
+
+
+def _since(process: Process, now: float) -> float | None:
+    started = process.started_at_unix_seconds
+    return None if started is None else now - started
+
+
+def fields(now: float, gpu_labels: dict[str, str]) -> tuple[Field, ...]:
+    """All columns, left to right; the spark and the command come after them."""
+    return (
+        Field("GPU", "gpu", 4, 9, lambda p: gpu_labels.get(p.gpu_uuid or "", "")),
+        Field("PID", "pid", 8, 10, lambda p: str(p.pid)),
+        Field("USER", "user", 8, 5, lambda p: p.user or units.UNKNOWN, flush_left=True),
+        Field("S", "user", 1, 2, lambda p: p.state or units.UNKNOWN, flush_left=True),
+        Field("GPU-MEM", "gpu memory", 7, 8, _gpu_memory),
+        Field("SM", "sm", 4, 9, _gpu_busy),
+        Field("CPU", "cpu", 5, 7, lambda p: units.percent(p.cpu_percent)),
+        Field("MEM", "memory", 6, 4, lambda p: units.size(p.memory_resident_bytes)),
+        Field("THR", "user", 4, 1, lambda p: _count(p.threads)),
+        Field("TIME", "time", 6, 3, lambda p: units.age(_since(p, now))),
+    )
+
+
+def _gpu_memory(process: Process) -> str:
+    return units.size(process.gpu_memory_bytes) if process.gpu_uuid is not None else ""
+
+
+def _gpu_busy(process: Process) -> str:
+    return units.percent(process.gpu_busy_percent) if process.gpu_uuid is not None else ""
+
+
+def _count(value: int | None) -> str:
+    return units.UNKNOWN if value is None else str(value)
+
+
+_SPARK_WIDTH = 12
+_SPARK_IMPORTANCE = 6
+_COMMAND_LEAST = 12
+
+
+def choose(all_fields: Sequence[Field], width: int) -> tuple[list[Field], int]:
+    """The columns that fit beside a readable command, and the width of the spark (0: none)."""
+    chosen = list(all_fields)
+    spark = _SPARK_WIDTH
+
+    def needed() -> int:
+        return 1 + sum(f.width + 1 for f in chosen) + (spark + 1 if spark else 0) + _COMMAND_LEAST
+
+    while needed() > width and (chosen or spark):
+        least = min((f.importance for f in chosen), default=99)
+        if spark and least > _SPARK_IMPORTANCE:
+            spark = 0
+        elif len(chosen) > 1:
+            chosen.remove(min(chosen, key=lambda f: f.importance))
+        else:
+            break
+    if spark and width >= 150:
+        spark = 24
+    return chosen, spark
+
+
+# -- which rows, in which order -----------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class TableRow:
+    """A process and the branches drawn before its command (tree view)."""
+
+    process: Process
+    branch: str = ""
+
+
+def rows(view: View) -> list[TableRow]:
+    """The processes in the view's order, filtered, as a tree where that is asked for."""
+    snapshot = view.snapshot
+    if snapshot is None:
+        return []
+    order = {gpu.uuid: position for position, gpu in enumerate(snapshot.gpus)}
+    ordered = sorted(
+        snapshot.processes,
+        key=_sort_key(view.sort, order, snapshot.taken_at_unix_seconds),
+        reverse=view.reverse,
+    )
+    wanted = _wanted(view)
+    if view.tree:
+        return _as_tree(ordered, wanted, view)
+    return [TableRow(process) for process in ordered if wanted(process)]
+
+
+def _wanted(view: View) -> Callable[[Process], bool]:
+    words = view.filter_text.lower().split()
+    only = view.selected_gpu if view.this_gpu_only else None
+
+    def keep(process: Process) -> bool:
+        if only is not None and process.gpu_uuid not in {only, None}:
+            return False
+        if not words:
+            return True
+        text = f"{process.pid} {process.user or ''} {process.name or ''} {process.command or ''}"
+        text = text.lower()
+        return all(word in text for word in words)
+
+    return keep
+
+
+def _sort_key(
+    sort: str, order: dict[str, int], now: float
+) -> Callable[[Process], tuple[float | str, ...]]:
+    """Numbers largest first (unknown last), names and GPUs ascending; ties by GPU, then PID."""
+
+    def down(value: float | None) -> float:
+        return 1.0 if value is None else -value
+
+    def tie(process: Process) -> tuple[float, float]:
+        return (order.get(process.gpu_uuid or "", len(order)), process.pid)
+
+    by: dict[str, Callable[[Process], tuple[float | str, ...]]] = {
+        "gpu": lambda p: (tie(p)[0], down(p.gpu_memory_bytes), p.pid),
+        "sm": lambda p: (down(p.gpu_busy_percent), *tie(p)),
+        "gpu memory": lambda p: (down(p.gpu_memory_bytes), *tie(p)),
+        "cpu": lambda p: (down(p.cpu_percent), *tie(p)),
+        "memory": lambda p: (down(p.memory_resident_bytes), *tie(p)),
+        "time": lambda p: (down(_since(p, now)), *tie(p)),
+        "pid": lambda p: (p.pid, *tie(p)),
+        "user": lambda p: (p.user or "~", *tie(p)),
+        "command": lambda p: (p.command or "~", *tie(p)),
+    }
+    return by[sort]
+
+
+def _as_tree(
+    ordered: Sequence[Process], wanted: Callable[[Process], bool], view: View
+) -> list[TableRow]:
+    """Children under their parents. A match below keeps its ancestors in sight; a process on
+    several GPUs has a row for each and its children under the first."""
+    present = {process.pid for process in ordered}
+    children: dict[int, list[Process]] = {}
+    roots: list[Process] = []
+    for process in ordered:
+        parent = process.parent_pid
+        if parent is not None and parent in present and parent != process.pid:
+            children.setdefault(parent, []).append(process)
+        else:
+            roots.append(process)
+    _sort_by_family(roots, children, {row_key(p): rank for rank, p in enumerate(ordered)})
+    keep = _with_ancestors(ordered, wanted)
+    glyphs = view.glyphs
+    out: list[TableRow] = []
+    opened: set[int] = set()
+
+    def visit(process: Process, branch: str, below: str) -> None:
+        out.append(TableRow(process, branch))
+        if process.pid in opened:
+            return
+        opened.add(process.pid)
+        kept = [child for child in children.get(process.pid, ()) if row_key(child) in keep]
+        for position, child in enumerate(kept):
+            last = position == len(kept) - 1
+            visit(
+                child,
+                below + (glyphs.last_branch if last else glyphs.branch),
+                below + ("  " if last else glyphs.trunk),
+            )
+
+    for root in roots:
+        if row_key(root) in keep:
+            visit(root, "", "")
+    return out
+
+
+def _sort_by_family(
+    roots: list[Process], children: dict[int, list[Process]], ranks: dict[RowKey, int]
+) -> None:
+    """A family stands where its best member would: a launcher without a GPU stands where its
+    first rank does."""
+    best: dict[int, int] = {}
+
+    def rank(process: Process) -> int:
+        own = ranks[row_key(process)]
+        below = best.get(process.pid)
+        if below is None:
+            # Set first: a loop in torn parent links must end.
+            best[process.pid] = own
+            below = min((rank(child) for child in children.get(process.pid, ())), default=own)
+            best[process.pid] = below
+        return min(own, below)
+
+    roots.sort(key=rank)
+    for family in children.values():
+        family.sort(key=rank)
+
+
+def _with_ancestors(ordered: Sequence[Process], wanted: Callable[[Process], bool]) -> set[RowKey]:
+    by_pid = {process.pid: process for process in ordered}
+    keep: set[RowKey] = set()
+    for process in ordered:
+        if not wanted(process):
+            continue
+        current: Process | None = process
+        while current is not None and row_key(current) not in keep:
+            keep.add(row_key(current))
+            parent = current.parent_pid
+            current = by_pid.get(parent) if parent is not None and parent != current.pid else None
+    return keep
+
+
+# -- drawing ------------------------------------------------------------------------------
+
+
+def draw(
+    view: View, table: Sequence[TableRow], width: int, height: int, top: int
+) -> tuple[list[Line], list[Zone]]:
+    """The heading and the rows from ``view.process_offset`` on, ``height`` lines in all."""
+    if height <= 0:
+        return [], []
+    snapshot = view.snapshot
+    now = snapshot.taken_at_unix_seconds if snapshot is not None else 0.0
+    labels = _gpu_labels(view)
+    chosen, spark = choose(fields(now, labels), width)
+    heading, zones = _heading(view, chosen, spark, width, top, len(table))
+    lines = [heading]
+    shown = table[view.process_offset : view.process_offset + height - 1]
+    for number, entry in enumerate(shown):
+        lines.append(_row(view, entry, chosen, spark, width))
+        zones.append(Zone(top + 1 + number, 0, width, "process", row_key(entry.process)))
+    if not shown and height > 1:
+        lines.append(_empty(view, width))
+    while len(lines) < height:
+        lines.append(((" " * width, "text"),))
+    return lines, zones
+
+
+def _gpu_labels(view: View) -> dict[str, str]:
+    labels = {}
+    for gpu in view.gpus:
+        identity = gpu.identity
+        labels[gpu.uuid] = (
+            str(identity.index)
+            if identity.mig_instance is None
+            else f"{identity.index}.{identity.mig_instance}"
+        )
+    return labels
+
+
+def _heading(
+    view: View, chosen: Sequence[Field], spark: int, width: int, top: int, total: int
+) -> tuple[Line, list[Zone]]:
+    row = Row(width, prefix="b:")
+    zones = []
+    row.add(" ")
+    arrow = view.glyphs.up if view.reverse else view.glyphs.down
+    for field in chosen:
+        sorted_here = view.sort == field.sort and field.title not in {"S", "THR"}
+        title = field.title
+        if sorted_here and len(title) < field.width:
+            title += arrow
+        start = row.used
+        text = (left if field.flush_left else right)(title, field.width)
+        row.add(text, "value" if sorted_here else "label").add(" ")
+        if field.title not in {"S", "THR"}:
+            zones.append(Zone(top, start, row.used, "sort", field.sort))
+    if spark:
+        row.add(left("LAST " + _span(spark, view), spark), "label").add(" ")
+    start = row.used
+    title = "COMMAND" + (arrow if view.sort == "command" else "")
+    row.add(title, "value" if view.sort == "command" else "label")
+    zones.append(Zone(top, start, row.used, "sort", "command"))
+    note = _note(view, total)
+    if note and row.room >= len(note) + 3:
+        row.pad_to(width - len(note) - 1).add(note, "warn" if view.filter_text else "label")
+    return row.line(), zones
+
+
+def _note(view: View, total: int) -> str:
+    parts = []
+    if view.filter_text:
+        parts.append(f"filter: {fit(view.filter_text, 24)}")
+    if view.this_gpu_only:
+        parts.append("this GPU only")
+    parts.append(f"{total} process{'' if total == 1 else 'es'}")
+    return ", ".join(parts)
+
+
+def _empty(view: View, width: int) -> Line:
+    if view.snapshot is None:
+        text = ""
+    elif view.filter_text:
+        text = "  No process matches the filter. Esc clears it."
+    elif not view.gpus:
+        text = "  Reading processes..."
+    else:
+        text = "  No process uses a GPU. Press a to see all processes."
+    return Row(width).add(text, "dim").line()
+
+
+def spark_seconds(view: View) -> float:
+    """Time a column of a process's spark covers: four of the charts' columns, at least 2 s."""
+    return max(2.0, {0.25: 2.0, 0.5: 2.0, 1.0: 5.0, 2.0: 10.0}.get(view.column_seconds, 30.0))
+
+
+def _span(spark: int, view: View) -> str:
+    seconds = int(spark * spark_seconds(view))
+    return f"{seconds}s" if seconds < 100 else f"{seconds // 60}m"
+
+
+def _row(
+    view: View, entry: TableRow, chosen: Sequence[Field], spark: int, width: int
+) -> Line:
+    process = entry.process
+    selected = row_key(process) == view.selected_row
+    focused = selected and view.focus == "processes"
+    row = Row(width, prefix="s:" if focused else "")
+    row.add(view.glyphs.marker if selected else " ", "marker" if focused else "dim")
+    for field in chosen:
+        style = "text"
+        text = field.text(process)
+        if text in {units.UNKNOWN, "0%"} or field.title in {"USER", "TIME", "THR", "S"}:
+            style = "dim"
+        if field.title == "S" and text in {"D", "Z"}:
+            style = "warn"
+        row.add((left if field.flush_left else right)(text, field.width, view.glyphs.ellipsis), style)
+        row.add(" ")
+    if spark:
+        row.add_runs(_spark(view, process, spark)).add(" ")
+    if entry.branch:
+        row.add(fit(entry.branch, max(0, row.room - 4), ""), "dim")
+    command = process.command or process.name or "(no access)"
+    style = "text" if process.gpu_uuid is not None or not view.gpus else "label"
+    row.add(fit(command, row.room, view.glyphs.ellipsis), style)
+    return row.line()
+
+
+def _spark(view: View, process: Process, width: int) -> list[Run]:
+    """SM share of a process on a GPU, CPU of one core for the others."""
+    on_gpu = process.gpu_uuid is not None
+    name = "gpu_busy_percent" if on_gpu else "cpu_percent"
+    series = view.history.process(process.key, process.gpu_uuid, name)
+    strip = view.strips.get((row_key(process), name, width))
+    window = view.window
+    window = type(window)(window.now, spark_seconds(view), 1)
+    style = "busy" if on_gpu else "host"
+    return strip.draw(series, window, width, 100.0, view.glyphs, style)[0]

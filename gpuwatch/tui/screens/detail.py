@@ -1,0 +1,77 @@
+"""One GPU, large."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual import events
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.screen import Screen
+
+from gpuwatch.tui import detail
+from gpuwatch.tui.keys import DETAIL_KEYS
+from gpuwatch.tui.palette import Palette
+from gpuwatch.tui.view import COLUMN_SECONDS, View
+from gpuwatch.tui.widgets.canvas import Canvas
+
+
+class DetailScreen(Screen[None]):
+    """Draws ``detail.draw``; shares the view (range, pause, selected GPU) with the overview."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding(key.keys, key.action, key.help, show=False) for key in DETAIL_KEYS
+    ]
+    AUTO_FOCUS = ""
+
+    def __init__(self, view: View, palette: Palette) -> None:
+        super().__init__()
+        self.view = view
+        self.canvas = Canvas(palette, id="detail")
+        self._offset = 0
+
+    def compose(self) -> ComposeResult:
+        yield self.canvas
+
+    def on_resize(self) -> None:
+        self.redraw()
+
+    def on_screen_resume(self) -> None:
+        self.redraw()
+
+    def repaint(self, palette: Palette) -> None:
+        self.canvas.repaint(palette)
+
+    def redraw(self) -> None:
+        width, height = self.size
+        if width and height:
+            frame, self._offset = detail.draw(self.view, width, height, self._offset)
+            self.canvas.show(frame.lines)
+
+    def action_back(self) -> None:
+        self.dismiss()
+
+    def action_other_gpu(self, step: int) -> None:
+        gpus = self.view.gpus
+        if gpus:
+            position = (self.view.gpu_position() + step) % len(gpus)
+            self.view.selected_gpu = gpus[position].uuid
+            self.redraw()
+
+    def action_scroll_body(self, lines: int) -> None:
+        self._offset += lines
+        self.redraw()
+
+    def action_zoom(self, step: int) -> None:
+        position = COLUMN_SECONDS.index(self.view.column_seconds) + step
+        if 0 <= position < len(COLUMN_SECONDS):
+            self.view.column_seconds = COLUMN_SECONDS[position]
+            self.redraw()
+
+    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+        del event
+        self.action_scroll_body(3)
+
+    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
+        del event
+        self.action_scroll_body(-3)

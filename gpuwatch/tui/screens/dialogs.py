@@ -1,0 +1,147 @@
+"""Small windows over the dashboard: help, problems, and the question before ending a process."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import ClassVar
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
+from textual.screen import ModalScreen
+from textual.widgets import Static
+
+from gpuwatch.model import Problem, Process
+from gpuwatch.tui.glyphs import Glyphs
+from gpuwatch.tui.keys import APP_KEYS, DETAIL_KEYS, OVERVIEW_KEYS
+from gpuwatch.tui.palette import Palette
+
+
+class Dialog(ModalScreen[bool]):
+    """A framed text that scrolls when it must. ``title`` and ``hint`` are ours, never read from a
+    machine: Textual takes markup there; the text itself is shown as it is."""
+
+    DEFAULT_CSS = """
+    Dialog {
+        align: center middle;
+        background: $background 60%;
+        & > VerticalScroll {
+            width: 76;
+            max-width: 100%;
+            height: auto;
+            max-height: 100%;
+            padding: 0 1;
+            background: $surface;
+            border: round $primary;
+            scrollbar-size-vertical: 1;
+        }
+        & Static { width: 100%; height: auto; }
+    }
+    """
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,enter,q,question_mark,exclamation_mark", "answer(False)", show=False),
+    ]
+    AUTO_FOCUS = "VerticalScroll"
+
+    def __init__(self, title: str, hint: str, text: Text) -> None:
+        super().__init__()
+        self._title = title
+        self._hint = hint
+        self._text = text
+
+    @property
+    def text(self) -> str:
+        """What the dialog says."""
+        return self._text.plain
+
+    def compose(self) -> ComposeResult:
+        with VerticalScroll() as box:
+            box.border_title = self._title
+            box.border_subtitle = self._hint
+            yield Static(self._text, markup=False)
+
+    def action_answer(self, answer: bool) -> None:
+        self.dismiss(answer)
+
+    def on_click(self) -> None:
+        self.dismiss(False)
+
+
+def help_dialog(palette: Palette, glyphs: Glyphs) -> Dialog:
+    """All keys by group, and how to read the charts."""
+    text = Text()
+    for group in ("Move", "Processes", "View", "Detail", "General"):
+        text.append(f"{group}\n", palette["title"].without_color + palette["b:title"])
+        for key in (*OVERVIEW_KEYS, *APP_KEYS, *DETAIL_KEYS):
+            if key.group == group and key.shown:
+                text.append(f"  {key.shown:<12}", palette["b:key"])
+                text.append(f"{key.help}\n", palette["b:text"])
+    text.append("Reading the charts\n", palette["b:title"])
+    full, half, low = glyphs.solid[8], glyphs.solid[4], glyphs.solid[1]
+    swing = glyphs.ranges[0][8]
+    for sample, meaning in (
+        (f"{low}{half}{full}", "0, half, all of the fixed scale beside it (100%, or the limit)"),
+        (f"{swing}{swing}{swing}", "between the lowest and the highest within one column of time"),
+        ("   ", "blank: not measured (never zero)"),
+    ):
+        text.append(f"  {sample:<12}", palette["b:busy"])
+        text.append(f"{meaning}\n", palette["b:text"])
+    text.append(
+        "  busy is the share of time in which a kernel was resident: 100% can be a wait.\n"
+        "  SM, rx (host to GPU) and tx as the driver reports them. CPU 100% is one core.",
+        palette["b:label"],
+    )
+    return Dialog("gpuwatch: keys", "esc closes", text)
+
+
+def problems_dialog(problems: Sequence[Problem], now: float, palette: Palette) -> Dialog:
+    """Everything that could not be read, the notes included."""
+    text = Text()
+    if not problems:
+        text.append("Everything this machine reports is being read.", palette["b:text"])
+    order = {"error": 0, "warning": 1, "info": 2}
+    for problem in sorted(problems, key=lambda p: order.get(p.severity, 1)):
+        style = {"error": "b:error", "warning": "b:warn"}.get(problem.severity, "b:label")
+        text.append(f"{problem.severity}  ", palette[style])
+        text.append(problem.source, palette["b:label"])
+        if problem.since_unix_seconds is not None:
+            since = time.strftime("%H:%M:%S", time.localtime(problem.since_unix_seconds))
+            text.append(f"  since {since}", palette["b:dim"])
+        text.append(f"\n  {problem.message}\n", palette["b:text"])
+    return Dialog("what could not be read", "esc closes", text)
+
+
+class EndProcessDialog(Dialog):
+    """Asks before a process is ended; ``True``: yes."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("y", "answer(True)", show=False),
+        Binding("n,escape,q", "answer(False)", show=False),
+    ]
+
+    def __init__(self, process: Process, force: bool, palette: Palette) -> None:
+        text = Text()
+        text.append("PID ", palette["b:label"])
+        text.append(str(process.pid), palette["b:value"])
+        text.append(f"   user {process.user or '-'}\n", palette["b:label"])
+        text.append(f"{(process.command or process.name or '-')[:400]}\n\n", palette["b:text"])
+        if force:
+            text.append("It was asked to end (TERM) and is still there. ", palette["b:warn"])
+            text.append("KILL ends it at once; nothing is saved.\n\n", palette["b:text"])
+        else:
+            text.append(
+                "TERM asks it to end, so that it can clean up. "
+                "If it does not, press k again to KILL it.\n\n",
+                palette["b:text"],
+            )
+        text.append("y", palette["b:key"])
+        text.append(f" send {'KILL' if force else 'TERM'}     ", palette["b:text"])
+        text.append("n", palette["b:key"])
+        text.append(" leave it", palette["b:text"])
+        super().__init__("end this process?", "y / n", text)
+
+    def on_click(self) -> None:
+        """A stray click must not decide; only the keys do."""

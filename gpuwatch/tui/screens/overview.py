@@ -1,0 +1,240 @@
+"""The main screen: GPUs, host, processes."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual import events
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.screen import Screen
+from textual.widgets import Input
+
+from gpuwatch.tui import overview
+from gpuwatch.tui.frame import Zone
+from gpuwatch.tui.keys import OVERVIEW_KEYS
+from gpuwatch.tui.palette import Palette
+from gpuwatch.tui.view import COLUMN_SECONDS, SORT_KEYS, View, row_key
+from gpuwatch.tui.widgets.canvas import Canvas
+
+
+class FilterInput(Input):
+    """One line at the bottom to type a filter into."""
+
+    DEFAULT_CSS = """
+    FilterInput {
+        dock: bottom;
+        height: 1;
+        border: none;
+        padding: 0 1;
+        &:focus { border: none; }
+    }
+    """
+
+
+class OverviewScreen(Screen[None]):
+    """Draws ``overview.draw`` on one canvas and turns keys and clicks into changes of the view."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding(key.keys, key.action, key.help, show=False) for key in OVERVIEW_KEYS
+    ]
+    # The arrow and tab keys are ours; nothing here takes Textual's focus but the filter's line.
+    AUTO_FOCUS = ""
+
+    def __init__(self, view: View, palette: Palette) -> None:
+        super().__init__()
+        self.view = view
+        self.canvas = Canvas(palette, id="overview")
+        self.frame = overview.Frame(lines=[])
+
+    def compose(self) -> ComposeResult:
+        yield self.canvas
+
+    def on_resize(self) -> None:
+        self.redraw()
+
+    def on_screen_resume(self) -> None:
+        self.redraw()
+
+    def redraw(self) -> None:
+        """Draw the view at the present size; only what changed goes to the terminal."""
+        width, height = self.size
+        if width and height:
+            self.frame = overview.draw(self.view, width, height)
+            self.canvas.show(self.frame.lines)
+
+    def repaint(self, palette: Palette) -> None:
+        """The same picture in other colours."""
+        self.canvas.repaint(palette)
+
+    # -- moving about -----------------------------------------------------------------------
+
+    def action_move(self, step: int) -> None:
+        """Up and down run through the GPUs and on into the processes, and back."""
+        view = self.view
+        if view.focus == "gpus" and view.gpus:
+            position = view.gpu_position() + step
+            if 0 <= position < len(view.gpus):
+                view.selected_gpu = view.gpus[position].uuid
+            elif position >= len(view.gpus) and self.frame.table:
+                view.focus = "processes"
+                if self._position() is None:
+                    self._select(0)
+        else:
+            position = self._position()
+            if step < 0 and position in {None, 0} and view.gpus:
+                view.focus = "gpus"
+                view.selected_gpu = view.gpus[-1].uuid
+            else:
+                view.focus = "processes"
+                self._select(0 if position is None else position + step)
+        self.redraw()
+
+    def action_gpu(self, step: int) -> None:
+        view = self.view
+        if view.gpus:
+            position = (view.gpu_position() + step) % len(view.gpus)
+            view.selected_gpu = view.gpus[position].uuid
+            self.redraw()
+
+    def action_page(self, step: int) -> None:
+        self._jump((self._position() or 0) + step * self.frame.table_page)
+
+    def action_edge(self, end: int) -> None:
+        self._jump(len(self.frame.table) - 1 if end else 0)
+
+    def action_switch_focus(self) -> None:
+        view = self.view
+        if view.focus == "gpus" or not view.gpus:
+            self._jump(self._position() or 0)
+        else:
+            view.focus = "gpus"
+            self.redraw()
+
+    def _jump(self, position: int) -> None:
+        self.view.focus = "processes"
+        self._select(position)
+        self.redraw()
+
+    def _position(self) -> int | None:
+        wanted = self.view.selected_row
+        for position, row in enumerate(self.frame.table):
+            if row_key(row.process) == wanted:
+                return position
+        return None
+
+    def _select(self, position: int) -> None:
+        table = self.frame.table
+        if table:
+            chosen = table[max(0, min(position, len(table) - 1))].process
+            self.view.selected_row = row_key(chosen)
+
+    # -- the table --------------------------------------------------------------------------
+
+    def action_sort(self) -> None:
+        self._sort_by(SORT_KEYS[(SORT_KEYS.index(self.view.sort) + 1) % len(SORT_KEYS)])
+
+    def _sort_by(self, key: str) -> None:
+        if self.view.sort == key:
+            self.view.reverse = not self.view.reverse
+        else:
+            self.view.sort, self.view.reverse = key, False
+        self.redraw()
+
+    def action_reverse(self) -> None:
+        self.view.reverse = not self.view.reverse
+        self.redraw()
+
+    def action_tree(self) -> None:
+        self.view.tree = not self.view.tree
+        self.redraw()
+
+    def action_this_gpu(self) -> None:
+        self.view.this_gpu_only = not self.view.this_gpu_only and bool(self.view.gpus)
+        self.redraw()
+
+    def action_filter(self) -> None:
+        if not self.query(FilterInput):
+            line = FilterInput(
+                self.view.filter_text,
+                placeholder="filter: name, user, PID (Enter keeps it, Esc clears it)",
+                select_on_focus=False,
+            )
+            self.mount(line)
+            line.focus()
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        self.view.filter_text = event.value
+        self.redraw()
+
+    def on_input_submitted(self) -> None:
+        self._close_filter()
+
+    def action_clear(self) -> None:
+        self.view.filter_text = ""
+        self.view.this_gpu_only = False
+        self._close_filter()
+
+    def _close_filter(self) -> None:
+        self.query(FilterInput).remove()
+        self.redraw()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """While the filter is typed, only Esc is a command."""
+        del parameters
+        return action == "clear" or not self.query(FilterInput)
+
+    # -- the time range -----------------------------------------------------------------------
+
+    def action_zoom(self, step: int) -> None:
+        view = self.view
+        position = COLUMN_SECONDS.index(view.column_seconds) + step
+        if 0 <= position < len(COLUMN_SECONDS):
+            view.column_seconds = COLUMN_SECONDS[position]
+            self.redraw()
+
+    # -- the mouse ----------------------------------------------------------------------------
+
+    async def on_click(self, event: events.Click) -> None:
+        zone = self._zone_at(event.screen_x, event.screen_y)
+        if zone is None:
+            return
+        match zone.action:
+            case "gpu":
+                again = self.view.selected_gpu == zone.argument and self.view.focus == "gpus"
+                self.view.focus, self.view.selected_gpu = "gpus", str(zone.argument)
+                self.redraw()
+                if again and event.chain > 1:
+                    await self.run_action("app.open")
+            case "process":
+                self.view.focus = "processes"
+                self.view.selected_row = zone.argument  # type: ignore[assignment]
+                self.redraw()
+            case "sort" if zone.argument is not None:
+                self._sort_by(str(zone.argument))
+            case "zoom_out":
+                self.action_zoom(1)
+            case "filter" | "sort" | "tree":
+                await self.run_action(zone.action)
+            case action:
+                await self.run_action(f"app.{action}")
+
+    def _zone_at(self, x: int, y: int) -> Zone | None:
+        for zone in self.frame.zones:
+            if zone.y == y and zone.left <= x < zone.right:
+                return zone
+        return None
+
+    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+        self._scroll(event.screen_y, 1)
+
+    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
+        self._scroll(event.screen_y, -1)
+
+    def _scroll(self, y: int, step: int) -> None:
+        """The wheel moves the selection of whatever it is over."""
+        zone = next((zone for zone in self.frame.zones if zone.y == y), None)
+        if zone is not None and zone.action == "gpu":
+            self.action_gpu(step)
+        else:
+            self._jump((self._position() or 0) + 3 * step)

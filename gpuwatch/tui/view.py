@@ -1,0 +1,69 @@
+"""What the person looks at and how: everything a panel needs to draw a frame."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from gpuwatch.history import History
+from gpuwatch.model import Gpu, Process, Snapshot
+from gpuwatch.tui.charts import StripCache, TimeWindow
+from gpuwatch.tui.glyphs import UNICODE, Glyphs
+
+RowKey = tuple[int, float | None, str | None]
+
+COLUMN_SECONDS = (0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
+"""How much time one column of a chart can cover: multiples of the history's finest tiers."""
+
+SORT_KEYS = ("gpu", "sm", "gpu memory", "cpu", "memory", "time", "pid", "user", "command")
+
+
+def row_key(process: Process) -> RowKey:
+    return (process.pid, process.started_at_unix_seconds, process.gpu_uuid)
+
+
+@dataclass(slots=True)
+class View:
+    """One person's view. The app changes it; panels only read it."""
+
+    snapshot: Snapshot | None = None
+    history: History = field(default_factory=History)
+    strips: StripCache = field(default_factory=StripCache)
+    glyphs: Glyphs = UNICODE
+    column_seconds: float = 0.5
+    step_columns: int = 1
+    """How many columns the charts move on at once; the app sets it by the screen's width."""
+    interval_seconds: float = 1.0
+    slow_link: bool = False
+    paused: bool = False
+    stale_seconds: float | None = None
+    """Age of what is shown, once it is worth saying."""
+    title: str | None = None
+    focus: str = "gpus"
+    selected_gpu: str | None = None
+    gpu_offset: int = 0
+    selected_row: RowKey | None = None
+    process_offset: int = 0
+    sort: str = "gpu"
+    reverse: bool = False
+    filter_text: str = ""
+    this_gpu_only: bool = False
+    tree: bool = True
+    all_processes: bool = False
+    message: str | None = None
+
+    @property
+    def window(self) -> TimeWindow:
+        """The columns to draw. A paused view's snapshot stays, and so does its window."""
+        now = self.snapshot.monotonic_seconds if self.snapshot is not None else 0.0
+        return TimeWindow(now, self.column_seconds, self.step_columns)
+
+    @property
+    def gpus(self) -> tuple[Gpu, ...]:
+        return self.snapshot.gpus if self.snapshot is not None else ()
+
+    def gpu_position(self) -> int:
+        """Where the selected GPU stands in the list; 0 if it is gone."""
+        for position, gpu in enumerate(self.gpus):
+            if gpu.uuid == self.selected_gpu:
+                return position
+        return 0
