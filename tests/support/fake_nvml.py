@@ -392,7 +392,7 @@ class FakeNvml:
     # -- loading it ----------------------------------------------------------------------------
 
     def env(self, base: Mapping[str, str] | None = None) -> dict[str, str]:
-        """The environment in which a program finds this NVML: ``base`` (this process's) and more."""
+        """The environment a program needs to find this NVML, on top of ``base`` (default: ours)."""
         environment = dict(os.environ if base is None else base)
         others = environment.get("LD_LIBRARY_PATH")
         folder = str(self.library.parent)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import ctypes
 import re
 from pathlib import Path
+from typing import Any
 
 LIBRARY_SOURCE = Path(__file__).with_name("fake_nvml_library")
 
-_C_TYPES: dict[str, type] = {
+_C_TYPES: dict[str, Any] = {
     "char": ctypes.c_char,
     "uint8_t": ctypes.c_uint8,
     "int32_t": ctypes.c_int32,
@@ -31,14 +32,14 @@ def parse_constants(header: str) -> dict[str, int]:
 def parse_structures(header: str) -> dict[str, type[ctypes.Structure]]:
     """The header's ``typedef struct``s as ctypes structures, by name, each with the C layout."""
     constants = parse_constants(header)
-    types: dict[str, type] = dict(_C_TYPES)
+    types: dict[str, Any] = dict(_C_TYPES)
     structures: dict[str, type[ctypes.Structure]] = {}
     for body, name in re.findall(
         r"typedef struct \{(.*?)\}\s*(\w+);", _without_comments(header), flags=re.DOTALL
     ):
-        fields: list[tuple[str, type]] = []
+        fields: list[tuple[str, Any]] = []
         for c_type, member, sizes in re.findall(r"(\w+) (\w+)((?:\[\w+\])*);", body):
-            kind: type = types[c_type]
+            kind: Any = types[c_type]
             for size in reversed(re.findall(r"\[(\w+)\]", sizes)):
                 kind = kind * (constants[size] if size in constants else int(size))
             fields.append((member, kind))
@@ -55,7 +56,7 @@ def parse_functions(header: str) -> dict[str, int]:
 
 _STATE_HEADER = (LIBRARY_SOURCE / "state.h").read_text()
 CONSTANTS = parse_constants(_STATE_HEADER)
-_STRUCTURES = parse_structures(_STATE_HEADER)
-State = _STRUCTURES["fake_state_t"]
-Process = _STRUCTURES["fake_process_t"]
+STRUCTURES = parse_structures(_STATE_HEADER)
+State = STRUCTURES["fake_state_t"]
+Process = STRUCTURES["fake_process_t"]
 FUNCTIONS = parse_functions((LIBRARY_SOURCE / "functions.h").read_text())

@@ -56,6 +56,8 @@ double fake_slot_percent(const fake_kernel_slot_t *slot, uint64_t from_us, uint6
 uint64_t fake_sample_slot(const fake_gpu_t *gpu, uint64_t at_us);
 int fake_moves(const fake_gpu_t *gpu);
 int fake_process_alive(uint32_t pid);
+int fake_slot_of(const fake_kernel_slot_t *slot, const fake_gpu_t *gpu);
+int fake_slot_holds(const fake_kernel_slot_t *slot, const fake_gpu_t *gpu);
 
 /* readings.c: the values that follow from it. */
 unsigned fake_utilization(const fake_gpu_t *gpu, uint64_t now_us);

@@ -20,13 +20,11 @@ static unsigned gather(const fake_gpu_t *gpu, fake_process_t *out) {
         if (!out[i].check_alive || fake_process_alive(out[i].pid)) out[kept++] = out[i];
     for (int i = 0; i < FAKE_MAX_KERNEL_SLOTS; i++) {
         const fake_kernel_slot_t *slot = &fake_state->kernel_slots[i];
-        uint32_t pid = slot->pid;
-        if (!pid || &fake_state->gpus[slot->gpu % FAKE_MAX_GPUS] != gpu || !fake_process_alive(pid))
-            continue;
+        if (!fake_slot_holds(slot, gpu)) continue;
         uint64_t end = fake_sample_slot(gpu, fake_now_us());
         double busy = fake_slot_percent(slot, end - gpu->sample_period_us, end);
         out[kept++] = (fake_process_t){
-            .pid = pid, .kinds = FAKE_PROCESS_COMPUTE, .used_bytes = slot->used_bytes,
+            .pid = slot->pid, .kinds = FAKE_PROCESS_COMPUTE, .used_bytes = slot->used_bytes,
             .sample = busy > 0 ? FAKE_SAMPLE_FIXED : FAKE_SAMPLE_NONE,
             .sm_percent = (uint32_t)(busy * slot->sm_percent / 100.0 + 0.5),
             .memory_percent = (uint32_t)(busy * slot->sm_percent / 250.0 + 0.5),

@@ -18,8 +18,7 @@ static double power_span(const fake_gpu_t *gpu) {
     if (gpu->waveform == FAKE_WAVEFORM_VIRTUAL)
         for (int i = 0; i < FAKE_MAX_KERNEL_SLOTS; i++) {
             const fake_kernel_slot_t *slot = &fake_state->kernel_slots[i];
-            if (slot->pid && &fake_state->gpus[slot->gpu % FAKE_MAX_GPUS] == gpu)
-                full = slot->power_percent;
+            if (fake_slot_of(slot, gpu)) full = slot->power_percent;
         }
     double span = (double)gpu->power_limit_enforced_mw - (double)gpu->power_idle_mw;
     return span > 0 ? span * full / 100.0 : 0.0;
@@ -49,9 +48,7 @@ unsigned long long fake_memory_used(const fake_gpu_t *gpu) {
     unsigned long long used = gpu->memory_used_bytes;
     for (int i = 0; i < FAKE_MAX_KERNEL_SLOTS; i++) {
         const fake_kernel_slot_t *slot = &fake_state->kernel_slots[i];
-        if (slot->pid && &fake_state->gpus[slot->gpu % FAKE_MAX_GPUS] == gpu &&
-            fake_process_alive(slot->pid))
-            used += slot->used_bytes;
+        if (fake_slot_holds(slot, gpu)) used += slot->used_bytes;
     }
     return used;
 }

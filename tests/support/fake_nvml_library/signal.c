@@ -45,6 +45,23 @@ static double at(const fake_gpu_t *gpu, uint64_t t_us) {
 static uint64_t least(uint64_t a, uint64_t b) { return a < b ? a : b; }
 static uint64_t most(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
+/* A job that was killed while a kernel ran leaves it open. Looking that up costs a file read, so
+ * the answer is kept for a moment: one read of all samples asks a hundred times. */
+static int running(const fake_kernel_slot_t *slot) {
+    static struct { uint32_t pid; int alive; time_t second; long tick; } seen[FAKE_MAX_KERNEL_SLOTS];
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    long tick = now.tv_nsec / 10000000;
+    size_t i = (size_t)(slot - fake_state->kernel_slots);
+    if (seen[i].pid != slot->pid || seen[i].second != now.tv_sec || seen[i].tick != tick) {
+        seen[i].alive = fake_process_alive(slot->pid);
+        seen[i].pid = slot->pid;
+        seen[i].second = now.tv_sec;
+        seen[i].tick = tick;
+    }
+    return seen[i].alive;
+}
+
 /* Calls `each` with every interval of the slot that touches [from, to), newest first. */
 typedef void (*visit_t)(void *context, uint64_t start, uint64_t end);
 
@@ -52,13 +69,14 @@ static void visit_kernels(const fake_kernel_slot_t *slot, uint64_t from, uint64_
                           void *context) {
     uint64_t open = __atomic_load_n(&slot->open_since_us, __ATOMIC_ACQUIRE);
     uint64_t head = __atomic_load_n(&slot->head, __ATOMIC_ACQUIRE);
-    if (open && open < to) each(context, most(open, from), to);
+    if (open && open < to && running(slot)) each(context, most(open, from), to);
     uint64_t oldest = head > FAKE_MAX_KERNELS ? head - FAKE_MAX_KERNELS : 0;
     for (uint64_t i = head; i-- > oldest;) {
         fake_kernel_t kernel = slot->kernels[i % FAKE_MAX_KERNELS];
         if (kernel.end_us <= from) break;
-        if (kernel.start_us >= to || kernel.start_us == open) continue;
-        each(context, most(kernel.start_us, from), least(kernel.end_us, to));
+        /* The open kernel is recorded just before it is closed: do not count it twice. */
+        if (open && kernel.end_us > open) kernel.end_us = open;
+        if (kernel.start_us < to) each(context, most(kernel.start_us, from), least(kernel.end_us, to));
     }
 }
 
@@ -90,15 +108,20 @@ static void mark(void *context, uint64_t start, uint64_t end) {
     if (first < last) memset(m->marks + first, 1, last - first);
 }
 
-static int slot_of(const fake_kernel_slot_t *slot, const fake_gpu_t *gpu) {
+int fake_slot_of(const fake_kernel_slot_t *slot, const fake_gpu_t *gpu) {
     return slot->pid && &fake_state->gpus[slot->gpu % FAKE_MAX_GPUS] == gpu;
+}
+
+/* The job still holds the GPU: it is listed, and its memory counts. */
+int fake_slot_holds(const fake_kernel_slot_t *slot, const fake_gpu_t *gpu) {
+    return fake_slot_of(slot, gpu) && !slot->closed && fake_process_alive(slot->pid);
 }
 
 static double virtual_level(const fake_gpu_t *gpu, uint64_t from, uint64_t to) {
     int jobs = 0;
     const fake_kernel_slot_t *only = NULL;
     for (int i = 0; i < FAKE_MAX_KERNEL_SLOTS; i++)
-        if (slot_of(&fake_state->kernel_slots[i], gpu)) {
+        if (fake_slot_of(&fake_state->kernel_slots[i], gpu)) {
             only = &fake_state->kernel_slots[i];
             jobs++;
         }
@@ -106,7 +129,7 @@ static double virtual_level(const fake_gpu_t *gpu, uint64_t from, uint64_t to) {
     if (jobs == 1) return fake_slot_percent(only, from, to);
     marks_t m = {.from = from, .to = to};
     for (int i = 0; i < FAKE_MAX_KERNEL_SLOTS; i++)
-        if (slot_of(&fake_state->kernel_slots[i], gpu))
+        if (fake_slot_of(&fake_state->kernel_slots[i], gpu))
             visit_kernels(&fake_state->kernel_slots[i], from, to, mark, &m);
     unsigned busy = 0;
     for (unsigned i = 0; i < MARKS; i++) busy += m.marks[i];
@@ -141,12 +164,13 @@ double fake_lagged_level(const fake_gpu_t *gpu, uint64_t at_us, uint64_t lag_us)
 double fake_busy_seconds(const fake_gpu_t *gpu, uint64_t from, uint64_t to) {
     if (to <= from) return 0.0;
     if (gpu->waveform == FAKE_WAVEFORM_VIRTUAL) {
-        uint64_t busy = 0;
+        uint64_t busy = gpu->retired_busy_us;
         for (int i = 0; i < FAKE_MAX_KERNEL_SLOTS; i++) {
             const fake_kernel_slot_t *slot = &fake_state->kernel_slots[i];
-            if (!slot_of(slot, gpu)) continue;
+            if (!fake_slot_of(slot, gpu)) continue;
             busy += slot->total_busy_us;
-            if (slot->open_since_us && slot->open_since_us < to) busy += to - slot->open_since_us;
+            if (slot->open_since_us && slot->open_since_us < to && running(slot))
+                busy += to - slot->open_since_us;
         }
         return (double)busy / 1e6;
     }

@@ -153,6 +153,7 @@ typedef struct {
     uint32_t power_lag_us;      /* how slowly power follows load */
     uint64_t energy_mj;
     uint64_t energy_since_us;   /* when energy_mj was true; a moving load adds to it */
+    uint64_t retired_busy_us;   /* of virtual jobs whose place was given to another */
 
     int32_t temperature_c;
     int32_t temperature_idle_c;
@@ -246,14 +247,17 @@ typedef struct {
 } fake_kernel_t;
 
 /* One per job and GPU: when the job kept the GPU busy. Only the job writes it; the interval is
- * written before the head moves, so a reader needs no lock. */
+ * written before the head moves, so a reader needs no lock. What a job that has ended left here
+ * stays, as a driver's samples do, until another job needs the place. */
 typedef struct {
     uint32_t pid;               /* 0: free */
     uint32_t gpu;
+    uint32_t closed;            /* the job has let go of the GPU */
+    uint32_t reserved;
     uint64_t used_bytes;
     uint64_t total_busy_us;
     uint64_t open_since_us;     /* a kernel runs since then; 0: none */
-    uint32_t power_percent;     /* of the span from idle to limit while a kernel runs */
+    uint32_t power_percent;     /* of the span from idle to limit that kernels draw */
     uint32_t sm_percent;        /* of the SMs a kernel fills */
     uint64_t head;              /* intervals written so far */
     fake_kernel_t kernels[FAKE_MAX_KERNELS];

@@ -1,0 +1,150 @@
+"""Other programs load the simulated library as they would load the driver's."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import pty
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.fake_nvml import FakeNvml, GpuProcess, create_or_skip
+from tests.support.fake_nvml_build import build
+
+GIB = 1 << 30
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> FakeNvml:
+    fake = create_or_skip(tmp_path, gpus=2)
+    fake.gpu[1].set(utilization=63, memory_used_bytes=40 * GIB, power_mw=321_000)
+    fake.gpu[1].processes = [GpuProcess(pid=os.getpid(), used_bytes=5 * GIB, sm_percent=21)]
+    return fake
+
+
+def run_python(fake: FakeNvml, code: str, **environment: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**fake.env(), **environment},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_pynvml_finds_it_on_the_library_path(machine: FakeNvml) -> None:
+    """The environment alone is enough: pynvml's own search finds it."""
+    code = (
+        "import pynvml as nv; nv.nvmlInit();"
+        "print(nv.nvmlDeviceGetUtilizationRates(nv.nvmlDeviceGetHandleByIndex(1)).gpu)"
+    )
+    assert run_python(machine, code) == "63"
+
+
+def test_pynvml_finds_a_loaded_one_by_its_soname(machine: FakeNvml) -> None:
+    """Loaded once by path, it is what pynvml's search finds, without any library path."""
+    code = (
+        f"import ctypes; ctypes.CDLL({str(machine.library)!r}, ctypes.RTLD_GLOBAL);"
+        "import pynvml as nv; nv.nvmlInit(); print(nv.nvmlDeviceGetCount())"
+    )
+    assert run_python(machine, code, LD_LIBRARY_PATH="") == "2"
+
+
+def test_a_change_reaches_a_program_that_runs(machine: FakeNvml) -> None:
+    """Another process sees a new value on its next call."""
+    code = (
+        "import sys, pynvml as nv; nv.nvmlInit(); h = nv.nvmlDeviceGetHandleByIndex(1)\n"
+        "for line in sys.stdin: print(nv.nvmlDeviceGetUtilizationRates(h).gpu, flush=True)"
+    )
+    program = subprocess.Popen(
+        [sys.executable, "-c", code],
+        env=machine.env(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert program.stdin is not None
+    assert program.stdout is not None
+    for percent in (17, 88):
+        machine.gpu[1].set(utilization=percent)
+        program.stdin.write("\n")
+        program.stdin.flush()
+        assert program.stdout.readline().strip() == str(percent)
+    program.communicate(timeout=30)
+    assert machine.gpu[1].calls("nvmlDeviceGetUtilizationRates") == 2
+
+
+def test_nvitop_reads_it(machine: FakeNvml) -> None:
+    """nvitop's own API sees the GPUs, their values and their processes."""
+    if importlib.util.find_spec("nvitop") is None:
+        pytest.skip("nvitop is not installed")
+    code = (
+        "from nvitop import Device; d = Device.all()[1]; s = d.as_snapshot();"
+        "print(len(Device.all()), d.name(), s.gpu_utilization, s.memory_used >> 30,"
+        " s.power_usage, list(d.processes()))"
+    )
+    assert run_python(machine, code) == f"2 NVIDIA H200 63 40 321000 [{os.getpid()}]"
+
+
+def test_nvtop_reads_it(machine: FakeNvml) -> None:
+    """nvtop shows the GPUs by name, in a real terminal."""
+    nvtop = shutil.which("nvtop")
+    if nvtop is None:
+        pytest.skip("nvtop is not installed")
+    screen, terminal = pty.openpty()
+    program = subprocess.Popen(
+        [nvtop],
+        env={**machine.env(), "TERM": "xterm", "LINES": "40", "COLUMNS": "120"},
+        stdin=terminal,
+        stdout=terminal,
+        stderr=terminal,
+        start_new_session=True,
+    )
+    os.close(terminal)
+    shown = b""
+    try:
+        while shown.count(b"NVIDIA H200") < 2:
+            shown += os.read(screen, 65536)
+    finally:
+        program.kill()
+        program.wait()
+        os.close(screen)
+    assert machine.gpu[1].calls("nvmlDeviceGetUtilizationRates") > 0
+
+
+def test_parallel_builds_end_with_one_library(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Several processes that build at once all load a whole file, and leave only that."""
+    create_or_skip(tmp_path)
+    code = (
+        "from tests.support.fake_nvml_build import build; import ctypes;"
+        "ctypes.CDLL(str(build(['nvmlInit']))); print('loaded')"
+    )
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    programs = [
+        subprocess.Popen(
+            [sys.executable, "-c", code],
+            env=environment,
+            cwd=Path(__file__).parents[2],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(2)
+    ]
+    assert [program.communicate(timeout=60)[0].strip() for program in programs] == ["loaded"] * 2
+    cache = next(tmp_path.glob("gpuwatch-fake-nvml-*"))
+    assert [path.name for path in cache.glob("*/*")] == ["libnvidia-ml.so.1"]
+
+
+def test_a_build_is_kept_and_found_again() -> None:
+    """The same source and variant is compiled once."""
+    assert build() == build(())
+    assert build() != build(["nvmlInit"])

@@ -1,0 +1,224 @@
+"""A job marks when it uses the GPU; NVML, read by another process, shows it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pynvml as nv
+import pytest
+
+from tests.support.fake_nvml import FakeNvml
+from tests.support.virtual_gpu import VirtualGpu
+
+ROOT = Path(__file__).parents[2]
+SAMPLE_US = 30_000
+
+ALTERNATING = """
+import json, sys, time
+from tests.support.virtual_gpu import VirtualGpu
+gpu = VirtualGpu.open(0, memory_bytes=6 << 30)
+begin = time.time()
+for _ in range(4):
+    gpu.run(0.09)
+    time.sleep(0.21)
+end = time.time()
+print(json.dumps({"begin": begin, "end": end}), flush=True)
+sys.stdin.readline()
+"""
+
+HOLDING = """
+import sys
+from tests.support.virtual_gpu import VirtualGpu
+gpu = VirtualGpu.open(0, memory_bytes=2 << 30)
+with gpu.kernel():
+    print("busy", flush=True)
+    sys.stdin.readline()
+"""
+
+
+def start_job(fake: FakeNvml, code: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", code],
+        env=fake.env(),
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.fixture
+def card(fake: FakeNvml) -> FakeNvml:
+    fake.gpu[0].set(sample_period_us=SAMPLE_US)
+    fake.gpu[1].set(sample_period_us=SAMPLE_US)
+    return fake
+
+
+def line(job: subprocess.Popen[str]) -> str:
+    assert job.stdout is not None
+    return job.stdout.readline().strip()
+
+
+def finish(job: subprocess.Popen[str]) -> None:
+    job.communicate("\n", timeout=30)
+
+
+def levels(handle: Any, begin: float, end: float) -> list[int]:
+    """Sample values whose whole period lies between two moments."""
+    samples = nv.nvmlDeviceGetSamples(handle, nv.NVML_GPU_UTILIZATION_SAMPLES, 0)[1]
+    return [
+        sample.sampleValue.uiVal
+        for sample in samples
+        if begin * 1e6 + SAMPLE_US <= sample.timeStamp <= end * 1e6
+    ]
+
+
+def test_an_alternating_job_is_seen_as_an_oscillation(card: FakeNvml, handle: Any) -> None:
+    """30% busy in bursts gives samples of 0 and of 100 whose mean is the busy share."""
+    job = start_job(card, ALTERNATING)
+    times = json.loads(line(job))
+    seen = levels(handle, times["begin"], times["end"])
+    (process,) = nv.nvmlDeviceGetComputeRunningProcesses(handle)
+    memory = nv.nvmlDeviceGetMemoryInfo(handle, nv.nvmlMemory_v2)
+    slot = card._state.kernel_slots[0]
+    share = 100 * slot.total_busy_us / 1e6 / (times["end"] - times["begin"])
+    finish(job)
+    assert (min(seen), max(seen)) == (0, 100)
+    assert sum(seen) / len(seen) == pytest.approx(share, abs=6)
+    assert 20 < share < 45
+    assert (process.pid, process.usedGpuMemory) == (job.pid, 6 << 30)
+    assert memory.used == 6 << 30
+
+
+def test_a_job_that_ends_is_let_go_and_its_samples_stay(card: FakeNvml, handle: Any) -> None:
+    """No process, no memory, no load any more; what it did is still in the driver's ring."""
+    begin = time.time()
+    job = start_job(card, "from tests.support.virtual_gpu import *\nVirtualGpu.open(0).run(0.1)")
+    finish(job)
+    assert nv.nvmlDeviceGetComputeRunningProcesses(handle) == []
+    assert nv.nvmlDeviceGetMemoryInfo(handle, nv.nvmlMemory_v2).used == 0
+    assert max(levels(handle, begin, time.time())) == 100
+
+
+def test_a_killed_job_is_let_go(card: FakeNvml, handle: Any) -> None:
+    """A job killed in the middle of a kernel does not keep the GPU busy, even unreaped."""
+    job = start_job(card, HOLDING)
+    assert line(job) == "busy"
+    assert [p.pid for p in nv.nvmlDeviceGetComputeRunningProcesses(handle)] == [job.pid]
+    os.kill(job.pid, signal.SIGKILL)
+    os.waitid(os.P_PID, job.pid, os.WEXITED | os.WNOWAIT)
+    assert nv.nvmlDeviceGetComputeRunningProcesses(handle) == []
+    killed = time.time()
+    time.sleep(3 * SAMPLE_US / 1e6)
+    finish(job)
+    assert set(levels(handle, killed, time.time())) == {0}
+
+
+def test_a_kernel_that_runs_now_counts_until_now(card: FakeNvml, handle: Any) -> None:
+    """A long kernel is seen while it runs, in its process and on the GPU."""
+    gpu = VirtualGpu.open(0, sm_percent=50)
+    try:
+        with gpu.kernel():
+            time.sleep(3 * SAMPLE_US / 1e6)
+            assert nv.nvmlDeviceGetUtilizationRates(handle).gpu == 100
+            (sample,) = nv.nvmlDeviceGetProcessUtilization(handle, 0)
+            assert (sample.pid, sample.smUtil) == (os.getpid(), 50)
+    finally:
+        gpu.close()
+
+
+def test_jobs_that_share_a_gpu_overlap(card: FakeNvml, handle: Any) -> None:
+    """Two jobs busy at the same time are 100%, not 200%; each has its own share."""
+    first, second = VirtualGpu.open(0), VirtualGpu.open(0)
+    try:
+        with first.kernel(), second.kernel():
+            time.sleep(3 * SAMPLE_US / 1e6)
+            assert nv.nvmlDeviceGetUtilizationRates(handle).gpu == 100
+            assert len(nv.nvmlDeviceGetComputeRunningProcesses(handle)) == 2
+    finally:
+        first.close()
+        second.close()
+
+
+def test_gpus_are_apart(card: FakeNvml, handle: Any) -> None:
+    """A job on one GPU leaves the other idle."""
+    gpu = VirtualGpu.open(1)
+    try:
+        with gpu.kernel():
+            time.sleep(3 * SAMPLE_US / 1e6)
+            other = nv.nvmlDeviceGetHandleByIndex(1)
+            assert nv.nvmlDeviceGetUtilizationRates(other).gpu == 100
+            assert nv.nvmlDeviceGetUtilizationRates(handle).gpu == 0
+    finally:
+        gpu.close()
+
+
+def test_launched_work_goes_on_without_the_job(card: FakeNvml, handle: Any) -> None:
+    """A launch returns at once and the GPU is busy until it is done; launches queue up."""
+    gpu = VirtualGpu.open(0)
+    try:
+        begin = time.time()
+        gpu.launch(0.06)
+        gpu.launch(0.06)
+        gpu.synchronize()
+        assert time.time() - begin >= 0.12
+        assert gpu._slot.total_busy_us == 120_000
+        assert gpu._slot.head == 1
+    finally:
+        gpu.close()
+
+
+def test_memory_can_grow_and_be_held_for_a_kernel(card: FakeNvml, handle: Any) -> None:
+    """What a job allocates is in the card's memory and beside its PID."""
+    gpu = VirtualGpu.open(0, memory_bytes=1 << 30)
+    try:
+        with gpu.kernel(memory_bytes=4 << 30):
+            assert nv.nvmlDeviceGetComputeRunningProcesses(handle)[0].usedGpuMemory == 4 << 30
+        gpu.memory_bytes = 3 << 30
+        assert nv.nvmlDeviceGetMemoryInfo(handle, nv.nvmlMemory_v2).used == 3 << 30
+    finally:
+        gpu.close()
+
+
+def test_energy_does_not_fall_when_jobs_make_room(card: FakeNvml, handle: Any) -> None:
+    """Places are used again; the energy that earlier jobs drew stays counted."""
+    before = nv.nvmlDeviceGetTotalEnergyConsumption(handle)
+    for _ in range(40):
+        gpu = VirtualGpu.open(0)
+        gpu.launch(1.0)
+        gpu.close()
+        after = nv.nvmlDeviceGetTotalEnergyConsumption(handle)
+        assert after > before
+        before = after
+
+
+def test_a_forked_child_does_not_let_go(card: FakeNvml, handle: Any) -> None:
+    """A loader worker that inherits the job's GPU and exits leaves the job on it."""
+    gpu = VirtualGpu.open(0)
+    try:
+        child = os.fork()
+        if child == 0:
+            gpu.close()
+            os._exit(0)
+        os.waitpid(child, 0)
+        assert [p.pid for p in nv.nvmlDeviceGetComputeRunningProcesses(handle)] == [os.getpid()]
+    finally:
+        gpu.close()
+
+
+def test_no_such_gpu_and_no_machine_are_errors(
+    card: FakeNvml, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job learns that it was started without a simulated machine, or asks for too much."""
+    with pytest.raises(IndexError, match="no GPU 2"):
+        VirtualGpu.open(2)
+    monkeypatch.delenv("FAKE_NVML_STATE")
+    with pytest.raises(RuntimeError, match="no simulated machine"):
+        VirtualGpu.open(0)
