@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import resource
 import time
 from collections.abc import Iterator, Mapping
@@ -11,18 +10,18 @@ from pathlib import Path
 
 from gpuwatch.model import Gpu, OwnCost, Problem, Process, Snapshot
 from gpuwatch.sources.base import Clock, ReadOptions, SystemClock
+from gpuwatch.sources.simulation import problems
 from gpuwatch.sources.simulation.device import TICKS_PER_SECOND
 from gpuwatch.sources.simulation.host import Span, build_host
 from gpuwatch.sources.simulation.population import RESERVED_BYTES
 from gpuwatch.sources.simulation.processes import Task
-from gpuwatch.sources.simulation.readings import GpuView, fresh_samples, instance_gpu
+from gpuwatch.sources.simulation.readings import GpuView, fresh_samples
 from gpuwatch.sources.simulation.scenarios import BUILDERS
 from gpuwatch.sources.simulation.world import World
 
 SCENARIOS: Mapping[str, str] = {name: text for name, (text, _) in BUILDERS.items()}
 """What can be shown: name and one line about it."""
 
-_UNIT = re.compile("_(watts|joules|celsius|percent|mhz|bytes|bytes_per_second)$")
 _WARM_UP_SECONDS = 60.0
 _LONGEST_JUMP_SECONDS = 1800.0
 _FIRST_INTERVAL_MAX_SECONDS = 10.0
@@ -154,8 +153,9 @@ class _Machine:
             task.note(before, 1.0)
         self._disk = (world.reads.total(before), world.writes.total(before))
         self._moved = (0.0, 0.0)
-        self._standing_problems = self._find_standing_problems()
-        self._loss_problems = self._find_loss_problems()
+        unix_at_zero = origin + unix_offset
+        self._standing = problems.standing(self._views, unix_at_zero - _WARM_UP_SECONDS)
+        self._losses = problems.losses(self._views, unix_at_zero)
 
     def look(self, monotonic: float) -> Snapshot:
         """The machine at this time of the source's clock, which must not go back."""
@@ -223,6 +223,7 @@ class _Machine:
                     used[key] = used.get(key, 0) + memory
         ticks = self._world.tick - self._read_tick
         unix_at_zero = self._origin + self._unix_offset
+        working = {(task.gpu, task.instance) for task in tasks if task.gpu_share > 0.0}
         rows: dict[tuple[int, int | None], Gpu] = {}
         for number, view in enumerate(self._views):
             if self._world.lost(number, now):
@@ -235,9 +236,11 @@ class _Machine:
                 used_bytes=used.get((number, None), 0) + reserved,
                 samples=fresh_samples(view.device, self._sample_tick, unix_at_zero),
             )
-            for identity in view.instances:
+            for position, identity in enumerate(view.instances):
                 instance = (number, identity.mig_instance)
-                rows[instance] = instance_gpu(identity, used.get(instance, 0))
+                rows[instance] = view.show_instance(
+                    position, used_bytes=used.get(instance, 0), works=instance in working
+                )
         return rows
 
     def _show_processes(
@@ -257,83 +260,8 @@ class _Machine:
         return tuple(shown)
 
     def _problems(self, now: float) -> tuple[Problem, ...]:
-        lost = tuple(
-            problem for number, problem in self._loss_problems if self._world.lost(number, now)
-        )
-        return lost + self._standing_problems
-
-    def _find_loss_problems(self) -> list[tuple[int, Problem]]:
-        return [
-            (
-                number,
-                Problem(
-                    source="nvml",
-                    message=f"GPU {number} is lost: it no longer answers on the PCIe bus. "
-                    "Look for Xid 79 in the kernel log (dmesg), then reset it or reboot.",
-                    target=view.identity.uuid,
-                    since_unix_seconds=self._origin + self._unix_offset + view.slot.lost_from,
-                    severity="error",
-                ),
-            )
-            for number, view in enumerate(self._views)
-            if view.slot.lost_from is not None
-        ]
-
-    def _find_standing_problems(self) -> tuple[Problem, ...]:
-        """What this machine can never say, for as long as it runs."""
-        since = self._origin + self._unix_offset - _WARM_UP_SECONDS
-        found = []
-        if not self._views:
-            found.append(
-                Problem(
-                    source="nvml",
-                    message="No NVIDIA driver is loaded here, so there are no GPUs to show. "
-                    "If this machine has one, install its driver or load the module "
-                    "(modprobe nvidia).",
-                    since_unix_seconds=since,
-                    severity="error",
-                )
-            )
-        for number, view in enumerate(self._views):
-            found += [
-                Problem(
-                    source="nvml",
-                    message=message.format(gpu=number),
-                    target=view.identity.uuid,
-                    reading=reading,
-                    since_unix_seconds=since,
-                    severity=severity,
-                )
-                for reading, message, severity in _gaps(view)
-            ]
-        return tuple(found)
-
-
-def _gaps(view: GpuView) -> Iterator[tuple[str, str, str]]:
-    """(reading, sentence, severity) for what a person would look for on this card in vain."""
-    slot = view.slot
-    if slot.instances:
-        yield (
-            "busy_percent",
-            "GPU {gpu} is in MIG mode: the driver gives memory for each instance, no utilisation.",
-            "info",
-        )
-    if slot.card.unified:
-        yield (
-            "memory_used_bytes",
-            "GPU {gpu} shares the host's memory, so its use is the sum of its processes.",
-            "info",
-        )
-    if "busy_samples" in slot.mute:
-        yield (
-            "busy_samples",
-            "GPU {gpu} keeps no fine samples: its busy chart has one point an interval.",
-            "info",
-        )
-    others = [name for name in slot.mute if name != "busy_samples"]
-    if others:
-        words = ", ".join(_UNIT.sub("", name).replace("_", " ") for name in others)
-        yield (others[0], f"GPU {{gpu}} does not report {words}.", "warning")
+        lost = tuple(problem for number, problem in self._losses if self._world.lost(number, now))
+        return lost + self._standing
 
 
 class _OwnCost:

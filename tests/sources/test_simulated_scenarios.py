@@ -376,8 +376,8 @@ def test_mixed_cards_differ_in_what_they_report() -> None:
     assert mute.reading.power_watts is None
     assert mute.reading.busy_percent is not None
     said = " ".join(p.message for p in item.problems if p.target == mute.uuid)
-    assert "fine samples" in said
-    assert "power" in said
+    assert "fine utilisation samples" in said
+    assert "Power of GPU 6" in said
 
 
 def test_mig_instances_are_rows_of_their_own() -> None:
@@ -392,6 +392,8 @@ def test_mig_instances_are_rows_of_their_own() -> None:
         held = [process for process in item.processes if process.gpu_uuid == gpu.uuid]
         assert [process.mig_instance for process in held] == [gpu.identity.mig_instance]
         assert gpu.reading.busy_percent is None
+        assert (gpu.reading.sm_active_percent or 0) > 80 or gpu is not instances[0]
+        assert gpu.reading.sm_active_percent == 0.0 or gpu is instances[0]
         assert 0 < (gpu.reading.memory_used_bytes or 0) < (gpu.identity.memory_total_bytes or 0)
     assert item.gpus[-1].reading.busy_percent is not None
 

@@ -32,10 +32,12 @@ class Slot:
     pcie_width: int = 16
     errors_from: float | None = None
     """When its memory begins to show errors."""
-    instances: tuple[tuple[str, float], ...] = ()
-    """MIG instances: (profile, share of the memory)."""
+    instances: tuple[tuple[str, float, float], ...] = ()
+    """MIG instances: (profile, share of the memory, share of the multiprocessors)."""
     mute: tuple[str, ...] = ()
-    """Readings (fields of ``GpuReading``) this card's driver refuses."""
+    """Readings (fields of ``GpuReading``) this card does not have."""
+    failing: tuple[tuple[str, str], ...] = ()
+    """(field, its name for a person) of readings that end in an error each time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,6 +22,8 @@ class GpuView:
         self.instances = [
             _instance(self.identity, slot, position) for position in range(len(slot.instances))
         ]
+        names = (*slot.mute, *(field for field, _ in slot.failing))
+        self._missing: dict[str, None] = dict.fromkeys(names)
         self._sums = list(device.sums)
         self._reasons = list(device.reason_seconds.values())
         self._means = (0.0,) * len(device.sums)
@@ -34,10 +36,30 @@ class GpuView:
     ) -> Gpu:
         """The card at ``now``, ``ticks`` after the last time; ``samples`` are the new ones."""
         reading = self._reading(now, ticks, used_bytes, samples)
-        if self.slot.mute:
-            # Fields are named by the scenario, which mypy cannot follow into ``replace``.
-            reading = replace(reading, **dict.fromkeys(self.slot.mute))  # type: ignore[arg-type]
+        if self._missing:
+            # The scenario names the fields, which mypy cannot follow into ``replace``.
+            reading = replace(reading, **self._missing)  # type: ignore[arg-type]
         return Gpu(identity=self.identity, reading=reading)
+
+    def show_instance(self, position: int, *, used_bytes: int, works: bool) -> Gpu:
+        """A MIG instance: the driver knows its memory and its GPM activities, no more.
+
+        Call it after ``show``. ``works``: it is the instance that does what the card does.
+        """
+        identity = self.instances[position]
+        scale = 100.0 / self.slot.instances[position][2] if works else 0.0
+        sm, occupancy, tensor, dram = (
+            round(min(100.0, share * scale), 1) for share in self._means[:4]
+        )
+        gpm = self.device.card.gpm
+        reading = GpuReading(
+            memory_used_bytes=min(used_bytes, identity.memory_total_bytes or 0),
+            sm_active_percent=sm if gpm else None,
+            sm_occupancy_percent=occupancy if gpm else None,
+            tensor_active_percent=tensor if gpm else None,
+            dram_active_percent=dram if gpm else None,
+        )
+        return Gpu(identity=identity, reading=reading)
 
     def _reading(
         self, now: float, ticks: int, used_bytes: int, samples: tuple[BusySample, ...]
@@ -129,12 +151,6 @@ def fresh_samples(device: Device, since_tick: int, unix_at_zero: float) -> tuple
     return tuple(fresh)
 
 
-def instance_gpu(identity: GpuIdentity, used_bytes: int) -> Gpu:
-    """A MIG instance: the driver knows its memory and little more."""
-    reading = GpuReading(memory_used_bytes=min(used_bytes, identity.memory_total_bytes or 0))
-    return Gpu(identity=identity, reading=reading)
-
-
 def _identity(number: int, slot: Slot, *, seed: int, gpus: int) -> GpuIdentity:
     card = slot.card
     head = f"{(seed * 0x9E3779B1 + number * 0x85EBCA77 + 0x5EED) & 0xFFFFFFFF:08x}"
@@ -163,19 +179,20 @@ def _identity(number: int, slot: Slot, *, seed: int, gpus: int) -> GpuIdentity:
 
 
 def _instance(parent: GpuIdentity, slot: Slot, position: int) -> GpuIdentity:
-    profile, share = slot.instances[position]
-    return replace(
-        parent,
-        uuid=f"MIG{parent.uuid[3:-1]}{position + 1:x}",
+    profile, share, _ = slot.instances[position]
+    number = position + 1
+    return GpuIdentity(
+        index=parent.index,
+        uuid=f"MIG{parent.uuid[3:-1]}{number:x}",
         name=f"{parent.name} MIG {profile}",
+        pci_bus_id=parent.pci_bus_id,
+        driver_version=parent.driver_version,
+        cuda_version=parent.cuda_version,
         memory_total_bytes=int((parent.memory_total_bytes or 0) * share),
-        power_limit_default_watts=None,
-        power_limit_max_watts=None,
-        temperature_slowdown_celsius=None,
-        temperature_shutdown_celsius=None,
-        mig_mode=None,
+        compute_capability=parent.compute_capability,
         mig_parent_uuid=parent.uuid,
-        mig_instance=position + 1,
+        mig_instance=number,
+        numa_node=parent.numa_node,
     )
 
 

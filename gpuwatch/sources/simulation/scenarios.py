@@ -257,7 +257,7 @@ def memory_errors(gpus: int) -> Setup:
 
 def mixed(gpus: int) -> Setup:
     """Eight cards, eight stories; more GPUs begin anew."""
-    small = replace(HEALTHY, compute=replace_power(HEALTHY.compute, 0.86))
+    small = replace(HEALTHY, compute=HEALTHY.compute._replace(power=0.86))
     stories: tuple[tuple[Slot, Training | None], ...] = (
         (Slot(), STARVED),
         (Slot(), HEALTHY),
@@ -267,10 +267,11 @@ def mixed(gpus: int) -> Setup:
         (Slot(cooling=HOT), HEALTHY),
         (
             Slot(
-                mute=(
-                    "busy_samples", "power_watts", "energy_joules", "pcie_rx_bytes_per_second",
-                    "pcie_tx_bytes_per_second", "temperature_celsius", "throttle_reasons",
-                )
+                mute=("busy_samples", "energy_joules", "throttle_reasons", "throttle_durations"),
+                failing=(
+                    ("power_watts", "power"),
+                    ("temperature_celsius", "the temperature"),
+                ),
             ),
             HEALTHY,
         ),
@@ -290,19 +291,16 @@ def mixed(gpus: int) -> Setup:
     return Setup(slots=tuple(slots), jobs=tuple(jobs))
 
 
-def replace_power(activity: Activity, power: float) -> Activity:
-    return activity._replace(power=power)
-
-
 def mig(gpus: int) -> Setup:
-    split = Slot(instances=(("3g.71gb", 0.49), ("2g.35gb", 0.24), ("1g.18gb", 0.12)))
-    slots = (split, *plain(gpus - 1)) if gpus else ()
+    instances = (("3g.71gb", 0.49, 3 / 7), ("2g.35gb", 0.24, 2 / 7), ("1g.18gb", 0.12, 1 / 7))
+    slots = (Slot(instances=instances), *plain(gpus - 1)) if gpus else ()
+    # Three sevenths of the card at full work.
+    part = replace(HEALTHY, compute=Activity(0.995, 0.47, 0.4, 0.18, 0.2, 0.22))
     jobs = [
         replace(
-            nth_job(number, (0,), HEALTHY if number == 0 else None),
+            nth_job(number, (0,), part if number == 0 else None),
             instance=number + 1,
             memory_bytes=room * GIB,
-            gpu_share=0.43 if number == 0 else 0.0,
         )
         for number, room in enumerate((52.0, 21.0, 6.4))
         if gpus
