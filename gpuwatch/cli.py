@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from gpuwatch import __version__
 
@@ -30,6 +31,10 @@ EXIT_INTERRUPTED = 130
 GPUS_MAX = 64
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+class ReaderGoneError(Exception):
+    """The reader of standard output has gone. (click ends with 1 on a ``BrokenPipeError``.)"""
 
 
 class NoOutputError(Exception):
@@ -52,8 +57,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except (click.Abort, KeyboardInterrupt):
         _discard_output()
         return EXIT_INTERRUPTED
-    except BrokenPipeError:
-        # The reader has what it wanted.
+    except (BrokenPipeError, ReaderGoneError):
+        # It has what it wanted.
         _discard_output()
         return 0
     except Exception as error:
@@ -91,6 +96,8 @@ def _complain(sentence: str, code: int) -> int:
 
 def _discard_output() -> None:
     """What is still buffered must not fail once more when the interpreter ends."""
+    if sys.stdout is not sys.__stdout__:
+        return
     try:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, 1)
@@ -125,7 +132,7 @@ def _source_options(command: F) -> F:
             is_flag=False,
             flag_value="starved",
             metavar="[SCENARIO]",
-            help="Watch a simulated machine instead of this one.",
+            help="Watch a simulated machine instead of this one (an unknown name lists all).",
         ),
     ):
         command = option(command)
@@ -177,8 +184,8 @@ def cli(
     if context.invoked_subcommand is not None:
         _refuse_misplaced_options(context, context.invoked_subcommand)
         return 0
-    _require_terminal()
     source = _source(demo, gpus, all_processes, interval)
+    _require_terminal()
 
     from gpuwatch.sampler import Sampler
 
@@ -218,6 +225,8 @@ def status(
         snapshot = look_once(source, settle_seconds=0.0 if quick else SETTLE_SECONDS)
     except NoAnswerError as error:
         return _complain(str(error), EXIT_NO_ANSWER)
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
     _write(out, lambda: out.write(_status_text(snapshot, out, as_json, as_csv, all_processes)))
     return 0
 
@@ -275,6 +284,9 @@ def stream(
     try:
         with contextlib.suppress(_EnoughError):
             asyncio.run(sampler.run(deliver))
+    except KeyboardInterrupt:
+        # Caught here, since click would print an empty line for it.
+        return EXIT_INTERRUPTED
     finally:
         sampler.close()
     return 0
@@ -325,13 +337,18 @@ def _theme(name: str | None) -> str | None:
 
 def _refuse_misplaced_options(context: click.Context, command: str) -> None:
     """``gpuwatch --interval 2 stream`` would look accepted and do nothing."""
+    known = {parameter.name for parameter in cli.commands[command].params}
     for parameter in context.command.params:
-        given = context.get_parameter_source(parameter.name or "")
-        if given is click.core.ParameterSource.COMMANDLINE:
+        if context.get_parameter_source(parameter.name or "") is not ParameterSource.COMMANDLINE:
+            continue
+        option = parameter.opts[-1]
+        if parameter.name in known:
             raise click.UsageError(
-                f"Put {parameter.opts[-1]} after the command, as in: "
-                f"gpuwatch {command} {parameter.opts[-1]}"
+                f"{option} goes after the command, as in: gpuwatch {command} {option}"
             )
+        raise click.UsageError(
+            f"{option} is for the dashboard: gpuwatch {command} has no use of it."
+        )
 
 
 def _require_terminal() -> None:
@@ -375,7 +392,7 @@ def _write(out: TextIO, write: Callable[[], object]) -> None:
     try:
         write()
         out.flush()
-    except BrokenPipeError:
-        raise
+    except BrokenPipeError as error:
+        raise ReaderGoneError from error
     except OSError as error:
         raise NoOutputError(f"The output cannot be written: {error.strerror}.") from error

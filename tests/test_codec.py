@@ -39,7 +39,7 @@ def decode(*lines: str) -> Any:
 
 
 @given(snapshots())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_stream_round_trip(taken: Snapshot) -> None:
     """Any snapshot comes back from its header and line exactly as it was."""
     header, line = header_line(taken), snapshot_line(taken)
@@ -48,7 +48,7 @@ def test_stream_round_trip(taken: Snapshot) -> None:
 
 
 @given(snapshots())
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_status_round_trip(taken: Snapshot) -> None:
     """The object of ``status --json`` alone gives the snapshot back."""
     assert decode_status(status_text(taken)) == taken

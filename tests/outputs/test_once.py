@@ -1,0 +1,61 @@
+"""One look at a machine."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from gpuwatch.model import Snapshot
+from gpuwatch.outputs.once import NoAnswerError, look_once
+from gpuwatch.sources.base import ReadOptions
+from tests.support.snapshots import snapshot
+
+
+class CountingSource:
+    """Gives numbered snapshots."""
+
+    def __init__(self, simulated: bool = False) -> None:
+        self.simulated = simulated
+        self.options = ReadOptions()
+        self.calls: list[str] = []
+        self.hang: threading.Event | None = None
+
+    def open(self) -> None:
+        self.calls.append("open")
+
+    def read(self) -> Snapshot:
+        self.calls.append("read")
+        if self.hang is not None:
+            self.hang.wait(20)
+        return snapshot(sequence=self.calls.count("read"))
+
+    def close(self) -> None:
+        self.calls.append("close")
+
+
+def test_two_reads_with_a_pause_between() -> None:
+    """Rates need two reads: the second is given, and the source knows the interval."""
+    source = CountingSource()
+    pauses: list[float] = []
+    taken = look_once(source, settle_seconds=0.5, pause=pauses.append)
+    assert taken.sequence == 2
+    assert pauses == [0.5]
+    assert source.options.interval_seconds == 0.5
+
+
+@pytest.mark.parametrize(("simulated", "settle"), [(False, 0.0), (True, 0.5)])
+def test_one_read_when_quick_or_simulated(simulated: bool, settle: float) -> None:
+    """Quick means one read; a simulated machine has a past already."""
+    source = CountingSource(simulated)
+    taken = look_once(source, settle_seconds=settle, pause=pytest.fail)
+    assert taken.sequence == 1
+
+
+def test_hung_driver_is_a_sentence() -> None:
+    """A read that does not come back in time is given up."""
+    source = CountingSource()
+    source.hang = threading.Event()
+    with pytest.raises(NoAnswerError, match="has not answered for"):
+        look_once(source, patience_seconds=0.05)
+    source.hang.set()

@@ -1,0 +1,58 @@
+"""Plain tables."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuwatch.outputs.table import Heading, cell_width, cut, table
+
+HEADINGS = (Heading("A"), Heading("NAME", text=True, rank=2), Heading("NUM", rank=1))
+
+
+def test_columns_are_aligned() -> None:
+    """Numbers end in one column and texts begin in one."""
+    lines = table(HEADINGS, [["1", "x", "5"], ["22", "longer", "100"]], 80)
+    assert lines == [" A  NAME    NUM", " 1  x         5", "22  longer  100"]
+
+
+def test_least_important_column_goes_first() -> None:
+    """Columns leave in the order of their rank, and rank 0 stays."""
+    rows = [["1", "aaaaaaaa", "12345"]]
+    assert table(HEADINGS, rows, 12)[0] == "A    NUM"
+    assert table(HEADINGS, rows, 5)[0] == "A"
+
+
+def test_column_without_content_is_left_out() -> None:
+    """A column in which nothing was read takes no room."""
+    assert table(HEADINGS, [["1", "x", "-"], ["2", "y", "-"]], 80)[0] == "A  NAME"
+
+
+def test_last_text_takes_what_is_left() -> None:
+    """A long command is cut at the width with an ellipsis; with room it is whole."""
+    headings = (Heading("PID"), Heading("COMMAND", text=True))
+    rows = [["1", "python " + "x" * 50]]
+    assert table(headings, rows, 30)[1] == "  1  python xxxxxxxxxxxxxxxxx…"
+    assert table(headings, rows, 80)[1] == "  1  python " + "x" * 50
+
+
+@pytest.mark.parametrize(
+    ("text", "width", "expected"),
+    [
+        ("abc", 3, "abc"),
+        ("abcd", 3, "ab…"),
+        ("漢字漢", 5, "漢字…"),
+        ("漢字", 3, "漢…"),
+        ("ab", 1, "…"),
+    ],
+)
+def test_cut_counts_cells(text: str, width: int, expected: str) -> None:
+    """Wide characters count twice, so a cut line still fits."""
+    assert cut(text, width) == expected
+
+
+@given(st.text(max_size=40), st.integers(1, 30))
+def test_cut_never_exceeds_its_width(text: str, width: int) -> None:
+    """Whatever the text, what is left fits."""
+    assert cell_width(cut(text, width)) <= width

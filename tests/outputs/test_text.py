@@ -1,0 +1,145 @@
+"""The page of ``gpuwatch status``."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+
+from gpuwatch.model import Host, Problem, Process, Snapshot
+from gpuwatch.outputs.table import cell_width
+from gpuwatch.outputs.text import status_page
+from tests.support.snapshots import gpu, snapshot, snapshots
+
+GIB = 2**30
+
+
+def line_with(page: str, word: str) -> str:
+    (line,) = [line for line in page.splitlines() if word in line]
+    return line
+
+
+def test_gpu_row_shows_value_and_limit() -> None:
+    """Busy, memory, power and temperature stand with their limits."""
+    card = gpu(
+        busy_percent=47.0,
+        memory_used_bytes=31 * GIB,
+        power_watts=212.0,
+        power_limit_watts=700.0,
+        temperature_celsius=41.0,
+    )
+    row = line_with(status_page(snapshot(gpus=(card,))), "H200")
+    assert row.split() == ["0", "NVIDIA", "H200", "47%", "31.0/140.4G", "212/700W", "41C"]
+
+
+def test_zero_is_not_unknown() -> None:
+    """An idle GPU shows 0%, one that was not read a dash."""
+    page = status_page(snapshot(gpus=(gpu("a", 0, busy_percent=0.0), gpu("b", 1))))
+    first, second = [line.split() for line in page.splitlines() if "H200" in line]
+    assert first[3] == "0%"
+    assert second[3] == "-"
+
+
+def test_lost_gpu_keeps_its_row() -> None:
+    """A lost GPU is named and said to be lost."""
+    assert "lost" in line_with(status_page(snapshot(gpus=(gpu(lost=True),))), "H200")
+
+
+def test_throttle_reasons_are_shown_but_idleness_is_none() -> None:
+    """What holds the clocks back is named; ``gpu_idle`` holds nothing back."""
+    page = status_page(snapshot(gpus=(gpu(throttle_reasons=("gpu_idle", "sw_power_cap")),)))
+    assert "sw_power_cap" in page
+    assert "gpu_idle" not in page
+
+
+def test_memory_of_a_unified_gpu_is_labelled() -> None:
+    """A sum over processes is not passed off as the GPU's memory."""
+    card = gpu(memory_used_bytes=3 * GIB, memory_used_is_process_sum=True)
+    assert "3.0G by processes" in status_page(snapshot(gpus=(card,)))
+
+
+def test_no_gpu_says_so_and_why() -> None:
+    """Without a GPU the host and the reason are there."""
+    page = status_page(
+        snapshot(
+            host=Host(name="box3", cpu_percent=27.0, core_count=16),
+            problems=(Problem(source="nvml", message="No driver is loaded.", severity="error"),),
+        )
+    )
+    assert "No GPU." in page
+    assert "CPU 27% of 16 cores" in page
+    assert "error: No driver is loaded." in page
+
+
+def test_host_shows_only_what_was_read() -> None:
+    """Missing host readings leave no dash or empty label behind."""
+    page = status_page(snapshot(host=Host(name="box3", memory_used_bytes=GIB)))
+    assert "memory 1.0G" in page
+    assert "disk" not in page
+    assert "CPU" not in page
+
+
+def test_usable_cores_are_named_when_fewer() -> None:
+    """A quota or an affinity that leaves fewer cores than the machine has is shown."""
+    host = Host(name="x", cpu_percent=1.0, core_count=16, usable_cores=2.5)
+    assert "2.5 usable from here" in status_page(snapshot(host=host))
+
+
+def processes(count: int) -> tuple[Process, ...]:
+    return tuple(
+        Process(
+            pid=100 + number, command=f"job-{number}", gpu_uuid="GPU-a", gpu_memory_bytes=number
+        )
+        for number in range(count)
+    )
+
+
+def test_processes_come_by_gpu_and_memory() -> None:
+    """The largest on a GPU comes first, those without a GPU last."""
+    taken = snapshot(gpus=(gpu(),), processes=(Process(pid=7, command="alone"), *processes(2)))
+    lines = [line.split()[-1] for line in status_page(taken).splitlines()[-3:]]
+    assert lines == ["job-1", "job-0", "alone"]
+
+
+def test_process_list_is_cut_with_a_count() -> None:
+    """More processes than a page holds are counted, and shown when all are asked for."""
+    taken = snapshot(gpus=(gpu(),), processes=processes(25))
+    assert "and 5 more (--all shows them)" in status_page(taken)
+    everything = status_page(taken, processes_shown=None)
+    assert "more" not in everything
+    assert everything.count("job-") == 25
+
+
+def test_simulated_survives_the_narrowest_page() -> None:
+    """The word SIMULATED is on the page at any width, and only when it is true."""
+    host = Host(name="a-host-with-a-very-long-name.example.org")
+    assert "SIMULATED" in status_page(snapshot(simulated=True, host=host), width=40)
+    assert "SIMULATED" not in status_page(snapshot(host=host))
+
+
+def test_colour_only_when_asked() -> None:
+    """Escape codes are there with colour and nowhere without, and change no letter."""
+    problem = Problem(source="nvml", message="Broken.", severity="error")
+    taken = snapshot(gpus=(gpu(lost=True),), problems=(problem,))
+    plain, painted = status_page(taken), status_page(taken, colour=True)
+    assert "\x1b" not in plain
+    for code in ("\x1b[1m", "\x1b[31m", "\x1b[0m"):
+        assert code in painted
+        painted = painted.replace(code, "")
+    assert painted == plain
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 200])
+@given(taken=snapshots().filter(lambda taken: 0 <= taken.taken_at_unix_seconds < 1e11))
+@settings(max_examples=10)
+def test_no_line_is_wider_than_the_page(width: int, taken: Snapshot) -> None:
+    """Any snapshot, with any text in it, keeps to the width."""
+    page = status_page(taken, width=width)
+    assert max(cell_width(line) for line in page.splitlines()) <= width
+
+
+def test_long_command_is_cut() -> None:
+    """A command of ten thousand characters takes one line."""
+    taken = snapshot(gpus=(gpu(),), processes=(Process(pid=1, command="x" * 10_000),))
+    (line,) = [line for line in status_page(taken).splitlines() if "xxx" in line]
+    assert len(line) == 120
+    assert line.endswith("…")
