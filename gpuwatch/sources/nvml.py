@@ -113,9 +113,12 @@ class NvmlSource:
                 self._start()
 
     def read(self) -> NvmlReading:
-        """What every GPU says now. While ``open`` runs on another thread: nothing yet."""
+        """What every GPU says now; nothing but a problem while another thread is in a call."""
         if not self._lock.acquire(blocking=False):
-            return NvmlReading(problems=(self._problem(messages.STARTING, severity="info"),))
+            starting = not self._ran_before
+            sentence = messages.STARTING if starting else messages.BUSY
+            severity = "info" if starting else "warning"
+            return NvmlReading(problems=(self._problem(sentence, severity=severity),))
         try:
             return self._read()
         finally:

@@ -1,0 +1,66 @@
+"""An ``NvmlSource`` on a simulated machine whose clock the test turns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from gpuwatch.model import Gpu, GpuReading, Problem
+from gpuwatch.sources.base import ManualClock, ReadOptions
+from gpuwatch.sources.nvml import NvmlReading, NvmlSource
+from tests.support.fake_nvml import FakeNvml, create_or_skip
+
+START_UNIX_SECONDS = 1_800_000_000.0
+
+
+class Watch:
+    """The source, the simulated driver and the clock they share."""
+
+    def __init__(self, fake: FakeNvml) -> None:
+        self.fake = fake
+        self.clock = ManualClock(seconds=1000.0, unix_epoch_seconds=START_UNIX_SECONDS - 1000.0)
+        self.options = ReadOptions()
+        self.source = NvmlSource(self.clock, self.options)
+        self.last = NvmlReading()
+        fake.set_clock(self.clock.unix())
+
+    def tick(self, seconds: float = 1.0) -> NvmlReading:
+        """Let time pass, then read."""
+        self.clock.advance(seconds)
+        self.fake.set_clock(self.clock.unix())
+        self.last = self.source.read()
+        return self.last
+
+    def ticks(self, count: int, seconds: float = 1.0) -> NvmlReading:
+        for _ in range(count):
+            self.tick(seconds)
+        return self.last
+
+    def gpu(self, index: int = 0) -> Gpu:
+        return self.last.gpus[index]
+
+    def reading(self, index: int = 0) -> GpuReading:
+        return self.last.gpus[index].reading
+
+    def problem(self, part: str) -> Problem:
+        """The only problem whose sentence holds ``part``."""
+        (found,) = [problem for problem in self.last.problems if part in problem.message]
+        return found
+
+    def sentences(self) -> list[str]:
+        return [problem.message for problem in self.last.problems]
+
+
+@contextmanager
+def watching(folder: Path, *, opened: bool = True, **machine: Any) -> Iterator[Watch]:
+    """A machine as ``FakeNvml.create`` makes it, loaded into this process, and its source."""
+    fake = create_or_skip(folder, **machine)
+    with fake.in_this_process():
+        watch = Watch(fake)
+        if opened:
+            watch.source.open()
+        yield watch
+        fake.release()
+        watch.source.close()

@@ -1,0 +1,235 @@
+"""The driver as a whole: absent, broken, updated under us, hanging; the wrong pynvml."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from gpuwatch.sources.nvml_messages import cannot_start, surroundings
+from gpuwatch.sources.nvml_tables import DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND
+from tests.sources.nvml_watch import watching
+
+ROOT = Path(__file__).parents[2]
+
+SAY_PROBLEMS = """
+from gpuwatch.sources.base import ReadOptions, SystemClock
+from gpuwatch.sources.nvml import NvmlSource
+source = NvmlSource(SystemClock(), ReadOptions())
+source.open()
+reading = source.read()
+assert reading.gpus == ()
+for problem in reading.problems:
+    print(problem.severity, problem.message)
+source.close()
+"""
+
+
+def run_python(code: str, *search_first: Path) -> str:
+    """Output of ``code`` in a fresh interpreter that looks for modules in these folders first."""
+    paths = [str(path) for path in (*search_first, ROOT)]
+    code = f"import sys; sys.path[:0] = {paths!r}\n{code}"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    return done.stdout.strip()
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        ("LIBRARY_NOT_FOUND", "No NVIDIA driver was found"),
+        ("DRIVER_NOT_LOADED", "kernel module is not loaded"),
+        ("LIB_RM_VERSION_MISMATCH", "reboot, or unload and reload the nvidia module"),
+        ("NO_PERMISSION", "/dev/nvidiactl"),
+        ("FUNCTION_NOT_FOUND", "update the driver"),
+        ("UNKNOWN", "does not start (unknown error)"),
+    ],
+)
+def test_a_driver_that_does_not_start_is_one_clear_sentence(
+    tmp_path: Path, error: str, says: str
+) -> None:
+    """No GPUs, no exception, and exactly one error that says what is wrong and what to do."""
+    with watching(tmp_path, gpus=1, opened=False) as watch:
+        watch.fake.fault_init(error)
+        watch.source.open()
+        watch.tick()
+        assert watch.last.gpus == ()
+        (problem,) = watch.last.problems
+        assert says in problem.message
+        assert problem.severity == "error"
+        assert problem.since_unix_seconds is not None
+
+
+def test_no_devices_is_said(tmp_path: Path) -> None:
+    """A driver that works and has no GPU is a sentence of its own."""
+    with watching(tmp_path, gpus=0) as watch:
+        watch.tick()
+        assert watch.last.gpus == ()
+        assert "has no GPU" in watch.problem("driver works").message
+
+
+def test_a_driver_that_appears_later_is_found(tmp_path: Path) -> None:
+    """While it is not there it is looked for every few seconds, and then the GPUs are shown."""
+    with watching(tmp_path, gpus=2, opened=False) as watch:
+        watch.fake.fault_init("DRIVER_NOT_LOADED")
+        watch.source.open()
+        watch.ticks(4)
+        attempts = watch.fake.calls("nvmlInitWithFlags")
+        assert attempts == 1
+        began = watch.last.problems[0].since_unix_seconds
+        watch.ticks(10)
+        assert watch.fake.calls("nvmlInitWithFlags") <= 4
+        assert watch.last.problems[0].since_unix_seconds == began
+        watch.fake.fault_init("SUCCESS")
+        watch.ticks(6)
+        assert len(watch.last.gpus) == 2
+        assert watch.last.problems == ()
+
+
+@pytest.mark.parametrize("error", ["UNINITIALIZED", "DRIVER_NOT_LOADED"])
+def test_a_driver_reset_while_watching_is_started_again(tmp_path: Path, error: str) -> None:
+    """When the driver goes away under us a sentence says so, and it is taken up when it is back."""
+    with watching(tmp_path, gpus=2) as watch:
+        watch.tick()
+        watch.fake.fault("nvmlDeviceGetUtilizationRates", error)
+        watch.tick()
+        assert watch.last.gpus == ()
+        assert watch.problem("went away").severity == "error"
+        watch.fake.fault("nvmlDeviceGetUtilizationRates", "SUCCESS")
+        watch.ticks(6)
+        assert len(watch.last.gpus) == 2
+        assert watch.reading().busy_percent is not None
+        assert watch.last.problems == ()
+
+
+def test_a_driver_updated_while_watching_says_restart(tmp_path: Path) -> None:
+    """This process keeps the old library, so the advice is to start gpuwatch again."""
+    with watching(tmp_path, gpus=1) as watch:
+        watch.tick()
+        watch.fake.fault("nvmlDeviceGetUtilizationRates", "LIB_RM_VERSION_MISMATCH")
+        watch.fake.fault_init("LIB_RM_VERSION_MISMATCH")
+        watch.tick()
+        assert "restart gpuwatch" in watch.last.problems[0].message
+        watch.ticks(6)
+        assert "restart gpuwatch" in watch.last.problems[0].message
+
+
+def test_a_driver_that_cannot_count_its_gpus_is_explained(tmp_path: Path) -> None:
+    """When even the number of GPUs is refused there is a sentence, and no exception."""
+    with watching(tmp_path, gpus=1, opened=False) as watch:
+        watch.fake.fault("nvmlDeviceGetCount_v2", "UNKNOWN")
+        watch.source.open()
+        watch.tick()
+        assert watch.last.gpus == ()
+        assert len(watch.last.problems) == 1
+
+
+def test_closing_shuts_the_library_down(tmp_path: Path) -> None:
+    """Init and shutdown are balanced, and closing twice is harmless."""
+    with watching(tmp_path, gpus=1) as watch:
+        watch.tick()
+        watch.source.close()
+        watch.source.close()
+        assert watch.fake.calls("nvmlShutdown") == 1
+        assert watch.source.read().gpus == ()
+
+
+def test_closing_does_not_wait_for_a_hanging_call(tmp_path: Path) -> None:
+    """With a call stuck in the driver, close returns; the shutdown follows when it comes back."""
+    with watching(tmp_path, gpus=1) as watch:
+        watch.tick()
+        before = watch.fake.calls("nvmlDeviceGetUtilizationRates")
+        watch.fake.hang("nvmlDeviceGetTemperature")
+        stuck = threading.Thread(target=watch.tick, daemon=True)
+        stuck.start()
+        while watch.fake.calls("nvmlDeviceGetUtilizationRates") == before:
+            time.sleep(0.001)
+        assert "does not answer" in watch.source.read().problems[0].message
+        watch.source.close()
+        assert stuck.is_alive()
+        assert watch.fake.calls("nvmlShutdown") == 0
+        watch.fake.release()
+        stuck.join(timeout=10)
+        assert watch.fake.calls("nvmlShutdown") == 1
+
+
+def test_reading_while_the_driver_starts_does_not_wait(tmp_path: Path) -> None:
+    """While another thread starts the driver, a read says so and returns."""
+    with watching(tmp_path, gpus=1, opened=False) as watch:
+        watch.fake.hang("nvmlDeviceGetCount_v2")
+        opening = threading.Thread(target=watch.source.open, daemon=True)
+        opening.start()
+        while not watch.fake.calls("nvmlSystemGetDriverVersion"):
+            time.sleep(0.001)
+        assert watch.source.read().gpus == ()
+        watch.fake.release()
+        opening.join(timeout=10)
+        assert len(watch.tick().gpus) == 1
+
+
+def test_pynvml_is_imported_only_when_the_source_opens() -> None:
+    """Importing the source, as every command does, does not load the binding."""
+    code = "import gpuwatch.sources.nvml; print('pynvml' in sys.modules)"
+    assert run_python(code) == "False"
+
+
+def test_a_missing_binding_says_what_to_install() -> None:
+    """Without nvidia-ml-py the one sentence is the pip command."""
+    output = run_python("sys.modules['pynvml'] = None\n" + SAY_PROBLEMS)
+    assert output.startswith("error ")
+    assert "pip install nvidia-ml-py" in output
+
+
+def test_the_abandoned_pynvml_package_is_recognised(tmp_path: Path) -> None:
+    """A package that shadows NVIDIA's module is named, with both pip commands."""
+    package = tmp_path / "pynvml"
+    package.mkdir()
+    (package / "__init__.py").write_text("from .nvml import *\n")
+    (package / "nvml.py").write_text(
+        "class NVMLError(Exception): pass\n"
+        "def _nvmlGetFunctionPointer(name): raise NVMLError\n"
+        "def nvmlInit(): raise AssertionError('must not be called')\n"
+    )
+    output = run_python(SAY_PROBLEMS, tmp_path)
+    assert output.count("\n") == 0
+    assert "pip uninstall pynvml" in output
+    assert "pip install --force-reinstall nvidia-ml-py" in output
+
+
+def test_a_binding_too_old_is_recognised(tmp_path: Path) -> None:
+    """NVIDIA's own module, but without the calls that are needed, asks for an upgrade."""
+    (tmp_path / "pynvml.py").write_text(
+        "class NVMLError(Exception): pass\n"
+        "def _nvmlGetFunctionPointer(name): raise NVMLError\n"
+        "def nvmlInit(): raise AssertionError('must not be called')\n"
+    )
+    assert "--upgrade nvidia-ml-py" in run_python(SAY_PROBLEMS, tmp_path)
+
+
+def test_without_any_driver_library_the_sentence_says_so() -> None:
+    """On a machine without NVIDIA's library the real loader's failure becomes the sentence."""
+    loads = "try:\n ctypes.CDLL('libnvidia-ml.so.1'); print('yes')\nexcept OSError:\n print('no')"
+    if run_python(f"import ctypes\n{loads}") == "yes":
+        pytest.skip("this machine has NVIDIA's library")
+    assert "No NVIDIA driver was found" in run_python(SAY_PROBLEMS)
+
+
+def test_advice_fits_where_we_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A container is told of --gpus all, WSL of Windows, a plain machine of neither."""
+    for variable in ("KUBERNETES_SERVICE_HOST", "container"):
+        monkeypatch.delenv(variable, raising=False)
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/version").write_text("Linux version 6.8.0-generic")
+    assert surroundings(tmp_path) == ""
+    (tmp_path / "proc/version").write_text("Linux version 5.15.90-microsoft-standard-WSL2")
+    assert surroundings(tmp_path) == "wsl"
+    (tmp_path / ".dockerenv").touch()
+    assert surroundings(tmp_path) == "container"
+    assert "--gpus all" in cannot_start(LIBRARY_NOT_FOUND, "container")
+    assert "Windows" in cannot_start(DRIVER_NOT_LOADED, "wsl")
+    assert "--gpus all" not in cannot_start(LIBRARY_NOT_FOUND, "")

@@ -1,0 +1,356 @@
+"""One reading, or one GPU, in trouble: the rest goes on, and a sentence says what is wrong."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from gpuwatch.model import GpuReading
+from gpuwatch.sources.nvml_messages import label
+from tests.sources.nvml_watch import START_UNIX_SECONDS, Watch, watching
+from tests.support.fake_nvml import ALL_ONES_32, ALL_ONES_64, GpuProcess
+
+SETS: dict[str, tuple[str, ...]] = {
+    "nvmlDeviceGetUtilizationRates": ("busy_percent", "memory_controller_percent"),
+    "nvmlDeviceGetTemperature": ("temperature_celsius",),
+    "nvmlDeviceGetClockInfo": ("sm_clock_mhz", "memory_clock_mhz"),
+    "nvmlDeviceGetPerformanceState": ("performance_state",),
+    "nvmlDeviceGetFanSpeed": ("fan_percent",),
+    "nvmlDeviceGetEncoderUtilization": ("encoder_percent",),
+    "nvmlDeviceGetDecoderUtilization": ("decoder_percent",),
+    "nvmlDeviceGetCurrPcieLinkGeneration": ("pcie_generation", "pcie_width"),
+    "nvmlDeviceGetPcieThroughput": ("pcie_rx_bytes_per_second", "pcie_tx_bytes_per_second"),
+    "nvmlDeviceGetSamples": ("busy_samples",),
+    "nvmlGpmSampleGet": ("sm_active_percent", "tensor_active_percent", "dram_active_percent"),
+}
+"""What is lost when one driver function does not answer."""
+
+PAIRS: dict[tuple[str, ...], tuple[str, ...]] = {
+    ("nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetMemoryInfo"): ("memory_used_bytes",),
+    ("nvmlDeviceGetEnforcedPowerLimit", "nvmlDeviceGetPowerManagementLimit"): (
+        "power_limit_watts",
+    ),
+    ("nvmlDeviceGetFieldValues", "nvmlDeviceGetPowerUsage"): (
+        "power_watts",
+        "energy_joules",
+        "ecc_corrected_count",
+    ),
+    (
+        "nvmlDeviceGetCurrentClocksEventReasons",
+        "nvmlDeviceGetCurrentClocksThrottleReasons",
+    ): ("throttle_reasons",),
+}
+"""The same where a reading has a fallback."""
+
+CASES = [((function,), lost) for function, lost in SETS.items()] + list(PAIRS.items())
+
+
+def present(reading: GpuReading) -> set[str]:
+    return {field.name for field in fields(reading) if getattr(reading, field.name) is not None}
+
+
+def steady_pair(watch: Watch) -> None:
+    """Everything a card can give, over enough looks to have rates and GPM activities."""
+    for gpu in watch.fake.gpu[:2]:
+        gpu.set(fan_count=1)
+    watch.ticks(4)
+
+
+@pytest.mark.parametrize(("functions", "lost"), CASES, ids=[case[0][0][4:] for case in CASES])
+@pytest.mark.parametrize(
+    "error", ["FUNCTION_NOT_FOUND", "NOT_SUPPORTED", "NO_PERMISSION", "UNKNOWN", "TIMEOUT"]
+)
+def test_a_function_that_fails_costs_only_its_own_reading(
+    tmp_path: Path, functions: tuple[str, ...], lost: tuple[str, ...], error: str
+) -> None:
+    """Its fields are None, every other field of the GPU and the other GPU are as before."""
+    kinds = ["t4", "h200"] if "Pcie" in functions[0] else ["h200", "h200"]
+    with watching(tmp_path, gpus=2, preset=kinds) as watch:
+        steady_pair(watch)
+        healthy = present(watch.reading(0)), present(watch.reading(1))
+        assert set(lost) <= healthy[0]
+    with watching(tmp_path, gpus=2, preset=kinds) as watch:
+        for function in functions:
+            watch.fake.fault(function, error, gpu=0)
+        steady_pair(watch)
+        missing = healthy[0] - present(watch.reading(0))
+        assert set(lost) <= missing
+        if functions[0] != "nvmlDeviceGetFieldValues" and functions[0] != "nvmlGpmSampleGet":
+            assert missing == set(lost)
+        assert present(watch.reading(1)) == healthy[1]
+        assert not watch.gpu(0).lost
+
+
+def test_a_permanent_refusal_is_remembered(tmp_path: Path) -> None:
+    """What a GPU does not have is asked once, not at every look, and is no problem."""
+    with watching(tmp_path, gpus=1) as watch:
+        watch.fake.fault("nvmlDeviceGetTemperature", "NOT_SUPPORTED")
+        watch.ticks(30)
+        assert watch.fake.calls("nvmlDeviceGetTemperature") == 1
+        assert watch.last.problems == ()
+
+
+def test_a_passing_failure_is_a_gap_and_no_problem(tmp_path: Path) -> None:
+    """A reading that fails once is None once; nobody is bothered."""
+    with watching(tmp_path, gpus=1) as watch:
+        watch.fake.gpu[0].set(utilization=40)
+        watch.tick()
+        watch.fake.fault("nvmlDeviceGetUtilizationRates", "UNKNOWN", times=1)
+        watch.tick()
+        assert watch.reading().busy_percent is None
+        assert watch.last.problems == ()
+        watch.tick()
+        assert watch.reading().busy_percent == 40
+
+
+def test_a_lasting_failure_becomes_one_sentence_with_its_start(tmp_path: Path) -> None:
+    """After three tries the reading is named, with since when; the sentence goes when it works."""
+    with watching(tmp_path, gpus=2) as watch:
+        watch.tick()
+        watch.fake.fault("nvmlDeviceGetUtilizationRates", "UNKNOWN", gpu=1)
+        watch.tick()
+        began = watch.clock.unix()
+        watch.tick()
+        assert watch.last.problems == ()
+        watch.tick()
+        problem = watch.problem("utilisation of GPU 1")
+        assert problem.severity == "warning"
+        assert problem.target == watch.gpu(1).uuid
+        assert problem.reading == "busy_percent"
+        assert problem.since_unix_seconds == began
+        watch.fake.fault("nvmlDeviceGetUtilizationRates", "SUCCESS", gpu=1)
+        watch.tick()
+        assert watch.last.problems == ()
+        assert watch.reading(1).busy_percent is not None
+
+
+def test_the_same_failure_of_several_gpus_is_one_sentence(tmp_path: Path) -> None:
+    """Four GPUs with the same trouble make one problem that names them all."""
+    with watching(tmp_path, gpus=4) as watch:
+        watch.fake.fault("nvmlDeviceGetUtilizationRates", "UNKNOWN")
+        watch.ticks(4)
+        problem = watch.problem("GPUs 0-3")
+        assert problem.target is None
+        assert len(watch.last.problems) == 1
+
+
+def test_no_permission_is_said_at_once_and_tried_rarely(tmp_path: Path) -> None:
+    """A refused reading is an info sentence; the driver is not pestered, and rights may come."""
+    with watching(tmp_path, gpus=1) as watch:
+        watch.fake.fault("nvmlDeviceGetTemperature", "NO_PERMISSION", gpu=0)
+        watch.ticks(30)
+        assert watch.problem("more rights").severity == "info"
+        assert watch.fake.calls("nvmlDeviceGetTemperature") == 1
+        watch.fake.fault("nvmlDeviceGetTemperature", "SUCCESS", gpu=0)
+        watch.ticks(40)
+        assert watch.last.problems == ()
+        assert watch.reading().temperature_celsius is not None
+
+
+def test_refused_gpm_is_said_once_and_leaves_the_rest(tmp_path: Path) -> None:
+    """Without the right to GPM the activities are None and one sentence says it."""
+    with watching(tmp_path, gpus=1) as watch:
+        watch.fake.fault("nvmlGpmSampleGet", "NO_PERMISSION")
+        watch.ticks(5)
+        assert watch.reading().sm_active_percent is None
+        assert watch.reading().busy_percent is not None
+        assert watch.problem("GPM").severity == "info"
+        assert len(watch.last.problems) == 1
+
+
+def test_sentinels_are_not_values(tmp_path: Path) -> None:
+    """All ones, in 32 and in 64 bits, and impossible numbers are None, field by field."""
+    with watching(tmp_path, gpus=1, preset="rtx4090") as watch:
+        watch.fake.gpu[0].set(
+            utilization=ALL_ONES_32,
+            memory_utilization=101,
+            encoder_utilization=ALL_ONES_32,
+            memory_used_bytes=ALL_ONES_64,
+            power_mw=ALL_ONES_32,
+            power_limit_enforced_mw=ALL_ONES_32,
+            temperature_c=-1 - 0x7FFF_0000,
+            fan_percent=[ALL_ONES_32, 0, 0, 0],
+            clock_sm_mhz=ALL_ONES_32,
+            performance_state=32,
+            event_reasons=ALL_ONES_64,
+            pcie_generation=ALL_ONES_32,
+            energy_mj=ALL_ONES_64,
+            decoder_utilization=5,
+        )
+        watch.ticks(2)
+        reading = watch.reading()
+        for name in (
+            "busy_percent",
+            "memory_controller_percent",
+            "encoder_percent",
+            "memory_used_bytes",
+            "power_watts",
+            "power_limit_watts",
+            "temperature_celsius",
+            "fan_percent",
+            "sm_clock_mhz",
+            "performance_state",
+            "throttle_reasons",
+            "pcie_generation",
+            "energy_joules",
+        ):
+            assert getattr(reading, name) is None, name
+        assert reading.decoder_percent == 5
+
+
+def test_sentinels_in_the_identity_are_unknown(tmp_path: Path) -> None:
+    """Limits and maxima that read all ones are not shown as numbers."""
+    with watching(tmp_path, gpus=1, opened=False) as watch:
+        watch.fake.gpu[0].set(
+            power_limit_default_mw=ALL_ONES_32,
+            power_limit_max_mw=ALL_ONES_32,
+            clock_sm_max_mhz=ALL_ONES_32,
+            pcie_width_max=ALL_ONES_32,
+            temperature_threshold_c=[ALL_ONES_32] * 8,
+        )
+        watch.source.open()
+        watch.tick()
+        identity = watch.gpu().identity
+        assert identity.power_limit_default_watts is None
+        assert identity.power_limit_max_watts is None
+        assert identity.sm_clock_max_mhz is None
+        assert identity.pcie_width_max is None
+        assert identity.temperature_slowdown_celsius is None
+
+
+def test_bad_text_from_the_driver_is_made_harmless(tmp_path: Path) -> None:
+    """A name with bytes that are not UTF-8 and with an escape sequence shows neither."""
+    with watching(tmp_path, gpus=1, opened=False) as watch:
+        watch.fake.gpu[0].set(name=b"H\xff200 \x1b[31mred")
+        watch.source.open()
+        watch.tick()
+        name = watch.gpu().identity.name
+        assert name == "H\N{REPLACEMENT CHARACTER}200 \N{REPLACEMENT CHARACTER}[31mred"
+
+
+def test_a_fact_missed_at_start_is_asked_again(tmp_path: Path) -> None:
+    """A limit that could not be read for a moment is not missing for ever."""
+    with watching(tmp_path, gpus=1, opened=False) as watch:
+        watch.fake.fault("nvmlDeviceGetPowerManagementDefaultLimit", "TIMEOUT", times=1)
+        watch.source.open()
+        assert watch.tick().gpus[0].identity.power_limit_default_watts is None
+        watch.ticks(12)
+        assert watch.gpu().identity.power_limit_default_watts == 700
+
+
+def test_a_lost_gpu_keeps_its_row_and_the_others_go_on(tmp_path: Path) -> None:
+    """The lost GPU is marked, empty and explained; the GPU beside it is read as before."""
+    with watching(tmp_path, gpus=3) as watch:
+        watch.fake.gpu[1].processes = [GpuProcess(pid=7)]
+        watch.fake.gpu[2].set(utilization=66)
+        watch.tick()
+        identity = watch.gpu(1).identity
+        watch.fake.gpu[1].set(lost=1)
+        watch.tick()
+        assert [gpu.lost for gpu in watch.last.gpus] == [False, True, False]
+        assert watch.gpu(1).identity == identity
+        assert watch.reading(1) == GpuReading()
+        assert watch.reading(2).busy_percent == 66
+        assert watch.last.processes == ()
+        problem = watch.problem("GPU 1 (NVIDIA H200) is lost")
+        assert problem.severity == "error"
+        assert problem.target == identity.uuid
+        assert problem.since_unix_seconds == watch.clock.unix()
+        assert "dmesg" in problem.message
+
+
+def test_a_lost_gpu_is_not_asked_at_every_look(tmp_path: Path) -> None:
+    """It is probed every few seconds, with nothing but what tells whether it is back."""
+    with watching(tmp_path, gpus=1) as watch:
+        watch.fake.gpu[0].set(lost=1)
+        watch.tick()
+        watch.fake.reset_counters()
+        watch.ticks(20)
+        assert 2 <= watch.fake.gpu[0].calls("nvmlDeviceGetHandleByUUID") <= 5
+        assert watch.fake.gpu[0].calls("nvmlDeviceGetUtilizationRates") == 0
+
+
+def test_a_lost_gpu_comes_back(tmp_path: Path) -> None:
+    """When it answers again its readings and processes return and the sentence goes."""
+    with watching(tmp_path, gpus=2) as watch:
+        watch.fake.gpu[1].set(utilization=12)
+        watch.fake.gpu[1].processes = [GpuProcess(pid=7)]
+        watch.fake.gpu[1].set(lost=1)
+        watch.ticks(3)
+        assert watch.gpu(1).lost
+        watch.fake.gpu[1].set(lost=0)
+        watch.ticks(6)
+        assert not watch.gpu(1).lost
+        assert watch.reading(1).busy_percent == 12
+        assert [process.pid for process in watch.last.processes] == [7]
+        assert watch.last.problems == ()
+
+
+def test_a_gpu_that_needs_a_reset_says_how(tmp_path: Path) -> None:
+    """RESET_REQUIRED names the command that resets this very GPU."""
+    with watching(tmp_path, gpus=1) as watch:
+        watch.tick()
+        watch.fake.fault("nvmlDeviceGetUtilizationRates", "RESET_REQUIRED")
+        watch.tick()
+        assert watch.gpu().lost
+        assert "--gpu-reset -i 0" in watch.problem("reset").message
+
+
+def test_a_gpu_lost_from_the_start_is_explained(tmp_path: Path) -> None:
+    """A card that never answered has no row, but a sentence; when it recovers it appears."""
+    with watching(tmp_path, gpus=2, opened=False) as watch:
+        watch.fake.gpu[0].set(lost=1)
+        watch.source.open()
+        watch.tick()
+        assert [gpu.identity.index for gpu in watch.last.gpus] == [1]
+        assert "GPU 0 cannot be opened" in watch.problem("GPU is lost").message
+        watch.fake.gpu[0].set(lost=0)
+        watch.ticks(12)
+        assert [gpu.identity.index for gpu in watch.last.gpus] == [0, 1]
+        assert watch.last.problems == ()
+
+
+def test_a_gpu_that_vanishes_from_the_list_is_lost(tmp_path: Path) -> None:
+    """A card the driver no longer counts keeps its row, marked as lost."""
+    with watching(tmp_path, gpus=2) as watch:
+        watch.tick()
+        watch.fake.set(gpu_count=1)
+        watch.ticks(12)
+        assert [gpu.lost for gpu in watch.last.gpus] == [False, True]
+
+
+def test_a_gpu_that_appears_is_found(tmp_path: Path) -> None:
+    """A card added while gpuwatch runs gets its row."""
+    with watching(tmp_path, gpus=2, opened=False) as watch:
+        watch.fake.set(gpu_count=1)
+        watch.source.open()
+        watch.tick()
+        assert len(watch.last.gpus) == 1
+        watch.fake.set(gpu_count=2)
+        watch.ticks(12)
+        assert [gpu.identity.index for gpu in watch.last.gpus] == [0, 1]
+
+
+def test_labels_of_mig_instances_name_the_instance(tmp_path: Path) -> None:
+    """A problem of an instance says which instance of which card."""
+    from tests.sources.test_nvml_processes import mig_machine
+
+    with watching(tmp_path, gpus=1, opened=False) as watch:
+        mig_machine(watch)
+        watch.source.open()
+        watch.tick()
+        assert [label(gpu.identity) for gpu in watch.last.gpus] == [
+            "GPU 0",
+            "GPU 0 MIG 7",
+            "GPU 0 MIG 8",
+        ]
+
+
+def test_time_of_a_problem_is_wall_time(tmp_path: Path) -> None:
+    """``since_unix_seconds`` is a date a person can read, not the monotonic clock."""
+    with watching(tmp_path, gpus=1) as watch:
+        watch.fake.gpu[0].set(lost=1)
+        watch.tick()
+        assert watch.last.problems[0].since_unix_seconds == START_UNIX_SECONDS + 1

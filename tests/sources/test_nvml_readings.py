@@ -1,0 +1,366 @@
+"""What is read of a healthy GPU, through the real pynvml."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gpuwatch.model import GpuIdentity
+from gpuwatch.sources.nvml_identity import numa_node
+from tests.sources.nvml_watch import START_UNIX_SECONDS, watching
+from tests.support.fake_nvml import OLD_DRIVER
+
+GIB = 1 << 30
+
+
+def test_identity_holds_every_fact_of_the_card(tmp_path: Path) -> None:
+    """The identity names the card, its driver, its limits, its link and its capability."""
+    with watching(tmp_path, gpus=1, preset="h200") as watch:
+        watch.fake.set(driver_version="580.95.05", cuda_version=13000)
+        watch.source.close()
+        watch = type(watch)(watch.fake)
+        watch.source.open()
+        watch.tick()
+        assert watch.gpu().identity == GpuIdentity(
+            index=0,
+            uuid="GPU-00000000-1111-2222-3333-abcdef000000",
+            name="NVIDIA H200",
+            pci_bus_id="00000000:10:00.0",
+            driver_version="580.95.05",
+            cuda_version="13.0",
+            memory_total_bytes=143771 << 20,
+            power_limit_default_watts=700.0,
+            power_limit_max_watts=700.0,
+            temperature_slowdown_celsius=89.0,
+            temperature_shutdown_celsius=92.0,
+            sm_clock_max_mhz=1980,
+            memory_clock_max_mhz=3201,
+            pcie_generation_max=5,
+            pcie_width_max=16,
+            compute_capability="9.0",
+            mig_mode=False,
+            numa_node=watch.gpu().identity.numa_node,
+        )
+        watch.source.close()
+
+
+def test_moving_readings_are_in_the_units_of_the_model(tmp_path: Path) -> None:
+    """Milliwatts become watts, millijoules joules, and every value lands in its field."""
+    with watching(tmp_path, gpus=1, preset="h200") as watch:
+        watch.fake.gpu[0].set(
+            utilization=47,
+            memory_utilization=12,
+            encoder_utilization=3,
+            decoder_utilization=4,
+            memory_used_bytes=31 * GIB,
+            power_mw=312_500,
+            power_limit_enforced_mw=650_000,
+            temperature_c=61,
+            clock_sm_mhz=1755,
+            clock_memory_mhz=2619,
+            performance_state=2,
+            energy_mj=5_000_500,
+            pcie_generation=4,
+            pcie_width=8,
+        )
+        reading = watch.tick().gpus[0].reading
+        assert reading.busy_percent == 47
+        assert reading.memory_controller_percent == 12
+        assert reading.encoder_percent == 3
+        assert reading.decoder_percent == 4
+        assert reading.memory_used_bytes == 31 * GIB
+        assert reading.power_watts == 312.5
+        assert reading.power_is_average is False
+        assert reading.power_limit_watts == 650
+        assert reading.temperature_celsius == 61
+        assert reading.memory_temperature_celsius == 45
+        assert reading.sm_clock_mhz == 1755
+        assert reading.memory_clock_mhz == 2619
+        assert reading.performance_state == 2
+        assert reading.energy_joules == 5000.5
+        assert (reading.pcie_generation, reading.pcie_width) == (4, 8)
+        assert watch.last.problems == ()
+
+
+def test_fan_is_read_where_there_is_one(tmp_path: Path) -> None:
+    """A card with a fan gives its percentage; one without gives none, and no problem."""
+    with watching(tmp_path, gpus=2, preset=["rtx4090", "h200"]) as watch:
+        watch.tick()
+        assert watch.reading(0).fan_percent == 38
+        assert watch.reading(1).fan_percent is None
+        assert watch.last.problems == ()
+
+
+def test_measured_zero_stays_zero(tmp_path: Path) -> None:
+    """A reading of 0 is 0 and never "not read"."""
+    with watching(tmp_path, gpus=1) as watch:
+        reading = watch.tick().gpus[0].reading
+        assert reading.busy_percent == 0
+        assert reading.memory_used_bytes == 0
+        assert reading.ecc_uncorrected_count == 0
+        assert reading.throttle_reasons == ()
+
+
+def test_instant_power_is_preferred_to_the_average(tmp_path: Path) -> None:
+    """The instant field value is shown where the driver has it."""
+    with watching(tmp_path, gpus=1) as watch:
+        watch.fake.gpu[0].set(power_mw=200_000, power_instant_mw=650_000)
+        assert watch.tick().gpus[0].reading.power_watts == 650
+        assert watch.reading().power_is_average is False
+        assert watch.fake.calls("nvmlDeviceGetPowerUsage") == 0
+
+
+def test_average_power_is_labelled(tmp_path: Path) -> None:
+    """Without the instant field, the average is shown and said to be one."""
+    with watching(tmp_path, gpus=1) as watch:
+        watch.fake.gpu[0].set(power_mw=200_000, power_instant_mw=650_000)
+        watch.fake.gpu[0].field_error(186)
+        assert watch.tick().gpus[0].reading.power_watts == 200
+        assert watch.reading().power_is_average is True
+
+
+@pytest.mark.parametrize(("preset", "average"), [("h200", True), ("a100", False), ("t4", False)])
+def test_power_usage_is_an_average_from_ampere_on_except_ga100(
+    tmp_path: Path, preset: str, average: bool
+) -> None:
+    """The oldest power call is labelled as nvml.h describes it for the card's generation."""
+    with watching(tmp_path, gpus=1, preset=preset) as watch:
+        for field in (185, 186):
+            watch.fake.gpu[0].field_error(field)
+        assert watch.tick().gpus[0].reading.power_watts is not None
+        assert watch.reading().power_is_average is average
+
+
+def test_throttle_reasons_are_named(tmp_path: Path) -> None:
+    """Each set bit becomes its name; a bit that nobody knows is left out."""
+    with watching(tmp_path, gpus=1) as watch:
+        watch.fake.gpu[0].set(event_reasons=0x4 | 0x40 | 0x8000_0000)
+        assert watch.tick().gpus[0].reading.throttle_reasons == (
+            "sw_power_cap",
+            "hw_thermal_slowdown",
+        )
+
+
+def test_throttle_durations_are_seconds_since_the_last_snapshot(tmp_path: Path) -> None:
+    """Nanosecond accumulators become the seconds each reason held between two snapshots."""
+    with watching(tmp_path, gpus=1, opened=False) as watch:
+        watch.fake.set(driver_version="580.95.05")
+        watch.source.open()
+        watch.fake.gpu[0].set(reason_sw_power_cap_ns=7 * 10**12)
+        assert watch.tick().gpus[0].reading.throttle_durations is None
+        watch.fake.gpu[0].set(
+            reason_sw_power_cap_ns=7 * 10**12 + 400_000_000, reason_hw_thermal_ns=250_000_000
+        )
+        watch.tick()
+        held = {entry.reason: entry.seconds for entry in watch.reading().throttle_durations or ()}
+        assert held == {
+            "sw_power_cap": pytest.approx(0.4),
+            "sync_boost": 0,
+            "sw_thermal_slowdown": 0,
+            "hw_thermal_slowdown": pytest.approx(0.25),
+            "hw_power_brake_slowdown": 0,
+        }
+
+
+def test_drivers_before_575_are_asked_for_policy_counters_only(tmp_path: Path) -> None:
+    """The ids of the newer accumulators meant something else in older drivers."""
+    with watching(tmp_path, gpus=1) as watch:
+        watch.tick()
+        watch.fake.gpu[0].set(reason_hw_thermal_ns=500_000_000, reason_hw_power_brake_ns=500_000)
+        watch.tick()
+        held = {entry.reason: entry.seconds for entry in watch.reading().throttle_durations or ()}
+        assert held == {
+            "sw_power_cap": 0,
+            "sync_boost": 0,
+            "sw_thermal_slowdown": pytest.approx(0.5),
+        }
+
+
+def test_an_accumulator_that_outruns_the_clock_is_not_believed(tmp_path: Path) -> None:
+    """Ten seconds of throttling in one second are dropped."""
+    with watching(tmp_path, gpus=1) as watch:
+        watch.tick()
+        watch.fake.gpu[0].set(reason_sw_power_cap_ns=10**10)
+        watch.tick()
+        reasons = [entry.reason for entry in watch.reading().throttle_durations or ()]
+        assert "sw_power_cap" not in reasons
+
+
+def test_memory_v2_is_preferred(tmp_path: Path) -> None:
+    """With v2 the driver's reserved part is not counted as used, and v1 is not asked."""
+    with watching(tmp_path, gpus=1) as watch:
+        watch.fake.gpu[0].set(memory_used_bytes=2 * GIB)
+        assert watch.tick().gpus[0].reading.memory_used_bytes == 2 * GIB
+        assert watch.fake.calls("nvmlDeviceGetMemoryInfo") == 0
+
+
+def test_memory_falls_back_to_v1(tmp_path: Path) -> None:
+    """A driver without v2 is asked v1, for the total and for what is used."""
+    with watching(tmp_path, gpus=1, opened=False) as watch:
+        watch.fake.fault("nvmlDeviceGetMemoryInfo_v2", "FUNCTION_NOT_FOUND")
+        watch.source.open()
+        watch.ticks(3)
+        assert watch.gpu().identity.memory_total_bytes == 143771 << 20
+        assert watch.gpu().identity.memory_unified is False
+        assert watch.reading().memory_used_bytes is not None
+        # Once for the identity, once for the reading, and then never again.
+        assert watch.fake.calls("nvmlDeviceGetMemoryInfo_v2") == 2
+
+
+def test_unified_memory_shows_the_sum_of_the_processes(tmp_path: Path) -> None:
+    """A part that shares the host's memory has no total; its use is the sum over processes."""
+    from tests.support.fake_nvml import GpuProcess
+
+    with watching(tmp_path, gpus=1, preset="gb10") as watch:
+        watch.fake.gpu[0].processes = [
+            GpuProcess(pid=10, used_bytes=3 * GIB),
+            GpuProcess(pid=11, used_bytes=1 * GIB),
+        ]
+        watch.tick()
+        assert watch.gpu().identity.memory_unified is True
+        assert watch.gpu().identity.memory_total_bytes is None
+        assert watch.reading().memory_used_bytes == 4 * GIB
+        assert watch.reading().memory_used_is_process_sum is True
+
+
+def test_ecc_and_remapped_rows(tmp_path: Path) -> None:
+    """Volatile ECC counts and the four facts about remapped rows are read."""
+    with watching(tmp_path, gpus=2, preset=["h200", "rtx4090"]) as watch:
+        watch.fake.gpu[0].set(
+            ecc_volatile_corrected=7,
+            ecc_volatile_uncorrected=1,
+            remapped_correctable=2,
+            remapped_uncorrectable=3,
+            remapped_pending=1,
+            remapped_failed=0,
+        )
+        watch.tick()
+        reading = watch.reading(0)
+        assert (reading.ecc_corrected_count, reading.ecc_uncorrected_count) == (7, 1)
+        assert (reading.remapped_rows_correctable, reading.remapped_rows_uncorrectable) == (2, 3)
+        assert (reading.remapped_rows_pending, reading.remapped_rows_failed) == (True, False)
+        assert watch.reading(1).ecc_corrected_count is None
+        assert watch.reading(1).remapped_rows_pending is None
+
+
+def test_nvlink_throughput_is_growth_over_real_time(tmp_path: Path) -> None:
+    """Counter growth is divided by the time that really passed; the first look has none."""
+    with watching(tmp_path, gpus=1, preset="a100") as watch:
+        watch.fake.gpu[0].set(nvlink_rx_kib=1000, nvlink_tx_kib=500)
+        assert watch.tick().gpus[0].reading.nvlink_rx_bytes_per_second is None
+        watch.fake.gpu[0].set(nvlink_rx_kib=1000 + 4096, nvlink_tx_kib=500 + 2048)
+        watch.tick(2.0)
+        assert watch.reading().nvlink_rx_bytes_per_second == 2 << 20
+        assert watch.reading().nvlink_tx_bytes_per_second == 1 << 20
+
+
+def test_a_counter_that_went_back_is_a_gap(tmp_path: Path) -> None:
+    """After a counter was reset the rate is unknown once, never negative."""
+    with watching(tmp_path, gpus=1, preset="a100") as watch:
+        watch.fake.gpu[0].set(nvlink_rx_kib=10_000)
+        watch.tick()
+        watch.fake.gpu[0].set(nvlink_rx_kib=50)
+        assert watch.tick().gpus[0].reading.nvlink_rx_bytes_per_second is None
+        watch.fake.gpu[0].set(nvlink_rx_kib=150)
+        assert watch.tick().gpus[0].reading.nvlink_rx_bytes_per_second == 100 * 1024
+
+
+def test_gpm_gives_activities_on_hopper_and_none_before(tmp_path: Path) -> None:
+    """The second look has SM, occupancy, tensor and DRAM activity; an A100 has none of them."""
+    with watching(tmp_path, gpus=2, preset=["h200", "a100"]) as watch:
+        watch.tick()
+        assert watch.reading(0).sm_active_percent is None
+        watch.tick()
+        reading = watch.reading(0)
+        assert reading.sm_active_percent == pytest.approx(82.0)
+        assert reading.sm_occupancy_percent == pytest.approx(41.5)
+        assert reading.tensor_active_percent == pytest.approx(37.25)
+        assert reading.dram_active_percent == pytest.approx(55.0)
+        assert watch.reading(1).sm_active_percent is None
+        assert watch.last.problems == ()
+
+
+def test_gpm_samples_are_given_back(tmp_path: Path) -> None:
+    """Every sample the source took from the driver is freed when it closes."""
+    with watching(tmp_path, gpus=2) as watch:
+        watch.ticks(3)
+        watch.source.close()
+        taken = watch.fake.calls("nvmlGpmSampleAlloc")
+        assert taken == 4
+        assert watch.fake.calls("nvmlGpmSampleFree") == taken
+
+
+def test_pcie_throughput_comes_from_the_slow_call_where_nothing_else_tells(
+    tmp_path: Path,
+) -> None:
+    """The 20 ms call is not made for the first picture, and then gives both directions."""
+    with watching(tmp_path, gpus=1, preset="t4") as watch:
+        watch.fake.gpu[0].set(pcie_rx_kib_per_second=1000, pcie_tx_kib_per_second=250)
+        watch.source.read()
+        assert watch.fake.calls("nvmlDeviceGetPcieThroughput") == 0
+        watch.ticks(3)
+        assert watch.reading().pcie_rx_bytes_per_second == 1_000_000
+        assert watch.reading().pcie_tx_bytes_per_second == 250_000
+
+
+def test_pcie_byte_counters_spare_the_slow_call(tmp_path: Path) -> None:
+    """Once the driver's byte counters are seen to move, they replace the 20 ms call."""
+    with watching(tmp_path, gpus=1, preset="t4") as watch:
+        watch.fake.gpu[0].waveform("steady", level_percent=100)
+        watch.fake.gpu[0].set(nvlink_since_us=round((START_UNIX_SECONDS - 10) * 1e6))
+        watch.fake.gpu[0].set(pcie_rx_kib_per_second=1000, pcie_tx_kib_per_second=250)
+        watch.ticks(3)
+        before = watch.fake.calls("nvmlDeviceGetPcieThroughput")
+        watch.ticks(20)
+        assert watch.fake.calls("nvmlDeviceGetPcieThroughput") == before
+        assert watch.reading().pcie_rx_bytes_per_second == pytest.approx(1000 * 1024, rel=0.01)
+
+
+def test_an_old_driver_still_gives_what_it_can(tmp_path: Path) -> None:
+    """A driver of the 440 series lacks half the calls; the other half is read, silently."""
+    with watching(tmp_path, gpus=1, preset="t4", missing=OLD_DRIVER) as watch:
+        watch.fake.gpu[0].set(utilization=33, event_reasons=0x4)
+        watch.ticks(2)
+        reading = watch.reading()
+        assert reading.busy_percent == 33
+        assert reading.memory_used_bytes is not None
+        assert reading.power_watts == pytest.approx(9.0)
+        assert reading.throttle_reasons == ("sw_power_cap",)
+        assert reading.energy_joules is None
+        assert reading.sm_active_percent is None
+        assert watch.last.problems == ()
+
+
+def test_numa_node_comes_from_the_kernel(tmp_path: Path) -> None:
+    """The kernel's number is taken; its -1 and a missing file mean that none is known."""
+    for address, node in (("0000:10:00.0", "1\n"), ("0000:20:00.0", "-1\n")):
+        (tmp_path / address).mkdir()
+        (tmp_path / address / "numa_node").write_text(node)
+    assert numa_node("00000000:10:00.0", tmp_path) == 1
+    assert numa_node("00000000:20:00.0", tmp_path) is None
+    assert numa_node("00000000:30:00.0", tmp_path) is None
+
+
+def test_own_cost_is_what_the_driver_was_really_called(tmp_path: Path) -> None:
+    """The calls reported for a look are those the driver counted."""
+    with watching(tmp_path, gpus=2) as watch:
+        watch.ticks(3)
+        for _ in range(10):
+            watch.fake.reset_counters()
+            watch.tick()
+            assert abs(watch.last.call_count - watch.fake.calls()) <= 2
+            assert watch.last.call_seconds > 0
+
+
+def test_a_refused_extra_field_leaves_the_others(tmp_path: Path) -> None:
+    """One field value that this card does not have costs only itself, and is not asked again."""
+    with watching(tmp_path, gpus=1) as watch:
+        watch.fake.gpu[0].field_error(82)
+        watch.fake.gpu[0].set(energy_mj=1000)
+        watch.tick()
+        assert watch.reading().memory_temperature_celsius is None
+        assert watch.reading().energy_joules == 1
+        watch.fake.gpu[0].field_error(82, "SUCCESS")
+        watch.tick()
+        assert watch.reading().memory_temperature_celsius is None
