@@ -11,7 +11,7 @@ from pathlib import Path
 from gpuwatch.model import Gpu, OwnCost, Problem, Process, Snapshot
 from gpuwatch.sources.base import Clock, ReadOptions, SystemClock
 from gpuwatch.sources.simulation import problems
-from gpuwatch.sources.simulation.device import TICKS_PER_SECOND
+from gpuwatch.sources.simulation.device import TICK_SECONDS, TICKS_PER_SECOND
 from gpuwatch.sources.simulation.host import Span, build_host
 from gpuwatch.sources.simulation.population import RESERVED_BYTES
 from gpuwatch.sources.simulation.processes import Task
@@ -136,8 +136,8 @@ class _Machine:
         self._unix_offset = unix_offset
         self._sequence = 0
         # Looked at once one interval before time zero, so that the first look has differences.
-        before = -min(options.interval_seconds, _FIRST_INTERVAL_MAX_SECONDS)
-        world.advance(before)
+        world.advance(-min(options.interval_seconds, _FIRST_INTERVAL_MAX_SECONDS))
+        before = world.tick * TICK_SECONDS
         self._read_at = before
         self._read_tick = world.tick
         self._sample_tick = world.tick - 600 * TICKS_PER_SECOND
@@ -159,9 +159,10 @@ class _Machine:
 
     def look(self, monotonic: float) -> Snapshot:
         """The machine at this time of the source's clock, which must not go back."""
-        now = self._time(monotonic)
         world = self._world
-        world.advance(now)
+        world.advance(self._time(monotonic))
+        # What happens between two ticks is known at the later one only.
+        now = world.tick * TICK_SECONDS
         tasks = [task for task in world.tasks if task.lives(now)]
         self._note(now)
         span = Span(

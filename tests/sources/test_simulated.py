@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import random
+import tracemalloc
 from dataclasses import fields
 from itertools import pairwise
 
@@ -90,6 +93,19 @@ def test_cpu_of_processes_adds_up_the_same_for_fast_and_slow_readers() -> None:
         )
 
     assert seconds(0.5) == pytest.approx(seconds(4.0), rel=0.01)
+
+
+def test_one_thread_never_uses_more_than_one_core() -> None:
+    """Whatever the rhythm of reading, a loader worker stays at or below 100% CPU."""
+    clock = ManualClock()
+    source = SimulatedSource("healthy", gpus=4, clock=clock)
+    rhythm = random.Random(3)
+    for _ in range(150):
+        for process in source.read().processes:
+            if process.name == "pt_data_worker":
+                assert process.cpu_percent is not None
+                assert 0.0 <= process.cpu_percent <= 99.1
+        clock.advance(rhythm.uniform(0.05, 2.2))
 
 
 def test_first_snapshot_brings_the_past_of_the_buffer() -> None:
@@ -253,6 +269,28 @@ def test_a_long_sleep_is_not_caught_up_and_keeps_process_identities() -> None:
     samples = after.gpus[0].reading.busy_samples
     assert samples
     assert samples[-1].at_unix_seconds == pytest.approx(after.taken_at_unix_seconds, abs=0.5)
+
+
+@pytest.mark.parametrize("scenario", ["starved", "no_gpu"])
+def test_memory_does_not_grow_with_time(scenario: str) -> None:
+    """After half an hour the simulation holds no more than after ten minutes."""
+    clock = ManualClock()
+    source = SimulatedSource(scenario, clock=clock)
+
+    def held_after(minutes: int) -> int:
+        for _ in range(minutes):
+            clock.advance(60.0)
+            source.read()
+        gc.collect()
+        return tracemalloc.get_traced_memory()[0]
+
+    tracemalloc.start()
+    try:
+        early = held_after(10)
+        late = held_after(20)
+    finally:
+        tracemalloc.stop()
+    assert late - early < 20_000
 
 
 def test_processes_can_be_scaled_up_and_down() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -93,7 +94,7 @@ class Population:
         if plan.training is None:
             return []
         rng = self.random_for("job", number)
-        devices = [self.devices[gpu] for gpu in gpus] or [Device(H200, rng)]
+        devices = [self.devices[gpu] for gpu in gpus] or [_nowhere(rng)]
         loading = 0.0 if plan.begin is None else plan.loading_seconds
         job = Job(
             plan.training,
@@ -203,3 +204,10 @@ class Population:
                 system=True,
             )
             self.tasks.append(task)
+
+
+def _nowhere(rng: random.Random) -> Device:
+    """The device of a job without a GPU: nobody ticks it, so it must not keep its phases."""
+    device = Device(H200, rng)
+    device.phases = deque(maxlen=1)
+    return device
