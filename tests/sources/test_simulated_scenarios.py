@@ -315,6 +315,7 @@ def test_tenant_shares_the_gpu_between_two_users() -> None:
     shares = {p.user: p.gpu_busy_percent for p in item.processes if p.gpu_uuid is not None}
     assert len(shares) == 2
     assert all((share or 0) > 30 for share in shares.values())
+    assert all((p.cpu_percent or 0) > 80 for p in item.processes if p.gpu_uuid is not None)
 
 
 def test_orphans_are_workers_without_a_job_that_hold_gpu_memory() -> None:
@@ -332,14 +333,13 @@ def test_host_leak_raises_host_memory_steadily() -> None:
 
 
 def test_shm_full_leaves_no_room_for_batches() -> None:
-    """/dev/shm comes close to its size."""
-    host = run("shm_full")[-1].host
-    filled = max(
+    """/dev/shm is nearly used up most of the time."""
+    shares = [
         (item.host.shm_used_bytes or 0) / (item.host.shm_total_bytes or 1)
         for item in run("shm_full")
-    )
-    assert host.shm_total_bytes is not None
-    assert filled > 0.6
+    ]
+    assert mean(shares) > 0.85
+    assert max(shares) > 0.95
 
 
 def test_pcie_degraded_link_is_below_its_maximum_and_starves_the_gpu() -> None:

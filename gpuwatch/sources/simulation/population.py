@@ -81,7 +81,8 @@ class Population:
                 task.instance = plan.instance
                 task.gpu_memory = self._memory(plan, gpu, rng.uniform(0.99, 1.01))
             if not ranks:
-                task.steady_cpu = 0.004
+                # A tenant's program is not simulated, but it too has a thread that launches.
+                task.steady_cpu = 0.93 if task.gpu_share else 0.004
                 continue
             task.cpu = ranks[position].cpu
             born = begin + plan.loading_seconds - 0.3 if fresh else started + 9.0

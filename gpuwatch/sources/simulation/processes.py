@@ -84,7 +84,8 @@ class Task:
         """The kernel's letter."""
         if self.wait is not None and self.wait.runs(now):
             return "D"
-        return "R" if self.cpu is not None and self.cpu.runs(now) else "S"
+        runs = self.steady_cpu > 0.5 if self.cpu is None else self.cpu.runs(now)
+        return "R" if runs else "S"
 
     def resident(self, now: float) -> int:
         if not self.resident_growth:
