@@ -1,0 +1,284 @@
+"""What watching costs: gpuwatch beside nvitop, nvtop and an empty Textual program.
+
+    python -m tests.benchmarks.monitors
+    python -m tests.benchmarks.monitors --gpus 16 --processes 256 --only gpuwatch
+    python -m tests.benchmarks.monitors --scaling --slow-link --repeat 3 --json results.json
+
+Each monitor runs in a real pseudo-terminal against the same simulated NVML library, one after
+the other, refreshing once an interval. After the first paint and a warm-up, over ``--seconds``:
+CPU time (user and system, of the whole process tree) of one core, bytes written to the terminal,
+NVML calls and the time spent in them; at the end resident memory. Time to first paint is from
+starting the program to the first character on its alternate screen; time to first GPU, to the
+first GPU's name there: both the median of ``--starts`` starts. A PCIe throughput reading takes
+20 ms, as on real drivers; all else in the library takes microseconds. Nothing here is asserted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tests.benchmarks import process_tree, report
+from tests.benchmarks.report import Result
+from tests.benchmarks.terminal import Terminal
+from tests.benchmarks.workload import GPU_NAME, simulated_machine
+from tests.support.fake_nvml import FakeNvml
+
+ROOT = Path(__file__).parents[2]
+MIB = 1 << 20
+SCALING_STEPS = ((8, 64), (16, 256))
+PAINT_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Monitor:
+    """A program to measure. ``command`` gets the interval in seconds."""
+
+    name: str
+    command: Callable[[float], list[str]]
+    shows_gpus: bool = True
+
+
+def _python(module: str, *arguments: str) -> list[str]:
+    return [sys.executable, "-m", module, *arguments]
+
+
+MONITORS = {
+    "gpuwatch": Monitor(
+        "gpuwatch",
+        lambda interval: _python("gpuwatch", "--interval", f"{interval:g}", "--no-slow-link"),
+    ),
+    "gpuwatch --slow-link": Monitor(
+        "gpuwatch --slow-link",
+        lambda interval: _python("gpuwatch", "--interval", f"{interval:g}", "--slow-link"),
+    ),
+    "nvitop": Monitor("nvitop", lambda interval: _python("nvitop", "--interval", f"{interval:g}")),
+    # nvtop counts tenths of a second.
+    "nvtop": Monitor("nvtop", lambda interval: ["nvtop", "-d", str(round(interval * 10))]),
+    "empty-textual": Monitor(
+        "empty-textual", lambda _interval: _python("tests.benchmarks.empty_app"), shows_gpus=False
+    ),
+}
+
+
+def missing(name: str) -> str | None:
+    """Why a monitor cannot run here, or ``None``."""
+    if name == "nvitop" and importlib.util.find_spec("nvitop") is None:
+        return "nvitop is not installed"
+    if name == "nvtop" and shutil.which("nvtop") is None:
+        return "nvtop is not installed"
+    return None
+
+
+def environment(fake: FakeNvml, home: Path) -> dict[str, str]:
+    """A current terminal, nobody's settings, not over SSH, nothing of a test runner's."""
+    kept = {k: v for k, v in os.environ.items() if k in ("PATH", "LANG", "LC_ALL", "USER")}
+    return fake.env(
+        {
+            "LANG": "C.UTF-8",
+            **kept,
+            "TERM": "xterm-256color",
+            "COLORTERM": "truecolor",
+            "HOME": str(home),
+            "XDG_CONFIG_HOME": str(home / "config"),
+        }
+    )
+
+
+def _failure(terminal: Terminal) -> str:
+    from tests.benchmarks.terminal import visible_text
+
+    code = terminal.exit_code
+    ended = "nothing was painted" if code is None else f"it ended with exit code {code}"
+    return f"{ended}; it last wrote: {visible_text(terminal.tail)[-300:]!r}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """How to measure."""
+
+    columns: int
+    lines: int
+    interval: float
+    seconds: float
+    warm_up: float
+    starts: int
+    repeat: int
+
+
+def _since(moment: float | None, start: float) -> float | None:
+    return None if moment is None else moment - start
+
+
+def run_once(
+    monitor: Monitor, fake: FakeNvml, env: Mapping[str, str], settings: Settings, blank: Result
+) -> Result:
+    """Start the monitor, let it warm up, measure it over the window, end it."""
+    terminal = Terminal(settings.columns, settings.lines, GPU_NAME)
+    terminal.start(monitor.command(settings.interval), env, ROOT)
+    try:
+        if not terminal.wait_for_paint(PAINT_SECONDS, word=monitor.shows_gpus):
+            return replace(blank, failure=_failure(terminal))
+        time.sleep(settings.warm_up)
+        before = (process_tree.cpu_seconds(terminal.pid), terminal.bytes_written)
+        calls, nvml_seconds, begin = fake.calls(), fake.seconds(), time.monotonic()
+        time.sleep(settings.seconds)
+        elapsed = time.monotonic() - begin
+        cpu = process_tree.cpu_seconds(terminal.pid) - before[0]
+        written = terminal.bytes_written - before[1]
+        memory = process_tree.memory(terminal.pid)
+        if terminal.exit_code is not None:
+            return replace(blank, failure=_failure(terminal))
+        return replace(
+            blank,
+            cpu_percent=100 * cpu / elapsed,
+            resident_mib=memory.resident_bytes / MIB,
+            proportional_mib=memory.proportional_bytes / MIB,
+            bytes_per_second=written / elapsed,
+            nvml_calls_per_second=(fake.calls() - calls) / elapsed,
+            nvml_milliseconds_per_second=1000 * (fake.seconds() - nvml_seconds) / elapsed,
+            first_paint_seconds=_since(terminal.paint.text_at, terminal.started_at),
+            first_gpu_seconds=_since(terminal.paint.word_at, terminal.started_at),
+        )
+    finally:
+        terminal.stop()
+
+
+def start_once(
+    monitor: Monitor, env: Mapping[str, str], settings: Settings
+) -> tuple[float | None, float | None]:
+    """Seconds to the first paint and to the first GPU, of one start."""
+    terminal = Terminal(settings.columns, settings.lines, GPU_NAME)
+    terminal.start(monitor.command(settings.interval), env, ROOT)
+    try:
+        terminal.wait_for_paint(PAINT_SECONDS, word=monitor.shows_gpus)
+        paint, start = terminal.paint, terminal.started_at
+        return _since(paint.text_at, start), _since(paint.word_at, start)
+    finally:
+        terminal.stop()
+
+
+def _median(values: list[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.median(known) if known else None
+
+
+def measure(
+    monitor: Monitor, fake: FakeNvml, env: Mapping[str, str], settings: Settings, blank: Result
+) -> Result:
+    """The median over ``settings.repeat`` runs and ``settings.starts`` starts."""
+    starts = [start_once(monitor, env, settings) for _ in range(settings.starts)]
+    runs = [run_once(monitor, fake, env, settings, blank) for _ in range(settings.repeat)]
+    result = report.median_of(runs)
+    if result.failure or not starts:
+        return result
+    return replace(
+        result,
+        first_paint_seconds=_median([paint for paint, _ in starts]),
+        first_gpu_seconds=_median([gpu for _, gpu in starts]),
+    )
+
+
+def measure_all(
+    names: list[str], gpus: int, processes: int, settings: Settings, say: Callable[[str], None]
+) -> list[Result]:
+    """Every monitor named, on one machine of this size."""
+    results = []
+    with tempfile.TemporaryDirectory() as folder:
+        home = Path(folder, "home")
+        home.mkdir()
+        with simulated_machine(Path(folder, "machine"), gpus, processes) as fake:
+            for name in names:
+                say(f"{name}, {gpus} GPUs, {processes} processes ...")
+                blank = Result(monitor=name, gpus=gpus, processes=processes, runs=1)
+                env = environment(fake, home)
+                results.append(measure(MONITORS[name], fake, env, settings, blank))
+    return results
+
+
+def _size(text: str) -> tuple[int, int]:
+    columns, _, lines = text.partition("x")
+    return int(columns), int(lines)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.monitors")
+    parser.add_argument("--gpus", type=int, default=8)
+    parser.add_argument("--processes", type=int, default=64)
+    parser.add_argument("--size", type=_size, default=(200, 50), help="columns x lines")
+    parser.add_argument("--seconds", type=float, default=30.0, help="the window measured")
+    parser.add_argument("--warm-up", type=float, default=5.0, help="seconds before it")
+    parser.add_argument("--interval", type=float, default=1.0)
+    parser.add_argument("--only", default="gpuwatch,nvitop,nvtop,empty-textual")
+    parser.add_argument("--slow-link", action="store_true", help="also gpuwatch --slow-link")
+    parser.add_argument("--scaling", action="store_true", help="also 16 GPUs and 256 processes")
+    parser.add_argument("--repeat", type=int, default=1, help="runs to take the median of")
+    parser.add_argument("--starts", type=int, default=3, help="starts to take the median of")
+    parser.add_argument("--json", type=Path, help="write the results there as well")
+    return parser.parse_args()
+
+
+def _chosen(arguments: argparse.Namespace) -> list[str]:
+    names = [name.strip() for name in arguments.only.split(",")]
+    if unknown := [name for name in names if name not in MONITORS]:
+        raise SystemExit(f"unknown: {', '.join(unknown)} (there are {', '.join(MONITORS)})")
+    if arguments.slow_link and "gpuwatch" in names:
+        names.insert(names.index("gpuwatch") + 1, "gpuwatch --slow-link")
+    for name in list(names):
+        if why := missing(name):
+            print(f"left out: {why}", file=sys.stderr)
+            names.remove(name)
+    return names
+
+
+def main() -> None:
+    """Measure, print the table, write the JSON."""
+    arguments = _arguments()
+    names = _chosen(arguments)
+    columns, lines = arguments.size
+    settings = Settings(
+        columns=columns,
+        lines=lines,
+        interval=arguments.interval,
+        seconds=arguments.seconds,
+        warm_up=arguments.warm_up,
+        starts=arguments.starts,
+        repeat=arguments.repeat,
+    )
+    sizes = [(arguments.gpus, arguments.processes)]
+    if arguments.scaling:
+        sizes += [size for size in SCALING_STEPS if size not in sizes]
+
+    def say(text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+
+    say(report.machine_line())
+    results = [
+        result
+        for gpus, processes in sizes
+        for result in measure_all(names, gpus, processes, settings, say)
+    ]
+    print(f"{report.machine_line()}\n")
+    print(
+        f"{columns}x{lines}, one refresh every {settings.interval:g} s, over "
+        f"{settings.seconds:g} s after {settings.warm_up:g} s; runs {settings.repeat}, starts "
+        f"{settings.starts} (medians); PCIe throughput takes 20 ms a call, as on real drivers\n"
+    )
+    print(report.markdown(results))
+    if arguments.json:
+        kept = {field: getattr(settings, field) for field in Settings.__slots__}
+        arguments.json.write_text(json.dumps(report.as_json(results, kept), indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

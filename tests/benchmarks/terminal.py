@@ -1,0 +1,187 @@
+"""A terminal for a monitor to run in: a real pseudo-terminal whose other end is read at once.
+
+It counts what is written, answers the questions that curses and Textual programs ask a terminal
+(so that none waits for an answer), and notes when the first text was there to be seen.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import pty
+import re
+import signal
+import struct
+import subprocess
+import termios
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+ALTERNATE_SCREEN = b"\x1b[?1049h"
+
+_ESCAPES = re.compile(
+    rb"\x1b\[[0-?]*[ -/]*[@-~]"  # CSI
+    rb"|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)"  # OSC
+    rb"|\x1b[PX^_][^\x1b]*\x1b\\"  # DCS, SOS, PM, APC
+    rb"|\x1b[ -/]+[0-~]"  # character sets and the like
+    rb"|\x1b[0-Z\\^`-~]",
+)
+
+
+def visible_text(written: bytes) -> str:
+    """What of a terminal's input is characters, in the order written; an escape sequence that
+    has not come to its end is left out."""
+    text = _ESCAPES.sub(b"", written).partition(b"\x1b")[0]
+    return "".join(c for c in text.decode("utf-8", "ignore") if c.isprintable())
+
+
+class FirstPaint:
+    """When a program's screen first held text, and when it first held a given word.
+
+    The first paint is the first character that is not a space, written after the alternate
+    screen was entered; the same for every program. Times are ``time.monotonic`` seconds.
+    """
+
+    def __init__(self, word: str) -> None:
+        self.text_at: float | None = None
+        self.word_at: float | None = None
+        self._word = word
+        self._written = b""
+
+    def feed(self, data: bytes, now: float) -> None:
+        if self.text_at is not None and self.word_at is not None:
+            return
+        self._written += data
+        _, entered, screen = self._written.partition(ALTERNATE_SCREEN)
+        if not entered:
+            return
+        text = visible_text(screen)
+        if self.text_at is None and text.strip():
+            self.text_at = now
+        if self.word_at is None and self._word in text:
+            self.word_at = now
+
+
+def _mode_report(match: re.Match[bytes]) -> bytes:
+    # A current terminal knows synchronised output (2026), and says so.
+    known = b"2" if match[1] == b"2026" else b"0"
+    return b"\x1b[?" + match[1] + b";" + known + b"$y"
+
+
+_QUESTIONS = re.compile(
+    rb"\x1b\[\?(\d+)\$p"  # is this mode known
+    rb"|\x1b\[(6n)"  # where is the cursor
+    rb"|\x1b\[0?(c)"  # what terminal is this
+    rb"|\x1b\[(>0?c)"
+    rb"|\x1b\[(\?u)"  # kitty's keyboard
+    rb"|\x1b\](1[01]);\?(?:\x07|\x1b\\)"  # text and background colour
+    rb"|\x1b\[(1[468]t)"  # sizes
+)
+
+
+def answer(written: bytes, columns: int, lines: int) -> bytes:
+    """What a terminal of this size replies to the questions in ``written``."""
+    fixed = {
+        b"6n": b"\x1b[1;1R",
+        b"c": b"\x1b[?62;22c",
+        b">c": b"\x1b[>41;380;0c",
+        b">0c": b"\x1b[>41;380;0c",
+        b"?u": b"\x1b[?0u",
+        b"10": b"\x1b]10;rgb:e0e0/e0e0/e0e0\x1b\\",
+        b"11": b"\x1b]11;rgb:1010/1010/1010\x1b\\",
+        b"14t": b"\x1b[4;%d;%dt" % (lines * 16, columns * 8),
+        b"16t": b"\x1b[6;16;8t",
+        b"18t": b"\x1b[8;%d;%dt" % (lines, columns),
+    }
+    replies = []
+    for match in _QUESTIONS.finditer(written):
+        replies.append(_mode_report(match) if match[1] else fixed[match[match.lastindex or 0]])
+    return b"".join(replies)
+
+
+class Terminal:
+    """A program in a terminal of its own, from ``start`` to ``stop``."""
+
+    def __init__(self, columns: int, lines: int, word: str) -> None:
+        self.columns = columns
+        self.lines = lines
+        self.bytes_written = 0
+        self.paint = FirstPaint(word)
+        self.tail = b""
+        self.started_at = 0.0
+        self._screen = -1
+        self._program: subprocess.Popen[bytes] | None = None
+        self._reader: threading.Thread | None = None
+
+    def start(self, command: Sequence[str], environment: Mapping[str, str], folder: Path) -> None:
+        """Start the program with the terminal as its input, output and errors."""
+        self._screen, terminal = pty.openpty()
+        size = struct.pack("HHHH", self.lines, self.columns, self.columns * 8, self.lines * 16)
+        fcntl.ioctl(terminal, termios.TIOCSWINSZ, size)
+        self.started_at = time.monotonic()
+        self._program = subprocess.Popen(
+            command,
+            stdin=terminal,
+            stdout=terminal,
+            stderr=terminal,
+            env=dict(environment),
+            cwd=folder,
+            start_new_session=True,
+        )
+        os.close(terminal)
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    @property
+    def pid(self) -> int:
+        assert self._program is not None
+        return self._program.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        """``None`` while the program runs."""
+        return None if self._program is None else self._program.poll()
+
+    def wait_for_paint(self, seconds: float, *, word: bool) -> bool:
+        """Wait until there is text (or the word) on the screen; ``False``: not in that time."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline and self.exit_code is None:
+            if (self.paint.word_at if word else self.paint.text_at) is not None:
+                return True
+            time.sleep(0.01)
+        return False
+
+    def stop(self) -> None:
+        """End the program: ask with ``q``, then tell it, then make it."""
+        if self._program is None:
+            return
+        with contextlib.suppress(OSError):
+            os.write(self._screen, b"q")
+        for number in (None, signal.SIGTERM, signal.SIGKILL):
+            if number is not None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(self._program.pid, number)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._program.wait(2.0)
+                break
+        if self._reader is not None:
+            self._reader.join(2.0)
+        os.close(self._screen)
+
+    def _read(self) -> None:
+        while True:
+            try:
+                data = os.read(self._screen, 1 << 16)
+            except OSError:
+                return
+            if not data:
+                return
+            now = time.monotonic()
+            self.bytes_written += len(data)
+            self.paint.feed(data, now)
+            self.tail = (self.tail + data)[-4000:]
+            if reply := answer(data, self.columns, self.lines):
+                os.write(self._screen, reply)

@@ -1,0 +1,48 @@
+"""The machine every monitor is run on: simulated GPUs that move, real processes that sleep."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.support.fake_nvml import PCIE_DELAY_SECONDS, FakeNvml, GpuProcess
+
+GPU_NAME = "H200"
+GIB = 1 << 30
+
+
+def _start_process(index: int) -> subprocess.Popen[bytes]:
+    """A process that costs nothing and has a command line of a usual length."""
+    sleep = shutil.which("sleep")
+    if sleep is None:
+        raise SystemExit("the benchmark needs the sleep command")
+    shown = f"python train.py --config configs/base.yaml --data /data/shards --rank {index}"
+    return subprocess.Popen([shown, "1000000"], executable=sleep)
+
+
+@contextlib.contextmanager
+def simulated_machine(folder: Path, gpus: int, processes: int) -> Iterator[FakeNvml]:
+    """``gpus`` cards whose load flickers out of step, ``processes`` spread over them.
+
+    A PCIe throughput reading takes the 20 ms that it takes on real drivers.
+    """
+    fake = FakeNvml.create(folder, gpus=gpus, preset="h200", pcie_delay_seconds=PCIE_DELAY_SECONDS)
+    started = [_start_process(index) for index in range(processes)]
+    try:
+        for gpu in fake.gpu[:gpus]:
+            own = started[gpu.index :: gpus]
+            gpu.set(memory_utilization=60, memory_used_bytes=4 * GIB * len(own))
+            gpu.waveform("flicker", period_seconds=3.7, phase_seconds=0.41 * gpu.index)
+            gpu.processes = [
+                GpuProcess(pid=process.pid, used_bytes=4 * GIB, sm_percent="share")
+                for process in own
+            ]
+        yield fake
+    finally:
+        for process in started:
+            process.kill()
+        for process in started:
+            process.wait()
