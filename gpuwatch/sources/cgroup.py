@@ -128,21 +128,21 @@ def folder_quota(folder: Path) -> float | None:
 
 
 def _read_v2(folder: Path) -> float | None:
-    return parse_cpu_max(procfs.read_small(folder / "cpu.max").decode())
+    return parse_cpu_max(procfs.read_once(folder / "cpu.max").decode())
 
 
 def _read_v1(folder: Path) -> float | None:
     return parse_cfs_quota(
-        procfs.read_small(folder / "cpu.cfs_quota_us").decode(),
-        procfs.read_small(folder / "cpu.cfs_period_us").decode(),
+        procfs.read_once(folder / "cpu.cfs_quota_us").decode(),
+        procfs.read_once(folder / "cpu.cfs_period_us").decode(),
     )
 
 
 def read_quota_cores(proc: Path = procfs.PROC) -> float | None:
     """The tightest CPU quota from this process's cgroup to the root, in cores."""
     try:
-        lines = parse_cgroup(os.fsdecode(procfs.read_small(proc / "self" / "cgroup")))
-        mounts = parse_mounts(os.fsdecode(procfs.read_small(proc / "self" / "mountinfo", 1 << 22)))
+        lines = parse_cgroup(os.fsdecode(procfs.read_once(proc / "self" / "cgroup")))
+        mounts = parse_mounts(os.fsdecode(procfs.read_whole(proc / "self" / "mountinfo")))
     except OSError:
         return None
     quotas = [folder_quota(folder) for folder in quota_folders(lines, mounts)]
@@ -164,7 +164,7 @@ _FARGATE_ID = re.compile(r"/ecs/[0-9a-f]{32}/([0-9a-f]{32}-\d+)")
 _LXC_NAME = re.compile(r"/(?:lxc\.payload[./]|lxc/)([^/]+)")
 _NSPAWN_NAME = re.compile(r"/machine\.slice/(?:machine-|systemd-nspawn@)([^/]+)\.(?:scope|service)")
 _POD = re.compile(r"pod([0-9a-f]{8}[-_][0-9a-f]{4})[-_][0-9a-f]{4}[-_]")
-_SLURM_JOB = re.compile(r"/slurm[^/]*/(?:[^/]+/)*?job_(\d+)(?=/|$)")
+_SLURM_JOB = re.compile(r"/[^/]*slurm[^/]*/(?:[^/]+/)*?job_(\d+)(?=/|$)")
 
 
 def parse_membership(text: str) -> Membership:
@@ -202,6 +202,6 @@ def _slurm_job(path: str) -> str | None:
 def read_membership(pid: int, proc: Path = procfs.PROC) -> Membership:
     """Container and job of a process; both ``None`` where its cgroup cannot be read."""
     try:
-        return parse_membership(os.fsdecode(procfs.read_small(proc / str(pid) / "cgroup")))
+        return parse_membership(os.fsdecode(procfs.read_once(proc / str(pid) / "cgroup")))
     except OSError:
         return Membership(None, None)

@@ -62,9 +62,21 @@ class DriverLook:
 
 class DriverLink:
     """``open`` once, then ``ask`` and ``collect`` for each snapshot; what is between the two
-    runs while the driver works. ``make`` is called on the driver's thread."""
+    runs while the driver works. ``make`` is called on the driver's thread.
 
-    def __init__(self, clock: Clock, options: ReadOptions, make: Callable[[], GpuSource]) -> None:
+    A look is waited for half an interval, or ``shortest_wait_seconds`` where that is longer.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        options: ReadOptions,
+        make: Callable[[], GpuSource],
+        *,
+        shortest_wait_seconds: float = SHORTEST_WAIT_SECONDS,
+    ) -> None:
+        self._shortest_wait_seconds = shortest_wait_seconds
+        self._closed = False
         self._clock = clock
         self._options = options
         self._make = make
@@ -92,13 +104,17 @@ class DriverLink:
 
     def ask(self) -> None:
         """Start a look at the GPUs, unless one is under way or has come back late."""
+        if self._closed:
+            return
         self.open()
         self._take_source()
         if self._source is not None and self._task is None:
             self._submit(self._source)
 
     def collect(self) -> DriverLook:
-        """The look asked for, or what can be said without it."""
+        """The look asked for, or what can be said without it; nothing after ``close``."""
+        if self._closed:
+            return DriverLook()
         if self._source is None and not self._wait_for_source():
             return DriverLook(problem=self._open_failure or self._waking())
         assert self._source is not None
@@ -118,6 +134,10 @@ class DriverLink:
 
     def close(self) -> None:
         """Let the driver go, unless it hangs; never waits long."""
+        if self._closed:
+            return
+        self._closed = True
+        self._take_source()
         if self._source is not None and (self._task is None or self._task.done):
             self._worker.submit(self._source.close).wait(CLOSE_SECONDS)
         self._worker.stop()
@@ -125,7 +145,7 @@ class DriverLink:
     @property
     def _patience(self) -> float:
         """How long a snapshot waits for the GPUs, seconds."""
-        return max(SHORTEST_WAIT_SECONDS, self._options.interval_seconds / 2)
+        return max(self._shortest_wait_seconds, self._options.interval_seconds / 2)
 
     def _open_source(self) -> GpuSource:
         source = self._make()

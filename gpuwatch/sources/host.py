@@ -212,7 +212,7 @@ class HostReader:
         except OSError as error:
             if name.startswith("pressure/") or isinstance(error, FileNotFoundError):
                 self._absent.add(name)
-            if not name.startswith("pressure/"):
+            else:
                 self._failures[name] = error.strerror or str(error)
         except (ValueError, IndexError):
             self._failures[name] = "its text is not understood"

@@ -1,0 +1,96 @@
+"""The daemon worker: order, errors, waiting, and a call that never comes back."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from gpuwatch.sources.background import DaemonWorker
+
+
+def test_calls_run_in_order_on_one_other_thread() -> None:
+    """Never two at a time, never on the caller's thread."""
+    worker = DaemonWorker()
+    seen: list[tuple[int, int]] = []
+    tasks = [
+        worker.submit(lambda number=number: seen.append((number, threading.get_ident())))  # type: ignore[misc]
+        for number in range(5)
+    ]
+    assert all(task.wait(20) for task in tasks)
+    assert [number for number, _ in seen] == [0, 1, 2, 3, 4]
+    assert len({thread for _, thread in seen}) == 1
+    assert seen[0][1] != threading.get_ident()
+    worker.stop()
+
+
+def test_a_result_is_there_once_the_call_is_done() -> None:
+    """Before that it is an error to ask, and waiting says so."""
+    worker = DaemonWorker()
+    gate = threading.Event()
+    task = worker.submit(lambda: gate.wait(20) and 42)
+    assert not task.wait(0.0)
+    assert not task.done
+    with pytest.raises(RuntimeError, match="not done"):
+        task.result()
+    assert task.run_seconds is None
+    gate.set()
+    assert task.wait(20)
+    assert task.result() == 42
+    assert task.run_seconds is not None
+    worker.stop()
+
+
+def test_an_exception_goes_to_whoever_asks_and_the_thread_goes_on() -> None:
+    """Also one that is meant to end a thread."""
+    worker = DaemonWorker()
+
+    def fail() -> None:
+        raise SystemExit(3)
+
+    failed = worker.submit(fail)
+    after = worker.submit(lambda: "still here")
+    assert after.wait(20)
+    assert after.result() == "still here"
+    with pytest.raises(SystemExit):
+        failed.result()
+    worker.stop()
+
+
+def test_after_stop_nothing_is_taken_but_what_was_handed_in_is_done() -> None:
+    """Stopping returns at once, also twice, also before anything ran."""
+    worker = DaemonWorker()
+    gate = threading.Event()
+    running = worker.submit(lambda: gate.wait(20))
+    waiting = worker.submit(lambda: 1)
+    worker.stop()
+    worker.stop()
+    with pytest.raises(RuntimeError, match="stopped"):
+        worker.submit(lambda: 2)
+    gate.set()
+    assert waiting.wait(20)
+    assert running.result() is True
+    DaemonWorker().stop()
+
+
+def test_a_call_that_hangs_does_not_keep_the_program_from_ending() -> None:
+    """The interpreter leaves the thread behind."""
+    code = (
+        "import threading\n"
+        "from gpuwatch.sources.background import DaemonWorker\n"
+        "worker = DaemonWorker()\n"
+        "started = threading.Event()\n"
+        "def hang():\n"
+        "    started.set()\n"
+        "    threading.Event().wait()\n"
+        "worker.submit(hang)\n"
+        "started.wait()\n"
+        "worker.stop()\n"
+        "print('ended')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "ended\n", "")

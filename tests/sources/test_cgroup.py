@@ -1,0 +1,304 @@
+"""CPU quotas, containers and Slurm jobs, from literal cgroup texts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gpuwatch.sources import cgroup
+
+ID = "0123456789abcdef" * 4
+INNER = "fedcba9876543210" * 4
+POD = "8d5c0f3e-1f2b-4a6d-9c3e-7b1a2c3d4e5f"
+POD_IN_SLICE = POD.replace("-", "_")
+
+MEMBERSHIPS = {
+    "bare machine": ("0::/user.slice/user-1000.slice/session-3.scope\n", None, None),
+    "namespace root": ("0::/\n", None, None),
+    "docker with systemd": (f"0::/system.slice/docker-{ID}.scope\n", ID[:12], None),
+    "docker with cgroupfs": (f"0::/docker/{ID}\n", ID[:12], None),
+    "docker v1": (
+        f"12:pids:/docker/{ID}\n4:cpu,cpuacct:/docker/{ID}\n1:name=systemd:/docker/{ID}\n0::/\n",
+        ID[:12],
+        None,
+    ),
+    "docker rootless": (
+        f"0::/user.slice/user-1000.slice/user@1000.service/user.slice/docker-{ID}.scope\n",
+        ID[:12],
+        None,
+    ),
+    "docker seen from another namespace": (f"0::/../{ID}\n", ID[:12], None),
+    "a folder made inside the container": (
+        f"0::/system.slice/docker-{ID}.scope/init.scope\n",
+        ID[:12],
+        None,
+    ),
+    "docker in docker names the inner": (f"0::/docker/{ID}/docker/{INNER}\n", INNER[:12], None),
+    "kubernetes, containerd, systemd": (
+        (
+            f"0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{POD_IN_SLICE}.slice/"
+            f"cri-containerd-{ID}.scope\n"
+        ),
+        ID[:12],
+        None,
+    ),
+    "kubernetes, containerd, cgroupfs": (f"0::/kubepods/besteffort/pod{POD}/{ID}\n", ID[:12], None),
+    "kubernetes v1, cgroupfs": (
+        f"11:memory:/kubepods/burstable/pod{POD}/{ID}\n5:cpu,cpuacct:/kubepods/pod{POD}/{ID}\n",
+        ID[:12],
+        None,
+    ),
+    "kubernetes, colons in the folder": (
+        f"0::/system.slice/containerd.service/kubepods-pod{POD_IN_SLICE}.slice:cri-containerd:{ID}\n",
+        ID[:12],
+        None,
+    ),
+    "kubernetes, cri-o": (
+        f"0::/kubepods.slice/kubepods-pod{POD_IN_SLICE}.slice/crio-{ID}.scope/container\n",
+        ID[:12],
+        None,
+    ),
+    "a pod without a container": (
+        f"0::/kubepods.slice/kubepods-pod{POD_IN_SLICE}.slice\n",
+        POD[:13],
+        None,
+    ),
+    "podman": (f"0::/machine.slice/libpod-{ID}.scope/container\n", ID[:12], None),
+    "podman rootless": (
+        f"0::/user.slice/user-1000.slice/user@1000.service/user.slice/libpod-{ID}.scope\n",
+        ID[:12],
+        None,
+    ),
+    "podman cgroupfs": (f"0::/libpod_parent/libpod-{ID}\n", ID[:12], None),
+    "podman's monitor is outside": (f"0::/machine.slice/libpod-conmon-{ID}.scope\n", None, None),
+    "cri-o's monitor is outside": (f"0::/system.slice/crio-conmon-{ID}.scope\n", None, None),
+    "nerdctl": (f"0::/system.slice/nerdctl-{ID}.scope\n", ID[:12], None),
+    "containerd's default namespace": (f"0::/default/{ID}\n", ID[:12], None),
+    "lxc, new layout": ("0::/lxc.payload.trainer/user.slice\n", "trainer", None),
+    "lxc, old layout": ("4:cpu,cpuacct:/lxc/trainer\n0::/\n", "trainer", None),
+    "lxc's monitor is outside": ("0::/lxc.monitor.trainer\n", None, None),
+    "nspawn": ("0::/machine.slice/systemd-nspawn@trainer.service/payload\n", "trainer", None),
+    "fargate": (
+        f"1:name=systemd:/ecs/{ID[:32]}/{ID[:32]}-3456789012\n",
+        ID[:12],
+        None,
+    ),
+    "slurm v2": (
+        "0::/system.slice/slurmstepd.scope/job_4711/step_0/user/task_0\n",
+        None,
+        "4711",
+    ),
+    "slurm v2, several daemons a node": (
+        "0::/system.slice/node07_slurmstepd.scope/job_4711/step_batch/user/task_0\n",
+        None,
+        "4711",
+    ),
+    "slurm v1": (
+        (
+            "5:memory:/slurm/uid_1000/job_4711/step_0/task_0\n"
+            "4:cpuset:/slurm/uid_1000/job_4711/step_0\n1:name=systemd:/system.slice/slurmd.service\n"
+        ),
+        None,
+        "4711",
+    ),
+    "slurm v1 with the node's name": (
+        "4:cpuset:/slurm_node07/uid_1000/job_4711/step_extern\n",
+        None,
+        "4711",
+    ),
+    "podman inside slurm": (
+        f"0::/system.slice/slurmstepd.scope/job_4711/step_0/user/task_0/libpod-{ID}.scope\n",
+        ID[:12],
+        "4711",
+    ),
+    "a folder called job_ that is not Slurm's": ("0::/batch.slice/job_4711\n", None, None),
+    "64 digits inside a longer word": (f"0::/cache-{ID}ff\n", None, None),
+    "no cgroup at all": ("", None, None),
+}
+
+
+@pytest.mark.parametrize("case", MEMBERSHIPS)
+def test_container_and_job_are_named_as_their_own_tools_print_them(case: str) -> None:
+    """Each engine's and cgroup driver's layout gives the short container id and the job."""
+    text, container, slurm_job = MEMBERSHIPS[case]
+    assert cgroup.parse_membership(text) == (container, slurm_job)
+
+
+def test_a_container_name_cannot_carry_terminal_escapes() -> None:
+    """An LXC name with control characters comes out harmless."""
+    found = cgroup.parse_membership("0::/lxc.payload.a\x1b[31mb\n").container
+    assert found is not None
+    assert found.isprintable()
+
+
+def test_this_process_can_ask_for_its_own_membership() -> None:
+    """The real file is read without an error, and a process that is not there gives nothing."""
+    assert len(cgroup.read_membership(1)) == 2
+    assert cgroup.read_membership(2**22 + 1) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "cores"),
+    [
+        ("200000 100000\n", 2.0),
+        ("50000 100000\n", 0.5),
+        ("max 100000\n", None),
+        ("150000\n", 1.5),
+        ("", None),
+        ("100 0", None),
+    ],
+)
+def test_cpu_max_is_quota_over_period(text: str, cores: float | None) -> None:
+    """The v2 file gives cores, and ``max`` no quota."""
+    assert cgroup.parse_cpu_max(text) == cores
+
+
+@pytest.mark.parametrize(
+    ("quota", "period", "cores"),
+    [("400000\n", "100000\n", 4.0), ("-1\n", "100000\n", None), ("0", "100000", None)],
+)
+def test_cfs_quota_is_quota_over_period(quota: str, period: str, cores: float | None) -> None:
+    """The v1 pair gives cores, and -1 no quota."""
+    assert cgroup.parse_cfs_quota(quota, period) == cores
+
+
+class Machine:
+    """A /proc and cgroup mounts in a folder."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.proc = root / "proc"
+        (self.proc / "self").mkdir(parents=True)
+        self._mounts: list[str] = ["22 1 8:1 / / rw - ext4 /dev/sda1 rw"]
+
+    def cgroup(self, text: str) -> None:
+        (self.proc / "self" / "cgroup").write_text(text)
+
+    def mount(
+        self, name: str, *, root: str = "/", kind: str = "cgroup2", options: str = "rw"
+    ) -> Path:
+        point = self.root / name
+        point.mkdir(parents=True, exist_ok=True)
+        shown = str(point).replace(" ", "\\040")
+        self._mounts.append(
+            f"30 22 0:26 {root} {shown} rw,nosuid shared:4 - {kind} {kind} {options}"
+        )
+        return point
+
+    def quota(self) -> float | None:
+        (self.proc / "self" / "mountinfo").write_text("\n".join(self._mounts) + "\n")
+        return cgroup.read_quota_cores(self.proc)
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path / "a machine")
+
+
+def test_the_tightest_quota_on_the_way_to_the_root_counts(machine: Machine) -> None:
+    """v2: a parent's quota binds even where the process's own folder allows more."""
+    top = machine.mount("cgroup")
+    (top / "jobs.slice" / "train.scope").mkdir(parents=True)
+    (top / "jobs.slice" / "cpu.max").write_text("300000 100000\n")
+    (top / "jobs.slice" / "train.scope" / "cpu.max").write_text("800000 100000\n")
+    machine.cgroup("0::/jobs.slice/train.scope\n")
+    assert machine.quota() == 3.0
+
+
+def test_no_quota_anywhere_is_none(machine: Machine) -> None:
+    """v2: only ``max`` on the way means no quota, not zero."""
+    top = machine.mount("cgroup")
+    (top / "jobs.slice").mkdir()
+    (top / "jobs.slice" / "cpu.max").write_text("max 100000\n")
+    machine.cgroup("0::/jobs.slice\n")
+    assert machine.quota() is None
+
+
+def test_a_sibling_folder_does_not_bind(machine: Machine) -> None:
+    """v2: the quota of a folder that is not on the way is not taken."""
+    top = machine.mount("cgroup")
+    (top / "other").mkdir()
+    (top / "other" / "cpu.max").write_text("10000 100000\n")
+    (top / "mine").mkdir()
+    machine.cgroup("0::/mine\n")
+    assert machine.quota() is None
+
+
+def test_inside_a_cgroup_namespace_the_mount_is_the_containers_own_folder(machine: Machine) -> None:
+    """v2 in a container: the path is ``/``, and the mount's top holds the quota."""
+    top = machine.mount("cgroup")
+    (top / "cpu.max").write_text("250000 100000\n")
+    machine.cgroup("0::/\n")
+    assert machine.quota() == 2.5
+
+
+def test_v1_takes_the_mount_that_has_the_cpu_controller(machine: Machine) -> None:
+    """v1: other controllers' mounts are left alone, and the quota is that of the cpu mount."""
+    memory = machine.mount("memory", kind="cgroup", options="rw,memory")
+    (memory / "jobs").mkdir()
+    (memory / "jobs" / "cpu.cfs_quota_us").write_text("1000\n")
+    (memory / "jobs" / "cpu.cfs_period_us").write_text("100000\n")
+    cpu = machine.mount("cpu,cpuacct", kind="cgroup", options="rw,cpu,cpuacct")
+    (cpu / "jobs").mkdir()
+    (cpu / "jobs" / "cpu.cfs_quota_us").write_text("600000\n")
+    (cpu / "jobs" / "cpu.cfs_period_us").write_text("100000\n")
+    machine.cgroup("5:memory:/jobs\n4:cpu,cpuacct:/jobs\n")
+    assert machine.quota() == 6.0
+
+
+def test_v1_container_without_a_namespace_finds_its_folder_through_the_mounts_root(
+    machine: Machine,
+) -> None:
+    """v1 in docker: /proc names the host's path, the mount shows only the container's folder."""
+    cpu = machine.mount("cpu", root=f"/docker/{ID}", kind="cgroup", options="rw,cpu,cpuacct")
+    (cpu / "cpu.cfs_quota_us").write_text("150000\n")
+    (cpu / "cpu.cfs_period_us").write_text("100000\n")
+    (cpu / "sub").mkdir()
+    (cpu / "sub" / "cpu.cfs_quota_us").write_text("-1\n")
+    (cpu / "sub" / "cpu.cfs_period_us").write_text("100000\n")
+    machine.cgroup(f"4:cpu,cpuacct:/docker/{ID}/sub\n")
+    assert machine.quota() == 1.5
+
+
+def test_v1_and_v2_side_by_side_are_both_looked_at(machine: Machine) -> None:
+    """Hybrid: v2 without a cpu controller does not hide v1's quota."""
+    unified = machine.mount("unified")
+    (unified / "jobs").mkdir()
+    cpu = machine.mount("cpu", kind="cgroup", options="rw,cpu")
+    (cpu / "jobs").mkdir()
+    (cpu / "jobs" / "cpu.cfs_quota_us").write_text("200000\n")
+    (cpu / "jobs" / "cpu.cfs_period_us").write_text("100000\n")
+    machine.cgroup("1:cpu:/jobs\n0::/jobs\n")
+    assert machine.quota() == 2.0
+
+
+def test_a_mount_that_does_not_hold_the_process_does_not_bind(machine: Machine) -> None:
+    """A process outside the namespace's root (``/..``) is not bound by what the mount shows."""
+    top = machine.mount("cgroup")
+    (top / "cpu.max").write_text("100000 100000\n")
+    machine.cgroup("0::/../elsewhere\n")
+    assert machine.quota() is None
+
+
+def test_a_mount_made_outside_the_namespace_counts_from_its_top(machine: Machine) -> None:
+    """A mount whose root is above the namespace (``/..``) still binds with its own quota."""
+    top = machine.mount("cgroup", root="/../..")
+    (top / "cpu.max").write_text("700000 100000\n")
+    machine.cgroup("0::/\n")
+    assert machine.quota() == 7.0
+
+
+def test_unreadable_quota_text_is_no_quota(machine: Machine) -> None:
+    """A file that is not understood does not stop the others from counting."""
+    top = machine.mount("cgroup")
+    (top / "a" / "b").mkdir(parents=True)
+    (top / "a" / "b" / "cpu.max").write_text("what\n")
+    (top / "a" / "cpu.max").write_text("100000 100000\n")
+    machine.cgroup("0::/a/b\n")
+    assert machine.quota() == 1.0
+
+
+def test_without_cgroups_there_is_no_quota(tmp_path: Path) -> None:
+    """No /proc/self/cgroup (a sandbox) means no quota and no error."""
+    assert cgroup.read_quota_cores(tmp_path) is None

@@ -1,0 +1,142 @@
+"""Parsing of the kernel's machine-wide counters, on literal texts."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpuwatch.sources import host_counters as counters
+from gpuwatch.sources.host_counters import CpuTimes
+
+STAT = b"""cpu  100 20 30 800 50 6 4 10 99 9
+cpu0 60 10 20 400 40 3 2 5 50 5
+cpu2 40 10 10 400 10 3 2 5 49 4
+intr 12345 0 0
+ctxt 99
+btime 1700000000
+"""
+
+
+def test_cpu_lines_give_busy_idle_and_iowait_in_their_order() -> None:
+    """Guest time is not counted twice, stolen time is busy, and an offline core has no line."""
+    times = counters.parse_cpu_times(STAT)
+    assert list(times) == [b"cpu", b"cpu0", b"cpu2"]
+    assert times[b"cpu"] == CpuTimes(busy=170, idle=800, iowait=50)
+
+
+def test_an_old_kernels_shorter_cpu_line_is_understood() -> None:
+    """Four fields (Linux 2.4) still give busy and idle."""
+    assert counters.parse_cpu_times(b"cpu  1 2 3 4\n")[b"cpu"] == CpuTimes(6, 4, 0)
+
+
+def test_shares_are_of_the_time_between_two_samples() -> None:
+    """Waiting for a disk is neither busy nor lost."""
+    share = counters.cpu_share(CpuTimes(100, 100, 100), CpuTimes(130, 150, 120))
+    assert share == counters.CpuShare(30.0, 20.0)
+
+
+def test_a_counter_that_steps_back_counts_as_nothing() -> None:
+    """iowait can decrease; the share stays within 0 and 100."""
+    share = counters.cpu_share(CpuTimes(100, 100, 100), CpuTimes(150, 150, 90))
+    assert share == counters.CpuShare(50.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("before", "now"),
+    [
+        (None, CpuTimes(1, 1, 1)),
+        (CpuTimes(1, 1, 1), None),
+        (CpuTimes(1, 1, 1), CpuTimes(1, 1, 1)),
+    ],
+)
+def test_without_two_samples_or_time_there_is_no_share(
+    before: CpuTimes | None, now: CpuTimes | None
+) -> None:
+    """A core that came online, went offline, or had no tick is unknown, not idle."""
+    assert counters.cpu_share(before, now) is None
+
+
+def test_used_memory_is_what_a_new_process_could_not_have() -> None:
+    """Total less MemAvailable, in bytes; swap alike."""
+    text = (
+        b"MemTotal:       1000 kB\nMemFree:         100 kB\nMemAvailable:    600 kB\n"
+        b"Buffers:          50 kB\nCached:          300 kB\nSwapCached:        7 kB\n"
+        b"SwapTotal:       200 kB\nSwapFree:        150 kB\n"
+    )
+    assert counters.parse_memory(text) == (1000 * 1024, 400 * 1024, 200 * 1024, 50 * 1024)
+
+
+def test_memory_without_memavailable_counts_buffers_and_cache_as_available() -> None:
+    """Kernels before 3.14."""
+    text = b"MemTotal: 1000 kB\nMemFree: 100 kB\nBuffers: 50 kB\nCached: 300 kB\n"
+    assert counters.parse_memory(text) == (1000 * 1024, 550 * 1024, None, None)
+
+
+def test_memory_text_without_memory_is_unknown() -> None:
+    """Nothing found is None throughout, not zero."""
+    assert counters.parse_memory(b"") == (None, None, None, None)
+
+
+def test_pressure_totals_are_read_from_both_lines() -> None:
+    """The cpu file of kernels before 5.13 has no ``full`` line."""
+    both = (
+        b"some avg10=1.00 avg60=0.58 avg300=0.22 total=5377580\n"
+        b"full avg10=0.00 avg60=0.00 avg300=0.00 total=42\n"
+    )
+    assert counters.parse_pressure(both) == (5377580, 42)
+    assert counters.parse_pressure(both.splitlines()[0]) == (5377580, None)
+
+
+def test_pressure_is_the_share_of_the_interval() -> None:
+    """Microseconds waited over seconds passed; never above 100; unknown without two samples."""
+    assert counters.pressure_percent(1_000_000, 1_500_000, 2.0) == 25.0
+    assert counters.pressure_percent(0, 1_010_000, 1.0) == 100.0
+    assert counters.pressure_percent(7, 7, 1.0) == 0.0
+    assert counters.pressure_percent(None, 7, 1.0) is None
+    assert counters.pressure_percent(7, 8, 0.0) is None
+
+
+def test_load_averages_are_the_first_three_numbers() -> None:
+    """``/proc/loadavg``."""
+    assert counters.parse_load(b"0.50 1.25 12.00 2/345 6789\n") == (0.5, 1.25, 12.0)
+
+
+DISKSTATS = b"""   7       0 loop0 1 0 8 0 0 0 0 0 0 0 0
+ 259       0 nvme0n1 10 0 2000 5 20 0 4000 6 0 7 8 9 0 0 0 1 2
+ 259       1 nvme0n1p1 10 0 2000 5 20 0 4000 6 0 7 8 9 0 0 0 1 2
+ 253       0 dm-0 10 0 2000 0 20 0 4000 0 0 0 0
+"""
+
+
+def test_only_whole_disks_are_counted_in_sectors_of_512_bytes() -> None:
+    """Partitions and stacked devices would count the same bytes again."""
+    assert counters.parse_disks(DISKSTATS, {b"nvme0n1"}) == {b"nvme0n1": (1024000, 2048000)}
+
+
+def test_interfaces_are_read_even_where_name_and_number_touch() -> None:
+    """Old kernels print ``eth0:123``; an alias holds a colon itself."""
+    text = (
+        b"Inter-|   Receive  |  Transmit\n face |bytes ... |bytes ...\n"
+        b"    lo:    10 1 0 0 0 0 0 0       10 1 0 0 0 0 0 0\n"
+        b"  eth0:123456 1 0 0 0 0 0 0      789 1 0 0 0 0 0 0\n"
+        b"eth0:1: 5 1 0 0 0 0 0 0 6 1 0 0 0 0 0 0\n"
+    )
+    assert counters.parse_network(text) == {
+        b"lo": (10, 10),
+        b"eth0": (123456, 789),
+        b"eth0:1": (5, 6),
+    }
+
+
+def test_rates_sum_the_devices_that_both_samples_have() -> None:
+    """A device plugged in between, or a counter that was reset, makes no jump."""
+    before = {b"a": (100, 100), b"reset": (9999, 9999), b"gone": (1, 1)}
+    now = {b"a": (300, 150), b"reset": (10, 10), b"new": (10**9, 10**9)}
+    assert counters.rates(before, now, 2.0) == (100.0, 25.0)
+
+
+def test_rates_without_a_common_device_are_unknown() -> None:
+    """No disk is not zero traffic."""
+    assert counters.rates({}, {}, 1.0) is None
+    assert counters.rates({b"a": (1, 1)}, {b"b": (1, 1)}, 1.0) is None
+    assert counters.rates(None, {b"a": (1, 1)}, 1.0) is None
+    assert counters.rates({b"a": (1, 1)}, {b"a": (1, 1)}, 0.0) is None

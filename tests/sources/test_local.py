@@ -1,0 +1,303 @@
+"""This machine's source: each part on its own, and a driver that waits, hangs or fails."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from gpuwatch.model import Gpu, GpuIdentity, GpuReading, Host, Problem, Process, Snapshot
+from gpuwatch.sources.base import ManualClock, ReadOptions, Source
+from gpuwatch.sources.driver_link import DriverLink
+from gpuwatch.sources.gpu_process import GpuProcess
+from gpuwatch.sources.host import HostSource
+from gpuwatch.sources.local import LocalSource
+from gpuwatch.sources.nvml import NvmlReading
+from gpuwatch.sources.processes import ProcessSource
+
+GPU = Gpu(
+    identity=GpuIdentity(index=0, uuid="GPU-0", name="H200"), reading=GpuReading(busy_percent=50.0)
+)
+
+
+class StandInGpus:
+    """The GPU half as a test wants it: each call can be held up, or fail."""
+
+    def __init__(self) -> None:
+        self.open_gate = opened()
+        self.read_gate = opened()
+        self.error: Exception | None = None
+        self.open_error: Exception | None = None
+        self.reads = 0
+        self.closed = False
+        self.delay_seconds = 0.0
+        self.processes: tuple[GpuProcess, ...] = ()
+        self.problems: tuple[Problem, ...] = ()
+
+    def open(self) -> None:
+        self.open_gate.wait(60)
+        if self.open_error is not None:
+            raise self.open_error
+
+    def read(self) -> NvmlReading:
+        gate = self.read_gate
+        gate.wait(60)
+        time.sleep(self.delay_seconds)
+        if self.error is not None:
+            raise self.error
+        self.reads += 1
+        gpu = Gpu(identity=GPU.identity, reading=GpuReading(busy_percent=float(self.reads)))
+        return NvmlReading((gpu,), self.processes, self.problems, 0.002, 10)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def opened() -> threading.Event:
+    gate = threading.Event()
+    gate.set()
+    return gate
+
+
+class Made:
+    """A source over the stand-in, with the real host and process halves."""
+
+    def __init__(self) -> None:
+        self.gpus = StandInGpus()
+        self.clock = ManualClock()
+        # The shortest patience there is (0.4 s), so that a test of hanging does not take long.
+        self.options = ReadOptions(interval_seconds=0.5)
+        self.source = LocalSource(self.clock, self.options, gpus=lambda: self.gpus)
+
+    def read(self, after: float = 0.0) -> Snapshot:
+        self.clock.advance(after)
+        return self.source.read()
+
+
+@pytest.fixture
+def made() -> Iterator[Made]:
+    it = Made()
+    yield it
+    it.gpus.open_gate.set()
+    it.gpus.read_gate.set()
+    it.source.close()
+
+
+def messages(snapshot: Snapshot) -> list[str]:
+    return [problem.message for problem in snapshot.problems]
+
+
+def busy(snapshot: Snapshot) -> list[float | None]:
+    return [gpu.reading.busy_percent for gpu in snapshot.gpus]
+
+
+def test_a_snapshot_joins_all_halves(made: Made) -> None:
+    """GPUs, their processes with their host half, the host, problems, times and numbering."""
+    source: Source = made.source
+    made.gpus.processes = (GpuProcess(os.getpid(), "GPU-0", 7),)
+    made.gpus.problems = (Problem(source="nvml", message="a sentence"),)
+    source.open()
+    first = made.read(after=5.0)
+    second = made.read(after=1.0)
+    assert (first.sequence, second.sequence) == (0, 1)
+    assert first.simulated is source.simulated is False
+    assert second.monotonic_seconds == 6.0
+    assert second.taken_at_unix_seconds == made.clock.unix()
+    assert second.interval_seconds == 0.5
+    assert busy(second) == [2.0]
+    assert second.host.memory_total_bytes
+    row = next(row for row in second.processes if row.pid == os.getpid())
+    assert (row.gpu_uuid, row.gpu_memory_bytes) == ("GPU-0", 7)
+    assert row.command
+    assert "a sentence" in messages(second)
+
+
+def test_its_own_cost_is_measured(made: Made) -> None:
+    """CPU and driver time need two snapshots; memory and the time to read only one."""
+    made.source.open()
+    first = made.read().own_cost
+    second = made.read(after=2.0).own_cost
+    assert first.cpu_percent is None
+    assert first.nvml_milliseconds_per_second is None
+    assert (first.memory_resident_bytes or 0) > 1 << 20
+    assert (first.read_milliseconds or 0) > 0
+    assert second.cpu_percent is not None
+    assert second.cpu_percent >= 0
+    assert second.nvml_milliseconds_per_second == pytest.approx(1.0)
+    assert second.nvml_calls_per_second == pytest.approx(5.0)
+
+
+def test_the_host_shows_while_the_driver_wakes(made: Made) -> None:
+    """Without persistence mode the driver takes seconds: a sentence counts them."""
+    made.gpus.open_gate.clear()
+    made.source.open()
+    first = made.read()
+    assert first.host.memory_total_bytes
+    assert first.gpus == ()
+    waiting = made.read(after=3.0)
+    assert any("Waiting for the NVIDIA driver (3 s)" in text for text in messages(waiting))
+    assert waiting.problems[0].severity == "info"
+    assert waiting.own_cost.nvml_calls_per_second is None
+    made.gpus.open_gate.set()
+    assert made.source.wait_for_driver(20)
+    awake = made.read(after=1.0)
+    assert busy(awake) == [1.0]
+    assert messages(awake) == []
+
+
+def test_a_hung_read_leaves_the_host_and_is_picked_up_when_it_comes_back(made: Made) -> None:
+    """GPUs keep their identity without readings; a sentence says how long it has been."""
+    made.gpus.processes = (GpuProcess(os.getpid(), "GPU-0", 7, 5.0),)
+    made.source.open()
+    assert busy(made.read()) == [1.0]
+    hung = made.gpus.read_gate = threading.Event()
+    for _ in range(3):
+        snapshot = made.read(after=2.0)
+    assert busy(snapshot) == [None]
+    assert snapshot.gpus[0].identity == GPU.identity
+    assert snapshot.host.memory_total_bytes
+    row = next(row for row in snapshot.processes if row.pid == os.getpid())
+    assert (row.gpu_memory_bytes, row.gpu_busy_percent, row.gpu_uuid) == (None, None, "GPU-0")
+    assert row.command
+    assert any("has not answered for 4 s" in text for text in messages(snapshot))
+    assert snapshot.own_cost.nvml_calls_per_second is None
+    made.gpus.read_gate = opened()
+    hung.set()
+    late = made.source._driver._task
+    assert late is not None
+    assert late.wait(20)
+    back = made.read(after=2.0)
+    assert busy(back) == [2.0]
+    assert messages(back) == []
+    assert busy(made.read(after=2.0)) >= [3.0]
+
+
+def test_a_driver_that_is_always_slow_is_shown_one_snapshot_late() -> None:
+    """Slower than there is time for: every look after the first has readings all the same, and
+    once the driver is fast again they are today's."""
+    gpus, clock, options = StandInGpus(), ManualClock(), ReadOptions(interval_seconds=0.02)
+    link = DriverLink(clock, options, lambda: gpus, shortest_wait_seconds=0.02)
+    gpus.delay_seconds = 0.15
+    assert link.wait_open(20)
+    seen = []
+    for _ in range(4):
+        link.ask()
+        seen.append([gpu.reading.busy_percent for gpu in link.collect().gpus])
+        clock.advance(1.0)
+        task = link._task
+        assert task is not None
+        assert task.wait(20)
+    assert seen == [[], [1.0], [2.0], [3.0]]
+    gpus.delay_seconds, options.interval_seconds = 0.0, 60.0
+    for expected in (4.0, 5.0, 6.0):
+        link.ask()
+        assert [gpu.reading.busy_percent for gpu in link.collect().gpus] == [expected]
+        assert link._task is None
+        clock.advance(1.0)
+    link.close()
+
+
+def test_closing_does_not_wait_for_a_hung_driver(made: Made) -> None:
+    """The hung call is left behind, and so is everything that would queue behind it."""
+    made.source.open()
+    made.gpus.read_gate = threading.Event()
+    made.read()
+    closer = threading.Thread(target=made.source.close)
+    closer.start()
+    closer.join(20)
+    assert not closer.is_alive()
+    assert not made.gpus.closed
+
+
+def test_closing_closes_the_driver(made: Made) -> None:
+    """When it answers, it is let go in order; closing twice or before opening is fine too."""
+    made.source.open()
+    made.read()
+    made.source.close()
+    assert made.gpus.closed
+    assert made.source.read().gpus == ()
+    LocalSource(gpus=StandInGpus).close()
+
+
+def test_a_bug_in_the_gpu_half_leaves_the_others(made: Made) -> None:
+    """An exception is one sentence with its type; the next reading can succeed again."""
+    made.source.open()
+    made.read()
+    made.gpus.error = KeyError("x\x1b[2J")
+    broken = made.read(after=1.0)
+    assert busy(broken) == [None]
+    assert [text for text in messages(broken) if "this is a bug in gpuwatch" in text]
+    assert "KeyError" in messages(broken)[0]
+    assert messages(broken)[0].isprintable()
+    assert broken.host.memory_total_bytes
+    made.gpus.error = None
+    assert busy(made.read(after=1.0)) == [2.0]
+
+
+@pytest.mark.parametrize("where", ["making", "opening"])
+def test_a_bug_in_opening_the_gpu_half_is_said_every_time(made: Made, where: str) -> None:
+    """The host half works, and the sentence stays."""
+    made.gpus.open_error = OSError("no")
+    if where == "making":
+        made.source = LocalSource(made.clock, made.options, gpus=_broken)
+    made.source.open()
+    for _ in range(2):
+        snapshot = made.read(after=1.0)
+        assert snapshot.host.memory_total_bytes
+        assert "bug in gpuwatch" in messages(snapshot)[0]
+
+
+def _broken() -> StandInGpus:
+    raise ImportError("broken")
+
+
+class BrokenHost(HostSource):
+    def open(self) -> None:
+        raise ZeroDivisionError
+
+    def read(self) -> tuple[Host, tuple[Problem, ...]]:
+        raise ZeroDivisionError("host")
+
+
+class BrokenProcesses(ProcessSource):
+    def read(self, gpu_processes: object) -> tuple[tuple[Process, ...], tuple[Problem, ...]]:
+        raise RuntimeError("processes")
+
+
+@pytest.mark.parametrize("part", ["host", "processes"])
+def test_a_bug_in_another_half_leaves_the_rest(part: str) -> None:
+    """The GPUs and the other half are there, and a sentence with the exception's type."""
+    clock, options = ManualClock(), ReadOptions()
+    parts: dict[str, Callable[[], object]] = {
+        "host": lambda: BrokenHost(clock, options),
+        "processes": lambda: BrokenProcesses(clock, options),
+    }
+    gpus = StandInGpus()
+    gpus.processes = (GpuProcess(os.getpid(), "GPU-0"),)
+    source = LocalSource(clock, options, gpus=lambda: gpus, **{part: parts[part]()})  # type: ignore[arg-type]
+    source.open()
+    snapshot = source.read()
+    source.close()
+    assert busy(snapshot) == [1.0]
+    assert (snapshot.host.memory_total_bytes is None) == (part == "host")
+    assert snapshot.host.name
+    assert (snapshot.processes == ()) == (part == "processes")
+    assert [(problem.source, problem.severity) for problem in snapshot.problems] == [
+        (part, "error")
+    ]
+    assert "this is a bug in gpuwatch" in messages(snapshot)[0]
+
+
+def test_without_a_driver_the_host_half_is_whole() -> None:
+    """The real GPU half on a machine without a driver: a sentence, and no exception."""
+    source = LocalSource(ManualClock(), ReadOptions())
+    source.open()
+    assert source.wait_for_driver(60)
+    snapshot = source.read()
+    source.close()
+    assert snapshot.host.memory_total_bytes
+    assert snapshot.gpus or snapshot.problems
+    assert not any("bug" in text for text in messages(snapshot))

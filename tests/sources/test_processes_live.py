@@ -1,0 +1,285 @@
+"""The process source on real processes: trees, churn, zombies, hostile names."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gpuwatch.model import Process
+from gpuwatch.sources.base import ManualClock, ReadOptions
+from gpuwatch.sources.gpu_process import GpuProcess
+from gpuwatch.sources.processes import ProcessSource
+from tests.support.children import Children, children, wait_until
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads Linux's /proc")
+
+WORKER_TREE = """
+def worker(forks):
+    pid = os.fork()
+    if pid == 0:
+        if forks:
+            worker(forks=False)
+        time.sleep(600)
+    return pid
+workers = [worker(forks=True), worker(forks=False), worker(forks=False)]
+ready(' '.join(map(str, workers)))
+wait()
+"""
+
+
+@pytest.fixture
+def started() -> Iterator[Children]:
+    with children() as made:
+        yield made
+
+
+class Watch:
+    """A source of real processes, with a clock that only the test turns."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.options = ReadOptions()
+        self.source = ProcessSource(self.clock, self.options)
+
+    def read(self, *pids: int, after: float = 0.0) -> dict[int, Process]:
+        """The rows by PID, with each of ``pids`` on a GPU."""
+        self.clock.advance(after)
+        rows, self.problems = self.source.read([GpuProcess(pid, "GPU-0") for pid in pids])
+        return {row.pid: row for row in rows}
+
+
+@pytest.fixture
+def watch() -> Iterator[Watch]:
+    made = Watch()
+    yield made
+    made.source.close()
+
+
+def test_a_real_process_shows_what_the_system_says_of_it(started: Children, watch: Watch) -> None:
+    """Command, parent, state, user, threads and memory of a child that waits."""
+    child = started.python("ready()\nwait()\n", "--lr", "a b")
+    started.ready(child)
+    row = watch.read(child.pid)[child.pid]
+    wait_until(lambda: watch.read(child.pid)[child.pid].state == "S")
+    assert row.parent_pid == os.getpid()
+    assert row.threads == 1
+    assert row.command is not None
+    assert row.command.startswith(sys.executable)
+    assert row.command.endswith("--lr 'a b'")
+    assert row.memory_resident_bytes is not None
+    assert row.memory_resident_bytes > 1 << 20
+    assert row.user
+    assert watch.problems == ()
+
+
+def test_a_busy_process_uses_cpu_and_a_waiting_one_uses_none(
+    started: Children, watch: Watch
+) -> None:
+    """Against the injected clock: half a second of work in one second is about half a core."""
+    worker = started.python(
+        "ready()\nsys.stdin.readline()\nwhile time.process_time() < 0.5: pass\nready()\nwait()\n"
+    )
+    idle = started.python("ready()\nwait()\n")
+    started.ready(worker)
+    started.ready(idle)
+    watch.read(worker.pid, idle.pid)
+    assert worker.stdin is not None
+    worker.stdin.write(b"go\n")
+    worker.stdin.flush()
+    started.ready(worker)
+    rows = watch.read(worker.pid, idle.pid, after=1.0)
+    assert 30 <= (rows[worker.pid].cpu_percent or 0) <= 55
+    assert rows[idle.pid].cpu_percent == 0.0
+
+
+def test_loader_workers_and_their_children_are_shown(started: Children, watch: Watch) -> None:
+    """The whole tree below a GPU process, and only that."""
+    trainer = started.python(WORKER_TREE)
+    workers = [int(pid) for pid in started.ready(trainer).split()]
+    bystander = started.python("ready()\nwait()\n")
+    started.ready(bystander)
+    wait_until(lambda: len(watch.read(trainer.pid, after=2.0)) == 5)
+    rows = watch.read(trainer.pid)
+    assert set(workers) < set(rows)
+    inner = set(rows) - set(workers) - {trainer.pid}
+    assert [rows[pid].parent_pid for pid in inner] == [workers[0]]
+    assert bystander.pid not in rows
+    assert {row.gpu_uuid for pid, row in rows.items() if pid != trainer.pid} == {None}
+
+
+def test_workers_come_and_go(started: Children, watch: Watch) -> None:
+    """A killed worker is gone at the next reading; a new one is there two seconds later."""
+    trainer = started.python(
+        "signals = []\n"
+        "def fork():\n"
+        "    pid = os.fork()\n"
+        "    if pid == 0:\n"
+        "        time.sleep(600)\n"
+        "    return pid\n"
+        "pid = fork()\n"
+        "ready(pid)\n"
+        "for line in sys.stdin:\n"
+        "    os.kill(pid, 9); os.waitpid(pid, 0)\n"
+        "    ready()\n"
+        "    sys.stdin.readline()\n"
+        "    pid = fork()\n"
+        "    ready(pid)\n"
+    )
+    worker = int(started.ready(trainer))
+    assert set(watch.read(trainer.pid)) == {trainer.pid, worker}
+    watch.read(trainer.pid, after=1.0)
+    assert trainer.stdin is not None
+    for _ in range(3):
+        trainer.stdin.write(b"end it\n")
+        trainer.stdin.flush()
+        started.ready(trainer)
+        assert set(watch.read(trainer.pid, after=0.1)) == {trainer.pid}
+        trainer.stdin.write(b"another\n")
+        trainer.stdin.flush()
+        worker = int(started.ready(trainer))
+        assert set(watch.read(trainer.pid, after=2.0)) == {trainer.pid, worker}
+
+
+def test_a_worker_whose_parent_ends_stays_with_its_trainer(started: Children, watch: Watch) -> None:
+    """A launcher between the two exits: the kernel gives the worker a new parent, not us."""
+    trainer = started.python(
+        "launcher = os.fork()\n"
+        "if launcher == 0:\n"
+        "    worker = os.fork()\n"
+        "    if worker == 0:\n"
+        "        time.sleep(600)\n"
+        "    ready(worker)\n"
+        "    sys.stdin.readline()\n"
+        "    os._exit(0)\n"
+        "os.waitpid(launcher, 0)\n"
+        "ready()\n"
+        "time.sleep(600)\n"
+    )
+    worker = int(started.ready(trainer))
+    try:
+        rows = watch.read(trainer.pid)
+        launcher = rows[worker].parent_pid
+        assert set(rows) == {trainer.pid, launcher, worker}
+        assert trainer.stdin is not None
+        trainer.stdin.write(b"go\n")
+        trainer.stdin.flush()
+        started.ready(trainer)
+        for seconds in (0.1, 2.0, 70.0):
+            rows = watch.read(trainer.pid, after=seconds)
+            assert set(rows) == {trainer.pid, worker}
+        assert rows[worker].parent_pid != launcher
+    finally:
+        os.kill(worker, signal.SIGKILL)
+
+
+def test_a_zombie_keeps_its_row(started: Children, watch: Watch) -> None:
+    """It is dead, its parent has not noticed, and the row says both what it was and that."""
+    child = started.python("ready()\nwait()\n", "--mark")
+    started.ready(child)
+    watch.read(child.pid)
+    child.kill()
+    wait_until(lambda: watch.read(child.pid, after=0.1)[child.pid].state == "Z")
+    row = watch.read(child.pid, after=30.0)[child.pid]
+    assert row.memory_resident_bytes == 0
+    assert (row.command or "").endswith("--mark")
+    child.wait()
+    assert watch.read(child.pid, after=0.1) == {}
+
+
+def test_many_processes_ending_at_once_are_no_problem(started: Children, watch: Watch) -> None:
+    """Churn: all rows go, no sentence comes, no descriptor is left."""
+    before = sum(1 for _ in Path("/proc/self/fd").iterdir())
+    many = [subprocess.Popen(["sleep", "600"]) for _ in range(40)]
+    pids = [child.pid for child in many]
+    try:
+        for _ in range(3):
+            assert len(watch.read(*pids, after=1.0)) == 40
+    finally:
+        for child in many:
+            child.kill()
+            child.wait()
+    assert watch.read(*pids, after=1.0) == {}
+    assert watch.problems == ()
+    watch.source.close()
+    assert sum(1 for _ in Path("/proc/self/fd").iterdir()) <= before
+
+
+def test_hostile_arguments_and_names_come_out_harmless(started: Children, watch: Watch) -> None:
+    """Escapes, markup, newlines and bytes that are not UTF-8, in the command line and the name."""
+    child = started.python(
+        "import ctypes\n"
+        "ctypes.CDLL(None).prctl(15, b'a) R \\x1b[31m\\n\\xff', 0, 0, 0)\n"
+        "ready()\nwait()\n",
+        b"\x1b]0;owned\x07",
+        "[red]x[/red]",
+        "a\nb\u202e",
+        b"\xff\xfe",
+    )
+    started.ready(child)
+    row = watch.read(child.pid)[child.pid]
+    assert row.name == "a) R \ufffd[31m \ufffd"
+    assert row.command is not None
+    assert row.command.isprintable()
+    assert row.command.endswith("\ufffd]0;owned\ufffd [red]x[/red] 'a b\ufffd' \ufffd\ufffd")
+    assert row.state == "S"
+
+
+def test_a_command_line_of_ten_thousand_lines_is_one_short_line(
+    started: Children, watch: Watch
+) -> None:
+    """100 kB of newlines and escapes in one argument: 4 kB of harmless text."""
+    child = started.python("ready()\nwait()\n", "evil\x1b[2J\n" * 10_000)
+    started.ready(child)
+    command = watch.read(child.pid)[child.pid].command
+    assert command is not None
+    assert command.isprintable()
+    assert 1000 < len(command) <= 4096
+    assert command.endswith("…")
+
+
+def test_the_command_is_the_new_one_after_an_exec(started: Children, watch: Watch) -> None:
+    """Same PID, same start, same key; another command, though both are called ``python``."""
+    child = started.python(
+        "ready()\nsys.stdin.readline()\n"
+        "code = 'import os, sys; os.write(1, b\"x\\\\n\"); sys.stdin.read()'\n"
+        "os.execv(sys.executable, [sys.executable, '-S', '-c', code, '--second'])\n"
+    )
+    started.ready(child)
+    before = watch.read(child.pid)[child.pid]
+    assert child.stdin is not None
+    child.stdin.write(b"go\n")
+    child.stdin.flush()
+    started.ready(child)
+    after = watch.read(child.pid, after=0.1)[child.pid]
+    assert (after.command or "").endswith("--second")
+    assert after.key == before.key
+
+
+def test_all_processes_are_this_users_and_everybodys(started: Children, watch: Watch) -> None:
+    """On request every process of the machine is there once, this one included."""
+    child = started.python("ready()\nwait()\n")
+    started.ready(child)
+    watch.options.all_processes = True
+    rows, _ = watch.source.read([GpuProcess(child.pid, "GPU-0")])
+    pids = [row.pid for row in rows]
+    assert len(pids) == len(set(pids))
+    assert {os.getpid(), child.pid} <= set(pids)
+    assert all(row.parent_pid != 2 for row in rows)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs to start a process as another user")
+def test_another_users_process_is_shown_where_the_system_allows_it(
+    started: Children, watch: Watch
+) -> None:
+    """User and command line of a process that runs as nobody."""
+    child = started.python("os.setuid(65534)\nready()\nwait()\n", "--theirs")
+    started.ready(child)
+    row = watch.read(child.pid)[child.pid]
+    assert row.user in ("nobody", "65534")
+    assert (row.command or "").endswith("--theirs")
