@@ -16,10 +16,8 @@ GIB = 1 << 30
 
 def test_identity_holds_every_fact_of_the_card(tmp_path: Path) -> None:
     """The identity names the card, its driver, its limits, its link and its capability."""
-    with watching(tmp_path, gpus=1, preset="h200") as watch:
+    with watching(tmp_path, gpus=1, preset="h200", opened=False) as watch:
         watch.fake.set(driver_version="580.95.05", cuda_version=13000)
-        watch.source.close()
-        watch = type(watch)(watch.fake)
         watch.source.open()
         watch.tick()
         assert watch.gpu().identity == GpuIdentity(
@@ -42,7 +40,6 @@ def test_identity_holds_every_fact_of_the_card(tmp_path: Path) -> None:
             mig_mode=False,
             numa_node=watch.gpu().identity.numa_node,
         )
-        watch.source.close()
 
 
 def test_moving_readings_are_in_the_units_of_the_model(tmp_path: Path) -> None:
@@ -364,3 +361,20 @@ def test_a_refused_extra_field_leaves_the_others(tmp_path: Path) -> None:
         watch.fake.gpu[0].field_error(82, "SUCCESS")
         watch.tick()
         assert watch.reading().memory_temperature_celsius is None
+
+
+def test_thermal_limits_given_as_margins_become_degrees(tmp_path: Path) -> None:
+    """Where the driver tells how far the limits are instead of where, degrees are worked out."""
+    with watching(tmp_path, gpus=1, opened=False) as watch:
+        watch.fake.gpu[0].set(
+            temperature_threshold_c=[0] * 8,
+            temperature_c=40,
+            margins_supported=1,
+            temperature_margin_c=47,
+            temperature_margin_slowdown_c=-2,
+            temperature_margin_shutdown_c=-5,
+        )
+        watch.source.open()
+        identity = watch.tick().gpus[0].identity
+        assert identity.temperature_slowdown_celsius == 89
+        assert identity.temperature_shutdown_celsius == 92

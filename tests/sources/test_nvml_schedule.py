@@ -14,7 +14,7 @@ def slot(period_seconds: float = 0.0, expected_seconds: float = 0.0) -> Slot:
     reading = Reading(
         "the test value",
         ("busy_percent",),
-        lambda device: None,
+        lambda _: None,
         period_seconds,
         expected_seconds=expected_seconds,
     )

@@ -33,6 +33,7 @@ OLD_DRIVER = frozenset(
         "nvmlDeviceGetCurrentClocksEventReasons",
         "nvmlDeviceGetSupportedClocksEventReasons",
         "nvmlDeviceGetTemperatureV",
+        "nvmlDeviceGetMarginTemperature",
         "nvmlDeviceGetFanSpeedRPM",
         "nvmlDeviceGetFieldValues",
         "nvmlDeviceGetNumGpuCores",

@@ -54,6 +54,7 @@ typedef struct { unsigned int gpu, memory; } nvmlUtilization_t;
 typedef struct { unsigned long long timeStamp; nvmlValue_t sampleValue; } nvmlSample_t;
 typedef struct { unsigned long long referenceTime, violationTime; } nvmlViolationTime_t;
 typedef struct { unsigned int version, sensorType; int temperature; } nvmlTemperature_t;
+typedef struct { unsigned int version; int marginTemperature; } nvmlMarginTemperature_t;
 typedef struct { unsigned int version, fan, speed; } nvmlFanSpeedInfo_t;
 
 typedef struct {

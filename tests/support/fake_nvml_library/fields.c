@@ -80,6 +80,11 @@ static nvmlReturn_t other_field(const fake_gpu_t *gpu, nvmlFieldValue_t *field, 
         return gpu->nvlink_count ? number(field, gpu->nvlink_mbps) : NVML_ERROR_NOT_SUPPORTED;
     case 91: return number(field, gpu->nvlink_count);
     case 94: return number(field, gpu->pcie_replays);
+    case 193:
+    case 194:
+        if (!gpu->margins_supported) return NVML_ERROR_NOT_SUPPORTED;
+        return number(field, (unsigned)(field->fieldId == 193 ? gpu->temperature_margin_shutdown_c
+                                                              : gpu->temperature_margin_slowdown_c));
     case 197: return large(field, fake_counter(gpu, 0, gpu->nvlink_since_us,
                                                gpu->pcie_tx_kib_per_second * 1024ull, now));
     case 198: return large(field, fake_counter(gpu, 0, gpu->nvlink_since_us,

@@ -64,6 +64,7 @@
     X(nvmlDeviceGetTemperature) \
     X(nvmlDeviceGetTemperatureV) \
     X(nvmlDeviceGetTemperatureThreshold) \
+    X(nvmlDeviceGetMarginTemperature) \
     X(nvmlDeviceGetFanSpeed) \
     X(nvmlDeviceGetFanSpeed_v2) \
     X(nvmlDeviceGetFanSpeedRPM) \

@@ -160,6 +160,10 @@ typedef struct {
     int32_t temperature_full_c;
     int32_t temperature_memory_c;
     uint32_t temperature_threshold_c[8]; /* by nvmlTemperatureThresholds_t; 0: not supported */
+    uint32_t margins_supported; /* the margin temperature and the limits that go with it */
+    int32_t temperature_margin_c;
+    int32_t temperature_margin_slowdown_c;
+    int32_t temperature_margin_shutdown_c;
     uint32_t fan_count;         /* 0: no fan of its own */
     uint32_t fan_percent[4];
     uint32_t fan_rpm;

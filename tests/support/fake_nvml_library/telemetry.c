@@ -104,6 +104,14 @@ nvmlReturn_t nvmlDeviceGetTemperatureV(nvmlDevice_t device, nvmlTemperature_t *t
     return NVML_SUCCESS;
 }
 
+nvmlReturn_t nvmlDeviceGetMarginTemperature(nvmlDevice_t device, nvmlMarginTemperature_t *margin) {
+    FAKE_DEVICE_CALL(nvmlDeviceGetMarginTemperature, device, FOR_CARD);
+    if (margin->version != ((1u << 24) | sizeof *margin)) return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+    if (!gpu->margins_supported) return NVML_ERROR_NOT_SUPPORTED;
+    margin->marginTemperature = gpu->temperature_margin_c;
+    return NVML_SUCCESS;
+}
+
 nvmlReturn_t nvmlDeviceGetTemperatureThreshold(nvmlDevice_t device, unsigned which, unsigned *celsius) {
     FAKE_DEVICE_CALL(nvmlDeviceGetTemperatureThreshold, device, FOR_CARD);
     if (which >= 8) return NVML_ERROR_INVALID_ARGUMENT;
