@@ -7,7 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Any, ClassVar, cast
 
 from rich.terminal_theme import DIMMED_MONOKAI, TerminalTheme
 from textual.app import App
@@ -22,6 +22,7 @@ from gpuwatch.tui import picture
 from gpuwatch.tui.glyphs import ASCII, DOTS, UNICODE
 from gpuwatch.tui.keys import APP_KEYS
 from gpuwatch.tui.link import LinkProbe, over_ssh
+from gpuwatch.tui.output import tightened
 from gpuwatch.tui.palette import GPUWATCH_DARK, GPUWATCH_LIGHT, THEMES, Palette
 from gpuwatch.tui.screens.overview import OverviewScreen
 from gpuwatch.tui.view import View, row_key
@@ -80,6 +81,10 @@ class GpuwatchApp(App[int]):
         if slow_link:
             self._use_slow_link()
 
+    def _display(self, screen: Screen[Any], renderable: Any) -> None:
+        """Textual's last step before the terminal; see ``output``."""
+        super()._display(screen, cast(Any, tightened(renderable)))
+
     # -- life -------------------------------------------------------------------------------
 
     def get_default_screen(self) -> Screen[None]:
@@ -131,7 +136,9 @@ class GpuwatchApp(App[int]):
             changed = True
         if view.snapshot is None and self._sampler.overdue:
             waited = self._sampler.in_flight_seconds or 0.0
-            view.message = f"the machine has not answered for {waited:.0f}s; still waiting (q quits)"
+            view.message = (
+                f"the machine has not answered for {waited:.0f}s; still waiting (q quits)"
+            )
             self._message_until = time.monotonic() + 2
             changed = True
         if self._link is not None and self._link.is_slow():
@@ -223,16 +230,17 @@ class GpuwatchApp(App[int]):
 
     def picture(self) -> str:
         """The screen as it stands, dialogs and all, as SVG."""
-        strips = self.screen._compositor.render_strips()  # noqa: SLF001
+        strips = self.screen._compositor.render_strips()
         return picture.svg([list(strip) for strip in strips], self._picture_theme())
 
     def _picture_theme(self) -> TerminalTheme:
         """What "the terminal's own colours" are in a picture."""
         if not self.native_ansi_color:
             text = self.palette["text"]
-            assert text.bgcolor is not None and text.color is not None
+            assert text.bgcolor is not None
+            assert text.color is not None
             ground, ink = text.bgcolor.get_truecolor(), text.color.get_truecolor()
-            return TerminalTheme(tuple(ground), tuple(ink), [(0, 0, 0)] * 8)
+            return TerminalTheme((*ground,), (*ink,), [(0, 0, 0)] * 8)
         return DIMMED_MONOKAI
 
     def action_help(self) -> None:
@@ -245,9 +253,7 @@ class GpuwatchApp(App[int]):
 
         snapshot = self.view.snapshot
         if snapshot is not None:
-            self.push_screen(
-                problems_dialog(snapshot.problems, snapshot.taken_at_unix_seconds, self.palette)
-            )
+            self.push_screen(problems_dialog(snapshot.problems, self.palette))
 
     def action_open(self) -> None:
         """The detail of the GPU under the cursor, or of the selected process's GPU."""
@@ -358,9 +364,7 @@ def run_dashboard(
     slow_link: bool | None = None,
 ) -> int:
     """Show the dashboard until the person quits; the exit code."""
-    app = GpuwatchApp(
-        source, sampler, ascii_mode=ascii_mode, theme=theme, slow_link=slow_link
-    )
+    app = GpuwatchApp(source, sampler, ascii_mode=ascii_mode, theme=theme, slow_link=slow_link)
     try:
         app.run()
     finally:

@@ -8,10 +8,9 @@ column changes on the screen, which keeps the picture calm and the bytes few.
 
 from __future__ import annotations
 
-from collections import deque
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Protocol
 
 from gpuwatch.tui.frame import Run
@@ -44,18 +43,23 @@ class TimeWindow:
         return (self.last_bucket() // step + 1) * step - 1
 
 
-# Fine samples arrive up to a second or two after the moment they describe, and a slow reading
-# fills the columns back to its last one: this much of a strip is drawn again each time.
-_SETTLE_SECONDS = 4.0
+# Fine samples arrive some time after the moment they describe (the driver's own buffering): this
+# much of a strip, and the column that was the newest, are drawn again each time.
+_SETTLE_SECONDS = 1.0
 
 
 class Strip:
-    """One chart's drawn columns, for one series at one height and scale."""
+    """One chart's drawn columns, for one series at one height and scale.
 
-    __slots__ = ("_columns", "_first", "_key")
+    Kept as one string of characters and one of tones a row, the newest column last, so that a
+    frame costs the drawing of the few columns that are new and some string slicing.
+    """
+
+    __slots__ = ("_first", "_key", "_texts", "_tones")
 
     def __init__(self) -> None:
-        self._columns: deque[tuple[str, str]] = deque()
+        self._texts: list[str] = []
+        self._tones: list[str] = []
         self._first = 0
         self._key: tuple[object, ...] = ()
 
@@ -75,17 +79,12 @@ class Strip:
         if series is None:
             return [[(" " * width, style)] for _ in range(rows)]
         last = window.last_bucket()
-        end = window.end_bucket()
-        start = end - width + 1
+        start = window.end_bucket() - width + 1
         self._bring_up_to(series, window, last, start, limit, glyphs, rows)
-        columns = list(self._columns)[max(0, start - self._first) :]
-        lead = max(0, self._first - start)
-        tail = width - lead - len(columns)
+        skip = start - self._first
         lines = []
-        for row in range(rows):
-            text = "".join([column[0][row] for column in columns])
-            tones = "".join([column[1][row] for column in columns])
-            lines.append(_runs(" " * lead + text + " " * tail, FULL * lead + tones, style))
+        for text, tones in zip(self._texts, self._tones, strict=True):
+            lines.append(_runs(text[skip:].ljust(width), tones[skip:], style))
         return lines
 
     def _bring_up_to(
@@ -98,46 +97,47 @@ class Strip:
         glyphs: Glyphs,
         rows: int,
     ) -> None:
-        """Draw what is new or may still change; ``_columns`` then ends at bucket ``last``."""
+        """Draw what is new or may still change: then column ``start`` is there, and ``last`` is
+        the newest."""
         key = (id(series), window.column_seconds, limit, glyphs.name, rows)
-        newest = self._first + len(self._columns) - 1
+        newest = self._first + len(self._texts[0]) - 1 if self._texts else self._first - 1
         settle = int(_SETTLE_SECONDS / window.column_seconds) + 2
-        if key != self._key or start < self._first or last < newest or not self._columns:
+        if key != self._key or start < self._first or last < newest or start > newest:
             self._key = key
-            self._columns.clear()
-            self._first = start
-            wanted_from = start
+            self._first = wanted_from = start
+            self._texts = [""] * rows
+            self._tones = [""] * rows
         else:
             wanted_from = max(start, min(newest + 1, last - settle + 1))
-            for _ in range(max(0, newest - wanted_from + 1)):
-                self._columns.pop()
-            while self._columns and self._first < start:
-                self._columns.popleft()
-                self._first += 1
-            if not self._columns:
-                self._first = wanted_from
+            keep = wanted_from - self._first
+            skip = start - self._first
+            self._texts = [text[skip:keep] for text in self._texts]
+            self._tones = [tones[skip:keep] for tones in self._tones]
+            self._first = start
         count = last - wanted_from + 1
         if count <= 0:
             return
         # The middle of the last bucket names it without rounding trouble at its edges.
         moment = (last + 0.5) * window.column_seconds
         columns = series.columns(moment, window.column_seconds, count)
-        self._columns.extend(_draw_columns(columns, limit, glyphs, rows))
+        drawn = [_draw_column(column, limit, glyphs, rows) for column in columns]
+        for row in range(rows):
+            self._texts[row] += "".join([text[row] for text, _ in drawn])
+            self._tones[row] += "".join([tones[row] for _, tones in drawn])
 
 
-def _draw_columns(
-    columns: Sequence[tuple[float, float, float] | None], limit: float, glyphs: Glyphs, rows: int
-) -> list[tuple[str, str]]:
-    blank = (" " * rows, FULL * rows)
-    out = []
-    for column in columns:
-        if column is None:
-            out.append(blank)
-        else:
-            low = level(column[0], limit, rows)
-            high = low if column[2] == column[0] else level(column[2], limit, rows)
-            out.append(cells(glyphs, low, high, rows))
-    return out
+def _draw_column(
+    column: tuple[float, float, float] | None, limit: float, glyphs: Glyphs, rows: int
+) -> tuple[str, str]:
+    """The characters of one column, the top one first, and their tones."""
+    if column is None:
+        return " " * rows, FULL * rows
+    high = level(column[2], limit, rows)
+    low = high if column[0] == column[2] else level(column[0], limit, rows)
+    return cells(glyphs, low, high, rows)
+
+
+_SAME_TONE = re.compile(r"(.)\1*")
 
 
 def _runs(text: str, tones: str, style: str) -> list[Run]:
@@ -145,14 +145,12 @@ def _runs(text: str, tones: str, style: str) -> list[Run]:
     if not tones.strip(FULL):
         return [(text, style)]
     out: list[Run] = []
-    position = 0
-    for tone, group in groupby(tones):
-        length = sum(1 for _ in group)
+    for match in _SAME_TONE.finditer(tones):
+        tone = match[1]
         name = style if tone == FULL else f"{style}.{tone}"
-        out.append((text[position : position + length], name))
-        position += length
-    if position < len(text):
-        out.append((text[position:], style))
+        out.append((text[match.start() : match.end()], name))
+    if len(tones) < len(text):
+        out.append((text[len(tones) :], style))
     return out
 
 

@@ -97,7 +97,9 @@ def _charts(gpu: Gpu) -> list[tuple[str, str, str, str, Axis]]:
         out.append(("SM active", number, "sm_active_percent", "busy", Axis(100.0)))
     if reading.sm_clock_mhz is not None and identity.sm_clock_max_mhz is not None:
         number = f"{reading.sm_clock_mhz}/{identity.sm_clock_max_mhz}MHz"
-        out.append(("SM clock", number, "sm_clock_mhz", "host", Axis(identity.sm_clock_max_mhz, "")))
+        out.append(
+            ("SM clock", number, "sm_clock_mhz", "host", Axis(identity.sm_clock_max_mhz, ""))
+        )
     return out
 
 

@@ -6,7 +6,7 @@ sends only what differs from the frame before to the terminal.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from rich.cells import cell_len, set_cell_size
@@ -43,51 +43,68 @@ def fit(text: str, width: int, ellipsis: str = "…") -> str:
 
 def left(text: str, width: int, ellipsis: str = "…") -> str:
     """``text`` in exactly ``width`` cells, flush left."""
+    if text.isascii() and len(text) <= width:
+        return text.ljust(width)
     text = fit(text, width, ellipsis)
     return text + " " * (width - width_of(text))
 
 
 def right(text: str, width: int, ellipsis: str = "…") -> str:
     """``text`` in exactly ``width`` cells, flush right."""
+    if text.isascii() and len(text) <= width:
+        return text.rjust(width)
     text = fit(text, width, ellipsis)
     return " " * (width - width_of(text)) + text
 
 
 class Row:
-    """Builds one line from the left; what would pass ``width`` is cut."""
+    """Builds one line from the left; what would pass ``width`` is cut. Neighbours of one style
+    become one run: fewer runs are fewer segments for everything that follows."""
 
-    __slots__ = ("_runs", "_width", "prefix", "used")
+    __slots__ = ("_prefix", "_runs", "_width", "used")
 
     def __init__(self, width: int, prefix: str = "") -> None:
         self._runs: list[Run] = []
         self._width = width
-        self.prefix = prefix
+        self._prefix = prefix
         self.used = 0
 
     @property
     def room(self) -> int:
+        """Cells left."""
         return self._width - self.used
 
     def add(self, text: str, style: str = "text") -> Row:
         """Append ``text`` as it is, cut at the line's end."""
-        width = width_of(text)
-        if width > self.room:
-            text = set_cell_size(text, self.room)
-            width = self.room
-        if width:
-            self._runs.append((text, self.prefix + style))
-            self.used += width
+        width = len(text) if text.isascii() else cell_len(text)
+        room = self._width - self.used
+        if width > room:
+            text, width = set_cell_size(text, room), room
+        if not width:
+            return self
+        if self._prefix:
+            style = self._prefix + style
+        runs = self._runs
+        if runs and runs[-1][1] == style:
+            runs[-1] = (runs[-1][0] + text, style)
+        else:
+            runs.append((text, style))
+        self.used += width
         return self
 
-    def add_runs(self, runs: Iterable[Run]) -> Row:
-        """Append runs as they are, each cut at the line's end."""
-        for text, style in runs:
-            self.add(text, style)
+    def add_runs(self, runs: Sequence[Run], width: int) -> Row:
+        """Append runs that take ``width`` cells together; each is cut at the line's end."""
+        if width > self._width - self.used or self._prefix:
+            for text, style in runs:
+                self.add(text, style)
+        else:
+            self._runs.extend(runs)
+            self.used += width
         return self
 
     def fits(self, text: str, style: str = "text") -> bool:
         """Append ``text`` only if all of it has room; say whether it had."""
-        if width_of(text) > self.room:
+        if width_of(text) > self._width - self.used:
             return False
         self.add(text, style)
         return True

@@ -58,11 +58,11 @@ class Plan:
 MOST_ROWS_A_GPU = 22
 
 
-def plan(width: int, height: int, gpus: int, processes: int, problems: int, cores: int) -> Plan:
+def plan(width: int, height: int, *, gpus: int, processes: int, problems: int, cores: int) -> Plan:
     """Share out ``height`` rows. Always leaves at least one GPU row (if there is a GPU), one host
     row and, from about 9 rows up, a table."""
     if gpus == 0:
-        return _without_gpus(width, height, processes, problems, cores)
+        return _without_gpus(width, height, problems, cores)
     problem_rows = min(problems, 1 if height < 30 else 2)
     host_rows = 1
     room = height - 2 - problem_rows - host_rows
@@ -109,7 +109,7 @@ def plan(width: int, height: int, gpus: int, processes: int, problems: int, core
     )
 
 
-def _without_gpus(width: int, height: int, processes: int, problems: int, cores: int) -> Plan:
+def _without_gpus(width: int, height: int, problems: int, cores: int) -> Plan:
     """The host gets the room: charts, then a chart for each core where that still fits."""
     problem_rows = min(problems, 1 if height < 16 else 3)
     room = height - 2 - problem_rows

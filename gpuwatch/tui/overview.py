@@ -38,18 +38,16 @@ def draw(view: View, width: int, height: int) -> Frame:
     shape = plan(
         width,
         height,
-        len(view.gpus),
-        len(table),
-        len(header.shown_problems(snapshot)),
-        cores,
+        gpus=len(view.gpus),
+        processes=len(table),
+        problems=len(header.shown_problems(snapshot)),
+        cores=cores,
     )
     _keep_in_sight(view, shape, table)
     lines: list[Line] = [header.draw(view, width)]
     zones: list[Zone] = []
 
-    problem_lines, problem_zones = header.draw_problems(
-        view, width, shape.problem_rows, len(lines)
-    )
+    problem_lines, problem_zones = header.draw_problems(view, width, shape.problem_rows, len(lines))
     lines += problem_lines
     zones += problem_zones
 
@@ -90,13 +88,13 @@ def _keep_in_sight(view: View, shape: Plan, table: list[TableRow]) -> None:
     position = view.gpu_position()
     view.gpu_offset = _scrolled(view.gpu_offset, position, shape.gpus_shown, gpu_count)
     page = max(1, shape.table_rows - 1)
-    position = next(
+    selected = next(
         (n for n, row in enumerate(table) if row_key(row.process) == view.selected_row), None
     )
-    if position is None:
+    if selected is None:
         view.process_offset = max(0, min(view.process_offset, len(table) - page))
     else:
-        view.process_offset = _scrolled(view.process_offset, position, page, len(table))
+        view.process_offset = _scrolled(view.process_offset, selected, page, len(table))
 
 
 def _scrolled(offset: int, position: int, page: int, count: int) -> int:

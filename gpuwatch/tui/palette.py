@@ -85,6 +85,17 @@ _ANSI = {
     "simulated": "bright_magenta",
 }
 
+# Style names that are a hue and more: (hue, bold, reverse). Any other name is a hue itself.
+_LOOKS: dict[str, tuple[str, bool | None, bool]] = {
+    "value": ("text", True, False),
+    "title": ("text", True, False),
+    "warn": ("warning", True, False),
+    "error": ("error", True, False),
+    "simulated": ("simulated", True, True),
+    "key": ("busy", True, False),
+    "marker": ("memory", True, False),
+}
+
 THEMES = ("gpuwatch-dark", "gpuwatch-light", "ansi-dark", "nord", "gruvbox", "tokyo-night")
 """The themes the theme key walks through, in order."""
 
@@ -126,20 +137,9 @@ class Palette:
         return Style(color=foreground, bgcolor=background, bold=bold, reverse=reverse or None)
 
     def _look(self, name: str) -> tuple[str, bool | None, bool]:
-        hues = self._hues
-        if name in {"value", "title"}:
-            return hues["text"], True, False
-        if name == "warn":
-            return hues["warning"], True, False
-        if name == "error":
-            return hues["error"], True, False
-        if name == "simulated":
-            return hues["simulated"], True, True
-        if name == "key":
-            return hues["busy"], True, False
-        if name == "marker":
-            return hues["memory"], True, False
-        return hues.get(name, hues["text"]), None, False
+        """Hue, bold, reverse."""
+        hue, bold, reverse = _LOOKS.get(name, (name, None, False))
+        return self._hues.get(hue, self._hues["text"]), bold, reverse
 
     def _background(self, surface: str) -> str:
         hues = self._hues

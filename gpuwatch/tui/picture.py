@@ -72,7 +72,7 @@ class _Painter:
         return (
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width_px:g} {height_px:g}" '
             f'width="{width_px:g}" height="{height_px:g}" font-family="{_FONTS}" '
-            'font-size="14">\n'
+            'font-size="14" shape-rendering="crispEdges">\n'
             f'<rect width="100%" height="100%" rx="6" fill="{ground}"/>\n'
             + "\n".join(self._grounds + self._shapes)
             + "\n</svg>\n"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from gpuwatch import units
-from gpuwatch.model import Gpu, GpuReading
+from gpuwatch.model import Gpu, GpuIdentity, GpuReading
 from gpuwatch.tui.charts import TimeWindow
 from gpuwatch.tui.frame import Line, Row, Run, Zone, fit, left, right
 from gpuwatch.tui.glyphs import Glyphs
@@ -106,51 +106,78 @@ def short_name(name: str) -> str:
 
 def facts(gpu: Gpu) -> list[tuple[str, str]]:
     """Everything worth a place on the heading, most important first, as (text, style)."""
-    identity, reading = gpu.identity, gpu.reading
     if gpu.lost:
         return [("GPU is lost", "error")]
+    reading = gpu.reading
+    return [
+        *_alarms(reading),
+        *_speeds(gpu.identity, reading),
+        *_activities(reading),
+        *_links(reading),
+        *_at_ease(reading),
+    ]
+
+
+def _at_ease(reading: GpuReading) -> list[tuple[str, str]]:
+    known = reading.throttle_reasons is not None
+    return [("not throttled", "dim")] if known and throttle_text(reading) is None else []
+
+
+def _alarms(reading: GpuReading) -> list[tuple[str, str]]:
     out: list[tuple[str, str]] = []
     throttled = throttle_text(reading)
     if throttled is not None:
         out.append(throttled)
-    if (reading.ecc_uncorrected_count or 0) > 0:
+    if reading.ecc_uncorrected_count is not None and reading.ecc_uncorrected_count > 0:
         out.append((f"ECC errors {reading.ecc_uncorrected_count}", "error"))
     if reading.remapped_rows_failed:
         out.append(("row remap failed", "error"))
     elif reading.remapped_rows_pending:
         out.append(("row remap pending", "warn"))
+    return out
+
+
+def _speeds(identity: GpuIdentity, reading: GpuReading) -> list[tuple[str, str]]:
+    out: list[tuple[str, str]] = []
     if reading.performance_state is not None:
         out.append((f"P{reading.performance_state}", "label"))
     if reading.sm_clock_mhz is not None:
-        clock = f"{reading.sm_clock_mhz:4d}"
-        if identity.sm_clock_max_mhz is not None:
-            clock += f"/{identity.sm_clock_max_mhz}"
+        most = identity.sm_clock_max_mhz
+        clock = f"{reading.sm_clock_mhz:4d}" + ("" if most is None else f"/{most}")
         out.append((f"{clock}MHz", "label"))
     if reading.pcie_rx_bytes_per_second is not None or reading.pcie_tx_bytes_per_second is not None:
         received = right(units.rate(reading.pcie_rx_bytes_per_second), 8)
         sent = right(units.rate(reading.pcie_tx_bytes_per_second), 8)
         out.append((f"rx {received} tx {sent}", "label"))
-    if reading.sm_active_percent is not None:
-        out.append((f"SM active {reading.sm_active_percent:3.0f}%", "label"))
-    if reading.tensor_active_percent is not None:
-        out.append((f"tensor {reading.tensor_active_percent:3.0f}%", "label"))
-    if reading.dram_active_percent is not None:
-        out.append((f"DRAM {reading.dram_active_percent:3.0f}%", "label"))
-    elif reading.memory_controller_percent is not None:
-        out.append((f"mem-ctrl {reading.memory_controller_percent:3.0f}%", "label"))
-    if reading.fan_percent is not None:
-        out.append((f"fan {reading.fan_percent:3.0f}%", "label"))
+    return out
+
+
+def _activities(reading: GpuReading) -> list[tuple[str, str]]:
+    memory = ("DRAM", reading.dram_active_percent)
+    if reading.dram_active_percent is None:
+        memory = ("mem-ctrl", reading.memory_controller_percent)
+    return [
+        (f"{name} {value:3.0f}%", "label")
+        for name, value in (
+            ("SM active", reading.sm_active_percent),
+            ("tensor", reading.tensor_active_percent),
+            memory,
+            ("fan", reading.fan_percent),
+            ("enc", reading.encoder_percent),
+            ("dec", reading.decoder_percent),
+        )
+        if value is not None and (value > 0 or name not in {"enc", "dec"})
+    ]
+
+
+def _links(reading: GpuReading) -> list[tuple[str, str]]:
+    out: list[tuple[str, str]] = []
     if reading.pcie_generation is not None and reading.pcie_width is not None:
         out.append((f"PCIe {reading.pcie_generation}x{reading.pcie_width}", "label"))
     if reading.nvlink_rx_bytes_per_second is not None:
         out.append((f"NVLink {right(units.rate(reading.nvlink_rx_bytes_per_second), 8)}", "label"))
     if reading.memory_clock_mhz is not None:
         out.append((f"mem {reading.memory_clock_mhz}MHz", "label"))
-    for name, value in (("enc", reading.encoder_percent), ("dec", reading.decoder_percent)):
-        if value is not None and value > 0:
-            out.append((f"{name} {value:3.0f}%", "label"))
-    if reading.throttle_reasons is not None and throttled is None:
-        out.append(("not throttled", "dim"))
     return out
 
 
@@ -178,7 +205,9 @@ def draw(view: View, plan: Plan, top: int) -> tuple[list[Line], list[Zone]]:
 def _more(line: Line, width: int, above: int, below: int, view: View) -> Line:
     """Says at the right end of the last line how many GPUs are scrolled out of sight."""
     glyphs = view.glyphs
-    parts = ([f"{glyphs.up}{above}"] if above else []) + ([f"{glyphs.down}{below}"] if below else [])
+    parts = ([f"{glyphs.up}{above}"] if above else []) + (
+        [f"{glyphs.down}{below}"] if below else []
+    )
     note = " " + " ".join(parts) + " GPUs"
     row = Row(width - len(note))
     for text, style in line:
@@ -274,7 +303,7 @@ class _Painter:
                     row.add("  " + left(metric.label, _LABEL_WIDTH), "label")
                     row.add(*self._value(metric, _VALUE_WIDTH))
                 row.pad_to(lead - 1)
-                row.add(self._glyphs.separator, "rule").add_runs(drawn)
+                row.add(self._glyphs.separator, "rule").add_runs(drawn, width - lead - 1)
                 lines.append(row.line())
         return lines
 
@@ -292,14 +321,17 @@ class _Painter:
             for number in range(rows):
                 row = Row(width)
                 last = number == rows - 1
-                for metric, chart, start in ((one, left_chart, 0), (other, right_chart, half)):
+                for metric, chart, start, chart_width in (
+                    (one, left_chart, 0, half - lead - 1),
+                    (other, right_chart, half, width - half - lead - 1),
+                ):
                     row.pad_to(start)
                     if last:
                         row.add("  " + left(metric.label, _LABEL_WIDTH), "label")
                         row.add(*self._value(metric, _VALUE_WIDTH))
                     row.pad_to(start + lead - 1)
                     row.add(self._glyphs.separator, "rule")
-                    row.add_runs(chart[number])
+                    row.add_runs(chart[number], chart_width)
                 lines.append(row.line())
         return lines
 
@@ -327,7 +359,7 @@ class _Painter:
                 row.add(*self._value(metric, _VALUE_WIDTH))
                 row.add(" ").add(self._glyphs.separator, "rule")
                 chart = self._chart(gpu, metric, half - lead - 1)[0]
-                row.add_runs(chart)
+                row.add_runs(chart, half - lead - 1)
             lines.append(row.line())
         return lines
 
@@ -342,7 +374,8 @@ class _Painter:
         else:
             row.add(" busy ", "label").add(*self._value(busy, 4)).add(" ")
             row.add(self._glyphs.separator, "rule")
-            row.add_runs(self._chart(gpu, busy, row.room - 1)[0])
+            room = row.room - 1
+            row.add_runs(self._chart(gpu, busy, room)[0], room)
         second = Row(width).add(" " * (2 + self._index_width))
         second.add("mem ", "label").add(*self._value(memory, 12))
         second.add("  power ", "label").add(*self._value(power, 8))
@@ -365,7 +398,9 @@ class _Painter:
         throttled = throttle_text(gpu.reading)
         note = ""
         if throttled is not None:
-            note = f" {self._glyphs.warning}throttled" if width >= 100 else f" {self._glyphs.warning}"
+            note = (
+                f" {self._glyphs.warning}throttled" if width >= 100 else f" {self._glyphs.warning}"
+            )
         cells = [(busy, 5)]
         # Memory's number is compact where there is no room for its total.
         if width >= 60:
@@ -383,7 +418,7 @@ class _Painter:
             if position < charts:
                 row.add(self._glyphs.separator, "rule")
                 chart = self._chart(gpu, metric, widths[position])[0]
-                row.add_runs(chart)
+                row.add_runs(chart, widths[position])
         if note and throttled is not None:
             row.add(note, throttled[1])
         return [row.line()]

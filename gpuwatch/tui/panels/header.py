@@ -73,7 +73,7 @@ def _right(view: View, snapshot: Snapshot, width: int) -> list[tuple[str, str]]:
 
 
 def cost_text(cost: OwnCost, brief: bool) -> str:
-    """``own 0.7% 34.0M nvml 1.2ms/s``: what watching takes, of one core, in memory, of the driver."""
+    """``own 0.7% 34.0M nvml 1.2ms/s``: what watching takes of a core, memory and the driver."""
     parts = []
     if cost.cpu_percent is not None:
         parts.append(f"own {cost.cpu_percent:3.1f}%")

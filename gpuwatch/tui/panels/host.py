@@ -19,11 +19,8 @@ def draw(view: View, width: int, rows: int) -> list[Line]:
     painter = _Painter(view, snapshot.host, width)
     if rows == 1:
         return [painter.summary()]
-    if rows < 7:
-        lines = [painter.cpu(), painter.memory_disk_network(), painter.cores()]
-        if rows == 2:
-            lines = [lines[0], lines[1]]
-        return (lines + painter.pressure_lines())[:rows]
+    if rows <= 3:
+        return painter.halves(rows)
     return painter.full(rows)
 
 
@@ -71,7 +68,7 @@ class _Painter:
     def _iowait(self) -> tuple[str, str]:
         waits = self._host.cpu_iowait_percent
         mood = "warn" if waits is not None and waits >= 10 else "label"
-        return f"io-wait {right(units.percent(waits), 4)}", mood
+        return f"iowait {right(units.percent(waits), 4)}", mood
 
     def _load(self) -> str | None:
         host = self._host
@@ -114,7 +111,7 @@ class _Painter:
             ("mem", host.pressure_memory_some_percent),
         ):
             if value is not None:
-                out.append((f"{name} {value:3.0f}%", "warn" if value >= 20 else "label"))
+                out.append((f"{name}-wait {value:3.0f}%", "warn" if value >= 20 else "label"))
         return out
 
     # -- lines ----------------------------------------------------------------------------
@@ -126,7 +123,7 @@ class _Painter:
         memory, mood = self._memory()
         spark = max(0, min(24, self._width - 66))
         if spark >= 8:
-            row.add(" ").add_runs(self._chart("cpu_percent", spark, 100.0)[0])
+            row.add(" ").add_runs(self._chart("cpu_percent", spark, 100.0)[0], spark)
         row.add("  mem " if self._width >= 50 else " mem ", "label").add(memory, mood)
         iowait, iowait_mood = self._iowait()
         row.fits("  " + iowait, iowait_mood)
@@ -135,99 +132,109 @@ class _Painter:
             ("net", host.network_receive_bytes_per_second, host.network_transmit_bytes_per_second),
         ):
             verb = ("r", "w") if name == "disk" else ("rx", "tx")
-            text = (
-                f"  {name} {verb[0]}{right(units.rate(read), 9)} {verb[1]}{right(units.rate(wrote), 9)}"
-            )
-            row.fits(text, "label")
+            for direction, value in zip(verb, (read, wrote), strict=True):
+                row.fits(f"  {name} {direction}{right(units.rate(value), 9)}", "label")
         return row.line()
 
-    def cpu(self) -> Line:
-        row = Row(self._width).add(" ").add(left("cpu", 6), "label")
-        row.add(left(self._cpu_text(), 13), "value").add(" ")
-        notes: list[tuple[str, str]] = [self._iowait()]
-        for text in (self._usable(), self._load()):
-            if text is not None:
-                notes.append((text, "label"))
-        pressures = self._pressures()
-        if pressures:
-            notes.append(("waits: " + "  ".join(text for text, _ in pressures), "label"))
-            if any(mood == "warn" for _, mood in pressures):
-                notes[-1] = (notes[-1][0], "warn")
-        tail: list[tuple[str, str]] = []
-        room = self._width - row.used - 24
-        for text, mood in notes:
-            if len(text) + 2 <= room:
-                tail.append((text, mood))
-                room -= len(text) + 2
-        chart = self._width - row.used - sum(len(text) + 2 for text, _ in tail) - 2
-        chart = min(chart, max(24, self._width // 3))
-        row.add(self._view.glyphs.separator, "rule")
-        row.add_runs(self._chart("cpu_percent", chart, 100.0)[0])
-        for text, mood in tail:
-            row.add("  ").add(text, mood)
-        return row.line()
+    def halves(self, rows: int) -> list[Line]:
+        """Up to three lines of two cells: what the CPUs, the memory, the disks and the network
+        do, and the facts that need no chart."""
+        half = self._width // 2
+        pairs = (
+            (self._cpu_cell(half), self._cores_cell(self._width - half)),
+            (self._memory_cell(half), self._rates_cell("disk", self._width - half)),
+            (self._rates_cell("net", half), self._facts_cell(self._width - half)),
+        )
+        return [(*one.line(), *other.line()) for one, other in pairs[:rows]]
 
-    def cores(self) -> Line:
-        """A bar for each core, now; as many as fit."""
-        host = self._host
-        row = Row(self._width).add(" ").add(left("cores", 6), "label")
-        percents = host.core_percents or ()
-        bars = self._view.glyphs.core
+    def _cell(self, width: int, label: str, value: str, mood: str = "value") -> Row:
+        """Aligned with the GPUs' charts above."""
+        row = Row(width).add("  ").add(left(label, 6), "label")
+        row.add(right(value, 13), mood).add(" ")
+        return row.add(self._view.glyphs.separator, "rule")
+
+    def _cpu_cell(self, width: int) -> Row:
+        row = self._cell(width, "cpu", self._cpu_text())
         room = row.room - 1
-        text = "".join(
-            " " if value is None else bars[max(1, min(8, round(value / 12.5)))] for value in percents
-        )
-        if len(text) > room:
-            # Too many for one line: the busiest of each neighbouring few stands for them.
-            group = -(-len(percents) // room)
-            text = "".join(
-                _busiest(percents[start : start + group], bars)
-                for start in range(0, len(percents), group)
-            )
-        row.add(text, "host")
-        return row.line()
+        return row.add_runs(self._chart("cpu_percent", room, 100.0)[0], room)
 
-    def memory_disk_network(self) -> Line:
+    def _memory_cell(self, width: int) -> Row:
+        text, mood = self._memory()
+        row = self._cell(width, "memory", text, mood)
+        limit = self._host.memory_total_bytes or 1.0
+        room = row.room - 1
+        chart = self._chart("memory_used_bytes", room, limit, style="memory")
+        return row.add_runs(chart[0], room)
+
+    def _rates_cell(self, label: str, width: int) -> Row:
+        """Both directions, each with its chart and, where there is room, the chart's scale."""
         host = self._host
-        memory, mood = self._memory()
-        row = Row(self._width).add(" ").add(left("mem", 6), "label")
-        row.add(left(memory, 13), mood).add(" ")
-        disk = f"  disk r {right(units.rate(host.disk_read_bytes_per_second), 8)}" + (
-            f" w {right(units.rate(host.disk_write_bytes_per_second), 8)} "
+        parts = {
+            "disk": (
+                ("r", "disk_read_bytes_per_second", host.disk_read_bytes_per_second),
+                ("w", "disk_write_bytes_per_second", host.disk_write_bytes_per_second),
+            ),
+            "net": (
+                ("rx", "network_receive_bytes_per_second", host.network_receive_bytes_per_second),
+                ("tx", "network_transmit_bytes_per_second", host.network_transmit_bytes_per_second),
+            ),
+        }[label]
+        row = Row(width).add("  ").add(left(label, 4), "label")
+        share = (width - row.used) // 2
+        for direction, name, value in parts:
+            end = row.used + share
+            row.add(f" {direction}", "label").add(right(units.rate(value), 9), "value").add(" ")
+            row.add(self._view.glyphs.separator, "rule")
+            chart = max(0, end - row.used - 1)
+            ceiling = self._ceiling(name, chart, value)
+            scale = f" {self._view.glyphs.up}{units.size(ceiling)}"
+            if chart - len(scale) >= 12:
+                chart -= len(scale)
+                row.add_runs(self._chart(name, chart, ceiling)[0], chart).add(scale, "dim")
+            else:
+                row.add_runs(self._chart(name, chart, ceiling)[0], chart)
+            row.pad_to(end)
+        return row
+
+    def _cores_cell(self, width: int) -> Row:
+        """A bar for each core, now; where they are too many, the busiest of each few."""
+        row = Row(width).add("  ").add(left("cores", 6), "label")
+        percents = self._host.core_percents or ()
+        bars = self._view.glyphs.core
+        group = max(1, -(-len(percents) // max(1, row.room - 1)))
+        text = "".join(
+            _busiest(percents[start : start + group], bars)
+            for start in range(0, len(percents), group)
         )
-        network = f"  net rx {right(units.rate(host.network_receive_bytes_per_second), 8)}" + (
-            f" tx {right(units.rate(host.network_transmit_bytes_per_second), 8)} "
-        )
-        notes = [note for note in (self._shm(),) if note is not None]
+        return row.add(text, "host")
+
+    def _facts_cell(self, width: int) -> Row:
+        row = Row(width).add("  ")
+        for text, mood in self._facts():
+            if len(text) + 2 <= row.room:
+                row.add(text, mood).add("  ")
+        return row
+
+    def _facts(self) -> list[tuple[str, str]]:
+        """What needs no chart, most telling first."""
+        facts: list[tuple[str, str]] = []
+        usable = self._usable()
+        if usable is not None:
+            facts.append((usable, "warn" if self._host.quota_cores is not None else "label"))
+        facts.append(self._iowait())
+        pressures = self._pressures()
+        facts += [(f"{text}", mood) for text, mood in pressures if mood == "warn"]
+        load = self._load()
+        if load is not None:
+            facts.append((load, "label"))
+        shm = self._shm()
+        if shm is not None:
+            facts.append(shm)
         swap = self._swap()
         if swap is not None:
-            notes.append((swap, "label"))
-        wide = self._width >= 110
-        parts = [disk, network] if self._width >= 90 else [disk]
-        used = row.used + sum(len(part) for part in parts)
-        tail = [(text, m) for text, m in notes if used + len(text) + 2 + 24 <= self._width]
-        used += sum(len(text) + 2 for text, _ in tail)
-        room = self._width - used - 3
-        share = max(0, min(self._width // 6, room // (3 if wide else 1)))
-        row.add(self._view.glyphs.separator, "rule")
-        limit = host.memory_total_bytes or 1.0
-        row.add_runs(self._chart("memory_used_bytes", share, limit, style="memory")[0])
-        for part, name, value in (
-            (disk, "disk_read_bytes_per_second", host.disk_read_bytes_per_second),
-            (network, "network_receive_bytes_per_second", host.network_receive_bytes_per_second),
-        ):
-            if part not in parts:
-                continue
-            row.add(part, "label")
-            if wide:
-                row.add(self._view.glyphs.separator, "rule")
-                row.add_runs(self._chart(name, share, self._ceiling(name, share, value))[0])
-        for text, m in tail:
-            row.add("  ").add(text, m)
-        return row.line()
-
-    def pressure_lines(self) -> list[Line]:
-        return []
+            facts.append((swap, "label"))
+        facts += [(text, mood) for text, mood in pressures if mood != "warn"]
+        return facts
 
     def _metric(
         self, label: str, value: tuple[str, str], name: str, limit: float, style: str, rows: int = 1
@@ -239,7 +246,8 @@ class _Painter:
             row = Row(self._width)
             if number == rows - 1:
                 row.add(" ").add(left(label, 7), "label").add(right(value[0], 12), value[1])
-            row.pad_to(lead - 1).add(self._view.glyphs.separator, "rule").add_runs(drawn)
+            row.pad_to(lead - 1).add(self._view.glyphs.separator, "rule")
+            row.add_runs(drawn, self._width - lead - 1)
             lines.append(row.line())
         return lines
 
@@ -258,20 +266,11 @@ class _Painter:
         """For a machine without a GPU: a chart a line, then a chart for every core."""
         host = self._host
         notes = Row(self._width).add(" ")
-        for text in (self._load(), self._usable(), self._swap()):
-            if text is not None and notes.room > len(text) + 3:
-                notes.add(text + "   ", "label")
-        shm = self._shm()
-        if shm is not None:
-            notes.fits(shm[0] + "   ", shm[1])
-        notes.fits(self._iowait()[0] + "   ", self._iowait()[1])
-        for text, mood in self._pressures():
-            notes.fits("waits " + text + "   ", mood)
+        for text, mood in self._facts():
+            notes.fits(text + "   ", mood)
         grid_rows = max(0, rows - 8)
         tall = 2 if rows >= 8 else 1
-        lines = self._metric(
-            "cpu", (self._cpu_text(), "value"), "cpu_percent", 100.0, "host", tall
-        )
+        lines = self._metric("cpu", (self._cpu_text(), "value"), "cpu_percent", 100.0, "host", tall)
         lines += self._metric(
             "mem", self._memory(), "memory_used_bytes", host.memory_total_bytes or 1.0, "memory"
         )
@@ -293,7 +292,7 @@ class _Painter:
         return lines + [((" " * self._width, "text"),)] * (rows - len(lines))
 
     def _core_grid(self, rows: int) -> list[Line]:
-        """A small chart over time for each core, in columns; the last cell says what is left out."""
+        """A small chart over time for each core, in columns, as many as fit."""
         percents = self._host.core_percents or ()
         columns = max(1, self._width // 20)
         cell = self._width // columns
@@ -315,7 +314,7 @@ class _Painter:
                     self._view.glyphs,
                     "host",
                 )
-                row.add(" ").add_runs(drawn[0])
+                row.add(" ").add_runs(drawn[0], cell - 11)
             lines.append(row.line())
         return lines
 
@@ -325,5 +324,3 @@ def _busiest(percents: tuple[float | None, ...], bars: str) -> str:
     if not known:
         return " "
     return bars[max(1, min(8, round(max(known) / 12.5)))]
-
-

@@ -326,9 +326,7 @@ def _span(spark: int, view: View) -> str:
     return f"{seconds}s" if seconds < 100 else f"{seconds // 60}m"
 
 
-def _row(
-    view: View, entry: TableRow, chosen: Sequence[Field], spark: int, width: int
-) -> Line:
+def _row(view: View, entry: TableRow, chosen: Sequence[Field], spark: int, width: int) -> Line:
     process = entry.process
     selected = row_key(process) == view.selected_row
     focused = selected and view.focus == "processes"
@@ -341,10 +339,12 @@ def _row(
             style = "dim"
         if field.title == "S" and text in {"D", "Z"}:
             style = "warn"
-        row.add((left if field.flush_left else right)(text, field.width, view.glyphs.ellipsis), style)
+        row.add(
+            (left if field.flush_left else right)(text, field.width, view.glyphs.ellipsis), style
+        )
         row.add(" ")
     if spark:
-        row.add_runs(_spark(view, process, spark)).add(" ")
+        row.add_runs(_spark(view, process, spark), spark).add(" ")
     if entry.branch:
         row.add(fit(entry.branch, max(0, row.room - 4), ""), "dim")
     command = process.command or process.name or "(no access)"

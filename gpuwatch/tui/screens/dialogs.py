@@ -97,7 +97,7 @@ def help_dialog(palette: Palette, glyphs: Glyphs) -> Dialog:
     return Dialog("gpuwatch: keys", "esc closes", text)
 
 
-def problems_dialog(problems: Sequence[Problem], now: float, palette: Palette) -> Dialog:
+def problems_dialog(problems: Sequence[Problem], palette: Palette) -> Dialog:
     """Everything that could not be read, the notes included."""
     text = Text()
     if not problems:

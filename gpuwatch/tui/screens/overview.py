@@ -45,7 +45,7 @@ class OverviewScreen(Screen[None]):
         super().__init__()
         self.view = view
         self.canvas = Canvas(palette, id="overview")
-        self.frame = overview.Frame(lines=[])
+        self._shown = overview.Frame(lines=[])
 
     def compose(self) -> ComposeResult:
         yield self.canvas
@@ -60,8 +60,8 @@ class OverviewScreen(Screen[None]):
         """Draw the view at the present size; only what changed goes to the terminal."""
         width, height = self.size
         if width and height:
-            self.frame = overview.draw(self.view, width, height)
-            self.canvas.show(self.frame.lines)
+            self._shown = overview.draw(self.view, width, height)
+            self.canvas.show(self._shown.lines)
 
     def repaint(self, palette: Palette) -> None:
         """The same picture in other colours."""
@@ -76,18 +76,18 @@ class OverviewScreen(Screen[None]):
             position = view.gpu_position() + step
             if 0 <= position < len(view.gpus):
                 view.selected_gpu = view.gpus[position].uuid
-            elif position >= len(view.gpus) and self.frame.table:
+            elif position >= len(view.gpus) and self._shown.table:
                 view.focus = "processes"
                 if self._position() is None:
                     self._select(0)
         else:
-            position = self._position()
-            if step < 0 and position in {None, 0} and view.gpus:
+            row = self._position()
+            if step < 0 and row in {None, 0} and view.gpus:
                 view.focus = "gpus"
                 view.selected_gpu = view.gpus[-1].uuid
             else:
                 view.focus = "processes"
-                self._select(0 if position is None else position + step)
+                self._select(0 if row is None else row + step)
         self.redraw()
 
     def action_gpu(self, step: int) -> None:
@@ -98,10 +98,10 @@ class OverviewScreen(Screen[None]):
             self.redraw()
 
     def action_page(self, step: int) -> None:
-        self._jump((self._position() or 0) + step * self.frame.table_page)
+        self._jump((self._position() or 0) + step * self._shown.table_page)
 
     def action_edge(self, end: int) -> None:
-        self._jump(len(self.frame.table) - 1 if end else 0)
+        self._jump(len(self._shown.table) - 1 if end else 0)
 
     def action_switch_focus(self) -> None:
         view = self.view
@@ -118,13 +118,13 @@ class OverviewScreen(Screen[None]):
 
     def _position(self) -> int | None:
         wanted = self.view.selected_row
-        for position, row in enumerate(self.frame.table):
+        for position, row in enumerate(self._shown.table):
             if row_key(row.process) == wanted:
                 return position
         return None
 
     def _select(self, position: int) -> None:
-        table = self.frame.table
+        table = self._shown.table
         if table:
             chosen = table[max(0, min(position, len(table) - 1))].process
             self.view.selected_row = row_key(chosen)
@@ -220,7 +220,7 @@ class OverviewScreen(Screen[None]):
                 await self.run_action(f"app.{action}")
 
     def _zone_at(self, x: int, y: int) -> Zone | None:
-        for zone in self.frame.zones:
+        for zone in self._shown.zones:
             if zone.y == y and zone.left <= x < zone.right:
                 return zone
         return None
@@ -233,7 +233,7 @@ class OverviewScreen(Screen[None]):
 
     def _scroll(self, y: int, step: int) -> None:
         """The wheel moves the selection of whatever it is over."""
-        zone = next((zone for zone in self.frame.zones if zone.y == y), None)
+        zone = next((zone for zone in self._shown.zones if zone.y == y), None)
         if zone is not None and zone.action == "gpu":
             self.action_gpu(step)
         else:

@@ -8,7 +8,6 @@ person feels.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import zip_longest
 
 from rich.segment import Segment
 from textual.geometry import Region
@@ -29,54 +28,52 @@ def changed_spans(before: Line, after: Line) -> Iterator[tuple[int, int]]:
     rest counts as changed.
     """
     start = end = -1
+    for low, high in _differences(before, after):
+        if start >= 0 and low - end <= _MERGE_GAP:
+            end = high
+        else:
+            if start >= 0:
+                yield start, end
+            start, end = low, high
+    if start >= 0:
+        yield start, end
+
+
+def _differences(before: Line, after: Line) -> Iterator[tuple[int, int]]:
     x = 0
-    for one, other in zip_longest(before, after):
-        if one is None or other is None:
-            break
+    for one, other in zip(before, after, strict=False):
         width = width_of(other[0])
         if one != other:
             if width_of(one[0]) != width:
                 break
-            low, high = _within(one, other, width)
-            if start < 0:
-                start, end = x + low, x + high
-            elif x + low - end <= _MERGE_GAP:
-                end = x + high
-            else:
-                yield start, end
-                start, end = x + low, x + high
+            yield from _within(one, other, width, x)
         x += width
     else:
-        if start >= 0:
-            yield start, end
-        return
-    rest = x + max(
-        sum(width_of(run[0]) for run in _after(before, x)),
-        sum(width_of(run[0]) for run in _after(after, x)),
-    )
-    yield (start if start >= 0 else x), rest
+        if len(before) == len(after):
+            return
+    total = max(sum(width_of(text) for text, _ in line) for line in (before, after))
+    if x < total:
+        yield x, total
 
 
-def _after(line: Line, x: int) -> Iterator[tuple[str, str]]:
-    position = 0
-    for run in line:
-        if position >= x:
-            yield run
-        position += width_of(run[0])
-
-
-def _within(one: tuple[str, str], other: tuple[str, str], width: int) -> tuple[int, int]:
-    """The part of a run that differs; all of it where cells and characters do not agree."""
+def _within(
+    one: tuple[str, str], other: tuple[str, str], width: int, x: int
+) -> Iterator[tuple[int, int]]:
+    """What differs of a run at ``x``; all of it where cells and characters do not agree."""
     text, new = one[0], other[0]
     if one[1] != other[1] or len(text) != width or len(new) != width:
-        return 0, width
-    low = 0
-    while text[low] == new[low]:
-        low += 1
-    high = width
-    while text[high - 1] == new[high - 1]:
-        high -= 1
-    return low, high
+        yield x, x + width
+        return
+    start = -1
+    for position, (old_character, character) in enumerate(zip(text, new, strict=True), x):
+        if old_character != character:
+            if start < 0:
+                start = position
+        elif start >= 0:
+            yield start, position
+            start = -1
+    if start >= 0:
+        yield start, x + width
 
 
 class Canvas(Widget):
@@ -89,7 +86,7 @@ class Canvas(Widget):
     }
     """
 
-    def __init__(self, palette: Palette, *, id: str | None = None) -> None:  # noqa: A002
+    def __init__(self, palette: Palette, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self.palette = palette
         self._lines: Sequence[Line] = ()
@@ -108,7 +105,7 @@ class Canvas(Widget):
             self._strips.clear()
             self.refresh()
             return
-        regions = []
+        regions: list[Region] = []
         for y, (old, new) in enumerate(zip(before, lines, strict=True)):
             if old is new or old == new:
                 continue
