@@ -227,7 +227,7 @@ def test_hostile_arguments_and_names_come_out_harmless(started: Children, watch:
     assert row.command is not None
     assert row.command.isprintable()
     assert row.command.endswith("\ufffd]0;owned\ufffd [red]x[/red] 'a b\ufffd' \ufffd\ufffd")
-    assert row.state == "S"
+    assert row.state in ("R", "S")
 
 
 def test_a_command_line_of_ten_thousand_lines_is_one_short_line(
