@@ -15,8 +15,8 @@ from __future__ import annotations
 import math
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
-from operator import attrgetter, mul, sub
+from collections.abc import Callable, Iterable
+from operator import attrgetter, mul
 from typing import NamedTuple
 
 from gpuwatch.model import GpuKey, ProcessKey, Snapshot
@@ -177,29 +177,20 @@ class _View:
         self.widest = count
 
 
-class _Bucket(NamedTuple):
-    """Which readings one bucket holds: ``start`` to ``stop``, and how long each one held."""
-
-    start: int
-    stop: int
-    seconds: Sequence[float]
-    total_seconds: float
-
-
 class _Axis:
     """The times of series that are read together.
 
-    Reading ``i`` was taken at ``at[i]`` and speaks for the time after ``since[i]``; the two are
-    equal where it speaks for its own moment only. Both ascend, and nothing is spoken for twice.
+    Reading ``i`` was taken at ``at[i]``, which ascends, and speaks for the ``seconds[i]`` up to
+    then: 0 where it speaks for its own moment only. No time is spoken for twice.
     """
 
-    __slots__ = ("appends", "at", "folded_until", "kept", "series", "since", "tiers")
+    __slots__ = ("appends", "at", "folded_until", "kept", "seconds", "series", "tiers")
 
     def __init__(
         self, size: int, kept: int = READINGS_KEPT, tiers: tuple[tuple[float, float], ...] = TIERS
     ) -> None:
         self.at = array("d")
-        self.since = array("d")
+        self.seconds = array("d")
         self.kept = kept
         self.tiers = tiers
         self.folded_until = -math.inf
@@ -222,7 +213,7 @@ class _Axis:
         return open_with
 
     def start(self, place: int) -> Series:
-        series = Series(self)
+        series = Series(axis=self)
         # One less than the axis: the reading at hand has its time there already.
         series.values.extend(array("d", [NAN]) * (len(self.at) - 1))
         self.series[place] = series
@@ -232,39 +223,37 @@ class _Axis:
     def push(self, at: float, longest: float, values: Iterable[float | None]) -> None:
         """Take one reading of every series; ``longest`` is the longest time it may speak for."""
         times = self.at
-        self.since.append(times[-1] if times and at - times[-1] <= longest else at)
+        since_last = at - times[-1] if times else math.inf
+        self.seconds.append(since_last if since_last <= longest else 0.0)
         times.append(at)
         for append, value in zip(self.appends, values, strict=False):
             append(NAN if value is None else value)
         if len(times) > self.kept:
             self.fold()
 
-    def buckets(self, first: int, last: int, width: float) -> list[_Bucket | None]:
-        """Which readings belong to the buckets ``first`` to ``last``.
+    def buckets(self, first: int, last: int, width: float) -> list[tuple[int, int]]:
+        """Which readings belong to the buckets ``first`` to ``last``: (start, stop) of each.
 
         A bucket holds the readings taken in it; one in which none was taken holds the one that
-        speaks for it, and is ``None`` where none does.
+        speaks for it, and none (``start == stop``) where none does.
         """
-        at, since = self.at, self.since
+        at = self.at
         length = len(at)
         slack = width * _TOLERANCE
         start = bisect_right(at, first * width + slack)
-        found: list[_Bucket | None] = []
+        found = []
         for bucket in range(first, last + 1):
             end = (bucket + 1) * width
             stop = start
-            while stop < length and at[stop] <= end + slack:
+            if start < length:
+                if at[start] > end + slack:
+                    covered = at[start] - self.seconds[start] < end - slack
+                    found.append((start, start + covered))
+                    continue
                 stop += 1
-            if stop - start == 1 or (stop == start < length and since[start] < end - slack):
-                found.append(_Bucket(start, start + 1, (1.0,), 1.0))
-            elif stop == start:
-                found.append(None)
-            else:
-                seconds = tuple(map(sub, at[start:stop], since[start:stop]))
-                total = sum(seconds)
-                if total <= 0:
-                    seconds, total = (1.0,) * (stop - start), float(stop - start)
-                found.append(_Bucket(start, stop, seconds, total))
+                if stop < length and at[stop] <= end + slack:
+                    stop = bisect_right(at, end + slack, stop + 1)
+            found.append((start, stop))
             start = stop
         return found
 
@@ -279,7 +268,7 @@ class _Axis:
                 return
             self._fold_block(block)
             surplus = bisect_right(at, end + BLOCK_SECONDS * _TOLERANCE)
-            for values in (at, self.since, *(s.values for s in self.series if s is not None)):
+            for values in (at, self.seconds, *(s.values for s in self.series if s is not None)):
                 del values[:surplus]
             self.folded_until = end
 
@@ -302,16 +291,16 @@ class _Axis:
 class Series:
     """One reading over time.
 
-    Made by itself it is fed by ``push`` and ``push_samples``; those of a ``History`` are fed by
-    the history alone.
+    Made by itself it is fed by ``push`` and ``push_samples`` and keeps about ``readings_kept`` as
+    they came; those of a ``History`` are fed by the history alone.
     """
 
     __slots__ = ("_axis", "_views", "tiers", "values")
 
-    def __init__(self, axis: _Axis | None = None) -> None:
+    def __init__(self, readings_kept: int = SAMPLES_KEPT, *, axis: _Axis | None = None) -> None:
         self.values = array("d")
         if axis is None:
-            axis = _Axis(0, SAMPLES_KEPT)
+            axis = _Axis(0, readings_kept)
             axis.series.append(self)
         self._axis = axis
         self.tiers = [_Tier(width, reach) for width, reach in axis.tiers]
@@ -344,7 +333,7 @@ class Series:
         times = axis.at
         since = at if since is None else min(since, at)
         if not times or at >= times[-1]:
-            axis.since.append(max(since, times[-1]) if times else since)
+            axis.seconds.append(at - (max(since, times[-1]) if times else since))
             times.append(at)
             self.values.append(value)
             if len(times) > axis.kept:
@@ -357,10 +346,12 @@ class Series:
         place = bisect_right(axis.at, at)
         if place:
             since = max(since, axis.at[place - 1])
-        changed_from = min(since, axis.since[place])
-        axis.since[place] = max(axis.since[place], at)
+        next_at = axis.at[place]
+        next_since = next_at - axis.seconds[place]
+        changed_from = min(since, next_since)
+        axis.seconds[place] = next_at - max(next_since, at)
         axis.at.insert(place, at)
-        axis.since.insert(place, since)
+        axis.seconds.insert(place, at - since)
         self.values.insert(place, value)
         for view in self._views.values():
             view.seen = min(view.seen, changed_from)
@@ -424,9 +415,22 @@ class Series:
             columns.append(self._from_tiers(first, width))
             first += 1
         if first <= last:
-            values = self.values
-            for bucket in self._axis.buckets(first, last, width):
-                columns.append(None if bucket is None else _column(values, bucket))
+            columns += self.summarise(self._axis.buckets(first, last, width))
+        return columns
+
+    def summarise(self, buckets: Iterable[tuple[int, int]]) -> list[Column | None]:
+        """The column of each (start, stop) of the readings kept as they came."""
+        values, axis_seconds = self.values, self._axis.seconds
+        isnan = math.isnan
+        columns: list[Column | None] = []
+        for start, stop in buckets:
+            if stop - start == 1:
+                value = values[start]
+                columns.append(None if isnan(value) else _make(Column, (value, value, value)))
+            elif stop == start:
+                columns.append(None)
+            else:
+                columns.append(_column(values[start:stop], axis_seconds[start:stop]))
         return columns
 
     def _from_tiers(self, bucket: int, width: float) -> Column | None:
@@ -459,42 +463,33 @@ class Series:
         return reaching[0] if reaching else filled[-1] if filled else None
 
     def fold(
-        self, tier_number: int, first: int, buckets: list[_Bucket | None], oldest: float
+        self, tier_number: int, first: int, buckets: list[tuple[int, int]], oldest: float
     ) -> None:
         """Put what ``buckets`` hold into a tier. For the axis' use."""
         tier = self.tiers[tier_number]
         tier.skip_to(first)
-        values = self.values
-        for bucket in buckets:
-            column = None if bucket is None else _column(values, bucket)
-            low, mean, high = (NAN, NAN, NAN) if column is None else column
+        for column in self.summarise(buckets):
+            low, mean, high = _GAP if column is None else column
             tier.minima.append(low)
             tier.means.append(mean)
             tier.maxima.append(high)
         tier.forget_before(oldest)
 
 
-def _column(values: array[float], bucket: _Bucket) -> Column | None:
-    start, stop, seconds, total = bucket
-    if stop - start == 1:
-        value = values[start]
-        return None if math.isnan(value) else Column(value, value, value)
-    held = values[start:stop]
-    mean = sum(map(mul, held, seconds)) / total
-    if not math.isnan(mean):
-        return Column(min(held), mean, max(held))
-    return _column_with_gaps(held, seconds)
+_GAP = (NAN, NAN, NAN)
+_make = tuple.__new__
 
 
-def _column_with_gaps(held: Sequence[float], seconds: Sequence[float]) -> Column | None:
-    read = [(v, s) for v, s in zip(held, seconds, strict=True) if not math.isnan(v)]
+def _column(values: array[float], seconds: array[float]) -> Column | None:
+    """Of several readings, each weighted with the time it speaks for."""
+    total = sum(seconds)
+    mean = sum(map(mul, values, seconds)) / total if total > 0 else sum(values) / len(values)
+    if mean == mean:  # noqa: PLR0124 - NaN, a gap among them, is unlike itself
+        return _make(Column, (min(values), mean, max(values)))
+    read = [(v, s) for v, s in zip(values, seconds, strict=True) if not math.isnan(v)]
     if not read:
         return None
-    values = [value for value, _ in read]
-    total = sum(second for _, second in read)
-    if total <= 0:
-        return Column(min(values), sum(values) / len(values), max(values))
-    return Column(min(values), sum(v * s for v, s in read) / total, max(values))
+    return _column(array("d", [v for v, _ in read]), array("d", [s for _, s in read]))
 
 
 _gpu_values = attrgetter(*GPU_SERIES)

@@ -1,0 +1,523 @@
+"""Bounded history: what goes in comes out as columns, and nothing in between is lost."""
+
+from __future__ import annotations
+
+import math
+import struct
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpuwatch.history import Column, History, Series, bucket_index
+from gpuwatch.model import BusySample, Host, Process, Snapshot
+from tests.support.snapshots import gpu, snapshot
+
+
+def one(value: float) -> Column:
+    return Column(value, value, value)
+
+
+def polled(values: list[float | None], start: float = 0.0, step: float = 1.0) -> Series:
+    series = Series()
+    for place, value in enumerate(values):
+        series.push(start + (place + 1) * step, value, start + place * step)
+    return series
+
+
+# --- buckets ----------------------------------------------------------------------------------
+
+
+def test_reading_on_a_boundary_belongs_to_the_time_it_covers() -> None:
+    """The bucket that ends at 3.0 holds the moment 3.0, float rounding or not."""
+    assert bucket_index(3.0, 1.0) == 2
+    assert bucket_index(3.0001, 1.0) == 3
+    assert bucket_index(0.1 + 0.2, 0.1) == 2
+    assert bucket_index(0.3, 0.1) == 2
+    assert bucket_index(0.0, 1.0) == -1
+
+
+def test_one_reading_a_column() -> None:
+    """Polls at one a second in columns of a second are as they came, oldest first."""
+    series = polled([10, 20, 30])
+    assert series.columns(3.0, 1.0, 3) == [one(10), one(20), one(30)]
+    assert series.columns(3.4, 1.0, 3) == [one(20), one(30), None]
+    assert series.latest == 30
+
+
+def test_poll_fills_the_columns_it_covers() -> None:
+    """A poll of two seconds speaks for all the half seconds since the one before."""
+    series = polled([10, 20], step=2.0)
+    assert series.columns(4.0, 0.5, 8) == [one(10)] * 4 + [one(20)] * 4
+
+
+def test_reading_without_since_is_its_own_moment() -> None:
+    """What speaks only for itself leaves gaps around it."""
+    series = Series()
+    series.push(1.5, 50)
+    assert series.columns(3.0, 1.0, 3) == [None, one(50), None]
+
+
+def test_oscillation_stays_visible_in_wide_columns() -> None:
+    """Full swings within a column are minimum and maximum, beside the mean."""
+    series = polled([0.0, 100.0] * 10)
+    assert series.columns(20.0, 10.0, 2) == [Column(0, 50, 100)] * 2
+
+
+def test_alternating_polls_do_not_smear_into_each_other() -> None:
+    """Off the boundaries too, a column of one poll's width shows one poll."""
+    series = polled([0.0, 100.0] * 3, start=0.37)
+    assert series.columns(6.37, 1.0, 6) == [one(0), one(100)] * 3
+
+
+def test_mean_is_weighted_by_time() -> None:
+    """A reading that held three times as long counts three times."""
+    series = Series()
+    series.push(1.0, 0, 0.0)
+    series.push(4.0, 100, 1.0)
+    assert series.columns(4.0, 4.0, 1) == [Column(0, 75, 100)]
+
+
+def test_gap_is_none_not_zero() -> None:
+    """A missing reading and a measured zero differ, alone and beside others."""
+    series = polled([0, None, 5, None])
+    assert series.columns(4.0, 1.0, 4) == [one(0), None, one(5), None]
+    assert series.columns(4.0, 2.0, 2) == [one(0), one(5)]
+    assert series.latest is None
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_what_is_no_number_is_a_gap(bad: float) -> None:
+    """NaN and infinity do not reach a chart."""
+    assert polled([1, bad, 3]).columns(3.0, 1.0, 3) == [one(1), None, one(3)]
+
+
+def test_empty_series_is_all_gaps() -> None:
+    """Nothing pushed, nothing drawn; no columns asked, none given."""
+    assert Series().columns(100.0, 1.0, 4) == [None] * 4
+    assert Series().columns(100.0, 1.0, 0) == []
+    assert Series().latest is None
+
+
+# --- fine samples -----------------------------------------------------------------------------
+
+
+def test_samples_cover_the_time_since_the_one_before() -> None:
+    """Samples half a second apart fill quarter seconds; more than a second apart they do not."""
+    series = Series()
+    series.push_samples([(1.0, 10), (1.5, 20), (4.0, 30)])
+    columns = series.columns(4.0, 0.25, 16)
+    assert columns[3:6] == [one(10), one(20), one(20)]
+    assert columns[6:15] == [None] * 9
+    assert columns[15] == one(30)
+
+
+def test_late_samples_take_their_place() -> None:
+    """A sample older than the last is put where it belongs, also in columns drawn before."""
+    series = Series()
+    series.push_samples([(1.0, 10), (1.2, 20), (2.0, 90)])
+    assert series.columns(2.0, 1.0, 2) == [one(10), Column(20, pytest.approx(76), 90)]
+    series.push_samples([(0.5, 99), (1.6, 0)])
+    first, second = series.columns(2.0, 1.0, 2)
+    assert first is not None
+    assert second is not None
+    assert (first.minimum, first.maximum) == (10, 99)
+    assert (second.minimum, second.maximum) == (0, 90)
+
+
+# --- tiers ------------------------------------------------------------------------------------
+
+
+def float32(value: float) -> float:
+    result: float = struct.unpack("f", struct.pack("f", value))[0]
+    return result
+
+
+def test_old_readings_keep_their_extremes() -> None:
+    """A spike of one reading, hours ago, is still there at every width."""
+    series = Series(readings_kept=100)
+    for second in range(1, 4 * 3600):
+        series.push(second, 99.5 if second == 5000 else 10.0, second - 1)
+    for width in (30.0, 60.0, 300.0, 100.0):
+        columns = series.columns(4 * 3600, width, int(4 * 3600 / width))
+        spikes = [column for column in columns if column is not None and column.maximum == 99.5]
+        assert spikes
+        assert all(column.minimum == 10.0 for column in spikes)
+        assert len(spikes) <= 2
+
+
+def test_old_gaps_stay_gaps() -> None:
+    """Folded minutes without a reading are drawn as none."""
+    series = Series(readings_kept=60)
+    for second in range(1, 3000):
+        value = None if 1000 < second <= 1120 else 5.0
+        series.push(second, value, second - 1)
+    columns = series.columns(3000, 30.0, 100)
+    assert [place for place, column in enumerate(columns) if column is None] == [34, 35, 36]
+    assert series.columns(3000, 10.0, 300)[100:112] == [None] * 12
+
+
+def test_silence_of_hours_is_a_gap() -> None:
+    """When nothing was pushed for hours, the columns between are gaps and both ends are there."""
+    series = Series(readings_kept=50)
+    for start in (0, 20_000):
+        for second in range(start + 1, start + 400):
+            series.push(second, float(start), second - 1)
+    columns = series.columns(20_400, 30.0, 680)
+    assert columns[:13] == [one(0.0)] * 13
+    assert columns[14:666] == [None] * 652
+    assert columns[667:] == [one(20_000.0)] * 13
+
+
+@pytest.mark.parametrize("step", [0.1, 1.0, 7.0, 45.0])
+def test_memory_is_bounded(step: float) -> None:
+    """However long it runs, the number of values kept does not grow."""
+    series = Series(readings_kept=64)
+    sizes = []
+    for number in range(12_000):
+        series.push(number * step, 1.0, (number - 1) * step)
+        if number in {6000, 11_999}:
+            sizes.append(len(series.values) + sum(len(tier.minima) for tier in series.tiers))
+    bound = 64 + 600 + 900 + 720 + 1440
+    assert max(sizes) < bound
+
+
+def test_twelve_hours_are_kept() -> None:
+    """At the widest, the beginning of a twelve-hour run can be drawn."""
+    series = Series(readings_kept=100)
+    for number in range(1, 12 * 720):
+        series.push(number * 5.0, float(number), number * 5.0 - 5)
+    columns = series.columns(12 * 3600 - 60, 432.0, 100)
+    assert all(column is not None for column in columns)
+
+
+def test_columns_across_the_fold_agree_with_the_readings() -> None:
+    """Columns that need folded and unfolded readings show the same as the readings do."""
+    series = Series(readings_kept=70)
+    values = [float((number * 37) % 101) for number in range(600)]
+    for number, value in enumerate(values):
+        series.push(number + 1.0, value, float(number))
+    for width in (5, 30, 60):
+        count = 600 // width
+        expected = [values[k * width : (k + 1) * width] for k in range(count)]
+        columns = series.columns(600.0, float(width), count)
+        for column, held in zip(columns, expected, strict=True):
+            assert column is not None
+            assert (column.minimum, column.maximum) == (min(held), max(held))
+            assert column.mean == pytest.approx(sum(held) / len(held), rel=1e-5)
+
+
+# --- properties -------------------------------------------------------------------------------
+
+PERCENTS = st.floats(0, 100, width=32)
+STEPS = st.floats(0.01, 20.0)
+READINGS = st.lists(st.tuples(STEPS, st.none() | PERCENTS, st.booleans()), max_size=80)
+
+
+def timeline(readings: list[tuple[float, float | None, bool]]) -> list[tuple[float, float | None]]:
+    at, found = 0.0, []
+    for step, value, _ in readings:
+        at += step
+        found.append((at, value))
+    return found
+
+
+@given(READINGS, st.sampled_from([0.25, 1.0, 3.0, 5.0, 30.0, 60.0]), st.integers(10, 40))
+@settings(max_examples=60)
+def test_no_minimum_and_no_maximum_is_lost(
+    readings: list[tuple[float, float | None, bool]], width: float, kept: int
+) -> None:
+    """At any irregular times, folded or not, each reading is within its column's range."""
+    series = Series(readings_kept=kept)
+    before = 0.0
+    times = timeline(readings)
+    for (at, value), (_, _, covers) in zip(times, readings, strict=True):
+        series.push(at, value, before if covers else None)
+        before = at
+    end = times[-1][0] if times else 0.0
+    count = bucket_index(end, width) + 1
+    columns = series.columns(end, width, max(1, count))
+    for at, value in times:
+        if value is None:
+            continue
+        column = columns[bucket_index(at, width)]
+        assert column is not None
+        assert column.minimum <= value <= column.maximum
+        assert column.minimum - 1e-4 <= column.mean <= column.maximum + 1e-4
+    read = [value for _, value in times if value is not None]
+    drawn = [column for column in columns if column is not None]
+    assert bool(read) == bool(drawn)
+    if read:
+        assert min(column.minimum for column in drawn) == min(read)
+        assert max(column.maximum for column in drawn) == max(read)
+
+
+@given(READINGS, st.sampled_from([0.25, 1.0, 5.0, 60.0]))
+@settings(max_examples=40)
+def test_columns_without_a_reading_are_gaps(
+    readings: list[tuple[float, float | None, bool]], width: float
+) -> None:
+    """A column is a gap exactly where nothing was read and nothing speaks for it."""
+    series = Series()
+    covered: dict[int, bool] = {}
+    before = 0.0
+    for (at, value), (_, _, covers) in zip(timeline(readings), readings, strict=True):
+        series.push(at, value, before if covers else None)
+        own = bucket_index(at, width)
+        covered[own] = covered.get(own, False) or value is not None
+        if covers:
+            for bucket in range(bucket_index(before, width) + 1, own):
+                covered[bucket] = value is not None
+        before = at
+    count = bucket_index(before, width) + 2
+    columns = series.columns(before + width, width, count)
+    drawn = [column is not None for column in columns]
+    assert drawn == [covered.get(bucket, False) for bucket in range(count)]
+
+
+@given(st.permutations([(n * 0.7 + 0.1, float(n)) for n in range(12)]), st.booleans())
+@settings(max_examples=40)
+def test_samples_in_any_order_draw_the_same_extremes(
+    samples: list[tuple[float, float]], ask_between: bool
+) -> None:
+    """The order of arrival does not change what a column's range is, nor what is a gap."""
+    shuffled, ordered = Series(), Series()
+    for sample in samples:
+        shuffled.push_samples([sample])
+        if ask_between:
+            shuffled.columns(9.0, 2.0, 5)
+    ordered.push_samples(sorted(samples))
+
+    def ranges(series: Series) -> list[tuple[float, float] | None]:
+        columns = series.columns(9.0, 2.0, 5)
+        return [None if c is None else (c.minimum, c.maximum) for c in columns]
+
+    assert ranges(shuffled) == ranges(ordered)
+
+
+@given(READINGS, st.lists(st.tuples(st.integers(0, 60), st.integers(1, 30)), max_size=6))
+@settings(max_examples=40)
+def test_remembered_columns_equal_computed_ones(
+    readings: list[tuple[float, float | None, bool]], asked: list[tuple[int, int]]
+) -> None:
+    """Asking in between, for any time and count, never changes what is drawn later."""
+    remembering = Series()
+    before = 0.0
+    for (at, value), (_, _, covers) in zip(timeline(readings), readings, strict=True):
+        remembering.push(at, value, before if covers else None)
+        before = at
+        for end, count in asked:
+            remembering.columns(before - 30 + end, 1.0, count)
+    fresh = Series()
+    before = 0.0
+    for (at, value), (_, _, covers) in zip(timeline(readings), readings, strict=True):
+        fresh.push(at, value, before if covers else None)
+        before = at
+    assert remembering.columns(before, 1.0, 100) == fresh.columns(before, 1.0, 100)
+
+
+def test_column_that_has_ended_is_left_as_it_was() -> None:
+    """Later readings do not change a column whose time is over, so little is redrawn."""
+    series = polled([float(n * 13 % 17) for n in range(40)], start=0.37)
+    before = series.columns(40.37, 2.0, 15)
+    series.push(41.37, 1000.0, 40.37)
+    series.push(42.37, 1000.0, 41.37)
+    after = series.columns(42.37, 2.0, 16)
+    assert after[:14] == before[:14]
+    assert after[15] is not None
+
+
+# --- History ----------------------------------------------------------------------------------
+
+
+def pushed(*snapshots: Snapshot) -> History:
+    history = History()
+    for item in snapshots:
+        history.push(item)
+    return history
+
+
+def columns_of(series: Series | None, end: float, count: int) -> list[Column | None]:
+    assert series is not None
+    return series.columns(end, 1.0, count)
+
+
+def test_readings_of_a_gpu_are_series() -> None:
+    """Each GPU has its own series, by uuid, under the model's names."""
+    history = pushed(
+        *(
+            snapshot(
+                at=float(at),
+                gpus=(gpu("a", 0, power_watts=100.0 + at), gpu("b", 1, power_watts=200.0)),
+            )
+            for at in (1, 2)
+        )
+    )
+    assert columns_of(history.gpu("a", "power_watts"), 2.0, 2) == [one(101), one(102)]
+    assert columns_of(history.gpu("b", "power_watts"), 2.0, 1) == [one(200)]
+    assert history.gpu("c", "power_watts") is None
+    assert history.gpu("a", "fan_percent") is None
+    assert history.latest_at == 2.0
+    with pytest.raises(KeyError):
+        history.gpu("a", "power")
+
+
+def test_reading_that_appears_later_has_a_gap_before() -> None:
+    """A series that begins late is aligned with the others, and its past is a gap."""
+    history = pushed(
+        snapshot(at=1.0, gpus=(gpu(),)),
+        snapshot(at=2.0, gpus=(gpu(fan_percent=0.0),)),
+        snapshot(at=3.0, gpus=(gpu(fan_percent=30.0),)),
+    )
+    assert columns_of(history.gpu("GPU-a", "fan_percent"), 3.0, 3) == [None, one(0), one(30)]
+
+
+def test_missing_reading_is_a_gap_and_missed_polls_too() -> None:
+    """Neither a reading that failed nor a hang of ten seconds is drawn over."""
+    history = pushed(
+        snapshot(at=1.0, gpus=(gpu(power_watts=1.0),)),
+        snapshot(at=2.0, gpus=(gpu(),)),
+        snapshot(at=3.0, gpus=(gpu(power_watts=3.0),)),
+        snapshot(at=5.0, gpus=(gpu(power_watts=5.0),)),
+        snapshot(at=15.0, gpus=(gpu(power_watts=15.0),)),
+    )
+    columns = columns_of(history.gpu("GPU-a", "power_watts"), 15.0, 15)
+    assert columns[:5] == [one(1), None, one(3), one(5), one(5)]
+    assert columns[5:14] == [None] * 9
+    assert columns[14] == one(15)
+
+
+def test_faster_interval_leaves_no_gap() -> None:
+    """The first poll after a change from ten seconds to one still speaks for the ten."""
+    history = pushed(
+        snapshot(at=10.0, interval_seconds=10.0, gpus=(gpu(power_watts=1.0),)),
+        snapshot(at=20.0, interval_seconds=1.0, gpus=(gpu(power_watts=2.0),)),
+    )
+    assert columns_of(history.gpu("GPU-a", "power_watts"), 20.0, 10) == [one(2)] * 10
+
+
+def test_busy_is_fed_by_the_fine_samples() -> None:
+    """Wall-clock stamps of the driver become monotonic times; the average is not used."""
+    stamps = [1_700_000_000.0 + at for at in (4.25, 4.5, 4.75, 5.0)]
+    samples = tuple(BusySample(at, 99.0 * (n % 2)) for n, at in enumerate(stamps))
+    history = pushed(snapshot(at=5.0, gpus=(gpu(busy_percent=50.0, busy_samples=samples),)))
+    series = history.gpu("GPU-a", "busy_percent")
+    assert series is not None
+    assert series.columns(5.0, 0.25, 4) == [one(0), one(99), one(0), one(99)]
+    assert columns_of(series, 5.0, 1) == [Column(0, pytest.approx(66), 99)]
+
+
+def test_busy_without_samples_is_the_polled_value() -> None:
+    """Where the driver keeps no samples the poll is used; an empty buffer adds nothing."""
+    history = pushed(
+        snapshot(at=1.0, gpus=(gpu("a", busy_percent=10.0), gpu("b", busy_samples=()))),
+        snapshot(at=2.0, gpus=(gpu("a", busy_percent=0.0), gpu("b", busy_samples=()))),
+    )
+    assert columns_of(history.gpu("a", "busy_percent"), 2.0, 2) == [one(10), one(0)]
+    assert columns_of(history.gpu("b", "busy_percent"), 2.0, 2) == [None, None]
+
+
+def test_lost_gpu_leaves_a_gap_and_comes_back() -> None:
+    """All readings of a lost GPU are gaps until it is there again."""
+    history = pushed(
+        snapshot(at=1.0, gpus=(gpu(busy_percent=5.0),)),
+        snapshot(at=2.0, gpus=(gpu(lost=True),)),
+        snapshot(at=3.0, gpus=(gpu(busy_percent=6.0),)),
+    )
+    assert columns_of(history.gpu("GPU-a", "busy_percent"), 3.0, 3) == [one(5), None, one(6)]
+
+
+def test_host_and_cores_are_series() -> None:
+    """Host readings by name, cores by number; a core that goes offline leaves a gap."""
+    history = pushed(
+        snapshot(at=1.0, host=Host(name="x", cpu_percent=0.0, core_percents=(1.0, 2.0))),
+        snapshot(at=2.0, host=Host(name="x", cpu_percent=9.0, core_percents=(3.0,))),
+        snapshot(at=3.0, host=Host(name="x", core_percents=(4.0, 5.0, 6.0))),
+    )
+    assert columns_of(history.host("cpu_percent"), 3.0, 3) == [one(0), one(9), None]
+    assert columns_of(history.host_core(0), 3.0, 3) == [one(1), one(3), one(4)]
+    assert columns_of(history.host_core(1), 3.0, 3) == [one(2), None, one(5)]
+    assert columns_of(history.host_core(2), 3.0, 3) == [None, None, one(6)]
+    assert history.host_core(3) is None
+    with pytest.raises(KeyError):
+        history.host("cpu")
+
+
+def worker(pid: int, started: float = 1.0, **readings: float) -> Process:
+    return Process(pid=pid, started_at_unix_seconds=started, **readings)  # type: ignore[arg-type]
+
+
+def test_processes_are_told_apart_by_start_and_gpu() -> None:
+    """A reused PID, and the same process on two GPUs, are series of their own."""
+    taken = (
+        Process(pid=7, started_at_unix_seconds=1.0, gpu_uuid="a", gpu_busy_percent=10.0),
+        Process(pid=7, started_at_unix_seconds=1.0, gpu_uuid="b", gpu_busy_percent=20.0),
+        Process(pid=7, started_at_unix_seconds=2.0, gpu_uuid="a", gpu_busy_percent=30.0),
+    )
+    history = pushed(snapshot(at=1.0, processes=taken))
+    for process, value in zip(taken, (10, 20, 30), strict=True):
+        series = history.process(process.key, process.gpu_uuid, "gpu_busy_percent")
+        assert columns_of(series, 1.0, 1) == [one(value)]
+
+
+def test_process_is_forgotten_a_minute_after_its_end() -> None:
+    """A process that is gone keeps its series for a while, then frees the memory."""
+    history = pushed(snapshot(at=1.0, processes=(worker(7, cpu_percent=50.0),)))
+    key = (7, 1.0)
+    for at in range(2, 56):
+        history.push(snapshot(at=float(at)))
+    assert history.process(key, None, "cpu_percent") is not None
+    for at in range(56, 80):
+        history.push(snapshot(at=float(at)))
+    assert history.process(key, None, "cpu_percent") is None
+
+
+def test_number_of_processes_followed_is_bounded() -> None:
+    """Of thousands of processes without a GPU some have no series; one on a GPU always has."""
+    crowd = tuple(worker(pid, cpu_percent=1.0) for pid in range(2000))
+    on_gpu = Process(pid=9999, started_at_unix_seconds=1.0, gpu_uuid="a", cpu_percent=2.0)
+    history = pushed(snapshot(at=1.0, processes=(*crowd, on_gpu)))
+    followed = [process for process in crowd if history.process(process.key, None, "cpu_percent")]
+    assert len(followed) == 512
+    assert history.process(on_gpu.key, "a", "cpu_percent") is not None
+
+
+def test_snapshot_delivered_again_changes_nothing() -> None:
+    """After a failed read the last snapshot comes again: it is no new reading."""
+    taken = snapshot(at=5.0, gpus=(gpu(busy_percent=50.0, power_watts=9.0),))
+    history = pushed(taken, taken, snapshot(at=4.0, gpus=(gpu(power_watts=1.0),)))
+    assert columns_of(history.gpu("GPU-a", "power_watts"), 5.0, 2) == [None, one(9)]
+
+
+def test_series_of_a_history_take_no_foreign_readings() -> None:
+    """A push past the history would shift one series against the others: it is refused."""
+    history = pushed(snapshot(at=1.0, gpus=(gpu(power_watts=1.0),)))
+    series = history.gpu("GPU-a", "power_watts")
+    assert series is not None
+    with pytest.raises(ValueError, match="fed together"):
+        series.push(2.0, 5.0)
+
+
+def test_long_run_of_a_history_folds_all_alike() -> None:
+    """After an hour at one a second every kind of series still shows its swings."""
+    history = History()
+    for at in range(1, 3600):
+        value = 100.0 * (at % 2)
+        history.push(
+            snapshot(
+                at=float(at),
+                gpus=(gpu(power_watts=value),),
+                host=Host(name="x", cpu_percent=value, core_percents=(value,)),
+                processes=(worker(1, cpu_percent=value),),
+            )
+        )
+    for series in (
+        history.gpu("GPU-a", "power_watts"),
+        history.host("cpu_percent"),
+        history.host_core(0),
+        history.process((1, 1.0), None, "cpu_percent"),
+    ):
+        assert series is not None
+        columns = series.columns(3590.0, 30.0, 119)
+        assert all(column is not None for column in columns)
+        assert all(c is not None and (c.minimum, c.maximum) == (0, 100) for c in columns)
