@@ -15,6 +15,7 @@ COMMAND_BYTES = 4096
 """A command line can be megabytes; no screen shows more than this of it."""
 
 _NEEDS_QUOTES = re.compile(r"[\s'\"]")
+_NOT_IN_DOUBLE_QUOTES = re.compile(r'["$`\\!]')
 
 
 class ProcessDetails(NamedTuple):
@@ -62,11 +63,17 @@ def parse_command(text: bytes, name: bytes) -> str:
         return f"[{clean_name(name)}]"
     if len(arguments) > 1:
         arguments = [
-            shlex.quote(part) if not part or _NEEDS_QUOTES.search(part) else part
-            for part in arguments
+            _quoted(part) if not part or _NEEDS_QUOTES.search(part) else part for part in arguments
         ]
     line = clean(" ".join(arguments), COMMAND_BYTES)
     return f"{line[: COMMAND_BYTES - 1]}…" if cut and not line.endswith("…") else line
+
+
+def _quoted(argument: str) -> str:
+    """As a shell would take it back; with the quotes that the argument does not hold."""
+    if "'" in argument and not _NOT_IN_DOUBLE_QUOTES.search(argument):
+        return f'"{argument}"'
+    return shlex.quote(argument)
 
 
 def clean_name(name: bytes) -> str:

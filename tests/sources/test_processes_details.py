@@ -20,7 +20,8 @@ from gpuwatch.sources.process_details import (
 COMMANDS = {
     "plain": (b"python\0train.py\0--lr=1e-4\0", "python train.py --lr=1e-4"),
     "an argument with blanks": (b"sh\0-c\0echo a b\0", "sh -c 'echo a b'"),
-    "an argument with quotes": (b"echo\0it's\0", """echo 'it'"'"'s'"""),
+    "an argument with quotes": (b"echo\0it's\0", 'echo "it\'s"'),
+    "an argument with both": (b"echo\0'\"\0", """echo ''"'"'"'"""),
     "an empty argument": (b"train\0--tag\0\0--x\0", "train --tag '' --x"),
     "brackets need no quotes": (b"train\0gpus=[0,1]\0", "train gpus=[0,1]"),
     "a rewritten title": (b"ray::Worker.step()\0\0\0\0\0", "ray::Worker.step()"),
