@@ -48,6 +48,7 @@ __all__ = [
     "MigInstance",
     "NoCompilerError",
     "create_or_skip",
+    "writing",
 ]
 
 STATE_VARIABLE = "FAKE_NVML_STATE"
@@ -159,7 +160,7 @@ def _assign(structure: Any, name: str, value: Any) -> None:
 
 
 @contextlib.contextmanager
-def _writing(structure: Any, sequence: str) -> Iterator[None]:
+def writing(structure: Any, sequence: str) -> Iterator[None]:
     """Marks a list as being written, so that the library reads it whole or waits."""
     setattr(structure, sequence, getattr(structure, sequence) + 1)
     try:
@@ -232,7 +233,7 @@ class FakeGpu:
         listed = list(entries)
         if len(listed) > CONSTANTS["FAKE_MAX_PROCESSES"]:
             raise ValueError(f"a simulated GPU holds {CONSTANTS['FAKE_MAX_PROCESSES']} processes")
-        with _writing(self._gpu, "process_sequence"):
+        with writing(self._gpu, "process_sequence"):
             for index, entry in enumerate(listed):
                 _fill_process(self._gpu.processes[index], entry)
             self._gpu.process_count = len(listed)
@@ -248,7 +249,7 @@ class FakeGpu:
         An empty list is a driver that has none: NOT_FOUND.
         """
         code = SAMPLE_TYPES[kind]
-        with _writing(self._gpu, "samples_sequence"):
+        with writing(self._gpu, "samples_sequence"):
             self._gpu.sample_value_type[code] = VALUE_TYPES[value_type]
             self._gpu.samples_set[code] = samples is not None
             listed = list(samples or ())

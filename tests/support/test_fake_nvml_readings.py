@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,13 @@ from typing import Any
 import pynvml as nv
 import pytest
 
-from tests.support.fake_nvml import FakeNvml, GpuProcess, MigInstance, create_or_skip
+from tests.support.fake_nvml import (
+    FakeNvml,
+    GpuProcess,
+    MigInstance,
+    create_or_skip,
+    writing,
+)
 
 GIB = 1 << 30
 
@@ -280,6 +287,25 @@ def test_process_lists_carry_memory_and_instances(fake: FakeNvml, handle: Any) -
 def test_no_processes_is_an_empty_list(handle: Any) -> None:
     """Nothing running is no error."""
     assert nv.nvmlDeviceGetComputeRunningProcesses(handle) == []
+
+
+def test_a_list_being_replaced_is_read_whole(fake: FakeNvml, handle: Any) -> None:
+    """A read that meets a writer half-way waits, and gets the new list."""
+    entry = fake.gpu[0]
+    entry.processes = [GpuProcess(pid=10)]
+    found: list[int] = []
+
+    def read() -> None:
+        found.extend(p.pid for p in nv.nvmlDeviceGetComputeRunningProcesses_v3(handle))
+
+    reader = threading.Thread(target=read)
+    with writing(entry._gpu, "process_sequence"):
+        reader.start()
+        reader.join(0.02)
+        assert reader.is_alive()
+        entry._gpu.processes[0].pid = 11
+    reader.join(10)
+    assert found == [11]
 
 
 def test_process_utilization_by_time_stamp(fake: FakeNvml, handle: Any) -> None:

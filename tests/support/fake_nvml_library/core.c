@@ -75,6 +75,23 @@ static void sleep_us(uint64_t us) {
     while (nanosleep(&left, &left) != 0 && errno == EINTR) {}
 }
 
+/* Waits until nobody writes the list that `sequence` guards and gives its number; gives up on a
+ * writer that died half-way. */
+uint32_t fake_read_begin(const uint32_t *sequence) {
+    uint32_t seen = __atomic_load_n(sequence, __ATOMIC_ACQUIRE);
+    for (int attempt = 0; (seen & 1) && attempt < 4000; attempt++) {
+        sleep_us(250);
+        seen = __atomic_load_n(sequence, __ATOMIC_ACQUIRE);
+    }
+    return seen;
+}
+
+/* Whether what was read since `begun` may be half old and half new. */
+int fake_read_again(const uint32_t *sequence, uint32_t begun) {
+    __atomic_thread_fence(__ATOMIC_ACQUIRE);
+    return !(begun & 1) && __atomic_load_n(sequence, __ATOMIC_RELAXED) != begun;
+}
+
 static nvmlReturn_t apply_fault(fake_fault_t *fault) {
     if (fault->delay_us) sleep_us(fault->delay_us);
     while (*(volatile uint32_t *)&fault->hang) sleep_us(2000);

@@ -35,6 +35,8 @@ nvmlReturn_t fake_enter(fake_call_t *call);
 nvmlReturn_t fake_enter_gpu(fake_call_t *call, uint32_t gpu);
 nvmlReturn_t fake_enter_device(fake_call_t *call, nvmlDevice_t device, int scope);
 void fake_leave(fake_call_t *call);
+uint32_t fake_read_begin(const uint32_t *sequence);
+int fake_read_again(const uint32_t *sequence, uint32_t begun);
 nvmlReturn_t fake_copy_text(const char *text, unsigned size, char *out, unsigned length);
 
 /* The frame of every exported function: counts it, times it, and answers its fault if one is set. */

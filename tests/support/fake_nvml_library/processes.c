@@ -7,14 +7,14 @@
 
 /* Entries as the driver would report them now: the list a test set and the virtual GPU's jobs. */
 static unsigned gather(const fake_gpu_t *gpu, fake_process_t *out) {
-    unsigned count = 0;
-    for (int attempt = 0; attempt < 1000; attempt++) {
-        uint32_t before = __atomic_load_n(&gpu->process_sequence, __ATOMIC_ACQUIRE);
-        if (before & 1) continue;
-        count = gpu->process_count <= FAKE_MAX_PROCESSES ? gpu->process_count : FAKE_MAX_PROCESSES;
+    unsigned count;
+    uint32_t begun;
+    do {
+        begun = fake_read_begin(&gpu->process_sequence);
+        count = gpu->process_count;
+        if (count > FAKE_MAX_PROCESSES) count = FAKE_MAX_PROCESSES;
         memcpy(out, gpu->processes, count * sizeof *out);
-        if (__atomic_load_n(&gpu->process_sequence, __ATOMIC_ACQUIRE) == before) break;
-    }
+    } while (fake_read_again(&gpu->process_sequence, begun));
     unsigned kept = 0;
     for (unsigned i = 0; i < count; i++)
         if (!out[i].check_alive || fake_process_alive(out[i].pid)) out[kept++] = out[i];

@@ -1,6 +1,8 @@
 /* nvmlDeviceGetSamples: the driver's ring of fine samples. */
 #include "core.h"
 
+#include <string.h>
+
 enum { TOTAL_POWER, GPU_UTILIZATION, MEMORY_UTILIZATION, ENCODER, DECODER, SM_CLOCK, MEMORY_CLOCK };
 
 static double value_at(const fake_gpu_t *gpu, unsigned type, uint64_t from, uint64_t to) {
@@ -24,14 +26,27 @@ static void store(unsigned value_type, double value, nvmlValue_t *out) {
     else out->uiVal = (unsigned)(value + 0.5);
 }
 
+/* The list a test set, whole even while the test is replacing it. */
+static unsigned copy_list(const fake_gpu_t *gpu, unsigned type, fake_sample_t *out) {
+    unsigned count;
+    uint32_t begun;
+    do {
+        begun = fake_read_begin(&gpu->samples_sequence);
+        count = gpu->sample_count[type];
+        if (count > FAKE_MAX_SAMPLES) count = FAKE_MAX_SAMPLES;
+        memcpy(out, gpu->samples[type], count * sizeof *out);
+    } while (fake_read_again(&gpu->samples_sequence, begun));
+    return count;
+}
+
 static unsigned from_list(const fake_gpu_t *gpu, unsigned type, uint64_t after, unsigned room,
                           nvmlSample_t *out) {
-    unsigned got = 0;
-    for (unsigned i = 0; i < gpu->sample_count[type] && got < room; i++) {
-        fake_sample_t sample = gpu->samples[type][i];
-        if (sample.at_us <= after) continue;
-        out[got].timeStamp = sample.at_us;
-        store(gpu->sample_value_type[type], sample.value, &out[got].sampleValue);
+    fake_sample_t list[FAKE_MAX_SAMPLES];
+    unsigned count = copy_list(gpu, type, list), got = 0;
+    for (unsigned i = 0; i < count && got < room; i++) {
+        if (list[i].at_us <= after) continue;
+        out[got].timeStamp = list[i].at_us;
+        store(gpu->sample_value_type[type], list[i].value, &out[got].sampleValue);
         got++;
     }
     return got;
