@@ -111,6 +111,9 @@ class ProcessSource:
             self._drop(pid)
             # Somebody else can have the PID already.
             self._update(pid, now, keep=keep)
+        except PermissionError:
+            # It is there and hidden, which the row of the driver's side explains.
+            self._drop(pid)
         except (OSError, ValueError) as error:
             self._drop(pid)
             if not (isinstance(error, OSError) and procfs.is_gone(error)):

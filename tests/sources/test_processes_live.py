@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -283,3 +284,55 @@ def test_another_users_process_is_shown_where_the_system_allows_it(
     row = watch.read(child.pid)[child.pid]
     assert row.user in ("nobody", "65534")
     assert (row.command or "").endswith("--theirs")
+
+
+SEEN_FROM_ELSEWHERE = """
+import os, pwd, sys
+sys.path.insert(0, sys.argv[1])
+from gpuwatch.sources.base import ReadOptions, SystemClock
+from gpuwatch.sources.gpu_process import GpuProcess
+from gpuwatch.sources.processes import ProcessSource
+if "nobody" in sys.argv:
+    os.setgroups([]), os.setgid(65534), os.setuid(65534)
+source = ProcessSource(SystemClock(), ReadOptions())
+rows, problems = source.read([GpuProcess(int(sys.argv[2]), "GPU-0", 5)])
+print([(row.gpu_memory_bytes, row.user, row.command) for row in rows], end=" ")
+print(*(problem.message for problem in problems), sep="|")
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "word"),
+    [
+        (
+            ["--mount", "sh", "-c", 'mount -t proc -o hidepid=1 proc /proc && "$@" nobody', "-"],
+            "hidepid",
+        ),
+        (
+            ["--mount", "sh", "-c", 'mount -t proc -o hidepid=2 proc /proc && "$@" nobody', "-"],
+            "hidepid",
+        ),
+        (["--pid", "--fork", "--mount-proc"], "container"),
+    ],
+    ids=["hidepid=1", "hidepid=2", "a PID namespace"],
+)
+def test_what_the_kernel_hides_is_explained_in_one_sentence(
+    started: Children, how: list[str], word: str
+) -> None:
+    """Another user's process under hidepid, and a host PID seen from inside a container."""
+    unshare = shutil.which("unshare")
+    if os.geteuid() != 0 or unshare is None:
+        pytest.skip("needs to make namespaces")
+    child = started.python("ready()\nwait()\n")
+    started.ready(child)
+    package = str(Path(__file__).parents[2])
+    looker = [sys.executable, "-c", SEEN_FROM_ELSEWHERE, package, str(child.pid)]
+    done = subprocess.run(
+        [unshare, *how, *looker], capture_output=True, text=True, timeout=60, check=False
+    )
+    if "Operation not permitted" in done.stderr or "permission denied" in done.stderr:
+        pytest.skip("may not make namespaces here")
+    assert done.stderr == ""
+    assert done.stdout.startswith("[(5, None, None)] ")
+    assert word in done.stdout
+    assert "|" not in done.stdout
