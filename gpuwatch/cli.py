@@ -357,6 +357,9 @@ def _require_terminal() -> None:
         raise click.UsageError(
             f"The dashboard needs a terminal to read keys and to draw. {instead}"
         )
+    # Textual draws on standard error.
+    if not _is_terminal(sys.stderr):
+        raise click.UsageError("The screen is drawn on standard error: do not redirect it.")
     if _is_dumb():
         raise click.UsageError(f"This terminal (TERM=dumb) cannot place text. {instead}")
 

@@ -36,8 +36,13 @@ def gpuwatch(*arguments: str, **settings: Any) -> subprocess.CompletedProcess[st
     )
 
 
-def on_a_terminal(*arguments: str, columns: int = 100, **environment: str) -> tuple[int, str]:
-    """Run the real program on a pseudo-terminal; its exit code and what arrived there."""
+def on_a_terminal(
+    *arguments: str, columns: int = 100, keys: bytes = b"", **environment: str
+) -> tuple[int, str]:
+    """Run the real program on a pseudo-terminal; its exit code and what arrived there.
+
+    ``keys`` are typed once the word SIMULATED has been drawn.
+    """
     keep = {key: value for key, value in os.environ.items() if key != "NO_COLOR"}
     master, slave = pty.openpty()
     termios.tcsetwinsize(slave, (40, columns))
@@ -60,6 +65,9 @@ def on_a_terminal(*arguments: str, columns: int = 100, **environment: str) -> tu
             if not chunk:
                 break
             arrived += chunk
+            if keys and b"SIMULATED" in arrived:
+                os.write(master, keys)
+                keys = b""
     os.close(master)
     return process.wait(10), arrived.decode()
 
@@ -248,6 +256,25 @@ def test_dashboard_on_a_dumb_terminal_says_what_to_use() -> None:
     assert code == 2
     assert "TERM=dumb" in text
     assert "gpuwatch status" in text
+
+
+def test_dashboard_with_redirected_errors_says_so() -> None:
+    """Textual draws on standard error, so ``2>log`` would leave the screen empty."""
+    master, slave = pty.openpty()
+    done = gpuwatch("--demo", stdin=slave, stdout=slave)
+    os.close(slave)
+    os.close(master)
+    assert done.returncode == 2
+    assert "standard error" in done.stderr
+
+
+def test_dashboard_opens_and_quits() -> None:
+    """On a terminal the dashboard takes the screen, obeys ``q`` and gives the screen back."""
+    code, text = on_a_terminal("--demo", keys=b"q")
+    assert code == 0
+    assert "SIMULATED" in text
+    assert "\x1b[?1049h" in text
+    assert text.rindex("\x1b[?1049l") > text.rindex("\x1b[?1049h")
 
 
 def test_unknown_theme_lists_the_known() -> None:
