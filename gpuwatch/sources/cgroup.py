@@ -7,6 +7,7 @@ cgroup-v2.rst.
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 from collections.abc import Callable
@@ -167,8 +168,9 @@ _POD = re.compile(r"pod([0-9a-f]{8}[-_][0-9a-f]{4})[-_][0-9a-f]{4}[-_]")
 _SLURM_JOB = re.compile(r"/[^/]*slurm[^/]*/(?:[^/]+/)*?job_(\d+)(?=/|$)")
 
 
+@functools.lru_cache(maxsize=256)
 def parse_membership(text: str) -> Membership:
-    """Container and Slurm job from ``/proc/PID/cgroup``.
+    """Container and Slurm job from ``/proc/PID/cgroup``; most processes share the text.
 
     Of nested containers the innermost is named. An id is cut to its first 12 digits, as the
     engines print it; an LXC or nspawn container is named in full; a pod whose container is not
@@ -202,6 +204,6 @@ def _slurm_job(path: str) -> str | None:
 def read_membership(pid: int, proc: Path = procfs.PROC) -> Membership:
     """Container and job of a process; both ``None`` where its cgroup cannot be read."""
     try:
-        return parse_membership(os.fsdecode(procfs.read_once(proc / str(pid) / "cgroup")))
+        return parse_membership(os.fsdecode(procfs.read_once(f"{proc}/{pid}/cgroup")))
     except OSError:
         return Membership(None, None)

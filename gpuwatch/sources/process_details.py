@@ -40,7 +40,7 @@ def read_command(pid: int, name: bytes, proc: Path = procfs.PROC) -> str | None:
     """The command line, made safe; ``None`` where it may not be read."""
     try:
         # One byte more than is shown tells whether something was cut.
-        text = procfs.read_once(proc / str(pid) / "cmdline", COMMAND_BYTES + 1)
+        text = procfs.read_once(f"{proc}/{pid}/cmdline", COMMAND_BYTES + 1)
     except OSError:
         return None
     return parse_command(text, name)
@@ -84,7 +84,7 @@ def clean_name(name: bytes) -> str:
 def read_user(pid: int, proc: Path = procfs.PROC) -> str | None:
     """The user the process acts as; ``None`` where its status may not be read."""
     try:
-        uid = parse_effective_uid(procfs.read_once(proc / str(pid) / "status"))
+        uid = parse_effective_uid(procfs.read_once(f"{proc}/{pid}/status"))
     except OSError:
         return None
     return None if uid is None else user_name(uid)
