@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 from time import perf_counter
 from typing import Any
@@ -33,13 +34,28 @@ class DriverGoneError(Exception):
 
 
 class Tally:
-    """Driver time and calls since the last snapshot, over all GPUs."""
+    """Driver time and calls since the last snapshot, over all GPUs.
 
-    __slots__ = ("calls", "seconds")
+    ``timer`` gives seconds on any clock; its differences are what calls are said to take.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("calls", "seconds", "timer")
+
+    def __init__(self, timer: Callable[[], float] = perf_counter) -> None:
+        self.timer = timer
         self.calls = 0
         self.seconds = 0.0
+
+    def count(self, started: float, calls: int) -> None:
+        """Add ``calls`` made since ``started``."""
+        self.seconds += self.timer() - started
+        self.calls += calls
+
+    def take(self) -> tuple[float, int]:
+        """(seconds, calls) so far; counting begins anew."""
+        taken = self.seconds, self.calls
+        self.seconds, self.calls = 0.0, 0
+        return taken
 
 
 class NvmlDevice:
@@ -257,14 +273,15 @@ class NvmlDevice:
     def take(self, slot: Slot) -> bool:
         """Take one reading; whether the GPU is still there. Raises ``DriverGoneError``."""
         error = 0
-        start = perf_counter()
+        tally = self.tally
+        start = tally.timer()
         try:
             slot.reading.read(self)
         except self.nvml.NVMLError as failure:
             error = failure.value
-        seconds = perf_counter() - start
-        self.tally.seconds += seconds
-        self.tally.calls += slot.reading.calls
+        seconds = tally.timer() - start
+        tally.seconds += seconds
+        tally.calls += slot.reading.calls
         slot.measured(self.now, seconds, self.gpu_count, self.period_factor)
         if error:
             return self._failed(slot, error)

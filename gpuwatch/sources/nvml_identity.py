@@ -28,6 +28,12 @@ class Inquirer:
         self.complete = True
         """No fact was missed for a reason that may pass."""
 
+    def must(self, name: str, *arguments: Any) -> Any:
+        """The same for what nothing goes without. Raises ``NVMLError``."""
+        self.calls += 1
+        function = getattr(self.nvml, name)
+        return getattr(function, "__wrapped__", function)(*arguments)
+
     def ask(self, name: str, *arguments: Any) -> Any:
         """The result of the pynvml function ``name``, bytes left as they are."""
         function = getattr(self.nvml, name, None)

@@ -122,6 +122,19 @@ def _listed(words: list[str]) -> str:
     return f"{', '.join(words[:-1])} and {words[-1]}"
 
 
+def problem(sentence: str, *, since: float | None = None, severity: str = "error") -> Problem:
+    """A problem of the driver as a whole."""
+    return Problem(source=SOURCE, message=sentence, since_unix_seconds=since, severity=severity)
+
+
+def cannot_count(code: int) -> Problem:
+    """The driver runs but does not even tell how many GPUs it has."""
+    return problem(
+        f"The NVIDIA driver does not list its GPUs ({error_words(code)}): look in `dmesg`, and "
+        "see whether `nvidia-smi` works."
+    )
+
+
 def lost(gpu: GpuIdentity, code: int, since: float | None) -> Problem:
     name = f"{label(gpu)} ({gpu.name})"
     if code == tables.RESET_REQUIRED:

@@ -75,7 +75,7 @@ class Slot:
         self.read_at = due_at
         self.failures = 0
         self.error = 0
-        self.failed_since_unix: float | None = None
+        self.failed_since_unix = 0.0
 
     def period(self, gpu_count: int, factor: float = 1.0) -> float:
         costly = self.cost * max(1.0 / OWN_SHARE, gpu_count / ALL_SHARE)
@@ -109,7 +109,6 @@ class Slot:
     def works(self) -> None:
         self.failures = 0
         self.error = 0
-        self.failed_since_unix = None
 
     @property
     def lasted(self) -> bool:

@@ -22,9 +22,22 @@ class Watch:
         self.fake = fake
         self.clock = ManualClock(seconds=1000.0, unix_epoch_seconds=START_UNIX_SECONDS - 1000.0)
         self.options = ReadOptions()
-        self.source = NvmlSource(self.clock, self.options)
+        self.costs: dict[str, float] = {}
+        """Seconds that one call of a driver function is said to take; nothing by default, so
+        that how busy the test machine is changes nothing."""
+        self._spent = 0.0
+        self._counted: dict[str, int] = {}
+        self.source = NvmlSource(self.clock, self.options, self.timer)
         self.last = NvmlReading()
         fake.set_clock(self.clock.unix())
+
+    def timer(self) -> float:
+        """What the source times driver calls with: advances by the costs of the calls made."""
+        for function, cost in self.costs.items():
+            calls = self.fake.calls(function)
+            self._spent += cost * max(0, calls - self._counted.get(function, 0))
+            self._counted[function] = calls
+        return self._spent
 
     def tick(self, seconds: float = 1.0) -> NvmlReading:
         """Let time pass, then read."""

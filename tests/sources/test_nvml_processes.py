@@ -109,6 +109,16 @@ def test_unbelievable_shares_are_dropped(tmp_path: Path) -> None:
         }
 
 
+def test_the_first_look_does_not_report_what_was_long_ago(tmp_path: Path) -> None:
+    """A sample of half a minute before the start, the only one there is, does not count as now."""
+    with watching(tmp_path, gpus=1) as watch:
+        watch.fake.gpu[0].processes = [
+            FakeProcess(pid=1, sm_percent=80, sample_at_us=START_US - 30_000_000)
+        ]
+        watch.tick()
+        assert by_pid(watch)[1].busy_percent == 0
+
+
 def test_shares_of_processes_not_in_the_lists_make_no_rows(tmp_path: Path) -> None:
     """A utilisation sample of a PID that no list names is left out."""
     with watching(tmp_path, gpus=1) as watch:

@@ -347,7 +347,6 @@ def test_own_cost_is_what_the_driver_was_really_called(tmp_path: Path) -> None:
             watch.fake.reset_counters()
             watch.tick()
             assert abs(watch.last.call_count - watch.fake.calls()) <= 2
-            assert watch.last.call_seconds > 0
 
 
 def test_a_refused_extra_field_leaves_the_others(tmp_path: Path) -> None:

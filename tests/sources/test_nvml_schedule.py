@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from gpuwatch.sources.nvml import NvmlSource
 from gpuwatch.sources.nvml_schedule import PERIOD_MAX_SECONDS, Reading, Slot
 from tests.sources.nvml_watch import watching
 
@@ -87,11 +88,11 @@ def test_a_driver_call_that_gets_slow_is_made_less_often(tmp_path: Path) -> None
     """Twenty milliseconds for the temperature halve how often it is asked, and its last value
     is shown meanwhile; when it is quick again it is asked at every look."""
     with watching(tmp_path, gpus=1) as watch:
-        watch.fake.delay("nvmlDeviceGetTemperature", 0.020)
+        watch.costs["nvmlDeviceGetTemperature"] = 0.020
         shown = [watch.tick().gpus[0].reading.temperature_celsius for _ in range(10)]
-        assert 3 <= watch.fake.calls("nvmlDeviceGetTemperature") <= 6
+        assert watch.fake.calls("nvmlDeviceGetTemperature") == 5
         assert shown == [40.0] * 10
-        watch.fake.delay("nvmlDeviceGetTemperature", 0.0)
+        watch.costs.clear()
         watch.ticks(30)
         watch.fake.reset_counters()
         watch.ticks(5)
@@ -101,7 +102,7 @@ def test_a_driver_call_that_gets_slow_is_made_less_often(tmp_path: Path) -> None
 def test_slow_calls_of_several_gpus_do_not_fall_on_one_tick(tmp_path: Path) -> None:
     """Once known to be slow, the call is made for one GPU a tick, and each GPU gets its turn."""
     with watching(tmp_path, gpus=4) as watch:
-        watch.fake.delay("nvmlDeviceGetTemperature", 0.055)
+        watch.costs["nvmlDeviceGetTemperature"] = 0.055
         watch.tick()
         counts = []
         for _ in range(12):
@@ -143,3 +144,29 @@ def test_the_steady_state_makes_no_needless_calls(tmp_path: Path) -> None:
         for name in ("HandleByIndex_v2", "UUID", "Name", "PciInfo_v3", "CudaComputeCapability"):
             assert counts.get(f"nvmlDeviceGet{name}", 0) == 0
         assert counts["nvmlDeviceGetSamples"] == 40
+
+
+def test_a_value_that_had_to_wait_for_too_long_is_dropped(tmp_path: Path) -> None:
+    """With calls so slow that not every GPU gets its turn in time, the last value of those that
+    wait becomes unknown instead of being shown as if it were new."""
+    with watching(tmp_path, gpus=16) as watch:
+        watch.options.interval_seconds = 10.0
+        watch.costs["nvmlDeviceGetTemperature"] = 2.0
+        watch.tick()
+        assert all(gpu.reading.temperature_celsius == 40 for gpu in watch.last.gpus)
+        watch.ticks(13, 10.0)
+        values = [gpu.reading.temperature_celsius for gpu in watch.last.gpus]
+        assert 40 in values
+        assert None in values
+
+
+def test_time_in_the_driver_is_measured(tmp_path: Path) -> None:
+    """A call that really takes 5 ms shows as at least that in the cost of the look."""
+    with watching(tmp_path, gpus=1, opened=False) as watch:
+        source = NvmlSource(watch.clock, watch.options)
+        source.open()
+        source.read()
+        watch.fake.delay("nvmlDeviceGetUtilizationRates", 0.005)
+        watch.clock.advance(1.0)
+        assert source.read().call_seconds >= 0.005
+        source.close()

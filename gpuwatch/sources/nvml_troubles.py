@@ -1,0 +1,63 @@
+"""From the state of the GPUs to the problems a person should know, each said once."""
+
+from __future__ import annotations
+
+from gpuwatch.model import Problem
+from gpuwatch.sources import nvml_messages as messages
+from gpuwatch.sources import nvml_readings as readings
+from gpuwatch.sources import nvml_tables as tables
+from gpuwatch.sources.nvml_device import NvmlDevice
+from gpuwatch.sources.nvml_schedule import Reading
+
+_WORTH_SAYING = (
+    (readings.SAMPLES, messages.NO_SAMPLES, "busy_samples"),
+    (readings.PROCESS_BUSY, messages.NO_PROCESS_BUSY, "gpu_busy_percent"),
+    (readings.PROCESS_LIST, messages.NO_PROCESS_LIST, "processes"),
+)
+"""Readings whose absence changes what the screen can be trusted to show."""
+
+
+def troubles(devices: list[NvmlDevice]) -> list[Problem]:
+    """Lost GPUs, then readings that fail, then what these GPUs cannot tell."""
+    return [*_lost(devices), *_failing(devices), *_lacking(devices)]
+
+
+def _lost(devices: list[NvmlDevice]) -> list[Problem]:
+    return [
+        messages.lost(device.identity, device.lost_error, device.lost_since_unix)
+        for device in devices
+        if device.lost_error
+    ]
+
+
+def _failing(devices: list[NvmlDevice]) -> list[Problem]:
+    """The same failure of several GPUs is one problem."""
+    together: dict[tuple[Reading, int], list[tuple[NvmlDevice, float]]] = {}
+    for device in devices:
+        for slot in device.troubled:
+            if slot.lasted or slot.error == tables.NO_PERMISSION:
+                affected = together.setdefault((slot.reading, slot.error), [])
+                affected.append((device, slot.failed_since_unix))
+    return [
+        messages.cannot_read(
+            reading.name,
+            reading.fields[0] if reading.fields else None,
+            [device.identity for device, _ in affected],
+            error,
+            min(since for _, since in affected),
+        )
+        for (reading, error), affected in together.items()
+    ]
+
+
+def _lacking(devices: list[NvmlDevice]) -> list[Problem]:
+    problems = []
+    for name, sentence, field in _WORTH_SAYING:
+        gpus = [
+            device.identity
+            for device in devices
+            if name in device.unsupported and device.identity.mig_parent_uuid is None
+        ]
+        if gpus:
+            problems.append(messages.unsupported(sentence, field, gpus))
+    return problems

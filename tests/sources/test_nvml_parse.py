@@ -1,0 +1,149 @@
+"""The pure half: what the driver wrote into a buffer becomes values."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuwatch.model import BusySample
+from gpuwatch.sources import nvml_parse as parse
+from gpuwatch.sources.nvml_messages import labels
+from gpuwatch.sources.nvml_tables import ALL_ONES_32, ALL_ONES_64
+
+NOW = 1_800_000_000.0
+NOW_US = round(NOW * 1e6)
+
+
+def samples(*records: tuple[int, int]) -> memoryview:
+    return memoryview(b"".join(struct.pack("@QQ", *record) for record in records))
+
+
+def shares(*records: tuple[int, int, int]) -> memoryview:
+    return memoryview(b"".join(struct.pack("@I4xQIIII", *record, 0, 0, 0) for record in records))
+
+
+def test_samples_seen_before_are_left_out() -> None:
+    """A driver that returns its whole ring each time does not make samples appear twice."""
+    raw = samples((NOW_US - 2, 10), (NOW_US - 1, 20), (NOW_US, 30))
+    assert parse.busy_samples(raw, 1, NOW_US - 1, NOW) == (BusySample(NOW, 30.0),)
+
+
+def test_an_unknown_value_type_gives_no_samples() -> None:
+    """A type that no header defines is not guessed at."""
+    assert parse.busy_samples(samples((NOW_US, 30)), 17, 0, NOW) == ()
+
+
+def test_the_upper_half_of_a_32_bit_value_is_ignored() -> None:
+    """Drivers leave rubbish in the bytes of the union that the value does not use."""
+    raw = samples((NOW_US, 0xDEADBEEF_00000032))
+    assert parse.busy_samples(raw, 1, 0, NOW) == (BusySample(NOW, 50.0),)
+
+
+def test_several_shares_of_a_process_are_averaged() -> None:
+    """The mean over the samples since the last look is what the process used."""
+    raw = shares((7, NOW_US - 100, 20), (7, NOW_US, 40), (8, NOW_US, 5))
+    assert parse.process_busy(raw, NOW_US - 200, NOW, 2.0) == ({7: 30.0, 8: 5.0}, NOW_US)
+
+
+def test_shares_much_older_than_the_newest_are_stale() -> None:
+    """What another process left in the buffer before the window does not count as now."""
+    raw = shares((7, NOW_US - 5_000_000, 90), (8, NOW_US, 5))
+    assert parse.process_busy(raw, 0, NOW, 2.0) == ({8: 5.0}, NOW_US)
+
+
+def test_shares_from_the_future_do_not_move_the_last_look() -> None:
+    """A rubbish time stamp is dropped; the next look still finds real samples."""
+    raw = shares((7, ALL_ONES_64 - 5, 90), (8, NOW_US, 5))
+    assert parse.process_busy(raw, 0, NOW, 2.0) == ({8: 5.0}, NOW_US)
+
+
+@given(st.binary(max_size=400), st.integers(0, 20), st.floats(0, 4e9))
+def test_no_bytes_can_break_the_samples(raw: bytes, value_type: int, now: float) -> None:
+    """Whatever a driver leaves in the buffer, samples are 0-100, in order, never in the future."""
+    whole = memoryview(raw[: len(raw) // 16 * 16])
+    found = parse.busy_samples(whole, value_type, 0, now)
+    assert list(found) == sorted(found)
+    assert all(0 <= sample.percent <= 100 for sample in found)
+    assert all(0 < sample.at_unix_seconds <= now + 61 for sample in found)
+
+
+@given(st.binary(max_size=480))
+def test_no_bytes_can_break_field_values(raw: bytes) -> None:
+    """Each field id comes out as a value or as an error."""
+    whole = memoryview(raw[: len(raw) // 40 * 40])
+    values, failures = parse.field_values(whole)
+    ids = {struct.unpack_from("@I", whole, at)[0] for at in range(0, len(whole), 40)}
+    assert values.keys() | failures.keys() == ids
+
+
+@pytest.mark.parametrize(
+    ("kind", "packed", "value"),
+    [
+        (0, struct.pack("@d", 2.5), 2.5),
+        (1, struct.pack("@II", 7, 0xFFFF), 7),
+        (3, struct.pack("@Q", 1 << 40), 1 << 40),
+        (4, struct.pack("@q", -5), -5),
+        (5, struct.pack("@ii", -3, 99), -3),
+        (6, struct.pack("@H6x", 12), 12),
+    ],
+)
+def test_field_values_of_every_type(kind: int, packed: bytes, value: float) -> None:
+    """The member of the union that the type names is taken."""
+    raw = memoryview(struct.pack("@IIqqII", 82, 0, 0, 0, kind, 0) + packed)
+    assert parse.field_values(raw) == ({82: value}, {})
+
+
+def test_processes_of_a_v1_list_have_no_instance() -> None:
+    """The oldest records are shorter and name no MIG instance."""
+    raw = struct.pack("@I4xQ", 5, 1024) + struct.pack("@I4xQ", 6, ALL_ONES_64)
+    assert list(parse.processes(raw, 1)) == [((5, None), 1024), ((6, None), None)]
+
+
+def test_processes_name_their_instance() -> None:
+    """All ones is "not in an instance"; 0 is instance 0."""
+    raw = struct.pack("@I4xQII", 5, 1, ALL_ONES_32, ALL_ONES_32)
+    raw += struct.pack("@I4xQII", 6, 1, 0, 0)
+    assert [slot for slot, _ in parse.processes(raw, 3)] == [(5, None), (6, 0)]
+
+
+def test_merging_takes_the_known_and_the_larger_memory() -> None:
+    """A size that one list does not know is taken from the other; two sizes are not added."""
+    merged = parse.merge_processes(
+        [((1, None), None), ((2, None), 10)], [((1, None), 7), ((2, None), 12)]
+    )
+    assert merged == {
+        (1, None): (7, "compute+graphics"),
+        (2, None): (12, "compute+graphics"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("number", "version"), [(12080, "12.8"), (13000, "13.0"), (11040, "11.4"), (0, None)]
+)
+def test_cuda_version(number: int, version: str | None) -> None:
+    """NVML's thousand-and-ten encoding becomes the version people know."""
+    assert parse.cuda_version(number) == version
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"), [(0.0, 0.0), (99.9, 99.9), (100.4, 100.0), (float("nan"), None), (-1, None)]
+)
+def test_activity(value: float, shown: float | None) -> None:
+    """GPM percentages are kept to 0-100; NaN, which it gives for "no time passed", is unknown."""
+    assert parse.activity(value) == shown
+
+
+def test_labels_of_many_gpus_are_short() -> None:
+    """A run of GPUs is a range, others are listed."""
+    from gpuwatch.model import GpuIdentity
+
+    def gpus(*indexes: int) -> list[GpuIdentity]:
+        return [GpuIdentity(index=index, uuid=str(index), name="X") for index in indexes]
+
+    assert labels(gpus(3)) == "GPU 3"
+    assert labels(gpus(0, 1)) == "GPUs 0 and 1"
+    assert labels(gpus(0, 1, 2, 3)) == "GPUs 0-3"
+    assert labels(gpus(0, 2, 5)) == "GPUs 0, 2 and 5"
