@@ -100,8 +100,8 @@ class Slot:
         return now - self.read_at > 2 * self.period(gpu_count)
 
     def failed(self, error: int, unix_seconds: float) -> None:
-        if self.failures == 0 or error != self.error:
-            self.failures = 0
+        # A reading that fails now so, now so, is one that fails: the count goes on.
+        if self.failures == 0:
             self.failed_since_unix = unix_seconds
         self.failures += 1
         self.error = error

@@ -105,6 +105,25 @@ def test_a_passing_failure_is_a_gap_and_no_problem(tmp_path: Path) -> None:
         assert watch.reading().busy_percent == 40
 
 
+def test_a_slow_reading_that_failed_is_tried_again_soon(tmp_path: Path) -> None:
+    """A fan that could not be read once is not unknown until its slow timer comes round."""
+    with watching(tmp_path, gpus=1, preset="rtx4090", opened=False) as watch:
+        watch.fake.fault("nvmlDeviceGetFanSpeed", "TIMEOUT", times=1)
+        watch.source.open()
+        assert watch.tick().gpus[0].reading.fan_percent is None
+        watch.ticks(2)
+        assert watch.reading().fan_percent == 38
+
+
+def test_failures_of_different_kinds_count_together(tmp_path: Path) -> None:
+    """A reading that fails each time in another way is in lasting trouble too."""
+    with watching(tmp_path, gpus=1) as watch:
+        for error in ("UNKNOWN", "TIMEOUT", "UNKNOWN"):
+            watch.fake.fault("nvmlDeviceGetUtilizationRates", error)
+            watch.tick()
+        assert len(watch.last.problems) == 1
+
+
 def test_a_lasting_failure_becomes_one_sentence_with_its_start(tmp_path: Path) -> None:
     """After three tries the reading is named, with since when; the sentence goes when it works."""
     with watching(tmp_path, gpus=2) as watch:

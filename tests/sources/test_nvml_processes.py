@@ -147,6 +147,16 @@ def test_a_list_that_grows_meanwhile_is_fetched_again(tmp_path: Path) -> None:
         assert by_pid(watch)[299].busy_percent == 1
 
 
+def test_memory_that_grows_is_followed(tmp_path: Path) -> None:
+    """A process whose memory alone changed shows the new size."""
+    with watching(tmp_path, gpus=1) as watch:
+        watch.fake.gpu[0].processes = [FakeProcess(pid=1, used_bytes=GIB)]
+        watch.tick()
+        watch.fake.gpu[0].processes = [FakeProcess(pid=1, used_bytes=2 * GIB)]
+        watch.tick()
+        assert by_pid(watch)[1].memory_bytes == 2 * GIB
+
+
 def test_processes_that_end_disappear(tmp_path: Path) -> None:
     """A process that left the list is gone at the next look."""
     with watching(tmp_path, gpus=1) as watch:
@@ -233,6 +243,33 @@ def test_processes_in_mig_name_their_instance(tmp_path: Path) -> None:
         assert (rows[2].gpu_uuid, rows[2].mig_instance) == ("MIG-bbbb", 8)
         assert rows[1].memory_bytes == GIB
         assert rows[1].busy_percent is None
+
+
+def test_an_instance_added_while_watching_appears(tmp_path: Path) -> None:
+    """A card already divided that gets one more instance shows it."""
+    with watching(tmp_path, gpus=1, opened=False) as watch:
+        watch.fake.gpu[0].set_mig([MigInstance(uuid="MIG-aaaa", gpu_instance=7)])
+        watch.source.open()
+        assert len(watch.tick().gpus) == 2
+        mig_machine(watch)
+        watch.ticks(12)
+        assert [gpu.identity.mig_instance for gpu in watch.last.gpus] == [None, 7, 8]
+
+
+def test_instances_of_a_lost_card_come_back_with_it(tmp_path: Path) -> None:
+    """When a divided card recovers its instances do so in the same look."""
+    with watching(tmp_path, gpus=1, opened=False) as watch:
+        mig_machine(watch)
+        watch.source.open()
+        watch.tick()
+        watch.fake.gpu[0].set(lost=1)
+        watch.ticks(2)
+        assert [gpu.lost for gpu in watch.last.gpus] == [True, True, True]
+        watch.fake.gpu[0].set(lost=0)
+        while watch.gpu(0).lost:
+            watch.tick()
+        assert [gpu.lost for gpu in watch.last.gpus] == [False, False, False]
+        assert watch.reading(1).memory_used_bytes == 2 * GIB
 
 
 def test_mig_switched_on_and_off_while_watching(tmp_path: Path) -> None:

@@ -364,6 +364,8 @@ def test_a_refused_extra_field_leaves_the_others(tmp_path: Path) -> None:
 
 def test_thermal_limits_given_as_margins_become_degrees(tmp_path: Path) -> None:
     """Where the driver tells how far the limits are instead of where, degrees are worked out."""
+    if not hasattr(pytest.importorskip("pynvml"), "nvmlDeviceGetMarginTemperature"):
+        pytest.skip("this nvidia-ml-py does not have the margin call yet")
     with watching(tmp_path, gpus=1, opened=False) as watch:
         watch.fake.gpu[0].set(
             temperature_threshold_c=[0] * 8,
