@@ -101,6 +101,9 @@ class Inventory:
         self._take_over(list(found.values()))
 
     def _take_over(self, devices: list[NvmlDevice]) -> None:
+        for old in self.devices:
+            if not any(old is device for device in devices):
+                old.close()
         self.devices = sorted(devices, key=_order)
         self.instances = {}
         for device in self.devices:

@@ -288,6 +288,19 @@ def test_gpm_samples_are_given_back(tmp_path: Path) -> None:
         assert watch.fake.calls("nvmlGpmSampleFree") == taken
 
 
+def test_gpm_samples_of_a_gpu_that_was_lost_are_given_back(tmp_path: Path) -> None:
+    """A GPU that comes and goes for days does not eat the driver's memory."""
+    with watching(tmp_path, gpus=1) as watch:
+        for _ in range(3):
+            watch.ticks(3)
+            watch.fake.gpu[0].set(lost=1)
+            watch.tick()
+            watch.fake.gpu[0].set(lost=0)
+            watch.ticks(6)
+        held = watch.fake.calls("nvmlGpmSampleAlloc") - watch.fake.calls("nvmlGpmSampleFree")
+        assert held == 2
+
+
 def test_pcie_throughput_comes_from_the_slow_call_where_nothing_else_tells(
     tmp_path: Path,
 ) -> None:
