@@ -35,7 +35,7 @@ def test_escape_sequences_are_no_text(written: bytes, text: str) -> None:
 
 
 def times(paint: FirstPaint) -> tuple[float | None, float | None]:
-    return paint.text_at, paint.word_at
+    return paint.text_at, paint.match_at
 
 
 def test_the_first_paint_is_the_first_character_on_the_alternate_screen() -> None:
@@ -70,7 +70,7 @@ def test_a_program_is_counted_in_a_terminal_of_the_size_asked_for() -> None:
     )
     terminal.start([sys.executable, "-c", code], dict(os.environ), ROOT)
     try:
-        assert terminal.wait_for_paint(30, word=True)
+        assert terminal.wait_for_paint(30, match=True)
         assert b"90x30 word" in terminal.tail
         assert terminal.bytes_written == len(b"\x1b[?1049h90x30 word")
         assert process_tree.memory(terminal.pid).resident_bytes > 1 << 20

@@ -39,20 +39,20 @@ def visible_text(written: bytes) -> str:
 
 
 class FirstPaint:
-    """When a program's screen first held text, and when it first held a given word.
+    """When a program's screen first held text, and when it first matched a pattern.
 
     The first paint is the first character that is not a space, written after the alternate
     screen was entered; the same for every program. Times are ``time.monotonic`` seconds.
     """
 
-    def __init__(self, word: str) -> None:
+    def __init__(self, pattern: str) -> None:
         self.text_at: float | None = None
-        self.word_at: float | None = None
-        self._word = word
+        self.match_at: float | None = None
+        self._pattern = re.compile(pattern)
         self._written = b""
 
     def feed(self, data: bytes, now: float) -> None:
-        if self.text_at is not None and self.word_at is not None:
+        if self.text_at is not None and self.match_at is not None:
             return
         self._written += data
         _, entered, screen = self._written.partition(ALTERNATE_SCREEN)
@@ -61,8 +61,8 @@ class FirstPaint:
         text = visible_text(screen)
         if self.text_at is None and text.strip():
             self.text_at = now
-        if self.word_at is None and self._word in text:
-            self.word_at = now
+        if self.match_at is None and self._pattern.search(text):
+            self.match_at = now
 
 
 def _mode_report(match: re.Match[bytes]) -> bytes:
@@ -105,11 +105,11 @@ def answer(written: bytes, columns: int, lines: int) -> bytes:
 class Terminal:
     """A program in a terminal of its own, from ``start`` to ``stop``."""
 
-    def __init__(self, columns: int, lines: int, word: str) -> None:
+    def __init__(self, columns: int, lines: int, pattern: str) -> None:
         self.columns = columns
         self.lines = lines
         self.bytes_written = 0
-        self.paint = FirstPaint(word)
+        self.paint = FirstPaint(pattern)
         self.tail = b""
         self.started_at = 0.0
         self._screen = -1
@@ -145,11 +145,11 @@ class Terminal:
         """``None`` while the program runs."""
         return None if self._program is None else self._program.poll()
 
-    def wait_for_paint(self, seconds: float, *, word: bool) -> bool:
-        """Wait until there is text (or the word) on the screen; ``False``: not in that time."""
+    def wait_for_paint(self, seconds: float, *, match: bool) -> bool:
+        """Wait until there is text (or the pattern) on the screen; ``False``: not in that time."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline and self.exit_code is None:
-            if (self.paint.word_at if word else self.paint.text_at) is not None:
+            if (self.paint.match_at if match else self.paint.text_at) is not None:
                 return True
             time.sleep(0.01)
         return False

@@ -10,7 +10,9 @@ from pathlib import Path
 
 from tests.support.fake_nvml import PCIE_DELAY_SECONDS, FakeNvml, GpuProcess
 
-GPU_NAME = "H200"
+A_GPU = r"H200|140\.4"
+"""What shows that a GPU's row is on the screen: its name, or where there is no room for that the
+size of its memory."""
 GIB = 1 << 30
 
 
