@@ -7,7 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Mapping
-from typing import Any, ClassVar, cast
+from typing import ClassVar
 
 from rich.terminal_theme import DIMMED_MONOKAI, TerminalTheme
 from textual.app import App
@@ -22,7 +22,6 @@ from gpuwatch.tui import picture
 from gpuwatch.tui.glyphs import ASCII, DOTS, UNICODE
 from gpuwatch.tui.keys import APP_KEYS
 from gpuwatch.tui.link import LinkProbe, over_ssh
-from gpuwatch.tui.output import tightened
 from gpuwatch.tui.palette import GPUWATCH_DARK, GPUWATCH_LIGHT, THEMES, Palette
 from gpuwatch.tui.screens.overview import OverviewScreen
 from gpuwatch.tui.view import View, row_key
@@ -81,9 +80,17 @@ class GpuwatchApp(App[int]):
         if slow_link:
             self._use_slow_link()
 
-    def _display(self, screen: Screen[Any], renderable: Any) -> None:
-        """Textual's last step before the terminal; see ``output``."""
-        super()._display(screen, cast(Any, tightened(renderable)))
+    def write_directly(self, text: str) -> bool:
+        """Send ``text`` to the terminal, past the compositor; ``False`` where that cannot be done
+        (no terminal, a batch of updates under way) and the usual way must be taken."""
+        driver = self._driver
+        if driver is None or self.is_headless or not self._running or self._batch_count:
+            return False
+        self._begin_update()
+        driver.write(text)
+        self._end_update()
+        driver.flush()
+        return True
 
     # -- life -------------------------------------------------------------------------------
 

@@ -1,136 +1,106 @@
-"""What an update sends to the terminal: only the cells that changed, and only what changes in
-their style.
+"""What a refresh sends to the terminal: only the cells that changed, and of their style only what
+differs from the cell before.
 
-Textual knows which spans of a line changed but sends each from the left edge of its widget, with
-every run's full style and a reset after it. For a screen that changes a few digits a second that
-is some ten times the bytes. This replaces that last step and nothing else; where a release of
-Textual has no such step, its own is used.
+Textual's compositor knows which spans changed, but builds and sends each from the left edge of
+its widget, with every run's full style and a reset after it. For a screen that changes a few
+digits a second that is some ten times the bytes and several times the CPU, so a canvas that has
+the whole screen to itself writes its changes itself (see ``canvas``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
 
-from rich.cells import cell_len
 from rich.color import ColorSystem
-from rich.console import Console
-from rich.segment import Segment
 from rich.style import Style
-from textual._compositor import ChopsUpdate
-from textual.strip import Strip
 
-_NOTHING = ("", "", "")
+from gpuwatch.tui.frame import Line, width_of
+from gpuwatch.tui.palette import Palette
 
+Codes = tuple[str, str, str]
+"""Attributes, foreground and background of a style, as SGR parameters."""
 
-class TightUpdate(ChopsUpdate):
-    """A partial update that is cropped on both sides and encodes styles as differences."""
+_NOTHING: Codes = ("", "", "")
 
-    def render_segments(self, console: Console) -> str:
-        """The update as text with escape sequences; leaves the terminal's style reset."""
-        encoder = _Encoder(console._color_system)
-        for y, x1, x2 in self.spans:
-            for end, (x, strip) in zip(self.chop_ends[y], self.chops[y].items(), strict=False):
-                if strip is not None and x < x2 and end > x1:
-                    start, stop = max(x, x1), min(end, x2)
-                    encoder.move(start, y)
-                    encoder.write(_cropped(strip, start - x, stop - x))
-        return encoder.finish()
+Change = tuple[int, Line, Sequence[tuple[int, int]]]
+"""A line number, what the line is now, and the spans of it that changed (ascending, apart)."""
 
 
-def tightened(update: object) -> object:
-    """``update`` as a ``TightUpdate`` if it is one of Textual's partial updates."""
-    if type(update) is ChopsUpdate:
-        return TightUpdate(update.chops, update.spans, update.chop_ends)
-    return update
+class Encoder:
+    """Turns changes into text with escape sequences, for one palette and one kind of terminal."""
 
+    def __init__(self, palette: Palette, color_system: ColorSystem | None) -> None:
+        self.palette = palette
+        self.color_system = color_system
+        self._codes: dict[str, Codes] = {}
 
-def _cropped(strip: Strip, start: int, stop: int) -> Iterator[Segment]:
-    """The segments of cells ``[start, stop)``."""
-    position = 0
-    for segment in strip:
-        text = segment.text
-        width = len(text) if text.isascii() else cell_len(text)
-        after = position + width
-        if after > start:
-            if position >= start and after <= stop:
-                yield segment
-            elif len(text) == width:
-                yield Segment(text[max(0, start - position) : stop - position], segment.style)
-            else:
-                # Wide characters: Rich knows how to cut between cells.
-                whole = Strip([segment])
-                yield from whole.crop(max(0, start - position), min(width, stop - position))
-        position = after
-        if position >= stop:
-            return
+    def encode(self, changes: Iterable[Change]) -> str:
+        """The text that brings the terminal up to date; it leaves the style reset."""
+        out: list[str] = []
+        style = _NOTHING
+        for y, line, spans in changes:
+            style = self._line(out, style, y, line, spans)
+        if style != _NOTHING:
+            out.append("\x1b[0m")
+        return "".join(out)
 
+    def _line(
+        self, out: list[str], style: Codes, y: int, line: Line, spans: Sequence[tuple[int, int]]
+    ) -> Codes:
+        rest = iter(spans)
+        start, stop = next(rest)
+        position, cursor = 0, -1
+        for text, name in line:
+            width = width_of(text)
+            after = position + width
+            while start < after:
+                low, high = max(start, position), min(stop, after)
+                if cursor != low:
+                    out.append(f"\x1b[{y + 1};{low + 1}H")
+                codes = self._codes.get(name) or self._remember(name)
+                if codes != style:
+                    out.append(difference(style, codes))
+                    style = codes
+                # A run with wide characters is always sent whole (see ``changed_spans``).
+                out.append(text[low - position : high - position] if width == len(text) else text)
+                cursor = high
+                if stop > after:
+                    break
+                following = next(rest, None)
+                if following is None:
+                    return style
+                start, stop = following
+            position = after
+        return style
 
-class _Encoder:
-    """Collects text; remembers the style in force so that only differences are written."""
-
-    # Style -> (attributes, foreground, background) as SGR codes; styles are few and live long.
-    _codes: dict[tuple[Style, ColorSystem | None], tuple[str, str, str]] = {}  # noqa: RUF012
-
-    def __init__(self, color_system: ColorSystem | None) -> None:
-        self._color_system = color_system
-        self._out: list[str] = []
-        self._style = _NOTHING
-
-    def move(self, x: int, y: int) -> None:
-        self._out.append(f"\x1b[{y + 1};{x + 1}H")
-
-    def write(self, segments: Iterable[Segment]) -> None:
-        out = self._out
-        for text, style, control in segments:
-            if control:
-                continue
-            codes = self._encode(style) if style is not None else _NOTHING
-            if codes != self._style:
-                out.append(self._difference(codes))
-                self._style = codes
-            out.append(text)
-
-    def finish(self) -> str:
-        if self._style != _NOTHING:
-            self._out.append("\x1b[0m")
-        return "".join(self._out)
-
-    def _difference(self, codes: tuple[str, str, str]) -> str:
-        attributes, foreground, background = codes
-        before = self._style
-        if before[0] != attributes:
-            if before[0] or before == _NOTHING:
-                # Attributes are only taken back together.
-                return f"\x1b[{';'.join(filter(None, ('0', attributes, foreground, background)))}m"
-            changed = [attributes]
-        else:
-            changed = []
-        if before[1] != foreground:
-            changed.append(foreground or "39")
-        if before[2] != background:
-            changed.append(background or "49")
-        return f"\x1b[{';'.join(changed)}m"
-
-    def _encode(self, style: Style) -> tuple[str, str, str]:
-        key = (style, self._color_system)
-        codes = self._codes.get(key)
-        if codes is None:
-            if len(self._codes) > 4096:
-                self._codes.clear()
-            codes = self._codes[key] = _sgr(style, self._color_system)
+    def _remember(self, name: str) -> Codes:
+        codes = self._codes[name] = sgr(self.palette[name], self.color_system)
         return codes
 
 
-def _sgr(style: Style, color_system: ColorSystem | None) -> tuple[str, str, str]:
+def difference(before: Codes, codes: Codes) -> str:
+    """The sequence that turns one style into the other."""
+    attributes, foreground, background = codes
+    if before[0] and before[0] != attributes:
+        # Attributes are only taken back together.
+        return f"\x1b[{';'.join(filter(None, ('0', attributes, foreground, background)))}m"
+    changed = [attributes] if before[0] != attributes else []
+    if before[1] != foreground:
+        changed.append(foreground or "39")
+    if before[2] != background:
+        changed.append(background or "49")
+    return f"\x1b[{';'.join(changed)}m"
+
+
+def sgr(style: Style, color_system: ColorSystem | None) -> Codes:
+    """``style`` as SGR parameters, in the colours the terminal has."""
     attributes = [
         code
         for is_set, code in (
             (style.bold, "1"),
             (style.dim, "2"),
-            (style.italic, "3"),
             (style.underline, "4"),
             (style.reverse, "7"),
-            (style.strike, "9"),
         )
         if is_set
     ]

@@ -100,20 +100,18 @@ THEMES = ("gpuwatch-dark", "gpuwatch-light", "ansi-dark", "nord", "gruvbox", "to
 """The themes the theme key walks through, in order."""
 
 
-class Palette:
+class Palette(dict[str, Style]):
     """Rich styles by name. A name that starts with ``s:`` is that style on the selected row,
     ``b:`` on a bar (header, footer, table heading)."""
 
     def __init__(self, theme: Theme, no_color: bool = False) -> None:
+        super().__init__()
         self._ansi = theme.ansi or no_color
         self._no_color = no_color
         self._hues = dict(_ANSI) if self._ansi else _hues(theme)
-        self._cache: dict[str, Style] = {}
 
-    def __getitem__(self, name: str) -> Style:
-        style = self._cache.get(name)
-        if style is None:
-            style = self._cache[name] = self._make(name)
+    def __missing__(self, name: str) -> Style:
+        style = self[name] = self._make(name)
         return style
 
     def _make(self, name: str) -> Style:

@@ -46,7 +46,7 @@ class DetailScreen(Screen[None]):
         width, height = self.size
         if width and height:
             frame, self._offset = detail.draw(self.view, width, height, self._offset)
-            self.canvas.show(frame.lines)
+            self.canvas.show(frame.lines, width)
 
     def action_back(self) -> None:
         self.dismiss()

@@ -61,7 +61,7 @@ class OverviewScreen(Screen[None]):
         width, height = self.size
         if width and height:
             self._shown = overview.draw(self.view, width, height)
-            self.canvas.show(self._shown.lines)
+            self.canvas.show(self._shown.lines, width)
 
     def repaint(self, palette: Palette) -> None:
         """The same picture in other colours."""

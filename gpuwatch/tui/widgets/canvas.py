@@ -1,79 +1,107 @@
-"""A widget that draws its own lines and refreshes only the cells that changed.
+"""A widget that draws its own lines and sends only the cells that changed.
 
-Textual's compositor sends whole dirty regions to the terminal, so the fewer and the smaller
-they are, the less a refresh costs in CPU and in bytes: over a slow SSH link that is what a
-person feels.
+While the canvas has the screen to itself it writes them to the terminal as they are. Under a
+dialog or beside an input line Textual's compositor does it, from the same lines.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Sequence
 
 from rich.segment import Segment
 from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
 
-from gpuwatch.tui.frame import Line, width_of
+from gpuwatch.tui.frame import Line, plain, width_of
+from gpuwatch.tui.output import Change, Encoder
 from gpuwatch.tui.palette import Palette
 
 # Two changed spans this close are sent as one: moving the cursor costs about as many bytes.
 _MERGE_GAP = 8
 
+# A character that is not one cell wide, as far as this cannot be told at once: anything outside
+# ASCII and the box, block and braille glyphs that charts are made of.
+_MAYBE_WIDE = re.compile(r"[^\x20-\x7e\u2500-\u25ff\u2800-\u28ff\u00b7\u2026]")
 
-def changed_spans(before: Line, after: Line) -> Iterator[tuple[int, int]]:
+_CHUNK = 16
+
+
+def changed_spans(before: Line, after: Line) -> list[tuple[int, int]]:
     """Cell spans ``[start, end)`` that differ, from left to right; both lines are equally wide.
 
-    Runs are compared pairwise while their widths agree; from the first that disagrees on, the
-    rest counts as changed.
+    Lines with characters that may be wide count as changed from their first difference on.
     """
-    start = end = -1
-    for low, high in _differences(before, after):
-        if start >= 0 and low - end <= _MERGE_GAP:
-            end = high
+    old, new = plain(before), plain(after)
+    if _MAYBE_WIDE.search(old) or _MAYBE_WIDE.search(new):
+        return _from_first_difference(before, after)
+    spans = _restyled(before, after)
+    if old != new:
+        spans = sorted([*spans, *_rewritten(old, new)])
+    return _merged(spans)
+
+
+def _merged(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    out: list[tuple[int, int]] = []
+    for start, end in spans:
+        if out and start - out[-1][1] <= _MERGE_GAP:
+            out[-1] = (out[-1][0], max(end, out[-1][1]))
         else:
-            if start >= 0:
-                yield start, end
-            start, end = low, high
-    if start >= 0:
-        yield start, end
+            out.append((start, end))
+    return out
 
 
-def _differences(before: Line, after: Line) -> Iterator[tuple[int, int]]:
+def _rewritten(old: str, new: str) -> list[tuple[int, int]]:
+    """Where characters differ, to a few cells."""
+    spans = []
+    for start in range(0, len(new), _CHUNK):
+        end = start + _CHUNK
+        if old[start:end] == new[start:end]:
+            continue
+        end = min(end, len(new))
+        while old[start] == new[start]:
+            start += 1  # noqa: PLW2901
+        while old[end - 1] == new[end - 1]:
+            end -= 1
+        spans.append((start, end))
+    return spans
+
+
+def _restyled(before: Line, after: Line) -> list[tuple[int, int]]:
+    """Where styles differ; the runs of the two lines need not be alike."""
+    spans = []
+    old_runs, new_runs = iter(before), iter(after)
+    x = old_end = new_end = 0
+    old_style = new_style = ""
+    for _ in range(len(before) + len(after)):
+        if x == old_end:
+            text, old_style = next(old_runs, ("", ""))
+            old_end += len(text)
+        if x == new_end:
+            text, new_style = next(new_runs, ("", ""))
+            new_end += len(text)
+        end = min(old_end, new_end)
+        if end == x:
+            break
+        if old_style != new_style:
+            spans.append((x, end))
+        x = end
+    return spans
+
+
+def _from_first_difference(before: Line, after: Line) -> list[tuple[int, int]]:
     x = 0
-    for one, other in zip(before, after, strict=False):
-        width = width_of(other[0])
-        if one != other:
-            if width_of(one[0]) != width:
-                break
-            yield from _within(one, other, width, x)
-        x += width
-    else:
-        if len(before) == len(after):
-            return
+    for old, new in zip(before, after, strict=False):
+        if old != new:
+            break
+        x += width_of(new[0])
     total = max(sum(width_of(text) for text, _ in line) for line in (before, after))
-    if x < total:
-        yield x, total
+    return [(x, total)] if x < total else []
 
 
-def _within(
-    one: tuple[str, str], other: tuple[str, str], width: int, x: int
-) -> Iterator[tuple[int, int]]:
-    """What differs of a run at ``x``; all of it where cells and characters do not agree."""
-    text, new = one[0], other[0]
-    if one[1] != other[1] or len(text) != width or len(new) != width:
-        yield x, x + width
-        return
-    start = -1
-    for position, (old_character, character) in enumerate(zip(text, new, strict=True), x):
-        if old_character != character:
-            if start < 0:
-                start = position
-        elif start >= 0:
-            yield start, position
-            start = -1
-    if start >= 0:
-        yield start, x + width
+def _is_system(widget: Widget) -> bool:
+    return widget.has_class("-textual-system")
 
 
 class Canvas(Widget):
@@ -90,6 +118,8 @@ class Canvas(Widget):
         super().__init__(id=id)
         self.palette = palette
         self._lines: Sequence[Line] = ()
+        self._line_width = 0
+        self._encoder = Encoder(palette, None)
         self._strips: dict[int, Strip] = {}
 
     @property
@@ -97,24 +127,45 @@ class Canvas(Widget):
         """What is shown."""
         return self._lines
 
-    def show(self, lines: Sequence[Line]) -> None:
-        """Show ``lines``; only cells that differ from what is shown are sent."""
+    def show(self, lines: Sequence[Line], width: int) -> None:
+        """Show ``lines``, all of them ``width`` cells; only cells that differ are sent."""
         before = self._lines
         self._lines = lines
-        if len(before) != len(lines):
+        if len(before) != len(lines) or width != self._line_width:
+            self._line_width = width
             self._strips.clear()
             self.refresh()
             return
-        regions: list[Region] = []
+        changes: list[Change] = []
         for y, (old, new) in enumerate(zip(before, lines, strict=True)):
-            if old is new or old == new:
-                continue
-            self._strips.pop(y, None)
-            regions.extend(
-                Region(start, y, end - start, 1) for start, end in changed_spans(old, new)
+            if old is not new and old != new:
+                self._strips.pop(y, None)
+                changes.append((y, new, changed_spans(old, new)))
+        if changes and not self._write(changes):
+            self.refresh(
+                *(
+                    Region(start, y, end - start, 1)
+                    for y, _, spans in changes
+                    for start, end in spans
+                )
             )
-        if regions:
-            self.refresh(*regions)
+
+    def _write(self, changes: Sequence[Change]) -> bool:
+        """Send the changes to the terminal, if nothing but this canvas is on it."""
+        app, screen = self.app, self.screen
+        write = getattr(app, "write_directly", None)
+        if write is None or app.screen is not screen:
+            return False
+        # Every screen has Textual's (unused) toasts and tooltip; anything else may cover us.
+        if any(child is not self and not _is_system(child) for child in screen.children):
+            return False
+        if self.size != screen.size or self.size != (self._line_width, len(self._lines)):
+            return False
+        color_system = app.console._color_system
+        encoder = self._encoder
+        if encoder.palette is not self.palette or encoder.color_system is not color_system:
+            encoder = self._encoder = Encoder(self.palette, color_system)
+        return bool(write(encoder.encode(changes)))
 
     def repaint(self, palette: Palette) -> None:
         """Show the same lines in other colours."""
@@ -122,14 +173,26 @@ class Canvas(Widget):
         self._strips.clear()
         self.refresh()
 
+    def render_lines(self, crop: Region) -> list[Strip]:
+        """The lines in ``crop``. A canvas has no border, padding or tint, and its palette already
+        says what ``NO_COLOR`` and the terminal's own colours mean, so the passes that Textual
+        makes over a widget's lines for those are left out."""
+        left, right = crop.x, crop.right
+        whole = left == 0 and right == self.size.width
+        strips = [self.render_line(y) for y in range(crop.y, crop.bottom)]
+        return strips if whole else [strip.crop(left, right) for strip in strips]
+
     def render_line(self, y: int) -> Strip:
         strip = self._strips.get(y)
         if strip is None:
             palette = self.palette
             width = self.size.width
             if y < len(self._lines):
-                segments = [Segment(text, palette[style]) for text, style in self._lines[y]]
-                strip = Strip(segments).adjust_cell_length(width, palette["text"])
+                line = self._lines[y]
+                segments = [Segment(text, palette[style]) for text, style in line]
+                strip = Strip(segments, self._line_width)
+                if width != self._line_width:
+                    strip = strip.adjust_cell_length(width, palette["text"])
             else:
                 strip = Strip.blank(width, palette["text"])
             self._strips[y] = strip
