@@ -1,0 +1,103 @@
+"""Simulated machines as the dashboard sees them, built once and shared by the tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+from gpuwatch.history import History
+from gpuwatch.model import Snapshot
+from gpuwatch.sources.base import ManualClock, ReadOptions
+from gpuwatch.sources.simulated import SimulatedSource
+from gpuwatch.tui import overview
+from gpuwatch.tui.charts import StripCache
+from gpuwatch.tui.frame import Line, plain, width_of
+from gpuwatch.tui.glyphs import ASCII, DOTS, UNICODE
+from gpuwatch.tui.view import View
+
+GLYPHS = (UNICODE, DOTS, ASCII)
+
+_LATER = 8
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A machine with a past. Snapshots are a second apart; the last of ``past`` is now."""
+
+    past: tuple[Snapshot, ...]
+    later: tuple[Snapshot, ...]
+    history: History
+
+    @property
+    def now(self) -> Snapshot:
+        return self.past[-1]
+
+
+@cache
+def scene(
+    scenario: str = "starved",
+    gpus: int = 1,
+    *,
+    seconds: int = 40,
+    processes: int | None = None,
+    all_processes: bool = False,
+) -> Scene:
+    """The same scene for the same arguments. Nobody may push into its history."""
+    clock = ManualClock(seconds=1000.0)
+    options = ReadOptions(all_processes=all_processes)
+    source = SimulatedSource(scenario, gpus, clock=clock, options=options, processes=processes)
+    snapshots = [*source.history(seconds)]
+    for _ in range(1 + _LATER):
+        snapshots.append(source.read())
+        clock.advance(1.0)
+    past, later = snapshots[:-_LATER], snapshots[-_LATER:]
+    return Scene(tuple(past), tuple(later), history_of(past))
+
+
+def history_of(snapshots: Iterable[Snapshot]) -> History:
+    history = History()
+    for snapshot in snapshots:
+        history.push(snapshot)
+    return history
+
+
+def view_of(what: Scene | Snapshot, **fields: Any) -> View:
+    """A view as the app makes it at the first snapshot, with its own strips."""
+    if isinstance(what, Snapshot):
+        snapshot, history = what, history_of([what])
+    else:
+        snapshot, history = what.now, what.history
+    settings: dict[str, Any] = {
+        "snapshot": snapshot,
+        "history": history,
+        "strips": StripCache(),
+        "focus": "gpus" if snapshot.gpus else "processes",
+        "selected_gpu": snapshot.gpus[0].uuid if snapshot.gpus else None,
+        "all_processes": not snapshot.gpus,
+    }
+    return View(**(settings | fields))
+
+
+def fresh(view: View, **fields: Any) -> View:
+    """The same view with other settings, drawn from scratch."""
+    return replace(view, strips=StripCache(), **fields)
+
+
+def texts(lines: Iterable[Line]) -> list[str]:
+    return [plain(line) for line in lines]
+
+
+def drawn(view: View, width: int, height: int) -> list[str]:
+    """The overview as plain lines."""
+    return texts(overview.draw(view, width, height).lines)
+
+
+def widths(lines: Iterable[Line]) -> set[int]:
+    return {sum(width_of(text) for text, _ in line) for line in lines}
+
+
+def controls(text: str) -> set[str]:
+    """Characters a terminal could obey, or that have no picture."""
+    return {character for character in text if not character.isprintable()}

@@ -1,0 +1,249 @@
+"""Strips of history: on absolute columns, drawn bit by bit."""
+
+from __future__ import annotations
+
+from math import ceil
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpuwatch.history import Series
+from gpuwatch.tui.charts import Strip, StripCache, TimeWindow, nice_ceiling
+from gpuwatch.tui.frame import Run, width_of
+from gpuwatch.tui.glyphs import ASCII, DOTS, UNICODE, Glyphs
+from gpuwatch.tui.view import COLUMN_SECONDS
+from tests.tui.scenes import GLYPHS
+
+PERCENTS = st.integers(0, 100).map(float)
+
+
+def picture(lines: list[list[Run]]) -> list[str]:
+    return ["".join(text for text, _ in line) for line in lines]
+
+
+def draw(
+    series: Series | None,
+    now: float,
+    width: int,
+    *,
+    column_seconds: float = 1.0,
+    step: int = 1,
+    glyphs: Glyphs = UNICODE,
+    rows: int = 1,
+    strip: Strip | None = None,
+) -> list[list[Run]]:
+    window = TimeWindow(now, column_seconds, step)
+    return (strip or Strip()).draw(series, window, width, 100.0, glyphs, "busy", rows)
+
+
+def steady(value: float, count: int) -> Series:
+    """``count`` readings a second apart, the first at 1 s."""
+    series = Series()
+    for second in range(1, count + 1):
+        series.push(float(second), value)
+    return series
+
+
+# -- the window -----------------------------------------------------------------------------
+
+
+@given(st.floats(0.01, 1e6), st.sampled_from(COLUMN_SECONDS), st.integers(1, 24))
+def test_the_right_edge_is_less_than_a_step_ahead(
+    now: float, column_seconds: float, step: int
+) -> None:
+    """The newest column is in sight, and fewer than a step of columns after it are empty."""
+    window = TimeWindow(now, column_seconds, step)
+    assert 0 <= window.end_bucket() - window.last_bucket() < step
+
+
+@given(st.integers(1, 10_000), st.sampled_from(COLUMN_SECONDS))
+def test_a_reading_at_the_end_of_a_column_belongs_to_it(bucket: int, column_seconds: float) -> None:
+    """A moment on a boundary is the end of the column before, not the start of the next."""
+    assert TimeWindow(bucket * column_seconds, column_seconds).last_bucket() == bucket - 1
+
+
+def test_the_edge_moves_in_whole_steps() -> None:
+    """Between two steps the picture stands still; then it moves by all of the step."""
+    edges = [TimeWindow(now / 2, 0.5, 8).end_bucket() for now in range(1, 200)]
+    jumps = {after - before for before, after in zip(edges, edges[1:], strict=False)}
+    assert jumps == {0, 8}
+
+
+# -- what is drawn --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("glyphs", GLYPHS, ids=lambda glyphs: glyphs.name)
+def test_a_gap_is_blank_and_zero_is_a_line(glyphs: Glyphs) -> None:
+    """Seconds without a reading stay empty; seconds at zero do not."""
+    series = Series()
+    for second, value in ((1, 0.0), (2, None), (3, 0.0)):
+        series.push(float(second), value)
+    (line,) = picture(draw(series, 3.0, 3, glyphs=glyphs))
+    assert line[1] == " "
+    assert line[0] == line[2] == glyphs.solid[1]
+
+
+def test_nothing_read_yet_is_blank() -> None:
+    """A series that does not exist, or is empty, is blank at its full width."""
+    assert picture(draw(None, 10.0, 7, rows=2)) == [" " * 7, " " * 7]
+    assert picture(draw(Series(), 10.0, 7)) == [" " * 7]
+
+
+def test_no_room_is_no_error() -> None:
+    """A chart squeezed to nothing draws nothing."""
+    assert draw(steady(50.0, 3), 3.0, 0, rows=2) == [[], []]
+    assert draw(steady(50.0, 3), 3.0, -4) == [[]]
+
+
+def test_the_newest_is_at_the_right() -> None:
+    """With a step of one column the last reading stands at the right edge."""
+    series = steady(0.0, 9)
+    series.push(10.0, 100.0)
+    assert picture(draw(series, 10.0, 10)) == ["▁" * 9 + "▇"]
+
+
+@pytest.mark.parametrize("glyphs", GLYPHS, ids=lambda glyphs: glyphs.name)
+@pytest.mark.parametrize("rows", [1, 3])
+def test_a_swing_inside_a_column_is_not_its_mean(glyphs: Glyphs, rows: int) -> None:
+    """0 and 99% in turns inside one column is drawn differently from a steady 50%."""
+    swing, flat = Series(), Series()
+    for number in range(1, 41):
+        swing.push(number / 4, 99.0 if number % 2 else 0.0)
+        flat.push(number / 4, 50.0)
+    one = draw(swing, 10.0, 2, column_seconds=5.0, glyphs=glyphs, rows=rows)
+    other = draw(flat, 10.0, 2, column_seconds=5.0, glyphs=glyphs, rows=rows)
+    assert one != other
+    if not glyphs.tones:
+        assert picture(one) != picture(other)
+
+
+@pytest.mark.parametrize("glyphs", [UNICODE, DOTS, ASCII], ids=lambda glyphs: glyphs.name)
+def test_a_slow_swing_shows_both_ends(glyphs: Glyphs) -> None:
+    """Where each half of the swing has columns of its own, floor and ceiling are both seen."""
+    series = Series()
+    for second in range(1, 21):
+        series.push(float(second), 99.0 if second // 2 % 2 else 0.0)
+    (line,) = picture(draw(series, 20.0, 20, glyphs=glyphs))
+    assert {glyphs.solid[1], glyphs.solid[7]} <= set(line)
+
+
+# -- bit by bit -----------------------------------------------------------------------------
+
+POLLS = st.lists(
+    st.tuples(
+        st.sampled_from([0.1, 0.2, 0.5, 1.0, 1.0, 1.0, 2.0, 5.0, 10.0]),
+        st.none() | PERCENTS,
+    ),
+    min_size=2,
+    max_size=40,
+)
+
+
+@settings(max_examples=150)
+@given(
+    polls=POLLS,
+    widths=st.lists(st.integers(1, 60), min_size=1, max_size=3),
+    column_seconds=st.sampled_from(COLUMN_SECONDS),
+    step=st.integers(1, 12),
+    rows=st.integers(1, 3),
+    glyphs=st.sampled_from(GLYPHS),
+)
+def test_drawing_bit_by_bit_equals_drawing_from_scratch(
+    polls: list[tuple[float, float | None]],
+    widths: list[int],
+    column_seconds: float,
+    step: int,
+    rows: int,
+    glyphs: Glyphs,
+) -> None:
+    """After any polls, gaps and resizes the kept strip shows what a new one would, exactly as
+    wide as asked for."""
+    series, strip, now = Series(), Strip(), 100.0
+    for number, (pause, value) in enumerate(polls):
+        before = now
+        now = round(now + pause, 3)
+        series.push(now, value, before)
+        width = widths[number * len(widths) // len(polls)]
+        look = {"column_seconds": column_seconds, "step": step, "rows": rows, "glyphs": glyphs}
+        lines = draw(series, now, width, strip=strip, **look)  # type: ignore[arg-type]
+        assert lines == draw(series, now, width, **look)  # type: ignore[arg-type]
+        assert [sum(width_of(text) for text, _ in line) for line in lines] == [width] * rows
+
+
+@settings(max_examples=150)
+@given(
+    pauses=st.lists(st.sampled_from([0.2, 0.5, 1.0, 1.0, 2.0, 5.0, 10.0]), min_size=2, max_size=12),
+    lag=st.sampled_from([0.0, 0.1, 0.3, 0.7, 1.0]),
+    spacing=st.sampled_from([1 / 6, 0.25, 0.1]),
+    column_seconds=st.sampled_from(COLUMN_SECONDS),
+    data=st.data(),
+)
+def test_late_fine_samples_are_drawn_where_they_belong(
+    pauses: list[float], lag: float, spacing: float, column_seconds: float, data: st.DataObject
+) -> None:
+    """The driver hands samples over up to a second late: the columns of that time, drawn empty
+    or in part before, are drawn again, at every interval."""
+    series, strip, now, done = Series(), Strip(), 100.0, 0
+    for pause in pauses:
+        now += pause
+        upto = ceil((now - lag - 100.0) / spacing)
+        moments = [100.0 + number * spacing for number in range(done, upto)]
+        series.push_samples([(at, data.draw(PERCENTS)) for at in moments])
+        done = max(done, upto)
+        lines = draw(series, now, 40, column_seconds=column_seconds, strip=strip)
+        assert lines == draw(series, now, 40, column_seconds=column_seconds)
+
+
+def test_another_series_scale_or_size_is_drawn_anew() -> None:
+    """A strip that is handed other data, or the clock set back, shows nothing of before."""
+    strip = Strip()
+    draw(steady(100.0, 30), 30.0, 20, strip=strip)
+    zero = steady(0.0, 30)
+    assert picture(draw(zero, 30.0, 20, strip=strip)) == ["▁" * 20]
+    assert draw(zero, 20.0, 20, strip=strip) == draw(zero, 20.0, 20)
+    assert draw(zero, 30.0, 25, strip=strip) == draw(zero, 30.0, 25)
+    assert draw(zero, 30.0, 20, glyphs=ASCII, strip=strip) == draw(zero, 30.0, 20, glyphs=ASCII)
+
+
+def test_between_two_steps_only_the_newest_columns_change() -> None:
+    """What was drawn stays where it is until the window moves on."""
+    series, strip = steady(30.0, 16), Strip()
+    before = picture(draw(series, 16.0, 16, step=8, strip=strip))[0]
+    assert before == "▃" * 16
+    series.push(17.0, 100.0)
+    (moved,) = picture(draw(series, 17.0, 16, step=8, strip=strip))
+    series.push(18.0, 100.0)
+    (after,) = picture(draw(series, 18.0, 16, step=8, strip=strip))
+    assert moved == "▃" * 8 + "▇" + " " * 7
+    assert after == "▃" * 8 + "▇▇" + " " * 6
+
+
+# -- the cache and the scale ----------------------------------------------------------------
+
+
+def test_strips_not_drawn_are_forgotten() -> None:
+    """Charts of GPUs and processes that are gone take no memory."""
+    cache = StripCache()
+    kept = cache.get("kept")
+    gone = cache.get("gone")
+    cache.forget_unused()
+    assert cache.get("kept") is kept
+    cache.forget_unused()
+    assert cache.get("gone") is not gone
+
+
+@given(st.floats(0, 1e13), st.sampled_from([1.0, 1024.0, 1024.0**2]))
+def test_a_scale_holds_its_values_and_is_not_far_off(value: float, floor: float) -> None:
+    """The ceiling is at least the value and the floor, and the chart is not mostly empty."""
+    ceiling = nice_ceiling(value, floor)
+    assert ceiling >= value
+    assert ceiling >= floor
+    assert ceiling == floor or ceiling <= 2.6 * value
+
+
+@given(st.floats(0, 1e13), st.floats(0, 1e13))
+def test_a_larger_value_never_has_a_smaller_scale(one: float, other: float) -> None:
+    """The scale moves one way only."""
+    low, high = sorted((one, other))
+    assert nice_ceiling(low, 1024.0) <= nice_ceiling(high, 1024.0)

@@ -1,0 +1,191 @@
+"""The detail of one GPU as a drawing."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from gpuwatch.model import Gpu, Process
+from gpuwatch.tui import detail
+from gpuwatch.tui.glyphs import ASCII
+from gpuwatch.tui.panels.gpus import metrics
+from gpuwatch.tui.panels.readings import readings
+from gpuwatch.tui.view import View
+from tests.support.snapshots import gpu, snapshot
+from tests.tui.scenes import GLYPHS, controls, scene, texts, view_of, widths
+
+SIZES = ((200, 50), (120, 40), (80, 24), (40, 12), (20, 6), (33, 7), (20, 4))
+SCENARIOS = ("starved", "throttled", "lost", "unified", "mig", "memory_errors")
+
+
+def lines_of(view: View, width: int, height: int, offset: int = 0) -> list[str]:
+    return texts(detail.draw(view, width, height, offset)[0].lines)
+
+
+def whole(view: View, width: int) -> str:
+    """Everything a screen of this width shows when it is scrolled from end to end."""
+    out: list[str] = []
+    offset = 0
+    while True:
+        frame, reached = detail.draw(view, width, 40, offset)
+        if reached < offset:
+            return "\n".join(out + texts(frame.lines))
+        out += texts(frame.lines)
+        offset = reached + 30
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+@pytest.mark.parametrize("gpus", [1, 8])
+def test_a_frame_is_exactly_as_large_as_the_screen(scenario: str, gpus: int) -> None:
+    """At every size, glyph set and scroll position: exact lines, nothing to obey, SIMULATED."""
+    what = scene(scenario, gpus)
+    for width, height in SIZES:
+        for glyphs in GLYPHS:
+            view = view_of(what, glyphs=glyphs)
+            for offset in (0, 7, 10_000):
+                frame, reached = detail.draw(view, width, height, offset)
+                where = f"{width}x{height} {glyphs.name} from {offset}"
+                assert len(frame.lines) == height, where
+                assert widths(frame.lines) == {width}, where
+                assert 0 <= reached <= offset, where
+                lines = texts(frame.lines)
+                assert not controls("".join(lines)), where
+                assert width < 40 or "SIMULATED" in lines[0], where
+
+
+@pytest.mark.parametrize("size", SIZES[:4], ids=str)
+def test_ascii_mode_draws_ascii_only(size: tuple[int, int]) -> None:
+    """Frames, labels, data and marks of the charts included."""
+    for scenario in SCENARIOS:
+        view = view_of(scene(scenario, 2), glyphs=ASCII)
+        for offset in (0, 12, 10_000):
+            assert "".join(lines_of(view, *size, offset)).isascii(), scenario
+
+
+@pytest.mark.parametrize("width", [40, 80, 120, 200])
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_every_reading_the_gpu_reports_is_there(width: int, scenario: str) -> None:
+    """By scrolling, every reading can be reached, with its label and its numbers uncut."""
+    what = scene(scenario, 2)
+    for one in what.now.gpus:
+        text = whole(view_of(what, selected_gpu=one.uuid), width)
+        for label, value, _ in readings(one)[0]:
+            line = next(line for line in text.splitlines() if f" {label} " in line)
+            if label not in {"UUID", "throttled"} and len(value) <= width - 21:
+                assert value in text, (label, line)
+
+
+@pytest.mark.parametrize("width", [80, 120, 200])
+def test_what_is_not_reported_is_listed_and_not_zero(width: int) -> None:
+    """Readings this GPU does not have are named once, without a number."""
+    bare = snapshot(gpus=(gpu(busy_percent=0.0),), processes=(Process(pid=7, gpu_uuid="GPU-a"),))
+    text = whole(view_of(bare), width)
+    assert "not reported: " in text
+    missing = readings(bare.gpus[0])[1]
+    assert "power limit" in missing
+    for label in missing:
+        assert re.search(rf" {re.escape(label)}(,|\s)", text), label
+        assert not re.search(rf" {re.escape(label)} +[0-9]", text), label
+
+
+@pytest.mark.parametrize("size", [(200, 50), (120, 40), (80, 24)], ids=str)
+def test_the_charts_have_axes_with_a_fixed_scale_and_times(size: tuple[int, int]) -> None:
+    """The busy chart goes from 0% to 100%, whatever was measured, over clock times."""
+    for scenario in ("starved", "idle"):
+        text = "\n".join(lines_of(view_of(scene(scenario, 1)), *size))
+        assert re.search(r" 100%[┤|]", text)
+        assert re.search(r"  0%[┤|]", text)
+        assert re.search(r"\d\d:\d\d:\d\d[ ]+\d\d:\d\d:\d\d", text)
+
+
+def test_the_waveform_swings_in_the_large_chart() -> None:
+    """A starved GPU's line reaches both the top and the bottom of its chart."""
+    lines = lines_of(view_of(scene("starved", 1), column_seconds=0.25), 120, 40)
+    top = next(n for n, line in enumerate(lines) if " 100%" in line)
+    bottom = next(n for n, line in enumerate(lines) if n > top and "  0%" in line)
+    for row in (top, top + 1), (bottom - 1, bottom):
+        assert any(re.search("[\u2801-\u28ff]", lines[number]) for number in row)
+
+
+def test_a_gap_is_a_break_in_the_line() -> None:
+    """Time in which nothing was read has no line through it."""
+    view = view_of(snapshot(at=100.0, gpus=(gpu(busy_percent=50.0),)), column_seconds=1.0)
+    view.history = type(view.history)()
+    for second in range(41, 101):
+        known = not 60 <= second <= 80
+        one = gpu(busy_percent=50.0 if known else None)
+        view.history.push(snapshot(at=float(second), gpus=(one,)))
+    lines = lines_of(view, 80, 24)
+    row = next(line for line in lines if " 50%┤" in line)
+    stretches = re.findall("[\u2801-\u28ff]+", row)
+    assert len(stretches) == 2, row
+
+
+def test_its_processes_and_no_others_are_listed() -> None:
+    """The table below has the processes on this GPU and their children."""
+    what = scene("healthy", 2)
+    one, other = what.now.gpus
+    here = {p.pid for p in what.now.processes if p.gpu_uuid == one.uuid}
+    there = {p.pid for p in what.now.processes if p.gpu_uuid == other.uuid}
+    text = whole(view_of(what, selected_gpu=one.uuid), 200)
+    assert all(re.search(rf"\b{pid}\b", text) for pid in here)
+    assert not any(re.search(rf"\b{pid}\b", text) for pid in there - here)
+
+
+def test_the_detail_leaves_the_view_of_the_overview_alone() -> None:
+    """Drawing it changes neither filter nor selection nor sort of the table behind it."""
+    what = scene("healthy", 2)
+    view = view_of(what, filter_text="python", sort="cpu", process_offset=3)
+    process = what.now.processes[2]
+    view.selected_row = (process.pid, process.started_at_unix_seconds, process.gpu_uuid)
+    before = (view.filter_text, view.sort, view.process_offset, view.selected_row, view.tree)
+    detail.draw(view, 120, 40, 0)
+    assert before == (
+        *(view.filter_text, view.sort, view.process_offset, view.selected_row, view.tree),
+    )
+
+
+def test_a_lost_gpu_says_so() -> None:
+    """The title says that it is lost; nothing is listed as "not reported"."""
+    what = scene("lost", 2)
+    (lost,) = [one for one in what.now.gpus if one.lost]
+    for size in SIZES[:4]:
+        text = "\n".join(lines_of(view_of(what, selected_gpu=lost.uuid), *size))
+        assert "GPU is lost" in text
+        assert "not reported" not in text
+
+
+def test_throttling_is_said_with_its_reason() -> None:
+    """What holds the clocks back is on the title line and among the readings."""
+    what = scene("throttled", 1)
+    lines = lines_of(view_of(what), 120, 40)
+    assert "throttled: " in lines[1]
+
+
+@pytest.mark.parametrize("size", SIZES[:4], ids=str)
+def test_the_title_says_which_gpu_of_how_many(size: tuple[int, int]) -> None:
+    """Number and count are whole at every size."""
+    what = scene("starved", 8)
+    lines = lines_of(view_of(what, selected_gpu=what.now.gpus[5].uuid), *size)
+    assert " GPU 5 of 8 " in lines[1]
+
+
+@pytest.mark.parametrize("size", SIZES[:4], ids=str)
+def test_the_numbers_beside_the_charts_are_whole(size: tuple[int, int]) -> None:
+    """The first chart's number is the reading's own text."""
+    what = scene("starved", 1)
+    busy: Gpu = what.now.gpus[0]
+    text = "\n".join(lines_of(view_of(what), *size))
+    assert metrics(busy)[0].text in text
+
+
+def test_what_is_below_is_counted_and_reached() -> None:
+    """The footer says how many lines are hidden; scrolled to the end it says none."""
+    view = view_of(scene("starved", 1))
+    frame, _ = detail.draw(view, 80, 24, 0)
+    hidden = re.search(r"(\d+) more lines", texts(frame.lines)[-1])
+    assert hidden is not None
+    frame, reached = detail.draw(view, 80, 24, 10_000)
+    assert reached == int(hidden[1])
+    assert "more lines" not in texts(frame.lines)[-1]

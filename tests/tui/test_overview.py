@@ -1,0 +1,583 @@
+"""The overview as a drawing: sizes, machines, glyphs."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterable
+
+import pytest
+
+from gpuwatch import units
+from gpuwatch.model import Gpu, GpuReading, Host, Process, Snapshot
+from gpuwatch.tui import overview
+from gpuwatch.tui.frame import Line, plain
+from gpuwatch.tui.glyphs import ASCII, UNICODE, Glyphs
+from gpuwatch.tui.layout import GpuStyle, Plan
+from gpuwatch.tui.overview import Frame
+from gpuwatch.tui.panels import gpus as gpu_panel
+from gpuwatch.tui.panels import host as host_panel
+from gpuwatch.tui.panels.gpus import facts, metrics
+from gpuwatch.tui.view import View, row_key
+from tests.support.snapshots import gpu, snapshot
+from tests.tui.scenes import GLYPHS, controls, drawn, fresh, scene, texts, view_of, widths
+
+SIZES = ((200, 50), (120, 40), (80, 24), (40, 12), (20, 4), (33, 7))
+SCENARIOS = (
+    *("starved", "lost", "throttled", "unified", "mig", "no_gpu"),
+    *("memory_errors", "mixed", "shm_full", "leak"),
+)
+
+every_scenario = pytest.mark.parametrize("scenario", SCENARIOS)
+every_size = pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
+
+
+def gpu_lines(frame: Frame, uuid: str) -> list[str]:
+    """The lines on which this GPU is drawn."""
+    rows = [zone.y for zone in frame.zones if zone.action == "gpu" and zone.argument == uuid]
+    return [plain(frame.lines[y]) for y in rows]
+
+
+# -- sizes ----------------------------------------------------------------------------------
+
+
+@every_scenario
+@pytest.mark.parametrize("gpus", [0, 1, 2, 8, 16])
+def test_a_frame_is_exactly_as_large_as_the_screen(scenario: str, gpus: int) -> None:
+    """At every size, with every set of glyphs: all lines, each exactly as wide, nothing that a
+    terminal could obey, and from 40 columns up the word SIMULATED."""
+    what = scene(scenario, gpus)
+    for width, height in SIZES:
+        for glyphs in GLYPHS:
+            where = f"{width}x{height} {glyphs.name}"
+            frame = overview.draw(view_of(what, glyphs=glyphs), width, height)
+            assert len(frame.lines) == height, where
+            assert widths(frame.lines) == {width}, where
+            text = "\n".join(texts(frame.lines)).replace("\n", "")
+            assert not controls(text), where
+            assert width < 40 or "SIMULATED" in text, where
+            assert all(0 <= zone.left < zone.right <= width for zone in frame.zones), where
+            assert all(0 <= zone.y < height for zone in frame.zones), where
+
+
+@pytest.mark.parametrize("width", range(1, 60))
+def test_any_small_width_is_drawn(width: int) -> None:
+    """A pane of any width and a few rows gives exact lines, down to one cell."""
+    what = scene("mig", 2)
+    for height in (1, 3, 4, 5, 6, 8, 13):
+        frame = overview.draw(view_of(what), width, height)
+        assert len(frame.lines) == height
+        assert widths(frame.lines) == {width}
+
+
+def test_a_screen_too_small_says_what_it_needs() -> None:
+    """Below 20 x 4 there is a sentence instead of a torn picture."""
+    assert "20x4" in drawn(view_of(scene()), 19, 3)[0] + drawn(view_of(scene()), 30, 3)[0]
+
+
+@every_size
+def test_before_the_first_reading_it_says_so(size: tuple[int, int]) -> None:
+    """An empty view is a whole frame that says that the machine is being read."""
+    frame = overview.draw(View(), *size)
+    assert len(frame.lines) == size[1]
+    assert widths(frame.lines) == {size[0]}
+    assert "gpuwatch" in plain(frame.lines[0])
+
+
+@every_size
+@pytest.mark.parametrize("gpus", [1, 8, 16])
+def test_the_host_and_the_selected_gpu_are_always_there(size: tuple[int, int], gpus: int) -> None:
+    """However small the screen, the selected GPU and the CPU have a line."""
+    what = scene("starved", gpus)
+    last = what.now.gpus[-1].uuid
+    frame = overview.draw(view_of(what, selected_gpu=last), *size)
+    assert gpu_lines(frame, last)
+    assert any(re.search(r"\bcpu\b", line, re.IGNORECASE) for line in texts(frame.lines))
+
+
+def test_gpus_out_of_sight_are_counted() -> None:
+    """Where not all GPUs fit, a note says how many are above and below."""
+    what = scene("starved", 16)
+    view = view_of(what, selected_gpu=what.now.gpus[8].uuid)
+    frame = overview.draw(view, 40, 12)
+    assert frame.plan is not None
+    shown = frame.plan.gpus_shown
+    assert shown < 16
+    (note,) = [line for line in texts(frame.lines) if line.endswith("GPUs")]
+    above, below = (int(number) for number in re.findall(r"[▲▼](\d+)", note))
+    assert above + shown + below == 16
+
+
+# -- glyphs ---------------------------------------------------------------------------------
+
+
+@every_scenario
+@every_size
+def test_ascii_mode_draws_ascii_only(scenario: str, size: tuple[int, int]) -> None:
+    """Every character of our own is ASCII, whatever the state of the screen."""
+    what = scene(scenario, 2)
+    for fields in ({}, {"paused": True, "sort": "cpu", "filter_text": "py", "this_gpu_only": True}):
+        view = view_of(what, glyphs=ASCII, **fields)
+        assert "".join(drawn(view, *size)).isascii()
+
+
+# -- numbers --------------------------------------------------------------------------------
+
+_DRAWN = re.compile("[ ▁▂▃▄▅▆▇█\u2800-\u28ff│▌├└─╵]+")
+
+
+def tokens(lines: Iterable[str]) -> set[str]:
+    """The words with a digit in them, charts and frames taken away. Marks of direction are not a
+    part of the number behind them."""
+    words = {word.lstrip("▲▼") for line in lines for word in _DRAWN.split(line)}
+    return {word for word in words if re.search(r"\d", word)}
+
+
+def whole_numbers(what: Gpu) -> set[str]:
+    """Every way a number of this GPU may be written."""
+    identity, reading = what.identity, what.reading
+    said = [
+        *(metric.text for metric in metrics(what)),
+        *(text for text, _ in facts(what)),
+        *(units.size(reading.memory_used_bytes), identity.name, identity.name.removeprefix("NVIDIA ")),
+        *(str(identity.index), f"{identity.index}.{identity.mig_instance}"),
+    ]
+    return tokens(said)
+
+
+# What the panel says of a chart as a whole: its mean and its extremes.
+_SUMMARY = re.compile(r"\d{1,3}%|\d{1,3}-\d{1,3}%")
+
+
+@pytest.mark.parametrize("scenario", ["starved", "throttled", "lost", "unified", "mig", "mixed"])
+@pytest.mark.parametrize("gpus", [1, 2, 8, 16])
+def test_no_number_of_a_gpu_is_cut(scenario: str, gpus: int) -> None:
+    """At every width from 20 to 200 a number is whole or not there at all."""
+    what = scene(scenario, gpus)
+    for width in range(20, 131):
+        height = (12, 24, 50)[width % 3]
+        frame = overview.draw(view_of(what), width, height)
+        for one in what.now.gpus:
+            allowed = whole_numbers(one)
+            for line in gpu_lines(frame, one.uuid):
+                own = re.sub(r"( [▲▼]\d+)+ GPUs$", "", line)
+                torn = {t for t in tokens([own]) - allowed if not _SUMMARY.fullmatch(t)}
+                # A long name may be cut, and says so.
+                torn -= {t for t in torn if t[-1] == "…" and t[:-1] in one.identity.name}
+                assert not torn, f"{width}x{height}: {line}"
+
+
+@every_scenario
+def test_the_value_of_every_shown_gpu_is_there(scenario: str) -> None:
+    """Each GPU in sight shows its busy percent, and from 60 columns up memory and power too."""
+    for gpus in (1, 2, 8):
+        what = scene(scenario, gpus)
+        for width, height in SIZES[:-2]:
+            frame = overview.draw(view_of(what), width, height)
+            for one in what.now.gpus:
+                lines = gpu_lines(frame, one.uuid)
+                if not lines or one.lost:
+                    continue
+                busy, memory, power, _ = metrics(one)
+                wanted = [busy, memory, power] if width >= 60 else [busy]
+                for metric in wanted:
+                    assert any(metric.text in line for line in lines), (metric.text, lines)
+
+
+def host_tokens(view: View, width: int) -> set[str]:
+    out: set[str] = set()
+    for rows in (1, 2, 3, 6, 8, 12):
+        out |= tokens(texts(host_panel.draw(fresh(view), width, rows)))
+    return out
+
+
+_SCALE = re.compile(r"[\d.]+[BKMGT](/s)?")
+
+
+@every_scenario
+def test_no_number_of_the_host_is_cut(scenario: str) -> None:
+    """At every width the host's numbers are those it shows with all the room in the world."""
+    what = scene(scenario, 2)
+    view = view_of(what)
+    allowed = host_tokens(view, 600)
+    # Rates' scales depend on how much of the past is in sight: any whole size will do.
+    for width in range(20, 210):
+        for rows in (1, 2, 3, 6, 8, 12):
+            if 1 < rows <= 3 and width < 76:
+                continue  # the layout gives a narrow screen one line
+            lines = texts(host_panel.draw(fresh(view), width, rows))
+            marks = {scale for line in lines for scale in re.findall(r"[▲](\S+)", line)}
+            assert all(_SCALE.fullmatch(mark) for mark in marks), (width, rows, lines)
+            assert tokens(lines) - marks <= allowed, (width, rows, lines)
+
+
+@every_scenario
+def test_no_number_of_a_process_is_cut(scenario: str) -> None:
+    """In the table a column is shown whole or dropped; only names and commands are cut."""
+    what = scene(scenario, 2)
+    known = {str(process.pid) for process in what.now.processes}
+    for width in range(20, 210, 3):
+        frame = overview.draw(view_of(what, tree=False), width, 40)
+        rows = {zone.y: zone.argument for zone in frame.zones if zone.action == "process"}
+        for y, key in rows.items():
+            process = next(p for p in what.now.processes if row_key(p) == key)
+            line = plain(frame.lines[y])
+            assert str(process.pid) in line
+            command = process.command or process.name or ""
+            before = line[: line.find(command[:5])] if command[:5] in line else line
+            assert "…" not in before.replace((process.user or "-")[:7] + "…", ""), line
+    assert known
+
+
+# -- what is said ---------------------------------------------------------------------------
+
+
+def test_a_lost_gpu_says_so_and_the_others_go_on() -> None:
+    """The lost GPU keeps its row with a sentence instead of numbers; the others have theirs."""
+    what = scene("lost", 8)
+    lost = [one for one in what.now.gpus if one.lost]
+    assert lost
+    for size in SIZES[:4]:
+        frame = overview.draw(view_of(what, selected_gpu=lost[0].uuid), *size)
+        assert "GPU is lost" in " ".join(gpu_lines(frame, lost[0].uuid))
+        alive = next(one for one in what.now.gpus if not one.lost and gpu_lines(frame, one.uuid))
+        assert "lost" not in " ".join(gpu_lines(frame, alive.uuid))
+    assert any("lost" in line for line in drawn(view_of(what), 80, 24)[1:3])
+
+
+def test_a_lost_gpu_shows_no_stale_number() -> None:
+    """Nothing that was read before the loss stands beside the lost GPU as if it were now."""
+    what = scene("lost", 2)
+    (lost,) = [one for one in what.now.gpus if one.lost]
+    frame = overview.draw(view_of(what), 120, 40)
+    shown = tokens(gpu_lines(frame, lost.uuid))
+    assert shown <= whole_numbers(lost) | {text for text in shown if _SUMMARY.fullmatch(text)}
+
+
+def bare(**reading: object) -> Snapshot:
+    return snapshot(gpus=(gpu(**reading),), processes=(Process(pid=7, gpu_uuid="GPU-a"),))
+
+
+@every_size
+def test_what_was_not_read_is_a_dash_and_never_zero(size: tuple[int, int]) -> None:
+    """A GPU, a host and a process that report nothing show dashes."""
+    frame = overview.draw(view_of(bare()), *size)
+    for line in gpu_lines(frame, "GPU-a"):
+        assert not re.search(r"\b0(\.0)?(%|W|C|/|G|B)", line)
+    assert "-" in "".join(gpu_lines(frame, "GPU-a"))
+    assert "0%" not in "".join(texts(frame.lines))
+
+
+def test_a_measured_zero_is_shown_as_zero() -> None:
+    """Zero percent, zero bytes and zero watts are numbers, not dashes."""
+    reading = {"busy_percent": 0.0, "memory_used_bytes": 0, "power_watts": 0.0}
+    frame = overview.draw(view_of(bare(**reading)), 80, 24)
+    text = " ".join(gpu_lines(frame, "GPU-a"))
+    assert "0%" in text
+    assert "0.0/140.4G" in text
+    assert "0W" in text
+
+
+def test_throttling_is_said_in_words() -> None:
+    """A throttled GPU says why, or at the least carries a sign, at every size."""
+    what = scene("throttled", 2)
+    held = [one for one in what.now.gpus if gpu_panel.throttle_text(one.reading)]
+    assert held
+    for size in SIZES[:3]:
+        frame = overview.draw(view_of(what, selected_gpu=held[0].uuid), *size)
+        assert "throttled" in " ".join(gpu_lines(frame, held[0].uuid))
+    for glyphs in GLYPHS:
+        view = view_of(what, glyphs=glyphs, selected_gpu=held[0].uuid)
+        narrow = gpu_lines(overview.draw(view, 40, 12), held[0].uuid)
+        assert glyphs.warning in " ".join(narrow)
+
+
+def test_unified_memory_says_what_its_number_is() -> None:
+    """Where the driver has no total the number is labelled as the sum of the processes."""
+    what = scene("unified", 1)
+    frame = overview.draw(view_of(what), 80, 24)
+    assert "procs" in " ".join(gpu_lines(frame, what.now.gpus[0].uuid))
+
+
+def test_mig_instances_are_told_apart() -> None:
+    """Instances of one card are rows of their own, numbered card.instance."""
+    what = scene("mig", 2)
+    frame = overview.draw(view_of(what), 120, 40)
+    instances = [one for one in what.now.gpus if one.identity.mig_instance is not None]
+    assert len(instances) >= 2
+    for one in instances:
+        label = f"{one.identity.index}.{one.identity.mig_instance}"
+        assert any(label in line for line in gpu_lines(frame, one.uuid))
+
+
+def test_without_a_gpu_the_host_fills_the_screen_and_a_sentence_says_why() -> None:
+    """The host half is full: CPU, memory, disk, network, a chart for cores; and the reason."""
+    what = scene("no_gpu", 0)
+    (problem,) = [p for p in what.now.problems if p.source == "nvml"]
+    lines = drawn(view_of(what), 120, 40)
+    assert problem.message[:60] in lines[1]
+    text = "\n".join(lines)
+    for word in ("cpu", "mem", "read", "write", "net rx", "net tx", "PID"):
+        assert word in text
+    assert sum(bool(re.match(r" +\d+ +\d+% ", line)) for line in lines) >= 4
+
+
+def test_the_gravest_problem_is_said_and_the_rest_are_counted() -> None:
+    """Errors come before warnings; what has no line of its own is counted."""
+    problems = (
+        dataclasses.replace(scene("mixed", 8).now.problems[0], severity="warning", message="second"),
+        dataclasses.replace(scene("mixed", 8).now.problems[0], severity="error", message="first"),
+        dataclasses.replace(scene("mixed", 8).now.problems[0], severity="info", message="note"),
+        dataclasses.replace(scene("mixed", 8).now.problems[0], severity="warning", message="third"),
+    )
+    one = dataclasses.replace(scene().now, problems=problems)
+    lines = drawn(view_of(one), 80, 24)
+    assert "first" in lines[1]
+    assert "+2 more" in lines[1]
+    assert "note" not in "\n".join(lines)
+
+
+def test_its_own_cost_is_in_the_corner() -> None:
+    """What watching takes of a core is on the first line, with memory and driver time if wide."""
+    cost = dataclasses.replace(
+        scene().now.own_cost,
+        cpu_percent=0.7,
+        memory_resident_bytes=34 * 1024**2,
+        nvml_milliseconds_per_second=1.2,
+    )
+    one = dataclasses.replace(scene().now, own_cost=cost)
+    assert "own 0.7%" in drawn(view_of(one), 80, 24)[0]
+    assert "own 0.7% 34.0M nvml 1.2ms/s" in drawn(view_of(one), 120, 40)[0]
+
+
+def test_old_data_says_how_old_it_is() -> None:
+    """Once the app judges the data old its age is on the first line, also on a small screen."""
+    for size in SIZES[:4]:
+        assert "7s old" in drawn(view_of(scene(), stale_seconds=7.4), *size)[0]
+
+
+def test_a_paused_picture_says_so() -> None:
+    """PAUSED stands on the first line, and the key says resume."""
+    for size in SIZES[:4]:
+        assert "PAUSED" in drawn(view_of(scene(), paused=True), *size)[0]
+    assert "resume" in drawn(view_of(scene(), paused=True), 80, 24)[-1]
+
+
+def test_a_filter_without_a_match_says_how_to_clear_it() -> None:
+    """An empty table is never silent."""
+    text = "\n".join(drawn(view_of(scene(), filter_text="no such process"), 80, 24))
+    assert "No process matches" in text
+
+
+@pytest.mark.parametrize("size", [(200, 50), (120, 40), (80, 24)], ids=str)
+def test_a_filter_in_force_is_named(size: tuple[int, int]) -> None:
+    """A table that leaves processes out says so, or it would pass for the whole."""
+    assert "filter: py" in "\n".join(drawn(view_of(scene(), filter_text="py"), *size))
+
+
+def test_the_footer_shows_whole_keys_only() -> None:
+    """As many keys as fit, the most needed first; none is cut."""
+    for width in range(20, 200):
+        *_, foot = drawn(view_of(scene()), width, 24)
+        said = foot.split()
+        assert said[0] == "q"
+        assert len(said) % 2 == 0, foot
+
+
+# -- the waveform ---------------------------------------------------------------------------
+
+
+def in_style(style: GpuStyle, width: int = 120, rows: int | None = None) -> Plan:
+    return Plan(
+        width=width,
+        height=40,
+        problem_rows=0,
+        gpu_style=style,
+        gpu_rows_each=rows or style.rows,
+        gpus_shown=1,
+        axis=False,
+        host_rows=1,
+        table_rows=4,
+        rules=False,
+    )
+
+
+def busy_chart(lines: Iterable[Line]) -> str:
+    """All cells drawn in the hue of the busy chart."""
+    return "".join(text for line in lines for text, style in line if style.split(".")[0] == "busy")
+
+
+@pytest.mark.parametrize("glyphs", GLYPHS, ids=lambda glyphs: glyphs.name)
+@pytest.mark.parametrize("style", GpuStyle, ids=lambda style: style.name.lower())
+def test_an_oscillation_is_visible_in_every_style(style: GpuStyle, glyphs: Glyphs) -> None:
+    """The busy chart of a starved GPU touches the floor and comes near the ceiling."""
+    view = view_of(scene("starved", 1), glyphs=glyphs, column_seconds=0.25)
+    lines, _ = gpu_panel.draw(view, in_style(style), 0)
+    chart = busy_chart(lines)
+    assert glyphs.solid[1] in chart
+    assert set(chart) & set(glyphs.solid[6:8])
+
+
+@pytest.mark.parametrize("glyphs", GLYPHS, ids=lambda glyphs: glyphs.name)
+@pytest.mark.parametrize("style", GpuStyle, ids=lambda style: style.name.lower())
+def test_a_swing_inside_columns_is_not_drawn_as_its_mean(style: GpuStyle, glyphs: Glyphs) -> None:
+    """Zoomed out until a column holds whole cycles, a starved GPU looks unlike a GPU that is
+    steadily at 50%."""
+    what = scene("starved", 1, seconds=90)
+    steady = [
+        dataclasses.replace(
+            one,
+            gpus=tuple(
+                dataclasses.replace(
+                    g, reading=dataclasses.replace(g.reading, busy_percent=50.0, busy_samples=None)
+                )
+                for g in one.gpus
+            ),
+        )
+        for one in what.past
+    ]
+    swinging = view_of(what, glyphs=glyphs, column_seconds=10.0)
+    flat = view_of(steady[-1], glyphs=glyphs, column_seconds=10.0)
+    for one in steady[:-1]:
+        flat.history = type(flat.history)() if one is steady[0] else flat.history
+        flat.history.push(one)
+    flat.history.push(steady[-1])
+
+    def runs(view: View) -> list[tuple[str, str]]:
+        lines, _ = gpu_panel.draw(view, in_style(style), 0)
+        return [run for line in lines for run in line if run[1].split(".")[0] == "busy"]
+
+    assert runs(swinging) != runs(flat)
+    tall = set(glyphs.solid[5:8]) | {glyphs.ranges[0][high] for high in (6, 7, 8)}
+    assert tall & set("".join(text for text, _ in runs(swinging)))
+
+
+@pytest.mark.parametrize("rows", [None, 9, 16])
+def test_taller_charts_show_it_too(rows: int | None) -> None:
+    """In charts of several rows the swing fills the rows between floor and ceiling."""
+    view = view_of(scene("starved", 1), column_seconds=0.25)
+    lines, _ = gpu_panel.draw(view, in_style(GpuStyle.STACKED, rows=rows), 0)
+    assert set("▁▇") <= set(busy_chart(lines)) or "█" in busy_chart(lines)
+
+
+def test_the_scale_of_a_chart_is_fixed() -> None:
+    """A constant 20% stays low and a constant 90% high: charts do not stretch to their data."""
+    heights = {}
+    for percent in (20.0, 90.0):
+        view = view_of(bare())
+        view.history = type(view.history)()
+        for second in range(90, 101):
+            one = snapshot(at=float(second), gpus=(gpu(busy_percent=percent),))
+            view.history.push(one)
+        lines, _ = gpu_panel.draw(view, in_style(GpuStyle.DOUBLE), 0)
+        (heights[percent],) = set(busy_chart(lines).replace(" ", ""))
+    blocks = UNICODE.solid
+    assert blocks.index(heights[20.0]) <= 3
+    assert blocks.index(heights[90.0]) >= 6
+
+
+# -- the table ------------------------------------------------------------------------------
+
+
+def machine(*processes: Process) -> Snapshot:
+    return snapshot(
+        gpus=(gpu("GPU-a", 0), gpu("GPU-b", 1)), processes=processes, host=Host(name="box3")
+    )
+
+
+def order(view: View) -> list[int]:
+    frame = overview.draw(view, 120, 40)
+    return [row.process.pid for row in frame.table]
+
+
+FAMILY = machine(
+    Process(pid=1, name="launcher"),
+    Process(pid=20, parent_pid=1, gpu_uuid="GPU-b", gpu_memory_bytes=5, cpu_percent=10.0, user="z"),
+    Process(pid=30, parent_pid=1, gpu_uuid="GPU-a", gpu_memory_bytes=3, cpu_percent=20.0, user="b"),
+    Process(pid=31, parent_pid=30, cpu_percent=99.0, user="b"),
+    Process(pid=5, cpu_percent=0.0, user="a"),
+)
+
+
+def test_a_tree_keeps_families_together() -> None:
+    """Children stand below their parents, a family where its best member would stand."""
+    assert order(view_of(FAMILY)) == [1, 30, 31, 20, 5]
+    frame = overview.draw(view_of(FAMILY), 120, 40)
+    assert [row.branch for row in frame.table] == ["", "├ ", "│ └ ", "└ ", ""]
+
+
+@pytest.mark.parametrize(
+    ("sort", "expected"),
+    [
+        ("gpu", [30, 20, 1, 5, 31]),
+        ("gpu memory", [20, 30, 1, 5, 31]),
+        ("cpu", [31, 30, 20, 5, 1]),
+        ("pid", [1, 5, 20, 30, 31]),
+        ("user", [5, 30, 31, 20, 1]),
+    ],
+)
+def test_a_flat_list_is_sorted(sort: str, expected: list[int]) -> None:
+    """Numbers largest first, names ascending, what is unknown last; reversed on demand."""
+    assert order(view_of(FAMILY, tree=False, sort=sort)) == expected
+    assert order(view_of(FAMILY, tree=False, sort=sort, reverse=True)) == expected[::-1]
+
+
+def test_a_filter_keeps_the_ancestors_of_a_match() -> None:
+    """In the tree a match is shown below its parents; in a flat list alone."""
+    assert order(view_of(FAMILY, filter_text="31")) == [1, 30, 31]
+    assert order(view_of(FAMILY, filter_text="31", tree=False)) == [31]
+
+
+def test_all_words_of_a_filter_must_match() -> None:
+    """Words may match the PID, the user or the command, in any case and order."""
+    named = machine(
+        Process(pid=7, user="ada", command="python Train.py"),
+        Process(pid=8, user="bob", command="python train.py"),
+    )
+    assert order(view_of(named, filter_text="TRAIN ada")) == [7]
+    assert order(view_of(named, filter_text="train")) == [7, 8]
+
+
+def test_only_this_gpu_leaves_out_the_others() -> None:
+    """Processes on another GPU are hidden; those on none (its helpers) stay."""
+    view = view_of(FAMILY, this_gpu_only=True, selected_gpu="GPU-a")
+    assert 20 not in order(view)
+    assert 30 in order(view)
+
+
+def test_a_loop_of_parents_ends() -> None:
+    """Torn parent links (a PID came round) lose nobody and do not hang."""
+    torn = machine(
+        Process(pid=2, parent_pid=3), Process(pid=3, parent_pid=2), Process(pid=4, parent_pid=4)
+    )
+    assert 4 in order(view_of(torn))
+
+
+def test_a_loop_of_parents_hides_nobody() -> None:
+    """Processes that claim each other as parent are all listed."""
+    torn = machine(Process(pid=2, parent_pid=3), Process(pid=3, parent_pid=2))
+    assert sorted(order(view_of(torn))) == [2, 3]
+
+
+def test_a_process_on_two_gpus_has_two_rows() -> None:
+    """Each with its own key, so that the selection can tell them apart."""
+    both = machine(
+        Process(pid=9, started_at_unix_seconds=1.0, gpu_uuid="GPU-a"),
+        Process(pid=9, started_at_unix_seconds=1.0, gpu_uuid="GPU-b"),
+    )
+    frame = overview.draw(view_of(both), 120, 40)
+    assert len({row_key(row.process) for row in frame.table}) == 2
+
+
+def test_a_process_that_cannot_be_looked_at_keeps_its_row() -> None:
+    """Without a name or a command it says that access is missing."""
+    lines = drawn(view_of(machine(Process(pid=4242, gpu_uuid="GPU-a"))), 80, 24)
+    (row,) = [line for line in lines if "4242" in line]
+    assert "(no access)" in row
+
+
+def test_reading_of_everything_missing_draws() -> None:
+    """A host and a GPU that report nothing at all are a whole frame."""
+    nothing = snapshot(gpus=(Gpu(identity=gpu().identity, reading=GpuReading()),))
+    for size in SIZES:
+        assert widths(overview.draw(view_of(nothing), *size).lines) == {size[0]}
