@@ -165,7 +165,8 @@ class GpuwatchApp(App[int]):
                 return
 
     def _choose_glyphs(self, ascii_mode: bool) -> None:
-        has_tones = not (self.no_color or self.current_theme.ansi)
+        # A tone costs a colour change of some twenty bytes, a dotted cell three.
+        has_tones = not (self.no_color or self.current_theme.ansi or self.view.slow_link)
         self.view.glyphs = ASCII if ascii_mode else UNICODE if has_tones else DOTS
 
     def say(self, message: str) -> None:
@@ -175,6 +176,7 @@ class GpuwatchApp(App[int]):
 
     def _use_slow_link(self) -> None:
         self.view.slow_link = True
+        self._choose_glyphs(self.view.glyphs is ASCII)
 
     # -- keys -------------------------------------------------------------------------------
 

@@ -20,6 +20,8 @@ from gpuwatch.tui.palette import Palette
 Codes = tuple[str, str, str]
 """Attributes, foreground and background of a style, as SGR parameters."""
 
+_NOWHERE = -1
+
 _NOTHING: Codes = ("", "", "")
 
 Change = tuple[int, Line, Sequence[tuple[int, int]]]
@@ -49,14 +51,16 @@ class Encoder:
     ) -> Codes:
         rest = iter(spans)
         start, stop = next(rest)
-        position, cursor = 0, -1
+        position, cursor = 0, _NOWHERE
         for text, name in line:
             width = width_of(text)
             after = position + width
             while start < after:
                 low, high = max(start, position), min(stop, after)
-                if cursor != low:
+                if cursor == _NOWHERE:
                     out.append(f"\x1b[{y + 1};{low + 1}H")
+                elif cursor != low:
+                    out.append(f"\x1b[{low - cursor}C")
                 codes = self._codes.get(name) or self._remember(name)
                 if codes != style:
                     out.append(difference(style, codes))
@@ -81,15 +85,24 @@ class Encoder:
 def difference(before: Codes, codes: Codes) -> str:
     """The sequence that turns one style into the other."""
     attributes, foreground, background = codes
-    if before[0] and before[0] != attributes:
-        # Attributes are only taken back together.
-        return f"\x1b[{';'.join(filter(None, ('0', attributes, foreground, background)))}m"
-    changed = [attributes] if before[0] != attributes else []
+    changed = _attributes(before[0], attributes) if before[0] != attributes else []
     if before[1] != foreground:
         changed.append(foreground or "39")
     if before[2] != background:
         changed.append(background or "49")
     return f"\x1b[{';'.join(changed)}m"
+
+
+# What takes an attribute back: bold and dim share one.
+_OFF = {"1": "22", "2": "22", "4": "24", "7": "27"}
+
+
+def _attributes(before: str, after: str) -> list[str]:
+    old, new = set(filter(None, before.split(";"))), set(filter(None, after.split(";")))
+    off = {_OFF[code] for code in old - new}
+    # Taking back one of bold and dim takes back the other, which may have to come again.
+    again = {code for code in new & old if _OFF[code] in off}
+    return [*sorted(off), *sorted((new - old) | again)]
 
 
 def sgr(style: Style, color_system: ColorSystem | None) -> Codes:

@@ -30,7 +30,7 @@ def draw(view: View, width: int, height: int) -> Frame:
     snapshot = view.snapshot
     # Charts move on in steps (see ``charts``): a fraction of the width, so that little of it is
     # ever empty; larger where every byte is slow.
-    view.step_columns = max(1, width // 8) if view.slow_link else max(1, min(8, width // 16))
+    view.step_columns = max(1, width // 6) if view.slow_link else max(1, min(8, width // 16))
     table = processes.rows(view)
     cores = 0
     if snapshot is not None and snapshot.host.core_percents is not None:

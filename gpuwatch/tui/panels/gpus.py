@@ -104,16 +104,17 @@ def short_name(name: str) -> str:
     return name
 
 
-def facts(gpu: Gpu) -> list[tuple[str, str]]:
-    """Everything worth a place on the heading, most important first, as (text, style)."""
+def facts(gpu: Gpu, calm: bool = False) -> list[tuple[str, str]]:
+    """Everything worth a place on the heading, most important first, as (text, style); ``calm``
+    leaves out the rates and activities, which change with every look."""
     if gpu.lost:
         return [("GPU is lost", "error")]
     reading = gpu.reading
     return [
         *_alarms(reading),
-        *_speeds(gpu.identity, reading),
-        *_activities(reading),
-        *_links(reading),
+        *_speeds(gpu.identity, reading, calm),
+        *([] if calm else _activities(reading)),
+        *_links(reading, calm),
         *_at_ease(reading),
     ]
 
@@ -137,7 +138,7 @@ def _alarms(reading: GpuReading) -> list[tuple[str, str]]:
     return out
 
 
-def _speeds(identity: GpuIdentity, reading: GpuReading) -> list[tuple[str, str]]:
+def _speeds(identity: GpuIdentity, reading: GpuReading, calm: bool) -> list[tuple[str, str]]:
     out: list[tuple[str, str]] = []
     if reading.performance_state is not None:
         out.append((f"P{reading.performance_state}", "label"))
@@ -145,7 +146,8 @@ def _speeds(identity: GpuIdentity, reading: GpuReading) -> list[tuple[str, str]]
         most = identity.sm_clock_max_mhz
         clock = f"{reading.sm_clock_mhz:4d}" + ("" if most is None else f"/{most}")
         out.append((f"{clock}MHz", "label"))
-    if reading.pcie_rx_bytes_per_second is not None or reading.pcie_tx_bytes_per_second is not None:
+    pcie = (reading.pcie_rx_bytes_per_second, reading.pcie_tx_bytes_per_second)
+    if pcie != (None, None) and not calm:
         received = right(units.rate(reading.pcie_rx_bytes_per_second), 8)
         sent = right(units.rate(reading.pcie_tx_bytes_per_second), 8)
         out.append((f"rx {received} tx {sent}", "label"))
@@ -170,11 +172,11 @@ def _activities(reading: GpuReading) -> list[tuple[str, str]]:
     ]
 
 
-def _links(reading: GpuReading) -> list[tuple[str, str]]:
+def _links(reading: GpuReading, calm: bool) -> list[tuple[str, str]]:
     out: list[tuple[str, str]] = []
     if reading.pcie_generation is not None and reading.pcie_width is not None:
         out.append((f"PCIe {reading.pcie_generation}x{reading.pcie_width}", "label"))
-    if reading.nvlink_rx_bytes_per_second is not None:
+    if reading.nvlink_rx_bytes_per_second is not None and not calm:
         out.append((f"NVLink {right(units.rate(reading.nvlink_rx_bytes_per_second), 8)}", "label"))
     if reading.memory_clock_mhz is not None:
         out.append((f"mem {reading.memory_clock_mhz}MHz", "label"))
@@ -250,7 +252,7 @@ class _Painter:
         row = self._lead(Row(self._plan.width), gpu)
         name = gpu.identity.name if self._plan.width >= 76 else short_name(gpu.identity.name)
         row.add(" " + fit(name, max(4, row.room - 24), self._glyphs.ellipsis), "title")
-        for text, style in facts(gpu):
+        for text, style in facts(gpu, self._view.slow_link):
             if row.room >= len(text) + 2:
                 row.add("  ").add(text, style)
         return row.line()
@@ -342,7 +344,7 @@ class _Painter:
         half = (width - side) // 2
         lead = _LABEL_WIDTH + _VALUE_WIDTH + 2
         lines = []
-        remaining = facts(gpu)
+        remaining = facts(gpu, self._view.slow_link)
         for number, pair in enumerate(((busy, power), (memory, temperature))):
             row = Row(width)
             if number == 0:
@@ -380,7 +382,7 @@ class _Painter:
         second.add("mem ", "label").add(*self._value(memory, 12))
         second.add("  power ", "label").add(*self._value(power, 8))
         second.add("  temp ", "label").add(*self._value(temperature, 6))
-        for text, style in facts(gpu):
+        for text, style in facts(gpu, self._view.slow_link):
             if second.room >= len(text) + 2:
                 second.add("  ").add(text, style)
         return [row.line(), second.line()]

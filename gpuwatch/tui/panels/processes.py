@@ -240,6 +240,8 @@ def draw(
     now = snapshot.taken_at_unix_seconds if snapshot is not None else 0.0
     labels = _gpu_labels(view)
     chosen, spark = choose(fields(now, labels), width)
+    if view.slow_link:
+        spark = 0
     heading, zones = _heading(view, chosen, spark, width, top, len(table))
     lines = [heading]
     shown = table[view.process_offset : view.process_offset + height - 1]

@@ -45,6 +45,7 @@ class DetailScreen(Screen[None]):
     def redraw(self) -> None:
         width, height = self.size
         if width and height:
+            self.canvas.few_bytes = self.view.slow_link
             frame, self._offset = detail.draw(self.view, width, height, self._offset)
             self.canvas.show(frame.lines, width)
 

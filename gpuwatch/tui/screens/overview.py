@@ -60,6 +60,7 @@ class OverviewScreen(Screen[None]):
         """Draw the view at the present size; only what changed goes to the terminal."""
         width, height = self.size
         if width and height:
+            self.canvas.few_bytes = self.view.slow_link
             self._shown = overview.draw(self.view, width, height)
             self.canvas.show(self._shown.lines, width)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from rich.color import ColorSystem
 from rich.segment import Segment
 from textual.geometry import Region
 from textual.strip import Strip
@@ -119,6 +120,8 @@ class Canvas(Widget):
         self.palette = palette
         self._lines: Sequence[Line] = ()
         self._line_width = 0
+        self.few_bytes = False
+        """Settle for 256 colours, which take half the bytes to name."""
         self._encoder = Encoder(palette, None)
         self._strips: dict[int, Strip] = {}
 
@@ -162,6 +165,8 @@ class Canvas(Widget):
         if self.size != screen.size or self.size != (self._line_width, len(self._lines)):
             return False
         color_system = app.console._color_system
+        if self.few_bytes and color_system is ColorSystem.TRUECOLOR:
+            color_system = ColorSystem.EIGHT_BIT
         encoder = self._encoder
         if encoder.palette is not self.palette or encoder.color_system is not color_system:
             encoder = self._encoder = Encoder(self.palette, color_system)
