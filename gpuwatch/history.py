@@ -387,6 +387,9 @@ class Series:
         start = view.first + len(columns)
         if view.seen > -math.inf:
             start = min(start, bucket_index(view.seen, column_seconds))
+        elif self._axis.at:
+            # What was drawn so far was drawn from nothing: the first reading may lie behind it.
+            start = view.first
         start = max(start, view.first)
         if start <= last:
             del columns[start - view.first :]

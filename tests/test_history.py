@@ -521,3 +521,11 @@ def test_long_run_of_a_history_folds_all_alike() -> None:
         columns = series.columns(3590.0, 30.0, 119)
         assert all(column is not None for column in columns)
         assert all(c is not None and (c.minimum, c.maximum) == (0, 100) for c in columns)
+
+
+def test_a_first_reading_behind_columns_already_asked_for_is_shown() -> None:
+    """Columns asked for while a series was empty show what arrives late for them."""
+    series = Series()
+    assert series.columns(100.0, 1.0, 5) == [None] * 5
+    series.push_samples([(98.0, 40.0)])
+    assert series.columns(101.0, 1.0, 5)[1] == (40.0, 40.0, 40.0)

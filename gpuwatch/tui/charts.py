@@ -43,8 +43,8 @@ class TimeWindow:
         return (self.last_bucket() // step + 1) * step - 1
 
 
-# Fine samples arrive some time after the moment they describe (the driver's own buffering): this
-# much of a strip, and the column that was the newest, are drawn again each time.
+# Fine samples arrive up to a second after the moment they describe (the driver's own buffering):
+# so much of what the last frame drew, and its newest column, are drawn again.
 _SETTLE_SECONDS = 1.0
 
 
@@ -108,7 +108,7 @@ class Strip:
             self._texts = [""] * rows
             self._tones = [""] * rows
         else:
-            wanted_from = max(start, min(newest + 1, last - settle + 1))
+            wanted_from = max(start, newest - settle + 1)
             keep = wanted_from - self._first
             skip = start - self._first
             self._texts = [text[skip:keep] for text in self._texts]

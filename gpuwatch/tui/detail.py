@@ -41,7 +41,7 @@ def _title(view: View, gpu: Gpu, width: int) -> Line:
     if gpu.identity.mig_instance is not None:
         row.add(f".{gpu.identity.mig_instance}", "title")
     row.add(f" of {count}  " if count > 1 else "  ", "label")
-    row.add(fit(gpu.identity.name, 40), "title")
+    row.add(fit(gpu.identity.name, 40, view.glyphs.ellipsis), "title")
     if gpu.lost:
         row.add("   GPU is lost", "error")
     throttled = throttle_text(gpu.reading)
@@ -53,7 +53,7 @@ def _title(view: View, gpu: Gpu, width: int) -> Line:
 def _foot(view: View, width: int, below: int) -> Line:
     row = Row(width, prefix="b:")
     if view.message:
-        return row.add(" " + fit(view.message, width - 2), "title").line()
+        return row.add(" " + fit(view.message, width - 2, view.glyphs.ellipsis), "title").line()
     more = f" {view.glyphs.down}{below} more lines" if below else ""
     for key, what in (
         ("esc", "back"),

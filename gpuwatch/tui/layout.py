@@ -63,7 +63,7 @@ def plan(width: int, height: int, *, gpus: int, processes: int, problems: int, c
     row and, from about 9 rows up, a table."""
     if gpus == 0:
         return _without_gpus(width, height, problems, cores)
-    problem_rows = min(problems, 1 if height < 30 else 2)
+    problem_rows = min(problems, 0 if height < 7 else 1 if height < 30 else 2)
     host_rows = 1
     room = height - 2 - problem_rows - host_rows
     table_least = 2 if height < 11 else 4 if height < 20 else 6
@@ -111,7 +111,7 @@ def plan(width: int, height: int, *, gpus: int, processes: int, problems: int, c
 
 def _without_gpus(width: int, height: int, problems: int, cores: int) -> Plan:
     """The host gets the room: charts, then a chart for each core where that still fits."""
-    problem_rows = min(problems, 1 if height < 16 else 3)
+    problem_rows = min(problems, 0 if height < 5 else 1 if height < 16 else 3)
     room = height - 2 - problem_rows
     rules = height >= 30
     room -= 2 if rules else 0

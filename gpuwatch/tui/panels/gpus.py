@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 
 from gpuwatch import units
@@ -188,7 +188,9 @@ def draw(view: View, plan: Plan, top: int) -> tuple[list[Line], list[Zone]]:
     gpus = view.gpus
     first = view.gpu_offset
     shown = gpus[first : first + plan.gpus_shown]
-    painter = _Painter(view, plan)
+    note = _hidden(view, first, len(gpus) - first - len(shown))
+    # All rows give way to the note, so that their charts stay under each other.
+    painter = _Painter(view, replace(plan, width=plan.width - len(note)))
     lines: list[Line] = []
     zones: list[Zone] = []
     for gpu in shown:
@@ -196,25 +198,21 @@ def draw(view: View, plan: Plan, top: int) -> tuple[list[Line], list[Zone]]:
         for row in range(len(drawn)):
             zones.append(Zone(top + len(lines) + row, 0, plan.width, "gpu", gpu.uuid))
         lines.extend(drawn)
-    hidden_above, hidden_below = first, len(gpus) - first - len(shown)
-    if (hidden_above or hidden_below) and lines:
-        lines[-1] = _more(lines[-1], plan.width, hidden_above, hidden_below, view)
+    if note:
+        blanks = ((" " * len(note), "text"),)
+        lines = [line + blanks for line in lines[:-1]] + [(*lines[-1], (note, "warn"))]
     if plan.axis:
         lines.append(painter.axis())
     return lines, zones
 
 
-def _more(line: Line, width: int, above: int, below: int, view: View) -> Line:
-    """Says at the right end of the last line how many GPUs are scrolled out of sight."""
+def _hidden(view: View, above: int, below: int) -> str:
+    """How many GPUs are scrolled out of sight, or nothing."""
     glyphs = view.glyphs
-    parts = ([f"{glyphs.up}{above}"] if above else []) + (
-        [f"{glyphs.down}{below}"] if below else []
-    )
-    note = " " + " ".join(parts) + " GPUs"
-    row = Row(width - len(note))
-    for text, style in line:
-        row.add(text, style)
-    return (*row.line(), (note, "warn"))
+    parts = [f" {glyphs.up}{above}"] if above else []
+    if below:
+        parts.append(f" {glyphs.down}{below}")
+    return "".join(parts) + " GPUs" if parts else ""
 
 
 class _Painter:
@@ -349,7 +347,8 @@ class _Painter:
             row = Row(width)
             if number == 0:
                 self._lead(row, gpu)
-                row.add(" " + fit(short_name(gpu.identity.name), side - 12), "title")
+                name = fit(short_name(gpu.identity.name), side - 12, self._glyphs.ellipsis)
+                row.add(" " + name, "title")
             else:
                 row.add(" " * (1 + self._index_width))
             while remaining and row.used + len(remaining[0][0]) + 2 <= side - 1:
@@ -369,7 +368,7 @@ class _Painter:
         width = self._plan.width
         busy, memory, power, temperature = metrics(gpu)
         row = self._lead(Row(width), gpu)
-        name = left(short_name(gpu.identity.name), min(self._name_width, 12))
+        name = left(short_name(gpu.identity.name), min(self._name_width, 12), self._glyphs.ellipsis)
         row.add(" " + name, "title")
         if gpu.lost:
             row.add("  GPU is lost", "error")
@@ -378,10 +377,14 @@ class _Painter:
             row.add(self._glyphs.separator, "rule")
             room = row.room - 1
             row.add_runs(self._chart(gpu, busy, room)[0], room)
-        second = Row(width).add(" " * (2 + self._index_width))
-        second.add("mem ", "label").add(*self._value(memory, 12))
-        second.add("  power ", "label").add(*self._value(power, 8))
-        second.add("  temp ", "label").add(*self._value(temperature, 6))
+        second = Row(width).add(" " * (1 + self._index_width))
+        for label, metric, size in (
+            ("mem", memory, 13),
+            ("power", power, 8),
+            ("temp", temperature, 7),
+        ):
+            if second.room >= len(label) + size + 2:
+                second.add(f" {label} ", "label").add(*self._value(metric, size))
         for text, style in facts(gpu, self._view.slow_link):
             if second.room >= len(text) + 2:
                 second.add("  ").add(text, style)
@@ -392,7 +395,9 @@ class _Painter:
         row = self._lead(Row(width), gpu)
         busy, memory, power, temperature = metrics(gpu)
         if width >= 60:
-            name = left(short_name(gpu.identity.name), min(self._name_width, 10))
+            name = left(
+                short_name(gpu.identity.name), min(self._name_width, 10), self._glyphs.ellipsis
+            )
             row.add(" " + name, "title")
         if gpu.lost:
             row.add("  GPU is lost", "error")
@@ -416,6 +421,8 @@ class _Painter:
         share, spare = divmod(room, charts + 1)
         widths = [share * 2 + spare] + [share] * (charts - 1) if charts > 1 else [room]
         for position, (metric, size) in enumerate(cells):
+            if row.room <= size:
+                break
             row.add(" ").add(*self._value(metric, size))
             if position < charts:
                 row.add(self._glyphs.separator, "rule")

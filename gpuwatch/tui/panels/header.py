@@ -46,7 +46,7 @@ def _left(view: View, snapshot: Snapshot) -> list[tuple[str, str]]:
     parts: list[tuple[str, str]] = []
     if view.stale_seconds is not None:
         parts.append((f"data is {units.age(view.stale_seconds)} old", "warn"))
-    parts.append((fit(snapshot.host.name, 24), "text"))
+    parts.append((fit(snapshot.host.name, 24, view.glyphs.ellipsis), "text"))
     parts.append((f"every {units.interval(view.interval_seconds)}", "label"))
     if view.slow_link:
         parts.append(("slow link", "label"))

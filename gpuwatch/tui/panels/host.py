@@ -124,7 +124,9 @@ class _Painter:
         spark = max(0, min(24, self._width - 66))
         if spark >= 8:
             row.add(" ").add_runs(self._chart("cpu_percent", spark, 100.0)[0], spark)
-        row.add("  mem " if self._width >= 50 else " mem ", "label").add(memory, mood)
+        before = "  mem " if self._width >= 50 else " mem "
+        if row.room >= len(before) + len(memory):
+            row.add(before, "label").add(memory, mood)
         iowait, iowait_mood = self._iowait()
         row.fits("  " + iowait, iowait_mood)
         for name, read, wrote in (
@@ -257,6 +259,8 @@ class _Painter:
         ceiling = self._ceiling(name, width, value)
         lines = self._metric(label, (units.rate(value), "value"), name, ceiling, "host")
         note = f" {self._view.glyphs.up}{units.rate(ceiling)}"
+        if width < len(note) + 8:
+            return lines
         row = Row(self._width - len(note))
         for text, style in lines[0]:
             row.add(text, style)

@@ -170,8 +170,12 @@ def _as_tree(
     glyphs = view.glyphs
     out: list[TableRow] = []
     opened: set[int] = set()
+    shown: set[RowKey] = set()
 
     def visit(process: Process, branch: str, below: str) -> None:
+        if row_key(process) in shown:
+            return
+        shown.add(row_key(process))
         out.append(TableRow(process, branch))
         if process.pid in opened:
             return
@@ -188,6 +192,10 @@ def _as_tree(
     for root in roots:
         if row_key(root) in keep:
             visit(root, "", "")
+    # Torn parent links can form a loop, which no root leads to: nobody may be hidden for it.
+    for process in ordered:
+        if row_key(process) in keep:
+            visit(process, "", "")
     return out
 
 
@@ -288,22 +296,28 @@ def _heading(
         row.add(left("LAST " + _span(spark, view), spark), "label").add(" ")
     start = row.used
     title = "COMMAND" + (arrow if view.sort == "command" else "")
+    notes = [note for note in _notes(view, total) if len(title) + len(note) + 2 <= row.room]
+    if not notes and view.filter_text:
+        # What is left out must be said before what the column is called.
+        row.add(fit(_notes(view, total)[-1], row.room, view.glyphs.ellipsis), "warn")
+        return row.line(), zones
     row.add(title, "value" if view.sort == "command" else "label")
     zones.append(Zone(top, start, row.used, "sort", "command"))
-    note = _note(view, total)
-    if note and row.room >= len(note) + 3:
-        row.pad_to(width - len(note) - 1).add(note, "warn" if view.filter_text else "label")
+    if notes:
+        style = "warn" if view.filter_text else "label"
+        row.pad_to(width - len(notes[0]) - 1).add(notes[0], style)
     return row.line(), zones
 
 
-def _note(view: View, total: int) -> str:
+def _notes(view: View, total: int) -> list[str]:
+    """What is listed, in full and shorter: a filter in force matters more than the count."""
     parts = []
     if view.filter_text:
-        parts.append(f"filter: {fit(view.filter_text, 24)}")
+        parts.append(f"filter: {fit(view.filter_text, 24, view.glyphs.ellipsis)}")
     if view.this_gpu_only:
         parts.append("this GPU only")
-    parts.append(f"{total} process{'' if total == 1 else 'es'}")
-    return ", ".join(parts)
+    count = f"{total} process{'' if total == 1 else 'es'}"
+    return [", ".join([*parts, count]), ", ".join(parts), *parts[:1]] if parts else [count]
 
 
 def _empty(view: View, width: int) -> Line:

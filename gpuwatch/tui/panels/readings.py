@@ -86,7 +86,7 @@ def _memory(identity: GpuIdentity, reading: GpuReading) -> str | None:
     if reading.memory_used_bytes is None:
         return None
     if reading.memory_used_is_process_sum:
-        return f"{units.size(reading.memory_used_bytes)} (sum of its processes)"
+        return f"{units.size(reading.memory_used_bytes)} (of processes)"
     return units.size_of(reading.memory_used_bytes, identity.memory_total_bytes)
 
 
@@ -126,8 +126,8 @@ def _durations(reading: GpuReading) -> tuple[str | None, str]:
 def _link(identity: GpuIdentity, reading: GpuReading) -> str | None:
     if reading.pcie_generation is None and reading.pcie_width is None:
         return None
-    now = f"gen {_dash(reading.pcie_generation)} x{_dash(reading.pcie_width)}"
-    most = f"gen {_dash(identity.pcie_generation_max)} x{_dash(identity.pcie_width_max)}"
+    now = f"gen{_dash(reading.pcie_generation)} x{_dash(reading.pcie_width)}"
+    most = f"gen{_dash(identity.pcie_generation_max)} x{_dash(identity.pcie_width_max)}"
     return f"{now} of {most}"
 
 
