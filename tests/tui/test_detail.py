@@ -72,8 +72,9 @@ def test_every_reading_the_gpu_reports_is_there(width: int, scenario: str) -> No
         text = whole(view_of(what, selected_gpu=one.uuid), width)
         for label, value, _ in readings(one)[0]:
             line = next(line for line in text.splitlines() if f" {label} " in line)
-            if label not in {"UUID", "throttled"} and len(value) <= width - 21:
-                assert value in text, (label, line)
+            numbers = re.sub(r"[^0-9]+$", "", value)
+            if label not in {"UUID", "throttled"} and len(numbers) <= width - 21:
+                assert numbers in text, (label, line)
 
 
 @pytest.mark.parametrize("width", [80, 120, 200])

@@ -1,0 +1,180 @@
+"""Driving the real application with a keyboard, a mouse and snapshots of a simulated machine."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from textual import events
+from textual.pilot import Pilot
+
+from gpuwatch.model import Snapshot
+from gpuwatch.sampler import Sampler
+from gpuwatch.sources.base import ManualClock, ReadOptions
+from gpuwatch.tui.app import GpuwatchApp
+from gpuwatch.tui.frame import Zone, plain
+from gpuwatch.tui.screens.detail import DetailScreen
+from gpuwatch.tui.screens.dialogs import Dialog
+from gpuwatch.tui.screens.overview import OverviewScreen
+from gpuwatch.tui.view import View
+from tests.tui.scenes import Scene, scene
+
+TRUECOLOR = {"TERM": "xterm-256color", "COLORTERM": "truecolor"}
+
+
+class HandSource:
+    """A source that is never read: the test hands the snapshots over itself."""
+
+    def __init__(self, simulated: bool) -> None:
+        self.simulated = simulated
+        self.options = ReadOptions()
+
+    def open(self) -> None:
+        raise AssertionError("not to be opened")
+
+    def read(self) -> Snapshot:
+        raise AssertionError("not to be read")
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class HandSampler(Sampler):
+    """Delivers what ``feed`` is given instead of polling."""
+
+    def __init__(self, source: HandSource) -> None:
+        super().__init__(source, 1.0, clock=ManualClock(seconds=1000.0))
+        self._fed: asyncio.Queue[Snapshot] = asyncio.Queue()
+
+    async def run(self, deliver: Any) -> None:
+        while True:
+            self.latest = await self._fed.get()
+            deliver(self.latest)
+            self._fed.task_done()
+
+    async def feed(self, snapshot: Snapshot) -> None:
+        await self._fed.put(snapshot)
+        await self._fed.join()
+
+
+class Driven:
+    """The running application, and what a test wants to know of it."""
+
+    def __init__(
+        self, app: GpuwatchApp, pilot: Pilot[int], source: HandSource, sampler: HandSampler
+    ) -> None:
+        self.app = app
+        self.pilot = pilot
+        self.source = source
+        self.sampler = sampler
+        self.ahead: Iterator[Snapshot] = iter(())
+
+    @property
+    def view(self) -> View:
+        return self.app.view
+
+    async def press(self, *keys: str) -> None:
+        """Type ``keys`` (names, or single letters and digits) without a pause between them, then
+        wait until all is done. (The pilot's own ``press`` waits 60 ms after each.)"""
+        driver = self.app._driver
+        assert driver is not None
+        for key in keys:
+            assert len(key) > 1 or key.isalnum()
+            driver.send_message(events.Key(key, key if len(key) == 1 else None))
+        await self.pilot.pause()
+
+    async def feed(self, *snapshots: Snapshot) -> None:
+        for snapshot in snapshots:
+            await self.sampler.feed(snapshot)
+        await self.pilot.pause()
+
+    async def next(self) -> Snapshot:
+        """Feed the scene's next snapshot."""
+        snapshot = next(self.ahead)
+        await self.feed(snapshot)
+        return snapshot
+
+    @property
+    def front(self) -> OverviewScreen | DetailScreen:
+        """The dashboard screen in front, behind any dialog."""
+        for screen in reversed(self.app.screen_stack):
+            if isinstance(screen, OverviewScreen | DetailScreen):
+                return screen
+        raise AssertionError("no dashboard screen")
+
+    @property
+    def lines(self) -> list[str]:
+        return [plain(line) for line in self.front.canvas.lines]
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self.lines)
+
+    @property
+    def dialog(self) -> Dialog | None:
+        screen = self.app.screen
+        return screen if isinstance(screen, Dialog) else None
+
+    @property
+    def table(self) -> list[int]:
+        """PIDs of the table's rows in sight, top to bottom."""
+        return [int(zone.argument[0]) for zone in self.zones("process")]  # type: ignore[index]
+
+    def zones(self, action: str) -> list[Zone]:
+        overview = self.app.screen_stack[0]
+        assert isinstance(overview, OverviewScreen)
+        return [zone for zone in overview._shown.zones if zone.action == action]
+
+    async def click(self, zone: Zone, *, times: int = 1) -> None:
+        await self.pilot.click(offset=((zone.left + zone.right) // 2, zone.y), times=times)
+
+    async def wheel(self, x: int, y: int, step: int) -> None:
+        """Turn the wheel by one notch over a cell."""
+        kind = events.MouseScrollDown if step > 0 else events.MouseScrollUp
+        message = kind(
+            widget=None,
+            **{"x": x, "y": y, "delta_x": 0, "delta_y": step, "button": 0},
+            **{"shift": False, "meta": False, "ctrl": False, "screen_x": x, "screen_y": y},
+        )
+        self.app.screen._forward_event(message)
+        await self.pilot.pause()
+
+
+@asynccontextmanager
+async def driven(
+    what: Scene | Snapshot | None = None,
+    size: tuple[int, int] = (80, 24),
+    *,
+    environment: dict[str, str] | None = None,
+    ascii_mode: bool | None = False,
+    theme: str | None = "dark",
+    slow_link: bool | None = False,
+    app_type: type[GpuwatchApp] = GpuwatchApp,
+) -> AsyncIterator[Driven]:
+    """The application over ``what`` (default: a starved machine with two GPUs), its picture
+    drawn. With ``what`` a snapshot there is no past; the machine is then the one it describes."""
+    what = scene("starved", 2) if what is None else what
+    past = what.past if isinstance(what, Scene) else (what,)
+    source = HandSource(past[-1].simulated)
+    sampler = HandSampler(source)
+    app = app_type(
+        source,
+        sampler,
+        ascii_mode=ascii_mode,
+        theme=theme,
+        slow_link=slow_link,
+        environment=TRUECOLOR if environment is None else environment,
+    )
+    try:
+        async with app.run_test(size=size) as pilot:
+            drive = Driven(app, pilot, source, sampler)
+            for snapshot in past[:-1]:
+                app.view.history.push(snapshot)
+            if isinstance(what, Scene):
+                drive.ahead = iter(what.later)
+            await drive.feed(past[-1])
+            yield drive
+    finally:
+        sampler.close()

@@ -1,0 +1,407 @@
+"""Every key, at every size: what it does, seen on the running application.
+
+A key of ``keys`` that has no expectation here fails ``test_every_key_has_a_test``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from gpuwatch.tui.glyphs import ASCII
+from gpuwatch.tui.keys import APP_KEYS, DETAIL_KEYS, OVERVIEW_KEYS
+from gpuwatch.tui.palette import THEMES
+from gpuwatch.tui.screens.detail import DetailScreen
+from gpuwatch.tui.view import COLUMN_SECONDS, SORT_KEYS
+from tests.tui.driving import Driven, driven
+from tests.tui.scenes import scene
+
+SIZES = ((80, 24), (120, 40), (200, 50), (40, 12))
+
+Expectation = Callable[[Driven, str], Awaitable[None]]
+
+EXPECTED: dict[str, Expectation] = {}
+"""By ``"screen key"``: presses the key once and looks at what it did."""
+
+
+def expect(screen: str, *keys: str) -> Callable[[Expectation], Expectation]:
+    def keep(expectation: Expectation) -> Expectation:
+        for key in keys:
+            EXPECTED[f"{screen} {key}"] = expectation
+        return expectation
+
+    return keep
+
+
+def every_key() -> list[str]:
+    groups = (("overview", OVERVIEW_KEYS), ("app", APP_KEYS), ("detail", DETAIL_KEYS))
+    return [
+        f"{screen} {name}" for screen, keys in groups for key in keys for name in key.keys.split(",")
+    ]
+
+
+def test_every_key_has_a_test() -> None:
+    """A key that is bound is pressed below, and nothing is expected of keys that are not."""
+    assert sorted(EXPECTED) == sorted(every_key())
+
+
+@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
+@pytest.mark.parametrize("name", every_key())
+async def test_key(
+    name: str, size: tuple[int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The key does what the help says, and the screen stays whole."""
+    monkeypatch.chdir(tmp_path)
+    screen, key = name.split()
+    async with driven(scene("healthy", 2), size) as drive:
+        if screen == "detail":
+            await drive.press("enter")
+        await EXPECTED[name](drive, key)
+        assert len(drive.lines) == size[1]
+        assert {len(line) for line in drive.lines} == {size[0]}
+
+
+# -- the overview -----------------------------------------------------------------------------
+
+
+@expect("overview", "down")
+async def down(drive: Driven, key: str) -> None:
+    first, second = drive.view.gpus
+    await drive.press(key)
+    assert (drive.view.focus, drive.view.selected_gpu) == ("gpus", second.uuid)
+    await drive.press(key)
+    assert drive.view.focus == "processes"
+    assert selected(drive) == order(drive)[0]
+    assert drive.view.selected_gpu != first.uuid
+
+
+@expect("overview", "up")
+async def up(drive: Driven, key: str) -> None:
+    await drive.press("tab", "down", key)
+    assert selected(drive) == order(drive)[0]
+    await drive.press(key)
+    assert (drive.view.focus, drive.view.selected_gpu) == ("gpus", drive.view.gpus[1].uuid)
+    await drive.press(key, key)
+    assert (drive.view.focus, drive.view.selected_gpu) == ("gpus", drive.view.gpus[0].uuid)
+
+
+@expect("overview", "left", "right")
+async def gpu_before_or_after(drive: Driven, key: str) -> None:
+    first, second = drive.view.gpus
+    for wanted in (second, first):
+        await drive.press(key)
+        assert drive.view.selected_gpu == wanted.uuid
+
+
+@expect("overview", "pagedown")
+async def page_down(drive: Driven, key: str) -> None:
+    await drive.press("home", key)
+    page = len(drive.table)
+    assert order(drive).index(selected(drive)) == min(page, len(order(drive)) - 1)
+    assert selected(drive) in drive.table
+
+
+@expect("overview", "pageup")
+async def page_up(drive: Driven, key: str) -> None:
+    await drive.press("end", key)
+    last = len(order(drive)) - 1
+    assert order(drive).index(selected(drive)) == max(0, last - len(drive.table))
+    assert selected(drive) in drive.table
+
+
+@expect("overview", "end")
+async def end(drive: Driven, key: str) -> None:
+    await drive.press(key)
+    assert selected(drive) == order(drive)[-1]
+    assert selected(drive) in drive.table
+
+
+@expect("overview", "home")
+async def home(drive: Driven, key: str) -> None:
+    await drive.press("end", key)
+    assert selected(drive) == order(drive)[0]
+    assert selected(drive) in drive.table
+
+
+@expect("overview", "tab", "shift+tab")
+async def tab(drive: Driven, key: str) -> None:
+    await drive.press(key)
+    assert drive.view.focus == "processes"
+    assert selected(drive) in drive.table
+    await drive.press(key)
+    assert drive.view.focus == "gpus"
+
+
+@expect("overview", "enter")
+async def enter(drive: Driven, key: str) -> None:
+    await drive.press("right", key)
+    assert isinstance(drive.app.screen, DetailScreen)
+    assert " GPU 1 of 2 " in drive.lines[1]
+    assert drive.source.options.detailed_gpu == drive.view.gpus[1].uuid
+
+
+@expect("overview", "slash")
+async def slash(drive: Driven, key: str) -> None:
+    pid = order(drive)[-1]
+    await drive.press(key)
+    await drive.press(*str(pid))
+    assert drive.view.filter_text == str(pid)
+    assert pid in order(drive)
+    assert len(order(drive)) < len(drive.view.snapshot.processes)  # type: ignore[union-attr]
+
+
+@expect("overview", "escape")
+async def escape(drive: Driven, key: str) -> None:
+    everything = order(drive)
+    await drive.press("slash")
+    await drive.press("9", "enter")
+    await drive.press("g", key)
+    assert drive.view.filter_text == ""
+    assert not drive.view.this_gpu_only
+    assert order(drive) == everything
+
+
+@expect("overview", "s")
+async def sort(drive: Driven, key: str) -> None:
+    seen = []
+    for _ in SORT_KEYS:
+        await drive.press(key)
+        seen.append(drive.view.sort)
+    assert tuple(seen) == (*SORT_KEYS[1:], SORT_KEYS[0])
+
+
+@expect("overview", "r")
+async def reverse(drive: Driven, key: str) -> None:
+    await drive.press("t")
+    before = order(drive)
+    await drive.press(key)
+    assert order(drive) == before[::-1]
+    await drive.press(key)
+    assert order(drive) == before
+
+
+@expect("overview", "t")
+async def tree(drive: Driven, key: str) -> None:
+    assert any(row.branch for row in frame_table(drive))
+    await drive.press(key)
+    assert not any(row.branch for row in frame_table(drive))
+    await drive.press(key)
+    assert any(row.branch for row in frame_table(drive))
+
+
+@expect("overview", "a")
+async def all_processes(drive: Driven, key: str) -> None:
+    for wanted in (True, False):
+        await drive.press(key)
+        assert drive.source.options.all_processes is wanted
+        assert drive.view.all_processes is wanted
+        assert "process" in drive.lines[-1]
+
+
+@expect("overview", "g")
+async def this_gpu(drive: Driven, key: str) -> None:
+    uuid = drive.view.gpus[1].uuid
+    everything = order(drive)
+    await drive.press("right", key)
+    assert {row.process.gpu_uuid for row in frame_table(drive)} <= {uuid, None}
+    assert len(order(drive)) < len(everything)
+    await drive.press(key)
+    assert order(drive) == everything
+
+
+@expect("overview", "k")
+async def end_process(drive: Driven, key: str) -> None:
+    await drive.press(key)
+    assert "select a process" in drive.lines[-1]
+    await drive.press("tab", key)
+    assert drive.dialog is None
+    assert "simulated process cannot be" in drive.lines[-1]
+
+
+@expect("overview", "left_square_bracket")
+@expect("detail", "left_square_bracket")
+async def shorter(drive: Driven, key: str) -> None:
+    before = COLUMN_SECONDS.index(drive.view.column_seconds)
+    for _ in COLUMN_SECONDS:
+        await drive.press(key)
+    assert before > 0
+    assert drive.view.column_seconds == COLUMN_SECONDS[0]
+
+
+@expect("overview", "right_square_bracket")
+@expect("detail", "right_square_bracket")
+async def longer(drive: Driven, key: str) -> None:
+    before = COLUMN_SECONDS.index(drive.view.column_seconds)
+    picture = drive.text
+    await drive.press(key)
+    assert drive.view.column_seconds == COLUMN_SECONDS[before + 1]
+    # On the smallest screen a steady load looks the same over any time.
+    assert drive.text != picture or drive.app.size.width == 40
+
+
+@expect("overview", "exclamation_mark")
+async def problems(drive: Driven, key: str) -> None:
+    await drive.press(key)
+    assert drive.dialog is not None
+    assert "Everything this machine reports is being read." in drive.dialog.text
+    await drive.press("escape")
+    assert drive.dialog is None
+
+
+# -- everywhere -------------------------------------------------------------------------------
+
+
+@expect("app", "p", "space")
+async def pause(drive: Driven, key: str) -> None:
+    await drive.press(key)
+    picture = drive.text
+    assert "PAUSED" in picture
+    snapshot = await drive.next()
+    newer = await drive.next()
+    assert drive.text == picture
+    assert drive.view.history.latest_at == newer.monotonic_seconds > snapshot.monotonic_seconds
+    await drive.press(key)
+    assert drive.view.snapshot is newer
+    assert drive.text != picture
+    assert "PAUSED" not in drive.text
+
+
+@expect("app", "plus", "equals_sign")
+async def faster(drive: Driven, key: str) -> None:
+    await drive.press(key)
+    assert drive.sampler.interval_seconds == drive.view.interval_seconds == 0.5
+    await drive.press(*[key] * 6)
+    assert drive.sampler.interval_seconds == 0.1
+
+
+@expect("app", "minus")
+async def slower(drive: Driven, key: str) -> None:
+    await drive.press(key)
+    assert drive.sampler.interval_seconds == drive.view.interval_seconds == 2.0
+    await drive.press(*[key] * 8)
+    assert drive.sampler.interval_seconds == 60.0
+
+
+@expect("app", "T")
+async def theme(drive: Driven, key: str) -> None:
+    seen = []
+    for _ in THEMES:
+        await drive.press(key)
+        seen.append(drive.app.theme)
+        assert drive.front.canvas.palette is drive.app.palette
+        assert drive.app.theme in drive.lines[-1]
+    assert seen == [*THEMES[1:], THEMES[0]]
+
+
+@expect("app", "A")
+async def ascii_mode(drive: Driven, key: str) -> None:
+    assert not drive.text.isascii()
+    await drive.press(key)
+    assert drive.view.glyphs is ASCII
+    assert drive.text.isascii()
+    await drive.press(key)
+    assert not drive.text.isascii()
+
+
+@expect("app", "w")
+async def save_picture(drive: Driven, key: str) -> None:
+    await drive.press(key, key)
+    pictures = sorted(Path.cwd().glob("*.svg"))
+    assert len(pictures) == 2
+    for path in pictures:
+        text = path.read_text(encoding="utf-8")
+        root = ElementTree.fromstring(text)
+        assert root.tag == "{http://www.w3.org/2000/svg}svg"
+        assert "http" not in text.replace('xmlns="http://www.w3.org/2000/svg"', "")
+        assert "SIMULATED" in "".join(root.itertext())
+    assert "saved" in drive.lines[-1]
+
+
+@expect("app", "question_mark", "f1")
+async def help_screen(drive: Driven, key: str) -> None:
+    await drive.press(key)
+    assert drive.dialog is not None
+    for bound in (*OVERVIEW_KEYS, *APP_KEYS, *DETAIL_KEYS):
+        if bound.shown:
+            assert bound.shown in drive.dialog.text
+            assert bound.help in drive.dialog.text
+    await drive.press("escape")
+    assert drive.dialog is None
+
+
+@expect("app", "q", "ctrl+c")
+async def leave(drive: Driven, key: str) -> None:
+    await drive.press(key)
+    assert drive.app.return_code == 0
+    assert not drive.app.is_running
+
+
+# -- the detail -------------------------------------------------------------------------------
+
+
+@expect("detail", "escape", "enter", "backspace")
+async def back(drive: Driven, key: str) -> None:
+    assert isinstance(drive.app.screen, DetailScreen)
+    await drive.press(key)
+    assert drive.front is drive.app.screen_stack[0]
+    assert drive.source.options.detailed_gpu is None
+
+
+@expect("detail", "left", "right")
+async def other_gpu(drive: Driven, key: str) -> None:
+    for number in (1, 0):
+        await drive.press(key)
+        assert f" GPU {number} of 2 " in drive.lines[1]
+        assert drive.source.options.detailed_gpu == drive.view.gpus[number].uuid
+
+
+def hidden(drive: Driven) -> int:
+    found = re.search(r"(\d+) more lines", drive.lines[-1])
+    return int(found[1]) if found else 0
+
+
+@expect("detail", "down")
+async def scroll_down(drive: Driven, key: str) -> None:
+    before = hidden(drive)
+    await drive.press(key, key)
+    assert hidden(drive) == max(0, before - 2)
+
+
+@expect("detail", "up")
+async def scroll_up(drive: Driven, key: str) -> None:
+    before = drive.lines
+    await drive.press("down", "down", key, key, key)
+    assert drive.lines == before
+
+
+@expect("detail", "pagedown")
+async def scroll_page_down(drive: Driven, key: str) -> None:
+    before = hidden(drive)
+    await drive.press(key)
+    assert hidden(drive) == max(0, before - 10)
+    assert hidden(drive) < before or before == 0
+
+
+@expect("detail", "pageup")
+async def scroll_page_up(drive: Driven, key: str) -> None:
+    before = drive.lines
+    await drive.press("pagedown", key)
+    assert drive.lines == before
+
+
+def frame_table(drive: Driven) -> list:  # type: ignore[type-arg]
+    return drive.app.screen_stack[0]._shown.table  # type: ignore[attr-defined, no-any-return]
+
+
+def order(drive: Driven) -> list[int]:
+    """PIDs of the whole table, out of sight ones too."""
+    return [row.process.pid for row in frame_table(drive)]
+
+
+def selected(drive: Driven) -> int:
+    assert drive.view.selected_row is not None
+    return drive.view.selected_row[0]

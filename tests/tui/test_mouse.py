@@ -1,0 +1,167 @@
+"""The mouse: clicks on rows, headings and keys, and the wheel."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from gpuwatch.tui.screens.detail import DetailScreen
+from gpuwatch.tui.view import COLUMN_SECONDS
+from tests.tui.driving import driven
+from tests.tui.scenes import scene
+
+SIZES = pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 50), (40, 12)], ids=str)
+
+
+@SIZES
+async def test_a_click_selects_a_gpu(size: tuple[int, int]) -> None:
+    """Any of a GPU's lines can be clicked; a double click opens its detail."""
+    async with driven(scene("starved", 2), size) as drive:
+        second = drive.view.gpus[1].uuid
+        zone = [zone for zone in drive.zones("gpu") if zone.argument == second][-1]
+        await drive.press("tab")
+        await drive.click(zone)
+        assert (drive.view.focus, drive.view.selected_gpu) == ("gpus", second)
+        await drive.click(zone, times=2)
+        assert isinstance(drive.app.screen, DetailScreen)
+        assert " GPU 1 of 2 " in drive.lines[1]
+
+
+@SIZES
+async def test_a_click_selects_a_process(size: tuple[int, int]) -> None:
+    """The clicked row is the selected one, and the keys go on from there."""
+    async with driven(scene("healthy", 2), size) as drive:
+        zone = drive.zones("process")[-1]
+        await drive.click(zone)
+        assert drive.view.focus == "processes"
+        assert drive.view.selected_row == zone.argument
+        await drive.press("up", "down")
+        assert drive.view.selected_row == zone.argument
+
+
+@SIZES
+async def test_a_click_on_a_heading_sorts_and_a_second_reverses(size: tuple[int, int]) -> None:
+    """Every heading in sight sorts by its column; the one in force turns round."""
+    async with driven(scene("healthy", 2), size) as drive:
+        headings = [zone for zone in drive.zones("sort") if zone.argument is not None]
+        assert len(headings) >= 3
+        for zone in headings:
+            if drive.view.sort == zone.argument:
+                continue
+            await drive.click(zone)
+            assert (drive.view.sort, drive.view.reverse) == (zone.argument, False)
+            await drive.click(zone)
+            assert (drive.view.sort, drive.view.reverse) == (zone.argument, True)
+
+
+async def test_every_key_in_the_footer_can_be_clicked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A click on a key in the footer is a press of that key."""
+    monkeypatch.chdir(tmp_path)
+    async with driven(scene("healthy", 2), (200, 50)) as drive:
+        foot = {zone.action: zone for zone in drive.app.screen._shown.zones if zone.y == 49}  # type: ignore[attr-defined]
+
+        async def click(action: str) -> None:
+            # A message stands in place of the keys for some seconds.
+            drive.view.message = None
+            drive.app.redraw()
+            await drive.click(foot.pop(action))
+
+        await click("help")
+        assert drive.dialog is not None
+        await drive.press("escape")
+        await click("pause")
+        assert drive.view.paused
+        await click("sort")
+        assert drive.view.sort == "sm"
+        await click("tree")
+        assert not drive.view.tree
+        await click("end_process")
+        assert "select a process" in drive.lines[-1]
+        await click("faster")
+        assert drive.view.interval_seconds == 0.5
+        before = COLUMN_SECONDS.index(drive.view.column_seconds)
+        await click("zoom_out")
+        assert drive.view.column_seconds == COLUMN_SECONDS[before + 1]
+        await click("all_processes")
+        assert drive.view.all_processes
+        await click("save_picture")
+        assert list(tmp_path.glob("*.svg"))
+        theme = drive.app.theme
+        await click("theme")
+        assert drive.app.theme != theme
+        await click("filter")
+        await drive.press("x", "enter")
+        assert drive.view.filter_text == "x"
+        await click("open")
+        assert isinstance(drive.app.screen, DetailScreen)
+        await drive.press("escape")
+        await click("quit")
+        assert not drive.app.is_running
+        assert foot == {}
+
+
+async def test_a_click_on_the_problem_opens_all_of_them() -> None:
+    """The line about a problem leads to the full sentences."""
+    async with driven(scene("lost", 2)) as drive:
+        (zone, *_) = drive.zones("problems")
+        await drive.click(zone)
+        assert drive.dialog is not None
+
+
+@SIZES
+async def test_a_click_on_nothing_does_nothing(size: tuple[int, int]) -> None:
+    """The header and the host's lines are no buttons."""
+    async with driven(scene("healthy", 2), size) as drive:
+        before = drive.lines
+        zones = {zone.y for zone in drive.app.screen._shown.zones}  # type: ignore[attr-defined]
+        for y in set(range(size[1])) - zones:
+            await drive.pilot.click(offset=(size[0] // 2, y))
+        assert drive.lines == before
+
+
+@SIZES
+async def test_the_wheel_moves_what_it_is_over(size: tuple[int, int]) -> None:
+    """Over the GPUs it selects the next, over the table it moves on by a few rows."""
+    async with driven(scene("healthy", 2), size) as drive:
+        first, second = drive.view.gpus
+        y = drive.zones("gpu")[0].y
+        await drive.wheel(3, y, 1)
+        assert drive.view.selected_gpu == second.uuid
+        await drive.wheel(3, y, -1)
+        assert drive.view.selected_gpu == first.uuid
+        y = drive.zones("process")[0].y
+        await drive.wheel(3, y, 1)
+        one = drive.view.selected_row
+        await drive.wheel(3, y, 1)
+        assert drive.view.selected_row not in {None, one}
+        await drive.wheel(3, y, -1)
+        assert drive.view.selected_row == one
+
+
+async def test_the_wheel_scrolls_the_detail() -> None:
+    """Down and up again comes back to where it was."""
+    async with driven(scene("healthy", 2)) as drive:
+        await drive.press("enter")
+        before = drive.lines
+        await drive.wheel(5, 5, 1)
+        assert drive.lines != before
+        await drive.wheel(5, 5, -1)
+        assert drive.lines == before
+
+
+async def test_a_click_does_not_answer_the_question_before_ending_a_process() -> None:
+    """Only the keys decide there; a stray click neither sends a signal nor closes it."""
+    what = dataclasses.replace(scene("healthy", 2).now, simulated=False)
+    async with driven(what) as drive:
+        await drive.press("tab")
+        await drive.press("k")
+        assert drive.dialog is not None
+        await drive.pilot.click(offset=(40, 12))
+        await drive.pilot.click(offset=(1, 1))
+        assert drive.dialog is not None
+        await drive.press("n")
+        assert drive.dialog is None
