@@ -39,7 +39,7 @@ class GpuwatchApp(App[int]):
     TITLE = "gpuwatch"
     ENABLE_COMMAND_PALETTE = False
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding(key.keys, key.action, key.help, show=False, priority=key.keys == "q,ctrl+c")
+        Binding(key.keys, key.action, key.help, show=False, priority=key.action == "interrupt")
         for key in APP_KEYS
     ]
     CSS = """
@@ -62,6 +62,7 @@ class GpuwatchApp(App[int]):
         self._sampler = sampler
         self._sampling: asyncio.Task[None] | None = None
         self._term_sent: set[tuple[int, float | None]] = set()
+        self._message: str | None = None
         self._message_until = 0.0
         self._drawn_at = float("-inf")
         self._link = LinkProbe() if slow_link is None and over_ssh(environment) else None
@@ -98,7 +99,7 @@ class GpuwatchApp(App[int]):
         return self._overview
 
     def on_mount(self) -> None:
-        self._sampling = asyncio.create_task(self._sampler.run(self._deliver))
+        self._sampling = asyncio.create_task(self._sampler.run(self.deliver))
         self.set_interval(1.0, self._every_second)
         if self._link is not None:
             self.call_after_refresh(self._link.start, self._driver)
@@ -107,7 +108,7 @@ class GpuwatchApp(App[int]):
         if self._sampling is not None:
             self._sampling.cancel()
 
-    def _deliver(self, snapshot: Snapshot) -> None:
+    def deliver(self, snapshot: Snapshot) -> None:
         """Keep every snapshot; draw the newest, unless the person paused the picture."""
         view = self.view
         view.history.push(snapshot)
@@ -118,10 +119,7 @@ class GpuwatchApp(App[int]):
         view.stale_seconds = None
         view.interval_seconds = self._sampler.interval_seconds
         if first:
-            view.focus = "gpus" if snapshot.gpus else "processes"
-            if not snapshot.gpus and not self._source.options.all_processes:
-                # Without a GPU "processes on a GPU" is an empty list: show the machine's.
-                self._source.options.all_processes = view.all_processes = True
+            self._begin(snapshot)
         if snapshot.gpus and view.selected_gpu not in {gpu.uuid for gpu in snapshot.gpus}:
             view.selected_gpu = snapshot.gpus[0].uuid
         if view.slow_link and snapshot.monotonic_seconds - self._drawn_at < (
@@ -131,6 +129,15 @@ class GpuwatchApp(App[int]):
         self._drawn_at = snapshot.monotonic_seconds
         self.redraw()
 
+    def _begin(self, snapshot: Snapshot) -> None:
+        """Choose what a person most likely wants to see of this machine."""
+        view = self.view
+        view.focus = "gpus" if snapshot.gpus else "processes"
+        if not snapshot.gpus:
+            # "Processes on a GPU" is an empty list then: show the machine's, busiest first.
+            self._source.options.all_processes = view.all_processes = True
+            view.sort, view.tree = "cpu", False
+
     def _every_second(self) -> None:
         """What changes without a snapshot: the age of old data, a message that has been read."""
         view = self.view
@@ -138,8 +145,11 @@ class GpuwatchApp(App[int]):
         stale = age if self._sampler.overdue and not view.paused else None
         changed = stale is not None or (view.stale_seconds is not None and stale is None)
         view.stale_seconds = stale
-        if view.message and time.monotonic() > self._message_until:
-            view.message = None
+        if view.message != self._message:
+            # Said by a screen: it gets its time from now on.
+            self._message, self._message_until = view.message, time.monotonic() + _MESSAGE_SECONDS
+        elif view.message and time.monotonic() > self._message_until:
+            view.message = self._message = None
             changed = True
         if view.snapshot is None and self._sampler.overdue:
             waited = self._sampler.in_flight_seconds or 0.0
@@ -171,7 +181,7 @@ class GpuwatchApp(App[int]):
 
     def say(self, message: str) -> None:
         """Show ``message`` in place of the keys for a few seconds."""
-        self.view.message = message
+        self.view.message = self._message = message
         self._message_until = time.monotonic() + _MESSAGE_SECONDS
 
     def _use_slow_link(self) -> None:
@@ -179,6 +189,14 @@ class GpuwatchApp(App[int]):
         self._choose_glyphs(self.view.glyphs is ASCII)
 
     # -- keys -------------------------------------------------------------------------------
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """While a filter is typed, keys are text; only Ctrl-C still quits."""
+        del parameters
+        return not self.view.filtering or action == "interrupt"
+
+    def action_interrupt(self) -> None:
+        self.exit()
 
     def action_pause(self) -> None:
         view = self.view
@@ -277,13 +295,7 @@ class GpuwatchApp(App[int]):
                 return
             view.selected_gpu = uuid
         if view.gpus:
-            options = self._source.options
-            options.detailed_gpu = view.selected_gpu
-
-            def closed(_: None) -> None:
-                options.detailed_gpu = None
-
-            self.push_screen(DetailScreen(view, self.palette), closed)
+            self.push_screen(DetailScreen(view, self.palette, self._source.options))
         else:
             self.say("no GPU to open")
             self.redraw()

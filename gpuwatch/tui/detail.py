@@ -204,27 +204,6 @@ def _processes(view: View, gpu: Gpu, width: int, height: int) -> list[Line]:
         process_offset=0,
         all_processes=False,
     )
-    table = [row for row in processes.rows(only) if _belongs(row.process, gpu, view)]
+    table = processes.rows(only)
     lines, _ = processes.draw(only, table, width, min(height, len(table) + 1 or 2), 0)
     return lines
-
-
-def _belongs(process: object, gpu: Gpu, view: View) -> bool:
-    """On this GPU, or below a process that is."""
-    snapshot = view.snapshot
-    assert snapshot is not None
-    from gpuwatch.model import Process  # noqa: PLC0415
-
-    assert isinstance(process, Process)
-    if process.gpu_uuid == gpu.uuid:
-        return True
-    on_gpu = {p.pid for p in snapshot.processes if p.gpu_uuid == gpu.uuid}
-    parents = {p.pid: p.parent_pid for p in snapshot.processes}
-    current: int | None = process.parent_pid if process.gpu_uuid is None else None
-    for _ in range(32):
-        if current is None:
-            return False
-        if current in on_gpu:
-            return True
-        current = parents.get(current)
-    return False

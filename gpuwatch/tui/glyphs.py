@@ -38,6 +38,7 @@ class Glyphs:
     trunk: str
     rule: str
     tick: str
+    cursor: str
     up: str
     down: str
     warning: str
@@ -77,6 +78,7 @@ UNICODE = Glyphs(
     trunk="│ ",
     rule="─",
     tick="╵",
+    cursor="▌",
     up="▲",
     down="▼",
     warning="▲",
@@ -100,6 +102,7 @@ ASCII = Glyphs(
     trunk="| ",
     rule="-",
     tick="'",
+    cursor="_",
     up="^",
     down="v",
     warning="!",

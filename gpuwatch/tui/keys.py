@@ -47,7 +47,8 @@ APP_KEYS: tuple[Key, ...] = (
     Key("A", "ascii", "A", "plain ASCII characters, or blocks", "View"),
     Key("w", "save_picture", "w", "save a picture of the screen (SVG)", "General"),
     Key("question_mark,f1", "help", "?", "this help", "General"),
-    Key("q,ctrl+c", "quit", "q", "quit", "General"),
+    Key("q", "quit", "q", "quit", "General"),
+    Key("ctrl+c", "interrupt", "", "", "General"),
 )
 
 DETAIL_KEYS: tuple[Key, ...] = (
@@ -58,6 +59,6 @@ DETAIL_KEYS: tuple[Key, ...] = (
     Key("down", "scroll_body(1)", "", "", "Detail"),
     Key("pageup", "scroll_body(-10)", "", "", "Detail"),
     Key("pagedown", "scroll_body(10)", "", "", "Detail"),
-    Key("left_square_bracket", "zoom(-1)", "[ ]", "shorter or longer time range", "Detail"),
+    Key("left_square_bracket", "zoom(-1)", "", "", "Detail"),
     Key("right_square_bracket", "zoom(1)", "", "", "Detail"),
 )

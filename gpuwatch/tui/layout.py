@@ -58,22 +58,29 @@ class Plan:
 MOST_ROWS_A_GPU = 22
 
 
+def most_problem_rows(height: int, gpus: int) -> int:
+    """How many lines problems may take: more where there is no GPU to show instead."""
+    if gpus == 0:
+        return 0 if height < 5 else 2 if height < 16 else 3
+    return 0 if height < 7 else 1 if height < 24 else 2
+
+
 def plan(width: int, height: int, *, gpus: int, processes: int, problems: int, cores: int) -> Plan:
     """Share out ``height`` rows. Always leaves at least one GPU row (if there is a GPU), one host
     row and, from about 9 rows up, a table."""
     if gpus == 0:
         return _without_gpus(width, height, problems, cores)
-    problem_rows = min(problems, 0 if height < 7 else 1 if height < 30 else 2)
+    problem_rows = min(problems, most_problem_rows(height, gpus))
     host_rows = 1
     room = height - 2 - problem_rows - host_rows
-    table_least = 2 if height < 11 else 4 if height < 20 else 6
+    table_least = 2 if height < 11 else 4 if height < 20 else 5 if height < 28 else 6
     table_least = min(table_least, max(0, room - 1))
     table_wanted = max(table_least, min(processes + 3, height * 2 // 5 if height >= 30 else 8))
 
     gpu_room = room - table_least
     style = GpuStyle.SINGLE
     for candidate in GpuStyle:
-        spare = table_wanted if candidate.rows > 2 else table_least
+        spare = table_wanted if candidate.rows > 2 and height >= 16 else table_least
         if width >= candidate.least_width and candidate.rows * gpus <= room - spare:
             style = candidate
             break
@@ -111,7 +118,7 @@ def plan(width: int, height: int, *, gpus: int, processes: int, problems: int, c
 
 def _without_gpus(width: int, height: int, problems: int, cores: int) -> Plan:
     """The host gets the room: charts, then a chart for each core where that still fits."""
-    problem_rows = min(problems, 0 if height < 5 else 1 if height < 16 else 3)
+    problem_rows = min(problems, most_problem_rows(height, 0))
     room = height - 2 - problem_rows
     rules = height >= 30
     room -= 2 if rules else 0

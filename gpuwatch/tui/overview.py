@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from gpuwatch.tui.frame import Line, Zone, blank
-from gpuwatch.tui.layout import Plan, plan
+from gpuwatch.tui.layout import Plan, most_problem_rows, plan
 from gpuwatch.tui.panels import footer, gpus, header, host, processes
 from gpuwatch.tui.panels.processes import TableRow
 from gpuwatch.tui.view import View, row_key
@@ -35,19 +35,23 @@ def draw(view: View, width: int, height: int) -> Frame:
     cores = 0
     if snapshot is not None and snapshot.host.core_percents is not None:
         cores = len(snapshot.host.core_percents)
+    most = most_problem_rows(height, len(view.gpus))
+    problems = header.problem_texts(view, width, most)
     shape = plan(
         width,
         height,
         gpus=len(view.gpus),
         processes=len(table),
-        problems=len(header.shown_problems(snapshot)),
+        problems=len(problems),
         cores=cores,
     )
     _keep_in_sight(view, shape, table)
     lines: list[Line] = [header.draw(view, width)]
     zones: list[Zone] = []
 
-    problem_lines, problem_zones = header.draw_problems(view, width, shape.problem_rows, len(lines))
+    problem_lines, problem_zones = header.draw_problems(
+        problems, width, shape.problem_rows, len(lines)
+    )
     lines += problem_lines
     zones += problem_zones
 

@@ -46,6 +46,8 @@ class View:
     sort: str = "gpu"
     reverse: bool = False
     filter_text: str = ""
+    filtering: bool = False
+    """The filter is being typed: keys are text."""
     this_gpu_only: bool = False
     tree: bool = True
     all_processes: bool = False

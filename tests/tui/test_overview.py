@@ -333,7 +333,8 @@ def test_the_gravest_problem_is_said_and_the_rest_are_counted() -> None:
     one = dataclasses.replace(scene().now, problems=problems)
     lines = drawn(view_of(one), 80, 24)
     assert "first" in lines[1]
-    assert "+2 more" in lines[1]
+    assert "second" in lines[2]
+    assert "+1 more" in lines[2]
     assert "note" not in "\n".join(lines)
 
 

@@ -23,8 +23,13 @@ KEYS: tuple[tuple[str, str, str], ...] = (
 
 
 def draw(view: View, width: int, y: int) -> tuple[Line, list[Zone]]:
-    """A message for a moment where there is one, the keys otherwise."""
+    """The filter while it is typed, a message for a moment where there is one, else the keys."""
     row = Row(width, prefix="b:")
+    if view.filtering:
+        row.add(" / ", "key").add(fit(view.filter_text, max(0, width - 24), view.glyphs.ellipsis))
+        row.add(view.glyphs.cursor, "key")
+        row.fits("   enter keeps it, esc clears it", "label")
+        return row.line("label"), []
     if view.message:
         return row.add(" " + fit(view.message, width - 2, view.glyphs.ellipsis), "title").line(), []
     zones = []

@@ -14,7 +14,7 @@ from gpuwatch.tui.glyphs import Glyphs
 from gpuwatch.tui.layout import GpuStyle, Plan, stacked_chart_rows
 from gpuwatch.tui.view import View
 
-_LABEL_WIDTH = 6
+_LABEL_WIDTH = 7
 _VALUE_WIDTH = 13
 
 # Reasons that say the GPU is held back (as opposed to idle, or set so by a person).

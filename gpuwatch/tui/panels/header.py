@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import textwrap
 import time
 
 from gpuwatch import units
 from gpuwatch.model import OwnCost, Problem, Snapshot
-from gpuwatch.tui.frame import Line, Row, Zone, fit
+from gpuwatch.tui.frame import Line, Row, Zone, fit, left
 from gpuwatch.tui.view import View
 
 _SEVERITY_ORDER = {"error": 0, "warning": 1, "info": 2}
@@ -86,19 +87,35 @@ def cost_text(cost: OwnCost, brief: bool) -> str:
     return " ".join(parts)
 
 
-def draw_problems(view: View, width: int, rows: int, top: int) -> tuple[list[Line], list[Zone]]:
-    """The gravest problems, a line each; the last line says how many more there are."""
+def problem_texts(view: View, width: int, most: int) -> list[tuple[str, str]]:
+    """At most ``most`` lines (text, style) for the gravest problems; a single one is wrapped rather
+    than cut, several get a line each and the last says how many more there are."""
     problems = shown_problems(view.snapshot)
-    lines: list[Line] = []
-    zones: list[Zone] = []
-    for number, problem in enumerate(problems[:rows]):
-        style = "error" if problem.severity == "error" else "warn"
-        row = Row(width).add(f" {view.glyphs.warning} ", style)
-        more = len(problems) - rows
-        note = f" +{more} more (!)" if more > 0 and number == rows - 1 else ""
-        row.add(fit(problem.message, row.room - len(note) - 1, view.glyphs.ellipsis), style)
-        if note:
-            row.pad_to(width - len(note)).add(note, "label")
-        lines.append(row.line())
-        zones.append(Zone(top + number, 0, width, "problems"))
-    return lines, zones
+    if not problems or most <= 0:
+        return []
+    glyphs = view.glyphs
+    lines = []
+    if len(problems) == 1:
+        wrapped = textwrap.wrap(problems[0].message, max(8, width - 5), max_lines=most,
+                                placeholder=f" {glyphs.ellipsis}")  # fmt: skip
+        for number, text in enumerate(wrapped):
+            lines.append((f" {glyphs.warning if number == 0 else ' '} {text}", _style(problems[0])))
+        return lines
+    for number, problem in enumerate(problems[:most]):
+        more = len(problems) - most if number == most - 1 else 0
+        note = f" +{more} more (!)" if more > 0 else ""
+        text = fit(f" {glyphs.warning} {problem.message}", width - len(note) - 1, glyphs.ellipsis)
+        lines.append((left(text, width - len(note)) + note, _style(problem)))
+    return lines
+
+
+def _style(problem: Problem) -> str:
+    return "error" if problem.severity == "error" else "warn"
+
+
+def draw_problems(
+    texts: list[tuple[str, str]], width: int, rows: int, top: int
+) -> tuple[list[Line], list[Zone]]:
+    """The first ``rows`` of ``texts``; a click on them opens the list."""
+    lines = [Row(width).add(text, style).line() for text, style in texts[:rows]]
+    return lines, [Zone(top + number, 0, width, "problems") for number in range(len(lines))]

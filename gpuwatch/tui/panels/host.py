@@ -151,7 +151,7 @@ class _Painter:
 
     def _cell(self, width: int, label: str, value: str, mood: str = "value") -> Row:
         """Aligned with the GPUs' charts above."""
-        row = Row(width).add("  ").add(left(label, 6), "label")
+        row = Row(width).add("  ").add(left(label, 7), "label")
         row.add(right(value, 13), mood).add(" ")
         return row.add(self._view.glyphs.separator, "rule")
 
@@ -200,7 +200,7 @@ class _Painter:
 
     def _cores_cell(self, width: int) -> Row:
         """A bar for each core, now; where they are too many, the busiest of each few."""
-        row = Row(width).add("  ").add(left("cores", 6), "label")
+        row = Row(width).add("  ").add(left("cores", 7), "label")
         percents = self._host.core_percents or ()
         bars = self._view.glyphs.core
         group = max(1, -(-len(percents) // max(1, row.room - 1)))

@@ -28,9 +28,13 @@ def _since(process: Process, now: float) -> float | None:
     return None if started is None else now - started
 
 
+_GPU_SORTS = {"gpu", "gpu memory", "sm"}
+
+
 def fields(now: float, gpu_labels: dict[str, str]) -> tuple[Field, ...]:
-    """All columns, left to right; the spark and the command come after them."""
-    return (
+    """All columns, left to right; the spark and the command come after them. Without a GPU, those
+    that would be about one are left out."""
+    everything = (
         Field("GPU", "gpu", 4, 9, lambda p: gpu_labels.get(p.gpu_uuid or "", "")),
         Field("PID", "pid", 8, 10, lambda p: str(p.pid)),
         Field("USER", "user", 8, 5, lambda p: p.user or units.UNKNOWN, flush_left=True),
@@ -42,6 +46,7 @@ def fields(now: float, gpu_labels: dict[str, str]) -> tuple[Field, ...]:
         Field("THR", "user", 4, 1, lambda p: _count(p.threads)),
         Field("TIME", "time", 6, 3, lambda p: units.age(_since(p, now))),
     )
+    return everything if gpu_labels else tuple(f for f in everything if f.sort not in _GPU_SORTS)
 
 
 def _gpu_memory(process: Process) -> str:
@@ -112,10 +117,12 @@ def rows(view: View) -> list[TableRow]:
 
 def _wanted(view: View) -> Callable[[Process], bool]:
     words = view.filter_text.lower().split()
-    only = view.selected_gpu if view.this_gpu_only else None
+    only = None
+    if view.this_gpu_only and view.selected_gpu is not None and view.snapshot is not None:
+        only = on_gpu(view.snapshot.processes, view.selected_gpu)
 
     def keep(process: Process) -> bool:
-        if only is not None and process.gpu_uuid not in {only, None}:
+        if only is not None and row_key(process) not in only:
             return False
         if not words:
             return True
@@ -124,6 +131,22 @@ def _wanted(view: View) -> Callable[[Process], bool]:
         return all(word in text for word in words)
 
     return keep
+
+
+def on_gpu(processes: Sequence[Process], uuid: str) -> set[RowKey]:
+    """The rows of this GPU: processes that use it, and those below them that use none."""
+    users = {process.pid for process in processes if process.gpu_uuid == uuid}
+    below: dict[int, list[Process]] = {}
+    for process in processes:
+        if process.gpu_uuid is None and process.parent_pid is not None:
+            below.setdefault(process.parent_pid, []).append(process)
+    keys = {row_key(process) for process in processes if process.gpu_uuid == uuid}
+    waiting = list(users)
+    while waiting:
+        for child in below.pop(waiting.pop(), ()):
+            keys.add(row_key(child))
+            waiting.append(child.pid)
+    return keys
 
 
 def _sort_key(
@@ -377,5 +400,5 @@ def _spark(view: View, process: Process, width: int) -> list[Run]:
     strip = view.strips.get((row_key(process), name, width))
     window = view.window
     window = type(window)(window.now, spark_seconds(view), 1)
-    style = "busy" if on_gpu else "host"
+    style = "busy" if on_gpu else "children"
     return strip.draw(series, window, width, 100.0, view.glyphs, style)[0]

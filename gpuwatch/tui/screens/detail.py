@@ -9,11 +9,13 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.screen import Screen
 
+from gpuwatch.sources.base import ReadOptions
 from gpuwatch.tui import detail
 from gpuwatch.tui.keys import DETAIL_KEYS
 from gpuwatch.tui.palette import Palette
 from gpuwatch.tui.view import COLUMN_SECONDS, View
 from gpuwatch.tui.widgets.canvas import Canvas
+from gpuwatch.units import interval
 
 
 class DetailScreen(Screen[None]):
@@ -24,10 +26,11 @@ class DetailScreen(Screen[None]):
     ]
     AUTO_FOCUS = ""
 
-    def __init__(self, view: View, palette: Palette) -> None:
+    def __init__(self, view: View, palette: Palette, options: ReadOptions) -> None:
         super().__init__()
         self.view = view
         self.canvas = Canvas(palette, id="detail")
+        self._options = options
         self._offset = 0
 
     def compose(self) -> ComposeResult:
@@ -35,6 +38,9 @@ class DetailScreen(Screen[None]):
 
     def on_resize(self) -> None:
         self.redraw()
+
+    def on_unmount(self) -> None:
+        self._options.detailed_gpu = None
 
     def on_screen_resume(self) -> None:
         self.redraw()
@@ -44,6 +50,7 @@ class DetailScreen(Screen[None]):
 
     def redraw(self) -> None:
         width, height = self.size
+        self._options.detailed_gpu = self.view.selected_gpu
         if width and height:
             self.canvas.few_bytes = self.view.slow_link
             frame, self._offset = detail.draw(self.view, width, height, self._offset)
@@ -67,6 +74,7 @@ class DetailScreen(Screen[None]):
         position = COLUMN_SECONDS.index(self.view.column_seconds) + step
         if 0 <= position < len(COLUMN_SECONDS):
             self.view.column_seconds = COLUMN_SECONDS[position]
+            self.view.message = f"each column is now {interval(self.view.column_seconds)}"
             self.redraw()
 
     def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:

@@ -28,7 +28,7 @@ class Dialog(ModalScreen[bool]):
         align: center middle;
         background: $background 60%;
         & > VerticalScroll {
-            width: 76;
+            width: 80;
             max-width: 100%;
             height: auto;
             max-height: 100%;
@@ -45,6 +45,7 @@ class Dialog(ModalScreen[bool]):
         Binding("escape,enter,q,question_mark,exclamation_mark", "answer(False)", show=False),
     ]
     AUTO_FOCUS = "VerticalScroll"
+    click_closes = True
 
     def __init__(self, title: str, hint: str, text: Text) -> None:
         super().__init__()
@@ -67,7 +68,8 @@ class Dialog(ModalScreen[bool]):
         self.dismiss(answer)
 
     def on_click(self) -> None:
-        self.dismiss(False)
+        if self.click_closes:
+            self.dismiss(False)
 
 
 def help_dialog(palette: Palette, glyphs: Glyphs) -> Dialog:
@@ -83,15 +85,15 @@ def help_dialog(palette: Palette, glyphs: Glyphs) -> Dialog:
     full, half, low = glyphs.solid[8], glyphs.solid[4], glyphs.solid[1]
     swing = glyphs.ranges[0][8]
     for sample, meaning in (
-        (f"{low}{half}{full}", "0, half, all of the fixed scale beside it (100%, or the limit)"),
-        (f"{swing}{swing}{swing}", "between the lowest and the highest within one column of time"),
+        (f"{low}{half}{full}", "zero, half and all of a fixed scale: 100%, or the limit"),
+        (f"{swing}{swing}{swing}", "from the lowest to the highest within one column"),
         ("   ", "blank: not measured (never zero)"),
     ):
         text.append(f"  {sample:<12}", palette["b:busy"])
         text.append(f"{meaning}\n", palette["b:text"])
     text.append(
-        "  busy is the share of time in which a kernel was resident: 100% can be a wait.\n"
-        "  SM, rx (host to GPU) and tx as the driver reports them. CPU 100% is one core.",
+        "  busy: time in which a kernel was resident, so 100% can be a wait. rx: host to\n"
+        "  GPU. A process's CPU: 100% is one core.",
         palette["b:label"],
     )
     return Dialog("gpuwatch: keys", "esc closes", text)
@@ -121,6 +123,8 @@ class EndProcessDialog(Dialog):
         Binding("y", "answer(True)", show=False),
         Binding("n,escape,q", "answer(False)", show=False),
     ]
+    # A stray click must not decide: only the keys do.
+    click_closes = False
 
     def __init__(self, process: Process, force: bool, palette: Palette) -> None:
         text = Text()
@@ -142,6 +146,3 @@ class EndProcessDialog(Dialog):
         text.append("n", palette["b:key"])
         text.append(" leave it", palette["b:text"])
         super().__init__("end this process?", "y / n", text)
-
-    def on_click(self) -> None:
-        """A stray click must not decide; only the keys do."""

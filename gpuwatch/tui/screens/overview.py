@@ -8,28 +8,15 @@ from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.screen import Screen
-from textual.widgets import Input
 
+from gpuwatch.text import clean
 from gpuwatch.tui import overview
 from gpuwatch.tui.frame import Zone
 from gpuwatch.tui.keys import OVERVIEW_KEYS
 from gpuwatch.tui.palette import Palette
 from gpuwatch.tui.view import COLUMN_SECONDS, SORT_KEYS, View, row_key
 from gpuwatch.tui.widgets.canvas import Canvas
-
-
-class FilterInput(Input):
-    """One line at the bottom to type a filter into."""
-
-    DEFAULT_CSS = """
-    FilterInput {
-        dock: bottom;
-        height: 1;
-        border: none;
-        padding: 0 1;
-        &:focus { border: none; }
-    }
-    """
+from gpuwatch.units import interval
 
 
 class OverviewScreen(Screen[None]):
@@ -38,7 +25,7 @@ class OverviewScreen(Screen[None]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding(key.keys, key.action, key.help, show=False) for key in OVERVIEW_KEYS
     ]
-    # The arrow and tab keys are ours; nothing here takes Textual's focus but the filter's line.
+    # The arrow and tab keys are ours: nothing here takes Textual's focus.
     AUTO_FOCUS = ""
 
     def __init__(self, view: View, palette: Palette) -> None:
@@ -154,36 +141,52 @@ class OverviewScreen(Screen[None]):
         self.view.this_gpu_only = not self.view.this_gpu_only and bool(self.view.gpus)
         self.redraw()
 
-    def action_filter(self) -> None:
-        if not self.query(FilterInput):
-            line = FilterInput(
-                self.view.filter_text,
-                placeholder="filter: name, user, PID (Enter keeps it, Esc clears it)",
-                select_on_focus=False,
-            )
-            self.mount(line)
-            line.focus()
-
-    def on_input_changed(self, event: Input.Changed) -> None:
-        self.view.filter_text = event.value
-        self.redraw()
-
-    def on_input_submitted(self) -> None:
-        self._close_filter()
-
     def action_clear(self) -> None:
         self.view.filter_text = ""
         self.view.this_gpu_only = False
-        self._close_filter()
+        self.redraw()
 
-    def _close_filter(self) -> None:
-        self.query(FilterInput).remove()
+    # -- typing a filter ----------------------------------------------------------------------
+    # Keys are taken here rather than by an input widget: that one would be mounted a moment after
+    # the key that opens it, and what is typed in that moment would act as commands.
+
+    def action_filter(self) -> None:
+        self.view.filtering = True
         self.redraw()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """While the filter is typed, only Esc is a command."""
-        del parameters
-        return action == "clear" or not self.query(FilterInput)
+        """While a filter is typed, keys are text."""
+        del action, parameters
+        return not self.view.filtering
+
+    def on_key(self, event: events.Key) -> None:
+        view = self.view
+        if not view.filtering and event.key != "slash":
+            return
+        # At once, not by the binding: bindings run a moment later, after what is typed behind it.
+        event.stop()
+        event.prevent_default()
+        match event.key:
+            case "slash" if not view.filtering:
+                view.filtering = True
+            case "enter":
+                view.filtering = False
+            case "escape":
+                view.filtering, view.filter_text = False, ""
+            case "backspace":
+                view.filter_text = view.filter_text[:-1]
+            case "ctrl+u":
+                view.filter_text = ""
+            case "ctrl+w":
+                view.filter_text = view.filter_text.rstrip().rpartition(" ")[0]
+            case _ if event.is_printable and event.character is not None:
+                view.filter_text += event.character
+        self.redraw()
+
+    def on_paste(self, event: events.Paste) -> None:
+        if self.view.filtering:
+            self.view.filter_text += clean(event.text.strip(), 200)
+            self.redraw()
 
     # -- the time range -----------------------------------------------------------------------
 
@@ -192,6 +195,7 @@ class OverviewScreen(Screen[None]):
         position = COLUMN_SECONDS.index(view.column_seconds) + step
         if 0 <= position < len(COLUMN_SECONDS):
             view.column_seconds = COLUMN_SECONDS[position]
+            view.message = f"each column of a chart is now {interval(view.column_seconds)}"
             self.redraw()
 
     # -- the mouse ----------------------------------------------------------------------------

@@ -1,0 +1,128 @@
+"""Draws the pictures in this folder from simulated data; the same code gives the same pictures.
+
+    python screenshots/make.py            every picture
+    python screenshots/make.py detail     those with "detail" in their name
+
+Run it from the repository's folder, in an environment with gpuwatch installed. SVG is written
+always; PNG too where ``rsvg-convert`` (librsvg) is installed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpuwatch.sampler import Sampler
+from gpuwatch.sources.base import ManualClock
+from gpuwatch.sources.simulated import SimulatedSource
+from gpuwatch.tui.app import GpuwatchApp
+
+HERE = Path(__file__).parent
+_COLOURFUL = {"TERM": "xterm-256color", "COLORTERM": "truecolor"}
+
+
+@dataclass(frozen=True)
+class Shot:
+    """One picture: a machine, a terminal, and the keys pressed before it is taken."""
+
+    name: str
+    width: int
+    height: int
+    scenario: str = "starved"
+    gpus: int = 1
+    theme: str = "dark"
+    keys: tuple[str, ...] = ()
+    seconds: int = 130
+    ascii_mode: bool = False
+    no_color: bool = False
+
+
+SHOTS = (
+    Shot("overview-1gpu-120x40-dark", 120, 40),
+    Shot("overview-1gpu-120x40-light", 120, 40, theme="light"),
+    Shot("overview-1gpu-80x24-dark", 80, 24, "checkpoint"),
+    Shot("overview-1gpu-40x12-dark", 40, 12),
+    Shot("overview-2gpu-80x24-light", 80, 24, gpus=2, theme="light"),
+    Shot("overview-2gpu-120x40-imbalanced", 120, 40, "imbalanced", gpus=2),
+    Shot("overview-8gpu-200x50-dark", 200, 50, gpus=8),
+    Shot("overview-8gpu-200x50-light", 200, 50, "mixed", gpus=8, theme="light"),
+    Shot("overview-8gpu-120x40-dark", 120, 40, "mixed", gpus=8),
+    Shot("overview-8gpu-80x24-dark", 80, 24, gpus=8),
+    Shot("overview-8gpu-40x12-light", 40, 12, gpus=8, theme="light"),
+    Shot("overview-16gpu-200x50-dark", 200, 50, gpus=16),
+    Shot("overview-16gpu-120x40-light", 120, 40, gpus=16, theme="light"),
+    Shot("overview-16gpu-80x24-dark", 80, 24, gpus=16),
+    Shot("throttled-120x40-dark", 120, 40, "throttled", seconds=200),
+    Shot("lost-80x24-dark", 80, 24, "lost", gpus=2, seconds=45),
+    Shot("leak-80x24-dark", 80, 24, "leak", seconds=400, keys=("right_square_bracket",) * 3),
+    Shot("healthy-80x24-dark", 80, 24, "healthy"),
+    Shot("no-gpu-120x40-dark", 120, 40, "no_gpu", gpus=0),
+    Shot("detail-120x40-dark", 120, 40, keys=("enter",)),
+    Shot("detail-200x50-light", 200, 50, theme="light", keys=("enter",)),
+    Shot("detail-80x24-dark", 80, 24, keys=("enter",)),
+    Shot("help-120x40-dark", 120, 40, keys=("question_mark",)),
+    Shot("filter-120x40-dark", 120, 40, gpus=2, keys=("slash", *"torchrun")),
+    Shot("ascii-80x24", 80, 24, gpus=2, theme="ansi", ascii_mode=True),
+    Shot("sixteen-colours-120x40", 120, 40, gpus=2, theme="ansi"),
+    Shot("no-color-80x24", 80, 24, gpus=2, no_color=True),
+)
+
+
+async def take(shot: Shot) -> str:
+    """The picture as SVG."""
+    clock = ManualClock(seconds=1000.0)
+    source = SimulatedSource(shot.scenario, shot.gpus, clock=clock)
+    source.options.all_processes = shot.scenario == "no_gpu"
+    source.open()
+    app = GpuwatchApp(
+        source,
+        _Idle(source, 1.0, clock),
+        theme=None if shot.no_color else shot.theme,
+        ascii_mode=shot.ascii_mode,
+        environment=_COLOURFUL | ({"NO_COLOR": "1"} if shot.no_color else {}),
+    )
+    async with app.run_test(size=(shot.width, shot.height)) as pilot:
+        for _ in range(shot.seconds):
+            app.view.history.push(source.read())
+            clock.advance(1.0)
+        app.deliver(source.read())
+        await pilot.pause()
+        await pilot.press(*shot.keys)
+        await pilot.pause()
+        app.redraw()
+        await pilot.pause()
+        return app.picture()
+
+
+class _Idle(Sampler):
+    """Delivers nothing: the pictures' time is turned by hand."""
+
+    async def run(self, deliver: object) -> None:
+        del deliver
+        await asyncio.Event().wait()
+
+
+def main(wanted: str = "") -> None:
+    os.environ["TZ"] = "UTC"
+    time.tzset()
+    converter = shutil.which("rsvg-convert")
+    for shot in SHOTS:
+        if wanted not in shot.name:
+            continue
+        path = HERE / f"{shot.name}.svg"
+        path.write_text(asyncio.run(take(shot)), encoding="utf-8")
+        if converter is not None:
+            command = [converter, "--output", str(path.with_suffix(".png")), str(path)]
+            subprocess.run(command, check=True)
+        print(path.name)
+
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:2])
