@@ -61,6 +61,7 @@ class GpuwatchApp(App[int]):
         self._source = source
         self._sampler = sampler
         self._sampling: asyncio.Task[None] | None = None
+        self.error: BaseException | None = None
         self._term_sent: set[tuple[int, float | None]] = set()
         self._message: str | None = None
         self._message_until = 0.0
@@ -100,6 +101,7 @@ class GpuwatchApp(App[int]):
 
     def on_mount(self) -> None:
         self._sampling = asyncio.create_task(self._sampler.run(self.deliver))
+        self._sampling.add_done_callback(self._sampling_ended)
         self.set_interval(1.0, self._every_second)
         if self._link is not None:
             self.call_after_refresh(self._link.start, self._driver)
@@ -107,6 +109,12 @@ class GpuwatchApp(App[int]):
     async def on_unmount(self) -> None:
         if self._sampling is not None:
             self._sampling.cancel()
+
+    def _sampling_ended(self, task: asyncio.Task[None]) -> None:
+        """A bug in drawing must end the program with its error, not freeze the picture."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.error = error
+            self.exit(70)
 
     def deliver(self, snapshot: Snapshot) -> None:
         """Keep every snapshot; draw the newest, unless the person paused the picture."""
@@ -390,4 +398,6 @@ def run_dashboard(
         app.run()
     finally:
         sampler.close()
+    if app.error is not None:
+        raise app.error
     return app.return_code or 0

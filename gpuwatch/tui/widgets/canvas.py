@@ -143,7 +143,10 @@ class Canvas(Widget):
         for y, (old, new) in enumerate(zip(before, lines, strict=True)):
             if old is not new and old != new:
                 self._strips.pop(y, None)
-                changes.append((y, new, changed_spans(old, new)))
+                spans = changed_spans(old, new)
+                # The same cells can be cut into other runs: then nothing changed.
+                if spans:
+                    changes.append((y, new, spans))
         if changes and not self._write(changes):
             self.refresh(
                 *(
