@@ -3,8 +3,8 @@
     python screenshots/make.py            every picture
     python screenshots/make.py detail     those with "detail" in their name
 
-Run it from the repository's folder, in an environment with gpuwatch installed. SVG is written
-always; PNG too where ``rsvg-convert`` (librsvg) is installed.
+Run it from the repository's folder, in an environment with gpuwatch installed. All are
+written as SVG, a few as PNG too where ``rsvg-convert`` (librsvg) is installed.
 """
 
 from __future__ import annotations
@@ -41,19 +41,21 @@ class Shot:
     seconds: int = 130
     ascii_mode: bool = False
     no_color: bool = False
+    png: bool = False
+    """Also as PNG, for where an SVG cannot be shown."""
 
 
 SHOTS = (
-    Shot("overview-1gpu-120x40-dark", 120, 40),
+    Shot("overview-1gpu-120x40-dark", 120, 40, png=True),
     Shot("overview-1gpu-120x40-light", 120, 40, theme="light"),
     Shot("overview-1gpu-80x24-dark", 80, 24, "checkpoint"),
     Shot("overview-1gpu-40x12-dark", 40, 12),
     Shot("overview-2gpu-80x24-light", 80, 24, gpus=2, theme="light"),
     Shot("overview-2gpu-120x40-imbalanced", 120, 40, "imbalanced", gpus=2),
-    Shot("overview-8gpu-200x50-dark", 200, 50, gpus=8),
+    Shot("overview-8gpu-200x50-dark", 200, 50, gpus=8, png=True),
     Shot("overview-8gpu-200x50-light", 200, 50, "mixed", gpus=8, theme="light"),
     Shot("overview-8gpu-120x40-dark", 120, 40, "mixed", gpus=8),
-    Shot("overview-8gpu-80x24-dark", 80, 24, gpus=8),
+    Shot("overview-8gpu-80x24-dark", 80, 24, gpus=8, png=True),
     Shot("overview-8gpu-40x12-light", 40, 12, gpus=8, theme="light"),
     Shot("overview-16gpu-200x50-dark", 200, 50, gpus=16),
     Shot("overview-16gpu-120x40-light", 120, 40, gpus=16, theme="light"),
@@ -63,7 +65,7 @@ SHOTS = (
     Shot("leak-80x24-dark", 80, 24, "leak", seconds=400, keys=("right_square_bracket",) * 3),
     Shot("healthy-80x24-dark", 80, 24, "healthy"),
     Shot("no-gpu-120x40-dark", 120, 40, "no_gpu", gpus=0),
-    Shot("detail-120x40-dark", 120, 40, keys=("enter",)),
+    Shot("detail-120x40-dark", 120, 40, keys=("enter",), png=True),
     Shot("detail-200x50-light", 200, 50, theme="light", keys=("enter",)),
     Shot("detail-80x24-dark", 80, 24, keys=("enter",)),
     Shot("help-120x40-dark", 120, 40, keys=("question_mark",)),
@@ -117,7 +119,7 @@ def main(wanted: str = "") -> None:
             continue
         path = HERE / f"{shot.name}.svg"
         path.write_text(asyncio.run(take(shot)), encoding="utf-8")
-        if converter is not None:
+        if shot.png and converter is not None:
             command = [converter, "--output", str(path.with_suffix(".png")), str(path)]
             subprocess.run(command, check=True)
         print(path.name)
