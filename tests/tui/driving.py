@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
+import pytest
 from textual import events
 from textual.pilot import Pilot
 
@@ -46,17 +47,23 @@ class HandSampler(Sampler):
 
     def __init__(self, source: HandSource) -> None:
         super().__init__(source, 1.0, clock=ManualClock(seconds=1000.0))
-        self._fed: asyncio.Queue[Snapshot] = asyncio.Queue()
+        self._fed: asyncio.Queue[tuple[Snapshot, asyncio.Future[None]]] = asyncio.Queue()
 
     async def run(self, deliver: Any) -> None:
         while True:
-            self.latest = await self._fed.get()
-            deliver(self.latest)
-            self._fed.task_done()
+            self.latest, delivered = await self._fed.get()
+            try:
+                deliver(self.latest)
+            except Exception as error:
+                delivered.set_exception(error)
+            else:
+                delivered.set_result(None)
 
     async def feed(self, snapshot: Snapshot) -> None:
-        await self._fed.put(snapshot)
-        await self._fed.join()
+        """Have it delivered; what that raises is raised here."""
+        delivered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        await self._fed.put((snapshot, delivered))
+        await asyncio.wait_for(delivered, 30)
 
 
 class Driven:
@@ -142,6 +149,17 @@ class Driven:
         await self.pilot.pause()
 
 
+@contextmanager
+def surroundings(environment: dict[str, str]) -> Iterator[None]:
+    """What Textual itself looks up about the terminal is what the application is told."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("TERM", "COLORTERM", "NO_COLOR"):
+            patch.delenv(name, raising=False)
+            if name in environment:
+                patch.setenv(name, environment[name])
+        yield
+
+
 @asynccontextmanager
 async def driven(
     what: Scene | Snapshot | None = None,
@@ -159,14 +177,16 @@ async def driven(
     past = what.past if isinstance(what, Scene) else (what,)
     source = HandSource(past[-1].simulated)
     sampler = HandSampler(source)
-    app = app_type(
-        source,
-        sampler,
-        ascii_mode=ascii_mode,
-        theme=theme,
-        slow_link=slow_link,
-        environment=TRUECOLOR if environment is None else environment,
-    )
+    environment = TRUECOLOR if environment is None else environment
+    with surroundings(environment):
+        app = app_type(
+            source,
+            sampler,
+            ascii_mode=ascii_mode,
+            theme=theme,
+            slow_link=slow_link,
+            environment=environment,
+        )
     try:
         async with app.run_test(size=size) as pilot:
             drive = Driven(app, pilot, source, sampler)

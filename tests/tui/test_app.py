@@ -1,0 +1,280 @@
+"""The application as a whole: sizes, states, environments."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import time
+from xml.etree import ElementTree
+
+import pytest
+from rich.cells import cell_len
+
+from gpuwatch.tui import picture
+from gpuwatch.tui.app import GpuwatchApp, speaks_unicode, theme_name
+from gpuwatch.tui.glyphs import ASCII, DOTS, UNICODE
+from gpuwatch.tui.link import LinkProbe, over_ssh
+from gpuwatch.tui.screens.detail import DetailScreen
+from tests.support.snapshots import snapshot
+from tests.tui.driving import TRUECOLOR, HandSampler, HandSource, driven, surroundings
+from tests.tui.scenes import scene
+
+
+async def test_resizing_while_running_always_fills_the_screen() -> None:
+    """Large, small, narrow, flat and back: every size gets a whole picture at once."""
+    async with driven(scene("starved", 8), (80, 24)) as drive:
+        for width, height in ((200, 50), (40, 12), (20, 3), (120, 40), (33, 7), (80, 24)):
+            await drive.pilot.resize_terminal(width, height)
+            await drive.pilot.pause()
+            assert len(drive.lines) == height
+            assert {len(line) for line in drive.lines} == {width}
+            await drive.next()
+
+
+async def test_resizing_the_detail_and_a_dialog() -> None:
+    """The screens behind and in front are drawn at the new size too."""
+    async with driven(scene("starved", 2), (120, 40)) as drive:
+        await drive.press("enter")
+        await drive.press("question_mark")
+        await drive.pilot.resize_terminal(40, 12)
+        await drive.pilot.pause()
+        await drive.press("escape")
+        assert isinstance(drive.app.screen, DetailScreen)
+        assert len(drive.lines) == 12
+        assert {len(line) for line in drive.lines} == {40}
+        await drive.press("escape")
+        assert len(drive.lines) == 12
+        assert {len(line) for line in drive.lines} == {40}
+
+
+@pytest.mark.parametrize("size", [(20, 3), (1, 1), (10, 30), (19, 4)], ids=str)
+async def test_a_terminal_too_small_is_no_error(size: tuple[int, int]) -> None:
+    """Snapshots, keys and the help go on working; what can be shown is."""
+    async with driven(scene("starved", 2), size) as drive:
+        await drive.next()
+        await drive.press("down", "s", "t", "p", "p")
+        await drive.press("enter")
+        await drive.press("escape")
+        await drive.press("question_mark")
+        await drive.press("escape")
+        assert len(drive.lines) == size[1]
+        await drive.press("q")
+        assert not drive.app.is_running
+
+
+async def test_a_message_goes_away_and_the_keys_come_back() -> None:
+    """What was said makes room for the keys after a few seconds."""
+    async with driven(scene("starved", 2)) as drive:
+        await drive.press("a")
+        assert "quit" not in drive.lines[-1]
+        drive.app._message_until = time.monotonic() - 1
+        drive.app._every_second()
+        assert "quit" in drive.lines[-1]
+
+
+async def test_old_data_is_said_once_it_is_old() -> None:
+    """More than two intervals without an answer: the age is on the first line and grows; with
+    the next snapshot it is gone."""
+    async with driven(scene("starved", 2)) as drive:
+        clock = drive.sampler.clock
+        drive.sampler._good_at = clock.monotonic()
+        clock.advance(1.5)  # type: ignore[attr-defined]
+        drive.app._every_second()
+        assert "old" not in drive.lines[0]
+        clock.advance(6.0)  # type: ignore[attr-defined]
+        drive.app._every_second()
+        assert "7s old" in drive.lines[0]
+        clock.advance(60.0)  # type: ignore[attr-defined]
+        drive.app._every_second()
+        assert "1m07 old" in drive.lines[0]
+        drive.sampler._good_at = clock.monotonic()
+        await drive.next()
+        assert "old" not in drive.lines[0]
+
+
+async def test_a_simulated_machine_says_so_on_every_screen() -> None:
+    """Overview, detail, and behind dialogs: the word is always there."""
+    async with driven(scene("starved", 2), (40, 12)) as drive:
+        assert "SIMULATED" in drive.lines[0]
+        await drive.press("enter")
+        assert "SIMULATED" in drive.lines[0]
+    async with driven(snapshot()) as drive:
+        assert "SIMULATED" not in drive.text
+
+
+# -- slow connections -------------------------------------------------------------------------
+
+
+async def test_a_slow_link_is_drawn_less_often() -> None:
+    """Snapshots a second apart are all kept, and every second one is drawn."""
+    async with driven(scene("starved", 2), slow_link=True) as drive:
+        assert "slow link" in drive.lines[0]
+        before = drive.lines
+        first = await drive.next()
+        assert drive.lines == before
+        assert drive.view.history.latest_at == first.monotonic_seconds
+        await drive.next()
+        assert drive.lines != before
+
+
+async def test_keys_on_a_slow_link_are_answered_at_once() -> None:
+    """Only the readings wait; what a person does is drawn as it is done."""
+    async with driven(scene("starved", 2), slow_link=True) as drive:
+        await drive.next()
+        await drive.press("right")
+        marked = [line for line in drive.lines if line.startswith("▌")]
+        assert marked
+        assert all(line[1] == "1" for line in marked)
+
+
+def test_ssh_is_seen_in_the_environment() -> None:
+    """What sshd sets is what counts."""
+    assert over_ssh({"SSH_CONNECTION": "10.0.0.1 5 10.0.0.2 22"})
+    assert over_ssh({"SSH_TTY": "/dev/pts/1"})
+    assert not over_ssh({"TERM": "xterm"})
+
+
+def test_a_link_that_was_not_asked_is_not_slow() -> None:
+    """Without a terminal to ask, or an answer to a question never asked, nothing is concluded."""
+    probe = LinkProbe()
+    probe.start(None)
+    probe.answered()
+    assert not probe.is_slow()
+
+
+# -- environments -------------------------------------------------------------------------------
+
+
+def app_in(environment: dict[str, str], ascii_mode: bool | None = False) -> GpuwatchApp:
+    source = HandSource(simulated=True)
+    with surroundings(environment):
+        return GpuwatchApp(
+            source, HandSampler(source), ascii_mode=ascii_mode, environment=environment
+        )
+
+
+async def test_no_color_wins_over_every_theme() -> None:
+    """With NO_COLOR no cell on the screen has a colour, whatever theme is chosen."""
+    environment = {"TERM": "xterm-256color", "NO_COLOR": "1"}
+    async with driven(scene("throttled", 2), environment=environment) as drive:
+        for _ in range(6):
+            for y in range(24):
+                for segment in drive.front.canvas.render_line(y):
+                    assert segment.style is not None
+                    assert segment.style.color is None
+                    assert segment.style.bgcolor is None
+            await drive.press("T")
+
+
+async def test_an_empty_no_color_is_not_set() -> None:
+    """As its definition says: only a value that is not empty counts, also after a new theme."""
+    environment = {**TRUECOLOR, "NO_COLOR": ""}
+    async with driven(scene("starved", 1), environment=environment) as drive:
+        for _ in range(2):
+            style = drive.front.canvas.palette["busy"]
+            assert style.color is not None
+            await drive.press("T")
+
+
+def test_glyphs_follow_what_the_terminal_can_show() -> None:
+    """Tones need colours in between; without them ranges are dotted; ASCII is asked for."""
+
+    async def glyphs() -> list[object]:
+        return [
+            app_in({"TERM": "xterm-256color"}).view.glyphs,
+            app_in({"TERM": "xterm"}).view.glyphs,
+            app_in({"TERM": "xterm-256color", "NO_COLOR": "1"}).view.glyphs,
+            app_in({"TERM": "xterm-256color"}, ascii_mode=True).view.glyphs,
+        ]
+
+    assert asyncio.run(glyphs()) == [UNICODE, DOTS, DOTS, ASCII]
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({"TERM": "xterm-256color"}, "gpuwatch-dark"),
+        ({"TERM": "tmux-256color"}, "gpuwatch-dark"),
+        ({"TERM": "xterm", "COLORTERM": "truecolor"}, "gpuwatch-dark"),
+        ({"TERM": "xterm"}, "ansi-dark"),
+        ({"TERM": "linux"}, "ansi-dark"),
+        ({}, "ansi-dark"),
+    ],
+)
+def test_the_theme_fits_the_terminal(environment: dict[str, str], expected: str) -> None:
+    """Terminals with sixteen colours get their own; a theme asked for by name is taken."""
+    assert theme_name(None, environment) == expected
+    assert theme_name("light", environment) == "gpuwatch-light"
+    assert theme_name("nord", environment) == "nord"
+
+
+def test_the_linux_console_gets_ascii() -> None:
+    """Its font has no blocks and no braille."""
+    assert not speaks_unicode({"TERM": "linux"})
+
+
+# -- pictures -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("theme", ["dark", "light", "ansi", "nord"])
+async def test_a_picture_is_whole_and_needs_nothing_from_elsewhere(theme: str) -> None:
+    """In every theme, with a dialog open too: valid XML, no reference, all of the text."""
+    async with driven(scene("throttled", 8), (120, 40), theme=theme) as drive:
+        for key in (None, "exclamation_mark"):
+            if key is not None:
+                await drive.press(key)
+            text = drive.app.picture()
+            root = ElementTree.fromstring(text)
+            said = " ".join(root.itertext())
+            assert "http" not in text.replace('xmlns="http://www.w3.org/2000/svg"', "")
+            assert "@import" not in text
+            assert "href" not in text
+            for word in ("SIMULATED", "sim-box", "H200"):
+                assert word in said
+        assert "what could not be read".split()[0] in said
+
+
+async def test_hostile_text_in_a_picture_is_text() -> None:
+    """Angle brackets and ampersands of a command line are escaped."""
+    what = scene("healthy", 1).now
+    command = "<script>alert('&')</script> ]]> --"
+    bad = dataclasses.replace(what.processes[0], command=command)
+    async with driven(dataclasses.replace(what, processes=(bad,)), (200, 50)) as drive:
+        root = ElementTree.fromstring(drive.app.picture())
+        assert "<script>alert('&')</script>" in "".join(root.itertext()).replace(" ", "")
+        assert not root.findall(".//{*}script")
+
+
+def test_pictures_never_overwrite_one_another(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    """A second picture in the same second has a name of its own."""
+    paths = [picture.save(f"<svg>{number}</svg>", 0.0, tmp_path) for number in range(3)]
+    assert len(set(paths)) == 3
+    assert [path.read_text() for path in paths] == [f"<svg>{n}</svg>" for n in range(3)]
+
+
+async def test_a_picture_that_cannot_be_saved_is_said(
+    tmp_path,  # type: ignore[no-untyped-def]
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Neither here nor in the state folder: a sentence instead of an end."""
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    monkeypatch.setenv("XDG_STATE_HOME", str(blocked))
+    here = tmp_path / "gone"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    here.rmdir()
+    async with driven(scene("starved", 1)) as drive:
+        await drive.press("w")
+        assert drive.app.is_running
+        assert "could not be saved" in drive.lines[-1]
+
+
+async def test_no_line_of_any_dialog_is_wider_than_its_terminal() -> None:
+    """Help and problems fit their box at 20 columns: long words are broken, nothing is lost."""
+    async with driven(scene("lost", 2), (20, 10)) as drive:
+        for key in ("question_mark", "exclamation_mark"):
+            await drive.press(key)
+            strips = drive.app.screen._compositor.render_strips()
+            assert {cell_len(strip.text) for strip in strips} == {20}
+            await drive.press("escape")
