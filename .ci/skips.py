@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import sys
-import xml.etree.ElementTree as ElementTree
+from xml.etree import ElementTree
 
 # Reason (a regular expression), and why CI cannot do better.
 EXPECTED = {

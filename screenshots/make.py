@@ -125,6 +125,5 @@ def main(wanted: str = "") -> None:
         print(path.name)
 
 
-
 if __name__ == "__main__":
     main(*sys.argv[1:2])

@@ -10,7 +10,7 @@ multiplexer that answers, from this side of the connection: then nothing is lear
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from textual.driver import Driver
 
@@ -28,20 +28,21 @@ def over_ssh(environment: Mapping[str, str]) -> bool:
 class LinkProbe:
     """Asks, and remembers how long the answer took."""
 
-    def __init__(self) -> None:
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._monotonic = monotonic
         self._asked_at: float | None = None
         self._seconds: float | None = None
 
     def start(self, driver: Driver | None) -> None:
         if driver is not None and not driver.is_headless:
-            self._asked_at = time.monotonic()
+            self._asked_at = self._monotonic()
             driver.write(_WHERE_IS_THE_CURSOR)
             driver.flush()
 
     def answered(self) -> None:
         """The terminal said where its cursor is."""
         if self._asked_at is not None and self._seconds is None:
-            self._seconds = time.monotonic() - self._asked_at
+            self._seconds = self._monotonic() - self._asked_at
 
     def is_slow(self) -> bool:
         """The answer took too long, or has not come for long enough to know that it will."""
@@ -49,4 +50,4 @@ class LinkProbe:
             return False
         if self._seconds is not None:
             return self._seconds > _SLOW_SECONDS
-        return time.monotonic() - self._asked_at > 4 * _SLOW_SECONDS
+        return self._monotonic() - self._asked_at > 4 * _SLOW_SECONDS
