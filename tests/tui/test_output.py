@@ -166,8 +166,11 @@ def check(drive: Driven, theme_colours: ColorSystem = ColorSystem.TRUECOLOR) -> 
         assert app.terminal.cells(y) == expected_cells(line, app.palette, theme_colours), y
 
 
-@pytest.mark.parametrize("size", [(80, 24), (200, 50), (40, 12)], ids=str)
-@pytest.mark.parametrize("scenario", ["starved", "throttled", "lost"])
+@pytest.mark.parametrize(
+    ("scenario", "size"),
+    [("starved", (200, 50)), ("throttled", (80, 24)), ("lost", (80, 24)), ("starved", (40, 12))],
+    ids=str,
+)
 async def test_the_terminal_shows_what_was_drawn(scenario: str, size: tuple[int, int]) -> None:
     """After snapshots, keys, other screens and dialogs the terminal shows exactly the lines and
     colours of the last drawing: nothing is left behind and nothing is missed."""
@@ -201,6 +204,31 @@ async def test_the_terminal_shows_what_was_drawn(scenario: str, size: tuple[int,
         check(drive)
         await drive.next()
         check(drive)
+
+
+@pytest.mark.parametrize("theme", ["dark", "light", "ansi"])
+async def test_the_dashboard_stays_in_sight_behind_a_dialog(theme: str) -> None:
+    """A dialog covers its own place only: around it the dashboard goes on, SIMULATED with it."""
+    async with driven(
+        scene("starved", 2), (120, 40), theme=theme, app_type=AppOnTerminal
+    ) as drive:
+        await drive.press("exclamation_mark")
+        assert drive.dialog is not None
+        assert shown(drive)[0] == drive.lines[0]
+        assert shown(drive)[1] == drive.lines[1]
+        await drive.next()
+        assert shown(drive)[0] == drive.lines[0]
+
+
+@pytest.mark.parametrize("key", ["question_mark", "exclamation_mark"])
+async def test_dialogs_are_ascii_in_ascii_mode(key: str) -> None:
+    """Frame and scroll bar too, for terminals that have no other characters."""
+    async with driven(
+        scene("lost", 2), (80, 16), ascii_mode=True, app_type=AppOnTerminal
+    ) as drive:
+        await drive.press(key)
+        assert drive.dialog is not None
+        assert "".join(shown(drive)).isascii()
 
 
 async def test_typing_a_filter_is_shown() -> None:
