@@ -26,6 +26,10 @@ from gpuwatch.tui.palette import GPUWATCH_DARK, GPUWATCH_LIGHT, THEMES, Palette
 from gpuwatch.tui.screens.overview import OverviewScreen
 from gpuwatch.tui.view import View, row_key
 
+# What direct writing needs of Textual beyond its public interface; without it, its own way is
+# taken, which is right too and only dearer.
+_CAN_WRITE = all(hasattr(App, name) for name in ("_begin_update", "_end_update"))
+
 INTERVALS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 _MESSAGE_SECONDS = 6.0
 _SLOW_LINK_LEAST_SECONDS = 2.0
@@ -86,7 +90,13 @@ class GpuwatchApp(App[int]):
         """Send ``text`` to the terminal, past the compositor; ``False`` where that cannot be done
         (no terminal, a batch of updates under way) and the usual way must be taken."""
         driver = self._driver
-        if driver is None or self.is_headless or not self._running or self._batch_count:
+        if (
+            not _CAN_WRITE
+            or driver is None
+            or self.is_headless
+            or not self._running
+            or self._batch_count
+        ):
             return False
         self._begin_update()
         driver.write(text)
