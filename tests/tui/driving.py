@@ -25,6 +25,11 @@ from tests.tui.scenes import Scene, scene
 TRUECOLOR = {"TERM": "xterm-256color", "COLORTERM": "truecolor"}
 
 
+# A key opens a dialog, which is mounted, laid out, focused and drawn: each is a message that
+# brings about the next.
+_ROUNDS = 5
+
+
 class HandSource:
     """A source that is never read: the test hands the snapshots over itself."""
 
@@ -84,18 +89,29 @@ class Driven:
 
     async def press(self, *keys: str) -> None:
         """Type ``keys`` (names, or single letters and digits) without a pause between them, then
-        wait until all is done. (The pilot's own ``press`` waits 60 ms after each.)"""
+        wait until all is done."""
         driver = self.app._driver
         assert driver is not None
         for key in keys:
             assert len(key) > 1 or key.isalnum()
             driver.send_message(events.Key(key, key if len(key) == 1 else None))
-        await self.pilot.pause()
+        await self.settle()
 
     async def feed(self, *snapshots: Snapshot) -> None:
         for snapshot in snapshots:
             await self.sampler.feed(snapshot)
-        await self.pilot.pause()
+        await self.settle()
+
+    async def settle(self) -> None:
+        """Wait until every message, and those that follow from it, has been dealt with and drawn.
+        (The pilot's own ``pause`` waits 20 ms or more for the processor to be idle.)"""
+        for _ in range(_ROUNDS):
+            await asyncio.sleep(0)
+            if not await self.pilot._wait_for_screen():
+                break
+        if self.app.is_running:
+            self.app.screen._on_timer_update()
+            await self.pilot._wait_for_screen()
 
     async def next(self) -> Snapshot:
         """Feed the scene's next snapshot."""
@@ -135,18 +151,28 @@ class Driven:
         return [zone for zone in overview._shown.zones if zone.action == action]
 
     async def click(self, zone: Zone, *, times: int = 1) -> None:
-        await self.pilot.click(offset=((zone.left + zone.right) // 2, zone.y), times=times)
+        await self.click_at((zone.left + zone.right) // 2, zone.y, times=times)
+
+    async def click_at(self, x: int, y: int, *, times: int = 1) -> None:
+        """Press and release the button over a cell, as the terminal reports it."""
+        for _ in range(times):
+            self._mouse(events.MouseDown, x, y, button=1)
+            self._mouse(events.MouseUp, x, y, button=1)
+        await self.settle()
 
     async def wheel(self, x: int, y: int, step: int) -> None:
         """Turn the wheel by one notch over a cell."""
-        kind = events.MouseScrollDown if step > 0 else events.MouseScrollUp
-        message = kind(
-            widget=None,
-            **{"x": x, "y": y, "delta_x": 0, "delta_y": step, "button": 0},
-            **{"shift": False, "meta": False, "ctrl": False, "screen_x": x, "screen_y": y},
+        self._mouse(events.MouseScrollDown if step > 0 else events.MouseScrollUp, x, y)
+        await self.settle()
+
+    def _mouse(self, kind: type[events.MouseEvent], x: int, y: int, button: int = 0) -> None:
+        driver = self.app._driver
+        assert driver is not None
+        where = {"x": x, "y": y, "delta_x": 0, "delta_y": 0, "button": button}
+        held = {"shift": False, "meta": False, "ctrl": False}
+        driver.process_message(
+            kind(widget=None, **where, **held, screen_x=x, screen_y=y)  # type: ignore[arg-type]
         )
-        self.app.screen._forward_event(message)
-        await self.pilot.pause()
 
 
 @contextmanager

@@ -26,7 +26,7 @@ async def test_resizing_while_running_always_fills_the_screen() -> None:
     async with driven(scene("starved", 8), (80, 24)) as drive:
         for width, height in ((200, 50), (40, 12), (20, 3), (120, 40), (33, 7), (80, 24)):
             await drive.pilot.resize_terminal(width, height)
-            await drive.pilot.pause()
+            await drive.settle()
             assert len(drive.lines) == height
             assert {len(line) for line in drive.lines} == {width}
             await drive.next()
@@ -38,7 +38,7 @@ async def test_resizing_the_detail_and_a_dialog() -> None:
         await drive.press("enter")
         await drive.press("question_mark")
         await drive.pilot.resize_terminal(40, 12)
-        await drive.pilot.pause()
+        await drive.settle()
         await drive.press("escape")
         assert isinstance(drive.app.screen, DetailScreen)
         assert len(drive.lines) == 12

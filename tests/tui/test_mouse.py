@@ -119,7 +119,7 @@ async def test_a_click_on_nothing_does_nothing(size: tuple[int, int]) -> None:
         before = drive.lines
         zones = {zone.y for zone in drive.app.screen._shown.zones}  # type: ignore[attr-defined]
         for y in set(range(size[1])) - zones:
-            await drive.pilot.click(offset=(size[0] // 2, y))
+            await drive.click_at(size[0] // 2, y)
         assert drive.lines == before
 
 
@@ -160,8 +160,8 @@ async def test_a_click_does_not_answer_the_question_before_ending_a_process() ->
         await drive.press("tab")
         await drive.press("k")
         assert drive.dialog is not None
-        await drive.pilot.click(offset=(40, 12))
-        await drive.pilot.click(offset=(1, 1))
+        await drive.click_at(40, 12)
+        await drive.click_at(1, 1)
         assert drive.dialog is not None
         await drive.press("n")
         assert drive.dialog is None

@@ -358,7 +358,7 @@ async def test_the_help_scrolls_where_it_does_not_fit() -> None:
         box = drive.dialog.query_one("VerticalScroll")
         assert box.max_scroll_y > 0
         await drive.press("end")
-        await drive.pilot.pause(0.5)
+        await drive.pilot.wait_for_scheduled_animations()
         assert box.scroll_y == box.max_scroll_y
 
 
