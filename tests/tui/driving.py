@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -173,6 +174,11 @@ class Driven:
         driver.process_message(
             kind(widget=None, **where, **held, screen_x=x, screen_y=y)  # type: ignore[arg-type]
         )
+
+
+def pictures(folder: Path) -> list[Path]:
+    """What was saved there."""
+    return sorted(folder.glob("*.svg"))
 
 
 @contextmanager

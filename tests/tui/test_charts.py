@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from math import ceil
 
 import pytest
@@ -66,7 +67,7 @@ def test_a_reading_at_the_end_of_a_column_belongs_to_it(bucket: int, column_seco
 def test_the_edge_moves_in_whole_steps() -> None:
     """Between two steps the picture stands still; then it moves by all of the step."""
     edges = [TimeWindow(now / 2, 0.5, 8).end_bucket() for now in range(1, 200)]
-    jumps = {after - before for before, after in zip(edges, edges[1:], strict=False)}
+    jumps = {after - before for before, after in pairwise(edges)}
     assert jumps == {0, 8}
 
 

@@ -13,7 +13,7 @@ from gpuwatch.tui.panels.gpus import metrics
 from gpuwatch.tui.panels.readings import readings
 from gpuwatch.tui.view import View
 from tests.support.snapshots import gpu, snapshot
-from tests.tui.scenes import GLYPHS, controls, scene, texts, view_of, widths
+from tests.tui.scenes import GLYPHS, controls, history_of, scene, texts, view_of, widths
 
 SIZES = ((200, 50), (120, 40), (80, 24), (40, 12), (20, 6), (33, 7), (20, 4))
 SCENARIOS = ("starved", "throttled", "lost", "unified", "mig", "memory_errors")
@@ -110,12 +110,11 @@ def test_the_waveform_swings_in_the_large_chart() -> None:
 
 def test_a_gap_is_a_break_in_the_line() -> None:
     """Time in which nothing was read has no line through it."""
-    view = view_of(snapshot(at=100.0, gpus=(gpu(busy_percent=50.0),)), column_seconds=1.0)
-    view.history = type(view.history)()
-    for second in range(41, 101):
-        known = not 60 <= second <= 80
-        one = gpu(busy_percent=50.0 if known else None)
-        view.history.push(snapshot(at=float(second), gpus=(one,)))
+    past = [
+        snapshot(at=float(second), gpus=(gpu(busy_percent=None if 60 <= second <= 80 else 50.0),))
+        for second in range(41, 101)
+    ]
+    view = view_of(past[-1], history=history_of(past), column_seconds=1.0)
     lines = lines_of(view, 80, 24)
     row = next(line for line in lines if " 50%┤" in line)
     stretches = re.findall("[\u2801-\u28ff]+", row)

@@ -56,9 +56,7 @@ async def ask(drive: Driven) -> EndProcessDialog:
 
 
 @SIZES
-async def test_yes_sends_term_and_the_process_ends(
-    family: Children, size: tuple[int, int]
-) -> None:
+async def test_yes_sends_term_and_the_process_ends(family: Children, size: tuple[int, int]) -> None:
     """The question names the process; y ends it by TERM, and a message says so."""
     child = start(family)
     async with driven(live(child), size) as drive:

@@ -12,7 +12,9 @@ from gpuwatch.tui.frame import Row, fit, left, plain, right, width_of
 WIDTHS = st.integers(0, 40)
 # Letters, wide CJK, emoji (joined ones too) and combining marks, as they come out of ``clean``.
 MIXED = st.lists(
-    st.sampled_from(["a", "Z", "7", " ", "é", "e\u0301", "漢", "字", "한", "🚀", "👩\u200d🚀", "ｱ", "…"])
+    st.sampled_from(
+        ["a", "Z", "7", " ", "é", "e\u0301", "漢", "字", "한", "🚀", "👩\u200d🚀", "ｱ", "…"]
+    )
     | st.characters(),
     max_size=30,
 ).map(lambda parts: clean("".join(parts)))

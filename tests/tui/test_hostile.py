@@ -1,4 +1,4 @@
-"""Text that anybody can put into a process's name, on every screen; and processes by the hundred."""
+"""Text that anybody can put into a process's name, on every screen; and processes in hundreds."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gpuwatch.tui import detail, overview
 from gpuwatch.tui.glyphs import ASCII
 from gpuwatch.tui.view import View
 from tests.support.snapshots import gpu, snapshot
-from tests.tui.driving import Driven, driven
+from tests.tui.driving import Driven, driven, pictures
 from tests.tui.scenes import controls, texts, view_of, widths
 from tests.tui.terminal import AppOnTerminal, Terminal
 
@@ -45,7 +45,11 @@ def machine(text: str, at: float = 100.0, pid: int = 4242) -> Snapshot:
     one = gpu(busy_percent=50.0)
     one = dataclasses.replace(one, identity=dataclasses.replace(one.identity, name=clean(text, 96)))
     parent = Process(
-        pid=pid, started_at_unix_seconds=1.0, user=clean(text, 32), name=clean(text, 64), command=safe
+        pid=pid,
+        started_at_unix_seconds=1.0,
+        user=clean(text, 32),
+        name=clean(text, 64),
+        command=safe,
     )
     child = dataclasses.replace(parent, pid=pid + 1, parent_pid=pid, gpu_uuid="GPU-a")
     return snapshot(
@@ -146,7 +150,7 @@ async def test_a_folder_with_escapes_in_its_name_is_shown_harmless(
     monkeypatch.chdir(folder)
     async with driven(machine("x"), (200, 50)) as drive:
         await drive.press("w")
-        assert list(folder.glob("*.svg"))
+        assert pictures(folder)
         assert "saved" in drive.lines[-1]
         check(drive.lines, 200)
 
@@ -184,9 +188,7 @@ def crowd(second: int, count: int = 500) -> Snapshot:
         )
         for number in range(count)
     )
-    return snapshot(
-        at=100.0 + second, gpus=(gpu("GPU-a", 0), gpu("GPU-b", 1)), processes=processes
-    )
+    return snapshot(at=100.0 + second, gpus=(gpu("GPU-a", 0), gpu("GPU-b", 1)), processes=processes)
 
 
 def size_of(history: History) -> int:
@@ -215,7 +217,9 @@ def test_processes_that_come_and_go_leave_nothing_behind() -> None:
 def test_processes_without_a_gpu_have_a_bounded_history() -> None:
     """With all processes of a large machine shown, those beyond the bound have no spark but
     are listed all the same."""
-    many = tuple(Process(pid=pid, started_at_unix_seconds=1.0, cpu_percent=1.0) for pid in range(1, 3001))
+    many = tuple(
+        Process(pid=pid, started_at_unix_seconds=1.0, cpu_percent=1.0) for pid in range(1, 3001)
+    )
     view: View = view_of(snapshot(processes=many))
     assert size_of(view.history) <= 600
     frame = overview.draw(view, 120, 40)

@@ -17,7 +17,7 @@ from gpuwatch.tui.keys import APP_KEYS, DETAIL_KEYS, OVERVIEW_KEYS
 from gpuwatch.tui.palette import THEMES
 from gpuwatch.tui.screens.detail import DetailScreen
 from gpuwatch.tui.view import COLUMN_SECONDS, SORT_KEYS
-from tests.tui.driving import Driven, driven
+from tests.tui.driving import Driven, driven, pictures
 from tests.tui.scenes import scene
 
 SIZES = ((80, 24), (120, 40), (200, 50), (40, 12))
@@ -40,7 +40,10 @@ def expect(screen: str, *keys: str) -> Callable[[Expectation], Expectation]:
 def every_key() -> list[str]:
     groups = (("overview", OVERVIEW_KEYS), ("app", APP_KEYS), ("detail", DETAIL_KEYS))
     return [
-        f"{screen} {name}" for screen, keys in groups for key in keys for name in key.keys.split(",")
+        f"{screen} {name}"
+        for screen, keys in groups
+        for key in keys
+        for name in key.keys.split(",")
     ]
 
 
@@ -310,9 +313,9 @@ async def ascii_mode(drive: Driven, key: str) -> None:
 @expect("app", "w")
 async def save_picture(drive: Driven, key: str) -> None:
     await drive.press(key, key)
-    pictures = sorted(Path.cwd().glob("*.svg"))
-    assert len(pictures) == 2
-    for path in pictures:
+    saved = pictures(Path.cwd())
+    assert len(saved) == 2
+    for path in saved:
         text = path.read_text(encoding="utf-8")
         root = ElementTree.fromstring(text)
         assert root.tag == "{http://www.w3.org/2000/svg}svg"

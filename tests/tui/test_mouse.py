@@ -9,7 +9,7 @@ import pytest
 
 from gpuwatch.tui.screens.detail import DetailScreen
 from gpuwatch.tui.view import COLUMN_SECONDS
-from tests.tui.driving import driven
+from tests.tui.driving import driven, pictures
 from tests.tui.scenes import scene
 
 SIZES = pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 50), (40, 12)], ids=str)
@@ -89,7 +89,7 @@ async def test_every_key_in_the_footer_can_be_clicked(
         await click("all_processes")
         assert drive.view.all_processes
         await click("save_picture")
-        assert list(tmp_path.glob("*.svg"))
+        assert pictures(tmp_path)
         theme = drive.app.theme
         await click("theme")
         assert drive.app.theme != theme

@@ -11,7 +11,7 @@ from gpuwatch.model import Problem, Process, Snapshot
 from gpuwatch.tui.screens.detail import DetailScreen
 from gpuwatch.tui.view import COLUMN_SECONDS, row_key
 from tests.support.snapshots import gpu, snapshot
-from tests.tui.driving import Driven, driven
+from tests.tui.driving import Driven, driven, pictures
 from tests.tui.scenes import scene
 
 SMALL = (40, 12)
@@ -201,7 +201,7 @@ async def test_detail_keys_of_the_application_work_there_too(
         await drive.press("T")
         assert drive.front.canvas.palette is drive.app.palette
         await drive.press("w")
-        assert list(tmp_path.glob("*.svg"))
+        assert pictures(tmp_path)
         assert "saved" in drive.lines[-1]
         await drive.press("question_mark")
         assert drive.dialog is not None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -21,7 +23,20 @@ STYLES = ("text", "value", "dim", "busy", "busy.1", "busy.4", "warn", "s:text", 
 # Charts, digits, wide characters, emoji. (What combines with its neighbour does not pass here as
 # pyte and a real terminal count it differently.)
 WORDS = st.sampled_from(
-    ["47%", "31.2/139.8G", " ", "   ", "▁▂▃▄▅▆▇█", "⣿⡇", "python train.py", "漢字", "🚀", "é", "│", "…"]
+    [
+        "47%",
+        "31.2/139.8G",
+        " ",
+        "   ",
+        "▁▂▃▄▅▆▇█",
+        "⣿⡇",
+        "python train.py",
+        "漢字",
+        "🚀",
+        "é",
+        "│",
+        "…",
+    ]
 )
 
 RUNS = st.lists(st.tuples(WORDS, st.sampled_from(STYLES)), max_size=12)
@@ -72,7 +87,7 @@ def test_spans_hold_every_cell_that_differs(change: tuple[Line, Line]) -> None:
     before, after = change
     spans = changed_spans(before, after)
     assert all(0 <= start < end <= WIDTH for start, end in spans)
-    assert all(one[1] < other[0] for one, other in zip(spans, spans[1:], strict=False))
+    assert all(one[1] < other[0] for one, other in pairwise(spans))
     old, new = cells_of(before), cells_of(after)
     inside = {x for start, end in spans for x in range(start, end)}
     assert {x for x in range(WIDTH) if old[x] != new[x]} <= inside
@@ -209,9 +224,7 @@ async def test_the_terminal_shows_what_was_drawn(scenario: str, size: tuple[int,
 @pytest.mark.parametrize("theme", ["dark", "light", "ansi"])
 async def test_the_dashboard_stays_in_sight_behind_a_dialog(theme: str) -> None:
     """A dialog covers its own place only: around it the dashboard goes on, SIMULATED with it."""
-    async with driven(
-        scene("starved", 2), (120, 40), theme=theme, app_type=AppOnTerminal
-    ) as drive:
+    async with driven(scene("starved", 2), (120, 40), theme=theme, app_type=AppOnTerminal) as drive:
         await drive.press("exclamation_mark")
         assert drive.dialog is not None
         assert shown(drive)[0] == drive.lines[0]
@@ -223,9 +236,7 @@ async def test_the_dashboard_stays_in_sight_behind_a_dialog(theme: str) -> None:
 @pytest.mark.parametrize("key", ["question_mark", "exclamation_mark"])
 async def test_dialogs_are_ascii_in_ascii_mode(key: str) -> None:
     """Frame and scroll bar too, for terminals that have no other characters."""
-    async with driven(
-        scene("lost", 2), (80, 16), ascii_mode=True, app_type=AppOnTerminal
-    ) as drive:
+    async with driven(scene("lost", 2), (80, 16), ascii_mode=True, app_type=AppOnTerminal) as drive:
         await drive.press(key)
         assert drive.dialog is not None
         assert "".join(shown(drive)).isascii()

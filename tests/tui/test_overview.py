@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Iterable
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,17 @@ from gpuwatch.tui.panels import host as host_panel
 from gpuwatch.tui.panels.gpus import facts, metrics
 from gpuwatch.tui.view import View, row_key
 from tests.support.snapshots import gpu, snapshot
-from tests.tui.scenes import GLYPHS, controls, drawn, fresh, scene, texts, view_of, widths
+from tests.tui.scenes import (
+    GLYPHS,
+    controls,
+    drawn,
+    fresh,
+    history_of,
+    scene,
+    texts,
+    view_of,
+    widths,
+)
 
 SIZES = ((200, 50), (120, 40), (80, 24), (40, 12), (20, 4), (33, 7))
 SCENARIOS = (
@@ -139,7 +150,11 @@ def whole_numbers(what: Gpu) -> set[str]:
     said = [
         *(metric.text for metric in metrics(what)),
         *(text for text, _ in facts(what)),
-        *(units.size(reading.memory_used_bytes), identity.name, identity.name.removeprefix("NVIDIA ")),
+        *(
+            units.size(reading.memory_used_bytes),
+            identity.name,
+            identity.name.removeprefix("NVIDIA "),
+        ),
         *(str(identity.index), f"{identity.index}.{identity.mig_instance}"),
     ]
     return tokens(said)
@@ -215,7 +230,6 @@ def test_no_number_of_the_host_is_cut(scenario: str) -> None:
 def test_no_number_of_a_process_is_cut(scenario: str) -> None:
     """In the table a column is shown whole or dropped; only names and commands are cut."""
     what = scene(scenario, 2)
-    known = {str(process.pid) for process in what.now.processes}
     for width in range(20, 210, 3):
         frame = overview.draw(view_of(what, tree=False), width, 40)
         rows = {zone.y: zone.argument for zone in frame.zones if zone.action == "process"}
@@ -226,7 +240,6 @@ def test_no_number_of_a_process_is_cut(scenario: str) -> None:
             command = process.command or process.name or ""
             before = line[: line.find(command[:5])] if command[:5] in line else line
             assert "…" not in before.replace((process.user or "-")[:7] + "…", ""), line
-    assert known
 
 
 # -- what is said ---------------------------------------------------------------------------
@@ -254,7 +267,7 @@ def test_a_lost_gpu_shows_no_stale_number() -> None:
     assert shown <= whole_numbers(lost) | {text for text in shown if _SUMMARY.fullmatch(text)}
 
 
-def bare(**reading: object) -> Snapshot:
+def bare(**reading: Any) -> Snapshot:
     return snapshot(gpus=(gpu(**reading),), processes=(Process(pid=7, gpu_uuid="GPU-a"),))
 
 
@@ -325,7 +338,9 @@ def test_without_a_gpu_the_host_fills_the_screen_and_a_sentence_says_why() -> No
 def test_the_gravest_problem_is_said_and_the_rest_are_counted() -> None:
     """Errors come before warnings; what has no line of its own is counted."""
     problems = (
-        dataclasses.replace(scene("mixed", 8).now.problems[0], severity="warning", message="second"),
+        dataclasses.replace(
+            scene("mixed", 8).now.problems[0], severity="warning", message="second"
+        ),
         dataclasses.replace(scene("mixed", 8).now.problems[0], severity="error", message="first"),
         dataclasses.replace(scene("mixed", 8).now.problems[0], severity="info", message="note"),
         dataclasses.replace(scene("mixed", 8).now.problems[0], severity="warning", message="third"),
@@ -419,30 +434,28 @@ def test_an_oscillation_is_visible_in_every_style(style: GpuStyle, glyphs: Glyph
     assert set(chart) & set(glyphs.solid[6:8])
 
 
+def at_half(what: Snapshot) -> Snapshot:
+    """The same machine with all GPUs at 50%, polled."""
+    return dataclasses.replace(
+        what,
+        gpus=tuple(
+            dataclasses.replace(
+                one, reading=dataclasses.replace(one.reading, busy_percent=50.0, busy_samples=None)
+            )
+            for one in what.gpus
+        ),
+    )
+
+
 @pytest.mark.parametrize("glyphs", GLYPHS, ids=lambda glyphs: glyphs.name)
 @pytest.mark.parametrize("style", GpuStyle, ids=lambda style: style.name.lower())
 def test_a_swing_inside_columns_is_not_drawn_as_its_mean(style: GpuStyle, glyphs: Glyphs) -> None:
     """Zoomed out until a column holds whole cycles, a starved GPU looks unlike a GPU that is
     steadily at 50%."""
     what = scene("starved", 1, seconds=90)
-    steady = [
-        dataclasses.replace(
-            one,
-            gpus=tuple(
-                dataclasses.replace(
-                    g, reading=dataclasses.replace(g.reading, busy_percent=50.0, busy_samples=None)
-                )
-                for g in one.gpus
-            ),
-        )
-        for one in what.past
-    ]
+    steady = [at_half(one) for one in what.past]
     swinging = view_of(what, glyphs=glyphs, column_seconds=10.0)
-    flat = view_of(steady[-1], glyphs=glyphs, column_seconds=10.0)
-    for one in steady[:-1]:
-        flat.history = type(flat.history)() if one is steady[0] else flat.history
-        flat.history.push(one)
-    flat.history.push(steady[-1])
+    flat = view_of(steady[-1], history=history_of(steady), glyphs=glyphs, column_seconds=10.0)
 
     def runs(view: View) -> list[tuple[str, str]]:
         lines, _ = gpu_panel.draw(view, in_style(style), 0)
@@ -465,11 +478,11 @@ def test_the_scale_of_a_chart_is_fixed() -> None:
     """A constant 20% stays low and a constant 90% high: charts do not stretch to their data."""
     heights = {}
     for percent in (20.0, 90.0):
-        view = view_of(bare())
-        view.history = type(view.history)()
-        for second in range(90, 101):
-            one = snapshot(at=float(second), gpus=(gpu(busy_percent=percent),))
-            view.history.push(one)
+        past = [
+            snapshot(at=float(second), gpus=(gpu(busy_percent=percent),))
+            for second in range(90, 101)
+        ]
+        view = view_of(past[-1], history=history_of(past))
         lines, _ = gpu_panel.draw(view, in_style(GpuStyle.DOUBLE), 0)
         (heights[percent],) = set(busy_chart(lines).replace(" ", ""))
     blocks = UNICODE.solid

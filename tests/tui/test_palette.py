@@ -15,7 +15,16 @@ from gpuwatch.tui.palette import GPUWATCH_DARK, GPUWATCH_LIGHT, THEMES, Palette
 from tests.tui.scenes import scene, view_of
 
 SIZES = ((200, 50), (120, 40), (80, 24), (40, 12))
-SCENARIOS = ("starved", "throttled", "memory_errors", "lost", "mig", "unified", "no_gpu", "shm_full")
+SCENARIOS = (
+    "starved",
+    "throttled",
+    "memory_errors",
+    "lost",
+    "mig",
+    "unified",
+    "no_gpu",
+    "shm_full",
+)
 
 
 def themes() -> dict[str, Theme]:

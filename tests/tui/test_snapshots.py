@@ -1,0 +1,109 @@
+"""What the screens look like, as text: a picture for each size and machine worth looking at.
+
+``UPDATE_SNAPSHOTS=1 pytest tests/tui/test_snapshots.py`` draws them anew; look at the difference
+before committing it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from pathlib import Path
+
+import pytest
+
+from gpuwatch.tui import detail, overview
+from gpuwatch.tui.glyphs import ASCII, DOTS, UNICODE
+from tests.tui.driving import driven
+from tests.tui.scenes import Scene, scene, texts, view_of
+
+FOLDER = Path(__file__).parent / "snapshots"
+UPDATE = os.environ.get("UPDATE_SNAPSHOTS") == "1"
+
+SIZES = ((200, 50), (120, 40), (80, 24), (40, 12))
+GLYPHS = {glyphs.name: glyphs for glyphs in (UNICODE, DOTS, ASCII)}
+
+OVERVIEWS = [
+    *((gpus, size, "starved", "unicode") for gpus in (1, 2, 8, 16) for size in SIZES),
+    (2, (80, 24), "lost", "unicode"),
+    (2, (80, 24), "throttled", "unicode"),
+    (8, (40, 12), "throttled", "dots"),
+    (2, (120, 40), "mig", "unicode"),
+    (1, (80, 24), "unified", "unicode"),
+    (2, (80, 24), "starved", "ascii"),
+    (0, (120, 40), "no_gpu", "unicode"),
+    (0, (80, 24), "no_gpu", "unicode"),
+    (0, (40, 12), "no_gpu", "unicode"),
+]
+
+DETAILS = [
+    ((200, 50), "starved", "unicode"),
+    ((80, 24), "starved", "unicode"),
+    ((80, 24), "throttled", "ascii"),
+]
+
+
+def compare(name: str, lines: list[str]) -> None:
+    """Hold ``lines`` against the picture ``name``; a mismatch shows which lines differ."""
+    path = FOLDER / f"{name}.txt"
+    text = "".join(line.rstrip() + "\n" for line in lines)
+    if UPDATE:
+        FOLDER.mkdir(exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        return
+    assert path.exists(), f"there is no picture {name} yet: run with UPDATE_SNAPSHOTS=1"
+    expected = path.read_text(encoding="utf-8")
+    if text != expected:
+        difference = difflib.unified_diff(
+            expected.splitlines(), text.splitlines(), "the picture", "drawn now", lineterm="", n=0
+        )
+        pytest.fail(f"{name} looks different:\n" + "\n".join(difference), pytrace=False)
+
+
+def name_of(kind: str, gpus: int, size: tuple[int, int], scenario: str, glyphs: str) -> str:
+    parts = [kind, f"{gpus}gpu", f"{size[0]}x{size[1]}", scenario]
+    return "-".join(parts + ([] if glyphs == "unicode" else [glyphs]))
+
+
+def machine(scenario: str, gpus: int) -> Scene:
+    return scene(scenario, gpus, seconds=60, all_processes=scenario == "no_gpu")
+
+
+@pytest.mark.parametrize(
+    ("gpus", "size", "scenario", "glyphs"), OVERVIEWS, ids=[name_of("", *one) for one in OVERVIEWS]
+)
+def test_overview(gpus: int, size: tuple[int, int], scenario: str, glyphs: str) -> None:
+    """The main screen looks as it did."""
+    view = view_of(machine(scenario, gpus), glyphs=GLYPHS[glyphs])
+    if scenario == "no_gpu":
+        # As the application begins there.
+        view.sort, view.tree = "cpu", False
+    lines = texts(overview.draw(view, *size).lines)
+    compare(name_of("overview", gpus, size, scenario, glyphs), lines)
+
+
+@pytest.mark.parametrize(
+    ("size", "scenario", "glyphs"), DETAILS, ids=[name_of("", 2, *one) for one in DETAILS]
+)
+def test_detail(size: tuple[int, int], scenario: str, glyphs: str) -> None:
+    """The screen of one GPU looks as it did."""
+    view = view_of(machine(scenario, 2), glyphs=GLYPHS[glyphs])
+    lines = texts(detail.draw(view, *size, 0)[0].lines)
+    compare(name_of("detail", 2, size, scenario, glyphs), lines)
+
+
+@pytest.mark.parametrize("size", [(120, 50), (80, 24)], ids=lambda size: f"{size[0]}x{size[1]}")
+async def test_help(size: tuple[int, int]) -> None:
+    """The help over the dashboard looks as it did."""
+    async with driven(machine("starved", 2), size) as drive:
+        await drive.press("question_mark")
+        strips = drive.app.screen._compositor.render_strips()
+        compare(f"help-{size[0]}x{size[1]}", [strip.text for strip in strips])
+
+
+def test_every_picture_belongs_to_a_test() -> None:
+    """No picture is left over from a test that is gone."""
+    names = {name_of("overview", *one) for one in OVERVIEWS}
+    names |= {name_of("detail", 2, *one) for one in DETAILS}
+    names |= {"help-120x50", "help-80x24"}
+    assert {path.stem for path in FOLDER.iterdir()} == names
