@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import time
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -14,7 +15,6 @@ from rich.cells import cell_len
 from gpuwatch.tui import picture
 from gpuwatch.tui.app import GpuwatchApp, speaks_unicode, theme_name
 from gpuwatch.tui.glyphs import ASCII, DOTS, UNICODE
-from gpuwatch.tui.link import LinkProbe, over_ssh
 from gpuwatch.tui.screens.detail import DetailScreen
 from tests.support.snapshots import snapshot
 from tests.tui.driving import TRUECOLOR, HandSampler, HandSource, driven, surroundings
@@ -103,6 +103,23 @@ async def test_a_simulated_machine_says_so_on_every_screen() -> None:
         assert "SIMULATED" not in drive.text
 
 
+class BrokenSampler(HandSampler):
+    """Stands for a snapshot that cannot be drawn."""
+
+    async def run(self, deliver: Any) -> None:
+        raise ValueError("a bug")
+
+
+async def test_a_bug_ends_the_program_with_its_error() -> None:
+    """A picture that would never change again is worse than an end with a code and a reason."""
+    source = HandSource(simulated=True)
+    app = GpuwatchApp(source, BrokenSampler(source), ascii_mode=False, environment=TRUECOLOR)
+    async with app.run_test():
+        pass
+    assert not app.is_running
+    assert isinstance(app.error, ValueError)
+
+
 # -- slow connections -------------------------------------------------------------------------
 
 
@@ -126,21 +143,6 @@ async def test_keys_on_a_slow_link_are_answered_at_once() -> None:
         marked = [line for line in drive.lines if line.startswith("▌")]
         assert marked
         assert all(line[1] == "1" for line in marked)
-
-
-def test_ssh_is_seen_in_the_environment() -> None:
-    """What sshd sets is what counts."""
-    assert over_ssh({"SSH_CONNECTION": "10.0.0.1 5 10.0.0.2 22"})
-    assert over_ssh({"SSH_TTY": "/dev/pts/1"})
-    assert not over_ssh({"TERM": "xterm"})
-
-
-def test_a_link_that_was_not_asked_is_not_slow() -> None:
-    """Without a terminal to ask, or an answer to a question never asked, nothing is concluded."""
-    probe = LinkProbe()
-    probe.start(None)
-    probe.answered()
-    assert not probe.is_slow()
 
 
 # -- environments -------------------------------------------------------------------------------

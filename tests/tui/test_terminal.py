@@ -185,3 +185,14 @@ def _session_of(pid: str) -> int | None:
         return os.getsid(int(pid))
     except OSError:
         return None
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["TERM", "INT"])
+def test_a_signal_to_end_gives_the_terminal_back(number: signal.Signals) -> None:
+    """Ended from outside, it leaves the alternate screen and says by its code what ended it."""
+    with terminal(*DEMO) as opened:
+        first_picture(opened)
+        opened.program.send_signal(number)
+        assert opened.end() == 128 + number
+        assert opened.raw.rindex(LEAVE_ALTERNATE_SCREEN) > opened.raw.rindex(b"SIMULATED")
+        assert b"Traceback" not in opened.raw
