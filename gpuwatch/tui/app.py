@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import signal
 import sys
 import time
 from collections.abc import Mapping
@@ -18,6 +20,7 @@ from textual.screen import Screen
 from gpuwatch.model import Process, Snapshot
 from gpuwatch.sampler import Sampler
 from gpuwatch.sources.base import Source
+from gpuwatch.text import clean
 from gpuwatch.tui import picture
 from gpuwatch.tui.glyphs import ASCII, DOTS, UNICODE
 from gpuwatch.tui.keys import APP_KEYS
@@ -46,9 +49,6 @@ class GpuwatchApp(App[int]):
         Binding(key.keys, key.action, key.help, show=False, priority=key.action == "interrupt")
         for key in APP_KEYS
     ]
-    CSS = """
-    Screen { background: $background; }
-    """
 
     def __init__(
         self,
@@ -61,8 +61,12 @@ class GpuwatchApp(App[int]):
         environment: Mapping[str, str] = os.environ,
     ) -> None:
         no_color = bool(environment.get("NO_COLOR"))
+        if not no_color:
+            # Set but empty means not set (no-color.org); Textual would take it for set.
+            os.environ.pop("NO_COLOR", None)
         super().__init__(ansi_color=True if no_color else None)
         self._source = source
+        self._no_color = no_color
         self._sampler = sampler
         self._sampling: asyncio.Task[None] | None = None
         self.error: BaseException | None = None
@@ -113,6 +117,11 @@ class GpuwatchApp(App[int]):
         self._sampling = asyncio.create_task(self._sampler.run(self.deliver))
         self._sampling.add_done_callback(self._sampling_ended)
         self.set_interval(1.0, self._every_second)
+        # Asked to end from outside, the terminal must still be given back as it was.
+        with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
+            loop = asyncio.get_running_loop()
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.add_signal_handler(number, self.exit, None, 128 + number)
         if self._link is not None:
             self.call_after_refresh(self._link.start, self._driver)
 
@@ -194,7 +203,7 @@ class GpuwatchApp(App[int]):
 
     def _choose_glyphs(self, ascii_mode: bool) -> None:
         # A tone costs a colour change of some twenty bytes, a dotted cell three.
-        has_tones = not (self.no_color or self.current_theme.ansi or self.view.slow_link)
+        has_tones = not (self._no_color or self.current_theme.ansi or self.view.slow_link)
         self.view.glyphs = ASCII if ascii_mode else UNICODE if has_tones else DOTS
 
     def say(self, message: str) -> None:
@@ -251,7 +260,7 @@ class GpuwatchApp(App[int]):
     def action_theme(self) -> None:
         position = THEMES.index(self.theme) if self.theme in THEMES else -1
         self.theme = THEMES[(position + 1) % len(THEMES)]
-        self.palette = Palette(self.current_theme, self.no_color)
+        self.palette = Palette(self.current_theme, self._no_color)
         self._choose_glyphs(self.view.glyphs is ASCII)
         self.say(f"theme: {self.theme}")
         for screen in self.screen_stack:
@@ -270,7 +279,7 @@ class GpuwatchApp(App[int]):
         except OSError as error:
             self.say(f"the picture could not be saved: {error.strerror or error}")
         else:
-            self.say(f"saved {path}")
+            self.say(f"saved {clean(str(path))}")
         self.redraw()
 
     def picture(self) -> str:
@@ -298,7 +307,7 @@ class GpuwatchApp(App[int]):
 
         snapshot = self.view.snapshot
         if snapshot is not None:
-            self.push_screen(problems_dialog(snapshot.problems, self.palette))
+            self.push_screen(problems_dialog(snapshot.problems, self.palette, self.view.glyphs))
 
     def action_open(self) -> None:
         """The detail of the GPU under the cursor, or of the selected process's GPU."""
@@ -339,7 +348,7 @@ class GpuwatchApp(App[int]):
             if answer:
                 self._end(process, force)
 
-        self.push_screen(EndProcessDialog(process, force, self.palette), decided)
+        self.push_screen(EndProcessDialog(process, force, self.palette, self.view.glyphs), decided)
 
     def _selected_process(self) -> Process | None:
         snapshot = self.view.snapshot

@@ -121,6 +121,13 @@ class Row:
         return tuple(self._runs)
 
 
+def to_ascii(text: str) -> str:
+    """``text`` with a question mark for every cell that ASCII cannot show."""
+    if text.isascii():
+        return text
+    return "".join([c if c.isascii() else "?" * cell_len(c) for c in text])
+
+
 def blank(width: int) -> Line:
     return ((" " * width, "text"),)
 

@@ -11,6 +11,7 @@ from textual.screen import Screen
 
 from gpuwatch.sources.base import ReadOptions
 from gpuwatch.tui import detail
+from gpuwatch.tui.glyphs import ASCII
 from gpuwatch.tui.keys import DETAIL_KEYS
 from gpuwatch.tui.palette import Palette
 from gpuwatch.tui.view import COLUMN_SECONDS, View
@@ -53,6 +54,7 @@ class DetailScreen(Screen[None]):
         self._options.detailed_gpu = self.view.selected_gpu
         if width and height:
             self.canvas.few_bytes = self.view.slow_link
+            self.canvas.ascii_only = self.view.glyphs is ASCII
             frame, self._offset = detail.draw(self.view, width, height, self._offset)
             self.canvas.show(frame.lines, width)
 

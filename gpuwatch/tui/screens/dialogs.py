@@ -14,7 +14,8 @@ from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from gpuwatch.model import Problem, Process
-from gpuwatch.tui.glyphs import Glyphs
+from gpuwatch.tui.frame import to_ascii
+from gpuwatch.tui.glyphs import ASCII, Glyphs
 from gpuwatch.tui.keys import APP_KEYS, DETAIL_KEYS, OVERVIEW_KEYS
 from gpuwatch.tui.palette import Palette
 
@@ -26,7 +27,7 @@ class Dialog(ModalScreen[bool]):
     DEFAULT_CSS = """
     Dialog {
         align: center middle;
-        background: $background 60%;
+        background: transparent;
         & > VerticalScroll {
             width: 80;
             max-width: 100%;
@@ -38,6 +39,10 @@ class Dialog(ModalScreen[bool]):
             scrollbar-size-vertical: 1;
         }
         & Static { width: 100%; height: auto; }
+        &.ascii > VerticalScroll {
+            border: ascii $primary;
+            scrollbar-size-vertical: 0;
+        }
     }
     """
 
@@ -47,8 +52,10 @@ class Dialog(ModalScreen[bool]):
     AUTO_FOCUS = "VerticalScroll"
     click_closes = True
 
-    def __init__(self, title: str, hint: str, text: Text) -> None:
-        super().__init__()
+    def __init__(self, title: str, hint: str, text: Text, glyphs: Glyphs) -> None:
+        super().__init__(classes="ascii" if glyphs is ASCII else None)
+        if glyphs is ASCII:
+            text = _ascii(text)
         self._title = title
         self._hint = hint
         self._text = text
@@ -70,6 +77,10 @@ class Dialog(ModalScreen[bool]):
     def on_click(self) -> None:
         if self.click_closes:
             self.dismiss(False)
+
+
+def _ascii(text: Text) -> Text:
+    return Text(to_ascii(text.plain), spans=text.spans) if not text.plain.isascii() else text
 
 
 def help_dialog(palette: Palette, glyphs: Glyphs) -> Dialog:
@@ -96,10 +107,10 @@ def help_dialog(palette: Palette, glyphs: Glyphs) -> Dialog:
         "  GPU. A process's CPU: 100% is one core.",
         palette["b:label"],
     )
-    return Dialog("gpuwatch: keys", "esc closes", text)
+    return Dialog("gpuwatch: keys", "esc closes", text, glyphs)
 
 
-def problems_dialog(problems: Sequence[Problem], palette: Palette) -> Dialog:
+def problems_dialog(problems: Sequence[Problem], palette: Palette, glyphs: Glyphs) -> Dialog:
     """Everything that could not be read, the notes included."""
     text = Text()
     if not problems:
@@ -113,7 +124,7 @@ def problems_dialog(problems: Sequence[Problem], palette: Palette) -> Dialog:
             since = time.strftime("%H:%M:%S", time.localtime(problem.since_unix_seconds))
             text.append(f"  since {since}", palette["b:dim"])
         text.append(f"\n  {problem.message}\n", palette["b:text"])
-    return Dialog("what could not be read", "esc closes", text)
+    return Dialog("what could not be read", "esc closes", text, glyphs)
 
 
 class EndProcessDialog(Dialog):
@@ -126,7 +137,7 @@ class EndProcessDialog(Dialog):
     # A stray click must not decide: only the keys do.
     click_closes = False
 
-    def __init__(self, process: Process, force: bool, palette: Palette) -> None:
+    def __init__(self, process: Process, force: bool, palette: Palette, glyphs: Glyphs) -> None:
         text = Text()
         text.append("PID ", palette["b:label"])
         text.append(str(process.pid), palette["b:value"])
@@ -145,4 +156,4 @@ class EndProcessDialog(Dialog):
         text.append(f" send {'KILL' if force else 'TERM'}     ", palette["b:text"])
         text.append("n", palette["b:key"])
         text.append(" leave it", palette["b:text"])
-        super().__init__("end this process?", "y / n", text)
+        super().__init__("end this process?", "y / n", text, glyphs)

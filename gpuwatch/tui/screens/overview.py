@@ -12,6 +12,7 @@ from textual.screen import Screen
 from gpuwatch.text import clean
 from gpuwatch.tui import overview
 from gpuwatch.tui.frame import Zone
+from gpuwatch.tui.glyphs import ASCII
 from gpuwatch.tui.keys import OVERVIEW_KEYS
 from gpuwatch.tui.palette import Palette
 from gpuwatch.tui.view import COLUMN_SECONDS, SORT_KEYS, View, row_key
@@ -48,6 +49,7 @@ class OverviewScreen(Screen[None]):
         width, height = self.size
         if width and height:
             self.canvas.few_bytes = self.view.slow_link
+            self.canvas.ascii_only = self.view.glyphs is ASCII
             self._shown = overview.draw(self.view, width, height)
             self.canvas.show(self._shown.lines, width)
 

@@ -15,7 +15,7 @@ from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
 
-from gpuwatch.tui.frame import Line, plain, width_of
+from gpuwatch.tui.frame import Line, plain, to_ascii, width_of
 from gpuwatch.tui.output import Change, Encoder
 from gpuwatch.tui.palette import Palette
 
@@ -120,6 +120,8 @@ class Canvas(Widget):
         self.palette = palette
         self._lines: Sequence[Line] = ()
         self._line_width = 0
+        self.ascii_only = False
+        """Process names too: the terminal has no other characters."""
         self.few_bytes = False
         """Settle for 256 colours, which take half the bytes to name."""
         self._encoder = Encoder(palette, None)
@@ -132,6 +134,8 @@ class Canvas(Widget):
 
     def show(self, lines: Sequence[Line], width: int) -> None:
         """Show ``lines``, all of them ``width`` cells; only cells that differ are sent."""
+        if self.ascii_only:
+            lines = [tuple((to_ascii(text), style) for text, style in line) for line in lines]
         before = self._lines
         self._lines = lines
         if len(before) != len(lines) or width != self._line_width:
