@@ -1,0 +1,165 @@
+"""From a job's process tree to what a person's script reads: nothing in between is replaced but
+the driver's library, and that one follows the job."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.fake_nvml import FakeNvml, create_or_skip
+
+ROOT = Path(__file__).parents[1]
+MEMORY_BYTES = 6 << 30
+
+# A starved training job: two loader workers work while the GPU waits for them.
+STARVED_JOB = """
+import os, signal, sys, time
+from tests.support.virtual_gpu import VirtualGpu
+
+def work():
+    while True:
+        until = time.monotonic() + 0.1
+        while time.monotonic() < until:
+            pass
+        time.sleep(0.2)
+
+workers = []
+for _ in range(2):
+    worker = os.fork()
+    if worker == 0:
+        try:
+            work()
+        finally:
+            os._exit(0)
+    workers.append(worker)
+gpu = VirtualGpu.open(0, memory_bytes=int(sys.argv[1]))
+print(*workers, flush=True)
+try:
+    while True:
+        gpu.run(0.5)
+        time.sleep(0.7)
+finally:
+    for worker in workers:
+        os.kill(worker, signal.SIGKILL)
+"""
+
+
+class Job:
+    def __init__(self, fake: FakeNvml) -> None:
+        self.program = subprocess.Popen(
+            [sys.executable, "-c", STARVED_JOB, str(MEMORY_BYTES)],
+            env=fake.env(),
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self.program.stdout is not None
+        self.workers = [int(pid) for pid in self.program.stdout.readline().split()]
+
+    @property
+    def pid(self) -> int:
+        return self.program.pid
+
+    def end(self) -> None:
+        self.program.send_signal(2)
+        self.program.wait(10)
+        assert self.program.stdout is not None
+        self.program.stdout.close()
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[FakeNvml, Job]]:
+    fake = create_or_skip(tmp_path_factory.mktemp("nvml"), gpus=2)
+    fake.gpu[0].waveform("virtual")
+    job = Job(fake)
+    yield fake, job
+    job.end()
+
+
+def gpuwatch(fake: FakeNvml, *arguments: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "gpuwatch", *arguments],
+        env=fake.env(),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def lines(machine: tuple[FakeNvml, Job]) -> list[dict[str, Any]]:
+    text = gpuwatch(machine[0], "stream", "--interval", "0.5", "--count", "9")
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_a_stream_has_a_header_and_then_snapshots(lines: list[dict[str, Any]]) -> None:
+    """The first line says what machine it is, the others follow in order."""
+    assert [line["kind"] for line in lines] == ["header"] + ["snapshot"] * 9
+    assert not lines[0]["simulated"]
+
+
+def test_the_oscillation_of_a_starved_job_is_in_the_samples(lines: list[dict[str, Any]]) -> None:
+    """Busy 0.5 s of every 1.2 s: the driver's fine samples reach both the floor and the ceiling,
+    and their mean is neither."""
+    # The first snapshot also brings what the driver kept from before the job.
+    samples = [
+        percent for line in lines[2:] for _, percent in line["gpus"][0]["busy_samples"] or ()
+    ]
+    assert min(samples) <= 5
+    assert max(samples) >= 95
+    assert 20 <= sum(samples) / len(samples) <= 65
+
+
+def test_a_gpu_that_nobody_uses_stays_idle(lines: list[dict[str, Any]]) -> None:
+    """The job on the first GPU does not show on the second."""
+    last = lines[-1]
+    assert not [p for p in last["processes"] if p["gpu_uuid"] == last["gpus"][1]["uuid"]]
+
+
+def test_the_job_is_on_its_gpu(machine: tuple[FakeNvml, Job], lines: list[dict[str, Any]]) -> None:
+    """With its memory, a share of the SMs that follows its bursts, and its command line."""
+    job = machine[1]
+    rows = [
+        process for line in lines[2:] for process in line["processes"] if process["pid"] == job.pid
+    ]
+    assert {row["gpu_uuid"] for row in rows} == {lines[-1]["gpus"][0]["uuid"]}
+    assert {row["gpu_memory_bytes"] for row in rows} == {MEMORY_BYTES}
+    shares = [row["gpu_busy_percent"] for row in rows if row["gpu_busy_percent"] is not None]
+    assert max(shares) > min(shares)
+    assert "VirtualGpu" in rows[0]["command"]
+
+
+def test_its_loader_workers_are_there_with_their_cpu(
+    machine: tuple[FakeNvml, Job], lines: list[dict[str, Any]]
+) -> None:
+    """Children use no GPU and are listed all the same, busy about a third of a core each."""
+    job = machine[1]
+    for worker in job.workers:
+        rows = [p for line in lines[3:] for p in line["processes"] if p["pid"] == worker]
+        assert rows
+        assert {row["parent_pid"] for row in rows} == {job.pid}
+        assert {row["gpu_uuid"] for row in rows} == {None}
+        used = [row["cpu_percent"] for row in rows if row["cpu_percent"] is not None]
+        assert 5 <= sum(used) / len(used) <= 80
+
+
+def test_one_look_says_the_same(machine: tuple[FakeNvml, Job]) -> None:
+    """``status --json`` has the job and its memory on the GPU too."""
+    fake, job = machine
+    status = json.loads(gpuwatch(fake, "status", "--json"))
+    (row,) = [process for process in status["processes"] if process["pid"] == job.pid]
+    assert row["gpu_memory_bytes"] == MEMORY_BYTES
+    first = status["gpus"][0]
+    assert row["gpu_uuid"] == first["uuid"]
+    assert first["memory_used_bytes"] >= MEMORY_BYTES
+    assert status["simulated"] is False
