@@ -300,14 +300,17 @@ class GpuwatchApp(App[int]):
     def action_help(self) -> None:
         from gpuwatch.tui.screens.dialogs import help_dialog  # noqa: PLC0415
 
-        self.push_screen(help_dialog(self.palette, self.view.glyphs))
+        self.push_screen(help_dialog(self.palette, self.view.glyphs, self._source.simulated))
 
     def action_problems(self) -> None:
         from gpuwatch.tui.screens.dialogs import problems_dialog  # noqa: PLC0415
 
         snapshot = self.view.snapshot
         if snapshot is not None:
-            self.push_screen(problems_dialog(snapshot.problems, self.palette, self.view.glyphs))
+            simulated = self._source.simulated
+            self.push_screen(
+                problems_dialog(snapshot.problems, self.palette, self.view.glyphs, simulated)
+            )
 
     def action_open(self) -> None:
         """The detail of the GPU under the cursor, or of the selected process's GPU."""

@@ -79,38 +79,45 @@ class Dialog(ModalScreen[bool]):
             self.dismiss(False)
 
 
+def _closes(simulated: bool) -> str:
+    """The hint; a dialog can cover the header, where it also says that all this is simulated."""
+    return "SIMULATED, esc closes" if simulated else "esc closes"
+
+
 def _ascii(text: Text) -> Text:
     return Text(to_ascii(text.plain), spans=text.spans) if not text.plain.isascii() else text
 
 
-def help_dialog(palette: Palette, glyphs: Glyphs) -> Dialog:
+def help_dialog(palette: Palette, glyphs: Glyphs, simulated: bool) -> Dialog:
     """All keys by group, and how to read the charts."""
     text = Text()
     for group in ("Move", "Processes", "View", "Detail", "General"):
-        text.append(f"{group}\n", palette["title"].without_color + palette["b:title"])
+        text.append(f"{group}\n", palette["b:title"])
         for key in (*OVERVIEW_KEYS, *APP_KEYS, *DETAIL_KEYS):
             if key.group == group and key.shown:
                 text.append(f"  {key.shown:<12}", palette["b:key"])
                 text.append(f"{key.help}\n", palette["b:text"])
     text.append("Reading the charts\n", palette["b:title"])
     full, half, low = glyphs.solid[8], glyphs.solid[4], glyphs.solid[1]
-    swing = glyphs.ranges[0][8]
-    for sample, meaning in (
-        (f"{low}{half}{full}", "zero, half and all of a fixed scale: 100%, or the limit"),
-        (f"{swing}{swing}{swing}", "from the lowest to the highest within one column"),
-        ("   ", "blank: not measured (never zero)"),
+    swing = (full * 3, "b:busy.1") if glyphs.tones else (glyphs.ranges[0][8] * 3, "b:busy")
+    for sample, style, meaning in (
+        (f"{low}{half}{full}", "b:busy", "zero, half and all of a fixed scale: 100%, or the limit"),
+        (*swing, "from the lowest to the highest within one column"),
+        ("   ", "b:text", "blank: not measured (never zero)"),
     ):
-        text.append(f"  {sample:<12}", palette["b:busy"])
+        text.append(f"  {sample:<12}", palette[style])
         text.append(f"{meaning}\n", palette["b:text"])
     text.append(
-        "  busy: time in which a kernel was resident, so 100% can be a wait. rx: host to\n"
-        "  GPU. A process's CPU: 100% is one core.",
+        "  busy: a kernel was resident, so 100% can be a wait. rx: host to GPU.\n"
+        "  A process's CPU: 100% is one core.",
         palette["b:label"],
     )
-    return Dialog("gpuwatch: keys", "esc closes", text, glyphs)
+    return Dialog("gpuwatch: keys", _closes(simulated), text, glyphs)
 
 
-def problems_dialog(problems: Sequence[Problem], palette: Palette, glyphs: Glyphs) -> Dialog:
+def problems_dialog(
+    problems: Sequence[Problem], palette: Palette, glyphs: Glyphs, simulated: bool
+) -> Dialog:
     """Everything that could not be read, the notes included."""
     text = Text()
     if not problems:
@@ -124,7 +131,7 @@ def problems_dialog(problems: Sequence[Problem], palette: Palette, glyphs: Glyph
             since = time.strftime("%H:%M:%S", time.localtime(problem.since_unix_seconds))
             text.append(f"  since {since}", palette["b:dim"])
         text.append(f"\n  {problem.message}\n", palette["b:text"])
-    return Dialog("what could not be read", "esc closes", text, glyphs)
+    return Dialog("what could not be read", _closes(simulated), text, glyphs)
 
 
 class EndProcessDialog(Dialog):
