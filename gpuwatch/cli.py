@@ -222,13 +222,29 @@ def status(
     from gpuwatch.outputs.once import SETTLE_SECONDS, NoAnswerError, look_once
 
     try:
-        snapshot = look_once(source, settle_seconds=0.0 if quick else SETTLE_SECONDS)
+        snapshot = look_once(
+            source,
+            settle_seconds=0.0 if quick else SETTLE_SECONDS,
+            on_wait=_say_waiting if _is_terminal(sys.stderr) else None,
+        )
     except NoAnswerError as error:
         return _complain(str(error), EXIT_NO_ANSWER)
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     _write(out, lambda: out.write(_status_text(snapshot, out, as_json, as_csv, all_processes)))
-    return 0
+    return EXIT_NO_ANSWER if _is_driver_silent(source) else 0
+
+
+def _say_waiting() -> None:
+    print("gpuwatch: waiting for the NVIDIA driver (Ctrl-C ends) ...", file=sys.stderr)
+
+
+def _is_driver_silent(source: Source) -> bool:
+    if source.simulated:
+        return False
+    from gpuwatch.sources.local import LocalSource
+
+    return isinstance(source, LocalSource) and source.driver_silent
 
 
 def _status_text(

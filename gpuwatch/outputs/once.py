@@ -15,6 +15,9 @@ percent is no accident, and still short for somebody who waits."""
 
 PATIENCE_SECONDS = 30.0
 """A first driver call can take several seconds (without the persistence daemon, say)."""
+HOST_PATIENCE_SECONDS = 5.0
+"""How much longer than the driver the rest of a read may take."""
+_NOTICED_SECONDS = 1.5
 
 
 class NoAnswerError(Exception):
@@ -26,22 +29,35 @@ def look_once(
     *,
     settle_seconds: float = SETTLE_SECONDS,
     patience_seconds: float = PATIENCE_SECONDS,
+    host_patience_seconds: float = HOST_PATIENCE_SECONDS,
     pause: Callable[[float], None] = time.sleep,
+    on_wait: Callable[[], None] | None = None,
 ) -> Snapshot:
     """Open ``source``, read it twice with a pause between, and give the second snapshot.
 
     With ``settle_seconds`` 0 it is read once, and readings that are rates are ``None``. A
-    simulated machine has a past and is read once. Raises ``NoAnswerError`` if a call takes
-    longer than ``patience_seconds``, and whatever escapes from the source.
+    simulated machine has a past and is read once. The driver is waited for, all in all,
+    ``patience_seconds``; what it has not said by then is missing from the snapshot. Raises
+    ``NoAnswerError`` if a read takes ``host_patience_seconds`` more than that, and whatever
+    escapes from the source. ``on_wait`` is called once if there is a wait worth explaining.
     """
     worker = DaemonWorker("gpuwatch-look")
+    give_up_at = time.monotonic() + patience_seconds
+    explain = on_wait
 
     def call(function: Callable[[], Snapshot | None]) -> Snapshot | None:
+        nonlocal explain
+        # A driver that used it all up is not waited for a second time.
+        left = max(0.0, give_up_at - time.monotonic())
+        source.options.driver_wait_seconds = left
         task = worker.submit(function)
-        if not task.wait(patience_seconds):
+        if explain is not None and not task.wait(min(left, _NOTICED_SECONDS)):
+            explain()
+            explain = None
+        if not task.wait(left + host_patience_seconds):
             raise NoAnswerError(
-                f"The driver or the machine has not answered for {patience_seconds:g} s; "
-                "nvidia-smi probably hangs too. The kernel log (dmesg) may say why."
+                f"The machine has not answered for {left + host_patience_seconds:.0f} s: a disk "
+                "or a network file system may hang. The kernel log (dmesg) may say why."
             )
         return task.result()
 

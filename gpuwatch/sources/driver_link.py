@@ -25,6 +25,8 @@ FIRST_WAIT_SECONDS = 0.25
 """A driver that is awake opens faster than this; the first picture does not wait longer."""
 SHORTEST_WAIT_SECONDS = 0.4
 CLOSE_SECONDS = 0.5
+HANGS_SECONDS = 20.0
+"""A silence that is no longer the waking of several GPUs without the persistence daemon."""
 
 
 class GpuSource(Protocol):
@@ -38,9 +40,21 @@ class GpuSource(Protocol):
 
 
 class DriverLook:
-    """What is known of the GPUs for one snapshot; ``answered``: these are new readings."""
+    """What is known of the GPUs for one snapshot.
 
-    __slots__ = ("answered", "call_count", "call_seconds", "gpus", "problems", "processes")
+    ``answered``: these are new readings. ``silent``: the driver has not answered in time (a
+    failure is an answer).
+    """
+
+    __slots__ = (
+        "answered",
+        "call_count",
+        "call_seconds",
+        "gpus",
+        "problems",
+        "processes",
+        "silent",
+    )
 
     def __init__(
         self,
@@ -49,8 +63,10 @@ class DriverLook:
         gpus: tuple[Gpu, ...] = (),
         processes: tuple[GpuProcess, ...] = (),
         problem: Problem | None = None,
+        silent: bool = False,
     ) -> None:
         self.answered = reading is not None
+        self.silent = silent
         self.gpus = gpus if reading is None else reading.gpus
         self.processes = processes if reading is None else reading.processes
         self.problems = reading.problems if reading is not None else ()
@@ -116,7 +132,9 @@ class DriverLink:
         if self._closed:
             return DriverLook()
         if self._source is None and not self._wait_for_source():
-            return DriverLook(problem=self._open_failure or self._waking())
+            if self._open_failure is not None:
+                return DriverLook(problem=self._open_failure)
+            return DriverLook(problem=self._waking(), silent=True)
         assert self._source is not None
         if self._task is None:
             self._submit(self._source)
@@ -124,7 +142,7 @@ class DriverLink:
         assert task is not None
         waited = self._clock.monotonic() - self._asked_at
         if not task.wait(max(0.0, self._patience - waited)):
-            return self._silent(waited)
+            return self._silent(self._clock.monotonic() - self._asked_at)
         self._task = None
         too_slow = task.run_seconds is not None and task.run_seconds > self._patience
         if too_slow:
@@ -145,6 +163,8 @@ class DriverLink:
     @property
     def _patience(self) -> float:
         """How long a snapshot waits for the GPUs, seconds."""
+        if self._options.driver_wait_seconds is not None:
+            return self._options.driver_wait_seconds
         return max(self._shortest_wait_seconds, self._options.interval_seconds / 2)
 
     def _open_source(self) -> GpuSource:
@@ -157,9 +177,12 @@ class DriverLink:
         self._task = self._worker.submit(source.read)
 
     def _wait_for_source(self) -> bool:
-        if not self._waited and self._opening is not None:
-            self._waited = True
-            self._opening.wait(FIRST_WAIT_SECONDS)
+        wait_seconds = self._options.driver_wait_seconds
+        if wait_seconds is None:
+            wait_seconds = 0.0 if self._waited else FIRST_WAIT_SECONDS
+        self._waited = True
+        if self._opening is not None:
+            self._opening.wait(wait_seconds)
         self._take_source()
         return self._source is not None
 
@@ -179,25 +202,27 @@ class DriverLink:
 
     def _waking(self) -> Problem:
         seconds = self._clock.monotonic() - self._opened_at
+        late = seconds >= HANGS_SECONDS
         return Problem(
             source="nvml",
-            message=f"Waiting for the NVIDIA driver ({_seconds(seconds)}).",
+            message=f"Waiting for the NVIDIA driver ({_seconds(seconds)}){_advice(seconds)}.",
             since_unix_seconds=self._clock.unix() - seconds,
-            severity="info",
+            severity="error" if late else "info",
         )
 
     def _silent(self, seconds: float) -> DriverLook:
         return self._without_readings(
             Problem(
                 source="nvml",
-                message=f"The NVIDIA driver has not answered for {_seconds(seconds)}: no GPU "
-                "readings until it does.",
+                message=f"The NVIDIA driver has not answered for {_seconds(seconds)}, so there "
+                f"are no GPU readings until it does{_advice(seconds)}.",
                 since_unix_seconds=self._clock.unix() - seconds,
                 severity="error",
-            )
+            ),
+            silent=True,
         )
 
-    def _without_readings(self, problem: Problem) -> DriverLook:
+    def _without_readings(self, problem: Problem, *, silent: bool = False) -> DriverLook:
         """The GPUs and processes known, each without any reading."""
         return DriverLook(
             gpus=tuple(replace(gpu, reading=GpuReading()) for gpu in self._last.gpus),
@@ -206,6 +231,7 @@ class DriverLink:
                 for process in self._last.processes
             ),
             problem=problem,
+            silent=silent,
         )
 
 
@@ -217,6 +243,13 @@ def bug(source: str, what: str, error: Exception) -> Problem:
         message=f"Reading {what} failed: {text}; this is a bug in gpuwatch.",
         severity="error",
     )
+
+
+def _advice(seconds: float) -> str:
+    """What to do about a driver that has been silent for ``seconds``, once that is worth it."""
+    if seconds < HANGS_SECONDS:
+        return ""
+    return ": see whether `nvidia-smi` hangs too, and look in `dmesg` for Xid errors"
 
 
 def _seconds(seconds: float) -> str:

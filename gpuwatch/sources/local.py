@@ -45,6 +45,8 @@ class LocalSource:
         )
         self._cost = _CostMeter(self.clock)
         self._sequence = 0
+        self.driver_silent = False
+        """The last read had to do without the GPUs, because the driver had not answered yet."""
 
     def open(self) -> None:
         """Start waking the driver and take the host's first sample; does not wait for either."""
@@ -61,7 +63,7 @@ class LocalSource:
 
     def read(self) -> Snapshot:
         """Take a snapshot. Never raises; never waits longer for the driver than half the
-        interval (or 0.4 s, if that is longer)."""
+        interval (or 0.4 s, if that is longer), unless ``options`` set another time."""
         started = time.perf_counter()
         self._driver.ask()
         unix, monotonic = self.clock.unix(), self.clock.monotonic()
@@ -70,6 +72,7 @@ class LocalSource:
             "host", "the host", self._host.read, no_host
         )
         look = self._driver.collect()
+        self.driver_silent = look.silent
         no_processes: tuple[tuple[Process, ...], tuple[Problem, ...]] = ((), ())
         (processes, process_problems), process_bug = self._guarded(
             "processes", "processes", lambda: self._processes.read(look.processes), no_processes

@@ -20,12 +20,14 @@ class CountingSource:
         self.options = ReadOptions()
         self.calls: list[str] = []
         self.hang: threading.Event | None = None
+        self.driver_waits: list[float] = []
 
     def open(self) -> None:
         self.calls.append("open")
 
     def read(self) -> Snapshot:
         self.calls.append("read")
+        self.driver_waits.append(self.options.driver_wait_seconds or 0.0)
         if self.hang is not None:
             self.hang.wait(20)
         return snapshot(sequence=self.calls.count("read"))
@@ -52,10 +54,26 @@ def test_one_read_when_quick_or_simulated(simulated: bool, settle: float) -> Non
     assert taken.sequence == 1
 
 
-def test_hung_driver_is_a_sentence() -> None:
-    """A read that does not come back in time is given up."""
+def test_a_machine_that_hangs_is_a_sentence() -> None:
+    """A read that does not come back in time is given up, after saying that it is waited for."""
     source = CountingSource()
     source.hang = threading.Event()
+    said: list[str] = []
     with pytest.raises(NoAnswerError, match="has not answered for"):
-        look_once(source, patience_seconds=0.05)
+        look_once(
+            source,
+            patience_seconds=0.03,
+            host_patience_seconds=0.03,
+            on_wait=lambda: said.append("waiting"),
+        )
     source.hang.set()
+    assert said == ["waiting"]
+
+
+def test_the_driver_is_waited_for_once() -> None:
+    """The source is told how long to wait for its driver; two reads share that time."""
+    source = CountingSource()
+    look_once(source, patience_seconds=7.0, pause=lambda _: None)
+    first, second = source.driver_waits
+    assert 0 <= second <= first <= 7.0
+    assert first > 1.0

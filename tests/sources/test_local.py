@@ -177,6 +177,36 @@ def test_a_hung_read_leaves_the_host_and_is_picked_up_when_it_comes_back(made: M
     assert busy(made.read(after=2.0)) == [3.0]
 
 
+def test_a_read_that_may_wait_waits_for_a_driver_that_wakes(made: Made) -> None:
+    """For a single look: the GPUs are in the first snapshot, however long they took."""
+    made.gpus.open_gate.clear()
+    made.options.driver_wait_seconds = 20.0
+    made.source.open()
+    opening = threading.Timer(0.05, made.gpus.open_gate.set)
+    opening.start()
+    assert busy(made.source.read()) == [1.0]
+    assert not made.source.driver_silent
+    opening.join()
+
+
+@pytest.mark.parametrize("waking", [True, False])
+def test_a_driver_silent_for_long_is_an_error_with_advice(made: Made, waking: bool) -> None:
+    """Whether it never woke or stopped answering: what to look at; and it counts as silent."""
+    if waking:
+        made.gpus.open_gate.clear()
+    made.source.open()
+    made.read()
+    made.gpus.read_gate = hung = threading.Event()
+    snapshot = made.read(after=1.0)
+    assert made.source.driver_silent
+    assert "dmesg" not in messages(snapshot)[0]
+    snapshot = made.read(after=60.0)
+    assert "`dmesg`" in messages(snapshot)[0]
+    assert snapshot.problems[0].severity == "error"
+    hung.set()
+    made.gpus.open_gate.set()
+
+
 def test_a_driver_that_is_always_slow_is_shown_one_snapshot_late() -> None:
     """Slower than there is time for: every look after the first has readings all the same, and
     once the driver is fast again they are today's."""
