@@ -8,6 +8,7 @@ cannot be written, 130 interrupted.
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -29,6 +30,8 @@ EXIT_OUTPUT = 74
 EXIT_INTERRUPTED = 130
 
 GPUS_MAX = 64
+
+_CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -72,6 +75,10 @@ def _explain(error: Exception) -> int:
     if isinstance(error, NoOutputError):
         _discard_output()
         return _complain(str(error), EXIT_OUTPUT)
+    if isinstance(error, OSError) and error.errno in _CANNOT_WRITE:
+        # What click itself prints (a help text, say) does not pass _write.
+        _discard_output()
+        return _complain(_cannot_write(error), EXIT_OUTPUT)
     if os.environ.get("GPUWATCH_DEBUG") == "1":
         import traceback
 
@@ -414,4 +421,8 @@ def _write(out: TextIO, write: Callable[[], object]) -> None:
     except BrokenPipeError as error:
         raise ReaderGoneError from error
     except OSError as error:
-        raise NoOutputError(f"The output cannot be written: {error.strerror}.") from error
+        raise NoOutputError(_cannot_write(error)) from error
+
+
+def _cannot_write(error: OSError) -> str:
+    return f"The output cannot be written: {error.strerror}."

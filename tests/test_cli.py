@@ -22,6 +22,7 @@ import pytest
 from gpuwatch import __version__, cli
 from gpuwatch.codec import Decoder, Header, decode_status
 from gpuwatch.sources.simulated import SCENARIOS
+from tests.support.fake_nvml import INIT_FUNCTIONS, create_or_skip
 
 COMMAND = [sys.executable, "-m", "gpuwatch"]
 
@@ -227,6 +228,49 @@ def test_full_disk_is_a_sentence(command: tuple[str, ...]) -> None:
         done = gpuwatch(*command, "--demo", stdout=full)
     assert done.returncode == 74
     assert done.stderr == "gpuwatch: The output cannot be written: No space left on device.\n"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_help_on_a_full_disk_is_no_bug() -> None:
+    """What the option parser prints fails with the same sentence."""
+    with Path("/dev/full").open("w") as full:
+        done = gpuwatch("--help", stdout=full)
+    assert done.returncode == 74
+    assert done.stderr == "gpuwatch: The output cannot be written: No space left on device.\n"
+
+
+def test_status_waits_for_a_driver_that_wakes(tmp_path: Path) -> None:
+    """A driver that takes a moment to start has its GPUs on the page all the same."""
+    fake = create_or_skip(tmp_path, gpus=2)
+    for function in INIT_FUNCTIONS:
+        fake.delay(function, 0.6)
+    done = gpuwatch("status", "--json", "--quick", env=fake.env())
+    assert done.returncode == 0
+    assert len(json.loads(done.stdout)["gpus"]) == 2
+
+
+def test_a_silent_driver_has_its_exit_code(tmp_path: Path) -> None:
+    """What there is is printed, and the exit code says that the GPUs are missing from it."""
+    fake = create_or_skip(tmp_path, gpus=1)
+    fake.hang("nvmlDeviceGetUtilizationRates")
+    program = (
+        "from gpuwatch import cli; from gpuwatch.outputs import once; "
+        "look = once.look_once; "
+        "once.look_once = lambda *a, **k: look(*a, patience_seconds=0.3, **k); "
+        "cli.main(['status', '--json', '--quick'])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=fake.env(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    status = json.loads(done.stdout)
+    assert done.returncode == 69
+    assert status["host"]["memory_total_bytes"]
+    assert "has not answered" in status["problems"][0]["message"]
 
 
 @pytest.mark.parametrize("command", ["status", "stream"])

@@ -15,6 +15,8 @@ WIDTH_MIN = 40
 
 PROCESSES_SHOWN = 20
 
+_KEEP = "\N{NO-BREAK SPACE}"
+
 _Painter = Callable[[str, str], str]
 
 _BOLD, _RED, _YELLOW, _RESET = "\x1b[1m", "\x1b[31m", "\x1b[33m", "\x1b[0m"
@@ -94,7 +96,7 @@ def _title(snapshot: Snapshot, width: int, paint: _Painter) -> list[str]:
 
 def _gpus(gpus: Sequence[Gpu], width: int, paint: _Painter) -> list[str]:
     if not gpus:
-        return ["No GPU."]
+        return ["No GPU to show."]
     titles, *rows = table(_GPU_HEADINGS, [_gpu_row(gpu) for gpu in gpus], width)
     painted = [paint(row, _RED) if gpu.lost else row for row, gpu in zip(rows, gpus, strict=True)]
     return [paint(titles, _BOLD), *painted]
@@ -152,8 +154,13 @@ def _throttled(gpu: Gpu) -> str:
 
 def _host(host: Host, width: int) -> list[str]:
     groups = [_cpu_facts(host), _memory_facts(host), _traffic_facts(host), _pressure_facts(host)]
-    lines = [", ".join(facts) for facts in groups if facts]
-    return [part for line in lines for part in textwrap.wrap(line, width, subsequent_indent="  ")]
+    # No line ends between a label and its number.
+    lines = [", ".join(fact.replace(" ", _KEEP) for fact in facts) for facts in groups if facts]
+    return [
+        part.replace(_KEEP, " ")
+        for line in lines
+        for part in textwrap.wrap(line, width, subsequent_indent="  ")
+    ]
 
 
 def _cpu_facts(host: Host) -> list[str]:
@@ -204,7 +211,7 @@ def _pressure_facts(host: Host) -> list[str]:
         ("for memory", host.pressure_memory_some_percent),
     )
     known = [f"{label} {units.percent(value)}" for label, value in readings if value is not None]
-    return ["tasks waiting: " + ", ".join(known)] if known else []
+    return [f"tasks waiting: {known[0]}", *known[1:]] if known else []
 
 
 def _processes(snapshot: Snapshot, width: int, shown: int | None, paint: _Painter) -> list[str]:

@@ -285,6 +285,7 @@ class NvmlDevice:
         slot.measured(self.now, seconds, self.gpu_count, self.period_factor)
         if error:
             return self._failed(slot, error)
+        slot.worked = True
         if slot.failures:
             slot.works()
             self.troubled.remove(slot)

@@ -164,11 +164,23 @@ def cannot_open(index: int, code: int) -> Problem:
     )
 
 
+READINGS_NAMED = 3
+
+
 def cannot_read(
-    reading: str, field: str | None, gpus: Sequence[GpuIdentity], code: int, since: float | None
+    readings: Sequence[tuple[str, str | None]],
+    gpus: Sequence[GpuIdentity],
+    code: int,
+    since: float | None,
 ) -> Problem:
-    """One reading that keeps failing, for one GPU or for several."""
-    subject = f"{reading[0].upper()}{reading[1:]} of {labels(gpus)}"
+    """Readings (a name for a person, the field) that keep failing alike on the same GPUs.
+
+    Of many the first few are named; the problem carries a field only when it is about one.
+    """
+    names = [name for name, _ in readings]
+    if len(names) > READINGS_NAMED + 1:
+        names[READINGS_NAMED:] = [f"{len(names) - READINGS_NAMED} more readings"]
+    subject = _capitalised(f"{_enumerated(names)} of {labels(gpus)}")
     if code == tables.NO_PERMISSION:
         message = f"{subject} cannot be read without more rights (as root it may work)."
     else:
@@ -177,10 +189,35 @@ def cannot_read(
         source=SOURCE,
         message=message,
         target=gpus[0].uuid if len(gpus) == 1 else None,
-        reading=field,
+        reading=readings[0][1] if len(readings) == 1 else None,
         since_unix_seconds=since,
         severity="info" if code == tables.NO_PERMISSION else "warning",
     )
+
+
+def seldom_read(
+    reading: str, field: str | None, gpus: Sequence[GpuIdentity], seconds: float
+) -> Problem:
+    """One reading that costs so much that it is taken every ``seconds`` only."""
+    return Problem(
+        source=SOURCE,
+        # Rounded, so that the sentence does not change with every call.
+        message=(
+            f"{_capitalised(reading)} of {labels(gpus)} can be {max(10, round(seconds, -1)):.0f} s "
+            "old: the driver is slow to give it, so it is asked for that seldom."
+        ),
+        target=gpus[0].uuid if len(gpus) == 1 else None,
+        reading=field,
+        severity="info",
+    )
+
+
+def _capitalised(sentence: str) -> str:
+    return f"{sentence[0].upper()}{sentence[1:]}"
+
+
+def _enumerated(words: list[str]) -> str:
+    return words[0] if len(words) == 1 else _listed(words)
 
 
 def unsupported(sentence: str, field: str, gpus: Sequence[GpuIdentity]) -> Problem:

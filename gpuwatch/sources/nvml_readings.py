@@ -320,7 +320,8 @@ READINGS = (
     # After the lists: on unified memory this is their sum.
     Reading("the memory in use", ("memory_used_bytes",), memory),
     Reading(PROCESS_BUSY, (), process_busy, 1.0),
-    Reading(GPM_NAME, GPM_ACTIVITIES, gpm, 1.0, calls=2),
+    # Two samples make a reading, and a single look takes no longer than 0.7 s.
+    Reading(GPM_NAME, GPM_ACTIVITIES, gpm, 0.5, calls=2),
     Reading("the memory clock", ("memory_clock_mhz",), memory_clock, 2.0),
     Reading("the performance state", ("performance_state",), performance_state, 1.0),
     Reading("the PCIe link", ("pcie_generation", "pcie_width"), pcie_link, 2.0, calls=2),

@@ -27,7 +27,9 @@ TICK_SHARE = 0.05
 RARELY_SECONDS = 60.0
 """How soon a refused reading is tried again."""
 LASTED_READS = 3
-"""A failure is told to the user once it lasted so many tries."""
+"""A failure is told to the user once it lasted so many tries; at once if it never worked."""
+SELDOM_SECONDS = 10.0
+"""A reading put off for longer than this by its cost is explained to the user."""
 TRANSIENT_SECONDS = 1.0
 
 
@@ -65,6 +67,7 @@ class Slot:
         "read_at",
         "reading",
         "slow",
+        "worked",
     )
 
     def __init__(self, reading: Reading, due_at: float) -> None:
@@ -76,6 +79,7 @@ class Slot:
         self.failures = 0
         self.error = 0
         self.failed_since_unix = 0.0
+        self.worked = False
 
     def period(self, gpu_count: int, factor: float = 1.0) -> float:
         costly = self.cost * max(1.0 / OWN_SHARE, gpu_count / ALL_SHARE)
@@ -112,4 +116,13 @@ class Slot:
 
     @property
     def lasted(self) -> bool:
-        return self.failures >= LASTED_READS
+        """The failure is no hiccup."""
+        return self.failures >= LASTED_READS or (self.failures > 0 and not self.worked)
+
+    def seldom_seconds(self, gpu_count: int) -> float | None:
+        """How often it is read, when its cost alone makes that seldom; otherwise ``None``."""
+        if not self.slow:
+            return None
+        period = self.period(gpu_count)
+        usual = max(SELDOM_SECONDS, 2 * self.reading.period_seconds)
+        return period if self.worked and not self.failures and period > usual else None

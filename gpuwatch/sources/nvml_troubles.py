@@ -18,8 +18,8 @@ _WORTH_SAYING = (
 
 
 def troubles(devices: list[NvmlDevice]) -> list[Problem]:
-    """Lost GPUs, then readings that fail, then what these GPUs cannot tell."""
-    return [*_lost(devices), *_failing(devices), *_lacking(devices)]
+    """Lost GPUs, then readings that fail, are seldom taken, or do not exist on these GPUs."""
+    return [*_lost(devices), *_failing(devices), *_seldom(devices), *_lacking(devices)]
 
 
 def _lost(devices: list[NvmlDevice]) -> list[Problem]:
@@ -31,22 +31,47 @@ def _lost(devices: list[NvmlDevice]) -> list[Problem]:
 
 
 def _failing(devices: list[NvmlDevice]) -> list[Problem]:
-    """The same failure of several GPUs is one problem."""
+    """The same failure of several GPUs, or of several readings, is one problem."""
     together: dict[tuple[Reading, int], list[tuple[NvmlDevice, float]]] = {}
     for device in devices:
         for slot in device.troubled:
             if slot.lasted or slot.error == tables.NO_PERMISSION:
                 affected = together.setdefault((slot.reading, slot.error), [])
                 affected.append((device, slot.failed_since_unix))
+    alike: dict[tuple[int, tuple[str, ...]], list[Reading]] = {}
+    for (reading, error), affected in together.items():
+        uuids = tuple(device.identity.uuid for device, _ in affected)
+        alike.setdefault((error, uuids), []).append(reading)
     return [
         messages.cannot_read(
+            [(reading.name, reading.fields[0] if reading.fields else None) for reading in same],
+            [device.identity for device, _ in together[same[0], error]],
+            error,
+            min(since for reading in same for _, since in together[reading, error]),
+        )
+        for (error, _), same in alike.items()
+    ]
+
+
+def _seldom(devices: list[NvmlDevice]) -> list[Problem]:
+    """Readings that the driver is slow to give, so that what is shown of them can be old."""
+    together: dict[Reading, list[tuple[NvmlDevice, float]]] = {}
+    for device in devices:
+        if device.lost_error:
+            continue
+        for slot in device.slots:
+            seconds = slot.seldom_seconds(device.gpu_count)
+            needed = slot.reading.needed
+            if seconds is not None and (needed is None or needed(device)):
+                together.setdefault(slot.reading, []).append((device, seconds))
+    return [
+        messages.seldom_read(
             reading.name,
             reading.fields[0] if reading.fields else None,
-            [device.identity for device, _ in affected],
-            error,
-            min(since for _, since in affected),
+            [device.identity for device, _ in slow],
+            max(seconds for _, seconds in slow),
         )
-        for (reading, error), affected in together.items()
+        for reading, slow in together.items()
     ]
 
 

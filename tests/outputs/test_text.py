@@ -65,7 +65,7 @@ def test_no_gpu_says_so_and_why() -> None:
             problems=(Problem(source="nvml", message="No driver is loaded.", severity="error"),),
         )
     )
-    assert "No GPU." in page
+    assert "No GPU to show." in page
     assert "CPU 27% of 16 cores" in page
     assert "error: No driver is loaded." in page
 
@@ -76,6 +76,25 @@ def test_host_shows_only_what_was_read() -> None:
     assert "memory 1.0G" in page
     assert "disk" not in page
     assert "CPU" not in page
+
+
+def test_no_line_ends_between_a_label_and_its_number() -> None:
+    """The narrowest page breaks between facts only."""
+    host = Host(
+        name="x",
+        cpu_percent=35.0,
+        core_count=32,
+        cpu_iowait_percent=0.0,
+        load_average_1_minute=12.8,
+        load_average_5_minutes=14.2,
+        load_average_15_minutes=13.5,
+        disk_read_bytes_per_second=1e8,
+        disk_write_bytes_per_second=1e8,
+        network_receive_bytes_per_second=1e8,
+    )
+    lines = status_page(snapshot(host=host), width=40).splitlines()
+    assert "  load 12.8 14.2 13.5" in lines
+    assert "\N{NO-BREAK SPACE}" not in "".join(lines)
 
 
 def test_usable_cores_are_named_when_fewer() -> None:

@@ -155,6 +155,50 @@ def test_the_same_failure_of_several_gpus_is_one_sentence(tmp_path: Path) -> Non
         assert len(watch.last.problems) == 1
 
 
+def test_what_never_worked_is_said_at_once(tmp_path: Path) -> None:
+    """A single look has no three tries: a reading that fails from the start is explained."""
+    with watching(tmp_path, gpus=1) as watch:
+        watch.fake.fault("nvmlDeviceGetTemperature", "UNKNOWN")
+        watch.tick()
+        assert watch.problem("temperature of GPU 0").reading == "temperature_celsius"
+
+
+def test_many_readings_that_fail_alike_are_one_sentence(tmp_path: Path) -> None:
+    """The first three are named and the others counted; another GPU's trouble is its own."""
+    with watching(tmp_path, gpus=2) as watch:
+        for function in (
+            "Temperature",
+            "UtilizationRates",
+            "PerformanceState",
+            "DecoderUtilization",
+        ):
+            watch.fake.fault(f"nvmlDeviceGet{function}", "NO_PERMISSION", gpu=0)
+        watch.fake.fault("nvmlDeviceGetEncoderUtilization", "NO_PERMISSION", gpu=0)
+        watch.fake.fault("nvmlDeviceGetEncoderUtilization", "NO_PERMISSION", gpu=1)
+        watch.ticks(4)
+        problem = watch.problem("of GPU 0 cannot be read")
+        assert problem.message.startswith("The utilisation, the temperature, the performance state")
+        assert "and decoder use of GPU 0" in problem.message
+        assert problem.reading is None
+        assert watch.problem("GPUs 0 and 1").reading == "encoder_percent"
+        watch.fake.fault("nvmlDeviceGetClockInfo", "NO_PERMISSION", gpu=0)
+        watch.ticks(4)
+        assert "and 3 more readings of GPU 0" in watch.problem("of GPU 0 cannot be read").message
+
+
+def test_a_reading_that_is_seldom_because_it_is_slow_is_explained(tmp_path: Path) -> None:
+    """What is shown of it can be old, and the sentence says how old until it is fast again."""
+    with watching(tmp_path, gpus=2) as watch:
+        watch.costs["nvmlDeviceGetTemperature"] = 0.5
+        watch.ticks(4)
+        problem = watch.problem("temperature of GPUs 0 and 1 can be 50 s old")
+        assert problem.severity == "info"
+        assert problem.reading == "temperature_celsius"
+        watch.costs.clear()
+        watch.ticks(300)
+        assert watch.last.problems == ()
+
+
 def test_no_permission_is_said_at_once_and_tried_rarely(tmp_path: Path) -> None:
     """A refused reading is an info sentence; the driver is not pestered, and rights may come."""
     with watching(tmp_path, gpus=1) as watch:

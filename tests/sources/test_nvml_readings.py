@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from gpuwatch.model import GpuIdentity
+from gpuwatch.outputs.once import SETTLE_SECONDS
 from gpuwatch.sources.nvml_identity import numa_node
 from tests.sources.nvml_watch import START_UNIX_SECONDS, watching
 from tests.support.fake_nvml import OLD_DRIVER
@@ -276,6 +277,15 @@ def test_gpm_gives_activities_on_hopper_and_none_before(tmp_path: Path) -> None:
         assert reading.dram_active_percent == pytest.approx(55.0)
         assert watch.reading(1).sm_active_percent is None
         assert watch.last.problems == ()
+
+
+def test_gpm_is_there_in_a_single_look(tmp_path: Path) -> None:
+    """Two reads as close together as those of ``status`` give the activities."""
+    with watching(tmp_path, gpus=1) as watch:
+        watch.options.interval_seconds = SETTLE_SECONDS
+        watch.tick()
+        watch.tick(SETTLE_SECONDS)
+        assert watch.reading(0).sm_active_percent == pytest.approx(82.0)
 
 
 def test_gpm_samples_are_given_back(tmp_path: Path) -> None:

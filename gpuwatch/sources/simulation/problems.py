@@ -50,6 +50,6 @@ def _failing(views: Sequence[GpuView], since: float) -> list[Problem]:
         for reading in view.slot.failing:
             by_reading.setdefault(reading, []).append(view.identity)
     return [
-        messages.cannot_read(words, field, gpus, tables.UNKNOWN, since)
+        messages.cannot_read([(words, field)], gpus, tables.UNKNOWN, since)
         for (field, words), gpus in by_reading.items()
     ]
