@@ -126,7 +126,9 @@ class PseudoTerminal:
 
 def clean_environment() -> dict[str, str]:
     """This one's, without what says something about a terminal, a locale or a connection."""
-    dropped = re.compile(r"LC_.*|LANG.*|TERM|COLORTERM|NO_COLOR|SSH_.*|PYTHON.*|TEXTUAL.*|TZ")
+    dropped = re.compile(
+        r"LC_.*|LANG.*|TERM|COLORTERM|COLUMNS|LINES|NO_COLOR|SSH_.*|PYTHON.*|TEXTUAL.*|TZ"
+    )
     kept = {name: value for name, value in os.environ.items() if not dropped.fullmatch(name)}
     return {**kept, "PYTHONDONTWRITEBYTECODE": "1", "LC_ALL": "C.UTF-8", "TZ": "UTC"}
 
