@@ -25,6 +25,8 @@ FIRST_WAIT_SECONDS = 0.25
 """A driver that is awake opens faster than this; the first picture does not wait longer."""
 SHORTEST_WAIT_SECONDS = 0.4
 CLOSE_SECONDS = 0.5
+WAKES_SECONDS = 2.0
+"""A wait that is longer is worth a line on the screen."""
 HANGS_SECONDS = 20.0
 """A silence that is no longer the waking of several GPUs without the persistence daemon."""
 
@@ -202,12 +204,12 @@ class DriverLink:
 
     def _waking(self) -> Problem:
         seconds = self._clock.monotonic() - self._opened_at
-        late = seconds >= HANGS_SECONDS
+        severity = "info" if seconds < WAKES_SECONDS else "warning"
         return Problem(
             source="nvml",
             message=f"Waiting for the NVIDIA driver ({_seconds(seconds)}){_advice(seconds)}.",
             since_unix_seconds=self._clock.unix() - seconds,
-            severity="error" if late else "info",
+            severity="error" if seconds >= HANGS_SECONDS else severity,
         )
 
     def _silent(self, seconds: float) -> DriverLook:

@@ -53,8 +53,9 @@ _START_SENTENCES = {
         "read: try `sudo modprobe nvidia`, and look in `dmesg` if that fails."
     ),
     tables.LIB_RM_VERSION_MISMATCH: (
-        "The NVIDIA driver was updated but the old kernel module is still loaded, so no GPU can "
-        "be read: reboot, or unload and reload the nvidia module."
+        # What to do comes first: a small terminal cuts the rest.
+        "The NVIDIA driver was updated: reboot, or unload and reload the nvidia module. Until "
+        "then no GPU can be read, because the old kernel module is still loaded."
     ),
     tables.NO_PERMISSION: (
         "This user may not open the NVIDIA driver, so no GPU can be read: check who may read and "

@@ -242,9 +242,11 @@ class _UnseenProcesses:
                 "namespace, to see the rest."
             )
         elif elsewhere:
+            one = len(elsewhere) == 1
             messages["elsewhere"] = (
-                f"{_count(elsewhere)} that the driver names does not exist on this machine: it "
-                "may belong to a virtual machine, or have died without giving its GPU memory back."
+                f"{_count(elsewhere)} that the driver names {'does' if one else 'do'} not exist on "
+                f"this machine: {'it' if one else 'they'} may belong to a virtual machine, or have "
+                f"died without giving {'its' if one else 'their'} GPU memory back."
             )
         return messages
 

@@ -306,6 +306,9 @@ def test_a_pid_that_never_existed_is_shown_from_its_second_reading(fake: Fake) -
     )
     assert [problem.severity for problem in fake.problems] == ["info"]
     assert "does not exist" in fake.problems[0].message
+    fake.read(gpu(FIRST), gpu(FIRST + 1), after=1.0)
+    fake.read(gpu(FIRST), gpu(FIRST + 1), after=1.0)
+    assert "2 processes that the driver names do not exist" in fake.problems[0].message
 
 
 def test_host_pids_seen_from_a_container_are_shown_with_one_sentence(fake: Fake) -> None:
