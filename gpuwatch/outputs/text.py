@@ -124,9 +124,9 @@ def _gpu_row(gpu: Gpu) -> list[str]:
 
 
 def gpu_label(gpu: Gpu) -> str:
-    """``0``; ``0/3`` for MIG instance 3 of GPU 0."""
+    """``0``; ``0.3`` for MIG instance 3 of GPU 0."""
     identity = gpu.identity
-    instance = "" if identity.mig_instance is None else f"/{identity.mig_instance}"
+    instance = "" if identity.mig_instance is None else f".{identity.mig_instance}"
     return f"{identity.index}{instance}"
 
 

@@ -342,7 +342,7 @@ def test_the_gravest_problem_is_said_and_the_rest_are_counted() -> None:
             scene("mixed", 8).now.problems[0], severity="warning", message="second"
         ),
         dataclasses.replace(scene("mixed", 8).now.problems[0], severity="error", message="first"),
-        dataclasses.replace(scene("mixed", 8).now.problems[0], severity="info", message="note"),
+        dataclasses.replace(scene("mixed", 8).now.problems[0], severity="info", message="aside"),
         dataclasses.replace(scene("mixed", 8).now.problems[0], severity="warning", message="third"),
     )
     one = dataclasses.replace(scene().now, problems=problems)
@@ -350,7 +350,8 @@ def test_the_gravest_problem_is_said_and_the_rest_are_counted() -> None:
     assert "first" in lines[1]
     assert "second" in lines[2]
     assert "+1 more" in lines[2]
-    assert "note" not in "\n".join(lines)
+    assert "aside" not in "\n".join(lines)
+    assert "! 1 note" in lines[0]
 
 
 def test_its_own_cost_is_in_the_corner() -> None:
@@ -587,7 +588,7 @@ def test_a_process_that_cannot_be_looked_at_keeps_its_row() -> None:
     """Without a name or a command it says that access is missing."""
     lines = drawn(view_of(machine(Process(pid=4242, gpu_uuid="GPU-a"))), 80, 24)
     (row,) = [line for line in lines if "4242" in line]
-    assert "(no access)" in row
+    assert "(unseen)" in row
 
 
 def test_reading_of_everything_missing_draws() -> None:

@@ -48,6 +48,9 @@ def _left(view: View, snapshot: Snapshot) -> list[tuple[str, str]]:
     if view.stale_seconds is not None:
         parts.append((f"data is {units.age(view.stale_seconds)} old", "warn"))
     parts.append((fit(snapshot.host.name, 24, view.glyphs.ellipsis), "text"))
+    notes = sum(problem.severity == "info" for problem in snapshot.problems)
+    if notes:
+        parts.append((f"! {notes} note{'' if notes == 1 else 's'}", "key"))
     parts.append((f"every {units.interval(view.interval_seconds)}", "label"))
     if view.slow_link:
         parts.append(("slow link", "label"))

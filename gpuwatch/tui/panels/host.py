@@ -44,7 +44,7 @@ class _Painter:
         """The scale of a rate: fixed steps above what the window shows, so that it rarely moves."""
         series = self._view.history.host(name)
         window = self._window
-        highest = value or 0.0
+        highest = 0.0 if value is None else value
         if series is not None and width > 0:
             moment = (window.last_bucket() + 0.5) * window.column_seconds
             for column in series.columns(moment, window.column_seconds, width):

@@ -386,7 +386,7 @@ def _row(view: View, entry: TableRow, chosen: Sequence[Field], spark: int, width
         row.add_runs(_spark(view, process, spark), spark).add(" ")
     if entry.branch:
         row.add(fit(entry.branch, max(0, row.room - 4), ""), "dim")
-    command = process.command or process.name or "(no access)"
+    command = process.command or process.name or "(unseen)"
     style = "text" if process.gpu_uuid is not None or not view.gpus else "label"
     row.add(fit(command, row.room, view.glyphs.ellipsis), style)
     return row.line()
