@@ -81,7 +81,7 @@ def test_no_drawing_passes_it_on(name: str) -> None:
 
 
 @every_text
-@pytest.mark.parametrize("size", [(120, 40), (40, 12)], ids=str)
+@pytest.mark.parametrize("size", [(100, 20), (40, 12)], ids=str)
 async def test_no_screen_obeys_it(name: str, size: tuple[int, int]) -> None:
     """Overview, problems, the question before ending a process, detail, and the picture: the
     terminal shows text; nothing in it is obeyed, and no key is bound by it."""

@@ -60,7 +60,7 @@ async def test_key(
     """The key does what the help says, and the screen stays whole."""
     monkeypatch.chdir(tmp_path)
     screen, key = name.split()
-    async with driven(scene("healthy", 2), size) as drive:
+    async with driven(scene("healthy", 2, seconds=15), size) as drive:
         if screen == "detail":
             await drive.press("enter")
         await EXPECTED[name](drive, key)

@@ -183,7 +183,7 @@ def check(drive: Driven, theme_colours: ColorSystem = ColorSystem.TRUECOLOR) -> 
 
 @pytest.mark.parametrize(
     ("scenario", "size"),
-    [("starved", (200, 50)), ("throttled", (80, 24)), ("lost", (80, 24)), ("starved", (40, 12))],
+    [("starved", (120, 40)), ("throttled", (80, 24)), ("lost", (80, 24)), ("starved", (40, 12))],
     ids=str,
 )
 async def test_the_terminal_shows_what_was_drawn(scenario: str, size: tuple[int, int]) -> None:
