@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import combinations, pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rich.color import ColorSystem
 
 from gpuwatch.tui.frame import Line, plain, width_of
-from gpuwatch.tui.output import Encoder
+from gpuwatch.tui.output import Encoder, difference
 from gpuwatch.tui.palette import GPUWATCH_DARK, Palette
 from gpuwatch.tui.widgets.canvas import changed_spans
 from tests.tui.driving import Driven, driven
@@ -126,6 +126,22 @@ def test_writing_only_the_spans_gives_the_new_lines(
         assert terminal.cells(y) == expected_cells(after, palette, colours)
     terminal.feed("\x1b[1;1HX")
     assert terminal.cells(0)[0] == ("X", "default", "default", False, False)
+
+
+ATTRIBUTES = [";".join(codes) for n in range(5) for codes in combinations(("1", "2", "4", "7"), n)]
+
+
+@pytest.mark.parametrize("before", ATTRIBUTES)
+def test_from_any_style_to_any_other(before: str) -> None:
+    """Attributes and colours are put on and taken back, also where one code takes back two."""
+    for after in ATTRIBUTES:
+        for colours in (("31", ""), ("", "48;2;1;2;3"), ("", "")):
+            terminal, plain_one = Terminal(1, 1), Terminal(1, 1)
+            terminal.feed(f"\x1b[{before + ';' if before else ''}32;44m")
+            terminal.feed(difference((before, "32", "44"), (after, *colours)) + "x")
+            wanted = ";".join(["0", *filter(None, (after, *colours))])
+            plain_one.feed(f"\x1b[{wanted}mx")
+            assert terminal.screen.buffer[0][0] == plain_one.screen.buffer[0][0], after
 
 
 @pytest.mark.parametrize("colours", [ColorSystem.TRUECOLOR, ColorSystem.STANDARD, None])
