@@ -17,6 +17,18 @@ from typing import NamedTuple
 GpuKey = str
 ProcessKey = tuple[int, float | None]
 
+JOB_ROLES = (
+    "launcher",
+    "rank",
+    "loader_worker",
+    "helper",
+    "other",
+)
+"""``launcher``: starts and watches ranks (torchrun, mpirun ...); ``rank``: a training process (a
+job of one process is one rank); ``loader_worker``: a DataLoader worker process; ``helper``:
+resource tracker, shared-memory manager, compile or checkpoint worker; ``other``: anything else
+in the job's tree."""
+
 
 class BusySample(NamedTuple):
     """One sample of the driver's own utilisation buffer.
@@ -177,6 +189,194 @@ class Process:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class JobMember:
+    """One process of a job. Rates and shares are over the time since they were last read.
+
+    What ``Process`` says of the same ``key`` and is about GPUs (memory, SM share) is not
+    repeated here.
+    """
+
+    pid: int
+    started_at_unix_seconds: float | None = None
+    parent_pid: int | None = None
+    role: str = "other"
+    """One of ``JOB_ROLES``."""
+    role_sign: str | None = None
+    """What gave the role, as a phrase: ``named pt_data_worker``, ``RANK=3 in its environment``."""
+    role_guessed: bool = False
+    """No process or thread name and no environment said so; likely, not known."""
+    rank: int | None = None
+    """The rank's own number, or that of the rank this process works for."""
+    orphaned: bool = False
+    """The process that started it has ended, and it is still there."""
+    name: str | None = None
+    command: str | None = None
+    state: str | None = None
+    cpu_percent: float | None = None
+    """Of one core, all threads together."""
+    main_thread_cpu_percent: float | None = None
+    """Of one core: how close the thread that runs the Python loop is to its limit."""
+    run_queue_wait_percent: float | None = None
+    """Share of the time in which the main thread could have run and waited for a core."""
+    disk_wait_percent: float | None = None
+    """Share of the time spent waiting for block devices, where the kernel accounts for it."""
+    read_bytes_per_second: float | None = None
+    write_bytes_per_second: float | None = None
+    """From and to storage (what the page cache served is not in it)."""
+    voluntary_switches_per_second: float | None = None
+    involuntary_switches_per_second: float | None = None
+    """Of the main thread: it waited for something; it was pushed off its core."""
+    memory_resident_bytes: int | None = None
+    memory_proportional_bytes: int | None = None
+    """PSS: pages shared by n processes count 1/n each, so that sums are true."""
+    threads: int | None = None
+
+    @property
+    def key(self) -> ProcessKey:
+        return (self.pid, self.started_at_unix_seconds)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRank:
+    """One training process of a job, and how it gets its data, as far as can be seen outside."""
+
+    pid: int
+    started_at_unix_seconds: float | None = None
+    rank: int | None = None
+    """``RANK``; ``None`` when not known (0 is not assumed)."""
+    local_rank: int | None = None
+    gpu_uuids: tuple[GpuKey, ...] = ()
+    loader_workers: int | None = None
+    """DataLoader workers alive now; 0: loading runs in the training process; ``None``: unknown."""
+    loader_workers_sign: str | None = None
+    """What says so, or why it is unknown, as a phrase."""
+    loader_workers_guessed: bool = False
+    pinned_memory: bool | None = None
+    """Whether batches are copied to pinned memory by a thread of the DataLoader."""
+    pinned_memory_sign: str | None = None
+    """What says so, or why it is unknown, as a phrase."""
+
+    @property
+    def key(self) -> ProcessKey:
+        return (self.pid, self.started_at_unix_seconds)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """The processes that belong together, from the launcher (or the training process) down.
+
+    ``pid`` is the topmost process of the job, ``command`` the command line a person knows it by.
+    Text is ``text.clean``. Cores are those this job may use, not those of the machine.
+    """
+
+    pid: int
+    started_at_unix_seconds: float | None = None
+    attached: bool = False
+    """The person asked for this job by PID, or gpuwatch started it."""
+    command: str | None = None
+    user: str | None = None
+    working_directory: str | None = None
+    launcher: str | None = None
+    """``torchrun``, ``mpirun``, ... where one started the ranks."""
+    framework: str | None = None
+    """``torch``, ``jax``, ``tensorflow``, where a loaded library says so."""
+    world_size: int | None = None
+    """``WORLD_SIZE``: ranks on all machines."""
+    ranks: tuple[JobRank, ...] = ()
+    members: tuple[JobMember, ...] = ()
+    """All processes, the topmost first, each after its parent."""
+    gpu_uuids: tuple[GpuKey, ...] = ()
+    affinity_cores: int | None = None
+    quota_cores: float | None = None
+    """The tightest cgroup CPU quota on the job's path, in cores; ``None``: no quota."""
+    slurm_cores: int | None = None
+    """``SLURM_CPUS_ON_NODE`` and the like: what the scheduler gave it here."""
+    usable_cores: float | None = None
+    """The least of those and the machine's: what all ranks of the job on this host share."""
+    cpu_throttled_percent: float | None = None
+    """Share of the quota's periods in which the job was held back."""
+    container: str | None = None
+    pod: str | None = None
+    slurm_job: str | None = None
+    environment: str | None = None
+    """``conda ml``, ``venv proj``: the Python environment it runs in."""
+    inner_pid: int | None = None
+    """The PID that the job's own PID namespace knows ``pid`` by, where that is another."""
+    ended_at_unix_seconds: float | None = None
+    """When the last of its ranks was seen to be gone; such a job stays in the list while somebody
+    is attached to it."""
+    exit_code: int | None = None
+    """Only where gpuwatch started the job, negative for a signal."""
+    main_thread_samples: tuple[BusySample, ...] | None = None
+    loader_worker_samples: tuple[BusySample, ...] | None = None
+    """Share of one core that the ranks' main threads (the loader workers) used, on average, in
+    the time up to each moment, finer than snapshots come; only for the attached job."""
+
+    @property
+    def key(self) -> ProcessKey:
+        return (self.pid, self.started_at_unix_seconds)
+
+    def having(self, role: str) -> tuple[JobMember, ...]:
+        """The members with this role."""
+        return tuple([member for member in self.members if member.role == role])
+
+    @property
+    def loader_workers(self) -> int | None:
+        """Of all ranks together; ``None`` if it is unknown for one, or there is no rank."""
+        return _total([rank.loader_workers for rank in self.ranks])
+
+    @property
+    def pinned_memory(self) -> bool | None:
+        """The ranks' common answer; ``None`` if unknown or if they differ."""
+        answers = {rank.pinned_memory for rank in self.ranks}
+        return answers.pop() if len(answers) == 1 else None
+
+    @property
+    def cpu_percent(self) -> float | None:
+        """Of one core, all processes together; those not yet measured are left out."""
+        return _sum([member.cpu_percent for member in self.members])
+
+    @property
+    def main_thread_cpu_percent(self) -> float | None:
+        """Mean over the ranks."""
+        return _mean([member.main_thread_cpu_percent for member in self.having("rank")])
+
+    @property
+    def loader_worker_cpu_percent(self) -> float | None:
+        """Mean over the loader workers, of one core each."""
+        return _mean([member.cpu_percent for member in self.having("loader_worker")])
+
+    @property
+    def read_bytes_per_second(self) -> float | None:
+        return _sum([member.read_bytes_per_second for member in self.members])
+
+    @property
+    def write_bytes_per_second(self) -> float | None:
+        return _sum([member.write_bytes_per_second for member in self.members])
+
+    @property
+    def memory_proportional_bytes(self) -> int | None:
+        """PSS of all processes; ``None`` while it is unknown for one of them."""
+        return _total([member.memory_proportional_bytes for member in self.members])
+
+
+def _sum(values: list[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+def _mean(values: list[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
+def _total(values: list[int | None]) -> int | None:
+    """The sum, if every part is known and there is one."""
+    known = [value for value in values if value is not None]
+    return sum(known) if known and len(known) == len(values) else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
     """The machine around the GPUs. Rates are over the time since the snapshot before."""
 
@@ -220,8 +420,9 @@ class Host:
 class Problem:
     """One thing that could not be read, as a sentence for a person.
 
-    ``source`` is ``nvml``, ``host``, ``processes`` or ``sampler``; ``target`` the GPU's uuid, or
-    ``None`` for all of the source; ``reading`` the field it concerns, or ``None`` for all.
+    ``source`` is ``nvml``, ``host``, ``processes``, ``jobs`` or ``sampler``; ``target`` the GPU's
+    uuid, or ``None`` for all of the source; ``reading`` the field it concerns, or ``None`` for
+    all.
     """
 
     source: str
@@ -261,5 +462,6 @@ class Snapshot:
     host: Host
     gpus: tuple[Gpu, ...] = ()
     processes: tuple[Process, ...] = ()
+    jobs: tuple[Job, ...] = ()
     problems: tuple[Problem, ...] = ()
     own_cost: OwnCost = OwnCost()

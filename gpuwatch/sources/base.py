@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from gpuwatch.model import Snapshot
+from gpuwatch.model import Job, Problem, Process, ProcessKey, Snapshot
 
 
 class Clock(Protocol):
@@ -62,6 +63,24 @@ class ReadOptions:
     driver_wait_seconds: float | None = None
     """How long one read waits for a driver that is slow or still waking; ``None``: as long as a
     live picture can."""
+    attached: ProcessKey | None = None
+    """A process (any of its job) that somebody asked for: its job is read closely, GPU or not."""
+
+
+class JobReader(Protocol):
+    """Turns processes into jobs; ``LocalSource`` is given one. Called on the reading thread."""
+
+    def roots(self, gpu_pids: Sequence[int]) -> frozenset[int]:
+        """The topmost processes of the jobs that those on GPUs, and the attached one, belong to:
+        their trees are to be read too."""
+        ...
+
+    def read(self, processes: tuple[Process, ...]) -> tuple[tuple[Job, ...], tuple[Problem, ...]]:
+        """The jobs among ``processes``: the attached one (even once it has ended), then every
+        one that uses a GPU."""
+        ...
+
+    def close(self) -> None: ...
 
 
 class Source(Protocol):
