@@ -21,6 +21,7 @@ import pytest
 
 from gpuwatch import __version__, cli
 from gpuwatch.codec import Decoder, Header, decode_status
+from gpuwatch.commands import common
 from gpuwatch.sources.simulated import SCENARIOS
 from tests.support.fake_nvml import INIT_FUNCTIONS, create_or_skip
 
@@ -405,7 +406,7 @@ def test_bug_is_a_sentence_and_a_traceback_only_on_request(
     debug: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An unexpected exception exits with 70; GPUWATCH_DEBUG=1 shows where it came from."""
-    monkeypatch.setattr(cli, "_source", lambda *_: BrokenSource())
+    monkeypatch.setattr(common, "make_source", lambda *_: BrokenSource())
     monkeypatch.setenv("GPUWATCH_DEBUG", "1" if debug else "0")
     code, _, err = run_here(capsys, "status")
     assert code == 70

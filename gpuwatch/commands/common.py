@@ -1,0 +1,223 @@
+"""What the commands share: options, the source they make, how they print, exit codes.
+
+Exit codes: 0 done (also when the reader of a pipe has gone), 2 the request cannot be met as it
+was made, 69 no answer from the machine, 70 a bug, 74 the output cannot be written, 130
+interrupted.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from gpuwatch.model import ProcessKey, Snapshot
+    from gpuwatch.sources.base import JobReader, ReadOptions, Source
+
+EXIT_USAGE = 2
+EXIT_NO_ANSWER = 69
+EXIT_BUG = 70
+EXIT_OUTPUT = 74
+EXIT_INTERRUPTED = 130
+
+GPUS_MAX = 64
+
+CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class ReaderGoneError(Exception):
+    """The reader of standard output has gone. (click ends with 1 on a ``BrokenPipeError``.)"""
+
+
+class NoOutputError(Exception):
+    """Standard output cannot be written; the message is a sentence."""
+
+
+def _interval(_context: click.Context, _parameter: click.Parameter, value: float) -> float:
+    # The bounds of the sampler, which is not imported here: it brings asyncio.
+    if not 0.1 <= value <= 3600:
+        raise click.BadParameter(f"{value:g} seconds is not between 0.1 and 3600.")
+    return value
+
+
+def source_options(command: F) -> F:
+    """The options that say what is watched; the same for every command."""
+    for option in (
+        click.option(
+            "-a",
+            "--all",
+            "all_processes",
+            is_flag=True,
+            help="Show all processes, not only those that belong to a GPU's.",
+        ),
+        click.option(
+            "--gpus",
+            type=click.IntRange(0, GPUS_MAX),
+            help="How many GPUs the simulated machine has.  [default: 1]",
+        ),
+        click.option(
+            "--demo",
+            is_flag=False,
+            flag_value="starved",
+            metavar="[SCENARIO]",
+            help="Watch a simulated machine instead of this one (an unknown name lists all).",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def interval_option(command: F) -> F:
+    return click.option(
+        "-i",
+        "--interval",
+        type=float,
+        default=1.0,
+        show_default=True,
+        metavar="SECONDS",
+        callback=_interval,
+        help="Seconds from one reading to the next, 0.1 to 3600.",
+    )(command)
+
+
+def pid_option(command: F) -> F:
+    return click.option(
+        "--pid",
+        type=click.IntRange(min=1),
+        metavar="PID",
+        help="Watch one job: the one that this process (any of its processes) belongs to.",
+    )(command)
+
+
+def attach_to(source: Source, pid: int) -> tuple[str, ...]:
+    """Have ``source`` read the job of ``pid`` closely; notes about it for a person.
+
+    Raises ``click.UsageError`` where there is nothing to attach to.
+    """
+    key, notes = _simulated_key(source, pid) if source.simulated else _local_key(pid)
+    source.options.attached = key
+    return notes
+
+
+def attached_only(snapshot: Snapshot, pid: int) -> Snapshot:
+    """The snapshot of the attached job alone. Raises ``click.UsageError`` when it is not there."""
+    from gpuwatch.jobs.only import only_job
+
+    for job in snapshot.jobs:
+        if job.attached:
+            return only_job(snapshot, job.key)
+    raise click.UsageError(f"The job of process {pid} ended before it could be read.")
+
+
+def _local_key(pid: int) -> tuple[ProcessKey, tuple[str, ...]]:
+    from gpuwatch.jobs.attach import AttachError, resolve
+
+    try:
+        found = resolve(pid)
+    except AttachError as error:
+        raise click.UsageError(str(error)) from None
+    return (found.pid, found.started_at_unix_seconds), found.notes
+
+
+def _simulated_key(source: Source, pid: int) -> tuple[ProcessKey, tuple[str, ...]]:
+    from gpuwatch.sources.simulated import SimulatedSource
+
+    assert isinstance(source, SimulatedSource)
+    key = source.find(pid)
+    if key is None:
+        raise click.UsageError(
+            f"The simulated machine has no process {pid}: gpuwatch status --demo lists them."
+        )
+    return key, ()
+
+
+COMMAND_NAMES = ("status", "stream")
+
+
+def _job_tracker(options: ReadOptions) -> JobReader:
+    from gpuwatch.jobs.tracker import JobTracker
+    from gpuwatch.sources.base import SystemClock
+
+    return JobTracker(SystemClock(), options)
+
+
+def make_source(
+    demo: str | None, gpus: int | None, all_processes: bool, interval: float = 1.0
+) -> Source:
+    from gpuwatch.sources.base import ReadOptions
+
+    options = ReadOptions(interval_seconds=interval, all_processes=all_processes)
+    if demo is None:
+        if gpus is not None:
+            raise click.UsageError("--gpus sets the size of the simulated machine: add --demo.")
+        from gpuwatch.sources.local import LocalSource
+
+        return LocalSource(options=options)
+    from gpuwatch.sources.simulated import SCENARIOS, SimulatedSource
+
+    if demo not in SCENARIOS:
+        from gpuwatch.text import clean
+
+        hint = f"; the command goes first: gpuwatch {demo} --demo" if demo in COMMAND_NAMES else ""
+        raise click.UsageError(
+            f"There is no scenario {clean(demo, 60)!r}{hint}: choose one of {', '.join(SCENARIOS)}."
+        )
+    return SimulatedSource(demo, 1 if gpus is None else gpus, options=options)
+
+
+def complain(sentence: str, code: int) -> int:
+    if sys.stderr is not None:
+        try:
+            print(f"gpuwatch: {sentence}", file=sys.stderr)
+        except OSError:
+            # A terminal that has gone away takes the sentence with it.
+            return code
+    return code
+
+
+def is_terminal(stream: TextIO | None) -> bool:
+    # None: the descriptor was closed before the start.
+    return stream is not None and stream.isatty()
+
+
+def is_dumb() -> bool:
+    return os.environ.get("TERM") == "dumb"
+
+
+def terminal_width(out: TextIO) -> int:
+    try:
+        columns = os.get_terminal_size(out.fileno()).columns
+    except OSError:
+        columns = 0
+    # A serial line says 0 when it does not know.
+    return columns or 80
+
+
+def open_output() -> TextIO:
+    if sys.stdout is None:
+        raise NoOutputError("Standard output is closed, so there is nowhere to print to.")
+    # A locale that lacks a character must not end the command.
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors="replace")
+    return sys.stdout
+
+
+def write_to(out: TextIO, write: Callable[[], object]) -> None:
+    try:
+        write()
+        out.flush()
+    except BrokenPipeError as error:
+        raise ReaderGoneError from error
+    except OSError as error:
+        raise NoOutputError(cannot_write(error)) from error
+
+
+def cannot_write(error: OSError) -> str:
+    return f"The output cannot be written: {error.strerror}."
