@@ -3,6 +3,7 @@
     python -m tests.benchmarks.monitors
     python -m tests.benchmarks.monitors --gpus 16 --processes 256 --only gpuwatch
     python -m tests.benchmarks.monitors --scaling --slow-link --repeat 3 --json results.json
+    python -m tests.benchmarks.monitors --job 8x8
 
 Each monitor runs in a real pseudo-terminal against the same simulated NVML library, one after
 the other, refreshing once an interval. After the first paint and a warm-up, over ``--seconds``:
@@ -11,12 +12,15 @@ NVML calls and the time spent in them; at the end resident memory. Time to first
 starting the program to the first character on its alternate screen; time to first GPU, to the
 first GPU's name or memory there: both the median of ``--starts`` starts, which go round the
 monitors in turn after one start of each that is not counted. A PCIe throughput reading takes
-20 ms, as on real drivers; all else in the library takes microseconds. Nothing here is asserted.
+20 ms, as on real drivers; all else in the library takes microseconds. With ``--job`` the GPUs are
+used by one job of so many ranks with so many loader workers each, and gpuwatch is measured
+attached to it as well. Nothing here is asserted.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib.util
 import json
 import os
@@ -32,7 +36,7 @@ from pathlib import Path
 from tests.benchmarks import process_tree, report
 from tests.benchmarks.report import Result
 from tests.benchmarks.terminal import Terminal, visible_text
-from tests.benchmarks.workload import A_GPU, simulated_machine
+from tests.benchmarks.workload import A_GPU, simulated_machine, training_job
 from tests.support.fake_nvml import FakeNvml
 
 ROOT = Path(__file__).parents[2]
@@ -48,6 +52,8 @@ class Monitor:
     name: str
     command: Callable[[float], list[str]]
     shows_gpus: bool = True
+    attaches: bool = False
+    """It is also given the PID of the job on the machine."""
 
 
 def _python(module: str, *arguments: str) -> list[str]:
@@ -58,6 +64,13 @@ MONITORS = {
     "gpuwatch": Monitor(
         "gpuwatch",
         lambda interval: _python("gpuwatch", "--interval", f"{interval:g}", "--no-slow-link"),
+    ),
+    "gpuwatch --pid": Monitor(
+        "gpuwatch --pid",
+        lambda interval: _python(
+            "gpuwatch", "--interval", f"{interval:g}", "--no-slow-link", "--pid"
+        ),
+        attaches=True,
     ),
     "gpuwatch --slow-link": Monitor(
         "gpuwatch --slow-link",
@@ -113,6 +126,14 @@ class Settings:
     warm_up: float
     starts: int
     repeat: int
+    job: tuple[int, int] | None = None
+    """Ranks, and loader workers of each."""
+    job_pid: int | None = None
+
+    def command(self, monitor: Monitor) -> list[str]:
+        """What starts ``monitor``."""
+        command = monitor.command(self.interval)
+        return [*command, str(self.job_pid)] if monitor.attaches else command
 
 
 def _since(moment: float | None, start: float) -> float | None:
@@ -124,7 +145,7 @@ def run_once(
 ) -> Result:
     """Start the monitor, let it warm up, measure it over the window, end it."""
     terminal = Terminal(settings.columns, settings.lines, A_GPU)
-    terminal.start(monitor.command(settings.interval), env, ROOT)
+    terminal.start(settings.command(monitor), env, ROOT)
     try:
         terminal.wait_for_paint(PAINT_SECONDS, match=monitor.shows_gpus)
         if terminal.paint.text_at is None or terminal.exit_code is not None:
@@ -157,7 +178,7 @@ def start_once(
 ) -> tuple[float | None, float | None]:
     """Seconds to the first paint and to the first GPU, of one start."""
     terminal = Terminal(settings.columns, settings.lines, A_GPU)
-    terminal.start(monitor.command(settings.interval), env, ROOT)
+    terminal.start(settings.command(monitor), env, ROOT)
     try:
         terminal.wait_for_paint(PAINT_SECONDS, match=monitor.shows_gpus)
         paint, start = terminal.paint, terminal.started_at
@@ -208,7 +229,11 @@ def measure_all(
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder, "home")
         home.mkdir()
-        with simulated_machine(Path(folder, "machine"), gpus, processes) as fake:
+        with contextlib.ExitStack() as stack:
+            fake = stack.enter_context(simulated_machine(Path(folder, "machine"), gpus, processes))
+            if settings.job is not None:
+                pid = stack.enter_context(training_job(fake, *settings.job))
+                settings = replace(settings, job_pid=pid)
             env = environment(fake, home)
             say(f"starts, {gpus} GPUs, {processes} processes ...")
             starts = measure_starts(names, env, settings)
@@ -237,6 +262,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--only", default="gpuwatch,nvitop,nvtop,empty-textual")
     parser.add_argument("--slow-link", action="store_true", help="also gpuwatch --slow-link")
     parser.add_argument("--scaling", action="store_true", help="also 16 GPUs and 256 processes")
+    parser.add_argument(
+        "--job", type=_size, help="ranks x workers: one job on the GPUs instead of --processes"
+    )
     parser.add_argument("--repeat", type=int, default=1, help="runs to take the median of")
     parser.add_argument("--starts", type=int, default=3, help="starts to take the median of")
     parser.add_argument("--json", type=Path, help="write the results there as well")
@@ -247,6 +275,10 @@ def _chosen(arguments: argparse.Namespace) -> list[str]:
     names = [name.strip() for name in arguments.only.split(",")]
     if unknown := [name for name in names if name not in MONITORS]:
         raise SystemExit(f"unknown: {', '.join(unknown)} (there are {', '.join(MONITORS)})")
+    if arguments.job and "gpuwatch" in names and "gpuwatch --pid" not in names:
+        names.insert(names.index("gpuwatch") + 1, "gpuwatch --pid")
+    if not arguments.job and "gpuwatch --pid" in names:
+        raise SystemExit("gpuwatch --pid is measured on a job: add --job 8x8")
     if arguments.slow_link and "gpuwatch" in names:
         names.insert(names.index("gpuwatch") + 1, "gpuwatch --slow-link")
     for name in list(names):
@@ -269,9 +301,12 @@ def main() -> None:
         warm_up=arguments.warm_up,
         starts=arguments.starts,
         repeat=arguments.repeat,
+        job=arguments.job,
     )
     sizes = [(arguments.gpus, arguments.processes)]
-    if arguments.scaling:
+    if arguments.job:
+        sizes = [(arguments.gpus, 0)]
+    elif arguments.scaling:
         sizes += [size for size in SCALING_STEPS if size not in sizes]
 
     def say(text: str) -> None:
@@ -290,6 +325,8 @@ def main() -> None:
         f"{settings.starts} (medians); PCIe throughput takes 20 ms a call, as on real drivers\n"
     )
     print(report.markdown(results))
+    if arguments.job:
+        print(f"\none job of {arguments.job[0]} ranks with {arguments.job[1]} loader workers each")
     if arguments.json:
         kept = {field: getattr(settings, field) for field in Settings.__slots__}
         arguments.json.write_text(json.dumps(report.as_json(results, kept), indent=2) + "\n")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -48,3 +49,25 @@ def simulated_machine(folder: Path, gpus: int, processes: int) -> Iterator[FakeN
             process.kill()
         for process in started:
             process.wait()
+
+
+@contextlib.contextmanager
+def training_job(fake: FakeNvml, ranks: int, workers: int) -> Iterator[int]:
+    """A job of ``ranks`` with ``workers`` each, a rank a GPU; gives the PID of its launcher."""
+    launcher = subprocess.Popen(
+        [sys.executable, "-m", "tests.benchmarks.training_job", str(ranks), str(workers)],
+        cwd=Path(__file__).parents[2],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert launcher.stdout is not None
+        pids = [int(pid) for pid in launcher.stdout.readline().split()]
+        for gpu, pid in zip(fake.gpu, pids, strict=False):
+            gpu.processes = [GpuProcess(pid=pid, used_bytes=30 * GIB, sm_percent="share")]
+        yield launcher.pid
+    finally:
+        assert launcher.stdin is not None
+        launcher.stdin.close()
+        launcher.wait()
