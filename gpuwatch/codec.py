@@ -5,9 +5,11 @@ what was not read is ``null``; NaN and infinity are never written. In a stream t
 in the header line, once, and a snapshot refers to a GPU by ``uuid``; when the GPUs change, a
 new header precedes the snapshot. Every line can be read with the last header before it.
 
-``busy_samples`` are pairs ``[at_unix_seconds, percent]`` and ``throttle_durations`` pairs
-``[reason, seconds]``. Reading ignores fields (and, after a header, kinds of lines) it does not
-know and takes a missing optional field as ``None``, so that a newer minor version is readable.
+``busy_samples`` (and a job's ``main_thread_samples`` and ``loader_worker_samples``) are pairs
+``[at_unix_seconds, percent]``, ``throttle_durations`` pairs ``[reason, seconds]``. What ``Job``
+computes from its parts is written beside its fields, for ``jq``, and not read back. Reading
+ignores fields (and, after a header, kinds of lines) it does not know and takes a missing optional
+field as ``None``, so that a newer minor version is readable.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, Generic, NoReturn, TypeVar
@@ -27,6 +29,9 @@ from gpuwatch.model import (
     GpuIdentity,
     GpuReading,
     Host,
+    Job,
+    JobMember,
+    JobRank,
     OwnCost,
     Problem,
     Process,
@@ -112,7 +117,7 @@ def _body(snapshot: Snapshot, gpus: list[Json]) -> Json:
         "host": _HOST.encode(snapshot.host),
         "gpus": gpus,
         "processes": [_PROCESS.encode(process) for process in snapshot.processes],
-        "jobs": [],
+        "jobs": [_JOB.encode(job) for job in snapshot.jobs],
         "problems": [_PROBLEM.encode(problem) for problem in snapshot.problems],
         "own_cost": _OWN_COST.encode(snapshot.own_cost),
     }
@@ -229,6 +234,7 @@ def _decode_header(value: Json) -> Header:
 def _decode_snapshot(value: Json, gpu: Callable[[Json, str], Gpu]) -> Snapshot:
     where = "snapshot"
     own_cost = value.get("own_cost")
+    jobs = value.get("jobs")
     return Snapshot(
         sequence=_field(value, "sequence", where, _whole),
         taken_at_unix_seconds=_field(value, "taken_at_unix_seconds", where, _number),
@@ -238,6 +244,7 @@ def _decode_snapshot(value: Json, gpu: Callable[[Json, str], Gpu]) -> Snapshot:
         host=_HOST.decode(_field(value, "host", where, _object), "host"),
         gpus=tuple(_objects(value, "gpus", where, gpu)),
         processes=tuple(_objects(value, "processes", where, _PROCESS.decode)),
+        jobs=() if jobs is None else tuple(_objects(value, "jobs", where, _JOB.decode)),
         problems=tuple(_objects(value, "problems", where, _PROBLEM.decode)),
         own_cost=(
             OwnCost()
@@ -351,6 +358,7 @@ _CHECKS: Mapping[str, Callable[[Any, str], Any]] = {
     "int": _whole,
     "float": _number,
     "tuple[str, ...]": _many(_text),
+    "tuple[GpuKey, ...]": _many(_text),
     "tuple[float | None, ...]": _many(_optional_number),
     "tuple[BusySample, ...]": _many(_busy_sample),
     "tuple[ReasonSeconds, ...]": _many(_reason_seconds),
@@ -359,22 +367,41 @@ _CHECKS: Mapping[str, Callable[[Any, str], Any]] = {
 
 
 class _Table(Generic[T]):
-    """The fields of one dataclass of the model, ready to write and read."""
+    """The fields of one dataclass of the model, ready to write and read.
 
-    def __init__(self, made: type[T]) -> None:
+    ``parts`` are fields that hold a tuple of another dataclass; ``computed`` are properties that
+    are written too and not read.
+    """
+
+    def __init__(
+        self,
+        made: type[T],
+        *,
+        parts: Mapping[str, _Table[Any]] | None = None,
+        computed: Sequence[str] = (),
+    ) -> None:
         fields = dataclasses.fields(made)  # type: ignore[arg-type]
         self._made = made
-        self._names = tuple(field.name for field in fields)
+        self._names = (*(field.name for field in fields), *computed)
         self._values = attrgetter(*self._names)
+        self._parts = tuple((parts or {}).items())
+        checks = {name: table.decode_all for name, table in self._parts}
         self._checks = [
-            (field.name, _CHECKS[str(field.type).removesuffix(" | None")]) for field in fields
+            (
+                field.name,
+                checks.get(field.name) or _CHECKS[str(field.type).removesuffix(" | None")],
+            )
+            for field in fields
         ]
         self._required = frozenset(
             field.name for field in fields if field.default is dataclasses.MISSING
         )
 
     def encode(self, item: T) -> Json:
-        return dict(zip(self._names, self._values(item), strict=True))
+        value = dict(zip(self._names, self._values(item), strict=True))
+        for name, table in self._parts:
+            value[name] = [table.encode(part) for part in value[name]]
+        return value
 
     def decode(self, value: Json, where: str) -> T:
         found = {}
@@ -386,10 +413,28 @@ class _Table(Generic[T]):
                 raise CodecError(f'The {where} lacks the field "{name}".')
         return self._made(**found)
 
+    def decode_all(self, value: Any, where: str) -> tuple[T, ...]:
+        here = [f"{where}[{place}]" for place in range(len(_list(value, where)))]
+        return tuple([self.decode(_object(v, at), at) for v, at in zip(value, here, strict=True)])
+
 
 _IDENTITY = _Table(GpuIdentity)
 _READING = _Table(GpuReading)
 _PROCESS = _Table(Process)
+_JOB = _Table(
+    Job,
+    parts={"ranks": _Table(JobRank), "members": _Table(JobMember)},
+    computed=(
+        "loader_workers",
+        "pinned_memory",
+        "cpu_percent",
+        "main_thread_cpu_percent",
+        "loader_worker_cpu_percent",
+        "read_bytes_per_second",
+        "write_bytes_per_second",
+        "memory_proportional_bytes",
+    ),
+)
 _HOST = _Table(Host)
 _PROBLEM = _Table(Problem)
 _OWN_COST = _Table(OwnCost)

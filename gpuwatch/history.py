@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable
 from operator import attrgetter, mul
 from typing import NamedTuple
 
-from gpuwatch.model import GpuKey, ProcessKey, Snapshot
+from gpuwatch.model import BusySample, GpuKey, Job, ProcessKey, Snapshot
 
 NAN = math.nan
 
@@ -73,6 +73,17 @@ PROCESS_SERIES = (
     "memory_resident_bytes",
 )
 
+JOB_SERIES = (
+    "cpu_percent",
+    "read_bytes_per_second",
+    "write_bytes_per_second",
+    "memory_proportional_bytes",
+    "main_thread_cpu_percent",
+    "loader_worker_cpu_percent",
+)
+"""Of a job; the last two are fed by its fine samples where it has any, and have axes of their
+own."""
+
 BLOCK_SECONDS = 30.0
 """Readings are folded in whole blocks: a multiple of every tier's width."""
 
@@ -93,7 +104,10 @@ PROCESS_READINGS_KEPT = 600
 PROCESSES_KEPT = 512
 """With all processes of a large machine shown, those without a GPU beyond this have no series."""
 
+JOBS_KEPT = 128
+
 PROCESS_FORGOTTEN_SECONDS = 60.0
+"""After the last snapshot it was in; jobs alike."""
 
 # Times are sums of floats: a reading meant for 0.3 s must not fall into the next bucket.
 _TOLERANCE = 1e-6
@@ -369,6 +383,27 @@ class Series:
                 since = times[place - 1]
             self.push(at, value, since)
 
+    def take(
+        self,
+        samples: Iterable[BusySample] | None,
+        value: float | None,
+        at: float,
+        offset: float,
+        longest: float,
+    ) -> None:
+        """Take what a snapshot at ``at`` brought: fine samples, else the one polled ``value``.
+
+        ``offset`` takes the samples' wall time to this axis; ``longest`` is the longest time a
+        polled value may speak for.
+        """
+        if samples is not None:
+            self._axis.kept = SAMPLES_KEPT
+            self.push_samples([(sample[0] + offset, sample[1]) for sample in samples])
+            return
+        before = self.latest_at
+        near = before is not None and at - before <= longest
+        self.push(at, value, before if near else None)
+
     def columns(self, end: float, column_seconds: float, count: int) -> list[Column | None]:
         """The last ``count`` columns up to the one that holds ``end``, oldest first.
 
@@ -498,17 +533,49 @@ def _column(values: array[float], seconds: array[float]) -> Column | None:
 _gpu_values = attrgetter(*GPU_SERIES)
 _host_values = attrgetter(*HOST_SERIES)
 _process_values = attrgetter(*PROCESS_SERIES)
+_job_values = attrgetter(*JOB_SERIES[:-2])
 
 _GPU_PLACES = {name: place for place, name in enumerate(GPU_SERIES)}
 _HOST_PLACES = {name: place for place, name in enumerate(HOST_SERIES)}
 _PROCESS_PLACES = {name: place for place, name in enumerate(PROCESS_SERIES)}
+_JOB_PLACES = {name: place for place, name in enumerate(JOB_SERIES)}
+
+
+class _JobSeries:
+    """The series of one job: its readings on one axis, its two fine ones each on their own."""
+
+    __slots__ = ("axis", "fine")
+
+    def __init__(self, axis: _Axis) -> None:
+        self.axis = axis
+        self.fine: list[Series | None] = [None, None]
+
+    def series(self, place: int) -> Series | None:
+        polled = len(self.axis.series)
+        return self.axis.series[place] if place < polled else self.fine[place - polled]
+
+    def push(self, job: Job, at: float, offset: float, longest: float) -> None:
+        """``offset`` takes a wall time to the axis of the charts."""
+        self.axis.push(at, longest, _job_values(job))
+        for place, (samples, percent) in enumerate(
+            (
+                (job.main_thread_samples, job.main_thread_cpu_percent),
+                (job.loader_worker_samples, job.loader_worker_cpu_percent),
+            )
+        ):
+            series = self.fine[place]
+            if series is None:
+                if samples is None and percent is None:
+                    continue
+                series = self.fine[place] = Series(READINGS_KEPT)
+            series.take(samples, percent, at, offset, longest)
 
 
 class History:
     """The series of everything in the snapshots pushed so far.
 
     A series exists from its first reading on. Names are the field names of ``GpuReading``,
-    ``Host`` and ``Process``; an unknown name is a ``KeyError``.
+    ``Host``, ``Process`` and ``Job``; an unknown name is a ``KeyError``.
     """
 
     def __init__(self) -> None:
@@ -517,6 +584,7 @@ class History:
         self._host = _Axis(len(HOST_SERIES))
         self._cores = _Axis(0, PROCESS_READINGS_KEPT, LONG_TIERS)
         self._processes: dict[tuple[ProcessKey, GpuKey | None], _Axis] = {}
+        self._jobs: dict[ProcessKey, _JobSeries] = {}
         self._at = -math.inf
         self._interval_seconds = 0.0
         self._next_sweep = -math.inf
@@ -547,6 +615,12 @@ class History:
         axis = self._processes.get((key, gpu_uuid))
         return None if axis is None else axis.series[place]
 
+    def job(self, key: ProcessKey, name: str) -> Series | None:
+        """A job's series, by ``Job.key``."""
+        place = _JOB_PLACES[name]
+        job = self._jobs.get(key)
+        return None if job is None else job.series(place)
+
     def push(self, snapshot: Snapshot) -> None:
         """Take a snapshot in. One no later than the last, as after a failed read, is ignored."""
         at = snapshot.monotonic_seconds
@@ -564,12 +638,16 @@ class History:
             offline = len(self._cores.series) - len(host.core_percents)
             self._cores.push(at, longest, host.core_percents + (None,) * offline)
         self._push_processes(snapshot, at, longest)
+        if snapshot.jobs:
+            self._push_jobs(snapshot, at, longest)
         self._at = at
         if at >= self._next_sweep:
             self._next_sweep = at + PROCESS_FORGOTTEN_SECONDS / 6
-            self._forget_processes(at - max(PROCESS_FORGOTTEN_SECONDS, longest))
+            self._forget(at - max(PROCESS_FORGOTTEN_SECONDS, longest))
 
     def _push_gpus(self, snapshot: Snapshot, at: float, longest: float) -> None:
+        # The driver stamps samples with wall time.
+        offset = at - snapshot.taken_at_unix_seconds
         for gpu in snapshot.gpus:
             uuid, reading = gpu.identity.uuid, gpu.reading
             axis = self._gpus.get(uuid)
@@ -581,37 +659,57 @@ class History:
                 if reading.busy_samples is None and reading.busy_percent is None:
                     continue
                 busy = self._busy[uuid] = Series()
-            samples = reading.busy_samples
-            if samples is not None:
-                # The driver stamps samples with wall time.
-                offset = at - snapshot.taken_at_unix_seconds
-                busy.push_samples([(sample[0] + offset, sample[1]) for sample in samples])
-                continue
-            before = busy.latest_at
-            near = before is not None and at - before <= longest
-            busy.push(at, reading.busy_percent, before if near else None)
+            busy.take(reading.busy_samples, reading.busy_percent, at, offset, longest)
 
     def _push_processes(self, snapshot: Snapshot, at: float, longest: float) -> None:
-        processes = self._processes
         for process in snapshot.processes:
-            key = ((process.pid, process.started_at_unix_seconds), process.gpu_uuid)
-            axis = processes.get(key)
-            if axis is None:
-                if process.gpu_uuid is None and len(processes) >= PROCESSES_KEPT:
+            key = (process.pid, process.started_at_unix_seconds)
+            self._push_process((key, process.gpu_uuid), at, longest, _process_values(process))
+
+    def _push_jobs(self, snapshot: Snapshot, at: float, longest: float) -> None:
+        offset = at - snapshot.taken_at_unix_seconds
+        shown = {(process.pid, process.started_at_unix_seconds) for process in snapshot.processes}
+        for job in snapshot.jobs:
+            series = self._jobs.get(job.key)
+            if series is None:
+                if len(self._jobs) >= JOBS_KEPT:
                     continue
-                axis = processes[key] = self._axis(
-                    len(PROCESS_SERIES), PROCESS_READINGS_KEPT, LONG_TIERS
-                )
-            elif axis.at[-1] == at:
+                axis = self._axis(len(JOB_SERIES) - 2, PROCESS_READINGS_KEPT, LONG_TIERS)
+                series = self._jobs[job.key] = _JobSeries(axis)
+            elif series.axis.at[-1] == at:
                 continue
-            axis.push(at, longest, _process_values(process))
+            series.push(job, at, offset, longest)
+            for member in job.members:
+                key = (member.pid, member.started_at_unix_seconds)
+                if key not in shown:
+                    values = (None, member.cpu_percent, None, member.memory_resident_bytes)
+                    self._push_process((key, None), at, longest, values)
+
+    def _push_process(
+        self,
+        key: tuple[ProcessKey, GpuKey | None],
+        at: float,
+        longest: float,
+        values: tuple[float | None, ...],
+    ) -> None:
+        axis = self._processes.get(key)
+        if axis is None:
+            if key[1] is None and len(self._processes) >= PROCESSES_KEPT:
+                return
+            axis = self._processes[key] = self._axis(
+                len(PROCESS_SERIES), PROCESS_READINGS_KEPT, LONG_TIERS
+            )
+        elif axis.at[-1] == at:
+            return
+        axis.push(at, longest, values)
 
     def _axis(self, size: int, kept: int, tiers: tuple[tuple[float, float], ...]) -> _Axis:
         # Each keeps a few readings more than the last, so that they do not all fold at once.
         self._axes_made += 1
         return _Axis(size, kept + self._axes_made % 32, tiers)
 
-    def _forget_processes(self, before: float) -> None:
-        gone = [key for key, axis in self._processes.items() if axis.at[-1] < before]
-        for key in gone:
+    def _forget(self, before: float) -> None:
+        for key in [key for key, axis in self._processes.items() if axis.at[-1] < before]:
             del self._processes[key]
+        for job in [key for key, series in self._jobs.items() if series.axis.at[-1] < before]:
+            del self._jobs[job]

@@ -25,6 +25,9 @@ from gpuwatch.model import (
     BusySample,
     GpuReading,
     Host,
+    Job,
+    JobMember,
+    JobRank,
     Problem,
     Process,
     ReasonSeconds,
@@ -111,6 +114,56 @@ def test_samples_are_pairs() -> None:
     assert card["throttle_durations"] == [["sw_power_cap", 0.25]]
 
 
+TWO_RANKS = Job(
+    pid=40,
+    ranks=(
+        JobRank(pid=41, rank=0, loader_workers=2, pinned_memory=True),
+        JobRank(pid=42, rank=1, loader_workers=0, pinned_memory=True),
+    ),
+    members=(
+        JobMember(pid=41, role="rank", cpu_percent=100.0, main_thread_cpu_percent=90.0),
+        JobMember(pid=42, role="rank", cpu_percent=60.0, main_thread_cpu_percent=50.0),
+        JobMember(pid=43, role="loader_worker", cpu_percent=30.0, read_bytes_per_second=0.0),
+    ),
+    main_thread_samples=(BusySample(1.5, 99.0),),
+)
+
+
+def test_every_field_of_a_job_is_written() -> None:
+    """Jobs, their ranks and their members are written with all their names."""
+    (job,) = status_object(snapshot(jobs=(TWO_RANKS,)))["jobs"]
+    assert {field.name for field in dataclasses.fields(Job)} < set(job)
+    assert {field.name for field in dataclasses.fields(JobRank)} == set(job["ranks"][0])
+    assert {field.name for field in dataclasses.fields(JobMember)} == set(job["members"][2])
+    assert job["main_thread_samples"] == ((1.5, 99.0),)
+
+
+def test_what_a_job_computes_is_written_and_not_read() -> None:
+    """Sums and means over a job stand in the JSON; a reader takes the parts at their word."""
+    value = json.loads(status_text(snapshot(jobs=(TWO_RANKS,))))
+    (job,) = value["jobs"]
+    properties = {name for name, item in vars(Job).items() if isinstance(item, property)}
+    assert properties - {"key"} <= set(job)
+    assert job["loader_workers"] == 2
+    assert job["pinned_memory"] is True
+    assert job["cpu_percent"] == 190.0
+    assert job["main_thread_cpu_percent"] == 70.0
+    assert job["loader_worker_cpu_percent"] == 30.0
+    assert job["read_bytes_per_second"] == 0.0
+    assert job["write_bytes_per_second"] is None
+    job["cpu_percent"] = "a lie"
+    assert decode_status(json.dumps(value)).jobs == (TWO_RANKS,)
+
+
+@pytest.mark.parametrize("jobs", ["absent", None, []])
+def test_line_without_jobs_has_none(jobs: Any) -> None:
+    """What was written before there were jobs is still readable."""
+    value = json.loads(status_text(snapshot(jobs=(TWO_RANKS,)))) | {"jobs": jobs}
+    if jobs == "absent":
+        del value["jobs"]
+    assert decode_status(json.dumps(value)).jobs == ()
+
+
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 def test_nan_and_infinity_become_null(bad: float) -> None:
     """What is no number is never written as one, wherever it stands."""
@@ -184,6 +237,22 @@ GOOD_HEADER = header_line(snapshot(gpus=(gpu(),)))
         ),
         ([GOOD_HEADER, changed(processes=[{"pid": None}])], 'processes.0. lacks the field "pid"'),
         ([GOOD_HEADER, changed(simulated="no")], "true or false"),
+        ([GOOD_HEADER, changed(jobs={})], "jobs is .* where a list belongs"),
+        ([GOOD_HEADER, changed(jobs=[7])], r"jobs\[0\] is 7 where an object belongs"),
+        ([GOOD_HEADER, changed(jobs=[{}])], r'jobs.0. lacks the field "pid"'),
+        ([GOOD_HEADER, changed(jobs=[{"pid": 1, "ranks": 7}])], r"ranks is 7 where a list"),
+        (
+            [GOOD_HEADER, changed(jobs=[{"pid": 1, "members": [{"pid": 1}, {"pid": "x"}]}])],
+            r"jobs\[0\]\.members\[1\]\.pid is \"x\" where a whole number",
+        ),
+        (
+            [GOOD_HEADER, changed(jobs=[{"pid": 1, "main_thread_samples": [[1, 2, 3]]}])],
+            r"main_thread_samples is .* where a pair",
+        ),
+        (
+            [GOOD_HEADER, changed(jobs=[{"pid": 1, "gpu_uuids": [None]}])],
+            "gpu_uuids is null where a text",
+        ),
         ([GOOD_HEADER, changed().replace("1700000100.0", "NaN")], "NaN is no number"),
         ([GOOD_HEADER, changed().replace("1700000100.0", "1e999")], "where a number belongs"),
         ([GOOD_HEADER, changed()[:200]], "not JSON"),
@@ -199,11 +268,14 @@ def test_text_read_from_a_file_is_made_safe() -> None:
     """Escape sequences in a recording do not reach the terminal, in values or in errors."""
     evil = "a\x1b[2Jb\nc"
     line = changed(
-        problems=[{"source": "nvml", "message": evil}], processes=[{"pid": 1, "command": evil}]
+        problems=[{"source": "nvml", "message": evil}],
+        processes=[{"pid": 1, "command": evil}],
+        jobs=[{"pid": 1, "members": [{"pid": 1, "role_sign": evil}]}],
     )
     read = decode(GOOD_HEADER, line)
     assert read.problems == (Problem(source="nvml", message="a\ufffd[2Jb c"),)
     assert read.processes[0].command == "a\ufffd[2Jb c"
+    assert read.jobs[0].members[0].role_sign == "a\ufffd[2Jb c"
     with pytest.raises(CodecError) as caught:
         decode(GOOD_HEADER, changed(sequence=evil))
     assert "\x1b" not in str(caught.value)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import struct
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuwatch.history import Column, History, Series, bucket_index
-from gpuwatch.model import BusySample, Host, Process, Snapshot
+from gpuwatch.history import JOBS_KEPT, Column, History, Series, bucket_index
+from gpuwatch.model import BusySample, Host, Job, JobMember, Process, Snapshot
 from tests.support.snapshots import gpu, snapshot
 
 
@@ -529,3 +530,94 @@ def test_a_first_reading_behind_columns_already_asked_for_is_shown() -> None:
     assert series.columns(100.0, 1.0, 5) == [None] * 5
     series.push_samples([(98.0, 40.0)])
     assert series.columns(101.0, 1.0, 5)[1] == (40.0, 40.0, 40.0)
+
+
+# --- jobs -------------------------------------------------------------------------------------
+
+
+def job(pid: int = 7, main: float | None = 50.0, **fields: Any) -> Job:
+    """A rank that uses 80% with its main thread at ``main``, and a worker at 95%."""
+    members = (
+        JobMember(
+            pid=pid,
+            started_at_unix_seconds=1.0,
+            role="rank",
+            cpu_percent=80.0,
+            main_thread_cpu_percent=main,
+            read_bytes_per_second=5.0,
+        ),
+        JobMember(pid=pid + 1, started_at_unix_seconds=2.0, role="loader_worker", cpu_percent=95.0),
+    )
+    return Job(**({"pid": pid, "started_at_unix_seconds": 1.0, "members": members} | fields))
+
+
+def test_readings_of_a_job_are_series() -> None:
+    """A job's sums and means over its processes can be drawn; what it lacks has no series."""
+    history = pushed(*(snapshot(at, jobs=(job(main=at),)) for at in (1.0, 2.0)))
+    key = (7, 1.0)
+    assert columns_of(history.job(key, "cpu_percent"), 2.0, 2) == [one(175.0), one(175.0)]
+    assert columns_of(history.job(key, "read_bytes_per_second"), 2.0, 2)[1] == one(5.0)
+    assert columns_of(history.job(key, "main_thread_cpu_percent"), 2.0, 2)[1] == one(2.0)
+    assert columns_of(history.job(key, "loader_worker_cpu_percent"), 2.0, 2)[1] == one(95.0)
+    assert history.job(key, "write_bytes_per_second") is None
+    assert history.job((7, 9.0), "cpu_percent") is None
+    with pytest.raises(KeyError):
+        history.job(key, "mood")
+
+
+def test_fine_samples_of_a_job_are_drawn_as_they_are() -> None:
+    """An anti-phase finer than the snapshots is still there, on the charts' own time axis."""
+    wall = 1_700_000_000.0
+    main = tuple(BusySample(wall + 9.0 + at, p) for at, p in ((0.25, 100.0), (0.5, 0.0)))
+    worker = tuple(BusySample(wall + 9.0 + at, p) for at, p in ((0.25, 3.0), (0.5, 97.0)))
+    taken = snapshot(10.0, jobs=(job(main_thread_samples=main, loader_worker_samples=worker),))
+    history = pushed(taken)
+    series = history.job((7, 1.0), "main_thread_cpu_percent")
+    workers = history.job((7, 1.0), "loader_worker_cpu_percent")
+    assert series is not None
+    assert workers is not None
+    assert series.columns(9.5, 0.25, 2) == [one(100.0), one(0.0)]
+    assert workers.columns(9.5, 0.25, 2) == [one(3.0), one(97.0)]
+
+
+def test_job_that_is_attached_later_goes_on_in_the_same_series() -> None:
+    """The readings before the fine samples began stay beside them."""
+    fine = (BusySample(1_700_000_001.5, 10.0), BusySample(1_700_000_002.0, 30.0))
+    history = pushed(
+        snapshot(0.5, jobs=(job(),)),
+        snapshot(1.0, jobs=(job(),)),
+        snapshot(2.0, jobs=(job(main_thread_samples=fine),)),
+    )
+    series = history.job((7, 1.0), "main_thread_cpu_percent")
+    assert series is not None
+    assert series.columns(2.0, 0.5, 3) == [one(50.0), one(10.0), one(30.0)]
+
+
+def test_member_that_is_in_no_row_of_processes_has_series_too() -> None:
+    """Every process of a job can be drawn, whether the table of processes shows it or not."""
+    shown = worker(7, 1.0, cpu_percent=11.0)
+    history = pushed(snapshot(1.0, processes=(shown,), jobs=(job(),)))
+    assert columns_of(history.process((8, 2.0), None, "cpu_percent"), 1.0, 1) == [one(95.0)]
+    assert columns_of(history.process((7, 1.0), None, "cpu_percent"), 1.0, 1) == [one(11.0)]
+
+
+def test_job_is_forgotten_a_minute_after_it_left_the_snapshots() -> None:
+    """A job that ended but is still shown keeps its series; one that is gone loses it."""
+    ended = job(pid=20, ended_at_unix_seconds=1.0, members=())
+    history = pushed(snapshot(1.0, jobs=(job(), ended)))
+    for at in range(2, 140):
+        history.push(snapshot(float(at), jobs=(ended,)))
+    assert history.job((7, 1.0), "cpu_percent") is None
+    assert history.process((8, 2.0), None, "cpu_percent") is None
+    kept = job(pid=20, ended_at_unix_seconds=1.0)
+    history.push(snapshot(140.0, jobs=(kept,)))
+    columns = columns_of(history.job((20, 1.0), "cpu_percent"), 140.0, 2)
+    assert columns == [None, one(175.0)]
+
+
+def test_number_of_jobs_followed_is_bounded() -> None:
+    """Beyond a number of jobs at once, later ones have no series."""
+    many = tuple(job(pid=10 * number) for number in range(JOBS_KEPT + 2))
+    history = pushed(snapshot(1.0, jobs=many))
+    assert history.job((10 * (JOBS_KEPT - 1), 1.0), "cpu_percent") is not None
+    assert history.job((10 * JOBS_KEPT, 1.0), "cpu_percent") is None

@@ -13,6 +13,9 @@ from gpuwatch.model import (
     GpuIdentity,
     GpuReading,
     Host,
+    Job,
+    JobMember,
+    JobRank,
     OwnCost,
     Problem,
     Process,
@@ -30,6 +33,7 @@ _BY_ANNOTATION: dict[str, st.SearchStrategy[Any]] = {
     "bool": st.booleans(),
     "int": st.integers(-(2**63), 2**63),
     "float": NUMBERS,
+    "tuple[GpuKey, ...]": st.lists(TEXTS, max_size=3).map(tuple),
     "tuple[str, ...]": st.lists(TEXTS, max_size=3).map(tuple),
     "tuple[float | None, ...]": st.lists(st.none() | NUMBERS, max_size=4).map(tuple),
     "tuple[BusySample, ...]": st.lists(st.builds(BusySample, NUMBERS, NUMBERS), max_size=4).map(
@@ -41,10 +45,24 @@ _BY_ANNOTATION: dict[str, st.SearchStrategy[Any]] = {
 }
 
 
-def any_of(made: type[Any]) -> st.SearchStrategy[Any]:
-    """Any value of a flat dataclass of the model; optional fields are often ``None``."""
-    fields = {}
+def jobs() -> st.SearchStrategy[Job]:
+    """Any job, whether its parts agree or not."""
+    return any_of(
+        Job,
+        ranks=st.lists(any_of(JobRank), max_size=3).map(tuple),
+        members=st.lists(any_of(JobMember), max_size=3).map(tuple),
+    )
+
+
+def any_of(made: type[Any], **given: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """Any value of a dataclass of the model; optional fields are often ``None``.
+
+    ``given`` are the fields that hold other dataclasses.
+    """
+    fields = dict(given)
     for field in dataclasses.fields(made):
+        if field.name in given:
+            continue
         annotation = str(field.type)
         strategy = _BY_ANNOTATION[annotation.removesuffix(" | None")]
         fields[field.name] = st.none() | strategy if annotation.endswith(" | None") else strategy
@@ -70,6 +88,7 @@ def snapshots() -> st.SearchStrategy[Snapshot]:
         host=any_of(Host),
         gpus=gpus.map(tuple),
         processes=st.lists(any_of(Process), max_size=3).map(tuple),
+        jobs=st.lists(jobs(), max_size=2).map(tuple),
         problems=st.lists(any_of(Problem), max_size=3).map(tuple),
         own_cost=any_of(OwnCost),
     )
