@@ -1,4 +1,4 @@
-"""What cgroups say: how much CPU this process may use, and which container or job a process is in.
+"""What cgroups say: how much CPU a process may use, and which container or job it is in.
 
 Both hierarchies are understood: v1 (a mount a controller, ``cpu.cfs_quota_us``), v2 (one mount,
 ``cpu.max``) and the two side by side. See cgroups(7), cgroup_namespaces(7) and the kernel's
@@ -95,11 +95,17 @@ def _path_in(mount: CgroupMount, lines: tuple[CgroupLine, ...]) -> str | None:
         if path == root or path.startswith(root + "/"):
             relative = path[len(root) + 1 :]
             return None if relative.startswith("..") else relative
-        # Seen from a cgroup namespace, "/.." is outside: this mount does not hold the process.
-        # Otherwise the mount shows a folder at or above it (a container whose /proc still names
-        # the host's path, or a mount made outside this namespace).
-        return None if path.startswith("/..") else ""
+        # Seen from a cgroup namespace, "/.." is above it. A mount made out there shows a folder
+        # over the process, and what lies between the two cannot be named from here. Any other
+        # root belongs to somebody else.
+        return "" if _is_above(root, path) else None
     return None
+
+
+def _is_above(root: str, path: str) -> bool:
+    steps = root.split("/")[1:]
+    outside = sum(step == ".." for step in path.split("/"))
+    return bool(steps) and all(step == ".." for step in steps) and len(steps) >= outside
 
 
 def parse_cpu_max(text: str) -> float | None:
@@ -139,15 +145,71 @@ def _read_v1(folder: Path) -> float | None:
     )
 
 
+class QuotaFolder(NamedTuple):
+    """A cgroup folder with a CPU quota on it."""
+
+    path: Path
+    cores: float
+
+
+def read_quota_folders(pid: int | None = None, proc: Path = procfs.PROC) -> list[QuotaFolder]:
+    """The CPU quotas that bind a process (``None``: this one), its own folder's first.
+
+    Paths in ``/proc/PID/cgroup`` and roots in ``mountinfo`` are both told from the reader's
+    cgroup namespace, so this process's own mounts serve for every process under them. One that
+    is not (gpuwatch in a container, looking out of it) is looked up through its own mounts, which
+    takes the right to trace it.
+    """
+    process = "self" if pid is None else str(pid)
+    try:
+        lines = parse_cgroup(os.fsdecode(procfs.read_once(proc / process / "cgroup")))
+    except OSError:
+        return []
+    folders = quota_folders(lines, _mounts(proc / "self"))
+    if not folders and pid is not None:
+        inside = f"{proc}/{pid}/root"
+        mounts = _mounts(proc / process)
+        seen = [mount._replace(mount_point=inside + mount.mount_point) for mount in mounts]
+        folders = quota_folders(lines, tuple(seen))
+    quotas = [(folder, folder_quota(folder)) for folder in folders]
+    return [QuotaFolder(folder, cores) for folder, cores in quotas if cores is not None]
+
+
+def _mounts(process: Path) -> tuple[CgroupMount, ...]:
+    try:
+        return parse_mounts(os.fsdecode(procfs.read_whole(process / "mountinfo")))
+    except OSError:
+        return ()
+
+
+def read_tightest_quota(pid: int | None = None, proc: Path = procfs.PROC) -> QuotaFolder | None:
+    """The folder that allows a process (``None``: this one) the least CPU; ``None``: no quota."""
+    return min(read_quota_folders(pid, proc), key=lambda folder: folder.cores, default=None)
+
+
 def read_quota_cores(proc: Path = procfs.PROC) -> float | None:
     """The tightest CPU quota from this process's cgroup to the root, in cores."""
+    tightest = read_tightest_quota(None, proc)
+    return None if tightest is None else tightest.cores
+
+
+class Periods(NamedTuple):
+    """How often a group with a quota was looked at, and held back, since it was made."""
+
+    all: int
+    throttled: int
+
+
+def parse_periods(text: bytes) -> Periods | None:
+    """``nr_periods`` and ``nr_throttled`` of ``cpu.stat``, the same in v1 and v2.
+
+    A period counts only when something in the group wanted to run. ``None``: no such lines.
+    """
+    values = dict(line.split(None, 1) for line in text.splitlines() if b" " in line)
     try:
-        lines = parse_cgroup(os.fsdecode(procfs.read_once(proc / "self" / "cgroup")))
-        mounts = parse_mounts(os.fsdecode(procfs.read_whole(proc / "self" / "mountinfo")))
-    except OSError:
+        return Periods(int(values[b"nr_periods"]), int(values[b"nr_throttled"]))
+    except (KeyError, ValueError):
         return None
-    quotas = [folder_quota(folder) for folder in quota_folders(lines, mounts)]
-    return min((quota for quota in quotas if quota is not None), default=None)
 
 
 class Membership(NamedTuple):
@@ -165,6 +227,9 @@ _FARGATE_ID = re.compile(r"/ecs/[0-9a-f]{32}/([0-9a-f]{32}-\d+)")
 _LXC_NAME = re.compile(r"/(?:lxc\.payload[./]|lxc/)([^/]+)")
 _NSPAWN_NAME = re.compile(r"/machine\.slice/(?:machine-|systemd-nspawn@)([^/]+)\.(?:scope|service)")
 _POD = re.compile(r"pod([0-9a-f]{8}[-_][0-9a-f]{4})[-_][0-9a-f]{4}[-_]")
+_POD_UID = re.compile(
+    r"pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})(?=[./:]|$)"
+)
 _SLURM_JOB = re.compile(r"/[^/]*slurm[^/]*/(?:[^/]+/)*?job_(\d+)(?=/|$)")
 
 
@@ -199,6 +264,15 @@ def _container(path: str) -> str | None:
 def _slurm_job(path: str) -> str | None:
     found = _SLURM_JOB.search(path)
     return found[1] if found else None
+
+
+def parse_pod_uid(text: str) -> str | None:
+    """The uid of the Kubernetes pod in ``/proc/PID/cgroup``, as the API server writes it.
+
+    The systemd driver writes its dashes as underscores; a static pod's is a plain hash.
+    """
+    found = _POD_UID.search(text)
+    return None if found is None else found[1].replace("_", "-")
 
 
 def read_membership(pid: int, proc: Path = procfs.PROC) -> Membership:
