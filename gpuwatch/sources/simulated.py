@@ -8,11 +8,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from gpuwatch.model import Gpu, OwnCost, Problem, Process, Snapshot
+from gpuwatch.model import Gpu, OwnCost, Problem, Process, ProcessKey, Snapshot
 from gpuwatch.sources.base import Clock, ReadOptions, SystemClock
 from gpuwatch.sources.simulation import problems
 from gpuwatch.sources.simulation.device import TICK_SECONDS, TICKS_PER_SECOND
 from gpuwatch.sources.simulation.host import Span, build_host
+from gpuwatch.sources.simulation.jobs import JobBook, Look
 from gpuwatch.sources.simulation.population import RESERVED_BYTES
 from gpuwatch.sources.simulation.processes import Task
 from gpuwatch.sources.simulation.readings import GpuView, fresh_samples
@@ -23,6 +24,7 @@ SCENARIOS: Mapping[str, str] = {name: text for name, (text, _) in BUILDERS.items
 """What can be shown: name and one line about it."""
 
 _WARM_UP_SECONDS = 60.0
+_TRACED_SECONDS = 20.0
 _LONGEST_JUMP_SECONDS = 1800.0
 _FIRST_INTERVAL_MAX_SECONDS = 10.0
 
@@ -92,6 +94,12 @@ class SimulatedSource:
     def close(self) -> None:
         """Nothing is held."""
 
+    def find(self, pid: int) -> ProcessKey | None:
+        """The process that has this PID now; ``None`` if there is none. Opens the source."""
+        self.open()
+        assert self._machine is not None
+        return self._machine.find(pid)
+
     def history(self, seconds: float) -> Iterator[Snapshot]:
         """Snapshots of the last ``seconds``, one an interval, oldest first, none of now.
 
@@ -135,6 +143,9 @@ class _Machine:
         self._origin = origin
         self._unix_offset = unix_offset
         self._sequence = 0
+        # Whichever job is asked for first has a past, as the GPUs have.
+        world.advance(-_TRACED_SECONDS)
+        world.trace(world.crews)
         # Looked at once one interval before time zero, so that the first look has differences.
         world.advance(-min(options.interval_seconds, _FIRST_INTERVAL_MAX_SECONDS))
         before = world.tick * TICK_SECONDS
@@ -142,6 +153,7 @@ class _Machine:
         self._read_tick = world.tick
         self._sample_tick = world.tick - 600 * TICKS_PER_SECOND
         self._elapsed = -before
+        self._jobs = JobBook(world, seed)
         self._views = [
             GpuView(number, slot, device, seed=seed, gpus=len(world.devices))
             for number, (slot, device) in enumerate(
@@ -160,6 +172,8 @@ class _Machine:
     def look(self, monotonic: float) -> Snapshot:
         """The machine at this time of the source's clock, which must not go back."""
         world = self._world
+        if self._sequence:
+            self._jobs.attach(self._options.attached, self._read_at)
         world.advance(self._time(monotonic))
         # What happens between two ticks is known at the later one only.
         now = world.tick * TICK_SECONDS
@@ -172,7 +186,18 @@ class _Machine:
             written_bytes=self._moved[1],
         )
         host = build_host(world, tasks, span, self._seed)
+        if not self._sequence:
+            self._jobs.attach(self._options.attached, now)
         gpus = self._show_gpus(now, tasks)
+        jobs = self._jobs.show(
+            Look(
+                now=now,
+                elapsed=self._elapsed,
+                since_tick=self._sample_tick,
+                unix_at_zero=self._origin + self._unix_offset,
+                gpus={key: gpu.identity.uuid for key, gpu in gpus.items()},
+            )
+        )
         processes = self._show_processes(now, tasks, gpus)
         snapshot = Snapshot(
             sequence=self._sequence,
@@ -183,12 +208,17 @@ class _Machine:
             host=host,
             gpus=tuple(gpus[key] for key in gpus),
             processes=processes,
+            jobs=jobs,
             problems=self._problems(now),
         )
         self._sequence += 1
         self._read_tick = self._sample_tick = world.tick
         self._read_at = now
         return snapshot
+
+    def find(self, pid: int) -> ProcessKey | None:
+        task = self._jobs.find(pid, self._read_at)
+        return None if task is None else (task.pid, task.started_unix)
 
     def _time(self, monotonic: float) -> float:
         now = monotonic - self._origin
@@ -248,9 +278,11 @@ class _Machine:
         self, now: float, tasks: list[Task], gpus: dict[tuple[int, int | None], Gpu]
     ) -> tuple[Process, ...]:
         everything = self._options.all_processes
+        crew = self._jobs.attached
+        asked_for = {part.task for part in crew.parts} if crew is not None else set()
         shown = []
         for task in tasks:
-            if task.system and not everything:
+            if task.system and not everything and task not in asked_for:
                 continue
             gpu = None if task.gpu is None else gpus[task.gpu, task.instance]
             if gpu is None or gpu.lost:

@@ -71,6 +71,8 @@ class JobPlan:
     """The MIG instance it runs in."""
     container: str | None = None
     slurm_job: str | None = None
+    orphaned: bool = False
+    """A loader worker whose training process has ended."""
     cpu_only: bool = False
     """It trains without a GPU; ``gpus`` is empty."""
 

@@ -6,9 +6,10 @@ import math
 import random
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from gpuwatch.sources.simulation.cards import GIB, H200
+from gpuwatch.sources.simulation.crew import Crew, Part
 from gpuwatch.sources.simulation.device import Device
 from gpuwatch.sources.simulation.meter import Meter
 from gpuwatch.sources.simulation.plans import JobPlan, Setup
@@ -25,6 +26,9 @@ from gpuwatch.sources.simulation.training import Job, Rank
 RESERVED_BYTES = int(0.46 * GIB)
 """What the driver itself holds on a card."""
 
+WORKER_OWN_PAGES = 0.36
+"""The greater part of a forked worker's pages are still those of its parent."""
+
 
 @dataclass(slots=True, kw_only=True)
 class Population:
@@ -38,6 +42,7 @@ class Population:
     writes: Meter = field(default_factory=Meter)
     jobs: list[Job] = field(default_factory=list)
     tasks: list[Task] = field(default_factory=list)
+    crews: list[Crew] = field(default_factory=list)
     _pids: PidCounter = field(init=False)
 
     def __post_init__(self) -> None:
@@ -69,13 +74,15 @@ class Population:
         started = begin if fresh else begin - plan.age_seconds
         ranks = self._start_job(number, plan, gpus, begin)
         rng = self.random_for("processes", number)
-        parent, command = self._launcher(plan, gpus, started)
+        crew = self._crew(plan)
+        parent, command = self._launcher(plan, crew, gpus, started)
         for position, gpu in enumerate(gpus or (None,)):
             task = self._add(plan, parent, started + (0.4 if fresh else 3.1), command)
             task.resident_bytes = plan.resident_bytes * rng.uniform(0.97, 1.04)
             task.resident_growth = plan.resident_growth_bytes_per_second
             task.threads = 78 if plan.training else 34
             task.gpu_share = plan.gpu_share if plan.training or plan.gpu_share < 1.0 else 0.0
+            crew.parts.append(_gpu_part(task, plan, position if len(gpus) > 1 else None))
             if gpu is not None:
                 task.gpu = gpu
                 task.instance = plan.instance
@@ -84,10 +91,22 @@ class Population:
                 # A tenant's program is not simulated, but it too has a thread that launches.
                 task.steady_cpu = 0.93 if task.gpu_share else 0.004
                 continue
-            task.cpu = ranks[position].cpu
+            rank = ranks[position]
+            task.cpu, task.main = rank.cpu, rank.main
+            task.reads, task.writes = rank.reads, rank.writes
             born = begin + plan.loading_seconds - 0.3 if fresh else started + 9.0
-            self._start_workers(plan, ranks[position], task, born, rng)
+            self._start_workers(crew, rank, task, born, rng)
         self._pids.skip()
+
+    def _crew(self, plan: JobPlan) -> Crew:
+        """A new one; workers whose job has ended are found together."""
+        if plan.orphaned:
+            for crew in self.crews:
+                if crew.plan.orphaned and crew.plan.user == plan.user:
+                    return crew
+        crew = Crew(plan=plan)
+        self.crews.append(crew)
+        return crew
 
     def _start_job(
         self, number: int, plan: JobPlan, gpus: tuple[int, ...], begin: float
@@ -110,7 +129,9 @@ class Population:
         self.jobs.append(job)
         return job.ranks
 
-    def _launcher(self, plan: JobPlan, gpus: tuple[int, ...], started: float) -> tuple[int, str]:
+    def _launcher(
+        self, plan: JobPlan, crew: Crew, gpus: tuple[int, ...], started: float
+    ) -> tuple[int, str]:
         """The parent of the ranks and the command each of them shows."""
         if len(gpus) < 2:
             return 1, plan.command
@@ -125,21 +146,27 @@ class Population:
         launcher.resident_bytes = 260.0 * MIB
         launcher.threads = 6
         launcher.steady_cpu = 0.003
+        crew.parts.append(Part(task=launcher, role="launcher", sign="its command is torchrun"))
         return launcher.pid, f"python -u {script}"
 
     def _start_workers(
-        self, plan: JobPlan, rank: Rank, parent: Task, born: float, rng: random.Random
+        self, crew: Crew, rank: Rank, parent: Task, born: float, rng: random.Random
     ) -> None:
         if rank.loader is None:
             return
+        plan, number = crew.plan, crew.parts[-1].number
         for worker in rank.loader.workers:
             child = self._add(plan, parent.pid, born, parent.command, name="pt_data_worker")
             child.resident_bytes = rng.uniform(0.72, 0.94) * GIB
             child.resident_growth = plan.resident_growth_bytes_per_second
             child.threads = 2
-            child.cpu = worker.cpu
+            child.own_pages = WORKER_OWN_PAGES
+            child.cpu, child.reads = worker.cpu, worker.reads
+            child.core_share = rank.loader.worker_speed
             if rank.loader.waits:
                 child.wait = worker.wait
+            sign = "named pt_data_worker"
+            crew.parts.append(Part(task=child, role="loader_worker", sign=sign, number=number))
 
     def _add(
         self, plan: JobPlan, parent: int, started: float, command: str, name: str | None = None
@@ -188,6 +215,8 @@ class Population:
             task.steady_cpu = rng.choice((0.001, 0.004, 0.02, 0.11))
             task.threads = rng.randrange(4, 40)
             task.resident_bytes = rng.uniform(0.3, 1.6) * GIB
+            plan = replace(plan, command=task.command)
+            self.crews.append(Crew(plan=plan, parts=[_gpu_part(task, plan, None)]))
             self._pids.skip()
 
     def _start_system(self) -> None:
@@ -205,6 +234,14 @@ class Population:
                 system=True,
             )
             self.tasks.append(task)
+
+
+def _gpu_part(task: Task, plan: JobPlan, number: int | None) -> Part:
+    if plan.orphaned:
+        return Part(task=task, role="loader_worker", sign="named pt_data_worker")
+    if number is None:
+        return Part(task=task, role="rank", sign="it uses a GPU")
+    return Part(task=task, role="rank", sign=f"RANK={number} in its environment", number=number)
 
 
 def _nowhere(rng: random.Random) -> Device:

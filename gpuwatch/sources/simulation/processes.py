@@ -32,10 +32,19 @@ class Task:
     resident_bytes: float = 300.0 * MIB
     resident_growth: float = 0.0
     """Bytes a second from the scenario's start on."""
+    own_pages: float = 0.92
+    """Share of its first resident memory that counts as its own in PSS."""
     threads: int = 1
     cpu: Meter | None = None
     wait: Meter | None = None
     """Seconds spent waiting for the disk."""
+    main: Meter | None = None
+    """CPU of its main thread, where that is not all of ``cpu``."""
+    reads: Meter | None = None
+    writes: Meter | None = None
+    """Bytes from and to storage."""
+    core_share: float = 1.0
+    """What it gets of a core whenever it wants one."""
     steady_cpu: float = 0.0
     """Share of a core for a process without a meter."""
     gpu: int | None = None
@@ -53,9 +62,15 @@ class Task:
     cpu_seconds: float = 0.0
     """Used between the last two notes."""
     wait_seconds: float = 0.0
+    main_seconds: float = 0.0
+    read_bytes: float = 0.0
+    written_bytes: float = 0.0
     started_unix: float = 0.0
     _cpu_mark: float = 0.0
     _wait_mark: float = 0.0
+    _main_mark: float = 0.0
+    _read_mark: float = 0.0
+    _write_mark: float = 0.0
     _shown: Process | None = None
     _shown_for: _Moving | None = None
 
@@ -79,6 +94,20 @@ class Task:
             total = self.wait.total(now)
             self.wait_seconds = total - self._wait_mark
             self._wait_mark = total
+        if self.main is not None:
+            total = self.main.total(now)
+            self.main_seconds = total - self._main_mark
+            self._main_mark = total
+        else:
+            self.main_seconds = self.cpu_seconds
+        if self.reads is not None:
+            total = self.reads.total(now)
+            self.read_bytes = total - self._read_mark
+            self._read_mark = total
+        if self.writes is not None:
+            total = self.writes.total(now)
+            self.written_bytes = total - self._write_mark
+            self._write_mark = total
 
     def state(self, now: float) -> str:
         """The kernel's letter."""
@@ -87,10 +116,19 @@ class Task:
         runs = self.steady_cpu > 0.5 if self.cpu is None else self.cpu.runs(now)
         return "R" if runs else "S"
 
+    def cpu_percent(self, elapsed: float) -> float:
+        """Of one core, over the ``elapsed`` seconds between the last two notes."""
+        return round(100.0 * self.cpu_seconds / elapsed, 1)
+
     def resident(self, now: float) -> int:
-        if not self.resident_growth:
-            return int(self.resident_bytes)
-        return int(self.resident_bytes + self.resident_growth * max(0.0, now))
+        return int(self.resident_bytes + self._grown(now))
+
+    def proportional(self, now: float) -> int:
+        """PSS: a forked worker shares most of what it began with, and none of what it gained."""
+        return int(self.resident_bytes * self.own_pages + self._grown(now))
+
+    def _grown(self, now: float) -> float:
+        return self.resident_growth * max(0.0, now) if self.resident_growth else 0.0
 
     def show(self, now: float, elapsed: float, gpu_uuid: str | None, busy: float | None) -> Process:
         """This process as others see it; the same object again while nothing changed.
@@ -104,8 +142,8 @@ class Task:
         if gpu_uuid is not None:
             memory = None if self.gpu_memory is None else self.gpu_memory(now)
             share = None if busy is None else float(round(busy * self.gpu_share))
-        cpu_percent = round(100.0 * self.cpu_seconds / elapsed, 1)
-        shown_for = (self.state(now), cpu_percent, self.resident(now), memory, share, gpu_uuid)
+        cpu = self.cpu_percent(elapsed)
+        shown_for = (self.state(now), cpu, self.resident(now), memory, share, gpu_uuid)
         if shown_for != self._shown_for:
             self._shown_for = shown_for
             self._shown = self._build(shown_for)

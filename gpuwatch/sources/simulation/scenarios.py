@@ -56,6 +56,7 @@ SLEEPY_COMMANDS = (
     "python -m ipykernel_launcher -f kernel.json",
     "python serve.py --model resnet50 --port 8080",
 )
+FIRST_END_SECONDS = 60.0
 HOT = Cooling(air_celsius=42.0, celsius_per_watt=0.105, from_second=4.0)
 
 
@@ -146,6 +147,7 @@ def orphans(gpus: int) -> Setup:
         JobPlan(
             gpus=(gpu,),
             name="pt_data_worker",
+            orphaned=True,
             memory_bytes=2.1 * GIB + number * 0.03 * GIB,
             resident_bytes=1.1 * GIB,
             age_seconds=7200.0,
@@ -215,7 +217,11 @@ def main_process(gpus: int) -> Setup:
 
 def python_bound(gpus: int) -> Setup:
     training = replace(
-        HEALTHY, compute=Activity(0.44, 0.33, 0.3, 0.11, 0.12, 0.18), main_cpu=1.0, ramp=False
+        HEALTHY,
+        compute=Activity(0.44, 0.33, 0.3, 0.11, 0.12, 0.18),
+        main_cpu=1.0,
+        main_share=0.93,
+        ramp=False,
     )
     return Setup(slots=plain(gpus), jobs=shared(gpus, training))
 
@@ -255,6 +261,23 @@ def pcie_degraded(gpus: int) -> Setup:
 def memory_errors(gpus: int) -> Setup:
     slots = tuple(Slot(errors_from=10.0) if gpu == 0 else Slot() for gpu in range(gpus))
     return Setup(slots=slots, jobs=shared(gpus, HEALTHY))
+
+
+def finished(gpus: int) -> Setup:
+    jobs = tuple(replace(job, end=FIRST_END_SECONDS) for job in one_job(gpus, STARVED))
+    return Setup(slots=plain(gpus), jobs=jobs)
+
+
+def rerun(gpus: int) -> Setup:
+    """The same command again, a quarter of a minute later, with the workers it needs."""
+    first = finished(gpus)
+    fed = replace(STARVED, workers=6, pinned=True, copy_bytes_per_second=24 * GB)
+    begin = FIRST_END_SECONDS + 15.0
+    again = tuple(
+        replace(job, training=fed, begin=begin, end=float("inf"), age_seconds=0.0)
+        for job in first.jobs
+    )
+    return replace(first, jobs=first.jobs + again)
 
 
 def mixed(gpus: int) -> Setup:
@@ -350,6 +373,8 @@ BUILDERS: Mapping[str, tuple[str, Callable[[int], Setup]]] = {
     "shm_full": ("/dev/shm is nearly full of batches", shm_full),
     "pcie_degraded": ("The PCIe link runs at generation 1 with 4 lanes", pcie_degraded),
     "memory_errors": ("GPU 0 shows ECC errors and remaps memory rows", memory_errors),
+    "finished": ("A starved job that ends after a minute", finished),
+    "rerun": ("A starved job ends and is started again with more workers", rerun),
     "mixed": ("Eight cards, eight stories: other models, a mute one, a lost one", mixed),
     "mig": ("GPU 0 is split into three MIG instances", mig),
     "unified": ("GB10: GPU and host share one memory", unified),

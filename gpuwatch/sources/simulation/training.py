@@ -16,6 +16,9 @@ from gpuwatch.sources.simulation.meter import Meter
 
 GB = 1e9
 
+MAIN_THREAD_SHARE = 0.98
+"""The rest is used by the threads of pinning and of the libraries."""
+
 FULL_WORK = Activity(0.995, 0.94, 0.93, 0.42, 0.46, 0.52)
 """A convolution or transformer step with a batch that fills the card."""
 WAITING_FOR_OTHERS = Activity(1.0, 0.24, 0.05, 0.02, 0.0, 0.02)
@@ -66,7 +69,10 @@ class Training:
     batch_bytes: float = 0.6 * GB
     copy_bytes_per_second: float = 24 * GB
     main_cpu: float = 0.92
-    """Share of a core the main thread uses while its GPU runs."""
+    """Share of a core the training process uses while its GPU runs."""
+    main_share: float = 0.45
+    """The main thread's own share of that: while autograd's thread launches the backward pass, the
+    main thread sleeps."""
     compute: Activity = FULL_WORK
     ramp: bool = True
     """After a wait the launch queue is empty: the first kernels come with gaps."""
@@ -76,11 +82,12 @@ class Training:
 class Worker:
     """One loader worker process: when it computes and when it waits for the disk."""
 
-    __slots__ = ("cpu", "free_at", "slip", "wait")
+    __slots__ = ("cpu", "free_at", "reads", "slip", "wait")
 
     def __init__(self, free_at: float) -> None:
         self.cpu = Meter()
         self.wait = Meter()
+        self.reads = Meter()
         self.free_at = free_at
         self.slip = 0.0
 
@@ -98,6 +105,7 @@ class Loader:
         self._rng = rng
         self._reads = reads
         self.waits = plan.batch_wait_seconds > 0.0
+        self.worker_speed = plan.worker_speed
         spread = (plan.batch_cpu_seconds + plan.batch_wait_seconds) / max(1, plan.workers)
         self.workers = [Worker(begin + spread * n) for n in range(plan.workers)]
         self._ready: deque[float] = deque()
@@ -132,7 +140,9 @@ class Loader:
             worker.cpu.add(start, fetched, 0.04)
         worker.cpu.add(fetched, done, 0.99 * plan.worker_speed)
         reading = fetched if self.waits else done
-        self._reads.add(start, reading, plan.batch_read_bytes / max(1e-3, reading - start))
+        rate = plan.batch_read_bytes / max(1e-3, reading - start)
+        self._reads.add(start, reading, rate)
+        worker.reads.add(start, reading, rate)
         worker.free_at = done
         self._ready.append(done)
 
@@ -145,6 +155,15 @@ class Rank:
     loader: Loader | None
     slowness: float
     cpu: Meter = field(default_factory=Meter)
+    main: Meter = field(default_factory=Meter)
+    """The main thread's part of ``cpu``."""
+    reads: Meter = field(default_factory=Meter)
+    writes: Meter = field(default_factory=Meter)
+
+    def use(self, start: float, end: float, cores: float, main: float = MAIN_THREAD_SHARE) -> None:
+        """CPU time from ``start`` to ``end``, and the main thread's share of it."""
+        self.cpu.add(start, end, cores)
+        self.main.add(start, end, min(1.0, cores * main))
 
 
 class Job:
@@ -169,6 +188,7 @@ class Job:
         self.begin = begin
         self.end = end
         self._rng = rng
+        self._reads = reads
         self._writes = writes
         slow = dict(plan.slow_ranks)
         self.ranks = [
@@ -181,7 +201,7 @@ class Job:
         ]
         for rank in self.ranks:
             # Imports, the model and the first pass over the file list, all on one thread.
-            rank.cpu.add(begin - loading_seconds, begin, 0.97)
+            rank.use(begin - loading_seconds, begin, 0.97)
         self._free_at = begin
         self._pause_at = [pause.first_seconds for pause in plan.pauses]
         self.steps = 0
@@ -200,6 +220,7 @@ class Job:
             stop = start + pause.seconds
             self._pause_at[number] = max(start, self._pause_at[number]) + pause.every_seconds
             self._writes.add(start + 0.2, stop, pause.write_bytes_per_second)
+            self.ranks[0].writes.add(start + 0.2, stop, pause.write_bytes_per_second)
             for position, rank in enumerate(self.ranks):
                 if pause.activity is not None:
                     rank.device.phases.append(
@@ -209,7 +230,7 @@ class Job:
                             pause.activity,
                         )
                     )
-                rank.cpu.add(start, stop, pause.cpu if position == 0 else 0.1)
+                rank.use(start, stop, pause.cpu if position == 0 else 0.1)
             self._free_at = stop
             return True
         return False
@@ -225,7 +246,7 @@ class Job:
                 if end > at:
                     rank.device.phases.append((at, end, WAITING_FOR_OTHERS))
                 rank.device.phases.append((end, reduced, REDUCING))
-                rank.cpu.add(at, reduced, 0.6)
+                rank.use(at, reduced, 0.6)
             end = reduced
         self.steps += 1
         self._free_at = end + plan.gap_seconds
@@ -245,10 +266,11 @@ class Job:
         if not plan.pinned:
             # A pageable copy holds the main thread, and no kernel runs meanwhile.
             phases.append((at, at + copy, Activity(power=0.2, rx=plan.copy_bytes_per_second)))
+            rank.use(at, at + copy, plan.main_cpu)
             at += copy
             copy = 0.0
         end = at + work
-        rank.cpu.add(start, end, plan.main_cpu)
+        rank.use(at, end, plan.main_cpu, plan.main_share)
         if plan.ramp and start - asked > 0.15:
             for share, seconds in ((0.5, 0.14), (0.8, 0.14)):
                 phases.append((at, at + seconds, scaled(compute, share)))
@@ -264,10 +286,13 @@ class Job:
     def _batch(self, rank: Rank, asked: float) -> float:
         if rank.loader is not None:
             at = rank.loader.take(asked)
-            rank.cpu.add(asked, at, 0.02)
+            rank.use(asked, at, 0.02)
             return at
         at = asked + self.plan.batch_cpu_seconds * (1.0 + self._rng.gauss(0.0, 0.04))
-        rank.cpu.add(asked, at, 1.0)
+        rank.use(asked, at, 1.0)
+        rate = self.plan.batch_read_bytes / (at - asked)
+        self._reads.add(asked, at, rate)
+        rank.reads.add(asked, at, rate)
         return at
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Sequence
 
+from gpuwatch.sources.simulation.crew import Crew, Trace
 from gpuwatch.sources.simulation.device import TICK_SECONDS, TICKS_PER_SECOND, Device
 from gpuwatch.sources.simulation.plans import Setup
 from gpuwatch.sources.simulation.population import Population
@@ -38,6 +40,8 @@ class World:
         population.fill(gpu_processes)
         self.jobs = population.jobs
         self.tasks = population.tasks
+        self.crews = population.crews
+        self.traces: list[Trace] = []
         self.reads = population.reads
         self.writes = population.writes
         self.cores = setup.cores or _usual_cores(len(setup.slots))
@@ -55,8 +59,15 @@ class World:
             for device in self.devices:
                 device.tick(self.tick)
             self.tick += 1
+            for trace in self.traces:
+                trace.tick(self.tick)
             if self.tick % TICKS_PER_SECOND == 0:
                 self._second(end)
+
+    def trace(self, crews: Sequence[Crew]) -> None:
+        """Measure these, tick by tick, from now on; those measured already go on."""
+        kept = {trace.crew: trace for trace in self.traces}
+        self.traces = [kept.get(crew) or Trace(crew) for crew in crews]
 
     def lost(self, gpu: int, now: float) -> bool:
         slot = self.setup.slots[gpu]
