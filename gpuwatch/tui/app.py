@@ -1,4 +1,4 @@
-"""The Textual application: one view, one sampler, three screens."""
+"""The Textual application: one view, one sampler, and the screens on it."""
 
 from __future__ import annotations
 
@@ -17,15 +17,17 @@ from textual.binding import Binding, BindingType
 from textual.events import CursorPosition
 from textual.screen import Screen
 
-from gpuwatch.model import Process, Snapshot
+from gpuwatch.model import Job, Process, ProcessKey, Snapshot
 from gpuwatch.sampler import Sampler
 from gpuwatch.sources.base import Source
 from gpuwatch.text import clean
 from gpuwatch.tui import picture
+from gpuwatch.tui.following import find, follow, job_of_selected_process, job_to_open
 from gpuwatch.tui.glyphs import ASCII, DOTS, UNICODE
 from gpuwatch.tui.keys import APP_KEYS
 from gpuwatch.tui.link import LinkProbe, over_ssh
 from gpuwatch.tui.palette import GPUWATCH_DARK, GPUWATCH_LIGHT, THEMES, Palette
+from gpuwatch.tui.panels.processes import rows
 from gpuwatch.tui.screens.overview import OverviewScreen
 from gpuwatch.tui.view import View, row_key
 
@@ -59,11 +61,15 @@ class GpuwatchApp(App[int]):
         theme: str | None = None,
         slow_link: bool | None = None,
         environment: Mapping[str, str] = os.environ,
+        attached: ProcessKey | None = None,
     ) -> None:
         no_color = bool(environment.get("NO_COLOR"))
         if not no_color:
             # Set but empty means not set (no-color.org); Textual would take it for set.
             os.environ.pop("NO_COLOR", None)
+        # A shell that exports these freezes the size: Textual would believe them, and no resize.
+        os.environ.pop("COLUMNS", None)
+        os.environ.pop("LINES", None)
         super().__init__(ansi_color=True if no_color else None)
         self._source = source
         self._no_color = no_color
@@ -87,6 +93,9 @@ class GpuwatchApp(App[int]):
         self.palette = Palette(self.current_theme, no_color)
         self._choose_glyphs(ascii_mode)
         self._overview = OverviewScreen(self.view, self.palette)
+        self._attached = attached
+        if attached is not None:
+            self._read_closely(attached)
         if slow_link:
             self._use_slow_link()
 
@@ -114,6 +123,8 @@ class GpuwatchApp(App[int]):
         return self._overview
 
     def on_mount(self) -> None:
+        if self._attached is not None:
+            self._show_job()
         self._sampling = asyncio.create_task(self._sampler.run(self.deliver))
         self._sampling.add_done_callback(self._sampling_ended)
         self.set_interval(1.0, self._every_second)
@@ -145,6 +156,7 @@ class GpuwatchApp(App[int]):
         view.snapshot = snapshot
         view.stale_seconds = None
         view.interval_seconds = self._sampler.interval_seconds
+        follow(view, snapshot)
         if first:
             self._begin(snapshot)
         if snapshot.gpus and view.selected_gpu not in {gpu.uuid for gpu in snapshot.gpus}:
@@ -313,22 +325,58 @@ class GpuwatchApp(App[int]):
             )
 
     def action_open(self) -> None:
-        """The detail of the GPU under the cursor, or of the selected process's GPU."""
-        from gpuwatch.tui.screens.detail import DetailScreen  # noqa: PLC0415
-
+        """The GPU under the cursor; the job of the selected process, or its GPU without a job."""
         view = self.view
         if view.focus == "processes" and view.selected_row is not None:
+            job = job_of_selected_process(view)
+            if job is not None:
+                self._open_job(job)
+                return
             uuid = view.selected_row[2]
             if uuid is None:
-                self.say("this process uses no GPU")
+                self.say("this process belongs to no job and uses no GPU")
                 self.redraw()
                 return
             view.selected_gpu = uuid
-        if view.gpus:
-            self.push_screen(DetailScreen(view, self.palette, self._source.options))
+        self.action_open_gpu()
+
+    def action_open_gpu(self) -> None:
+        """The detail of the selected GPU."""
+        from gpuwatch.tui.screens.detail import DetailScreen  # noqa: PLC0415
+
+        if self.view.gpus:
+            self.push_screen(DetailScreen(self.view, self.palette, self._source.options))
         else:
             self.say("no GPU to open")
             self.redraw()
+
+    # -- the job ----------------------------------------------------------------------------
+
+    def action_job(self) -> None:
+        """From the whole machine to one job."""
+        found = job_to_open(self.view)
+        if isinstance(found, str):
+            self.say(found)
+            self.redraw()
+        else:
+            self._open_job(found)
+
+    def _open_job(self, job: Job) -> None:
+        if find((job,), self.view.job.key) is None:
+            self._read_closely(job.key)
+            self.view.job.last = job
+        self._show_job()
+
+    def _read_closely(self, key: ProcessKey) -> None:
+        """Have the job of this process read closely, from the next reading on."""
+        self._source.options.attached = key
+        self.view.job.look_at(key)
+
+    def _show_job(self) -> None:
+        from gpuwatch.tui.screens.job import JobScreen  # noqa: PLC0415
+
+        if not any(isinstance(screen, JobScreen) for screen in self.screen_stack):
+            self.push_screen(JobScreen(self.view, self.palette))
 
     # -- ending a process -------------------------------------------------------------------
 
@@ -354,13 +402,16 @@ class GpuwatchApp(App[int]):
         self.push_screen(EndProcessDialog(process, force, self.palette, self.view.glyphs), decided)
 
     def _selected_process(self) -> Process | None:
-        snapshot = self.view.snapshot
-        if snapshot is None or self.view.selected_row is None:
-            return None
-        for process in snapshot.processes:
-            if row_key(process) == self.view.selected_row:
-                return process
-        return None
+        """The one under the cursor of the screen in front; without a cursor the only one listed."""
+        from gpuwatch.tui.screens.job import JobScreen  # noqa: PLC0415
+
+        if isinstance(self.screen, JobScreen):
+            return self.screen.selected_process()
+        table = rows(self.view)
+        for row in table:
+            if row_key(row.process) == self.view.selected_row:
+                return row.process
+        return table[0].process if len(table) == 1 else None
 
     def _end(self, process: Process, force: bool) -> None:
         from gpuwatch.sources.signals import end_process  # noqa: PLC0415
@@ -413,9 +464,18 @@ def run_dashboard(
     ascii_mode: bool | None = None,
     theme: str | None = None,
     slow_link: bool | None = None,
+    attached: ProcessKey | None = None,
 ) -> int:
-    """Show the dashboard until the person quits; the exit code."""
-    app = GpuwatchApp(source, sampler, ascii_mode=ascii_mode, theme=theme, slow_link=slow_link)
+    """Show the dashboard until the person quits; the exit code. ``attached``: a process (any of its
+    job) whose job is the first picture."""
+    app = GpuwatchApp(
+        source,
+        sampler,
+        ascii_mode=ascii_mode,
+        theme=theme,
+        slow_link=slow_link,
+        attached=attached,
+    )
     try:
         app.run()
     finally:

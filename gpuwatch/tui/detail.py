@@ -9,7 +9,7 @@ from gpuwatch.model import Gpu
 from gpuwatch.tui.frame import Line, Row, blank, fit, left
 from gpuwatch.tui.overview import Frame
 from gpuwatch.tui.panels import header, plots, processes
-from gpuwatch.tui.panels.gpus import metrics, throttle_text
+from gpuwatch.tui.panels.gpus import scaled_metrics, throttle_text
 from gpuwatch.tui.panels.plots import Axis, Trace
 from gpuwatch.tui.panels.readings import readings
 from gpuwatch.tui.view import View
@@ -72,9 +72,9 @@ def _foot(view: View, width: int, below: int) -> Line:
     return row.line("label")
 
 
-def _charts(gpu: Gpu) -> list[tuple[str, str, str, str, Axis]]:
+def _charts(view: View, gpu: Gpu, columns: int) -> list[tuple[str, str, str, str, Axis]]:
     """(title, number, series name, style, axis), most important first."""
-    busy, memory, power, temperature = metrics(gpu)
+    busy, memory, power, temperature = scaled_metrics(view, gpu, columns)
     identity, reading = gpu.identity, gpu.reading
     out = [("busy", busy.text, busy.name, busy.style, Axis(100.0))]
     if memory.limit is not None:
@@ -128,7 +128,7 @@ def _wide(view: View, gpu: Gpu, width: int, room: int) -> list[Line]:
     facts = _facts(gpu, _SIDE_WIDTH - 2, view)
     area = width - _SIDE_WIDTH
     columns = 2 if area >= 110 else 1
-    charts = _charts(gpu)
+    charts = _charts(view, gpu, area // columns)
     grid_room = max(room - len(table), _CHART_LEAST)
     fitting = max(1, grid_room // (_CHART_LEAST if columns == 1 else _CHART_LEAST + 2)) * columns
     charts = charts[: max(columns, min(len(charts) // columns * columns, fitting))]
@@ -155,7 +155,7 @@ def _wide(view: View, gpu: Gpu, width: int, room: int) -> list[Line]:
 
 def _narrow(view: View, gpu: Gpu, width: int, room: int) -> list[Line]:
     """One under the other; what does not fit is reached by scrolling."""
-    charts = _charts(gpu)
+    charts = _charts(view, gpu, width)
     height = max(_CHART_LEAST, min(12, room // 2))
     body: list[Line] = []
     for chart in charts[:2]:

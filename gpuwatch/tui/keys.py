@@ -25,7 +25,8 @@ OVERVIEW_KEYS: tuple[Key, ...] = (
     Key("home", "edge(0)", "home end", "first or last process", "Move"),
     Key("end", "edge(1)", "", "", "Move"),
     Key("tab,shift+tab", "switch_focus", "tab", "between the GPUs and the processes", "Move"),
-    Key("enter", "app.open", "enter", "detail of the GPU (or of the process's GPU)", "Move"),
+    Key("enter", "app.open", "enter", "open the GPU, or the process's job", "Move"),
+    Key("j", "app.job", "j", "the job: of the process, of the GPU, or attached", "Move"),
     Key("slash", "filter", "/", "filter processes by typing: name, user, PID", "Processes"),
     Key("escape", "clear", "esc", "clear the filter", "Processes"),
     Key("s", "sort", "s", "sort by the next column", "Processes"),
@@ -37,6 +38,35 @@ OVERVIEW_KEYS: tuple[Key, ...] = (
     Key("left_square_bracket", "zoom(-1)", "[ ]", "shorter or longer time range", "View"),
     Key("right_square_bracket", "zoom(1)", "", "", "View"),
     Key("exclamation_mark", "app.problems", "!", "what could not be read, and why", "View"),
+)
+
+JOB_KEYS: tuple[Key, ...] = (
+    Key("j,escape", "back", "j esc", "the whole machine; j there comes back", "Job"),
+    Key("up", "move(-1)", "up down", "select a process, or scroll the report or the output", "Job"),
+    Key("down", "move(1)", "", "", "Job"),
+    Key("pageup", "page(-1)", "", "", "Job"),
+    Key("pagedown", "page(1)", "", "", "Job"),
+    Key("home", "edge(0)", "", "", "Job"),
+    Key("end", "edge(1)", "", "", "Job"),
+    Key("enter", "open_gpu", "enter", "detail of the GPU of the process", "Job"),
+    Key("R", "app.report", "R", "the report: of the job so far, or of one that ended", "Job"),
+    Key("S", "app.stacks", "S", "where its main threads are: 10 s of stacks", "Job"),
+    Key("o", "pane", "o", "output of the job: small, large, hidden", "Job"),
+    Key("tab,shift+tab", "switch_focus", "tab", "between the processes and the output", "Job"),
+    Key("k", "app.end_process", "", "", "Job"),
+    Key("left_square_bracket", "zoom(-1)", "", "", "Job"),
+    Key("right_square_bracket", "zoom(1)", "", "", "Job"),
+    Key("exclamation_mark", "app.problems", "", "", "Job"),
+)
+
+REPORT_KEYS: tuple[Key, ...] = (
+    Key("escape,R,enter,backspace", "back", "", "", "Job"),
+    Key("up", "scroll_body(-1)", "", "", "Job"),
+    Key("down", "scroll_body(1)", "", "", "Job"),
+    Key("pageup", "scroll_page(-1)", "", "", "Job"),
+    Key("pagedown", "scroll_page(1)", "", "", "Job"),
+    Key("home", "scroll_edge(0)", "", "", "Job"),
+    Key("end", "scroll_edge(1)", "", "", "Job"),
 )
 
 APP_KEYS: tuple[Key, ...] = (

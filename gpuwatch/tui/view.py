@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from gpuwatch.history import History
-from gpuwatch.model import Gpu, Process, Snapshot
+from gpuwatch.model import Gpu, Job, Process, ProcessKey, Snapshot
 from gpuwatch.tui.charts import StripCache, TimeWindow
 from gpuwatch.tui.glyphs import UNICODE, Glyphs
 
@@ -19,6 +21,52 @@ SORT_KEYS = ("gpu", "sm", "gpu memory", "cpu", "memory", "time", "pid", "user", 
 
 def row_key(process: Process) -> RowKey:
     return (process.pid, process.started_at_unix_seconds, process.gpu_uuid)
+
+
+class OutputLines(Protocol):
+    """What the output pane needs of a job's output: cleaned lines, by number."""
+
+    @property
+    def total(self) -> int: ...
+
+    def lines(self, first: int, count: int) -> Sequence[str]: ...
+
+
+PANES = ("small", "large", "hidden")
+
+
+@dataclass(slots=True)
+class JobView:
+    """Which job is looked at, and how."""
+
+    key: ProcessKey | None = None
+    """The job's own key or, until it is known, that of a process of it."""
+    last: Job | None = None
+    """As it was last seen: a job that nobody is attached to leaves the list when it ends."""
+    gone_at_unix_seconds: float | None = None
+    """When it was missed first."""
+    selected: ProcessKey | None = None
+    offset: int = 0
+    report: Sequence[str] = ()
+    """The report of a job that has ended, as lines of the width they were asked for."""
+    report_offset: int = 0
+    output: OutputLines | None = None
+    output_name: str | None = None
+    pane: str = "small"
+    """One of ``PANES``."""
+    pane_focused: bool = False
+    pane_first: int | None = None
+    """The first line of the output shown; ``None``: the end is followed."""
+    series: dict[object, object] = field(default_factory=dict)
+    """Series put together of others, kept so that their charts are not drawn anew each time."""
+
+    def look_at(self, key: ProcessKey) -> None:
+        """Another job: nothing of the one before is kept but the pane."""
+        self.key = key
+        self.last = self.gone_at_unix_seconds = self.selected = None
+        self.offset = self.report_offset = 0
+        self.report = ()
+        self.series.clear()
 
 
 @dataclass(slots=True)
@@ -52,6 +100,7 @@ class View:
     tree: bool = True
     all_processes: bool = False
     message: str | None = None
+    job: JobView = field(default_factory=JobView)
 
     @property
     def window(self) -> TimeWindow:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from gpuwatch.tui.frame import Line, Row, Zone, fit
 from gpuwatch.tui.view import View
 
 KEYS: tuple[tuple[str, str, str], ...] = (
     ("q", "quit", "quit"),
     ("?", "help", "help"),
-    ("enter", "detail", "open"),
+    ("enter", "open", "open"),
+    ("j", "job", "job"),
     ("p", "pause", "pause"),
     ("/", "filter", "filter"),
     ("s", "sort", "sort"),
@@ -21,8 +24,26 @@ KEYS: tuple[tuple[str, str, str], ...] = (
     ("T", "theme", "theme"),
 )
 
+JOB_KEYS: tuple[tuple[str, str, str], ...] = (
+    ("q", "quit", "quit"),
+    ("?", "help", "help"),
+    ("j", "machine", "back"),
+    ("R", "report", "report"),
+    ("S", "stacks", "stacks"),
+    ("o", "output", "pane"),
+    ("enter", "GPU", "open_gpu"),
+    ("p", "pause", "pause"),
+    ("k", "end", "end_process"),
+    ("[]", "range", "zoom_out"),
+    ("+-", "speed", "faster"),
+    ("w", "save", "save_picture"),
+    ("T", "theme", "theme"),
+)
 
-def draw(view: View, width: int, y: int) -> tuple[Line, list[Zone]]:
+
+def draw(
+    view: View, width: int, y: int, keys: Sequence[tuple[str, str, str]] = KEYS
+) -> tuple[Line, list[Zone]]:
     """The filter while it is typed, a message for a moment where there is one, else the keys."""
     row = Row(width, prefix="b:")
     if view.filtering:
@@ -33,7 +54,7 @@ def draw(view: View, width: int, y: int) -> tuple[Line, list[Zone]]:
     if view.message:
         return row.add(" " + fit(view.message, width - 2, view.glyphs.ellipsis), "title").line(), []
     zones = []
-    for key, what, action in KEYS:
+    for key, what, action in keys:
         if row.room < len(key) + len(what) + 3:
             break
         start = row.used

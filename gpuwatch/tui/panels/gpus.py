@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 
 from gpuwatch import units
 from gpuwatch.model import Gpu, GpuIdentity, GpuReading
-from gpuwatch.tui.charts import TimeWindow
+from gpuwatch.tui.charts import TimeWindow, nice_ceiling
 from gpuwatch.tui.frame import Line, Row, Run, Zone, fit, left, right
 from gpuwatch.tui.glyphs import Glyphs
 from gpuwatch.tui.layout import GpuStyle, Plan, stacked_chart_rows
@@ -16,6 +17,7 @@ from gpuwatch.tui.view import View
 
 _LABEL_WIDTH = 7
 _VALUE_WIDTH = 13
+_POWER_SCALE_LEAST_WATTS = 50.0
 
 # Reasons that say the GPU is held back (as opposed to idle, or set so by a person).
 _HARMFUL = {
@@ -41,12 +43,25 @@ class Metric:
     """``""``, ``warn`` or ``error``: said by colour and by a sign."""
 
 
-def metrics(gpu: Gpu) -> tuple[Metric, Metric, Metric, Metric]:
-    """Busy, memory, power and temperature of ``gpu``, each against its own limit."""
+def metrics(
+    gpu: Gpu, host_memory_bytes: float | None = None, power_peak_watts: float | None = None
+) -> tuple[Metric, Metric, Metric, Metric]:
+    """Busy, memory, power and temperature of ``gpu``, each against its own limit.
+
+    A GPU that shares the host's memory has none of its own and often states no power limit: its
+    memory is drawn against ``host_memory_bytes``, its power on a scale that moves in steps above
+    ``power_peak_watts``, the most that is shown.
+    """
     identity, reading = gpu.identity, gpu.reading
     memory_limit = identity.memory_total_bytes
     power_limit = reading.power_limit_watts or identity.power_limit_default_watts
     hot = identity.temperature_slowdown_celsius
+    memory_scale: float | None = memory_limit
+    if memory_scale is None and identity.memory_unified:
+        memory_scale = host_memory_bytes
+    power_scale = power_limit
+    if power_scale is None and power_peak_watts is not None:
+        power_scale = nice_ceiling(power_peak_watts, _POWER_SCALE_LEAST_WATTS)
     memory_text = units.size_of(reading.memory_used_bytes, memory_limit)
     if reading.memory_used_is_process_sum:
         memory_text = f"{units.size(reading.memory_used_bytes)} procs"
@@ -57,7 +72,7 @@ def metrics(gpu: Gpu) -> tuple[Metric, Metric, Metric, Metric]:
             "memory_used_bytes",
             "memory",
             memory_text,
-            memory_limit,
+            memory_scale,
             _mood(reading.memory_used_bytes, memory_limit, 0.95, 0.985),
         ),
         Metric(
@@ -65,7 +80,7 @@ def metrics(gpu: Gpu) -> tuple[Metric, Metric, Metric, Metric]:
             "power_watts",
             "power",
             units.watts_of(reading.power_watts, power_limit),
-            power_limit,
+            power_scale,
             "",
         ),
         Metric(
@@ -215,15 +230,91 @@ def _hidden(view: View, above: int, below: int) -> str:
     return "".join(parts) + " GPUs" if parts else ""
 
 
+def scaled_metrics(view: View, gpu: Gpu, columns: int) -> tuple[Metric, Metric, Metric, Metric]:
+    """``metrics`` with every scale there is: ``columns`` is how much of the past is shown."""
+    host_memory = None if view.snapshot is None else view.snapshot.host.memory_total_bytes
+    identity, reading = gpu.identity, gpu.reading
+    if reading.power_limit_watts or identity.power_limit_default_watts:
+        return metrics(gpu, host_memory)
+    peak = reading.power_watts
+    series = view.history.gpu(gpu.uuid, "power_watts")
+    if series is not None and columns > 0:
+        window = view.window
+        moment = (window.last_bucket() + 0.5) * window.column_seconds
+        for column in series.columns(moment, window.column_seconds, columns):
+            if column is not None and (peak is None or column[2] > peak):
+                peak = column[2]
+    return metrics(gpu, host_memory, peak)
+
+
+def draw_lines(view: View, gpus: Sequence[Gpu], width: int, *, busy_chart: bool) -> list[Line]:
+    """One line for each of ``gpus``, unmarked; without its busy chart where another shows it."""
+    shape = Plan(
+        width=width,
+        height=len(gpus),
+        problem_rows=0,
+        gpu_style=GpuStyle.SINGLE,
+        gpu_rows_each=1,
+        gpus_shown=len(gpus),
+        axis=False,
+        host_rows=0,
+        table_rows=0,
+        rules=False,
+    )
+    painter = _Painter(view, shape, gpus)
+    draw_one = painter.gpu if busy_chart else painter.brief
+    return [line for gpu in gpus for line in draw_one(gpu)]
+
+
+def summary(view: View, gpus: Sequence[Gpu], width: int) -> Line:
+    """Many GPUs in one line: what they have together, and the extremes."""
+    busy = [gpu.reading.busy_percent for gpu in gpus if gpu.reading.busy_percent is not None]
+    row = Row(width).add(f" {len(gpus)} GPUs", "title")
+    if busy:
+        spread = f"{min(busy):.0f}-{max(busy):.0f}%"
+        row.add("  busy ", "label").add(right(spread, 7), "value")
+    used = [g.reading.memory_used_bytes for g in gpus if g.reading.memory_used_bytes is not None]
+    totals = [g.identity.memory_total_bytes for g in gpus]
+    if used and len(used) == len(gpus):
+        known = [total for total in totals if total is not None]
+        total = sum(known) if len(known) == len(gpus) else None
+        text = units.size_of(sum(used), total)
+        if row.room >= len(text) + 6:
+            row.add("  mem ", "label").add(text, "value")
+    watts = [gpu.reading.power_watts for gpu in gpus if gpu.reading.power_watts is not None]
+    heat = [
+        g.reading.temperature_celsius for g in gpus if g.reading.temperature_celsius is not None
+    ]
+    for label, text in (
+        ("power", units.watts(sum(watts) if watts else None)),
+        ("temp to", units.celsius(max(heat) if heat else None)),
+    ):
+        if row.room >= len(label) + len(text) + 3:
+            row.add(f"  {label} ", "label").add(text, "value")
+    lost = sum(gpu.lost for gpu in gpus)
+    if lost:
+        row.fits(f"  {view.glyphs.warning}{lost} lost", "error")
+    held = sum(throttle_text(gpu.reading) is not None for gpu in gpus)
+    if held:
+        row.fits(f"  {view.glyphs.warning}{held} throttled", "warn")
+    return row.line()
+
+
 class _Painter:
     """Draws GPUs of one frame, all in the same style and on the same time window."""
 
-    def __init__(self, view: View, plan: Plan) -> None:
+    def __init__(
+        self,
+        view: View,
+        plan: Plan,
+        among: Sequence[Gpu] | None = None,
+    ) -> None:
         self._view = view
         self._plan = plan
         self._window = view.window
         self._glyphs = view.glyphs
-        gpus = view.gpus
+        self._marked = among is None
+        gpus = view.gpus if among is None else among
         self._index_width = max((len(_index_text(gpu)) for gpu in gpus), default=1)
         self._name_width = max((len(short_name(gpu.identity.name)) for gpu in gpus), default=4)
 
@@ -241,7 +332,7 @@ class _Painter:
 
     def _lead(self, row: Row, gpu: Gpu) -> Row:
         """The selection mark and the index."""
-        selected = gpu.uuid == self._view.selected_gpu
+        selected = self._marked and gpu.uuid == self._view.selected_gpu
         focused = selected and self._view.focus == "gpus"
         row.add(self._glyphs.marker if selected else " ", "marker" if focused else "dim")
         return row.add(right(_index_text(gpu), self._index_width), "title")
@@ -254,6 +345,9 @@ class _Painter:
             if row.room >= len(text) + 2:
                 row.add("  ").add(text, style)
         return row.line()
+
+    def _metrics(self, gpu: Gpu) -> tuple[Metric, Metric, Metric, Metric]:
+        return scaled_metrics(self._view, gpu, self._plan.width)
 
     def _value(self, metric: Metric, width: int) -> tuple[str, str]:
         sign = self._glyphs.warning if metric.mood else ""
@@ -290,7 +384,7 @@ class _Painter:
         lines = [self._heading(gpu)]
         lead = 2 + _LABEL_WIDTH + _VALUE_WIDTH + 2
         heights = stacked_chart_rows(self._plan.gpu_rows_each)
-        for metric, rows in zip(metrics(gpu), heights, strict=True):
+        for metric, rows in zip(self._metrics(gpu), heights, strict=True):
             chart = self._chart(gpu, metric, width - lead - 1, rows)
             notes = self._range(gpu, metric, width - lead - 1) if rows >= 3 else []
             for number, drawn in enumerate(chart):
@@ -310,7 +404,7 @@ class _Painter:
     def _paired(self, gpu: Gpu) -> list[Line]:
         width = self._plan.width
         lines = [self._heading(gpu)]
-        busy, memory, power, temperature = metrics(gpu)
+        busy, memory, power, temperature = self._metrics(gpu)
         half = width // 2
         lead = 2 + _LABEL_WIDTH + _VALUE_WIDTH + 2
         extra = self._plan.gpu_rows_each - 3
@@ -337,7 +431,7 @@ class _Painter:
 
     def _side(self, gpu: Gpu) -> list[Line]:
         width = self._plan.width
-        busy, memory, power, temperature = metrics(gpu)
+        busy, memory, power, temperature = self._metrics(gpu)
         side = min(46, width // 4)
         half = (width - side) // 2
         lead = _LABEL_WIDTH + _VALUE_WIDTH + 2
@@ -366,7 +460,7 @@ class _Painter:
 
     def _double(self, gpu: Gpu) -> list[Line]:
         width = self._plan.width
-        busy, memory, power, temperature = metrics(gpu)
+        busy, memory, power, temperature = self._metrics(gpu)
         row = self._lead(Row(width), gpu)
         name = left(short_name(gpu.identity.name), min(self._name_width, 12), self._glyphs.ellipsis)
         row.add(" " + name, "title")
@@ -393,7 +487,7 @@ class _Painter:
     def _single(self, gpu: Gpu) -> list[Line]:
         width = self._plan.width
         row = self._lead(Row(width), gpu)
-        busy, memory, power, temperature = metrics(gpu)
+        busy, memory, power, temperature = self._metrics(gpu)
         if width >= 60:
             name = left(
                 short_name(gpu.identity.name), min(self._name_width, 10), self._glyphs.ellipsis
@@ -430,6 +524,32 @@ class _Painter:
                 row.add_runs(chart, widths[position])
         if note and throttled is not None:
             row.add(note, throttled[1])
+        return [row.line()]
+
+    def brief(self, gpu: Gpu) -> list[Line]:
+        """One line without the busy chart: memory, power and temperature, then facts."""
+        width = self._plan.width
+        _, memory, power, temperature = self._metrics(gpu)
+        row = self._lead(Row(width), gpu)
+        name = left(short_name(gpu.identity.name), min(self._name_width, 16), self._glyphs.ellipsis)
+        row.add(" " + name, "title")
+        if gpu.lost:
+            return [row.add("  GPU is lost", "error").line()]
+        chart = max(0, (width - 70) // 5) if width >= 90 else 0
+        for label, metric, size in (
+            ("mem", memory, 13),
+            ("power", power, 8),
+            ("temp", temperature, 7),
+        ):
+            if row.room < len(label) + size + 3:
+                break
+            row.add(f"  {label} ", "label").add(*self._value(metric, size))
+            if chart >= 6 and metric is not temperature:
+                row.add(" ").add(self._glyphs.separator, "rule")
+                row.add_runs(self._chart(gpu, metric, chart)[0], chart)
+        for text, style in facts(gpu, self._view.slow_link):
+            if row.room >= len(text) + 2:
+                row.add("  ").add(text, style)
         return [row.line()]
 
     # -- the time axis --------------------------------------------------------------------

@@ -16,7 +16,7 @@ from textual.widgets import Static
 from gpuwatch.model import Problem, Process
 from gpuwatch.tui.frame import to_ascii
 from gpuwatch.tui.glyphs import ASCII, Glyphs
-from gpuwatch.tui.keys import APP_KEYS, DETAIL_KEYS, OVERVIEW_KEYS
+from gpuwatch.tui.keys import APP_KEYS, DETAIL_KEYS, JOB_KEYS, OVERVIEW_KEYS
 from gpuwatch.tui.palette import Palette
 
 
@@ -91,9 +91,9 @@ def _ascii(text: Text) -> Text:
 def help_dialog(palette: Palette, glyphs: Glyphs, simulated: bool) -> Dialog:
     """All keys by group, and how to read the charts."""
     text = Text()
-    for group in ("Move", "Processes", "View", "Detail", "General"):
+    for group in ("Move", "Processes", "View", "Job", "Detail", "General"):
         text.append(f"{group}\n", palette["b:title"])
-        for key in (*OVERVIEW_KEYS, *APP_KEYS, *DETAIL_KEYS):
+        for key in (*OVERVIEW_KEYS, *APP_KEYS, *JOB_KEYS, *DETAIL_KEYS):
             if key.group == group and key.shown:
                 text.append(f"  {key.shown:<12}", palette["b:key"])
                 text.append(f"{key.help}\n", palette["b:text"])
@@ -109,7 +109,9 @@ def help_dialog(palette: Palette, glyphs: Glyphs, simulated: bool) -> Dialog:
         text.append(f"{meaning}\n", palette["b:text"])
     text.append(
         "  busy: a kernel was resident, so 100% can be a wait. rx: host to GPU.\n"
-        "  A process's CPU: 100% is one core.",
+        "  A process's CPU: 100% is one core. MAIN: its main thread alone. QUEUE: it could run\n"
+        "  and waited for a core. PSS: pages shared by n processes count 1/n each.\n"
+        "  A role with a question mark is a guess: no name and no environment said so.",
         palette["b:label"],
     )
     return Dialog("gpuwatch: keys", _closes(simulated), text, glyphs)

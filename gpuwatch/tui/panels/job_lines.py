@@ -1,0 +1,222 @@
+"""The heart of the job screen: who is busy and who waits, one above the other on one time axis."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from operator import truediv
+
+from gpuwatch import units
+from gpuwatch.history import Series
+from gpuwatch.model import Gpu, Job
+from gpuwatch.tui.charts import Columns, TimeWindow, nice_ceiling
+from gpuwatch.tui.frame import Line, Row, left, right
+from gpuwatch.tui.panels.gpus import axis_text
+from gpuwatch.tui.view import View
+
+_MEGABYTE = 1024.0 * 1024.0
+
+Column = tuple[float, float, float]
+
+
+class Together:
+    """Several series as one: the means of their minima, means and maxima, column by column."""
+
+    __slots__ = ("_find",)
+
+    def __init__(self, find: Callable[[], Sequence[Series | None]]) -> None:
+        self._find = find
+
+    def columns(self, end: float, column_seconds: float, count: int) -> list[Column | None]:
+        parts = [s.columns(end, column_seconds, count) for s in self._find() if s is not None]
+        if not parts:
+            return [None] * count
+        out: list[Column | None] = []
+        for column in zip(*parts, strict=True):
+            known = [one for one in column if one is not None]
+            if not known:
+                out.append(None)
+                continue
+            sums = map(sum, zip(*known, strict=True))
+            low, mean, high = map(truediv, sums, [len(known)] * 3)
+            out.append((low, mean, high))
+        return out
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """One chart: what it is called (in full and short), its number, its series and scale."""
+
+    kind: str
+    label: str
+    short: str
+    text: str
+    style: str
+    series: Columns | None
+    limit: float | None = 100.0
+    """``None``: the scale follows what is shown, in steps."""
+    note: str | None = None
+    """Said in place of a chart that cannot be."""
+
+
+def traces(view: View, job: Job, gpus: Sequence[Gpu], each_gpu: bool) -> list[Trace]:
+    """GPUs, main threads, loader workers, disk read and write, in the order of the screen."""
+    return [
+        *(_gpu_each(view, gpus) if each_gpu else [_gpu_mean(view, job, gpus)]),
+        _main(view, job),
+        _workers(view, job),
+        _disk(view, job, "read"),
+        _disk(view, job, "write"),
+    ]
+
+
+def _gpu_each(view: View, gpus: Sequence[Gpu]) -> list[Trace]:
+    return [
+        Trace(
+            kind="gpu",
+            label=f"GPU {_index(gpu)} busy",
+            short=f"gpu {_index(gpu)}",
+            text=units.percent(gpu.reading.busy_percent),
+            style="busy",
+            series=view.history.gpu(gpu.uuid, "busy_percent"),
+            note="lost" if gpu.lost else None,
+        )
+        for gpu in gpus
+    ]
+
+
+def _index(gpu: Gpu) -> str:
+    identity = gpu.identity
+    part = "" if identity.mig_instance is None else f".{identity.mig_instance}"
+    return f"{identity.index}{part}"
+
+
+def _gpu_mean(view: View, job: Job, gpus: Sequence[Gpu]) -> Trace:
+    if len(gpus) == 1:
+        return _gpu_each(view, gpus)[0]
+    known = [g.reading.busy_percent for g in gpus if g.reading.busy_percent is not None]
+    uuids = job.gpu_uuids
+    series = view.job.series.get(uuids)
+    if not isinstance(series, Together):
+        history = view.history
+        series = Together(lambda: [history.gpu(uuid, "busy_percent") for uuid in uuids])
+        view.job.series[uuids] = series
+    return Trace(
+        kind="gpu",
+        label=f"{len(gpus)} GPUs busy" if gpus else "GPU busy",
+        short=f"{len(gpus)} gpus" if gpus else "gpu",
+        text=units.percent(sum(known) / len(known) if known else None),
+        style="busy",
+        series=series if gpus else None,
+        note=None if gpus else "no process of this job uses a GPU",
+    )
+
+
+def _main(view: View, job: Job) -> Trace:
+    several = len(job.ranks) > 1
+    return Trace(
+        kind="main",
+        label="main threads" if several else "main thread",
+        short="main",
+        text=units.percent(job.main_thread_cpu_percent),
+        style="main",
+        series=view.history.job(job.key, "main_thread_cpu_percent"),
+    )
+
+
+def _workers(view: View, job: Job) -> Trace:
+    count = len(job.having("loader_worker"))
+    note = None
+    if count == 0:
+        note = "the main thread loads" if job.loader_workers == 0 else "none seen"
+    return Trace(
+        kind="worker",
+        label=f"{count} worker{'' if count == 1 else 's'}" if count else "workers",
+        short=f"{count} load" if count else "load",
+        text=units.percent(job.loader_worker_cpu_percent),
+        style="worker",
+        series=view.history.job(job.key, "loader_worker_cpu_percent"),
+        note=note,
+    )
+
+
+def _disk(view: View, job: Job, what: str) -> Trace:
+    value = job.read_bytes_per_second if what == "read" else job.write_bytes_per_second
+    return Trace(
+        kind=what,
+        label=f"disk {what}",
+        short=what,
+        text=units.rate(value),
+        style="disk",
+        series=view.history.job(job.key, f"{what}_bytes_per_second"),
+        limit=None,
+    )
+
+
+# -- drawing ------------------------------------------------------------------------------
+
+
+def lead_of(width: int) -> int:
+    """Cells before the charts: the label, the number, the line between."""
+    return 28 if width >= 76 else 14
+
+
+def draw(
+    view: View, shown: Sequence[tuple[Trace, int]], window: TimeWindow, width: int
+) -> list[Line]:
+    """Each trace in its number of rows."""
+    lines: list[Line] = []
+    for trace, rows in shown:
+        lines += _draw(view, trace, rows, window, width)
+    return lines
+
+
+def _draw(view: View, trace: Trace, rows: int, window: TimeWindow, width: int) -> list[Line]:
+    glyphs = view.glyphs
+    lead = lead_of(width)
+    roomy = lead >= 20
+    chart_width = max(0, width - lead - 1)
+    limit, scale = trace.limit, ""
+    if limit is None:
+        limit = _ceiling(trace.series, window, chart_width)
+        scale = f" {glyphs.up}{units.size(limit).replace('.0', '')}"
+    strip = view.strips.get(("job", trace.kind, trace.label, chart_width, rows))
+    chart = strip.draw(trace.series, window, chart_width, limit, glyphs, trace.style, rows)
+    out = []
+    for number, drawn in enumerate(chart):
+        row = Row(width)
+        last = number == rows - 1
+        if last:
+            row.add("  " if roomy else " ")
+            row.add(trace.label if roomy else left(trace.short, 6), "label")
+            row.add(scale if roomy else "", "dim").pad_to(18 if roomy else 7)
+            row.add(right(trace.text, lead - 2 - row.used, glyphs.ellipsis), trace.style)
+        row.pad_to(lead - 1).add(glyphs.separator, "rule")
+        if trace.note is not None:
+            row.add(f" {trace.note}" if last else "", "dim")
+        else:
+            row.add_runs(drawn, chart_width)
+        out.append(row.line())
+    return out
+
+
+def _ceiling(series: Columns | None, window: TimeWindow, width: int) -> float:
+    """The scale of a rate: fixed steps above what the window shows, so that it rarely moves."""
+    highest = 0.0
+    if series is not None and width > 0:
+        moment = (window.last_bucket() + 0.5) * window.column_seconds
+        for column in series.columns(moment, window.column_seconds, width):
+            if column is not None and column[2] > highest:
+                highest = column[2]
+    return nice_ceiling(highest, _MEGABYTE)
+
+
+def axis(view: View, window: TimeWindow, width: int) -> Line:
+    """Clock times under the charts."""
+    lead = lead_of(width)
+    snapshot = view.snapshot
+    row = Row(width).pad_to(lead)
+    if snapshot is not None:
+        offset = snapshot.taken_at_unix_seconds - snapshot.monotonic_seconds
+        row.add(axis_text(max(0, width - lead - 1), window, offset, view.glyphs), "dim")
+    return row.line()

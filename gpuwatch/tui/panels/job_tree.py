@@ -1,0 +1,275 @@
+"""The processes of a job as a tree: what each is, what it does, what it waits for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from gpuwatch import units
+from gpuwatch.jobs.words import role_name
+from gpuwatch.model import Job, JobMember, Process, ProcessKey
+from gpuwatch.tui.charts import TimeWindow
+from gpuwatch.tui.frame import Line, Row, Run, Zone, fit, left, right, width_of
+from gpuwatch.tui.glyphs import Glyphs
+from gpuwatch.tui.panels.processes import spark_seconds
+from gpuwatch.tui.view import View
+
+ROLE_STYLES = {"rank": "main", "loader_worker": "worker"}
+"""The colour of a role is that of its chart."""
+
+_WORTH_A_LOOK_PERCENT = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class TreeRow:
+    """A process of the job, its readings on GPUs, and the branches drawn before its role."""
+
+    member: JobMember
+    on_gpus: tuple[Process, ...]
+    branch: str
+    command: str
+    """Only where it differs from its parent's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A column. ``importance``: the least important are dropped first."""
+
+    title: str
+    width: int
+    importance: int
+    text: Callable[[TreeRow], str]
+    warn_percent: Callable[[JobMember], float | None] | None = None
+    """A share that is worth a look from 10% on."""
+
+
+def _gpu_memory(row: TreeRow) -> str:
+    known = [p.gpu_memory_bytes for p in row.on_gpus if p.gpu_memory_bytes is not None]
+    return "" if not row.on_gpus else units.size(sum(known) if known else None)
+
+
+def _gpu_busy(row: TreeRow) -> str:
+    """Over several GPUs the mean."""
+    known = [p.gpu_busy_percent for p in row.on_gpus if p.gpu_busy_percent is not None]
+    return "" if not row.on_gpus else units.percent(sum(known) / len(known) if known else None)
+
+
+FIELDS: tuple[Field, ...] = (
+    Field("PID", 8, 10, lambda r: str(r.member.pid)),
+    Field("S", 1, 5, lambda r: r.member.state or units.UNKNOWN),
+    Field("CPU", 5, 9, lambda r: units.percent(r.member.cpu_percent)),
+    Field("MAIN", 5, 7, lambda r: units.percent(r.member.main_thread_cpu_percent)),
+    Field(
+        "QUEUE",
+        5,
+        6,
+        lambda r: units.percent(r.member.run_queue_wait_percent),
+        lambda m: m.run_queue_wait_percent,
+    ),
+    Field(
+        "DISK",
+        5,
+        3,
+        lambda r: units.percent(r.member.disk_wait_percent),
+        lambda m: m.disk_wait_percent,
+    ),
+    Field("READ", 8, 4, lambda r: units.rate(r.member.read_bytes_per_second)),
+    Field("WRITE", 8, 1, lambda r: units.rate(r.member.write_bytes_per_second)),
+    Field("RSS", 6, 2, lambda r: units.size(r.member.memory_resident_bytes)),
+    Field("PSS", 6, 5, lambda r: units.size(r.member.memory_proportional_bytes)),
+    Field("SM", 4, 8, _gpu_busy),
+    Field("GPU-MEM", 7, 6, _gpu_memory),
+)
+
+_SPARK_IMPORTANCE = 7
+_COMMAND_LEAST = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Which columns there is room for."""
+
+    role_width: int
+    fields: tuple[Field, ...]
+    spark: int
+    command: bool
+
+
+def choose(width: int, role_width: int, *, no_gpu: bool, no_spark: bool) -> Shape:
+    """The columns that fit beside the roles; the command only where there is room to read it."""
+    chosen = [f for f in FIELDS if not (no_gpu and f.title in {"SM", "GPU-MEM"})]
+    spark = 0 if no_spark else 12 if width >= 60 else 8
+
+    def needed() -> int:
+        return 2 + role_width + sum(f.width + 1 for f in chosen) + (spark + 1 if spark else 0)
+
+    while needed() > width and len(chosen) > 1:
+        least = min(chosen, key=lambda f: f.importance)
+        if spark and least.importance > _SPARK_IMPORTANCE:
+            spark = 0
+        else:
+            chosen.remove(least)
+    room = width - needed()
+    command = room >= _COMMAND_LEAST
+    if spark and room >= 12:
+        wider = min(24 - spark, room - (_COMMAND_LEAST if room >= 12 + _COMMAND_LEAST else 0))
+        spark += max(0, wider)
+        command = width - needed() >= _COMMAND_LEAST
+    return Shape(role_width, tuple(chosen), spark, command)
+
+
+# -- the rows -------------------------------------------------------------------------------
+
+
+def rows(view: View, job: Job) -> list[TreeRow]:
+    """All processes of the job, each under its parent."""
+    by_key: dict[ProcessKey, list[Process]] = {}
+    if view.snapshot is not None:
+        for process in view.snapshot.processes:
+            if process.gpu_uuid is not None:
+                by_key.setdefault(process.key, []).append(process)
+    commands = {member.pid: member.command for member in job.members}
+    branches = _branches(job.members, view.glyphs)
+    out = []
+    for member, branch in zip(job.members, branches, strict=True):
+        command = member.command or member.name or ""
+        parent = member.parent_pid
+        if parent is not None and parent != member.pid and commands.get(parent) == member.command:
+            command = ""
+        out.append(TreeRow(member, tuple(by_key.get(member.key, ())), branch, command))
+    return out
+
+
+def _branches(members: Sequence[JobMember], glyphs: Glyphs) -> list[str]:
+    """What is drawn before each role. Parents come before their children; one that comes later, or
+    not at all, is none."""
+    seen: set[int] = set()
+    is_last = []
+    for member in reversed(members):
+        is_last.append(member.parent_pid not in seen)
+        if member.parent_pid is not None:
+            seen.add(member.parent_pid)
+    is_last.reverse()
+    below: dict[int, str] = {}
+    out = []
+    for member, last in zip(members, is_last, strict=True):
+        trunk = None if member.parent_pid is None else below.get(member.parent_pid)
+        if trunk is None or member.parent_pid == member.pid:
+            out.append("")
+            below[member.pid] = ""
+        else:
+            out.append(trunk + (glyphs.last_branch if last else glyphs.branch))
+            below[member.pid] = trunk + ("  " if last else glyphs.trunk)
+    return out
+
+
+_SHORT_ROLES = (
+    ("training process", "trains"),
+    ("loader worker", "worker"),
+    ("orphaned", "orphan"),
+)
+
+
+def role_text(member: JobMember, width: int) -> str:
+    """What it is; in shorter words where the screen is narrow."""
+    name = role_name(member)
+    if width < 70:
+        for long, short in _SHORT_ROLES:
+            name = name.replace(long, short)
+    return name
+
+
+# -- drawing --------------------------------------------------------------------------------
+
+
+def draw(
+    view: View,
+    job: Job,
+    table: Sequence[TreeRow],
+    window: TimeWindow,
+    width: int,
+    height: int,
+    top: int,
+) -> tuple[list[Line], list[Zone]]:
+    """The heading and the rows from ``view.job.offset`` on, ``height`` lines in all."""
+    if height <= 0:
+        return [], []
+    roles = [width_of(row.branch) + width_of(role_text(row.member, width)) for row in table]
+    role_width = min(max([4, *roles]), max(8, width * 3 // 10))
+    no_gpu = not job.gpu_uuids and not any(row.on_gpus for row in table)
+    shape = choose(width, role_width, no_gpu=no_gpu, no_spark=view.slow_link)
+    lines = [_heading(view, shape, width, len(table))]
+    zones = []
+    shown = table[view.job.offset : view.job.offset + height - 1]
+    spark_window = TimeWindow(window.now, spark_seconds(view), 1)
+    for number, row in enumerate(shown):
+        lines.append(_row(view, row, shape, spark_window, width))
+        zones.append(Zone(top + 1 + number, 0, width, "member", row.member.key))
+    if not shown and height > 1:
+        text = "  No process of this job is left." if not table else ""
+        lines.append(Row(width).add(text, "dim").line())
+    while len(lines) < height:
+        lines.append(((" " * width, "text"),))
+    return lines[:height], zones
+
+
+def _heading(view: View, shape: Shape, width: int, total: int) -> Line:
+    row = Row(width, prefix="b:").add(" ").add(left("ROLE", shape.role_width), "label").add(" ")
+    for field in shape.fields:
+        row.add((left if field.title == "S" else right)(field.title, field.width), "label").add(" ")
+    if shape.spark:
+        seconds = int(shape.spark * spark_seconds(view))
+        span = f"{seconds}s" if seconds < 100 else f"{seconds // 60}m"
+        row.add(left(f"CPU {span}", shape.spark), "label").add(" ")
+    if shape.command:
+        row.add("COMMAND", "label")
+    note = f"{total} process{'' if total == 1 else 'es'}"
+    if row.room >= len(note) + 2:
+        row.pad_to(width - len(note) - 1).add(note, "label")
+    return row.line()
+
+
+def _row(view: View, entry: TreeRow, shape: Shape, window: TimeWindow, width: int) -> Line:
+    member = entry.member
+    glyphs = view.glyphs
+    selected = member.key == view.job.selected
+    focused = selected and not view.job.pane_focused
+    row = Row(width, prefix="s:" if focused else "")
+    row.add(glyphs.marker if selected else " ", "marker" if focused else "dim")
+    branch = fit(entry.branch, max(0, shape.role_width - 4), "")
+    row.add(branch, "dim")
+    style = "warn" if member.orphaned else ROLE_STYLES.get(member.role, "label")
+    role = role_text(member, width)
+    row.add(left(role, shape.role_width - width_of(branch), glyphs.ellipsis), style).add(" ")
+    for field in shape.fields:
+        text = field.text(entry)
+        place = left if field.title == "S" else right
+        row.add(place(text, field.width, glyphs.ellipsis), _style(field, member, text)).add(" ")
+    if shape.spark:
+        row.add_runs(_spark(view, entry, window, shape.spark), shape.spark).add(" ")
+    if shape.command:
+        row.add(fit(entry.command, row.room, glyphs.ellipsis), "label")
+    return row.line()
+
+
+_NOTHING = {units.UNKNOWN, "0%", "0B", "0B/s", ""}
+
+
+def _style(field: Field, member: JobMember, text: str) -> str:
+    if field.title == "S":
+        return "warn" if text in {"D", "Z"} else "dim"
+    if field.warn_percent is not None:
+        share = field.warn_percent(member)
+        if share is not None and share >= _WORTH_A_LOOK_PERCENT:
+            return "warn"
+    return "dim" if text in _NOTHING else "text"
+
+
+def _spark(view: View, entry: TreeRow, window: TimeWindow, width: int) -> list[Run]:
+    """CPU of one core."""
+    member = entry.member
+    uuid = entry.on_gpus[0].gpu_uuid if entry.on_gpus else None
+    series = view.history.process(member.key, uuid, "cpu_percent")
+    strip = view.strips.get(("member", member.key, width))
+    style = ROLE_STYLES.get(member.role, "children")
+    return strip.draw(series, window, width, 100.0, view.glyphs, style)[0]

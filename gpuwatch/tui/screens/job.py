@@ -1,0 +1,246 @@
+"""One job: its processes, its GPUs, what it prints."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual import events
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.screen import Screen
+
+from gpuwatch.model import JobMember, Process
+from gpuwatch.tui import job
+from gpuwatch.tui.frame import Line, Zone
+from gpuwatch.tui.glyphs import ASCII
+from gpuwatch.tui.keys import JOB_KEYS
+from gpuwatch.tui.palette import Palette
+from gpuwatch.tui.panels import job_output
+from gpuwatch.tui.view import COLUMN_SECONDS, PANES, View
+from gpuwatch.tui.widgets.canvas import Canvas
+from gpuwatch.units import interval
+
+
+class JobScreen(Screen[None]):
+    """Draws ``job.draw`` and turns keys and clicks into changes of ``view.job``."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding(key.keys, key.action, key.help, show=False) for key in JOB_KEYS
+    ]
+    # The arrow and tab keys are ours: nothing here takes Textual's focus.
+    AUTO_FOCUS = ""
+
+    def __init__(self, view: View, palette: Palette) -> None:
+        super().__init__()
+        self.view = view
+        self.canvas = Canvas(palette, id="job")
+        self._shown = job.JobFrame(lines=[])
+
+    def compose(self) -> ComposeResult:
+        yield self.canvas
+
+    def on_resize(self) -> None:
+        self.redraw()
+
+    def on_screen_resume(self) -> None:
+        self.redraw()
+
+    def repaint(self, palette: Palette) -> None:
+        self.canvas.repaint(palette)
+
+    def redraw(self) -> None:
+        """Draw the job at the present size; only what changed goes to the terminal."""
+        width, height = self.size
+        if width and height:
+            self._shown = job.draw(self.view, width, height)
+            self._show(self._shown.lines)
+
+    def redraw_output(self) -> None:
+        """Draw the output pane alone: it changes more often than the rest."""
+        if self._shown.plan is not None and self._shown.plan.width == self.size.width:
+            self._show(job.draw_pane(self.view, self._shown))
+
+    def _show(self, lines: list[Line]) -> None:
+        self._shown.lines = lines
+        self.canvas.few_bytes = self.view.slow_link
+        self.canvas.ascii_only = self.view.glyphs is ASCII
+        self.canvas.show(lines, self.size.width)
+
+    # -- moving about -----------------------------------------------------------------------
+
+    def selected_member(self) -> JobMember | None:
+        """The process under the cursor; where there is only one, that one."""
+        members = [row.member for row in self._shown.table]
+        for member in members:
+            if member.key == self.view.job.selected:
+                return member
+        return members[0] if len(members) == 1 else None
+
+    def selected_process(self) -> Process | None:
+        """The selected member as the process table knows it."""
+        member, snapshot = self.selected_member(), self.view.snapshot
+        found = job.shown_job(self.view)
+        if member is None or snapshot is None or found is None:
+            return None
+        for process in snapshot.processes:
+            if process.key == member.key:
+                return process
+        return Process(
+            pid=member.pid,
+            started_at_unix_seconds=member.started_at_unix_seconds,
+            user=found.user,
+            name=member.name,
+            command=member.command,
+        )
+
+    def action_back(self) -> None:
+        self.dismiss()
+
+    def action_move(self, step: int) -> None:
+        state = self.view.job
+        if state.pane_focused:
+            self._scroll_output(step)
+        elif state.report:
+            state.report_offset += step
+        else:
+            position = self._position()
+            self._select(0 if position is None else position + step)
+        self.redraw()
+
+    def action_page(self, step: int) -> None:
+        state = self.view.job
+        page = self._shown.table_page
+        if state.pane_focused:
+            self._scroll_output(step * max(1, self._pane_rows()))
+        elif state.report:
+            state.report_offset += step * page
+        else:
+            self._select((self._position() or 0) + step * page)
+        self.redraw()
+
+    def action_edge(self, end: int) -> None:
+        state = self.view.job
+        if state.pane_focused:
+            state.pane_first = None if end else 0
+        elif state.report:
+            state.report_offset = len(state.report) if end else 0
+        else:
+            self._select(len(self._shown.table) - 1 if end else 0)
+        self.redraw()
+
+    def _position(self) -> int | None:
+        wanted = self.view.job.selected
+        for position, row in enumerate(self._shown.table):
+            if row.member.key == wanted:
+                return position
+        return None
+
+    def _select(self, position: int) -> None:
+        table = self._shown.table
+        if table:
+            self.view.job.selected = table[max(0, min(position, len(table) - 1))].member.key
+
+    async def action_open_gpu(self) -> None:
+        """The detail of the selected process's GPU; without a selection of the job's first."""
+        member = self.selected_member()
+        found = job.shown_job(self.view)
+        uuids: tuple[str, ...] = () if found is None else found.gpu_uuids
+        if member is not None and self.view.job.selected is not None:
+            uuids = tuple(
+                process.gpu_uuid
+                for row in self._shown.table
+                if row.member.key == member.key
+                for process in row.on_gpus
+                if process.gpu_uuid is not None
+            )
+        present = {gpu.uuid for gpu in self.view.gpus}
+        uuids = tuple(uuid for uuid in uuids if uuid in present)
+        if uuids:
+            self.view.selected_gpu = uuids[0]
+            await self.run_action("app.open_gpu")
+        else:
+            self.view.message = "this process uses no GPU"
+            self.redraw()
+
+    # -- the output pane ----------------------------------------------------------------------
+
+    def action_pane(self) -> None:
+        state = self.view.job
+        if state.output is None:
+            self.view.message = "there is output to show only for a job started with gpuwatch run"
+        else:
+            state.pane = PANES[(PANES.index(state.pane) + 1) % len(PANES)]
+            if state.pane == "hidden":
+                state.pane_focused = False
+        self.redraw()
+
+    def action_switch_focus(self) -> None:
+        state = self.view.job
+        state.pane_focused = not state.pane_focused and self._pane_rows() > 0
+        self.redraw()
+
+    def _pane_rows(self) -> int:
+        shape = self._shown.plan
+        return 0 if shape is None else max(0, shape.pane_rows - 1)
+
+    def _scroll_output(self, lines: int) -> None:
+        state = self.view.job
+        rows = self._pane_rows()
+        if state.output is None or not rows:
+            return
+        newest = max(0, state.output.total - rows)
+        wanted = max(0, job_output.first_line(self.view, rows) + lines)
+        # At the end it is followed again.
+        state.pane_first = None if wanted >= newest else wanted
+
+    # -- the time range -----------------------------------------------------------------------
+
+    def action_zoom(self, step: int) -> None:
+        view = self.view
+        position = COLUMN_SECONDS.index(view.column_seconds) + step
+        if 0 <= position < len(COLUMN_SECONDS):
+            view.column_seconds = COLUMN_SECONDS[position]
+            view.message = f"each column of a chart is now {interval(view.column_seconds)}"
+            self.redraw()
+
+    # -- the mouse ----------------------------------------------------------------------------
+
+    async def on_click(self, event: events.Click) -> None:
+        zone = self._zone_at(event.screen_x, event.screen_y)
+        if zone is None:
+            return
+        match zone.action:
+            case "member":
+                self.view.job.pane_focused = False
+                self.view.job.selected = zone.argument  # type: ignore[assignment]
+                self.redraw()
+            case "zoom_out":
+                self.action_zoom(1)
+            case "back" | "pane" | "open_gpu":
+                await self.run_action(zone.action)
+            case action:
+                await self.run_action(f"app.{action}")
+
+    def _zone_at(self, x: int, y: int) -> Zone | None:
+        for zone in self._shown.zones:
+            if zone.y == y and zone.left <= x < zone.right:
+                return zone
+        return None
+
+    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+        self._scroll(event.screen_y, 3)
+
+    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
+        self._scroll(event.screen_y, -3)
+
+    def _scroll(self, y: int, lines: int) -> None:
+        """The wheel moves what it is over."""
+        shape = self._shown.plan
+        if shape is not None and 0 <= y - self._shown.pane_top < shape.pane_rows:
+            self._scroll_output(lines)
+            self.redraw()
+        elif not self.view.job.pane_focused:
+            self.action_move(lines)
+        else:
+            self.view.job.pane_focused = False
+            self.action_move(lines)

@@ -1,0 +1,102 @@
+"""A report as it is printed, on a screen that scrolls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import ClassVar
+
+from textual import events
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.screen import Screen
+
+from gpuwatch.tui import job
+from gpuwatch.tui.frame import Line, Row, blank
+from gpuwatch.tui.glyphs import ASCII
+from gpuwatch.tui.keys import REPORT_KEYS
+from gpuwatch.tui.palette import Palette
+from gpuwatch.tui.panels import header
+from gpuwatch.tui.view import View
+from gpuwatch.tui.widgets.canvas import Canvas
+
+
+class ReportScreen(Screen[None]):
+    """``write`` gives the report's lines for a width; it is asked once for each width."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding(key.keys, key.action, key.help, show=False) for key in REPORT_KEYS
+    ]
+    AUTO_FOCUS = ""
+
+    def __init__(self, view: View, palette: Palette, write: Callable[[int], Sequence[str]]) -> None:
+        super().__init__()
+        self.view = view
+        self.canvas = Canvas(palette, id="report")
+        self._write = write
+        self._texts: Sequence[str] = ()
+        self._width = 0
+        self._offset = 0
+
+    def compose(self) -> ComposeResult:
+        yield self.canvas
+
+    def on_resize(self) -> None:
+        self.redraw()
+
+    def on_screen_resume(self) -> None:
+        self.redraw()
+
+    def repaint(self, palette: Palette) -> None:
+        self.canvas.repaint(palette)
+
+    def redraw(self) -> None:
+        width, height = self.size
+        if not width or not height:
+            return
+        if width != self._width:
+            self._texts, self._width = self._write(width - 1), width
+        room = max(0, height - 2)
+        self._offset = max(0, min(self._offset, len(self._texts) - room))
+        lines: list[Line] = [header.draw(self.view, width)]
+        for text in self._texts[self._offset : self._offset + room]:
+            lines.append(job.text_line(self.view, text, width))
+        lines += [blank(width)] * (height - 1 - len(lines))
+        lines.append(self._foot(width, max(0, len(self._texts) - self._offset - room)))
+        self.canvas.few_bytes = self.view.slow_link
+        self.canvas.ascii_only = self.view.glyphs is ASCII
+        self.canvas.show(lines[-height:], width)
+
+    def _foot(self, width: int, below: int) -> Line:
+        row = Row(width, prefix="b:")
+        if self.view.message:
+            return row.add(f" {self.view.message}", "title").line()
+        more = f" {self.view.glyphs.down}{below} more lines" if below else ""
+        for key, what in (("esc", "back"), ("up down", "scroll"), ("w", "save"), ("q", "quit")):
+            if row.room >= len(key) + len(what) + 3 + len(more):
+                row.add(" ").add(key, "key").add(" " + what, "label").add(" ")
+        row.pad_to(width - len(more) - 1).add(more, "warn")
+        return row.line("label")
+
+    # -- moving about -------------------------------------------------------------------------
+
+    def action_back(self) -> None:
+        self.dismiss()
+
+    def action_scroll_body(self, lines: int) -> None:
+        self._offset += lines
+        self.redraw()
+
+    def action_scroll_page(self, step: int) -> None:
+        self.action_scroll_body(step * max(1, self.size.height - 3))
+
+    def action_scroll_edge(self, end: int) -> None:
+        self._offset = len(self._texts) if end else 0
+        self.redraw()
+
+    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+        del event
+        self.action_scroll_body(3)
+
+    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
+        del event
+        self.action_scroll_body(-3)
