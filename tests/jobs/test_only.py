@@ -1,0 +1,103 @@
+"""A snapshot reduced to one job says nothing of the others."""
+
+from __future__ import annotations
+
+from gpuwatch.jobs.only import only_job
+from gpuwatch.model import (
+    Gpu,
+    GpuIdentity,
+    GpuReading,
+    Job,
+    JobMember,
+    JobRank,
+    Problem,
+    Process,
+    Snapshot,
+)
+from gpuwatch.sources.base import ManualClock, ReadOptions
+from gpuwatch.sources.simulated import SimulatedSource
+from tests.support.snapshots import gpu, snapshot
+
+
+def job(pid: int, *uuids: str) -> Job:
+    return Job(
+        pid=pid,
+        ranks=(JobRank(pid=pid, gpu_uuids=uuids),),
+        members=(JobMember(pid=pid, role="rank"), JobMember(pid=pid + 1, role="loader_worker")),
+        gpu_uuids=uuids,
+    )
+
+
+def machine() -> Snapshot:
+    return snapshot(
+        gpus=(gpu("GPU-a", 0), gpu("GPU-b", 1), gpu("GPU-c", 2)),
+        processes=(
+            Process(pid=10, gpu_uuid="GPU-a"),
+            Process(pid=10, gpu_uuid="GPU-c"),
+            Process(pid=11),
+            Process(pid=20, gpu_uuid="GPU-b"),
+            Process(pid=10, started_at_unix_seconds=5.0, gpu_uuid="GPU-b"),
+        ),
+        jobs=(job(10, "GPU-a"), job(20, "GPU-b")),
+        problems=(
+            Problem(source="nvml", target="GPU-a", message="a"),
+            Problem(source="nvml", target="GPU-b", message="b"),
+            Problem(source="nvml", message="all"),
+            Problem(source="host", message="host"),
+            Problem(source="jobs", message="jobs"),
+        ),
+    )
+
+
+def test_one_job_keeps_its_processes_its_gpus_and_what_concerns_them() -> None:
+    """Its rows, the GPUs any of them uses, and problems of those or of no GPU in particular."""
+    found = only_job(machine(), (10, None))
+    assert [one.pid for one in found.jobs] == [10]
+    assert [one.uuid for one in found.gpus] == ["GPU-a", "GPU-c"]
+    assert [(p.pid, p.gpu_uuid, p.started_at_unix_seconds) for p in found.processes] == [
+        (10, "GPU-a", None),
+        (10, "GPU-c", None),
+        (11, None, None),
+    ]
+    assert [problem.message for problem in found.problems] == ["a", "all", "host", "jobs"]
+    assert found.host == machine().host
+
+
+def test_job_without_a_gpu_shows_none() -> None:
+    """A job on the CPU is shown with the host alone."""
+    taken = snapshot(gpus=(gpu("GPU-a"),), jobs=(job(10),), processes=(Process(pid=10),))
+    found = only_job(taken, (10, None))
+    assert found.gpus == ()
+    assert [process.pid for process in found.processes] == [10]
+
+
+def test_job_that_is_not_there_leaves_the_host() -> None:
+    """Nothing of another job is shown in its place."""
+    found = only_job(machine(), (99, None))
+    assert (found.jobs, found.gpus, found.processes) == ((), (), ())
+    assert found.host.name == "box3"
+
+
+def test_problem_of_the_card_concerns_its_instance() -> None:
+    """A job in a MIG instance is told what is wrong with the card."""
+    identity = GpuIdentity(index=0, uuid="MIG-1", name="x", mig_parent_uuid="GPU-a")
+    taken = snapshot(
+        gpus=(gpu("GPU-a"), Gpu(identity=identity, reading=GpuReading())),
+        jobs=(job(10, "MIG-1"),),
+        problems=(Problem(source="nvml", target="GPU-a", message="hot"),),
+    )
+    found = only_job(taken, (10, None))
+    assert [one.uuid for one in found.gpus] == ["MIG-1"]
+    assert [problem.message for problem in found.problems] == ["hot"]
+
+
+def test_simulated_job_of_two_ranks_is_whole() -> None:
+    """What is left of a machine of four GPUs is one job, with all of its own and no more."""
+    options = ReadOptions()
+    source = SimulatedSource("starved", gpus=4, clock=ManualClock(), options=options)
+    pid = source.read().jobs[1].members[3].pid
+    options.attached = source.find(pid)
+    taken = source.read()
+    found = only_job(taken, taken.jobs[0].key)
+    assert [process.pid for process in found.processes] == [m.pid for m in found.jobs[0].members]
+    assert [one.identity.index for one in found.gpus] == [2, 3]
