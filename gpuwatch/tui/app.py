@@ -8,8 +8,8 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Mapping
-from typing import ClassVar
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar
 
 from rich.terminal_theme import DIMMED_MONOKAI, TerminalTheme
 from textual.app import App
@@ -28,8 +28,14 @@ from gpuwatch.tui.keys import APP_KEYS
 from gpuwatch.tui.link import LinkProbe, over_ssh
 from gpuwatch.tui.palette import GPUWATCH_DARK, GPUWATCH_LIGHT, THEMES, Palette
 from gpuwatch.tui.panels.processes import rows
+from gpuwatch.tui.recording import NOTHING_YET, Recording
+from gpuwatch.tui.running import POLL_SECONDS, Running
 from gpuwatch.tui.screens.overview import OverviewScreen
 from gpuwatch.tui.view import View, row_key
+
+if TYPE_CHECKING:
+    from gpuwatch.jobs.runner import RunningJob
+    from gpuwatch.jobs.store import ReportStore
 
 # What direct writing needs of Textual beyond its public interface; without it, its own way is
 # taken, which is right too and only dearer.
@@ -62,6 +68,8 @@ class GpuwatchApp(App[int]):
         slow_link: bool | None = None,
         environment: Mapping[str, str] = os.environ,
         attached: ProcessKey | None = None,
+        running: RunningJob | None = None,
+        reports: ReportStore | None = None,
     ) -> None:
         no_color = bool(environment.get("NO_COLOR"))
         if not no_color:
@@ -93,6 +101,10 @@ class GpuwatchApp(App[int]):
         self.palette = Palette(self.current_theme, no_color)
         self._choose_glyphs(ascii_mode)
         self._overview = OverviewScreen(self.view, self.palette)
+        self._recording = Recording(reports)
+        self._started_job = None if running is None else Running(running, self.view)
+        if attached is None and running is not None:
+            attached = running.key
         self._attached = attached
         if attached is not None:
             self._read_closely(attached)
@@ -128,6 +140,8 @@ class GpuwatchApp(App[int]):
         self._sampling = asyncio.create_task(self._sampler.run(self.deliver))
         self._sampling.add_done_callback(self._sampling_ended)
         self.set_interval(1.0, self._every_second)
+        if self._started_job is not None:
+            self.set_interval(POLL_SECONDS, self._follow_output)
         # Asked to end from outside, the terminal must still be given back as it was.
         with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
             loop = asyncio.get_running_loop()
@@ -139,6 +153,9 @@ class GpuwatchApp(App[int]):
     async def on_unmount(self) -> None:
         if self._sampling is not None:
             self._sampling.cancel()
+        self._recording.close()
+        if self._started_job is not None:
+            self._started_job.close()
 
     def _sampling_ended(self, task: asyncio.Task[None]) -> None:
         """A bug in drawing must end the program with its error, not freeze the picture."""
@@ -150,13 +167,13 @@ class GpuwatchApp(App[int]):
         """Keep every snapshot; draw the newest, unless the person paused the picture."""
         view = self.view
         view.history.push(snapshot)
+        self._follow_job(snapshot)
         if view.paused:
             return
         first = view.snapshot is None
         view.snapshot = snapshot
         view.stale_seconds = None
         view.interval_seconds = self._sampler.interval_seconds
-        follow(view, snapshot)
         if first:
             self._begin(snapshot)
         if snapshot.gpus and view.selected_gpu not in {gpu.uuid for gpu in snapshot.gpus}:
@@ -235,7 +252,15 @@ class GpuwatchApp(App[int]):
         return not self.view.filtering or action == "interrupt"
 
     def action_interrupt(self) -> None:
-        self.exit()
+        """Ctrl-C: a job that gpuwatch started is what it is meant for."""
+        running = self._started_job
+        if running is None:
+            self.exit()
+        elif running.runs:
+            self.say(running.interrupt())
+            self.redraw()
+        else:
+            self.exit(None, running.exit_code or 0)
 
     def action_pause(self) -> None:
         view = self.view
@@ -372,6 +397,64 @@ class GpuwatchApp(App[int]):
         self._source.options.attached = key
         self.view.job.look_at(key)
 
+    def _follow_job(self, snapshot: Snapshot) -> None:
+        """Whose report is written, and where it stands; also while the picture is paused."""
+        view, recording = self.view, self._recording
+        follow(view, snapshot)
+        running = self._started_job
+        if running is not None:
+            view.job.exit_code = running.raw_code if running.is_in(view.job.last) else None
+            self._say_if(recording.note_exit(view.job.exit_code))
+        self._say_if(recording.push(view.job.key, snapshot))
+        view.job.write_report = self._written_report if recording.ended else None
+
+    def _written_report(self, width: int) -> Sequence[str]:
+        return self._recording.lines(width, self.view.glyphs is not ASCII)
+
+    def _say_if(self, message: str | None) -> None:
+        if message is not None:
+            self.say(message)
+
+    def action_report(self) -> None:
+        """The report of the job so far, or of the one that has ended."""
+        from gpuwatch.tui.screens.report import ReportScreen  # noqa: PLC0415
+
+        if self._recording.report() is None:
+            self.say(NOTHING_YET)
+            self.redraw()
+        else:
+            self.push_screen(ReportScreen(self.view, self.palette, self._written_report))
+
+    # -- a job that gpuwatch started ----------------------------------------------------------
+
+    def _follow_output(self) -> None:
+        """Its output, and whether it has ended after the person asked for that."""
+        running = self._started_job
+        assert running is not None
+        running.fit_output(max(20, self.size.width - 2), max(4, self.size.height // 4))
+        if running.read_output():
+            for screen in reversed(self.screen_stack):
+                draw = getattr(screen, "redraw_output", None)
+                if draw is not None:
+                    draw()
+        if running.quits_when_ended and not running.runs:
+            self.exit(None, running.exit_code or 0)
+
+    async def action_quit(self) -> None:
+        running = self._started_job
+        if running is None or not running.runs:
+            self.exit(None, 0 if running is None else running.exit_code or 0)
+            return
+        from gpuwatch.tui.screens.dialogs import LeaveJobDialog  # noqa: PLC0415
+
+        def decided(answer: str | None) -> None:
+            if answer == "leave":
+                self.exit()
+            elif answer == "interrupt":
+                self.action_interrupt()
+
+        self.push_screen(LeaveJobDialog(running.command, self.palette, self.view.glyphs), decided)
+
     def _show_job(self) -> None:
         from gpuwatch.tui.screens.job import JobScreen  # noqa: PLC0415
 
@@ -465,9 +548,14 @@ def run_dashboard(
     theme: str | None = None,
     slow_link: bool | None = None,
     attached: ProcessKey | None = None,
+    running: RunningJob | None = None,
 ) -> int:
-    """Show the dashboard until the person quits; the exit code. ``attached``: a process (any of its
-    job) whose job is the first picture."""
+    """Show the dashboard until the person quits; the exit code.
+
+    ``attached``: a process (any of its job) whose job is the first picture. ``running``: a job that
+    gpuwatch has started: its output is shown below it, and once it has ended, the exit code is
+    its own (128 and more for a signal).
+    """
     app = GpuwatchApp(
         source,
         sampler,
@@ -475,6 +563,7 @@ def run_dashboard(
         theme=theme,
         slow_link=slow_link,
         attached=attached,
+        running=running,
     )
     try:
         app.run()

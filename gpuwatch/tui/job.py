@@ -50,7 +50,7 @@ def draw(view: View, width: int, height: int) -> JobFrame:
         gpus=len(mine),
         processes=len(table),
         pane=view.job.pane if view.job.output is not None else "hidden",
-        report=bool(view.job.report),
+        report=view.job.write_report is not None,
     )
     window = window_of(view, job)
     painter = _Painter(view, job, mine, shape, window)
@@ -125,8 +125,8 @@ class _Painter:
         # The rest, down to the pane and the footer: rounding in the plan never leaves a hole.
         room = max(0, height - 1 - shape.pane_rows - len(lines))
         frame.table, frame.table_page = table, max(1, room - 1)
-        if view.job.report:
-            lines += _report(view, width, room)
+        if view.job.write_report is not None:
+            lines += _report(view, view.job.write_report(width - 1), width, room)
         else:
             _keep_in_sight(view, table, frame.table_page)
             drawn, zones = job_tree.draw(
@@ -162,20 +162,20 @@ def draw_pane(view: View, frame: JobFrame) -> list[Line]:
     return [*frame.lines[:top], *pane, *frame.lines[top + shape.pane_rows :]]
 
 
-def _report(view: View, width: int, height: int) -> list[Line]:
+def _report(view: View, texts: Sequence[str], width: int, height: int) -> list[Line]:
     """The report of the job that has ended, from ``view.job.report_offset`` on."""
     if height <= 0:
         return []
     state = view.job
     rows = height - 1
-    state.report_offset = max(0, min(state.report_offset, len(state.report) - rows))
-    below = len(state.report) - state.report_offset - rows
+    state.report_offset = max(0, min(state.report_offset, len(texts) - rows))
+    below = len(texts) - state.report_offset - rows
     row = Row(width, prefix="b:").add(" REPORT", "label")
     note = f"{view.glyphs.down}{below} more lines (R: all)" if below > 0 else "R: on its own"
     if row.room >= len(note) + 2:
         row.pad_to(width - len(note) - 1).add(note, "warn" if below > 0 else "label")
     lines = [row.line()]
-    for text in state.report[state.report_offset : state.report_offset + rows]:
+    for text in texts[state.report_offset : state.report_offset + rows]:
         lines.append(text_line(view, text, width))
     return lines + [blank(width)] * (height - len(lines))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -24,7 +24,11 @@ def row_key(process: Process) -> RowKey:
 
 
 class OutputLines(Protocol):
-    """What the output pane needs of a job's output: cleaned lines, by number."""
+    """What the output pane needs of a job's output: cleaned lines by number, of which those from
+    ``first`` to ``total`` are kept."""
+
+    @property
+    def first(self) -> int: ...
 
     @property
     def total(self) -> int: ...
@@ -45,10 +49,12 @@ class JobView:
     """As it was last seen: a job that nobody is attached to leaves the list when it ends."""
     gone_at_unix_seconds: float | None = None
     """When it was missed first."""
+    exit_code: int | None = None
+    """Of a job that gpuwatch started, which snapshots do not know; negative for a signal."""
     selected: ProcessKey | None = None
     offset: int = 0
-    report: Sequence[str] = ()
-    """The report of a job that has ended, as lines of the width they were asked for."""
+    write_report: Callable[[int], Sequence[str]] | None = None
+    """The report of a job that has ended, as lines for a width."""
     report_offset: int = 0
     output: OutputLines | None = None
     output_name: str | None = None
@@ -63,9 +69,9 @@ class JobView:
     def look_at(self, key: ProcessKey) -> None:
         """Another job: nothing of the one before is kept but the pane."""
         self.key = key
-        self.last = self.gone_at_unix_seconds = self.selected = None
+        self.last = self.gone_at_unix_seconds = self.selected = self.exit_code = None
         self.offset = self.report_offset = 0
-        self.report = ()
+        self.write_report = None
         self.series.clear()
 
 

@@ -35,7 +35,7 @@ def end_text(view: View, job: Job, brief: bool = False) -> Fact | None:
     text = f"ended {time.strftime('%H:%M:%S', time.localtime(at))}"
     if job.started_at_unix_seconds is not None:
         text += f" after {units.age(at - job.started_at_unix_seconds)}"
-    code = job.exit_code
+    code = view.job.exit_code if job.exit_code is None else job.exit_code
     if code is None:
         return text, "warn"
     if code < 0:

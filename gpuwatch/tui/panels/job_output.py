@@ -9,10 +9,11 @@ from gpuwatch.tui.view import View
 def first_line(view: View, rows: int) -> int:
     """The number of the line at the pane's top: the end is followed unless it was scrolled."""
     output = view.job.output
-    total = 0 if output is None else output.total
-    newest = max(0, total - rows)
+    if output is None:
+        return 0
+    newest = max(output.first, output.total - rows)
     wanted = view.job.pane_first
-    return newest if wanted is None else max(0, min(wanted, newest))
+    return newest if wanted is None else max(output.first, min(wanted, newest))
 
 
 def draw(view: View, width: int, height: int) -> list[Line]:

@@ -166,3 +166,42 @@ class EndProcessDialog(Dialog):
         text.append("n", palette["b:key"])
         text.append(" leave it", palette["b:text"])
         super().__init__("end this process?", "y / n", text, glyphs)
+
+
+class LeaveJobDialog(ModalScreen[str]):
+    """Asked when the dashboard is left while the job it started runs: ``leave``, ``interrupt`` or
+    ``stay``."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("l", "choose('leave')", show=False),
+        Binding("i", "choose('interrupt')", show=False),
+        Binding("s,n,escape,q", "choose('stay')", show=False),
+    ]
+    DEFAULT_CSS = Dialog.DEFAULT_CSS.replace("Dialog", "LeaveJobDialog", 1)
+
+    def __init__(self, command: str, palette: Palette, glyphs: Glyphs) -> None:
+        super().__init__(classes="ascii" if glyphs is ASCII else None)
+        text = Text()
+        text.append(f"{command[:400]}\n\n", palette["b:text"])
+        for key, what in (
+            ("l", "leave it running and quit; its output goes on into its file"),
+            ("i", "interrupt it (as Ctrl-C does) and quit once it has ended"),
+            ("s", "stay"),
+        ):
+            text.append(f"  {key}", palette["b:key"])
+            text.append(f"  {what}\n", palette["b:text"])
+        self._text = _ascii(text) if glyphs is ASCII else text
+
+    @property
+    def text(self) -> str:
+        """What the dialog says."""
+        return self._text.plain
+
+    def compose(self) -> ComposeResult:
+        with VerticalScroll() as box:
+            box.border_title = "the job still runs"
+            box.border_subtitle = "l / i / s"
+            yield Static(self._text, markup=False)
+
+    def action_choose(self, answer: str) -> None:
+        self.dismiss(answer)

@@ -100,7 +100,7 @@ class JobScreen(Screen[None]):
         state = self.view.job
         if state.pane_focused:
             self._scroll_output(step)
-        elif state.report:
+        elif state.write_report is not None:
             state.report_offset += step
         else:
             position = self._position()
@@ -112,7 +112,7 @@ class JobScreen(Screen[None]):
         page = self._shown.table_page
         if state.pane_focused:
             self._scroll_output(step * max(1, self._pane_rows()))
-        elif state.report:
+        elif state.write_report is not None:
             state.report_offset += step * page
         else:
             self._select((self._position() or 0) + step * page)
@@ -121,9 +121,9 @@ class JobScreen(Screen[None]):
     def action_edge(self, end: int) -> None:
         state = self.view.job
         if state.pane_focused:
-            state.pane_first = None if end else 0
-        elif state.report:
-            state.report_offset = len(state.report) if end else 0
+            state.pane_first = None if end or state.output is None else state.output.first
+        elif state.write_report is not None:
+            state.report_offset = 1_000_000 if end else 0
         else:
             self._select(len(self._shown.table) - 1 if end else 0)
         self.redraw()
@@ -188,8 +188,8 @@ class JobScreen(Screen[None]):
         rows = self._pane_rows()
         if state.output is None or not rows:
             return
-        newest = max(0, state.output.total - rows)
-        wanted = max(0, job_output.first_line(self.view, rows) + lines)
+        newest = max(state.output.first, state.output.total - rows)
+        wanted = max(state.output.first, job_output.first_line(self.view, rows) + lines)
         # At the end it is followed again.
         state.pane_first = None if wanted >= newest else wanted
 
