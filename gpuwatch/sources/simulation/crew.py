@@ -18,6 +18,7 @@ class Part:
     task: Task
     role: str
     sign: str
+    guessed: bool = False
     number: int | None = None
 
 

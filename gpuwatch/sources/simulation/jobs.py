@@ -12,6 +12,7 @@ from gpuwatch.sources.simulation.host import noise
 from gpuwatch.sources.simulation.plans import JobPlan
 from gpuwatch.sources.simulation.processes import Task
 from gpuwatch.sources.simulation.world import World
+from gpuwatch.units import age
 
 _SWITCHES_PER_SECOND_OF_WAIT = 380.0
 _SWITCHES_PER_SECOND_ASLEEP = 45.0
@@ -29,11 +30,9 @@ _PLACES = {
 }
 """(working directory, Python environment) of those who have one of their own."""
 
-_NO_WORKERS = "it has no child process"
-_STARTING = "it has only just started"
-_NOT_TORCH = "it has not loaded PyTorch"
-_IDLE = "it is idle, with no child process"
-_NO_PIN_SIGN = "without loader workers no thread would show it"
+_NO_PIN_SIGN = (
+    "with no workers the training process pins by itself, which cannot be seen from outside"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +118,7 @@ class JobBook:
             user=top.user,
             working_directory="/workspace" if plan.container else place,
             launcher="torchrun" if several else None,
-            framework="torch" if plan.training or plan.orphaned else None,
+            framework=_framework(plan),
             world_size=len(ranks) if several else None,
             ranks=tuple([self._rank(crew, part, living, look) for part in ranks]),
             members=tuple([self._member(part, plan, look) for part in living]),
@@ -143,7 +142,7 @@ class JobBook:
         # Those of an ended job are what they were.
         everyone = living or crew.parts
         own = sum(other.task.parent == task.pid for other in everyone)
-        workers, sign = _workers(plan, own)
+        workers, sign = _workers(plan, own, look.now - task.started)
         pinned, pinned_sign = _pinned(plan, workers)
         return JobRank(
             pid=task.pid,
@@ -173,6 +172,7 @@ class JobBook:
             parent_pid=task.parent,
             role=part.role,
             role_sign=part.sign,
+            role_guessed=part.guessed,
             rank=part.number,
             orphaned=plan.orphaned,
             name=task.name,
@@ -197,25 +197,38 @@ class JobBook:
 def _alone(task: Task) -> Crew:
     """A process that belongs to no job is one by itself."""
     plan = JobPlan(gpus=(), user=task.user, command=task.command)
-    return Crew(plan=plan, parts=[Part(task=task, role="other", sign="it uses no GPU")])
+    sign = "it is the job's main process"
+    return Crew(plan=plan, parts=[Part(task=task, role="rank", sign=sign, guessed=True)])
 
 
-def _workers(plan: JobPlan, own: int) -> tuple[int | None, str]:
+def _workers(plan: JobPlan, own: int, lived: float) -> tuple[int | None, str]:
     if own:
-        return own, "child processes named pt_data_worker"
-    if plan.training is not None:
-        return (None, _STARTING) if plan.training.workers else (0, _NO_WORKERS)
-    if not plan.command.startswith("python"):
-        return None, _NOT_TORCH
-    return (0, _NO_WORKERS) if plan.gpu_share < 1.0 else (None, _IDLE)
+        return own, f"{own} processes named pt_data_worker"
+    framework = _framework(plan)
+    if framework is None:
+        return None, "PyTorch is not loaded in it"
+    if framework != "torch":
+        return None, f"only the workers of PyTorch are known, and it runs {framework}"
+    if plan.training is not None and plan.training.workers:
+        return None, f"it began only {age(lived)} ago"
+    return 0, f"none seen in {age(lived)}"
 
 
 def _pinned(plan: JobPlan, workers: int | None) -> tuple[bool | None, str]:
-    if not workers or plan.training is None:
+    if workers is None or plan.training is None:
+        return None, "it shows only beside loader workers"
+    if workers == 0:
         return None, _NO_PIN_SIGN
     if plan.training.pinned:
         return True, "a thread named pt_data_pin"
-    return False, "no thread named pt_data_pin"
+    return False, "no thread named pt_data_pin beside workers named pt_data_worker"
+
+
+def _framework(plan: JobPlan) -> str | None:
+    if plan.training is not None or plan.orphaned:
+        return "torch"
+    # The other programs that work here are sweeps in JAX; servers and notebooks hold no library.
+    return "jax" if plan.gpu_share < 1.0 else None
 
 
 def _gpus_of(parts: Iterable[Part], look: Look) -> list[GpuKey]:

@@ -146,7 +146,7 @@ class Population:
         launcher.resident_bytes = 260.0 * MIB
         launcher.threads = 6
         launcher.steady_cpu = 0.003
-        crew.parts.append(Part(task=launcher, role="launcher", sign="its command is torchrun"))
+        crew.parts.append(Part(task=launcher, role="launcher", sign="it is torchrun"))
         return launcher.pid, f"python -u {script}"
 
     def _start_workers(
