@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from gpuwatch.model import Host, OwnCost, Problem, Process, Snapshot
+from gpuwatch.model import Host, Job, OwnCost, Problem, Process, Snapshot
 from gpuwatch.sources import procfs
-from gpuwatch.sources.base import Clock, ReadOptions, SystemClock
+from gpuwatch.sources.base import Clock, JobReader, ReadOptions, SystemClock
 from gpuwatch.sources.driver_link import DriverLink, DriverLook, GpuSource, bug
+from gpuwatch.sources.gpu_process import GpuProcess
 from gpuwatch.sources.host import HostSource
 from gpuwatch.sources.processes import ProcessSource
 from gpuwatch.text import clean
@@ -35,6 +36,7 @@ class LocalSource:
         gpus: Callable[[], GpuSource] | None = None,
         host: HostSource | None = None,
         processes: ProcessSource | None = None,
+        jobs: JobReader | None = None,
     ) -> None:
         self.clock: Clock = SystemClock() if clock is None else clock
         self.options = ReadOptions() if options is None else options
@@ -43,6 +45,7 @@ class LocalSource:
         self._processes = (
             ProcessSource(self.clock, self.options) if processes is None else processes
         )
+        self._jobs = jobs
         self._cost = _CostMeter(self.clock)
         self._sequence = 0
         self.driver_silent = False
@@ -73,10 +76,7 @@ class LocalSource:
         )
         look = self._driver.collect()
         self.driver_silent = look.silent
-        no_processes: tuple[tuple[Process, ...], tuple[Problem, ...]] = ((), ())
-        (processes, process_problems), process_bug = self._guarded(
-            "processes", "processes", lambda: self._processes.read(look.processes), no_processes
-        )
+        processes, jobs, process_problems = self._read_processes(look.processes)
         snapshot = Snapshot(
             sequence=self._sequence,
             taken_at_unix_seconds=unix,
@@ -86,7 +86,8 @@ class LocalSource:
             host=host,
             gpus=look.gpus,
             processes=processes,
-            problems=(*look.problems, *host_problems, *host_bug, *process_problems, *process_bug),
+            jobs=jobs,
+            problems=(*look.problems, *host_problems, *host_bug, *process_problems),
             own_cost=self._cost.measure(look, started),
         )
         self._sequence += 1
@@ -97,7 +98,30 @@ class LocalSource:
         self._driver.close()
         self._guarded("host", "the host", self._host.close, None)
         self._guarded("processes", "processes", self._processes.close, None)
+        if self._jobs is not None:
+            self._guarded("jobs", "jobs", self._jobs.close, None)
         self._cost.close()
+
+    def _read_processes(
+        self, on_gpus: Sequence[GpuProcess]
+    ) -> tuple[tuple[Process, ...], tuple[Job, ...], tuple[Problem, ...]]:
+        """Processes first by themselves: what goes wrong with jobs takes none of them away."""
+        reader, roots, root_bug = self._jobs, frozenset[int](), tuple[Problem, ...]()
+        if reader is not None:
+            pids = [process.pid for process in on_gpus]
+            roots, root_bug = self._guarded("jobs", "jobs", lambda: reader.roots(pids), roots)
+        none: tuple[tuple[Process, ...], tuple[Problem, ...]] = ((), ())
+        (processes, problems), process_bug = self._guarded(
+            "processes", "processes", lambda: self._processes.read(on_gpus, roots), none
+        )
+        problems += process_bug
+        if reader is None or root_bug:
+            return processes, (), problems + root_bug
+        no_jobs: tuple[tuple[Job, ...], tuple[Problem, ...]] = ((), ())
+        (jobs, job_problems), job_bug = self._guarded(
+            "jobs", "jobs", lambda: reader.read(processes), no_jobs
+        )
+        return processes, jobs, problems + job_problems + job_bug
 
     def _nvml(self) -> GpuSource:
         # On the driver's thread: not even the import may hold up the host half.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 from gpuwatch.model import Problem, Process
@@ -49,21 +49,23 @@ class ProcessSource:
         self._since: dict[str, float] = {}
 
     def read(
-        self, gpu_processes: Sequence[GpuProcess]
+        self, gpu_processes: Sequence[GpuProcess], roots: Collection[int] = ()
     ) -> tuple[tuple[Process, ...], tuple[Problem, ...]]:
         """One row for each process on each GPU, then one for each descendant, then the others.
 
-        A process that ends between the driver's list and this reading is left out. One that
-        exists but cannot be seen from here has a row of what the driver says.
+        ``roots`` are further processes to be read each time with all below them. A process that
+        ends between the driver's list and this reading is left out. One that exists but cannot
+        be seen from here has a row of what the driver says.
         """
         self._messages.clear()
         if not sys.platform.startswith("linux"):
             self._messages["platform"] = "Processes are read on Linux only."
             return (), self._problems()
         now = self._clock.monotonic()
-        hot = self._read_hot({gpu.pid for gpu in gpu_processes}, now)
+        on_gpus = {gpu.pid for gpu in gpu_processes}
+        hot = self._read_hot(on_gpus.union(roots), now)
         rows = self._gpu_rows(gpu_processes)
-        rows += [self._entries[pid].row(None) for pid in self._below if pid in self._entries]
+        rows += self._entry_rows(self._beside(roots, on_gpus))
         rows += self._other_rows(hot, now)
         return tuple(rows), self._problems()
 
@@ -72,13 +74,21 @@ class ProcessSource:
         self._tree.close()
 
     def _read_hot(self, roots: set[int], now: float) -> set[int]:
-        """Read the processes on GPUs and all below them; the PIDs of both."""
+        """Read the roots (processes on GPUs among them) and all below; the PIDs of both."""
         for pid in roots:
             self._update(pid, now, keep=True)
         self._find_below(roots)
         for pid in self._below:
             self._update(pid, now, keep=True)
         return roots.union(self._below)
+
+    def _beside(self, roots: Collection[int], on_gpus: set[int]) -> list[int]:
+        """Who is read each time and is on no GPU."""
+        more = [pid for pid in roots if pid not in on_gpus]
+        return sorted([*self._below, *more]) if more else self._below
+
+    def _entry_rows(self, pids: Iterable[int]) -> list[Process]:
+        return [self._entries[pid].row(None) for pid in pids if pid in self._entries]
 
     def _find_below(self, roots: set[int]) -> None:
         if not roots:
@@ -181,7 +191,7 @@ class ProcessSource:
         self._forget(self._entries.keys() - hot - set(pids))
         for pid in pids:
             self._update(pid, now, keep=False)
-        return [self._entries[pid].row(None) for pid in pids if pid in self._entries]
+        return self._entry_rows(pids)
 
     def _problems(self) -> tuple[Problem, ...]:
         self._since = {name: self._since.get(name, self._clock.unix()) for name in self._messages}

@@ -1,0 +1,267 @@
+"""What each process of a job does in it, and what says so.
+
+PyTorch names its loader workers from 2.5 on, together with the pinning thread and the threads of
+its collectives (pytorch#128448): where one of those names is seen, a child without such a name is
+no loader worker. Before, a worker is any child that the training process forked or spawned, which
+is a guess.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from gpuwatch.jobs.evidence import Look, RankNumbers, rank_numbers
+from gpuwatch.jobs.programs import Program
+
+WORKER_NAME = "pt_data_worker"
+PIN_NAME = "pt_data_pin"
+_NAMES_THAT_PROVE = (WORKER_NAME, PIN_NAME, "pt_elastic", "pt_nccl_", "pt_tcpstore", "pt_gloo_")
+"""All from the change that named loader workers, or from later ones."""
+_TRAINING_THREADS = (
+    ("pt_autograd_", "has threads of autograd, named pt_autograd_*"),
+    ("pt_nccl_", "has threads of NCCL, named pt_nccl_*"),
+    ("pt_gloo_", "has a thread of Gloo, named pt_gloo_*"),
+)
+SETTLE_SECONDS = 1.0
+"""Between fork and exec (or before it names itself) a child looks like its parent."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """One process as far as its role depends on it."""
+
+    look: Look
+    parent: int | None = None
+    """The member above it; ``None`` for the topmost, and for what was left over."""
+    environment: Mapping[str, str] | None = None
+    """``None`` where it may not be read."""
+    threads: frozenset[str] = frozenset()
+    framework: str | None = None
+    uses_gpu: bool = False
+    settled: bool = True
+    """It has been there for ``SETTLE_SECONDS``."""
+    left_over: bool = False
+
+
+class Given(NamedTuple):
+    """A role as ``JobMember`` has it, with the rank it is or works for (its PID, ``rank_pid``)."""
+
+    role: str
+    sign: str | None = None
+    guessed: bool = False
+    rank_pid: int | None = None
+    numbers: RankNumbers | None = None
+
+
+OTHER = Given("other")
+
+
+def names_are_used(candidates: Sequence[Candidate]) -> bool:
+    """Whether this PyTorch is one that names loader workers and the pinning thread."""
+    return any(
+        _proves(candidate.look.name) or any(map(_proves, candidate.threads))
+        for candidate in candidates
+    )
+
+
+def _proves(name: str) -> bool:
+    return name.startswith(_NAMES_THAT_PROVE)
+
+
+def is_training(threads: frozenset[str]) -> bool:
+    """Whether the threads show that the process has run backward passes on a GPU."""
+    return any(name.startswith("pt_autograd_") for name in threads)
+
+
+def assign(
+    candidates: Sequence[Candidate],
+    *,
+    names_used: bool,
+    before: Mapping[int, Given] | None = None,
+) -> dict[int, Given]:
+    """The role of each, by PID. ``candidates`` come with parents before their children;
+    ``before`` holds the roles that left-over processes had while their parent lived."""
+    return _Assignment(candidates, names_used, before or {}).result
+
+
+class _Assignment:
+    def __init__(
+        self, candidates: Sequence[Candidate], names_used: bool, before: Mapping[int, Given]
+    ) -> None:
+        self._by_pid = {candidate.look.pid: candidate for candidate in candidates}
+        self._names_used = names_used
+        self._before = before
+        self.result: dict[int, Given] = {}
+        for candidate in candidates:
+            given = self._by_itself(candidate)
+            if given is not None:
+                self.result[candidate.look.pid] = given
+        self._name_mains(candidates)
+        for candidate in candidates:
+            self._add_numbers(candidate)
+
+    def _by_itself(self, candidate: Candidate) -> Given | None:
+        """What the process's own names and environment say; ``None`` if that leaves it open."""
+        look, program = candidate.look, candidate.look.program
+        if program.kind == "launcher":
+            return Given("launcher", f"it is {program.name}")
+        if look.name.startswith(WORKER_NAME):
+            return self._named_worker(candidate)
+        helper = self._helper(candidate, program)
+        if helper is None and program.kind in ("wrapper", "shell", "gpuwatch"):
+            return Given("other", f"it is {program.name}")
+        if helper is None and candidate.left_over and look.pid in self._before:
+            return self._before[look.pid]
+        return helper or self._rank_by_environment(candidate) or self._rank_by_threads(candidate)
+
+    def _named_worker(self, candidate: Candidate) -> Given:
+        if self._role_above(candidate) == "loader_worker":
+            # A child of a worker inherits its name.
+            return Given("other", "started by a loader worker")
+        return Given("loader_worker", f"named {WORKER_NAME}")
+
+    def _helper(self, candidate: Candidate, program: Program) -> Given | None:
+        if program.helper is not None:
+            return Given("helper", f"it is {program.helper}")
+        if program.started_by == "resource tracker":
+            return Given("helper", "the resource tracker of multiprocessing")
+        if program.started_by == "forkserver" and not self._is_fork(candidate):
+            return Given("helper", "the fork server of multiprocessing")
+        return None
+
+    def _rank_by_environment(self, candidate: Candidate) -> Given | None:
+        """Workers and helpers inherit the environment: the topmost process with it is the rank."""
+        numbers = rank_numbers(candidate.environment)
+        if numbers is None or not candidate.look.program.is_python:
+            return None
+        above = self._rank_above(candidate)
+        if above is not None and above.numbers is not None and _same(above.numbers, numbers):
+            return None
+        return Given("rank", numbers.sign, False, candidate.look.pid, numbers)
+
+    def _rank_by_threads(self, candidate: Candidate) -> Given | None:
+        for prefix, sign in _TRAINING_THREADS:
+            if any(name.startswith(prefix) for name in candidate.threads):
+                return Given("rank", sign, False, candidate.look.pid)
+        return None
+
+    def _name_mains(self, candidates: Sequence[Candidate]) -> None:
+        """The processes that nothing has named yet: the main ones, then those below them."""
+        roots = [c for c in candidates if c.look.pid not in self.result and self._is_main(c)]
+        likely = [c for c in roots if c.look.program.is_python or c.uses_gpu]
+        for candidate in roots:
+            pid = candidate.look.pid
+            chosen = not likely or candidate in likely
+            self.result[pid] = self._main(candidate) if chosen else OTHER
+        for candidate in candidates:
+            if candidate.look.pid not in self.result:
+                self.result[candidate.look.pid] = self._child(candidate)
+
+    def _is_main(self, candidate: Candidate) -> bool:
+        """Nothing but launchers, wrappers and shells above it."""
+        if candidate.left_over:
+            return False
+        parent = candidate.parent
+        while parent is not None:
+            above = self._by_pid[parent]
+            if above.look.program.kind not in ("launcher", "wrapper", "shell", "gpuwatch"):
+                return False
+            parent = above.parent
+        return True
+
+    def _main(self, candidate: Candidate) -> Given:
+        pid = candidate.look.pid
+        if candidate.uses_gpu:
+            return Given("rank", "it uses a GPU", False, pid)
+        if self._started_ranks(pid):
+            return Given("launcher", "it started the training processes", True)
+        if candidate.framework is not None:
+            return Given("rank", f"{candidate.framework} is loaded in it", False, pid)
+        if any(self._is_worker_of(worker, pid) for worker in self._by_pid):
+            return Given("rank", "it started loader workers", False, pid)
+        return Given("rank", "it is the job's main process", True, pid)
+
+    def _started_ranks(self, pid: int) -> bool:
+        """Ranks of their own, or children on GPUs while it is on none."""
+        for candidate in self._by_pid.values():
+            if candidate.parent is None or pid not in self._line(candidate):
+                continue
+            given = self.result.get(candidate.look.pid)
+            if given is not None and given.role == "rank":
+                return True
+            if given is None and candidate.uses_gpu and candidate.look.program.is_python:
+                return True
+        return False
+
+    def _is_worker_of(self, worker: int, pid: int) -> bool:
+        given = self.result.get(worker)
+        if given is None or given.role != "loader_worker":
+            return False
+        return pid in self._line(self._by_pid[worker])
+
+    def _child(self, candidate: Candidate) -> Given:
+        """A process below a main one, of which neither name nor environment says anything."""
+        spawned = candidate.look.program.started_by == "spawn"
+        of_the_same_program = spawned or self._is_fork(candidate) or candidate.left_over
+        if not candidate.settled or not of_the_same_program:
+            return OTHER
+        above = self._role_above(candidate)
+        if above == "launcher" and candidate.uses_gpu:
+            return Given("rank", "it uses a GPU", True, candidate.look.pid)
+        if above not in ("rank", "helper") and not candidate.left_over:
+            return OTHER
+        sign = f"{'spawned' if spawned else 'forked'} by the training process"
+        if self._names_used:
+            return Given("helper", f"{sign}, not named as a worker", True)
+        rank = self._rank_process(candidate)
+        of_torch = rank is None or rank.framework in (None, "torch")
+        return Given("loader_worker" if of_torch else "helper", sign, True)
+
+    def _is_fork(self, candidate: Candidate) -> bool:
+        parent = self._by_pid.get(candidate.parent) if candidate.parent is not None else None
+        if parent is None or not candidate.look.arguments:
+            return False
+        return candidate.look.arguments == parent.look.arguments
+
+    def _line(self, candidate: Candidate) -> list[int]:
+        """The PIDs of the members above it."""
+        line = []
+        parent = candidate.parent
+        while parent is not None:
+            line.append(parent)
+            parent = self._by_pid[parent].parent
+        return line
+
+    def _role_above(self, candidate: Candidate) -> str | None:
+        given = None if candidate.parent is None else self.result.get(candidate.parent)
+        return None if given is None else given.role
+
+    def _rank_above(self, candidate: Candidate) -> Given | None:
+        for pid in self._line(candidate):
+            given = self.result.get(pid)
+            if given is not None and given.role == "rank":
+                return given
+        return None
+
+    def _rank_process(self, candidate: Candidate) -> Candidate | None:
+        given = self._rank_above(candidate)
+        return None if given is None or given.rank_pid is None else self._by_pid[given.rank_pid]
+
+    def _add_numbers(self, candidate: Candidate) -> None:
+        """Which rank it is, or works for."""
+        pid = candidate.look.pid
+        given = self.result[pid]
+        above = self._rank_above(candidate)
+        if given.role == "rank" and given.numbers is None and above is None:
+            self.result[pid] = given._replace(numbers=rank_numbers(candidate.environment))
+        if given.role in ("rank", "launcher"):
+            return
+        before = self._before.get(pid) if candidate.left_over else None
+        if (of := above or before) is not None:
+            self.result[pid] = given._replace(rank_pid=of.rank_pid, numbers=of.numbers)
+
+
+def _same(one: RankNumbers, other: RankNumbers) -> bool:
+    return (one.rank, one.local_rank) == (other.rank, other.local_rank)
