@@ -1,0 +1,190 @@
+"""``gpuwatch run`` with the dashboard: the job prints to a file that the dashboard shows."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from types import FrameType
+from typing import TYPE_CHECKING, TextIO
+
+from gpuwatch.commands import common
+from gpuwatch.commands.run_plain import SENT_ON, end_like, hold_signals, release_signals
+from gpuwatch.commands.run_report import open_report, print_report
+from gpuwatch.jobs.output_files import OutputFileError, open_chosen, open_kept
+from gpuwatch.jobs.runner import RunningJob, Start, start_in_terminal
+from gpuwatch.jobs.spawn import CannotStartError
+
+if TYPE_CHECKING:
+    from gpuwatch.commands.run import RunOptions
+    from gpuwatch.jobs.report import JobReport
+
+_PANE_ROWS = 10
+"""Until the dashboard knows better."""
+
+Handler = Callable[[int, FrameType | None], object]
+
+
+def run_with_dashboard(command: Sequence[str], options: RunOptions) -> int:
+    """The exit code: the job's, or 0 if it goes on."""
+    start = Start.now()
+    report_file = open_report(options.report_path)
+    try:
+        if options.output is None:
+            output, path = open_kept(command)
+        else:
+            output, path = open_chosen(options.output), options.output.absolute()
+    except OutputFileError as error:
+        return common.complain(str(error), common.EXIT_OUTPUT)
+    try:
+        job = start_in_terminal(
+            command,
+            start,
+            output=output,
+            path=path,
+            size=(common.terminal_width(sys.stderr), _PANE_ROWS),
+        )
+    except CannotStartError as error:
+        if options.output is None:
+            path.unlink(missing_ok=True)
+        return common.complain(str(error), error.exit_code)
+    try:
+        left_with = _show(job, options)
+        if job.poll() is None:
+            _leave(job, left_with, options)
+        return _end(job, options, report_file)
+    except BaseException:
+        # A bug here is none of the job's.
+        if job.poll() is None:
+            _say_that_it_goes_on(job)
+        raise
+    finally:
+        job.close()
+        if report_file is not None:
+            report_file.close()
+
+
+def _show(job: RunningJob, options: RunOptions) -> int:
+    """The dashboard, until it is left; its exit code."""
+    source = common.make_source(None, None, False, options.interval_seconds)
+
+    from gpuwatch.sampler import Sampler
+
+    sampler = Sampler(source, options.interval_seconds)
+    # The driver wakes up while the interface is imported.
+    sampler.start_opening()
+
+    from gpuwatch.tui.app import run_dashboard
+
+    def send_on(number: int, _frame: FrameType | None) -> None:
+        job.signal(number)
+
+    # Two that would end gpuwatch and leave the terminal as it is.
+    for number in (signal.SIGUSR1, signal.SIGUSR2):
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, send_on)
+    return run_dashboard(
+        source,
+        sampler,
+        ascii_mode=options.ascii_mode,
+        theme=options.theme,
+        slow_link=options.slow_link,
+        attached=job.key,
+        running=job,
+    )
+
+
+def _leave(job: RunningJob, left_with: int, options: RunOptions) -> None:
+    """The dashboard was left while the job runs."""
+    number = left_with - 128
+    if options.kill_on_exit:
+        _say("ending the job (SIGTERM, and after ten seconds SIGKILL) ...")
+        job.end()
+    elif number in SENT_ON and number != signal.SIGHUP:
+        # Not left by a key but sent a signal, which is the job's; it may take its time over it.
+        waited = hold_signals()
+        job.signal(number)
+        _say(
+            f"sent {signal.Signals(number).name} to the job (PID {job.pid}) and wait for it to "
+            "end; Ctrl-C asks for more"
+        )
+        _wait(job, waited)
+        release_signals(waited)
+
+
+def _wait(job: RunningJob, waited: frozenset[signal.Signals]) -> None:
+    """Wait for the job without a picture of it."""
+    while job.poll() is None:
+        news = signal.sigtimedwait(waited, 1.0)
+        if news is None or news.si_signo == signal.SIGCHLD:
+            continue
+        if news.si_signo == signal.SIGHUP:
+            break
+        if news.si_signo == signal.SIGINT and news.si_code > 0:
+            # From the keyboard, which is not the job's.
+            _say(job.stop_step())
+        else:
+            job.signal(news.si_signo)
+
+
+def _end(job: RunningJob, options: RunOptions, report_file: TextIO | None) -> int:
+    code = job.poll()
+    if code is None:
+        _say_that_it_goes_on(job)
+        return 0
+    _say(f"{_how_it_ended(code)}; its output is in {_quoted(job)}")
+    if report_file is not None or options.as_json:
+        report = _kept_report(job)
+        if report is None:
+            common.complain("There is no report: the job ended before it could be looked at.", 0)
+        else:
+            out = report_file or sys.stderr
+            print_report(report, out, as_json=options.as_json, previous=None)
+    elif options.report:
+        _say("'gpuwatch report' shows what it did")
+    if code >= 0:
+        return code
+    # Only this one says something to a shell: a loop of commands ends with it.
+    return end_like(-code) if code == -signal.SIGINT else 128 - code
+
+
+def _kept_report(job: RunningJob) -> JobReport | None:
+    """What the dashboard has kept of it."""
+    from gpuwatch.jobs.store import ReportStore, StoreError
+
+    try:
+        for kept in ReportStore().last(5):
+            if kept.report.key == job.key:
+                return kept.report
+    except StoreError:
+        pass
+    return None
+
+
+def _how_it_ended(code: int) -> str:
+    if code >= 0:
+        return f"the job ended with exit code {code}"
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        name = f"signal {-code}"
+    return f"the job was ended by {name}"
+
+
+def _say_that_it_goes_on(job: RunningJob) -> None:
+    _say(
+        f"the job goes on: PID {job.pid}, output in {_quoted(job)}. To watch it again: "
+        f"gpuwatch --pid {job.pid}"
+    )
+
+
+def _quoted(job: RunningJob) -> str:
+    from gpuwatch.text import clean
+
+    return clean(shlex.quote(os.fspath(job.output_path or "")))
+
+
+def _say(sentence: str) -> None:
+    common.complain(sentence, 0)
