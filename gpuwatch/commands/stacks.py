@@ -1,0 +1,141 @@
+"""``gpuwatch stacks``: what a job's Python is doing, and on which lines."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, TextIO
+
+import click
+
+from gpuwatch.commands import common
+
+if TYPE_CHECKING:
+    from gpuwatch.jobs.stack_sampler import StackSampler, StackTarget
+    from gpuwatch.jobs.stacks import StackReport
+
+WIDTH_WITHOUT_TERMINAL = 120
+
+
+@click.command()
+@click.argument("pid", type=click.IntRange(min=1))
+@click.option(
+    "-s",
+    "--seconds",
+    type=click.IntRange(1, 600),
+    default=10,
+    show_default=True,
+    help="How long to sample.",
+)
+@click.option(
+    "-r",
+    "--rate",
+    type=click.IntRange(1, 100),
+    default=20,
+    show_default=True,
+    help="Samples a second.",
+)
+@click.option("--only", is_flag=True, help="Only this process, not all ranks of its job.")
+@click.option("--workers", is_flag=True, help="Also one loader worker of each rank.")
+@click.option(
+    "--pause",
+    is_flag=True,
+    help="Stop the process for each sample (about 1 ms): no sample fails or is torn.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def stacks_command(
+    pid: int, seconds: int, rate: int, only: bool, workers: bool, pause: bool, as_json: bool
+) -> int:
+    """Sample the Python stacks of a job and say where its time goes.
+
+    PID is any process of the job. The main thread of each rank is sampled with py-spy, which
+    reads its memory from outside; the job is not stopped. For each share of the time (waiting
+    for data, copying, synchronising, computing, saving ...) the line of your own code behind it
+    is named. Ctrl-C ends early and shows what was seen.
+    """
+    out = common.open_output()
+
+    from gpuwatch.jobs.stack_access import find_py_spy, install_sentence
+
+    if find_py_spy() is None:
+        return common.complain(install_sentence(), common.EXIT_USAGE)
+
+    from gpuwatch.jobs.stack_sampler import StackSampler
+
+    targets = _targets(pid, only=only, workers=workers)
+    sampler = StackSampler(targets, seconds=seconds, rate_per_second=rate, pause=pause)
+    try:
+        sampler.start()
+        if common.is_terminal(sys.stderr):
+            _say_sampling(sampler, len(targets))
+        reports, interrupted = _sample(sampler)
+    except KeyboardInterrupt:
+        return common.EXIT_INTERRUPTED
+    finally:
+        sampler.close()
+    code = _exit_code(reports)
+    if code != 0:
+        return common.complain(_why_nothing(reports), code)
+    common.write_to(out, lambda: out.write(_text(reports, out, as_json) + "\n"))
+    return common.EXIT_INTERRUPTED if interrupted else 0
+
+
+def _sample(sampler: StackSampler) -> tuple[tuple[StackReport, ...], bool]:
+    """The reports, and whether a Ctrl-C ended it early. A second one raises."""
+    try:
+        return sampler.wait(), False
+    except KeyboardInterrupt:
+        sampler.stop()
+        return sampler.wait(), True
+
+
+def _say_sampling(sampler: StackSampler, count: int) -> None:
+    what = "1 process" if count == 1 else f"{count} processes"
+    print(
+        f"gpuwatch: sampling {what} for {sampler.seconds_in_all} s (Ctrl-C ends early) ...",
+        file=sys.stderr,
+    )
+
+
+def _exit_code(reports: tuple[StackReport, ...]) -> int:
+    if any(report.samples for report in reports):
+        return 0
+    if all(report.refused for report in reports):
+        return common.EXIT_USAGE
+    return common.EXIT_NO_ANSWER
+
+
+def _why_nothing(reports: tuple[StackReport, ...]) -> str:
+    return next((report.problem for report in reports if report.problem), "Nothing was sampled.")
+
+
+def _text(reports: tuple[StackReport, ...], out: TextIO, as_json: bool) -> str:
+    from gpuwatch.outputs.stacks import stacks_json, stacks_page
+
+    if as_json:
+        return stacks_json(reports)
+    terminal = out.isatty()
+    return stacks_page(
+        reports,
+        width=common.terminal_width(out) if terminal else WIDTH_WITHOUT_TERMINAL,
+        ascii_only=not _can_write(out, "█±"),
+    )
+
+
+def _can_write(out: TextIO, text: str) -> bool:
+    try:
+        text.encode(out.encoding or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True
+
+
+def _targets(pid: int, *, only: bool, workers: bool) -> list[StackTarget]:
+    """The processes to sample. Raises ``click.UsageError`` where there is nothing."""
+    from gpuwatch.jobs.attach import AttachError, resolve
+    from gpuwatch.jobs.stack_sampler import StackTarget
+
+    try:
+        found = resolve(pid)
+    except AttachError as error:
+        raise click.UsageError(str(error)) from None
+    return [StackTarget(found.pid, found.started_at_unix_seconds)]

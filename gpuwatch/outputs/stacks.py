@@ -1,0 +1,243 @@
+"""Sampled stacks as text for a person and as JSON.
+
+The JSON is one object, ``schema`` 1::
+
+    {"schema": 1, "sentence": how the ranks differ, or what the only process does,
+     "processes": [
+        {"pid", "started_at_unix_seconds", "rank", "role", "command", "sentence",
+         "problem": a sentence where there is nothing, else null, "refused", "ended",
+         "seconds", "rate_per_second", "samples", "errors", "torn",
+         "shares": [
+            {"category": one of stack_rules.CATEGORIES, "says", "samples", "percent",
+             "low_percent", "high_percent" (95% interval),
+             "lines": [{"file", "line", "function", "samples", "percent" (of all samples),
+                        "doing": a category, "source", "source_why_not",
+                        "caller": {"file", "line", "function"} or null}]}],
+         "cost": {"cpu_seconds", "cpu_percent" (of one core), "paused"}}]}
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from gpuwatch.jobs.stack_rules import CATEGORIES
+from gpuwatch.jobs.stacks import (
+    Place,
+    Share,
+    StackReport,
+    UserLine,
+    compare_ranks,
+    name_of,
+)
+from gpuwatch.outputs.table import cell_width, cut
+
+SCHEMA = 1
+
+BAR_WIDTH = 20
+LINES_SHOWN = 3
+LINE_LEAST_PERCENT = 2.0
+"""A line with less is left out, unless it is the share's only one."""
+DETAILED_AT_MOST = 4
+"""With more processes each gets a sentence instead of its lines."""
+UNREAD_MUCH_PERCENT = 15.0
+
+_EIGHTHS = " ▏▎▍▌▋▊▉█"
+
+
+def stacks_json(reports: Sequence[StackReport]) -> str:
+    """One JSON object as the head of this module says."""
+    document = {
+        "schema": SCHEMA,
+        "sentence": _summary(reports),
+        "processes": [_report_object(report) for report in reports],
+    }
+    return json.dumps(document, ensure_ascii=False)
+
+
+def _summary(reports: Sequence[StackReport]) -> str | None:
+    return reports[0].sentence() if len(reports) == 1 else compare_ranks(reports)
+
+
+def _report_object(report: StackReport) -> dict[str, Any]:
+    return {
+        "pid": report.pid,
+        "started_at_unix_seconds": report.started_at_unix_seconds,
+        "rank": report.rank,
+        "role": report.role,
+        "command": report.command,
+        "sentence": report.sentence(),
+        "problem": report.problem,
+        "refused": report.refused,
+        "ended": report.ended,
+        "seconds": round(report.seconds, 2),
+        "rate_per_second": report.rate_per_second,
+        "samples": report.samples,
+        "errors": report.errors,
+        "torn": report.torn,
+        "shares": [_share_object(share) for share in report.shares],
+        "cost": {
+            "cpu_seconds": report.cost.cpu_seconds,
+            "cpu_percent": _rounded(report.cost.cpu_percent),
+            "paused": report.cost.paused,
+        },
+    }
+
+
+def _share_object(share: Share) -> dict[str, Any]:
+    return {
+        "category": share.category,
+        "says": share.says,
+        "samples": share.samples,
+        "percent": _rounded(share.percent),
+        "low_percent": _rounded(share.low_percent),
+        "high_percent": _rounded(share.high_percent),
+        "lines": [
+            {
+                **line.place._asdict(),
+                "samples": line.samples,
+                "percent": _rounded(line.percent),
+                "doing": line.doing,
+                "source": line.source.text,
+                "source_why_not": line.source.why_not,
+                "caller": None if line.caller is None else line.caller._asdict(),
+            }
+            for line in share.lines
+        ],
+    }
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 2)
+
+
+def stacks_page(reports: Sequence[StackReport], *, width: int, ascii_only: bool = False) -> str:
+    """What the processes were seen doing, in lines of at most ``width`` cells: how the ranks
+    compare, each with its shares and lines, and what it cost."""
+    seen = [report for report in reports if report.problem is None]
+    parts = []
+    if len(seen) > 1:
+        parts.append(_comparison(seen, width))
+    if len(seen) <= DETAILED_AT_MOST:
+        parts += [_details(report, width, ascii_only) for report in seen]
+    else:
+        parts.append([cut(f"{name_of(report)}: {report.sentence()}", width) for report in seen])
+    parts.append([f"{name_of(report)}: {report.problem}" for report in reports if report.problem])
+    parts.append(_remarks(seen))
+    return "\n\n".join("\n".join(lines) for lines in parts if lines)
+
+
+def _details(report: StackReport, width: int, ascii_only: bool) -> list[str]:
+    name = name_of(report) if report.rank is None else f"{name_of(report)} (PID {report.pid})"
+    head = f"{name}: {report.samples} samples in {report.seconds:.0f} s"
+    if report.ended:
+        head += ", until it ended"
+    lines = [cut(f"{head}  {report.command or ''}".rstrip(), width)]
+    for share in report.shares:
+        lines += _share_lines(share, width, ascii_only)
+    return lines
+
+
+def _share_lines(share: Share, width: int, ascii_only: bool) -> list[str]:
+    callers = {line.caller for line in share.lines}
+    caller = callers.pop() if len(callers) == 1 else None
+    called = f", called from {_where(caller)}" if caller is not None else ""
+    margin = f"±{share.margin_percent:.0f}"
+    bar = _bar(share.percent, ascii_only)
+    lines = [cut(f"{share.percent:4.0f}% {margin:<4}{bar}  {share.says}{called}", width)]
+    shown = [
+        line
+        for at, line in enumerate(share.lines[:LINES_SHOWN])
+        if at == 0 or line.percent >= LINE_LEAST_PERCENT
+    ]
+    places = [_place(share, line) for line in shown]
+    column = min(max(map(cell_width, places), default=0), max(20, (width - 12) // 2))
+    for line, place in zip(shown, places, strict=True):
+        text = _text(line)
+        padding = " " * max(0, column - cell_width(place))
+        row = f"     {line.percent:3.0f}%  {cut(place, max(column, 20))}{padding}  {text}"
+        lines.append(cut(row.rstrip(), width))
+    return lines
+
+
+def _place(share: Share, line: UserLine) -> str:
+    where = _where(line.place)
+    return where if line.doing == share.category else f"{where}: {CATEGORIES[line.doing]}"
+
+
+def _where(place: Place) -> str:
+    return f"{place.where} ({place.function})"
+
+
+def _text(line: UserLine) -> str:
+    if line.source.text is not None:
+        return line.source.text
+    return f"[{line.source.why_not}]" if line.source.why_not else ""
+
+
+def _bar(percent: float, ascii_only: bool) -> str:
+    filled = BAR_WIDTH * min(max(percent, 0.0), 100.0) / 100
+    if ascii_only:
+        return ("#" * round(filled)).ljust(BAR_WIDTH)
+    whole = int(filled)
+    part = _EIGHTHS[int(8 * (filled - whole))] if whole < BAR_WIDTH else ""
+    return ("█" * whole + part.strip()).ljust(BAR_WIDTH)
+
+
+def _comparison(reports: Sequence[StackReport], width: int) -> list[str]:
+    names = [name_of(report) for report in reports]
+    categories = [
+        category
+        for category in CATEGORIES
+        if any(report.share(category) is not None for report in reports)
+    ]
+    first = max(len(CATEGORIES[category]) for category in categories)
+    columns = [max(4, len(name)) for name in names]
+    while len(columns) > 1 and first + sum(columns) + 2 * len(columns) > width:
+        columns.pop()
+    rows = [" " * first + "".join(f"  {n:>{w}}" for n, w in zip(names, columns, strict=False))]
+    for category in categories:
+        cells = [_cell(report, category) for report in reports]
+        row = "".join(f"  {cell:>{w}}" for cell, w in zip(cells, columns, strict=False))
+        rows.append(f"{CATEGORIES[category]:<{first}}{row}")
+    if len(columns) < len(names):
+        rows.append(f"({len(names) - len(columns)} more do not fit the width)")
+    sentence = compare_ranks(reports)
+    return [*rows, "", sentence] if sentence else rows
+
+
+def _cell(report: StackReport, category: str) -> str:
+    share = report.share(category)
+    return "-" if share is None else f"{share.percent:.0f}%"
+
+
+def _remarks(reports: Sequence[StackReport]) -> list[str]:
+    lines = []
+    unread = [report.share("unread") for report in reports]
+    worst = max((share.percent for share in unread if share is not None), default=0.0)
+    if worst >= UNREAD_MUCH_PERCENT:
+        lines.append(
+            f"{worst:.0f}% of the attempts failed: the stack changed while it was read, so code "
+            "that runs fast in Python is under-counted. --pause reads every stack, and stops the "
+            "process for about a millisecond each time."
+        )
+    cost = cost_sentence(reports)
+    if cost is not None:
+        lines.append(cost)
+    return lines
+
+
+def cost_sentence(reports: Sequence[StackReport]) -> str | None:
+    """What sampling all of them cost, in one sentence."""
+    known = [report for report in reports if report.cost.cpu_percent is not None]
+    if len(known) <= 1:
+        return known[0].cost_sentence() if known else None
+    total = sum(report.cost.cpu_percent or 0.0 for report in known)
+    longest = max(report.seconds for report in known)
+    paused = any(report.cost.paused for report in known)
+    return f"py-spy used {total:.1f}% of a core for {len(known)} processes, {longest:.0f} s; " + (
+        "they were paused for about a millisecond at each sample."
+        if paused
+        else "the job was never paused."
+    )
