@@ -165,7 +165,7 @@ def read_quota_folders(pid: int | None = None, proc: Path = procfs.PROC) -> list
         lines = parse_cgroup(os.fsdecode(procfs.read_once(proc / process / "cgroup")))
     except OSError:
         return []
-    folders = quota_folders(lines, _mounts(proc / "self"))
+    folders = quota_folders(lines, _own_mounts(proc))
     if not folders and pid is not None:
         inside = f"{proc}/{pid}/root"
         mounts = _mounts(proc / process)
@@ -173,6 +173,13 @@ def read_quota_folders(pid: int | None = None, proc: Path = procfs.PROC) -> list
         folders = quota_folders(lines, tuple(seen))
     quotas = [(folder, folder_quota(folder)) for folder in folders]
     return [QuotaFolder(folder, cores) for folder, cores in quotas if cores is not None]
+
+
+@functools.lru_cache(maxsize=4)
+def _own_mounts(proc: Path) -> tuple[CgroupMount, ...]:
+    """Read once: cgroups are mounted when a machine starts, and a host of many containers has
+    thousands of other mounts to read through."""
+    return _mounts(proc / "self")
 
 
 def _mounts(process: Path) -> tuple[CgroupMount, ...]:
@@ -228,7 +235,7 @@ _LXC_NAME = re.compile(r"/(?:lxc\.payload[./]|lxc/)([^/]+)")
 _NSPAWN_NAME = re.compile(r"/machine\.slice/(?:machine-|systemd-nspawn@)([^/]+)\.(?:scope|service)")
 _POD = re.compile(r"pod([0-9a-f]{8}[-_][0-9a-f]{4})[-_][0-9a-f]{4}[-_]")
 _POD_UID = re.compile(
-    r"pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})(?=[./:]|$)"
+    r"pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})(?=[./:\s]|$)"
 )
 _SLURM_JOB = re.compile(r"/[^/]*slurm[^/]*/(?:[^/]+/)*?job_(\d+)(?=/|$)")
 

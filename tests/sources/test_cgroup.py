@@ -302,3 +302,114 @@ def test_unreadable_quota_text_is_no_quota(machine: Machine) -> None:
 def test_without_cgroups_there_is_no_quota(tmp_path: Path) -> None:
     """No /proc/self/cgroup (a sandbox) means no quota and no error."""
     assert cgroup.read_quota_cores(tmp_path) is None
+
+
+PODS = {
+    "systemd driver": (
+        f"0::/kubepods.slice/kubepods-burstable-pod{POD_IN_SLICE}.slice/cri-containerd-{ID}.scope\n",
+        POD,
+    ),
+    "cgroupfs driver": (f"0::/kubepods/besteffort/pod{POD}/{ID}\n", POD),
+    "colons in the folder": (
+        f"0::/system.slice/kubepods-pod{POD_IN_SLICE}.slice:cri-containerd:{ID}\n",
+        POD,
+    ),
+    "static pod": (f"0::/kubepods/pod{ID[:32]}/{ID}\n", ID[:32]),
+    "the pod's own folder": (f"4:cpu:/kubepods/pod{POD}\n0::/\n", POD),
+    "docker": (f"0::/docker/{ID}\n", None),
+    "a podman pod": (f"0::/machine.slice/libpod_pod_{ID}.slice/libpod-{INNER}.scope\n", None),
+    "inside": ("0::/\n", None),
+}
+
+
+@pytest.mark.parametrize("case", PODS)
+def test_a_pods_uid_is_given_as_kubernetes_writes_it(case: str) -> None:
+    """Either driver's folder gives the uid with dashes; other containers give none."""
+    text, uid = PODS[case]
+    assert cgroup.parse_pod_uid(text) == uid
+
+
+def process_in(machine: Machine, pid: int, text: str) -> None:
+    folder = machine.proc / str(pid)
+    folder.mkdir()
+    (folder / "cgroup").write_text(text)
+    machine.cgroup("0::/gpuwatch.scope\n")
+    machine.quota()
+
+
+def test_another_process_is_bound_by_the_quotas_on_its_own_path(machine: Machine) -> None:
+    """v2, from the host: the folder of the container a process is in, not that of gpuwatch."""
+    top = machine.mount("cgroup")
+    container = top / "system.slice" / f"docker-{ID}.scope"
+    container.mkdir(parents=True)
+    (container / "cpu.max").write_text("150000 100000\n")
+    (top / "system.slice" / "cpu.max").write_text("800000 100000\n")
+    (top / "gpuwatch.scope").mkdir()
+    (top / "gpuwatch.scope" / "cpu.max").write_text("10000 100000\n")
+    process_in(machine, 42, f"0::/system.slice/docker-{ID}.scope\n")
+    assert cgroup.read_tightest_quota(42, machine.proc) == (container, 1.5)
+    assert cgroup.read_quota_cores(machine.proc) == 0.1
+
+
+def test_a_neighbour_container_is_not_bound_by_what_this_containers_mount_shows(
+    machine: Machine,
+) -> None:
+    """v1 without a cgroup namespace: the mount's root is this container's folder alone."""
+    cpu = machine.mount("cpu", root=f"/docker/{ID}", kind="cgroup", options="rw,cpu")
+    (cpu / "cpu.cfs_quota_us").write_text("50000\n")
+    (cpu / "cpu.cfs_period_us").write_text("100000\n")
+    process_in(machine, 42, f"4:cpu:/docker/{INNER}\n")
+    assert cgroup.read_tightest_quota(42, machine.proc) is None
+
+
+def test_a_process_outside_our_mounts_is_looked_up_through_its_own(machine: Machine) -> None:
+    """gpuwatch in a container with the host's PIDs: the neighbour's mounts, below its root."""
+    mine = machine.mount("cgroup")
+    (mine / "cpu.max").write_text("50000 100000\n")
+    process_in(machine, 42, "0::/../neighbour/train\n")
+    theirs = machine.proc / "42" / "root" / "sys" / "fs" / "cgroup"
+    (theirs / "train").mkdir(parents=True)
+    (theirs / "cpu.max").write_text("300000 100000\n")
+    (theirs / "train" / "cpu.max").write_text("max 100000\n")
+    (machine.proc / "42" / "mountinfo").write_text(
+        "30 22 0:26 /../neighbour /sys/fs/cgroup rw - cgroup2 cgroup rw\n"
+    )
+    assert cgroup.read_tightest_quota(42, machine.proc) == (theirs, 3.0)
+
+
+def test_a_mount_below_the_namespace_of_an_outer_process_does_not_bind_it(
+    machine: Machine,
+) -> None:
+    """A mount one level above us does not hold a process that is two levels above."""
+    top = machine.mount("cgroup", root="/..")
+    (top / "cpu.max").write_text("100000 100000\n")
+    process_in(machine, 42, "0::/../../elsewhere\n")
+    assert cgroup.read_tightest_quota(42, machine.proc) is None
+
+
+def test_a_process_that_is_gone_has_no_quota(machine: Machine) -> None:
+    """No cgroup file, no quota, no error."""
+    machine.mount("cgroup")
+    machine.quota()
+    assert cgroup.read_tightest_quota(42, machine.proc) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "periods"),
+    [
+        (b"nr_periods 120\nnr_throttled 30\nthrottled_time 99\n", (120, 30)),
+        (
+            (
+                b"usage_usec 5\nuser_usec 3\nsystem_usec 2\nnr_periods 0\nnr_throttled 0\n"
+                b"throttled_usec 0\nnr_bursts 0\nburst_usec 0\n"
+            ),
+            (0, 0),
+        ),
+        (b"usage_usec 5\nuser_usec 3\nsystem_usec 2\n", None),
+        (b"", None),
+    ],
+    ids=["v1", "v2", "v2 without the cpu controller", "empty"],
+)
+def test_periods_are_read_from_either_version(text: bytes, periods: tuple[int, int] | None) -> None:
+    """``cpu.stat`` of both versions has the same two lines, or none of them."""
+    assert cgroup.parse_periods(text) == periods
