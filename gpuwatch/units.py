@@ -62,6 +62,19 @@ def watts_of(value: float | None, limit: float | None) -> str:
     return f"{UNKNOWN if value is None else format(value, '.0f')}/{limit:.0f}W"
 
 
+def energy(joules: float | None) -> str:
+    """``360J``, ``38.2Wh``, ``1.24kWh``."""
+    if joules is None:
+        return UNKNOWN
+    hours = joules / 3600
+    if hours < 0.995:
+        return f"{joules:.0f}J"
+    # 999.5 would round to "1000Wh".
+    if hours >= 999.5:
+        return f"{hours / 1000:.2f}kWh"
+    return f"{hours:.1f}Wh" if hours < 99.95 else f"{hours:.0f}Wh"
+
+
 def celsius(value: float | None) -> str:
     return UNKNOWN if value is None else f"{value:.0f}C"
 

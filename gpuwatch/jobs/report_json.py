@@ -1,0 +1,226 @@
+"""Reports as JSON: what is kept, and what ``gpuwatch report --json`` prints.
+
+One object with ``kind`` ``report``, ``schema`` 1 and the fields of ``JobReport``, nested as there;
+``throttled`` holds pairs ``[reason, seconds]``. Sums and shares that a reader would want
+(``busy_percent``, ``idle_gpu_seconds``, ``duration_seconds`` ...) are written too, and not read.
+A file may come from anyone: text is cleaned, numbers are checked, lengths are bounded, and fields
+that a newer version added are ignored.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+from typing import Any, NoReturn, TypeVar
+
+from gpuwatch import __version__
+from gpuwatch.jobs.report import (
+    COURSE_BUCKETS,
+    Course,
+    GpuReport,
+    HostReport,
+    JobReport,
+    LoadingReport,
+    ReportError,
+)
+from gpuwatch.model import ReasonSeconds
+from gpuwatch.text import clean
+
+SCHEMA_VERSION = 1
+GPUS_MAX = 256
+ITEMS_MAX = 64
+
+# 31 December 9998: what a date can be made of in any time zone.
+_UNIX_SECONDS_MAX = 253_370_764_800.0
+_NUMBER_MAX = 1e18
+
+T = TypeVar("T")
+Json = dict[str, Any]
+
+
+def report_object(report: JobReport) -> Json:
+    """The report as an object that ``json`` can write."""
+    value = {
+        "kind": "report",
+        "schema": SCHEMA_VERSION,
+        "gpuwatch": __version__,
+        **dataclasses.asdict(report),
+        "duration_seconds": report.duration_seconds,
+        "busy_percent": report.busy_percent,
+        "idle_gpu_seconds": report.idle_gpu_seconds,
+        "energy_joules": report.energy_joules,
+    }
+    for gpu, written in zip(report.gpus, value["gpus"], strict=True):
+        written["busy_percent"] = gpu.busy_percent
+        written["idle_seconds"] = gpu.idle_seconds
+    return value
+
+
+def report_text_json(report: JobReport, *, indent: int | None = None) -> str:
+    """``report_object`` as text, without a line end."""
+    separators = (",", ":") if indent is None else None
+    return json.dumps(report_object(report), indent=indent, separators=separators, allow_nan=False)
+
+
+def decode_report(text: str) -> JobReport:
+    """Read what ``report_text_json`` wrote; raises ``ReportError``."""
+    return report_from_object(load_object(text))
+
+
+def load_object(text: str) -> Json:
+    """The JSON object in ``text``; raises ``ReportError``."""
+    try:
+        value = json.loads(text, parse_constant=_refuse_constant)
+    except ReportError:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise ReportError(f"This is no report: it is not JSON ({clean(str(error), 80)}).") from None
+    if not isinstance(value, dict):
+        raise ReportError("This is JSON, but no report of gpuwatch: it is no object.")
+    return value
+
+
+def report_from_object(value: Json) -> JobReport:
+    """The report that the object ``value`` holds; raises ``ReportError``."""
+    if value.get("kind") != "report":
+        raise ReportError('This is JSON, but no report of gpuwatch: its "kind" is not "report".')
+    schema = value.get("schema")
+    if not isinstance(schema, int) or isinstance(schema, bool) or schema < 1:
+        raise ReportError('This report is damaged: its "schema" is no number.')
+    if schema > SCHEMA_VERSION:
+        raise ReportError(
+            f"This report was written in schema {clean(str(schema), 20)}, and this gpuwatch "
+            f"({__version__}) reads up to schema {SCHEMA_VERSION}: update gpuwatch to read it."
+        )
+    report = _decode(JobReport, value, "report")
+    for gpu in report.gpus:
+        if gpu.busy_seconds is not None and gpu.busy_seconds > (gpu.watched_seconds or 0.0) + 0.1:
+            raise ReportError(f"This report is damaged: GPU {gpu.label} was busy while unwatched.")
+    return report
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ReportError(f"This report is damaged: {name} is no number that gpuwatch writes.")
+
+
+# --- one value each: the value, or a ReportError that names its place ------------------------
+
+
+def _wrong(value: Any, where: str, wanted: str) -> NoReturn:
+    shown = clean(json.dumps(value)[:200], 40)
+    raise ReportError(f"This report is damaged: {where} is {shown} where {wanted} belongs.")
+
+
+def _text(value: Any, where: str) -> str:
+    if not isinstance(value, str):
+        _wrong(value, where, "a text")
+    return clean(value)
+
+
+def _flag(value: Any, where: str) -> bool:
+    if not isinstance(value, bool):
+        _wrong(value, where, "true or false")
+    return value
+
+
+def _whole(value: Any, where: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        _wrong(value, where, "a whole number")
+    _check_range(value, where)
+    return value
+
+
+def _number(value: Any, where: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        _wrong(value, where, "a number")
+    _check_range(value, where)
+    return float(value)
+
+
+_SIGNED = ("exit_code", "temperature_peak_celsius")
+
+
+def _check_range(value: float, where: str) -> None:
+    name = where.rpartition(".")[2]
+    most = _UNIX_SECONDS_MAX if name.endswith("_unix_seconds") else _NUMBER_MAX
+    least = -most if name in _SIGNED else 0
+    if not least <= value <= most:
+        raise ReportError(f"This report is damaged: {where} cannot be {clean(str(value), 40)}.")
+
+
+def _list(value: Any, where: str, most: int) -> list[Any]:
+    if not isinstance(value, list):
+        _wrong(value, where, "a list")
+    if len(value) > most:
+        raise ReportError(f"This report is damaged: {where} has more than {most} entries.")
+    return value
+
+
+def _texts(value: Any, where: str) -> tuple[str, ...]:
+    return tuple([_text(item, where) for item in _list(value, where, ITEMS_MAX)])
+
+
+def _points(value: Any, where: str) -> tuple[float | None, ...]:
+    items = _list(value, where, COURSE_BUCKETS)
+    return tuple([None if item is None else _number(item, where) for item in items])
+
+
+def _reasons(value: Any, where: str) -> tuple[ReasonSeconds, ...]:
+    found = []
+    for item in _list(value, where, ITEMS_MAX):
+        if not isinstance(item, list) or len(item) != 2:
+            _wrong(item, where, "a reason with its seconds")
+        found.append(ReasonSeconds(_text(item[0], where), _number(item[1], where)))
+    return tuple(found)
+
+
+def _part(made: type[T]) -> Callable[[Any, str], T]:
+    def check(value: Any, where: str) -> T:
+        if not isinstance(value, dict):
+            _wrong(value, where, "an object")
+        return _decode(made, value, where)
+
+    return check
+
+
+def _course(value: Any, where: str) -> Course:
+    course = _part(Course)(value, where)
+    if not len(course.minimum) == len(course.mean) == len(course.maximum):
+        raise ReportError(f"This report is damaged: the lists of {where} differ in length.")
+    return course
+
+
+def _gpus(value: Any, where: str) -> tuple[GpuReport, ...]:
+    items = _list(value, where, GPUS_MAX)
+    decode = _part(GpuReport)
+    return tuple([decode(item, f"gpus[{place}]") for place, item in enumerate(items)])
+
+
+_CHECKS: dict[str, Callable[[Any, str], Any]] = {
+    "str": _text,
+    "GpuKey": _text,
+    "bool": _flag,
+    "int": _whole,
+    "float": _number,
+    "tuple[str, ...]": _texts,
+    "tuple[float | None, ...]": _points,
+    "tuple[ReasonSeconds, ...]": _reasons,
+    "tuple[GpuReport, ...]": _gpus,
+    "Course": _course,
+    "LoadingReport": _part(LoadingReport),
+    "HostReport": _part(HostReport),
+}
+"""By a field's annotation, as written in ``report``, less its ``| None``."""
+
+
+def _decode(made: type[T], value: Json, where: str) -> T:
+    found = {}
+    for field in dataclasses.fields(made):  # type: ignore[arg-type]
+        item = value.get(field.name)
+        if item is not None:
+            check = _CHECKS[str(field.type).removesuffix(" | None")]
+            found[field.name] = check(item, f"{where}.{field.name}")
+        elif field.default is dataclasses.MISSING:
+            raise ReportError(f'This report is damaged: {where} lacks the field "{field.name}".')
+    return made(**found)
