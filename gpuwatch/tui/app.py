@@ -27,14 +27,17 @@ from gpuwatch.tui.glyphs import ASCII, DOTS, UNICODE
 from gpuwatch.tui.keys import APP_KEYS
 from gpuwatch.tui.link import LinkProbe, over_ssh
 from gpuwatch.tui.palette import GPUWATCH_DARK, GPUWATCH_LIGHT, THEMES, Palette
+from gpuwatch.tui.panels.job_header import ended_at
 from gpuwatch.tui.panels.processes import rows
 from gpuwatch.tui.recording import NOTHING_YET, Recording
 from gpuwatch.tui.running import POLL_SECONDS, Running
 from gpuwatch.tui.screens.overview import OverviewScreen
+from gpuwatch.tui.stacking import Stacking
 from gpuwatch.tui.view import View, row_key
 
 if TYPE_CHECKING:
     from gpuwatch.jobs.runner import RunningJob
+    from gpuwatch.jobs.stacks import StackReport
     from gpuwatch.jobs.store import ReportStore
 
 # What direct writing needs of Textual beyond its public interface; without it, its own way is
@@ -102,6 +105,7 @@ class GpuwatchApp(App[int]):
         self._choose_glyphs(ascii_mode)
         self._overview = OverviewScreen(self.view, self.palette)
         self._recording = Recording(reports)
+        self._stacking = Stacking(self._show_stacks, self._task_ended)
         self._started_job = None if running is None else Running(running, self.view)
         if attached is None and running is not None:
             attached = running.key
@@ -138,7 +142,7 @@ class GpuwatchApp(App[int]):
         if self._attached is not None:
             self._show_job()
         self._sampling = asyncio.create_task(self._sampler.run(self.deliver))
-        self._sampling.add_done_callback(self._sampling_ended)
+        self._sampling.add_done_callback(self._task_ended)
         self.set_interval(1.0, self._every_second)
         if self._started_job is not None:
             self.set_interval(POLL_SECONDS, self._follow_output)
@@ -154,10 +158,11 @@ class GpuwatchApp(App[int]):
         if self._sampling is not None:
             self._sampling.cancel()
         self._recording.close()
+        self._stacking.close()
         if self._started_job is not None:
             self._started_job.close()
 
-    def _sampling_ended(self, task: asyncio.Task[None]) -> None:
+    def _task_ended(self, task: asyncio.Task[None]) -> None:
         """A bug in drawing must end the program with its error, not freeze the picture."""
         if not task.cancelled() and (error := task.exception()) is not None:
             self.error = error
@@ -201,6 +206,10 @@ class GpuwatchApp(App[int]):
         stale = age if self._sampler.overdue and not view.paused else None
         changed = stale is not None or (view.stale_seconds is not None and stale is None)
         view.stale_seconds = stale
+        progress = self._stacking.progress()
+        if progress is not None:
+            self.say(progress)
+            changed = True
         if view.message != self._message:
             # Said by a screen: it gets its time from now on.
             self._message, self._message_until = view.message, time.monotonic() + _MESSAGE_SECONDS
@@ -390,6 +399,8 @@ class GpuwatchApp(App[int]):
         if find((job,), self.view.job.key) is None:
             self._read_closely(job.key)
             self.view.job.last = job
+            if self.view.snapshot is not None:
+                self._follow_job(self.view.snapshot)
         self._show_job()
 
     def _read_closely(self, key: ProcessKey) -> None:
@@ -424,6 +435,30 @@ class GpuwatchApp(App[int]):
             self.redraw()
         else:
             self.push_screen(ReportScreen(self.view, self.palette, self._written_report))
+
+    def action_stacks(self) -> None:
+        """Where the job's main threads are: sampled for some seconds, then shown."""
+        from gpuwatch.tui.screens.job import JobScreen  # noqa: PLC0415
+
+        job = self.view.job.last
+        if self._stacking.active:
+            self._stacking.stop()
+            self.say("reading the stacks ...")
+        elif self._source.simulated:
+            self.say("a simulated job has no stacks to sample")
+        elif job is None or ended_at(self.view, job) is not None:
+            self.say("the job does not run: there are no stacks to sample")
+        else:
+            screen = self.screen
+            selected = screen.selected_member() if isinstance(screen, JobScreen) else None
+            self.say(self._stacking.start(job, selected))
+        self.redraw()
+
+    def _show_stacks(self, reports: Sequence[StackReport]) -> None:
+        from gpuwatch.tui.screens.stacks import stacks_dialog  # noqa: PLC0415
+
+        self.view.message = None
+        self.push_screen(stacks_dialog(reports, self.palette, self.view.glyphs))
 
     # -- a job that gpuwatch started ----------------------------------------------------------
 
@@ -549,8 +584,9 @@ def run_dashboard(
     slow_link: bool | None = None,
     attached: ProcessKey | None = None,
     running: RunningJob | None = None,
+    message: str | None = None,
 ) -> int:
-    """Show the dashboard until the person quits; the exit code.
+    """Show the dashboard until the person quits; the exit code. ``message`` is said at first.
 
     ``attached``: a process (any of its job) whose job is the first picture. ``running``: a job that
     gpuwatch has started: its output is shown below it, and once it has ended, the exit code is
@@ -565,6 +601,8 @@ def run_dashboard(
         attached=attached,
         running=running,
     )
+    if message:
+        app.say(message)
     try:
         app.run()
     finally:

@@ -100,7 +100,7 @@ class _Painter:
         self.frame.zones += zones
         lines.append(job_header.title(view, self._job, shape.width))
         lines += job_header.lines(view, self._job, shape.width, shape.fact_rows)
-        if shape.gpu_rows == len(self._gpus):
+        if shape.gpu_rows and shape.gpu_rows == len(self._gpus):
             lines += gpus.draw_lines(
                 view, self._gpus, shape.width, busy_chart=not shape.each_gpu and len(self._gpus) > 1
             )
@@ -110,7 +110,8 @@ class _Painter:
 
     def middle(self) -> None:
         view, shape, lines = self._view, self._plan, self.frame.lines
-        traces = job_lines.traces(view, self._job, self._gpus, shape.each_gpu)
+        ended = job_header.ended_at(view, self._job) is not None
+        traces = job_lines.traces(view, self._job, self._gpus, each_gpu=shape.each_gpu, ended=ended)
         heights = {"gpu": shape.gpu_line_rows} | dict(shape.line_rows)
         shown = [(trace, heights[trace.kind]) for trace in traces if heights.get(trace.kind)]
         lines += job_lines.draw(view, shown, self._window, shape.width)

@@ -68,7 +68,8 @@ def plan(
     rules = tall >= 30
     room -= 2 if rules else 0
     least = _table_least(tall, report)
-    gpu_rows = _gpu_rows(gpus, tall, room - least - len(kinds))
+    # What the GPUs do once the job has ended is not about it.
+    gpu_rows = 0 if report else _gpu_rows(gpus, tall, room - least - len(kinds))
     room -= gpu_rows
     rows = dict.fromkeys(kinds, 1)
     while sum(rows.values()) > max(1, room - min(least, 2)) and len(rows) > 1:
@@ -77,7 +78,11 @@ def plan(
     axis = tall >= 20 and room - 1 >= least
     room -= axis
     wanted = _table_wanted(tall, processes, least, report)
-    each_gpu = 2 <= gpus <= 4 and gpu_rows == gpus and room - (gpus - 1) >= min(wanted, least + 3)
+    each_gpu = (
+        2 <= gpus <= 4
+        and (report or gpu_rows == gpus)
+        and room - (gpus - 1) >= min(wanted, least + 3)
+    )
     lines_a_row = gpus if each_gpu else 1
     room -= lines_a_row - 1
     room = _grow(rows, room, wanted, lines_a_row)

@@ -12,14 +12,18 @@ import pytest
 from textual import events
 from textual.pilot import Pilot
 
-from gpuwatch.model import Snapshot
+from gpuwatch.jobs.runner import RunningJob
+from gpuwatch.jobs.store import ReportStore
+from gpuwatch.model import ProcessKey, Snapshot
 from gpuwatch.sampler import Sampler
 from gpuwatch.sources.base import ManualClock, ReadOptions
 from gpuwatch.tui.app import GpuwatchApp
 from gpuwatch.tui.frame import Zone, plain
 from gpuwatch.tui.screens.detail import DetailScreen
 from gpuwatch.tui.screens.dialogs import Dialog
+from gpuwatch.tui.screens.job import JobScreen
 from gpuwatch.tui.screens.overview import OverviewScreen
+from gpuwatch.tui.screens.report import ReportScreen
 from gpuwatch.tui.view import View
 from tests.tui.scenes import Scene, scene
 
@@ -121,10 +125,10 @@ class Driven:
         return snapshot
 
     @property
-    def front(self) -> OverviewScreen | DetailScreen:
+    def front(self) -> OverviewScreen | DetailScreen | JobScreen | ReportScreen:
         """The dashboard screen in front, behind any dialog."""
         for screen in reversed(self.app.screen_stack):
-            if isinstance(screen, OverviewScreen | DetailScreen):
+            if isinstance(screen, OverviewScreen | DetailScreen | JobScreen | ReportScreen):
                 return screen
         raise AssertionError("no dashboard screen")
 
@@ -137,6 +141,12 @@ class Driven:
         return "\n".join(self.lines)
 
     @property
+    def job_screen(self) -> JobScreen:
+        screen = self.front
+        assert isinstance(screen, JobScreen)
+        return screen
+
+    @property
     def dialog(self) -> Dialog | None:
         screen = self.app.screen
         return screen if isinstance(screen, Dialog) else None
@@ -147,9 +157,9 @@ class Driven:
         return [int(zone.argument[0]) for zone in self.zones("process")]  # type: ignore[index]
 
     def zones(self, action: str) -> list[Zone]:
-        overview = self.app.screen_stack[0]
-        assert isinstance(overview, OverviewScreen)
-        return [zone for zone in overview._shown.zones if zone.action == action]
+        screen = self.front
+        assert isinstance(screen, OverviewScreen | JobScreen)
+        return [zone for zone in screen._shown.zones if zone.action == action]
 
     async def click(self, zone: Zone, *, times: int = 1) -> None:
         await self.click_at((zone.left + zone.right) // 2, zone.y, times=times)
@@ -202,6 +212,9 @@ async def driven(
     theme: str | None = "dark",
     slow_link: bool | None = False,
     app_type: type[GpuwatchApp] = GpuwatchApp,
+    attached: ProcessKey | None = None,
+    running: RunningJob | None = None,
+    reports: ReportStore | None = None,
 ) -> AsyncIterator[Driven]:
     """The application over ``what`` (default: a starved machine with two GPUs), its picture
     drawn. With ``what`` a snapshot there is no past; the machine is then the one it describes."""
@@ -218,6 +231,9 @@ async def driven(
             theme=theme,
             slow_link=slow_link,
             environment=environment,
+            attached=attached,
+            running=running,
+            reports=reports,
         )
     try:
         async with app.run_test(size=size) as pilot:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -11,7 +11,7 @@ from gpuwatch.history import History
 from gpuwatch.model import Snapshot
 from gpuwatch.sources.base import ManualClock, ReadOptions
 from gpuwatch.sources.simulated import SimulatedSource
-from gpuwatch.tui import overview
+from gpuwatch.tui import job, overview
 from gpuwatch.tui.charts import StripCache
 from gpuwatch.tui.frame import Line, plain, width_of
 from gpuwatch.tui.glyphs import ASCII, DOTS, UNICODE
@@ -43,17 +43,39 @@ def scene(
     seconds: int = 40,
     processes: int | None = None,
     all_processes: bool = False,
+    attached: bool = False,
 ) -> Scene:
-    """The same scene for the same arguments. Nobody may push into its history."""
+    """The same scene for the same arguments. Nobody may push into its history. ``attached``: to the
+    first job, as if it had been asked for at the start."""
     clock = ManualClock(seconds=1000.0)
     options = ReadOptions(all_processes=all_processes)
     source = SimulatedSource(scenario, gpus, clock=clock, options=options, processes=processes)
-    snapshots = [*source.history(seconds)]
+    snapshots = []
+    for snapshot in source.history(seconds):
+        if attached and options.attached is None and snapshot.jobs:
+            options.attached = snapshot.jobs[0].key
+        snapshots.append(snapshot)
     for _ in range(1 + _LATER):
         snapshots.append(source.read())
         clock.advance(1.0)
     past, later = snapshots[:-_LATER], snapshots[-_LATER:]
     return Scene(tuple(past), tuple(later), history_of(past))
+
+
+class Printed:
+    """Output of a job that is all there; the first ``dropped`` lines are no longer kept."""
+
+    def __init__(self, texts: Sequence[str], dropped: int = 0) -> None:
+        self.texts = list(texts)
+        self.first = dropped
+
+    @property
+    def total(self) -> int:
+        return len(self.texts)
+
+    def lines(self, first: int, count: int) -> Sequence[str]:
+        first = max(first, self.first)
+        return self.texts[first : first + count]
 
 
 def history_of(snapshots: Iterable[Snapshot]) -> History:
@@ -80,6 +102,17 @@ def view_of(what: Scene | Snapshot, **fields: Any) -> View:
     return View(**(settings | fields))
 
 
+def job_view_of(what: Scene | Snapshot, **fields: Any) -> View:
+    """The same, looking at the attached job, or the first."""
+    view = view_of(what, **fields)
+    assert view.snapshot is not None
+    jobs = view.snapshot.jobs
+    chosen = next((one for one in jobs if one.attached), jobs[0])
+    view.job.look_at(chosen.key)
+    view.job.last = chosen
+    return view
+
+
 def fresh(view: View, **fields: Any) -> View:
     """The same view with other settings, drawn from scratch."""
     return replace(view, strips=StripCache(), **fields)
@@ -87,6 +120,11 @@ def fresh(view: View, **fields: Any) -> View:
 
 def texts(lines: Iterable[Line]) -> list[str]:
     return [plain(line) for line in lines]
+
+
+def job_drawn(view: View, width: int, height: int) -> list[str]:
+    """The job screen as plain lines."""
+    return texts(job.draw(view, width, height).lines)
 
 
 def drawn(view: View, width: int, height: int) -> list[str]:

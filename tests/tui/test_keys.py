@@ -13,12 +13,14 @@ from xml.etree import ElementTree
 import pytest
 
 from gpuwatch.tui.glyphs import ASCII
-from gpuwatch.tui.keys import APP_KEYS, DETAIL_KEYS, OVERVIEW_KEYS
+from gpuwatch.tui.keys import APP_KEYS, DETAIL_KEYS, JOB_KEYS, OVERVIEW_KEYS, REPORT_KEYS
 from gpuwatch.tui.palette import THEMES
 from gpuwatch.tui.screens.detail import DetailScreen
+from gpuwatch.tui.screens.job import JobScreen
+from gpuwatch.tui.screens.report import ReportScreen
 from gpuwatch.tui.view import COLUMN_SECONDS, SORT_KEYS
 from tests.tui.driving import Driven, driven, pictures
-from tests.tui.scenes import scene
+from tests.tui.scenes import Printed, scene
 
 SIZES = ((80, 24), (120, 40), (200, 50), (40, 12))
 
@@ -37,8 +39,24 @@ def expect(screen: str, *keys: str) -> Callable[[Expectation], Expectation]:
     return keep
 
 
+WAY_TO = {
+    "overview": (),
+    "app": (),
+    "detail": ("enter",),
+    "job": ("j",),
+    "report": ("j", "R"),
+}
+"""What to press to get to the screen."""
+
+
 def every_key() -> list[str]:
-    groups = (("overview", OVERVIEW_KEYS), ("app", APP_KEYS), ("detail", DETAIL_KEYS))
+    groups = (
+        ("overview", OVERVIEW_KEYS),
+        ("app", APP_KEYS),
+        ("detail", DETAIL_KEYS),
+        ("job", JOB_KEYS),
+        ("report", REPORT_KEYS),
+    )
     return [
         f"{screen} {name}"
         for screen, keys in groups
@@ -61,8 +79,7 @@ async def test_key(
     monkeypatch.chdir(tmp_path)
     screen, key = name.split()
     async with driven(scene("healthy", 2, seconds=15), size) as drive:
-        if screen == "detail":
-            await drive.press("enter")
+        await drive.press(*WAY_TO[screen])
         await EXPECTED[name](drive, key)
         assert len(drive.lines) == size[1]
         assert {len(line) for line in drive.lines} == {size[0]}
@@ -147,6 +164,14 @@ async def enter(drive: Driven, key: str) -> None:
     assert drive.source.options.detailed_gpu == drive.view.gpus[1].uuid
 
 
+@expect("overview", "j")
+async def job(drive: Driven, key: str) -> None:
+    wanted = drive.view.snapshot.jobs[0]  # type: ignore[union-attr]
+    await drive.press(key)
+    assert isinstance(drive.app.screen, JobScreen)
+    assert drive.view.job.key == drive.source.options.attached == wanted.key
+
+
 @expect("overview", "slash")
 async def slash(drive: Driven, key: str) -> None:
     pid = order(drive)[-1]
@@ -227,6 +252,7 @@ async def end_process(drive: Driven, key: str) -> None:
 
 @expect("overview", "left_square_bracket")
 @expect("detail", "left_square_bracket")
+@expect("job", "left_square_bracket")
 async def shorter(drive: Driven, key: str) -> None:
     before = COLUMN_SECONDS.index(drive.view.column_seconds)
     for _ in COLUMN_SECONDS:
@@ -237,6 +263,7 @@ async def shorter(drive: Driven, key: str) -> None:
 
 @expect("overview", "right_square_bracket")
 @expect("detail", "right_square_bracket")
+@expect("job", "right_square_bracket")
 async def longer(drive: Driven, key: str) -> None:
     before = COLUMN_SECONDS.index(drive.view.column_seconds)
     picture = drive.text
@@ -247,6 +274,7 @@ async def longer(drive: Driven, key: str) -> None:
 
 
 @expect("overview", "exclamation_mark")
+@expect("job", "exclamation_mark")
 async def problems(drive: Driven, key: str) -> None:
     await drive.press(key)
     assert drive.dialog is not None
@@ -328,7 +356,7 @@ async def save_picture(drive: Driven, key: str) -> None:
 async def help_screen(drive: Driven, key: str) -> None:
     await drive.press(key)
     assert drive.dialog is not None
-    for bound in (*OVERVIEW_KEYS, *APP_KEYS, *DETAIL_KEYS):
+    for bound in (*OVERVIEW_KEYS, *APP_KEYS, *JOB_KEYS, *DETAIL_KEYS):
         if bound.shown:
             assert bound.shown in drive.dialog.text
             assert bound.help in drive.dialog.text
@@ -391,6 +419,180 @@ async def scroll_page_down(drive: Driven, key: str) -> None:
 
 @expect("detail", "pageup")
 async def scroll_page_up(drive: Driven, key: str) -> None:
+    before = drive.lines
+    await drive.press("pagedown", key)
+    assert drive.lines == before
+
+
+# -- the job ----------------------------------------------------------------------------------
+
+
+def members(drive: Driven) -> list[int]:
+    """PIDs of the whole tree, out of sight ones too."""
+    return [row.member.pid for row in drive.job_screen._shown.table]
+
+
+def chosen(drive: Driven) -> int:
+    """The selected process of the job; it is in sight."""
+    key = drive.view.job.selected
+    assert key is not None
+    assert key in [zone.argument for zone in drive.zones("member")]
+    return key[0]
+
+
+@expect("job", "j", "escape")
+async def whole_machine(drive: Driven, key: str) -> None:
+    shown = drive.view.job.key
+    await drive.press(key)
+    assert drive.front is drive.app.screen_stack[0]
+    assert drive.source.options.attached == shown
+    await drive.press("j")
+    assert isinstance(drive.app.screen, JobScreen)
+    assert drive.view.job.key == shown
+
+
+@expect("job", "down")
+async def member_down(drive: Driven, key: str) -> None:
+    for number in range(4):
+        await drive.press(key)
+        assert chosen(drive) == members(drive)[number]
+
+
+@expect("job", "up")
+async def member_up(drive: Driven, key: str) -> None:
+    await drive.press("end", key)
+    assert chosen(drive) == members(drive)[-2]
+
+
+@expect("job", "end")
+async def member_end(drive: Driven, key: str) -> None:
+    await drive.press(key)
+    assert chosen(drive) == members(drive)[-1]
+
+
+@expect("job", "home")
+async def member_home(drive: Driven, key: str) -> None:
+    await drive.press("end", key)
+    assert chosen(drive) == members(drive)[0]
+
+
+@expect("job", "pagedown")
+async def member_page_down(drive: Driven, key: str) -> None:
+    page = drive.job_screen._shown.table_page
+    await drive.press("home", key)
+    assert chosen(drive) == members(drive)[min(page, len(members(drive)) - 1)]
+
+
+@expect("job", "pageup")
+async def member_page_up(drive: Driven, key: str) -> None:
+    page = drive.job_screen._shown.table_page
+    await drive.press("end", key)
+    assert chosen(drive) == members(drive)[max(0, len(members(drive)) - 1 - page)]
+
+
+@expect("job", "enter")
+async def gpu_of_process(drive: Driven, key: str) -> None:
+    await drive.press(key)
+    assert isinstance(drive.app.screen, DetailScreen)
+    assert " GPU 0 of 2 " in drive.lines[1]
+    await drive.press("escape", "home", key)
+    # The first is the launcher.
+    assert "uses no GPU" in drive.lines[-1]
+    ranks = [row for row in drive.job_screen._shown.table if row.member.role == "rank"]
+    drive.view.job.selected = ranks[1].member.key
+    await drive.press(key)
+    assert " GPU 1 of 2 " in drive.lines[1]
+    await drive.press("escape")
+    assert isinstance(drive.app.screen, JobScreen)
+
+
+@expect("job", "R")
+async def report_so_far(drive: Driven, key: str) -> None:
+    await drive.press(key)
+    assert isinstance(drive.app.screen, ReportScreen)
+    assert str(drive.view.job.key[0]) in drive.text  # type: ignore[index]
+
+
+@expect("job", "S")
+async def stacks(drive: Driven, key: str) -> None:
+    await drive.press(key)
+    assert "simulated job has no stacks" in drive.lines[-1]
+
+
+@expect("job", "o")
+async def no_output(drive: Driven, key: str) -> None:
+    await drive.press(key)
+    assert "gpuwatch run" in drive.lines[-1] or drive.app.size.width == 40
+    drive.view.job.output = Printed([f"line {number}" for number in range(100)])
+    await drive.press("escape", "j")
+    small = drive.text.count("line ")
+    await drive.press(key)
+    large = drive.text.count("line ")
+    await drive.press(key)
+    assert large > small > 0
+    assert "line " not in drive.text
+
+
+@expect("job", "tab", "shift+tab")
+async def between_processes_and_output(drive: Driven, key: str) -> None:
+    await drive.press(key)
+    assert not drive.view.job.pane_focused
+    drive.view.job.output = Printed([f"line {number}" for number in range(100)])
+    await drive.press("escape", "j", key, "home")
+    assert "line 0 " in drive.text
+    await drive.press("pagedown", "up")
+    assert "line 0 " not in drive.text
+    await drive.press("end")
+    assert "line 99 " in drive.text
+    await drive.press(key, "home")
+    assert "line 99 " in drive.text
+    assert chosen(drive) == members(drive)[0]
+
+
+@expect("job", "k")
+async def end_member(drive: Driven, key: str) -> None:
+    await drive.press(key)
+    assert "select a process" in drive.lines[-1]
+    await drive.press("down", key)
+    assert drive.dialog is None
+    assert "simulated process cannot be" in drive.lines[-1]
+
+
+# -- the report -------------------------------------------------------------------------------
+
+
+@expect("report", "escape", "R", "enter", "backspace")
+async def back_to_the_job(drive: Driven, key: str) -> None:
+    assert isinstance(drive.app.screen, ReportScreen)
+    await drive.press(key)
+    assert isinstance(drive.app.screen, JobScreen)
+
+
+@expect("report", "down")
+async def report_down(drive: Driven, key: str) -> None:
+    before = hidden(drive)
+    await drive.press(key)
+    assert hidden(drive) == max(0, before - 1)
+
+
+@expect("report", "up")
+async def report_up(drive: Driven, key: str) -> None:
+    before = drive.lines
+    await drive.press("down", key, key)
+    assert drive.lines == before
+
+
+@expect("report", "pagedown", "end")
+async def report_page_down(drive: Driven, key: str) -> None:
+    before = hidden(drive)
+    await drive.press(key)
+    assert hidden(drive) < before or before == 0
+    await drive.press(*[key] * 20)
+    assert hidden(drive) == 0
+
+
+@expect("report", "pageup", "home")
+async def report_page_up(drive: Driven, key: str) -> None:
     before = drive.lines
     await drive.press("pagedown", key)
     assert drive.lines == before

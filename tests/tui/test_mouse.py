@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from gpuwatch.tui.screens.detail import DetailScreen
+from gpuwatch.tui.screens.job import JobScreen
 from gpuwatch.tui.view import COLUMN_SECONDS
 from tests.tui.driving import driven, pictures
 from tests.tui.scenes import scene
@@ -75,6 +76,9 @@ async def test_every_key_in_the_footer_can_be_clicked(
         await drive.press("escape")
         await click("pause")
         assert drive.view.paused
+        await click("job")
+        assert isinstance(drive.app.screen, JobScreen)
+        await drive.press("escape")
         await click("sort")
         assert drive.view.sort == "sm"
         await click("tree")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import truediv
 
 from gpuwatch import units
@@ -59,15 +59,19 @@ class Trace:
     """Said in place of a chart that cannot be."""
 
 
-def traces(view: View, job: Job, gpus: Sequence[Gpu], each_gpu: bool) -> list[Trace]:
-    """GPUs, main threads, loader workers, disk read and write, in the order of the screen."""
-    return [
+def traces(
+    view: View, job: Job, gpus: Sequence[Gpu], *, each_gpu: bool, ended: bool
+) -> list[Trace]:
+    """GPUs, main threads, loader workers, disk read and write, in the order of the screen. Of a job
+    that has ended the numbers of now are not its own."""
+    shown = [
         *(_gpu_each(view, gpus) if each_gpu else [_gpu_mean(view, job, gpus)]),
         _main(view, job),
         _workers(view, job),
         _disk(view, job, "read"),
         _disk(view, job, "write"),
     ]
+    return [replace(one, text="", note=None) for one in shown] if ended else shown
 
 
 def _gpu_each(view: View, gpus: Sequence[Gpu]) -> list[Trace]:
@@ -125,7 +129,7 @@ def _main(view: View, job: Job) -> Trace:
 
 
 def _workers(view: View, job: Job) -> Trace:
-    count = len(job.having("loader_worker"))
+    count = len(job.having("loader_worker")) if job.members else job.loader_workers or 0
     note = None
     if count == 0:
         note = "the main thread loads" if job.loader_workers == 0 else "none seen"
