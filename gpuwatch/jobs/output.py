@@ -167,7 +167,8 @@ class LineScreen:
     def _write(self, text: str) -> None:
         """Text without a line feed."""
         if text.isprintable():
-            self._put(text)
+            if text:
+                self._put(text)
             return
         done = 0
         for match in _CONTROL.finditer(text):

@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpuwatch.jobs import keeper, members
+from gpuwatch.jobs import keeper, tree_signals
 from gpuwatch.jobs.spawn import EXIT_NOT_EXECUTABLE, CannotStartError, initial_environment, spawn
 from gpuwatch.model import ProcessKey
 from gpuwatch.sources import procfs
@@ -143,18 +143,18 @@ class RunningJob:
         if self.poll() is not None:
             return False
         if self.shares_group:
-            return members.signal_tree(self.pid, number, group=os.getpgrp())
+            return tree_signals.signal_tree(self.pid, number, group=os.getpgrp())
         try:
             os.killpg(self.pid, number)
         except (ProcessLookupError, PermissionError):
-            return members.signal_tree(self.pid, number)
+            return tree_signals.signal_tree(self.pid, number)
         return True
 
     def kill(self) -> None:
         """End the job and all that descends from it, at once: also the ranks of torchrun, which
         have sessions of their own and would go on without it."""
         if self.poll() is None:
-            members.kill_tree(self.pid)
+            tree_signals.kill_tree(self.pid)
 
     def end(self, patience_seconds: float = 10.0) -> int | None:
         """Ask the job to end (TERM), and kill it if it has not within ``patience_seconds``."""
