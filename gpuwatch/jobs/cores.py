@@ -7,6 +7,7 @@ cpuset (cpuset(7)).
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import re
 from collections.abc import Mapping
@@ -32,9 +33,12 @@ ENVIRONMENT_NAMES = frozenset(
 SEARCH_EVERY = 30
 """Reads after which a throttle meter looks again for the folder: limits are changed, and
 processes moved, while a job runs."""
-NODES_MAX = 65_536
+NODES_MAX = 16_384
+"""Machines of one allocation; anybody can write any number into an environment."""
+NAME_LENGTH = 253
 
-_COUNTS = re.compile(r"(\d+)(?:\(x(\d+)\))?")
+_COUNTS = re.compile(r"([0-9]{1,9})(?:\(x([0-9]{1,9})\))?")
+_RANGE = re.compile(r"([0-9]{1,9})-([0-9]{1,9})")
 _HOST_PART = re.compile(r"([^,\[]*)(?:\[([^]]*)\])?")
 
 
@@ -185,7 +189,10 @@ def expand_hosts(text: str) -> tuple[str, ...]:
         names = [""]
         for found in _HOST_PART.finditer(part):
             ends = [""] if found[2] is None else _numbers(found[2])
-            names = [f"{name}{found[1]}{end}" for name in names for end in ends][:NODES_MAX]
+            longer = (f"{name}{found[1]}{end}" for name in names for end in ends)
+            names = list(itertools.islice(longer, NODES_MAX))
+            if names and len(names[-1]) > NAME_LENGTH:
+                return ()
         hosts += [name for name in names if name]
         if len(hosts) > NODES_MAX:
             break
@@ -200,12 +207,13 @@ def _numbers(text: str) -> list[str]:
     """``01-03,7`` with the width each range is written with."""
     numbers: list[str] = []
     for part in text.split(","):
-        first, dash, last = part.partition("-")
-        if not dash:
-            numbers.append(first)
-        elif first.isdigit() and last.isdigit():
-            end = min(int(last), int(first) + NODES_MAX)
-            numbers += [f"{number:0{len(first)}d}" for number in range(int(first), end + 1)]
+        found = _RANGE.fullmatch(part)
+        if found is not None:
+            first, width = int(found[1]), len(found[1])
+            last = min(int(found[2]), first + NODES_MAX)
+            numbers += [f"{number:0{width}d}" for number in range(first, last + 1)]
+        elif "-" not in part:
+            numbers.append(part)
     return numbers
 
 

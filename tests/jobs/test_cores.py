@@ -1,0 +1,312 @@
+"""The cores a job may use: real affinity and quotas, Slurm's words, and the least of all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gpuwatch.jobs import cores
+from gpuwatch.jobs.cores import JobCores, ThrottleMeter, read_cores, slurm_cores
+from gpuwatch.sources import procfs
+from tests.support.children import Children, children, wait_until
+from tests.support.fake_proc import FakeProc
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads Linux's /proc")
+
+CPU_V1 = Path("/sys/fs/cgroup/cpu")
+ONLINE = os.sysconf("SC_NPROCESSORS_ONLN")
+
+
+@pytest.fixture
+def started() -> Iterator[Children]:
+    with children() as made:
+        yield made
+
+
+@pytest.fixture
+def fake(tmp_path: Path) -> FakeProc:
+    made = FakeProc(tmp_path / "proc")
+    made.process(42)
+    return made
+
+
+def allow(fake: FakeProc, status: str, *, online: int = 0) -> None:
+    fake.write("42/status", f"Name:\tpython\n{status}\nMems_allowed:\t1\n")
+    lines = "".join(f"cpu{core} 1 2 3 4\n" for core in range(online))
+    fake.write("stat", f"cpu  1 2 3 4\n{lines}btime 1600000000\n")
+
+
+def quota_v2(tmp_path: Path, fake: FakeProc, text: str) -> Path:
+    """A v2 tree with a quota on the folder of process 42."""
+    top = tmp_path / "cgroup"
+    (top / "job").mkdir(parents=True, exist_ok=True)
+    (top / "job" / "cpu.max").write_text(text)
+    fake.write("42/cgroup", "0::/job\n")
+    fake.write("self/mountinfo", f"30 22 0:26 / {top} rw - cgroup2 cgroup2 rw\n")
+    return top / "job"
+
+
+def test_a_pinned_process_may_use_the_cores_it_is_pinned_to(started: Children) -> None:
+    """One core of the machine's, read from the process, not from gpuwatch."""
+    child = started.python(
+        "os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\nready()\nwait()\n"
+    )
+    started.ready(child)
+    found = read_cores(child.pid, {})
+    assert found.affinity_cores == 1
+    assert found.usable_cores is not None
+    assert found.usable_cores <= 1.0
+
+
+def test_another_users_affinity_is_read_too(started: Children) -> None:
+    """The system lets anybody ask which cores a process may use: no root needed."""
+    assert cores.read_affinity(1) is not None
+    assert cores.read_affinity(2**22 + 1) is None
+
+
+def test_an_allowed_list_in_the_status_counts_cores_that_are_online(fake: FakeProc) -> None:
+    """The mask can name cores the machine could have but has not."""
+    allow(fake, "Cpus_allowed:\tff\nCpus_allowed_list:\t0-127", online=6)
+    assert cores.read_affinity(42, fake.root) == 6
+    allow(fake, "Cpus_allowed_list:\t0-2,5,9", online=6)
+    assert cores.read_affinity(42, fake.root) == 4
+    allow(fake, "Cpus_allowed_list:\t0-2,5,9")
+    assert cores.read_affinity(42, fake.root) == 5
+
+
+def test_the_real_status_says_what_the_system_call_says(started: Children) -> None:
+    """The list in /proc/PID/status is understood: as many cores as sched_getaffinity."""
+    child = started.python("ready()\nwait()\n")
+    started.ready(child)
+    allowed = cores.parse_allowed(procfs.read_once(f"/proc/{child.pid}/status"))
+    assert allowed is not None
+    assert allowed >= os.sched_getaffinity(child.pid)
+
+
+def test_the_least_of_all_limits_is_usable(fake: FakeProc, tmp_path: Path) -> None:
+    """Affinity 8, quota 3, Slurm 6, 16 online: three cores; and each in turn the least."""
+    quota_v2(tmp_path, fake, "300000 100000\n")
+    allow(fake, "Cpus_allowed_list:\t0-7", online=16)
+    slurm = {"SLURM_CPUS_ON_NODE": "6"}
+    assert read_cores(42, slurm, fake.root) == JobCores(8, 3.0, 6, 3.0)
+    quota_v2(tmp_path, fake, "1200000 100000\n")
+    assert read_cores(42, slurm, fake.root) == JobCores(8, 12.0, 6, 6.0)
+    assert read_cores(42, {}, fake.root) == JobCores(8, 12.0, None, 8.0)
+
+
+def test_the_machines_cores_bind_what_promises_more(fake: FakeProc, tmp_path: Path) -> None:
+    """A quota of 64 cores and no affinity known, on a machine of 4."""
+    quota_v2(tmp_path, fake, "6400000 100000\n")
+    allow(fake, "State:\tS", online=4)
+    assert read_cores(42, {}, fake.root) == JobCores(None, 64.0, None, 4.0)
+
+
+def test_nothing_known_is_not_a_number(fake: FakeProc) -> None:
+    """A process that is gone has no usable cores, not the machine's."""
+    assert read_cores(43, {}, fake.root) == JobCores(None, None, None, None)
+
+
+SLURM = {
+    "the step on this node": (
+        {"SLURM_CPUS_ON_NODE": "24", "SLURM_JOB_CPUS_PER_NODE": "96", "SLURM_CPUS_PER_TASK": "6"},
+        24,
+    ),
+    "by this node's place in the list": (
+        {"SLURM_JOB_NODELIST": "gpu[01-03]", "SLURM_JOB_CPUS_PER_NODE": "16(x2),8"},
+        8,
+    ),
+    "carried here from another node": (
+        {
+            "SLURM_CPUS_ON_NODE": "16",
+            "SLURMD_NODENAME": "gpu01",
+            "SLURM_JOB_NODELIST": "gpu[01-03]",
+            "SLURM_JOB_CPUS_PER_NODE": "16(x2),8",
+        },
+        8,
+    ),
+    "tasks times cores a task": (
+        {
+            "SLURM_JOB_NODELIST": "gpu[01-03]",
+            "SLURM_TASKS_PER_NODE": "4(x2),2",
+            "SLURM_CPUS_PER_TASK": "6",
+        },
+        12,
+    ),
+    "a node with a name of its own": (
+        {"SLURMD_NODENAME": "n7", "SLURM_JOB_CPUS_PER_NODE": "32(x4)"},
+        32,
+    ),
+    "a node with a name of its own and unlike others": (
+        {"SLURMD_NODENAME": "n7", "SLURM_JOB_CPUS_PER_NODE": "32(x4),8"},
+        None,
+    ),
+    "salloc's shell on the login node": (
+        {"SLURM_JOB_NODELIST": "n[1-2]", "SLURM_JOB_CPUS_PER_NODE": "32(x2)"},
+        None,
+    ),
+    "nonsense": ({"SLURM_CPUS_ON_NODE": "many", "SLURM_JOB_CPUS_PER_NODE": "(x3)"}, None),
+    "zero": ({"SLURM_CPUS_ON_NODE": "0"}, None),
+    "no Slurm": ({}, None),
+}
+
+
+@pytest.mark.parametrize("case", SLURM)
+def test_slurms_allocation_is_that_of_this_machine(case: str) -> None:
+    """On gpu03.cluster: what Slurm gave there, and nothing where it says nothing about it."""
+    environment, expected = SLURM[case]
+    assert slurm_cores(environment, "gpu03.cluster") == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "hosts"),
+    [
+        ("gpu03", ("gpu03",)),
+        ("gpu[01-03,7],login", ("gpu01", "gpu02", "gpu03", "gpu7", "login")),
+        ("r[0-1]n[08-09]", ("r0n08", "r0n09", "r1n08", "r1n09")),
+        ("a[1-2]-ib,b", ("a1-ib", "a2-ib", "b")),
+        ("", ()),
+        ("x[", ("x",)),
+        ("x[a-b]", ()),
+    ],
+)
+def test_slurms_list_of_machines_is_spelled_out(text: str, hosts: tuple[str, ...]) -> None:
+    """Ranges keep their width, several brackets multiply, and nonsense ends in nothing."""
+    assert tuple(host for host in cores.expand_hosts(text) if "[" not in host) == hosts
+
+
+def test_a_hostile_list_of_machines_stays_small() -> None:
+    """An environment can claim a billion machines, and names of thousands of letters."""
+    assert cores.expand_hosts(f"n[{'0' * 4000}-{'9' * 4000}]") == ()
+    assert cores.expand_hosts(f"{'n' * 4000}[0-9]") == ()
+    assert cores.expand_hosts("n[²-³]") == ()
+    assert cores.parse_counts("9" * 5000) == ()
+    assert len(cores.expand_hosts("n[0-999999999]m[0-999999999]")) <= 2 * cores.NODES_MAX
+    assert len(cores.parse_counts("1(x999999999),1(x999999999)")) <= 3 * cores.NODES_MAX
+
+
+@pytest.fixture
+def v1_group() -> Iterator[Path]:
+    """A real cgroup with a quota, where this machine lets us make one."""
+    folder = CPU_V1 / f"gpuwatch_test_{os.getpid()}"
+    try:
+        folder.mkdir()
+    except OSError:
+        pytest.skip("may not make cgroups with a CPU quota here")
+    try:
+        (folder / "cpu.cfs_period_us").write_text("10000")
+        (folder / "cpu.cfs_quota_us").write_text("2000")
+        yield folder
+    finally:
+
+        def removed() -> bool:
+            # It can only be removed once its last process is really gone.
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+            return not folder.exists()
+
+        wait_until(removed)
+
+
+def test_a_real_quota_is_read_and_its_throttling_measured(v1_group: Path) -> None:
+    """A child that spins under a fifth of a core: its quota, and that it is held back."""
+    with children() as started:
+        child = started.python("ready()\nwait()\nready()\nwhile True: pass\n")
+        started.ready(child)
+        (v1_group / "cgroup.procs").write_text(str(child.pid))
+        meter = ThrottleMeter(child.pid)
+        found = read_cores(child.pid, {})
+        assert found.quota_cores == 0.2
+        assert found.usable_cores == 0.2
+        assert meter.read() is None
+        assert meter.read() == 0.0
+        assert child.stdin is not None
+        child.stdin.close()
+        started.ready(child)
+        shares: list[float] = []
+
+        def held_back() -> bool:
+            share = meter.read()
+            assert share is not None
+            shares.append(share)
+            return share > 50.0
+
+        wait_until(held_back)
+        assert max(shares) <= 100.0
+        meter.close()
+
+
+def counted(folder: Path, periods: int, throttled: int) -> None:
+    (folder / "cpu.stat").write_text(f"nr_periods {periods}\nnr_throttled {throttled}\n")
+
+
+def test_the_throttled_share_is_that_since_the_last_read(fake: FakeProc, tmp_path: Path) -> None:
+    """Nothing at first; then the share of new periods; 0 when there were none."""
+    folder = quota_v2(tmp_path, fake, "200000 100000\n")
+    counted(folder, 1000, 900)
+    meter = ThrottleMeter(42, fake.root)
+    assert meter.read() is None
+    counted(folder, 1010, 904)
+    assert meter.read() == 40.0
+    assert meter.read() == 0.0
+    counted(folder, 1020, 914)
+    assert meter.read() == 100.0
+    meter.close()
+
+
+def test_the_tightest_quotas_folder_is_the_one_looked_at(fake: FakeProc, tmp_path: Path) -> None:
+    """A parent with a tighter quota is what holds the job back."""
+    folder = quota_v2(tmp_path, fake, "800000 100000\n")
+    (folder.parent / "cpu.max").write_text("100000 100000\n")
+    counted(folder, 10, 0)
+    counted(folder.parent, 10, 0)
+    meter = ThrottleMeter(42, fake.root)
+    meter.read()
+    counted(folder, 20, 0)
+    counted(folder.parent, 20, 5)
+    assert meter.read() == 50.0
+    meter.close()
+
+
+def test_without_a_quota_there_is_no_share_and_one_set_later_is_found(
+    fake: FakeProc, tmp_path: Path
+) -> None:
+    """``docker update`` and ``systemctl set-property`` change quotas while a job runs."""
+    folder = quota_v2(tmp_path, fake, "max 100000\n")
+    counted(folder, 10, 1)
+    meter = ThrottleMeter(42, fake.root)
+    assert meter.read() is None
+    (folder / "cpu.max").write_text("100000 100000\n")
+    shares = [meter.read() for _ in range(cores.SEARCH_EVERY + 1)]
+    assert shares[0] is None
+    assert shares[-1] == 0.0
+    meter.close()
+
+
+def test_a_group_that_is_removed_is_no_error(fake: FakeProc, tmp_path: Path) -> None:
+    """The job ended and its folder with it."""
+    folder = quota_v2(tmp_path, fake, "100000 100000\n")
+    meter = ThrottleMeter(42, fake.root)
+    assert meter.read() is None
+    assert meter.read() is None
+    counted(folder, 5, 1)
+    (folder / "cpu.stat").unlink()
+    assert meter.read() is None
+    meter.close()
+
+
+def test_counters_that_start_again_give_no_share(fake: FakeProc, tmp_path: Path) -> None:
+    """A folder of the same name made again counts from zero: nothing can be said once."""
+    folder = quota_v2(tmp_path, fake, "100000 100000\n")
+    counted(folder, 500, 50)
+    meter = ThrottleMeter(42, fake.root)
+    meter.read()
+    counted(folder, 10, 5)
+    assert meter.read() is None
+    counted(folder, 20, 10)
+    assert meter.read() == 50.0
+    meter.close()
