@@ -75,6 +75,8 @@ def spawn(
     """
     words = [os.fsencode(word) for word in command]
     number = errno.ENOENT
+    if not words[0]:
+        raise _cannot_start(command[0], number, environment)
     for path in _candidates(words[0], environment):
         # What execvp(3) does, but for its errors telling one from another.
         for line in ([path, *words[1:]], [SHELL, path, *words[1:]]):
@@ -118,7 +120,7 @@ def _spawn(
 
 
 def _candidates(name: bytes, environment: Mapping[bytes, bytes]) -> list[bytes]:
-    if b"/" in name or not name:
+    if b"/" in name:
         return [name]
     places = environment.get(b"PATH", _DEFAULT_PATH).split(b":")
     return [os.path.join(place or b".", name) for place in places]  # noqa: PTH118 - bytes

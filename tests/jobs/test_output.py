@@ -1,0 +1,230 @@
+"""What a job prints, as lines."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpuwatch.jobs.output import LINE_CHARACTERS, READ_BYTES, LineScreen, OutputTail
+from gpuwatch.text import clean
+
+
+def shown(*parts: str) -> list[str]:
+    screen = LineScreen()
+    for part in parts:
+        screen.feed(part)
+    return screen.lines(0, screen.total)
+
+
+@pytest.mark.parametrize(
+    ("printed", "lines"),
+    [
+        ("one\ntwo\n", ["one", "two"]),
+        ("one\ntw", ["one", "tw"]),
+        ("one\r\ntwo\r\n", ["one", "two"]),
+        ("\n\nlast", ["", "", "last"]),
+        ("", []),
+        ("a\tb\n", ["a       b"]),
+        ("12345678\tb", ["12345678        b"]),
+        ("abc\b\bX", ["aXc"]),
+        ("bell\a \x00nul\x7f", ["bell nul"]),
+    ],
+)
+def test_plain_text(printed: str, lines: list[str]) -> None:
+    """Line ends, tabs and backspaces do what they do on a terminal, and other controls nothing."""
+    assert shown(printed) == lines
+
+
+@pytest.mark.parametrize(
+    "printed",
+    [
+        "\x1b[31mred\x1b[0m and \x1b[1;38;5;208mbold\x1b[m",
+        "\x1b]0;a title\x07red and bold",
+        "\x1b]8;;http://example.org\x1b\\red\x1b]8;;\x1b\\ and bold",
+        "\x1bPq#0;2;0;0;0\nmore of a picture\x1b\\red and bold",
+        "\x1b_Gf=24;AAAA\x1b\\red \x1b^private\x1b\\and \x1bXstart\x07bold",
+        "\x1b(B\x1b)0red and \x1b7bold\x1b8\x1b=\x1b>\x1bc",
+        "\x1b[?25l\x1b[?1049hred and bold\x1b[?25h\x1b[>4;1m\x1b[6n",
+        "red and bold\x1b[99999999999999999999C",
+    ],
+)
+def test_escapes_are_taken_out(printed: str) -> None:
+    """Of colours, titles, links, pictures and modes nothing is left."""
+    assert shown(printed) == ["red and bold"]
+
+
+def test_escape_that_never_ends() -> None:
+    """An escape without an end hides nothing that comes after its line."""
+    lines = shown("before\x1b]0;title without an end\nafter\n\x1b[12", ";3Hthird\n")
+    assert lines[0].startswith("before")
+    assert lines[1:] == ["after", "third"]
+
+
+def test_progress_bar_overwrites_itself() -> None:
+    """A carriage return begins the line again, and what was longer before shows at its end."""
+    assert shown("\r 10%|#    |", "\r 20%|##   |", "\r100%\x1b[K", " done\n") == ["100% done"]
+    assert shown("abcdef\rxyz") == ["xyzdef"]
+
+
+def test_bars_on_several_lines() -> None:
+    """Nested progress bars, which move the cursor up to their own lines, stay on them."""
+    frames = [f"\nouter {n}\n\rinner {n}\x1b[A\x1b[A" for n in (1, 2, 3)]
+    assert shown("start", *frames) == ["start", "outer 3", "inner 3"]
+
+
+def test_live_display_that_erases_itself() -> None:
+    """A display that goes up over its lines and erases them leaves only what it draws last."""
+    first = "\x1b[1mstep 1\x1b[0m\nloss 0.5\n"
+    erase = "\x1b[1A\x1b[2K\x1b[1A\x1b[2K"
+    assert shown(first, erase, "step 2\nloss 0.4\n") == ["step 2", "loss 0.4"]
+    assert shown(first, "\x1b[2A\x1b[J", "done\n") == ["done"]
+
+
+def test_a_drawn_screen_goes_below() -> None:
+    """A program that clears the screen and draws it anew overwrites nothing of what was."""
+    assert shown("kept\n", "\x1b[2J\x1b[Htop", "\x1b[2J\x1b[Hagain") == ["kept", "top", "again"]
+
+
+def test_cursor_far_up_stays_among_what_is_kept() -> None:
+    """No movement of the cursor reaches beyond the oldest line or below the newest."""
+    assert shown("a\nb\n\x1b[500AX\x1b[500BY\n") == ["X", "b", " Y"]
+
+
+def test_a_line_without_end_is_cut() -> None:
+    """A line of millions of characters keeps its beginning."""
+    screen = LineScreen()
+    for _ in range(50):
+        screen.feed("abcdefgh" * 1000)
+    screen.feed("\nnext\n")
+    assert [len(line) for line in screen.lines(0, 9)] == [LINE_CHARACTERS, 4]
+
+
+def test_old_lines_are_forgotten_but_keep_their_numbers() -> None:
+    """The number of a line stays the same while older ones are forgotten."""
+    screen = LineScreen(lines_kept=100)
+    for number in range(1000):
+        screen.feed(f"line {number}\n")
+    assert (screen.first, screen.total) == (900, 1000)
+    assert screen.lines(950, 2) == ["line 950", "line 951"]
+    assert screen.lines(0, 1) == ["line 900"]
+    assert screen.lines(998, 10) == ["line 998", "line 999"]
+    assert screen.lines(1000, 10) == []
+
+
+_PIECES = st.sampled_from(
+    [
+        *("\x1b[", "\x1b]", "\x1bP", "\x1b", "\\", "\x07"),
+        *("A", "B", "H", "J", "K", "X", "m", "3", ";", "?"),
+        *("\n", "\r", "\t", "\b", "\x00", "\x7f", "\x9b"),
+        *(" ", "text", "日本", "\u202e", "\ud800"),
+    ]
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(_PIECES, max_size=60), st.data())
+def test_nothing_unsafe_is_shown_however_it_comes_in(
+    pieces: list[str], data: st.DataObject
+) -> None:
+    """Whatever is printed, in whatever parts it arrives, every line is safe to show."""
+    text = "".join(pieces)
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=5)))
+    screen = LineScreen(lines_kept=20)
+    for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True):
+        screen.feed(text[start:end])
+        for line in screen.lines(screen.first, 30):
+            assert line == clean(line)
+    assert screen.first <= screen.total <= screen.first + 21
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(_PIECES, max_size=60), st.data())
+def test_parts_make_no_difference(pieces: list[str], data: st.DataObject) -> None:
+    """Terminated escapes and lines mean the same whether they come whole or in parts."""
+    text = "".join(pieces) + "\x1b\\\x07\n"
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=5)))
+    parts = [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
+    assert shown(*parts) == shown(text)
+
+
+class TestFile:
+    def test_follows_what_is_appended(self, tmp_path: Path) -> None:
+        """Each poll takes what has been written since, and says whether that was anything."""
+        path = tmp_path / "log"
+        tail = OutputTail(path)
+        assert not tail.poll()
+        with path.open("wb", buffering=0) as file:
+            file.write(b"first\nsec")
+            assert tail.poll()
+            assert tail.lines(0, 9) == ["first", "sec"]
+            assert not tail.poll()
+            file.write(b"ond\n")
+            assert tail.poll()
+        assert tail.lines(0, 9) == ["first", "second"]
+        tail.close()
+
+    def test_characters_cut_between_two_polls(self, tmp_path: Path) -> None:
+        """A character whose bytes come in two parts is one character, and other bytes are marked
+        as undecodable."""
+        path = tmp_path / "log"
+        tail = OutputTail(path)
+        whole = "Größe 日本\n".encode()
+        with path.open("wb", buffering=0) as file:
+            for byte in whole:
+                file.write(bytes([byte]))
+                tail.poll()
+            file.write(b"\xff\xfe!\n")
+            tail.poll()
+        assert tail.lines(0, 9) == ["Größe 日本", "��!"]
+        tail.close()
+
+    def test_far_behind_shows_the_last_part(self, tmp_path: Path) -> None:
+        """Of much more output than a pane shows, the last part is shown, whole lines of it, after
+        a line that says how much is left out."""
+        path = tmp_path / "log"
+        with path.open("wb") as file:
+            # A hole reads as zeros, and takes no room on the disk.
+            file.seek(100_000_000)
+            file.write(b"\n")
+            file.writelines(b"step %09d loss 0.25\n" % number for number in range(40_000))
+        tail = OutputTail(path)
+        assert tail.poll()
+        texts = tail.lines(tail.first, 10_000)
+        assert texts[-1] == "step 000039999 loss 0.25"
+        numbers = [int(text.split()[1]) for text in texts if text.startswith("step ")]
+        assert len(numbers) >= 4000
+        assert numbers == list(range(numbers[0], 40_000))
+        tail.close()
+
+    def test_says_what_is_left_out(self, tmp_path: Path) -> None:
+        """Where a part is left out a line says so, and the lines after it are whole."""
+        path = tmp_path / "log"
+        path.write_bytes(
+            b"x" * 50 + b"\n" + b"y" * 1023 + b"\n" + b"z" * (READ_BYTES - 100) + b"\nend\n"
+        )
+        tail = OutputTail(path)
+        tail.poll()
+        note, cut, last = tail.lines(0, 9)
+        assert "in the file" in note
+        assert set(cut) == {"z"}
+        assert last == "end"
+        tail.close()
+
+    def test_a_file_cut_short_begins_again(self, tmp_path: Path) -> None:
+        """A file that somebody has emptied is read from its start."""
+        path = tmp_path / "log"
+        path.write_bytes(b"old\n" * 10)
+        tail = OutputTail(path)
+        tail.poll()
+        os.truncate(path, 0)
+        with path.open("ab") as file:
+            file.write(b"new\n")
+        assert tail.poll()
+        texts = tail.lines(0, 99)
+        assert texts[-1] == "new"
+        assert "cut short" in texts[-2]
+        tail.close()
