@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from gpuwatch.jobs import starters
+from gpuwatch.jobs.evidence import read_look
 from gpuwatch.jobs.surroundings import parse_inner_pids
 from gpuwatch.sources import cgroup, procfs
 from gpuwatch.sources.process_details import (
     clean_name,
     parse_effective_uid,
-    read_command,
     user_name,
 )
 from gpuwatch.sources.processes import INITIAL_PID_NAMESPACE
@@ -79,9 +79,8 @@ def _resolve(pid: int, notes: tuple[str, ...], proc: Path) -> Attachment:
         return _resolve(process, (*notes, _thread_note(pid, stat, process)), proc)
     if stat.state in "ZX" and stat.threads <= 1:
         raise AttachError(_zombie(pid, stat, proc))
-    kind = _kind(pid, stat, proc)
-    if kind is not None:
-        return _instead(pid, kind, stat, notes, proc)
+    if (instead := _program_instead(pid, notes, proc)) is not None:
+        return instead
     started_at = procfs.start_unix_seconds(stat, proc)
     return Attachment(
         pid, started_at, (*notes, *_state_notes(pid, stat), *_rights_notes(pid, status, proc))
@@ -93,37 +92,37 @@ def _thread_group(status: bytes) -> int | None:
     return None if at < 0 else int(status[at + 6 :].split(None, 1)[0])
 
 
-def _kind(pid: int, stat: procfs.ProcessStat, proc: Path) -> str | None:
-    """What kind of starter of jobs it is; ``None``: a process to watch."""
-    if pid == os.getpid() and _is_our_view(proc):
-        return starters.OURSELVES
-    if pid == 1 and not _is_nested(proc):
-        # In a container the first process can be the training itself.
-        return starters.SERVICE
-    return starters.kind_of(stat.name, read_command(pid, stat.name, proc))
+def _program_instead(pid: int, notes: tuple[str, ...], proc: Path) -> Attachment | None:
+    """What to watch instead of a program that only started the job; ``None``: itself.
 
-
-def _instead(
-    pid: int, kind: str, stat: procfs.ProcessStat, notes: tuple[str, ...], proc: Path
-) -> Attachment:
-    """A wrapper's own program is watched; for everything else a sentence names the jobs."""
+    Raises ``AttachError`` where that is not clear, and names what runs below it.
+    """
+    look = read_look(pid, proc)
+    if look is None:
+        raise AttachError(f"PID {pid} has just ended.")
+    ours = pid == os.getpid() and _is_our_view(proc)
+    # In a container the first process can be the training itself.
+    first = pid == 1 and not _is_nested(proc)
+    what = "gpuwatch itself" if ours else starters.what_instead(look)
+    label = starters.label(look, proc)
+    if (elsewhere := starters.works_elsewhere(look)) is not None:
+        raise AttachError(f"PID {pid} ({label}) is {elsewhere}.")
+    if what is None and not first and not starters.is_wrapper(look):
+        return None
     below = starters.jobs_below(pid, proc)
-    if kind == starters.WRAPPER and len(below) == 1:
+    if starters.is_wrapper(look) and len(below) == 1 and not first:
         note = (
-            f"PID {pid} is {clean_name(stat.name)}, which only waits for what it started: PID "
+            f"PID {pid} is {look.program.name}, which only waits for what it started: PID "
             f"{below[0].pid} ({below[0].label}) is watched instead."
         )
         return _resolve(below[0].pid, (*notes, note), proc)
-    label = starters.label(pid, stat.name, proc)
-    if kind in starters.ELSEWHERE:
-        raise AttachError(f"PID {pid} ({label}) is {kind}.")
-    if kind == starters.OURSELVES:
-        what = f"PID {pid} is gpuwatch itself"
-    elif pid == 1:
-        what = f"PID 1 ({label}) starts everything else here and is no job"
+    if pid == 1:
+        said = f"PID 1 ({label}) starts everything else here and is no job"
+    elif starters.is_wrapper(look):
+        said = f"PID {pid} ({label}) only waits for what it started"
     else:
-        what = f"PID {pid} ({label}) is {kind}, not a job"
-    raise AttachError(what + _jobs_named(below) + (_container_hint(pid, proc) if pid == 1 else ""))
+        said = f"PID {pid} ({label}) is {what}, not a job"
+    raise AttachError(said + _jobs_named(below) + (_container_hint(pid, proc) if pid == 1 else ""))
 
 
 def _jobs_named(below: list[starters.Candidate]) -> str:
@@ -225,13 +224,12 @@ def _inner_named(pid: int, inner: list[int], proc: Path) -> str:
 
 def _described(pid: int, proc: Path) -> str:
     """``4312 (python train.py, container ab12cd34)``."""
-    try:
-        name = procfs.parse_process_stat(procfs.read_once(f"{proc}/{pid}/stat", 1024)).name
-    except (OSError, ValueError):
+    look = read_look(pid, proc)
+    if look is None:
         return str(pid)
     container = cgroup.read_membership(pid, proc).container
     where = "" if container is None else f", container {container}"
-    return f"{pid} ({starters.label(pid, name, proc)}{where})"
+    return f"{pid} ({starters.label(look, proc)}{where})"
 
 
 def _known_inside_as(pid: int, proc: Path) -> list[int]:
