@@ -1,112 +1,254 @@
-"""Signals to a process and all that descends from it, and never to anybody else."""
+"""One process of a job, followed from its first look to its end."""
 
 from __future__ import annotations
 
-import os
-import signal
-from typing import NamedTuple
+from collections.abc import Mapping
+from pathlib import Path
 
+from gpuwatch.jobs import evidence
+from gpuwatch.jobs.evidence import Look, ThreadNames
+from gpuwatch.jobs.meters import MemberMeter, Rates
+from gpuwatch.jobs.roles import OTHER, SETTLE_SECONDS, WORKER_NAME, Candidate, Given
+from gpuwatch.model import JobMember, Process, ProcessKey
 from gpuwatch.sources import procfs
 
-_ROUNDS_MAX = 5
-"""A process can start another while the tree is read; the next round finds it."""
+FRAMEWORK_SECONDS = (2.0, 2.0, 4.0, 8.0, 15.0, 30.0)
+"""Libraries are loaded early, and listing them costs more the more there are."""
+THREADS_SECONDS = 2.0
+THREADS_SECONDS_APART = 5.0
+"""For jobs nobody is attached to. Both are shorter than ``loader.PIN_SETTLE_SECONDS``."""
+THREADS_SECONDS_LONGEST = 60.0
+SWITCHES_SECONDS = 2.0
+METER_SECONDS_APART = 3.0
+FIRST_RATES_SECONDS = 0.8
+"""The second reading comes with the next snapshot, so that rates are there soon."""
+
+ENDED_STATES = ("Z", "X")
 
 
-class _Seen(NamedTuple):
-    parent: int
-    start_ticks: int
+class Member:
+    """What is known of one process, and its latest readings."""
 
+    __slots__ = (
+        "_framework_tries",
+        "_made",
+        "_made_of",
+        "_measured",
+        "_meter_due",
+        "_proc",
+        "_seen_at",
+        "_switches_due",
+        "_threads",
+        "_threads_due",
+        "_threads_tries",
+        "environment",
+        "framework",
+        "framework_due",
+        "framework_readable",
+        "given",
+        "key",
+        "left_over",
+        "look",
+        "meter",
+        "parent",
+        "pid",
+        "row",
+        "settled",
+        "thread_names",
+        "uses_gpu",
+    )
 
-def tree_of(pid: int) -> dict[int, int]:
-    """``pid`` and its descendants as they are now, each with its start in ticks since boot."""
-    seen = {}
-    for name in os.listdir(procfs.PROC):  # noqa: PTH208 - names only, no Path each
-        if name.isdigit() and (found := _look(int(name))) is not None:
-            seen[int(name)] = found
-    children: dict[int, list[int]] = {}
-    for child, found in seen.items():
-        children.setdefault(found.parent, []).append(child)
-    tree: dict[int, int] = {}
-    waiting = [pid] if pid in seen else []
-    while waiting:
-        member = waiting.pop()
-        if member not in tree:
-            tree[member] = seen[member].start_ticks
-            waiting += children.get(member, ())
-    return tree
+    def __init__(self, row: Process, now: float, proc: Path = procfs.PROC) -> None:
+        self.key: ProcessKey = row.key
+        self.pid = row.pid
+        self.row = row
+        self.parent: int | None = None
+        """The member above it."""
+        self.left_over = False
+        """What started it has ended."""
+        self.given: Given = OTHER
+        self.environment: Mapping[str, str] | None = None
+        self.framework: str | None = None
+        self.framework_readable = True
+        self.framework_due: float | None = now
+        self.thread_names: frozenset[str] | None = None
+        """``None`` until all have been read once."""
+        self.uses_gpu = False
+        self.meter = MemberMeter(row.pid, proc)
+        self._proc = proc
+        self._threads: ThreadNames | None = None
+        self._threads_due = now
+        self._threads_tries = 0
+        self._framework_tries = 0
+        self._meter_due = now
+        self._switches_due = now
+        self._measured = 0
+        self._seen_at = now
+        self.settled = False
+        """It has been there for ``SETTLE_SECONDS``."""
+        self._made: JobMember | None = None
+        self._made_of: tuple[object, ...] = ()
+        self.look = self._look()
 
+    @property
+    def is_alive(self) -> bool:
+        return self.row.state not in ENDED_STATES
 
-def signal_tree(pid: int, number: int, *, group: int | None = None) -> bool:
-    """Send a signal to ``pid`` and its descendants, or to those of them in process group
-    ``group``; whether anybody got it."""
-    reached = False
-    for member, start in tree_of(pid).items():
-        if group is None or _group_of(member) == group:
-            reached = _send(member, start, number) or reached
-    return reached
+    def take(self, row: Process, now: float, unix: float) -> bool:
+        """The process's row of this time; whether anything its role depends on has changed."""
+        before, self.row = self.row, row
+        changed = False
+        if row is not before and row.state not in ENDED_STATES:
+            # After an exec it is another program, with another environment.
+            renamed = (row.name, row.command) != (before.name, before.command)
+            if renamed or row.parent_pid != before.parent_pid:
+                self.look = self._look()
+                self.framework_due = now if renamed else self.framework_due
+                self._framework_tries = 0
+                changed = True
+        if not self.settled:
+            started = row.started_at_unix_seconds
+            age = 0.0 if started is None else unix - started
+            self.settled = max(age, now - self._seen_at) >= SETTLE_SECONDS
+            changed = changed or self.settled
+        return changed
 
-
-def kill_tree(pid: int) -> None:
-    """Kill ``pid`` and all its descendants, also those started while that is done."""
-    killed: dict[int, int] = {}
-    for _ in range(_ROUNDS_MAX):
-        # Stopped first: what is killed one by one could start replacements.
-        tree = tree_of(pid)
-        new = {member: start for member, start in tree.items() if killed.get(member) != start}
-        if not new:
-            break
-        for member, start in new.items():
-            _send(member, start, signal.SIGSTOP)
-        killed |= new
-    for member, start in killed.items():
-        _send(member, start, signal.SIGKILL)
-
-
-def _look(pid: int) -> _Seen | None:
-    try:
-        stat = procfs.parse_process_stat(procfs.read_once(f"{procfs.PROC}/{pid}/stat", 2048))
-    except (OSError, ValueError):
-        return None
-    return None if stat.state in "ZX" else _Seen(stat.parent_pid, stat.start_ticks)
-
-
-def _group_of(pid: int) -> int | None:
-    try:
-        return os.getpgid(pid)
-    except OSError:
-        return None
-
-
-def _send(pid: int, start_ticks: int, number: int) -> bool:
-    """Pinned first (pidfd_open(2)): the number could be another's by now."""
-    try:
-        descriptor = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        # Before Linux 5.3, and in some sandboxes.
-        return _send_unpinned(pid, start_ticks, number)
-    try:
-        if not _is_same(pid, start_ticks):
+    def read_evidence(self, now: float, *, attached: bool) -> bool:
+        """Read what is loaded and how threads are called, where that may decide something and
+        it is time; whether it changed."""
+        if not self.is_alive:
             return False
-        signal.pidfd_send_signal(descriptor, number)
-    except OSError:
-        return False
-    finally:
-        os.close(descriptor)
-    return True
+        changed = False
+        if self.framework_due is not None and now >= self.framework_due and self._needs_framework():
+            changed = self._read_framework(now)
+        if now >= self._threads_due and self._needs_threads():
+            self._threads_due = now + self._threads_apart(attached=attached)
+            changed = self._read_threads() or changed
+        return changed
 
+    def measure(self, now: float, *, attached: bool, disk_wait: bool) -> Rates:
+        """Rates up to now, or those of the last time where it is not time yet."""
+        if not attached and now < self._meter_due:
+            return self.meter.rates
+        switches = now >= self._switches_due
+        if switches:
+            self._switches_due = now + SWITCHES_SECONDS
+        # Spread out, so that not all are read at one moment.
+        later = METER_SECONDS_APART + self.pid % 8 * 0.1
+        self._meter_due = now + (later if self._measured else FIRST_RATES_SECONDS)
+        self._measured += 1
+        return self.meter.update(now, switches=switches, disk_wait=disk_wait and switches)
 
-def _send_unpinned(pid: int, start_ticks: int, number: int) -> bool:
-    try:
-        if not _is_same(pid, start_ticks):
+    def candidate(self) -> Candidate:
+        return Candidate(
+            look=self.look,
+            parent=self.parent,
+            environment=self.environment,
+            threads=self.thread_names or frozenset(),
+            framework=self.framework,
+            uses_gpu=self.uses_gpu,
+            settled=self.settled,
+            left_over=self.left_over,
+        )
+
+    def make(self, rates: Rates) -> JobMember:
+        """What the snapshot says of it: the same object while nothing of that changes."""
+        proportional = self.meter.proportional_bytes
+        made_of = (self.row, rates, self.given, proportional, self.left_over)
+        if self._made is not None and made_of == self._made_of:
+            return self._made
+        row, given = self.row, self.given
+        self._made_of = made_of
+        self._made = JobMember(
+            pid=self.pid,
+            started_at_unix_seconds=row.started_at_unix_seconds,
+            parent_pid=row.parent_pid,
+            role=given.role,
+            role_sign=given.sign,
+            role_guessed=given.guessed,
+            rank=None if given.numbers is None else given.numbers.rank,
+            orphaned=self.left_over,
+            name=row.name,
+            command=row.command,
+            state=row.state,
+            cpu_percent=row.cpu_percent,
+            main_thread_cpu_percent=rates.main_thread_cpu_percent,
+            run_queue_wait_percent=rates.run_queue_wait_percent,
+            disk_wait_percent=rates.disk_wait_percent,
+            read_bytes_per_second=rates.read_bytes_per_second,
+            write_bytes_per_second=rates.write_bytes_per_second,
+            voluntary_switches_per_second=rates.voluntary_switches_per_second,
+            involuntary_switches_per_second=rates.involuntary_switches_per_second,
+            memory_resident_bytes=row.memory_resident_bytes,
+            memory_proportional_bytes=proportional,
+            threads=row.threads,
+        )
+        return self._made
+
+    def close(self) -> None:
+        self.meter.close()
+
+    def _look(self) -> Look:
+        """Who it is. A process that has ended since, or has nothing to show, is known by its
+        row."""
+        found = None if self.row.state in ENDED_STATES else evidence.read_look(self.pid, self._proc)
+        if found is None or found.started_at != self.row.started_at_unix_seconds:
+            return Look(
+                pid=self.pid,
+                parent=self.row.parent_pid or 0,
+                started_at=self.row.started_at_unix_seconds,
+                name=self.row.name or "",
+            )
+        if not found.name.startswith(WORKER_NAME):
+            self.environment = evidence.read_environment(self.pid, self._proc)
+        return found
+
+    def _needs_threads(self) -> bool:
+        """Whether threads can say anything about it: all others are known."""
+        return self.given.role == "rank" or (
+            (self.look.program.is_python or self.uses_gpu)
+            and (self.given is OTHER or self.given.guessed)
+            and not self.look.name.startswith(WORKER_NAME)
+        )
+
+    def _needs_framework(self) -> bool:
+        """Workers have loaded what their parent has, for other reasons."""
+        main = self.parent is None and self.look.program.is_python
+        return self.given.role == "rank" or (main and not self.left_over)
+
+    def _threads_apart(self, *, attached: bool) -> float:
+        if self.given.role == "rank":
+            return THREADS_SECONDS if attached else THREADS_SECONDS_APART
+        # It has shown nothing so far; less and less likely it will.
+        self._threads_tries = min(self._threads_tries + 1, 10)
+        return min(THREADS_SECONDS * (1 << self._threads_tries), THREADS_SECONDS_LONGEST)
+
+    def _read_framework(self, now: float) -> bool:
+        wait = FRAMEWORK_SECONDS[min(self._framework_tries, len(FRAMEWORK_SECONDS) - 1)]
+        self._framework_tries += 1
+        self.framework_due = now + wait
+        try:
+            found = evidence.read_framework(self.pid, self._proc)
+        except PermissionError:
+            self.framework_readable = False
+            self.framework_due = None
             return False
-        os.kill(pid, number)
-    except OSError:
-        return False
-    return True
+        except OSError:
+            return False
+        if found is not None:
+            self.framework_due = None
+        changed = found != self.framework
+        self.framework = found
+        return changed
 
-
-def _is_same(pid: int, start_ticks: int) -> bool:
-    found = _look(pid)
-    return found is not None and found.start_ticks == start_ticks
+    def _read_threads(self) -> bool:
+        if self._threads is None:
+            self._threads = ThreadNames(self.pid, self._proc)
+        try:
+            names = self._threads.refresh()
+        except OSError:
+            return False
+        if not self._threads.complete or names == self.thread_names:
+            return False
+        self.thread_names = names
+        return True

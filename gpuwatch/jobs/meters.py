@@ -130,12 +130,12 @@ class MemberMeter:
     __slots__ = (
         "_delay",
         "_io",
-        "_rates",
         "_scheduling",
         "_switches",
         "keeps_open",
         "proportional_at",
         "proportional_bytes",
+        "rates",
         "refused",
     )
 
@@ -145,7 +145,7 @@ class MemberMeter:
         self._io = _Counters(f"{folder}/io")
         self._switches = _Counters(f"{folder}/status")
         self._delay = _Counters(f"{folder}/stat")
-        self._rates = NO_RATES
+        self.rates = NO_RATES
         self.keeps_open = keep_open
         self.refused = False
         self.proportional_bytes: int | None = None
@@ -171,9 +171,9 @@ class MemberMeter:
             voluntary,
             involuntary,
         )
-        if rates != self._rates:
-            self._rates = rates
-        return self._rates
+        if rates != self.rates:
+            self.rates = rates
+        return self.rates
 
     def close(self) -> None:
         for counters in (self._scheduling, self._io):
@@ -207,8 +207,11 @@ class MemoryShare:
         self._at: float | None = None
         self._seconds_per_gib = _FIRST_GUESS_SECONDS_PER_GIB
 
-    def spend(self, now: float, members: Iterable[tuple[int, int | None, MemberMeter]]) -> None:
-        """``members``: PID, resident bytes and meter of each; the meters take what was read."""
+    def spend(
+        self, now: float, members: Callable[[], Iterable[tuple[int, int | None, MemberMeter]]]
+    ) -> None:
+        """``members`` gives PID, resident bytes and meter of each; the meters take what was
+        read."""
         if self._at is not None:
             self._balance_seconds += (now - self._at) * PSS_SHARE
         self._balance_seconds = min(self._balance_seconds, PSS_LONGEST_SECONDS * PSS_SHARE)
@@ -217,7 +220,7 @@ class MemoryShare:
             return
         waiting = [
             (meter.proportional_at or float("-inf"), pid, resident, meter)
-            for pid, resident, meter in members
+            for pid, resident, meter in members()
             if not meter.refused
             and (meter.proportional_at is None or now - meter.proportional_at >= PSS_SECONDS)
         ]

@@ -38,7 +38,7 @@ class ProcessSource:
         self._tree = ProcessTree(clock, proc)
         self._entries: dict[int, ProcessEntry] = {}
         self._kept_open = 0
-        self._may_keep_open = _descriptors_to_keep()
+        self._may_keep_open = descriptors_to_keep()
         self._roots: set[int] = set()
         self._below: list[int] = []
         self._tree_moved = False
@@ -299,7 +299,7 @@ def _driver_row(gpu: GpuProcess) -> Process:
     )
 
 
-def _descriptors_to_keep() -> int:
+def descriptors_to_keep() -> int:
     """A quarter of what this process may open, so that nothing else runs out."""
     try:
         import resource  # noqa: PLC0415 - not on every platform
