@@ -303,11 +303,12 @@ def test_only_listed_variables_are_needed() -> None:
     asked: set[str] = set()
 
     class Environment(dict[str, str]):
-        def get(self, name: str, default: object = None) -> str:  # type: ignore[override]
+        def get(self, name: str, default: str | None = None) -> str | None:  # type: ignore[override]
             asked.add(name)
-            return "x"
+            return super().get(name, default)
 
-    read_surroundings(os.getpid(), Environment())
-    read_cores(os.getpid(), Environment())
+    for environment in (Environment(), Environment(IN_POD)):
+        read_surroundings(os.getpid(), environment)
+        read_cores(os.getpid(), environment)
     assert {"PATH", "HOSTNAME", "SLURM_CPUS_ON_NODE", "SLURM_JOB_ID"} <= asked
     assert asked <= surroundings.ENVIRONMENT_NAMES
