@@ -46,15 +46,19 @@ def report_object(report: JobReport) -> Json:
         "schema": SCHEMA_VERSION,
         "gpuwatch": __version__,
         **dataclasses.asdict(report),
-        "duration_seconds": report.duration_seconds,
-        "busy_percent": report.busy_percent,
-        "idle_gpu_seconds": report.idle_gpu_seconds,
-        "energy_joules": report.energy_joules,
+        "duration_seconds": _rounded(report.duration_seconds),
+        "busy_percent": _rounded(report.busy_percent),
+        "idle_gpu_seconds": _rounded(report.idle_gpu_seconds),
+        "energy_joules": _rounded(report.energy_joules),
     }
     for gpu, written in zip(report.gpus, value["gpus"], strict=True):
-        written["busy_percent"] = gpu.busy_percent
-        written["idle_seconds"] = gpu.idle_seconds
+        written["busy_percent"] = _rounded(gpu.busy_percent)
+        written["idle_seconds"] = _rounded(gpu.idle_seconds)
     return value
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 3)
 
 
 def report_text_json(report: JobReport, *, indent: int | None = None) -> str:

@@ -283,11 +283,18 @@ def read_file(path: Path) -> JobReport:
     try:
         with path.open("rb") as file:
             data = file.read(REPORT_BYTES_MAX + 1)
+    except FileNotFoundError:
+        raise ReportError(
+            f"{_shown(path)} is no file: name a report by its number (gpuwatch report --list), its "
+            "job's PID or its file."
+        ) from None
     except IsADirectoryError:
         raise ReportError(f"{_shown(path)} is a folder, no report.") from None
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else None
         raise ReportError(f"{_shown(path)} cannot be read: {why or 'no such name'}.") from None
+    if data[:200].lstrip().startswith(b'{"kind":"header"'):
+        raise ReportError(f"{_shown(path)} is a recording of snapshots, no report.")
     try:
         return decode_report(_decoded(data))
     except ReportError as error:

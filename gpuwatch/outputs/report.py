@@ -91,6 +91,61 @@ def compare_text(
     return text if unicode else to_ascii(text)
 
 
+def list_text(
+    numbered: Sequence[tuple[int, JobReport]],
+    width: int = 80,
+    *,
+    colour: bool = False,
+    unicode: bool = True,
+) -> str:
+    """One line a report, in lines of at most ``width`` cells."""
+    width = max(width, WIDTH_MIN)
+    newest = max((report.started_at_unix_seconds or 0.0 for _, report in numbered), default=0.0)
+    year = _clock(newest, "%Y")
+    rows = [_list_row(number, report, year) for number, report in numbered]
+    titles, *lines = table(_LIST_HEADINGS, rows, width)
+    text = "\n".join([(_paint if colour else _plain)(titles, _BOLD), *lines])
+    return text if unicode else to_ascii(text)
+
+
+_LIST_HEADINGS = (
+    Heading("NO"),
+    Heading("STARTED", text=True, rank=1),
+    Heading("TOOK"),
+    Heading("EXIT", text=True, rank=3),
+    Heading("GPUS", rank=4),
+    Heading("BUSY"),
+    Heading("IDLE GPU-S", rank=2),
+    Heading("COMMAND", text=True),
+)
+
+
+def _list_row(number: int, report: JobReport, year: str) -> list[str]:
+    return [
+        str(number),
+        _moment(report.started_at_unix_seconds, year),
+        units.age(report.duration_seconds),
+        _end(report).removeprefix("exit "),
+        str(len(report.gpus)),
+        units.percent(report.busy_percent),
+        _optional_grouped(report.idle_gpu_seconds),
+        _short_command(report),
+    ]
+
+
+def _moment(unix_seconds: float | None, year: str) -> str:
+    """To the minute; with its year where that is not ``year``."""
+    if unix_seconds is None:
+        return units.UNKNOWN
+    return _clock(unix_seconds, "%F %H:%M").removeprefix(f"{year}-")
+
+
+def _short_command(report: JobReport) -> str:
+    """Without the path of the program: ``python train.py``."""
+    program, *rest = _command(report).split(" ")
+    return " ".join([program.rpartition("/")[2] or program, *rest])
+
+
 def to_ascii(text: str) -> str:
     return text.translate(_ASCII).encode("ascii", "replace").decode("ascii")
 
@@ -534,7 +589,8 @@ def _compared(before: JobReport, after: JobReport) -> Iterable[list[str]]:
     ) -> list[str]:
         return row(name, lambda report: show(value(report)), _ratio(value(before), value(after)))
 
-    yield row("started", _started)
+    year = _clock(after.started_at_unix_seconds or 0.0, "%Y")
+    yield row("started", lambda r: _moment(r.started_at_unix_seconds, year))
     yield ratio("duration", lambda r: r.duration_seconds, units.age)
     yield row("end", _end)
     yield row("GPUs", lambda r: str(len(r.gpus)))
@@ -550,11 +606,6 @@ def _compared(before: JobReport, after: JobReport) -> Iterable[list[str]]:
     yield ratio("cores busy", lambda r: r.host.cpu_mean_cores, _cores)
     yield ratio("memory (PSS)", lambda r: r.host.memory_proportional_peak_bytes, units.size)
     yield ratio("read from storage", lambda r: r.host.read_bytes, units.size)
-
-
-def _started(report: JobReport) -> str:
-    start = report.started_at_unix_seconds
-    return units.UNKNOWN if start is None else _clock(start, "%m-%d %H:%M")
 
 
 def _end(report: JobReport) -> str:
