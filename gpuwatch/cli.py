@@ -31,6 +31,9 @@ from gpuwatch.commands.common import (
     is_terminal,
     make_source,
 )
+from gpuwatch.commands.report import report_command
+from gpuwatch.commands.run import run_command
+from gpuwatch.commands.stacks import stacks_command
 from gpuwatch.commands.status import status_command
 from gpuwatch.commands.stream import stream_command
 
@@ -129,8 +132,7 @@ def cli(
         _refuse_misplaced_options(context, context.invoked_subcommand)
         return 0
     source = make_source(demo, gpus, all_processes, interval)
-    if pid is not None:
-        common.attach_to(source, pid)
+    notes = () if pid is None else common.attach_to(source, pid)
     _require_terminal()
 
     from gpuwatch.sampler import Sampler
@@ -147,10 +149,18 @@ def cli(
         ascii_mode=ascii_mode,
         theme=_theme(theme),
         slow_link=slow_link,
+        attached=source.options.attached,
+        message=" ".join(notes) or None,
     )
 
 
-for _command in (status_command, stream_command):
+for _command in (
+    run_command,
+    stacks_command,
+    report_command,
+    status_command,
+    stream_command,
+):
     cli.add_command(_command)
 assert set(cli.commands) == set(common.COMMAND_NAMES)
 

@@ -138,7 +138,7 @@ def _simulated_key(source: Source, pid: int) -> tuple[ProcessKey, tuple[str, ...
     return key, ()
 
 
-COMMAND_NAMES = ("status", "stream")
+COMMAND_NAMES = ("report", "run", "stacks", "status", "stream")
 
 
 def _job_tracker(options: ReadOptions) -> JobReader:
@@ -159,7 +159,7 @@ def make_source(
             raise click.UsageError("--gpus sets the size of the simulated machine: add --demo.")
         from gpuwatch.sources.local import LocalSource
 
-        return LocalSource(options=options)
+        return LocalSource(options=options, jobs=_job_tracker(options))
     from gpuwatch.sources.simulated import SCENARIOS, SimulatedSource
 
     if demo not in SCENARIOS:
