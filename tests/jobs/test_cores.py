@@ -18,8 +18,7 @@ from tests.support.fake_proc import FakeProc
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads Linux's /proc")
 
-CPU_V1 = Path("/sys/fs/cgroup/cpu")
-ONLINE = os.sysconf("SC_NPROCESSORS_ONLN")
+CGROUPS = Path("/sys/fs/cgroup")
 
 
 @pytest.fixture
@@ -190,16 +189,22 @@ def test_a_hostile_list_of_machines_stays_small() -> None:
 
 
 @pytest.fixture
-def v1_group() -> Iterator[Path]:
+def fifth_of_a_core() -> Iterator[Path]:
     """A real cgroup with a quota, where this machine lets us make one."""
-    folder = CPU_V1 / f"gpuwatch_test_{os.getpid()}"
+    v1 = CGROUPS / "cpu"
+    folder = (v1 if v1.exists() else CGROUPS) / f"gpuwatch_test_{os.getpid()}"
     try:
         folder.mkdir()
     except OSError:
         pytest.skip("may not make cgroups with a CPU quota here")
     try:
-        (folder / "cpu.cfs_period_us").write_text("10000")
-        (folder / "cpu.cfs_quota_us").write_text("2000")
+        if v1.exists():
+            (folder / "cpu.cfs_period_us").write_text("10000")
+            (folder / "cpu.cfs_quota_us").write_text("2000")
+        elif (folder / "cpu.max").exists():
+            (folder / "cpu.max").write_text("2000 10000")
+        else:
+            pytest.skip("may not make cgroups with a CPU quota here")
         yield folder
     finally:
 
@@ -212,12 +217,12 @@ def v1_group() -> Iterator[Path]:
         wait_until(removed)
 
 
-def test_a_real_quota_is_read_and_its_throttling_measured(v1_group: Path) -> None:
+def test_a_real_quota_is_read_and_its_throttling_measured(fifth_of_a_core: Path) -> None:
     """A child that spins under a fifth of a core: its quota, and that it is held back."""
     with children() as started:
         child = started.python("ready()\nwait()\nready()\nwhile True: pass\n")
         started.ready(child)
-        (v1_group / "cgroup.procs").write_text(str(child.pid))
+        (fifth_of_a_core / "cgroup.procs").write_text(str(child.pid))
         meter = ThrottleMeter(child.pid)
         found = read_cores(child.pid, {})
         assert found.quota_cores == 0.2

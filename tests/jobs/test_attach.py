@@ -1,0 +1,531 @@
+"""What a PID leads to: real threads, zombies, shells, wrappers and namespaces."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gpuwatch.jobs.attach import AttachError, Attachment, parse_pid, resolve
+from gpuwatch.sources import procfs
+from tests.support.children import Children, children, wait_until
+from tests.support.fake_proc import BOOTED_AT, FakeProc
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads Linux's /proc")
+
+ID = "0123456789abcdef" * 4
+GONE = 2**22 + 1
+"""Above any PID that Linux gives out."""
+
+PACKAGE = str(Path(__file__).parents[2])
+
+
+@pytest.fixture
+def started() -> Iterator[Children]:
+    with children() as made:
+        yield made
+
+
+@pytest.fixture
+def fake(tmp_path: Path) -> FakeProc:
+    return FakeProc(tmp_path / "proc")
+
+
+def refusal(pid: int, proc: Path = procfs.PROC) -> str:
+    """The sentence that says why not; one line, with an end."""
+    with pytest.raises(AttachError) as caught:
+        resolve(pid, proc)
+    said = str(caught.value)
+    assert said.isprintable()
+    assert said.endswith(".")
+    return said
+
+
+def below(pid: int) -> list[int]:
+    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def only_child(pid: int) -> int:
+    """The child, once there is one that runs a program of its own."""
+
+    def has_begun() -> bool:
+        found = below(pid)
+        if len(found) != 1:
+            return False
+        mine = Path(f"/proc/{pid}/cmdline").read_bytes()
+        return Path(f"/proc/{found[0]}/cmdline").read_bytes() not in (b"", mine)
+
+    wait_until(has_begun)
+    return below(pid)[0]
+
+
+def test_a_process_is_watched_as_it_is(started: Children) -> None:
+    """Its PID, and the start time that a later process of the same PID would not have."""
+    child = started.python("ready()\nwait()\n")
+    started.ready(child)
+    found = resolve(child.pid)
+    stat = procfs.parse_process_stat(Path(f"/proc/{child.pid}/stat").read_bytes())
+    assert found == Attachment(child.pid, procfs.start_unix_seconds(stat), ())
+
+
+def test_a_pid_used_again_has_another_start_time(fake: FakeProc) -> None:
+    """Same number, other process: the two attachments differ."""
+    fake.process(42, started_ticks=100)
+    before = resolve(42, fake.root)
+    fake.process(42, started_ticks=900)
+    after = resolve(42, fake.root)
+    assert before.started_at_unix_seconds == BOOTED_AT + 100 / procfs.TICKS_PER_SECOND
+    assert before.pid == after.pid
+    assert before.started_at_unix_seconds < after.started_at_unix_seconds
+
+
+@pytest.mark.parametrize("pid", [0, -1, -(10**30)])
+def test_a_number_that_is_no_pid_is_said_to_be_none(pid: int) -> None:
+    """Zero and less are process groups to the kernel, and nothing to a person."""
+    assert f"{pid} is not the PID of a process" in refusal(pid)
+
+
+@pytest.mark.parametrize("text", ["train.py", "", "4 2", "1.5", "²", "\x1b[31m", "0x10", "+-3"])
+def test_what_is_no_number_is_said_to_be_none(text: str) -> None:
+    """The sentence shows what was typed, made safe."""
+    with pytest.raises(AttachError) as caught:
+        parse_pid(text)
+    assert "is not a PID" in str(caught.value)
+    assert str(caught.value).isprintable()
+
+
+def test_a_typed_number_is_a_pid() -> None:
+    """White space around it does no harm; less than one is refused at once."""
+    assert parse_pid(" 4242\n") == 4242
+    with pytest.raises(AttachError, match="-3 is not the PID"):
+        parse_pid("-3")
+
+
+@pytest.mark.parametrize("pid", [GONE, 10**30])
+def test_a_pid_that_nobody_has_may_have_ended(pid: int) -> None:
+    """However large the number is."""
+    said = refusal(pid)
+    assert f"No process has PID {pid}" in said
+
+
+def test_a_process_that_has_ended_is_not_there(started: Children) -> None:
+    """A real PID of a process that was there a moment ago."""
+    child = started.python("ready()\n")
+    started.ready(child)
+    child.wait()
+    assert f"No process has PID {child.pid}" in refusal(child.pid)
+
+
+def test_a_zombie_has_nothing_left_to_watch(started: Children) -> None:
+    """It ended, and its parent has not asked for its exit code: the parent is named."""
+    child = started.python("pid = os.fork()\nif pid == 0: os._exit(3)\nready(pid)\nwait()\n")
+    pid = int(started.ready(child))
+    wait_until(lambda: b") Z " in Path(f"/proc/{pid}/stat").read_bytes())
+    said = refusal(pid)
+    assert "has ended" in said
+    assert f"PID {child.pid}" in said
+
+
+def test_a_main_thread_that_ended_leaves_a_process_to_watch(started: Children) -> None:
+    """The kernel calls it a zombie while its other threads work on."""
+    child = started.python(
+        "import ctypes, threading\n"
+        "threading.Thread(target=time.sleep, args=(600,)).start()\n"
+        "ready()\n"
+        "ctypes.CDLL(None).pthread_exit(None)\n"
+    )
+    started.ready(child)
+    wait_until(lambda: b") Z " in Path(f"/proc/{child.pid}/stat").read_bytes())
+    found = resolve(child.pid)
+    assert found.pid == child.pid
+    assert "main thread" in " ".join(found.notes)
+
+
+def test_a_thread_leads_to_its_process(started: Children) -> None:
+    """A number from ``ps -L`` or ``htop``: the whole process is watched, with a note."""
+    child = started.python(
+        "import threading\n"
+        "thread = threading.Thread(target=time.sleep, args=(600,), daemon=True)\n"
+        "thread.start()\nready(thread.native_id)\nwait()\n"
+    )
+    thread = int(started.ready(child))
+    assert thread != child.pid
+    found = resolve(thread)
+    assert found.pid == child.pid
+    assert found.started_at_unix_seconds == resolve(child.pid).started_at_unix_seconds
+    assert f"{thread} is a thread" in found.notes[0]
+    assert str(child.pid) in found.notes[0]
+
+
+def test_a_thread_of_the_kernel_is_no_job() -> None:
+    """PID 2 starts them all; inside a PID namespace none can be seen."""
+    try:
+        name = Path("/proc/2/comm").read_text()
+    except OSError:
+        name = ""
+    if name != "kthreadd\n":
+        pytest.skip("no kernel thread is visible here")
+    said = refusal(2)
+    assert "kthreadd" in said
+    assert "kernel" in said
+
+
+def test_a_stopped_process_is_watched_and_said_to_be_stopped(started: Children) -> None:
+    """Ctrl-Z: nothing will move, which looks like a starved job."""
+    child = started.python("ready()\nwait()\n")
+    started.ready(child)
+    os.kill(child.pid, signal.SIGSTOP)
+    wait_until(lambda: b") T " in Path(f"/proc/{child.pid}/stat").read_bytes())
+    assert "stopped" in " ".join(resolve(child.pid).notes)
+
+
+def test_gpuwatch_does_not_watch_itself() -> None:
+    """This very process, and any other gpuwatch."""
+    assert "gpuwatch itself" in refusal(os.getpid())
+
+
+def test_another_gpuwatch_is_recognised_by_its_command(fake: FakeProc) -> None:
+    """The PID of ``gpuwatch run``: the job it started is named."""
+    fake.process(42, name="gpuwatch", command=b"/v/bin/python\0/v/bin/gpuwatch\0run\0--\0python\0")
+    fake.process(43, parent=42, command=b"python\0train.py\0")
+    said = refusal(42, fake.root)
+    assert "gpuwatch itself" in said
+    assert "use --pid 43" in said
+
+
+PYTHON_WAITS = f"{sys.executable} -S -c 'import sys; sys.stdin.read()'"
+
+
+def test_a_shell_is_refused_and_names_its_only_job(started: Children) -> None:
+    """A script's shell, say: the job below it and the option to give."""
+    shell = started.run(["sh", "-c", f"{PYTHON_WAITS}; exit 0"])
+    job = only_child(shell.pid)
+    said = refusal(shell.pid)
+    assert "is a shell" in said
+    assert f"PID {job} (" in said
+    assert f"use --pid {job}." in said
+    assert resolve(job).pid == job
+
+
+def test_a_shell_without_a_job_says_so(started: Children) -> None:
+    """Nothing below it: what to do instead."""
+    shell = started.run(["sh", "-c", "read line; exit 0"])
+    wait_until(lambda: b"read line" in Path(f"/proc/{shell.pid}/cmdline").read_bytes())
+    said = refusal(shell.pid)
+    assert "is a shell" in said
+    assert "no job runs below it" in said
+
+
+def test_of_several_jobs_below_a_shell_all_are_named(started: Children, tmp_path: Path) -> None:
+    """Through shells in between, and without what is no Python when something is."""
+    program = tmp_path / "a.py"
+    program.write_text("import time\ntime.sleep(600)\n")
+    python = tmp_path / "python"
+    python.symlink_to(sys.executable)
+    inner = f"sh -c '{python} -S {program} 2; exit 0'"
+    shell = started.run(["sh", "-c", f"{python} -S {program} 1 & {inner} & sleep 600 & wait"])
+
+    def named() -> set[bytes]:
+        pids = re.findall(r"PID (\d+) \(", refusal(shell.pid))[1:]
+        return {Path(f"/proc/{pid}/cmdline").read_bytes()[-3:] for pid in pids}
+
+    wait_until(lambda: named() == {b"\x001\0", b"\x002\0"})
+    said = refusal(shell.pid)
+    assert "one of those" in said
+    assert "use --pid" not in said
+
+
+def test_the_job_in_a_terminals_foreground_is_the_one_meant(started: Children) -> None:
+    """An interactive shell with one job in the background and one in front."""
+    bash = shutil.which("bash")
+    if bash is None:
+        pytest.skip("bash is not installed")
+    spawn = f"import pty; pty.spawn([{bash!r}, '--norc', '--noprofile', '-i'])"
+    terminal = started.run([sys.executable, "-S", "-c", spawn])
+    shell = only_child(terminal.pid)
+    waits = f"{sys.executable} -S -c 'import time; time.sleep(600)'"
+    assert terminal.stdin is not None
+    terminal.stdin.write(f"{waits} behind &\n{waits} front\n".encode())
+    terminal.stdin.flush()
+    said = ""
+
+    def both_run() -> bool:
+        nonlocal said
+        said = refusal(shell)
+        return len(re.findall(r"PID \d+ \(\S*python", said)) == 2 and "foreground" in said
+
+    wait_until(both_run)
+    front = re.search(r"foreground runs PID (\d+)", said)
+    assert front is not None
+    assert f"use --pid {front[1]}" in said
+    assert Path(f"/proc/{front[1]}/cmdline").read_bytes().endswith(b"\0front\0")
+    # Its own session: ending the terminal ends it and its jobs, which this only makes sure of.
+    os.kill(shell, signal.SIGHUP)
+
+
+def test_a_wrapper_leads_to_what_it_started(started: Children) -> None:
+    """``timeout 1h python train.py``: its program is watched, with a note."""
+    if shutil.which("timeout") is None:
+        pytest.skip("timeout is not installed")
+    wrapper = started.run(["timeout", "600", sys.executable, "-c", "input()"])
+    job = only_child(wrapper.pid)
+    found = resolve(wrapper.pid)
+    assert found.pid == job
+    assert "timeout" in found.notes[0]
+    assert str(job) in found.notes[0]
+
+
+FIRST = {
+    "systemd": (b"/sbin/init\0", "systemd"),
+    "something of its own": (b"/usr/bin/boot\0", "boot"),
+}
+
+
+@pytest.mark.parametrize("case", FIRST)
+def test_the_machines_first_process_is_no_job(fake: FakeProc, case: str) -> None:
+    """PID 1 outside of containers, whatever it is."""
+    command, name = FIRST[case]
+    fake.process(1, name=name, parent=0, command=command)
+    fake.process(42, command=b"python\0train.py\0")
+    said = refusal(1, fake.root)
+    assert "starts everything else" in said
+    assert "use --pid 42" in said
+
+
+def test_a_containers_first_process_can_be_the_training(fake: FakeProc) -> None:
+    """``docker run image python train.py``, with gpuwatch inside the container."""
+    fake.namespace("pid:[4026532777]")
+    fake.process(1, parent=0, command=b"python\0train.py\0")
+    assert resolve(1, fake.root).pid == 1
+
+
+def test_a_containers_init_leads_to_the_training(fake: FakeProc) -> None:
+    """``docker run --init``: tini waits for the one program."""
+    fake.namespace("pid:[4026532777]")
+    fake.process(1, name="docker-init", parent=0, command=b"/sbin/docker-init\0--\0python\0t.py\0")
+    fake.process(7, parent=1, command=b"python\0t.py\0")
+    assert resolve(1, fake.root).pid == 7
+
+
+STARTERS = {
+    "tmux": ("tmux: server", b"tmux\0new\0", "a terminal multiplexer"),
+    "screen": ("screen", b"SCREEN\0", "a terminal multiplexer"),
+    "a login": ("sshd", b"sshd: ada@pts/3\0", "a login"),
+    "a login shell": ("bash", b"-bash\0", "a shell"),
+    "systemd of a user": ("systemd", b"/usr/lib/systemd/systemd\0--user\0", "a service"),
+    "a container's service": (
+        "containerd-shim",
+        b"/usr/bin/containerd-shim-runc-v2\0",
+        "a service",
+    ),
+    "Slurm's": ("slurmstepd", b"slurmstepd: [4711.0]\0", "a service"),
+    "Jupyter": ("jupyter-lab", b"/v/bin/python\0/v/bin/jupyter-lab\0", "a notebook server"),
+}
+
+
+@pytest.mark.parametrize("case", STARTERS)
+def test_what_starts_jobs_is_called_by_its_kind(fake: FakeProc, case: str) -> None:
+    """Each is refused under the name a person has for it, and its job is named."""
+    name, command, kind = STARTERS[case]
+    fake.process(41, name=name, command=command)
+    fake.process(42, parent=41, name="bash", command=b"bash\0")
+    fake.process(43, parent=42, command=b"python\0train.py\0")
+    said = refusal(41, fake.root)
+    assert f"is {kind}" in said
+    assert "use --pid 43" in said
+
+
+ELSEWHERE = {
+    "ssh": (b"ssh\0gpu7\0python\0train.py\0", "another machine"),
+    "docker": (b"docker\0run\0image\0", "container engine"),
+}
+
+
+@pytest.mark.parametrize("case", ELSEWHERE)
+def test_a_client_of_something_elsewhere_says_where_the_job_is(fake: FakeProc, case: str) -> None:
+    """``ssh host python train.py`` and ``docker run``: the job is not below them."""
+    command, where = ELSEWHERE[case]
+    fake.process(42, name=case, command=command)
+    assert where in refusal(42, fake.root)
+
+
+def test_a_launcher_and_a_worker_are_watched(fake: FakeProc) -> None:
+    """Any process of a job will do."""
+    fake.process(42, name="torchrun", command=b"/v/bin/python\0/v/bin/torchrun\0t.py\0")
+    fake.process(43, parent=42, name="pt_data_worker", command=b"python\0t.py\0")
+    assert resolve(42, fake.root) == Attachment(42, BOOTED_AT + 123.45, ())
+    assert resolve(43, fake.root).pid == 43
+
+
+def inner(fake: FakeProc, pid: int, numbers: str, **options: str) -> None:
+    fake.process(pid, **options)  # type: ignore[arg-type]
+    fake.write(f"{pid}/status", f"Name:\tx\nTgid:\t{pid}\nUid:\t7\t7\t7\t7\nNSpid:\t{numbers}\n")
+
+
+def test_a_containers_own_number_is_translated(fake: FakeProc) -> None:
+    """PID 7 of one container, unknown here: the one it is here, and the option to give."""
+    inner(fake, 4312, "4312\t7", cgroup=f"0::/docker/{ID}\n")
+    said = refusal(7, fake.root)
+    assert f"known here as 4312 (python train.py, container {ID[:12]}): use --pid 4312." in said
+
+
+def test_a_number_that_several_containers_know_names_all(fake: FakeProc) -> None:
+    """Each container has its own PID 7, at any depth."""
+    inner(fake, 4312, "4312\t7")
+    inner(fake, 4400, "4400\t9\t7")
+    said = refusal(7, fake.root)
+    assert "4312 (" in said
+    assert "4400 (" in said
+    assert "use --pid" not in said
+
+
+def test_a_kernel_threads_number_can_be_a_containers(fake: FakeProc) -> None:
+    """PID 7 here is the kernel's; the person read it inside a container."""
+    fake.process(7, name="kworker/0:1", flags=procfs.KERNEL_THREAD_FLAG, command=b"")
+    inner(fake, 4312, "4312\t7")
+    said = refusal(7, fake.root)
+    assert "kernel" in said
+    assert "use --pid 4312" in said
+
+
+def test_inside_a_container_a_number_from_outside_is_explained(fake: FakeProc) -> None:
+    """nvidia-smi can show the host's PIDs there."""
+    fake.namespace("pid:[4026532777]")
+    assert "container" in refusal(4242, fake.root)
+
+
+def test_hostile_names_come_out_harmless(fake: FakeProc) -> None:
+    """In the sentence about a shell's job, and about the shell itself."""
+    fake.process(42, name=b"bash", command=b"bash\0\x1b]0;x\x07\0")
+    fake.process(43, parent=42, name=b"\x1b[2Jpy", command=b"python\0\x1b[31m\n")
+    assert "use --pid 43" in refusal(42, fake.root)
+
+
+UNSHARE = shutil.which("unshare")
+LOOK = """
+import os, sys
+sys.path.insert(0, sys.argv[1])
+from gpuwatch.jobs.attach import AttachError, resolve
+if "nobody" in sys.argv:
+    os.setgroups([]), os.setgid(65534), os.setuid(65534)
+try:
+    found = resolve(int(sys.argv[2]))
+    print("watched", found.pid, *found.notes)
+except AttachError as error:
+    print("refused", error)
+"""
+
+
+def look(pid: int, *as_whom: str, how: tuple[str, ...] = ()) -> str:
+    """What a gpuwatch of its own says of a PID."""
+    done = subprocess.run(
+        [*how, sys.executable, "-c", LOOK, PACKAGE, str(pid), *as_whom],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    if "Operation not permitted" in done.stderr or "ermission denied" in done.stderr:
+        pytest.skip("may not make namespaces here")
+    assert done.stderr == ""
+    assert done.stdout.count("\n") == 1
+    return done.stdout
+
+
+def test_another_users_process_is_watched_with_a_note(started: Children) -> None:
+    """What will be missing and how to see it; nobody looks at root's process."""
+    if os.geteuid() != 0:
+        pytest.skip("needs to act as another user")
+    child = started.python("ready()\nwait()\n")
+    started.ready(child)
+    said = look(child.pid, "nobody")
+    assert said.startswith(f"watched {child.pid} PID {child.pid} belongs to root")
+    assert "environment" in said
+    assert "sudo" in said
+
+
+def test_a_process_of_ones_own_that_is_protected_is_watched_with_a_note(
+    started: Children,
+) -> None:
+    """It changed its user, so the kernel forbids to look into it even as that user."""
+    if os.geteuid() != 0:
+        pytest.skip("needs to act as another user")
+    child = started.python("os.setgid(65534); os.setuid(65534)\nready()\nwait()\n")
+    started.ready(child)
+    said = look(child.pid, "nobody")
+    assert said.startswith(f"watched {child.pid} PID {child.pid} is protected")
+
+
+@pytest.mark.parametrize("level", [1, 2])
+def test_a_process_that_proc_hides_is_said_to_exist(started: Children, level: int) -> None:
+    """hidepid: the PID is not unknown, and who can see it is named."""
+    if os.geteuid() != 0 or UNSHARE is None:
+        pytest.skip("needs to make namespaces")
+    child = started.python("ready()\nwait()\n")
+    started.ready(child)
+    mount = f'mount -t proc -o hidepid={level} proc /proc && exec "$@"'
+    said = look(child.pid, "nobody", how=(UNSHARE, "--mount", "sh", "-c", mount, "-"))
+    assert said.startswith(f"refused PID {child.pid} exists")
+    assert "hidepid" in said
+    gone = look(GONE, "nobody", how=(UNSHARE, "--mount", "sh", "-c", mount, "-"))
+    assert gone.startswith(f"refused No process has PID {GONE}")
+
+
+def test_a_real_namespaces_number_is_translated(started: Children) -> None:
+    """Seen from outside: the number a process has in its own namespace."""
+    if os.geteuid() != 0 or UNSHARE is None:
+        pytest.skip("needs to make namespaces")
+    # Inside, numbers are given out one after the other: a high one is free outside.
+    inside = (
+        "import os, sys\n"
+        "try: open('/proc/sys/kernel/ns_last_pid', 'w').write(sys.argv[1])\n"
+        "except OSError: pass\n"
+        "pid = os.fork()\n"
+        "if pid: print(pid, flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    wanted = int(Path("/proc/sys/kernel/pid_max").read_text()) - 10
+    outer = started.run(
+        [
+            UNSHARE,
+            "--pid",
+            "--fork",
+            "--mount-proc",
+            sys.executable,
+            "-S",
+            "-c",
+            inside,
+            str(wanted),
+        ]
+    )
+    said = started.ready(outer)
+    if not said:
+        pytest.skip("may not make namespaces here")
+    number = int(said)
+    first = below(outer.pid)[0]
+    job = below(first)[0]
+    if Path(f"/proc/{number}").exists():
+        pytest.skip("PID namespaces cannot be told here which number to give")
+    found = refusal(number)
+    assert f"known here as {job} (" in found
+    assert f"use --pid {job}" in found
+
+
+def test_from_inside_a_real_namespace_a_number_from_outside_is_explained(
+    started: Children,
+) -> None:
+    """A container's gpuwatch is given the host's PID."""
+    if os.geteuid() != 0 or UNSHARE is None:
+        pytest.skip("needs to make namespaces")
+    child = started.python("ready()\nwait()\n")
+    started.ready(child)
+    said = look(child.pid + 50_000, how=(UNSHARE, "--pid", "--fork", "--mount-proc"))
+    assert said.startswith("refused No process has PID")
+    assert "container" in said
