@@ -40,7 +40,7 @@ _SENTENCES = {
     errno.EACCES: "you may not write there",
     errno.EPERM: "you may not write there",
     errno.ELOOP: "it is a symbolic link, which is not followed",
-    errno.ENOTDIR: "it is no folder",
+    errno.ENOTDIR: "it is no folder (a symbolic link is not followed)",
     errno.ENOENT: "it is not there",
 }
 
@@ -246,10 +246,10 @@ def _write(folder: int, name: str, data: bytes) -> None:
 def _forget(folder: int, saved: str, run: str, now: float) -> None:
     """Earlier reports of the same run, those beyond the bound, and what a crash left behind."""
     names = _names(folder)
-    same = [name for name in names if name != saved and _run_of(name) == run]
-    kept = [name for name in names if name not in same]
     # Never the one just saved, even if the clock was ahead when the others were.
-    surplus = [name for name in kept[REPORTS_KEPT:] if name != saved]
+    others = [name for name in names if name != saved]
+    same = [name for name in others if _run_of(name) == run]
+    surplus = [name for name in others if name not in same][REPORTS_KEPT - 1 :]
     stale = [
         name
         for name in os.listdir(folder)

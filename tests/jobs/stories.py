@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from gpuwatch.jobs.recorder import JobRecorder
@@ -83,12 +83,14 @@ def recorded(snapshots: Iterable[Snapshot], key: tuple[int, float | None] = KEY)
     return recorder.report()
 
 
-def samples(since: float, until: float, busy: Any, step: float = 0.2) -> tuple[BusySample, ...]:
-    """Driver samples after ``since`` up to ``until``: ``busy(at)`` is the percent in the step up
-    to ``at``."""
+def samples(
+    since: float, until: float, busy: float | Callable[[float], float], step: float = 0.2
+) -> tuple[BusySample, ...]:
+    """Driver samples after ``since`` up to ``until``: the percent is ``busy``, or ``busy(at)`` in
+    the step up to ``at``."""
     count = round((until - since) / step)
     times = [since + (number + 1) * step for number in range(count)]
-    return tuple([BusySample(UNIX + at, busy(at)) for at in times])
+    return tuple([BusySample(UNIX + at, busy(at) if callable(busy) else busy) for at in times])
 
 
 def training(
