@@ -411,7 +411,11 @@ class GpuwatchApp(App[int]):
     def _follow_job(self, snapshot: Snapshot) -> None:
         """Whose report is written, and where it stands; also while the picture is paused."""
         view, recording = self.view, self._recording
+        before = view.job.key
         follow(view, snapshot)
+        if view.job.key != before and view.job.last is not None and not view.job.last.attached:
+            # The next run of the job: it is read as closely.
+            self._source.options.attached = view.job.key
         running = self._started_job
         if running is not None:
             view.job.exit_code = running.raw_code if running.is_in(view.job.last) else None
@@ -504,7 +508,7 @@ class GpuwatchApp(App[int]):
         process = self._selected_process()
         snapshot = self.view.snapshot
         if process is None or snapshot is None:
-            self.say("select a process first (tab, then up and down)")
+            self.say("select a process first (up and down; tab from the GPUs)")
             self.redraw()
             return
         if snapshot.simulated:

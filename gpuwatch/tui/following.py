@@ -27,6 +27,17 @@ def has_ended(job: Job) -> bool:
     return job.ended_at_unix_seconds is not None
 
 
+def next_run(jobs: Sequence[Job], ended: Job) -> Job | None:
+    """The same command of the same user in the same folder, begun after ``ended`` did."""
+    what = (ended.command, ended.user, ended.working_directory)
+    for job in jobs:
+        if has_ended(job) or (job.command, job.user, job.working_directory) != what:
+            continue
+        if (job.started_at_unix_seconds or 0.0) > (ended.started_at_unix_seconds or 0.0):
+            return job
+    return None
+
+
 def follow(view: View, snapshot: Snapshot) -> None:
     """Keep ``view.job`` on its job: a worker's key becomes its job's, a job that was started anew
     takes the place of the run before, one that left the list is kept as it was last seen."""
@@ -40,6 +51,8 @@ def follow(view: View, snapshot: Snapshot) -> None:
         attached = attached_job(snapshot.jobs)
         if attached is not None and (job is None or (has_ended(job) and not has_ended(attached))):
             job = attached
+    if job is not None and has_ended(job):
+        job = next_run(snapshot.jobs, job) or job
     if job is None:
         if state.last is not None and state.gone_at_unix_seconds is None:
             state.gone_at_unix_seconds = snapshot.taken_at_unix_seconds

@@ -49,6 +49,7 @@ JOB_KEYS: tuple[Key, ...] = (
     Key("home", "edge(0)", "", "", "Job"),
     Key("end", "edge(1)", "", "", "Job"),
     Key("enter", "open_gpu", "enter", "detail of the GPU of the process", "Job"),
+    Key("t", "fold", "t", "loader workers of a rank as one row, or one by one", "Job"),
     Key("R", "app.report", "R", "the report: of the job so far, or of one that ended", "Job"),
     Key("S", "app.stacks", "S", "where its main threads are: 10 s of stacks", "Job"),
     Key("o", "pane", "o", "output of the job: small, large, hidden", "Job"),

@@ -53,6 +53,8 @@ class JobView:
     """Of a job that gpuwatch started, which snapshots do not know; negative for a signal."""
     selected: ProcessKey | None = None
     offset: int = 0
+    folded: bool | None = None
+    """The loader workers of a rank are one row; ``None``: where there are many."""
     write_report: Callable[[int], Sequence[str]] | None = None
     """The report of a job that has ended, as lines for a width."""
     report_offset: int = 0

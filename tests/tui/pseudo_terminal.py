@@ -28,7 +28,12 @@ class PseudoTerminal:
     """The far end of a pseudo-terminal; it answers none of the questions a program may ask."""
 
     def __init__(
-        self, arguments: list[str], width: int, height: int, environment: Mapping[str, str]
+        self,
+        arguments: list[str],
+        width: int,
+        height: int,
+        environment: Mapping[str, str],
+        folder: Path = ROOT,
     ) -> None:
         self.raw = b""
         self.screen = pyte.Screen(width, height)
@@ -40,7 +45,7 @@ class PseudoTerminal:
         # that closing the other end hangs up on it.
         self.program = subprocess.Popen(
             [sys.executable, *arguments],
-            cwd=ROOT,
+            cwd=folder,
             env={**clean_environment(), **environment},
             stdin=slave,
             stdout=slave,
@@ -135,11 +140,16 @@ def clean_environment() -> dict[str, str]:
 
 @contextmanager
 def terminal(
-    *arguments: str, size: tuple[int, int] = (100, 30), environment: Mapping[str, str] | None = None
+    *arguments: str,
+    size: tuple[int, int] = (100, 30),
+    environment: Mapping[str, str] | None = None,
+    folder: Path = ROOT,
 ) -> Iterator[PseudoTerminal]:
     """Run ``python ARGUMENTS`` in a terminal of ``size``; ended whatever happens."""
     settings = {"TERM": "xterm-256color", "COLORTERM": "truecolor"}
-    opened = PseudoTerminal([*arguments], *size, settings if environment is None else environment)
+    if environment is not None:
+        settings = dict(environment)
+    opened = PseudoTerminal([*arguments], *size, settings, folder)
     try:
         yield opened
     finally:

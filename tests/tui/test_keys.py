@@ -506,6 +506,18 @@ async def gpu_of_process(drive: Driven, key: str) -> None:
     assert isinstance(drive.app.screen, JobScreen)
 
 
+@expect("job", "t")
+async def fold(drive: Driven, key: str) -> None:
+    one_by_one = members(drive)
+    await drive.press(key)
+    assert len(members(drive)) < len(one_by_one)
+    await drive.press("end", "k")
+    assert drive.dialog is None
+    assert "select a process" in drive.lines[-1]
+    await drive.press(key)
+    assert members(drive) == one_by_one
+
+
 @expect("job", "R")
 async def report_so_far(drive: Driven, key: str) -> None:
     await drive.press(key)

@@ -31,6 +31,7 @@ JOB_KEYS: tuple[tuple[str, str, str], ...] = (
     ("R", "report", "report"),
     ("S", "stacks", "stacks"),
     ("o", "output", "pane"),
+    ("t", "fold", "fold"),
     ("enter", "GPU", "open_gpu"),
     ("p", "pause", "pause"),
     ("k", "end", "end_process"),

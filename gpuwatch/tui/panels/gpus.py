@@ -271,7 +271,8 @@ def summary(view: View, gpus: Sequence[Gpu], width: int) -> Line:
     busy = [gpu.reading.busy_percent for gpu in gpus if gpu.reading.busy_percent is not None]
     row = Row(width).add(f" {len(gpus)} GPUs", "title")
     if busy:
-        spread = f"{min(busy):.0f}-{max(busy):.0f}%"
+        low, high = round(min(busy)), round(max(busy))
+        spread = f"{low}%" if low == high else f"{low}-{high}%"
         row.add("  busy ", "label").add(right(spread, 7), "value")
     used = [g.reading.memory_used_bytes for g in gpus if g.reading.memory_used_bytes is not None]
     totals = [g.identity.memory_total_bytes for g in gpus]

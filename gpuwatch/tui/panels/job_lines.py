@@ -125,6 +125,7 @@ def _main(view: View, job: Job) -> Trace:
         text=units.percent(job.main_thread_cpu_percent),
         style="main",
         series=view.history.job(job.key, "main_thread_cpu_percent"),
+        note=None if job.having("rank") else "no training process seen",
     )
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gpuwatch import units
 from gpuwatch.jobs.words import role_name
 from gpuwatch.model import Job, JobMember, Process, ProcessKey
-from gpuwatch.tui.charts import TimeWindow
+from gpuwatch.tui.charts import Columns, TimeWindow
 from gpuwatch.tui.frame import Line, Row, Run, Zone, fit, left, right, width_of
 from gpuwatch.tui.glyphs import Glyphs
+from gpuwatch.tui.panels.job_lines import Together
 from gpuwatch.tui.panels.processes import spark_seconds
 from gpuwatch.tui.view import View
 
@@ -18,6 +19,8 @@ ROLE_STYLES = {"rank": "main", "loader_worker": "worker"}
 """The colour of a role is that of its chart."""
 
 _WORTH_A_LOOK_PERCENT = 10.0
+_SERIES_KEPT = 256
+"""A job that starts new workers each epoch must not fill the memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +32,9 @@ class TreeRow:
     branch: str
     command: str
     """Only where it differs from its parent's."""
+    together: tuple[JobMember, ...] = ()
+    """The loader workers of one parent in one row: ``member`` is their mean, with the key of the
+    first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +61,8 @@ def _gpu_busy(row: TreeRow) -> str:
 
 
 FIELDS: tuple[Field, ...] = (
-    Field("PID", 8, 10, lambda r: str(r.member.pid)),
-    Field("S", 1, 5, lambda r: r.member.state or units.UNKNOWN),
+    Field("PID", 8, 10, lambda r: "" if r.together else str(r.member.pid)),
+    Field("S", 1, 7, lambda r: r.member.state or units.UNKNOWN),
     Field("CPU", 5, 9, lambda r: units.percent(r.member.cpu_percent)),
     Field("MAIN", 5, 7, lambda r: units.percent(r.member.main_thread_cpu_percent)),
     Field(
@@ -121,23 +127,85 @@ def choose(width: int, role_width: int, *, no_gpu: bool, no_spark: bool) -> Shap
 # -- the rows -------------------------------------------------------------------------------
 
 
+FOLDED_FROM = 33
+"""From so many processes on the workers of a rank are one row unless they are asked for: the ranks
+are what has to be compared then."""
+
+
+def is_folded(view: View, job: Job) -> bool:
+    folded = view.job.folded
+    return len(job.members) >= FOLDED_FROM if folded is None else folded
+
+
 def rows(view: View, job: Job) -> list[TreeRow]:
-    """All processes of the job, each under its parent."""
+    """All processes of the job, each under its parent; the loader workers of a parent as one row
+    where they are folded."""
     by_key: dict[ProcessKey, list[Process]] = {}
     if view.snapshot is not None:
         for process in view.snapshot.processes:
             if process.gpu_uuid is not None:
                 by_key.setdefault(process.key, []).append(process)
-    commands = {member.pid: member.command for member in job.members}
-    branches = _branches(job.members, view.glyphs)
+    members, families = _folded(job.members) if is_folded(view, job) else (job.members, {})
+    commands = {member.pid: member.command for member in members}
+    branches = _branches(members, view.glyphs)
     out = []
-    for member, branch in zip(job.members, branches, strict=True):
+    for member, branch in zip(members, branches, strict=True):
         command = member.command or member.name or ""
         parent = member.parent_pid
         if parent is not None and parent != member.pid and commands.get(parent) == member.command:
             command = ""
-        out.append(TreeRow(member, tuple(by_key.get(member.key, ())), branch, command))
+        family = families.get(member.key, ())
+        on_gpus = [p for one in family or (member,) for p in by_key.get(one.key, ())]
+        out.append(TreeRow(member, tuple(on_gpus), branch, command, family))
     return out
+
+
+def _folded(
+    members: Sequence[JobMember],
+) -> tuple[list[JobMember], dict[ProcessKey, tuple[JobMember, ...]]]:
+    """The members with all workers of a parent as one, and who they are."""
+    workers: dict[tuple[int | None, bool], list[JobMember]] = {}
+    for member in members:
+        if member.role == "loader_worker":
+            workers.setdefault((member.parent_pid, member.orphaned), []).append(member)
+    out: list[JobMember] = []
+    families: dict[ProcessKey, tuple[JobMember, ...]] = {}
+    for member in members:
+        family = workers.get((member.parent_pid, member.orphaned), [])
+        if member.role != "loader_worker" or len(family) == 1:
+            out.append(member)
+        elif member is family[0]:
+            out.append(_mean_of(family))
+            families[member.key] = tuple(family)
+    return out, families
+
+
+_MEANS = (
+    "cpu_percent",
+    "main_thread_cpu_percent",
+    "run_queue_wait_percent",
+    "disk_wait_percent",
+)
+_SUMS = (
+    "read_bytes_per_second",
+    "write_bytes_per_second",
+    "memory_resident_bytes",
+    "memory_proportional_bytes",
+)
+
+
+def _mean_of(family: Sequence[JobMember]) -> JobMember:
+    """Shares as means, bytes as sums; the state is the one most of them are in."""
+    readings: dict[str, float | None] = {}
+    for name in (*_MEANS, *_SUMS):
+        known = [value for one in family if (value := getattr(one, name)) is not None]
+        total = sum(known) if known else None
+        mean = name in _MEANS and total is not None
+        readings[name] = total / len(known) if mean and total is not None else total
+    states = [one.state for one in family]
+    state = max(states, key=states.count)
+    guessed = any(one.role_guessed for one in family)
+    return replace(family[0], state=state, role_guessed=guessed, **readings)  # type: ignore[arg-type]
 
 
 def _branches(members: Sequence[JobMember], glyphs: Glyphs) -> list[str]:
@@ -170,9 +238,11 @@ _SHORT_ROLES = (
 )
 
 
-def role_text(member: JobMember, width: int) -> str:
+def role_text(row: TreeRow, width: int) -> str:
     """What it is; in shorter words where the screen is narrow."""
-    name = role_name(member)
+    name = role_name(row.member)
+    if row.together:
+        name = f"{len(row.together)} {name.replace('worker', 'workers')}"
     if width < 70:
         for long, short in _SHORT_ROLES:
             name = name.replace(long, short)
@@ -194,11 +264,11 @@ def draw(
     """The heading and the rows from ``view.job.offset`` on, ``height`` lines in all."""
     if height <= 0:
         return [], []
-    roles = [width_of(row.branch) + width_of(role_text(row.member, width)) for row in table]
+    roles = [width_of(row.branch) + width_of(role_text(row, width)) for row in table]
     role_width = min(max([4, *roles]), max(8, width * 3 // 10))
     no_gpu = not job.gpu_uuids and not any(row.on_gpus for row in table)
     shape = choose(width, role_width, no_gpu=no_gpu, no_spark=view.slow_link)
-    lines = [_heading(view, shape, width, len(table))]
+    lines = [_heading(view, shape, width, len(job.members))]
     zones = []
     shown = table[view.job.offset : view.job.offset + height - 1]
     spark_window = TimeWindow(window.now, spark_seconds(view), 1)
@@ -239,7 +309,7 @@ def _row(view: View, entry: TreeRow, shape: Shape, window: TimeWindow, width: in
     branch = fit(entry.branch, max(0, shape.role_width - 4), "")
     row.add(branch, "dim")
     style = "warn" if member.orphaned else ROLE_STYLES.get(member.role, "label")
-    role = role_text(member, width)
+    role = role_text(entry, width)
     row.add(left(role, shape.role_width - width_of(branch), glyphs.ellipsis), style).add(" ")
     for field in shape.fields:
         text = field.text(entry)
@@ -266,10 +336,29 @@ def _style(field: Field, member: JobMember, text: str) -> str:
 
 
 def _spark(view: View, entry: TreeRow, window: TimeWindow, width: int) -> list[Run]:
-    """CPU of one core."""
+    """CPU of one core; of workers in one row their mean."""
     member = entry.member
-    uuid = entry.on_gpus[0].gpu_uuid if entry.on_gpus else None
-    series = view.history.process(member.key, uuid, "cpu_percent")
+    series: Columns | None
+    if entry.together:
+        series = _together(view, entry)
+    else:
+        uuid = entry.on_gpus[0].gpu_uuid if entry.on_gpus else None
+        series = view.history.process(member.key, uuid, "cpu_percent")
     strip = view.strips.get(("member", member.key, width))
     style = ROLE_STYLES.get(member.role, "children")
     return strip.draw(series, window, width, 100.0, view.glyphs, style)[0]
+
+
+def _together(view: View, entry: TreeRow) -> Together:
+    """Kept while the workers are the same ones."""
+    keys = tuple([one.key for one in entry.together])
+    known = view.job.series.get(keys)
+    if isinstance(known, Together):
+        return known
+    uuids = {process.key: process.gpu_uuid for process in entry.on_gpus}
+    history = view.history
+    made = Together(lambda: [history.process(key, uuids.get(key), "cpu_percent") for key in keys])
+    if len(view.job.series) >= _SERIES_KEPT:
+        view.job.series.clear()
+    view.job.series[keys] = made
+    return made

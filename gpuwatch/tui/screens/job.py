@@ -15,7 +15,7 @@ from gpuwatch.tui.frame import Line, Zone
 from gpuwatch.tui.glyphs import ASCII
 from gpuwatch.tui.keys import JOB_KEYS
 from gpuwatch.tui.palette import Palette
-from gpuwatch.tui.panels import job_output
+from gpuwatch.tui.panels import job_output, job_tree
 from gpuwatch.tui.view import COLUMN_SECONDS, PANES, View
 from gpuwatch.tui.widgets.canvas import Canvas
 from gpuwatch.units import interval
@@ -69,12 +69,19 @@ class JobScreen(Screen[None]):
     # -- moving about -----------------------------------------------------------------------
 
     def selected_member(self) -> JobMember | None:
-        """The process under the cursor; where there is only one, that one."""
-        members = [row.member for row in self._shown.table]
-        for member in members:
-            if member.key == self.view.job.selected:
-                return member
-        return members[0] if len(members) == 1 else None
+        """The process under the cursor; where there is only one, that one. Several in one row are
+        none."""
+        table = self._shown.table
+        for row in table:
+            if row.member.key == self.view.job.selected:
+                return None if row.together else row.member
+        return table[0].member if len(table) == 1 and not table[0].together else None
+
+    def action_fold(self) -> None:
+        found = job.shown_job(self.view)
+        if found is not None:
+            self.view.job.folded = not job_tree.is_folded(self.view, found)
+            self.redraw()
 
     def selected_process(self) -> Process | None:
         """The selected member as the process table knows it."""
@@ -142,17 +149,11 @@ class JobScreen(Screen[None]):
 
     async def action_open_gpu(self) -> None:
         """The detail of the selected process's GPU; without a selection of the job's first."""
-        member = self.selected_member()
         found = job.shown_job(self.view)
         uuids: tuple[str, ...] = () if found is None else found.gpu_uuids
-        if member is not None and self.view.job.selected is not None:
-            uuids = tuple(
-                process.gpu_uuid
-                for row in self._shown.table
-                if row.member.key == member.key
-                for process in row.on_gpus
-                if process.gpu_uuid is not None
-            )
+        for row in self._shown.table:
+            if row.member.key == self.view.job.selected:
+                uuids = tuple([p.gpu_uuid for p in row.on_gpus if p.gpu_uuid is not None])
         present = {gpu.uuid for gpu in self.view.gpus}
         uuids = tuple(uuid for uuid in uuids if uuid in present)
         if uuids:
@@ -216,7 +217,7 @@ class JobScreen(Screen[None]):
                 self.redraw()
             case "zoom_out":
                 self.action_zoom(1)
-            case "back" | "pane" | "open_gpu":
+            case "back" | "pane" | "open_gpu" | "fold":
                 await self.run_action(zone.action)
             case action:
                 await self.run_action(f"app.{action}")

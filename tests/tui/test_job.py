@@ -1,0 +1,571 @@
+"""The screen of one job as a drawing: sizes, machines, what it says."""
+
+from __future__ import annotations
+
+import dataclasses
+from itertools import product
+from typing import Any
+
+import pytest
+
+from gpuwatch.history import History
+from gpuwatch.model import BusySample, Job, JobMember, JobRank, Process, Snapshot
+from gpuwatch.tui import job
+from gpuwatch.tui.frame import plain
+from gpuwatch.tui.glyphs import ASCII
+from gpuwatch.tui.job_layout import pane_height, plan
+from gpuwatch.tui.panels import job_lines
+from gpuwatch.tui.panels.job_lines import Together
+from gpuwatch.tui.view import View
+from tests.support.snapshots import gpu, snapshot
+from tests.tui.scenes import (
+    GLYPHS,
+    Printed,
+    controls,
+    fresh,
+    job_drawn,
+    job_view_of,
+    scene,
+    texts,
+    view_of,
+    widths,
+)
+
+SIZES = ((200, 50), (120, 40), (80, 24), (40, 12), (20, 6), (33, 7))
+KEY = (4242, 1000.0)
+
+
+def member(pid: int = 4242, **fields: Any) -> JobMember:
+    started = {"started_at_unix_seconds": 1000.0 if pid == 4242 else 1001.0}
+    return JobMember(pid=pid, **(started | fields))
+
+
+def one_job(**fields: Any) -> Job:
+    """A training process and a loader worker on ``GPU-a``."""
+    rank = JobRank(
+        pid=4242,
+        started_at_unix_seconds=1000.0,
+        gpu_uuids=("GPU-a",),
+        loader_workers=1,
+        pinned_memory=True,
+    )
+    settings: dict[str, Any] = {
+        "pid": 4242,
+        "started_at_unix_seconds": 1000.0,
+        "command": "python train.py",
+        "user": "ada",
+        "ranks": (rank,),
+        "members": (
+            member(role="rank", command="python train.py", cpu_percent=40.0),
+            member(4250, role="loader_worker", command="python train.py", parent_pid=4242),
+        ),
+        "gpu_uuids": ("GPU-a",),
+    }
+    return Job(**(settings | fields))
+
+
+def machine(*jobs: Job, at: float = 100.0, **fields: Any) -> Snapshot:
+    return dataclasses.replace(snapshot(at=at, gpus=(gpu(busy_percent=50.0),)), jobs=jobs, **fields)
+
+
+def lines_of(one: Job, size: tuple[int, int] = (120, 40), **fields: Any) -> list[str]:
+    return job_drawn(job_view_of(machine(one, **fields)), *size)
+
+
+def text_of(one: Job, size: tuple[int, int] = (120, 40), **fields: Any) -> str:
+    return "\n".join(lines_of(one, size, **fields))
+
+
+# -- sizes ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("scenario", "gpus"),
+    [
+        *(("starved", gpus) for gpus in (1, 2, 4, 8, 16)),
+        *((scenario, 1) for scenario in ("main_process", "unpinned", "orphans", "finished")),
+        *(("imbalanced", 8), ("mig", 1), ("unified", 1), ("lost", 2)),
+    ],
+)
+def test_a_frame_is_exactly_as_large_as_the_screen(scenario: str, gpus: int) -> None:
+    """At every size, with every set of glyphs, with and without an output pane: all lines, each
+    exactly as wide, and nothing that a terminal could obey."""
+    what = scene(scenario, gpus, seconds=15)
+    for width, height in SIZES:
+        for glyphs in GLYPHS:
+            for pane in ("small", "large", "hidden"):
+                view = job_view_of(what, glyphs=glyphs)
+                view.job.output, view.job.pane = Printed(["step 1", "step 2"]), pane
+                frame = job.draw(view, width, height)
+                assert len(frame.lines) == height
+                assert widths(frame.lines) == {width}
+                assert not controls("".join(texts(frame.lines)))
+                assert all(0 <= zone.left < zone.right <= width for zone in frame.zones)
+                assert all(0 <= zone.y < height for zone in frame.zones)
+
+
+@pytest.mark.parametrize("width", range(1, 60, 3))
+def test_any_small_width_is_drawn(width: int) -> None:
+    """A pane of any width and a few rows gives exact lines, down to one cell."""
+    what = scene("starved", 2)
+    for height in (1, 3, 5, 6, 7, 8, 9, 10, 11, 13):
+        frame = job.draw(job_view_of(what), width, height)
+        assert len(frame.lines) == height
+        assert widths(frame.lines) == {width}
+
+
+def test_a_screen_too_small_says_what_it_needs() -> None:
+    """Below 20 x 6 there is a sentence instead of a torn picture."""
+    assert "20x6" in job_drawn(job_view_of(scene()), 30, 5)[0]
+
+
+@pytest.mark.parametrize("pane", ["hidden", "small", "large"])
+@pytest.mark.parametrize("report", [False, True])
+def test_the_rows_are_shared_out_exactly(pane: str, report: bool) -> None:
+    """The parts never take more rows than there are, and the three charts that show who waits for
+    whom are there as soon as there is room for them."""
+    for height, gpus, processes in product(range(6, 70), (0, 1, 2, 4, 8, 16), (1, 20)):
+        shape = plan(100, height, gpus=gpus, processes=processes, pane=pane, report=report)
+        charts = shape.gpu_line_rows * (gpus if shape.each_gpu else 1)
+        charts += sum(rows for _, rows in shape.line_rows)
+        used = 3 + shape.fact_rows + shape.gpu_rows + charts + shape.axis
+        used += 2 * shape.rules + shape.pane_rows
+        assert used + shape.table_rows == height
+        assert shape.pane_rows == pane_height(height, pane)
+        if height >= 12 and pane == "hidden":
+            assert dict(shape.line_rows).keys() >= {"main", "worker"}
+            assert shape.table_rows >= 3
+
+
+# -- what it says ---------------------------------------------------------------------------
+
+
+def test_the_command_its_owner_and_how_it_loads_come_first() -> None:
+    """Command, PID, user, age, folder, and the sentence about workers and pinned memory."""
+    one = one_job(
+        working_directory="/home/ada/resnet",
+        environment="conda ml",
+        container="3f2a",
+        slurm_job="77",
+        launcher="torchrun",
+    )
+    head = "\n".join(lines_of(one, taken_at_unix_seconds=1000.0 + 3700.0)[:5])
+    for said in (
+        *("python train.py", "PID 4242", "ada", "for 1h01", "torchrun", "conda ml"),
+        *("container 3f2a", "slurm 77", "in /home/ada/resnet"),
+        "1 loader worker, pinned memory on",
+    ):
+        assert said in head
+
+
+def test_the_pid_inside_a_container_is_said() -> None:
+    """A person in the container knows the process by another number."""
+    assert "PID 4242 (17 inside)" in text_of(one_job(inner_pid=17))
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"usable_cores": 16.0}, "16 of 16 cores usable"),
+        ({"usable_cores": 8.0, "quota_cores": 8.0}, "8 of 16 cores usable (quota 8.0)"),
+        ({"usable_cores": 4.0, "affinity_cores": 4}, "4 of 16 cores usable (affinity)"),
+        ({"usable_cores": 6.0, "slurm_cores": 6}, "6 of 16 cores usable (Slurm)"),
+    ],
+)
+def test_usable_cores_say_what_limits_them(fields: dict[str, Any], said: str) -> None:
+    """How many of the machine's cores the job may use, and why not all."""
+    host = dataclasses.replace(snapshot().host, core_count=16)
+    assert said in text_of(one_job(**fields), host=host)
+
+
+def test_cores_are_shared_by_ranks() -> None:
+    """With several ranks it says how many cores each has."""
+    ranks = tuple(JobRank(pid=pid, loader_workers=0) for pid in (1, 2, 3, 4))
+    assert "8 cores usable, 2 a rank" in text_of(one_job(ranks=ranks, usable_cores=8.0))
+
+
+@pytest.mark.parametrize(("percent", "is_said"), [(None, False), (0.0, False), (34.0, True)])
+def test_throttling_is_said_where_there_is_some(percent: float | None, is_said: bool) -> None:
+    """A quota that holds the job back is a warning; one that does not is not mentioned."""
+    assert ("CPU throttled 34%" in text_of(one_job(cpu_throttled_percent=percent))) is is_said
+
+
+def test_ranks_elsewhere_are_counted() -> None:
+    """A job on several machines says how many of its ranks are on this one."""
+    ranks = tuple(JobRank(pid=pid, rank=pid, loader_workers=0) for pid in range(4))
+    assert "4 of 16 ranks here" in text_of(one_job(ranks=ranks, world_size=16))
+
+
+def test_no_workers_is_said_in_place_of_their_chart() -> None:
+    """With num_workers=0 the line of the workers says who loads instead."""
+    rank = JobRank(pid=4242, loader_workers=0)
+    one = one_job(ranks=(rank,), members=(member(role="rank"),))
+    line = next(line for line in lines_of(one) if line.startswith("  workers"))
+    assert "the main thread loads" in line
+
+
+def test_a_job_without_a_gpu_is_shown_all_the_same() -> None:
+    """Its GPU line says that it uses none, and no GPU column is left empty."""
+    text = text_of(one_job(gpu_uuids=()))
+    assert "no process of this job uses a GPU" in text
+    assert "GPU-MEM" not in text
+
+
+def test_a_job_that_is_not_there_says_why() -> None:
+    """While the job asked for is unknown the screen says so, with what the reader of jobs says."""
+    from gpuwatch.model import Problem
+
+    view = view_of(machine())
+    view.job.look_at((77, None))
+    assert "PID 77" in "\n".join(job_drawn(view, 80, 24))
+    problem = Problem(source="jobs", message="Process 77 is a kernel thread.")
+    view = view_of(machine(problems=(problem,)))
+    view.job.look_at((77, None))
+    lines = job_drawn(view, 80, 24)
+    assert "Process 77 is a kernel thread." in "\n".join(lines)
+    assert len(lines) == 24
+
+
+# -- the lines ------------------------------------------------------------------------------
+
+
+def history_of(*columns: tuple[float, float]) -> View:
+    """A job whose main thread and GPU were at (main, gpu) percent, second by second."""
+    history = History()
+    last = None
+    for number, (main, busy) in enumerate(columns):
+        at = 100.0 + number
+        fine = (BusySample(1_000_000.0 + at, main),)
+        taken = machine(one_job(main_thread_samples=fine), at=at)
+        one = dataclasses.replace(
+            taken.gpus[0], reading=dataclasses.replace(taken.gpus[0].reading, busy_percent=busy)
+        )
+        last = dataclasses.replace(taken, gpus=(one,), taken_at_unix_seconds=1_000_000.0 + at)
+        history.push(last)
+    assert last is not None
+    view = job_view_of(last, history=history, column_seconds=1.0)
+    view.history = history
+    return view
+
+
+def chart(lines: list[str], label: str) -> str:
+    line = next(line for line in lines if line.strip().startswith(label))
+    return line.partition("│")[2]
+
+
+def test_the_charts_are_on_one_time_axis() -> None:
+    """A GPU that is busy exactly when the main thread is not: column for column."""
+    view = history_of(*[(100.0, 0.0), (0.0, 100.0)] * 12)
+    lines = job_drawn(view, 80, 18)
+    main, busy = chart(lines, "main thread"), chart(lines, "GPU 0 busy")
+    pairs = {(one, other) for one, other in zip(main, busy, strict=True) if one != " "}
+    high, low = "█", "▁"
+    assert pairs == {(high, low), (low, high)}
+    assert len([one for one in main if one == high]) == 12
+
+
+def test_several_gpus_are_drawn_as_their_mean() -> None:
+    """The minima, means and maxima of several series are averaged; a gap in one is left out."""
+
+    class Given:
+        def __init__(self, *columns: tuple[float, float, float] | None) -> None:
+            self._columns = columns
+
+        def columns(self, *_: object) -> tuple[tuple[float, float, float] | None, ...]:
+            return self._columns
+
+    one = Given((0.0, 50.0, 100.0), None, None)
+    other = Given((100.0, 100.0, 100.0), (10.0, 10.0, 10.0), None)
+    together = Together(lambda: [one, None, other])  # type: ignore[list-item]
+    assert together.columns(3.0, 1.0, 3) == [(50.0, 75.0, 100.0), (10.0, 10.0, 10.0), None]
+    assert Together(lambda: [None]).columns(3.0, 1.0, 2) == [None, None]
+
+
+def test_up_to_four_gpus_have_a_chart_each() -> None:
+    """Where there is room; eight are drawn as one, with a line each above."""
+    few = job_drawn(job_view_of(scene("imbalanced", 4)), 120, 50)
+    assert sum("GPU " in line and " busy " in line for line in few) == 4
+    many = job_drawn(job_view_of(scene("imbalanced", 8)), 120, 50)
+    assert sum("8 GPUs busy" in line for line in many) == 1
+    assert sum(" H200 " in line for line in many) == 8
+    small = job_drawn(job_view_of(scene("imbalanced", 8)), 80, 24)
+    assert any(line.startswith(" 8 GPUs  busy") for line in small)
+
+
+def test_the_scale_of_the_disk_is_said() -> None:
+    """Rates have no natural limit: the label names the chart's, a round one above what is shown."""
+    lines = job_drawn(job_view_of(scene("starved", 1)), 120, 40)
+    assert any("disk read ▲50M" in line for line in lines)
+
+
+# -- the tree -------------------------------------------------------------------------------
+
+
+def rows_of(lines: list[str]) -> list[str]:
+    start = next(n for n, line in enumerate(lines) if line.startswith(" ROLE"))
+    return [line for line in lines[start + 1 : -1] if line.strip()]
+
+
+def test_each_process_stands_under_its_parent() -> None:
+    """Launcher, ranks and their workers, with branches; the heading counts them."""
+    lines = job_drawn(job_view_of(scene("starved", 2)), 120, 40)
+    roles = [line[:20].rstrip() for line in rows_of(lines)]
+    assert roles == [
+        " launcher",
+        " ├ rank 0",
+        " │ ├ loader worker",
+        " │ └ loader worker",
+        " └ rank 1",
+        "   ├ loader worker",
+        "   └ loader worker",
+    ]
+
+
+def test_a_guess_is_marked() -> None:
+    """A role that nothing but its place says carries a question mark."""
+    guessed = member(4250, role="loader_worker", parent_pid=4242, role_guessed=True)
+    assert "loader worker?" in text_of(one_job(members=(member(role="rank"), guessed)))
+
+
+def test_an_orphan_is_called_one() -> None:
+    """A worker whose training process is gone is named so, in the style of a warning."""
+    orphan = member(4250, role="loader_worker", orphaned=True)
+    view = job_view_of(machine(one_job(members=(orphan,), ranks=())))
+    lines = job.draw(view, 120, 40).lines
+    runs = [run for line in lines for run in line if "orphaned loader worker" in run[0]]
+    assert [style for _, style in runs] == ["warn"]
+    assert "orphan worker" in "\n".join(job_drawn(fresh(view), 60, 20))
+
+
+def test_a_command_like_the_parents_is_left_out() -> None:
+    """A worker has its parent's command line, which says nothing; another is shown."""
+    members = (
+        member(role="rank", command="python train.py"),
+        member(4250, role="loader_worker", command="python train.py", parent_pid=4242),
+        member(4251, role="helper", command="python -c tracker", parent_pid=4242),
+    )
+    rows = rows_of(lines_of(one_job(members=members), (200, 50)))
+    assert [row.count("python") for row in rows] == [1, 0, 1]
+    assert "python -c tracker" in rows[2]
+
+
+def test_what_a_process_waits_for_is_a_warning() -> None:
+    """A tenth of the time in the run queue or waiting for the disk stands out."""
+    waits = member(role="rank", run_queue_wait_percent=31.0, disk_wait_percent=42.0, state="D")
+    view = job_view_of(machine(one_job(members=(waits,))))
+    lines = job.draw(view, 200, 50).lines
+    warned = {text.strip() for line in lines for text, style in line if style == "warn"}
+    assert {"31%", "42%", "D"} <= warned
+
+
+def test_readings_on_gpus_come_from_the_process_table() -> None:
+    """A rank on two GPUs has its memory summed and its SM share averaged; a worker has none."""
+    on_gpus = tuple(
+        Process(
+            pid=4242,
+            started_at_unix_seconds=1000.0,
+            gpu_uuid=uuid,
+            gpu_memory_bytes=2 * 1024**3,
+            gpu_busy_percent=busy,
+        )
+        for uuid, busy in (("GPU-a", 20.0), ("GPU-b", 60.0))
+    )
+    rows = rows_of(lines_of(one_job(), processes=on_gpus))
+    assert "40%" in rows[0]
+    assert "4.0G" in rows[0]
+    assert "G" not in rows[1]
+
+
+@pytest.mark.parametrize(
+    ("width", "shown", "hidden"),
+    [
+        (200, {"PID", "QUEUE", "DISK", "READ", "WRITE", "RSS", "PSS", "SM", "COMMAND"}, set()),
+        (80, {"PID", "S", "CPU", "MAIN", "QUEUE", "SM"}, {"RSS", "WRITE", "COMMAND"}),
+        (40, {"PID", "CPU"}, {"RSS", "READ", "COMMAND"}),
+    ],
+)
+def test_the_least_important_columns_go_first(
+    width: int, shown: set[str], hidden: set[str]
+) -> None:
+    """What a narrow screen leaves out is what says least."""
+    lines = job_drawn(job_view_of(scene("starved", 2)), width, 40)
+    heading = next(line for line in lines if line.startswith(" ROLE")).split()
+    assert shown <= set(heading)
+    assert not hidden & set(heading)
+
+
+def test_torn_parent_links_hide_nobody() -> None:
+    """Two processes that are each other's parent are both listed."""
+    members = (
+        member(10, parent_pid=11, role="other"),
+        member(11, parent_pid=10, role="other"),
+        member(12, parent_pid=12, role="other"),
+    )
+    assert len(rows_of(lines_of(one_job(members=members)))) == 3
+
+
+def test_the_selection_stays_in_sight() -> None:
+    """With more processes than rows the list scrolls to the selected one."""
+    many = tuple(member(5000 + n, role="other", parent_pid=4242) for n in range(200))
+    view = job_view_of(machine(one_job(members=(member(role="rank"), *many))))
+    view.job.selected = many[150].key
+    frame = job.draw(view, 80, 24)
+    assert many[150].key in [zone.argument for zone in frame.zones if zone.action == "member"]
+    view.job.selected = many[0].key
+    frame = job.draw(view, 80, 24)
+    assert many[0].key in [zone.argument for zone in frame.zones if zone.action == "member"]
+
+
+# -- the end --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [(None, "after 1m40"), (0, "exit code 0"), (3, "exit code 3"), (-9, "signal 9")],
+)
+def test_a_job_that_has_ended_says_when_and_how(code: int | None, said: str) -> None:
+    """The time, how long it ran, the exit code or the signal where it is known."""
+    one = one_job(ended_at_unix_seconds=1100.0, exit_code=code, members=())
+    title = lines_of(one, taken_at_unix_seconds=1160.0)[1]
+    assert "ended 00:18:20 after 1m40" in title
+    assert said in title
+
+
+def test_the_exit_code_of_a_job_that_was_started_is_known_to_the_app() -> None:
+    """Snapshots do not have it."""
+    view = job_view_of(machine(one_job(ended_at_unix_seconds=1100.0, members=())))
+    view.job.exit_code = 2
+    assert "exit code 2" in job_drawn(view, 120, 40)[1]
+
+
+def test_a_job_that_left_the_list_is_shown_as_it_was() -> None:
+    """One that nobody is attached to just disappears: what was seen last stays, marked as ended."""
+    view = job_view_of(machine(one_job()))
+    gone = machine(at=110.0)
+    view.snapshot = dataclasses.replace(gone, taken_at_unix_seconds=1160.0)
+    view.job.gone_at_unix_seconds = 1160.0
+    text = "\n".join(job_drawn(view, 120, 40))
+    assert "python train.py" in text
+    assert "ended 00:19:20" in text
+
+
+def test_the_charts_of_a_job_that_has_ended_stay_at_its_end() -> None:
+    """A minute later they show the same: they do not scroll away."""
+    view = history_of(*[(100.0, 0.0), (0.0, 100.0)] * 12)
+    assert view.snapshot is not None
+    at = view.snapshot.taken_at_unix_seconds
+    pictures = []
+    for later in (1.0, 61.0):
+        ended = one_job(ended_at_unix_seconds=at, members=())
+        view.snapshot = machine(
+            ended,
+            at=123.0 + later,
+            taken_at_unix_seconds=at + later,
+        )
+        pictures.append(chart(job_drawn(fresh(view), 80, 18), "main thread"))
+    assert pictures[0] == pictures[1]
+    assert pictures[0].count("█") == 12
+
+
+def test_the_report_takes_the_place_of_the_processes() -> None:
+    """It can be scrolled, and its heading says how much is below."""
+    view = job_view_of(machine(one_job(ended_at_unix_seconds=1100.0, members=())))
+    asked = []
+
+    def write(width: int) -> list[str]:
+        asked.append(width)
+        return [f"report line {number}" for number in range(80)]
+
+    view.job.write_report = write
+    lines = job_drawn(view, 100, 30)
+    assert asked == [99]
+    assert "report line 0" in "\n".join(lines)
+    assert "ROLE" not in "\n".join(lines)
+    assert any("more lines" in line for line in lines)
+    view.job.report_offset = 10_000
+    lines = job_drawn(view, 100, 30)
+    assert "report line 79" in lines[-2]
+    assert not any("more lines" in line for line in lines)
+
+
+# -- the output -----------------------------------------------------------------------------
+
+
+def with_output(output: Printed, **fields: Any) -> View:
+    view = job_view_of(machine(one_job()))
+    view.job.output, view.job.output_name = output, "/home/ada/run.log"
+    for name, value in fields.items():
+        setattr(view.job, name, value)
+    return view
+
+
+def test_the_end_of_the_output_is_followed() -> None:
+    """The pane names its file and shows the newest lines at the bottom."""
+    lines = job_drawn(with_output(Printed([f"step {n}" for n in range(500)])), 80, 24)
+    assert lines[-2].strip() == "step 499"
+    title = next(line for line in lines if "OUTPUT" in line)
+    assert "/home/ada/run.log" in title
+    assert "500 lines" in title
+
+
+def test_output_that_was_scrolled_stays() -> None:
+    """New lines do not move it; the title says how many are below."""
+    output = Printed([f"step {n}" for n in range(500)])
+    view = with_output(output, pane_first=100)
+    before = job_drawn(view, 80, 24)[-6:-1]
+    assert before[0].strip() == "step 100"
+    output.texts += ["more"] * 10
+    after = job_drawn(view, 80, 24)
+    assert after[-6:-1] == before
+    assert any("more, end follows" in line for line in after)
+
+
+def test_lines_that_are_no_longer_kept_are_not_asked_for() -> None:
+    """A pane that was scrolled to lines since forgotten begins at the oldest kept."""
+    output = Printed([f"step {n}" for n in range(500)], dropped=300)
+    view = with_output(output, pane_first=100)
+    assert job_drawn(view, 80, 24)[-6].strip() == "step 300"
+
+
+def test_no_output_yet_is_said() -> None:
+    """An empty pane is not mistaken for a broken one."""
+    assert "nothing printed yet" in "\n".join(job_drawn(with_output(Printed([])), 80, 24))
+
+
+def test_drawing_the_pane_alone_changes_nothing_else() -> None:
+    """What comes in between two readings is drawn without the rest."""
+    output = Printed(["step 1"])
+    view = with_output(output)
+    frame = job.draw(view, 80, 24)
+    output.texts.append("step 2")
+    lines = job.draw_pane(view, frame)
+    assert len(lines) == 24
+    assert lines[: frame.pane_top] == frame.lines[: frame.pane_top]
+    assert any("step 2" in plain(line) for line in lines)
+    assert widths(lines) == {80}
+
+
+def test_ascii_mode_draws_nothing_else() -> None:
+    """Branches, charts and signs have ASCII forms."""
+    view = job_view_of(scene("starved", 2), glyphs=ASCII)
+    assert "".join(job_drawn(view, 120, 40)).isascii()
+
+
+def test_a_slow_link_has_no_sparks() -> None:
+    """They change every second in every row."""
+    view = job_view_of(scene("starved", 2), slow_link=True)
+    heading = next(line for line in job_drawn(view, 120, 40) if line.startswith(" ROLE"))
+    assert "24s" not in heading
+
+
+def test_the_lead_is_the_same_for_all_charts() -> None:
+    """Otherwise what happened at one moment would not stand in one column."""
+    for width in (40, 80, 200):
+        lines = job_drawn(job_view_of(scene("starved", 1)), width, 40)
+        labels = ("gpu", "GPU", "main", "2 ", "disk", "read", "write")
+        found = {
+            line.index("│")
+            for line in lines
+            if line.strip().startswith(labels) and "│" in line and not line.startswith(" 0")
+        }
+        assert found == {job_lines.lead_of(width) - 1}
