@@ -12,11 +12,7 @@ from gpuwatch.jobs import starters
 from gpuwatch.jobs.evidence import read_look
 from gpuwatch.jobs.surroundings import parse_inner_pids
 from gpuwatch.sources import cgroup, procfs
-from gpuwatch.sources.process_details import (
-    clean_name,
-    parse_effective_uid,
-    user_name,
-)
+from gpuwatch.sources.process_details import clean_name, parse_effective_uid, user_name
 from gpuwatch.sources.processes import INITIAL_PID_NAMESPACE
 from gpuwatch.text import clean
 
@@ -42,7 +38,7 @@ def parse_pid(text: str) -> int:
     digits = text.strip()
     if not (digits.isascii() and digits.removeprefix("-").isdigit()):
         shown = clean(digits, 40)
-        raise AttachError(f"“{shown}” is not a PID: give the number of a process, as ps shows it.")
+        raise AttachError(f'"{shown}" is not a PID: give the number of a process, as ps shows it.')
     pid = int(digits[:20])
     _check_number(pid)
     return pid
@@ -195,6 +191,8 @@ def _why_unreadable(pid: int, error: Exception, proc: Path) -> str:
         )
     if not (isinstance(error, OSError) and procfs.is_gone(error)):
         return f"PID {pid} cannot be read ({clean(str(error), 200)})."
+    if not (proc / "self").exists():
+        return f"{proc} is not mounted here, so no process can be read."
     inner = _known_inside_as(pid, proc)
     if inner:
         return f"No process has PID {pid} here, but {_inner_named(pid, inner, proc)}."

@@ -401,6 +401,11 @@ def test_inside_a_container_a_number_from_outside_is_explained(fake: FakeProc) -
     assert "container" in refusal(4242, fake.root)
 
 
+def test_without_proc_the_sentence_says_that(tmp_path: Path) -> None:
+    """A sandbox can leave it out: not every number is then unknown."""
+    assert "not mounted" in refusal(42, tmp_path)
+
+
 def test_hostile_names_come_out_harmless(fake: FakeProc) -> None:
     """In the sentence about a shell's job, and about the shell itself."""
     fake.process(42, name=b"bash", command=b"bash\0\x1b]0;x\x07\0")
