@@ -10,7 +10,7 @@ import contextlib
 import itertools
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Set
 from pathlib import Path
 from typing import NamedTuple
 
@@ -55,13 +55,22 @@ class JobCores(NamedTuple):
     usable_cores: float | None
 
 
-def read_cores(pid: int, environment: Mapping[str, str], proc: Path = procfs.PROC) -> JobCores:
-    """What binds the process ``pid``, and with it all it starts.
+def read_cores(
+    pid: int,
+    environment: Mapping[str, str],
+    proc: Path = procfs.PROC,
+    *,
+    others: Iterable[int] = (),
+) -> JobCores:
+    """What binds the process ``pid`` and all it starts.
 
     ``environment`` holds (at least) those of its variables that ``ENVIRONMENT_NAMES`` lists.
-    What cannot be read is ``None``; never raises for what a machine can do wrong.
+    ``others`` are further ranks of the job: launchers can pin each to cores of its own, and what
+    any of them may use is the job's. What cannot be read is ``None``; never raises for what a
+    machine can do wrong.
     """
-    affinity = read_affinity(pid, proc)
+    masks = [mask for one in (pid, *others) if (mask := read_allowed(one, proc)) is not None]
+    affinity = len(frozenset().union(*masks)) or None
     tightest = cgroup.read_tightest_quota(pid, proc)
     quota = None if tightest is None else tightest.cores
     slurm = slurm_cores(environment, os.uname().nodename)
@@ -73,11 +82,11 @@ def read_cores(pid: int, environment: Mapping[str, str], proc: Path = procfs.PRO
     return JobCores(affinity, quota, slurm, usable)
 
 
-def read_affinity(pid: int, proc: Path = procfs.PROC) -> int | None:
-    """How many cores the process may be scheduled on; ``None`` where nothing says so."""
+def read_allowed(pid: int, proc: Path = procfs.PROC) -> Set[int] | None:
+    """The cores a process may be scheduled on; ``None`` where nothing says so."""
     if proc == procfs.PROC:
         with contextlib.suppress(OSError, OverflowError):
-            return len(os.sched_getaffinity(pid))
+            return os.sched_getaffinity(pid)
     try:
         allowed = parse_allowed(procfs.read_once(f"{proc}/{pid}/status"))
     except (OSError, ValueError):
@@ -86,7 +95,7 @@ def read_affinity(pid: int, proc: Path = procfs.PROC) -> int | None:
         return None
     # The mask can name cores that are offline, or that the machine could have but has not.
     online = _online(proc)
-    return len(allowed if online is None else allowed & online) or None
+    return allowed if online is None else allowed & online
 
 
 def parse_allowed(status: bytes) -> frozenset[int] | None:

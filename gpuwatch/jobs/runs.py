@@ -39,7 +39,7 @@ _NO_OPTION = re.compile(r"[^-].*", re.DOTALL)
 _SETTING = re.compile(r"\d+|true|false|yes|no|on|off|none", re.IGNORECASE)
 # A date with a time of day: what scripts put into the names of folders, new at each run.
 _MOMENT = re.compile(
-    r"(?:19|20)\d\d[-_.]?[01]\d[-_.]?[0-3]\d[-_.T]?[0-2]\d[-_.:h]?[0-5]\d(?:[-_.:m]?[0-5]\d)?(?!\d)"
+    r"(?:19|20)\d\d[-_.]?[01]\d[-_.]?[0-3]\d[-_.T/]?[0-2]\d[-_.:h]?[0-5]\d(?:[-_.:m]?[0-5]\d)?(?!\d)"
 )
 
 
@@ -53,7 +53,9 @@ class RunIdentity(NamedTuple):
     def digest(self) -> str:
         """The same 16 hexadecimal digits for every run of the same job, now and in later
         versions."""
-        parts = (str(self.uid), self.working_directory, *self.essence())
+        # Hydra can make a folder for each run and work there.
+        folder = _MOMENT.sub("*", self.working_directory)
+        parts = (str(self.uid), folder, *self.essence())
         text = "\0".join(parts).encode("utf-8", "surrogatepass")
         return hashlib.sha256(text).hexdigest()[:16]
 

@@ -64,18 +64,18 @@ def test_a_pinned_process_may_use_the_cores_it_is_pinned_to(started: Children) -
 
 def test_another_users_affinity_is_read_too(started: Children) -> None:
     """The system lets anybody ask which cores a process may use: no root needed."""
-    assert cores.read_affinity(1) is not None
-    assert cores.read_affinity(2**22 + 1) is None
+    assert cores.read_allowed(1)
+    assert cores.read_allowed(2**22 + 1) is None
 
 
 def test_an_allowed_list_in_the_status_counts_cores_that_are_online(fake: FakeProc) -> None:
     """The mask can name cores the machine could have but has not."""
     allow(fake, "Cpus_allowed:\tff\nCpus_allowed_list:\t0-127", online=6)
-    assert cores.read_affinity(42, fake.root) == 6
+    assert cores.read_allowed(42, fake.root) == set(range(6))
     allow(fake, "Cpus_allowed_list:\t0-2,5,9", online=6)
-    assert cores.read_affinity(42, fake.root) == 4
+    assert cores.read_allowed(42, fake.root) == {0, 1, 2, 5}
     allow(fake, "Cpus_allowed_list:\t0-2,5,9")
-    assert cores.read_affinity(42, fake.root) == 5
+    assert cores.read_allowed(42, fake.root) == {0, 1, 2, 5, 9}
 
 
 def test_the_real_status_says_what_the_system_call_says(started: Children) -> None:
@@ -96,6 +96,16 @@ def test_the_least_of_all_limits_is_usable(fake: FakeProc, tmp_path: Path) -> No
     quota_v2(tmp_path, fake, "1200000 100000\n")
     assert read_cores(42, slurm, fake.root) == JobCores(8, 12.0, 6, 6.0)
     assert read_cores(42, {}, fake.root) == JobCores(8, 12.0, None, 8.0)
+
+
+def test_ranks_pinned_apart_share_the_cores_of_all(fake: FakeProc) -> None:
+    """Each rank on cores of its own: the job has all of them; a rank that is gone adds none."""
+    allow(fake, "Cpus_allowed_list:\t0-3", online=16)
+    fake.process(43)
+    fake.write("43/status", "Name:\tx\nCpus_allowed_list:\t2-7\n")
+    assert read_cores(42, {}, fake.root).usable_cores == 4.0
+    both = read_cores(42, {}, fake.root, others=[43, 44])
+    assert (both.affinity_cores, both.usable_cores) == (8, 8.0)
 
 
 def test_the_machines_cores_bind_what_promises_more(fake: FakeProc, tmp_path: Path) -> None:

@@ -99,6 +99,14 @@ def test_another_folder_or_user_is_another_job() -> None:
     assert mine.digest() != identity("python train.py", uid=1001).digest()
 
 
+def test_a_folder_made_for_each_run_is_the_same_folder() -> None:
+    """Hydra's ``outputs/DATE/TIME``, into which it can change."""
+    first = identity("python t.py", folder=f"{FOLDER}/outputs/2024-05-01/12-30-11")
+    second = identity("python t.py", folder=f"{FOLDER}/outputs/2024-05-02/08-01-59")
+    assert first.digest() == second.digest()
+    assert first.digest() != identity("python t.py", folder=f"{FOLDER}/outputs").digest()
+
+
 def test_the_digest_never_changes() -> None:
     """Reports are stored under it: a later version must find them."""
     assert identity("python train.py --lr 0.1").digest() == "dcba0a647b6776dc"
