@@ -233,6 +233,9 @@ class GpuwatchApp(App[int]):
 
     def redraw(self) -> None:
         """Draw the screen in front (a dialog over it keeps its own picture)."""
+        if self._exit:
+            # Its parts are being taken down, and a snapshot can still come in between.
+            return
         for screen in reversed(self.screen_stack):
             draw = getattr(screen, "redraw", None)
             if draw is not None:
