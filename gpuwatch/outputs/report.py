@@ -259,7 +259,7 @@ def _clock(unix_seconds: float, form: str) -> str:
 
 def _gpus(report: JobReport, width: int, paint: Painter) -> list[str]:
     if not report.gpus:
-        return ["The job was on no GPU while it was watched."]
+        return _wrapped("", "The job was on no GPU while it was watched.", width)
     rows = [_gpu_row(gpu) for gpu in report.gpus]
     if len(rows) > 1:
         rows.append(_all_row(report))
@@ -390,7 +390,7 @@ def _follows(one: str, other: str) -> bool:
 def _sections(report: JobReport, width: int, paint: Painter) -> list[str]:
     lines = []
     for label, text in (
-        ("Loading", report.loading.sentence or units.UNKNOWN),
+        ("Loading", report.loading.sentence or "no training process was seen"),
         ("  workers", ", ".join(_worker_facts(report))),
         ("  main", ", ".join(_main_facts(report))),
         ("CPU", ", ".join(_cpu_facts(report))),
@@ -595,17 +595,17 @@ def _compared(before: JobReport, after: JobReport) -> Iterable[list[str]]:
     yield row("end", _end)
     yield row("GPUs", lambda r: str(len(r.gpus)))
     yield row("GPU busy", lambda r: units.percent(r.busy_percent), _points(before, after))
-    yield ratio("GPU-seconds idle", lambda r: r.idle_gpu_seconds, _optional_grouped)
+    yield ratio("idle GPU-s", lambda r: r.idle_gpu_seconds, _optional_grouped)
     yield ratio("GPU energy", lambda r: r.energy_joules, units.energy)
-    yield ratio("GPU memory of the job", _job_memory, units.size)
+    yield ratio("job GPU memory", _job_memory, units.size)
     yield row("throttled", lambda r: units.age(_throttled_seconds(r)))
     yield row("loader workers", lambda r: _count(r.loading.loader_workers))
     yield row("pinned memory", lambda r: _flag(r.loading.pinned_memory))
-    yield row("CPU of a worker", lambda r: units.percent(r.loading.loader_worker_cpu_percent))
-    yield row("CPU of the main thread", lambda r: units.percent(r.loading.main_thread_cpu_percent))
+    yield row("worker CPU", lambda r: units.percent(r.loading.loader_worker_cpu_percent))
+    yield row("main CPU", lambda r: units.percent(r.loading.main_thread_cpu_percent))
     yield ratio("cores busy", lambda r: r.host.cpu_mean_cores, _cores)
     yield ratio("memory (PSS)", lambda r: r.host.memory_proportional_peak_bytes, units.size)
-    yield ratio("read from storage", lambda r: r.host.read_bytes, units.size)
+    yield ratio("storage read", lambda r: r.host.read_bytes, units.size)
 
 
 def _end(report: JobReport) -> str:

@@ -6,6 +6,8 @@ import dataclasses
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from hypothesis import strategies as st
+
 from gpuwatch.jobs.recorder import JobRecorder
 from gpuwatch.jobs.report import JobReport
 from gpuwatch.model import BusySample, Gpu, Job, JobMember, JobRank, Process, Snapshot
@@ -185,3 +187,43 @@ def training(
             )
         )
     return out
+
+
+PERCENTS = st.none() | st.floats(-10, 200) | st.sampled_from([0.0, 100.0, float("nan")])
+
+
+@st.composite
+def watched_jobs(draw: st.DrawFn) -> list[Snapshot]:
+    """A job watched at odd intervals, with readings missing, GPUs lost and samples anywhere."""
+    at, out = 0.0, []
+    ends = draw(st.booleans())
+    for number in range(draw(st.integers(1, 12))):
+        at += draw(st.sampled_from([0.1, 0.9, 1.0, 1.1, 2.4, 2.6, 30.0]))
+        cards: list[Gpu] = []
+        for index in range(2):
+            fine = draw(
+                st.none()
+                | st.lists(st.tuples(st.floats(at - 5, at + 2), st.floats(-5, 120)), max_size=6)
+            )
+            cards.append(
+                gpu(
+                    f"GPU-{'ab'[index]}",
+                    index,
+                    lost=draw(st.integers(0, 9)) == 0,
+                    busy_percent=draw(PERCENTS),
+                    busy_samples=None
+                    if fine is None
+                    else tuple(BusySample(UNIX + when, value) for when, value in fine),
+                    power_watts=draw(PERCENTS),
+                    energy_joules=draw(PERCENTS),
+                )
+            )
+        here = draw(st.sampled_from([("GPU-a",), ("GPU-a", "GPU-b"), ()]))
+        ended = UNIX + at - draw(st.floats(0, 3)) if ends and number > 8 else None
+        watched = job(
+            gpu_uuids=here,
+            members=(rank_member(cpu_percent=draw(PERCENTS)),),
+            ended_at_unix_seconds=ended,
+        )
+        out.append(look(at, watched if draw(st.integers(0, 9)) else None, cards))
+    return [*out, look(at + 0.5, job())]

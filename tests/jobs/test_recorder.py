@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
 from gpuwatch.jobs.recorder import JobRecorder
 from gpuwatch.jobs.report import GpuReport, JobReport
 from gpuwatch.jobs.report_json import decode_report, report_text_json
-from gpuwatch.model import BusySample, Gpu, Problem, Process, ReasonSeconds, Snapshot
+from gpuwatch.model import BusySample, Problem, Process, ReasonSeconds, Snapshot
 from tests.jobs.stories import (
     COMMAND,
     KEY,
@@ -27,6 +26,7 @@ from tests.jobs.stories import (
     recorded,
     samples,
     training,
+    watched_jobs,
     worker_member,
 )
 from tests.support.snapshots import gpu
@@ -664,45 +664,6 @@ def test_a_long_job_keeps_its_extremes_and_gaps_in_bounded_courses() -> None:
 
 
 # --- for any readings ------------------------------------------------------------------------
-
-PERCENTS = st.none() | st.floats(-10, 200) | st.sampled_from([0.0, 100.0, float("nan")])
-
-
-@st.composite
-def watched_jobs(draw: st.DrawFn) -> list[Snapshot]:
-    """A job watched at odd intervals, with readings missing, GPUs lost and samples anywhere."""
-    at, out = 0.0, []
-    ends = draw(st.booleans())
-    for number in range(draw(st.integers(1, 12))):
-        at += draw(st.sampled_from([0.1, 0.9, 1.0, 1.1, 2.4, 2.6, 30.0]))
-        cards: list[Gpu] = []
-        for index in range(2):
-            fine = draw(
-                st.none()
-                | st.lists(st.tuples(st.floats(at - 5, at + 2), st.floats(-5, 120)), max_size=6)
-            )
-            cards.append(
-                gpu(
-                    f"GPU-{'ab'[index]}",
-                    index,
-                    lost=draw(st.integers(0, 9)) == 0,
-                    busy_percent=draw(PERCENTS),
-                    busy_samples=None
-                    if fine is None
-                    else tuple(BusySample(UNIX + when, value) for when, value in fine),
-                    power_watts=draw(PERCENTS),
-                    energy_joules=draw(PERCENTS),
-                )
-            )
-        here = draw(st.sampled_from([("GPU-a",), ("GPU-a", "GPU-b"), ()]))
-        ended = UNIX + at - draw(st.floats(0, 3)) if ends and number > 8 else None
-        watched = job(
-            gpu_uuids=here,
-            members=(rank_member(cpu_percent=draw(PERCENTS)),),
-            ended_at_unix_seconds=ended,
-        )
-        out.append(look(at, watched if draw(st.integers(0, 9)) else None, cards))
-    return [*out, look(at + 0.5, job())]
 
 
 @given(watched_jobs())

@@ -262,7 +262,7 @@ try:
     ReportStore(Path(sys.argv[1])).save(JobReport(pid=1, command="x" * 100_000))
 except StoreError as error:
     print(error)
-print("left:", *(p.name for p in Path(sys.argv[1]).rglob("*")))
+print("left:", *(name for _, _, names in os.walk(sys.argv[1]) for name in names))
 """
 
 
