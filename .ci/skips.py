@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 # Reason (a regular expression), and why CI cannot do better.
 EXPECTED = {
     r"nvtop is not installed": "not in the main archive of every distribution",
-    r"namespaces|as another user|kernel thread": "a container may not allow it",
+    r"namespaces|as another user|kernel thread|cgroups with a CPU": "a container may not allow it",
     r"NVIDIA's library": "a test of a machine without a driver, on one with it",
     r"sixteen colours show labels as text": "says nothing in that theme",
 }

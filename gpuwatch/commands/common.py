@@ -87,10 +87,21 @@ def interval_option(command: F) -> F:
     )(command)
 
 
+def _pid(_context: click.Context, _parameter: click.Parameter, value: str | None) -> int | None:
+    if value is None:
+        return None
+    from gpuwatch.jobs.attach import AttachError, parse_pid
+
+    try:
+        return parse_pid(value)
+    except AttachError as error:
+        raise click.UsageError(str(error)) from None
+
+
 def pid_option(command: F) -> F:
     return click.option(
         "--pid",
-        type=click.IntRange(min=1),
+        callback=_pid,
         metavar="PID",
         help="Watch one job: the one that this process (any of its processes) belongs to.",
     )(command)
