@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from gpuwatch.model import Job, JobMember, JobRank
+from gpuwatch.model import Host, Job, JobMember, JobRank
 
 _GROUPS_TOLD = 3
 
@@ -50,6 +50,35 @@ def job_loading_sentence(job: Job) -> str:
         return f"{_workers(first, ' each', 'processes')}, {_pinned_apart(ranks)}"
     pinned = _pinned(first) if pinned_alike else _pinned_apart(ranks)
     return ", ".join(part for part in (_workers_apart(ranks), pinned) if part)
+
+
+def cores_sentence(job: Job, host: Host) -> str | None:
+    """``4 of 16 cores usable (quota 4.0), 2 a rank``; ``None`` where it is not known."""
+    usable, total = job.usable_cores, host.core_count
+    if usable is None:
+        return None
+    if usable == total:
+        text = f"all {total} cores usable"
+    else:
+        text = f"{usable:g}{'' if total is None else f' of {total}'} cores usable"
+    limit = _limit(job, host)
+    if limit is not None:
+        text += f" ({limit})"
+    if len(job.ranks) > 1:
+        text += f", {usable / len(job.ranks):.3g} a rank"
+    return text
+
+
+def _limit(job: Job, host: Host) -> str | None:
+    """What makes them fewer than the machine has."""
+    usable = job.usable_cores
+    if usable == host.core_count:
+        return None
+    if job.quota_cores is not None and job.quota_cores == usable:
+        return f"quota {job.quota_cores:.1f}"
+    if job.slurm_cores is not None and job.slurm_cores == usable:
+        return "Slurm"
+    return "affinity" if job.affinity_cores == usable else None
 
 
 def _same_everywhere(rank: JobRank, *, each: str, process: str) -> str:

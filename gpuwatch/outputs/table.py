@@ -48,6 +48,31 @@ def cut(text: str, width: int) -> str:
     return "".join(kept) + "…" if width > 0 else ""
 
 
+def wrap(
+    text: str, width: int, *, first: str = "", later: str = "", most: int | None = None
+) -> list[str]:
+    """``text`` in lines of at most ``width`` cells, broken between words where that is possible.
+
+    The first line begins with ``first``, those after it with ``later``; what does not fit in
+    ``most`` lines ends in an ellipsis.
+    """
+    lines: list[str] = []
+    line = first
+    empty = True
+    for word in text.split():
+        room = width - cell_width(line) - (0 if empty else 1)
+        if cell_width(word) <= room or (empty and cell_width(word) > width - cell_width(later)):
+            line += cut(word, room) if empty else f" {word}"
+        else:
+            lines.append(line)
+            line = later + cut(word, width - cell_width(later))
+        empty = False
+    lines = lines if empty else [*lines, line]
+    if most is None or len(lines) <= most:
+        return lines
+    return [*lines[: most - 1], cut(f"{lines[most - 1]} …", width)]
+
+
 def table(headings: Sequence[Heading], rows: Sequence[Sequence[str]], width: int) -> list[str]:
     """The lines of a table no wider than ``width``, the titles first.
 

@@ -7,8 +7,10 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
 from gpuwatch import __version__, units
-from gpuwatch.model import Gpu, Host, Problem, Process, Snapshot
-from gpuwatch.outputs.table import Heading, cut, table
+from gpuwatch.jobs.words import role_name
+from gpuwatch.model import Gpu, Host, Job, JobMember, Problem, Process, ProcessKey, Snapshot
+from gpuwatch.outputs import job_text
+from gpuwatch.outputs.table import Heading, cut, table, wrap
 
 WIDTH_WITHOUT_TERMINAL = 120
 WIDTH_MIN = 40
@@ -59,17 +61,55 @@ def status_page(
     colour: bool = False,
     processes_shown: int | None = PROCESSES_SHOWN,
 ) -> str:
-    """The page, without a line end: GPUs, host, processes (``None``: all of them), problems."""
+    """The page, without a line end; with an attached job in the snapshot it is about that job.
+
+    ``processes_shown`` is how long a list of processes may be; ``None``: no list is shortened.
+    """
     width = max(width, WIDTH_MIN)
     paint = _paint if colour else _plain
+    attached = next((job for job in snapshot.jobs if job.attached), None)
+    if attached is not None:
+        middle = _one_job(snapshot, attached, width, processes_shown, paint)
+    else:
+        middle = _machine(snapshot, width, processes_shown, paint)
     blocks = [
         _title(snapshot, width, paint),
-        _gpus(snapshot.gpus, width, paint),
-        _host(snapshot.host, width),
-        _processes(snapshot, width, processes_shown, paint),
+        *middle,
         _problems(snapshot.problems, width, paint),
     ]
     return "\n\n".join("\n".join(block) for block in blocks if block)
+
+
+def _machine(snapshot: Snapshot, width: int, shown: int | None, paint: _Painter) -> list[list[str]]:
+    jobs_shown = None if shown is None else job_text.JOBS_SHOWN
+    return [
+        _gpus(snapshot.gpus, width, paint),
+        _host(snapshot.host, width),
+        job_text.jobs_block(snapshot, _labels(snapshot), width, jobs_shown, _bold(paint)),
+        _processes(snapshot, width, shown, paint),
+    ]
+
+
+def _one_job(
+    snapshot: Snapshot, job: Job, width: int, shown: int | None, paint: _Painter
+) -> list[list[str]]:
+    members_shown = None if shown is None else job_text.MEMBERS_SHOWN
+    labels, bold = _labels(snapshot), _bold(paint)
+    return [
+        job_text.job_header(job, snapshot, width, bold),
+        _gpus(snapshot.gpus, width, paint) if snapshot.gpus else ["It uses no GPU."],
+        job_text.ranks_block(job, labels, width, bold),
+        job_text.members_block(job, snapshot.processes, width, members_shown, bold),
+        _host(snapshot.host, width),
+    ]
+
+
+def _labels(snapshot: Snapshot) -> dict[str, str]:
+    return {gpu.uuid: gpu_label(gpu) for gpu in snapshot.gpus}
+
+
+def _bold(paint: _Painter) -> Callable[[str], str]:
+    return lambda text: paint(text, _BOLD)
 
 
 def _paint(text: str, code: str) -> str:
@@ -217,7 +257,7 @@ def _pressure_facts(host: Host) -> list[str]:
 def _processes(snapshot: Snapshot, width: int, shown: int | None, paint: _Painter) -> list[str]:
     if not snapshot.processes:
         return []
-    labels = {gpu.uuid: gpu_label(gpu) for gpu in snapshot.gpus}
+    labels = _labels(snapshot)
     places = {gpu.uuid: place for place, gpu in enumerate(snapshot.gpus)}
 
     def order(process: Process) -> tuple[int, float, float, int]:
@@ -231,15 +271,53 @@ def _processes(snapshot: Snapshot, width: int, shown: int | None, paint: _Painte
             process.pid,
         )
 
-    processes = sorted(snapshot.processes, key=order)
-    left = [] if shown is None else processes[shown:]
-    rows = [
-        _process_row(process, labels, snapshot.taken_at_unix_seconds)
-        for process in processes[:shown]
-    ]
-    titles, *lines = table(_PROCESS_HEADINGS, rows, width)
-    more = [f"and {len(left)} more (--all shows them)"] if left else []
+    folded = {} if shown is None else _workers_by_rank(snapshot.jobs)
+    within = {member.key for workers in folded.values() for member in workers}
+    rows: list[list[str]] = []
+    sizes: list[int] = []
+    for process in sorted(snapshot.processes, key=order):
+        if process.key in within and process.gpu_uuid is None:
+            continue
+        rows.append(_process_row(process, labels, snapshot.taken_at_unix_seconds))
+        sizes.append(1)
+        workers = folded.pop(process.key, None)
+        if workers is not None:
+            rows.append(_workers_row(process, workers))
+            sizes.append(len(workers))
+    left = 0 if shown is None else sum(sizes[shown:])
+    titles, *lines = table(_PROCESS_HEADINGS, rows[:shown], width)
+    more = [f"and {left} more (--all shows them)"] if left else []
     return [paint(titles, _BOLD), *lines, *more]
+
+
+def _workers_by_rank(jobs: Sequence[Job]) -> dict[ProcessKey, list[JobMember]]:
+    """The loader workers of each rank that has several: they are alike, and one row tells it."""
+    found: dict[ProcessKey, list[JobMember]] = {}
+    for job in jobs:
+        ranks = {rank.pid: rank.key for rank in job.ranks}
+        for member in job.having("loader_worker"):
+            if member.parent_pid in ranks and not member.orphaned:
+                found.setdefault(ranks[member.parent_pid], []).append(member)
+    return {key: workers for key, workers in found.items() if len(workers) > 1}
+
+
+def _workers_row(rank: Process, workers: Sequence[JobMember]) -> list[str]:
+    cpu = [member.cpu_percent for member in workers if member.cpu_percent is not None]
+    memory = [member.memory_proportional_bytes for member in workers]
+    known = [size for size in memory if size is not None]
+    name = role_name(workers[0]).replace("worker", "workers")
+    return [
+        units.UNKNOWN,
+        units.UNKNOWN,
+        units.UNKNOWN if rank.user is None else rank.user,
+        units.UNKNOWN,
+        units.UNKNOWN,
+        units.percent(sum(cpu) if cpu else None),
+        # RSS would count the pages they share once for each.
+        units.size(sum(known) if len(known) == len(memory) else None),
+        units.UNKNOWN,
+        f"{len(workers)} {name} of {rank.pid}",
+    ]
 
 
 def _process_row(process: Process, labels: dict[str, str], now: float) -> list[str]:
@@ -264,6 +342,6 @@ def _problems(problems: Sequence[Problem], width: int, paint: _Painter) -> list[
     lines = []
     for problem in problems:
         word, code = _SEVERITIES.get(problem.severity, _SEVERITIES["warning"])
-        text = textwrap.wrap(f"{word}: {problem.message}", width, subsequent_indent="  ")
+        text = wrap(f"{word}: {problem.message}", width, later="  ")
         lines += [paint(line, code) if code else line for line in text]
     return lines

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gpuwatch.jobs.words import job_loading_sentence, loading_sentence, role_name
-from gpuwatch.model import Job, JobMember, JobRank
+from gpuwatch.jobs.words import cores_sentence, job_loading_sentence, loading_sentence, role_name
+from gpuwatch.model import Host, Job, JobMember, JobRank
 
 
 def rank(number: int | None = 0, workers: int | None = 4, pinned: bool | None = True) -> JobRank:
@@ -101,3 +101,31 @@ def test_several_ranks(given: Job, said: str) -> None:
 def test_role_names(given: JobMember, said: str) -> None:
     """A role is named for a person, a guess with a question mark."""
     assert role_name(given) == said
+
+
+@pytest.mark.parametrize(
+    ("given", "cores", "said"),
+    [
+        (Job(pid=1), 16, None),
+        (Job(pid=1, usable_cores=16.0), 16, "all 16 cores usable"),
+        (Job(pid=1, usable_cores=8.0), None, "8 cores usable"),
+        (
+            Job(pid=1, usable_cores=2.5, quota_cores=2.5, affinity_cores=16),
+            16,
+            "2.5 of 16 cores usable (quota 2.5)",
+        ),
+        (
+            Job(pid=1, usable_cores=6.0, slurm_cores=6, ranks=(rank(0), rank(1))),
+            16,
+            "6 of 16 cores usable (Slurm), 3 a rank",
+        ),
+        (
+            Job(pid=1, usable_cores=4.0, affinity_cores=4),
+            16,
+            "4 of 16 cores usable (affinity)",
+        ),
+    ],
+)
+def test_usable_cores(given: Job, cores: int | None, said: str | None) -> None:
+    """How many cores, of how many, what makes them fewer, and how many each rank has."""
+    assert cores_sentence(given, Host(name="x", core_count=cores)) == said

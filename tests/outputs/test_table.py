@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.outputs.table import Heading, cell_width, cut, table
+from gpuwatch.outputs.table import Heading, cell_width, cut, table, wrap
+from gpuwatch.text import clean
 
 HEADINGS = (Heading("A"), Heading("NAME", text=True, rank=2), Heading("NUM", rank=1))
 
@@ -56,3 +57,32 @@ def test_cut_counts_cells(text: str, width: int, expected: str) -> None:
 def test_cut_never_exceeds_its_width(text: str, width: int) -> None:
     """Whatever the text, what is left fits."""
     assert cell_width(cut(text, width)) <= width
+
+
+@pytest.mark.parametrize(
+    ("text", "width", "lines"),
+    [
+        ("one two three", 8, ["one two", "three"]),
+        ("one two three", 20, ["one two three"]),
+        ("", 8, []),
+        ("abcdefghij", 5, ["abcd…"]),
+        ("a bcdefghij", 5, ["a", "bcde…"]),
+        ("漢字 漢字", 5, ["漢字", "漢字"]),
+    ],
+)
+def test_wrap_breaks_between_words(text: str, width: int, lines: list[str]) -> None:
+    """Lines end between words; a word that fits in no line is cut."""
+    assert wrap(text, width) == lines
+
+
+def test_wrap_indents_and_ends_in_an_ellipsis() -> None:
+    """The first line has its own beginning, and what is too much is said to be."""
+    assert wrap("a b c d e f", 5, first="- ", later="  ", most=2) == ["- a b", "  c …"]
+
+
+@given(st.text(max_size=60), st.integers(6, 40))
+def test_wrapped_lines_are_never_too_wide(text: str, width: int) -> None:
+    """Whatever the text, no line passes the width."""
+    lines = wrap(clean(text), width, first="> ", later="  ", most=4)
+    assert all(cell_width(line) <= width for line in lines)
+    assert len(lines) <= 4
