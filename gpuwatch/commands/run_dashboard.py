@@ -135,19 +135,23 @@ def _end(job: RunningJob, options: RunOptions, report_file: TextIO | None) -> in
         _say_that_it_goes_on(job)
         return 0
     _say(f"{_how_it_ended(code)}; its output is in {_quoted(job)}")
-    if report_file is not None or options.as_json:
-        report = _kept_report(job)
-        if report is None:
-            common.complain("There is no report: the job ended before it could be looked at.", 0)
-        else:
-            out = report_file or sys.stderr
-            print_report(report, out, as_json=options.as_json, previous=None)
-    elif options.report:
-        _say("'gpuwatch report' shows what it did")
+    if options.report:
+        _report(job, options, report_file)
     if code >= 0:
         return code
     # Only this one says something to a shell: a loop of commands ends with it.
     return end_like(-code) if code == -signal.SIGINT else 128 - code
+
+
+def _report(job: RunningJob, options: RunOptions, file: TextIO | None) -> None:
+    """The dashboard has shown it: it is printed only where that was asked for."""
+    report = _kept_report(job)
+    if report is None:
+        _say("the job ended before it could be looked at: there is no report.")
+    elif file is not None or options.as_json:
+        print_report(report, file or sys.stderr, as_json=options.as_json, previous=None)
+    else:
+        _say("'gpuwatch report' shows what it did.")
 
 
 def _kept_report(job: RunningJob) -> JobReport | None:

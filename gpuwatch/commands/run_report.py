@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TextIO
 import click
 
 from gpuwatch.commands import common
+from gpuwatch.text import clean
 
 if TYPE_CHECKING:
     from gpuwatch.commands.run import RunOptions
@@ -25,7 +26,7 @@ def open_report(path: Path | None) -> TextIO | None:
         return path.open("w", encoding="utf-8", errors="replace")
     except OSError as error:
         raise click.UsageError(
-            f"The report cannot be written to {path}: {error.strerror}."
+            f"The report cannot be written to {clean(str(path), 300)}: {error.strerror}."
         ) from None
 
 

@@ -16,6 +16,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path, PurePath
 
+from gpuwatch.text import clean
+
 RUNS_KEPT = 50
 
 _NAME = re.compile(r"\d{8}-\d{6}-[A-Za-z0-9._-]{1,60}\.log")
@@ -45,7 +47,7 @@ def open_kept(command: Sequence[str], folder: Path | None = None) -> tuple[int, 
         descriptor = os.open(path, flags, 0o600)
     except OSError as error:
         raise OutputFileError(
-            f"The job's output cannot be kept in {folder}: {error.strerror}. Choose a file with "
+            f"The job's output cannot be kept in {clean(str(folder), 300)}: {error.strerror}. Choose a file with "
             "--output FILE, or see it as it comes with --plain."
         ) from None
     _hold(descriptor)
@@ -64,7 +66,9 @@ def open_chosen(path: Path) -> int:
         if stat.S_ISREG(os.fstat(descriptor).st_mode):
             os.ftruncate(descriptor, 0)
     except OSError as error:
-        raise OutputFileError(f"{path} cannot be written: {error.strerror}.") from None
+        raise OutputFileError(
+            f"{clean(str(path), 300)} cannot be written: {error.strerror}."
+        ) from None
     _hold(descriptor)
     return descriptor
 
@@ -79,13 +83,11 @@ def forget_oldest(folder: Path, kept: int = RUNS_KEPT) -> None:
 
 def short_name(command: Sequence[str]) -> str:
     """What tells this command from others, fit for a file name: ``train.py``."""
-    for word in command:
-        name = PurePath(word).name
-        if word.startswith("-") or "=" in word or _INTERPRETERS.fullmatch(name):
-            continue
-        break
-    else:
-        name = PurePath(command[0]).name
+    words = [word for word in command if not word.startswith("-") and "=" not in word]
+    names = [PurePath(word).name for word in words]
+    scripts = [name for name in names if name.endswith((".py", ".sh"))]
+    others = [name for name in names if not _INTERPRETERS.fullmatch(name)]
+    name = (scripts or others or names or [PurePath(command[0]).name])[0]
     return re.sub(r"[^A-Za-z0-9._-]+", "_", name)[:40].lstrip(".") or "job"
 
 
