@@ -157,10 +157,15 @@ class GpuwatchApp(App[int]):
     async def on_unmount(self) -> None:
         if self._sampling is not None:
             self._sampling.cancel()
+        running = self._started_job
+        if running is not None and running.is_in(self.view.job.last):
+            code, at = running.raw_code, running.ended_at_unix_seconds
+            if code is not None and at is not None:
+                self._recording.end_at(at, code)
         self._recording.close()
         self._stacking.close()
-        if self._started_job is not None:
-            self._started_job.close()
+        if running is not None:
+            running.close()
 
     def _task_ended(self, task: asyncio.Task[None]) -> None:
         """A bug in drawing must end the program with its error, not freeze the picture."""

@@ -87,6 +87,14 @@ class Recording:
             return self._keep() if self._kept else None
         return None
 
+    def end_at(self, unix_seconds: float, code: int) -> None:
+        """The job is known to have ended although no snapshot says so yet, and none will come."""
+        recorder = self._recorder
+        if self._final is None and recorder is not None and recorder.seen:
+            self._final = replace(
+                recorder.report(), ended_at_unix_seconds=unix_seconds, exit_code=code
+            )
+
     def close(self) -> str | None:
         """Keep the report of a job that ended a moment ago."""
         return None if self._final is None or self._kept else self._keep()

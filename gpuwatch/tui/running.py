@@ -61,6 +61,10 @@ class Running:
         code = self._job.poll()
         return code if code is None or code >= 0 else 128 - code
 
+    @property
+    def ended_at_unix_seconds(self) -> float | None:
+        return self._job.ended_at_unix_seconds
+
     def read_output(self) -> bool:
         """Take what it printed since; whether it printed anything."""
         return self._tail is not None and self._tail.poll()

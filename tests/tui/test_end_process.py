@@ -15,6 +15,7 @@ from gpuwatch.tui.screens.dialogs import EndProcessDialog
 from tests.support.children import Children, children, wait_until
 from tests.support.snapshots import gpu, snapshot
 from tests.tui.driving import Driven, driven
+from tests.tui.test_job import member, one_job
 
 SIZES = pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 50), (40, 12)], ids=str)
 
@@ -190,3 +191,42 @@ async def test_ending_leaves_the_dashboard_running(family: Children) -> None:
         wait_until(lambda: child.poll() is not None)
         await drive.feed(dataclasses.replace(before, processes=(), monotonic_seconds=101.0))
         assert "No process uses a GPU" in drive.text
+
+
+async def test_the_only_process_needs_no_cursor(family: Children) -> None:
+    """Where the table has one row, k means it; it asks all the same."""
+    child = start(family)
+    async with driven(live(child)) as drive:
+        await drive.press("k")
+        assert isinstance(drive.dialog, EndProcessDialog)
+        assert str(child.pid) in drive.dialog.text
+        await drive.press("n")
+    assert child.poll() is None
+
+
+async def test_a_process_of_a_job_is_ended_from_its_screen(family: Children) -> None:
+    """The question names it; y sends TERM. One that the process table does not have, too."""
+    child = start(family)
+    first = live(child)
+    shown = first.processes[0]
+    one = member(
+        child.pid,
+        role="rank",
+        command="python train.py",
+        started_at_unix_seconds=shown.started_at_unix_seconds,
+    )
+    job = one_job(
+        pid=child.pid,
+        started_at_unix_seconds=shown.started_at_unix_seconds,
+        members=(one, member(child.pid + 1, role="helper")),
+    )
+    async with driven(dataclasses.replace(first, processes=(), jobs=(job,))) as drive:
+        await drive.press("j", "k")
+        assert "select a process" in drive.lines[-1]
+        await drive.press("home", "k")
+        assert isinstance(drive.dialog, EndProcessDialog)
+        for said in (str(child.pid), "ada", "python train.py", "TERM"):
+            assert said in drive.dialog.text
+        await drive.press("y")
+        assert "asked to end" in drive.lines[-1]
+    assert child.wait(10) == -15

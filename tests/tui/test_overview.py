@@ -602,3 +602,33 @@ def test_reading_of_everything_missing_draws() -> None:
     nothing = snapshot(gpus=(Gpu(identity=gpu().identity, reading=GpuReading()),))
     for size in SIZES:
         assert widths(overview.draw(view_of(nothing), *size).lines) == {size[0]}
+
+
+# -- a GPU that shares the host's memory ------------------------------------------------------
+
+
+def test_a_gpu_without_limits_of_its_own_has_charts() -> None:
+    """On unified memory there is no total and no power limit: memory is drawn against the host's,
+    power on a scale in steps, and neither is said to be a limit."""
+    what = scene("unified", 1)
+    one = what.now.gpus[0]
+    host = what.now.host.memory_total_bytes
+    assert one.identity.memory_total_bytes is None
+    _, memory, power, _ = gpu_panel.scaled_metrics(view_of(what), one, 60)
+    assert memory.limit == host
+    assert "procs" in memory.text
+    assert power.limit is not None
+    assert power.limit >= max(s.gpus[0].reading.power_watts or 0.0 for s in what.past)
+    assert "/" not in power.text
+    lines = drawn(view_of(what), 100, 30)
+    for label in ("memory", "power"):
+        line = next(line for line in lines if line.lstrip().startswith(label))
+        assert set(line.partition("│")[2].strip()) & set("▁▂▃▄▅▆▇█")
+
+
+def test_only_a_unified_gpu_is_measured_against_the_host() -> None:
+    """A card whose total was not read keeps its chart blank rather than wrong."""
+    bare = gpu(memory_used_bytes=5)
+    identity = dataclasses.replace(bare.identity, memory_total_bytes=None)
+    bare = dataclasses.replace(bare, identity=identity)
+    assert metrics(bare, 100.0)[1].limit is None

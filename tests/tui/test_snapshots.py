@@ -15,7 +15,7 @@ import pytest
 from gpuwatch.tui import detail, overview
 from gpuwatch.tui.glyphs import ASCII, DOTS, UNICODE
 from tests.tui.driving import driven
-from tests.tui.scenes import Scene, scene, texts, view_of
+from tests.tui.scenes import Printed, Scene, job_drawn, job_view_of, scene, texts, view_of
 
 FOLDER = Path(__file__).parent / "snapshots"
 UPDATE = os.environ.get("UPDATE_SNAPSHOTS") == "1"
@@ -40,6 +40,17 @@ DETAILS = [
     ((200, 50), "starved", "unicode"),
     ((80, 24), "starved", "unicode"),
     ((80, 24), "throttled", "ascii"),
+]
+
+JOBS = [
+    *((1, size, "starved", "unicode") for size in SIZES),
+    (1, (80, 24), "main_process", "unicode"),
+    (1, (120, 40), "unpinned", "unicode"),
+    *((8, size, "imbalanced", "unicode") for size in SIZES),
+    (2, (80, 24), "orphans", "unicode"),
+    (2, (80, 24), "starved", "ascii"),
+    (2, (40, 12), "starved", "dots"),
+    (1, (80, 24), "no_gpu", "unicode"),
 ]
 
 
@@ -92,7 +103,44 @@ def test_detail(size: tuple[int, int], scenario: str, glyphs: str) -> None:
     compare(name_of("detail", 2, size, scenario, glyphs), lines)
 
 
-@pytest.mark.parametrize("size", [(120, 50), (80, 24)], ids=lambda size: f"{size[0]}x{size[1]}")
+@pytest.mark.parametrize(
+    ("gpus", "size", "scenario", "glyphs"), JOBS, ids=[name_of("", *one) for one in JOBS]
+)
+def test_job(gpus: int, size: tuple[int, int], scenario: str, glyphs: str) -> None:
+    """The screen of one job looks as it did."""
+    what = scene(scenario, gpus, seconds=60, attached=True, all_processes=scenario == "no_gpu")
+    if what.now.jobs:
+        view = job_view_of(what, glyphs=GLYPHS[glyphs])
+    else:
+        view = view_of(what, glyphs=GLYPHS[glyphs])
+        view.job.look_at((4242, None))
+    compare(name_of("job", gpus, size, scenario, glyphs), job_drawn(view, *size))
+
+
+@pytest.mark.parametrize("pane", ["small", "large"])
+def test_job_with_output(pane: str) -> None:
+    """The screen of a job with what it prints below it looks as it did."""
+    view = job_view_of(scene("starved", 1, seconds=60, attached=True))
+    view.job.output = Printed(
+        [f"epoch 1 step {number} loss 0.{900 - number}" for number in range(90)]
+    )
+    view.job.output_name = "/home/ada/resnet/gpuwatch-run.log"
+    view.job.pane = pane
+    compare(f"job-output-{pane}-80x24", job_drawn(view, 80, 24))
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)], ids=lambda size: f"{size[0]}x{size[1]}")
+async def test_job_that_has_ended(size: tuple[int, int]) -> None:
+    """The screen of a job that has ended, with its report, looks as it did."""
+    what = scene("finished", 1, seconds=70, attached=True)
+    async with driven(what.past[0], size, attached=what.past[0].jobs[0].key) as drive:
+        for snapshot in what.past[1:]:
+            await drive.sampler.feed(snapshot)
+        await drive.settle()
+        compare(f"job-ended-{size[0]}x{size[1]}", drive.lines)
+
+
+@pytest.mark.parametrize("size", [(120, 60), (80, 24)], ids=lambda size: f"{size[0]}x{size[1]}")
 async def test_help(size: tuple[int, int]) -> None:
     """The help over the dashboard looks as it did."""
     async with driven(machine("starved", 2), size) as drive:
@@ -105,5 +153,7 @@ def test_every_picture_belongs_to_a_test() -> None:
     """No picture is left over from a test that is gone."""
     names = {name_of("overview", *one) for one in OVERVIEWS}
     names |= {name_of("detail", 2, *one) for one in DETAILS}
-    names |= {"help-120x50", "help-80x24"}
+    names |= {name_of("job", *one) for one in JOBS}
+    names |= {"help-120x60", "help-80x24", "job-output-small-80x24", "job-output-large-80x24"}
+    names |= {"job-ended-80x24", "job-ended-120x40"}
     assert {path.stem for path in FOLDER.iterdir()} == names

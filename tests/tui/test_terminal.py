@@ -196,3 +196,13 @@ def test_a_signal_to_end_gives_the_terminal_back(number: signal.Signals) -> None
         assert opened.end() == 128 + number
         assert opened.raw.rindex(LEAVE_ALTERNATE_SCREEN) > opened.raw.rindex(b"SIMULATED")
         assert b"Traceback" not in opened.raw
+
+
+def test_an_exported_size_is_not_believed() -> None:
+    """Some shells export COLUMNS and LINES: the terminal's own size is drawn, and a new one too."""
+    exported = {"TERM": "xterm-256color", "COLUMNS": "70", "LINES": "12"}
+    with terminal(*DEMO, size=(120, 40), environment=exported) as opened:
+        first_picture(opened)
+        opened.until(lambda: "q quit" in opened.lines[39])
+        opened.resize(100, 30)
+        opened.until(lambda: "q quit" in opened.lines[29])

@@ -163,7 +163,7 @@ def _disk(view: View, job: Job, what: str) -> Trace:
 
 def lead_of(width: int) -> int:
     """Cells before the charts: the label, the number, the line between."""
-    return 28 if width >= 76 else 14
+    return 28 if width >= 76 else 15
 
 
 def draw(
@@ -193,8 +193,8 @@ def _draw(view: View, trace: Trace, rows: int, window: TimeWindow, width: int) -
         last = number == rows - 1
         if last:
             row.add("  " if roomy else " ")
-            row.add(trace.label if roomy else left(trace.short, 6), "label")
-            row.add(scale if roomy else "", "dim").pad_to(18 if roomy else 7)
+            row.add(trace.label if roomy else left(trace.short, 7), "label")
+            row.add(scale if roomy else "", "dim").pad_to(18 if roomy else 8)
             row.add(right(trace.text, lead - 2 - row.used, glyphs.ellipsis), trace.style)
         row.pad_to(lead - 1).add(glyphs.separator, "rule")
         if trace.note is not None:

@@ -265,7 +265,7 @@ def draw(
     if height <= 0:
         return [], []
     roles = [width_of(row.branch) + width_of(role_text(row, width)) for row in table]
-    role_width = min(max([4, *roles]), max(8, width * 3 // 10))
+    role_width = min(max([4, *roles]), max(8, width * 3 // 10, min(16, width * 2 // 5)))
     no_gpu = not job.gpu_uuids and not any(row.on_gpus for row in table)
     shape = choose(width, role_width, no_gpu=no_gpu, no_spark=view.slow_link)
     lines = [_heading(view, shape, width, len(job.members))]

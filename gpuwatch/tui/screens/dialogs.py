@@ -109,9 +109,10 @@ def help_dialog(palette: Palette, glyphs: Glyphs, simulated: bool) -> Dialog:
         text.append(f"{meaning}\n", palette["b:text"])
     text.append(
         "  busy: a kernel was resident, so 100% can be a wait. rx: host to GPU.\n"
-        "  A process's CPU: 100% is one core. MAIN: its main thread alone. QUEUE: it could run\n"
-        "  and waited for a core. PSS: pages shared by n processes count 1/n each.\n"
-        "  A role with a question mark is a guess: no name and no environment said so.",
+        "  A process's CPU: 100% is one core. MAIN: its main thread alone.\n"
+        "  QUEUE: it could run and waited for a core. DISK: it waited for a disk.\n"
+        "  PSS: resident memory, a page shared by n processes counted 1/n each.\n"
+        "  A role with a question mark is a guess: nothing names it.",
         palette["b:label"],
     )
     return Dialog("gpuwatch: keys", _closes(simulated), text, glyphs)

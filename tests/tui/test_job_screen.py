@@ -1,0 +1,435 @@
+"""The job screen in the running application: how it is reached and left, what follows the job."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from gpuwatch.jobs.store import ReportStore
+from gpuwatch.model import Process, Snapshot
+from gpuwatch.sources.base import ManualClock, ReadOptions
+from gpuwatch.sources.simulated import SimulatedSource
+from gpuwatch.text import clean
+from gpuwatch.tui.glyphs import ASCII
+from gpuwatch.tui.screens.detail import DetailScreen
+from gpuwatch.tui.screens.job import JobScreen
+from gpuwatch.tui.screens.overview import OverviewScreen
+from gpuwatch.tui.screens.report import ReportScreen
+from gpuwatch.tui.view import row_key
+from tests.support.snapshots import gpu, snapshot
+from tests.tui.driving import Driven, driven, pictures
+from tests.tui.scenes import Printed, controls, job_drawn, job_view_of, scene, widths
+from tests.tui.terminal import AppOnTerminal
+from tests.tui.test_hostile import HOSTILE, check
+from tests.tui.test_job import KEY, SIZES, machine, member, one_job
+
+
+def select(drive: Driven, process: Process) -> None:
+    drive.view.focus = "processes"
+    drive.view.selected_row = row_key(process)
+
+
+# -- getting there and back -----------------------------------------------------------------
+
+
+async def test_enter_on_a_process_opens_its_job() -> None:
+    """On any process of it: rank, worker or launcher."""
+    what = scene("starved", 4)
+    for wanted in what.now.jobs:
+        key = wanted.members[-1].key
+        process = next(p for p in what.now.processes if p.key == key)
+        async with driven(what, (120, 40)) as drive:
+            select(drive, process)
+            await drive.press("enter")
+            assert drive.job_screen.view.job.key == wanted.key
+            assert drive.source.options.attached == wanted.key
+            assert str(wanted.pid) in drive.lines[2]
+
+
+async def test_enter_on_a_gpu_opens_the_gpu() -> None:
+    """As before: only a process stands for its job."""
+    async with driven(scene("starved", 2)) as drive:
+        await drive.press("enter")
+        assert isinstance(drive.app.screen, DetailScreen)
+
+
+async def test_a_process_without_a_job_opens_its_gpu_or_says_why_not() -> None:
+    """No job, but a GPU: its detail; neither: a sentence."""
+    processes = (Process(pid=7, gpu_uuid="GPU-a"), Process(pid=8))
+    async with driven(snapshot(gpus=(gpu(),), processes=processes)) as drive:
+        select(drive, processes[0])
+        await drive.press("enter")
+        assert isinstance(drive.app.screen, DetailScreen)
+        await drive.press("escape")
+        select(drive, processes[1])
+        await drive.press("enter")
+        assert "belongs to no job and uses no GPU" in drive.lines[-1]
+
+
+async def test_j_takes_the_job_of_the_selected_gpu() -> None:
+    """With several jobs the GPU under the cursor decides; then that job stays the one meant."""
+    what = scene("starved", 4)
+    first, second = what.now.jobs[:2]
+    async with driven(what) as drive:
+        drive.view.selected_gpu = second.gpu_uuids[0]
+        await drive.press("j")
+        assert drive.view.job.key == second.key
+        await drive.press("j")
+        assert isinstance(drive.front, OverviewScreen)
+        process = next(p for p in what.now.processes if p.pid == first.members[-1].pid)
+        select(drive, process)
+        await drive.press("j")
+        assert drive.view.job.key == first.key
+
+
+async def test_j_comes_back_to_the_attached_job() -> None:
+    """Wherever the cursor is: the attached job comes first."""
+    what = scene("starved", 4, attached=True)
+    async with driven(what, attached=what.now.jobs[0].key) as drive:
+        await drive.press("j")
+        drive.view.selected_gpu = what.now.jobs[1].gpu_uuids[0]
+        await drive.press("j")
+        assert drive.view.job.key == what.now.jobs[0].key
+
+
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        (snapshot(gpus=(gpu(),)), "no job to be seen"),
+        (machine(one_job(gpu_uuids=()), one_job(pid=5, gpu_uuids=())), "2 jobs: select one"),
+    ],
+)
+async def test_j_without_a_job_says_why(what: Snapshot, said: str) -> None:
+    """None at all, or several and no cursor that tells them apart."""
+    async with driven(what) as drive:
+        await drive.press("j")
+        assert isinstance(drive.front, OverviewScreen)
+        assert said in drive.lines[-1]
+
+
+async def test_attached_at_the_start_the_first_picture_is_the_job() -> None:
+    """Asked for by any of its processes, a worker too; esc goes to the whole machine."""
+    what = scene("starved", 2, attached=True)
+    job = what.now.jobs[0]
+    async with driven(what, (120, 40), attached=job.members[-1].key) as drive:
+        assert drive.job_screen.view.job.key == job.key
+        assert job.command is not None
+        assert job.command in drive.text
+        await drive.press("escape")
+        assert isinstance(drive.front, OverviewScreen)
+
+
+async def test_before_the_job_is_seen_the_screen_says_so() -> None:
+    """A job that no snapshot has: a sentence, and all keys work."""
+    async with driven(snapshot(gpus=(gpu(),)), attached=(77, None)) as drive:
+        assert "PID 77" in drive.text
+        await drive.press("down", "end", "t", "o", "R", "S", "k", "enter", "tab", "pagedown")
+        assert isinstance(drive.app.screen, JobScreen)
+        await drive.feed(machine(one_job(pid=77, started_at_unix_seconds=None), at=101.0))
+        assert "python train.py" in drive.text
+
+
+# -- the job goes on ------------------------------------------------------------------------
+
+
+async def test_a_job_whose_launcher_is_found_is_the_same_job() -> None:
+    """Its topmost process is another now: the screen, and the selection's place, follow it."""
+    async with driven(machine(one_job(attached=True)), attached=KEY) as drive:
+        assert drive.view.job.key == KEY
+        launched = one_job(
+            pid=4000,
+            attached=True,
+            members=(member(4000, role="launcher"), *one_job().members),
+        )
+        await drive.feed(machine(launched, at=101.0))
+        assert drive.view.job.key == launched.key
+        assert drive.app._recording.report() is not None
+
+
+async def test_another_job_that_was_opened_is_not_left_for_the_one_before() -> None:
+    """Until the next reading the mark is still on the old one."""
+    first = one_job(attached=True)
+    second = one_job(pid=5, gpu_uuids=(), members=(member(5),), ranks=())
+    async with driven(machine(first, second), attached=KEY) as drive:
+        await drive.press("j")
+        drive.app._open_job(second)
+        await drive.settle()
+        await drive.feed(machine(first, second, at=101.0))
+        assert drive.view.job.key == second.key
+
+
+async def ending(drive: Driven, clock: ManualClock, source: SimulatedSource, seconds: int) -> None:
+    source.options.attached = drive.source.options.attached
+    for _ in range(seconds):
+        clock.advance(1.0)
+        await drive.sampler.feed(source.read())
+        source.options.attached = drive.source.options.attached
+    await drive.settle()
+
+
+def demo(scenario: str) -> tuple[ManualClock, SimulatedSource, Snapshot]:
+    clock = ManualClock(seconds=1000.0)
+    source = SimulatedSource(scenario, 1, clock=clock, options=ReadOptions())
+    source.open()
+    first = source.read()
+    source.options.attached = first.jobs[0].key
+    return clock, source, first
+
+
+async def test_a_job_that_ends_stays_with_its_report(tmp_path: Path) -> None:
+    """The screen says so with the time and shows the report; a simulated one is not kept."""
+    clock, source, first = demo("finished")
+    store = ReportStore(tmp_path / "reports")
+    async with driven(first, (100, 30), attached=first.jobs[0].key, reports=store) as drive:
+        await ending(drive, clock, source, 66)
+        assert "ended" in drive.lines[1]
+        assert " REPORT" in drive.text
+        before = drive.lines
+        await drive.press("down", "down")
+        assert drive.lines != before
+        await drive.press("home")
+        assert drive.lines[3:] == before[3:]
+        await drive.press("R")
+        assert isinstance(drive.app.screen, ReportScreen)
+    assert not store.folder.exists()
+
+
+async def test_the_next_run_takes_its_place_and_is_compared() -> None:
+    """The same command again: it is the job shown, read closely, with a report of its own that
+    knows the run before."""
+    clock, source, first = demo("rerun")
+    async with driven(first, (120, 40), attached=first.jobs[0].key) as drive:
+        await ending(drive, clock, source, 70)
+        ended = drive.app._recording.report()
+        assert ended is not None
+        await ending(drive, clock, source, 30)
+        assert drive.view.job.key != first.jobs[0].key
+        assert drive.source.options.attached == drive.view.job.key
+        assert "6 loader workers" in drive.text
+        assert " ROLE" in drive.text
+        now = drive.app._recording.report()
+        assert now is not None
+        assert now.key == drive.view.job.key
+        assert drive.app._recording._previous(now) == ended
+
+
+def real(one: object) -> Snapshot:
+    assert isinstance(one, Snapshot)
+    return dataclasses.replace(one, simulated=False)
+
+
+async def test_the_report_of_a_real_job_is_kept(tmp_path: Path) -> None:
+    """Once the driver's last samples have come; the message names the file."""
+    store = ReportStore(tmp_path / "reports")
+    async with driven(
+        machine(one_job(attached=True)), (200, 40), attached=KEY, reports=store
+    ) as drive:
+        await drive.feed(machine(one_job(attached=True), at=101.0))
+        for at in range(102, 107):
+            ended = one_job(attached=True, ended_at_unix_seconds=1_000_101.5, members=())
+            await drive.feed(machine(ended, at=float(at), taken_at_unix_seconds=1_000_000.0 + at))
+        assert [kept.report.pid for kept in store.last()] == [4242]
+        assert str(tmp_path) in drive.lines[-1]
+
+
+async def test_a_report_is_kept_when_the_dashboard_is_left_right_after_the_end(
+    tmp_path: Path,
+) -> None:
+    """Not waiting for the last samples then."""
+    store = ReportStore(tmp_path / "reports")
+    async with driven(machine(one_job(attached=True)), attached=KEY, reports=store) as drive:
+        await drive.feed(machine(one_job(attached=True), at=101.0))
+        ended = one_job(attached=True, ended_at_unix_seconds=1_000_101.5, members=())
+        await drive.feed(machine(ended, at=102.0))
+        await drive.press("q")
+    assert [kept.report.pid for kept in store.last()] == [4242]
+
+
+async def test_a_report_that_cannot_be_kept_is_said(tmp_path: Path) -> None:
+    """A sentence instead of the file's name; the report is shown all the same."""
+    (tmp_path / "file").write_text("")
+    store = ReportStore(tmp_path / "file" / "reports")
+    async with driven(
+        machine(one_job(attached=True)), (200, 40), attached=KEY, reports=store
+    ) as drive:
+        for at in range(101, 107):
+            ended = one_job(attached=True, ended_at_unix_seconds=1_000_101.5, members=())
+            await drive.feed(machine(ended, at=float(at), taken_at_unix_seconds=1_000_000.0 + at))
+        assert "cannot be kept" in drive.lines[-1]
+        assert " REPORT" in drive.text
+
+
+async def test_a_paused_picture_still_records() -> None:
+    """The report misses nothing of what came while the picture stood still."""
+    what = scene("starved", 1, attached=True)
+    async with driven(what, attached=what.now.jobs[0].key) as drive:
+        await drive.press("p")
+        for _ in range(5):
+            await drive.next()
+        report = drive.app._recording.report()
+        assert report is not None
+        assert report.watched_seconds >= 5.0
+
+
+# -- the mouse ------------------------------------------------------------------------------
+
+
+async def test_a_click_selects_a_process_and_the_wheel_moves_on() -> None:
+    """A click on a row is the cursor on it."""
+    async with driven(scene("starved", 2), (120, 40)) as drive:
+        await drive.press("j")
+        zone = drive.zones("member")[3]
+        await drive.click(zone)
+        assert drive.view.job.selected == zone.argument
+        await drive.wheel(10, zone.y, -1)
+        assert drive.view.job.selected == drive.zones("member")[0].argument
+
+
+async def test_every_key_in_the_footer_can_be_clicked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A click on a key in the footer is a press of that key."""
+    monkeypatch.chdir(tmp_path)
+    async with driven(scene("healthy", 2), (200, 50)) as drive:
+        await drive.press("j")
+        foot = {zone.action: zone for zone in drive.job_screen._shown.zones if zone.y == 49}
+
+        async def click(action: str) -> None:
+            drive.view.message = None
+            drive.app.redraw()
+            await drive.click(foot.pop(action))
+
+        await click("help")
+        assert drive.dialog is not None
+        await drive.press("escape")
+        await click("report")
+        assert isinstance(drive.app.screen, ReportScreen)
+        await drive.press("escape")
+        await click("stacks")
+        assert "stacks" in drive.lines[-1]
+        shown = len(drive.job_screen._shown.table)
+        await click("fold")
+        assert len(drive.job_screen._shown.table) < shown
+        await click("open_gpu")
+        assert isinstance(drive.app.screen, DetailScreen)
+        await drive.press("escape")
+        await click("pause")
+        assert drive.view.paused
+        await click("end_process")
+        assert "select a process" in drive.lines[-1]
+        before = drive.view.column_seconds
+        await click("zoom_out")
+        assert drive.view.column_seconds > before
+        await click("faster")
+        assert drive.view.interval_seconds == 0.5
+        await click("save_picture")
+        assert pictures(tmp_path)
+        before_theme = drive.app.theme
+        await click("theme")
+        assert drive.app.theme != before_theme
+        await click("back")
+        assert isinstance(drive.front, OverviewScreen)
+        await drive.press("j")
+        await click("quit")
+        assert not drive.app.is_running
+        assert foot == {}
+
+
+# -- what reaches the terminal --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12)], ids=str)
+async def test_the_terminal_shows_what_was_drawn(size: tuple[int, int]) -> None:
+    """Through keys, snapshots and other screens: exactly the lines of the last drawing."""
+    what = scene("starved", 2, attached=True)
+    async with driven(what, size, app_type=AppOnTerminal, attached=what.now.jobs[0].key) as drive:
+        app = drive.app
+        assert isinstance(app, AppOnTerminal)
+        for keys in ((), ("down",), ("t",), ("R",), ("escape",), ("A",), ("A",), ("j",), ("j",)):
+            await drive.press(*keys)
+            assert app.terminal.lines == drive.lines
+        await drive.next()
+        assert app.terminal.lines == drive.lines
+
+
+async def test_a_refresh_is_a_small_part_of_the_first_picture() -> None:
+    """A second's changes cost a fraction of the bytes of a whole screen."""
+    what = scene("healthy", 8, attached=True)
+    async with driven(
+        what, (200, 50), app_type=AppOnTerminal, attached=what.now.jobs[0].key
+    ) as drive:
+        app = drive.app
+        assert isinstance(app, AppOnTerminal)
+        first = app.terminal.written
+        seconds = 6
+        for _ in range(seconds):
+            await drive.next()
+        assert (app.terminal.written - first) / seconds < first / 3
+
+
+def hostile_machine(text: str) -> Snapshot:
+    """A job on which everything that has a name has this one, as a source would give it."""
+    safe = clean(text)
+    rank = dataclasses.replace(
+        one_job().ranks[0], loader_workers=None, loader_workers_sign=clean(text, 60)
+    )
+    members = (
+        member(role="rank", name=safe, command=safe, role_sign=safe),
+        member(4250, role="loader_worker", name=safe, command=safe + "x", parent_pid=4242),
+    )
+    return machine(
+        one_job(
+            command=safe,
+            user=clean(text, 32),
+            working_directory=safe,
+            container=clean(text, 32),
+            pod=clean(text, 32),
+            environment=clean(text, 32),
+            ranks=(rank,),
+            members=members,
+        )
+    )
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_no_drawing_passes_hostile_text_on(name: str) -> None:
+    """At every size: exact lines, no control character, brackets as text; the output pane too."""
+    for width, height in SIZES:
+        for fields in ({}, {"glyphs": ASCII}):
+            view = job_view_of(hostile_machine(HOSTILE[name]), **fields)
+            view.job.output = Printed([clean(HOSTILE[name])] * 20)
+            view.job.output_name = clean(HOSTILE[name])
+            lines = job_drawn(view, width, height)
+            check(lines, width)
+            assert len(lines) == height
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+async def test_no_screen_obeys_hostile_text(name: str) -> None:
+    """Job, report, the question before ending a process: text, and no key is bound by it."""
+    what = real(hostile_machine(HOSTILE[name]))
+    async with driven(what, (100, 24), app_type=AppOnTerminal, attached=KEY) as drive:
+        app = drive.app
+        assert isinstance(app, AppOnTerminal)
+        check(drive.lines, 100)
+        await drive.press("down", "k")
+        assert drive.dialog is not None
+        strips = drive.app.screen._compositor.render_strips()
+        assert not controls("".join(strip.text for strip in strips))
+        await drive.press("n", "R")
+        check(drive.lines, 100)
+        await drive.press("escape", "escape")
+        assert isinstance(drive.front, OverviewScreen)
+
+
+async def test_resizing_redraws_the_job() -> None:
+    """From large to small and back, each a whole picture."""
+    async with driven(scene("starved", 2), (200, 50)) as drive:
+        await drive.press("j")
+        for size in ((40, 12), (10, 3), (120, 40)):
+            await drive.pilot.resize_terminal(*size)
+            await drive.settle()
+            assert len(drive.lines) == size[1]
+            assert widths(drive.job_screen.canvas.lines) == {size[0]}

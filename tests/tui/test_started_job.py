@@ -1,0 +1,195 @@
+"""A job that gpuwatch started, on its screen: real processes, their output, how they are left."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from gpuwatch.jobs.runner import RunningJob, Start, start_in_terminal
+from gpuwatch.jobs.store import ReportStore
+from gpuwatch.model import Snapshot
+from gpuwatch.tui.screens.dialogs import LeaveJobDialog
+from tests.tui.driving import Driven, driven
+from tests.tui.test_job import machine, member, one_job
+
+WAITS = "import sys, time\nprint('ready', flush=True)\ntime.sleep(60)"
+PRINTS = "for n in range(50): print('step', n, flush=True)\nimport time\ntime.sleep(60)"
+FAILS = "print('boom')\nraise SystemExit(3)"
+HOSTILE = (
+    r"print('\x1b[2J\x1b]0;title\x07[bold]x[/] \x1b[31mred', flush=True)"
+    "\nimport time\ntime.sleep(60)"
+)
+
+
+class Jobs:
+    """Starts jobs as ``gpuwatch run`` does, and ends them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.started: list[RunningJob] = []
+
+    def start(self, code: str) -> RunningJob:
+        path = self.folder / f"run-{len(self.started)}.log"
+        output = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC)
+        command = [sys.executable, "-S", "-c", code]
+        job = start_in_terminal(command, Start.now(), output=output, path=path)
+        self.started.append(job)
+        return job
+
+
+@pytest.fixture
+def jobs(tmp_path: Path) -> Iterator[Jobs]:
+    started = Jobs(tmp_path)
+    yield started
+    for job in started.started:
+        job.kill()
+        job.wait(10)
+        job.close()
+
+
+def seen(job: RunningJob, at: float = 100.0, ended: float | None = None) -> Snapshot:
+    """A snapshot, not simulated, with this job."""
+    pid, started = job.key
+    first = member(pid, role="rank", started_at_unix_seconds=started)
+    rank = dataclasses.replace(one_job().ranks[0], pid=pid, started_at_unix_seconds=started)
+    shown = one_job(
+        pid=pid,
+        started_at_unix_seconds=started,
+        attached=True,
+        ranks=(rank,),
+        members=() if ended is not None else (first,),
+        ended_at_unix_seconds=ended,
+    )
+    return machine(shown, at=at, taken_at_unix_seconds=time.time())
+
+
+async def until(drive: Driven, condition: Callable[[], bool]) -> None:
+    """Let the application go on until ``condition`` holds; the limit only ends a failing test."""
+    deadline = time.monotonic() + 20.0
+    while not condition():
+        assert time.monotonic() < deadline, "it never came true"
+        await asyncio.sleep(0.02)
+        if drive.app.is_running:
+            await drive.settle()
+
+
+async def test_the_output_is_shown_as_it_comes(jobs: Jobs) -> None:
+    """Without any reading between: the newest lines, the file in the title."""
+    job = jobs.start(PRINTS)
+    async with driven(seen(job), (120, 30), running=job) as drive:
+        assert drive.job_screen
+        await until(drive, lambda: "step 49" in drive.text)
+        assert "run-0.log" in drive.text
+        assert drive.lines[-2].strip() == "step 49"
+
+
+async def test_output_is_never_obeyed(jobs: Jobs) -> None:
+    """Escapes are taken out, markup is text."""
+    job = jobs.start(HOSTILE)
+    async with driven(seen(job), (120, 30), running=job) as drive:
+        await until(drive, lambda: "red" in drive.text)
+        assert "[bold]x[/]" in drive.text
+        assert "\x1b" not in drive.text
+
+
+async def test_ctrl_c_interrupts_the_job_and_quits_once_it_has_ended(
+    jobs: Jobs, tmp_path: Path
+) -> None:
+    """Not before; the exit code is the job's, as a shell has it, and its report is kept."""
+    job = jobs.start(WAITS)
+    store = ReportStore(tmp_path / "reports")
+    async with driven(seen(job), (120, 30), running=job, reports=store) as drive:
+        await until(drive, lambda: "ready" in drive.text)
+        await drive.feed(seen(job, 101.0))
+        await drive.press("ctrl+c")
+        assert "SIGINT" in drive.lines[-1] or not drive.app.is_running
+        await until(drive, lambda: not drive.app.is_running)
+        assert drive.app.return_code == 130
+    kept = store.last()[0].report
+    assert (kept.pid, kept.exit_code) == (job.pid, -2)
+    assert kept.ended_at_unix_seconds is not None
+
+
+async def test_a_job_that_ignores_ctrl_c_gets_the_next_step(jobs: Jobs) -> None:
+    """The dashboard stays while it runs; pressed again, TERM follows."""
+    job = jobs.start("import signal\nsignal.signal(2, signal.SIG_IGN)\n" + WAITS)
+    async with driven(seen(job), (120, 30), running=job) as drive:
+        await until(drive, lambda: "ready" in drive.text)
+        await drive.press("ctrl+c")
+        assert drive.app.is_running
+        assert job.poll() is None
+        await drive.press("ctrl+c")
+        await until(drive, lambda: not drive.app.is_running)
+        assert drive.app.return_code == 128 + 15
+
+
+@pytest.mark.parametrize("key", ["s", "escape", "n", "q"])
+async def test_q_asks_and_can_be_taken_back(jobs: Jobs, key: str) -> None:
+    """While the job runs it is asked what shall become of it; to stay changes nothing."""
+    job = jobs.start(WAITS)
+    async with driven(seen(job), (80, 24), running=job) as drive:
+        await drive.press("q")
+        dialog = drive.app.screen
+        assert isinstance(dialog, LeaveJobDialog)
+        assert "leave it running" in dialog.text
+        await drive.press(key)
+        assert drive.job_screen
+        assert drive.app.is_running
+        assert job.poll() is None
+
+
+async def test_q_can_leave_it_running(jobs: Jobs) -> None:
+    """The dashboard ends with 0, the job goes on."""
+    job = jobs.start(WAITS)
+    async with driven(seen(job), (40, 12), running=job) as drive:
+        await drive.press("q")
+        await drive.press("l")
+        assert not drive.app.is_running
+        assert drive.app.return_code == 0
+    assert job.poll() is None
+
+
+async def test_q_can_interrupt_it(jobs: Jobs) -> None:
+    """As Ctrl-C does."""
+    job = jobs.start(WAITS)
+    async with driven(seen(job), (120, 30), running=job) as drive:
+        await until(drive, lambda: "ready" in drive.text)
+        await drive.press("q")
+        await drive.press("i")
+        await until(drive, lambda: not drive.app.is_running)
+        assert drive.app.return_code == 130
+
+
+async def test_once_it_has_ended_q_quits_with_its_exit_code(jobs: Jobs) -> None:
+    """The dashboard stays until then and says how it ended."""
+    job = jobs.start(FAILS)
+    async with driven(seen(job), (120, 30), running=job) as drive:
+        await until(drive, lambda: job.poll() is not None and "boom" in drive.text)
+        for at in range(101, 105):
+            await drive.feed(seen(job, float(at), ended=time.time()))
+        assert "exit code 3" in drive.lines[1]
+        assert " REPORT" in drive.text
+        assert drive.app.is_running
+        await drive.press("q")
+        assert drive.app.return_code == 3
+
+
+async def test_the_exit_code_is_not_said_of_another_job(jobs: Jobs) -> None:
+    """Another job that is looked at meanwhile has none."""
+    job = jobs.start(FAILS)
+    other = one_job(pid=5, members=(member(5),), ranks=(), gpu_uuids=())
+    async with driven(seen(job), (120, 30), running=job) as drive:
+        await until(drive, lambda: job.poll() is not None)
+        both = dataclasses.replace(seen(job, 101.0), jobs=(*seen(job).jobs, other))
+        await drive.feed(both)
+        drive.app._open_job(other)
+        await drive.feed(dataclasses.replace(both, monotonic_seconds=102.0))
+        assert drive.view.job.key == other.key
+        assert drive.view.job.exit_code is None
