@@ -108,11 +108,13 @@ def chart(
     cells = canvas_cells(width)
     # Braille has 2 x 4 dots a cell; the limits of a ruler lie in the middle of the outer cells.
     across, up = (2 * cells - 1, 4 * rows - 3) if unicode else (cells, rows)
-    area, peaks = _dots(columns(course, across), up)
-    for dots, marker in ((area, "#"), (peaks, ".")):
+    tops, peaks = _dots(columns(course, across), up)
+    for dots, marker, fill in ((tops, "#", True), (peaks, ".", False)):
         # plotext needs a point to draw a frame around; this one is outside it.
         xs, ys = zip(*dots or [(-9.0 * across, -9.0 * up)], strict=True)
-        figure.draw(figure.signal(list(xs), list(ys), marker="braille" if unicode else marker))
+        signal = figure.signal(list(xs), list(ys), marker="braille" if unicode else marker)
+        signal.fillx(fill and bool(dots))
+        figure.draw(signal)
     y_ruler = figure.ruler("y", "left")
     y_ruler.lim(0, up - 1)
     y_ruler.ticks([0, up - 1], ["0%".rjust(LABEL_CELLS), "100%".rjust(LABEL_CELLS)])
@@ -132,8 +134,8 @@ def chart(
 def _dots(
     drawn: Sequence[Column | None], up: int
 ) -> tuple[list[tuple[float, float]], list[tuple[float, float]]]:
-    """The dots of the filled area, and those of the peaks above it."""
-    area: list[tuple[float, float]] = []
+    """The top dots of the filled area, and those of the peaks above it."""
+    tops: list[tuple[float, float]] = []
     peaks: list[tuple[float, float]] = []
     for place, column in enumerate(drawn):
         if column is None:
@@ -142,10 +144,10 @@ def _dots(
         x = place + 0.4
         top = _level(column.mean, up)
         highest = _level(column.highest, up)
-        area.extend((x, height + 0.4) for height in range(top))
+        tops.append((x, top - 0.6))
         if highest > top:
             peaks.append((x, highest - 0.6))
-    return area, peaks
+    return tops, peaks
 
 
 def _level(percent: float, up: int) -> int:
