@@ -58,7 +58,10 @@ def run_with_dashboard(command: Sequence[str], options: RunOptions) -> int:
     except BaseException:
         # A bug here is none of the job's.
         if job.poll() is None:
-            _say_that_it_goes_on(job)
+            if options.kill_on_exit:
+                job.end()
+            else:
+                _say_that_it_goes_on(job)
         raise
     finally:
         job.close()
@@ -78,13 +81,7 @@ def _show(job: RunningJob, options: RunOptions) -> int:
 
     from gpuwatch.tui.app import run_dashboard
 
-    def send_on(number: int, _frame: FrameType | None) -> None:
-        job.signal(number)
-
-    # Two that would end gpuwatch and leave the terminal as it is.
-    for number in (signal.SIGUSR1, signal.SIGUSR2):
-        if signal.getsignal(number) is signal.SIG_DFL:
-            signal.signal(number, send_on)
+    _listen(job, options.kill_on_exit)
     return run_dashboard(
         source,
         sampler,
@@ -94,6 +91,24 @@ def _show(job: RunningJob, options: RunOptions) -> int:
         attached=job.key,
         running=job,
     )
+
+
+def _listen(job: RunningJob, kill_on_exit: bool) -> None:
+    """What the dashboard itself does not listen to, and would end by without a word."""
+
+    def send_on(number: int, _frame: FrameType | None) -> None:
+        job.signal(number)
+
+    def terminal_gone(number: int, _frame: FrameType | None) -> None:
+        job.end()
+        os._exit(128 + number)
+
+    handlers: dict[signal.Signals, Handler] = {signal.SIGUSR1: send_on, signal.SIGUSR2: send_on}
+    if kill_on_exit:
+        handlers[signal.SIGHUP] = terminal_gone
+    for number, handler in handlers.items():
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, handler)
 
 
 def _leave(job: RunningJob, left_with: int, options: RunOptions) -> None:

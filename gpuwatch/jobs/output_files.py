@@ -47,8 +47,8 @@ def open_kept(command: Sequence[str], folder: Path | None = None) -> tuple[int, 
         descriptor = os.open(path, flags, 0o600)
     except OSError as error:
         raise OutputFileError(
-            f"The job's output cannot be kept in {clean(str(folder), 300)}: {error.strerror}. Choose a file with "
-            "--output FILE, or see it as it comes with --plain."
+            f"The job's output cannot be kept in {clean(str(folder), 300)}: {error.strerror}. "
+            "Choose a file with --output FILE, or see it as it comes with --plain."
         ) from None
     _hold(descriptor)
     # It is there: what cannot be tidied up now is tidied up next time.

@@ -268,6 +268,15 @@ class TestDashboard:
             assert it.end() == 128 + signal.SIGTERM
             assert ends(pid)
 
+    def test_kill_on_exit_when_the_terminal_goes(self, tmp_path: Path) -> None:
+        """Closing the terminal is leaving, too."""
+        with self.shown(tmp_path, "--kill-on-exit") as it:
+            it.until_it_says("line ")
+            pid = self.pid(self.log(tmp_path))
+            it.hang_up()
+            wait_until(lambda: ends(pid))
+            it.program.wait(20)
+
     def test_ctrl_c_interrupts_the_job(self, tmp_path: Path) -> None:
         """Ctrl-C is for the job: once it has ended by it, gpuwatch ends as it did."""
         with self.shown(tmp_path) as it:
