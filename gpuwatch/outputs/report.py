@@ -460,10 +460,11 @@ def _cpu_facts(report: JobReport) -> list[str]:
 def _memory_facts(report: JobReport) -> list[str]:
     shared = report.host.memory_proportional_peak_bytes
     resident = report.host.memory_resident_peak_bytes
-    facts = [] if shared is None else [f"{units.size(shared)} at most (PSS)"]
+    if shared is not None:
+        return [f"{units.size(shared)} at most (PSS)"]
     if resident is not None:
-        facts.append(f"{units.size(resident)} as sum of RSS, which counts shared pages again")
-    return facts
+        return [f"{units.size(resident)} at most (sum of RSS: shared pages count several times)"]
+    return []
 
 
 def _storage_facts(report: JobReport) -> list[str]:

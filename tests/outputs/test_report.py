@@ -100,8 +100,7 @@ Loading   4 loader workers, pinned memory on
           for a core 4%
   main    30% of a core in the main thread, waiting for a core 1%
 CPU       4.3 of 16 usable cores busy, 4.3 at most, 508 core-seconds
-Memory    4.0G at most (PSS), 7.0G as sum of RSS, which counts shared pages
-          again
+Memory    4.0G at most (PSS)
 Storage   2.3G read, 119.0M written
 """
 
@@ -324,6 +323,14 @@ def test_a_quota_that_held_the_job_back_is_told() -> None:
     host = HostReport(cpu_mean_cores=3.9, quota_cores=4.0, cpu_throttled_percent=31.0)
     text = " ".join(report_text(bare(host=host)).split())
     assert "quota of 4 cores held it back 31% of the time" in text
+
+
+def test_memory_is_the_true_sum_where_it_is_known() -> None:
+    """Where only RSS is known it says what is wrong with it."""
+    both = HostReport(memory_proportional_peak_bytes=2**30, memory_resident_peak_bytes=2**33)
+    assert "Memory    1.0G at most (PSS)\n" in report_text(bare(host=both)) + "\n"
+    rough = HostReport(memory_resident_peak_bytes=2**33)
+    assert "8.0G at most (sum of RSS" in report_text(bare(host=rough))
 
 
 def test_measured_zeros_are_shown_and_unknown_is_not() -> None:
