@@ -135,6 +135,9 @@ class ProcessRecorder:
             state = self._states[signature] = _State(
                 job_loading_sentence(job), job.loader_workers, job.pinned_memory
             )
+        elif state.workers is None or state.pinned is None:
+            # Why it is unknown changes: the last reason is the one that lasted.
+            state.sentence = job_loading_sentence(job)
         state.seconds += seconds
 
     def _add_members(self, members: tuple[JobMember, ...], seconds: float) -> None:
@@ -172,6 +175,7 @@ class ProcessRecorder:
         time without them."""
         states = list(self._states.values())
         for wanted in (
+            [state for state in states if state.workers and state.pinned is not None],
             [state for state in states if state.workers],
             [state for state in states if state.workers is not None],
             states,
@@ -200,6 +204,12 @@ class ProcessRecorder:
             main_thread_course=self._main_course.course(until),
         )
 
+    def _shared_peak(self) -> int | None:
+        """PSS is read seldom, and of young workers not yet: a peak over the little time in which
+        all of it was known would leave out most of the memory."""
+        shared, resident = self._gauges["shared"], self._gauges["resident"]
+        return whole(shared.peak) if 2 * shared.seconds >= resident.seconds else None
+
     def host(self) -> HostReport:
         gauges = self._gauges
         cpu = gauges["cpu"]
@@ -210,7 +220,7 @@ class ProcessRecorder:
             usable_cores=self._usable_cores,
             quota_cores=self._quota_cores,
             cpu_throttled_percent=gauges["throttled"].mean,
-            memory_proportional_peak_bytes=whole(gauges["shared"].peak),
+            memory_proportional_peak_bytes=self._shared_peak(),
             memory_resident_peak_bytes=whole(gauges["resident"].peak),
             read_bytes=gauges["read"].integral,
             write_bytes=gauges["write"].integral,

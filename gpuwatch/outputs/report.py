@@ -542,11 +542,9 @@ def _painted_chart(line: str, paint: Painter) -> str:
 
 def _since_last(before: JobReport, after: JobReport) -> str:
     changes = []
-    if before.loading.loader_workers != after.loading.loader_workers:
-        changes.append(
-            f"loader workers {_count(before.loading.loader_workers)} -> "
-            f"{_count(after.loading.loader_workers)}"
-        )
+    workers, now = before.loading.loader_workers, after.loading.loader_workers
+    if workers != now and workers is not None and now is not None:
+        changes.append(f"loader workers {workers} -> {now}")
     if before.busy_percent is not None and after.busy_percent is not None:
         changes.append(
             f"busy {units.percent(before.busy_percent)} -> {units.percent(after.busy_percent)}"

@@ -429,6 +429,34 @@ def test_memory_shared_between_processes_is_known_only_if_all_were_read() -> Non
     assert recorded([look(0.0, half), look(1.0, half)]).host.memory_proportional_peak_bytes is None
 
 
+def test_shared_memory_known_for_a_moment_only_is_no_peak() -> None:
+    """It was read before the workers came, and theirs never was: that moment says little."""
+    alone = job(members=(rank_member(memory_proportional_bytes=100, memory_resident_bytes=200),))
+    crowd = dataclasses.replace(
+        alone, members=(*alone.members, worker_member(0, memory_resident_bytes=5000))
+    )
+    looks = [look(float(at), alone if at < 3 else crowd) for at in range(9)]
+    assert recorded(looks).host.memory_proportional_peak_bytes is None
+    assert recorded(looks).host.memory_resident_peak_bytes == 5200
+    assert recorded(looks[:4]).host.memory_proportional_peak_bytes == 100
+
+
+def test_what_is_known_for_a_while_says_more_than_what_is_not() -> None:
+    """Of the workers' pinned memory nothing is known at first; and the last reason counts."""
+    young = [
+        job(ranks=(rank(loader_workers=2, pinned_memory_sign=f"its workers began {n}s ago"),))
+        for n in range(5)
+    ]
+    looks = [look(float(at), each) for at, each in enumerate(young)]
+    assert recorded(looks).loading.sentence == (
+        "2 loader workers, pinned memory unknown: its workers began 4s ago"
+    )
+    known = job(ranks=(rank(loader_workers=2, pinned_memory=False),))
+    loading = recorded([*looks, look(5.0, known), look(6.0, known)]).loading
+    assert loading.sentence == "2 loader workers, pinned memory off"
+    assert loading.pinned_memory is False
+
+
 def test_workers_of_each_epoch_are_counted_as_they_come() -> None:
     """Two epochs of three workers, with a while without any: three at once, six started."""
 
