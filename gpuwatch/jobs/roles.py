@@ -151,10 +151,11 @@ class _Assignment:
         """The processes that nothing has named yet: the main ones, then those below them."""
         roots = [c for c in candidates if c.look.pid not in self.result and self._is_main(c)]
         likely = [c for c in roots if c.look.program.is_python or c.uses_gpu]
+        known = any(given.role == "rank" for given in self.result.values())
         for candidate in roots:
-            pid = candidate.look.pid
-            chosen = not likely or candidate in likely
-            self.result[pid] = self._main(candidate) if chosen else OTHER
+            chosen = candidate in likely or not (likely or known)
+            given = self._main(candidate, a_rank_is_known=known) if chosen else OTHER
+            self.result[candidate.look.pid] = given
         for candidate in candidates:
             if candidate.look.pid not in self.result:
                 self.result[candidate.look.pid] = self._child(candidate)
@@ -171,7 +172,7 @@ class _Assignment:
             parent = above.parent
         return True
 
-    def _main(self, candidate: Candidate) -> Given:
+    def _main(self, candidate: Candidate, *, a_rank_is_known: bool) -> Given:
         pid = candidate.look.pid
         if candidate.uses_gpu:
             return Given("rank", "it uses a GPU", False, pid)
@@ -181,6 +182,8 @@ class _Assignment:
             return Given("rank", f"{candidate.framework} is loaded in it", False, pid)
         if any(self._is_worker_of(worker, pid) for worker in self._by_pid):
             return Given("rank", "it started loader workers", False, pid)
+        if a_rank_is_known:
+            return OTHER
         return Given("rank", "it is the job's main process", True, pid)
 
     def _started_ranks(self, pid: int) -> bool:

@@ -203,7 +203,7 @@ class TrackedJob:
         ]
         gone_at = self.without_ranks_since(now)
         if gone_at is not None and not self._may_start_again():
-            return self._publish_ended(unix - (now - gone_at), made)
+            return self._publish_ended(unix - (now - gone_at), made, gpus)
         self.ended_at = None
         self._final = tuple(made)
         self._read_around(now)
@@ -240,7 +240,9 @@ class TrackedJob:
         """A launcher that is there can start the ranks again, and does so once they fail."""
         return any(m.given.role == "launcher" and m.is_alive for m in self.members.values())
 
-    def _publish_ended(self, at_unix: float, made: list[JobMember]) -> Job:
+    def _publish_ended(
+        self, at_unix: float, made: list[JobMember], gpus: Mapping[int, tuple[GpuKey, ...]]
+    ) -> Job:
         if self.ended_at is None:
             self.ended_at = at_unix
             self._final_keys = frozenset([member.key for member in self._final])
@@ -255,6 +257,7 @@ class TrackedJob:
             attached=self.attached,
             ranks=(),
             members=(*members, *found_later),
+            gpu_uuids=before.gpu_uuids or _all_gpus(self.members, gpus),
             cpu_throttled_percent=None,
             ended_at_unix_seconds=self.ended_at,
         )

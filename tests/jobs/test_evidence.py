@@ -1,0 +1,123 @@
+"""What is read of one process: only what is known to be harmless is kept."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gpuwatch.jobs import evidence
+from gpuwatch.jobs.evidence import ThreadNames, parse_environment, parse_framework, rank_numbers
+from tests.support.fake_proc import BOOTED_AT, FakeProc
+
+
+def test_only_known_variables_are_kept() -> None:
+    """Environments hold keys and passwords."""
+    raw = b"AWS_SECRET_ACCESS_KEY=x\0RANK=3\0WANDB_API_KEY=y\0WORLD_SIZE=8\0RANKLE=1\0broken\0"
+    assert parse_environment(raw) == {"RANK": "3", "WORLD_SIZE": "8"}
+
+
+def test_hostile_values_are_made_safe() -> None:
+    """A value can hold anything but NUL."""
+    found = parse_environment(b"CONDA_DEFAULT_ENV=\x1b[31mml\xff\0RANK=\xd9\xa3\0")
+    assert found["CONDA_DEFAULT_ENV"] == "\N{REPLACEMENT CHARACTER}[31mml\N{REPLACEMENT CHARACTER}"
+    assert rank_numbers(found) is None
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({"RANK": "3", "LOCAL_RANK": "1", "WORLD_SIZE": "8"}, (3, 1, 8)),
+        ({"RANK": "0"}, (0, None, None)),
+        ({"PMI_RANK": "2", "PMI_SIZE": "4"}, (2, None, 4)),
+        ({"SLURM_PROCID": "1", "SLURM_LOCALID": "1", "SLURM_STEP_NUM_TASKS": "2"}, (1, 1, 2)),
+        ({"LOCAL_RANK": "1"}, (None, 1, None)),
+        ({"LOCAL_RANK": "1", "NODE_RANK": "0"}, (1, 1, None)),
+        ({"RANK": "0", "OMPI_COMM_WORLD_RANK": "5"}, (0, None, None)),
+    ],
+)
+def test_ranks_as_their_launchers_tell_them(
+    environment: dict[str, str], expected: tuple[int | None, int | None, int | None]
+) -> None:
+    """torchrun, MPI, srun and Lightning each have variables of their own."""
+    numbers = rank_numbers(environment)
+    assert numbers is not None
+    assert numbers[:3] == expected
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [None, {}, {"SLURM_PROCID": "0"}, {"RANK": "-1"}, {"RANK": ""}, {"WORLD_SIZE": "4"}],
+)
+def test_no_rank_is_made_up(environment: dict[str, str] | None) -> None:
+    """A batch script has SLURM_PROCID=0 and is no rank."""
+    assert rank_numbers(environment) is None
+
+
+def test_the_library_that_trains_is_recognised_by_its_files() -> None:
+    """Where several are loaded it is PyTorch that loads data."""
+    torch = b"7f00-7f01 r-xp 0 0:0 1 /venv/lib/python3.11/site-packages/torch/lib/libtorch_cpu.so\n"
+    jax = b"7f00-7f01 r-xp 0 0:0 1 /venv/lib/python3.11/site-packages/jaxlib/xla_extension.so\n"
+    assert parse_framework(torch + jax) == "torch"
+    assert parse_framework(jax) == "jax"
+    assert parse_framework(b"7f00-7f01 r-xp 0 0:0 1 /usr/lib/libc.so.6\n") is None
+
+
+def test_a_look_at_a_process(tmp_path: Path) -> None:
+    """Name, parent, start and arguments; what cannot be read is absent."""
+    proc = FakeProc(tmp_path)
+    proc.process(42, name="a) b", parent=7, started_ticks=500, command=b"python\0tr\x1bain.py\0")
+    look = evidence.read_look(42, tmp_path)
+    assert look is not None
+    assert (look.pid, look.parent, look.name) == (42, 7, "a) b")
+    assert look.started_at == BOOTED_AT + 5.0
+    assert look.arguments == ("python", "tr\N{REPLACEMENT CHARACTER}ain.py")
+    assert look.executable is None
+    assert evidence.read_look(43, tmp_path) is None
+
+
+def test_kernel_threads_are_not_looked_at(tmp_path: Path) -> None:
+    """They belong to no job."""
+    FakeProc(tmp_path).process(42, flags=0x00200000)
+    assert evidence.read_look(42, tmp_path) is None
+
+
+def thread(proc: FakeProc, number: int, name: str) -> None:
+    proc.write(f"42/task/{number}/comm", f"{name}\n")
+
+
+def test_a_thread_that_names_itself_later_is_read_again(tmp_path: Path) -> None:
+    """Once more at the next look; from then on its name is known."""
+    proc = FakeProc(tmp_path)
+    thread(proc, 42, "python")
+    thread(proc, 50, "python")
+    names = ThreadNames(42, tmp_path)
+    assert names.refresh() == {"python"}
+    thread(proc, 50, "pt_data_pin")
+    assert names.refresh() == {"python", "pt_data_pin"}
+
+
+def test_a_thread_that_ended_is_forgotten(tmp_path: Path) -> None:
+    """Without persistent workers the pinning thread ends with each epoch."""
+    proc = FakeProc(tmp_path)
+    thread(proc, 42, "python")
+    thread(proc, 50, "pt_data_pin")
+    names = ThreadNames(42, tmp_path)
+    names.refresh()
+    (tmp_path / "42/task/50/comm").unlink()
+    (tmp_path / "42/task/50").rmdir()
+    assert names.refresh() == {"python"}
+
+
+def test_hundreds_of_threads_are_read_over_several_looks(tmp_path: Path) -> None:
+    """And the list says whether it is complete."""
+    proc = FakeProc(tmp_path)
+    for number in range(300):
+        thread(proc, 1000 + number, f"t{number}")
+    names = ThreadNames(42, tmp_path)
+    looks = 0
+    while not names.complete:
+        found = names.refresh()
+        looks += 1
+    assert looks > 2
+    assert len(found) == 300
