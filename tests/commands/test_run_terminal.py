@@ -130,8 +130,8 @@ class TestPlain:
     def test_stopped_and_continued(self, tmp_path: Path) -> None:
         """Ctrl-Z stops it all and the shell has its prompt back; fg continues it all."""
         code = (
-            "import signal\n"
-            "signal.signal(signal.SIGCONT, lambda *_: print('continued', flush=True))\n"
+            "import os, signal\n"
+            "signal.signal(signal.SIGCONT, lambda *_: os.write(1, b'continued\\n'))\n"
             "print('ready', flush=True)\n"
             "print('got', input())\n"
         )
