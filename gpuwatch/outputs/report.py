@@ -342,9 +342,13 @@ def _gpu_notes(gpu: GpuReport, report: JobReport) -> Iterable[tuple[str, float |
         yield f"shared with {processes}{users}", gpu.other_tenant_seconds
     if gpu.energy_from not in {None, "counter"}:
         yield f"energy from {_ENERGY[gpu.energy_from or '']}", None
-    if report.watched_seconds and gpu.held_seconds < 0.9 * report.watched_seconds:
-        yield "the job was on it", gpu.held_seconds
+    if gpu.held_seconds < _MOST_OF_IT * (report.duration_seconds or 0.0):
+        of = units.age(report.duration_seconds)
+        yield f"the job was on it for {units.age(gpu.held_seconds)} of {of}", None
 
+
+_MOST_OF_IT = 0.75
+"""Importing libraries and loading a model comes before the first use of a GPU in any job."""
 
 _ENERGY = {
     "power": "power readings, not from a counter",
@@ -556,8 +560,12 @@ def _since_last(before: JobReport, after: JobReport) -> str:
 
 
 def _began(report: JobReport) -> str:
+    """When, and how it ended if not well: then its duration says little."""
     start = report.started_at_unix_seconds
-    return "" if start is None else f" ({_clock(start, '%F %H:%M')})"
+    facts = [] if start is None else [_clock(start, "%F %H:%M")]
+    if _failed(report):
+        facts.append(_exit_sentence(report))
+    return f" ({', '.join(facts)})" if facts else ""
 
 
 def _comparison(before: JobReport, after: JobReport, width: int, paint: Painter) -> list[str]:

@@ -265,7 +265,7 @@ def test_what_is_unknown_is_a_dash_with_its_reason() -> None:
         ({"lost_at_unix_seconds": UNIX + 60}, "lost at 22:14:20"),
         ({"energy_from": "power", "energy_joules": 5.0}, "energy from power readings"),
         ({"watched_seconds": 60.0}, "busy not known for 40s (40%)"),
-        ({"held_seconds": 50.0, "watched_seconds": 50.0}, "the job was on it for 50s"),
+        ({"held_seconds": 50.0, "watched_seconds": 50.0}, "the job was on it for 50s of 1m40"),
     ],
 )
 def test_what_a_number_needs_beside_it_is_noted(fields: dict[str, Any], says: str) -> None:
@@ -466,6 +466,13 @@ def test_a_comparison_of_other_commands_names_both(starved: JobReport) -> None:
     text = compare_text(starved, other, 80)
     assert "before: python train.py --epochs 3" in text
     assert "after:  python other.py" in text
+
+
+def test_a_run_before_that_failed_says_so(starved: JobReport, fed: JobReport) -> None:
+    """Its duration says little then."""
+    killed = dataclasses.replace(starved, exit_code=-9)
+    text = " ".join(report_text(fed, previous=killed).split())
+    assert "Since the last run (2023-11-14 22:13, ended by SIGKILL): " in text
 
 
 def test_rows_without_a_value_are_left_out() -> None:
