@@ -217,9 +217,9 @@ class TestTerminal:
         """A change of the pane's size reaches the job as it does in a terminal."""
         code = (
             "import os, signal, time\n"
-            "def changed(*_): print(*os.get_terminal_size(1))\n"
+            "def changed(*_): os.write(1, b'%d %d\\n' % os.get_terminal_size(1))\n"
             "signal.signal(signal.SIGWINCH, changed)\n"
-            "print('ready')\n"
+            "os.write(1, b'ready\\n')\n"
             "while True: time.sleep(0.05)\n"
         )
         path = tmp_path / "log"
