@@ -119,6 +119,20 @@ def test_samples_delivered_twice_or_late_count_once() -> None:
     assert report.busy_seconds == pytest.approx(1)
 
 
+def test_a_buffer_of_samples_that_fails_is_followed_by_single_values() -> None:
+    """The time the last samples spoke for is not counted again."""
+    report = of_gpu(
+        (0, {"busy_samples": ()}),
+        (1, {"busy_samples": samples(0, 1, 100.0)}),
+        (1.5, {"busy_samples": (BusySample(UNIX + 1.5, 100.0),)}),
+        (2, {"busy_samples": None, "busy_percent": 0.0}),
+        (2.5, {"busy_samples": (BusySample(UNIX + 2.4, 100.0),)}),
+        (3, {"busy_samples": None, "busy_percent": 0.0}),
+    )
+    assert report.watched_seconds == pytest.approx(3)
+    assert report.busy_seconds == pytest.approx(1.9)
+
+
 def test_samples_that_come_after_the_end_count_up_to_it() -> None:
     """The driver hands samples over late; the job's end cuts them."""
     running = job()
@@ -261,6 +275,17 @@ def test_energy_is_what_the_counter_grew_by_also_while_nobody_watched() -> None:
     assert report.energy_from == "counter"
 
 
+def test_energy_spent_while_the_job_was_elsewhere_is_not_the_job_s() -> None:
+    """The counter goes on counting for others."""
+    looks = [(0.0, True), (1.0, True), (2.0, False), (3.0, False), (4.0, True), (5.0, True)]
+    snapshots = [
+        look(at, job() if there else job(gpu_uuids=()), [gpu(energy_joules=100.0 * at)])
+        for at, there in looks
+    ]
+    [report] = recorded(snapshots).gpus
+    assert report.energy_joules == pytest.approx(200)
+
+
 def test_energy_over_a_counter_that_was_reset_takes_power_for_that_step() -> None:
     """The step in which it went back counts as power times time."""
     report = of_gpu(
@@ -335,6 +360,13 @@ def test_others_on_the_same_gpu_are_noted() -> None:
     assert report.other_tenant_seconds == pytest.approx(2)
     assert report.other_tenants_peak == 2
     assert report.other_users == ("bob", "eve")
+
+
+def test_the_topmost_process_is_never_its_own_neighbour() -> None:
+    """Also when its members could not be read."""
+    alone = job(members=())
+    snapshots = [look(float(at), alone, [gpu()], processes=(on_gpu(),)) for at in range(3)]
+    assert recorded(snapshots).gpus[0].other_tenants_peak == 0
 
 
 def test_each_gpu_of_a_job_has_a_report_in_the_order_of_the_machine() -> None:
