@@ -72,7 +72,7 @@ def stacks_command(
         return common.EXIT_INTERRUPTED
     finally:
         sampler.close()
-    code = _exit_code(reports)
+    code = exit_code(reports)
     if code != 0:
         return common.complain(_why_nothing(reports), code)
     common.write_to(out, lambda: out.write(_text(reports, out, as_json) + "\n"))
@@ -96,7 +96,8 @@ def _say_sampling(sampler: StackSampler, count: int) -> None:
     )
 
 
-def _exit_code(reports: tuple[StackReport, ...]) -> int:
+def exit_code(reports: tuple[StackReport, ...]) -> int:
+    """0 where something was seen; 2 where nothing can be, 69 where it could have been."""
     if any(report.samples for report in reports):
         return 0
     if all(report.refused for report in reports):
@@ -134,8 +135,14 @@ def _targets(pid: int, *, only: bool, workers: bool) -> list[StackTarget]:
     from gpuwatch.jobs.attach import AttachError, resolve
     from gpuwatch.jobs.stack_sampler import StackTarget
 
+    if only:
+        return [StackTarget(pid)]
+    from gpuwatch.jobs.stack_targets import find_job, job_targets
+
     try:
         found = resolve(pid)
     except AttachError as error:
         raise click.UsageError(str(error)) from None
-    return [StackTarget(found.pid, found.started_at_unix_seconds)]
+    key = (found.pid, found.started_at_unix_seconds)
+    job = find_job(key)
+    return [StackTarget(*key)] if job is None else job_targets(job, key, workers=workers)

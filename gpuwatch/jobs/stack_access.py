@@ -11,6 +11,7 @@ import errno
 import os
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -45,25 +46,24 @@ class Refused(NamedTuple):
     """We seem to run inside a container."""
 
 
-def find_py_spy() -> str | None:
-    """The program py-spy: of our own environment first, then the first on ``PATH``."""
+def find_py_spy(folders: Sequence[str] | None = None, path: str | None = None) -> str | None:
+    """The program py-spy: in ``folders`` (those of our own environment), else on ``path`` (the
+    environment's ``PATH``)."""
     import shutil  # noqa: PLC0415 - only when stacks are asked for
-    import sysconfig  # noqa: PLC0415
 
-    folders = [sysconfig.get_path("scripts"), os.path.dirname(sys.executable)]  # noqa: PTH120
-    return next(
-        (
-            found
-            for folder in folders
-            if folder and (found := shutil.which("py-spy", path=folder)) is not None
-        ),
-        shutil.which("py-spy"),
-    )
+    if folders is None:
+        import sysconfig  # noqa: PLC0415
+
+        folders = (sysconfig.get_path("scripts"), os.path.dirname(sys.executable))  # noqa: PTH120
+    for folder in folders:
+        found = shutil.which("py-spy", path=folder) if folder else None
+        if found is not None:
+            return found
+    return shutil.which("py-spy", path=path)
 
 
-def install_sentence() -> str:
-    """How to get py-spy into the environment that this gpuwatch runs in."""
-    prefix = sys.prefix.replace(os.sep, "/")
+def install_sentence(prefix: str = sys.prefix) -> str:
+    """How to get py-spy into the environment at ``prefix``, which this gpuwatch runs in."""
     command = "pip install py-spy"
     if "/pipx/" in prefix:
         command = "pipx inject gpuwatch-tui py-spy"
@@ -262,6 +262,14 @@ def _why_not_python(pid: int, proc: Path) -> str | None:
     return f"Process {pid} is no Python: it runs {program}. Give the PID of the training process."
 
 
+_FORBIDDEN = re.compile(r"Permission Denied|Operation not permitted|os error 1\b", re.IGNORECASE)
+
+
+def is_refusal(text: str) -> bool:
+    """Whether py-spy, by what it printed, would say the same at every attempt."""
+    return bool(_FORBIDDEN.search(text)) or "Unsupported version of Python" in text
+
+
 def explain_failure(pid: int, text: str) -> str:
     """A sentence for what py-spy printed when it ended without a result."""
     if "Unsupported version of Python" in text:
@@ -278,7 +286,7 @@ def explain_failure(pid: int, text: str) -> str:
         )
     if re.search(r"process is running|No such process|os error 3\b", text):
         return f"Process {pid} ended before its stacks could be read."
-    if re.search(r"Permission Denied|Operation not permitted|os error 1\b", text, re.IGNORECASE):
+    if _FORBIDDEN.search(text):
         return explain_refusal(gather(pid))
     lines = [line.strip() for line in text.splitlines()]
     said = next((line for line in lines if line.startswith("Error: ")), None)

@@ -201,9 +201,18 @@ def is_entry_point(file: str) -> bool:
 
 
 def package_of(file: str) -> str | None:
-    """The folder of the top package of an installed file, with ``/`` at its end."""
-    found = re.match(r"(.*/(?:site|dist)-packages/[^/]+/)", file)
-    return found[1] if found else None
+    """The folder of the top package of an installed file, with ``/`` at its end; ``None`` for
+    torch, which begins the stack of a loader worker but is nobody's program."""
+    found = re.match(r"(.*/(?:site|dist)-packages/([^/]+)/)", file)
+    return found[1] if found and found[2] != "torch" else None
+
+
+def begins_at(frames: Sequence[Frame]) -> int:
+    """Which frame is the first of the process's own: a forked loader worker still has those of
+    the training process, as they were when it was forked."""
+    return next(
+        (at for at, frame in enumerate(frames) if "worker" in tags(frame.file, frame.function)), 0
+    )
 
 
 def activity(frames: Sequence[Frame], line_category: str | None) -> str:

@@ -159,7 +159,8 @@ class StackSampler:
             for run in self._runs:
                 run.refusal = stack_access.install_sentence()
         self._py_spy = py_spy
-        self._start_more()
+        if not self._stopping:
+            self._start_more()
 
     def poll(self) -> bool:
         """See who has ended, start the next, end who is late; whether all are done."""
@@ -380,6 +381,7 @@ class StackSampler:
             cost=_cost(run.cpu_seconds, seconds, self._pause),
             ended="process exited" in said,
             problem=None if samples else _why_nothing(run, said, errors),
+            refused=not samples and stack_access.is_refusal(said),
         )
 
 

@@ -142,7 +142,7 @@ class StackReport:
     problem: str | None = None
     """A sentence: why there is nothing, and what to do."""
     refused: bool = False
-    """Nothing was tried: it is not possible or not permitted (``problem`` says why)."""
+    """It is not possible or not permitted, and trying again would not help."""
 
     @property
     def largest(self) -> Share | None:
@@ -285,6 +285,7 @@ def no_source(_file: str, _line: int) -> SourceLine:
 
 def read_stack(frames: Sequence[Frame], read_line: ReadLine = no_source) -> _Seen:
     """Category, what is done inside, the user's innermost line and the one that called it."""
+    frames = frames[stack_rules.begins_at(frames) :]
     doing = stack_rules.activity(frames, _leaf_category(frames[-1], read_line))
     category = doing
     if doing not in {"saving", "waiting_for_work"} and stack_rules.is_evaluating(frames):

@@ -36,6 +36,9 @@ from gpuwatch.outputs.table import cell_width, cut
 SCHEMA = 1
 
 BAR_WIDTH = 20
+BAR_WIDTH_NARROW = 10
+NARROW = 100
+"""Below this many columns the words need the room."""
 LINES_SHOWN = 3
 LINE_LEAST_PERCENT = 2.0
 """A line with less is left out, unless it is the share's only one."""
@@ -117,15 +120,17 @@ def stacks_page(reports: Sequence[StackReport], *, width: int, ascii_only: bool 
     compare, each with its shares and lines, and what it cost."""
     seen = [report for report in reports if report.problem is None]
     parts = []
-    if len(seen) > 1:
-        parts.append(_comparison(seen, width))
+    ranks = [report for report in seen if report.role == "rank"]
+    if len(ranks) > 1:
+        parts.append(_comparison(ranks, width))
     if len(seen) <= DETAILED_AT_MOST:
         parts += [_details(report, width, ascii_only) for report in seen]
     else:
         parts.append([cut(f"{name_of(report)}: {report.sentence()}", width) for report in seen])
     parts.append([f"{name_of(report)}: {report.problem}" for report in reports if report.problem])
     parts.append(_remarks(seen))
-    return "\n\n".join("\n".join(lines) for lines in parts if lines)
+    page = "\n\n".join("\n".join(lines) for lines in parts if lines)
+    return page.replace("±", "~").replace("…", ">") if ascii_only else page
 
 
 def _details(report: StackReport, width: int, ascii_only: bool) -> list[str]:
@@ -142,9 +147,9 @@ def _details(report: StackReport, width: int, ascii_only: bool) -> list[str]:
 def _share_lines(share: Share, width: int, ascii_only: bool) -> list[str]:
     callers = {line.caller for line in share.lines}
     caller = callers.pop() if len(callers) == 1 else None
-    called = f", called from {_where(caller)}" if caller is not None else ""
+    called = f", from {_where(caller)}" if caller is not None else ""
     margin = f"±{share.margin_percent:.0f}"
-    bar = _bar(share.percent, ascii_only)
+    bar = _bar(share.percent, BAR_WIDTH if width >= NARROW else BAR_WIDTH_NARROW, ascii_only)
     lines = [cut(f"{share.percent:4.0f}% {margin:<4}{bar}  {share.says}{called}", width)]
     shown = [
         line
@@ -176,13 +181,13 @@ def _text(line: UserLine) -> str:
     return f"[{line.source.why_not}]" if line.source.why_not else ""
 
 
-def _bar(percent: float, ascii_only: bool) -> str:
-    filled = BAR_WIDTH * min(max(percent, 0.0), 100.0) / 100
+def _bar(percent: float, width: int, ascii_only: bool) -> str:
+    filled = width * min(max(percent, 0.0), 100.0) / 100
     if ascii_only:
-        return ("#" * round(filled)).ljust(BAR_WIDTH)
+        return ("#" * round(filled)).ljust(width)
     whole = int(filled)
-    part = _EIGHTHS[int(8 * (filled - whole))] if whole < BAR_WIDTH else ""
-    return ("█" * whole + part.strip()).ljust(BAR_WIDTH)
+    part = _EIGHTHS[int(8 * (filled - whole))] if whole < width else ""
+    return ("█" * whole + part.strip()).ljust(width)
 
 
 def _comparison(reports: Sequence[StackReport], width: int) -> list[str]:

@@ -1,0 +1,539 @@
+"""What a process is said to be doing, from stacks as py-spy prints them.
+
+The stacks are real (torch 2.13, Python 3.11), shortened to the frames that matter.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from gpuwatch.jobs import stacks
+from gpuwatch.jobs.stack_rules import Frame
+from gpuwatch.jobs.stacks import SourceLine, StackReport
+
+SITE = "/opt/venv/lib/python3.11/site-packages"
+STD = "/usr/lib/python3.11"
+LOADER = f"{SITE}/torch/utils/data/dataloader.py"
+FETCH = f"{SITE}/torch/utils/data/_utils/fetch.py"
+MODULE = f"{SITE}/torch/nn/modules/module.py"
+
+MAIN = "<module> (/work/train.py:62);main (/work/train.py:45);"
+LOOP = f"{MAIN}train_one_epoch (/work/train.py:28);_BaseDataLoaderIter.__next__ ({LOADER}:725);"
+IN_PROCESS = (
+    f"{LOOP}_SingleProcessDataLoaderIter._next_data ({LOADER}:785);"
+    f"_MapDatasetFetcher.fetch ({FETCH}:54);"
+)
+FROM_WORKERS = (
+    f"{LOOP}_MultiProcessingDataLoaderIter._next_data ({LOADER}:1505);"
+    f"_MultiProcessingDataLoaderIter._get_data ({LOADER}:1464);"
+)
+FORWARD = (
+    f"Module._wrapped_call_impl ({MODULE}:1778);Module._call_impl ({MODULE}:1789);"
+    "Net.forward (/work/model.py:25);"
+)
+
+STACKS = {
+    "a transform in the training process": (
+        (
+            f"{IN_PROCESS}_MapDatasetFetcher.fetch.<locals>.<listcomp> ({FETCH}:54);"
+            "Images.__getitem__ (/work/data.py:11);augment (/work/data.py:16)"
+        ),
+        ("loading_data", "data.py:16", "train.py:28"),
+    ),
+    "collating in the training process": (
+        f"{IN_PROCESS}default_collate ({SITE}/torch/utils/data/_utils/collate.py:401)",
+        ("loading_data", "train.py:28", None),
+    ),
+    "waiting for workers": (
+        (
+            f"{FROM_WORKERS}_MultiProcessingDataLoaderIter._try_get_data ({LOADER}:1291);"
+            f"Queue.get ({STD}/multiprocessing/queues.py:113);"
+            f"_ConnectionBase.poll ({STD}/multiprocessing/connection.py:257)"
+        ),
+        ("waiting_for_data", "train.py:28", None),
+    ),
+    "waiting for the thread that pins memory": (
+        f"{FROM_WORKERS}Queue.get ({STD}/queue.py:180);Condition.wait ({STD}/threading.py:331)",
+        ("waiting_for_data", "train.py:28", None),
+    ),
+    "a sampler in the training process": (
+        (
+            f"{LOOP}_MultiProcessingDataLoaderIter._next_data ({LOADER}:1499);"
+            f"_MultiProcessingDataLoaderIter._try_put_index ({LOADER}:1557);"
+            "Balanced.__iter__ (/work/data.py:40)"
+        ),
+        ("loading_data", "data.py:40", "train.py:28"),
+    ),
+    "pinning in the training process": (
+        f"{IN_PROCESS}pin_memory ({SITE}/torch/utils/data/_utils/pin_memory.py:60)",
+        ("copying_to_device", "train.py:28", None),
+    ),
+    "starting workers": (
+        (
+            f"{MAIN}train_one_epoch (/work/train.py:28);DataLoader.__iter__ ({LOADER}:500);"
+            f"DataLoader._get_iterator ({LOADER}:435);"
+            f"_MultiProcessingDataLoaderIter.__init__ ({LOADER}:1170);"
+            f"BaseProcess.start ({STD}/multiprocessing/process.py:121);"
+            f"Popen._launch ({STD}/multiprocessing/popen_fork.py:66)"
+        ),
+        ("starting_workers", "train.py:28", None),
+    ),
+    "a worker that loads": (
+        (
+            f"{MAIN}DataLoader.__iter__ ({LOADER}:500);BaseProcess._bootstrap "
+            f"({STD}/multiprocessing/process.py:314);"
+            f"_worker_loop ({SITE}/torch/utils/data/_utils/worker.py:349);"
+            f"_MapDatasetFetcher.fetch ({FETCH}:54);Images.__getitem__ (/work/data.py:11)"
+        ),
+        ("loading_data", "data.py:11", None),
+    ),
+    "a forked worker without work": (
+        (
+            f"{MAIN}DataLoader.__iter__ ({LOADER}:500);BaseProcess._bootstrap "
+            f"({STD}/multiprocessing/process.py:314);"
+            f"_worker_loop ({SITE}/torch/utils/data/_utils/worker.py:314);"
+            f"Queue.get ({STD}/multiprocessing/queues.py:113)"
+        ),
+        ("waiting_for_work", None, None),
+    ),
+    "a spawned worker without work": (
+        (
+            f"<module> (<string>:1);spawn_main ({STD}/multiprocessing/spawn.py:122);"
+            f"_worker_loop ({SITE}/torch/utils/data/_utils/worker.py:314);"
+            f"Queue.get ({STD}/multiprocessing/queues.py:113)"
+        ),
+        ("waiting_for_work", None, None),
+    ),
+    "forward": (
+        (
+            f"{MAIN}train_one_epoch (/work/train.py:30);{FORWARD}"
+            f"Module._wrapped_call_impl ({MODULE}:1778);"
+            f"Linear.forward ({SITE}/torch/nn/modules/linear.py:134)"
+        ),
+        ("computing", "model.py:25", "train.py:30"),
+    ),
+    "backward": (
+        (
+            f"{MAIN}train_one_epoch (/work/train.py:31);"
+            f"Tensor.backward ({SITE}/torch/_tensor.py:623);"
+            f"_engine_run_backward ({SITE}/torch/autograd/graph.py:979)"
+        ),
+        ("computing", "train.py:31", None),
+    ),
+    "the optimizer": (
+        (
+            f"{MAIN}train_one_epoch (/work/train.py:32);"
+            f"Optimizer.profile_hook_step.<locals>.wrapper ({SITE}/torch/optim/optimizer.py:530);"
+            f"_single_tensor_adam ({SITE}/torch/optim/adam.py:544)"
+        ),
+        ("computing", "train.py:32", None),
+    ),
+    "the optimizer under a scaler": (
+        (
+            f"{MAIN}GradScaler._maybe_opt_step ({SITE}/torch/amp/grad_scaler.py:372);"
+            f"Adam.step ({SITE}/torch/optim/adam.py:248)"
+        ),
+        ("computing", "train.py:45", None),
+    ),
+    "a scaler that looks for infinities": (
+        (
+            f"{MAIN}GradScaler.step ({SITE}/torch/amp/grad_scaler.py:461);"
+            f"GradScaler._maybe_opt_step ({SITE}/torch/amp/grad_scaler.py:371);GradScaler._maybe_opt_step.<locals>.<genexpr> "
+            f"({SITE}/torch/amp/grad_scaler.py:371)"
+        ),
+        ("synchronising", "train.py:45", None),
+    ),
+    "printing a tensor": (
+        f"{MAIN}Tensor.__format__ ({SITE}/torch/_tensor.py:1142)",
+        ("synchronising", "train.py:45", None),
+    ),
+    "torch.cuda.synchronize": (
+        f"{MAIN}synchronize ({SITE}/torch/cuda/__init__.py:1219)",
+        ("synchronising", "train.py:45", None),
+    ),
+    "moving a model": (
+        (
+            f"{MAIN}Module.to ({MODULE}:1371);Module._apply ({MODULE}:930);"
+            f"Module.to.<locals>.convert ({MODULE}:1357)"
+        ),
+        ("copying_to_device", "train.py:45", None),
+    ),
+    "torch.save": (
+        f"{MAIN}save ({SITE}/torch/serialization.py:1003);_save ({SITE}/torch/serialization.py:9)",
+        ("saving", "train.py:45", None),
+    ),
+    "loading a checkpoint": (
+        f"{MAIN}load ({SITE}/torch/serialization.py:1500)",
+        ("other", "train.py:45", None),
+    ),
+    "safetensors": (
+        f"{MAIN}save_file ({SITE}/safetensors/torch.py:285)",
+        ("saving", "train.py:45", None),
+    ),
+    "all_reduce": (
+        (
+            f"{MAIN}wrapper ({SITE}/torch/distributed/c10d_logger.py:81);"
+            f"all_reduce ({SITE}/torch/distributed/distributed_c10d.py:2810)"
+        ),
+        ("collective", "train.py:45", None),
+    ),
+    "a queue of the user's own": (
+        (
+            f"{MAIN}Prefetcher.next (/work/fetch.py:9);Queue.get ({STD}/queue.py:171);"
+            f"Condition.wait ({STD}/threading.py:327)"
+        ),
+        ("waiting_for_data", "fetch.py:9", None),
+    ),
+    "time of the user's own": (f"{MAIN}tokenize (/work/text.py:7)", ("other", "text.py:7", None)),
+    "evaluation": (
+        (
+            f"{MAIN}context.decorate_context ({SITE}/torch/utils/_contextlib.py:124);"
+            f"evaluate (/work/train.py:37);{FORWARD}"
+            f"Linear.forward ({SITE}/torch/nn/modules/linear.py:134)"
+        ),
+        ("evaluating", "model.py:25", "train.py:37"),
+    ),
+    "a checkpoint written by evaluation": (
+        f"{MAIN}evaluate (/work/train.py:39);save ({SITE}/torch/serialization.py:1003)",
+        ("saving", "train.py:39", None),
+    ),
+    "Keras fetches": (
+        f"{MAIN}OwnedIterator.__next__ ({SITE}/tensorflow/python/data/ops/iterator_ops.py:826)",
+        ("waiting_for_data", "train.py:45", None),
+    ),
+    "JAX waits for a value": (
+        f"{MAIN}ArrayImpl._value ({SITE}/jax/_src/array.py:640)",
+        ("synchronising", "train.py:45", None),
+    ),
+}
+
+
+def frames_of(text: str) -> tuple[Frame, ...]:
+    (stack,) = stacks.parse_raw(f"thread (7): MainThread;{text} 1\n")
+    return stack.frames
+
+
+@pytest.mark.parametrize("name", STACKS)
+def test_a_stack_has_one_category_and_the_user_s_line(name: str) -> None:
+    """Each kind of stack is told apart, with the user's innermost line and, behind a library,
+    the line that called it."""
+    text, (category, where, caller) = STACKS[name]
+    seen = stacks.read_stack(frames_of(text))
+    assert seen.category == category
+    assert _where(seen.user) == where
+    assert _where(seen.caller) == caller
+
+
+def _where(frame: Frame | None) -> str | None:
+    return None if frame is None else f"{frame.file.rpartition('/')[2]}:{frame.line}"
+
+
+def test_bare_function_names_of_older_pythons_are_known_too() -> None:
+    """Before Python 3.11 a function's name comes without its class."""
+    text = STACKS["waiting for workers"][0]
+    for qualified in ("_BaseDataLoaderIter.", "_MultiProcessingDataLoaderIter.", "Queue."):
+        text = text.replace(qualified, "")
+    assert stacks.read_stack(frames_of(text)).category == "waiting_for_data"
+
+
+def test_what_happens_inside_evaluation_is_kept() -> None:
+    """Evaluation is the category; that it computes stays known."""
+    seen = stacks.read_stack(frames_of(STACKS["evaluation"][0]))
+    assert seen.doing == "computing"
+
+
+@pytest.mark.parametrize(
+    ("line", "category"),
+    [
+        ("total += loss.item()", "synchronising"),
+        ("print(f'loss {loss.item():.3f}')", "synchronising"),
+        ("x = x.to(device, non_blocking=True)", "copying_to_device"),
+        ("torch.save(state, path)", "saving"),
+        ("out = a @ b", "computing"),
+        ("batch = np.load(name)", "loading_data"),
+        ("n += 1", "other"),
+        ("print('.item()')  # x.cpu()", "other"),
+    ],
+)
+def test_the_running_line_says_what_was_called_in_c(line: str, category: str) -> None:
+    """C functions have no Python frame, so the text of the innermost line decides; strings and
+    comments on it do not."""
+    frames = frames_of("<module> (/work/train.py:9);train (/work/train.py:5)")
+    seen = stacks.read_stack(frames, lambda _file, _line: SourceLine(text=line))
+    assert seen.category == category
+
+
+def test_the_running_line_of_torch_itself_is_not_asked() -> None:
+    """A library that is known by name needs no source text, which could mislead."""
+    seen = stacks.read_stack(
+        frames_of(STACKS["the optimizer"][0]), lambda _f, _l: SourceLine(text="step = t.item()")
+    )
+    assert seen.category == "computing"
+
+
+def test_an_installed_program_is_the_user_s_where_nothing_else_is() -> None:
+    """A training program run from site-packages by its console script: its own package counts,
+    the script and other libraries do not."""
+    frames = frames_of(
+        f"<module> (/opt/venv/bin/train-it:8);main ({SITE}/trainer/cli.py:30);"
+        f"fit ({SITE}/trainer/loop.py:12);Tensor.backward ({SITE}/torch/_tensor.py:623)"
+    )
+    user, caller = stacks.user_frames(frames)
+    assert _where(user) == "loop.py:12"
+    assert caller is None
+
+
+def test_no_line_is_the_user_s_when_the_outer_frames_are_missing() -> None:
+    """What is left of a torn stack is no reason to call a library the user's code."""
+    frames = frames_of(f"Linear.forward ({SITE}/torch/nn/modules/linear.py:134)")
+    assert stacks.user_frames(frames) == (None, None)
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        "/home/ada/src/train.py",
+        "/home/ada/src/my-package/src/pkg/data.py",
+        "<ipython-input-3-0a1b>",
+        "/tmp/ipykernel_881/123.py",
+        "<string>",
+        "train.py",
+        "/home/ada/torch/utils/data.py",
+    ],
+)
+def test_files_of_the_user(file: str) -> None:
+    """Scripts, packages installed in place, cells of notebooks, ``python -c``."""
+    assert stacks.stack_rules.is_users(file)
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        f"{SITE}/torch/nn/modules/linear.py",
+        "/usr/lib/python3/dist-packages/numpy/core.py",
+        "/opt/conda/lib/python3.12/threading.py",
+        "/root/.pyenv/versions/3.13.0/lib/python3.13t/queue.py",
+        "/usr/lib64/python3.9/runpy.py",
+        "<frozen importlib._bootstrap>",
+        "<eval_with_key>.12",
+        "/tmp/torchinductor_ada/xy/cxy.py",
+        "/src/pytorch/torch/nn/modules/linear.py",
+    ],
+)
+def test_files_of_libraries(file: str) -> None:
+    """Installed packages, any Python's standard library, generated code."""
+    assert not stacks.stack_rules.is_users(file)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "evaluate",
+        "validate",
+        "Trainer.validation_step",
+        "eval_epoch",
+        "test",
+        "run_validation",
+        "model_evaluation",
+        "validateEpoch",
+        "Loop._evaluate.<locals>.<lambda>",
+        "val_one_epoch",
+    ],
+)
+def test_names_of_evaluation(name: str) -> None:
+    """What people call it."""
+    assert stacks.stack_rules.is_evaluation(name)
+
+
+@pytest.mark.parametrize(
+    "name", ["train", "validate_config", "latest", "retrieval", "test_loader_of", "valued", "step"]
+)
+def test_names_that_only_look_like_evaluation(name: str) -> None:
+    """Checking an argument is no evaluation, nor is a word that contains one."""
+    assert not stacks.stack_rules.is_evaluation(name)
+
+
+# Parsing
+
+
+def test_hostile_names_are_kept_apart_as_far_as_can_be() -> None:
+    """Semicolons, parentheses and line ends in names neither raise nor reach the result
+    unclean."""
+    text = (
+        "thread (9): MainThread;<module> (/tmp/evil.py:8);e;v (q:3) il\n"
+        " (/tmp/a;b (x:7);c d/\x1b[31m.py:3) 19\n"
+        f"thread (9): MainThread;<module> (/tmp/my (old) {'x' * 20}/train.py:5) 4\n"
+    )
+    found = stacks.parse_raw(text)
+    assert [stack.samples for stack in found] == [19, 4]
+    assert found[1].frames[0].file.endswith("/train.py")
+    for share in stacks.shares_of(found):
+        for line in share.lines:
+            assert all(part.isprintable() for part in (line.place.file, line.place.function))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "\n\n",
+        "thread (",
+        "thread (1): x;",
+        "thread (1) 5",
+        "thread (1): a;b 5",
+        "garbage 7",
+        "thread (1): a;f (x:1) ²",
+        "thread (1): a;f (x:1) 99999999999999999999",
+    ],
+)
+def test_what_is_no_stack_is_left_out(text: str) -> None:
+    """An empty, truncated or foreign file gives no stacks and no error."""
+    assert stacks.parse_raw(text) == []
+
+
+def test_the_main_thread_is_the_one_numbered_as_the_process() -> None:
+    """Whatever it is called: a thread named MainThread can be another."""
+    found = stacks.parse_raw(
+        "thread (41): MainThread;run (/w/a.py:1) 9\nthread (40): trainer;<module> (/w/b.py:2) 9\n"
+    )
+    assert [stack.name for stack in stacks.main_thread(found, [40])] == ["trainer"]
+
+
+def test_the_main_thread_in_a_container_has_its_inner_number() -> None:
+    """Python knows its threads by the numbers of its own PID namespace."""
+    found = stacks.parse_raw("thread (7): x;f (a:1) 1\nthread (1): y;g (b:1) 2\n")
+    assert [stack.name for stack in stacks.main_thread(found, [1, 4242])] == ["y"]
+
+
+def test_the_main_thread_of_an_older_python_goes_by_its_name() -> None:
+    """Before 3.11 threads have only the C library's numbers."""
+    found = stacks.parse_raw(
+        f"thread (0x7F3): Thread-1;run ({STD}/threading.py:1) 5\n"
+        "thread (0x7FA): MainThread;<module> (/w/train.py:2) 5\n"
+    )
+    assert stacks.main_thread(found, [40])[0].frames[0].line == 2
+
+
+def test_the_main_thread_without_a_name_is_the_one_that_began_with_a_module() -> None:
+    """Threads have no names before ``threading`` is imported."""
+    found = stacks.parse_raw(
+        f"thread (0x7F3);_bootstrap ({STD}/threading.py:1) 5\n"
+        "thread (0x7FA);<module> (/w/train.py:2) 5\n"
+    )
+    assert stacks.main_thread(found, [40])[0].frames[0].function == "<module>"
+
+
+def test_torn_stacks_are_counted() -> None:
+    """A stack that does not begin where the others do lost its outer frames."""
+    found = stacks.parse_raw(
+        "thread (1): M;<module> (a.py:1);f (a.py:2) 5\nthread (1): M;<module> (a.py:3) 3\n"
+        "thread (1): M;f (a.py:2) 2\n"
+    )
+    assert stacks.torn_count(found) == 2
+
+
+# Shares
+
+
+def raw(*parts: tuple[str, int]) -> list[stacks.Stack]:
+    return stacks.parse_raw(
+        "".join(f"thread (1): MainThread;{STACKS[name][0]} {count}\n" for name, count in parts)
+    )
+
+
+def test_shares_add_up_with_what_could_not_be_read() -> None:
+    """Attempts that failed count as a share of their own, so the others are not too large."""
+    shares = stacks.shares_of(raw(("waiting for workers", 60), ("backward", 20)), errors=20)
+    assert [(share.category, share.percent) for share in shares] == [
+        ("waiting_for_data", 60.0),
+        ("computing", 20.0),
+        ("unread", 20.0),
+    ]
+
+
+def test_lines_of_a_share_come_with_most_samples_first() -> None:
+    """Each with its own share of all samples."""
+    (share,) = stacks.shares_of(raw(("backward", 1), ("forward", 3)))
+    assert [(line.place.where, line.percent) for line in share.lines] == [
+        ("model.py:25", 75.0),
+        ("train.py:31", 25.0),
+    ]
+
+
+def test_samples_without_a_line_of_the_user_still_count() -> None:
+    """A worker's frames are all libraries'."""
+    (share,) = stacks.shares_of(raw(("a spawned worker without work", 5)))
+    assert (share.category, share.lines) == ("waiting_for_work", ())
+
+
+@pytest.mark.parametrize(
+    ("count", "total", "low", "high"),
+    # Newcombe 1998, table I; and nothing at all.
+    [
+        (81, 263, 25.5, 36.6),
+        (15, 148, 6.2, 16.0),
+        (0, 20, 0.0, 16.1),
+        (1, 29, 0.6, 17.2),
+        (0, 0, 0.0, 100.0),
+    ],
+)
+def test_intervals_are_wilson_s(count: int, total: int, low: float, high: float) -> None:
+    """The published examples of the interval without continuity correction."""
+    assert stacks.wilson_percent(count, total) == pytest.approx((low, high), abs=0.05)
+
+
+def report(**changes: object) -> StackReport:
+    facts: dict[str, object] = {"pid": 10, "rank": 0, "samples": 100, "seconds": 10.0}
+    return StackReport(**{**facts, **changes})
+
+
+def test_the_sentence_names_the_largest_share_and_its_line() -> None:
+    """``62% waiting for data at train.py:28 (train_one_epoch)``."""
+    shares = stacks.shares_of(raw(("waiting for workers", 62), ("backward", 38)))
+    expected = "62% waiting for data at train.py:28 (train_one_epoch)"
+    assert report(shares=shares).sentence() == expected
+
+
+def test_the_sentence_says_how_much_of_the_share_a_line_has() -> None:
+    """A share over several lines is not put down to one of them."""
+    shares = stacks.shares_of(raw(("forward", 60), ("backward", 40)))
+    assert report(shares=shares).sentence() == "100% computing (60% at model.py:25 (Net.forward))"
+
+
+def test_the_sentence_of_evaluation_says_what_it_does() -> None:
+    """Evaluation that computes and evaluation that waits for data need different changes."""
+    shares = stacks.shares_of(raw(("evaluation", 9)))
+    assert report(shares=shares).sentence() == (
+        "100% evaluating (computing) at model.py:25 (Net.forward)"
+    )
+
+
+def test_what_could_not_be_read_is_never_the_largest_share() -> None:
+    """It says nothing about the job."""
+    shares = stacks.shares_of(raw(("backward", 2)), errors=8)
+    largest = report(shares=shares).largest
+    assert largest is not None
+    assert largest.category == "computing"
+
+
+def test_the_rank_that_the_others_wait_for_is_named() -> None:
+    """In a collective everybody waits for the last: the one that waits least is the cause."""
+    waiting = stacks.shares_of(raw(("all_reduce", 80), ("backward", 20)))
+    late = stacks.shares_of(raw(("a transform in the training process", 70), ("backward", 30)))
+    sentence = stacks.compare_ranks(
+        [
+            report(rank=0, shares=waiting),
+            report(rank=1, shares=late),
+            report(rank=2, shares=waiting),
+        ]
+    )
+    assert sentence is not None
+    assert sentence.startswith("rank 1 waits least in collectives (0%, rank 0 80%)")
+    assert "data.py:16 (augment)" in sentence
+
+
+def test_ranks_that_do_the_same_are_not_told_apart() -> None:
+    """Differences within what chance does are none."""
+    one = stacks.shares_of(raw(("backward", 50), ("waiting for workers", 50)))
+    other = stacks.shares_of(raw(("backward", 58), ("waiting for workers", 42)))
+    assert stacks.compare_ranks([report(rank=0, shares=one), report(rank=1, shares=other)]) is None

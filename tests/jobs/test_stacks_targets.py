@@ -1,0 +1,53 @@
+"""Which processes of a job are sampled."""
+
+from __future__ import annotations
+
+from gpuwatch.jobs.stack_targets import find_job, job_targets
+from gpuwatch.model import Job, JobMember
+
+
+def member(pid: int, role: str, parent: int = 1, **changes: object) -> JobMember:
+    return JobMember(pid=pid, role=role, parent_pid=parent, **changes)  # type: ignore[arg-type]
+
+
+JOB = Job(
+    pid=10,
+    members=(
+        member(10, "launcher"),
+        member(11, "rank", 10, rank=0),
+        member(13, "helper", 11),
+        member(14, "loader_worker", 13),
+        member(15, "loader_worker", 13),
+        member(12, "rank", 10, rank=1),
+        member(16, "loader_worker", 12),
+        member(17, "loader_worker", 1, orphaned=True),
+    ),
+)
+
+
+def test_the_ranks_of_a_job_in_their_order() -> None:
+    """Not its launcher, helpers or workers."""
+    targets = job_targets(JOB, (14, None))
+    assert [(target.pid, target.rank) for target in targets] == [(11, 0), (12, 1)]
+
+
+def test_one_worker_of_each_rank() -> None:
+    """Also behind a fork server; one that was left over belongs to no rank."""
+    targets = job_targets(JOB, (10, None), workers=True)
+    assert [(target.pid, target.role) for target in targets] == [
+        (11, "rank"),
+        (14, "loader_worker"),
+        (12, "rank"),
+        (16, "loader_worker"),
+    ]
+
+
+def test_without_a_known_rank_the_process_asked_for() -> None:
+    """Something can always be looked at."""
+    job = Job(pid=10, members=(member(10, "other"),))
+    assert [target.pid for target in job_targets(job, (99, 5.0))] == [99]
+
+
+def test_a_process_that_has_ended_has_no_job() -> None:
+    """Nothing is found, nothing raised."""
+    assert find_job((99_999_999, 1.0)) is None

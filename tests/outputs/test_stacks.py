@@ -1,0 +1,163 @@
+"""Sampled stacks as text and as JSON."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from gpuwatch.jobs import stacks
+from gpuwatch.jobs.stacks import SourceLine, StackCost, StackReport
+from gpuwatch.outputs.stacks import stacks_json, stacks_page
+from gpuwatch.outputs.table import cell_width
+
+SITE = "/opt/venv/lib/python3.11/site-packages/torch"
+LOOP = (
+    f"<module> (/w/train.py:9);epoch (/w/train.py:28);__next__ ({SITE}/utils/data/dataloader.py:5)"
+)
+LOADING = f"{LOOP};fetch ({SITE}/utils/data/_utils/fetch.py:54);augment (/w/data.py:16)"
+BACKWARD = f"<module> (/w/train.py:9);epoch (/w/train.py:31);backward ({SITE}/_tensor.py:6)"
+FORWARD = (
+    f"<module> (/w/train.py:9);epoch (/w/train.py:30);f ({SITE}/nn/x.py:1);forward (/w/m.py:3)"
+)
+REDUCE = f"<module> (/w/train.py:9);all_reduce ({SITE}/distributed/distributed_c10d.py:28)"
+
+
+def report(*parts: tuple[str, int], errors: int = 0, **changes: object) -> StackReport:
+    found = stacks.parse_raw("".join(f"thread (1): M;{text} {count}\n" for text, count in parts))
+    facts: dict[str, object] = {
+        "pid": 42,
+        "command": "python train.py",
+        "seconds": 10.02,
+        "rate_per_second": 20,
+        "samples": sum(count for _text, count in parts),
+        "errors": errors,
+        "shares": stacks.shares_of(found, errors, lambda file, line: SourceLine(f"{file} {line}")),
+        "cost": StackCost(cpu_seconds=0.2, cpu_percent=2.0),
+    }
+    return StackReport(**{**facts, **changes})  # type: ignore[arg-type]
+
+
+def test_a_page_of_one_process() -> None:
+    """Shares with their interval, the user's lines below, what it cost last."""
+    page = stacks_page([report((LOADING, 120), (BACKWARD, 50), (FORWARD, 30))], width=80)
+    assert page == (
+        "PID 42: 200 samples in 10 s  python train.py\n"
+        "  60% ±7  ██████      loading data in this process, from train.py:28 (epoch)\n"
+        "      60%  data.py:16 (augment)  /w/data.py 16\n"
+        "  40% ±7  ████        computing\n"
+        "      25%  train.py:31 (epoch)  /w/train.py 31\n"
+        "      15%  m.py:3 (forward)     /w/m.py 3\n"
+        "\n"
+        "py-spy used 2.0% of a core for 10 s; the job was never paused."
+    )
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_no_line_of_shares_is_wider_than_asked(width: int) -> None:
+    """Wide characters in file names count two."""
+    wide = LOADING.replace("augment", "拡張" * 30)
+    page = stacks_page([report((wide, 12), (BACKWARD, 5))], width=width)
+    shares = page.split("\n\n", maxsplit=1)[0]
+    assert all(cell_width(line) <= width for line in shares.splitlines())
+
+
+def test_ascii_only() -> None:
+    """For an output that has no blocks."""
+    page = stacks_page([report((BACKWARD, 30), (LOADING, 10))], width=50, ascii_only=True)
+    assert " 75% ~13 ########  " in page
+    assert page.isascii()
+
+
+def test_ranks_stand_side_by_side() -> None:
+    """And one sentence says which of them the others wait for."""
+    page = stacks_page(
+        [
+            report((REDUCE, 80), (BACKWARD, 20), rank=0),
+            report((LOADING, 70), (BACKWARD, 30), rank=1, pid=43),
+        ],
+        width=100,
+    )
+    assert (
+        "                              rank 0  rank 1\n"
+        "loading data in this process       -     70%\n"
+        "computing                        20%     30%\n"
+        "in a collective                  80%       -\n"
+        "\n"
+        "rank 1 waits least in collectives (0%, rank 0 80%)"
+    ) in page
+    assert "py-spy used 4.0% of a core for 2 processes, 10 s; the job was never paused." in page
+
+
+def test_many_ranks_get_a_sentence_each() -> None:
+    """The lines of eight ranks would not fit any screen."""
+    page = stacks_page([report((BACKWARD, 9), rank=n, pid=n) for n in range(8)], width=80)
+    assert "rank 7: 100% computing at train.py:31 (epoch)" in page
+    assert "samples in" not in page
+
+
+def test_columns_that_do_not_fit_are_counted() -> None:
+    """Nothing is left out in silence."""
+    page = stacks_page([report((BACKWARD, 9), rank=n, pid=n) for n in range(12)], width=60)
+    assert "more do not fit the width)" in page
+
+
+def test_a_problem_stands_beside_what_was_seen() -> None:
+    """One rank of another user takes nothing from the others."""
+    page = stacks_page(
+        [
+            report((BACKWARD, 9), rank=0),
+            StackReport(pid=50, rank=1, problem="Process 50 has ended.", refused=True),
+        ],
+        width=80,
+    )
+    assert "rank 1: Process 50 has ended." in page
+    assert "train.py:31 (epoch)" in page
+
+
+def test_many_failed_attempts_are_explained() -> None:
+    """What was not read is not like the rest."""
+    page = stacks_page([report((BACKWARD, 60), errors=40)], width=100)
+    assert "40% of the attempts failed" in page
+    assert "--pause" in page
+
+
+def test_few_failed_attempts_need_no_explanation() -> None:
+    """They are a share like the others."""
+    page = stacks_page([report((BACKWARD, 95), errors=5)], width=100)
+    assert "--pause" not in page
+    assert "not readable" in page
+
+
+def test_json_has_the_fields_it_promises() -> None:
+    """Schema 1: processes, their shares, their lines."""
+    document = json.loads(stacks_json([report((LOADING, 3), (BACKWARD, 1), rank=0)]))
+    assert document["schema"] == 1
+    (process,) = document["processes"]
+    assert document["sentence"] == process["sentence"]
+    assert (process["pid"], process["rank"], process["samples"]) == (42, 0, 4)
+    share = process["shares"][0]
+    assert (share["category"], share["percent"]) == ("loading_data", 75.0)
+    assert share["low_percent"] < 75 < share["high_percent"]
+    assert share["lines"] == [
+        {
+            "file": "/w/data.py",
+            "line": 16,
+            "function": "augment",
+            "samples": 3,
+            "percent": 75.0,
+            "doing": "loading_data",
+            "source": "/w/data.py 16",
+            "source_why_not": None,
+            "caller": {"file": "/w/train.py", "line": 28, "function": "epoch"},
+        }
+    ]
+    assert process["cost"] == {"cpu_seconds": 0.2, "cpu_percent": 2.0, "paused": False}
+
+
+def test_json_of_a_refusal() -> None:
+    """What is missing is null or empty, never zero percent."""
+    refused = StackReport(pid=50, problem="Process 50 has ended.", refused=True)
+    (process,) = json.loads(stacks_json([refused]))["processes"]
+    assert process["problem"] == "Process 50 has ended."
+    assert (process["shares"], process["cost"]["cpu_percent"]) == ([], None)
