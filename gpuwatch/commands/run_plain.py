@@ -4,6 +4,9 @@ With a terminal the job stays in gpuwatch's process group, so that the keyboard'
 as they always do, and those are not sent on; see ``gpuwatch.jobs.runner``. When the job ended by a
 signal, gpuwatch ends by the same: a shell that runs a script stops on Ctrl-C only if what it ran
 was ended by SIGINT, and prints "Killed" or "Segmentation fault" for whoever looks.
+
+A signal that somebody sends to the whole group (``kill %1``) reaches a job in it twice: by itself,
+and from gpuwatch, which cannot tell it from one that was sent to gpuwatch alone.
 """
 
 from __future__ import annotations

@@ -74,9 +74,12 @@ class TestPlain:
             it.until_it_says("ready")
             it.type(CTRL_C)
             it.until_it_says("heard 2")
+            # What gpuwatch does about this comes after what it did about that.
+            it.program.send_signal(signal.SIGUSR1)
+            it.until_it_says("heard 10")
             (tmp_path / "enough").touch()
             assert it.end() == 7
-            assert it.raw.count(b"heard") == 1
+            assert it.raw.count(b"heard 2") == 1
 
     def test_ctrl_c_ends(self, tmp_path: Path) -> None:
         """A job that Ctrl-C ends takes gpuwatch with it, by the same signal."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import resource
 import subprocess
 import sys
+import termios
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,6 +29,11 @@ def small_disk(folder: Path, size_bytes: int) -> Iterator[Path]:
         yield folder
     finally:
         subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def waiting_bytes(far: int) -> int:
+    """What was written to a terminal and not yet read at its other end (TIOCOUTQ)."""
+    return int.from_bytes(fcntl.ioctl(far, termios.TIOCOUTQ, bytes(4)), sys.byteorder)
 
 
 def test_a_full_disk_is_survived(tmp_path: Path) -> None:
@@ -106,6 +113,25 @@ class TestProcess:
         child.communicate(b"\n")
         assert process.wait(20) == 0
         assert path.read_bytes() == b"parent!child\r\n"
+
+    def test_says_at_the_end_what_is_missing(self, tmp_path: Path) -> None:
+        """Output lost just before the end is noted in the file, if there is room for that by
+        then."""
+        with small_disk(tmp_path / "disk", 64 * 1024) as disk:
+            ballast, path = disk / "ballast", disk / "log"
+            ballast.write_bytes(bytes(56 * 1024))
+            process, far = self.start(path)
+            for _ in range(40):
+                os.write(far, b"x" * 1000)
+            # All of it has been taken: only now can anything more be lost.
+            wait_until(lambda: waiting_bytes(far) == 0)
+            written = path.stat().st_size
+            assert written < 40_000
+            ballast.unlink()
+            os.close(far)
+            assert process.wait(20) == 0
+            note = b"\n[gpuwatch: %d bytes of output are missing here" % (40_000 - written)
+            assert path.read_bytes()[written:].startswith(note)
 
     def test_holds_nothing_else(self, tmp_path: Path) -> None:
         """It keeps no folder busy and no descriptor open but its own two and its streams, and
