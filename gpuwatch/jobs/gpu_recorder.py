@@ -135,11 +135,11 @@ class GpuRecorder:
             self._add_samples(samples, span)
             return
         percent = sane(reading.busy_percent, 100.0)
-        since = max(span.since, self._busy_until)
-        if percent is None or span.until <= since:
+        if percent is None:
             return
-        self._count(percent, span.until - since)
-        self._course.add(since, span.until, percent)
+        # Samples never reach beyond the look before, so no time is counted twice.
+        self._count(percent, span.seconds)
+        self._course.add(span.since, span.until, percent)
         self._busy_until = span.until
 
     def _add_samples(self, samples: tuple[BusySample, ...], span: Span) -> None:

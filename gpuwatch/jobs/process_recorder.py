@@ -41,9 +41,8 @@ class FineCourse:
     ) -> None:
         if samples is None:
             value = sane(percent)
-            since = max(span.since, self._until)
-            if value is not None and span.until > since:
-                self._course.add(since, span.until, value)
+            if value is not None:
+                self._course.add(span.since, span.until, value)
                 self._until = span.until
             return
         for sample in samples:
