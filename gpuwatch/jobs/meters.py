@@ -15,9 +15,11 @@ from typing import NamedTuple
 from gpuwatch.sources import procfs
 
 MINIMUM_SECONDS = 0.05
-PSS_SHARE = 0.003
+PSS_SHARE = 0.002
 """Of one core: what adding up proportional memory may use, all processes together. The kernel
 walks the page tables for it: about 5 ms for a PyTorch process, 10 ms a resident GiB."""
+PSS_SHARE_APART = 0.0005
+"""While nobody is attached to a job."""
 PSS_LONGEST_SECONDS = 0.2
 """A process for which one reading would take longer is left out: it would hold up the rest."""
 PSS_SECONDS = 10.0
@@ -208,13 +210,17 @@ class MemoryShare:
         self._seconds_per_gib = _FIRST_GUESS_SECONDS_PER_GIB
 
     def spend(
-        self, now: float, members: Callable[[], Iterable[tuple[int, int | None, MemberMeter]]]
+        self,
+        now: float,
+        members: Callable[[], Iterable[tuple[int, int | None, MemberMeter]]],
+        share: float = PSS_SHARE,
     ) -> None:
         """``members`` gives PID, resident bytes and meter of each; the meters take what was
         read."""
         if self._at is not None:
-            self._balance_seconds += (now - self._at) * PSS_SHARE
-        self._balance_seconds = min(self._balance_seconds, PSS_LONGEST_SECONDS * PSS_SHARE)
+            self._balance_seconds += (now - self._at) * share
+        # What was not needed is not saved up.
+        self._balance_seconds = min(self._balance_seconds, 0.0)
         self._at = now
         if self._balance_seconds < 0.0:
             return

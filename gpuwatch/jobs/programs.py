@@ -130,9 +130,10 @@ def recognise(arguments: tuple[str, ...], name: str = "", executable: str | None
         return Program("launcher", "torchrun")
     if _PYTHON.fullmatch(first):
         return _python(arguments, name)
-    kind = _kind_of(first, arguments[1:]) or _kind_of(name.partition(":")[0], ())
-    if kind is not None:
-        return Program(kind, first)
+    # Titles such as "tmux: server".
+    for label, rest in ((first, arguments[1:]), (name.partition(":")[0], ())):
+        if (kind := _kind_of(label, rest)) is not None:
+            return Program(kind, label)
     helper = _helper(first)
     if helper is None and _is_python_executable(executable):
         return Program("python", first)

@@ -11,7 +11,13 @@ from gpuwatch.jobs.evidence import Look
 from gpuwatch.jobs.fine import FineSampler
 from gpuwatch.jobs.left_over import LeftOverFinder, is_worker_left_over
 from gpuwatch.jobs.machine import LOOK_SECONDS, MachineLook
-from gpuwatch.jobs.meters import MemberMeter, MemoryShare, accounts_for_disk_wait
+from gpuwatch.jobs.meters import (
+    PSS_SHARE,
+    PSS_SHARE_APART,
+    MemberMeter,
+    MemoryShare,
+    accounts_for_disk_wait,
+)
 from gpuwatch.jobs.next_run import LOOK_SECONDS as NEXT_RUN_SECONDS
 from gpuwatch.jobs.next_run import NextRun
 from gpuwatch.jobs.notes import Notes
@@ -75,7 +81,8 @@ class JobTracker:
         self._share_out(_Tree(rows), gpus, now, unix)
         self._bind(rows, now)
         self._drop_unused(now)
-        self._memory.spend(now, self._residents)
+        share = PSS_SHARE_APART if self._bound is None else PSS_SHARE
+        self._memory.spend(now, self._residents, share)
         main_samples, worker_samples = self._sample_finely()
         jobs = []
         for job in sorted(self._jobs, key=_job_order):
@@ -232,9 +239,11 @@ class JobTracker:
     # What else is read
 
     def _residents(self) -> Iterable[tuple[int, int | None, MemberMeter]]:
+        """Of the attached job only, if there is one: the time is short."""
+        jobs = self._jobs if self._bound is None else [self._bound]
         return [
             (member.pid, member.row.memory_resident_bytes, member.meter)
-            for job in self._jobs
+            for job in jobs
             for member in job.members.values()
             if member.is_alive
         ]

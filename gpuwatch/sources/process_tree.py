@@ -67,6 +67,10 @@ class ProcessTree:
         if pid in self._parents:
             self._parents[pid] = parent
 
+    def put(self, pid: int, parent: int) -> None:
+        """A process found elsewhere."""
+        self._parents[pid] = parent
+
     def drop(self, pid: int) -> bool:
         """The process has ended: whoever has its PID at the next list is somebody else.
 

@@ -119,8 +119,10 @@ class ProcessSource:
                 self._read_again(entry, now, keep=keep)
         except ProcessEndedError:
             self._drop(pid)
-            # Somebody else can have the PID already.
             self._update(pid, now, keep=keep)
+            if pid in self._entries:
+                # Somebody else has the PID already, and no list will show it as new.
+                self._tree.put(pid, self._entries[pid].parent_pid)
         except PermissionError:
             # It is there and hidden, which the row of the driver's side explains.
             self._drop(pid)

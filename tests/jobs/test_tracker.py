@@ -420,7 +420,7 @@ def test_another_users_job_says_once_what_cannot_be_read(started: Children) -> N
         check=False,
     )
     if allowed.returncode != 0:
-        pytest.skip("another user cannot read this checkout")
+        pytest.skip("this checkout cannot be read as another user")
     found = subprocess.run(
         [*nobody, sys.executable, "-c", code, str(pid)], capture_output=True, check=False, text=True
     )

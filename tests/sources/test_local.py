@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
-from gpuwatch.model import Gpu, GpuIdentity, GpuReading, Host, Problem, Process, Snapshot
+from gpuwatch.model import Gpu, GpuIdentity, GpuReading, Host, Job, Problem, Process, Snapshot
 from gpuwatch.sources.base import ManualClock, ReadOptions, Source
 from gpuwatch.sources.driver_link import DriverLink
 from gpuwatch.sources.gpu_process import GpuProcess
@@ -295,7 +295,9 @@ class BrokenHost(HostSource):
 
 
 class BrokenProcesses(ProcessSource):
-    def read(self, gpu_processes: object) -> tuple[tuple[Process, ...], tuple[Problem, ...]]:
+    def read(
+        self, gpu_processes: object, roots: object = ()
+    ) -> tuple[tuple[Process, ...], tuple[Problem, ...]]:
         raise RuntimeError("processes")
 
 
@@ -333,3 +335,57 @@ def test_without_a_driver_the_host_half_is_whole() -> None:
     assert snapshot.host.memory_total_bytes
     assert snapshot.gpus or snapshot.problems
     assert not any("bug" in text for text in messages(snapshot))
+
+
+class StandInJobs:
+    """Makes one job of the first root; either step can fail."""
+
+    def __init__(self, fails: str = "") -> None:
+        self.fails = fails
+        self.closed = False
+        self.asked: list[tuple[int, ...]] = []
+
+    def roots(self, gpu_pids: Sequence[int]) -> frozenset[int]:
+        self.asked.append(tuple(gpu_pids))
+        if self.fails == "roots":
+            raise RuntimeError("roots")
+        return frozenset({os.getppid()})
+
+    def read(self, processes: tuple[Process, ...]) -> tuple[tuple[Job, ...], tuple[Problem, ...]]:
+        if self.fails == "read":
+            raise RuntimeError("read")
+        assert {os.getpid(), os.getppid()} <= {row.pid for row in processes}
+        return (Job(pid=os.getppid()),), (Problem(source="jobs", message="a sentence"),)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_jobs_are_read_with_the_processes_they_ask_for() -> None:
+    """What is above a process on a GPU is read too, and the jobs are in the snapshot."""
+    gpus, jobs = StandInGpus(), StandInJobs()
+    gpus.processes = (GpuProcess(os.getpid(), "GPU-0"),)
+    source = LocalSource(ManualClock(), ReadOptions(), gpus=lambda: gpus, jobs=jobs)
+    source.open()
+    snapshot = source.read()
+    source.close()
+    assert jobs.asked == [(os.getpid(),)]
+    assert [job.pid for job in snapshot.jobs] == [os.getppid()]
+    assert "a sentence" in messages(snapshot)
+    assert jobs.closed
+
+
+@pytest.mark.parametrize("step", ["roots", "read"])
+def test_a_bug_in_jobs_leaves_the_processes(step: str) -> None:
+    """They are shown as before, with a sentence."""
+    gpus = StandInGpus()
+    gpus.processes = (GpuProcess(os.getpid(), "GPU-0"),)
+    source = LocalSource(ManualClock(), ReadOptions(), gpus=lambda: gpus, jobs=StandInJobs(step))
+    source.open()
+    snapshot = source.read()
+    source.close()
+    assert os.getpid() in {row.pid for row in snapshot.processes}
+    assert snapshot.jobs == ()
+    assert [(problem.source, problem.severity) for problem in snapshot.problems] == [
+        ("jobs", "error")
+    ]

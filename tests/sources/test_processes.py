@@ -376,3 +376,23 @@ def test_descriptors_are_given_back(fake: Fake) -> None:
     assert open_files() - before <= held - 39
     fake.source.close()
     assert open_files() <= before
+
+
+def test_further_roots_are_read_each_time_with_all_below_them(fake: Fake) -> None:
+    """The launcher above a process on a GPU, and a job that is on none."""
+    fake.proc.process(FIRST, name="torchrun")
+    fake.proc.process(FIRST + 1, parent=FIRST)
+    fake.proc.process(FIRST + 2, parent=FIRST)
+    fake.proc.process(FIRST + 3)
+    rows, _ = fake.source.read([gpu(FIRST + 2)], {FIRST})
+    assert pids(rows) == [FIRST + 2, FIRST, FIRST + 1]
+    assert [row.gpu_uuid for row in rows] == ["GPU-0", None, None]
+    rows, _ = fake.source.read([], {FIRST + 3})
+    assert pids(rows) == [FIRST + 3]
+
+
+def test_a_root_that_has_ended_is_left_out(fake: Fake) -> None:
+    """Nobody is told of it: who asked for it sees that it is not there."""
+    rows, problems = fake.source.read([], {FIRST})
+    assert rows == ()
+    assert problems == ()
