@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import resource
 import subprocess
 import sys
@@ -32,8 +33,12 @@ def small_disk(folder: Path, size_bytes: int) -> Iterator[Path]:
 
 
 def waiting_bytes(far: int) -> int:
-    """What was written to a terminal and not yet read at its other end (TIOCOUTQ)."""
-    return int.from_bytes(fcntl.ioctl(far, termios.TIOCOUTQ, bytes(4)), sys.byteorder)
+    """What was written to a pipe and not yet read at its other end."""
+    return int.from_bytes(fcntl.ioctl(far, termios.FIONREAD, bytes(4)), sys.byteorder)
+
+
+def is_asleep(pid: int) -> bool:
+    return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] == b"S"
 
 
 def test_a_full_disk_is_survived(tmp_path: Path) -> None:
@@ -85,8 +90,10 @@ def test_a_file_that_may_not_grow_is_survived(tmp_path: Path) -> None:
 
 
 class TestProcess:
-    def start(self, path: Path) -> tuple[subprocess.Popen[bytes], int]:
-        near, far = os.openpty()
+    def start(
+        self, path: Path, ends: tuple[int, int] | None = None
+    ) -> tuple[subprocess.Popen[bytes], int]:
+        near, far = ends or os.openpty()
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         process = subprocess.Popen(
             [sys.executable, "-I", "-S", keeper.__file__, str(near), str(descriptor)],
@@ -120,18 +127,20 @@ class TestProcess:
         with small_disk(tmp_path / "disk", 64 * 1024) as disk:
             ballast, path = disk / "ballast", disk / "log"
             ballast.write_bytes(bytes(56 * 1024))
-            process, far = self.start(path)
-            for _ in range(40):
-                os.write(far, b"x" * 1000)
-            # All of it has been taken: only now can anything more be lost.
-            wait_until(lambda: waiting_bytes(far) == 0)
-            written = path.stat().st_size
-            assert written < 40_000
+            # A pipe, unlike a terminal, says how much of it has not been taken yet.
+            process, far = self.start(path, os.pipe())
+            os.write(far, b"x" * 40_000)
+            wait_until(lambda: waiting_bytes(far) == 0 and is_asleep(process.pid))
+            assert path.stat().st_size < 40_000
             ballast.unlink()
             os.close(far)
             assert process.wait(20) == 0
-            note = b"\n[gpuwatch: %d bytes of output are missing here" % (40_000 - written)
-            assert path.read_bytes()[written:].startswith(note)
+            text = path.read_bytes()
+            found = re.search(
+                rb"\n\[gpuwatch: (\d+) bytes of output are missing here: No space", text
+            )
+            assert found is not None
+            assert text[: found.start()].count(b"x") + int(found[1]) == 40_000
 
     def test_holds_nothing_else(self, tmp_path: Path) -> None:
         """It keeps no folder busy and no descriptor open but its own two and its streams, and
