@@ -111,3 +111,21 @@ def test_rate_percent_megahertz_interval() -> None:
     assert units.percent(250.4) == "250%"
     assert units.megahertz(1980) == "1980MHz"
     assert [units.interval(value) for value in (0.5, 1.0, 10.0)] == ["0.5s", "1s", "10s"]
+
+
+@pytest.mark.parametrize(
+    ("joules", "text"),
+    [
+        (None, "-"),
+        (0.0, "0J"),
+        (3500.0, "3500J"),
+        (3600.0, "1.0Wh"),
+        (137_520.0, "38.2Wh"),
+        (359_900.0, "100Wh"),
+        (3_599_000.0, "1.00kWh"),
+        (36e6, "10.00kWh"),
+    ],
+)
+def test_energy_is_in_watt_hours(joules: float | None, text: str) -> None:
+    """Joules for what is too little for a watt-hour."""
+    assert units.energy(joules) == text
