@@ -41,6 +41,10 @@ class Shot:
     seconds: int = 130
     ascii_mode: bool = False
     no_color: bool = False
+    attached: bool = False
+    """To the first job, from the beginning: the first picture is its screen."""
+    prints: bool = False
+    """The job was started by gpuwatch, and prints."""
     png: bool = False
     """Also as PNG, for where an SVG cannot be shown."""
 
@@ -70,6 +74,16 @@ SHOTS = (
     Shot("detail-80x24-dark", 80, 24, keys=("enter",)),
     Shot("help-120x40-dark", 120, 40, keys=("question_mark",)),
     Shot("filter-120x40-dark", 120, 40, gpus=2, keys=("slash", *"torchrun")),
+    Shot("job-1gpu-120x40-dark", 120, 40, attached=True, png=True),
+    Shot("job-1gpu-80x24-dark", 80, 24, "main_process", attached=True),
+    Shot("job-1gpu-40x12-dark", 40, 12, attached=True),
+    Shot("job-2gpu-120x40-light", 120, 40, "unpinned", gpus=2, theme="light", attached=True),
+    Shot("job-8gpu-200x50-dark", 200, 50, "imbalanced", gpus=8, attached=True),
+    Shot("job-8gpu-80x24-light", 80, 24, "imbalanced", gpus=8, theme="light", attached=True),
+    Shot("job-output-120x40-dark", 120, 40, "unpinned", attached=True, prints=True),
+    Shot("job-ended-120x40-dark", 120, 40, "finished", attached=True, seconds=70),
+    Shot("job-report-80x24-light", 80, 24, theme="light", attached=True, keys=("R",)),
+    Shot("job-orphans-80x24-dark", 80, 24, "orphans", gpus=2, attached=True),
     Shot("ascii-80x24", 80, 24, gpus=2, theme="ansi", ascii_mode=True),
     Shot("sixteen-colours-120x40", 120, 40, gpus=2, theme="ansi"),
     Shot("no-color-80x24", 80, 24, gpus=2, no_color=True),
@@ -82,16 +96,24 @@ async def take(shot: Shot) -> str:
     source = SimulatedSource(shot.scenario, shot.gpus, clock=clock)
     source.options.all_processes = shot.scenario == "no_gpu"
     source.open()
+    attached = source.read().jobs[0].key if shot.attached else None
     app = GpuwatchApp(
         source,
         _Idle(source, 1.0, clock),
         theme=None if shot.no_color else shot.theme,
         ascii_mode=shot.ascii_mode,
         environment=_COLOURFUL | ({"NO_COLOR": "1"} if shot.no_color else {}),
+        attached=attached,
     )
+    if shot.prints:
+        app.view.job.output = _Printed()
+        app.view.job.output_name = "~/.local/state/gpuwatch/runs/20240305-120431-train.py-4242.log"
     async with app.run_test(size=(shot.width, shot.height)) as pilot:
         for _ in range(shot.seconds):
-            app.view.history.push(source.read())
+            if shot.attached:
+                app.deliver(source.read())
+            else:
+                app.view.history.push(source.read())
             clock.advance(1.0)
         app.deliver(source.read())
         await pilot.pause()
@@ -100,6 +122,19 @@ async def take(shot: Shot) -> str:
         app.redraw()
         await pilot.pause()
         return app.picture()
+
+
+class _Printed:
+    """What a training script prints."""
+
+    first = 0
+    total = 412
+
+    def lines(self, first: int, count: int) -> list[str]:
+        return [
+            f"epoch 3  step {number:4d}/1251  loss {2.41 - 0.003 * number:.3f}  lr 1.0e-03"
+            for number in range(first, min(self.total, first + count))
+        ]
 
 
 class _Idle(Sampler):

@@ -60,6 +60,8 @@ def follow(view: View, snapshot: Snapshot) -> None:
     if job.key != state.key:
         state.look_at(job.key)
     state.last = job
+    if job.ranks and not has_ended(job):
+        state.alive = job
     state.gone_at_unix_seconds = None
 
 

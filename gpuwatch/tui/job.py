@@ -4,7 +4,7 @@ processes, and what it prints; once it has ended, its report."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from gpuwatch.model import Gpu, Job
 from gpuwatch.tui.charts import TimeWindow
@@ -62,12 +62,16 @@ def draw(view: View, width: int, height: int) -> JobFrame:
 
 
 def shown_job(view: View) -> Job | None:
-    """The job as it is now, or as it was last seen."""
-    if view.snapshot is not None and view.job.key is not None:
-        job = find(view.snapshot.jobs, view.job.key)
-        if job is not None:
-            return job
-    return view.job.last
+    """The job as it is now, or as it was last seen; of one that has ended what it was stays: how it
+    loaded its data, on which GPUs."""
+    state = view.job
+    job = state.last
+    if view.snapshot is not None and state.key is not None:
+        job = find(view.snapshot.jobs, state.key) or job
+    alive = state.alive
+    if job is None or alive is None or job.ended_at_unix_seconds is None:
+        return job
+    return replace(job, ranks=job.ranks or alive.ranks, gpu_uuids=job.gpu_uuids or alive.gpu_uuids)
 
 
 def window_of(view: View, job: Job) -> TimeWindow:

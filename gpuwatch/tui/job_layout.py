@@ -85,8 +85,13 @@ def plan(
     )
     lines_a_row = gpus if each_gpu else 1
     room -= lines_a_row - 1
-    room = _grow(rows, room, wanted, lines_a_row)
-    gpu_line_rows = rows.pop("gpu")
+    if gpus == 0:
+        # Only says that there is none.
+        gpu_line_rows = rows.pop("gpu")
+        room = _grow(rows, room, wanted, 1)
+    else:
+        room = _grow(rows, room, wanted, lines_a_row)
+        gpu_line_rows = rows.pop("gpu")
     return JobPlan(
         width=width,
         height=height,
@@ -144,7 +149,7 @@ def _grow(rows: dict[str, int], room: int, wanted: int, gpu_lines: int) -> int:
     """Give what the table does not want to the charts, in turn; what is left of ``room``."""
     for kind in _GROWTH:
         cost = gpu_lines if kind == "gpu" else 1
-        if kind in rows and room - cost >= wanted and (kind != "gpu" or rows["gpu"] < 8):
+        if kind in rows and room - cost >= wanted and (kind != "gpu" or rows[kind] < 8):
             rows[kind] += 1
             room -= cost
     return room

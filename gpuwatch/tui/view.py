@@ -47,6 +47,8 @@ class JobView:
     """The job's own key or, until it is known, that of a process of it."""
     last: Job | None = None
     """As it was last seen: a job that nobody is attached to leaves the list when it ends."""
+    alive: Job | None = None
+    """As it was last seen with a training process."""
     gone_at_unix_seconds: float | None = None
     """When it was missed first."""
     exit_code: int | None = None
@@ -71,7 +73,8 @@ class JobView:
     def look_at(self, key: ProcessKey) -> None:
         """Another job: nothing of the one before is kept but the pane."""
         self.key = key
-        self.last = self.gone_at_unix_seconds = self.selected = self.exit_code = None
+        self.last = self.alive = None
+        self.gone_at_unix_seconds = self.selected = self.exit_code = None
         self.offset = self.report_offset = 0
         self.write_report = None
         self.series.clear()

@@ -11,6 +11,7 @@ import pytest
 from gpuwatch.history import History
 from gpuwatch.model import BusySample, Job, JobMember, JobRank, Process, Snapshot
 from gpuwatch.tui import job
+from gpuwatch.tui.following import follow
 from gpuwatch.tui.frame import plain
 from gpuwatch.tui.glyphs import ASCII
 from gpuwatch.tui.job_layout import pane_height, plan
@@ -569,3 +570,18 @@ def test_the_lead_is_the_same_for_all_charts() -> None:
             if line.strip().startswith(labels) and "│" in line and not line.startswith(" 0")
         }
         assert found == {job_lines.lead_of(width) - 1}
+
+
+def test_what_a_job_was_stays_when_it_has_ended() -> None:
+    """Its ranks are gone then: how it loaded its data, and on which GPUs, is not forgotten."""
+    view = job_view_of(machine(one_job()))
+    assert view.snapshot is not None
+    follow(view, view.snapshot)
+    ended = one_job(ended_at_unix_seconds=1100.0, ranks=(), members=(), gpu_uuids=())
+    later = machine(ended, at=110.0, taken_at_unix_seconds=1160.0)
+    view.snapshot = later
+    follow(view, later)
+    lines = job_drawn(view, 120, 40)
+    assert "1 loader worker, pinned memory on" in "\n".join(lines[:5])
+    assert any(line.startswith("  1 worker") for line in lines)
+    assert any(line.startswith("  GPU 0 busy") for line in lines)
