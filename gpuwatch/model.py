@@ -286,6 +286,7 @@ class Job:
     members: tuple[JobMember, ...] = ()
     """All processes, the topmost first, each after its parent."""
     gpu_uuids: tuple[GpuKey, ...] = ()
+    """The GPUs it uses or has used."""
     affinity_cores: int | None = None
     quota_cores: float | None = None
     """The tightest cgroup CPU quota on the job's path, in cores; ``None``: no quota."""

@@ -15,6 +15,9 @@ from gpuwatch.units import age
 YOUNG_SECONDS = 30.0
 """Imports, the model and the dataset's index come before the first batch. Most training scripts
 are past them by then; where threads of autograd show that training runs, it is not waited for."""
+TRAINING_SECONDS = 5.0
+"""Kernels over that long are training, not the model being set up; a DataLoader starts its workers
+before its first batch, so they would be there."""
 WATCHED_SECONDS = 30.0
 """From then on "none seen" is more than a guess: of a job that has workers, few moments are
 between epochs, and few of those last that long."""
@@ -40,6 +43,8 @@ class LoaderLook:
     """What is loaded may be read; ``framework`` is then what was found so far."""
     threads: frozenset[str] | None
     """Names of its threads; ``None``: they cannot be listed, or have not been yet."""
+    kernel_seconds: float = 0.0
+    """From the first kernels of it that were seen to the latest."""
 
 
 class LoaderFacts(NamedTuple):
@@ -133,7 +138,8 @@ def _cannot_say(look: LoaderLook) -> str | None:
         return "which libraries it has loaded cannot be read"
     if look.framework not in (None, "torch"):
         return f"only the workers of PyTorch are known, and it runs {look.framework}"
-    if look.age_seconds is not None and look.age_seconds < YOUNG_SECONDS:
+    trains = look.kernel_seconds >= TRAINING_SECONDS
+    if look.age_seconds is not None and look.age_seconds < YOUNG_SECONDS and not trains:
         return f"it began only {age(look.age_seconds)} ago"
     if look.framework is None:
         return "PyTorch is not loaded in it"

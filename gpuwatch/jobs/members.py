@@ -20,8 +20,8 @@ THREADS_SECONDS_APART = 5.0
 THREADS_SECONDS_LONGEST = 60.0
 SWITCHES_SECONDS = 2.0
 METER_SECONDS_APART = 3.0
-FIRST_RATES_SECONDS = 0.8
-"""The second reading comes with the next snapshot, so that rates are there soon."""
+FIRST_RATES_SECONDS = 0.2
+"""The second reading comes with the next snapshot, so that a single look has rates too."""
 
 ENDED_STATES = ("Z", "X")
 
@@ -31,6 +31,7 @@ class Member:
 
     __slots__ = (
         "_framework_tries",
+        "_kernels_at",
         "_made",
         "_made_of",
         "_measured",
@@ -46,6 +47,7 @@ class Member:
         "framework_due",
         "framework_readable",
         "given",
+        "kernel_seconds",
         "key",
         "left_over",
         "look",
@@ -74,6 +76,9 @@ class Member:
         self.thread_names: frozenset[str] | None = None
         """``None`` until all have been read once."""
         self.uses_gpu = False
+        self.kernel_seconds = 0.0
+        """From the first kernels of it that were seen to the latest."""
+        self._kernels_at: float | None = None
         self.meter = MemberMeter(row.pid, proc)
         self._proc = proc
         self._threads: ThreadNames | None = None
@@ -97,6 +102,10 @@ class Member:
     def take(self, row: Process, now: float, unix: float) -> bool:
         """The process's row of this time; whether anything its role depends on has changed."""
         before, self.row = self.row, row
+        if row.gpu_busy_percent is not None and row.gpu_busy_percent > 0.0:
+            if self._kernels_at is None:
+                self._kernels_at = now
+            self.kernel_seconds = now - self._kernels_at
         changed = False
         if row is not before and row.state not in ENDED_STATES:
             # After an exec it is another program, with another environment.
@@ -132,7 +141,8 @@ class Member:
             return self.meter.rates
         switches = now >= self._switches_due
         if switches:
-            self._switches_due = now + SWITCHES_SECONDS
+            apart = SWITCHES_SECONDS if self._measured else FIRST_RATES_SECONDS
+            self._switches_due = now + apart
         # Spread out, so that not all are read at one moment.
         later = METER_SECONDS_APART + self.pid % 8 * 0.1
         self._meter_due = now + (later if self._measured else FIRST_RATES_SECONDS)

@@ -222,7 +222,7 @@ class TrackedJob:
             world_size=next((m.given.numbers.world_size for m in ranks if m.given.numbers), None),
             ranks=tuple([self._publish_rank(member, now, unix, gpus) for member in ranks]),
             members=tuple(made),
-            gpu_uuids=_all_gpus(self.members, gpus),
+            gpu_uuids=self._gpus_so_far(gpus),
             affinity_cores=self._cores.affinity_cores,
             quota_cores=self._cores.quota_cores,
             slurm_cores=self._cores.slurm_cores,
@@ -235,6 +235,13 @@ class TrackedJob:
             inner_pid=self._inner_pid,
         )
         return self.last
+
+    def _gpus_so_far(self, gpus: Mapping[int, tuple[GpuKey, ...]]) -> tuple[GpuKey, ...]:
+        """Those it uses, and those it used before: a job that ends lets go of its GPU first, and
+        which one that was is still to be seen."""
+        before = () if self.last is None else self.last.gpu_uuids
+        now = _all_gpus(self.members, gpus)
+        return now if not before else (*before, *[uuid for uuid in now if uuid not in before])
 
     def _may_start_again(self) -> bool:
         """A launcher that is there can start the ranks again, and does so once they fail."""
@@ -312,6 +319,7 @@ class TrackedJob:
             framework=rank.framework,
             framework_readable=rank.framework_readable,
             threads=rank.thread_names,
+            kernel_seconds=rank.kernel_seconds,
         )
 
     def _read_around(self, now: float) -> None:
@@ -321,7 +329,8 @@ class TrackedJob:
         environment = inside.environment or {}
         if now >= self._cores_due:
             self._cores_due = now + CORES_SECONDS
-            self._cores = read_cores(inside.pid, environment, self._proc)
+            others = [member.pid for member in self.ranks if member.pid != inside.pid]
+            self._cores = read_cores(inside.pid, environment, self._proc, others=others)
         if now >= self._surroundings_due:
             self._surroundings_due = now + SURROUNDINGS_SECONDS
             self._surroundings = read_surroundings(inside.pid, environment, self._proc)

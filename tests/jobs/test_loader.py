@@ -7,6 +7,7 @@ from dataclasses import replace
 from gpuwatch.jobs.loader import (
     GONE_SECONDS,
     PIN_SETTLE_SECONDS,
+    TRAINING_SECONDS,
     WATCHED_SECONDS,
     YOUNG_SECONDS,
     LoaderLook,
@@ -117,3 +118,12 @@ def test_what_is_no_pytorch_is_unknown_with_the_reason() -> None:
         "which libraries it has loaded cannot be read"
     )
     assert watch.update(0.0, replace(hidden, named_workers=2)).workers == 2
+
+
+def test_kernels_without_workers_say_that_there_are_none() -> None:
+    """Of a process too young to tell by its age alone; until then it stays unknown."""
+    young = replace(NONE, age_seconds=YOUNG_SECONDS / 3)
+    watch = LoaderWatch(0.0)
+    assert watch.update(0.0, replace(young, kernel_seconds=TRAINING_SECONDS - 1)).workers is None
+    facts = watch.update(2.0, replace(young, kernel_seconds=TRAINING_SECONDS))
+    assert (facts.workers, facts.workers_guessed) == (0, True)
