@@ -53,12 +53,15 @@ def is_same_program(child: Look, parent: Look) -> bool:
     mine, other = child.program, parent.program
     if other.kind not in ("python", "other"):
         return False
-    if mine.started_by is not None or mine.helper is not None:
-        return True
+    return mine.started_by is not None or mine.helper is not None or is_fork(child, parent)
+
+
+def is_fork(child: Look, parent: Look) -> bool:
+    """Whether both run the same program: the same arguments, or the same executable under a
+    title that one of them gave itself since."""
     if child.arguments and child.arguments == parent.arguments:
         return True
-    titled = is_title(child.arguments) or is_title(parent.arguments)
-    return titled and child.executable is not None and child.executable == parent.executable
+    return _has_title(child, parent) and child.executable == parent.executable is not None
 
 
 def is_left_over(worker: Look, parent: Look | None) -> bool:
@@ -69,7 +72,17 @@ def is_left_over(worker: Look, parent: Look | None) -> bool:
     """
     if parent is None or worker.parent <= 1:
         return True
-    return not (parent.program.is_python and is_same_program(worker, parent))
+    if parent.program.kind not in ("python", "other"):
+        return True
+    if is_same_program(worker, parent):
+        return not parent.program.is_python and not _has_title(worker, parent)
+    # Other users' executables cannot be read: a title then says nothing.
+    known = worker.executable is not None and parent.executable is not None
+    return known or not _has_title(worker, parent)
+
+
+def _has_title(one: Look, other: Look) -> bool:
+    return is_title(one.arguments) or is_title(other.arguments)
 
 
 def world_of(environment: Mapping[str, str] | None, parent: Look | None) -> tuple[str, ...] | None:

@@ -20,6 +20,8 @@ PSS_SHARE = 0.002
 walks the page tables for it: about 5 ms for a PyTorch process, 10 ms a resident GiB."""
 PSS_SHARE_APART = 0.0005
 """While nobody is attached to a job."""
+PSS_FIRST_SECONDS = 0.03
+"""What may be used at once in the beginning, so that a single look at a small job is whole."""
 PSS_LONGEST_SECONDS = 0.2
 """A process for which one reading would take longer is left out: it would hold up the rest."""
 PSS_SECONDS = 10.0
@@ -203,9 +205,9 @@ class MemoryShare:
     """Reads proportional memory within its budget of time: the process that waited longest is
     next."""
 
-    def __init__(self, proc: Path = procfs.PROC) -> None:
+    def __init__(self, proc: Path = procfs.PROC, first_seconds: float = PSS_FIRST_SECONDS) -> None:
         self._proc = proc
-        self._balance_seconds = 0.0
+        self._balance_seconds = first_seconds
         self._at: float | None = None
         self._seconds_per_gib = _FIRST_GUESS_SECONDS_PER_GIB
 
@@ -218,9 +220,8 @@ class MemoryShare:
         """``members`` gives PID, resident bytes and meter of each; the meters take what was
         read."""
         if self._at is not None:
-            self._balance_seconds += (now - self._at) * share
-        # What was not needed is not saved up.
-        self._balance_seconds = min(self._balance_seconds, 0.0)
+            # What is not needed is not saved up.
+            self._balance_seconds = min(0.0, self._balance_seconds + (now - self._at) * share)
         self._at = now
         if self._balance_seconds < 0.0:
             return

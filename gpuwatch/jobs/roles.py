@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from gpuwatch.jobs.evidence import Look, RankNumbers, rank_numbers
+from gpuwatch.jobs.grouping import is_fork
 from gpuwatch.jobs.programs import Program
 
 WORKER_NAME = "pt_data_worker"
@@ -224,9 +225,7 @@ class _Assignment:
 
     def _is_fork(self, candidate: Candidate) -> bool:
         parent = self._by_pid.get(candidate.parent) if candidate.parent is not None else None
-        if parent is None or not candidate.look.arguments:
-            return False
-        return candidate.look.arguments == parent.look.arguments
+        return parent is not None and is_fork(candidate.look, parent.look)
 
     def _line(self, candidate: Candidate) -> list[int]:
         """The PIDs of the members above it."""

@@ -86,6 +86,15 @@ def test_a_worker_is_left_over_when_another_took_it_in() -> None:
     assert is_left_over(look(11, 1, "python train.py"), look(1, 0, "python train.py"))
 
 
+def test_a_title_alone_does_not_make_a_worker_left_over() -> None:
+    """Its parent changed its own since; whose executable it is shows only to its user."""
+    worker = look(11, 10, "'train: step 1'", "pt_data_worker")
+    assert not is_left_over(worker, look(10, 9, "'train: step 900'", "python"))
+    mine = look(11, 10, "'train: step 1'", "pt_data_worker", "/usr/bin/python3")
+    assert not is_left_over(mine, look(10, 9, "'train: step 9'", "python", "/usr/bin/python3"))
+    assert is_left_over(mine, look(10, 9, "'my init'", "myinit", "/sbin/myinit"))
+
+
 def test_ranks_of_one_world_have_their_meeting_point_in_common() -> None:
     """By address and port, or below slurmstepd by job and step; one rank alone is no world."""
     torch = {"MASTER_ADDR": "a", "MASTER_PORT": "1", "WORLD_SIZE": "4", "RANK": "2"}

@@ -138,14 +138,16 @@ def test_proportional_memory_is_read_in_turn_and_not_too_often(proc: FakeProc) -
 
 def test_the_time_for_proportional_memory_is_limited(proc: FakeProc) -> None:
     """Many processes at once wait for their turn; a huge one is left out."""
-    share = MemoryShare(proc.root)
-    many = [(pid, 4096, MemberMeter(pid, proc.root)) for pid in range(100, 600)]
+    share = MemoryShare(proc.root, first_seconds=0.0)
+    many = [(pid, 4096, MemberMeter(pid, proc.root)) for pid in range(100, 150)]
     for pid, _, _ in many:
         rollup(proc, pid, 1)
     huge = (99, 1 << 42, MemberMeter(99, proc.root))
     rollup(proc, 99, 1)
     share.spend(0.0, lambda: [huge, *many])
-    share.spend(1.0, lambda: [huge, *many])
-    read = sum(meter.proportional_bytes is not None for _, _, meter in many)
-    assert 0 < read < 500
+    read = [meter.proportional_bytes is not None for _, _, meter in many]
+    assert read.count(True) == 1
+    # No time has passed in which more could have been earned.
+    share.spend(0.0, lambda: [huge, *many])
+    assert [meter.proportional_bytes is not None for _, _, meter in many] == read
     assert huge[2].proportional_bytes is None
