@@ -244,8 +244,12 @@ class TrackedJob:
         return now if not before else (*before, *[uuid for uuid in now if uuid not in before])
 
     def _may_start_again(self) -> bool:
-        """A launcher that is there can start the ranks again, and does so once they fail."""
-        return any(m.given.role == "launcher" and m.is_alive for m in self.members.values())
+        """What started the ranks is still there: a launcher, or the script that was asked for."""
+        return any(
+            member.is_alive
+            and (member.given.role == "launcher" or (pid in self.roots and not member.left_over))
+            for pid, member in self.members.items()
+        )
 
     def _publish_ended(
         self, at_unix: float, made: list[JobMember], gpus: Mapping[int, tuple[GpuKey, ...]]

@@ -138,7 +138,8 @@ class JobTracker:
             return
         new = frozenset([pid for pid in began or () if pid not in job.members])
         top = self._next_run.find(now, new, ended_at, self._climb)
-        if top is not None:
+        # Somebody may have asked for another job in the meantime.
+        if top is not None and self._options.attached == self._attached:
             self._options.attached = key = (top.pid, top.started_at)
             self._attach(key)
             self._notes.started_again(top.pid)

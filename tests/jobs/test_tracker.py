@@ -94,6 +94,23 @@ def test_a_shell_above_is_not_a_part_of_the_job(started: Children, tmp_path: Pat
         assert roles(watch.job()) == {shell.pid: "other", child: "rank"}
 
 
+def test_a_script_between_two_commands_has_not_ended(started: Children) -> None:
+    """Attached to a shell script: what it starts next belongs to the job too."""
+    shell = started.run(["/bin/sh", "-c", "read a; sleep 600 & read a; kill $!; wait; sleep 601; true"])
+    assert shell.stdin is not None
+    with watching(shell.pid) as watch:
+        assert watch.job().ended_at_unix_seconds is None
+        for _ in range(2):
+            before = _children_of(shell.pid)
+            tell(shell)
+            wait_until(lambda before=before: _children_of(shell.pid) not in ([], before))
+            watch.look(after=2.0)
+            job = watch.job(after=2.0)
+            assert set(roles(job)) == {shell.pid, *_children_of(shell.pid)}
+            assert job.ended_at_unix_seconds is None
+    _kill(shell)
+
+
 def test_a_program_that_is_no_python_is_a_job_too(started: Children) -> None:
     """Its CPU side is still useful; how it loads data is not known."""
     child = started.run(["sleep", "600"])
