@@ -201,10 +201,9 @@ def is_entry_point(file: str) -> bool:
 
 
 def package_of(file: str) -> str | None:
-    """The folder of the top package of an installed file, with ``/`` at its end; ``None`` for
-    torch, which begins the stack of a loader worker but is nobody's program."""
-    found = re.match(r"(.*/(?:site|dist)-packages/([^/]+)/)", file)
-    return found[1] if found and found[2] != "torch" else None
+    """The folder of the top package of an installed file, with ``/`` at its end."""
+    found = re.match(r"(.*/(?:site|dist)-packages/[^/]+/)", file)
+    return found[1] if found else None
 
 
 def begins_at(frames: Sequence[Frame]) -> int:
@@ -349,9 +348,7 @@ def called_names(source: str) -> Iterator[str]:
     for token in _tokens(source[:LINE_LENGTH].strip()):
         if token.type == tokenize.STRING:
             yield from _called_in_string(token.string)
-        if previous in {"def", "class"}:
-            chain = ""
-        elif token.type == tokenize.NAME and token.string not in _NOT_CALLED:
+        if token.type == tokenize.NAME and token.string not in _NOT_CALLED:
             chain = f"{chain}{token.string}" if previous == "." else token.string
         elif token.string == ".":
             chain = f"{chain}." if chain else "."

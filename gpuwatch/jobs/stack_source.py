@@ -24,6 +24,9 @@ _LINKS_MAX = 40
 _LINE_ENDS = re.compile(r"\r\n|\r|\n")
 """Those of Python; ``str.splitlines`` also splits at form feeds, which some sources hold."""
 
+EDITED_SECONDS = 2.0
+"""Start times are off by up to a second (procfs.boot_unix_seconds), and a program is read some
+time after its start: ``sed -i ... && python train.py`` runs the new file."""
 EDITED = "edited since the job started"
 
 
@@ -68,9 +71,8 @@ class JobSource:
                 return ""
             if not self._may_read(facts):
                 return ""
-            # A file that changed after the start may have been imported after that too; but then
-            # the number would be taken on trust.
-            if self._started_at is not None and facts.st_mtime > self._started_at:
+            # It may have been imported after that, but nothing says so.
+            if self._started_at is not None and facts.st_mtime > self._started_at + EDITED_SECONDS:
                 return EDITED
             return _LINE_ENDS.split(_decoded(opened.read(FILE_BYTES)))
 

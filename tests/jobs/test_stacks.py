@@ -78,6 +78,22 @@ STACKS = {
         ),
         ("starting_workers", "train.py:28", None),
     ),
+    "spawning workers, with the user's data to be pickled": (
+        (
+            f"{MAIN}DataLoader._get_iterator ({LOADER}:435);"
+            f"Popen._launch ({STD}/multiprocessing/popen_spawn_posix.py:47);"
+            "Images.__getstate__ (/work/data.py:30)"
+        ),
+        ("starting_workers", "data.py:30", "train.py:45"),
+    ),
+    "a rank that was spawned": (
+        (
+            f"<module> (<string>:1);spawn_main ({STD}/multiprocessing/spawn.py:122);"
+            f"_wrap ({SITE}/torch/multiprocessing/spawn.py:90);"
+            f"run (/work/train.py:70);Tensor.backward ({SITE}/torch/_tensor.py:623)"
+        ),
+        ("computing", "train.py:70", None),
+    ),
     "a worker that loads": (
         (
             f"{MAIN}DataLoader.__iter__ ({LOADER}:500);BaseProcess._bootstrap "
@@ -138,8 +154,8 @@ STACKS = {
     "a scaler that looks for infinities": (
         (
             f"{MAIN}GradScaler.step ({SITE}/torch/amp/grad_scaler.py:461);"
-            f"GradScaler._maybe_opt_step ({SITE}/torch/amp/grad_scaler.py:371);GradScaler._maybe_opt_step.<locals>.<genexpr> "
-            f"({SITE}/torch/amp/grad_scaler.py:371)"
+            f"GradScaler._maybe_opt_step ({SITE}/torch/amp/grad_scaler.py:371);"
+            f"GradScaler._maybe_opt_step.<locals>.<genexpr> ({SITE}/torch/amp/grad_scaler.py:371)"
         ),
         ("synchronising", "train.py:45", None),
     ),
@@ -247,6 +263,9 @@ def test_what_happens_inside_evaluation_is_kept() -> None:
     [
         ("total += loss.item()", "synchronising"),
         ("print(f'loss {loss.item():.3f}')", "synchronising"),
+        ("total += float(loss)", "synchronising"),
+        ("correct += int((guess == label).sum())", "synchronising"),
+        ("width = float(parse(text))", "other"),
         ("x = x.to(device, non_blocking=True)", "copying_to_device"),
         ("torch.save(state, path)", "saving"),
         ("out = a @ b", "computing"),

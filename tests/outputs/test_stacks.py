@@ -62,6 +62,13 @@ def test_no_line_of_shares_is_wider_than_asked(width: int) -> None:
     assert all(cell_width(line) <= width for line in shares.splitlines())
 
 
+def test_a_line_with_hardly_any_samples_is_left_out() -> None:
+    """Unless its share has no other."""
+    page = stacks_page([report((FORWARD, 198), (BACKWARD, 1), (LOADING, 1))], width=100)
+    assert "train.py:31" not in page
+    assert "data.py:16" in page
+
+
 def test_ascii_only() -> None:
     """For an output that has no blocks."""
     page = stacks_page([report((BACKWARD, 30), (LOADING, 10))], width=50, ascii_only=True)
