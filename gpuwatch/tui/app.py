@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 from rich.terminal_theme import DIMMED_MONOKAI, TerminalTheme
@@ -17,27 +17,23 @@ from textual.binding import Binding, BindingType
 from textual.events import CursorPosition
 from textual.screen import Screen
 
-from gpuwatch.model import Job, Process, ProcessKey, Snapshot
+from gpuwatch.model import Process, ProcessKey, Snapshot
 from gpuwatch.sampler import Sampler
 from gpuwatch.sources.base import Source
 from gpuwatch.text import clean
 from gpuwatch.tui import picture
-from gpuwatch.tui.following import find, follow, job_of_selected_process, job_to_open
+from gpuwatch.tui.following import job_of_selected_process
 from gpuwatch.tui.glyphs import ASCII, DOTS, UNICODE
+from gpuwatch.tui.job_app import JobApp
 from gpuwatch.tui.keys import APP_KEYS
 from gpuwatch.tui.link import LinkProbe, over_ssh
 from gpuwatch.tui.palette import GPUWATCH_DARK, GPUWATCH_LIGHT, THEMES, Palette
-from gpuwatch.tui.panels.job_header import ended_at
 from gpuwatch.tui.panels.processes import rows
-from gpuwatch.tui.recording import NOTHING_YET, Recording
-from gpuwatch.tui.running import POLL_SECONDS, Running
 from gpuwatch.tui.screens.overview import OverviewScreen
-from gpuwatch.tui.stacking import Stacking
 from gpuwatch.tui.view import View, row_key
 
 if TYPE_CHECKING:
     from gpuwatch.jobs.runner import RunningJob
-    from gpuwatch.jobs.stacks import StackReport
     from gpuwatch.jobs.store import ReportStore
 
 # What direct writing needs of Textual beyond its public interface; without it, its own way is
@@ -50,7 +46,7 @@ _SLOW_LINK_LEAST_SECONDS = 2.0
 """A slow link is drawn to at most this often; sampling goes on at its own pace."""
 
 
-class GpuwatchApp(App[int]):
+class GpuwatchApp(JobApp):
     """Shows what ``sampler`` delivers. Give ``ascii_mode`` or ``slow_link`` to override what is
     detected; ``theme`` is a Textual theme's name or ``dark``, ``light``, ``ansi``."""
 
@@ -104,14 +100,7 @@ class GpuwatchApp(App[int]):
         self.palette = Palette(self.current_theme, no_color)
         self._choose_glyphs(ascii_mode)
         self._overview = OverviewScreen(self.view, self.palette)
-        self._recording = Recording(reports)
-        self._stacking = Stacking(self._show_stacks, self._task_ended)
-        self._started_job = None if running is None else Running(running, self.view)
-        if attached is None and running is not None:
-            attached = running.key
-        self._attached = attached
-        if attached is not None:
-            self._read_closely(attached)
+        self._watch_job(attached, running, reports)
         if slow_link:
             self._use_slow_link()
 
@@ -139,13 +128,10 @@ class GpuwatchApp(App[int]):
         return self._overview
 
     def on_mount(self) -> None:
-        if self._attached is not None:
-            self._show_job()
+        self._begin_job()
         self._sampling = asyncio.create_task(self._sampler.run(self.deliver))
         self._sampling.add_done_callback(self._task_ended)
         self.set_interval(1.0, self._every_second)
-        if self._started_job is not None:
-            self.set_interval(POLL_SECONDS, self._follow_output)
         # Asked to end from outside, the terminal must still be given back as it was.
         with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
             loop = asyncio.get_running_loop()
@@ -157,15 +143,7 @@ class GpuwatchApp(App[int]):
     async def on_unmount(self) -> None:
         if self._sampling is not None:
             self._sampling.cancel()
-        running = self._started_job
-        if running is not None and running.is_in(self.view.job.last):
-            code, at = running.raw_code, running.ended_at_unix_seconds
-            if code is not None and at is not None:
-                self._recording.end_at(at, code)
-        self._recording.close()
-        self._stacking.close()
-        if running is not None:
-            running.close()
+        self._leave_job()
 
     def _task_ended(self, task: asyncio.Task[None]) -> None:
         """A bug in drawing must end the program with its error, not freeze the picture."""
@@ -268,17 +246,6 @@ class GpuwatchApp(App[int]):
         del parameters
         return not self.view.filtering or action == "interrupt"
 
-    def action_interrupt(self) -> None:
-        """Ctrl-C: a job that gpuwatch started is what it is meant for."""
-        running = self._started_job
-        if running is None:
-            self.exit()
-        elif running.runs:
-            self.say(running.interrupt())
-            self.redraw()
-        else:
-            self.exit(None, running.exit_code or 0)
-
     def action_pause(self) -> None:
         view = self.view
         view.paused = not view.paused
@@ -372,7 +339,7 @@ class GpuwatchApp(App[int]):
         if view.focus == "processes" and view.selected_row is not None:
             job = job_of_selected_process(view)
             if job is not None:
-                self._open_job(job)
+                self.open_job(job)
                 return
             uuid = view.selected_row[2]
             if uuid is None:
@@ -391,122 +358,6 @@ class GpuwatchApp(App[int]):
         else:
             self.say("no GPU to open")
             self.redraw()
-
-    # -- the job ----------------------------------------------------------------------------
-
-    def action_job(self) -> None:
-        """From the whole machine to one job."""
-        found = job_to_open(self.view)
-        if isinstance(found, str):
-            self.say(found)
-            self.redraw()
-        else:
-            self._open_job(found)
-
-    def _open_job(self, job: Job) -> None:
-        if find((job,), self.view.job.key) is None:
-            self._read_closely(job.key)
-            self.view.job.last = job
-            if self.view.snapshot is not None:
-                self._follow_job(self.view.snapshot)
-        self._show_job()
-
-    def _read_closely(self, key: ProcessKey) -> None:
-        """Have the job of this process read closely, from the next reading on."""
-        self._source.options.attached = key
-        self.view.job.look_at(key)
-
-    def _follow_job(self, snapshot: Snapshot) -> None:
-        """Whose report is written, and where it stands; also while the picture is paused."""
-        view, recording = self.view, self._recording
-        before = view.job.key
-        follow(view, snapshot)
-        if view.job.key != before and view.job.last is not None and not view.job.last.attached:
-            # The next run of the job: it is read as closely.
-            self._source.options.attached = view.job.key
-        running = self._started_job
-        if running is not None:
-            view.job.exit_code = running.raw_code if running.is_in(view.job.last) else None
-            self._say_if(recording.note_exit(view.job.exit_code))
-        self._say_if(recording.push(view.job.key, snapshot))
-        view.job.write_report = self._written_report if recording.ended else None
-
-    def _written_report(self, width: int) -> Sequence[str]:
-        return self._recording.lines(width, self.view.glyphs is not ASCII)
-
-    def _say_if(self, message: str | None) -> None:
-        if message is not None:
-            self.say(message)
-
-    def action_report(self) -> None:
-        """The report of the job so far, or of the one that has ended."""
-        from gpuwatch.tui.screens.report import ReportScreen  # noqa: PLC0415
-
-        if self._recording.report() is None:
-            self.say(NOTHING_YET)
-            self.redraw()
-        else:
-            self.push_screen(ReportScreen(self.view, self.palette, self._written_report))
-
-    def action_stacks(self) -> None:
-        """Where the job's main threads are: sampled for some seconds, then shown."""
-        from gpuwatch.tui.screens.job import JobScreen  # noqa: PLC0415
-
-        job = self.view.job.last
-        if self._stacking.active:
-            self._stacking.stop()
-            self.say("reading the stacks ...")
-        elif self._source.simulated:
-            self.say("a simulated job has no stacks to sample")
-        elif job is None or ended_at(self.view, job) is not None:
-            self.say("the job does not run: there are no stacks to sample")
-        else:
-            screen = self.screen
-            selected = screen.selected_member() if isinstance(screen, JobScreen) else None
-            self.say(self._stacking.start(job, selected))
-        self.redraw()
-
-    def _show_stacks(self, reports: Sequence[StackReport]) -> None:
-        from gpuwatch.tui.screens.stacks import stacks_dialog  # noqa: PLC0415
-
-        self.view.message = None
-        self.push_screen(stacks_dialog(reports, self.palette, self.view.glyphs))
-
-    # -- a job that gpuwatch started ----------------------------------------------------------
-
-    def _follow_output(self) -> None:
-        """Its output, and whether it has ended after the person asked for that."""
-        running = self._started_job
-        assert running is not None
-        running.fit_output(max(20, self.size.width - 2), max(4, self.size.height // 4))
-        if running.read_output():
-            for screen in reversed(self.screen_stack):
-                draw = getattr(screen, "redraw_output", None)
-                if draw is not None:
-                    draw()
-        if running.quits_when_ended and not running.runs:
-            self.exit(None, running.exit_code or 0)
-
-    async def action_quit(self) -> None:
-        running = self._started_job
-        if running is None or not running.runs:
-            self.exit(None, 0 if running is None else running.exit_code or 0)
-            return
-        from gpuwatch.tui.screens.dialogs import LeaveJobDialog  # noqa: PLC0415
-
-        def decided(answer: str | None) -> None:
-            if answer == "leave":
-                self.exit()
-            elif answer == "interrupt":
-                self.action_interrupt()
-
-        self.push_screen(LeaveJobDialog(running.command, self.palette, self.view.glyphs), decided)
-
-    def _show_job(self) -> None:
-        from gpuwatch.tui.screens.job import JobScreen  # noqa: PLC0415
-
-        if not any(isinstance(screen, JobScreen) for screen in self.screen_stack):
-            self.push_screen(JobScreen(self.view, self.palette))
 
     # -- ending a process -------------------------------------------------------------------
 

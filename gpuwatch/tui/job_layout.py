@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-LEAST_OF_ALL = ("main", "worker")
-
-# The order in which charts grow where there is room: the pattern is in the first three.
 _GROWTH = (
     *("gpu", "main", "worker", "gpu", "main", "worker", "gpu", "read", "gpu", "main"),
     *("gpu", "write", "main", "worker", "gpu", "read", "gpu", "main", "gpu", "write", "worker"),

@@ -35,6 +35,10 @@ class Running:
             view.job.output_name = clean(str(job.output_path))
 
     @property
+    def key(self) -> ProcessKey:
+        return self._job.key
+
+    @property
     def command(self) -> str:
         return self._job.command
 

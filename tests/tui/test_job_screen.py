@@ -145,7 +145,7 @@ async def test_a_job_whose_launcher_is_found_is_the_same_job() -> None:
         )
         await drive.feed(machine(launched, at=101.0))
         assert drive.view.job.key == launched.key
-        assert drive.app._recording.report() is not None
+        assert drive.app.recording.report() is not None
 
 
 async def test_another_job_that_was_opened_is_not_left_for_the_one_before() -> None:
@@ -154,7 +154,7 @@ async def test_another_job_that_was_opened_is_not_left_for_the_one_before() -> N
     second = one_job(pid=5, gpu_uuids=(), members=(member(5),), ranks=())
     async with driven(machine(first, second), attached=KEY) as drive:
         await drive.press("j")
-        drive.app._open_job(second)
+        drive.app.open_job(second)
         await drive.settle()
         await drive.feed(machine(first, second, at=101.0))
         assert drive.view.job.key == second.key
@@ -202,17 +202,17 @@ async def test_the_next_run_takes_its_place_and_is_compared() -> None:
     clock, source, first = demo("rerun")
     async with driven(first, (120, 40), attached=first.jobs[0].key) as drive:
         await ending(drive, clock, source, 70)
-        ended = drive.app._recording.report()
+        ended = drive.app.recording.report()
         assert ended is not None
         await ending(drive, clock, source, 30)
         assert drive.view.job.key != first.jobs[0].key
         assert drive.source.options.attached == drive.view.job.key
         assert "6 loader workers" in drive.text
         assert " ROLE" in drive.text
-        now = drive.app._recording.report()
+        now = drive.app.recording.report()
         assert now is not None
         assert now.key == drive.view.job.key
-        assert drive.app._recording._previous(now) == ended
+        assert drive.app.recording._previous(now) == ended
 
 
 def real(one: object) -> Snapshot:
@@ -268,7 +268,7 @@ async def test_a_paused_picture_still_records() -> None:
         await drive.press("p")
         for _ in range(5):
             await drive.next()
-        report = drive.app._recording.report()
+        report = drive.app.recording.report()
         assert report is not None
         assert report.watched_seconds >= 5.0
 

@@ -189,7 +189,22 @@ async def test_the_exit_code_is_not_said_of_another_job(jobs: Jobs) -> None:
         await until(drive, lambda: job.poll() is not None)
         both = dataclasses.replace(seen(job, 101.0), jobs=(*seen(job).jobs, other))
         await drive.feed(both)
-        drive.app._open_job(other)
+        drive.app.open_job(other)
         await drive.feed(dataclasses.replace(both, monotonic_seconds=102.0))
         assert drive.view.job.key == other.key
         assert drive.view.job.exit_code is None
+
+
+async def test_its_report_is_kept_while_another_job_is_looked_at(
+    jobs: Jobs, tmp_path: Path
+) -> None:
+    """Whatever is on the screen when it ends: a report of what was started is expected."""
+    job = jobs.start("import time; time.sleep(0.3)")
+    store = ReportStore(tmp_path / "reports")
+    other = one_job(pid=5, members=(member(5),), ranks=(), gpu_uuids=())
+    async with driven(seen(job), (120, 30), running=job, reports=store) as drive:
+        await drive.feed(dataclasses.replace(seen(job, 101.0), jobs=(*seen(job).jobs, other)))
+        drive.app.open_job(other)
+        await until(drive, lambda: job.poll() is not None)
+        await drive.press("q")
+    assert [(kept.report.pid, kept.report.exit_code) for kept in store.last()] == [(job.pid, 0)]
