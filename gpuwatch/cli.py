@@ -33,6 +33,7 @@ from gpuwatch.commands.common import (
 )
 from gpuwatch.commands.report import report_command
 from gpuwatch.commands.run import run_command
+from gpuwatch.commands.screen import screen_options, theme_called
 from gpuwatch.commands.stacks import stacks_command
 from gpuwatch.commands.status import status_command
 from gpuwatch.commands.stream import stream_command
@@ -103,13 +104,7 @@ def _discard_output() -> None:
 @common.interval_option
 @common.source_options
 @common.pid_option
-@click.option("--ascii/--no-ascii", "ascii_mode", default=None, help="Draw with ASCII only.")
-@click.option("--theme", metavar="NAME", help="Colours: dark, light, or a name from the help.")
-@click.option(
-    "--slow-link/--no-slow-link",
-    default=None,
-    help="Send less to the terminal.  [default: if the SSH connection is slow]",
-)
+@screen_options
 @click.version_option(__version__, message="%(prog)s %(version)s")
 @click.pass_context
 def cli(
@@ -147,7 +142,7 @@ def cli(
         source,
         sampler,
         ascii_mode=ascii_mode,
-        theme=_theme(theme),
+        theme=theme_called(theme),
         slow_link=slow_link,
         attached=source.options.attached,
         message=" ".join(notes) or None,
@@ -163,21 +158,6 @@ for _command in (
 ):
     cli.add_command(_command)
 assert set(cli.commands) == set(common.COMMAND_NAMES)
-
-
-def _theme(name: str | None) -> str | None:
-    """The full name of a theme; only called once Textual is needed anyway."""
-    if name is None:
-        return None
-    from gpuwatch.text import clean
-    from gpuwatch.tui.palette import THEMES
-
-    for known in (name, f"gpuwatch-{name}"):
-        if known in THEMES:
-            return known
-    raise click.UsageError(
-        f"There is no theme {clean(name, 60)!r}: choose one of {', '.join(THEMES)}."
-    )
 
 
 def _refuse_misplaced_options(context: click.Context, command: str) -> None:

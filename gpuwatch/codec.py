@@ -22,7 +22,8 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, Generic, NoReturn, TypeVar
 
-from gpuwatch import __version__
+from gpuwatch import __version__, json_values
+from gpuwatch.json_values import CodecError, Json
 from gpuwatch.model import (
     BusySample,
     Gpu,
@@ -43,11 +44,6 @@ from gpuwatch.text import clean
 SCHEMA_VERSION = 1
 
 T = TypeVar("T")
-Json = dict[str, Any]
-
-
-class CodecError(ValueError):
-    """The text is not what it should be; the message is a sentence for a person."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,7 +168,7 @@ class Decoder:
         raise CodecError('This is JSON, but not a line of gpuwatch: it has no "kind" it knows.')
 
     def _gpu(self, value: Json, where: str) -> Gpu:
-        uuid = _field(value, "uuid", where, _text)
+        uuid = _field(value, "uuid", where, json_values.text)
         identity = self._identities.get(uuid)
         if identity is None:
             raise CodecError(f"{where} is GPU {uuid}, which the header does not list.")
@@ -222,11 +218,15 @@ def _decode_header(value: Json) -> Header:
     interval = value.get("interval_seconds")
     return Header(
         schema=schema,
-        gpuwatch_version=None if version is None else _text(version, "header.gpuwatch"),
-        machine=_field(value, "machine", "header", _text),
-        simulated=_field(value, "simulated", "header", _flag),
-        started_at_unix_seconds=_field(value, "started_at_unix_seconds", "header", _number),
-        interval_seconds=None if interval is None else _number(interval, "header.interval_seconds"),
+        gpuwatch_version=None if version is None else json_values.text(version, "header.gpuwatch"),
+        machine=_field(value, "machine", "header", json_values.text),
+        simulated=_field(value, "simulated", "header", json_values.flag),
+        started_at_unix_seconds=_field(
+            value, "started_at_unix_seconds", "header", json_values.number
+        ),
+        interval_seconds=None
+        if interval is None
+        else json_values.number(interval, "header.interval_seconds"),
         identities=tuple(_objects(value, "gpus", "header", _IDENTITY.decode)),
     )
 
@@ -236,12 +236,12 @@ def _decode_snapshot(value: Json, gpu: Callable[[Json, str], Gpu]) -> Snapshot:
     own_cost = value.get("own_cost")
     jobs = value.get("jobs")
     return Snapshot(
-        sequence=_field(value, "sequence", where, _whole),
-        taken_at_unix_seconds=_field(value, "taken_at_unix_seconds", where, _number),
-        monotonic_seconds=_field(value, "monotonic_seconds", where, _number),
-        interval_seconds=_field(value, "interval_seconds", where, _number),
-        simulated=_field(value, "simulated", where, _flag),
-        host=_HOST.decode(_field(value, "host", where, _object), "host"),
+        sequence=_field(value, "sequence", where, json_values.whole),
+        taken_at_unix_seconds=_field(value, "taken_at_unix_seconds", where, json_values.number),
+        monotonic_seconds=_field(value, "monotonic_seconds", where, json_values.number),
+        interval_seconds=_field(value, "interval_seconds", where, json_values.number),
+        simulated=_field(value, "simulated", where, json_values.flag),
+        host=_HOST.decode(_field(value, "host", where, json_values.json_object), "host"),
         gpus=tuple(_objects(value, "gpus", where, gpu)),
         processes=tuple(_objects(value, "processes", where, _PROCESS.decode)),
         jobs=() if jobs is None else tuple(_objects(value, "jobs", where, _JOB.decode)),
@@ -249,7 +249,7 @@ def _decode_snapshot(value: Json, gpu: Callable[[Json, str], Gpu]) -> Snapshot:
         own_cost=(
             OwnCost()
             if own_cost is None
-            else _OWN_COST.decode(_object(own_cost, "own_cost"), "own_cost")
+            else _OWN_COST.decode(json_values.json_object(own_cost, "own_cost"), "own_cost")
         ),
     )
 
@@ -259,15 +259,15 @@ def _decode_gpu(value: Json, where: str, identity: GpuIdentity) -> Gpu:
     return Gpu(
         identity=identity,
         reading=_READING.decode(value, where),
-        lost=False if lost is None else _flag(lost, f"{where}.lost"),
+        lost=False if lost is None else json_values.flag(lost, f"{where}.lost"),
     )
 
 
 def _objects(value: Json, name: str, where: str, decode: Callable[[Json, str], T]) -> Iterable[T]:
-    items = _field(value, name, where, _list)
+    items = _field(value, name, where, json_values.json_list)
     for place, item in enumerate(items):
         here = f"{name}[{place}]"
-        yield decode(_object(item, here), here)
+        yield decode(json_values.json_object(item, here), here)
 
 
 def _field(value: Json, name: str, where: str, check: Callable[[Any, str], T]) -> T:
@@ -277,88 +277,38 @@ def _field(value: Json, name: str, where: str, check: Callable[[Any, str], T]) -
     return check(found, f"{where}.{name}")
 
 
-# --- one value each: the value, or a CodecError that names its place --------------------------
-
-
-def _wrong(value: Any, where: str, wanted: str) -> NoReturn:
-    shown = clean(json.dumps(value), 40)
-    raise CodecError(f"{clean(where, 80)} is {shown} where {wanted} belongs.")
-
-
-def _text(value: Any, where: str) -> str:
-    if not isinstance(value, str):
-        _wrong(value, where, "a text")
-    # A recording may come from anyone, and what it says reaches a terminal.
-    return clean(value)
-
-
-def _flag(value: Any, where: str) -> bool:
-    if not isinstance(value, bool):
-        _wrong(value, where, "true or false")
-    return value
-
-
-def _whole(value: Any, where: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or abs(value) >= 2**64:
-        _wrong(value, where, "a whole number")
-    return value
-
-
-def _number(value: Any, where: str) -> float:
-    if type(value) is float and math.isfinite(value):
-        return value
-    if type(value) is int and abs(value) < 2**64:
-        return float(value)
-    _wrong(value if isinstance(value, str | bool | list | dict) else "?", where, "a number")
-
-
-def _object(value: Any, where: str) -> Json:
-    if not isinstance(value, dict):
-        _wrong(value, where, "an object")
-    return value
-
-
-def _list(value: Any, where: str) -> list[Any]:
-    if not isinstance(value, list):
-        _wrong(value, where, "a list")
-    return value
-
-
-def _pair(value: Any, where: str) -> list[Any]:
-    if not isinstance(value, list) or len(value) != 2:
-        _wrong(value, where, "a pair")
-    return value
+# --- values of the model --------------------------------------------------------------------
 
 
 def _many(check: Callable[[Any, str], T]) -> Callable[[Any, str], tuple[T, ...]]:
     def check_all(value: Any, where: str) -> tuple[T, ...]:
-        return tuple([check(item, where) for item in _list(value, where)])
+        return tuple([check(item, where) for item in json_values.json_list(value, where)])
 
     return check_all
 
 
 def _optional_number(value: Any, where: str) -> float | None:
-    return None if value is None else _number(value, where)
+    return None if value is None else json_values.number(value, where)
 
 
 def _busy_sample(value: Any, where: str) -> BusySample:
-    at, percent = _pair(value, where)
-    return BusySample(_number(at, where), _number(percent, where))
+    at, percent = json_values.pair(value, where)
+    return BusySample(json_values.number(at, where), json_values.number(percent, where))
 
 
 def _reason_seconds(value: Any, where: str) -> ReasonSeconds:
-    reason, seconds = _pair(value, where)
-    return ReasonSeconds(_text(reason, where), _number(seconds, where))
+    reason, seconds = json_values.pair(value, where)
+    return ReasonSeconds(json_values.text(reason, where), json_values.number(seconds, where))
 
 
 _CHECKS: Mapping[str, Callable[[Any, str], Any]] = {
-    "str": _text,
-    "GpuKey": _text,
-    "bool": _flag,
-    "int": _whole,
-    "float": _number,
-    "tuple[str, ...]": _many(_text),
-    "tuple[GpuKey, ...]": _many(_text),
+    "str": json_values.text,
+    "GpuKey": json_values.text,
+    "bool": json_values.flag,
+    "int": json_values.whole,
+    "float": json_values.number,
+    "tuple[str, ...]": _many(json_values.text),
+    "tuple[GpuKey, ...]": _many(json_values.text),
     "tuple[float | None, ...]": _many(_optional_number),
     "tuple[BusySample, ...]": _many(_busy_sample),
     "tuple[ReasonSeconds, ...]": _many(_reason_seconds),
@@ -414,8 +364,9 @@ class _Table(Generic[T]):
         return self._made(**found)
 
     def decode_all(self, value: Any, where: str) -> tuple[T, ...]:
-        here = [f"{where}[{place}]" for place in range(len(_list(value, where)))]
-        return tuple([self.decode(_object(v, at), at) for v, at in zip(value, here, strict=True)])
+        here = [f"{where}[{place}]" for place in range(len(json_values.json_list(value, where)))]
+        items = [json_values.json_object(item, at) for item, at in zip(value, here, strict=True)]
+        return tuple([self.decode(item, at) for item, at in zip(items, here, strict=True)])
 
 
 _IDENTITY = _Table(GpuIdentity)

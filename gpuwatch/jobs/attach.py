@@ -13,7 +13,7 @@ from gpuwatch.jobs.evidence import read_look
 from gpuwatch.jobs.surroundings import parse_inner_pids
 from gpuwatch.sources import cgroup, procfs
 from gpuwatch.sources.process_details import clean_name, parse_effective_uid, user_name
-from gpuwatch.sources.processes import INITIAL_PID_NAMESPACE
+from gpuwatch.sources.processes import INITIAL_PID_NAMESPACE, process_exists
 from gpuwatch.text import clean
 
 NAMED_AT_MOST = 3
@@ -183,7 +183,7 @@ def _state_notes(pid: int, stat: procfs.ProcessStat) -> tuple[str, ...]:
 
 
 def _why_unreadable(pid: int, error: Exception, proc: Path) -> str:
-    hidden = isinstance(error, PermissionError) or (_is_our_view(proc) and _exists(pid))
+    hidden = isinstance(error, PermissionError) or (_is_our_view(proc) and process_exists(pid))
     if hidden:
         return (
             f"PID {pid} exists, but /proc hides it from you (hidepid): run gpuwatch as the user it "
@@ -249,16 +249,6 @@ def _is_our_view(proc: Path) -> bool:
         return os.readlink(proc / "self") == str(os.getpid())  # noqa: PTH115
     except OSError:
         return False
-
-
-def _exists(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except PermissionError:
-        return True
-    except (OSError, OverflowError):
-        return False
-    return True
 
 
 def _is_nested(proc: Path) -> bool:

@@ -14,7 +14,7 @@ import json
 from collections.abc import Callable
 from typing import Any, NoReturn, TypeVar
 
-from gpuwatch import __version__
+from gpuwatch import __version__, json_values
 from gpuwatch.jobs.report import (
     COURSE_BUCKETS,
     Course,
@@ -24,6 +24,7 @@ from gpuwatch.jobs.report import (
     LoadingReport,
     ReportError,
 )
+from gpuwatch.json_values import CodecError, Json
 from gpuwatch.model import ReasonSeconds
 from gpuwatch.text import clean
 
@@ -36,7 +37,6 @@ _UNIX_SECONDS_MAX = 253_370_764_800.0
 _NUMBER_MAX = 1e18
 
 T = TypeVar("T")
-Json = dict[str, Any]
 
 
 def report_object(report: JobReport) -> Json:
@@ -97,7 +97,10 @@ def report_from_object(value: Json) -> JobReport:
             f"This report was written in schema {clean(str(schema), 20)}, and this gpuwatch "
             f"({__version__}) reads up to schema {SCHEMA_VERSION}: update gpuwatch to read it."
         )
-    report = _decode(JobReport, value, "report")
+    try:
+        report = _decode(JobReport, value, "report")
+    except CodecError as error:
+        raise ReportError(f"This report is damaged: {error}") from None
     for gpu in report.gpus:
         if gpu.busy_seconds is not None and gpu.busy_seconds > (gpu.watched_seconds or 0.0) + 0.1:
             raise ReportError(f"This report is damaged: GPU {gpu.label} was busy while unwatched.")
@@ -108,38 +111,19 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ReportError(f"This report is damaged: {name} is no number that gpuwatch writes.")
 
 
-# --- one value each: the value, or a ReportError that names its place ------------------------
-
-
-def _wrong(value: Any, where: str, wanted: str) -> NoReturn:
-    shown = clean(json.dumps(value)[:200], 40)
-    raise ReportError(f"This report is damaged: {where} is {shown} where {wanted} belongs.")
-
-
-def _text(value: Any, where: str) -> str:
-    if not isinstance(value, str):
-        _wrong(value, where, "a text")
-    return clean(value)
-
-
-def _flag(value: Any, where: str) -> bool:
-    if not isinstance(value, bool):
-        _wrong(value, where, "true or false")
-    return value
+# --- values of a report ------------------------------------------------------------------------
 
 
 def _whole(value: Any, where: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        _wrong(value, where, "a whole number")
-    _check_range(value, where)
-    return value
+    found = json_values.whole(value, where)
+    _check_range(found, where)
+    return found
 
 
 def _number(value: Any, where: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        _wrong(value, where, "a number")
-    _check_range(value, where)
-    return float(value)
+    found = json_values.number(value, where)
+    _check_range(found, where)
+    return found
 
 
 _SIGNED = ("exit_code", "temperature_peak_celsius")
@@ -150,19 +134,17 @@ def _check_range(value: float, where: str) -> None:
     most = _UNIX_SECONDS_MAX if name.endswith("_unix_seconds") else _NUMBER_MAX
     least = -most if name in _SIGNED else 0
     if not least <= value <= most:
-        raise ReportError(f"This report is damaged: {where} cannot be {clean(str(value), 40)}.")
+        raise CodecError(f"{where} cannot be {value:g}.")
 
 
 def _list(value: Any, where: str, most: int) -> list[Any]:
-    if not isinstance(value, list):
-        _wrong(value, where, "a list")
-    if len(value) > most:
-        raise ReportError(f"This report is damaged: {where} has more than {most} entries.")
-    return value
+    if len(json_values.json_list(value, where)) > most:
+        raise CodecError(f"{where} has more than {most} entries.")
+    return list(value)
 
 
 def _texts(value: Any, where: str) -> tuple[str, ...]:
-    return tuple([_text(item, where) for item in _list(value, where, ITEMS_MAX)])
+    return tuple([json_values.text(item, where) for item in _list(value, where, ITEMS_MAX)])
 
 
 def _points(value: Any, where: str) -> tuple[float | None, ...]:
@@ -173,17 +155,14 @@ def _points(value: Any, where: str) -> tuple[float | None, ...]:
 def _reasons(value: Any, where: str) -> tuple[ReasonSeconds, ...]:
     found = []
     for item in _list(value, where, ITEMS_MAX):
-        if not isinstance(item, list) or len(item) != 2:
-            _wrong(item, where, "a reason with its seconds")
-        found.append(ReasonSeconds(_text(item[0], where), _number(item[1], where)))
+        reason, seconds = json_values.pair(item, where)
+        found.append(ReasonSeconds(json_values.text(reason, where), _number(seconds, where)))
     return tuple(found)
 
 
 def _part(made: type[T]) -> Callable[[Any, str], T]:
     def check(value: Any, where: str) -> T:
-        if not isinstance(value, dict):
-            _wrong(value, where, "an object")
-        return _decode(made, value, where)
+        return _decode(made, json_values.json_object(value, where), where)
 
     return check
 
@@ -191,7 +170,7 @@ def _part(made: type[T]) -> Callable[[Any, str], T]:
 def _course(value: Any, where: str) -> Course:
     course = _part(Course)(value, where)
     if not len(course.minimum) == len(course.mean) == len(course.maximum):
-        raise ReportError(f"This report is damaged: the lists of {where} differ in length.")
+        raise CodecError(f"the lists of {where} differ in length.")
     return course
 
 
@@ -202,9 +181,9 @@ def _gpus(value: Any, where: str) -> tuple[GpuReport, ...]:
 
 
 _CHECKS: dict[str, Callable[[Any, str], Any]] = {
-    "str": _text,
-    "GpuKey": _text,
-    "bool": _flag,
+    "str": json_values.text,
+    "GpuKey": json_values.text,
+    "bool": json_values.flag,
     "int": _whole,
     "float": _number,
     "tuple[str, ...]": _texts,
@@ -226,5 +205,5 @@ def _decode(made: type[T], value: Json, where: str) -> T:
             check = _CHECKS[str(field.type).removesuffix(" | None")]
             found[field.name] = check(item, f"{where}.{field.name}")
         elif field.default is dataclasses.MISSING:
-            raise ReportError(f'This report is damaged: {where} lacks the field "{field.name}".')
+            raise CodecError(f'{where} lacks the field "{field.name}".')
     return made(**found)

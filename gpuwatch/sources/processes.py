@@ -229,7 +229,7 @@ class _UnseenProcesses:
             return [], {}
         pids = {gpu.pid for gpu in missing}
         self._ended &= pids
-        hidden = {pid for pid in pids - self._ended if _exists(pid)}
+        hidden = {pid for pid in pids - self._ended if process_exists(pid)}
         elsewhere = pids - self._ended - hidden
         if not self._is_nested():
             # Most likely it ended just now. Only one that stays is worth a row.
@@ -277,7 +277,7 @@ def _count(pids: set[int]) -> str:
     return "1 process" if len(pids) == 1 else f"{len(pids)} processes"
 
 
-def _exists(pid: int) -> bool:
+def process_exists(pid: int) -> bool:
     """Whether this PID namespace has such a process, visible or not."""
     if pid <= 0:
         return False
