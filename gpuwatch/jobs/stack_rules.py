@@ -44,7 +44,7 @@ CATEGORIES = {
     "saving": "saving",
     "evaluating": "evaluating",
     "waiting_for_work": "waiting for the training process",
-    "other": "other",
+    "other": "other code",
     "unread": "not readable: the stack changed meanwhile",
 }
 """Every category and its plain words, in the order in which equal shares are shown."""

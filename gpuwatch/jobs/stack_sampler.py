@@ -10,8 +10,9 @@ py-spy refuses it without stopping the process, has to unwind through libtorch's
 and took 1.2 s of CPU time to start where it otherwise takes 0.03 s. The source line of the
 innermost frame says the same without that.
 
-Measured on a training job of small steps (py-spy 0.4.3, 20 samples a second): 1.3-2% of a core
-for each process; the job's own pace did not change by as much as it varies by itself.
+Measured with py-spy 0.4.3 at 20 samples a second: 1.2-2.4% of a core for each process sampled; a
+busy Python loop did as many turns in a second of CPU time with it as without, to within 0.8% (the
+standard error of 40 pairs), also at 100 samples a second.
 """
 
 from __future__ import annotations

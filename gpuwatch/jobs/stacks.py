@@ -460,7 +460,7 @@ def compare_ranks(reports: Sequence[StackReport]) -> str | None:
         return (
             f"{name_of(least)} waits least in collectives ({_percent(least, category):.0f}%, "
             f"{name_of(most)} {_percent(most, category):.0f}%): the others wait for it. "
-            f"It is {least.sentence()}."
+            f"Most of its time: {least.sentence()}."
         )
     return (
         f"{name_of(most)} is {_percent(most, category):.0f}% {CATEGORIES[category]}, "
