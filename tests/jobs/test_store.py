@@ -357,7 +357,7 @@ def damaged(**fields: Any) -> str:
         (damaged(loading=[]), "an object"),
         (damaged(simulated=1), "true or false"),
         ('{"kind": "report", "schema": 1, "pid": NaN}', "NaN"),
-        ('{"kind": "report", "schema": 1, "pid": 1, "watched_seconds": 1e999}', "where a number belongs"),
+        ('{"kind": "report", "schema": 1, "pid": 1, "watched_seconds": 1e999}', "a number belongs"),
     ],
 )
 def test_what_is_no_report_is_refused_with_a_sentence(text: str, says: str) -> None:

@@ -96,7 +96,8 @@ def test_a_shell_above_is_not_a_part_of_the_job(started: Children, tmp_path: Pat
 
 def test_a_script_between_two_commands_has_not_ended(started: Children) -> None:
     """Attached to a shell script: what it starts next belongs to the job too."""
-    shell = started.run(["/bin/sh", "-c", "read a; sleep 600 & read a; kill $!; wait; sleep 601; true"])
+    script = "read a; sleep 600 & read a; kill $!; wait; sleep 601; true"
+    shell = started.run(["/bin/sh", "-c", script])
     assert shell.stdin is not None
     with watching(shell.pid) as watch:
         assert watch.job().ended_at_unix_seconds is None
