@@ -16,6 +16,10 @@ AT_LIMIT_PERCENT = 90.0
 
 STATES_KEPT = 32
 
+GROWN_SINCE = 1.25
+"""Resident memory that grew by more since the proportional one was at its peak: it was read too
+early, of a process that was still importing, say."""
+
 
 @dataclass(slots=True)
 class _State:
@@ -95,6 +99,7 @@ class ProcessRecorder:
         self._workers_started = 0
         self._workers: frozenset[ProcessKey] = frozenset()
         self._gauges: dict[str, Gauge] = {name: Gauge() for name in _GAUGES}
+        self._resident_at_shared_peak = 0.0
         self._usable_cores: float | None = None
         self._quota_cores: float | None = None
 
@@ -157,7 +162,10 @@ class ProcessRecorder:
         gauges["cpu"].add(cpu.of_known, seconds)
         gauges["read"].add(read.of_known, seconds)
         gauges["write"].add(write.of_known, seconds)
-        gauges["shared"].add(shared.of_all, seconds)
+        shared_now, shared_peak = shared.of_all, gauges["shared"].peak
+        if shared_now is not None and (shared_peak is None or shared_now > shared_peak):
+            self._resident_at_shared_peak = resident.total
+        gauges["shared"].add(shared_now, seconds)
         gauges["resident"].add(resident.of_known, seconds)
         self._note_workers(workers)
 
@@ -205,9 +213,13 @@ class ProcessRecorder:
 
     def _shared_peak(self) -> int | None:
         """PSS is read seldom, and of young workers not yet: a peak over the little time in which
-        all of it was known would leave out most of the memory."""
+        all of it was known, or from before most of it was there, would leave out most of it."""
         shared, resident = self._gauges["shared"], self._gauges["resident"]
-        return whole(shared.peak) if 2 * shared.seconds >= resident.seconds else None
+        if 2 * shared.seconds < resident.seconds:
+            return None
+        if (resident.peak or 0.0) > GROWN_SINCE * self._resident_at_shared_peak > 0:
+            return None
+        return whole(shared.peak)
 
     def host(self) -> HostReport:
         gauges = self._gauges

@@ -394,7 +394,7 @@ def _follows(one: str, other: str) -> bool:
 def _sections(report: JobReport, width: int, paint: Painter) -> list[str]:
     lines = []
     for label, text in (
-        ("Loading", report.loading.sentence or "no training process was seen"),
+        ("Loading", _loading(report)),
         ("  workers", ", ".join(_worker_facts(report))),
         ("  main", ", ".join(_main_facts(report))),
         ("CPU", ", ".join(_cpu_facts(report))),
@@ -405,6 +405,11 @@ def _sections(report: JobReport, width: int, paint: Painter) -> list[str]:
             first, *rest = _listed_text(label.ljust(LABEL), text, width)
             lines += [paint(first[:LABEL], _BOLD) + first[LABEL:], *rest]
     return lines
+
+
+def _loading(report: JobReport) -> str:
+    sentence = report.loading.sentence or "no training process was seen"
+    return sentence.removeprefix("loading ")
 
 
 def _worker_facts(report: JobReport) -> list[str]:
@@ -611,7 +616,11 @@ def _compared(before: JobReport, after: JobReport) -> Iterable[list[str]]:
     yield row("worker CPU", lambda r: units.percent(r.loading.loader_worker_cpu_percent))
     yield row("main CPU", lambda r: units.percent(r.loading.main_thread_cpu_percent))
     yield ratio("cores busy", lambda r: r.host.cpu_mean_cores, _cores)
-    yield ratio("memory (PSS)", lambda r: r.host.memory_proportional_peak_bytes, units.size)
+    if None in [r.host.memory_proportional_peak_bytes for r in (before, after)]:
+        # What only one of them has cannot be compared.
+        yield ratio("memory (RSS)", lambda r: r.host.memory_resident_peak_bytes, units.size)
+    else:
+        yield ratio("memory (PSS)", lambda r: r.host.memory_proportional_peak_bytes, units.size)
     yield ratio("storage read", lambda r: r.host.read_bytes, units.size)
 
 

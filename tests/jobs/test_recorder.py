@@ -470,7 +470,18 @@ def test_shared_memory_known_for_a_moment_only_is_no_peak() -> None:
     looks = [look(float(at), alone if at < 3 else crowd) for at in range(9)]
     assert recorded(looks).host.memory_proportional_peak_bytes is None
     assert recorded(looks).host.memory_resident_peak_bytes == 5200
-    assert recorded(looks[:4]).host.memory_proportional_peak_bytes == 100
+    assert recorded(looks[:3]).host.memory_proportional_peak_bytes == 100
+
+
+def test_shared_memory_read_before_the_job_grew_is_no_peak() -> None:
+    """It is read seldom: in a short job only once, while the process was still importing."""
+    young = job(members=(rank_member(memory_proportional_bytes=33, memory_resident_bytes=35),))
+    grown = job(members=(rank_member(memory_proportional_bytes=33, memory_resident_bytes=230),))
+    later = job(members=(rank_member(memory_proportional_bytes=210, memory_resident_bytes=231),))
+    looks = [look(0.0, young), look(1.0, young), look(2.0, grown), look(3.0, later)]
+    assert recorded(looks[:3]).host.memory_proportional_peak_bytes is None
+    assert recorded(looks[:3]).host.memory_resident_peak_bytes == 230
+    assert recorded(looks).host.memory_proportional_peak_bytes == 210
 
 
 def test_what_is_known_for_a_while_says_more_than_what_is_not() -> None:

@@ -333,6 +333,23 @@ def test_memory_is_the_true_sum_where_it_is_known() -> None:
     assert "8.0G at most (sum of RSS" in report_text(bare(host=rough))
 
 
+def test_memory_is_compared_by_what_both_runs_have() -> None:
+    """Proportional memory of one beside resident memory of the other would say nothing."""
+    rough = bare(host=HostReport(memory_resident_peak_bytes=2**33))
+    both = HostReport(memory_proportional_peak_bytes=2**30, memory_resident_peak_bytes=2**32)
+    text = compare_text(rough, bare(host=both), 80)
+    assert re.search(r"memory \(RSS\) +8.0G +4.0G +-50%", text)
+    assert re.search(
+        r"memory \(PSS\) +1.0G +1.0G", compare_text(bare(host=both), bare(host=both), 80)
+    )
+
+
+def test_why_the_loading_is_unknown_is_told_without_the_word_twice() -> None:
+    """The heading says what it is about."""
+    loading = LoadingReport(sentence="loading unknown: it began only 7s ago")
+    assert "Loading   unknown: it began only 7s ago" in report_text(bare(loading=loading))
+
+
 def test_measured_zeros_are_shown_and_unknown_is_not() -> None:
     """Nothing read is 0B; not known has no word."""
     assert "Storage   0B read" in report_text(bare(host=HostReport(read_bytes=0.0)))
