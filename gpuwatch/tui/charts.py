@@ -184,3 +184,17 @@ def nice_ceiling(value: float, floor: float) -> float:
             if unit * factor >= value:
                 return unit * factor
         unit *= 1024
+
+
+def rate_ceiling(
+    series: Columns | None, window: TimeWindow, width: int, floor: float, value: float | None = None
+) -> float:
+    """The scale of a rate: fixed steps above what the window shows (and above ``value``), so that
+    it rarely moves."""
+    highest = 0.0 if value is None else value
+    if series is not None and width > 0:
+        moment = (window.last_bucket() + 0.5) * window.column_seconds
+        for column in series.columns(moment, window.column_seconds, width):
+            if column is not None and column[2] > highest:
+                highest = column[2]
+    return nice_ceiling(highest, floor)

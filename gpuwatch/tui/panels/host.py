@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpuwatch import units
 from gpuwatch.model import Host
-from gpuwatch.tui.charts import nice_ceiling
+from gpuwatch.tui.charts import rate_ceiling
 from gpuwatch.tui.frame import Line, Row, Run, left, right
 from gpuwatch.tui.view import View
 
@@ -41,16 +41,8 @@ class _Painter:
         return strip.draw(series, self._window, width, limit, self._view.glyphs, style, rows)
 
     def _ceiling(self, name: str, width: int, value: float | None) -> float:
-        """The scale of a rate: fixed steps above what the window shows, so that it rarely moves."""
         series = self._view.history.host(name)
-        window = self._window
-        highest = 0.0 if value is None else value
-        if series is not None and width > 0:
-            moment = (window.last_bucket() + 0.5) * window.column_seconds
-            for column in series.columns(moment, window.column_seconds, width):
-                if column is not None and column[2] > highest:
-                    highest = column[2]
-        return nice_ceiling(highest, _MEGABYTE)
+        return rate_ceiling(series, self._window, width, _MEGABYTE, value)
 
     def _cpu_text(self) -> str:
         host = self._host

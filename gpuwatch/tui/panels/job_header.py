@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from gpuwatch import units
-from gpuwatch.jobs.words import job_loading_sentence
+from gpuwatch.jobs.words import cores_sentence, job_loading_sentence
 from gpuwatch.model import Host, Job
 from gpuwatch.tui.frame import Line, Row, fit, width_of
 from gpuwatch.tui.view import View
@@ -133,29 +133,10 @@ def _loading(job: Job) -> Fact:
 def _cores(job: Job, host: Host) -> list[Fact]:
     """``8 of 16 cores usable (quota 8.0), 4 a rank``, and whether it is held back."""
     facts: list[Fact] = []
-    if job.usable_cores is not None:
-        total = "" if host.core_count is None else f" of {host.core_count}"
-        text = f"{job.usable_cores:g}{total} cores usable"
-        why = _limit(job, host)
-        text += f" ({why})" if why else ""
-        if len(job.ranks) > 1:
-            text += f", {job.usable_cores / len(job.ranks):.3g} a rank"
-        facts.append((text, "label"))
+    cores = cores_sentence(job, host)
+    if cores is not None:
+        facts.append((cores, "label"))
     held = job.cpu_throttled_percent
     if held is not None and held >= _THROTTLED_WORTH_SAYING_PERCENT:
         facts.append((f"CPU throttled {held:.0f}% of the time", "warn"))
     return facts
-
-
-def _limit(job: Job, host: Host) -> str | None:
-    """What makes them fewer than the machine has."""
-    usable = job.usable_cores
-    if usable == host.core_count:
-        return None
-    if job.quota_cores is not None and job.quota_cores == usable:
-        return f"quota {job.quota_cores:.1f}"
-    if job.slurm_cores is not None and job.slurm_cores == usable:
-        return "Slurm"
-    if job.affinity_cores is not None and job.affinity_cores == usable:
-        return "affinity"
-    return None

@@ -9,7 +9,7 @@ from operator import truediv
 from gpuwatch import units
 from gpuwatch.history import Series
 from gpuwatch.model import Gpu, Job
-from gpuwatch.tui.charts import Columns, TimeWindow, nice_ceiling
+from gpuwatch.tui.charts import Columns, TimeWindow, rate_ceiling
 from gpuwatch.tui.frame import Line, Row, left, right
 from gpuwatch.tui.panels.gpus import axis_text
 from gpuwatch.tui.view import View
@@ -183,7 +183,7 @@ def _draw(view: View, trace: Trace, rows: int, window: TimeWindow, width: int) -
     chart_width = max(0, width - lead - 1)
     limit, scale = trace.limit, ""
     if limit is None:
-        limit = _ceiling(trace.series, window, chart_width)
+        limit = rate_ceiling(trace.series, window, chart_width, _MEGABYTE)
         scale = f" {glyphs.up}{units.size(limit).replace('.0', '')}"
     strip = view.strips.get(("job", trace.kind, trace.label, chart_width, rows))
     chart = strip.draw(trace.series, window, chart_width, limit, glyphs, trace.style, rows)
@@ -203,17 +203,6 @@ def _draw(view: View, trace: Trace, rows: int, window: TimeWindow, width: int) -
             row.add_runs(drawn, chart_width)
         out.append(row.line())
     return out
-
-
-def _ceiling(series: Columns | None, window: TimeWindow, width: int) -> float:
-    """The scale of a rate: fixed steps above what the window shows, so that it rarely moves."""
-    highest = 0.0
-    if series is not None and width > 0:
-        moment = (window.last_bucket() + 0.5) * window.column_seconds
-        for column in series.columns(moment, window.column_seconds, width):
-            if column is not None and column[2] > highest:
-                highest = column[2]
-    return nice_ceiling(highest, _MEGABYTE)
 
 
 def axis(view: View, window: TimeWindow, width: int) -> Line:

@@ -5,58 +5,39 @@ from __future__ import annotations
 from typing import ClassVar
 
 from textual import events
-from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.screen import Screen
 
 from gpuwatch.sources.base import ReadOptions
 from gpuwatch.tui import detail
-from gpuwatch.tui.glyphs import ASCII
 from gpuwatch.tui.keys import DETAIL_KEYS
 from gpuwatch.tui.palette import Palette
+from gpuwatch.tui.screens.canvas_screen import CanvasScreen
 from gpuwatch.tui.view import COLUMN_SECONDS, View
-from gpuwatch.tui.widgets.canvas import Canvas
 from gpuwatch.units import interval
 
 
-class DetailScreen(Screen[None]):
+class DetailScreen(CanvasScreen):
     """Draws ``detail.draw``; shares the view (range, pause, selected GPU) with the overview."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding(key.keys, key.action, key.help, show=False) for key in DETAIL_KEYS
     ]
-    AUTO_FOCUS = ""
+    CANVAS_ID = "detail"
 
     def __init__(self, view: View, palette: Palette, options: ReadOptions) -> None:
-        super().__init__()
-        self.view = view
-        self.canvas = Canvas(palette, id="detail")
+        super().__init__(view, palette)
         self._options = options
         self._offset = 0
 
-    def compose(self) -> ComposeResult:
-        yield self.canvas
-
-    def on_resize(self) -> None:
-        self.redraw()
-
     def on_unmount(self) -> None:
         self._options.detailed_gpu = None
-
-    def on_screen_resume(self) -> None:
-        self.redraw()
-
-    def repaint(self, palette: Palette) -> None:
-        self.canvas.repaint(palette)
 
     def redraw(self) -> None:
         width, height = self.size
         self._options.detailed_gpu = self.view.selected_gpu
         if width and height:
-            self.canvas.few_bytes = self.view.slow_link
-            self.canvas.ascii_only = self.view.glyphs is ASCII
             frame, self._offset = detail.draw(self.view, width, height, self._offset)
-            self.canvas.show(frame.lines, width)
+            self.show_lines(frame.lines)
 
     def action_back(self) -> None:
         self.dismiss()

@@ -5,48 +5,30 @@ from __future__ import annotations
 from typing import ClassVar
 
 from textual import events
-from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.screen import Screen
 
 from gpuwatch.model import JobMember, Process
 from gpuwatch.tui import job
 from gpuwatch.tui.frame import Line, Zone
-from gpuwatch.tui.glyphs import ASCII
 from gpuwatch.tui.keys import JOB_KEYS
 from gpuwatch.tui.palette import Palette
 from gpuwatch.tui.panels import job_output, job_tree
+from gpuwatch.tui.screens.canvas_screen import CanvasScreen
 from gpuwatch.tui.view import COLUMN_SECONDS, PANES, View
-from gpuwatch.tui.widgets.canvas import Canvas
 from gpuwatch.units import interval
 
 
-class JobScreen(Screen[None]):
+class JobScreen(CanvasScreen):
     """Draws ``job.draw`` and turns keys and clicks into changes of ``view.job``."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding(key.keys, key.action, key.help, show=False) for key in JOB_KEYS
     ]
-    # The arrow and tab keys are ours: nothing here takes Textual's focus.
-    AUTO_FOCUS = ""
+    CANVAS_ID = "job"
 
     def __init__(self, view: View, palette: Palette) -> None:
-        super().__init__()
-        self.view = view
-        self.canvas = Canvas(palette, id="job")
+        super().__init__(view, palette)
         self._shown = job.JobFrame(lines=[])
-
-    def compose(self) -> ComposeResult:
-        yield self.canvas
-
-    def on_resize(self) -> None:
-        self.redraw()
-
-    def on_screen_resume(self) -> None:
-        self.redraw()
-
-    def repaint(self, palette: Palette) -> None:
-        self.canvas.repaint(palette)
 
     def redraw(self) -> None:
         """Draw the job at the present size; only what changed goes to the terminal."""
@@ -62,9 +44,7 @@ class JobScreen(Screen[None]):
 
     def _show(self, lines: list[Line]) -> None:
         self._shown.lines = lines
-        self.canvas.few_bytes = self.view.slow_link
-        self.canvas.ascii_only = self.view.glyphs is ASCII
-        self.canvas.show(lines, self.size.width)
+        self.show_lines(lines)
 
     # -- moving about -----------------------------------------------------------------------
 

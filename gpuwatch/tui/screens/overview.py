@@ -5,57 +5,36 @@ from __future__ import annotations
 from typing import ClassVar
 
 from textual import events
-from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.screen import Screen
 
 from gpuwatch.text import clean
 from gpuwatch.tui import overview
 from gpuwatch.tui.frame import Zone
-from gpuwatch.tui.glyphs import ASCII
 from gpuwatch.tui.keys import OVERVIEW_KEYS
 from gpuwatch.tui.palette import Palette
+from gpuwatch.tui.screens.canvas_screen import CanvasScreen
 from gpuwatch.tui.view import COLUMN_SECONDS, SORT_KEYS, View, row_key
-from gpuwatch.tui.widgets.canvas import Canvas
 from gpuwatch.units import interval
 
 
-class OverviewScreen(Screen[None]):
+class OverviewScreen(CanvasScreen):
     """Draws ``overview.draw`` on one canvas and turns keys and clicks into changes of the view."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding(key.keys, key.action, key.help, show=False) for key in OVERVIEW_KEYS
     ]
-    # The arrow and tab keys are ours: nothing here takes Textual's focus.
-    AUTO_FOCUS = ""
+    CANVAS_ID = "overview"
 
     def __init__(self, view: View, palette: Palette) -> None:
-        super().__init__()
-        self.view = view
-        self.canvas = Canvas(palette, id="overview")
+        super().__init__(view, palette)
         self._shown = overview.Frame(lines=[])
-
-    def compose(self) -> ComposeResult:
-        yield self.canvas
-
-    def on_resize(self) -> None:
-        self.redraw()
-
-    def on_screen_resume(self) -> None:
-        self.redraw()
 
     def redraw(self) -> None:
         """Draw the view at the present size; only what changed goes to the terminal."""
         width, height = self.size
         if width and height:
-            self.canvas.few_bytes = self.view.slow_link
-            self.canvas.ascii_only = self.view.glyphs is ASCII
             self._shown = overview.draw(self.view, width, height)
-            self.canvas.show(self._shown.lines, width)
-
-    def repaint(self, palette: Palette) -> None:
-        """The same picture in other colours."""
-        self.canvas.repaint(palette)
+            self.show_lines(self._shown.lines)
 
     # -- moving about -----------------------------------------------------------------------
 

@@ -6,48 +6,31 @@ from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from textual import events
-from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.screen import Screen
 
 from gpuwatch.tui import job
 from gpuwatch.tui.frame import Line, Row, blank
-from gpuwatch.tui.glyphs import ASCII
 from gpuwatch.tui.keys import REPORT_KEYS
 from gpuwatch.tui.palette import Palette
 from gpuwatch.tui.panels import header
+from gpuwatch.tui.screens.canvas_screen import CanvasScreen
 from gpuwatch.tui.view import View
-from gpuwatch.tui.widgets.canvas import Canvas
 
 
-class ReportScreen(Screen[None]):
+class ReportScreen(CanvasScreen):
     """``write`` gives the report's lines for a width; it is asked once for each width."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding(key.keys, key.action, key.help, show=False) for key in REPORT_KEYS
     ]
-    AUTO_FOCUS = ""
+    CANVAS_ID = "report"
 
     def __init__(self, view: View, palette: Palette, write: Callable[[int], Sequence[str]]) -> None:
-        super().__init__()
-        self.view = view
-        self.canvas = Canvas(palette, id="report")
+        super().__init__(view, palette)
         self._write = write
         self._texts: Sequence[str] = ()
         self._width = 0
         self._offset = 0
-
-    def compose(self) -> ComposeResult:
-        yield self.canvas
-
-    def on_resize(self) -> None:
-        self.redraw()
-
-    def on_screen_resume(self) -> None:
-        self.redraw()
-
-    def repaint(self, palette: Palette) -> None:
-        self.canvas.repaint(palette)
 
     def redraw(self) -> None:
         width, height = self.size
@@ -62,9 +45,7 @@ class ReportScreen(Screen[None]):
             lines.append(job.text_line(self.view, text, width))
         lines += [blank(width)] * (height - 1 - len(lines))
         lines.append(self._foot(width, max(0, len(self._texts) - self._offset - room)))
-        self.canvas.few_bytes = self.view.slow_link
-        self.canvas.ascii_only = self.view.glyphs is ASCII
-        self.canvas.show(lines[-height:], width)
+        self.show_lines(lines[-height:])
 
     def _foot(self, width: int, below: int) -> Line:
         row = Row(width, prefix="b:")

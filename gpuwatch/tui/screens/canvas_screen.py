@@ -1,0 +1,50 @@
+"""A screen that is one canvas, drawn whole from the view."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.screen import Screen
+
+from gpuwatch.tui.frame import Line
+from gpuwatch.tui.glyphs import ASCII
+from gpuwatch.tui.palette import Palette
+from gpuwatch.tui.view import View
+from gpuwatch.tui.widgets.canvas import Canvas
+
+
+class CanvasScreen(Screen[None]):
+    """Subclasses draw in ``redraw`` and hand the lines to ``show``."""
+
+    # The arrow and tab keys are ours: nothing here takes Textual's focus.
+    AUTO_FOCUS = ""
+    CANVAS_ID: ClassVar[str]
+
+    def __init__(self, view: View, palette: Palette) -> None:
+        super().__init__()
+        self.view = view
+        self.canvas = Canvas(palette, id=self.CANVAS_ID)
+
+    def compose(self) -> ComposeResult:
+        yield self.canvas
+
+    def on_resize(self) -> None:
+        self.redraw()
+
+    def on_screen_resume(self) -> None:
+        self.redraw()
+
+    def redraw(self) -> None:
+        """Draw the view at the present size."""
+        raise NotImplementedError
+
+    def repaint(self, palette: Palette) -> None:
+        """The same picture in other colours."""
+        self.canvas.repaint(palette)
+
+    def show_lines(self, lines: list[Line]) -> None:
+        """Show ``lines``, as wide as the screen; only what changed goes to the terminal."""
+        self.canvas.few_bytes = self.view.slow_link
+        self.canvas.ascii_only = self.view.glyphs is ASCII
+        self.canvas.show(lines, self.size.width)
