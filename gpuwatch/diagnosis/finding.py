@@ -1,0 +1,96 @@
+"""What the diagnosis says: findings with their evidence, and what could not be told.
+
+The names are those of ``gpuwatch diagnose --json``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gpuwatch.model import GpuKey, ProcessKey
+
+SEVERITIES = ("error", "warning", "info")
+"""``error``: work is lost or at risk; ``warning``: time is lost; ``info``: good to know, no fault."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """One reading a verdict rests on. ``supports`` is false for what speaks against it."""
+
+    name: str
+    """In words: ``busy``, ``loader workers' CPU``, ``run-queue wait``."""
+    value: float | str | bool | None
+    unit: str | None = None
+    """``%``, ``W``, ``s``, ``cores``, ``bytes/s``, ``C`` ..."""
+    threshold: float | None = None
+    """What ``value`` was held against, in the same unit."""
+    says: str = ""
+    """A clause for a person: ``the workers are at the limit of a core each``."""
+    supports: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advice:
+    """One change to make. ``setting`` names a knob where there is one (``num_workers``)."""
+
+    action: str
+    """A sentence in the imperative: ``Raise num_workers from 2 to 8.``"""
+    setting: str | None = None
+    present: str | None = None
+    """What the setting is now (``from`` in the JSON)."""
+    wanted: str | None = None
+    """What to set it to (``to`` in the JSON)."""
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuledOut:
+    """A rule that fired, or could have been thought of, and is not the cause here."""
+
+    rule: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """A cause of under-use (or a danger) that holds now."""
+
+    rule: str
+    severity: str
+    confidence: float
+    """0 to 1: how likely the cause named is the right one."""
+    summary: str
+    """A sentence: what and where, with its numbers."""
+    gpus: tuple[GpuKey, ...] = ()
+    job: ProcessKey | None = None
+    since_unix_seconds: float | None = None
+    evidence: tuple[Evidence, ...] = ()
+    advice: tuple[Advice, ...] = ()
+    ruled_out: tuple[RuledOut, ...] = ()
+    cost_share: float | None = None
+    """0 to 1: the share of the time watched that the GPUs named lost to it."""
+    cost_gpu_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotTold:
+    """A rule that could not be decided, and the readings that were missing."""
+
+    rule: str
+    missing: tuple[str, ...]
+    gpus: tuple[GpuKey, ...] = ()
+    job: ProcessKey | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnosis:
+    """Everything the engine says at one moment, the most costly finding first."""
+
+    taken_at_unix_seconds: float
+    watched_seconds: float
+    verdict: str
+    """One sentence for a person."""
+    findings: tuple[Finding, ...] = ()
+    unknown: tuple[NotTold, ...] = ()
+    decided: bool = True
+    """False while it is too early, or too little can be read, to say that nothing is wrong."""

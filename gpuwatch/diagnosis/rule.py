@@ -1,0 +1,61 @@
+"""What a rule is: a module of ``rules`` named for the fault, with a docstring that documents it,
+named thresholds with their reasons, and one pure function ``check``.
+
+A rule looks at one ``Window``: a job with its GPUs, or one GPU of which no job is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from gpuwatch.diagnosis.finding import Advice, Evidence
+from gpuwatch.diagnosis.window import Window
+from gpuwatch.model import GpuKey
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Firing:
+    """The fault is there."""
+
+    summary: str
+    evidence: tuple[Evidence, ...]
+    advice: tuple[Advice, ...] = ()
+    severity: str = "warning"
+    strength: float = 1.0
+    """0 to 1: how clear the evidence is; the engine makes a calibrated confidence of it."""
+    missing: tuple[str, ...] = ()
+    """Readings that would have made it surer."""
+    gpus: tuple[GpuKey, ...] = ()
+    """Those it is about; empty: all of the window."""
+    lost_share: float | None = None
+    """0 to 1: the share of the window's time those GPUs lost to it; ``None``: nothing is lost."""
+    explains: frozenset[str] = field(default_factory=frozenset)
+    """Rules whose findings in the same window are only symptoms of this one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clear:
+    """The fault is not there; ``why`` in a clause."""
+
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unknown:
+    """It cannot be told for want of readings (named as a person knows them)."""
+
+    missing: tuple[str, ...]
+
+
+Verdict = Firing | Clear | Unknown
+Check = Callable[[Window], Verdict]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A rule as the engine holds it; ``name`` is that of its module."""
+
+    name: str
+    check: Check
+    documentation: str

@@ -1,0 +1,1 @@
+"""One file a fault; the docstring of each is its documentation (``gpuwatch explain``)."""
