@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from gpuwatch.model import GpuKey, ProcessKey
 
 SEVERITIES = ("error", "warning", "info")
-"""``error``: work is lost or at risk; ``warning``: time is lost; ``info``: good to know, no fault."""
+"""``error``: work is lost or at risk; ``warning``: time is lost; ``info``: good to know."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

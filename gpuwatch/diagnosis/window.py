@@ -124,7 +124,8 @@ class JobFacts:
     workers_when_idle_percent: float | None = None
     workers_when_busy_percent: float | None = None
     main_thread_phase: float | None = None
-    """Correlation (-1 to 1) of the main threads' CPU with the GPUs' busy samples; -1: anti-phase."""
+    """Correlation (-1 to 1) of the main threads' CPU with the GPUs' busy samples; -1 is
+    anti-phase."""
     workers_phase: float | None = None
     run_queue_wait_percent: float | None = None
     """Mean over ranks and workers."""
@@ -170,7 +171,7 @@ class HostFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pause:
-    """A stretch in which a GPU that had been steadily busy was idle, longer than its usual waits."""
+    """A stretch of idling of a GPU that had been steadily busy, longer than its usual waits."""
 
     at_unix_seconds: float
     seconds: float
