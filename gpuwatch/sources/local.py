@@ -16,6 +16,7 @@ from gpuwatch.sources.base import Clock, JobReader, ReadOptions, SystemClock
 from gpuwatch.sources.driver_link import DriverLink, DriverLook, GpuSource, bug
 from gpuwatch.sources.gpu_process import GpuProcess
 from gpuwatch.sources.host import HostSource
+from gpuwatch.sources.own_cpu import OwnCpu
 from gpuwatch.sources.processes import ProcessSource
 from gpuwatch.text import clean
 
@@ -149,18 +150,14 @@ class _CostMeter:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._statm = procfs.KernelFile(procfs.PROC / "self" / "statm")
-        self._before: tuple[float, float] | None = None
+        self._cpu = OwnCpu()
         self._answered_at: float | None = None
 
     def measure(self, look: DriverLook, started: float) -> OwnCost:
-        now, used = self._clock.monotonic(), time.process_time()
-        percent = None
-        if self._before is not None and now > self._before[0]:
-            percent = 100.0 * (used - self._before[1]) / (now - self._before[0])
-        self._before = (now, used)
+        now = self._clock.monotonic()
         driver_seconds = self._driver_seconds(look, now)
         return OwnCost(
-            cpu_percent=percent,
+            cpu_percent=self._cpu.percent(now),
             memory_resident_bytes=self._resident_bytes(),
             nvml_milliseconds_per_second=(
                 None if driver_seconds is None else 1000.0 * look.call_seconds / driver_seconds

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from gpuwatch.model import Gpu, OwnCost, Problem, Process, ProcessKey, Snapshot
 from gpuwatch.sources.base import Clock, ReadOptions, SystemClock
+from gpuwatch.sources.own_cpu import OwnCpu
 from gpuwatch.sources.simulation import problems
 from gpuwatch.sources.simulation.device import TICK_SECONDS, TICKS_PER_SECOND
 from gpuwatch.sources.simulation.host import Span, build_host
@@ -301,18 +302,11 @@ class _OwnCost:
     """What this process costs, measured as the local source measures it."""
 
     def __init__(self) -> None:
-        self._cpu = time.process_time()
-        self._at = time.monotonic()
+        self._cpu = OwnCpu()
 
     def take(self, began: float) -> OwnCost:
-        cpu = time.process_time()
-        at = time.monotonic()
-        elapsed = at - self._at
-        percent = 100.0 * (cpu - self._cpu) / elapsed if elapsed > 0.0 else None
-        self._cpu = cpu
-        self._at = at
         return OwnCost(
-            cpu_percent=percent,
+            cpu_percent=self._cpu.percent(time.monotonic()),
             memory_resident_bytes=_resident_bytes(),
             read_milliseconds=(time.perf_counter() - began) * 1000.0,
         )

@@ -1,0 +1,28 @@
+"""What this process itself uses of the CPU, all its threads together."""
+
+from __future__ import annotations
+
+import time
+
+START_SECONDS = 2.0
+"""Imports, the first picture and a screen's first drawing are over by then; counted in, a monitor
+would be said to cost ten times what it costs."""
+
+
+class OwnCpu:
+    """Its share of one core from one reading to the next, once the start is over."""
+
+    __slots__ = ("_before", "_began")
+
+    def __init__(self) -> None:
+        self._began: float | None = None
+        self._before: tuple[float, float] | None = None
+
+    def percent(self, now: float) -> float | None:
+        """Since the reading before; ``now``: monotonic seconds. ``None`` at the start."""
+        if self._began is None:
+            self._began = now
+        before, self._before = self._before, (now, time.process_time())
+        if before is None or now <= before[0] or before[0] - self._began < START_SECONDS:
+            return None
+        return 100.0 * (self._before[1] - before[1]) / (now - before[0])
