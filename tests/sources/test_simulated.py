@@ -347,7 +347,7 @@ def test_own_cost_is_measured_only_against_real_time() -> None:
     cost = source.read().own_cost
     assert cost.memory_resident_bytes is not None
     assert cost.memory_resident_bytes > 2**20
-    assert cost.cpu_percent is not None
+    assert cost.cpu_percent is None, "the start does not count"
     assert cost.read_milliseconds is not None
     assert cost.nvml_calls_per_second is None
 
