@@ -81,7 +81,9 @@ class WorkerFacts:
     in_disk_wait_share: float | None = None
     """Share of looks that found one of them in state D."""
     read_bytes_per_second: float | None = None
+    """All together."""
     involuntary_switches_per_second: float | None = None
+    """Mean of all."""
     memory_slope_bytes_per_second: float | None = None
     """Of their PSS, all together."""
     memory_slope_error_bytes_per_second: float | None = None
@@ -171,10 +173,16 @@ class HostFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pause:
-    """A stretch of idling of a GPU that had been steadily busy, longer than its usual waits."""
+    """A stretch of idling of a GPU that had been steadily busy, longer than its usual waits, or
+    one in which it was far less busy than usual (see ``busy_percent``)."""
 
     at_unix_seconds: float
     seconds: float
+    busy_percent: float | None = None
+    """Mean of those GPUs meanwhile: near 0 is idling, more is another kind of work (a validation
+    pass with smaller batches)."""
+    gpus: tuple[GpuKey, ...] = ()
+    """Which paused."""
     wrote_bytes: float | None = None
     read_bytes: float | None = None
     host_cpu_percent: float | None = None

@@ -1,0 +1,145 @@
+"""The period of a signal that goes up and down.
+
+The autocorrelation is taken of one bit a sample (above or below the middle): for a signal that
+swings between two levels it says the same as that of the values (the polarity-coincidence
+correlator), and a whole window of bits is one integer, so that a lag costs a shift and a count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+CELLS_MAX = 4096
+"""Longest window looked at, in samples."""
+SWING_PERCENT = 35.0
+"""The signal must reach this far from its 5th to its 95th percentile: from the trigger's idle to
+its busy threshold."""
+SHORT_SAMPLES = 4.0
+"""Shorter periods than so many samples must reach both ends: a swing faster than two samples beats
+with the sampling and looks like a slow one, but smaller (one of 1.5 samples like one of 3, between
+24% and 76%)."""
+SHORT_LOW_PERCENT = 10.0
+SHORT_HIGH_PERCENT = 90.0
+CLEAR = 0.4
+"""Least correlation at the period. White noise over 60 samples stays below 0.3; edges that wander
+by a tenth of the period leave 0.7, by a quarter 0.4."""
+NEARLY_BEST = 0.8
+"""The shortest lag that comes this close to the best one: its multiples are as good."""
+STILL_GOOD = 0.75
+"""How much of the correlation a multiple must keep to refine the period."""
+AGREES = 0.2
+"""Turns to busy this close to the correlation's period give it more exactly: they are a mean over
+all cycles, not one lag."""
+CYCLES_MIN = 3
+
+
+class _Bits:
+    """The signal as bits on a grid of samples; cells without a sample are not counted."""
+
+    def __init__(self, times: Sequence[float], values: Sequence[float], step: float) -> None:
+        middle = (max(values) + min(values)) / 2.0
+        origin = times[0]
+        self.count = min(CELLS_MAX, round((times[-1] - origin) / step) + 1)
+        high = bytearray(b"0") * self.count
+        seen = bytearray(b"0") * self.count
+        ups = total = 0
+        for at, value in zip(times, values, strict=True):
+            cell = round((at - origin) / step)
+            if cell >= self.count:
+                break
+            seen[cell] = 49
+            total += 1
+            if value > middle:
+                high[cell] = 49
+                ups += 1
+        self._high = int(high, 2)
+        self._seen = int(seen, 2)
+        share = ups / max(1, total)
+        self._by_chance = share * share + (1.0 - share) * (1.0 - share)
+
+    def correlation(self, lag: int) -> float:
+        """1 where the signal repeats itself exactly, about 0 by chance."""
+        valid = self._seen & (self._seen >> lag)
+        pairs = valid.bit_count()
+        if not pairs or self._by_chance >= 1.0:
+            return 0.0
+        same = pairs - ((self._high ^ (self._high >> lag)) & valid).bit_count()
+        return (same / pairs - self._by_chance) / (1.0 - self._by_chance)
+
+
+def find_period(
+    times: Sequence[float],
+    values: Sequence[float],
+    step: float,
+    *,
+    low: float,
+    high: float,
+    rises: Sequence[float],
+) -> float | None:
+    """Seconds a cycle takes, where at least three cycles show a clear rhythm; otherwise ``None``.
+
+    ``step`` is the distance of the samples, ``low`` and ``high`` are their 5th and 95th
+    percentile, ``rises`` the distances of the turns to busy.
+    """
+    if len(rises) < CYCLES_MIN - 1 or max(values) - min(values) < SWING_PERCENT:
+        return None
+    bits = _Bits(times, values, step)
+    last = bits.count // CYCLES_MIN
+    found = [bits.correlation(lag) for lag in range(last + 2)]
+    lag = _first_peak(found, last)
+    if lag is None:
+        return None
+    period = _between(found, lag)
+    cells = _by_multiples(bits, found, period, last)
+    if cells < SHORT_SAMPLES and (low > SHORT_LOW_PERCENT or high < SHORT_HIGH_PERCENT):
+        return None
+    return _with_rises(cells * step, rises)
+
+
+def _first_peak(found: Sequence[float], last: int) -> int | None:
+    lag = 1
+    while lag <= last and found[lag] > 0.1:
+        lag += 1
+    # Before the first descent every lag only says that neighbours are alike.
+    peaks = [
+        at
+        for at in range(max(2, lag), last + 1)
+        if found[at] >= CLEAR and found[at - 1] <= found[at] >= found[at + 1]
+    ]
+    if not peaks:
+        return None
+    best = max([found[at] for at in peaks])
+    return next(at for at in peaks if found[at] >= NEARLY_BEST * best)
+
+
+def _between(found: Sequence[float], lag: int) -> float:
+    """The top of the parabola through the peak and its neighbours."""
+    left, top, right = found[lag - 1], found[lag], found[lag + 1]
+    bend = left - 2.0 * top + right
+    return float(lag) if bend >= 0.0 else lag + 0.5 * (left - right) / bend
+
+
+def _by_multiples(bits: _Bits, found: Sequence[float], period: float, last: int) -> float:
+    """A whole number of samples is a poor measure of a short period; of many periods a good one."""
+    least = STILL_GOOD * max(found[max(1, int(period)) : int(period) + 2])
+    multiple = 2
+    while multiple * period <= last:
+        reach = max(1, int(0.3 * period))
+        around = round(multiple * period)
+        lags = range(max(1, around - reach), min(last, around + reach) + 1)
+        if not lags:
+            break
+        peak = max(lags, key=lambda lag: found[lag])
+        if found[peak] < least:
+            break
+        if peak in (lags[0], lags[-1]):
+            multiple += 1
+            continue
+        period = _between(found, peak) / multiple
+        multiple += 1
+    return period
+
+
+def _with_rises(period: float, rises: Sequence[float]) -> float:
+    mean = sum(rises) / len(rises)
+    return mean if abs(mean - period) <= AGREES * period else period
