@@ -2,7 +2,7 @@
 
 Only its owner can read it, since command lines may hold secrets. It is bounded, files appear
 whole or not at all, and nothing planted in it (a link, a pipe, a file of another user) is followed
-or waited for. Two reports of one run replace each other.
+or waited for. Of two reports of one run the one that saw more of it is kept.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import re
 import stat
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gpuwatch.jobs.report import JobReport, ReportError
@@ -78,10 +78,12 @@ class ReportStore:
         self._unix_time = unix_time
 
     def save(self, report: JobReport) -> Path:
-        """Keep ``report`` in place of an earlier one of the same run, and forget the oldest."""
+        """Keep ``report`` in place of an earlier one of the same run, and forget the oldest.
+
+        Where another gpuwatch watched the same run for longer, its report stays.
+        """
         if report.simulated:
             raise StoreError("The report of a simulated job is not kept.")
-        data = (report_text_json(report) + "\n").encode("utf-8", "replace")
         now = self._unix_time()
         run = _run_name(report)
         name = f"{_moment(now)}-{run}.json"
@@ -89,6 +91,8 @@ class ReportStore:
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             with self._opened() as folder:
                 _make_private(folder)
+                fullest = _fullest([report, *_of_run(folder, run)])
+                data = (report_text_json(fullest) + "\n").encode("utf-8", "replace")
                 _write(folder, name, data)
                 # It is there: what cannot be tidied up now is tidied up next time.
                 with contextlib.suppress(OSError):
@@ -241,6 +245,22 @@ def _write(folder: int, name: str, data: bytes) -> None:
         with contextlib.suppress(OSError):
             os.unlink(temporary, dir_fd=folder)
         raise
+
+
+def _of_run(folder: int, run: str) -> list[JobReport]:
+    """Those kept already, the newest first."""
+    found = [_read(folder, name) for name in _names(folder) if _run_of(name) == run]
+    return [report for report in found if report is not None]
+
+
+def _fullest(reports: list[JobReport]) -> JobReport:
+    """The one that saw the end, and the most before it; the exit code, which only who started
+    the job gets to know, from any."""
+    best = max(reports, key=lambda r: (r.ended_at_unix_seconds is not None, r.watched_seconds))
+    codes = [report.exit_code for report in reports if report.exit_code is not None]
+    if best.exit_code is None and best.ended_at_unix_seconds is not None and codes:
+        return replace(best, exit_code=codes[0])
+    return best
 
 
 def _forget(folder: int, saved: str, run: str, now: float) -> None:

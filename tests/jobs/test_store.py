@@ -117,6 +117,21 @@ def test_two_reports_of_one_run_replace_each_other(store: ReportStore) -> None:
     ]
 
 
+def test_of_two_that_watched_one_run_the_fuller_report_is_kept(store: ReportStore) -> None:
+    """One gpuwatch ran the job and knows its exit code, another was attached for a while; in
+    whichever order they save."""
+    started = report(watched_seconds=49.0, exit_code=3)
+    attached = report(watched_seconds=20.0)
+    for first, second in ((started, attached), (attached, started)):
+        store.save(first)
+        path = store.save(second)
+        assert [(kept.path, kept.report) for kept in store.last()] == [(path, started)]
+        path.unlink()
+    store.save(report(watched_seconds=10.0, exit_code=3))
+    store.save(attached)
+    assert [kept.report for kept in store.last()] == [dataclasses.replace(attached, exit_code=3)]
+
+
 def test_the_oldest_are_forgotten(store: ReportStore) -> None:
     """The folder is bounded, and what is not ours in it is left alone."""
     first = store.save(report(0))
