@@ -28,6 +28,7 @@ class _State:
     sentence: str
     workers: int | None
     pinned: bool | None
+    guessed: bool
     seconds: float = 0.0
 
 
@@ -137,7 +138,10 @@ class ProcessRecorder:
                 # A rank that restarts all the time, say: what lasted longest is what matters.
                 del self._states[min(self._states, key=lambda key: self._states[key].seconds)]
             state = self._states[signature] = _State(
-                job_loading_sentence(job), job.loader_workers, job.pinned_memory
+                job_loading_sentence(job),
+                job.loader_workers,
+                job.pinned_memory,
+                any(rank.loader_workers_guessed for rank in job.ranks),
             )
         elif state.workers is None or state.pinned is None:
             # Why it is unknown changes: the last reason is the one that lasted.
@@ -188,8 +192,18 @@ class ProcessRecorder:
             states,
         ):
             if wanted:
-                return max(wanted, key=lambda state: state.seconds)
+                return self._surer(max(wanted, key=lambda state: state.seconds))
         return None
+
+    def _surer(self, state: _State) -> _State:
+        """What was probable first and then certain is certain."""
+        same = [
+            other
+            for other in self._states.values()
+            if other.workers == state.workers and other.pinned is state.pinned
+        ]
+        certain = [other for other in same if not other.guessed]
+        return max(certain, key=lambda other: other.seconds) if certain else state
 
     def loading(self, until: float) -> LoadingReport:
         state, gauges = self._telling_state(), self._gauges

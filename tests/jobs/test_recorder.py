@@ -500,6 +500,22 @@ def test_what_is_known_for_a_while_says_more_than_what_is_not() -> None:
     assert loading.pinned_memory is False
 
 
+def test_what_was_probable_and_then_certain_is_certain() -> None:
+    """However short the time that was left to be certain in; of other workers it says nothing."""
+    guess = job(ranks=(rank(loader_workers_guessed=True),))
+    certain = job(ranks=(rank(),))
+    looks = [look(float(at), guess) for at in range(8)]
+    assert recorded(looks).loading.sentence == (
+        "probably no workers: loading runs in the training process"
+    )
+    assert recorded([*looks, look(8.0, certain)]).loading.sentence == (
+        "no workers: loading runs in the training process"
+    )
+    two = job(ranks=(rank(loader_workers=2, loader_workers_guessed=True, pinned_memory=False),))
+    mixed = [*[look(float(at), two) for at in range(8)], look(8.0, certain)]
+    assert "2 loader workers" in (recorded(mixed).loading.sentence or "")
+
+
 def test_workers_of_each_epoch_are_counted_as_they_come() -> None:
     """Two epochs of three workers, with a while without any: three at once, six started."""
 
