@@ -1,0 +1,131 @@
+"""Files of snapshots: what ``gpuwatch stream`` printed, and the choice between that and a log.
+
+A recording is a header line and a JSON line a snapshot, plain or gzip. Lines that are damaged are
+left out and counted; a recording that ends early is good up to its last whole line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain
+from types import TracebackType
+
+from gpuwatch.codec import Decoder
+from gpuwatch.json_values import CodecError
+from gpuwatch.model import Snapshot
+from gpuwatch.sources.log_text import LogError, LogStats, TextLines
+from gpuwatch.sources.smi_log import LogOptions, read_lines
+
+RECORDING = "recording"
+LINE_LENGTH = 16 * 1024 * 1024
+"""Ten times a snapshot of 16 GPUs and 4000 processes."""
+_BLANK_LINES_MAX = 1000
+
+
+@dataclass(slots=True)
+class OpenedLog:
+    """A file being read: a context manager. ``snapshots`` is used once; ``stats`` grows with it.
+
+    Iterating raises ``LogError`` at its end if the file held no snapshot.
+    """
+
+    kind: str
+    """``recording``, ``query``, ``dmon`` or ``pmon``."""
+    snapshots: Iterator[Snapshot]
+    stats: LogStats
+    shown: str
+    lines: TextLines
+
+    def __enter__(self) -> OpenedLog:
+        return self
+
+    def __exit__(
+        self,
+        _kind: type[BaseException] | None,
+        _error: BaseException | None,
+        _traceback: TracebackType | None,
+    ) -> None:
+        self.lines.close()
+
+
+def open_any(path: str, options: LogOptions | None = None) -> OpenedLog:
+    """Open a recording or an ``nvidia-smi`` log, told by what is in it; ``-`` is standard input.
+
+    Raises ``LogError`` with a sentence.
+    """
+    stats = LogStats()
+    lines = TextLines(path, stats, LINE_LENGTH)
+    try:
+        source = iter(lines)
+        first = _first_lines(source)
+        every = chain(first, source)
+        options = options or LogOptions()
+        if options.columns is None and first and _strip(first[-1])[:1] == "{":
+            stats.kind = RECORDING
+            snapshots = read_recording(every, stats, shown=lines.shown, text=lines)
+        else:
+            snapshots = read_lines(every, stats, options, shown=lines.shown, text=lines)
+    except BaseException:
+        lines.close()
+        raise
+    return OpenedLog(stats.kind, snapshots, stats, lines.shown, lines)
+
+
+def _first_lines(source: Iterator[str]) -> list[str]:
+    """Up to the first that is not blank."""
+    found: list[str] = []
+    for line in source:
+        found.append(line)
+        if _strip(line) or len(found) >= _BLANK_LINES_MAX:
+            break
+    return found
+
+
+def _strip(line: str) -> str:
+    return line.strip(" \t\ufeff\x00\r")
+
+
+def read_recording(
+    lines: Iterable[str],
+    stats: LogStats,
+    *,
+    shown: str = "The recording",
+    text: TextLines | None = None,
+) -> Iterator[Snapshot]:
+    """The snapshots of a stream, as they come. Raises ``LogError`` if there is none."""
+    decoder = Decoder()
+    first_error: str | None = None
+    pending: str | None = None
+    for line in chain(lines, (None,)):
+        # One line behind, as only the last may be cut off.
+        taken, pending = pending, line
+        if taken is None:
+            continue
+        body = _strip(taken)
+        if not body:
+            stats.blank_lines += 1
+            continue
+        try:
+            value = decoder.decode(body)
+        except CodecError as error:
+            first_error = first_error or str(error)
+            if line is None and text is not None and not text.terminated:
+                stats.torn_lines += 1
+            else:
+                stats.remark(str(error))
+            continue
+        if isinstance(value, Snapshot):
+            stats.snapshots += 1
+            stats.interval_seconds = value.interval_seconds
+            yield value
+        elif value is not None:
+            stats.header_lines += 1
+    if stats.snapshots == 0:
+        raise LogError(_nothing(shown, first_error))
+
+
+def _nothing(shown: str, error: str | None) -> str:
+    if error is None:
+        return f"{shown} is a recording without a snapshot."
+    return f"{shown} holds no snapshot: {error}"
