@@ -34,14 +34,14 @@ class Firing:
     """Rules whose findings in the same window are only symptoms of this one."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Clear:
     """The fault is not there; ``why`` in a clause."""
 
     why: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Unknown:
     """It cannot be told for want of readings (named as a person knows them)."""
 

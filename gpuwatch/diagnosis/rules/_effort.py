@@ -1,0 +1,73 @@
+"""How hard a GPU works while it is busy: what "busy without work" and "batch too small" share."""
+
+from __future__ import annotations
+
+from gpuwatch.diagnosis.rules._gpus import clamp
+from gpuwatch.diagnosis.window import GpuFacts
+
+LOW_SM_PERCENT = 50.0
+"""DCGM's guidance: an SM activity below 0.5 likely means that the GPU is used ineffectively."""
+GOOD_SM_PERCENT = 80.0
+"""DCGM's guidance: 0.8 or more is needed (though not enough) for effective use."""
+LOW_POWER = 0.42
+"""Of the power limit, chosen between what matrix work that fills a card draws (most of the limit,
+more or less with its data) and what kernels that spin or leave most of it empty draw (a third or
+less)."""
+SURE_POWER = 0.35
+"""Of the power limit, where power is all there is to go by: bandwidth-bound work (decoding, large
+embeddings) can stay near 0.4."""
+GOOD_POWER = 0.6
+"""Of the power limit: from here on nobody would ask."""
+FORMER_PLATEAU = 1.6
+"""The job's own plateau over its power now: it did work much harder before."""
+
+
+def sm_when_busy(gpu: GpuFacts) -> float | None:
+    """SM activity in percent, of the time in which a kernel was resident."""
+    if gpu.sm_active_percent is None or gpu.busy is None or gpu.busy.mean_percent < 1.0:
+        return None
+    return min(100.0, 100.0 * gpu.sm_active_percent / gpu.busy.mean_percent)
+
+
+def power_when_busy(gpu: GpuFacts) -> float | None:
+    return gpu.power_mean_watts if gpu.power_busy_watts is None else gpu.power_busy_watts
+
+
+def power_share(gpu: GpuFacts) -> float | None:
+    """0 to 1: of its power limit, while busy."""
+    power, limit = power_when_busy(gpu), gpu.power_limit_watts
+    return None if power is None or not limit else power / limit
+
+
+def little_work(gpu: GpuFacts) -> bool | None:
+    """Whether it does little while it is busy; ``None`` where neither SM nor power tell."""
+    sm, power = sm_when_busy(gpu), power_share(gpu)
+    if sm is not None:
+        # Low SM activity at high power would be a contradiction: then the power is believed.
+        return sm < LOW_SM_PERCENT and (power is None or power < GOOD_POWER)
+    return None if power is None else power < SURE_POWER
+
+
+def waits_now(gpu: GpuFacts) -> bool:
+    """It drew much more power earlier in this job: what it does now is not its usual work."""
+    power, plateau = power_when_busy(gpu), gpu.power_plateau_watts
+    return power is not None and plateau is not None and plateau >= FORMER_PLATEAU * power
+
+
+def clearness(gpu: GpuFacts) -> float:
+    """0 to 1: how far below the thresholds it is, with both readings better than with one."""
+    sm, power = sm_when_busy(gpu), power_share(gpu)
+    by_sm = None if sm is None else clamp((LOW_SM_PERCENT - sm) / 25.0)
+    by_power = None if power is None else clamp((LOW_POWER - power) / 0.12)
+    if by_sm is None or by_power is None:
+        only = by_sm if by_sm is not None else by_power
+        return 0.6 * (only or 0.0)
+    return 0.5 * by_sm + 0.5 * by_power
+
+
+def unused(gpu: GpuFacts) -> float | None:
+    """0 to 1: the share of the GPU that this work leaves unused."""
+    sm, power = sm_when_busy(gpu), power_share(gpu)
+    if sm is not None:
+        return clamp(1.0 - sm / GOOD_SM_PERCENT)
+    return None if power is None else clamp(1.0 - power / GOOD_POWER)

@@ -1,0 +1,213 @@
+"""What a late rank does while the others wait for it, as far as it shows from outside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from gpuwatch.diagnosis.finding import Advice, Evidence
+from gpuwatch.diagnosis.rules._gpus import mean, rank_of
+from gpuwatch.diagnosis.window import GpuFacts, RankFacts, Window, WorkerFacts
+
+WRITES_BYTES_PER_SECOND = 5e6
+"""Logs and event files stay below one megabyte a second; one gigabyte a minute is 17."""
+MORE_THAN_OTHERS = 3.0
+"""Times what the other ranks do."""
+WORKER_LIMIT_PERCENT = 75.0
+"""Of a core: a worker that is never ahead. Healthy ones wait for their queue to empty."""
+MAIN_LIMIT_PERCENT = 85.0
+DIFFERENT_PERCENT = 15.0
+"""Points of a core by which the late rank must differ from the others."""
+DISK_WAIT_PERCENT = 20.0
+QUEUE_WAIT_PERCENT = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Doing:
+    """``says`` completes "they wait for rank 3: ..."."""
+
+    says: str
+    advice: tuple[Advice, ...]
+    evidence: tuple[Evidence, ...] = ()
+    missing: tuple[str, ...] = ()
+    known: bool = True
+
+
+def doing_of(window: Window, gpu: GpuFacts) -> Doing:
+    """The first of the usual reasons that holds for this GPU's rank and not for the others."""
+    rank = rank_of(window, gpu)
+    if rank is None or window.job is None:
+        return _unseen(("which process runs on it",))
+    others = [other for other in window.job.ranks if other.pid != rank.pid]
+    for look in _LOOKS:
+        found = look(rank, others)
+        if found is not None:
+            return found
+    if rank.main_thread_percent is None:
+        return _unseen(("what its processes do",))
+    return _unseen(("stacks",))
+
+
+def _unseen(missing: tuple[str, ...]) -> Doing:
+    return Doing(
+        "what it does meanwhile does not show from outside",
+        (
+            Advice(
+                action="Sample the stacks of that rank (gpuwatch stacks): they show what the "
+                "others wait for.",
+            ),
+        ),
+        missing=missing,
+        known=False,
+    )
+
+
+def _others(others: Iterable[RankFacts], of: Callable[[RankFacts], float | None]) -> float:
+    return mean([of(other) for other in others]) or 0.0
+
+
+def _writing(rank: RankFacts, others: list[RankFacts]) -> Doing | None:
+    rate = rank.write_bytes_per_second
+    theirs = _others(others, lambda other: other.write_bytes_per_second)
+    if rate is None or rate < max(WRITES_BYTES_PER_SECOND, MORE_THAN_OTHERS * theirs):
+        return None
+    return Doing(
+        f"it writes {rate / 1e6:.0f} MB/s, a checkpoint most likely",
+        (
+            Advice(
+                action="Save without stopping the others: asynchronous or sharded checkpoints "
+                "(torch.distributed.checkpoint.async_save), or rarer ones.",
+                why="one rank saves while all the others wait in their next collective",
+            ),
+        ),
+        (
+            Evidence(
+                name="written by the late rank",
+                value=round(rate),
+                unit="bytes/s",
+                threshold=max(WRITES_BYTES_PER_SECOND, MORE_THAN_OTHERS * theirs),
+            ),
+        ),
+    )
+
+
+def _reading(rank: RankFacts, others: list[RankFacts]) -> Doing | None:
+    own = _disk_wait(rank)
+    theirs = _others(others, _disk_wait)
+    if own is None or own < max(DISK_WAIT_PERCENT, theirs + DIFFERENT_PERCENT):
+        return None
+    return Doing(
+        f"its loader waits for the disk {own:.0f}% of the time",
+        (
+            Advice(
+                action="Look at where that rank reads from: a slower mount, a cold cache, a "
+                "larger shard than the others have.",
+            ),
+        ),
+        (
+            Evidence(
+                name="disk wait of the late rank's loader",
+                value=round(own, 1),
+                unit="%",
+                threshold=max(DISK_WAIT_PERCENT, theirs + DIFFERENT_PERCENT),
+            ),
+        ),
+    )
+
+
+def _disk_wait(rank: RankFacts) -> float | None:
+    workers = rank.workers
+    own = rank.disk_wait_percent
+    if workers is None:
+        return own
+    state = None if workers.in_disk_wait_share is None else 100.0 * workers.in_disk_wait_share
+    known = [value for value in (own, workers.disk_wait_percent, state) if value is not None]
+    return max(known, default=None)
+
+
+def _queue(rank: RankFacts, others: list[RankFacts]) -> Doing | None:
+    own = rank.run_queue_wait_percent
+    theirs = _others(others, lambda other: other.run_queue_wait_percent)
+    if own is None or own < max(QUEUE_WAIT_PERCENT, theirs + QUEUE_WAIT_PERCENT):
+        return None
+    return Doing(
+        f"its main thread waits for a CPU core {own:.0f}% of the time",
+        (
+            Advice(
+                action="Give that rank cores of its own: something else runs on those it is "
+                "bound to.",
+            ),
+        ),
+        (
+            Evidence(
+                name="run-queue wait of the late rank",
+                value=round(own, 1),
+                unit="%",
+                threshold=max(QUEUE_WAIT_PERCENT, theirs + QUEUE_WAIT_PERCENT),
+            ),
+        ),
+    )
+
+
+def _worker_load(workers: WorkerFacts | None) -> float | None:
+    return None if workers is None else workers.cpu_percent
+
+
+def _loading(rank: RankFacts, others: list[RankFacts]) -> Doing | None:
+    own = _worker_load(rank.workers)
+    theirs = _others(others, lambda other: _worker_load(other.workers))
+    if own is None or own < max(WORKER_LIMIT_PERCENT, theirs + DIFFERENT_PERCENT):
+        return None
+    count = rank.workers.count if rank.workers is not None else 0.0
+    return Doing(
+        f"its {count:.0f} loader workers are at the limit of a core each ({own:.0f}%)",
+        (
+            Advice(
+                action="Give that rank as many loader workers and as cheap samples as the others "
+                "have; raise num_workers if cores are free.",
+                setting="num_workers",
+                present=f"{count:.0f}",
+            ),
+        ),
+        (
+            Evidence(
+                name="CPU of the late rank's loader workers",
+                value=round(own, 1),
+                unit="%",
+                threshold=max(WORKER_LIMIT_PERCENT, theirs + DIFFERENT_PERCENT),
+                says="of a core each",
+            ),
+        ),
+    )
+
+
+def _main(rank: RankFacts, others: list[RankFacts]) -> Doing | None:
+    own = rank.main_thread_percent
+    theirs = _others(others, lambda other: other.main_thread_percent)
+    if own is None or own < MAIN_LIMIT_PERCENT or own < theirs + DIFFERENT_PERCENT:
+        return None
+    loads = rank.loader_workers == 0
+    says = "it makes its batches in the main process" if loads else "its Python thread is at work"
+    action = (
+        "Set num_workers above 0 on that rank."
+        if loads
+        else "Look at what only that rank does (logging, metrics, evaluation) with gpuwatch stacks."
+    )
+    return Doing(
+        f"{says} ({own:.0f}% of a core)",
+        (Advice(action=action, setting="num_workers" if loads else None),),
+        (
+            Evidence(
+                name="main thread of the late rank",
+                value=round(own, 1),
+                unit="%",
+                threshold=max(MAIN_LIMIT_PERCENT, theirs + DIFFERENT_PERCENT),
+                says="of a core",
+            ),
+        ),
+    )
+
+
+_LOOKS = (_writing, _reading, _loading, _queue, _main)
+"""In the order of how much each one proves: a busy main thread proves the least, since it also
+spins while it waits for its GPU."""

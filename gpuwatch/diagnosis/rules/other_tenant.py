@@ -1,0 +1,140 @@
+"""Processes of somebody else use this job's GPU.
+
+What it checks
+    The share of the GPU's SM time, and of its memory, that goes to processes outside the job.
+
+Why it matters
+    Two processes on one GPU take turns: each runs slower, by no fault of its own, and the busy
+    share looks perfect. It is the first thing to rule out on a shared machine.
+
+Evidence needed
+    Which processes are the job's, and the driver's SM share by process (not available inside most
+    containers and on some drivers) or at least their memory.
+
+When it is wrong
+    A desktop holds a little memory on the GPU that drives it, hence the thresholds. Processes of
+    one's own that gpuwatch takes for another job are named as foreign, too: they do take turns.
+
+What to do
+    Move one of them to another GPU, or agree on times; where they must share, MPS lets kernels of
+    several processes run side by side, and MIG gives each a part of its own.
+
+Sources
+    NVML's process utilisation (share of SM time by process); NVIDIA's MPS documentation: without
+    it, processes are time-sliced. Thresholds are this project's choice.
+"""
+
+from __future__ import annotations
+
+from gpuwatch.diagnosis.finding import Advice, Evidence
+from gpuwatch.diagnosis.rule import Clear, Firing, Unknown, Verdict
+from gpuwatch.diagnosis.rules._gpus import GIB, clamp, gib, highest, named, ramp, verb
+from gpuwatch.diagnosis.window import GpuFacts, Window
+
+BUSY_PERCENT = 8.0
+"""Of SM time. A desktop that redraws takes one to five percent."""
+MEMORY_BYTES = 2 * GIB
+"""A desktop and a browser stay below."""
+CROWDED = 0.9
+"""Of the card's memory: from here what others hold is what is missing."""
+
+SYMPTOMS = frozenset({"straggler", "memory_nearly_full", "busy_without_work", "batch_too_small"})
+
+
+def check(window: Window) -> Verdict:
+    if window.job is None:
+        return Unknown(("which processes are the job's",))
+    present = [gpu for gpu in window.gpus if not gpu.lost]
+    known = [gpu for gpu in present if _readable(gpu)]
+    if not known:
+        return Unknown(("SM share by process", "GPU memory by process"))
+    taking = [gpu for gpu in known if (gpu.foreign_busy_percent or 0.0) >= BUSY_PERCENT]
+    if taking:
+        return _taking(taking)
+    holding = [gpu for gpu in known if (gpu.foreign_memory_bytes or 0.0) >= MEMORY_BYTES]
+    if holding:
+        return _holding(holding)
+    if len(known) < len(present):
+        return Unknown(("SM share by process",))
+    return Clear("nobody else uses its GPU" + ("" if len(present) == 1 else "s"))
+
+
+def _readable(gpu: GpuFacts) -> bool:
+    """Either share is enough: who holds no memory runs nothing."""
+    return gpu.foreign_busy_percent is not None or gpu.foreign_memory_bytes is not None
+
+
+def _taking(gpus: list[GpuFacts]) -> Firing:
+    share = highest([gpu.foreign_busy_percent for gpu in gpus]) or 0.0
+    return Firing(
+        summary=f"Other processes take {share:.0f}% of {named(gpus)}",
+        evidence=_evidence(gpus),
+        advice=(
+            Advice(
+                action=f"Move this job or the other one away from {named(gpus)}, or agree on "
+                "times.",
+                why="processes on one GPU take turns, and each waits for the other",
+            ),
+        ),
+        strength=0.75 + 0.25 * ramp(share, BUSY_PERCENT, 25.0),
+        gpus=tuple([gpu.uuid for gpu in gpus]),
+        lost_share=clamp(share / 100.0),
+        explains=SYMPTOMS,
+    )
+
+
+def _holding(gpus: list[GpuFacts]) -> Firing:
+    held = highest([gpu.foreign_memory_bytes for gpu in gpus]) or 0.0
+    crowded = any(_crowded(gpu) for gpu in gpus)
+    blind = any(gpu.foreign_busy_percent is None for gpu in gpus)
+    return Firing(
+        severity="warning" if crowded else "info",
+        summary=f"Other processes hold {gib(held)} of memory on {named(gpus)}"
+        + ("" if blind else f" and {verb(gpus, 'use it', 'use them')} little"),
+        evidence=_evidence(gpus),
+        advice=(
+            Advice(
+                action="Ask their owner to end them, or use another GPU, before a larger batch "
+                "is tried.",
+                why="memory they hold cannot be used here",
+            ),
+        ),
+        strength=0.7,
+        missing=("SM share by process",) if blind else (),
+        gpus=tuple([gpu.uuid for gpu in gpus]),
+        explains=frozenset({"memory_nearly_full"}),
+    )
+
+
+def _crowded(gpu: GpuFacts) -> bool:
+    total, used = gpu.identity.memory_total_bytes, gpu.memory_used_bytes
+    return total is not None and used is not None and used >= CROWDED * total
+
+
+def _evidence(gpus: list[GpuFacts]) -> tuple[Evidence, ...]:
+    out = []
+    for gpu in gpus:
+        name = named([gpu])
+        busy, memory = gpu.foreign_busy_percent, gpu.foreign_memory_bytes
+        out += [
+            Evidence(
+                name=f"{name} SM share of others",
+                value=None if busy is None else round(busy, 1),
+                unit="%",
+                threshold=BUSY_PERCENT,
+                supports=busy is not None and busy >= BUSY_PERCENT,
+            ),
+            Evidence(
+                name=f"{name} SM share of this job",
+                value=gpu.own_busy_percent,
+                unit="%",
+            ),
+            Evidence(
+                name=f"{name} memory of others",
+                value=memory,
+                unit="bytes",
+                threshold=float(MEMORY_BYTES),
+                supports=memory is not None and memory >= MEMORY_BYTES,
+            ),
+        ]
+    return tuple(out)
