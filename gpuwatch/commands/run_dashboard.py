@@ -52,9 +52,10 @@ def run_with_dashboard(command: Sequence[str], options: RunOptions) -> int:
         return common.complain(str(error), error.exit_code)
     try:
         left_with = _show(job, options)
-        if job.poll() is None:
+        watched_to_its_end = job.poll() is not None
+        if not watched_to_its_end:
             _leave(job, left_with, options)
-        return _end(job, options, report_file)
+        return _end(job, options, report_file, watched_to_its_end=watched_to_its_end)
     except BaseException:
         # A bug here is none of the job's.
         if job.poll() is None:
@@ -144,13 +145,21 @@ def _wait(job: RunningJob, waited: frozenset[signal.Signals]) -> None:
             job.signal(news.si_signo)
 
 
-def _end(job: RunningJob, options: RunOptions, report_file: TextIO | None) -> int:
+def _end(
+    job: RunningJob,
+    options: RunOptions,
+    report_file: TextIO | None,
+    *,
+    watched_to_its_end: bool,
+) -> int:
     code = job.poll()
     if code is None:
         _say_that_it_goes_on(job)
         return 0
     _say(f"{_how_it_ended(code)}; its output is in {_quoted(job)}")
-    if options.report:
+    if options.report and not watched_to_its_end:
+        _say("it ended after the dashboard was left: there is no report.")
+    elif options.report:
         _report(job, options, report_file)
     if code >= 0:
         return code
@@ -162,7 +171,10 @@ def _report(job: RunningJob, options: RunOptions, file: TextIO | None) -> None:
     """The dashboard has shown it: it is printed only where that was asked for."""
     report = _kept_report(job)
     if report is None:
-        _say("the job ended before it could be looked at: there is no report.")
+        _say(
+            "there is no report: the job ended before it could be looked at, or the report could "
+            "not be kept."
+        )
     elif file is not None or options.as_json:
         print_report(report, file or sys.stderr, as_json=options.as_json, previous=None)
     else:
