@@ -27,9 +27,15 @@ NEARLY_BEST = 0.8
 """The shortest lag that comes this close to the best one: its multiples are as good."""
 STILL_GOOD = 0.75
 """How much of the correlation a multiple must keep to refine the period."""
-AGREES = 0.2
-"""Turns to busy this close to the correlation's period give it more exactly: they are a mean over
-all cycles, not one lag."""
+AGREES = 0.15
+"""Turns to busy this close to the correlation's period, or to a part of it, give it more exactly:
+they are a mean over all cycles, not one lag. (Of a short period that is no whole number of
+samples only a multiple repeats itself exactly.)"""
+LEAST_SAMPLES = 2.4
+"""Below this many samples a cycle, turns are missed and the mean of what is left is no period."""
+PARTS_MAX = 6
+PART_CLEAR = 0.5
+"""How far the correlation at the parts of a period must stand above that between them."""
 CYCLES_MIN = 3
 
 
@@ -89,11 +95,14 @@ def find_period(
     lag = _first_peak(found, last)
     if lag is None:
         return None
-    period = _between(found, lag)
-    cells = _by_multiples(bits, found, period, last)
-    if cells < SHORT_SAMPLES and (low > SHORT_LOW_PERCENT or high < SHORT_HIGH_PERCENT):
+    cells = _by_multiples(found, _divided(found, _between(found, lag)), last)
+    period = _with_rises(cells * step, rises)
+    at_ends = low <= SHORT_LOW_PERCENT and high >= SHORT_HIGH_PERCENT
+    short = SHORT_SAMPLES * step
+    beats = sum(rises) / len(rises) < min(short, period / 1.3)
+    if period < LEAST_SAMPLES * step or beats or (period < short and not at_ends):
         return None
-    return _with_rises(cells * step, rises)
+    return period
 
 
 def _first_peak(found: Sequence[float], last: int) -> int | None:
@@ -119,7 +128,21 @@ def _between(found: Sequence[float], lag: int) -> float:
     return float(lag) if bend >= 0.0 else lag + 0.5 * (left - right) / bend
 
 
-def _by_multiples(bits: _Bits, found: Sequence[float], period: float, last: int) -> float:
+def _divided(found: Sequence[float], period: float) -> float:
+    """Its part that is as good a period; of a period that is no whole number of samples, the
+    first lag that repeats well is a multiple."""
+    for parts in range(PARTS_MAX, 1, -1):
+        part = period / parts
+        if part < LEAST_SAMPLES:
+            continue
+        at = sum([found[round(number * part)] for number in range(1, parts)]) / (parts - 1)
+        off = sum([found[round((number + 0.5) * part)] for number in range(parts)]) / parts
+        if at - off >= PART_CLEAR:
+            return part
+    return period
+
+
+def _by_multiples(found: Sequence[float], period: float, last: int) -> float:
     """A whole number of samples is a poor measure of a short period; of many periods a good one."""
     least = STILL_GOOD * max(found[max(1, int(period)) : int(period) + 2])
     multiple = 2
@@ -142,4 +165,5 @@ def _by_multiples(bits: _Bits, found: Sequence[float], period: float, last: int)
 
 def _with_rises(period: float, rises: Sequence[float]) -> float:
     mean = sum(rises) / len(rises)
-    return mean if abs(mean - period) <= AGREES * period else period
+    cycles = max(1, round(period / mean))
+    return mean if abs(mean * cycles - period) <= AGREES * mean else period

@@ -134,7 +134,7 @@ def percentile(ordered: Sequence[float], share: float) -> float:
 def _ascending(samples: Sequence[tuple[float, float]]) -> tuple[list[float], list[float]]:
     times = [at for at, _ in samples]
     values = [percent for _, percent in samples]
-    if all([earlier < later for earlier, later in pairwise(times)]):
+    if all(earlier < later for earlier, later in pairwise(times)):
         return times, values
     kept_times: list[float] = []
     kept_values: list[float] = []
@@ -208,9 +208,7 @@ def _runs(lengths: list[float]) -> Runs:
     variation = None
     if count >= 3 and mean > 0.0:
         variation = math.sqrt(sum((one - mean) ** 2 for one in lengths) / (count - 1)) / mean
-    return Runs(
-        count=count, mean_seconds=mean, longest_seconds=max(lengths), variation=variation
-    )
+    return Runs(count=count, mean_seconds=mean, longest_seconds=max(lengths), variation=variation)
 
 
 def _at_neither_end(values: list[float]) -> bool:

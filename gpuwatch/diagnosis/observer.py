@@ -1,0 +1,315 @@
+"""From snapshots to windows: what the rules look at.
+
+``Observer.push`` is called with every snapshot and only adds to sums; ``Observer.windows`` boils
+them down, every few seconds. Everything it keeps is bounded by the number of GPUs, jobs and
+processes there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gpuwatch.diagnosis import watched_host, watched_job
+from gpuwatch.diagnosis.startup import LONGEST_SECONDS, WITHOUT_GPU_SECONDS, steady_from
+from gpuwatch.diagnosis.stretches import KEEP_SECONDS, Stretch
+from gpuwatch.diagnosis.watched_gpu import GpuTrack, Use
+from gpuwatch.diagnosis.watched_host import HostTrack
+from gpuwatch.diagnosis.watched_job import JobTrack
+from gpuwatch.diagnosis.window import GpuFacts, HostFacts, Pause, Window
+from gpuwatch.model import Gpu, GpuKey, Job, Process, ProcessKey, Snapshot
+
+GAP_INTERVALS = 2.5
+"""A snapshot this many intervals after the one before speaks for one interval only."""
+FORGOTTEN_SECONDS = 60.0
+"""After the last snapshot it was in, a job or GPU begins anew."""
+LEDGER_SECONDS = 960.0
+"""Longer than a pause is kept for: what was written in the first one must still be known."""
+LAG_SECONDS = 3.0
+"""Jobs that nobody is attached to are read every three seconds: what they wrote is known later."""
+
+Stacks = tuple[tuple[str, float, str | None], ...]
+_Track = tuple[GpuKey, ProcessKey | None]
+
+
+class Observer:
+    """Follows everything in the snapshots pushed; ``window_seconds`` is how far back means go."""
+
+    def __init__(self, window_seconds: float = 60.0) -> None:
+        self.window_seconds = window_seconds
+        self._begin()
+
+    def _begin(self) -> None:
+        self._last: Snapshot | None = None
+        self._jobs: dict[ProcessKey, JobTrack] = {}
+        self._gpus: dict[_Track, GpuTrack] = {}
+        self._host = HostTrack(self.window_seconds, LEDGER_SECONDS)
+        self._looked_at: list[tuple[float, float]] = []
+        self._forget_at = 0.0
+
+    def push(self, snapshot: Snapshot) -> None:
+        """Take one snapshot; they come in the order of their monotonic time. One that is older
+        than the one before is the beginning of another recording: all is forgotten."""
+        before = self._last
+        at = snapshot.monotonic_seconds
+        if before is not None and at < before.monotonic_seconds:
+            self._begin()
+            before = None
+        seconds = _spoken_for(snapshot, before)
+        if seconds is None:
+            return
+        first_look = before is None
+        self._last = snapshot
+        self._host.push(snapshot.host, at, seconds)
+        self._watched(at, seconds)
+        users = self._push_jobs(snapshot, seconds, first_look=first_look)
+        self._push_gpus(snapshot, seconds, users)
+        if at >= self._forget_at:
+            self._forget(at)
+
+    def note_stacks(self, job: ProcessKey, stacks: Stacks) -> None:
+        """What a stack sampler saw of this job (see ``JobFacts.stacks``), until told otherwise."""
+        track = self._jobs.get(job)
+        if track is not None:
+            track.stacks = stacks
+
+    def windows(self) -> tuple[Window, ...]:
+        """One for every job of the newest snapshot, in its order, then one for every GPU that no
+        running job uses."""
+        snapshot = self._last
+        if snapshot is None:
+            return ()
+        now = snapshot.monotonic_seconds
+        host = self._host.facts(now - self.window_seconds)
+        made = []
+        used: set[GpuKey] = set()
+        for job in snapshot.jobs:
+            if job.ended_at_unix_seconds is None:
+                used.update(job.gpu_uuids)
+            made.append(self._job_window(snapshot, job, host))
+        for gpu in snapshot.gpus:
+            track = self._gpus.get((gpu.uuid, None))
+            if gpu.uuid not in used and track is not None:
+                made.append(self._gpu_window(snapshot, track, host))
+        return tuple(made)
+
+    # Taking snapshots
+
+    def _push_jobs(
+        self, snapshot: Snapshot, seconds: float, *, first_look: bool
+    ) -> dict[GpuKey, list[JobTrack]]:
+        """Who uses which GPU."""
+        at, unix = snapshot.monotonic_seconds, snapshot.taken_at_unix_seconds
+        users: dict[GpuKey, list[JobTrack]] = {}
+        for job in snapshot.jobs:
+            key = job.key
+            track = self._jobs.get(key)
+            if track is None:
+                track = self._jobs[key] = JobTrack(
+                    job, at, unix, self.window_seconds, LEDGER_SECONDS, first_look=first_look
+                )
+            track.push(job, at, seconds, unix - at)
+            if not track.ended:
+                for uuid in job.gpu_uuids:
+                    users.setdefault(uuid, []).append(track)
+        return users
+
+    def _push_gpus(
+        self, snapshot: Snapshot, seconds: float, users: dict[GpuKey, list[JobTrack]]
+    ) -> None:
+        at = snapshot.monotonic_seconds
+        offset = snapshot.taken_at_unix_seconds - at
+        on_gpu: dict[GpuKey, list[Process]] = {}
+        for process in snapshot.processes:
+            if process.gpu_uuid is not None:
+                on_gpu.setdefault(process.gpu_uuid, []).append(process)
+        readable = bool(snapshot.processes)
+        for gpu in snapshot.gpus:
+            there = on_gpu.get(gpu.uuid, [])
+            for job in users.get(gpu.uuid, (None,)):
+                track = self._gpu_track(gpu, job, at)
+                own = frozenset[int]() if job is None else job.pids
+                track.push(gpu, at, seconds, offset, _use(there, own, readable=readable))
+
+    def _gpu_track(self, gpu: Gpu, job: JobTrack | None, at: float) -> GpuTrack:
+        key = (gpu.uuid, None if job is None else job.job.key)
+        track = self._gpus.get(key)
+        if track is None:
+            not_before = at - self.window_seconds
+            if job is not None and job.began_at is not None:
+                not_before = max(not_before, job.began_at)
+            track = self._gpus[key] = GpuTrack(gpu, self.window_seconds, not_before)
+        return track
+
+    def _watched(self, at: float, seconds: float) -> None:
+        looked = self._looked_at
+        looked.append((at, seconds))
+        if looked[0][0] <= at - 2 * self.window_seconds:
+            self._looked_at = [one for one in looked if one[0] > at - self.window_seconds]
+
+    def _forget(self, at: float) -> None:
+        self._forget_at = at + FORGOTTEN_SECONDS / 2
+        oldest = at - FORGOTTEN_SECONDS
+        self._jobs = {key: one for key, one in self._jobs.items() if one.seen_at >= oldest}
+        self._gpus = {
+            key: one
+            for key, one in self._gpus.items()
+            # Those of an ended job are not fed any more, and still shown.
+            if one.seen_at >= oldest or (key[1] is not None and key[1] in self._jobs)
+        }
+
+    # Making windows
+
+    def _job_window(self, snapshot: Snapshot, job: Job, host: HostFacts) -> Window:
+        track = self._jobs[job.key]
+        gpus = [
+            gpu for uuid in job.gpu_uuids if (gpu := self._gpus.get((uuid, job.key))) is not None
+        ]
+        now = snapshot.monotonic_seconds
+        if track.ended:
+            # As it was when it ended.
+            now = max([gpu.seen_at for gpu in gpus], default=now)
+        starting = not track.ended and self._starts(track, gpus, now)
+        since = now - self.window_seconds
+        if track.steady_at is not None:
+            since = max(since, min(track.steady_at, now))
+        unix = snapshot.taken_at_unix_seconds
+        return Window(
+            taken_at_unix_seconds=unix,
+            seconds=self.window_seconds,
+            watched_seconds=track.watched(since),
+            interval_seconds=snapshot.interval_seconds,
+            gpus=tuple([gpu.facts(since) for gpu in gpus]),
+            job=track.facts(since, unix, gpus),
+            host=host,
+            starting=starting,
+            pauses=self._pauses(snapshot, gpus, track),
+            steady_seconds=0.0 if starting else self._steady_seconds(track, now),
+        )
+
+    def _gpu_window(self, snapshot: Snapshot, track: GpuTrack, host: HostFacts) -> Window:
+        now = snapshot.monotonic_seconds
+        since = now - self.window_seconds
+        watched = sum([seconds for at, seconds in self._looked_at if at > since])
+        facts: tuple[GpuFacts, ...] = (track.facts(since),)
+        return Window(
+            taken_at_unix_seconds=snapshot.taken_at_unix_seconds,
+            seconds=self.window_seconds,
+            watched_seconds=watched,
+            interval_seconds=snapshot.interval_seconds,
+            gpus=facts,
+            host=host,
+            pauses=self._pauses(snapshot, [track], None),
+            steady_seconds=watched,
+        )
+
+    def _starts(self, track: JobTrack, gpus: Sequence[GpuTrack], now: float) -> bool:
+        """Whether the job is still in its start-up; if it just came out, what was before is left
+        out from now on."""
+        if track.steady_at is not None:
+            return False
+        age = now - track.starts_at
+        if age > (LONGEST_SECONDS if gpus else WITHOUT_GPU_SECONDS):
+            track.settle(now)
+            return False
+        found = []
+        for gpu in gpus:
+            series = list(gpu.series)
+            if len(series) > 2:
+                step = watched_job.usual_step(series)
+                found.append(steady_from(series, step))
+        known = [since for since in found if since is not None]
+        if not known:
+            return True
+        since = min(known)
+        track.settle(since)
+        for gpu in gpus:
+            gpu.memory.forget_before(since)
+        return False
+
+    def _steady_seconds(self, track: JobTrack, now: float) -> float:
+        if track.steady_at is None:
+            return 0.0
+        return min(track.watched_seconds, max(0.0, now - track.steady_at))
+
+    def _pauses(
+        self, snapshot: Snapshot, gpus: Sequence[GpuTrack], job: JobTrack | None
+    ) -> tuple[Pause, ...]:
+        offset = snapshot.taken_at_unix_seconds - snapshot.monotonic_seconds
+        oldest = snapshot.monotonic_seconds - KEEP_SECONDS
+        if job is not None and job.steady_at is not None:
+            oldest = max(oldest, job.steady_at)
+        found = [
+            (pause, gpu.identity.uuid)
+            for gpu in gpus
+            for pause in gpu.pauses.found
+            if pause.end > oldest
+        ]
+        if not found:
+            return ()
+        found.sort(key=lambda one: one[0].begin)
+        groups: list[list[tuple[Stretch, GpuKey]]] = []
+        for one in found:
+            if groups and one[0].begin < max([other.end for other, _ in groups[-1]]):
+                groups[-1].append(one)
+            else:
+                groups.append([one])
+        return tuple([self._pause(group, offset, job) for group in groups])
+
+    def _pause(
+        self, group: list[tuple[Stretch, GpuKey]], offset: float, job: JobTrack | None
+    ) -> Pause:
+        begin = min([one.begin for one, _ in group])
+        end = max([one.end for one, _ in group])
+        wrote = read = None
+        if job is not None:
+            later = end if job.job.attached else end + LAG_SECONDS
+            wrote = job.ledger.between(watched_job.WRITTEN, begin, later)
+            read = job.ledger.between(watched_job.READ, begin, later)
+        ledger = self._host.ledger
+        if wrote is None:
+            wrote = ledger.between(watched_host.WRITTEN, begin, end)
+        if read is None:
+            read = ledger.between(watched_host.READ, begin, end)
+        cpu = ledger.between(watched_host.CPU, begin, end)
+        return Pause(
+            at_unix_seconds=begin + offset,
+            seconds=end - begin,
+            busy_percent=sum([one.busy_percent for one, _ in group]) / len(group),
+            gpus=tuple(dict.fromkeys([uuid for _, uuid in group])),
+            wrote_bytes=wrote,
+            read_bytes=read,
+            host_cpu_percent=None if cpu is None else cpu / (end - begin),
+        )
+
+
+def _spoken_for(snapshot: Snapshot, before: Snapshot | None) -> float | None:
+    """The seconds a snapshot's readings are for; ``None``: no time has passed."""
+    interval = max(snapshot.interval_seconds, 1e-3)
+    if before is None:
+        return interval
+    passed = snapshot.monotonic_seconds - before.monotonic_seconds
+    if passed <= 0.0:
+        return None
+    return passed if passed <= GAP_INTERVALS * interval else interval
+
+
+def _use(there: Sequence[Process], own: frozenset[int], *, readable: bool) -> Use:
+    """``there``: the processes on a GPU; ``own``: PIDs of the job the question is about."""
+    if not there:
+        return (0.0, 0.0, 0.0, 0.0) if readable else (None, None, None, None)
+    mine = [process for process in there if process.pid in own]
+    others = [process for process in there if process.pid not in own]
+    return (
+        _added([process.gpu_busy_percent for process in mine]),
+        _added([process.gpu_memory_bytes for process in mine]),
+        _added([process.gpu_busy_percent for process in others]),
+        _added([process.gpu_memory_bytes for process in others]),
+    )
+
+
+def _added(values: Sequence[float | None]) -> float | None:
+    """0 of nobody; ``None`` where nothing is known of those that are there."""
+    if not values:
+        return 0.0
+    known = [value for value in values if value is not None]
+    return float(sum(known)) if known else None

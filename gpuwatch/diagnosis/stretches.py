@@ -1,0 +1,157 @@
+"""Pauses of a GPU: what interrupts its work now and then, told from its usual waits."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass
+from statistics import median
+
+from gpuwatch.diagnosis.waveform import BUSY_PERCENT, IDLE_PERCENT, percentile
+
+LEAST_SECONDS = 3.0
+"""Shorter idling is a wait for a batch, a logging step, a garbage collection."""
+USUAL_FACTOR = 4.0
+"""How many times longer than nine of ten of its idle runs a pause is."""
+WORK_BEFORE_SECONDS = 10.0
+"""Work since the pause before: without it, idling is the usual state."""
+WORK_SHARE = 0.2
+"""Busy share of that work."""
+KEEP_SECONDS = 900.0
+PAUSES_MAX = 200
+RUNS_REMEMBERED = 200
+
+CELL_SECONDS = 1.0
+CELLS_REMEMBERED = 240
+CELLS_LEAST = 20
+"""Before a usual level is known."""
+CELLS_APART = 10
+"""Cells between two looks at the usual level."""
+LEVEL_LEAST_PERCENT = 50.0
+DIP_PERCENT = 15.0
+DIP_DEVIATIONS = 6.0
+"""A dip is this far below the median of the last minutes: in percent, and in median deviations, so
+that a signal that swings all the time has none."""
+DIP_MAX_SECONDS = 180.0
+"""Longer is the new usual."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    begin: float
+    end: float
+    busy_percent: float
+
+
+class PauseWatch:
+    """Fed with the samples of one GPU as they come."""
+
+    __slots__ = (
+        "_begin",
+        "_busy",
+        "_busy_seconds",
+        "_cell",
+        "_dip",
+        "_idle_area",
+        "_level",
+        "_levels",
+        "_since_level",
+        "_state",
+        "_usual",
+        "_work",
+        "found",
+    )
+
+    def __init__(self) -> None:
+        self.found: deque[Stretch] = deque(maxlen=PAUSES_MAX)
+        """Those that are over, by their end."""
+        self._usual: deque[float] = deque(maxlen=RUNS_REMEMBERED)
+        self._levels: deque[float] = deque(maxlen=CELLS_REMEMBERED)
+        self._level = -math.inf
+        self._since_level = 0
+        self._work = 0.0
+        self._busy_seconds = 0.0
+        self._state: bool | None = None
+        self._begin = 0.0
+        self._idle_area = 0.0
+        self._cell = [0.0, 0.0]
+        self._dip: list[float] | None = None
+
+    def add(self, at: float, percent: float, length: float) -> None:
+        """A sample: the mean over the ``length`` up to ``at``."""
+        if percent >= BUSY_PERCENT:
+            if self._state is False:
+                self._end_idling(at - length)
+            self._state = True
+        elif percent <= IDLE_PERCENT and self._state is not False:
+            self._state = False
+            self._begin = at - length
+            self._idle_area = 0.0
+        if self._state is False:
+            self._idle_area += percent * length
+        else:
+            self._work += length
+            if self._state:
+                self._busy_seconds += length
+        self._fill_cell(at, percent, length)
+
+    def gap(self) -> None:
+        """Nothing is known between the sample before and the next."""
+        self._state = None
+        self._dip = None
+        self._cell[0] = self._cell[1] = 0.0
+
+    def forget_before(self, at: float) -> None:
+        while self.found and self.found[0].end < at:
+            self.found.popleft()
+
+    def _end_idling(self, at: float) -> None:
+        seconds = at - self._begin
+        steady = self._work >= WORK_BEFORE_SECONDS and (
+            self._busy_seconds >= WORK_SHARE * self._work
+        )
+        if seconds >= LEAST_SECONDS and steady and seconds > self._usual_wait():
+            self.found.append(Stretch(self._begin, at, self._idle_area / seconds))
+            self._work = self._busy_seconds = 0.0
+            return
+        self._usual.append(seconds)
+        self._work += seconds
+
+    def _usual_wait(self) -> float:
+        return USUAL_FACTOR * percentile(sorted(self._usual), 0.9) if self._usual else 0.0
+
+    def _fill_cell(self, at: float, percent: float, length: float) -> None:
+        cell = self._cell
+        cell[0] += percent * length
+        cell[1] += length
+        # Samples of a sixth of a second do not add up to a second exactly.
+        if cell[1] < 0.99 * CELL_SECONDS:
+            return
+        level, seconds = cell[0] / cell[1], cell[1]
+        cell[0] = cell[1] = 0.0
+        self._dips(at, level, seconds)
+        self._levels.append(level)
+        self._since_level += 1
+        if self._since_level >= CELLS_APART and len(self._levels) >= CELLS_LEAST:
+            self._since_level = 0
+            middle = median(self._levels)
+            scatter = median([abs(one - middle) for one in self._levels])
+            self._level = middle - max(DIP_PERCENT, DIP_DEVIATIONS * scatter)
+            if middle < LEVEL_LEAST_PERCENT:
+                self._level = -math.inf
+
+    def _dips(self, at: float, level: float, seconds: float) -> None:
+        dip = self._dip
+        if level < self._level:
+            if dip is None:
+                dip = self._dip = [at - seconds, 0.0, 0.0]
+            dip[1] += level * seconds
+            dip[2] += seconds
+            return
+        self._dip = None
+        if dip is None or not LEAST_SECONDS <= dip[2] <= DIP_MAX_SECONDS:
+            return
+        begin, end = dip[0], dip[0] + dip[2]
+        overlap = sum([max(0.0, min(end, one.end) - max(begin, one.begin)) for one in self.found])
+        if overlap < 0.5 * dip[2]:
+            self.found.append(Stretch(begin, end, dip[1] / dip[2]))

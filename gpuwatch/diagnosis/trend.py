@@ -1,0 +1,94 @@
+"""Whether something grows: a slope, and how sure it is."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from itertools import pairwise
+
+BUCKET_SECONDS = 5.0
+KEEP_SECONDS = 600.0
+PARTS_MAX = 8
+LEAST_BUCKETS = 6
+"""Half a minute: less is no trend."""
+
+
+class Trend:
+    """The slope of a reading over up to ten minutes.
+
+    Of each five seconds only the minimum counts. Allocators grow for a moment and give back, and
+    a leak is what is not given back: it lifts the minima.
+
+    The error is the larger of two: that of the fitted line, for values that scatter about it, and
+    that of the mean of the increments from part to part, for values that move in steps. A single
+    step (a cache that is filled once) makes a slope, but one increment that is unlike the others,
+    so that its error is as large as itself.
+    """
+
+    __slots__ = ("_rows",)
+
+    def __init__(self) -> None:
+        self._rows: deque[list[float]] = deque()
+
+    def add(self, at: float, value: float | None) -> None:
+        if value is None:
+            return
+        rows = self._rows
+        bucket = at // BUCKET_SECONDS
+        if rows and rows[-1][0] == bucket:
+            rows[-1][1] = min(rows[-1][1], value)
+            return
+        rows.append([bucket, value])
+        while rows[0][0] < bucket - KEEP_SECONDS / BUCKET_SECONDS:
+            rows.popleft()
+
+    def forget_before(self, at: float) -> None:
+        rows = self._rows
+        while rows and rows[0][0] * BUCKET_SECONDS < at:
+            rows.popleft()
+
+    def slope(self) -> tuple[float, float] | None:
+        """(change a second, its standard error); ``None`` while less than half a minute is
+        known."""
+        # The newest bucket is not over yet: its minimum may still fall.
+        rows = list(self._rows)[:-1]
+        if len(rows) < LEAST_BUCKETS:
+            return None
+        times = [row[0] * BUCKET_SECONDS for row in rows]
+        values = [row[1] for row in rows]
+        slope, fit_error = _line(times, values)
+        return slope, max(fit_error, _step_error(times, values))
+
+
+def _line(times: list[float], values: list[float]) -> tuple[float, float]:
+    count = len(times)
+    middle, level = sum(times) / count, sum(values) / count
+    spread = sum([(at - middle) ** 2 for at in times])
+    slope = sum([(at - middle) * value for at, value in zip(times, values, strict=True)]) / spread
+    residual = sum(
+        [
+            (value - level - slope * (at - middle)) ** 2
+            for at, value in zip(times, values, strict=True)
+        ]
+    )
+    return slope, math.sqrt(residual / (count - 2) / spread)
+
+
+def _step_error(times: list[float], values: list[float]) -> float:
+    parts = min(PARTS_MAX, len(times) // 2)
+    size = len(times) / parts
+    marks = []
+    for part in range(parts):
+        chosen = range(round(part * size), round((part + 1) * size))
+        marks.append(
+            (
+                sum([times[at] for at in chosen]) / len(chosen),
+                sum([values[at] for at in chosen]) / len(chosen),
+            )
+        )
+    rates = [
+        (value - before) / (at - before_at) for (before_at, before), (at, value) in pairwise(marks)
+    ]
+    count = len(rates)
+    mean = sum(rates) / count
+    return math.sqrt(sum([(rate - mean) ** 2 for rate in rates]) / (count - 1) / count)

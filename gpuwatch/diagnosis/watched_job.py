@@ -1,0 +1,432 @@
+"""One job, followed from snapshot to snapshot."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Sequence
+from itertools import pairwise
+from operator import attrgetter
+
+from gpuwatch.diagnosis.phase import (
+    UNSEEN,
+    Phase,
+    Span,
+    compare,
+    means_over,
+    split,
+    together,
+)
+from gpuwatch.diagnosis.running import Ledger, RunningMeans
+from gpuwatch.diagnosis.startup import LONGEST_SECONDS
+from gpuwatch.diagnosis.trend import Trend
+from gpuwatch.diagnosis.watched_gpu import AHEAD_SECONDS, GpuTrack
+from gpuwatch.diagnosis.window import JobFacts, RankFacts, WorkerFacts
+from gpuwatch.model import BusySample, Job, JobMember, JobRank, ProcessKey
+
+AT_LIMIT_PERCENT = 90.0
+"""Of a core: a loop that is at its limit still waits for the kernel and for locks now and then."""
+SAMPLES_MAX = 1024
+COMPARED_MAX = 300
+"""Newest CPU samples held against the GPU's: a minute of those that come each 0.2 s."""
+FINE_SECONDS = 0.6
+"""GPU samples further apart than this are too coarse for them."""
+FINE_LEAST = 20
+HELD_SECONDS = 5.0
+"""Jobs that nobody is attached to are read every few seconds; until then a reading is repeated,
+and speaks for the time since the one before. One that stays the same for longer is one."""
+
+_read = attrgetter(
+    "cpu_percent",
+    "run_queue_wait_percent",
+    "disk_wait_percent",
+    "read_bytes_per_second",
+    "involuntary_switches_per_second",
+    "memory_proportional_bytes",
+)
+_read_rank = attrgetter(
+    "main_thread_cpu_percent",
+    "run_queue_wait_percent",
+    "disk_wait_percent",
+    "read_bytes_per_second",
+    "write_bytes_per_second",
+)
+_CORES, _MAIN, _QUEUE, _RUNNABLE, _THROTTLED, _READ, _WRITTEN, _WATCHED = range(8)
+READ, WRITTEN = 0, 1
+"""Positions in ``ledger``."""
+
+Row = tuple[float, float, float | None, float | None, float | None]
+"""(from, to, main threads' percent, workers' percent, bytes written a second)."""
+
+
+class _Workers:
+    """The loader workers of a job or of a rank."""
+
+    def __init__(self, keep_seconds: float) -> None:
+        self._means = RunningMeans(8, keep_seconds)
+        self.memory = Trend()
+        self._pids: tuple[int, ...] = ()
+        self._orphaned = 0
+        self.seen_at = -math.inf
+
+    def push(self, members: Sequence[JobMember], at: float, seconds: float) -> float | None:
+        """The mean CPU percent of them."""
+        count = len(members)
+        if not count:
+            self._orphaned = 0
+            self._means.add(at, (0.0, *(None,) * 7), seconds)
+            return None
+        self.seen_at = at
+        columns = [
+            [value for value in column if value is not None]
+            for column in zip(*[_read(member) for member in members], strict=True)
+        ]
+        cpu, queue, disk, read, pushed, memory = columns
+        mean_cpu = sum(cpu) / len(cpu) if cpu else None
+        waits = "D" in [member.state for member in members]
+        self._means.add(
+            at,
+            (
+                float(count),
+                mean_cpu,
+                None if mean_cpu is None else float(mean_cpu >= AT_LIMIT_PERCENT),
+                sum(queue) / len(queue) if queue else None,
+                sum(disk) / len(disk) if disk else None,
+                float(waits),
+                float(sum(read)) if read else None,
+                sum(pushed) / len(pushed) if pushed else None,
+            ),
+            seconds,
+        )
+        self._take_memory(members, memory, at)
+        return mean_cpu
+
+    def _take_memory(
+        self, members: Sequence[JobMember], memory: Sequence[float], at: float
+    ) -> None:
+        pids = tuple([member.pid for member in members])
+        if pids != self._pids:
+            # Others than before: what they use is no growth.
+            self._pids = pids
+            self._orphaned = sum([member.orphaned for member in members])
+            self.memory = Trend()
+        if len(memory) == len(members):
+            self.memory.add(at, float(sum(memory)))
+
+    def facts(self, since: float) -> WorkerFacts | None:
+        """``None`` if none was there after ``since``."""
+        if self.seen_at <= since:
+            return None
+        mean = self._means.over(since)
+        slope, slope_error = self.memory.slope() or (None, None)
+        return WorkerFacts(
+            count=mean[0] or 0.0,
+            cpu_percent=mean[1],
+            at_limit_share=mean[2],
+            run_queue_wait_percent=mean[3],
+            disk_wait_percent=mean[4],
+            in_disk_wait_share=mean[5],
+            read_bytes_per_second=mean[6],
+            involuntary_switches_per_second=mean[7],
+            memory_slope_bytes_per_second=slope,
+            memory_slope_error_bytes_per_second=slope_error,
+            orphaned=self._orphaned,
+        )
+
+
+class _Rank:
+    """One rank of several, or the only one."""
+
+    def __init__(self, keep_seconds: float) -> None:
+        self._means = RunningMeans(6, keep_seconds)
+        self.workers = _Workers(keep_seconds)
+
+    def push(self, member: JobMember, at: float, seconds: float) -> None:
+        main, *rest = _read_rank(member)
+        limit = None if main is None else float(main >= AT_LIMIT_PERCENT)
+        self._means.add(at, (main, limit, *rest), seconds)
+
+    def facts(self, rank: JobRank, since: float, workers: WorkerFacts | None) -> RankFacts:
+        mean = self._means.over(since)
+        return RankFacts(
+            pid=rank.pid,
+            rank=rank.rank,
+            gpu_uuids=rank.gpu_uuids,
+            loader_workers=rank.loader_workers,
+            pinned_memory=rank.pinned_memory,
+            main_thread_percent=mean[0],
+            main_thread_at_limit_share=mean[1],
+            run_queue_wait_percent=mean[2],
+            disk_wait_percent=mean[3],
+            read_bytes_per_second=mean[4],
+            write_bytes_per_second=mean[5],
+            workers=workers,
+        )
+
+
+class JobTrack:
+    """``at`` is the monotonic time of the first look, ``first_look`` that of gpuwatch at anything:
+    a job of unknown age that was there then counts as old."""
+
+    def __init__(
+        self, job: Job, at: float, unix: float, keep_seconds: float, ledger_seconds: float,
+        *, first_look: bool,
+    ) -> None:  # fmt: skip
+        started = job.started_at_unix_seconds
+        self.job = job
+        self.seen_at = at
+        self.began_at = at - (unix - started) if started is not None else None
+        """Monotonic time of its start; ``None``: not known."""
+        self.watched_seconds = 0.0
+        unknown_start = -math.inf if first_look else at
+        self.starts_at = unknown_start if self.began_at is None else self.began_at
+        self.steady_at: float | None = None
+        """When its start-up was over."""
+        if at - self.starts_at > LONGEST_SECONDS:
+            self.steady_at = self.starts_at
+        self.pids: frozenset[int] = frozenset()
+        self.ledger = Ledger(2, ledger_seconds)
+        self.stacks: tuple[tuple[str, float, str | None], ...] = ()
+        self._keep = keep_seconds
+        self._means = RunningMeans(8, keep_seconds)
+        self._workers = _Workers(keep_seconds)
+        self._ranks: dict[ProcessKey, _Rank] = {}
+        self._rows: deque[Row] = deque(maxlen=SAMPLES_MAX)
+        self._main_samples: deque[tuple[float, float]] = deque(maxlen=SAMPLES_MAX)
+        self._worker_samples: deque[tuple[float, float]] = deque(maxlen=SAMPLES_MAX)
+
+    @property
+    def ended(self) -> bool:
+        return self.job.ended_at_unix_seconds is not None
+
+    def push(self, job: Job, at: float, seconds: float, offset: float) -> None:
+        """``offset`` is unix less monotonic time."""
+        self.job = job
+        self.seen_at = at
+        self.pids = frozenset([member.pid for member in job.members])
+        if self.ended:
+            return
+        self.watched_seconds += seconds
+        members = job.members
+        workers = [member for member in members if member.role == "loader_worker"]
+        worker_cpu = self._workers.push(workers, at, seconds)
+        main = self._take_ranks(job, workers, at, seconds)
+        reads = [m.read_bytes_per_second for m in members if m.read_bytes_per_second is not None]
+        writes = [m.write_bytes_per_second for m in members if m.write_bytes_per_second is not None]
+        cpus = [m.cpu_percent for m in members if m.cpu_percent is not None]
+        read = float(sum(reads)) if reads else None
+        written = float(sum(writes)) if writes else None
+        queue, runnable = _waiting(members)
+        self._means.add(
+            at,
+            (
+                sum(cpus) / 100.0 if cpus else None,
+                main,
+                queue,
+                runnable,
+                job.cpu_throttled_percent,
+                read,
+                written,
+                1.0,
+            ),
+            seconds,
+        )
+        self.ledger.add(at, (read, written), seconds)
+        self._take_row(at, seconds, main, worker_cpu, written)
+        _extend(self._main_samples, job.main_thread_samples, at, offset, self._keep)
+        _extend(self._worker_samples, job.loader_worker_samples, at, offset, self._keep)
+
+    def _take_ranks(
+        self, job: Job, workers: Sequence[JobMember], at: float, seconds: float
+    ) -> float | None:
+        """The mean of the ranks' main threads."""
+        by_pid = {member.pid: member for member in job.members}
+        several = len(job.ranks) > 1
+        mains = []
+        for rank in job.ranks:
+            track = self._ranks.get(rank.key)
+            if track is None:
+                track = self._ranks[rank.key] = _Rank(self._keep)
+            member = by_pid.get(rank.pid)
+            if member is not None:
+                track.push(member, at, seconds)
+                if member.main_thread_cpu_percent is not None:
+                    mains.append(member.main_thread_cpu_percent)
+            if several:
+                track.workers.push(_workers_of(rank, workers), at, seconds)
+        if len(self._ranks) > len(job.ranks):
+            here = {rank.key for rank in job.ranks}
+            self._ranks = {key: track for key, track in self._ranks.items() if key in here}
+        return sum(mains) / len(mains) if mains else None
+
+    def _take_row(
+        self,
+        at: float,
+        seconds: float,
+        main: float | None,
+        workers: float | None,
+        written: float | None,
+    ) -> None:
+        rows = self._rows
+        begin = at - seconds
+        if rows:
+            before = rows[-1]
+            same = before[2:] == (main, workers, written)
+            if same and at - before[0] <= HELD_SECONDS and begin <= before[1] + 1e-6:
+                rows[-1] = (before[0], at, main, workers, written)
+                return
+        rows.append((begin, at, main, workers, written))
+        while rows[0][1] <= at - self._keep:
+            rows.popleft()
+
+    def settle(self, since: float) -> None:
+        """Its start-up was over at ``since``: nothing of before counts for what grows."""
+        self.steady_at = since
+        for workers in (self._workers, *[rank.workers for rank in self._ranks.values()]):
+            workers.memory.forget_before(since)
+
+    # What it says
+
+    def watched(self, since: float) -> float:
+        return self._means.over(since).seconds(_WATCHED)
+
+    def facts(self, since: float, unix: float, gpus: Sequence[GpuTrack]) -> JobFacts:
+        """Over the time after ``since``; ``unix`` is the wall time of the newest snapshot."""
+        mean = self._means.over(since)
+        main, workers = self._phases(since, gpus)
+        idle_written, busy_written = self._written(since, gpus)
+        all_workers = self._workers.facts(since)
+        job, started = self.job, self.job.started_at_unix_seconds
+        return JobFacts(
+            job=job,
+            age_seconds=None if started is None else max(0.0, unix - started),
+            watched_seconds=self.watched_seconds,
+            cpu_cores=mean[_CORES],
+            main_thread_percent=mean[_MAIN],
+            main_thread_when_idle_percent=main.when_idle_percent,
+            main_thread_when_busy_percent=main.when_busy_percent,
+            workers=all_workers,
+            workers_when_idle_percent=workers.when_idle_percent,
+            workers_when_busy_percent=workers.when_busy_percent,
+            main_thread_phase=main.correlation,
+            workers_phase=workers.correlation,
+            run_queue_wait_percent=mean[_QUEUE],
+            runnable=mean[_RUNNABLE],
+            cpu_throttled_percent=mean[_THROTTLED],
+            read_bytes_per_second=mean[_READ],
+            write_bytes_per_second=mean[_WRITTEN],
+            write_when_idle_bytes_per_second=idle_written,
+            write_when_busy_bytes_per_second=busy_written,
+            ranks=self._rank_facts(since, all_workers),
+            stacks=self.stacks,
+        )
+
+    def _rank_facts(self, since: float, all_workers: WorkerFacts | None) -> tuple[RankFacts, ...]:
+        found = []
+        for rank in self.job.ranks:
+            track = self._ranks.get(rank.key)
+            if track is not None:
+                alone = len(self.job.ranks) == 1
+                workers = all_workers if alone else track.workers.facts(since)
+                found.append(track.facts(rank, since, workers))
+        return tuple(found)
+
+    def _phases(self, since: float, gpus: Sequence[GpuTrack]) -> tuple[Phase, Phase]:
+        """Of the main threads and of the workers."""
+        tracks = [gpu for gpu in gpus if len(gpu.series) > 1]
+        if not tracks:
+            return UNSEEN, UNSEEN
+        rows = [row for row in self._rows if row[1] > since]
+        main_rows = [(row[0], row[1], row[2]) for row in rows if row[2] is not None]
+        worker_rows = [(row[0], row[1], row[3]) for row in rows if row[3] is not None]
+        return (
+            _phase(self._main_samples, main_rows, since, tracks),
+            _phase(self._worker_samples, worker_rows, since, tracks),
+        )
+
+    def _written(self, since: float, gpus: Sequence[GpuTrack]) -> tuple[float | None, float | None]:
+        rows = [row for row in self._rows if row[1] > since]
+        tracks = [gpu for gpu in gpus if len(gpu.series) > 1]
+        if not rows or not tracks:
+            return None, None
+        busy = _busy_over([(row[0], row[1]) for row in rows], tracks)
+        return split([(row[4], gpu) for row, gpu in zip(rows, busy, strict=True)])
+
+
+def _phase(
+    samples: Sequence[tuple[float, float]],
+    rows: list[Span],
+    since: float,
+    tracks: Sequence[GpuTrack],
+) -> Phase:
+    fine = all(gpu.fine for gpu in tracks)
+    steps = [usual_step(gpu.series) for gpu in tracks]
+    recent = [sample for sample in samples if sample[0] > since][-COMPARED_MAX:]
+    if fine and max(steps) <= FINE_SECONDS and len(recent) >= FINE_LEAST:
+        step = usual_step(recent)
+        spans: list[Span] = []
+        before = recent[0][0] - step
+        for at, percent in recent:
+            spans.append((max(before, at - 2.5 * step), at, percent))
+            before = at
+        return compare(spans, _busy_over([(a, b) for a, b, _ in spans], tracks))
+    return compare(rows, _busy_over([(a, b) for a, b, _ in rows], tracks)) if rows else UNSEEN
+
+
+def _busy_over(
+    spans: Sequence[tuple[float, float]], tracks: Sequence[GpuTrack]
+) -> list[float | None]:
+    return together([means_over(list(gpu.series), usual_step(gpu.series), spans) for gpu in tracks])
+
+
+def usual_step(samples: Sequence[tuple[float, float]]) -> float:
+    """Their usual distance, by the newest few."""
+    count = len(samples)
+    last = [samples[at][0] for at in range(max(0, count - 16), count)]
+    distances = sorted([later - earlier for earlier, later in pairwise(last)])
+    return distances[len(distances) // 2] if distances else 1.0
+
+
+def _extend(
+    samples: deque[tuple[float, float]],
+    fresh: tuple[BusySample, ...] | None,
+    at: float,
+    offset: float,
+    keep: float,
+) -> None:
+    if not fresh:
+        return
+    newest = samples[-1][0] if samples else at - keep
+    for stamp, percent in fresh:
+        moment = stamp - offset
+        if newest < moment <= at + AHEAD_SECONDS:
+            samples.append((moment, percent))
+            newest = moment
+    while samples and samples[0][0] <= at - keep:
+        samples.popleft()
+
+
+def _waiting(members: Sequence[JobMember]) -> tuple[float | None, float | None]:
+    """Mean run-queue wait of ranks and workers, and how many main threads ran or could have."""
+    waits: list[float] = []
+    runnable, known = 0.0, False
+    for member in members:
+        wait, main = member.run_queue_wait_percent, member.main_thread_cpu_percent
+        if wait is not None and main is not None:
+            runnable += (wait + main) / 100.0
+            known = True
+        elif member.state is not None:
+            runnable += member.state == "R"
+            known = True
+        if wait is not None and member.role in ("rank", "loader_worker"):
+            waits.append(wait)
+    return sum(waits) / len(waits) if waits else None, runnable if known else None
+
+
+def _workers_of(rank: JobRank, workers: Sequence[JobMember]) -> list[JobMember]:
+    return [
+        worker
+        for worker in workers
+        if worker.parent_pid == rank.pid
+        or (rank.rank is not None and worker.rank == rank.rank and worker.parent_pid is None)
+    ]
