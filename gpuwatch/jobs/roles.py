@@ -181,8 +181,13 @@ class _Assignment:
             return Given("launcher", "it started the training processes", True)
         if candidate.framework is not None:
             return Given("rank", f"{candidate.framework} is loaded in it", False, pid)
-        if any(self._is_worker_of(worker, pid) for worker in self._by_pid):
+        if self._started_workers(pid):
             return Given("rank", "it started loader workers", False, pid)
+        return self._main_without_signs(pid, a_rank_is_known)
+
+    def _main_without_signs(self, pid: int, a_rank_is_known: bool) -> Given:
+        if any(pid in self._line(c) and self._trains(c) is not None for c in self._open()):
+            return Given("launcher", "it started the training processes", True)
         if a_rank_is_known:
             return OTHER
         return Given("rank", "it is the job's main process", True, pid)
@@ -199,14 +204,43 @@ class _Assignment:
                 return True
         return False
 
-    def _is_worker_of(self, worker: int, pid: int) -> bool:
-        given = self.result.get(worker)
-        if given is None or given.role != "loader_worker":
-            return False
-        return pid in self._line(self._by_pid[worker])
+    def _started_workers(self, pid: int) -> bool:
+        """Whether it is the nearest above a loader worker that is not one itself."""
+        for worker, given in self.result.items():
+            if given.role == "loader_worker":
+                for above in self._line(self._by_pid[worker]):
+                    if above == pid:
+                        return True
+                    role = self.result.get(above, OTHER).role
+                    if role not in ("loader_worker", "helper"):
+                        break
+        return False
+
+    def _open(self) -> list[Candidate]:
+        return [c for c in self._by_pid.values() if c.look.pid not in self.result]
+
+    def _trains(self, candidate: Candidate) -> str | None:
+        """Why a program of its own, below the one that was asked for (``make``, a sweep), is a
+        training process."""
+        if not (candidate.settled and candidate.look.program.is_python) or self._is_part(candidate):
+            return None
+        if candidate.uses_gpu:
+            return "it uses a GPU"
+        if candidate.framework is not None:
+            return f"{candidate.framework} is loaded in it"
+        if self._started_workers(candidate.look.pid):
+            return "it started loader workers"
+        return None
+
+    def _is_part(self, candidate: Candidate) -> bool:
+        """Of the program that its parent runs."""
+        spawned = candidate.look.program.started_by is not None
+        return spawned or self._is_fork(candidate) or candidate.left_over
 
     def _child(self, candidate: Candidate) -> Given:
         """A process below a main one, of which neither name nor environment says anything."""
+        if self._rank_above(candidate) is None and (sign := self._trains(candidate)) is not None:
+            return Given("rank", sign, False, candidate.look.pid)
         spawned = candidate.look.program.started_by == "spawn"
         of_the_same_program = spawned or self._is_fork(candidate) or candidate.left_over
         if not candidate.settled or not of_the_same_program:

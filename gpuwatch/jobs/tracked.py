@@ -17,6 +17,8 @@ from gpuwatch.sources import procfs
 CORES_SECONDS = 10.0
 SURROUNDINGS_SECONDS = 60.0
 THROTTLE_SECONDS_APART = 3.0
+RANKS_SECONDS_APART = 3.0
+"""How a job that nobody is attached to loads its data is worked out this often."""
 GPU_LINGER_SECONDS = 5.0
 """A driver that is slow names no process for a moment."""
 
@@ -48,6 +50,9 @@ class TrackedJob:
         self._surroundings = Surroundings()
         self._surroundings_due = now
         self._inner_pid: int | None = None
+        self._ranks: tuple[JobRank, ...] = ()
+        self._ranks_of: tuple[object, ...] = ()
+        self._ranks_due = now
         self._final: tuple[JobMember, ...] = ()
         self._final_keys: frozenset[ProcessKey] = frozenset()
 
@@ -171,6 +176,10 @@ class TrackedJob:
         started = None if row is None else row.started_at_unix_seconds
         return started is not None and self.roots.get(pid) == started
 
+    def roots_among(self, rows: Mapping[int, Process]) -> list[int]:
+        """Its topmost processes that are still there."""
+        return [pid for pid in self.roots if self.is_root(pid, rows)]
+
     def with_samples(
         self, main_threads: tuple[BusySample, ...], workers: tuple[BusySample, ...]
     ) -> Job:
@@ -220,7 +229,7 @@ class TrackedJob:
             launcher=self._launcher(),
             framework=next((m.framework for m in ranks if m.framework is not None), None),
             world_size=next((m.given.numbers.world_size for m in ranks if m.given.numbers), None),
-            ranks=tuple([self._publish_rank(member, now, unix, gpus) for member in ranks]),
+            ranks=self._publish_ranks(ranks, now, unix, gpus),
             members=tuple(made),
             gpu_uuids=self._gpus_so_far(gpus),
             affinity_cores=self._cores.affinity_cores,
@@ -282,6 +291,17 @@ class TrackedJob:
             if member.given.role == "launcher" and not member.given.guessed:
                 return member.look.program.name
         return None
+
+    def _publish_ranks(
+        self, ranks: list[Member], now: float, unix: float, gpus: Mapping[int, tuple[GpuKey, ...]]
+    ) -> tuple[JobRank, ...]:
+        of = (len(self.members), *[(rank.key, gpus.get(rank.pid)) for rank in ranks])
+        if self.attached or of != self._ranks_of or now >= self._ranks_due:
+            self._ranks = tuple([self._publish_rank(rank, now, unix, gpus) for rank in ranks])
+            self._ranks_of = of
+            # Spread out, so that not all jobs are worked out at one moment.
+            self._ranks_due = now + RANKS_SECONDS_APART + self.key[0] % 8 * 0.1
+        return self._ranks
 
     def _publish_rank(
         self, rank: Member, now: float, unix: float, gpus: Mapping[int, tuple[GpuKey, ...]]

@@ -188,19 +188,18 @@ class JobTracker:
 
     def _share_out(self, tree: _Tree, gpus: Gpus, now: float, unix: float) -> None:
         tops = tree.tops([*self._wanted, *[pid for job in self._jobs for pid in job.roots]])
+        topmost = frozenset(tops)
         for job in list(self._jobs):
-            if not any(job.is_root(pid, tree.rows) for pid in tops) and any(
-                job.is_root(pid, tree.rows) for pid in job.roots
-            ):
+            own_roots = job.roots_among(tree.rows)
+            if own_roots and topmost.isdisjoint(own_roots):
                 # All of it is below the topmost process of another.
                 self._remove(job)
-        shares = [(job, tree.of(job, tops)) for job in self._jobs]
+        shares = {id(job): tree.of(job, topmost) for job in self._jobs}
         left_over = frozenset(
             [pid for pid in tops if pid not in tree.taken and self._add_root(pid, tree, now)]
         )
         for job in self._jobs:
-            own = next((pids for known, pids in shares if known is job), [])
-            pids = own + tree.below([pid for pid in job.roots if job.is_root(pid, tree.rows)])
+            pids = shares.get(id(job), []) + tree.below(job.roots_among(tree.rows))
             job.follow(pids, left_over, tree.rows, gpus, now, unix)
 
     def _add_root(self, pid: int, tree: _Tree, now: float) -> bool:
@@ -279,15 +278,16 @@ class _Tree:
         there = {pid for pid in candidates if pid in self.rows}
         return sorted([pid for pid in there if not self._is_below(pid, there)])
 
-    def of(self, job: TrackedJob, tops: Collection[int]) -> list[int]:
+    def of(self, job: TrackedJob, tops: frozenset[int]) -> list[int]:
         """A known job's processes: all below its roots, and what was left over of it."""
-        found = self.below([pid for pid in tops if job.is_root(pid, self.rows)])
+        found = self.below([pid for pid in job.roots_among(self.rows) if pid in tops])
         rest = [
             pid
             for pid, member in job.members.items()
             if pid not in self.taken and pid in self.rows and self.rows[pid].key == member.key
         ]
-        return found + self.below([pid for pid in rest if not self._is_below(pid, set(rest))])
+        there = set(rest)
+        return found + self.below([pid for pid in rest if not self._is_below(pid, there)])
 
     def below(self, starts: Iterable[int]) -> list[int]:
         """``starts`` and all below them, parents first; each is given out once."""

@@ -196,6 +196,34 @@ def test_ranks_that_a_script_spawned_itself() -> None:
     assert by_gpus == {1: ("launcher", True), 2: ("rank", True), 3: ("rank", True)}
 
 
+def test_a_training_that_another_program_started_is_the_rank() -> None:
+    """With make, a sweep or a service above it, with a shell between; on a GPU, with a library or
+    with workers. What is above only waits, and the workers are not its."""
+    for evidence in ({"uses_gpu": True}, {"framework": "torch"}, {}):
+        found = given(
+            process(1, None, "make train", name="make"),
+            process(2, 1, "sh -c 'echo; python train.py'", name="sh"),
+            process(3, 2, **evidence),
+            process(4, 3, name="pt_data_worker"),
+        )
+        assert [found[pid].role for pid in (1, 2, 3, 4)] == [
+            "launcher",
+            "other",
+            "rank",
+            "loader_worker",
+        ]
+        assert found[4].rank_pid == 3
+
+
+def test_what_a_training_process_starts_is_no_rank() -> None:
+    """An evaluation of its own, say, with the same libraries."""
+    assert roles(
+        process(1, None, framework="torch"),
+        process(2, 1, name="pt_data_worker"),
+        process(3, 1, "python evaluate.py", framework="torch"),
+    ) == {1: ("rank", False), 2: ("loader_worker", False), 3: ("other", False)}
+
+
 def test_lightning_starts_the_other_ranks_from_the_first() -> None:
     """The first rank has no number, the others only their local one."""
     found = given(
