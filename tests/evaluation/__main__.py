@@ -1,0 +1,96 @@
+"""``python -m tests.evaluation``: how good the diagnosis is."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from tests.evaluation import cases, long_runs, recorded, report
+from tests.evaluation.case import Case
+from tests.evaluation.harness import Judged, Outcome, run
+
+
+def main() -> int:
+    options = _options()
+    chosen: list[Judged] = []
+    if not options.recorded:
+        chosen += _generated(options)
+        chosen += long_runs.healthy(options.seed, options.healthy_hours, held_out=options.held_out)
+    if options.recorded or (not options.kind and not options.case):
+        chosen += recorded.all_recordings()
+    began = time.monotonic()
+    outcomes = list(_with_progress(chosen, options.verbose))
+    if not outcomes:
+        print("no such case", file=sys.stderr)
+        return 2
+    split = "held-out parameters" if options.held_out else "parameters for choosing thresholds"
+    print(
+        f"{len(outcomes)} cases ({split}, seed {options.seed}), {time.monotonic() - began:.0f} s\n"
+    )
+    print(report.table(outcomes))
+    for words, some in (
+        ("with host evidence", [one for one in outcomes if not one.log]),
+        ("from GPU readings alone", [one for one in outcomes if one.log]),
+    ):
+        if some and options.verbose:
+            right = sum(one.right for one in some)
+            print(f"\n{words}: {right} of {len(some)} right")
+    print("\nwhat was taken for what:")
+    print(report.worst(outcomes, 40 if options.verbose else 12))
+    if options.json is not None:
+        Path(options.json).write_text(json.dumps(report.as_json(outcomes), indent=1) + "\n")
+    return 0
+
+
+def _generated(options: argparse.Namespace) -> list[Case]:
+    if options.case:
+        _, knob, seed = options.case.split("/", 2)
+        return [cases.one(knob, seed, held_out=options.case.startswith("held-out"))]
+    if options.kind:
+        return [
+            cases.one(options.kind, f"{options.seed}/{number}", held_out=options.held_out)
+            for number in range(options.cases)
+        ]
+    return list(cases.generate(options.seed, options.cases, held_out=options.held_out))
+
+
+def _with_progress(chosen: Iterable[Judged], verbose: bool) -> Iterator[Outcome]:
+    for case in chosen:
+        for outcome in run(case):
+            if verbose:
+                mark = "ok " if outcome.right else "BAD"
+                print(f"{mark} {outcome.case}: {outcome.label} -> {outcome.said}", flush=True)
+                if not outcome.right:
+                    print(f"      {outcome.summary}", flush=True)
+                if outcome.alarms:
+                    print(f"      wrongly raised: {', '.join(outcome.alarms)}", flush=True)
+            yield outcome
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.evaluation", description=__doc__)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--cases", type=int, default=160, help="generated cases (default 160)")
+    parser.add_argument("--held-out", action="store_true", help="with the held-out parameters")
+    parser.add_argument(
+        "--healthy-hours", type=float, default=20.0, help="healthy GPU-hours beside"
+    )
+    parser.add_argument("--kind", help="only cases of this knob")
+    parser.add_argument("--case", help="only this case, by the name it is shown with")
+    parser.add_argument("--recorded", action="store_true", help="only the recorded jobs")
+    parser.add_argument("--json", metavar="FILE", help="write everything there")
+    parser.add_argument("-v", "--verbose", action="store_true", help="a line for each case")
+    options = parser.parse_args()
+    if options.kind is not None and options.kind not in cases.KNOBS:
+        parser.error(f"no knob {options.kind!r}: choose one of {', '.join(cases.KNOBS)}")
+    if options.kind or options.case:
+        options.healthy_hours = 0.0
+    return options
+
+
+if __name__ == "__main__":
+    sys.exit(main())

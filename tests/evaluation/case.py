@@ -1,0 +1,103 @@
+"""What a labelled case is, and how its label follows from the knob that was turned."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gpuwatch.model import Snapshot
+from tests.evaluation.machine import Rig, watch
+from tests.evaluation.physics import Work, steps_per_second
+
+HEALTHY = "healthy"
+UNDECIDED = "undecided"
+"""The diagnosis said that it cannot tell: an abstention."""
+
+LOADING = frozenset(
+    {
+        "loader_cpu_bound", "loader_io_bound", "loader_in_main_process", "too_many_workers",
+        "cpu_quota", "memory_not_pinned", "oscillation",
+    }
+)  # fmt: skip
+"""Rules that blame the way data reaches the GPU."""
+
+NEVER_LOADING = frozenset(
+    {
+        "checkpoint_pauses", "validation_pauses", "collective_wait", "straggler",
+        "thermal_throttle", "power_throttle",
+    }
+)  # fmt: skip
+"""Causes that must never be blamed on the data loader."""
+
+COSTS_NOTHING = 0.03
+"""A knob that slows a job by less than this is not a fault: the step to step noise of real jobs
+is of that size."""
+COSTS_LITTLE = 0.08
+"""Between the two, both the fault and ``healthy`` are right answers."""
+NEARLY_AS_COSTLY = 0.75
+"""Of two causes whose costs differ by less, either may be named first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """One job (or one GPU without a job) of a case, and what should be said of it first."""
+
+    gpus: tuple[int, ...]
+    """Their numbers in the machine."""
+    label: str
+    accepted: frozenset[str]
+    """All that is right to say first; the label is among them."""
+    from_seconds: float = 0.0
+    """When the fault begins, from the first snapshot on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """A stretch of snapshots with the truth about it."""
+
+    name: str
+    kind: str
+    """What was turned; the label may be ``healthy`` when it cost nothing."""
+    subjects: tuple[Subject, ...]
+    rig: Rig
+    log: bool = False
+    """Only GPU readings, as from a log."""
+
+    def snapshots(self) -> Iterator[Snapshot]:
+        return watch(self.rig)
+
+    def about(self) -> dict[str, Any]:
+        """For a person who looks into it."""
+        rig = self.rig
+        return {
+            "case": self.name,
+            "card": rig.setup.slots[0].card.name if rig.setup.slots else None,
+            "gpus": len(rig.setup.slots),
+            "cores": rig.setup.cores,
+            "interval": rig.sensors.interval,
+            "works": [str(work) for work in rig.works],
+        }
+
+
+def judge(
+    work: Work, ranks: int, cures: Mapping[str, Work], *, clock_ratio: float = 1.0
+) -> tuple[str, frozenset[str], float]:
+    """The label of a job, all right answers, and its loss (0 to 1).
+
+    Each cure is the same job with one knob turned back. What the cure gains is what the cause
+    costs, whatever the GPU looks like; the costliest cause is the label.
+    """
+    speed = steps_per_second(work, ranks, clock_ratio=clock_ratio)
+    gains = {
+        rule: 1.0 - speed / steps_per_second(cured, ranks, clock_ratio=clock_ratio)
+        for rule, cured in cures.items()
+    }
+    label = max(gains, key=lambda rule: gains[rule])
+    best = gains[label]
+    if best < COSTS_NOTHING:
+        return HEALTHY, frozenset({HEALTHY}), best
+    right = {rule for rule, gain in gains.items() if gain >= NEARLY_AS_COSTLY * best}
+    if best < COSTS_LITTLE:
+        right.add(HEALTHY)
+    return label, frozenset(right), best

@@ -1,0 +1,170 @@
+"""Puts cases before the diagnosis and notes what it said, and when."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Protocol
+
+from gpuwatch.diagnosis.finding import Diagnosis, Finding
+from gpuwatch.model import GpuKey, Snapshot
+from tests.evaluation.baselines import Baseline
+from tests.evaluation.case import HEALTHY, UNDECIDED, Subject
+
+
+class Diagnosing(Protocol):
+    """What is judged: the engine."""
+
+    def push(self, snapshot: Snapshot) -> object: ...
+
+    @property
+    def diagnosis(self) -> Diagnosis: ...
+
+
+@dataclass(slots=True, kw_only=True)
+class Outcome:
+    """What was said of one subject."""
+
+    case: str
+    kind: str
+    label: str
+    accepted: frozenset[str]
+    said: str
+    """The rule of the first finding at the end, ``healthy`` or ``undecided``."""
+    confidence: float | None
+    severity: str | None
+    seconds_to_detect: float | None
+    """Until a right answer came first, from when the fault began."""
+    alarms: tuple[str, ...]
+    """Rules whose findings (not mere information) were raised and are no right answer."""
+    others: tuple[str, ...]
+    """The findings after the first, at the end."""
+    unknown: tuple[str, ...]
+    gpu_hours: float
+    log: bool
+    summary: str = ""
+    baselines: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def right(self) -> bool:
+        return self.said in self.accepted
+
+    @property
+    def answer(self) -> str:
+        """``said``, where any right answer counts as the label."""
+        return self.label if self.right else self.said
+
+
+class Judged(Protocol):
+    """A case, generated or recorded."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def subjects(self) -> tuple[Subject, ...]: ...
+    @property
+    def log(self) -> bool: ...
+    def snapshots(self) -> Iterator[Snapshot]: ...
+
+
+def engine() -> Diagnosing:
+    """A new engine, as ``gpuwatch diagnose`` makes it."""
+    from gpuwatch.diagnosis.engine import Engine
+
+    made: Diagnosing = Engine()
+    return made
+
+
+def run(case: Judged, make: Callable[[], Diagnosing] = engine) -> list[Outcome]:
+    """The outcomes of all subjects of a case."""
+    diagnosing = make()
+    snapshots = case.snapshots()
+    first = next(snapshots, None)
+    if first is None:
+        raise ValueError(f"{case.name} has no snapshots")
+    keys = [gpu.identity.uuid for gpu in first.gpus]
+    watched = [
+        _Watched(subject, frozenset(keys[gpu] for gpu in subject.gpus)) for subject in case.subjects
+    ]
+    begin = last = first.monotonic_seconds
+    looked = -1
+    for snapshot in chain((first,), snapshots):
+        diagnosing.push(snapshot)
+        last = snapshot.monotonic_seconds
+        for one in watched:
+            one.baseline.push(snapshot, one.keys)
+        # A person reads once a second, whatever the sampling.
+        second = math.floor(last - begin)
+        if second == looked:
+            continue
+        looked = second
+        said = diagnosing.diagnosis
+        for one in watched:
+            one.look(said, last - begin)
+    for one in watched:
+        one.look(diagnosing.diagnosis, last - begin)
+    return [one.outcome(case, last - begin) for one in watched]
+
+
+def run_all(cases: Iterable[Judged], make: Callable[[], Diagnosing] = engine) -> Iterator[Outcome]:
+    for case in cases:
+        yield from run(case, make)
+
+
+class _Watched:
+    """One subject while its case runs."""
+
+    def __init__(self, subject: Subject, keys: frozenset[GpuKey]) -> None:
+        self.subject, self.keys = subject, keys
+        self.baseline = Baseline()
+        self.right_at: float | None = None
+        self.findings: list[Finding] = []
+        self.said = UNDECIDED
+        self.alarms: list[str] = []
+        self.unknown: tuple[str, ...] = ()
+        self._raised: set[str] = set()
+
+    def look(self, diagnosis: Diagnosis, elapsed: float) -> None:
+        self.findings = [one for one in diagnosis.findings if self._about(one)]
+        if self.findings:
+            self.said = self.findings[0].rule
+        else:
+            self.said = HEALTHY if diagnosis.decided else UNDECIDED
+        # Silence is no detection, right as it may be.
+        found = self.said in self.subject.accepted - {HEALTHY, UNDECIDED}
+        if found and self.right_at is None:
+            self.right_at = elapsed
+        raised = {one.rule for one in self.findings if one.severity != "info"}
+        wrong = raised - self.subject.accepted - {self.subject.label}
+        self.alarms += sorted(wrong - self._raised)
+        self._raised = wrong
+        self.unknown = tuple(sorted({told.rule for told in diagnosis.unknown}))
+
+    def _about(self, finding: Finding) -> bool:
+        return not finding.gpus or bool(self.keys.intersection(finding.gpus))
+
+    def outcome(self, case: Judged, seconds: float) -> Outcome:
+        subject = self.subject
+        first = self.findings[0] if self.findings else None
+        took = self.right_at
+        return Outcome(
+            case=case.name,
+            kind=case.kind,
+            label=subject.label,
+            accepted=subject.accepted,
+            said=self.said,
+            confidence=first.confidence if first else None,
+            severity=first.severity if first else None,
+            seconds_to_detect=None if took is None else max(0.0, took - subject.from_seconds),
+            alarms=tuple(self.alarms),
+            others=tuple(one.rule for one in self.findings[1:]),
+            unknown=self.unknown,
+            gpu_hours=len(self.keys) * seconds / 3600.0,
+            log=case.log,
+            summary=first.summary if first else "",
+            baselines=self.baseline.answers(subject),
+        )

@@ -1,0 +1,52 @@
+"""Cases that were recorded: real PyTorch jobs, one knob turned at a time (see ``record``)."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpuwatch import codec
+from gpuwatch.model import Snapshot
+from tests.evaluation.case import Subject
+
+FOLDER = Path(__file__).parent / "recordings"
+INDEX = FOLDER / "index.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recording:
+    """Like ``case.Case``, from a file."""
+
+    name: str
+    kind: str
+    subjects: tuple[Subject, ...]
+    path: Path
+    log: bool = False
+
+    def snapshots(self) -> Iterator[Snapshot]:
+        decoder = codec.Decoder()
+        with gzip.open(self.path, "rt", encoding="utf-8") as lines:
+            for line in lines:
+                read = decoder.decode(line)
+                if isinstance(read, Snapshot):
+                    yield read
+
+
+def all_recordings() -> list[Recording]:
+    """Those that are kept with the tests."""
+    if not INDEX.exists():
+        return []
+    return [
+        Recording(
+            name=f"recorded/{entry['file'].removesuffix('.jsonl.gz')}",
+            kind="recorded",
+            subjects=(
+                Subject(gpus=(0,), label=entry["label"], accepted=frozenset(entry["accepted"])),
+            ),
+            path=FOLDER / entry["file"],
+        )
+        for entry in json.loads(INDEX.read_text())
+    ]

@@ -1,0 +1,119 @@
+"""The figures as text and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tests.evaluation import baselines
+from tests.evaluation.harness import Outcome
+from tests.evaluation.scoring import Score, confusions, score, score_baseline
+
+_WIDTH = 26
+
+
+def table(outcomes: Sequence[Outcome]) -> str:
+    """Per cause and overall, gpuwatch beside the rules from elsewhere."""
+    ours = score(outcomes)
+    others = {name: score_baseline(outcomes, name) for name in baselines.NAMES}
+    lines = [
+        f"{'cause':{_WIDTH}}{'cases':>6}{'precision':>11}{'recall':>8}{'F1':>6}"
+        + "".join(f"{name + ' F1':>16}" for name in others)
+    ]
+    for number, cause in enumerate(ours.causes):
+        beside = "".join(f"{other.causes[number].f1:>16.2f}" for other in others.values())
+        lines.append(
+            f"{cause.label:{_WIDTH}}{cause.cases:>6}{_ratio(cause.precision):>11}"
+            f"{cause.recall:>8.2f}{cause.f1:>6.2f}{beside}"
+        )
+    lines += ["", f"{'overall':{_WIDTH}}{'gpuwatch':>16}" + "".join(f"{n:>16}" for n in others)]
+    for name, values in _overall([ours, *others.values()]):
+        lines.append(f"{name:{_WIDTH}}" + "".join(f"{value:>16}" for value in values))
+    return "\n".join(lines)
+
+
+def worst(outcomes: Sequence[Outcome], most: int = 15) -> str:
+    """What was taken for what, with cases to look at."""
+    lines = []
+    for label, said, count, cases in confusions(outcomes)[:most]:
+        lines.append(f"{count:4}  {label} -> {said}: {', '.join(cases[:4])}")
+    return "\n".join(lines)
+
+
+def as_json(outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    """Everything, for scripts."""
+    ours = score(outcomes)
+    return {
+        "gpuwatch": _figures(ours),
+        **{name: _figures(score_baseline(outcomes, name)) for name in baselines.NAMES},
+        "outcomes": [
+            {
+                "case": one.case,
+                "kind": one.kind,
+                "log": one.log,
+                "label": one.label,
+                "accepted": sorted(one.accepted),
+                "said": one.said,
+                "right": one.right,
+                "confidence": one.confidence,
+                "severity": one.severity,
+                "seconds_to_detect": one.seconds_to_detect,
+                "alarms": one.alarms,
+                "others": one.others,
+                "unknown": one.unknown,
+                "summary": one.summary,
+            }
+            for one in outcomes
+        ],
+    }
+
+
+def _figures(of: Score) -> dict[str, Any]:
+    return {
+        "cases": of.cases,
+        "macro_f1": of.macro_f1,
+        "top_1": of.top_1,
+        "abstained": of.abstained,
+        "false_alarms": of.false_alarms,
+        "healthy_gpu_hours": of.healthy_gpu_hours,
+        "false_alarms_per_healthy_gpu_hour": of.false_alarms_per_hour,
+        "others_blamed_on_loading": of.blamed_loading,
+        "median_seconds_to_detect_loading": of.seconds_to_detect,
+        "median_seconds_to_detect": of.seconds_to_detect_all,
+        "brier": of.brier,
+        "causes": {
+            cause.label: {
+                "cases": cause.cases,
+                "precision": cause.precision,
+                "recall": cause.recall,
+                "f1": cause.f1,
+            }
+            for cause in of.causes
+        },
+    }
+
+
+def _overall(scores: Sequence[Score]) -> list[tuple[str, list[str]]]:
+    return [
+        ("macro F1", [f"{of.macro_f1:.3f}" for of in scores]),
+        ("top-1", [f"{of.top_1:.3f}" for of in scores]),
+        ("abstained", [f"{of.abstained:.3f}" for of in scores]),
+        ("false alarms / GPU-hour", [_alarms(of) for of in scores]),
+        ("blamed on loading wrongly", [str(of.blamed_loading) for of in scores]),
+        ("s to detect loading", [_seconds(of.seconds_to_detect) for of in scores]),
+        ("s to detect all", [_seconds(of.seconds_to_detect_all) for of in scores]),
+        ("Brier score", [_ratio(of.brier, 3) for of in scores]),
+    ]
+
+
+def _alarms(of: Score) -> str:
+    rate = of.false_alarms_per_hour
+    return "-" if rate is None else f"{rate:.3f} ({of.false_alarms}/{of.healthy_gpu_hours:.0f} h)"
+
+
+def _ratio(value: float | None, places: int = 2) -> str:
+    return "-" if value is None else f"{value:.{places}f}"
+
+
+def _seconds(value: float | None) -> str:
+    return "-" if value is None else f"{value:.0f}"
