@@ -1,0 +1,250 @@
+"""What the rules about data loading and the Python side share.
+
+Their common question comes first: do GPUs of this job idle, past start-up and outside pauses?
+A low mean is where they begin and never what they conclude from.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gpuwatch.diagnosis.finding import Evidence
+from gpuwatch.diagnosis.rule import Clear, Unknown
+from gpuwatch.diagnosis.rules._gpus import mean, named, ramp
+from gpuwatch.diagnosis.waveform import Waveform
+from gpuwatch.diagnosis.window import (
+    GpuFacts,
+    JobFacts,
+    RankFacts,
+    Window,
+    WorkerFacts,
+)
+from gpuwatch.model import GpuKey
+
+WATCHED_SECONDS = 8.0
+"""Several steps of nearly every job, and short enough to name a starved loader within 15 s."""
+
+IDLE_SHARE = 0.10
+"""From here on a GPU counts as under-fed. TensorFlow's profiler calls 5% of the step time spent
+on input "moderately" input-bound; twice that, since the optimizer's gaps and the logging of a
+healthy job leave a GPU without a kernel for 3 to 5% of the time as the driver counts."""
+
+IDLE_SHARE_CLEAR = 0.30
+"""Here nobody doubts it: TensorFlow's profiler says "highly" input-bound from 20%."""
+
+MAIN_AT_LIMIT_PERCENT = 85.0
+"""Of one core, for one thread: SageMaker's CPUBottleneck rule says 90% for a whole machine; the
+kernel's clock ticks and short sleeps take some percent of a thread that never rests."""
+
+WORKERS_AT_LIMIT_PERCENT = 75.0
+"""Of one core, mean of the workers. Batches are handed over in order, so where they do not cost
+the same even workers that are too few wait now and then for the slowest of them."""
+
+NO_JOB = ("the job's processes",)
+NO_WORKERS = "whether the job has loader workers"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Underfed:
+    """The GPUs of a job that idle, and the part of the job that feeds them."""
+
+    job: JobFacts
+    gpus: tuple[GpuFacts, ...]
+    idle_share: float
+    """0 to 1: mean over those GPUs, without the pauses that other rules explain."""
+    ranks: tuple[RankFacts, ...]
+    """Those that drive these GPUs; all ranks where it is not known which."""
+    worker_count: int | None
+    """Loader workers of one rank, as the busiest of ``ranks`` has them; ``None``: not known."""
+    workers: WorkerFacts | None
+
+    @property
+    def keys(self) -> tuple[GpuKey, ...]:
+        return tuple([gpu.uuid for gpu in self.gpus])
+
+    @property
+    def busy_share(self) -> float:
+        return 1.0 - self.idle_share
+
+    @property
+    def main_idle_percent(self) -> float | None:
+        """The main threads' CPU while the GPUs idled, or over all where the two cannot be told
+        apart."""
+        if self.job.main_thread_when_idle_percent is not None:
+            return self.job.main_thread_when_idle_percent
+        return self.main_percent
+
+    @property
+    def main_percent(self) -> float | None:
+        own = mean([rank.main_thread_percent for rank in self.ranks])
+        return self.job.main_thread_percent if own is None else own
+
+    @property
+    def evidence(self) -> Evidence:
+        return Evidence(
+            name="idle GPUs" if len(self.gpus) > 1 else "idle GPU",
+            value=percent_of(self.idle_share),
+            unit="%",
+            threshold=percent_of(IDLE_SHARE),
+            says=f"{named(self.gpus)} had no kernel for {self.idle_share:.0%} of the time",
+        )
+
+    @property
+    def clearness(self) -> float:
+        """0 to 1: how far the idling is from what a healthy job shows."""
+        return ramp(self.idle_share, IDLE_SHARE, IDLE_SHARE_CLEAR)
+
+
+def underfed(window: Window) -> Underfed | Clear | Unknown:
+    """The job's GPUs that idle, or why there is nothing to explain."""
+    job = window.job
+    if job is None:
+        return Unknown(missing=NO_JOB)
+    early = too_early(window)
+    if early is not None:
+        return early
+    waves = [(gpu, gpu.busy) for gpu in window.gpus if gpu.busy is not None and not gpu.lost]
+    if not waves:
+        return Unknown(missing=("the GPUs' utilisation",))
+    paused = pause_share(window)
+    idle = [(gpu, idle_share(wave) - paused) for gpu, wave in waves]
+    hungry = [(gpu, share) for gpu, share in idle if share >= IDLE_SHARE]
+    if not hungry:
+        return Clear(why=_why_fed(max(share for _, share in idle), paused))
+    return _underfed(job, hungry)
+
+
+def too_early(window: Window) -> Clear | Unknown | None:
+    """What to answer while nothing can be judged yet, or no more."""
+    if window.job is not None and window.job.job.ended_at_unix_seconds is not None:
+        return Clear(why="the job has ended")
+    if window.starting:
+        return Unknown(missing=("steady work: the job is still starting up",))
+    seen = [gpu.busy.seconds for gpu in window.gpus if gpu.busy is not None]
+    if seen and max(seen) < WATCHED_SECONDS:
+        return Unknown(missing=(f"{WATCHED_SECONDS:.0f} seconds of the GPUs' utilisation",))
+    return None
+
+
+def _why_fed(share: float, paused: float) -> str:
+    if paused > 0.0:
+        return f"outside its pauses the job's GPUs idle only {max(0.0, share):.0%} of the time"
+    return f"the job's GPUs idle only {max(0.0, share):.0%} of the time"
+
+
+def _underfed(job: JobFacts, hungry: list[tuple[GpuFacts, float]]) -> Underfed:
+    keys = {gpu.uuid for gpu, _ in hungry}
+    ranks = tuple([rank for rank in job.ranks if keys.intersection(rank.gpu_uuids)]) or job.ranks
+    return Underfed(
+        job=job,
+        gpus=tuple([gpu for gpu, _ in hungry]),
+        idle_share=sum(share for _, share in hungry) / len(hungry),
+        ranks=ranks,
+        worker_count=workers_of_a_rank(job, ranks),
+        workers=_workers(job, ranks),
+    )
+
+
+def workers_of_a_rank(job: JobFacts, ranks: tuple[RankFacts, ...]) -> int | None:
+    """Loader workers of one rank; ``None`` where it is not known for any of them."""
+    known = [rank.loader_workers for rank in ranks if rank.loader_workers is not None]
+    if known:
+        return max(known)
+    if job.workers is not None and job.workers.count > 0.0 and job.ranks:
+        return round(job.workers.count / len(job.ranks))
+    return None
+
+
+def _workers(job: JobFacts, ranks: tuple[RankFacts, ...]) -> WorkerFacts | None:
+    """Of the one rank that starves, else of the whole job."""
+    if len(ranks) == 1 and ranks[0].workers is not None:
+        return ranks[0].workers
+    return job.workers
+
+
+def idle_share(wave: Waveform) -> float:
+    """0 to 1: utilisation is the share of the time in which a kernel was resident, so its mean
+    says how much was idle also where the swings are too fast to be seen."""
+    return 1.0 - wave.mean_percent / 100.0
+
+
+def pause_share(window: Window) -> float:
+    """0 to 1: the part of the watched time that lies in pauses."""
+    if window.watched_seconds <= 0.0:
+        return 0.0
+    begin = window.taken_at_unix_seconds - window.seconds
+    inside = [
+        max(0.0, pause.at_unix_seconds + pause.seconds - max(begin, pause.at_unix_seconds))
+        for pause in window.pauses
+        if pause.at_unix_seconds + pause.seconds > begin
+    ]
+    return min(1.0, sum(inside) / window.watched_seconds)
+
+
+def is_swinging(wave: Waveform) -> bool:
+    """Whether it goes all the way down and up again, in runs that the samples can show."""
+    return wave.idle.count >= 3 and wave.low_percent <= 15.0 and wave.high_percent >= 70.0
+
+
+def wanted_percent(workers: WorkerFacts) -> float | None:
+    """Of one core each: what the workers used and what they could have used while they waited
+    for a core; ``None``: their CPU was not read."""
+    if workers.cpu_percent is None:
+        return None
+    return min(100.0, workers.cpu_percent + (workers.run_queue_wait_percent or 0.0))
+
+
+def is_at_limit(workers: WorkerFacts) -> bool:
+    """Whether the workers use, or would use, all that a core each can give."""
+    wanted = wanted_percent(workers)
+    return wanted is not None and wanted >= WORKERS_AT_LIMIT_PERCENT
+
+
+def in_disk_wait(workers: WorkerFacts) -> float | None:
+    """Percent of their time, by the kernel's accounts or else by how often one was seen in
+    state D; ``None``: neither was read."""
+    if workers.disk_wait_percent is not None and workers.disk_wait_percent > 0.0:
+        return workers.disk_wait_percent
+    if workers.in_disk_wait_share is not None:
+        return 100.0 * workers.in_disk_wait_share
+    return workers.disk_wait_percent
+
+
+def stack_percent(job: JobFacts, *categories: str) -> float | None:
+    """Share of the main threads' samples in these categories; ``None`` without stacks."""
+    if not job.stacks:
+        return None
+    return sum([share for category, share, _ in job.stacks if category in categories])
+
+
+def stack_line(job: JobFacts, category: str) -> str | None:
+    """The user's line under the most of this category's samples."""
+    lines = [(share, line) for name, share, line in job.stacks if name == category and line]
+    return max(lines)[1] if lines else None
+
+
+def strength(*clearness: float, missing: int = 0) -> float:
+    """0.4 for evidence that just passes its thresholds to 1 for evidence far beyond them, less
+    15% for each reading that was wanted and is missing."""
+    clear = sum(clearness) / len(clearness) if clearness else 0.5
+    return float((0.4 + 0.6 * clear) * 0.85**missing)
+
+
+def percent_of(share: float) -> float:
+    return round(100.0 * share, 1)
+
+
+def counted(count: float, thing: str) -> str:
+    """``1 worker``, ``8 workers``."""
+    number = round(count)
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+
+
+def amount(number_of_bytes: float) -> str:
+    """``55 MB``, ``1.2 GB`` (powers of 1000, as disks and links are sold)."""
+    value = number_of_bytes
+    for unit in ("B", "kB", "MB"):
+        if abs(value) < 999.5:
+            return f"{value:.0f} {unit}"
+        value /= 1000.0
+    return f"{value:.1f} GB"

@@ -1,0 +1,125 @@
+"""Training stops while a checkpoint is written.
+
+What it checks
+    Pauses of a steadily busy GPU in which the job wrote much to storage.
+
+Why it matters
+    A synchronous save costs its whole length on every GPU of the job: rank 0 writes and the
+    others wait in the next collective (busy, at low power).
+
+Evidence needed
+    At least one pause and what was written during it. Surer with a second one: saves come in a
+    rhythm.
+
+When it is wrong
+    Storage that is not seen as writes of this job (object stores, some network file systems)
+    makes a save look like validation. Another job's writes are only the machine's.
+
+What to do
+    Save asynchronously (torch.distributed.checkpoint.async_save, or copy the state to pinned
+    memory and write from a thread), rarer, to a local disk first, sharded over the ranks, or
+    without the optimizer's state where it is not needed.
+
+Thresholds
+    32 MiB in a pause, at 10 MB/s or more: the weights of a small convolutional network with their
+    optimizer are beyond it; logs and event files are not.
+    2% of the time lost: below it the finding is information only.
+
+Sources
+    PyTorch, torch.distributed.checkpoint, async_save. The time lost is measured, not assumed.
+"""
+
+from __future__ import annotations
+
+from gpuwatch.diagnosis.finding import Advice, Evidence
+from gpuwatch.diagnosis.rule import Clear, Firing, Unknown, Verdict
+from gpuwatch.diagnosis.rules._common import NO_JOB, amount, strength
+from gpuwatch.diagnosis.rules._gpus import lasting, named, ramp
+from gpuwatch.diagnosis.rules._pauses import is_save, lost_share, rhythm, watched_seconds
+from gpuwatch.diagnosis.window import Pause, Window
+
+LOST_SHARE = 0.02
+"""Of the time: less is not worth a warning."""
+
+
+def check(window: Window) -> Verdict:
+    if window.job is None and not window.pauses:
+        return Unknown(missing=NO_JOB)
+    if not window.pauses:
+        return Clear(why="no pause was seen")
+    unread = [pause for pause in window.pauses if pause.wrote_bytes is None]
+    saves = [pause for pause in window.pauses if is_save(pause)]
+    if not saves:
+        if len(unread) == len(window.pauses):
+            return Unknown(missing=("what was written during the pauses",))
+        return Clear(why="nothing much was written during the pauses")
+    return _firing(window, saves)
+
+
+def _firing(window: Window, saves: list[Pause]) -> Firing:
+    lost = lost_share(window, saves)
+    wrote = max(pause.wrote_bytes or 0.0 for pause in saves)
+    longest = max(pause.seconds for pause in saves)
+    every = rhythm(saves)
+    times = f"every {lasting(every)}" if every is not None else _times(len(saves))
+    return Firing(
+        summary=f"{named(window.gpus)} stood still for up to {lasting(longest)} {times} while "
+        f"{amount(wrote)} were written: checkpoints ({lost:.0%} of the time)",
+        evidence=tuple(_evidence(window, saves, wrote, longest, lost)),
+        advice=_advice(),
+        severity="warning" if lost >= LOST_SHARE else "info",
+        strength=strength(
+            ramp(wrote, 16e6, 500e6), 1.0 if every is not None else ramp(len(saves), 0.0, 3.0)
+        ),
+        lost_share=lost,
+        # The others of the job wait in a collective until the writer is back.
+        explains=frozenset({"oscillation", "collective_wait", "validation_pauses", "straggler"}),
+    )
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
+
+
+def _evidence(
+    window: Window, saves: list[Pause], wrote: float, longest: float, lost: float
+) -> list[Evidence]:
+    return [
+        Evidence(
+            name="pauses with writes",
+            value=float(len(saves)),
+            says=f"in the last {lasting(watched_seconds(window))}",
+        ),
+        Evidence(
+            name="longest pause", value=round(longest, 1), unit="s", says="no kernel ran meanwhile"
+        ),
+        Evidence(
+            name="written in a pause",
+            value=round(wrote),
+            unit="bytes",
+            threshold=32.0 * 1024**2,
+            says="a checkpoint's size",
+        ),
+        Evidence(
+            name="time lost",
+            value=round(100.0 * lost, 1),
+            unit="%",
+            threshold=100.0 * LOST_SHARE,
+            says="of the time watched",
+            supports=lost >= LOST_SHARE,
+        ),
+    ]
+
+
+def _advice() -> tuple[Advice, ...]:
+    return (
+        Advice(
+            action="Save asynchronously (torch.distributed.checkpoint.async_save, or write from a "
+            "thread).",
+            why="training goes on while the copy is written",
+        ),
+        Advice(
+            action="Save more rarely, to a local disk first, or sharded over the ranks.",
+            why="the GPUs wait for as long as the write takes",
+        ),
+    )

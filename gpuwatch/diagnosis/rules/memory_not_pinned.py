@@ -1,0 +1,171 @@
+"""Batches are copied to the GPU from memory that is not pinned.
+
+What it checks
+    The job's loader has workers but no pinning thread, its workers are not the limit, GPUs idle
+    for 10% of the time or more, and much data crosses PCIe while no kernel runs.
+
+Why it matters
+    From pageable memory the driver first copies into a pinned buffer of its own: the copy is
+    slower, and it cannot run beside kernels, so the GPU waits for each batch's copy.
+
+Evidence needed
+    Whether a pinning thread exists, the GPUs' utilisation, the PCIe traffic from host to GPU
+    while the GPU idles, the workers' CPU. Surer with the main thread's CPU while the GPU idles:
+    it does that copying.
+
+When it is wrong
+    A job can pin by itself (tensor.pin_memory()) without the DataLoader's thread. Weights that
+    are offloaded to the host cross PCIe as well. With num_workers=0 pinning happens inside the
+    main thread and cannot be seen from outside. PCIe counters are short samples.
+
+What to do
+    DataLoader(pin_memory=True) and tensor.to(device, non_blocking=True). Where the batch is large,
+    copy less: send uint8 and convert on the GPU.
+
+Thresholds
+    0.5 GB/s from host to GPU while it idles: at 3 to 10 GB/s, as pageable copies run, that is 5
+    to 15% of the idle time. 80% of the link's rate: then the link is the limit (pcie_degraded or
+    a batch too large), since a pageable copy does not fill a sound link.
+
+Sources
+    PyTorch, "Memory pinning" in torch.utils.data and the tutorial on pin_memory() and
+    non_blocking. NVIDIA, "How to Optimize Data Transfers in CUDA C/C++": pageable transfers
+    are staged through a pinned buffer.
+"""
+
+from __future__ import annotations
+
+from gpuwatch.diagnosis.finding import Advice, Evidence
+from gpuwatch.diagnosis.rule import Clear, Firing, Unknown, Verdict
+from gpuwatch.diagnosis.rules._common import (
+    Underfed,
+    amount,
+    is_at_limit,
+    strength,
+    underfed,
+)
+from gpuwatch.diagnosis.rules._gpus import mean, named, ramp
+from gpuwatch.diagnosis.window import GpuFacts, Window
+
+IDLE_TRAFFIC_BYTES_PER_SECOND = 0.5e9
+"""Host to GPU, while no kernel is resident."""
+
+LINK_FULL_SHARE = 0.8
+"""Of what the link can carry."""
+
+LANE_BYTES_PER_SECOND = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.97e9, 5: 3.94e9, 6: 7.56e9}
+"""Of one PCIe lane by generation, after line coding (PCI-SIG)."""
+
+
+def check(window: Window) -> Verdict:
+    found = underfed(window)
+    if not isinstance(found, Underfed):
+        return found
+    pinned = {rank.pinned_memory for rank in found.ranks}
+    if pinned == {True}:
+        return Clear(why="a thread of the loader pins the batches")
+    if False not in pinned:
+        return Unknown(missing=("whether the loader pins memory",))
+    if found.workers is not None and is_at_limit(found.workers):
+        return Clear(why="the loader workers are at their limit: pinning would change little")
+    traffic = mean([gpu.pcie_rx_idle_bytes_per_second for gpu in found.gpus])
+    if traffic is None:
+        return Unknown(missing=("PCIe traffic",))
+    return _other_cause(found, traffic) or _firing(found, traffic)
+
+
+def _other_cause(found: Underfed, traffic: float) -> Clear | None:
+    if traffic < IDLE_TRAFFIC_BYTES_PER_SECOND:
+        return Clear(why=f"little crosses PCIe while the GPU idles ({amount(traffic)}/s)")
+    links = [_link(gpu) for gpu in found.gpus]
+    for gpu, link in zip(found.gpus, links, strict=True):
+        rate = gpu.pcie_rx_idle_bytes_per_second
+        if link is not None and rate is not None and rate >= LINK_FULL_SHARE * link:
+            return Clear(why=f"the PCIe link itself is full ({amount(link)}/s)")
+    return None
+
+
+def _link(gpu: GpuFacts) -> float | None:
+    """What the link can carry as it runs under load, in bytes a second."""
+    if gpu.pcie_generation_busy is None or gpu.pcie_width_busy is None:
+        return None
+    lane = LANE_BYTES_PER_SECOND.get(gpu.pcie_generation_busy)
+    return None if lane is None else lane * gpu.pcie_width_busy
+
+
+def _firing(found: Underfed, traffic: float) -> Firing:
+    main = found.main_idle_percent
+    missing = () if main is not None else ("the main thread's CPU",)
+    return Firing(
+        summary=f"{named(found.gpus)} idled {found.idle_share:.0%} of the time while batches were "
+        f"copied from unpinned memory ({amount(traffic)}/s)",
+        evidence=tuple(_evidence(found, traffic, main)),
+        advice=_advice(),
+        strength=strength(
+            found.clearness,
+            ramp(traffic, 0.5 * IDLE_TRAFFIC_BYTES_PER_SECOND, 2e9),
+            0.5 if main is None else ramp(main, 10.0, 60.0),
+            missing=len(missing),
+        ),
+        missing=missing,
+        gpus=found.keys,
+        lost_share=found.idle_share,
+        explains=frozenset({"oscillation", "python_bound", "batch_too_small", "straggler"}),
+    )
+
+
+def _evidence(found: Underfed, traffic: float, main: float | None) -> list[Evidence]:
+    evidence = [
+        found.evidence,
+        Evidence(
+            name="pinned memory",
+            value=False,
+            says="no thread of the loader pins the batches",
+        ),
+        Evidence(
+            name="host to GPU while it idles",
+            value=round(traffic),
+            unit="bytes/s",
+            threshold=IDLE_TRAFFIC_BYTES_PER_SECOND,
+            says="batches are copied while no kernel runs",
+        ),
+    ]
+    workers = found.workers
+    if workers is not None and workers.cpu_percent is not None:
+        says = "the workers have time to spare: batches are ready"
+        evidence.append(
+            Evidence(
+                name="loader workers' CPU",
+                value=round(workers.cpu_percent, 1),
+                unit="% of a core each",
+                says=says,
+            )
+        )
+    if main is not None:
+        copies = main >= 30.0
+        evidence.append(
+            Evidence(
+                name="main thread's CPU while the GPU idles",
+                value=round(main, 1),
+                unit="% of a core",
+                says="it copies" if copies else "it rests, though a pageable copy would use it",
+                supports=copies,
+            )
+        )
+    return evidence
+
+
+def _advice() -> tuple[Advice, ...]:
+    return (
+        Advice(
+            action="Set pin_memory=True in the DataLoader and copy with non_blocking=True.",
+            setting="pin_memory",
+            present="False",
+            wanted="True",
+            why="a pinned batch is copied faster, and while the GPU works on the one before",
+        ),
+        Advice(
+            action="Send smaller types (uint8 images) and convert them on the GPU.",
+            why="fewer bytes have to cross PCIe",
+        ),
+    )

@@ -1,0 +1,165 @@
+"""More loader workers than cores: they take turns and slow each other and the main thread down.
+
+What it checks
+    GPUs of the job idle for 10% of the time or more, the job has more processes that could run
+    than cores it may use, and its workers wait in the run queue.
+
+Why it matters
+    Beyond one worker a core nothing is gained: each batch takes longer, the caches are shared,
+    and the main thread, which launches the kernels and writes checkpoints, waits for a core too.
+
+Evidence needed
+    The number of workers, the cores the job may use, the workers' run-queue wait. Surer with
+    involuntary switches and with the number of runnable processes.
+
+When it is wrong
+    Where other jobs take the cores the workers are not too many by themselves: then it stays
+    quiet, and loader_cpu_bound speaks of the cores. A CPU quota below the cores is cpu_quota's.
+    Workers that mostly wait for a disk may rightly be more than the cores.
+
+What to do
+    Lower num_workers to the number named (the cores one rank may use, less one for its main
+    thread, and no more than it needs), then make the transforms cheaper if it does not suffice.
+
+Thresholds
+    1.1 workers and main threads for each usable core: PyTorch warns as soon as num_workers
+    exceeds the cores of the affinity; a tenth is left for processes that mostly sleep.
+    run-queue wait 10%: a machine with free cores shows below 2%.
+
+Sources
+    PyTorch, DataLoader.check_worker_number_rationality: "excessive worker creation might get
+    DataLoader running slow or even freeze".
+    Linux, /proc/PID/schedstat (time on the run queue).
+"""
+
+from __future__ import annotations
+
+from gpuwatch.diagnosis.finding import Advice, Evidence
+from gpuwatch.diagnosis.rule import Clear, Firing, Unknown, Verdict
+from gpuwatch.diagnosis.rules._common import (
+    NO_WORKERS,
+    Underfed,
+    counted,
+    in_disk_wait,
+    strength,
+    underfed,
+)
+from gpuwatch.diagnosis.rules._gpus import named, ramp
+from gpuwatch.diagnosis.rules.cpu_quota import is_held_back
+from gpuwatch.diagnosis.window import Window, WorkerFacts
+from gpuwatch.diagnosis.workers import recommended_workers
+
+CROWDING = 1.1
+"""Workers and main threads for each core the job may use."""
+
+RUN_QUEUE_WAIT_PERCENT = 10.0
+"""Of the workers' time."""
+
+DISK_WAIT_PERCENT = 50.0
+"""Workers that mostly wait for disks do not crowd the cores."""
+
+
+def check(window: Window) -> Verdict:
+    found = underfed(window)
+    if not isinstance(found, Underfed):
+        return found
+    if found.worker_count == 0:
+        return Clear(why="the job has no loader workers")
+    workers = found.job.workers
+    if workers is None:
+        return Unknown(missing=(NO_WORKERS,))
+    cores = found.job.job.usable_cores
+    if cores is None:
+        return Unknown(missing=("the cores the job may use",))
+    queue = workers.run_queue_wait_percent
+    if queue is None:
+        return Unknown(missing=("the loader workers' run-queue wait",))
+    crowding = (workers.count + len(found.job.ranks)) / max(1.0, cores)
+    return _other_cause(found, workers, crowding, queue) or _firing(
+        window, found, workers, crowding, queue, cores
+    )
+
+
+def _other_cause(
+    found: Underfed, workers: WorkerFacts, crowding: float, queue: float
+) -> Clear | None:
+    if crowding < CROWDING:
+        return Clear(why="there is a core for each loader worker and each main thread")
+    if queue < RUN_QUEUE_WAIT_PERCENT:
+        return Clear(why=f"the loader workers wait for a core for only {queue:.0f}% of the time")
+    if (in_disk_wait(workers) or 0.0) >= DISK_WAIT_PERCENT:
+        return Clear(why="the loader workers mostly wait for the disk")
+    if is_held_back(found.job):
+        return Clear(why="a CPU quota holds the job back, not the number of its workers")
+    return None
+
+
+def _firing(
+    window: Window,
+    found: Underfed,
+    workers: WorkerFacts,
+    crowding: float,
+    queue: float,
+    cores: float,
+) -> Firing:
+    count = found.worker_count or round(workers.count / max(1, len(found.job.ranks)))
+    better = recommended_workers(window, count, found.busy_share)
+    return Firing(
+        summary=f"{named(found.gpus)} idled {found.idle_share:.0%} of the time: "
+        f"{counted(workers.count, 'loader worker')} share {counted(cores, 'core')}",
+        evidence=tuple(_evidence(found, workers, crowding, queue, cores)),
+        advice=_advice(count, better, cores),
+        strength=strength(
+            found.clearness, ramp(crowding, 1.0, 1.5), ramp(queue, RUN_QUEUE_WAIT_PERCENT - 5, 30)
+        ),
+        gpus=found.keys,
+        lost_share=found.idle_share,
+        explains=frozenset({"oscillation", "loader_cpu_bound", "batch_too_small", "straggler"}),
+    )
+
+
+def _evidence(
+    found: Underfed, workers: WorkerFacts, crowding: float, queue: float, cores: float
+) -> list[Evidence]:
+    evidence = [
+        found.evidence,
+        Evidence(
+            name="processes a core",
+            value=round(crowding, 2),
+            threshold=CROWDING,
+            says=f"{round(workers.count)} workers and {len(found.job.ranks)} main threads share "
+            f"{counted(cores, 'core')}",
+        ),
+        Evidence(
+            name="workers' run-queue wait",
+            value=round(queue, 1),
+            unit="% of the time",
+            threshold=RUN_QUEUE_WAIT_PERCENT,
+            says="they could have run and waited for a core",
+        ),
+    ]
+    pushed = workers.involuntary_switches_per_second
+    if pushed is not None:
+        says = "how often a worker was pushed off its core"
+        evidence.append(
+            Evidence(name="involuntary switches", value=round(pushed, 1), unit="1/s", says=says)
+        )
+    return evidence
+
+
+def _advice(count: int, better: int | None, cores: float) -> tuple[Advice, ...]:
+    cheaper = Advice(
+        action="Make the transforms cheaper, do them once and store the result, or decode on "
+        "the GPU (DALI, nvJPEG).",
+        why=f"the {counted(cores, 'core')} that the job may use are all taken",
+    )
+    if better is None or better >= count:
+        return (cheaper,)
+    fewer = Advice(
+        action=f"Lower num_workers from {count} to {better}.",
+        setting="num_workers",
+        present=str(count),
+        wanted=str(better),
+        why="more workers than cores take turns and slow the main thread down",
+    )
+    return (fewer, cheaper)

@@ -1,0 +1,59 @@
+"""checkpoint_pauses: firing, quiet, unknown."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpuwatch.diagnosis.rules.checkpoint_pauses import check
+from gpuwatch.diagnosis.window import Window
+from tests.diagnosis.windows import fires, gpu_only, is_clear, misses, pause, window
+
+
+def saving(*before: float, wrote: float | None = 16e9) -> Window:
+    return window(pauses=tuple(pause(at, 8.0, wrote_bytes=wrote) for at in before))
+
+
+def test_regular_pauses_with_writes() -> None:
+    """Their rhythm and their cost are named; the waits of the other ranks are explained."""
+    firing = fires(check(saving(145.0, 100.0, 55.0, 10.0)))
+    assert "every 45 s" in firing.summary
+    assert firing.lost_share == pytest.approx(32.0 / 600.0)
+    assert {"collective_wait", "oscillation"} <= firing.explains
+    assert firing.severity == "warning"
+    assert firing.strength > 0.9
+
+
+def test_a_single_save_is_less_sure() -> None:
+    """Once is no rhythm, but the writes say what it was."""
+    once = fires(check(saving(20.0)))
+    assert once.strength < fires(check(saving(145.0, 100.0, 55.0, 10.0))).strength
+    assert once.severity == "info"
+
+
+@pytest.mark.parametrize(
+    "quiet",
+    [
+        pytest.param(window(), id="healthy"),
+        pytest.param(saving(100.0, 55.0, wrote=2e5), id="no writes"),
+    ],
+)
+def test_quiet(quiet: Window) -> None:
+    """Pauses without writes are not saves."""
+    is_clear(check(quiet))
+
+
+def test_a_trickle_is_no_save() -> None:
+    """40 MB over two minutes are logs."""
+    is_clear(check(window(pauses=(pause(200.0, 120.0, wrote_bytes=40e6),))))
+
+
+@pytest.mark.parametrize(
+    ("unknown", "missing"),
+    [
+        pytest.param(saving(100.0, 55.0, wrote=None), "written", id="writes not read"),
+        pytest.param(gpu_only(), "job's processes", id="no job"),
+    ],
+)
+def test_unknown(unknown: Window, missing: str) -> None:
+    """What was missing is named."""
+    misses(check(unknown), missing)

@@ -1,0 +1,75 @@
+"""cpu_quota: firing, quiet, unknown."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gpuwatch.diagnosis.rules.cpu_quota import check
+from gpuwatch.diagnosis.window import Window
+from tests.diagnosis.windows import (
+    fires,
+    gpu,
+    gpu_only,
+    is_clear,
+    job,
+    misses,
+    rank,
+    swinging,
+    window,
+    workers,
+)
+
+GPUS = (gpu(busy=swinging(0.6)),)
+QUOTA = {"quota_cores": 4.0, "usable_cores": 4.0, "container": "8f3c1d20ab54"}
+
+
+def held_back(**facts: Any) -> Window:
+    slow = workers(8, cpu_percent=38.0, run_queue_wait_percent=55.0, at_limit_share=0.0)
+    known: dict[str, Any] = {
+        "model": QUOTA,
+        "workers": slow,
+        "cpu_cores": 3.9,
+        "cpu_throttled_percent": 90.0,
+        "ranks": (rank(loader_workers=8, workers=slow),),
+    }
+    return window(gpus=GPUS, job=job(**(known | facts)))
+
+
+def test_throttled_job() -> None:
+    """A larger quota is named, and meanwhile workers that fit into the present one."""
+    firing = fires(check(held_back()))
+    assert [advice.setting for advice in firing.advice] == ["cpu quota", "num_workers"]
+    assert firing.advice[0].present == "4"
+    assert firing.advice[0].wanted == "16"
+    assert firing.advice[1].wanted == "3"
+    assert {"too_many_workers", "loader_cpu_bound"} <= firing.explains
+
+
+@pytest.mark.parametrize(
+    "quiet",
+    [
+        pytest.param(window(), id="healthy"),
+        pytest.param(window(job=held_back().job), id="throttled, and the GPU is fed"),
+        pytest.param(held_back(model={}), id="no quota"),
+        pytest.param(held_back(model={"quota_cores": 16.0}), id="as large as the machine"),
+        pytest.param(held_back(cpu_throttled_percent=2.0), id="not throttled"),
+    ],
+)
+def test_quiet(quiet: Window) -> None:
+    """A quota alone is no fault."""
+    is_clear(check(quiet))
+
+
+@pytest.mark.parametrize(
+    ("unknown", "missing"),
+    [
+        pytest.param(gpu_only(*GPUS), "job's processes", id="no job"),
+        pytest.param(held_back(cpu_throttled_percent=None), "throttled", id="no throttling read"),
+        pytest.param(held_back(model={"usable_cores": None}), "quota", id="no cores read"),
+    ],
+)
+def test_unknown(unknown: Window, missing: str) -> None:
+    """What was missing is named."""
+    misses(check(unknown), missing)

@@ -1,0 +1,70 @@
+"""host_memory_growing: firing, quiet, unknown."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from gpuwatch.diagnosis.rules.host_memory_growing import check
+from gpuwatch.diagnosis.window import Window
+from tests.diagnosis.windows import fires, gpu_only, host, is_clear, job, misses, window, workers
+
+
+def growing(own: float | None = 50e6, **facts: Any) -> Window:
+    rates = {
+        "memory_slope_bytes_per_second": 55e6,
+        "memory_slope_error_bytes_per_second": 1e6,
+    }
+    leaking = workers(8, memory_slope_bytes_per_second=own)
+    return window(job=job(workers=leaking), host=host(**(rates | facts)))
+
+
+def test_workers_that_grow() -> None:
+    """The workers are named, and arrays instead of lists are the advice."""
+    firing = fires(check(growing()))
+    assert "loader workers' memory" in firing.summary
+    assert "numpy" in firing.advice[0].action
+    assert firing.lost_share is None
+    assert firing.severity == "error"
+
+
+def test_growth_that_is_not_the_workers() -> None:
+    """The training process is looked at first."""
+    firing = fires(check(growing(own=0.0)))
+    assert "training process" in firing.advice[0].action
+
+
+def test_swapping_alone_suffices() -> None:
+    """A machine that swaps is full, whatever the trend."""
+    firing = fires(check(growing(swap_growth_bytes=2e9, memory_slope_bytes_per_second=0.0)))
+    assert "swaps" in firing.summary
+
+
+@pytest.mark.parametrize(
+    "quiet",
+    [
+        pytest.param(window(), id="healthy"),
+        pytest.param(growing(memory_slope_error_bytes_per_second=40e6), id="scatter"),
+        pytest.param(growing(memory_slope_bytes_per_second=1.2e6), id="lasts for days"),
+        pytest.param(growing(memory_slope_bytes_per_second=-5e6), id="shrinks"),
+    ],
+)
+def test_quiet(quiet: Window) -> None:
+    """Slow or unclear growth is no finding."""
+    is_clear(check(quiet))
+
+
+@pytest.mark.parametrize(
+    ("unknown", "missing"),
+    [
+        pytest.param(gpu_only(), "job's processes", id="no job"),
+        pytest.param(growing(memory_slope_bytes_per_second=None), "trend", id="no trend"),
+        pytest.param(replace(growing(), starting=True), "starting", id="starting"),
+        pytest.param(replace(growing(), steady_seconds=20.0), "past start-up", id="too young"),
+    ],
+)
+def test_unknown(unknown: Window, missing: str) -> None:
+    """What was missing is named; growth at start-up is waited out."""
+    misses(check(unknown), missing)

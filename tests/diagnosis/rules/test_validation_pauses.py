@@ -1,0 +1,52 @@
+"""validation_pauses: firing, quiet, unknown."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpuwatch.diagnosis.rules.validation_pauses import check
+from gpuwatch.diagnosis.window import Window
+from tests.diagnosis.windows import fires, gpu_only, is_clear, misses, pause, window
+
+
+def pausing(*before: float, wrote: float | None = 1e5, seconds: float = 6.0) -> Window:
+    return window(pauses=tuple(pause(at, seconds, wrote_bytes=wrote) for at in before))
+
+
+def test_rare_pauses_without_writes() -> None:
+    """It is information, not a warning."""
+    firing = fires(check(pausing(370.0, 250.0, 130.0, 10.0)))
+    assert firing.severity == "info"
+    assert "every" in firing.summary
+    assert firing.advice == ()
+
+
+def test_a_large_share_gets_advice() -> None:
+    """Beyond 5% of the time persistent workers are proposed."""
+    firing = fires(check(pausing(370.0, 250.0, 130.0, 10.0, seconds=20.0)))
+    assert firing.advice[0].setting == "persistent_workers"
+
+
+@pytest.mark.parametrize(
+    "quiet",
+    [
+        pytest.param(window(), id="healthy"),
+        pytest.param(pausing(60.0), id="once"),
+        pytest.param(pausing(100.0, 55.0, 10.0, wrote=9e9), id="saves"),
+    ],
+)
+def test_quiet(quiet: Window) -> None:
+    """One pause is no pattern, and saves are another rule's."""
+    is_clear(check(quiet))
+
+
+@pytest.mark.parametrize(
+    ("unknown", "missing"),
+    [
+        pytest.param(pausing(100.0, 55.0, wrote=None), "written", id="writes not read"),
+        pytest.param(gpu_only(), "job's processes", id="no job"),
+    ],
+)
+def test_unknown(unknown: Window, missing: str) -> None:
+    """What was missing is named."""
+    misses(check(unknown), missing)
