@@ -173,13 +173,15 @@ class Observer:
         if track.steady_at is not None:
             since = max(since, min(track.steady_at, now))
         unix = snapshot.taken_at_unix_seconds
+        gpu_facts = tuple([gpu.facts(since) for gpu in gpus])
+        shapes = [(gpu, one.busy) for gpu, one in zip(gpus, gpu_facts, strict=True)]
         return Window(
             taken_at_unix_seconds=unix,
             seconds=self.window_seconds,
             watched_seconds=track.watched(since),
             interval_seconds=snapshot.interval_seconds,
-            gpus=tuple([gpu.facts(since) for gpu in gpus]),
-            job=track.facts(since, unix, gpus),
+            gpus=gpu_facts,
+            job=track.facts(since, unix, shapes),
             host=host,
             starting=starting,
             pauses=self._pauses(snapshot, gpus, track),

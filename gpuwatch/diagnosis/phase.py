@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
-from operator import mul
+from itertools import accumulate
+from operator import mul, sub
 
 from gpuwatch.diagnosis.waveform import BUSY_PERCENT, IDLE_PERCENT
 
@@ -37,7 +39,7 @@ UNSEEN = Phase()
 
 
 def compare(spans: Sequence[Span], busy: Sequence[float | None]) -> Phase:
-    """``busy`` is what the GPUs did in each of ``spans`` (see ``means_over``)."""
+    """``busy`` is what the GPUs did in each of ``spans`` (see ``Integral``)."""
     seen = [value for value in busy if value is not None]
     if len(seen) < LEAST_SPANS or _deviation(seen) < SWING_PERCENT:
         return UNSEEN
@@ -66,34 +68,46 @@ def split(
     )
 
 
-def means_over(
-    samples: Sequence[tuple[float, float]], step: float, spans: Sequence[tuple[float, float]]
-) -> list[float | None]:
-    """The mean of ``samples`` (each covers ``step`` before its stamp, or less where the one before
-    is nearer) in each of ``spans``, which ascend and do not overlap. ``None`` where less than
-    half of a span is covered."""
-    result: list[float | None] = []
-    position, count = 0, len(samples)
-    for begin, end in spans:
-        while position < count and samples[position][0] <= begin:
-            position += 1
-        at, area, covered = position, 0.0, 0.0
-        while at < count:
-            stamp, value = samples[at]
-            start = stamp - step
-            if at and samples[at - 1][0] > start:
-                start = samples[at - 1][0]
-            if start >= end:
-                break
-            overlap = min(stamp, end) - max(start, begin)
-            if overlap > 0.0:
-                area += overlap * value
-                covered += overlap
-            if stamp >= end:
-                break
-            at += 1
-        result.append(area / covered if covered >= 0.5 * (end - begin) and covered else None)
-    return result
+class Integral:
+    """Samples, ready to be averaged over any stretch of time.
+
+    Each of ``samples`` covers the ``step`` before its stamp, or less where the one before is
+    nearer.
+    """
+
+    __slots__ = ("_areas", "_covers", "_lengths", "_times", "_values")
+
+    def __init__(self, samples: Sequence[tuple[float, float]], step: float) -> None:
+        self._times = times = [at for at, _ in samples]
+        self._values = values = [value for _, value in samples]
+        longest = 1.5 * step
+        self._lengths = lengths = [
+            step, *[length if length < longest else step for length in map(sub, times[1:], times)]
+        ]  # fmt: skip
+        self._areas = list(accumulate(map(mul, values, lengths)))
+        self._covers = list(accumulate(lengths))
+
+    def means(self, spans: Sequence[tuple[float, float]]) -> list[float | None]:
+        """``None`` where less than half of a span is covered."""
+        result: list[float | None] = []
+        before, area, cover = -math.inf, 0.0, 0.0
+        for begin, end in spans:
+            if begin != before:
+                area, cover = self._up_to(begin)
+            area_end, cover_end = self._up_to(end)
+            covered = cover_end - cover
+            enough = covered > 0.0 and covered >= 0.5 * (end - begin)
+            result.append((area_end - area) / covered if enough else None)
+            before, area, cover = end, area_end, cover_end
+        return result
+
+    def _up_to(self, moment: float) -> tuple[float, float]:
+        times = self._times
+        at = bisect_left(times, moment)
+        if at == len(times):
+            return self._areas[-1], self._covers[-1]
+        later = min(self._lengths[at], times[at] - moment)
+        return self._areas[at] - later * self._values[at], self._covers[at] - later
 
 
 def together(rows: Sequence[Sequence[float | None]]) -> list[float | None]:
@@ -130,7 +144,8 @@ def _correlation(pairs: list[tuple[float, float]]) -> float | None:
     if spread_left < FLAT_PERCENT**2 or spread_right <= 0.0:
         return None
     common = sum(map(mul, left, right)) / count - mean_left * mean_right
-    return max(-1.0, min(1.0, common / math.sqrt(spread_left * spread_right)))
+    found: float = common / math.sqrt(spread_left * spread_right)
+    return max(-1.0, min(1.0, found))
 
 
 def _deviation(values: list[float]) -> float:

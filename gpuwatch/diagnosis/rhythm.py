@@ -39,38 +39,49 @@ PART_CLEAR = 0.5
 CYCLES_MIN = 3
 
 
-class _Bits:
-    """The signal as bits on a grid of samples; cells without a sample are not counted."""
-
-    def __init__(self, times: Sequence[float], values: Sequence[float], step: float) -> None:
-        middle = (max(values) + min(values)) / 2.0
-        origin = times[0]
-        self.count = min(CELLS_MAX, round((times[-1] - origin) / step) + 1)
-        high = bytearray(b"0") * self.count
-        seen = bytearray(b"0") * self.count
-        ups = total = 0
-        for at, value in zip(times, values, strict=True):
-            cell = round((at - origin) / step)
-            if cell >= self.count:
-                break
-            seen[cell] = 49
-            total += 1
-            if value > middle:
-                high[cell] = 49
-                ups += 1
-        self._high = int(high, 2)
-        self._seen = int(seen, 2)
-        share = ups / max(1, total)
-        self._by_chance = share * share + (1.0 - share) * (1.0 - share)
-
-    def correlation(self, lag: int) -> float:
-        """1 where the signal repeats itself exactly, about 0 by chance."""
-        valid = self._seen & (self._seen >> lag)
+def _correlations(
+    times: Sequence[float], values: Sequence[float], step: float
+) -> tuple[list[float], int]:
+    """The correlation at each lag (1 where the signal repeats itself exactly, about 0 by chance),
+    up to a third of what was seen, and which lag is the last that may be a period."""
+    high, seen, count = _bits(times, values, step)
+    share = high.bit_count() / max(1, seen.bit_count())
+    by_chance = share * share + (1.0 - share) * (1.0 - share)
+    last = count // CYCLES_MIN
+    found = []
+    for lag in range(last + 2):
+        valid = seen & (seen >> lag)
         pairs = valid.bit_count()
-        if not pairs or self._by_chance >= 1.0:
-            return 0.0
-        same = pairs - ((self._high ^ (self._high >> lag)) & valid).bit_count()
-        return (same / pairs - self._by_chance) / (1.0 - self._by_chance)
+        if not pairs or by_chance >= 1.0:
+            found.append(0.0)
+            continue
+        other = ((high ^ (high >> lag)) & valid).bit_count()
+        found.append((1.0 - other / pairs - by_chance) / (1.0 - by_chance))
+    return found, last
+
+
+def _bits(times: Sequence[float], values: Sequence[float], step: float) -> tuple[int, int, int]:
+    """The signal above its middle, where it was seen, and how many cells the grid of ``step``
+    has; the first cell is the highest bit."""
+    middle = (max(values) + min(values)) / 2.0
+    above = [value > middle for value in values]
+    origin = times[0]
+    count = round((times[-1] - origin) / step) + 1
+    if count == len(times) <= CELLS_MAX:
+        # Nothing is missing, so the order is the grid.
+        return int(bytes(above).translate(_DIGITS), 2), (1 << count) - 1, count
+    count = min(CELLS_MAX, count)
+    high, seen = bytearray(count), bytearray(count)
+    for at, one in zip(times, above, strict=True):
+        cell = round((at - origin) / step)
+        if cell >= count:
+            break
+        seen[cell] = 1
+        high[cell] = one
+    return int(high.translate(_DIGITS), 2), int(seen.translate(_DIGITS), 2), count
+
+
+_DIGITS = bytes([48, 49]) + bytes(254)
 
 
 def find_period(
@@ -89,9 +100,7 @@ def find_period(
     """
     if len(rises) < CYCLES_MIN - 1 or max(values) - min(values) < SWING_PERCENT:
         return None
-    bits = _Bits(times, values, step)
-    last = bits.count // CYCLES_MIN
-    found = [bits.correlation(lag) for lag in range(last + 2)]
+    found, last = _correlations(times, values, step)
     lag = _first_peak(found, last)
     if lag is None:
         return None

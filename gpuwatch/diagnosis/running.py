@@ -1,4 +1,4 @@
-"""Means over the last stretch of time, kept as sums of short buckets."""
+"""Means, highest values and totals over the last stretch of time."""
 
 from __future__ import annotations
 
@@ -8,80 +8,91 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Sequence
 
-BUCKET_SECONDS = 2.0
-"""A window begins at a bucket, so it is up to this much longer than asked for. Longer buckets
-would make it coarse, shorter ones cost more to add up."""
+BUCKET_SECONDS = 4.0
+"""What is kept in buckets is that much longer kept than asked for, at most."""
+ROW_SECONDS = 0.9
+"""Readings that come faster are averaged to rows of this length."""
+ALIKE = 0.02
+"""Rows whose lengths differ by less weigh the same: a live interval is never exact."""
+
+_Row = tuple[float, float, Sequence[float | None]]
+"""(to, seconds, values)."""
 
 
 class RunningMeans:
     """Weighted means of several readings, each of which can be missing at any time."""
 
-    __slots__ = ("_begins", "_ends", "_rows", "_sums", "_weights", "keep_seconds")
+    __slots__ = ("_count", "_keep", "_rows", "_short")
 
     def __init__(self, count: int, keep_seconds: float) -> None:
-        self.keep_seconds = keep_seconds
-        self._rows: deque[tuple[float, list[float], list[float]]] = deque()
-        self._sums = [0.0] * count
-        self._weights = [0.0] * count
-        self._begins = -math.inf
-        self._ends = -math.inf
+        self._count = count
+        self._keep = keep_seconds
+        self._rows: deque[_Row] = deque()
+        self._short: list[_Row] = []
 
     def add(self, at: float, values: Sequence[float | None], seconds: float) -> None:
         """``values`` as they were over the ``seconds`` up to ``at``; times ascend."""
-        if at >= self._begins + BUCKET_SECONDS:
-            self._turn(at)
-        sums, weights = self._sums, self._weights
-        for position, value in enumerate(values):
-            if value is not None:
-                sums[position] += value * seconds
-                weights[position] += seconds
-        self._ends = at
+        rows = self._rows
+        if seconds >= ROW_SECONDS:
+            rows.append((at, seconds, values))
+        else:
+            self._short.append((at, seconds, values))
+            total = sum([row[1] for row in self._short])
+            if total < ROW_SECONDS:
+                return
+            rows.append((at, total, _means(self._short, self._count)))
+            self._short.clear()
+        while rows[0][0] <= at - self._keep:
+            rows.popleft()
 
     def over(self, since: float) -> Means:
         """Of what was added later than ``since``."""
-        rows = [(sums, weights) for end, sums, weights in self._rows if end > since]
-        if self._ends > since:
-            rows.append((self._sums, self._weights))
-        if not rows:
-            zeros = [0.0] * len(self._sums)
-            return Means(zeros, zeros)
-        return Means(
-            [sum(column) for column in zip(*[sums for sums, _ in rows], strict=True)],
-            [sum(column) for column in zip(*[weights for _, weights in rows], strict=True)],
-        )
-
-    def _turn(self, at: float) -> None:
-        rows = self._rows
-        if self._ends > -math.inf:
-            rows.append((self._ends, self._sums, self._weights))
-            count = len(self._sums)
-            self._sums = [0.0] * count
-            self._weights = [0.0] * count
-        while rows and rows[0][0] <= at - self.keep_seconds - BUCKET_SECONDS:
-            rows.popleft()
-        self._begins = at
+        rows = [*self._rows, *self._short]
+        if rows and rows[0][0] <= since:
+            rows = [row for row in rows if row[0] > since]
+        return Means(rows, self._count)
 
 
 class Means:
     """What ``RunningMeans`` says of one stretch; positions are those of the readings."""
 
-    __slots__ = ("_sums", "_weights")
+    __slots__ = ("_means", "watched_seconds")
 
-    def __init__(self, sums: list[float], weights: list[float]) -> None:
-        self._sums = sums
-        self._weights = weights
+    def __init__(self, rows: Sequence[_Row], count: int) -> None:
+        self._means = _means(rows, count)
+        self.watched_seconds = sum([row[1] for row in rows])
 
     def __getitem__(self, position: int) -> float | None:
-        weight = self._weights[position]
-        return self._sums[position] / weight if weight > 0.0 else None
+        return self._means[position]
 
-    def seconds(self, position: int) -> float:
-        """For how long it was read."""
-        return self._weights[position]
 
-    def total(self, position: int) -> float | None:
-        """The mean times how long it was read."""
-        return self._sums[position] if self._weights[position] > 0.0 else None
+def _means(rows: Sequence[_Row], count: int) -> list[float | None]:
+    if not rows:
+        return [None] * count
+    lengths = [row[1] for row in rows]
+    if max(lengths) - min(lengths) <= ALIKE * max(lengths):
+        return [_plain_mean(column) for column in zip(*[row[2] for row in rows], strict=True)]
+    return [
+        _weighted_mean(column, lengths) for column in zip(*[row[2] for row in rows], strict=True)
+    ]
+
+
+def _plain_mean(column: Sequence[float | None]) -> float | None:
+    try:
+        return sum(column) / len(column)  # type: ignore[arg-type]  # most have no gap
+    except TypeError:
+        known = [value for value in column if value is not None]
+        return sum(known) / len(known) if known else None
+
+
+def _weighted_mean(column: Sequence[float | None], lengths: Sequence[float]) -> float | None:
+    known = [
+        (value, seconds)
+        for value, seconds in zip(column, lengths, strict=True)
+        if value is not None
+    ]
+    total = sum([seconds for _, seconds in known])
+    return sum([value * seconds for value, seconds in known]) / total if total > 0.0 else None
 
 
 class Highest:

@@ -11,6 +11,9 @@ KEEP_SECONDS = 600.0
 PARTS_MAX = 8
 LEAST_BUCKETS = 6
 """Half a minute: less is no trend."""
+OFTEN_BUCKETS = 24
+RECOMPUTED_BUCKETS = 4
+"""After two minutes, a trend of ten is not computed at every look."""
 
 
 class Trend:
@@ -25,10 +28,12 @@ class Trend:
     so that its error is as large as itself.
     """
 
-    __slots__ = ("_rows",)
+    __slots__ = ("_answer", "_answered", "_rows")
 
     def __init__(self) -> None:
         self._rows: deque[list[float]] = deque()
+        self._answer: tuple[float, float] | None = None
+        self._answered = -math.inf
 
     def add(self, at: float, value: float | None) -> None:
         if value is None:
@@ -46,16 +51,28 @@ class Trend:
         rows = self._rows
         while rows and rows[0][0] * BUCKET_SECONDS < at:
             rows.popleft()
+        self._answered = -math.inf
 
     def slope(self) -> tuple[float, float] | None:
         """(change a second, its standard error); ``None`` while less than half a minute is
         known."""
+        rows = self._rows
+        if len(rows) <= LEAST_BUCKETS:
+            return None
+        newest = rows[-1][0]
+        often = len(rows) < OFTEN_BUCKETS
+        if newest != self._answered and (often or newest >= self._answered + RECOMPUTED_BUCKETS):
+            self._answered = newest
+            self._answer = self._compute()
+        return self._answer
+
+    def _compute(self) -> tuple[float, float]:
         # The newest bucket is not over yet: its minimum may still fall.
         rows = list(self._rows)[:-1]
-        if len(rows) < LEAST_BUCKETS:
-            return None
-        times = [row[0] * BUCKET_SECONDS for row in rows]
         values = [row[1] for row in rows]
+        if min(values) == max(values):
+            return 0.0, 0.0
+        times = [row[0] * BUCKET_SECONDS for row in rows]
         slope, fit_error = _line(times, values)
         return slope, max(fit_error, _step_error(times, values))
 

@@ -209,7 +209,10 @@ class GpuTrack:
     # What it says
 
     def waveform(self, since: float) -> Waveform | None:
-        return analyse([sample for sample in self.series if sample[0] > since])
+        samples = list(self.series)
+        if samples and samples[0][0] <= since:
+            samples = [sample for sample in samples if sample[0] > since]
+        return analyse(samples)
 
     def facts(self, since: float) -> GpuFacts:
         """Over the time after ``since``."""

@@ -7,13 +7,15 @@ from collections import deque
 from collections.abc import Sequence
 from itertools import pairwise
 from operator import attrgetter
+from typing import Literal
 
 from gpuwatch.diagnosis.phase import (
+    SWING_PERCENT,
     UNSEEN,
+    Integral,
     Phase,
     Span,
     compare,
-    means_over,
     split,
     together,
 )
@@ -21,14 +23,18 @@ from gpuwatch.diagnosis.running import Ledger, RunningMeans
 from gpuwatch.diagnosis.startup import LONGEST_SECONDS
 from gpuwatch.diagnosis.trend import Trend
 from gpuwatch.diagnosis.watched_gpu import AHEAD_SECONDS, GpuTrack
+from gpuwatch.diagnosis.waveform import BUSY_PERCENT, IDLE_PERCENT, Waveform
 from gpuwatch.diagnosis.window import JobFacts, RankFacts, WorkerFacts
 from gpuwatch.model import BusySample, Job, JobMember, JobRank, ProcessKey
 
 AT_LIMIT_PERCENT = 90.0
 """Of a core: a loop that is at its limit still waits for the kernel and for locks now and then."""
 SAMPLES_MAX = 1024
-COMPARED_MAX = 300
-"""Newest CPU samples held against the GPU's: a minute of those that come each 0.2 s."""
+COMPARED_MAX = 200
+"""Newest CPU samples held against the GPU's: forty seconds of those that come each 0.2 s."""
+COMPARED_GPUS_MAX = 4
+"""The GPUs of a job keep step, and each costs."""
+POLLS_A_CYCLE = 4.0
 FINE_SECONDS = 0.6
 """GPU samples further apart than this are too coarse for them."""
 FINE_LEAST = 20
@@ -51,10 +57,11 @@ _read_rank = attrgetter(
     "read_bytes_per_second",
     "write_bytes_per_second",
 )
-_CORES, _MAIN, _QUEUE, _RUNNABLE, _THROTTLED, _READ, _WRITTEN, _WATCHED = range(8)
+_CORES, _MAIN, _QUEUE, _RUNNABLE, _THROTTLED, _READ, _WRITTEN = range(7)
 READ, WRITTEN = 0, 1
 """Positions in ``ledger``."""
 
+Shape = tuple[GpuTrack, Waveform | None]
 Row = tuple[float, float, float | None, float | None, float | None]
 """(from, to, main threads' percent, workers' percent, bytes written a second)."""
 
@@ -188,7 +195,7 @@ class JobTrack:
         self.ledger = Ledger(2, ledger_seconds)
         self.stacks: tuple[tuple[str, float, str | None], ...] = ()
         self._keep = keep_seconds
-        self._means = RunningMeans(8, keep_seconds)
+        self._means = RunningMeans(7, keep_seconds)
         self._workers = _Workers(keep_seconds)
         self._ranks: dict[ProcessKey, _Rank] = {}
         self._rows: deque[Row] = deque(maxlen=SAMPLES_MAX)
@@ -227,7 +234,6 @@ class JobTrack:
                 job.cpu_throttled_percent,
                 read,
                 written,
-                1.0,
             ),
             seconds,
         )
@@ -288,13 +294,12 @@ class JobTrack:
     # What it says
 
     def watched(self, since: float) -> float:
-        return self._means.over(since).seconds(_WATCHED)
+        return self._means.over(since).watched_seconds
 
-    def facts(self, since: float, unix: float, gpus: Sequence[GpuTrack]) -> JobFacts:
+    def facts(self, since: float, unix: float, gpus: Sequence[Shape]) -> JobFacts:
         """Over the time after ``since``; ``unix`` is the wall time of the newest snapshot."""
         mean = self._means.over(since)
-        main, workers = self._phases(since, gpus)
-        idle_written, busy_written = self._written(since, gpus)
+        main, workers, (idle_written, busy_written) = self._held_against(since, gpus)
         all_workers = self._workers.facts(since)
         job, started = self.job, self.job.started_at_unix_seconds
         return JobFacts(
@@ -331,52 +336,109 @@ class JobTrack:
                 found.append(track.facts(rank, since, workers))
         return tuple(found)
 
-    def _phases(self, since: float, gpus: Sequence[GpuTrack]) -> tuple[Phase, Phase]:
-        """Of the main threads and of the workers."""
-        tracks = [gpu for gpu in gpus if len(gpu.series) > 1]
-        if not tracks:
-            return UNSEEN, UNSEEN
+    def _held_against(
+        self, since: float, gpus: Sequence[Shape]
+    ) -> tuple[Phase, Phase, tuple[float | None, float | None]]:
+        """The phases of the main threads and of the workers, and what was written while the GPUs
+        idled and while they were busy."""
         rows = [row for row in self._rows if row[1] > since]
-        main_rows = [(row[0], row[1], row[2]) for row in rows if row[2] is not None]
-        worker_rows = [(row[0], row[1], row[3]) for row in rows if row[3] is not None]
+        shapes = [(gpu, shape) for gpu, shape in gpus if shape is not None]
+        if not rows or not shapes:
+            return UNSEEN, UNSEEN, (None, None)
+        low = min([shape.low_percent for _, shape in shapes])
+        high = max([shape.high_percent for _, shape in shapes])
+        if high - low < 2.0 * SWING_PERCENT:
+            return self._without_swing(rows, low, high)
+        tracks = [gpu for gpu, _ in shapes[:COMPARED_GPUS_MAX]]
+        integrals = [Integral(list(gpu.series), usual_step(gpu.series)) for gpu in tracks]
+        coarse = max([shape.sample_seconds for _, shape in shapes]) > FINE_SECONDS
+        busy = _busy_over(rows, integrals)
+        seen = not (coarse and _too_fast(shapes))
+        mains = self._fine(self._main_samples, since, coarse=coarse)
+        workers = self._fine(self._worker_samples, since, coarse=coarse)
+        fine = _busy_over(mains, integrals) if mains else []
+        if mains and [span[:2] for span in workers] == [span[:2] for span in mains]:
+            fine_workers = fine
+        else:
+            fine_workers = _busy_over(workers, integrals) if workers else []
         return (
-            _phase(self._main_samples, main_rows, since, tracks),
-            _phase(self._worker_samples, worker_rows, since, tracks),
+            compare(mains, fine) if mains else _by_rows(rows, 2, busy, seen=seen),
+            compare(workers, fine_workers) if workers else _by_rows(rows, 3, busy, seen=seen),
+            split([(row[4], gpu) for row, gpu in zip(rows, busy, strict=True)]),
         )
 
-    def _written(self, since: float, gpus: Sequence[GpuTrack]) -> tuple[float | None, float | None]:
-        rows = [row for row in self._rows if row[1] > since]
-        tracks = [gpu for gpu in gpus if len(gpu.series) > 1]
-        if not rows or not tracks:
-            return None, None
-        busy = _busy_over([(row[0], row[1]) for row in rows], tracks)
-        return split([(row[4], gpu) for row, gpu in zip(rows, busy, strict=True)])
+    def _without_swing(
+        self, rows: Sequence[Row], low: float, high: float
+    ) -> tuple[Phase, Phase, tuple[float | None, float | None]]:
+        """The GPUs did the same all the time."""
+        means = []
+        for position in (2, 3, 4):
+            known = [value for row in rows if (value := row[position]) is not None]
+            means.append(sum(known) / len(known) if known else None)
+        main, workers, written = means
+        if low >= BUSY_PERCENT:
+            return (
+                Phase(when_busy_percent=main),
+                Phase(when_busy_percent=workers),
+                (None, written),
+            )
+        if high <= IDLE_PERCENT:
+            return (
+                Phase(when_idle_percent=main),
+                Phase(when_idle_percent=workers),
+                (written, None),
+            )
+        return UNSEEN, UNSEEN, (None, None)
 
-
-def _phase(
-    samples: Sequence[tuple[float, float]],
-    rows: list[Span],
-    since: float,
-    tracks: Sequence[GpuTrack],
-) -> Phase:
-    fine = all(gpu.fine for gpu in tracks)
-    steps = [usual_step(gpu.series) for gpu in tracks]
-    recent = [sample for sample in samples if sample[0] > since][-COMPARED_MAX:]
-    if fine and max(steps) <= FINE_SECONDS and len(recent) >= FINE_LEAST:
+    def _fine(
+        self, samples: Sequence[tuple[float, float]], since: float, *, coarse: bool
+    ) -> list[Span]:
+        """Spans of the newest CPU samples; none where they, or the GPU's, are too coarse."""
+        recent = [] if coarse else [sample for sample in samples if sample[0] > since]
+        recent = recent[-COMPARED_MAX:]
+        if len(recent) < FINE_LEAST:
+            return []
         step = usual_step(recent)
         spans: list[Span] = []
         before = recent[0][0] - step
         for at, percent in recent:
             spans.append((max(before, at - 2.5 * step), at, percent))
             before = at
-        return compare(spans, _busy_over([(a, b) for a, b, _ in spans], tracks))
-    return compare(rows, _busy_over([(a, b) for a, b, _ in rows], tracks)) if rows else UNSEEN
+        return spans
+
+
+def _by_rows(
+    rows: Sequence[Row], position: Literal[2, 3], busy: Sequence[float | None], *, seen: bool
+) -> Phase:
+    if not seen:
+        return UNSEEN
+    spans: list[Span] = []
+    gpu: list[float | None] = []
+    for row, one in zip(rows, busy, strict=True):
+        value = row[position]
+        if value is not None:
+            spans.append((row[0], row[1], value))
+            gpu.append(one)
+    return compare(spans, gpu)
+
+
+def _too_fast(shapes: Sequence[tuple[GpuTrack, Waveform]]) -> bool:
+    """Polls of an instant show nothing of what the GPU did between them."""
+    return any(
+        shape.faster_than_seen
+        or (
+            shape.period_seconds is not None
+            and shape.period_seconds < POLLS_A_CYCLE * shape.sample_seconds
+        )
+        for _, shape in shapes
+    )
 
 
 def _busy_over(
-    spans: Sequence[tuple[float, float]], tracks: Sequence[GpuTrack]
+    spans: Sequence[Sequence[float | None]], integrals: Sequence[Integral]
 ) -> list[float | None]:
-    return together([means_over(list(gpu.series), usual_step(gpu.series), spans) for gpu in tracks])
+    ends = [(span[0], span[1]) for span in spans]
+    return together([integral.means(ends) for integral in integrals])  # type: ignore[arg-type]
 
 
 def usual_step(samples: Sequence[tuple[float, float]]) -> float:

@@ -8,10 +8,10 @@ line, which nothing can tell from steady partial use.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from operator import mul
+from operator import lt, mul, sub
 
 from gpuwatch.diagnosis.rhythm import find_period
 
@@ -98,10 +98,12 @@ def analyse(
     times, values = _ascending(samples)
     if len(times) < 2:
         return None
-    spacings = [later - earlier for earlier, later in pairwise(times)]
+    spacings = list(map(sub, times[1:], times))
     step = sample_seconds if sample_seconds is not None else sorted(spacings)[len(spacings) // 2]
     longest = GAP_SAMPLES * step
-    lengths = [step, *[length if length <= longest else step for length in spacings]]
+    lengths = [step, *spacings]
+    if max(spacings) > longest:
+        lengths = [length if length <= longest else step for length in lengths]
     seconds = sum(lengths)
     trace = _trigger(times, values, lengths, longest)
     ordered = sorted(values)
@@ -117,7 +119,7 @@ def analyse(
         busy=_runs(trace.busy),
         idle=_runs(trace.idle),
         period_seconds=period,
-        faster_than_seen=period is None and _at_neither_end(values),
+        faster_than_seen=period is None and _at_neither_end(values, ordered),
         middling_share=_share_between(ordered, IDLE_PERCENT, BUSY_PERCENT),
     )
 
@@ -134,7 +136,7 @@ def percentile(ordered: Sequence[float], share: float) -> float:
 def _ascending(samples: Sequence[tuple[float, float]]) -> tuple[list[float], list[float]]:
     times = [at for at, _ in samples]
     values = [percent for _, percent in samples]
-    if all(earlier < later for earlier, later in pairwise(times)):
+    if all(map(lt, times, times[1:])):
         return times, values
     kept_times: list[float] = []
     kept_values: list[float] = []
@@ -211,13 +213,12 @@ def _runs(lengths: list[float]) -> Runs:
     return Runs(count=count, mean_seconds=mean, longest_seconds=max(lengths), variation=variation)
 
 
-def _at_neither_end(values: list[float]) -> bool:
-    between = sum([END_LOW_PERCENT < value < END_HIGH_PERCENT for value in values])
-    if between < NEITHER_END_SHARE * len(values):
+def _at_neither_end(values: list[float], ordered: list[float]) -> bool:
+    if _share_between(ordered, END_LOW_PERCENT, END_HIGH_PERCENT) < NEITHER_END_SHARE:
         return False
-    steps = sum([abs(later - earlier) for earlier, later in pairwise(values)])
-    return steps <= NEIGHBOURS_DIFFER_PERCENT * (len(values) - 1)
+    steps = sum(map(abs, map(sub, values[1:], values)))
+    return bool(steps <= NEIGHBOURS_DIFFER_PERCENT * (len(values) - 1))
 
 
 def _share_between(ordered: list[float], low: float, high: float) -> float:
-    return sum([low < value < high for value in ordered]) / len(ordered)
+    return max(0, bisect_left(ordered, high) - bisect_right(ordered, low)) / len(ordered)
