@@ -37,14 +37,14 @@ def doing_of(window: Window, gpu: GpuFacts) -> Doing:
     """The first of the usual reasons that holds for this GPU's rank and not for the others."""
     rank = rank_of(window, gpu)
     if rank is None or window.job is None:
-        return _unseen(("which process runs on it",))
+        return _unseen(("the process that runs on it",))
     others = [other for other in window.job.ranks if other.pid != rank.pid]
     for look in _LOOKS:
         found = look(rank, others)
         if found is not None:
             return found
     if rank.main_thread_percent is None:
-        return _unseen(("what its processes do",))
+        return _unseen(("the CPU time of its processes",))
     return _unseen(("stacks",))
 
 

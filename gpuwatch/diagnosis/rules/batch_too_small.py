@@ -73,7 +73,7 @@ BANDWIDTH_PERCENT = 50.0
 def check(window: Window) -> Verdict:
     present = works(window.gpus)
     if not present:
-        return Unknown(("busy",))
+        return Unknown(("the GPUs' utilisation",))
     otherwise = _otherwise(window, present)
     if otherwise:
         return Clear(otherwise)

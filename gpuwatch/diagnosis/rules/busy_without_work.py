@@ -52,7 +52,7 @@ BANDWIDTH_PERCENT = 50.0
 def check(window: Window) -> Verdict:
     present = works(window.gpus)
     if not present:
-        return Unknown(("busy",))
+        return Unknown(("the GPUs' utilisation",))
     if window.starting:
         return Clear("the job is starting")
     pinned = [gpu for gpu in present if _is_pinned(gpu)]

@@ -78,7 +78,7 @@ class _Split:
 
 def check(window: Window) -> Verdict:
     if window.job is None:
-        return Unknown(("which GPUs belong to one job",))
+        return Unknown(("the job's processes",))
     present = works(window.gpus)
     if len(present) < 2:
         return _alone(window, present)
@@ -95,7 +95,7 @@ def check(window: Window) -> Verdict:
 
 def _alone(window: Window, present: list[GpuFacts]) -> Verdict:
     if not present:
-        return Unknown(("busy",))
+        return Unknown(("the GPUs' utilisation",))
     size = None if window.job is None else window.job.job.world_size
     if size is not None and size > 1:
         return Unknown(("the ranks on other machines",))

@@ -50,7 +50,7 @@ def check(window: Window) -> Verdict:
     present = [gpu for gpu in window.gpus if not gpu.lost]
     known = [gpu for gpu in present if gpu.busy is not None and _held(window, gpu) is not None]
     if not known:
-        return Unknown(("busy", "memory used"))
+        return Unknown(("the GPUs' utilisation", "memory used"))
     if window.starting:
         return Clear("the job is starting")
     idle = [gpu for gpu in known if _is_idle(gpu) and (_held(window, gpu) or 0.0) >= _least(window)]

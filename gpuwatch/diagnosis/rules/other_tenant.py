@@ -43,7 +43,7 @@ SYMPTOMS = frozenset({"straggler", "memory_nearly_full", "busy_without_work", "b
 
 def check(window: Window) -> Verdict:
     if window.job is None:
-        return Unknown(("which processes are the job's",))
+        return Unknown(("the job's processes",))
     present = [gpu for gpu in window.gpus if not gpu.lost]
     known = [gpu for gpu in present if _readable(gpu)]
     if not known:

@@ -130,7 +130,7 @@ def _firing(gpus: list[GpuFacts]) -> Firing:
         missing=("PCIe traffic",) if blind else (),
         gpus=tuple([gpu.uuid for gpu in gpus]),
         lost_share=loss if waits else None,
-        explains=SYMPTOMS if waits else frozenset(),
+        explains=SYMPTOMS if waits or blind else frozenset(),
     )
 
 

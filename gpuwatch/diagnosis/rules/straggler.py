@@ -49,10 +49,10 @@ SYMPTOMS = frozenset({"busy_without_work", "batch_too_small", "oscillation"})
 
 def check(window: Window) -> Verdict:
     if window.job is None:
-        return Unknown(("which GPUs belong to one job",))
+        return Unknown(("the job's processes",))
     present = works(window.gpus)
     if not present:
-        return Unknown(("busy",))
+        return Unknown(("the GPUs' utilisation",))
     out_of_question = _not_comparable(window, present)
     if out_of_question:
         return Clear(out_of_question)
@@ -63,9 +63,7 @@ def check(window: Window) -> Verdict:
     if not measures:
         return Unknown(("SM activity", "power"))
     odd = _most_at_work(present, *measures[0])
-    if odd is None:
-        return Clear("its GPUs do the same work")
-    return _by_work(window, present, odd)
+    return Clear("its GPUs do the same work") if odd is None else _by_work(window, present, odd)
 
 
 def _not_comparable(window: Window, gpus: list[GpuFacts]) -> str | None:

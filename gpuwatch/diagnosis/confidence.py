@@ -1,0 +1,47 @@
+"""From the strength of a rule's evidence to how likely the cause it names is the right one.
+
+``CURVE`` and ``TRUST`` are to be fitted on the labelled cases of ``tests/evaluation`` (those for
+choosing, never those held out): bin the findings by raw strength, take the share that was right
+in each bin, keep the curve monotone; ``TRUST`` moves single rules that are right more or less
+often than others of the same strength. The Brier score there says how well it was done.
+"""
+
+from __future__ import annotations
+
+from gpuwatch.diagnosis.rule import Firing
+
+CURVE = ((0.0, 0.30), (0.4, 0.55), (0.6, 0.75), (0.8, 0.90), (1.0, 0.97))
+"""(strength, confidence), straight lines between."""
+MISSING_COST = 0.08
+"""For each reading that would have made it surer, of those it rests on."""
+TRUST = {
+    # The pattern is sure, the cause behind it is not named.
+    "oscillation": 0.85,
+    # Many causes look like that.
+    "busy_without_work": 0.85,
+    # There is nothing to weigh.
+    "gpu_lost": 1.03,
+    "hardware_errors": 1.03,
+}
+"""Factors by rule; 1 where not named."""
+HIGHEST = 0.99
+"""Nothing seen from outside is certain."""
+
+
+def confidence(rule: str, firing: Firing, strength: float) -> float:
+    """0 to 1. ``strength`` is the firing's, smoothed over its evaluations."""
+    present = sum(1 for item in firing.evidence if item.value is not None)
+    wanted = present + len(firing.missing)
+    share = present / wanted if wanted else 1.0
+    value = _on_curve(strength) * TRUST.get(rule, 1.0)
+    value *= 1.0 - MISSING_COST * min(3, len(firing.missing)) * (2.0 - share)
+    return min(HIGHEST, max(0.05, value))
+
+
+def _on_curve(strength: float) -> float:
+    left, low = CURVE[0]
+    for right, high in CURVE[1:]:
+        if strength <= right:
+            return low + (high - low) * max(0.0, strength - left) / (right - left)
+        left, low = right, high
+    return low

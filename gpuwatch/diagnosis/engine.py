@@ -1,0 +1,165 @@
+"""The engine: snapshots in, a diagnosis out.
+
+``push`` takes every snapshot; every two seconds of their own time all rules look at all windows.
+What they say is held against flapping (``hysteresis``), arranged into causes and symptoms
+(``arranging``), accounted (``accounting``) and put into a sentence (``verdict``). There is no
+clock but the snapshots', so a recording gives the same answers as the machine did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from gpuwatch.diagnosis.catalogue import RULES
+from gpuwatch.diagnosis.finding import SEVERITIES, Diagnosis, Finding, NotTold
+from gpuwatch.diagnosis.observer import Observer
+from gpuwatch.diagnosis.rule import Rule
+from gpuwatch.diagnosis.subject import Subject
+from gpuwatch.diagnosis.verdict import Seen, is_decided, sentence
+from gpuwatch.diagnosis.window import Window
+from gpuwatch.model import GpuKey, ProcessKey, Snapshot
+
+EVALUATE_SECONDS = 2.0
+"""Windows are a minute long: more often would say the same again, at a cost."""
+EARLY_BY_SECONDS = 0.25
+"""Snapshots are not taken to the millisecond; one a little early is not left out."""
+LONGEST_STEP_SECONDS = 4.0
+"""A pause of the watching counts as one look, not as minutes in which a fault held."""
+OF_THE_CARD = frozenset({"gpu_lost", "hardware_errors", "thermal_throttle", "power_throttle"})
+"""Faults of a GPU, which all jobs on it show: told once."""
+
+Stacks = tuple[tuple[str, float, str | None], ...]
+_Key = tuple[ProcessKey | None, tuple[GpuKey, ...]]
+
+_NOTHING_YET = Diagnosis(
+    taken_at_unix_seconds=0.0,
+    watched_seconds=0.0,
+    verdict="Nothing has been seen yet.",
+    decided=False,
+)
+
+
+class Watching(Protocol):
+    """What makes windows of snapshots: ``Observer``."""
+
+    def push(self, snapshot: Snapshot) -> None: ...
+
+    def windows(self) -> tuple[Window, ...]: ...
+
+
+class Engine:
+    """Follows a machine, or a recording of one."""
+
+    def __init__(
+        self,
+        rules: Sequence[Rule] = RULES,
+        *,
+        observer: Watching | None = None,
+        evaluate_seconds: float = EVALUATE_SECONDS,
+    ) -> None:
+        self._rules = tuple(rules)
+        self._observer = Observer() if observer is None else observer
+        self._every = evaluate_seconds
+        self._begin()
+
+    def _begin(self) -> None:
+        self._subjects: dict[_Key, Subject] = {}
+        self._diagnosis = _NOTHING_YET
+        self._stale = False
+        self._last: float | None = None
+        self._before: float | None = None
+        self._interval: float | None = None
+        self._watched = 0.0
+        self._unix = 0.0
+
+    def push(self, snapshot: Snapshot) -> None:
+        """Take a snapshot; they come in the order of their time. One that is older than the one
+        before is the beginning of another recording."""
+        now = snapshot.monotonic_seconds
+        if self._before is not None and now < self._before:
+            self._begin()
+        if self._before is not None:
+            step = now - self._before
+            longest = max(LONGEST_STEP_SECONDS, 2.5 * snapshot.interval_seconds)
+            self._watched += min(step, longest)
+        self._before = now
+        self._observer.push(snapshot)
+        if self._last is None or now - self._last >= self._every - EARLY_BY_SECONDS:
+            self._unix = snapshot.taken_at_unix_seconds
+            self._evaluate(self._observer.windows(), now, snapshot.interval_seconds)
+
+    def note_stacks(self, job: ProcessKey, stacks: Stacks) -> None:
+        """What a stack sampler saw of a job's main threads (see ``JobFacts.stacks``)."""
+        if isinstance(self._observer, Observer):
+            self._observer.note_stacks(job, stacks)
+
+    @property
+    def diagnosis(self) -> Diagnosis:
+        """As of the last evaluation; the same object until the next one."""
+        if self._stale:
+            self._stale = False
+            self._diagnosis = self._compose()
+        return self._diagnosis
+
+    def _evaluate(self, windows: tuple[Window, ...], now: float, interval: float) -> None:
+        longest = max(LONGEST_STEP_SECONDS, 1.5 * interval)
+        seconds = 0.0 if self._last is None else min(now - self._last, longest)
+        self._last = now
+        self._stale = True
+        subjects: dict[_Key, Subject] = {}
+        for window in windows:
+            if window.job is not None and window.job.job.ended_at_unix_seconds is not None:
+                continue
+            key = _key(window)
+            subject = self._subjects.get(key) or Subject(self._rules)
+            subject.look(window, seconds)
+            subjects[key] = subject
+        self._subjects = subjects
+
+    def _compose(self) -> Diagnosis:
+        findings: list[Finding] = []
+        unknown: list[NotTold] = []
+        seen: list[Seen] = []
+        for subject in self._subjects.values():
+            findings += subject.findings()
+            unknown += subject.not_told()
+            if subject.seen is not None:
+                seen.append(subject.seen)
+        ordered = _ordered(findings)
+        return Diagnosis(
+            taken_at_unix_seconds=self._unix,
+            watched_seconds=self._watched,
+            verdict=sentence(ordered, seen),
+            findings=tuple(ordered),
+            unknown=tuple(unknown),
+            decided=bool(seen) and all(is_decided(one) for one in seen if one.window.gpus),
+        )
+
+
+def _key(window: Window) -> _Key:
+    if window.job is not None:
+        return (window.job.key, ())
+    return (None, tuple([gpu.uuid for gpu in window.gpus]))
+
+
+def _ordered(findings: list[Finding]) -> list[Finding]:
+    """The most severe first, then the most costly; of faults of a card, one each."""
+    ordered = sorted(findings, key=_rank)
+    out = []
+    told: set[tuple[str, tuple[GpuKey, ...]]] = set()
+    for finding in ordered:
+        key = (finding.rule, finding.gpus)
+        if finding.rule not in OF_THE_CARD or key not in told:
+            out.append(finding)
+        told.add(key)
+    return out
+
+
+def _rank(finding: Finding) -> tuple[int, float, float]:
+    cost = finding.cost_gpu_seconds
+    return (
+        SEVERITIES.index(finding.severity),
+        0.0 if cost is None else -cost,
+        -finding.confidence,
+    )

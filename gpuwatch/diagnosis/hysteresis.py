@@ -1,0 +1,75 @@
+"""When a finding is raised and when it is taken back: slowly enough not to flap.
+
+A rule's answers fill and drain a level, in seconds. What fires for long enough is raised; from
+then on it takes a longer absence to take it back. What is dangerous is raised at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gpuwatch.diagnosis.rule import Firing, Unknown, Verdict
+
+RAISE_SECONDS = 8.0
+"""Windows reach back a minute, so an answer that holds this long is no accident of one sample; with
+the time a rule waits for evidence, a starved loader is named within 15 s."""
+RAISE_EVALUATIONS = 3
+"""Where snapshots come slowly, time alone would be one or two looks."""
+CLEAR_SECONDS = 20.0
+"""Longer than raising takes: a finding that is on the screen is being read."""
+CLEAR_ERROR_SECONDS = 60.0
+"""An error that is over must still be there when somebody looks up."""
+UNKNOWN_DRAINS = 0.5
+"""A reading that is missing for a moment is no sign that the fault is gone."""
+SMOOTHING_SECONDS = 10.0
+"""The strength that decides between rivals moves this slowly."""
+
+
+@dataclass(slots=True)
+class Held:
+    """What one rule said of one window, over time."""
+
+    level: float = 0.0
+    looks: int = 0
+    """Evaluations in which it fired since the level was last at zero."""
+    raised: bool = False
+    firing: Firing | None = None
+    """The latest, kept while it is raised."""
+    fires_now: bool = False
+    since_unix_seconds: float | None = None
+    strength: float = 0.0
+    """Smoothed."""
+
+    def update(self, verdict: Verdict, seconds: float, unix_seconds: float) -> None:
+        """``seconds``: since the evaluation before."""
+        self.fires_now = isinstance(verdict, Firing)
+        if isinstance(verdict, Firing):
+            self._fire(verdict, seconds, unix_seconds)
+        else:
+            drain = UNKNOWN_DRAINS if isinstance(verdict, Unknown) else 1.0
+            self.level -= drain * seconds
+            if self.level <= 0.0:
+                self._reset()
+
+    def _fire(self, firing: Firing, seconds: float, unix_seconds: float) -> None:
+        if self.looks == 0:
+            self.since_unix_seconds = unix_seconds
+            self.strength = firing.strength
+        share = min(1.0, seconds / SMOOTHING_SECONDS)
+        self.strength += share * (firing.strength - self.strength)
+        self.firing = firing
+        self.looks += 1
+        ceiling = CLEAR_ERROR_SECONDS if firing.severity == "error" else CLEAR_SECONDS
+        self.level = min(max(ceiling, self.level), self.level + seconds)
+        at_once = firing.severity == "error"
+        held = self.level >= RAISE_SECONDS and self.looks >= RAISE_EVALUATIONS
+        if at_once or (held and not self.raised):
+            self.raised = True
+            self.level = max(self.level, ceiling)
+
+    def _reset(self) -> None:
+        self.level = 0.0
+        self.looks = 0
+        self.raised = False
+        self.firing = None
+        self.since_unix_seconds = None

@@ -1,0 +1,184 @@
+"""The one sentence: what the leading finding says, that all is well, or what cannot be told yet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from gpuwatch.diagnosis.accounting import WHILE_BUSY
+from gpuwatch.diagnosis.finding import Finding
+from gpuwatch.diagnosis.rule import Unknown, Verdict
+from gpuwatch.diagnosis.rules._common import pause_share
+from gpuwatch.diagnosis.window import GpuFacts, Window
+
+FED_PERCENT = 85.0
+"""Busy share outside pauses from which nothing is missing: rules of idle time begin at 10-15% idle,
+and a logging, evaluating, saving job loses some percent by right."""
+UNUSED_PERCENT = 1.0
+UNUSED_BYTES = 2 * 1024**3
+"""Of the card's memory: the driver itself and a desktop hold as much."""
+EARLY_SECONDS = 12.0
+"""A rule needs its evidence, and its finding some time to be raised."""
+EARLY_LOOKS = 3
+"""Where snapshots come slowly, that time is one or two of them."""
+MOST_CAUSES = 3
+
+CAUSES = {
+    "loader_cpu_bound": "too few or too slow loader workers",
+    "loader_io_bound": "slow storage",
+    "loader_in_main_process": "loading in the main process",
+    "too_many_workers": "more workers than cores",
+    "cpu_quota": "a CPU quota",
+    "memory_not_pinned": "copies from memory that is not pinned",
+    "python_bound": "Python that launches too slowly",
+    "sync_every_step": "a synchronisation in every step",
+    "checkpoint_pauses": "checkpoints",
+    "validation_pauses": "validation",
+    "collective_wait": "a wait for another rank",
+    "pcie_degraded": "a degraded PCIe link",
+    "other_tenant": "another tenant",
+    "oscillation": "swings faster than the samples show",
+}
+"""What is left to think of, in the order of how often it is the cause."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One window, with what was said of it."""
+
+    window: Window
+    verdicts: dict[str, Verdict]
+    looks: int
+    """Evaluations so far."""
+    found: bool
+    """Something was found, mere information apart."""
+    pending: bool
+    """A fault fires and is not held long enough."""
+
+
+def is_unused(window: Window) -> bool:
+    """Nobody runs anything there, nor holds memory: such a GPU is not under-used."""
+    return window.job is None and all(_is_empty(gpu) for gpu in window.gpus)
+
+
+def _is_empty(gpu: GpuFacts) -> bool:
+    if gpu.lost or gpu.busy is None or gpu.busy.mean_percent >= UNUSED_PERCENT:
+        return False
+    return gpu.memory_used_bytes is None or gpu.memory_used_bytes < UNUSED_BYTES
+
+
+def is_fed(window: Window) -> bool:
+    """All GPUs are busy, pauses that other rules judge left out."""
+    known = [gpu for gpu in window.gpus if gpu.busy is not None and not gpu.lost]
+    if not known:
+        return False
+    paused = 100.0 * pause_share(window)
+    return all(gpu.busy.mean_percent + paused >= FED_PERCENT for gpu in known if gpu.busy)
+
+
+def is_early(seen: Seen) -> bool:
+    window = seen.window
+    return window.starting or window.watched_seconds < EARLY_SECONDS or seen.looks < EARLY_LOOKS
+
+
+def is_decided(seen: Seen) -> bool:
+    """Whether "nothing else is wrong" can be said of this window."""
+    if seen.found or is_unused(seen.window):
+        return True
+    return not is_early(seen) and not seen.pending and (is_fed(seen.window) or _rests(seen))
+
+
+def _rests(seen: Seen) -> bool:
+    """A GPU that runs nothing at all waits for nothing that can be seen."""
+    known = [gpu.busy for gpu in seen.window.gpus if gpu.busy is not None]
+    return bool(known) and all(busy.mean_percent < UNUSED_PERCENT for busy in known)
+
+
+def sentence(findings: Sequence[Finding], seen: Sequence[Seen]) -> str:
+    """For a person."""
+    if findings and findings[0].severity != "info":
+        return findings[0].summary
+    open_ones = [one for one in seen if not is_decided(one) and one.window.gpus]
+    if open_ones:
+        return " ".join(_open(one) + "." for one in open_ones[:2])
+    if findings:
+        return findings[0].summary
+    return _all_well(seen)
+
+
+def _open(seen: Seen) -> str:
+    window = seen.window
+    names = _named(window.gpus)
+    if window.starting:
+        return f"The job on {names} is starting up: its steady work is waited for"
+    busy = [gpu.busy.mean_percent for gpu in window.gpus if gpu.busy is not None]
+    if not busy:
+        return f"How busy {names} {_are(window.gpus)} cannot be read, so nothing can be told"
+    mean = sum(busy) / len(busy)
+    if is_early(seen) or seen.pending:
+        return f"{names} {_are(window.gpus)} {mean:.0f}% busy; it is too early to say more"
+    return (
+        f"{names} {_are(window.gpus)} {mean:.0f}% busy, and why cannot be told: "
+        f"{_left(seen)}; {_decides(seen)} would decide"
+    )
+
+
+def _left(seen: Seen) -> str:
+    unknown = [
+        words
+        for rule, words in CAUSES.items()
+        if isinstance(seen.verdicts.get(rule), Unknown) and rule not in WHILE_BUSY
+    ]
+    if not unknown:
+        return "none of the known causes fits"
+    if len(unknown) > MOST_CAUSES:
+        return f"{', '.join(unknown[:MOST_CAUSES])} and others are possible"
+    return f"{_listed(unknown)} {'is' if len(unknown) == 1 else 'are'} possible"
+
+
+def _decides(seen: Seen) -> str:
+    job = seen.window.job
+    if job is None:
+        return "the job's processes (gpuwatch beside the job)"
+    if job.main_thread_percent is None:
+        return "the permission to read its processes"
+    if not job.stacks:
+        return "stacks of its main thread (gpuwatch diagnose --stacks)"
+    return "a longer look"
+
+
+def _all_well(seen: Sequence[Seen]) -> str:
+    fed = [one.window for one in seen if is_fed(one.window)]
+    idle = [one.window for one in seen if one.window.gpus and not is_fed(one.window)]
+    parts = []
+    if fed:
+        gpus = _distinct(gpu for window in fed for gpu in window.gpus)
+        busy = [gpu.busy.mean_percent for gpu in gpus if gpu.busy is not None]
+        parts.append(f"{_named(gpus)} {_are(gpus)} fed: busy {sum(busy) / max(1, len(busy)):.0f}%")
+    if idle:
+        gpus = _distinct(gpu for window in idle for gpu in window.gpus)
+        parts.append(f"{_named(gpus)} {_are(gpus)} idle, and nobody waits for {_them(gpus)}")
+    return "; ".join(parts) + "." if parts else "No GPU is in use."
+
+
+def _distinct(gpus: Iterable[GpuFacts]) -> list[GpuFacts]:
+    return sorted({gpu.uuid: gpu for gpu in gpus}.values(), key=lambda gpu: gpu.identity.index)
+
+
+def _named(gpus: Sequence[GpuFacts]) -> str:
+    numbers = [str(gpu.identity.index) for gpu in gpus]
+    return f"GPU {_listed(numbers)}"
+
+
+def _listed(words: Sequence[str]) -> str:
+    if len(words) < 2:
+        return "".join(words)
+    return f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def _are(gpus: Sequence[GpuFacts]) -> str:
+    return "is" if len(gpus) == 1 else "are"
+
+
+def _them(gpus: Sequence[GpuFacts]) -> str:
+    return "it" if len(gpus) == 1 else "them"
