@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from gpuwatch.diagnosis.finding import Evidence
 from gpuwatch.diagnosis.rule import Clear, Unknown
 from gpuwatch.diagnosis.rules._gpus import mean, named, ramp
+from gpuwatch.diagnosis.rules._pauses import idle_part, is_save
 from gpuwatch.diagnosis.waveform import Waveform
 from gpuwatch.diagnosis.window import (
     GpuFacts,
     JobFacts,
+    Pause,
     RankFacts,
     Window,
     WorkerFacts,
@@ -106,11 +108,10 @@ def underfed(window: Window) -> Underfed | Clear | Unknown:
     waves = [(gpu, gpu.busy) for gpu in window.gpus if gpu.busy is not None and not gpu.lost]
     if not waves:
         return Unknown(missing=("the GPUs' utilisation",))
-    paused = pause_share(window)
-    idle = [(gpu, idle_share(wave) - paused) for gpu, wave in waves]
+    idle = [(gpu, idle_share(wave) - pause_share(window, gpu.uuid)) for gpu, wave in waves]
     hungry = [(gpu, share) for gpu, share in idle if share >= IDLE_SHARE]
     if not hungry:
-        return Clear(why=_why_fed(max(share for _, share in idle), paused))
+        return Clear(why=_why_fed(max(share for _, share in idle), pause_share(window)))
     return _underfed(job, hungry)
 
 
@@ -168,17 +169,36 @@ def idle_share(wave: Waveform) -> float:
     return 1.0 - wave.mean_percent / 100.0
 
 
-def pause_share(window: Window) -> float:
-    """0 to 1: the part of the watched time that lies in pauses."""
+def pause_share(window: Window, gpu: GpuKey | None = None) -> float:
+    """0 to 1: the part of the watched time that this GPU (or any) idled in pauses.
+
+    Where the loader workers are at their limit all the time, what looks like a pause is a long
+    wait for batches: workers that work in step deliver in bursts. Only saves count then.
+    """
     if window.watched_seconds <= 0.0:
         return 0.0
     begin = window.taken_at_unix_seconds - window.seconds
-    inside = [
-        max(0.0, pause.at_unix_seconds + pause.seconds - max(begin, pause.at_unix_seconds))
-        for pause in window.pauses
-        if pause.at_unix_seconds + pause.seconds > begin
-    ]
-    return min(1.0, sum(inside) / window.watched_seconds)
+    idle = sum([_idle_since(begin, pause) for pause in real_pauses(window) if _stops(pause, gpu)])
+    return min(1.0, idle / window.watched_seconds)
+
+
+def real_pauses(window: Window) -> tuple[Pause, ...]:
+    """Without those that are waits for the loader."""
+    workers = None if window.job is None else window.job.workers
+    if workers is None or workers.count <= 0.0 or not is_at_limit(workers):
+        return window.pauses
+    return tuple([pause for pause in window.pauses if is_save(pause)])
+
+
+def _stops(pause: Pause, gpu: GpuKey | None) -> bool:
+    return gpu is None or not pause.gpus or gpu in pause.gpus
+
+
+def _idle_since(begin: float, pause: Pause) -> float:
+    """Seconds of the pause after ``begin``, less those in which the GPU worked."""
+    end = pause.at_unix_seconds + pause.seconds
+    inside = max(0.0, end - max(begin, pause.at_unix_seconds))
+    return inside * idle_part(pause)
 
 
 def is_swinging(wave: Waveform) -> bool:

@@ -29,6 +29,13 @@ def is_save(pause: Pause) -> bool:
     return wrote / max(0.1, pause.seconds) >= SAVE_BYTES_PER_SECOND
 
 
+def idle_part(pause: Pause) -> float:
+    """0 to 1: how much of the pause the GPU idled; a validation works on."""
+    if pause.busy_percent is None:
+        return 1.0
+    return 1.0 - min(100.0, max(0.0, pause.busy_percent)) / 100.0
+
+
 def rhythm(pauses: Sequence[Pause]) -> float | None:
     """Mean distance of the pauses' begins in seconds, where at least three are regular."""
     if len(pauses) < 3:
@@ -50,6 +57,7 @@ def watched_seconds(window: Window) -> float:
 
 
 def lost_share(window: Window, pauses: Sequence[Pause]) -> float:
-    """0 to 1: of that time, what lay in these pauses."""
+    """0 to 1: of that time, what GPUs idled in these pauses."""
     watched = watched_seconds(window)
-    return min(1.0, sum([pause.seconds for pause in pauses]) / watched) if watched > 0.0 else 0.0
+    idle = sum([pause.seconds * idle_part(pause) for pause in pauses])
+    return min(1.0, idle / watched) if watched > 0.0 else 0.0

@@ -68,14 +68,18 @@ def check(window: Window) -> Verdict:
     waves = [(gpu, gpu.busy) for gpu in window.gpus if gpu.busy is not None and not gpu.lost]
     if not waves:
         return Unknown(missing=("the GPUs' utilisation",))
-    paused = pause_share(window)
-    idle = [(gpu, wave) for gpu, wave in waves if idle_share(wave) - paused >= IDLE_SHARE]
+    idle = [(gpu, wave) for gpu, wave in waves if _idles(window, gpu, wave) >= IDLE_SHARE]
     if not idle:
         return Clear(why="the GPUs idle for less than 15% of the time")
     swinging = [(gpu, wave) for gpu, wave in idle if _oscillates(wave)]
     if swinging:
-        return _firing(window, swinging, paused)
+        return _firing(window, swinging)
     return _not_seen([wave for _, wave in idle])
+
+
+def _idles(window: Window, gpu: GpuFacts, wave: Waveform) -> float:
+    """0 to 1: the share of the time it idles outside pauses."""
+    return idle_share(wave) - pause_share(window, gpu.uuid)
 
 
 def _oscillates(wave: Waveform) -> bool:
@@ -94,10 +98,10 @@ def _not_seen(waves: list[Waveform]) -> Verdict:
     return Clear(why="the GPUs idle, but not in bursts")
 
 
-def _firing(window: Window, swinging: list[tuple[GpuFacts, Waveform]], paused: float) -> Firing:
+def _firing(window: Window, swinging: list[tuple[GpuFacts, Waveform]]) -> Firing:
     gpus = tuple([gpu for gpu, _ in swinging])
     waves = [wave for _, wave in swinging]
-    lost = sum(idle_share(wave) - paused for wave in waves) / len(waves)
+    lost = sum(_idles(window, gpu, wave) for gpu, wave in swinging) / len(waves)
     period = mean([wave.period_seconds for wave in waves])
     every = "" if period is None else f" every {lasting(period)}"
     missing = () if window.job is not None else ("the job's processes",)

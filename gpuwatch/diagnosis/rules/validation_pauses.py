@@ -1,7 +1,8 @@
 """Training pauses at validations or at the ends of epochs.
 
 What it checks
-    Pauses of a steadily busy GPU, at least two, in which little was written.
+    Pauses of a steadily busy GPU (it idles, or works less than before), at least two, in which
+    little was written.
 
 Why it matters
     It is information: the idle time is known, and it is not a starved loader. What can be saved
@@ -13,7 +14,7 @@ Evidence needed
 
 When it is wrong
     A save to storage that is not seen as writes looks the same. Two stalls of a network file
-    system can, too.
+    system can, too. Long waits for a loader whose workers are at their limit are left out.
 
 What to do
     Nothing, if the share is what you expect. Else: persistent_workers=True, so that workers are
@@ -32,7 +33,7 @@ from __future__ import annotations
 
 from gpuwatch.diagnosis.finding import Advice, Evidence
 from gpuwatch.diagnosis.rule import Clear, Firing, Unknown, Verdict
-from gpuwatch.diagnosis.rules._common import NO_JOB, stack_percent, strength
+from gpuwatch.diagnosis.rules._common import NO_JOB, real_pauses, stack_percent, strength
 from gpuwatch.diagnosis.rules._gpus import lasting, named, ramp
 from gpuwatch.diagnosis.rules._pauses import is_save, lost_share, rhythm, watched_seconds
 from gpuwatch.diagnosis.window import Pause, Window
@@ -46,7 +47,9 @@ ADVISED_SHARE = 0.05
 def check(window: Window) -> Verdict:
     if window.job is None and not window.pauses:
         return Unknown(missing=NO_JOB)
-    quiet = [pause for pause in window.pauses if not is_save(pause)]
+    quiet = [pause for pause in real_pauses(window) if not is_save(pause)]
+    if not quiet and len(window.pauses) >= LEAST_PAUSES:
+        return Clear(why="saves, or workers at their limit, explain the pauses")
     if not quiet:
         return Clear(why="no pause without writes was seen")
     if len(quiet) < LEAST_PAUSES:
@@ -90,7 +93,7 @@ def _evidence(
             says=f"in the last {lasting(watched_seconds(window))}",
         ),
         Evidence(
-            name="longest pause", value=round(longest, 1), unit="s", says="the GPU had no work"
+            name="longest pause", value=round(longest, 1), unit="s", says="the GPU had less work"
         ),
         Evidence(
             name="written in a pause",

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from gpuwatch.diagnosis.rules.validation_pauses import check
 from gpuwatch.diagnosis.window import Window
-from tests.diagnosis.windows import fires, gpu_only, is_clear, misses, pause, window
+from tests.diagnosis.windows import (
+    fires,
+    gpu_only,
+    is_clear,
+    job,
+    misses,
+    pause,
+    window,
+    workers,
+)
 
 
 def pausing(*before: float, wrote: float | None = 1e5, seconds: float = 6.0) -> Window:
@@ -50,3 +61,17 @@ def test_quiet(quiet: Window) -> None:
 def test_unknown(unknown: Window, missing: str) -> None:
     """What was missing is named."""
     misses(check(unknown), missing)
+
+
+def test_quiet_for_waits_of_workers_at_their_limit() -> None:
+    """Workers in step deliver in bursts: the long waits between are not validations."""
+    busy = job(workers=workers(24, cpu_percent=62.0, run_queue_wait_percent=36.0))
+    is_clear(check(replace(pausing(40.0, 30.0, 20.0, 10.0), job=busy)))
+
+
+def test_a_validation_that_works_loses_less() -> None:
+    """Half of the GPU is used in the pause, so half of it is lost."""
+    half = tuple(
+        pause(at, 20.0, wrote_bytes=0.0, busy_percent=50.0) for at in (370.0, 250.0, 130.0, 10.0)
+    )
+    assert fires(check(window(pauses=half))).lost_share == pytest.approx(40.0 / 600.0)
