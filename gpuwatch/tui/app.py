@@ -22,9 +22,9 @@ from gpuwatch.sampler import Sampler
 from gpuwatch.sources.base import Source
 from gpuwatch.text import clean
 from gpuwatch.tui import picture
+from gpuwatch.tui.diagnosis_app import Diagnoser, DiagnosisApp
 from gpuwatch.tui.following import job_of_selected_process
 from gpuwatch.tui.glyphs import ASCII, DOTS, UNICODE
-from gpuwatch.tui.job_app import JobApp
 from gpuwatch.tui.keys import APP_KEYS
 from gpuwatch.tui.link import LinkProbe, over_ssh
 from gpuwatch.tui.palette import GPUWATCH_DARK, GPUWATCH_LIGHT, THEMES, Palette
@@ -46,7 +46,7 @@ _SLOW_LINK_LEAST_SECONDS = 2.0
 """A slow link is drawn to at most this often; sampling goes on at its own pace."""
 
 
-class GpuwatchApp(JobApp):
+class GpuwatchApp(DiagnosisApp):
     """Shows what ``sampler`` delivers. Give ``ascii_mode`` or ``slow_link`` to override what is
     detected; ``theme`` is a Textual theme's name or ``dark``, ``light``, ``ansi``."""
 
@@ -69,6 +69,7 @@ class GpuwatchApp(JobApp):
         attached: ProcessKey | None = None,
         running: RunningJob | None = None,
         reports: ReportStore | None = None,
+        engine: Diagnoser | None = None,
     ) -> None:
         no_color = bool(environment.get("NO_COLOR"))
         if not no_color:
@@ -101,6 +102,7 @@ class GpuwatchApp(JobApp):
         self._choose_glyphs(ascii_mode)
         self._overview = OverviewScreen(self.view, self.palette)
         self._watch_job(attached, running, reports)
+        self._begin_diagnosis(engine)
         if slow_link:
             self._use_slow_link()
 
@@ -155,7 +157,9 @@ class GpuwatchApp(JobApp):
         """Keep every snapshot; draw the newest, unless the person paused the picture."""
         view = self.view
         view.history.push(snapshot)
+        job_before = view.job.last
         self._follow_job(snapshot)
+        self._diagnose(snapshot, job_before)
         if view.paused:
             return
         first = view.snapshot is None
@@ -251,6 +255,7 @@ class GpuwatchApp(JobApp):
         view.paused = not view.paused
         if not view.paused and self._sampler.latest is not None:
             view.snapshot = self._sampler.latest
+            self._show_diagnosis()
         self.redraw()
 
     def action_faster(self) -> None:
@@ -367,7 +372,7 @@ class GpuwatchApp(JobApp):
         process = self._selected_process()
         snapshot = self.view.snapshot
         if process is None or snapshot is None:
-            self.say("select a process first (up and down; tab from the GPUs)")
+            self.say("select a process first (up and down)")
             self.redraw()
             return
         if snapshot.simulated:

@@ -42,6 +42,11 @@ class Glyphs:
     up: str
     down: str
     warning: str
+    grave: str
+    note: str
+    """Signs of what is a warning, worse, or good to know: they differ in shape."""
+    mark: str
+    """Stands for a moment that the person marked."""
     core: str
     """Per-core bars: nine characters, 0 to 8 eighths."""
 
@@ -82,6 +87,9 @@ UNICODE = Glyphs(
     up="▲",
     down="▼",
     warning="▲",
+    grave="■",
+    note="○",
+    mark="◆",
     core=" ▁▂▃▄▅▆▇█",
 )
 
@@ -106,6 +114,9 @@ ASCII = Glyphs(
     up="^",
     down="v",
     warning="!",
+    grave="X",
+    note="i",
+    mark="*",
     core="_.:-=+*##",
 )
 

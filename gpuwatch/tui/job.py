@@ -11,7 +11,16 @@ from gpuwatch.tui.charts import TimeWindow
 from gpuwatch.tui.following import find
 from gpuwatch.tui.frame import Line, Row, Zone, blank, fit
 from gpuwatch.tui.job_layout import JobPlan, plan
-from gpuwatch.tui.panels import footer, gpus, header, job_header, job_lines, job_output, job_tree
+from gpuwatch.tui.panels import (
+    findings,
+    footer,
+    gpus,
+    header,
+    job_header,
+    job_lines,
+    job_output,
+    job_tree,
+)
 from gpuwatch.tui.panels.job_tree import TreeRow
 from gpuwatch.tui.view import View
 
@@ -51,6 +60,7 @@ def draw(view: View, width: int, height: int) -> JobFrame:
         processes=len(table),
         pane=view.job.pane if view.job.output is not None else "hidden",
         report=view.job.write_report is not None,
+        findings=findings.reserved_rows(view, height) + findings.mark_rows(view, height),
     )
     window = window_of(view, job)
     painter = _Painter(view, job, mine, shape, window)
@@ -99,6 +109,9 @@ class _Painter:
     def top(self, problems: list[tuple[str, str]]) -> None:
         view, shape, lines = self._view, self._plan, self.frame.lines
         lines.append(header.draw(view, shape.width))
+        drawn, zones = findings.draw(view, shape.width, shape.height, len(lines), self._job)
+        lines += drawn
+        self.frame.zones += zones
         drawn, zones = header.draw_problems(problems, shape.width, shape.problem_rows, len(lines))
         lines += drawn
         self.frame.zones += zones

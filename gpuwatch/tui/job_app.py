@@ -220,4 +220,7 @@ class JobApp(App[int]):
             elif answer == "interrupt":
                 self.action_interrupt()
 
-        self.push_screen(LeaveJobDialog(running.command, self.palette, self.view.glyphs), decided)
+        dialog = LeaveJobDialog(
+            running.command, self.palette, self.view.glyphs, ends=running.ends_with_gpuwatch
+        )
+        self.push_screen(dialog, decided)

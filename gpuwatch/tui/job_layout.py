@@ -16,6 +16,8 @@ class JobPlan:
 
     width: int
     height: int
+    finding_rows: int
+    """Reserved; those that are not used go to the table."""
     problem_rows: int
     fact_rows: int
     gpu_rows: int
@@ -52,12 +54,13 @@ def plan(
     processes: int,
     pane: str = "hidden",
     report: bool = False,
+    findings: int = 0,
 ) -> JobPlan:
     """Share out ``height`` rows (6 or more). What shows who waits for whom comes first: the charts
     of GPU, main thread and loader workers; then the processes; then everything else."""
     pane_rows = pane_height(height, pane)
     tall = height - pane_rows
-    room = tall - 3 - problems
+    room = tall - 3 - problems - findings
     kinds = _kinds(tall)
     facts = _fact_rows(tall, width)
     facts = max(0, min(facts, room - len(kinds) - 3))
@@ -92,6 +95,7 @@ def plan(
     return JobPlan(
         width=width,
         height=height,
+        finding_rows=findings,
         problem_rows=problems,
         fact_rows=facts,
         gpu_rows=gpu_rows,

@@ -38,6 +38,9 @@ OVERVIEW_KEYS: tuple[Key, ...] = (
     Key("left_square_bracket", "zoom(-1)", "[ ]", "shorter or longer time range", "View"),
     Key("right_square_bracket", "zoom(1)", "", "", "View"),
     Key("exclamation_mark", "app.problems", "!", "what could not be read, and why", "View"),
+    Key("d", "app.findings", "d", "the diagnosis: what is wrong, and why", "Diagnosis"),
+    Key("m", "app.mark", "m", "I changed something just now: compare from here on", "Diagnosis"),
+    Key("M", "app.forget_mark", "M", "no longer compare", "Diagnosis"),
 )
 
 JOB_KEYS: tuple[Key, ...] = (
@@ -58,6 +61,36 @@ JOB_KEYS: tuple[Key, ...] = (
     Key("left_square_bracket", "zoom(-1)", "", "", "Job"),
     Key("right_square_bracket", "zoom(1)", "", "", "Job"),
     Key("exclamation_mark", "app.problems", "", "", "Job"),
+    Key("d", "app.findings", "", "", "Diagnosis"),
+    Key("m", "app.mark", "", "", "Diagnosis"),
+    Key("M", "app.forget_mark", "", "", "Diagnosis"),
+)
+
+FINDINGS_KEYS: tuple[Key, ...] = (
+    Key("escape,d,backspace", "back", "", "", "Diagnosis"),
+    Key("up", "move(-1)", "", "", "Diagnosis"),
+    Key("down", "move(1)", "", "", "Diagnosis"),
+    Key("home", "edge(0)", "", "", "Diagnosis"),
+    Key("end", "edge(1)", "", "", "Diagnosis"),
+    Key("enter", "open", "enter", "there: the evidence of the finding", "Diagnosis"),
+    Key("y", "copy", "y", "there: copy the finding as text", "Diagnosis"),
+    Key("u", "unknown", "u", "there: what could not be told, for want of what", "Diagnosis"),
+    Key("m", "app.mark", "", "", "Diagnosis"),
+    Key("M", "app.forget_mark", "", "", "Diagnosis"),
+)
+
+EVIDENCE_KEYS: tuple[Key, ...] = (
+    Key("escape,d,enter,backspace", "back", "", "", "Diagnosis"),
+    Key("left", "other(-1)", "left right", "there: the finding before or after", "Diagnosis"),
+    Key("right", "other(1)", "", "", "Diagnosis"),
+    Key("up", "scroll_body(-1)", "", "", "Diagnosis"),
+    Key("down", "scroll_body(1)", "", "", "Diagnosis"),
+    Key("pageup", "scroll_page(-1)", "", "", "Diagnosis"),
+    Key("pagedown", "scroll_page(1)", "", "", "Diagnosis"),
+    Key("home", "scroll_edge(0)", "", "", "Diagnosis"),
+    Key("end", "scroll_edge(1)", "", "", "Diagnosis"),
+    Key("y", "copy", "", "", "Diagnosis"),
+    Key("u", "unknown", "", "", "Diagnosis"),
 )
 
 REPORT_KEYS: tuple[Key, ...] = (

@@ -39,6 +39,8 @@ class Plan:
 
     width: int
     height: int
+    finding_rows: int
+    """Reserved; those that are not used go to the table."""
     problem_rows: int
     gpu_style: GpuStyle
     gpu_rows_each: int
@@ -65,15 +67,27 @@ def most_problem_rows(height: int, gpus: int) -> int:
     return 0 if height < 7 else 1 if height < 24 else 2
 
 
-def plan(width: int, height: int, *, gpus: int, processes: int, problems: int, cores: int) -> Plan:
+def plan(
+    width: int,
+    height: int,
+    *,
+    gpus: int,
+    processes: int,
+    problems: int,
+    cores: int,
+    findings: int = 0,
+) -> Plan:
     """Share out ``height`` rows. Always leaves at least one GPU row (if there is a GPU), one host
     row and, from about 9 rows up, a table."""
     if gpus == 0:
-        return _without_gpus(width, height, problems, cores)
+        return _without_gpus(width, height, problems, cores, findings)
     problem_rows = min(problems, most_problem_rows(height, gpus))
     host_rows = 1
-    room = height - 2 - problem_rows - host_rows
+    room = height - 2 - problem_rows - host_rows - findings
     table_least = 2 if height < 11 else 4 if height < 20 else 5 if height < 28 else 6
+    if findings and height >= 20:
+        # What is wrong is worth more than the last process in sight.
+        table_least -= 1
     table_least = min(table_least, max(0, room - 1))
     table_wanted = max(table_least, min(processes + 3, height * 2 // 5 if height >= 30 else 8))
 
@@ -105,6 +119,7 @@ def plan(width: int, height: int, *, gpus: int, processes: int, problems: int, c
     return Plan(
         width=width,
         height=height,
+        finding_rows=findings,
         problem_rows=problem_rows,
         gpu_style=style,
         gpu_rows_each=each,
@@ -116,10 +131,10 @@ def plan(width: int, height: int, *, gpus: int, processes: int, problems: int, c
     )
 
 
-def _without_gpus(width: int, height: int, problems: int, cores: int) -> Plan:
+def _without_gpus(width: int, height: int, problems: int, cores: int, findings: int) -> Plan:
     """The host gets the room: charts, then a chart for each core where that still fits."""
     problem_rows = min(problems, most_problem_rows(height, 0))
-    room = height - 2 - problem_rows
+    room = height - 2 - problem_rows - findings
     rules = height >= 30
     room -= 2 if rules else 0
     table_least = min(max(0, room - 1), max(4, room * 2 // 5))
@@ -131,6 +146,7 @@ def _without_gpus(width: int, height: int, problems: int, cores: int) -> Plan:
     return Plan(
         width=width,
         height=height,
+        finding_rows=findings,
         problem_rows=problem_rows,
         gpu_style=GpuStyle.SINGLE,
         gpu_rows_each=0,

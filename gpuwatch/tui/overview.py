@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from gpuwatch.tui.frame import Line, Zone, blank
 from gpuwatch.tui.layout import Plan, most_problem_rows, plan
-from gpuwatch.tui.panels import footer, gpus, header, host, processes
+from gpuwatch.tui.panels import findings, footer, gpus, header, host, processes
 from gpuwatch.tui.panels.processes import TableRow
 from gpuwatch.tui.view import View, row_key
 
@@ -44,10 +44,15 @@ def draw(view: View, width: int, height: int) -> Frame:
         processes=len(table),
         problems=len(problems),
         cores=cores,
+        findings=findings.reserved_rows(view, height) + findings.mark_rows(view, height),
     )
     _keep_in_sight(view, shape, table)
     lines: list[Line] = [header.draw(view, width)]
     zones: list[Zone] = []
+
+    finding_lines, finding_zones = findings.draw(view, width, height, len(lines))
+    lines += finding_lines
+    zones += finding_zones
 
     problem_lines, problem_zones = header.draw_problems(
         problems, width, shape.problem_rows, len(lines)

@@ -42,6 +42,10 @@ class Running:
     def command(self) -> str:
         return self._job.command
 
+    @property
+    def ends_with_gpuwatch(self) -> bool:
+        return self._job.ends_with_gpuwatch
+
     def is_in(self, job: Job | None) -> bool:
         """Whether ``job`` is the one that was started: while it lives its first process says so."""
         if job is None:

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
+from gpuwatch.diagnosis.finding import Diagnosis
 from gpuwatch.history import History
 from gpuwatch.model import Gpu, Job, Process, ProcessKey, Snapshot
 from gpuwatch.tui.charts import StripCache, TimeWindow
 from gpuwatch.tui.glyphs import UNICODE, Glyphs
+
+if TYPE_CHECKING:
+    from gpuwatch.tui.finding_words import FindingKey
+    from gpuwatch.tui.marking import Mark
 
 RowKey = tuple[int, float | None, str | None]
 
@@ -111,6 +116,12 @@ class View:
     tree: bool = True
     all_processes: bool = False
     message: str | None = None
+    diagnosis: Diagnosis | None = None
+    """``None``: nothing is diagnosed here, so no line says anything of it."""
+    finding: FindingKey | None = None
+    """The one under the cursor of the list, or that is open."""
+    mark: Mark | None = None
+    """A change, of which before and after are shown."""
     job: JobView = field(default_factory=JobView)
 
     @property

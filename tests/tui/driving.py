@@ -18,12 +18,13 @@ from gpuwatch.model import ProcessKey, Snapshot
 from gpuwatch.sampler import Sampler
 from gpuwatch.sources.base import ManualClock, ReadOptions
 from gpuwatch.tui.app import GpuwatchApp
+from gpuwatch.tui.diagnosis_app import Diagnoser
 from gpuwatch.tui.frame import Zone, plain
-from gpuwatch.tui.screens.detail import DetailScreen
+from gpuwatch.tui.screens.canvas_screen import CanvasScreen
 from gpuwatch.tui.screens.dialogs import Dialog
+from gpuwatch.tui.screens.findings import FindingsScreen
 from gpuwatch.tui.screens.job import JobScreen
 from gpuwatch.tui.screens.overview import OverviewScreen
-from gpuwatch.tui.screens.report import ReportScreen
 from gpuwatch.tui.view import View
 from tests.tui.scenes import Scene, scene
 
@@ -125,10 +126,10 @@ class Driven:
         return snapshot
 
     @property
-    def front(self) -> OverviewScreen | DetailScreen | JobScreen | ReportScreen:
+    def front(self) -> CanvasScreen:
         """The dashboard screen in front, behind any dialog."""
         for screen in reversed(self.app.screen_stack):
-            if isinstance(screen, OverviewScreen | DetailScreen | JobScreen | ReportScreen):
+            if isinstance(screen, CanvasScreen):
                 return screen
         raise AssertionError("no dashboard screen")
 
@@ -158,7 +159,7 @@ class Driven:
 
     def zones(self, action: str) -> list[Zone]:
         screen = self.front
-        assert isinstance(screen, OverviewScreen | JobScreen)
+        assert isinstance(screen, OverviewScreen | JobScreen | FindingsScreen)
         return [zone for zone in screen._shown.zones if zone.action == action]
 
     async def click(self, zone: Zone, *, times: int = 1) -> None:
@@ -215,6 +216,7 @@ async def driven(
     attached: ProcessKey | None = None,
     running: RunningJob | None = None,
     reports: ReportStore | None = None,
+    engine: Diagnoser | None = None,
 ) -> AsyncIterator[Driven]:
     """The application over ``what`` (default: a starved machine with two GPUs), its picture
     drawn. With ``what`` a snapshot there is no past; the machine is then the one it describes."""
@@ -234,6 +236,7 @@ async def driven(
             attached=attached,
             running=running,
             reports=reports,
+            engine=engine,
         )
     try:
         async with app.run_test(size=size) as pilot:

@@ -14,6 +14,7 @@ from gpuwatch.sources.simulated import SimulatedSource
 from gpuwatch.text import clean
 from gpuwatch.tui.glyphs import ASCII
 from gpuwatch.tui.screens.detail import DetailScreen
+from gpuwatch.tui.screens.findings import FindingsScreen
 from gpuwatch.tui.screens.job import JobScreen
 from gpuwatch.tui.screens.overview import OverviewScreen
 from gpuwatch.tui.screens.report import ReportScreen
@@ -315,6 +316,11 @@ async def test_every_key_in_the_footer_can_be_clicked(
         await click("open_gpu")
         assert isinstance(drive.app.screen, DetailScreen)
         await drive.press("escape")
+        await click("findings")
+        assert isinstance(drive.app.screen, FindingsScreen)
+        await drive.press("escape")
+        await click("mark")
+        assert drive.view.mark is not None
         await click("pause")
         assert drive.view.paused
         await click("end_process")

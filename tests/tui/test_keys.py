@@ -13,12 +13,23 @@ from xml.etree import ElementTree
 import pytest
 
 from gpuwatch.tui.glyphs import ASCII
-from gpuwatch.tui.keys import APP_KEYS, DETAIL_KEYS, JOB_KEYS, OVERVIEW_KEYS, REPORT_KEYS
+from gpuwatch.tui.keys import (
+    APP_KEYS,
+    DETAIL_KEYS,
+    EVIDENCE_KEYS,
+    FINDINGS_KEYS,
+    JOB_KEYS,
+    OVERVIEW_KEYS,
+    REPORT_KEYS,
+)
 from gpuwatch.tui.palette import THEMES
 from gpuwatch.tui.screens.detail import DetailScreen
+from gpuwatch.tui.screens.evidence import EvidenceScreen
+from gpuwatch.tui.screens.findings import FindingsScreen
 from gpuwatch.tui.screens.job import JobScreen
 from gpuwatch.tui.screens.report import ReportScreen
 from gpuwatch.tui.view import COLUMN_SECONDS, SORT_KEYS
+from tests.tui.diagnoses import HandEngine, several
 from tests.tui.driving import Driven, driven, pictures
 from tests.tui.scenes import Printed, scene
 
@@ -45,6 +56,8 @@ WAY_TO = {
     "detail": ("enter",),
     "job": ("j",),
     "report": ("j", "R"),
+    "findings": ("d",),
+    "evidence": ("d", "enter"),
 }
 """What to press to get to the screen."""
 
@@ -56,6 +69,8 @@ def every_key() -> list[str]:
         ("detail", DETAIL_KEYS),
         ("job", JOB_KEYS),
         ("report", REPORT_KEYS),
+        ("findings", FINDINGS_KEYS),
+        ("evidence", EVIDENCE_KEYS),
     )
     return [
         f"{screen} {name}"
@@ -78,8 +93,10 @@ async def test_key(
     """The key does what the help says, and the screen stays whole."""
     monkeypatch.chdir(tmp_path)
     screen, key = name.split()
-    async with driven(scene("healthy", 2, seconds=15), size) as drive:
-        await drive.press(*WAY_TO[screen])
+    what = scene("healthy", 2, seconds=15)
+    async with driven(what, size, engine=HandEngine(several(what.now))) as drive:
+        for step in WAY_TO[screen]:
+            await drive.press(step)
         await EXPECTED[name](drive, key)
         assert len(drive.lines) == size[1]
         assert {len(line) for line in drive.lines} == {size[0]}
@@ -356,7 +373,14 @@ async def save_picture(drive: Driven, key: str) -> None:
 async def help_screen(drive: Driven, key: str) -> None:
     await drive.press(key)
     assert drive.dialog is not None
-    for bound in (*OVERVIEW_KEYS, *APP_KEYS, *JOB_KEYS, *DETAIL_KEYS):
+    for bound in (
+        *OVERVIEW_KEYS,
+        *APP_KEYS,
+        *JOB_KEYS,
+        *DETAIL_KEYS,
+        *FINDINGS_KEYS,
+        *EVIDENCE_KEYS,
+    ):
         if bound.shown:
             assert bound.shown in drive.dialog.text
             assert bound.help in drive.dialog.text
@@ -581,6 +605,7 @@ async def back_to_the_job(drive: Driven, key: str) -> None:
 
 
 @expect("report", "down")
+@expect("evidence", "down")
 async def report_down(drive: Driven, key: str) -> None:
     before = hidden(drive)
     await drive.press(key)
@@ -588,6 +613,7 @@ async def report_down(drive: Driven, key: str) -> None:
 
 
 @expect("report", "up")
+@expect("evidence", "up")
 async def report_up(drive: Driven, key: str) -> None:
     before = drive.lines
     await drive.press("down", key, key)
@@ -595,6 +621,7 @@ async def report_up(drive: Driven, key: str) -> None:
 
 
 @expect("report", "pagedown", "end")
+@expect("evidence", "pagedown", "end")
 async def report_page_down(drive: Driven, key: str) -> None:
     before = hidden(drive)
     await drive.press(key)
@@ -604,10 +631,137 @@ async def report_page_down(drive: Driven, key: str) -> None:
 
 
 @expect("report", "pageup", "home")
+@expect("evidence", "pageup", "home")
 async def report_page_up(drive: Driven, key: str) -> None:
     before = drive.lines
     await drive.press("pagedown", key)
     assert drive.lines == before
+
+
+# -- the diagnosis ----------------------------------------------------------------------------
+
+
+def rule(drive: Driven) -> str:
+    """The rule of the finding under the cursor."""
+    screen = drive.app.screen
+    assert isinstance(screen, FindingsScreen)
+    assert screen._shown.selected is not None
+    return screen._shown.selected.rule
+
+
+RULES = ("hardware_errors", "loader_cpu_bound", "pcie_degraded")
+"""Of the diagnosis made by hand, in its order."""
+
+
+@expect("overview", "d")
+@expect("job", "d")
+async def diagnosis(drive: Driven, key: str) -> None:
+    before = drive.front
+    await drive.press(key)
+    assert isinstance(drive.app.screen, FindingsScreen)
+    assert rule(drive) == RULES[0]
+    await drive.press("escape")
+    assert drive.front is before
+
+
+@expect("overview", "m")
+@expect("job", "m")
+@expect("findings", "m")
+async def mark(drive: Driven, key: str) -> None:
+    await drive.press(key)
+    assert drive.view.mark is not None
+    assert "marked" in drive.lines[-1]
+    # The smallest overview has no room for it.
+    assert "changed 22:30:00" in drive.text or drive.app.size.height == 12
+
+
+@expect("overview", "M")
+@expect("job", "M")
+@expect("findings", "M")
+async def forget_mark(drive: Driven, key: str) -> None:
+    await drive.press("m", key)
+    assert drive.view.mark is None
+    assert "changed 22:30:00" not in drive.text
+    assert "no longer" in drive.lines[-1]
+
+
+@expect("findings", "escape", "d", "backspace")
+async def leave_findings(drive: Driven, key: str) -> None:
+    assert isinstance(drive.app.screen, FindingsScreen)
+    await drive.press(key)
+    assert drive.front is drive.app.screen_stack[0]
+
+
+@expect("findings", "down")
+async def finding_down(drive: Driven, key: str) -> None:
+    for wanted in (*RULES[1:], RULES[-1]):
+        await drive.press(key)
+        assert rule(drive) == wanted
+
+
+@expect("findings", "up")
+async def finding_up(drive: Driven, key: str) -> None:
+    await drive.press("end", key)
+    assert rule(drive) == RULES[-2]
+
+
+@expect("findings", "home")
+async def first_finding(drive: Driven, key: str) -> None:
+    await drive.press("end", key)
+    assert rule(drive) == RULES[0]
+
+
+@expect("findings", "end")
+async def last_finding(drive: Driven, key: str) -> None:
+    await drive.press(key)
+    assert rule(drive) == RULES[-1]
+
+
+@expect("findings", "enter")
+async def open_finding(drive: Driven, key: str) -> None:
+    await drive.press("down", key)
+    assert isinstance(drive.app.screen, EvidenceScreen)
+    assert RULES[1] in drive.text
+
+
+@expect("findings", "y")
+@expect("evidence", "y")
+async def copy(drive: Driven, key: str) -> None:
+    await drive.press(key)
+    assert "hardware errors" in drive.app.clipboard
+    assert "Save, stop the job" in drive.app.clipboard
+    assert "copied" in drive.lines[-1]
+
+
+@expect("findings", "u")
+@expect("evidence", "u")
+async def unknown(drive: Driven, key: str) -> None:
+    await drive.press(key)
+    assert drive.dialog is not None
+    assert "stacks of the main thread" in drive.dialog.text
+    await drive.press("escape")
+    assert drive.dialog is None
+
+
+@expect("evidence", "escape", "d", "enter", "backspace")
+async def leave_evidence(drive: Driven, key: str) -> None:
+    assert isinstance(drive.app.screen, EvidenceScreen)
+    await drive.press(key)
+    assert isinstance(drive.app.screen, FindingsScreen)
+
+
+@expect("evidence", "right")
+async def next_finding(drive: Driven, key: str) -> None:
+    for wanted in (*RULES[1:], RULES[0]):
+        await drive.press(key)
+        assert wanted in drive.text
+
+
+@expect("evidence", "left")
+async def finding_before(drive: Driven, key: str) -> None:
+    for wanted in RULES[::-1]:
+        await drive.press(key)
+        assert wanted in drive.text
 
 
 def frame_table(drive: Driven) -> list:  # type: ignore[type-arg]

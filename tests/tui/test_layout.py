@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuwatch.tui.layout import MOST_ROWS_A_GPU, GpuStyle, Plan, plan, stacked_chart_rows
+from gpuwatch.tui.panels.findings import most_rows
 
 COUNTS = {
     "width": st.integers(20, 250),
@@ -15,6 +16,7 @@ COUNTS = {
     "processes": st.integers(0, 300),
     "problems": st.integers(0, 5),
     "cores": st.integers(0, 256),
+    "found": st.booleans(),
 }
 
 
@@ -24,16 +26,29 @@ def rows_of(shape: Plan, gpus: int) -> int:
     if shape.rules:
         rules = 2 if gpus else 1
     parts = shape.problem_rows + shape.gpu_rows + shape.axis + shape.host_rows + shape.table_rows
-    return 2 + parts + rules
+    return 2 + shape.finding_rows + parts + rules
+
+
+def rows_for_findings(height: int) -> int:
+    """The most they take, with the line about a change."""
+    return most_rows(height) + (height >= 16)
 
 
 @settings(max_examples=400)
 @given(**COUNTS)
 def test_the_rows_fit(
-    width: int, height: int, gpus: int, processes: int, problems: int, cores: int
+    width: int, height: int, gpus: int, processes: int, problems: int, cores: int, found: bool
 ) -> None:
     """No part has less than no rows, and together they are no more than the screen has."""
-    shape = plan(width, height, gpus=gpus, processes=processes, problems=problems, cores=cores)
+    shape = plan(
+        width,
+        height,
+        gpus=gpus,
+        processes=processes,
+        problems=problems,
+        cores=cores,
+        findings=rows_for_findings(height) if found else 0,
+    )
     parts = (shape.problem_rows, shape.gpus_shown, shape.gpu_rows_each, shape.host_rows)
     assert min(*parts, shape.table_rows) >= 0
     assert rows_of(shape, gpus) <= height
@@ -42,10 +57,18 @@ def test_the_rows_fit(
 @settings(max_examples=400)
 @given(**COUNTS)
 def test_the_host_is_always_there(
-    width: int, height: int, gpus: int, processes: int, problems: int, cores: int
+    width: int, height: int, gpus: int, processes: int, problems: int, cores: int, found: bool
 ) -> None:
     """At least one row says something of the host; with a GPU, one of it too from 5 rows up."""
-    shape = plan(width, height, gpus=gpus, processes=processes, problems=problems, cores=cores)
+    shape = plan(
+        width,
+        height,
+        gpus=gpus,
+        processes=processes,
+        problems=problems,
+        cores=cores,
+        findings=rows_for_findings(height) if found else 0,
+    )
     assert shape.host_rows >= 1
     assert shape.gpus_shown <= gpus
     if gpus and height >= 5:
@@ -54,19 +77,35 @@ def test_the_host_is_always_there(
 
 @given(**(COUNTS | {"height": st.integers(10, 80)}))
 def test_processes_are_seen_from_ten_rows_up(
-    width: int, height: int, gpus: int, processes: int, problems: int, cores: int
+    width: int, height: int, gpus: int, processes: int, problems: int, cores: int, found: bool
 ) -> None:
     """The table has its heading and at least one process."""
-    shape = plan(width, height, gpus=gpus, processes=processes, problems=problems, cores=cores)
+    shape = plan(
+        width,
+        height,
+        gpus=gpus,
+        processes=processes,
+        problems=problems,
+        cores=cores,
+        findings=rows_for_findings(height) if found else 0,
+    )
     assert shape.table_rows >= 2
 
 
 @given(**(COUNTS | {"gpus": st.integers(1, 32)}))
 def test_a_style_is_chosen_only_where_it_fits(
-    width: int, height: int, gpus: int, processes: int, problems: int, cores: int
+    width: int, height: int, gpus: int, processes: int, problems: int, cores: int, found: bool
 ) -> None:
     """Each style gets the rows and the width it needs, and no more rows than it can use."""
-    shape = plan(width, height, gpus=gpus, processes=processes, problems=problems, cores=cores)
+    shape = plan(
+        width,
+        height,
+        gpus=gpus,
+        processes=processes,
+        problems=problems,
+        cores=cores,
+        findings=rows_for_findings(height) if found else 0,
+    )
     assert width >= shape.gpu_style.least_width
     assert shape.gpu_style.rows <= shape.gpu_rows_each <= MOST_ROWS_A_GPU
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from gpuwatch.tui.screens.detail import DetailScreen
+from gpuwatch.tui.screens.findings import FindingsScreen
 from gpuwatch.tui.screens.job import JobScreen
 from gpuwatch.tui.view import COLUMN_SECONDS
 from tests.tui.driving import driven, pictures
@@ -79,6 +80,11 @@ async def test_every_key_in_the_footer_can_be_clicked(
         await click("job")
         assert isinstance(drive.app.screen, JobScreen)
         await drive.press("escape")
+        await click("findings")
+        assert isinstance(drive.app.screen, FindingsScreen)
+        await drive.press("escape")
+        await click("mark")
+        assert drive.view.mark is not None
         await click("sort")
         assert drive.view.sort == "sm"
         await click("tree")

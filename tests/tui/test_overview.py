@@ -414,6 +414,7 @@ def in_style(style: GpuStyle, width: int = 120, rows: int | None = None) -> Plan
     return Plan(
         width=width,
         height=40,
+        finding_rows=0,
         problem_rows=0,
         gpu_style=style,
         gpu_rows_each=rows or style.rows,

@@ -12,8 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.tui import detail, overview
+from gpuwatch.tui import detail, findings, overview
 from gpuwatch.tui.glyphs import ASCII, DOTS, UNICODE
+from tests.tui.diagnoses import diagnosis as diagnosis_of
+from tests.tui.diagnoses import nothing, several, starved
 from tests.tui.driving import driven
 from tests.tui.scenes import Printed, Scene, job_drawn, job_view_of, scene, texts, view_of
 
@@ -146,6 +148,54 @@ async def test_help(size: tuple[int, int]) -> None:
         compare(f"help-{size[0]}x{size[1]}", [strip.text for strip in strips])
 
 
+FOUND = [(gpus, size) for gpus in (1, 2, 8, 16) for size in SIZES]
+
+
+@pytest.mark.parametrize(("gpus", "size"), FOUND, ids=[f"{g}-{w}x{h}" for g, (w, h) in FOUND])
+def test_overview_with_findings(gpus: int, size: tuple[int, int]) -> None:
+    """The main screen with one finding for one GPU, and several for several, looks as it did."""
+    what = machine("starved", gpus)
+    view = view_of(what, diagnosis=several(what.now))
+    lines = texts(overview.draw(view, *size).lines)
+    compare(name_of("findings", gpus, size, "overview", "unicode"), lines)
+
+
+@pytest.mark.parametrize("size", [(120, 40), (80, 24)], ids=lambda size: f"{size[0]}x{size[1]}")
+def test_overview_without_findings(size: tuple[int, int]) -> None:
+    """The main screen of a machine on which all is well looks as it did."""
+    what = machine("healthy", 1)
+    lines = texts(overview.draw(view_of(what, diagnosis=nothing(what.now)), *size).lines)
+    compare(name_of("findings", 1, size, "calm", "unicode"), lines)
+
+
+@pytest.mark.parametrize("glyphs", ["unicode", "ascii"])
+@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
+def test_list_of_findings(size: tuple[int, int], glyphs: str) -> None:
+    """The list of findings looks as it did."""
+    what = machine("starved", 2)
+    view = view_of(what, diagnosis=several(what.now), glyphs=GLYPHS[glyphs])
+    compare(name_of("findings", 2, size, "list", glyphs), texts(findings.draw(view, *size).lines))
+
+
+@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
+def test_evidence(size: tuple[int, int]) -> None:
+    """The evidence of a finding looks as it did."""
+    what = machine("starved", 1)
+    finding = starved(what.now)
+    view = view_of(what, diagnosis=diagnosis_of(what.now, finding))
+    about = "What it is.\n\nA paragraph\nof two lines.\n\n- an item\n  of two\n- another"
+    lines, _ = findings.draw_evidence(view, finding, *size, 0, gone=False, documentation=about)
+    compare(name_of("findings", 1, size, "evidence", "unicode"), texts(lines))
+
+
+@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
+def test_job_with_finding(size: tuple[int, int]) -> None:
+    """The screen of a job with a finding looks as it did."""
+    what = scene("starved", 1, seconds=60, attached=True)
+    view = job_view_of(what, diagnosis=diagnosis_of(what.now, starved(what.now)))
+    compare(name_of("findings", 1, size, "job", "unicode"), job_drawn(view, *size))
+
+
 def test_every_picture_belongs_to_a_test() -> None:
     """No picture is left over from a test that is gone."""
     names = {name_of("overview", *one) for one in OVERVIEWS}
@@ -153,4 +203,16 @@ def test_every_picture_belongs_to_a_test() -> None:
     names |= {name_of("job", *one) for one in JOBS}
     names |= {"help-120x60", "help-80x24", "job-output-small-80x24", "job-output-large-80x24"}
     names |= {"job-ended-80x24", "job-ended-120x40"}
+    names |= {name_of("findings", gpus, size, "overview", "unicode") for gpus, size in FOUND}
+    names |= {
+        name_of("findings", 1, size, what, "unicode")
+        for size in SIZES
+        for what in ("job", "evidence")
+    }
+    names |= {
+        name_of("findings", 2, size, "list", glyphs)
+        for size in SIZES
+        for glyphs in ("unicode", "ascii")
+    }
+    names |= {name_of("findings", 1, size, "calm", "unicode") for size in ((120, 40), (80, 24))}
     assert {path.stem for path in FOLDER.iterdir()} == names

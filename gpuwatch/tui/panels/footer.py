@@ -10,6 +10,7 @@ from gpuwatch.tui.view import View
 KEYS: tuple[tuple[str, str, str], ...] = (
     ("q", "quit", "quit"),
     ("?", "help", "help"),
+    ("d", "why", "findings"),
     ("enter", "open", "open"),
     ("j", "job", "job"),
     ("p", "pause", "pause"),
@@ -20,6 +21,7 @@ KEYS: tuple[tuple[str, str, str], ...] = (
     ("+-", "speed", "faster"),
     ("[]", "range", "zoom_out"),
     ("a", "all", "all_processes"),
+    ("m", "mark", "mark"),
     ("w", "save", "save_picture"),
     ("T", "theme", "theme"),
 )
@@ -28,6 +30,7 @@ JOB_KEYS: tuple[tuple[str, str, str], ...] = (
     ("q", "quit", "quit"),
     ("?", "help", "help"),
     ("j", "machine", "back"),
+    ("d", "why", "findings"),
     ("R", "report", "report"),
     ("S", "stacks", "stacks"),
     ("o", "output", "pane"),
@@ -37,6 +40,7 @@ JOB_KEYS: tuple[tuple[str, str, str], ...] = (
     ("k", "end", "end_process"),
     ("[]", "range", "zoom_out"),
     ("+-", "speed", "faster"),
+    ("m", "mark", "mark"),
     ("w", "save", "save_picture"),
     ("T", "theme", "theme"),
 )

@@ -10,6 +10,7 @@ from math import ceil
 from gpuwatch import units
 from gpuwatch.model import Gpu, GpuIdentity, GpuReading
 from gpuwatch.tui.charts import TimeWindow, nice_ceiling
+from gpuwatch.tui.finding_words import about_gpu, sign, style_of
 from gpuwatch.tui.frame import Line, Row, Run, Zone, fit, left, right
 from gpuwatch.tui.glyphs import Glyphs
 from gpuwatch.tui.layout import GpuStyle, Plan, stacked_chart_rows
@@ -252,6 +253,7 @@ def draw_lines(view: View, gpus: Sequence[Gpu], width: int, *, busy_chart: bool)
     shape = Plan(
         width=width,
         height=len(gpus),
+        finding_rows=0,
         problem_rows=0,
         gpu_style=GpuStyle.SINGLE,
         gpu_rows_each=1,
@@ -332,16 +334,20 @@ class _Painter:
     # -- parts ----------------------------------------------------------------------------
 
     def _lead(self, row: Row, gpu: Gpu) -> Row:
-        """The selection mark and the index."""
+        """The selection mark, the index, and a sign or a blank: whether a finding names it."""
         selected = self._marked and gpu.uuid == self._view.selected_gpu
         focused = selected and self._view.focus == "gpus"
         row.add(self._glyphs.marker if selected else " ", "marker" if focused else "dim")
-        return row.add(right(_index_text(gpu), self._index_width), "title")
+        row.add(right(_index_text(gpu), self._index_width), "title")
+        finding = about_gpu(self._view.diagnosis, gpu.uuid)
+        if finding is None:
+            return row.add(" ")
+        return row.add(sign(finding, self._glyphs), style_of(finding))
 
     def _heading(self, gpu: Gpu) -> Line:
         row = self._lead(Row(self._plan.width), gpu)
         name = gpu.identity.name if self._plan.width >= 76 else short_name(gpu.identity.name)
-        row.add(" " + fit(name, max(4, row.room - 24), self._glyphs.ellipsis), "title")
+        row.add(fit(name, max(4, row.room - 23), self._glyphs.ellipsis), "title")
         for text, style in facts(gpu, self._view.slow_link):
             if row.room >= len(text) + 2:
                 row.add("  ").add(text, style)
@@ -443,7 +449,7 @@ class _Painter:
             if number == 0:
                 self._lead(row, gpu)
                 name = fit(short_name(gpu.identity.name), side - 12, self._glyphs.ellipsis)
-                row.add(" " + name, "title")
+                row.add(name, "title")
             else:
                 row.add(" " * (1 + self._index_width))
             while remaining and row.used + len(remaining[0][0]) + 2 <= side - 1:
@@ -464,7 +470,7 @@ class _Painter:
         busy, memory, power, temperature = self._metrics(gpu)
         row = self._lead(Row(width), gpu)
         name = left(short_name(gpu.identity.name), min(self._name_width, 12), self._glyphs.ellipsis)
-        row.add(" " + name, "title")
+        row.add(name, "title")
         if gpu.lost:
             row.add("  GPU is lost", "error")
         else:
@@ -493,7 +499,7 @@ class _Painter:
             name = left(
                 short_name(gpu.identity.name), min(self._name_width, 10), self._glyphs.ellipsis
             )
-            row.add(" " + name, "title")
+            row.add(name, "title")
         if gpu.lost:
             row.add("  GPU is lost", "error")
             return [row.line()]
@@ -510,7 +516,7 @@ class _Painter:
         else:
             cells += [(_compact(memory, gpu), 7)]
         cells = [(metric, size) for metric, size in cells if size]
-        numbers = sum(size for _, size in cells) + len(cells) * 2
+        numbers = sum(size for _, size in cells) + len(cells) * 2 - (width < 60)
         room = max(0, width - row.used - numbers - len(note) - 1)
         charts = len(cells) if room >= 64 else 2 if room >= 40 and len(cells) > 2 else 1
         share, spare = divmod(room, charts + 1)
@@ -518,7 +524,7 @@ class _Painter:
         for position, (metric, size) in enumerate(cells):
             if row.room <= size:
                 break
-            row.add(" ").add(*self._value(metric, size))
+            row.add(" " if position or width >= 60 else "").add(*self._value(metric, size))
             if position < charts:
                 row.add(self._glyphs.separator, "rule")
                 chart = self._chart(gpu, metric, widths[position])[0]
@@ -533,7 +539,7 @@ class _Painter:
         _, memory, power, temperature = self._metrics(gpu)
         row = self._lead(Row(width), gpu)
         name = left(short_name(gpu.identity.name), min(self._name_width, 16), self._glyphs.ellipsis)
-        row.add(" " + name, "title")
+        row.add(name, "title")
         if gpu.lost:
             return [row.add("  GPU is lost", "error").line()]
         chart = max(0, (width - 70) // 5) if width >= 90 else 0

@@ -65,16 +65,21 @@ def traces(
     """GPUs, main threads, loader workers, disk read and write, in the order of the screen. Of a job
     that has ended the numbers of now are not its own."""
     shown = [
-        *(_gpu_each(view, gpus) if each_gpu else [_gpu_mean(view, job, gpus)]),
-        _main(view, job),
-        _workers(view, job),
+        *(gpu_traces(view, gpus) if each_gpu else [_gpu_mean(view, job, gpus)]),
+        *host_traces(view, job),
         _disk(view, job, "read"),
         _disk(view, job, "write"),
     ]
     return [replace(one, text="", note=None) for one in shown] if ended else shown
 
 
-def _gpu_each(view: View, gpus: Sequence[Gpu]) -> list[Trace]:
+def host_traces(view: View, job: Job) -> list[Trace]:
+    """Who feeds the GPUs: main threads and loader workers."""
+    return [_main(view, job), _workers(view, job)]
+
+
+def gpu_traces(view: View, gpus: Sequence[Gpu]) -> list[Trace]:
+    """How busy each of ``gpus`` is."""
     return [
         Trace(
             kind="gpu",
@@ -97,7 +102,7 @@ def _index(gpu: Gpu) -> str:
 
 def _gpu_mean(view: View, job: Job, gpus: Sequence[Gpu]) -> Trace:
     if len(gpus) == 1:
-        return _gpu_each(view, gpus)[0]
+        return gpu_traces(view, gpus)[0]
     known = [g.reading.busy_percent for g in gpus if g.reading.busy_percent is not None]
     uuids = job.gpu_uuids
     series = view.job.series.get(uuids)

@@ -16,7 +16,14 @@ from textual.widgets import Static
 from gpuwatch.model import Problem, Process
 from gpuwatch.tui.frame import to_ascii
 from gpuwatch.tui.glyphs import ASCII, Glyphs
-from gpuwatch.tui.keys import APP_KEYS, DETAIL_KEYS, JOB_KEYS, OVERVIEW_KEYS
+from gpuwatch.tui.keys import (
+    APP_KEYS,
+    DETAIL_KEYS,
+    EVIDENCE_KEYS,
+    FINDINGS_KEYS,
+    JOB_KEYS,
+    OVERVIEW_KEYS,
+)
 from gpuwatch.tui.palette import Palette
 
 
@@ -91,9 +98,10 @@ def _ascii(text: Text) -> Text:
 def help_dialog(palette: Palette, glyphs: Glyphs, simulated: bool) -> Dialog:
     """All keys by group, and how to read the charts."""
     text = Text()
-    for group in ("Move", "Processes", "View", "Job", "Detail", "General"):
+    keys = (*OVERVIEW_KEYS, *APP_KEYS, *JOB_KEYS, *FINDINGS_KEYS, *EVIDENCE_KEYS, *DETAIL_KEYS)
+    for group in ("Move", "Processes", "Diagnosis", "View", "Job", "Detail", "General"):
         text.append(f"{group}\n", palette["b:title"])
-        for key in (*OVERVIEW_KEYS, *APP_KEYS, *JOB_KEYS, *DETAIL_KEYS):
+        for key in keys:
             if key.group == group and key.shown:
                 text.append(f"  {key.shown:<12}", palette["b:key"])
                 text.append(f"{key.help}\n", palette["b:text"])
@@ -180,12 +188,17 @@ class LeaveJobDialog(ModalScreen[str]):
     ]
     DEFAULT_CSS = Dialog.DEFAULT_CSS.replace("Dialog", "LeaveJobDialog", 1)
 
-    def __init__(self, command: str, palette: Palette, glyphs: Glyphs) -> None:
+    def __init__(
+        self, command: str, palette: Palette, glyphs: Glyphs, *, ends: bool = False
+    ) -> None:
         super().__init__(classes="ascii" if glyphs is ASCII else None)
+        leaving = "leave it running and quit; its output goes on into its file"
+        if ends:
+            leaving = "quit, and end it (SIGTERM): --kill-on-exit was asked for"
         text = Text()
         text.append(f"{command[:400]}\n\n", palette["b:text"])
         for key, what in (
-            ("l", "leave it running and quit; its output goes on into its file"),
+            ("l", leaving),
             ("i", "interrupt it (as Ctrl-C does) and quit once it has ended"),
             ("s", "stay"),
         ):

@@ -195,6 +195,9 @@ class JobScreen(CanvasScreen):
                 self.view.job.pane_focused = False
                 self.view.job.selected = zone.argument  # type: ignore[assignment]
                 self.redraw()
+            case "finding":
+                self.view.finding = zone.argument  # type: ignore[assignment]
+                await self.run_action("app.evidence")
             case "zoom_out":
                 self.action_zoom(1)
             case "back" | "pane" | "open_gpu" | "fold":

@@ -200,6 +200,9 @@ class OverviewScreen(CanvasScreen):
                 self._sort_by(str(zone.argument))
             case "zoom_out":
                 self.action_zoom(1)
+            case "finding":
+                self.view.finding = zone.argument  # type: ignore[assignment]
+                await self.run_action("app.evidence")
             case "filter" | "sort" | "tree":
                 await self.run_action(zone.action)
             case action:

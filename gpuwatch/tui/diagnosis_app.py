@@ -1,0 +1,111 @@
+"""What the application does about the diagnosis: the engine, the findings, before and after."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from gpuwatch.diagnosis.finding import Diagnosis, Finding
+from gpuwatch.model import Job, Snapshot
+from gpuwatch.tui.finding_words import about_job, by_key, key_of
+from gpuwatch.tui.following import has_ended
+from gpuwatch.tui.job_app import JobApp
+from gpuwatch.tui.marking import bring_up_to_date, is_next_run, mark_now, mark_run
+
+
+class Diagnoser(Protocol):
+    """What the dashboard needs of the engine."""
+
+    def push(self, snapshot: Snapshot) -> None: ...
+
+    @property
+    def diagnosis(self) -> Diagnosis | None: ...
+
+
+class DiagnosisApp(JobApp):
+    """The part of ``GpuwatchApp`` that is about findings."""
+
+    def _begin_diagnosis(self, engine: Diagnoser | None) -> None:
+        """Part of the start. Without an engine nothing is diagnosed, and no line says anything."""
+        self._engine = engine
+        self._last_of_job: tuple[Finding, ...] = ()
+
+    def _diagnose(self, snapshot: Snapshot, job_before: Job | None) -> None:
+        """Every snapshot counts, also while the picture is paused."""
+        engine, view = self._engine, self.view
+        diagnosis = None
+        if engine is not None:
+            engine.push(snapshot)
+            diagnosis = engine.diagnosis
+        job = view.job.last
+        if job_before is not None and job is not None and is_next_run(job_before, job, snapshot):
+            view.mark = mark_run(view, snapshot, job_before, job, self._last_of_job)
+        elif job is not None and not has_ended(job) and diagnosis is not None:
+            # An engine may drop a job's findings with the job: the last ones are what is compared.
+            self._last_of_job = about_job(diagnosis, job)
+        if view.mark is not None:
+            bring_up_to_date(view.mark, view, snapshot, diagnosis)
+        if not view.paused:
+            view.diagnosis = diagnosis
+
+    def _show_diagnosis(self) -> None:
+        """The picture goes on: what was found meanwhile."""
+        if self._engine is not None:
+            self.view.diagnosis = self._engine.diagnosis
+
+    # -- keys -------------------------------------------------------------------------------
+
+    def action_findings(self) -> None:
+        """All that was found, with the evidence of the selected one."""
+        from gpuwatch.tui.screens.findings import FindingsScreen  # noqa: PLC0415
+
+        if not any(isinstance(screen, FindingsScreen) for screen in self.screen_stack):
+            self.push_screen(FindingsScreen(self.view, self.palette))
+
+    def action_evidence(self) -> None:
+        """The chosen finding in full; the list where it is gone."""
+        from gpuwatch.tui.screens.evidence import EvidenceScreen  # noqa: PLC0415
+
+        found = by_key(self.view.diagnosis, self.view.finding)
+        if found is None:
+            self.action_findings()
+            return
+        self.view.finding = key_of(found)
+        if not any(isinstance(screen, EvidenceScreen) for screen in self.screen_stack):
+            self.push_screen(EvidenceScreen(self.view, self.palette))
+
+    def action_unknown(self) -> None:
+        from gpuwatch.tui.screens.unknown import unknown_dialog  # noqa: PLC0415
+
+        view = self.view
+        if view.diagnosis is not None:
+            self.push_screen(
+                unknown_dialog(view.diagnosis.unknown, view.gpus, self.palette, view.glyphs)
+            )
+
+    def action_copy_finding(self) -> None:
+        """To the clipboard, by the terminal (OSC 52): it may not allow that, and does not tell."""
+        from gpuwatch.tui.evidence import plain_text  # noqa: PLC0415
+
+        view = self.view
+        found = by_key(view.diagnosis, view.finding)
+        if found is None:
+            self.say("no finding to copy")
+        else:
+            self.copy_to_clipboard(plain_text(view, view.diagnosis, found))
+            self.say("copied; if nothing can be pasted, the terminal does not allow it (OSC 52)")
+        self.redraw()
+
+    def action_mark(self) -> None:
+        """From here on it is compared with before."""
+        view = self.view
+        if view.snapshot is None or not view.gpus:
+            self.say("no GPU has been read: there is nothing to compare")
+        else:
+            view.mark = mark_now(view, view.snapshot, view.diagnosis)
+            self.say("marked: before and after are compared from now on (M ends it)")
+        self.redraw()
+
+    def action_forget_mark(self) -> None:
+        self.say("no longer compared" if self.view.mark is not None else "nothing was marked")
+        self.view.mark = None
+        self.redraw()

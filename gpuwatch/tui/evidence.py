@@ -1,0 +1,250 @@
+"""A finding in full as a pure drawing: what to do, the waveform that shows it, what speaks for and
+against it, what was ruled out, and the rule's own documentation."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+
+from gpuwatch import units
+from gpuwatch.diagnosis.finding import Advice, Diagnosis, Evidence, Finding
+from gpuwatch.model import Gpu, Job
+from gpuwatch.text import clean
+from gpuwatch.tui.charts import TimeWindow
+from gpuwatch.tui.finding_words import (
+    cause,
+    change,
+    cost_sentence,
+    evidence_value,
+    place,
+    sign,
+    style_of,
+)
+from gpuwatch.tui.following import find
+from gpuwatch.tui.frame import Line, Row, blank, fit, left, plain, right, width_of
+from gpuwatch.tui.panels import job_lines
+from gpuwatch.tui.view import View
+
+_CHART_SECONDS = 60.0
+_MOST_CHARTS = 4
+_COPY_WIDTH = 96
+
+
+def wrapped(text: str, width: int) -> list[str]:
+    """``text`` in lines of at most ``width`` cells, broken at blanks where there are some."""
+    width = max(1, width)
+    lines: list[str] = []
+    line = ""
+    for word in clean(text).split():
+        if line and width_of(line) + 1 + width_of(word) <= width:
+            line += " " + word
+            continue
+        if line:
+            lines.append(line)
+        while width_of(word) > width:
+            head = fit(word, width, "")
+            # A character wider than the line is dropped rather than tried for ever.
+            head = head or word[0]
+            if width_of(head) <= width:
+                lines.append(head)
+            word = word[len(head) :]  # noqa: PLW2901
+        line = word
+    return [*lines, line] if line else lines
+
+
+def title_lines(view: View, finding: Finding, width: int) -> list[Line]:
+    """The sentence, and where it stands: rule, how sure, since when, what it cost."""
+    style = style_of(finding)
+    lines = []
+    for number, text in enumerate(wrapped(finding.summary, width - 4)):
+        mark = sign(finding, view.glyphs) if number == 0 else " "
+        lines.append(Row(width).add(f" {mark} {text}", style).line())
+    row = Row(width).add("  ")
+    for text in _standing(view, finding):
+        if row.used > 2 and row.room < width_of(text) + 2:
+            lines.append(row.line())
+            row = Row(width).add("  ")
+        row.add(" " if row.used == 2 else "   ").add(text, "label")
+    return [*lines, row.line()]
+
+
+def _standing(view: View, finding: Finding) -> list[str]:
+    parts = [clean(finding.rule), f"{finding.confidence * 100:.0f}% sure"]
+    since = finding.since_unix_seconds
+    if since is not None:
+        text = f"since {time.strftime('%H:%M:%S', time.localtime(since))}"
+        if view.snapshot is not None:
+            text += f" ({units.age(view.snapshot.taken_at_unix_seconds - since)})"
+        parts.append(text)
+    cost = cost_sentence(finding)
+    if cost is not None:
+        parts.append(f"cost {cost}")
+    return parts
+
+
+def body(
+    view: View,
+    diagnosis: Diagnosis | None,
+    finding: Finding,
+    width: int,
+    *,
+    charts: bool = True,
+    documentation: str | None = None,
+) -> list[Line]:
+    """All below the title."""
+    lines = list(_advice(finding.advice, width))
+    if charts:
+        lines += _waveform(view, finding, width)
+    lines += _evidence(view, finding.evidence, width)
+    lines += _ruled_out(finding, width)
+    lines += _not_told(diagnosis, finding, width)
+    if documentation:
+        lines += _heading(f"ABOUT {clean(finding.rule)}", width)
+        lines += _documentation(documentation, width)
+    return lines
+
+
+def plain_text(
+    view: View, diagnosis: Diagnosis | None, finding: Finding, documentation: str | None = None
+) -> str:
+    """The finding as text to paste somewhere; charts are left out."""
+    host = "" if view.snapshot is None else f"{clean(view.snapshot.host.name)}, "
+    where = place(finding, view.gpus)
+    head = [f"gpuwatch: {host}{where}: {cause(finding.rule)}"]
+    lines = title_lines(view, finding, _COPY_WIDTH)
+    lines += body(view, diagnosis, finding, _COPY_WIDTH, charts=False, documentation=documentation)
+    return "\n".join([*head, *[plain(line).rstrip() for line in lines]]) + "\n"
+
+
+# -- sections -----------------------------------------------------------------------------
+
+
+def _heading(text: str, width: int) -> list[Line]:
+    return [blank(width), Row(width).add(f" {text}", "title").line()]
+
+
+def _paragraph(text: str, width: int, indent: int = 3, style: str = "text") -> Iterator[Line]:
+    for line in wrapped(text, width - indent - 1):
+        yield Row(width).add(" " * indent).add(line, style).line()
+
+
+def _advice(advice: Sequence[Advice], width: int) -> Iterator[Line]:
+    yield from _heading("WHAT TO DO", width)
+    if not advice:
+        yield from _paragraph("Nothing to change: this is for your information.", width)
+    for one in advice:
+        yield from _paragraph(one.action, width, style="value")
+        setting = change(one) if one.setting is not None and one.wanted is not None else ""
+        text = f"{setting}: {one.why}" if setting and one.why else setting or one.why
+        if text:
+            yield from _paragraph(text, width, 5, "label")
+
+
+def _waveform(view: View, finding: Finding, width: int) -> list[Line]:
+    """The GPUs named, and who feeds them, on one time axis."""
+    snapshot = view.snapshot
+    if snapshot is None:
+        return []
+    job = find(snapshot.jobs, finding.job) if finding.job is not None else None
+    gpus = _named(view, finding, job)
+    if not gpus and job is None:
+        return []
+    room = width - job_lines.lead_of(width) - 1
+    column_seconds = 0.5 if room >= 80 else 1.0 if room >= 40 else 2.0
+    columns = min(room, int(_CHART_SECONDS / column_seconds))
+    window = TimeWindow(
+        snapshot.monotonic_seconds, column_seconds, min(view.step_columns, max(1, columns // 6))
+    )
+    shown = [(trace, 3 if len(gpus) <= 2 else 1) for trace in job_lines.gpu_traces(view, gpus)]
+    if job is not None:
+        shown += [(trace, 2) for trace in job_lines.host_traces(view, job)]
+    drawn = width - room + columns
+    lines = job_lines.draw(view, shown, window, drawn)
+    lines.append(job_lines.axis(view, window, drawn))
+    filler = ((" " * (width - drawn), "text"),) if width > drawn else ()
+    heading = f"THE LAST {columns * column_seconds:.0f} SECONDS"
+    return [*_heading(heading, width), *[line + filler for line in lines]]
+
+
+def _named(view: View, finding: Finding, job: Job | None) -> list[Gpu]:
+    wanted = finding.gpus or (() if job is None else job.gpu_uuids)
+    return [gpu for gpu in view.gpus if gpu.uuid in wanted][:_MOST_CHARTS]
+
+
+def _evidence(view: View, evidence: Sequence[Evidence], width: int) -> Iterator[Line]:
+    if not evidence:
+        return
+    yield from _heading("EVIDENCE", width)
+    values = [evidence_value(one.value, one.unit) for one in evidence]
+    bounds = [
+        "" if one.threshold is None else evidence_value(one.threshold, one.unit) for one in evidence
+    ]
+    names = [clean(one.name, 60) for one in evidence]
+    roomy = width >= 76
+    name_width = min(max(map(width_of, names)), width // 3 if roomy else width - 16)
+    value_width = min(max(5, *map(width_of, values)), width // 5)
+    bound_width = min(max(10, *map(width_of, bounds)), width // 6) if roomy else 0
+    if roomy:
+        row = Row(width).add("     ").add(left("reading", name_width), "dim")
+        row.add("  ").add(right("value", value_width), "dim")
+        row.add("  ").add(right("threshold", bound_width), "dim")
+        yield row.add("  ").add("what it says", "dim").line()
+    ellipsis = view.glyphs.ellipsis
+    for one, name, value, bound in zip(evidence, names, values, bounds, strict=True):
+        # For or against, by sign: the colour only repeats it.
+        row = (
+            Row(width)
+            .add("   ")
+            .add("+ " if one.supports else "- ", "key" if one.supports else "warn")
+        )
+        row.add(left(name, name_width, ellipsis)).add("  ")
+        row.add(right(value, value_width, ellipsis), "value")
+        if not roomy:
+            yield row.line()
+            yield from _paragraph(one.says, width, 5, "label")
+            continue
+        row.add("  ").add(right(bound, bound_width, ellipsis), "label").add("  ")
+        indent = row.used
+        says = wrapped(one.says, width - indent - 1) or [""]
+        yield row.add(says[0]).line()
+        for text in says[1:]:
+            yield Row(width).add(" " * indent).add(text).line()
+
+
+def _ruled_out(finding: Finding, width: int) -> Iterator[Line]:
+    if not finding.ruled_out:
+        return
+    yield from _heading("RULED OUT", width)
+    for one in finding.ruled_out:
+        yield from _paragraph(f"{cause(one.rule)}: {one.why}", width)
+
+
+def _not_told(diagnosis: Diagnosis | None, finding: Finding, width: int) -> Iterator[Line]:
+    """Rules about the same that could not be decided."""
+    if diagnosis is None:
+        return
+    mine = set(finding.gpus)
+    unknown = [
+        one
+        for one in diagnosis.unknown
+        if (one.job is not None and one.job == finding.job) or mine.intersection(one.gpus)
+    ]
+    if not unknown:
+        return
+    yield from _heading("COULD NOT BE TOLD", width)
+    for rule, missing in dict.fromkeys((one.rule, one.missing) for one in unknown):
+        yield from _paragraph(f"{cause(rule)}: no {', '.join(missing)}", width, style="label")
+
+
+def _documentation(text: str, width: int) -> Iterator[Line]:
+    """Paragraphs and list items are wrapped; the text is a docstring of ours."""
+    paragraph: list[str] = []
+    for line in [*text.splitlines(), ""]:
+        begins_item = line.lstrip().startswith(("- ", "* "))
+        if paragraph and (not line.strip() or begins_item):
+            yield from _paragraph(" ".join(paragraph), width, style="label")
+            paragraph = []
+        if line.strip():
+            paragraph.append(line.strip())
+        else:
+            yield blank(width)

@@ -1,0 +1,191 @@
+"""What is wrong, right under the header: one line each, or a quiet one that nothing is."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from gpuwatch import units
+from gpuwatch.diagnosis.finding import Diagnosis, Finding
+from gpuwatch.model import Job
+from gpuwatch.text import clean
+from gpuwatch.tui.finding_words import (
+    about_job,
+    cause,
+    changes,
+    key_of,
+    lost,
+    place,
+    sign,
+    style_of,
+)
+from gpuwatch.tui.frame import Line, Row, Zone, fit, left, width_of
+from gpuwatch.tui.view import View
+
+_GAP = "  "
+_LEAST_ADVICE = 12
+_SENTENCE_WIDTH = 100
+"""From here on a finding is told in its own sentence where that fits."""
+
+
+def most_rows(height: int) -> int:
+    """Rows that findings may take."""
+    return 0 if height < 9 else 1 if height < 30 else 2 if height < 45 else 3
+
+
+def reserved_rows(view: View, height: int) -> int:
+    """Rows that other parts must do without, whether or not they are used now: so charts keep
+    their size when a finding comes or goes."""
+    if view.diagnosis is None:
+        return 0
+    if not view.diagnosis.findings and (height < 16 or not view.gpus):
+        return 0
+    return most_rows(height)
+
+
+def mark_rows(view: View, height: int) -> int:
+    return 0 if view.mark is None or height < 16 else 1
+
+
+def draw(
+    view: View, width: int, height: int, top: int, job: Job | None = None
+) -> tuple[list[Line], list[Zone]]:
+    """The findings (of ``job`` only, where one is given) and what a change brought about."""
+    lines: list[Line] = []
+    zones: list[Zone] = []
+    most = reserved_rows(view, height)
+    diagnosis = view.diagnosis
+    if diagnosis is not None and most:
+        findings = diagnosis.findings if job is None else about_job(diagnosis, job)
+        if findings:
+            lines = _findings(view, findings, width, most)
+        else:
+            lines = [_quiet(view, diagnosis, width, elsewhere=bool(diagnosis.findings))]
+        if len(findings) == 1:
+            zones = [Zone(top + y, 0, width, "finding", key_of(findings[0])) for y in (0, 1)]
+            zones = zones[: len(lines)]
+        else:
+            zones = [
+                Zone(top + y, 0, width, "finding", key_of(findings[y]) if findings else None)
+                for y in range(len(lines))
+            ]
+    if mark_rows(view, height):
+        lines.append(mark_line(view, width))
+    return lines, zones
+
+
+def _quiet(view: View, diagnosis: Diagnosis, width: int, *, elsewhere: bool) -> Line:
+    text = diagnosis.verdict
+    if elsewhere:
+        count = len(diagnosis.findings)
+        text = f"nothing found in this job ({count} elsewhere: d)"
+    row = Row(width).add(f" {view.glyphs.dot} ", "dim")
+    return row.add(fit(clean(text), row.room - 1, view.glyphs.ellipsis), "dim").line()
+
+
+def _findings(view: View, findings: Sequence[Finding], width: int, most: int) -> list[Line]:
+    if len(findings) == 1 and most > 1:
+        return _one_at_length(view, findings[0], width)
+    shown = findings[:most]
+    more = len(findings) - len(shown)
+    note = f"+{more} more (d)" if width >= 60 else f"+{more}"
+    room = width - (len(note) + 2 if more else 0)
+    if width >= _SENTENCE_WIDTH and all(
+        4 + width_of(one.summary) + _tail_width(one) <= room for one in shown
+    ):
+        rows = [_sentence(view, one, width) for one in shown]
+    else:
+        rows = _columns(view, shown, width, room)
+    if more:
+        rows[-1].pad_to(width - len(note) - 1).add(note, "key")
+    return [row.line() for row in rows]
+
+
+def _one_at_length(view: View, finding: Finding, width: int) -> list[Line]:
+    """Its sentence, and below it what to do."""
+    glyphs, style = view.glyphs, style_of(finding)
+    hint = f"{_GAP}[d] why"
+    first = Row(width).add(f" {sign(finding, glyphs)} ", style)
+    first.add(fit(clean(finding.summary), first.room - 1, glyphs.ellipsis), style)
+    second = Row(width).add("   ")
+    room = second.room - len(hint) - 2
+    told = changes(finding, room - 4) or "nothing to change: this is for your information"
+    second.add(fit(told, room, glyphs.ellipsis), "value" if finding.advice else "label")
+    second.pad_to(width - len(hint) - 1).add(hint, "label")
+    return [first.line(), second.line()]
+
+
+def _tail_width(finding: Finding) -> int:
+    cost, advice = lost(finding), changes(finding, 40)
+    return sum(width_of(text) + len(_GAP) for text in (cost, advice) if text)
+
+
+def _sentence(view: View, finding: Finding, width: int) -> Row:
+    style = style_of(finding)
+    row = (
+        Row(width).add(f" {sign(finding, view.glyphs)} ", style).add(clean(finding.summary), style)
+    )
+    for text, look in ((lost(finding), "label"), (changes(finding, 40), "value")):
+        if text:
+            row.add(_GAP).add(text, look)
+    return row
+
+
+def _columns(view: View, shown: Sequence[Finding], width: int, room: int) -> list[Row]:
+    """Place, cause, cost and change, each in a column; what has no room is left out from the right.
+    ``room``: how much of the width is free in every row."""
+    glyphs = view.glyphs
+    gap = _GAP if width >= 60 else " "
+    places = [place(one, view.gpus) for one in shown]
+    place_width = min(max(map(width_of, places)), 12 if width >= 60 else 7)
+    causes = [cause(one.rule) for one in shown]
+    costs = [lost(one) for one in shown]
+    cost_width = max(map(width_of, costs))
+    cause_room = room - 4 - place_width - len(gap)
+    cause_width = min(max(map(width_of, causes)), max(8, cause_room))
+    rows = []
+    for finding, where, what, cost in zip(shown, places, causes, costs, strict=True):
+        style = style_of(finding)
+        row = Row(width).add(f" {sign(finding, glyphs)} ", style)
+        row.add(left(where, place_width, glyphs.ellipsis), "title").add(gap)
+        row.add(left(what, cause_width, glyphs.ellipsis), style)
+        if cost_width and row.used + len(gap) + cost_width < room:
+            row.add(gap).add(left(cost, cost_width), "label")
+        free = room - row.used - len(gap) - 1
+        if free >= _LEAST_ADVICE:
+            told = changes(finding, free) if finding.advice else clean(finding.summary)
+            look = "value" if finding.advice else "label"
+            row.add(gap).add(fit(told, free, glyphs.ellipsis), look)
+        rows.append(row)
+    return rows
+
+
+def mark_line(view: View, width: int) -> Line:
+    """``changed 12:04:31 (42s ago): busy 41% -> 93%, gone: loader is CPU-bound``."""
+    mark, snapshot = view.mark, view.snapshot
+    row = Row(width)
+    if mark is None or snapshot is None:
+        return row.line()
+    row.add(f" {view.glyphs.mark} ", "marker")
+    clock = time.strftime("%H:%M:%S", time.localtime(mark.at_unix_seconds))
+    ago = units.age(snapshot.monotonic_seconds - mark.at)
+    row.add(f"{'next run' if mark.next_run else 'changed'} {clock} ({ago} ago)", "label")
+    row.add("  busy ", "label").add(f"{units.percent(mark.busy_before)} -> ", "value")
+    if not mark.told:
+        waits = "not at work yet" if mark.after_from is None else "measuring"
+        return row.add(waits, "label").line()
+    row.add(units.percent(mark.busy_after), _better(mark.busy_before, mark.busy_after))
+    for word, rules, style in (
+        ("gone", mark.rules_gone, "value"),
+        ("new", mark.rules_new, "warn"),
+    ):
+        if rules:
+            text = ", ".join(cause(rule) for rule in rules)
+            if row.room >= len(word) + 12:
+                row.add(f"  {word}: ", "label")
+                row.add(fit(text, row.room - 1, view.glyphs.ellipsis), style)
+    return row.line()
+
+
+def _better(before: float | None, after: float | None) -> str:
+    return "key" if before is not None and after is not None and after > before else "value"

@@ -1,0 +1,93 @@
+"""One finding in full, on a screen that scrolls."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual import events
+from textual.binding import Binding, BindingType
+
+from gpuwatch.diagnosis.finding import Finding
+from gpuwatch.tui import findings
+from gpuwatch.tui.finding_words import by_key
+from gpuwatch.tui.keys import EVIDENCE_KEYS
+from gpuwatch.tui.palette import Palette
+from gpuwatch.tui.screens.canvas_screen import CanvasScreen
+from gpuwatch.tui.view import View
+
+
+class EvidenceScreen(CanvasScreen):
+    """Shows ``view.finding`` as it is now or, once it is gone, as it was last."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding(key.keys, key.action, key.help, show=False) for key in EVIDENCE_KEYS
+    ]
+    CANVAS_ID = "evidence"
+
+    def __init__(self, view: View, palette: Palette) -> None:
+        super().__init__(view, palette)
+        self._last: Finding | None = None
+        self._offset = 0
+
+    def redraw(self) -> None:
+        width, height = self.size
+        found = by_key(self.view.diagnosis, self.view.finding)
+        shown = self._last = found or self._last
+        if not width or not height or shown is None:
+            return
+        lines, self._offset = findings.draw_evidence(
+            self.view,
+            shown,
+            width,
+            height,
+            self._offset,
+            gone=found is None,
+            documentation=documentation_of(shown.rule),
+        )
+        self.show_lines(lines)
+        self.view.strips.forget_unused()
+
+    def action_back(self) -> None:
+        self.dismiss()
+
+    def action_other(self, step: int) -> None:
+        key = findings.neighbour(self.view, step)
+        if key is not None:
+            self.view.finding = key
+            self._offset = 0
+            self.redraw()
+
+    def action_scroll_body(self, lines: int) -> None:
+        self._offset += lines
+        self.redraw()
+
+    def action_scroll_page(self, step: int) -> None:
+        self.action_scroll_body(step * max(1, self.size.height - 3))
+
+    def action_scroll_edge(self, end: int) -> None:
+        self._offset = 1_000_000 if end else 0
+        self.redraw()
+
+    async def action_copy(self) -> None:
+        await self.run_action("app.copy_finding")
+
+    async def action_unknown(self) -> None:
+        await self.run_action("app.unknown")
+
+    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+        del event
+        self.action_scroll_body(3)
+
+    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
+        del event
+        self.action_scroll_body(-3)
+
+
+def documentation_of(rule: str) -> str | None:
+    """What ``gpuwatch explain`` prints of it; ``None``: no such rule."""
+    from gpuwatch.diagnosis.catalogue import find  # noqa: PLC0415
+
+    try:
+        return find(rule).documentation
+    except KeyError:
+        return None

@@ -1,0 +1,140 @@
+"""Diagnoses made by hand, as the engine would make them of a scene."""
+
+from __future__ import annotations
+
+from gpuwatch.diagnosis.finding import Advice, Diagnosis, Evidence, Finding, NotTold, RuledOut
+from gpuwatch.model import Snapshot
+
+
+class HandEngine:
+    """Says what it was told to say."""
+
+    def __init__(self, diagnosis: Diagnosis | None = None) -> None:
+        self.diagnosis = diagnosis
+        self.pushed: list[Snapshot] = []
+
+    def push(self, snapshot: Snapshot) -> None:
+        self.pushed.append(snapshot)
+
+
+def starved(what: Snapshot, gpu: int = 0, **fields: object) -> Finding:
+    """A loader that is at its limit."""
+    settings: dict[str, object] = {
+        "rule": "loader_cpu_bound",
+        "severity": "warning",
+        "confidence": 0.92,
+        "summary": f"GPU {gpu} waits for data 38% of the time: 2 loader workers are at their "
+        "limit, 12 cores are free.",
+        "gpus": (what.gpus[gpu].uuid,),
+        "job": next((job.key for job in what.jobs if what.gpus[gpu].uuid in job.gpu_uuids), None),
+        "since_unix_seconds": what.taken_at_unix_seconds - 127.0,
+        "evidence": (
+            Evidence(
+                name="busy",
+                value=47.0,
+                unit="%",
+                threshold=80.0,
+                says="the GPU swings between 0 and 99% every 1.8 s",
+            ),
+            Evidence(
+                name="loader workers' CPU",
+                value=98.6,
+                unit="%",
+                threshold=90.0,
+                says="the workers are at the limit of a core each",
+            ),
+            Evidence(name="usable cores", value=14, unit="cores", says="12 of them have no work"),
+            Evidence(
+                name="disk read",
+                value=21.6e6,
+                unit="bytes/s",
+                threshold=500e6,
+                says="the disk is far from its rate",
+                supports=False,
+            ),
+            Evidence(name="pinned memory", value=False, says="a copy waits for the GPU"),
+        ),
+        "advice": (
+            Advice(
+                action="Raise num_workers from 2 to 8.",
+                setting="num_workers",
+                present="2",
+                wanted="8",
+                why="each worker takes a core, and 12 are free",
+            ),
+            Advice(
+                action="Pass pin_memory=True to the DataLoader.",
+                setting="pin_memory",
+                wanted="True",
+                why="it costs nothing here",
+            ),
+        ),
+        "ruled_out": (
+            RuledOut(rule="loader_io_bound", why="no worker waits for a disk"),
+            RuledOut(rule="checkpoint_pauses", why="nothing is written while the GPU is idle"),
+        ),
+        "cost_share": 0.38,
+        "cost_gpu_seconds": 46.0,
+    }
+    return Finding(**(settings | fields))  # type: ignore[arg-type]
+
+
+def degraded(what: Snapshot, gpu: int = 0) -> Finding:
+    """A link that runs at a fraction of its width."""
+    return Finding(
+        rule="pcie_degraded",
+        severity="info",
+        confidence=0.7,
+        summary=f"GPU {gpu} runs at PCIe 4x4 under load, and could at 5x16.",
+        gpus=(what.gpus[gpu].uuid,),
+        evidence=(Evidence(name="link width", value=4, unit="lanes", threshold=16),),
+    )
+
+
+def broken(what: Snapshot, gpu: int = 0) -> Finding:
+    """Memory that is failing."""
+    return Finding(
+        rule="hardware_errors",
+        severity="error",
+        confidence=0.99,
+        summary=f"GPU {gpu} has 3 uncorrected memory errors since the driver was loaded.",
+        gpus=(what.gpus[gpu].uuid,),
+        since_unix_seconds=what.taken_at_unix_seconds - 10.0,
+        advice=(Advice(action="Save, stop the job, and have the GPU reset or replaced."),),
+    )
+
+
+def nothing(what: Snapshot, verdict: str = "GPU 0 is fed: busy 97%.") -> Diagnosis:
+    return Diagnosis(
+        taken_at_unix_seconds=what.taken_at_unix_seconds, watched_seconds=120.0, verdict=verdict
+    )
+
+
+def diagnosis(what: Snapshot, *findings: Finding) -> Diagnosis:
+    """``findings``, and two rules that could not be decided."""
+    every = tuple(gpu.uuid for gpu in what.gpus)
+    return Diagnosis(
+        taken_at_unix_seconds=what.taken_at_unix_seconds,
+        watched_seconds=312.0,
+        verdict=findings[0].summary if findings else "GPU 0 is fed: busy 97%.",
+        findings=findings,
+        unknown=(
+            NotTold(rule="busy_without_work", missing=("SM activity (GPM)",), gpus=every),
+            NotTold(
+                rule="sync_every_step",
+                missing=("stacks of the main thread",),
+                gpus=every[:1],
+                job=what.jobs[0].key if what.jobs else None,
+            ),
+        ),
+    )
+
+
+def several(what: Snapshot) -> Diagnosis:
+    """As many findings as the machine's GPUs give cause for, worst first."""
+    found = [starved(what)]
+    if len(what.gpus) > 1:
+        found = [broken(what, 1), *found, degraded(what, 1)]
+    if len(what.gpus) > 4:
+        found += [starved(what, 3, rule="loader_io_bound", cost_share=0.07), degraded(what, 2)]
+    return diagnosis(what, *found)

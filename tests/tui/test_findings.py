@@ -1,0 +1,486 @@
+"""The findings: under the header, as a list, in full, and before and after a change."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import re
+from typing import Any
+
+import pytest
+
+from gpuwatch.diagnosis.catalogue import RULES
+from gpuwatch.diagnosis.finding import Advice, Diagnosis, Evidence, Finding, NotTold, RuledOut
+from gpuwatch.model import Job, Snapshot
+from gpuwatch.text import clean
+from gpuwatch.tui import evidence, findings, job, overview
+from gpuwatch.tui.finding_words import cause, evidence_value, key_of, place
+from gpuwatch.tui.frame import width_of
+from gpuwatch.tui.glyphs import ASCII, UNICODE
+from gpuwatch.tui.marking import bring_up_to_date, mark_now
+from gpuwatch.tui.palette import GPUWATCH_DARK, Palette
+from gpuwatch.tui.screens.evidence import EvidenceScreen
+from gpuwatch.tui.screens.findings import FindingsScreen
+from gpuwatch.tui.screens.unknown import unknown_dialog
+from gpuwatch.tui.view import View
+from tests.tui.diagnoses import (
+    HandEngine,
+    broken,
+    degraded,
+    diagnosis,
+    nothing,
+    several,
+    starved,
+)
+from tests.tui.driving import driven
+from tests.tui.scenes import (
+    GLYPHS,
+    controls,
+    drawn,
+    fresh,
+    history_of,
+    job_drawn,
+    job_view_of,
+    scene,
+    texts,
+    view_of,
+    widths,
+)
+from tests.tui.terminal import AppOnTerminal
+from tests.tui.test_hostile import HOSTILE
+
+SIZES = ((200, 50), (120, 40), (80, 24), (40, 12), (20, 6))
+every_size = pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
+
+
+def found(gpus: int = 2, **fields: Any) -> View:
+    """A view of a starved machine with what is wrong with it."""
+    what = scene("starved", gpus)
+    return view_of(what, **({"diagnosis": several(what.now)} | fields))
+
+
+# -- under the header -------------------------------------------------------------------------
+
+
+@every_size
+@pytest.mark.parametrize("gpus", [1, 2, 8, 16])
+@pytest.mark.parametrize("glyphs", GLYPHS, ids=lambda glyphs: glyphs.name)
+def test_screens_stay_whole(size: tuple[int, int], gpus: int, glyphs: Any) -> None:
+    """With findings, a change and a problem: every line is there, as wide as the screen."""
+    view = found(gpus, glyphs=glyphs)
+    assert view.snapshot is not None
+    assert view.diagnosis is not None
+    view.mark = mark_now(view, view.snapshot, view.diagnosis)
+    pictures = [overview.draw(view, *size).lines, findings.draw(view, *size).lines]
+    attached = job_view_of(scene("starved", gpus, attached=True), glyphs=glyphs)
+    attached.diagnosis, attached.mark = view.diagnosis, view.mark
+    pictures.append(job.draw(attached, *size).lines)
+    for one in view.diagnosis.findings:
+        lines, _ = findings.draw_evidence(view, one, *size, 3, gone=True, documentation="x " * 90)
+        pictures.append(lines)
+    for lines in pictures:
+        assert len(lines) == size[1]
+        assert widths(lines) == {size[0]}
+        assert glyphs is not ASCII or all(text.isascii() for text in texts(lines))
+
+
+@pytest.mark.parametrize("size", SIZES[:4], ids=str)
+def test_the_verdict_is_the_first_line_under_the_header(size: tuple[int, int]) -> None:
+    """On the overview and on the job's screen, at every size: what is wrong, in words."""
+    what = scene("starved", 1, attached=True)
+    told = diagnosis(what.now, starved(what.now))
+    for lines in (
+        drawn(view_of(what, diagnosis=told), *size),
+        job_drawn(job_view_of(what, diagnosis=told), *size),
+    ):
+        assert "GPU 0" in lines[1]
+        assert "loader is CPU-bound" in lines[1] or "waits for data 38%" in lines[1]
+        if size[0] >= 80:
+            assert "num_workers 2 -> 8" in "".join(lines[1:3])
+
+
+def test_without_a_diagnosis_no_line_speaks_of_one() -> None:
+    """Nothing is diagnosed: the screen is what it was without findings."""
+    what = scene("starved", 2)
+    assert drawn(view_of(what), 80, 24)[1][1:].startswith("0 NVIDIA")
+
+
+def test_where_nothing_is_wrong_a_quiet_line_says_so() -> None:
+    """One dim line with the verdict, also while it is too early to say."""
+    what = scene("healthy", 1)
+    for verdict in ("GPU 0 is fed: busy 97%.", "Too early to tell: watched for 4 s."):
+        view = view_of(what, diagnosis=nothing(what.now, verdict))
+        line = overview.draw(view, 80, 24).lines[1]
+        assert verdict in texts([line])[0]
+        assert {style for _, style in line} <= {"dim", "text"}
+
+
+@every_size
+@pytest.mark.parametrize("gpus", [1, 2, 8])
+def test_charts_keep_their_size_when_a_finding_comes(size: tuple[int, int], gpus: int) -> None:
+    """One finding or several, the GPUs have as many rows; from 16 rows up also with none."""
+    what = scene("starved", gpus)
+    told = [diagnosis(what.now, starved(what.now)), several(what.now)]
+    told += [nothing(what.now)] if size[1] >= 16 else []
+    shapes = [overview.draw(view_of(what, diagnosis=one), *size).plan for one in told]
+    assert len({(s.gpu_rows, s.gpu_style, s.host_rows) for s in shapes if s is not None}) <= 1
+
+
+def test_more_findings_than_rows_are_counted() -> None:
+    """The worst come first; the last line says how many more there are, and the key."""
+    line = drawn(found(8), 80, 24)[1]
+    assert "hardware errors" in line
+    assert "+4 more (d)" in line
+    assert "+2 more (d)" in "\n".join(drawn(found(8), 200, 50)[1:4])
+
+
+def test_severities_differ_in_shape() -> None:
+    """Error, warning and note: three signs, in blocks and in ASCII, without any colour."""
+    for glyphs in GLYPHS:
+        view = found(8, glyphs=glyphs)
+        lines = drawn(view, 200, 50)[1:4]
+        assert len({line[1] for line in lines}) == 3
+    palette = Palette(GPUWATCH_DARK, no_color=True)
+    assert palette["warn"].color is None
+    assert palette["error"].color is None
+
+
+def test_a_row_of_a_gpu_is_marked() -> None:
+    """The sign of the gravest finding that names it stands behind its number; others have none."""
+    for size in SIZES[:4]:
+        frame = overview.draw(found(8), *size)
+        rows = {
+            z.argument: texts([frame.lines[z.y]])[0] for z in frame.zones[::-1] if z.action == "gpu"
+        }
+        signs = [row[2] for row in rows.values()][::-1]
+        wanted = ["\N{BLACK UP-POINTING TRIANGLE}", "\N{BLACK SQUARE}", "\N{WHITE CIRCLE}"]
+        assert signs[:3] == wanted, size
+        assert set(signs[4:]) <= {" "}
+
+
+def test_the_job_screen_is_about_its_job() -> None:
+    """Findings of other jobs are only counted there."""
+    what = scene("starved", 8, attached=True)
+    elsewhere = starved(what.now, 5)
+    assert elsewhere.job != next(one.key for one in what.now.jobs if one.attached)
+    view = job_view_of(what, diagnosis=diagnosis(what.now, elsewhere))
+    assert "nothing found in this job (1 elsewhere" in job_drawn(view, 80, 24)[1]
+
+
+def test_places_are_told_as_people_count() -> None:
+    """One GPU, several in a row, all of them, a process, the host."""
+    what = scene("starved", 8).now
+    uuids = [gpu.uuid for gpu in what.gpus]
+
+    def of(*gpus: int, **fields: Any) -> str:
+        one = starved(what, gpus=tuple([uuids[n] for n in gpus]), **fields)
+        return place(one, what.gpus)
+
+    assert of(3) == "GPU 3"
+    assert of(0, 1) == "GPU 0,1"
+    assert of(0, 1, 2, 5) == "GPU 0-2,5"
+    assert of(*range(8)) == "8 GPUs"
+    assert of(job=(4242, 1.0)) == "PID 4242"
+    assert of(job=None) == "host"
+
+
+def test_every_rule_has_a_cause_that_fits() -> None:
+    """In words, at most 22 cells, no two alike."""
+    causes = [cause(rule.name) for rule in RULES]
+    assert max(map(width_of, causes)) <= 22
+    assert len(set(causes)) == len(causes)
+    assert not any("_" in one for one in causes)
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [
+        (None, "%", "-"),
+        (0.0, "%", "0%"),
+        (98.64, "%", "98.6%"),
+        (14, "cores", "14 cores"),
+        (2.5, "cores", "2.5 cores"),
+        (212.4, "W", "212W"),
+        (True, None, "yes"),
+        (False, None, "no"),
+        (2**30, "bytes", "1.0G"),
+        (2.0**20, "bytes/s", "1.0M/s"),
+        ("x\x1b[2J", None, "x\N{REPLACEMENT CHARACTER}[2J"),
+    ],
+)
+def test_readings_have_their_unit(value: Any, unit: str | None, text: str) -> None:
+    """Zero is a reading, nothing is not; bytes in the units of the rest of the screen."""
+    assert evidence_value(value, unit) == text
+
+
+# -- what others wrote ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+@every_size
+def test_nothing_in_a_finding_is_obeyed(name: str, size: tuple[int, int]) -> None:
+    """Names of processes and lines of code can be in it: panel, list, evidence, text."""
+    text = HOSTILE[name]
+    what = scene("starved", 2)
+    one = starved(
+        what.now,
+        summary=text,
+        evidence=(Evidence(name=text, value=text, says=text, unit=text),) * 2,
+        advice=(Advice(action=text, setting=text, present=text, wanted=text, why=text),) * 2,
+        ruled_out=(RuledOut(rule=text, why=text),),
+    )
+    told = Diagnosis(
+        taken_at_unix_seconds=0.0,
+        watched_seconds=1.0,
+        verdict=text,
+        findings=(one, degraded(what.now)),
+        unknown=(NotTold(rule=text, missing=(text,), gpus=one.gpus),),
+    )
+    for glyphs in (UNICODE, ASCII):
+        view = view_of(what, diagnosis=told, glyphs=glyphs)
+        pages = [overview.draw(view, *size).lines, findings.draw(view, *size).lines]
+        pages.append(findings.draw_evidence(view, one, *size, 0, gone=False, documentation=None)[0])
+        calm = fresh(view, diagnosis=dataclasses.replace(told, findings=()))
+        pages.append(overview.draw(calm, *size).lines)
+        for lines in pages:
+            assert widths(lines) == {size[0]}
+            assert len(lines) == size[1]
+            assert not controls("".join(texts(lines)))
+        assert not controls(evidence.plain_text(view, told, one).replace("\n", ""))
+        palette = Palette(GPUWATCH_DARK)
+        dialog = unknown_dialog(told.unknown, what.now.gpus, palette, glyphs)
+        assert not controls(dialog.text.replace("\n", ""))
+
+
+def test_wide_characters_are_wrapped_by_their_cells() -> None:
+    """No line is wider than asked for, and nothing is lost."""
+    text = "\u8a13\u7df4 abc \u8a13\u7df4\u8a13\u7df4\u8a13\u7df4 " + "x" * 30
+    for width in range(2, 20):
+        lines = evidence.wrapped(text, width)
+        assert max(map(width_of, lines)) <= width
+        assert "".join(lines).replace(" ", "") == clean(text).replace(" ", "")
+
+
+# -- the list and the evidence ----------------------------------------------------------------
+
+
+async def test_a_click_on_the_line_opens_its_evidence() -> None:
+    """And one on the quiet line the list."""
+    what = scene("starved", 2)
+    engine = HandEngine(several(what.now))
+    async with driven(what, (120, 40), engine=engine) as drive:
+        zones = drive.zones("finding")
+        await drive.click(zones[1])
+        assert isinstance(drive.app.screen, EvidenceScreen)
+        assert "loader_cpu_bound" in drive.text
+        await drive.press("escape")
+        engine.diagnosis = nothing(what.now)
+        await drive.next()
+        await drive.click(drive.zones("finding")[0])
+        assert isinstance(drive.app.screen, FindingsScreen)
+
+
+async def test_a_finding_that_is_gone_stays_to_be_read() -> None:
+    """Its evidence is kept as it was, and a line says so."""
+    what = scene("starved", 1)
+    engine = HandEngine(several(what.now))
+    async with driven(what, engine=engine) as drive:
+        await drive.press("d")
+        await drive.press("enter")
+        assert "no longer found" not in drive.text
+        engine.diagnosis = nothing(what.now)
+        await drive.next()
+        assert "no longer found" in drive.text
+        assert "Raise num_workers" in drive.text
+        await drive.press("escape")
+        assert isinstance(drive.app.screen, FindingsScreen)
+        await drive.press("enter")
+        assert "no finding to open" in drive.lines[-1]
+
+
+async def test_the_evidence_follows_the_finding() -> None:
+    """A second later its numbers are others; the same finding is shown, scrolled as it was."""
+    what = scene("starved", 1)
+    engine = HandEngine(several(what.now))
+    async with driven(what, (120, 40), engine=engine) as drive:
+        await drive.press("d")
+        await drive.press("enter")
+        engine.diagnosis = diagnosis(
+            what.now,
+            degraded(what.now),
+            starved(what.now, summary="GPU 0 waits for data 44% of the time."),
+        )
+        await drive.next()
+        assert "waits for data 44%" in drive.text
+
+
+def test_the_evidence_has_all_there_is() -> None:
+    """What to do, the waveform, for and against, what was ruled out, what could not be told, and
+    the documentation of the rule."""
+    what = scene("starved", 1)
+    one = starved(what.now)
+    view = view_of(what, diagnosis=diagnosis(what.now, one))
+    about = RULES[0].documentation
+    lines, _ = findings.draw_evidence(view, one, 120, 120, 0, gone=False, documentation=about)
+    text = "\n".join(texts(lines))
+    for piece in (
+        "92% sure",
+        "cost 38% of the time, 46 GPU-seconds so far",
+        "Raise num_workers from 2 to 8.",
+        "num_workers 2 -> 8: each worker takes a core",
+        "GPU 0 busy",
+        "main thread",
+        "2 workers",
+        "+ busy                      47%         80%  the GPU swings",
+        "- disk read",
+        "loader waits for disk: no worker waits for a disk",
+        "busy without work: no SM activity (GPM)",
+        about.split()[0],
+    ):
+        assert piece in text
+    # The chart is of this GPU: blocks of several heights stand in its line.
+    (busy,) = [line for line in text.splitlines() if "GPU 0 busy" in line]
+    assert len(set(busy) & set(UNICODE.solid[1:])) >= 2
+
+
+async def test_a_finding_is_copied_by_the_terminal() -> None:
+    """OSC 52 with the text of the finding: plain lines, no chart."""
+    written: list[str] = []
+    what = scene("starved", 1)
+    engine = HandEngine(several(what.now))
+    async with driven(what, app_type=AppOnTerminal, engine=engine) as drive:
+        app = drive.app
+        assert isinstance(app, AppOnTerminal)
+        feed = app.terminal.feed
+        app.terminal.feed = lambda data: (written.append(data), feed(data))[1]  # type: ignore[method-assign]
+        await drive.press("d")
+        await drive.press("y")
+    (sent,) = re.findall(r"\x1b\]52;c;([A-Za-z0-9+/=]+)\x07", "".join(written))
+    text = base64.b64decode(sent).decode()
+    assert text.startswith("gpuwatch: sim-box, GPU 0: loader is CPU-bound\n")
+    assert "num_workers 2 -> 8" in text
+    assert not set(text) & set(UNICODE.solid[1:])
+
+
+async def test_without_findings_there_is_nothing_to_copy_or_open() -> None:
+    """The list says that all is well, and the keys say why they do nothing."""
+    what = scene("healthy", 1)
+    async with driven(what, engine=HandEngine(nothing(what.now))) as drive:
+        await drive.press("d")
+        assert "GPU 0 is fed" in drive.text
+        await drive.press("y")
+        assert "no finding to copy" in drive.lines[-1]
+        await drive.press("u")
+        assert drive.dialog is not None
+        assert "Every rule could be decided." in drive.dialog.text
+
+
+# -- the engine -------------------------------------------------------------------------------
+
+
+async def test_the_engine_sees_every_snapshot() -> None:
+    """Also while the picture is paused: then what it says is shown when the picture goes on."""
+    what = scene("starved", 1)
+    engine = HandEngine(nothing(what.now))
+    async with driven(what, engine=engine) as drive:
+        await drive.press("p")
+        engine.diagnosis = several(what.now)
+        await drive.next()
+        await drive.next()
+        assert len(engine.pushed) == 3
+        assert "loader is CPU-bound" not in drive.text
+        await drive.press("p")
+        assert "loader is CPU-bound" in drive.lines[1]
+
+
+# -- before and after -------------------------------------------------------------------------
+
+
+def busy_at(what: Snapshot, seconds: float, percent: float) -> Snapshot:
+    """``what`` so many seconds later, its GPUs this busy all the time."""
+    gpus = tuple(
+        dataclasses.replace(
+            gpu,
+            reading=dataclasses.replace(gpu.reading, busy_percent=percent, busy_samples=None),
+        )
+        for gpu in what.gpus
+    )
+    return dataclasses.replace(
+        what,
+        gpus=gpus,
+        sequence=what.sequence + int(seconds),
+        taken_at_unix_seconds=what.taken_at_unix_seconds + seconds,
+        monotonic_seconds=what.monotonic_seconds + seconds,
+    )
+
+
+def test_a_mark_shows_before_and_after() -> None:
+    """Busy before and after, what is gone and what is new; nothing is said at once."""
+    what = scene("starved", 1).now
+    past = [busy_at(what, second, 41.0) for second in range(60)]
+    view = view_of(past[-1])
+    view.history = history_of(past)
+    view.mark = mark_now(view, past[-1], diagnosis(what, starved(what)))
+    assert "busy 41% -> measuring" in drawn(view, 80, 24)[1]
+    for second in range(60, 140):
+        view.snapshot = busy_at(what, second, 93.0)
+        view.history.push(view.snapshot)
+        bring_up_to_date(view.mark, view, view.snapshot, diagnosis(what, degraded(what)))
+    view.strips = type(view.strips)()
+    (line,) = [text for text in drawn(view, 120, 40) if "changed" in text]
+    assert "busy 41% -> 93%" in line
+    assert "(1m20 ago)" in line
+    assert "gone: loader is CPU-bound" in line
+    assert "new: PCIe link degraded" in line
+
+
+def run_of(what: Snapshot, key: tuple[int, float], ended: float | None = None) -> Job:
+    """The machine's first job, as another run of it."""
+    first = what.jobs[0]
+    return dataclasses.replace(
+        first,
+        pid=key[0],
+        started_at_unix_seconds=key[1],
+        members=(),
+        attached=True,
+        ended_at_unix_seconds=ended,
+    )
+
+
+async def test_the_next_run_of_the_job_is_compared_by_itself() -> None:
+    """The run before with its findings against the one that began; idling at the start of the new
+    run is not held against it."""
+    what = scene("starved", 1).now
+    start = what.taken_at_unix_seconds
+    first, ended = run_of(what, (10, start)), run_of(what, (10, start), start + 60.0)
+    second = run_of(what, (20, start + 65.0))
+    engine = HandEngine(diagnosis(what, starved(what, job=first.key)))
+    async with driven(busy_at(what, 0, 41.0), engine=engine, attached=first.key) as drive:
+        for now in range(1, 60):
+            await drive.sampler.feed(dataclasses.replace(busy_at(what, now, 41.0), jobs=(first,)))
+        assert drive.view.mark is None
+        engine.diagnosis = nothing(what)
+        await drive.feed(dataclasses.replace(busy_at(what, 62, 0.0), jobs=(ended,)))
+        for now in range(66, 76):
+            await drive.sampler.feed(
+                dataclasses.replace(busy_at(what, now, 0.0), jobs=(ended, second))
+            )
+        await drive.settle()
+        assert "next run" in drive.text
+        assert "not at work yet" in drive.text
+        for now in range(76, 136):
+            await drive.sampler.feed(
+                dataclasses.replace(busy_at(what, now, 93.0), jobs=(ended, second))
+            )
+        await drive.settle()
+        (line,) = [text for text in drive.lines if "next run" in text]
+        assert "busy 41% -> 93%" in line
+        assert "gone: loader is CPU-bound" in line
+
+
+def test_keys_of_findings_stand_for_the_same_thing() -> None:
+    """Another summary or cost is the same finding, another GPU is not."""
+    what = scene("starved", 2).now
+    assert key_of(starved(what)) == key_of(starved(what, cost_share=0.5, summary="x"))
+    assert key_of(starved(what)) != key_of(starved(what, 1))
+    assert isinstance(broken(what, 1), Finding)
