@@ -75,9 +75,9 @@ class Ledger:
             counted.popleft()
         before = sum([_inside(begin, *one) for one in counted])
         new = share * window.watched_seconds * gpus - before
-        if new > 0.0:
-            counted.append((max(begin, counted[-1][1]) if counted else begin, now, new))
-            self.gpu_seconds += new
+        # A window that says less than the one before takes back what that one said too much.
+        counted.append((max(begin, counted[-1][1]) if counted else begin, now, new))
+        self.gpu_seconds = max(0.0, self.gpu_seconds + new)
 
 
 def _inside(begin: float, start: float, end: float, amount: float) -> float:

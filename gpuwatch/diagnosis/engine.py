@@ -16,12 +16,14 @@ from gpuwatch.diagnosis.finding import SEVERITIES, Diagnosis, Finding, NotTold
 from gpuwatch.diagnosis.observer import Observer
 from gpuwatch.diagnosis.rule import Rule
 from gpuwatch.diagnosis.subject import Subject
-from gpuwatch.diagnosis.verdict import Seen, is_decided, sentence
+from gpuwatch.diagnosis.verdict import EARLY_SECONDS, Seen, is_decided, sentence
 from gpuwatch.diagnosis.window import Window
 from gpuwatch.model import GpuKey, ProcessKey, Snapshot
 
 EVALUATE_SECONDS = 2.0
 """Windows are a minute long: more often would say the same again, at a cost."""
+CALM = 2.0
+"""How much longer it waits while nothing begins or ends to fire on jobs watched for a minute."""
 EARLY_BY_SECONDS = 0.25
 """Snapshots are not taken to the millisecond; one a little early is not left out."""
 LONGEST_STEP_SECONDS = 4.0
@@ -69,9 +71,9 @@ class Engine:
         self._stale = False
         self._last: float | None = None
         self._before: float | None = None
-        self._interval: float | None = None
         self._watched = 0.0
         self._unix = 0.0
+        self._calm = False
 
     def push(self, snapshot: Snapshot) -> None:
         """Take a snapshot; they come in the order of their time. One that is older than the one
@@ -85,7 +87,8 @@ class Engine:
             self._watched += min(step, longest)
         self._before = now
         self._observer.push(snapshot)
-        if self._last is None or now - self._last >= self._every - EARLY_BY_SECONDS:
+        every = self._every * (CALM if self._calm else 1.0)
+        if self._last is None or now - self._last >= every - EARLY_BY_SECONDS:
             self._unix = snapshot.taken_at_unix_seconds
             self._evaluate(self._observer.windows(), now, snapshot.interval_seconds)
 
@@ -116,6 +119,7 @@ class Engine:
             subject.look(window, seconds)
             subjects[key] = subject
         self._subjects = subjects
+        self._calm = all(subject.is_calm for subject in subjects.values())
 
     def _compose(self) -> Diagnosis:
         findings: list[Finding] = []
@@ -133,7 +137,7 @@ class Engine:
             verdict=sentence(ordered, seen),
             findings=tuple(ordered),
             unknown=tuple(unknown),
-            decided=bool(seen) and all(is_decided(one) for one in seen if one.window.gpus),
+            decided=self._watched >= EARLY_SECONDS and all(is_decided(one) for one in seen),
         )
 
 

@@ -52,6 +52,10 @@ LOOK_ALIKE_FOR = frozenset(
 """Causes of lost time, which can be taken for each other; a full memory is not."""
 
 
+CALM_SECONDS = 50.0
+"""By then a fault that was there from the beginning has been found."""
+
+
 class Subject:
     """Follows one job, or one GPU of which no job is known."""
 
@@ -90,6 +94,15 @@ class Subject:
                     ledger = self._ledgers[cause.rule] = Ledger()
                 gpus = len(cause.firing.gpus or window.gpus)
                 ledger.add(window, cause.lost_share, gpus)
+
+    @property
+    def is_calm(self) -> bool:
+        """Nothing begins or ends to fire, and its first minute is over."""
+        window = self._window
+        young = window is None or min(window.watched_seconds, window.steady_seconds) < CALM_SECONDS
+        return not young and all(
+            one.fires_now == one.raised for one in self._held.values() if one.looks
+        )
 
     @property
     def seen(self) -> Seen | None:

@@ -15,6 +15,8 @@ FED_PERCENT = 85.0
 """Busy share outside pauses from which nothing is missing: rules of idle time begin at 10-15% idle,
 and a logging, evaluating, saving job loses some percent by right."""
 UNUSED_PERCENT = 1.0
+LEFT_PERCENT = 50.0
+"""Of a GPU whose memory is empty by now."""
 UNUSED_BYTES = 2 * 1024**3
 """Of the card's memory: the driver itself and a desktop hold as much."""
 EARLY_SECONDS = 12.0
@@ -22,6 +24,7 @@ EARLY_SECONDS = 12.0
 EARLY_LOOKS = 3
 """Where snapshots come slowly, that time is one or two of them."""
 MOST_CAUSES = 3
+MOST_SENTENCES = 2
 
 CAUSES = {
     "loader_cpu_bound": "too few or too slow loader workers",
@@ -62,9 +65,13 @@ def is_unused(window: Window) -> bool:
 
 
 def _is_empty(gpu: GpuFacts) -> bool:
-    if gpu.lost or gpu.busy is None or gpu.busy.mean_percent >= UNUSED_PERCENT:
+    if gpu.lost or gpu.busy is None:
         return False
-    return gpu.memory_used_bytes is None or gpu.memory_used_bytes < UNUSED_BYTES
+    if gpu.memory_used_bytes is None:
+        return gpu.busy.mean_percent < UNUSED_PERCENT
+    # What ran there may have ended within the window; training holds more than this.
+    held = gpu.memory_used_bytes >= UNUSED_BYTES
+    return not held and gpu.busy.mean_percent < LEFT_PERCENT
 
 
 def is_fed(window: Window) -> bool:
@@ -83,7 +90,7 @@ def is_early(seen: Seen) -> bool:
 
 def is_decided(seen: Seen) -> bool:
     """Whether "nothing else is wrong" can be said of this window."""
-    if seen.found or is_unused(seen.window):
+    if seen.found or not seen.window.gpus or is_unused(seen.window):
         return True
     return not is_early(seen) and not seen.pending and (is_fed(seen.window) or _rests(seen))
 
@@ -100,10 +107,23 @@ def sentence(findings: Sequence[Finding], seen: Sequence[Seen]) -> str:
         return findings[0].summary
     open_ones = [one for one in seen if not is_decided(one) and one.window.gpus]
     if open_ones:
-        return " ".join(_open(one) + "." for one in open_ones[:2])
+        blind = [gpu for one in open_ones if _is_blind(one) for gpu in one.window.gpus]
+        told = [_open(one) for one in open_ones if not _is_blind(one)][:MOST_SENTENCES]
+        told += [_blind(_distinct(blind))] if blind and len(told) < MOST_SENTENCES else []
+        return ". ".join(told) + "."
     if findings:
         return findings[0].summary
     return _all_well(seen)
+
+
+def _is_blind(seen: Seen) -> bool:
+    return all(gpu.busy is None for gpu in seen.window.gpus)
+
+
+def _blind(gpus: Sequence[GpuFacts]) -> str:
+    mig = any(gpu.identity.mig_mode or gpu.identity.mig_parent_uuid for gpu in gpus)
+    why = " (with MIG the driver does not say)" if mig else ""
+    return f"How busy {_named(gpus)} {_are(gpus)} cannot be read{why}, so nothing can be told"
 
 
 def _open(seen: Seen) -> str:
@@ -112,8 +132,6 @@ def _open(seen: Seen) -> str:
     if window.starting:
         return f"The job on {names} is starting up: its steady work is waited for"
     busy = [gpu.busy.mean_percent for gpu in window.gpus if gpu.busy is not None]
-    if not busy:
-        return f"How busy {names} {_are(window.gpus)} cannot be read, so nothing can be told"
     mean = sum(busy) / len(busy)
     if is_early(seen) or seen.pending:
         return f"{names} {_are(window.gpus)} {mean:.0f}% busy; it is too early to say more"
@@ -166,7 +184,7 @@ def _distinct(gpus: Iterable[GpuFacts]) -> list[GpuFacts]:
 
 
 def _named(gpus: Sequence[GpuFacts]) -> str:
-    numbers = [str(gpu.identity.index) for gpu in gpus]
+    numbers = list(dict.fromkeys(str(gpu.identity.index) for gpu in gpus))
     return f"GPU {_listed(numbers)}"
 
 
@@ -177,7 +195,7 @@ def _listed(words: Sequence[str]) -> str:
 
 
 def _are(gpus: Sequence[GpuFacts]) -> str:
-    return "is" if len(gpus) == 1 else "are"
+    return "is" if len({gpu.identity.index for gpu in gpus}) == 1 else "are"
 
 
 def _them(gpus: Sequence[GpuFacts]) -> str:
