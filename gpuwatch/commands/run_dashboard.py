@@ -50,6 +50,7 @@ def run_with_dashboard(command: Sequence[str], options: RunOptions) -> int:
         if options.output is None:
             path.unlink(missing_ok=True)
         return common.complain(str(error), error.exit_code)
+    job.ends_with_gpuwatch = options.kill_on_exit
     try:
         left_with = _show(job, options)
         watched_to_its_end = job.poll() is not None

@@ -106,7 +106,8 @@ def _program_instead(pid: int, notes: tuple[str, ...], proc: Path) -> Attachment
     if what is None and not first and not starters.is_wrapper(look):
         return None
     below = starters.jobs_below(pid, proc)
-    if starters.is_wrapper(look) and len(below) == 1 and not first:
+    waits = starters.is_wrapper(look) or starters.runs_script(look)
+    if waits and len(below) == 1 and not first:
         note = (
             f"PID {pid} is {look.program.name}, which only waits for what it started: PID "
             f"{below[0].pid} ({below[0].label}) is watched instead."

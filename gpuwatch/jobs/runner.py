@@ -89,6 +89,8 @@ class RunningJob:
         self.clock: Clock = SystemClock() if clock is None else clock
         self.started_at_unix_seconds = _start_of(pid)
         """As the sources say it: with ``pid`` it makes the key of the job's first process."""
+        self.ends_with_gpuwatch = False
+        """Leaving gpuwatch ends it; else it goes on."""
         self.ended_at_unix_seconds: float | None = None
         self._exit_code: int | None = None
         self._terminal = terminal
@@ -164,6 +166,13 @@ class RunningJob:
             self.kill()
         return self.wait(1.0)
 
+    def _end_rest(self) -> None:
+        """Ask what the job has left behind in its own process group to end."""
+        if not self.shares_group:
+            # The number stays the group's for as long as there is anybody in it.
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, signal.SIGTERM)
+
     def stop_step(self) -> str:
         """What Ctrl-C does: SIGINT, soon after that SIGTERM, soon after that SIGKILL to all of
         it. A sentence for a person, without a full stop."""
@@ -190,7 +199,9 @@ class RunningJob:
             self.signal(signal.SIGWINCH)
 
     def close(self) -> None:
-        """Let go of the job and of its output; both go on."""
+        """Let go of the job and of its output; both go on, unless it ends with gpuwatch."""
+        if self.ends_with_gpuwatch:
+            self._end_rest()
         if self._terminal is not None:
             self._terminal.close()
 

@@ -64,6 +64,15 @@ def what_instead(look: Look) -> str | None:
     return _BOUNDARY_OF.get(name, "a service that runs other programs")
 
 
+def runs_script(look: Look) -> bool:
+    """Whether a shell was started for a script or a command line, and not for a person."""
+    return (
+        look.program.kind == "shell"
+        and len(look.arguments) > 1
+        and not all(argument.startswith("-") for argument in look.arguments[1:])
+    )
+
+
 def works_elsewhere(look: Look) -> str | None:
     """For clients of other machines and of container engines, what they are as a phrase: the
     processes of the job are not below them."""

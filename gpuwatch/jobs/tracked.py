@@ -10,6 +10,7 @@ from gpuwatch.jobs import roles
 from gpuwatch.jobs.cores import JobCores, ThrottleMeter, read_cores
 from gpuwatch.jobs.loader import LoaderLook, LoaderWatch
 from gpuwatch.jobs.members import Member
+from gpuwatch.jobs.numa import read_nodes
 from gpuwatch.jobs.surroundings import Surroundings, read_inner_pid, read_surroundings
 from gpuwatch.model import BusySample, GpuKey, Job, JobMember, JobRank, Process, ProcessKey
 from gpuwatch.sources import procfs
@@ -322,6 +323,7 @@ class TrackedJob:
             loader_workers_guessed=facts.workers_guessed,
             pinned_memory=facts.pinned,
             pinned_memory_sign=facts.pinned_sign,
+            numa_nodes=read_nodes(rank.pid, self._proc),
         )
 
     def _loader_look(self, rank: Member, unix: float) -> LoaderLook:
