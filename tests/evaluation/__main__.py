@@ -12,6 +12,7 @@ from pathlib import Path
 from tests.evaluation import cases, long_runs, recorded, report
 from tests.evaluation.case import Case
 from tests.evaluation.harness import Judged, Outcome, run
+from tests.evaluation.look import look_into
 
 
 def main() -> int:
@@ -27,6 +28,9 @@ def main() -> int:
     if not outcomes:
         print("no such case", file=sys.stderr)
         return 2
+    if options.case:
+        for line in look_into(chosen[0]):
+            print(line)
     split = "held-out parameters" if options.held_out else "parameters for choosing thresholds"
     print(
         f"{len(outcomes)} cases ({split}, seed {options.seed}), {time.monotonic() - began:.0f} s\n"

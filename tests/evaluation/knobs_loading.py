@@ -39,11 +39,14 @@ def healthy(bench: Bench) -> Scene:
         right = right | {"oscillation"}
     if kind == "plateau":
         # The caching allocator grows with the longest sequences, and then stays.
+        held = draw.line(0.4, 0.75)
         plan = JobPlan(
-            gpus=(), leak_bytes_per_step=bench.card.memory_bytes * 0.01,
-            leak_every_seconds=draw.line(3.0, 7.0), full_share=draw.line(0.55, 0.8),
-            memory_bytes=bench.card.memory_bytes * 0.5,
-        )  # fmt: skip
+            gpus=(),
+            memory_bytes=bench.card.memory_bytes * held,
+            leak_bytes_per_step=bench.card.memory_bytes * draw.line(0.008, 0.02),
+            leak_every_seconds=draw.line(6.0, 20.0),
+            full_share=held + draw.line(0.04, 0.1),
+        )
         seconds = 300.0
     return Scene(
         work=work, label=(label, right), cores=cores_for(draw, work, bench.gpus), plan=plan,
