@@ -135,7 +135,8 @@ class TextLines:
         self.terminated = True
         """Whether the line given last had an end: if not, it may be cut off."""
         self._stats = stats
-        self._length = line_length
+        self.line_length = line_length
+        """Longer lines are left out; may be changed between two lines."""
         self._owned: list[io.IOBase] = []
         self._borrowed: io.TextIOWrapper | None = None
         try:
@@ -169,9 +170,10 @@ class TextLines:
             self._owned.pop().close()
 
     def __iter__(self) -> Iterator[str]:
-        stats, length = self._stats, self._length
+        stats = self._stats
         read = self._text.readline
         while True:
+            length = self.line_length
             try:
                 line = read(length)
                 overlong = len(line) >= length and not line.endswith("\n")

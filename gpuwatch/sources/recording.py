@@ -14,6 +14,7 @@ from types import TracebackType
 from gpuwatch.codec import Decoder
 from gpuwatch.json_values import CodecError
 from gpuwatch.model import Snapshot
+from gpuwatch.sources import log_text
 from gpuwatch.sources.log_text import LogError, LogStats, TextLines
 from gpuwatch.sources.smi_log import LogOptions, read_lines
 
@@ -65,6 +66,7 @@ def open_any(path: str, options: LogOptions | None = None) -> OpenedLog:
             stats.kind = RECORDING
             snapshots = read_recording(every, stats, shown=lines.shown, text=lines)
         else:
+            lines.line_length = log_text.LINE_LENGTH
             snapshots = read_lines(every, stats, options, shown=lines.shown, text=lines)
     except BaseException:
         lines.close()

@@ -1,0 +1,343 @@
+"""``gpuwatch diagnose``: why a GPU idles, on this machine or in a log.
+
+Exit codes: 0 nothing found, 1 findings, 2 bad input, 3 it could not be told, 130 interrupted
+(after what was known has been printed).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import time
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, TextIO
+
+import click
+
+from gpuwatch.commands import common
+
+if TYPE_CHECKING:
+    from gpuwatch.model import Snapshot
+    from gpuwatch.outputs.diagnosis import DiagnosisReport
+    from gpuwatch.sources.base import Source
+    from gpuwatch.sources.recording import OpenedLog
+
+EXIT_NOTHING = 0
+EXIT_FINDINGS = 1
+EXIT_UNDECIDED = 3
+
+FOR_SECONDS = 30.0
+FOR_MOST_SECONDS = 24 * 3600.0
+WIDTH_WITHOUT_TERMINAL = 80
+_PROGRESS_SECONDS = 0.5
+
+
+def _duration(
+    _context: click.Context, _parameter: click.Parameter, value: str | None
+) -> float | None:
+    if value is None:
+        return None
+    found = re.fullmatch(r"\s*(\d{1,6}(?:\.\d{1,3})?)\s*(s|m|min|h)?\s*", value, re.ASCII)
+    if found is None:
+        raise click.BadParameter("write it as 60s, 2m or 1h.")
+    seconds = float(found[1]) * {"s": 1, None: 1, "m": 60, "min": 60, "h": 3600}[found[2]]
+    if not 1 <= seconds <= FOR_MOST_SECONDS:
+        raise click.BadParameter("it must be between 1 second and 24 hours.")
+    return seconds
+
+
+def _interval(
+    _context: click.Context, _parameter: click.Parameter, value: float | None
+) -> float | None:
+    if value is not None and not 0.01 <= value <= 3600:
+        raise click.BadParameter(f"{value:g} seconds is not between 0.01 and 3600.")
+    return value
+
+
+@click.command()
+@click.argument("file", required=False, metavar="[FILE]")
+@common.pid_option
+@click.option(
+    "--for",
+    "seconds",
+    callback=_duration,
+    metavar="TIME",
+    help="How long to watch: 60s, 2m, 1h.  [default: 30s]",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.option("--stacks", is_flag=True, help="Also sample the job's Python stacks (with py-spy).")
+@click.option(
+    "-i",
+    "--interval",
+    type=float,
+    callback=_interval,
+    metavar="SECONDS",
+    help="Seconds from one reading to the next; of a log without times.  [default: 1]",
+)
+@click.option(
+    "--columns",
+    metavar="NAMES",
+    help="The columns of a log without a header, as in its query; - leaves one out.",
+)
+@click.option(
+    "--gpus",
+    type=click.IntRange(0, common.GPUS_MAX),
+    help="How many GPUs a log has that does not tell them apart, or the simulated machine.",
+)
+@click.option(
+    "--demo",
+    is_flag=False,
+    flag_value="starved",
+    metavar="[SCENARIO]",
+    help="Diagnose a simulated machine (an unknown name lists all).",
+)
+def diagnose_command(
+    file: str | None,
+    pid: int | None,
+    seconds: float | None,
+    as_json: bool,
+    stacks: bool,
+    interval: float | None,
+    columns: str | None,
+    gpus: int | None,
+    demo: str | None,
+) -> int:
+    """Say why a GPU idles: watch this machine, or read FILE.
+
+    FILE is a recording (gpuwatch stream > FILE) or a log that nvidia-smi wrote: --query-gpu with
+    --format=csv, dmon or pmon, also gzip; - is standard input. The exit code is 0 where nothing is
+    wrong, 1 where something was found, 2 for bad input, 3 where it cannot be told.
+    """
+    _refuse(file, demo, seconds=seconds, stacks=stacks, columns=columns)
+    out = common.open_output()
+    if file is not None:
+        report, interrupted = _read(file, pid, interval, columns, gpus)
+    else:
+        report, interrupted = _watch(
+            pid, seconds or FOR_SECONDS, interval or 1.0, stacks, gpus, demo
+        )
+    if interrupted and report.source.snapshots == 0:
+        return common.EXIT_INTERRUPTED
+    for note in report.source.notes:
+        common.complain(note, 0)
+    common.write_to(out, lambda: out.write(_text(report, out, as_json) + "\n"))
+    return common.EXIT_INTERRUPTED if interrupted else exit_code(report)
+
+
+def exit_code(report: DiagnosisReport) -> int:
+    """1 where something was found, 0 where nothing is wrong, 3 where that cannot be told."""
+    if report.found:
+        return EXIT_FINDINGS
+    return EXIT_NOTHING if report.decided else EXIT_UNDECIDED
+
+
+def _refuse(
+    file: str | None,
+    demo: str | None,
+    *,
+    seconds: float | None,
+    stacks: bool,
+    columns: str | None,
+) -> None:
+    if file is None:
+        if columns is not None:
+            raise click.UsageError("--columns names the columns of a log: name its file too.")
+        if stacks and demo is not None:
+            raise click.UsageError("A simulated machine has no stacks to sample.")
+        return
+    if demo is not None:
+        raise click.UsageError("Choose one of a file and --demo.")
+    if stacks:
+        raise click.UsageError("--stacks samples processes that run: it has no use of a file.")
+    if seconds is not None:
+        raise click.UsageError("--for is for watching: a file is read whole.")
+
+
+def _text(report: DiagnosisReport, out: TextIO, as_json: bool) -> str:
+    from gpuwatch.outputs.diagnosis import diagnosis_json, diagnosis_page
+
+    if as_json:
+        return diagnosis_json(report)
+    terminal = out.isatty()
+    return diagnosis_page(
+        report,
+        width=common.terminal_width(out) if terminal else WIDTH_WITHOUT_TERMINAL,
+        colour=terminal and not os.environ.get("NO_COLOR") and not common.is_dumb(),
+    )
+
+
+# --- a file ----------------------------------------------------------------------------------
+
+
+def _read(
+    file: str, pid: int | None, interval: float | None, columns: str | None, gpus: int | None
+) -> tuple[DiagnosisReport, bool]:
+    from gpuwatch.sources.log_text import LogError
+    from gpuwatch.sources.recording import open_any
+    from gpuwatch.sources.smi_log import LogOptions, parse_columns
+
+    if gpus == 0:
+        raise click.UsageError("A log has at least one GPU.")
+    try:
+        options = LogOptions(
+            columns=None if columns is None else parse_columns(columns),
+            interval_seconds=interval,
+            gpus=gpus,
+        )
+        with open_any(file, options) as log:
+            return _read_log(log, pid)
+    except LogError as error:
+        raise click.UsageError(str(error)) from None
+
+
+def _read_log(log: OpenedLog, pid: int | None) -> tuple[DiagnosisReport, bool]:
+    from gpuwatch.commands.diagnosing import Collector, file_source
+
+    collector = Collector()
+    interrupted = False
+    snapshots: Iterable[Snapshot] = log.snapshots if pid is None else _of_job(log, pid)
+    progress = _Progress()
+    try:
+        for snapshot in snapshots:
+            collector.push(snapshot)
+            progress.show(f"{log.stats.lines} lines read")
+    except KeyboardInterrupt:
+        interrupted = True
+    finally:
+        progress.end()
+    if pid is not None and collector.snapshots == 0 and not interrupted:
+        raise click.UsageError(
+            f"{log.shown} has no job with a process {pid}."
+            if log.kind == "recording"
+            else f"{log.shown} tells of no jobs: --pid needs a recording (gpuwatch stream)."
+        )
+    return collector.report(file_source(log, collector)), interrupted
+
+
+def _of_job(log: OpenedLog, pid: int) -> Iterable[Snapshot]:
+    """What is about the job that ``pid`` belongs to, from the first snapshot that has it."""
+    from gpuwatch.jobs.only import only_job
+
+    key = None
+    for snapshot in log.snapshots:
+        for job in snapshot.jobs:
+            own = {job.pid, *(member.pid for member in job.members)}
+            if key is None and pid in own:
+                key = job.key
+        if key is not None:
+            yield only_job(snapshot, key)
+
+
+# --- this machine ----------------------------------------------------------------------------
+
+
+def _watch(
+    pid: int | None,
+    seconds: float,
+    interval: float,
+    stacks: bool,
+    gpus: int | None,
+    demo: str | None,
+) -> tuple[DiagnosisReport, bool]:
+    if interval < 0.1:
+        raise click.UsageError(f"{interval:g} seconds is too short: the least is 0.1.")
+    source = common.make_source(demo, gpus, False, interval)
+    if stacks:
+        _require_py_spy()
+    if demo is not None:
+        return _watch_simulated(source, 1 if gpus is None else gpus, pid, seconds, interval), False
+    for note in () if pid is None else common.attach_to(source, pid):
+        common.complain(note, 0)
+    return _watch_live(source, pid, seconds, interval, stacks)
+
+
+def _require_py_spy() -> None:
+    from gpuwatch.jobs.stack_access import find_py_spy, install_sentence
+
+    if find_py_spy() is None:
+        raise click.UsageError(install_sentence())
+
+
+def _watch_simulated(
+    source: Source, gpus: int, pid: int | None, seconds: float, interval: float
+) -> DiagnosisReport:
+    """The simulated machine has a clock of its own, so nobody has to wait for it."""
+    from gpuwatch.commands.diagnosing import Collector, live_source
+    from gpuwatch.sources.base import ManualClock
+    from gpuwatch.sources.simulated import SimulatedSource
+
+    assert isinstance(source, SimulatedSource)
+    clock = ManualClock(unix_epoch_seconds=time.time())
+    quick = SimulatedSource(source.scenario, gpus, clock=clock, options=source.options)
+    for note in () if pid is None else common.attach_to(quick, pid):
+        common.complain(note, 0)
+    collector = Collector()
+    for _ in range(max(1, round(seconds / interval)) + 1):
+        snapshot = quick.read()
+        collector.push(snapshot if pid is None else common.attached_only(snapshot, pid))
+        clock.advance(interval)
+    return collector.report(live_source(collector, simulated=True))
+
+
+def _watch_live(
+    source: Source, pid: int | None, seconds: float, interval: float, stacks: bool
+) -> tuple[DiagnosisReport, bool]:
+    import asyncio
+
+    from gpuwatch.commands.diagnosing import Collector, LiveWatch, live_source
+    from gpuwatch.sampler import Sampler
+
+    collector = Collector()
+    progress = _Progress()
+    sampler = Sampler(source, interval)
+    watch = LiveWatch(
+        sampler,
+        collector,
+        seconds,
+        only=None if pid is None else lambda snapshot: common.attached_only(snapshot, pid),
+        stacks=stacks,
+        tell=progress.show,
+    )
+    interrupted = False
+    try:
+        asyncio.run(watch.run())
+    except KeyboardInterrupt:
+        interrupted = True
+    finally:
+        progress.end()
+        sampler.close()
+    return collector.report(live_source(collector, simulated=False)), interrupted
+
+
+class _Progress:
+    """One line on a terminal that says how far it is, and is gone at the end."""
+
+    def __init__(self) -> None:
+        self._shown = common.is_terminal(sys.stderr) and not common.is_dumb()
+        self._next = 0.0
+        self._width = 0
+
+    def show(self, text: str) -> None:
+        if not self._shown:
+            return
+        now = time.monotonic()
+        if now < self._next:
+            return
+        self._next = now + _PROGRESS_SECONDS
+        line = f"gpuwatch: {text} (Ctrl-C tells what is known)"
+        line = line[: max(10, common.terminal_width(sys.stderr) - 1)]
+        self._write(f"\r{line:<{self._width}}")
+        self._width = len(line)
+
+    def end(self) -> None:
+        if self._width:
+            self._write(f"\r{'':<{self._width}}\r")
+            self._width = 0
+
+    def _write(self, text: str) -> None:
+        try:
+            sys.stderr.write(text)
+            sys.stderr.flush()
+        except OSError:
+            self._shown = False

@@ -1,0 +1,250 @@
+"""What ``gpuwatch diagnose`` does while it watches: feeds the engine, keeps what it said."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from gpuwatch.diagnosis.engine import Engine
+from gpuwatch.outputs.diagnosis import DiagnosisReport, Ended, GpuSeen, SourceSeen
+
+if TYPE_CHECKING:
+    from gpuwatch.diagnosis.finding import Finding
+    from gpuwatch.jobs.stacks import StackReport
+    from gpuwatch.model import Gpu, GpuKey, Job, ProcessKey, Snapshot
+    from gpuwatch.sampler import Sampler
+    from gpuwatch.sources.recording import OpenedLog
+
+ENDED_KEPT = 64
+STACKS_SECONDS = 10
+STACKS_AT_MOST = 8
+"""Processes sampled: one py-spy each, about 2% of a core."""
+
+_FindingKey = tuple[str, tuple[str, ...], "ProcessKey | None"]
+
+
+class _GpuTally:
+    def __init__(self, gpu: Gpu) -> None:
+        self.gpu = gpu
+        self.busy_sum = 0.0
+        self.busy_count = 0
+        self.low = 100.0
+        self.high = 0.0
+        self.power_sum = 0.0
+        self.power_count = 0
+
+    def add(self, gpu: Gpu) -> None:
+        self.gpu = gpu
+        busy, power = gpu.reading.busy_percent, gpu.reading.power_watts
+        if busy is not None:
+            self.busy_sum += busy
+            self.busy_count += 1
+            self.low, self.high = min(self.low, busy), max(self.high, busy)
+        if power is not None:
+            self.power_sum += power
+            self.power_count += 1
+
+    def seen(self) -> GpuSeen:
+        identity, busy = self.gpu.identity, self.busy_count
+        return GpuSeen(
+            uuid=identity.uuid,
+            index=identity.index,
+            name=identity.name,
+            readings=busy,
+            busy_percent=self.busy_sum / busy if busy else None,
+            busy_low_percent=self.low if busy else None,
+            busy_high_percent=self.high if busy else None,
+            power_watts=self.power_sum / self.power_count if self.power_count else None,
+        )
+
+
+class Collector:
+    """Pushes snapshots through an engine; keeps findings that end before the watching does."""
+
+    def __init__(self, engine: Engine | None = None) -> None:
+        self.engine = Engine() if engine is None else engine
+        self.snapshots = 0
+        self.started_at_unix_seconds: float | None = None
+        self.last: Snapshot | None = None
+        self.stacks: tuple[StackReport, ...] = ()
+        self._gpus: dict[GpuKey, _GpuTally] = {}
+        self._held: dict[_FindingKey, tuple[Finding, float]] = {}
+        self._ended: dict[_FindingKey, Ended] = {}
+
+    def push(self, snapshot: Snapshot) -> None:
+        self.snapshots += 1
+        self.last = snapshot
+        if self.started_at_unix_seconds is None:
+            self.started_at_unix_seconds = snapshot.taken_at_unix_seconds
+        for gpu in snapshot.gpus:
+            tally = self._gpus.get(gpu.uuid)
+            if tally is None:
+                tally = self._gpus[gpu.uuid] = _GpuTally(gpu)
+            tally.add(gpu)
+        self.engine.push(snapshot)
+        self._note(snapshot.taken_at_unix_seconds)
+
+    def _note(self, now: float) -> None:
+        findings = self.engine.diagnosis.findings
+        if not findings and not self._held:
+            return
+        present: dict[_FindingKey, tuple[Finding, float]] = {
+            (finding.rule, finding.gpus, finding.job): (finding, now) for finding in findings
+        }
+        for key, (finding, last) in self._held.items():
+            if key not in present and len(self._ended) < ENDED_KEPT:
+                self._ended[key] = Ended(finding=finding, until_unix_seconds=last)
+        self._held = present
+
+    def report(self, source: SourceSeen) -> DiagnosisReport:
+        diagnosis = self.engine.diagnosis
+        ended = [each for key, each in self._ended.items() if key not in self._held]
+        return DiagnosisReport(
+            diagnosis=diagnosis,
+            source=source,
+            gpus=tuple([tally.seen() for tally in self._gpus.values()]),
+            ended=tuple(sorted(ended, key=lambda each: -(each.finding.cost_gpu_seconds or 0.0))),
+            stacks=self.stacks,
+            problem=self._problem(),
+        )
+
+    def _problem(self) -> str | None:
+        problems = () if self.last is None else self.last.problems
+        for severity in ("error", "warning", "info"):
+            for problem in problems:
+                if problem.severity == severity and problem.source == "nvml":
+                    return problem.message
+        return None
+
+
+def live_source(collector: Collector, *, simulated: bool) -> SourceSeen:
+    last = collector.last
+    return SourceSeen(
+        kind="simulated" if simulated else "live",
+        snapshots=collector.snapshots,
+        interval_seconds=None if last is None else last.interval_seconds,
+        started_at_unix_seconds=collector.started_at_unix_seconds,
+        simulated=simulated,
+    )
+
+
+def file_source(log: OpenedLog, collector: Collector) -> SourceSeen:
+    stats, last = log.stats, collector.last
+    return SourceSeen(
+        kind=log.kind,
+        name=log.shown,
+        snapshots=collector.snapshots,
+        interval_seconds=stats.interval_seconds,
+        started_at_unix_seconds=collector.started_at_unix_seconds,
+        simulated=last is not None and last.simulated,
+        lines=stats.lines,
+        other_lines=stats.other_lines,
+        torn_lines=stats.torn_lines,
+        overlong_lines=stats.overlong_lines,
+        unread_values=stats.unread_values,
+        incomplete_ticks=stats.incomplete_ticks,
+        missing_ticks=stats.missing_ticks,
+        clock_jumps=stats.clock_jumps,
+        notes=tuple(stats.sentences()),
+    )
+
+
+class LiveWatch:
+    """Watches for ``seconds``; from the middle on, also stacks if asked for, so that what they say
+    can still be weighed."""
+
+    def __init__(
+        self,
+        sampler: Sampler,
+        collector: Collector,
+        seconds: float,
+        *,
+        only: Callable[[Snapshot], Snapshot] | None = None,
+        stacks: bool = False,
+        tell: Callable[[str], None] = lambda _text: None,
+    ) -> None:
+        self._sampler = sampler
+        self._collector = collector
+        self._seconds = seconds
+        self._only = only
+        self._stacks = stacks
+        self._tell = tell
+        self._began: float | None = None
+
+    async def run(self) -> None:
+        """Watch to the end, or until the job that is watched has ended. Raises what escapes."""
+        loop = asyncio.get_running_loop()
+        ended = asyncio.Event()
+
+        def deliver(snapshot: Snapshot) -> None:
+            now = loop.time()
+            # The first reading can wait long for a driver that wakes up.
+            self._began = now if self._began is None else self._began
+            shown = snapshot if self._only is None else self._only(snapshot)
+            self._collector.push(shown)
+            passed = now - self._began
+            self._tell(f"watching, {passed:.0f} of {self._seconds:.0f} s")
+            over = self._only is not None and shown.jobs[0].ended_at_unix_seconds is not None
+            if passed >= self._seconds or over:
+                ended.set()
+
+        tasks = [
+            asyncio.create_task(self._sampler.run(deliver)),
+            asyncio.create_task(ended.wait()),
+        ]
+        sampling = asyncio.create_task(self._sample_stacks()) if self._stacks else None
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            if tasks[0].done():
+                tasks[0].result()
+        finally:
+            for task in (*tasks, *([] if sampling is None else [sampling])):
+                task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                if sampling is not None:
+                    await sampling
+
+    async def _sample_stacks(self) -> None:
+        from gpuwatch.jobs.stack_sampler import StackSampler
+        from gpuwatch.jobs.stack_targets import job_targets
+
+        await asyncio.sleep(self._seconds / 2)
+        last = self._collector.last
+        jobs = () if last is None else last.jobs
+        targets = [target for job in jobs for target in job_targets(job, job.key)]
+        targets = targets[:STACKS_AT_MOST]
+        if not targets:
+            return
+        seconds = max(1, min(STACKS_SECONDS, int(self._seconds / 4)))
+        reports = await StackSampler(targets, seconds=seconds).run()
+        self._collector.stacks = reports
+        for job in jobs:
+            self._collector.engine.add_stacks(job.key, stack_facts(job, reports))
+
+
+def stack_facts(
+    job: Job, reports: Sequence[StackReport]
+) -> tuple[tuple[str, float, str | None], ...]:
+    """(category, percent, the user's line) over the job's ranks, the largest first."""
+    pids = {member.pid for member in job.members} | {rank.pid for rank in job.ranks} | {job.pid}
+    own = [report for report in reports if report.pid in pids and report.shares]
+    percents: dict[str, float] = {}
+    lines: dict[str, tuple[int, str]] = {}
+    for report in own:
+        for share in report.shares:
+            category = share.category
+            percents[category] = percents.get(category, 0.0) + share.percent / len(own)
+            for line in share.lines[:1]:
+                best = lines.get(category)
+                if best is None or line.samples > best[0]:
+                    lines[category] = (line.samples, line.where)
+    ordered = sorted(percents.items(), key=lambda item: -item[1])
+    return tuple(
+        [
+            (category, percent, lines[category][1] if category in lines else None)
+            for category, percent in ordered
+            if category != "unread"
+        ]
+    )

@@ -1,0 +1,115 @@
+"""``gpuwatch explain``: what the rules of the diagnosis check, and when they are wrong."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from gpuwatch.commands import common
+
+if TYPE_CHECKING:
+    from gpuwatch.diagnosis.rule import Rule
+
+WIDTH_WITHOUT_TERMINAL = 80
+WIDTH_MAX = 100
+_NAMES_SHOWN = 3
+
+
+@click.command()
+@click.argument("rule", required=False)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def explain_command(rule: str | None, as_json: bool) -> int:
+    """Print what a rule of the diagnosis checks; without a name, list all rules.
+
+    Each says what it looks at and why it matters, the evidence it needs, when it is wrong, what
+    to do, and where its thresholds come from.
+    """
+    out = common.open_output()
+
+    from gpuwatch.diagnosis.catalogue import RULES
+
+    chosen = list(RULES) if rule is None else [_find(rule, RULES)]
+    if as_json:
+        text = _json(chosen, one=rule is not None)
+    else:
+        width = common.terminal_width(out) if out.isatty() else WIDTH_WITHOUT_TERMINAL
+        text = rule_list(chosen, width) if rule is None else rule_page(chosen[0], width)
+    common.write_to(out, lambda: out.write(text + "\n"))
+    return 0
+
+
+def _find(name: str, rules: Sequence[Rule]) -> Rule:
+    wanted = name.strip().lower().replace("-", "_")
+    for rule in rules:
+        if rule.name == wanted:
+            return rule
+    from gpuwatch.text import clean
+
+    near = _near(wanted, [rule.name for rule in rules])
+    hint = f"did you mean {' or '.join(near)}? " if near else ""
+    raise click.UsageError(
+        f"There is no rule {clean(name, 60)!r}: {hint}'gpuwatch explain' lists all."
+    )
+
+
+def _near(wanted: str, names: Sequence[str]) -> list[str]:
+    near = difflib.get_close_matches(wanted, names, _NAMES_SHOWN)
+    within = [name for name in names if len(wanted) > 2 and wanted in name and name not in near]
+    return (near + within)[:_NAMES_SHOWN]
+
+
+def _json(rules: Sequence[Rule], *, one: bool) -> str:
+    found = [{"rule": rule.name, "documentation": rule.documentation} for rule in rules]
+    return json.dumps({"schema": 1, **found[0]} if one else {"schema": 1, "rules": found}, indent=2)
+
+
+def rule_list(rules: Sequence[Rule], width: int) -> str:
+    """The rules with the first line of their documentation."""
+    from gpuwatch.outputs.table import wrap
+
+    column = max((len(rule.name) for rule in rules), default=0) + 2
+    lines: list[str] = []
+    for rule in rules:
+        first = rule.documentation.split("\n\n", 1)[0]
+        if width - column < 30:
+            lines += [rule.name, *wrap(first, width, first="  ", later="  ")]
+        else:
+            lines += wrap(
+                first, min(width, WIDTH_MAX), first=f"{rule.name:<{column}}", later=" " * column
+            )
+    return "\n".join(lines)
+
+
+def rule_page(rule: Rule, width: int) -> str:
+    """A rule's documentation in lines of at most ``width`` cells; its indents stay."""
+    from gpuwatch.outputs.table import wrap
+
+    width = min(max(width, 20), WIDTH_MAX)
+    lines = [rule.name, ""]
+    for paragraph in paragraphs(rule.documentation):
+        if not paragraph:
+            lines.append("")
+            continue
+        indent = " " * min(len(paragraph) - len(paragraph.lstrip()), width // 2)
+        lines += wrap(paragraph, width, first=indent, later=indent)
+    return "\n".join(lines).rstrip()
+
+
+def paragraphs(text: str) -> list[str]:
+    """The lines of ``text`` with those put together that only a line's length had parted; a
+    heading, a list item and a deeper indent begin anew."""
+    found: list[str] = []
+    for line in text.splitlines():
+        body = line.strip()
+        indent = len(line) - len(line.lstrip())
+        above = found[-1] if found else ""
+        deep = len(above) - len(above.lstrip())
+        if not body or not above or indent != deep or body[:2] in {"- ", "* ", "1."}:
+            found.append(line.rstrip())
+        else:
+            found[-1] = f"{above} {body}"
+    return found

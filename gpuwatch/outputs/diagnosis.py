@@ -1,0 +1,496 @@
+"""A diagnosis as text for a person and as JSON.
+
+The JSON is one object, ``schema`` 1::
+
+    {"schema": 1, "gpuwatch": version, "verdict": a sentence,
+     "decided": false where too little was seen or can be read to say that nothing is wrong,
+     "taken_at_unix_seconds", "watched_seconds", "simulated",
+     "source": {"kind": "live", "simulated", "recording", "query", "dmon" or "pmon",
+                "name": of the file or null, "interval_seconds", "snapshots",
+                "started_at_unix_seconds", "lines", "other_lines", "torn_lines",
+                "overlong_lines", "unread_values", "incomplete_ticks", "missing_ticks",
+                "clock_jumps" (all 0 when live), "notes": [sentence]},
+     "gpus": [{"uuid", "index", "name", "readings", "busy_percent", "busy_low_percent",
+               "busy_high_percent", "power_watts"}] (means over what was watched),
+     "findings": [
+        {"rule", "severity": "error", "warning" or "info", "confidence": 0 to 1, "summary",
+         "gpus": [uuid], "job": {"pid", "started_at_unix_seconds"} or null,
+         "since_unix_seconds", "until_unix_seconds": null while it holds,
+         "evidence": [{"name", "value", "unit", "threshold", "says", "supports"}],
+         "ruled_out": [{"rule", "why"}],
+         "advice": [{"action", "setting", "from", "to", "why"}],
+         "cost": {"share": 0 to 1 of the time watched, "gpu_seconds"}}],
+     "unknown": [{"rule", "missing": [reading], "gpus", "job"}],
+     "stacks": [{"pid", "rank", "problem", "shares": [{"category", "percent", "line"}]}]}
+
+Findings that hold at the end come first, the most costly first; then those that had ended. Times of
+a log without dates count from its beginning (1970-01-01). What was not read is ``null``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gpuwatch import __version__, units
+from gpuwatch.diagnosis.finding import Advice, Diagnosis, Evidence, Finding, NotTold
+from gpuwatch.jobs.stacks import StackReport
+from gpuwatch.model import ProcessKey
+from gpuwatch.outputs.table import cell_width, wrap
+
+SCHEMA = 1
+WIDTH_MIN = 40
+WIDTH_MAX = 100
+"""Longer lines of prose are no easier to read."""
+GPUS_SHOWN = 8
+MISSING_SHOWN = 6
+
+_BOLD, _DIM, _RESET = "\x1b[1m", "\x1b[2m", "\x1b[0m"
+_COLOURS = {"error": "\x1b[31m", "warning": "\x1b[33m", "info": "\x1b[36m"}
+_LABEL = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """A finding that no longer held at the end."""
+
+    finding: Finding
+    until_unix_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuSeen:
+    """What one GPU did, for a diagnosis that finds nothing."""
+
+    uuid: str
+    index: int
+    name: str
+    readings: int
+    busy_percent: float | None = None
+    busy_low_percent: float | None = None
+    busy_high_percent: float | None = None
+    power_watts: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceSeen:
+    """Where the snapshots came from, and how well that could be read."""
+
+    kind: str
+    name: str | None = None
+    snapshots: int = 0
+    interval_seconds: float | None = None
+    started_at_unix_seconds: float | None = None
+    simulated: bool = False
+    lines: int = 0
+    other_lines: int = 0
+    torn_lines: int = 0
+    overlong_lines: int = 0
+    unread_values: int = 0
+    incomplete_ticks: int = 0
+    missing_ticks: int = 0
+    clock_jumps: int = 0
+    notes: tuple[str, ...] = ()
+
+    @property
+    def is_file(self) -> bool:
+        return self.kind not in {"live", "simulated"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiagnosisReport:
+    """A diagnosis and all that is told with it."""
+
+    diagnosis: Diagnosis
+    source: SourceSeen
+    gpus: tuple[GpuSeen, ...] = ()
+    ended: tuple[Ended, ...] = ()
+    stacks: tuple[StackReport, ...] = ()
+    problem: str | None = None
+    """Why there is no GPU, where there is none."""
+
+    @property
+    def found(self) -> bool:
+        return bool(self.diagnosis.findings or self.ended)
+
+    @property
+    def decided(self) -> bool:
+        return self.diagnosis.decided and any(gpu.readings for gpu in self.gpus)
+
+    @property
+    def verdict(self) -> str:
+        """The sentence that is told first."""
+        if self.diagnosis.findings:
+            return self.diagnosis.verdict
+        if self.ended:
+            worst = self.ended[0].finding
+            return f"Nothing was wrong at the end; earlier: {worst.summary}"
+        if not self.gpus:
+            return self.problem or "There was no GPU to look at."
+        if not self.decided and self.diagnosis.decided:
+            return "It cannot be told why a GPU idles: no utilisation was read."
+        return self.diagnosis.verdict
+
+
+# --- JSON ------------------------------------------------------------------------------------
+
+
+def diagnosis_json(report: DiagnosisReport) -> str:
+    """One JSON object as the head of this module says, without a line end."""
+    return json.dumps(diagnosis_object(report), ensure_ascii=False, allow_nan=False, indent=2)
+
+
+def diagnosis_object(report: DiagnosisReport) -> dict[str, Any]:
+    diagnosis, source = report.diagnosis, report.source
+    return {
+        "schema": SCHEMA,
+        "gpuwatch": __version__,
+        "verdict": report.verdict,
+        "decided": report.decided,
+        "taken_at_unix_seconds": _finite(diagnosis.taken_at_unix_seconds),
+        "watched_seconds": _finite(diagnosis.watched_seconds),
+        "simulated": source.simulated,
+        "source": {
+            "kind": source.kind,
+            "name": source.name,
+            "interval_seconds": _finite(source.interval_seconds),
+            "snapshots": source.snapshots,
+            "started_at_unix_seconds": _finite(source.started_at_unix_seconds),
+            "lines": source.lines,
+            "other_lines": source.other_lines,
+            "torn_lines": source.torn_lines,
+            "overlong_lines": source.overlong_lines,
+            "unread_values": source.unread_values,
+            "incomplete_ticks": source.incomplete_ticks,
+            "missing_ticks": source.missing_ticks,
+            "clock_jumps": source.clock_jumps,
+            "notes": list(source.notes),
+        },
+        "gpus": [_gpu_object(gpu) for gpu in report.gpus],
+        "findings": [
+            *(finding_object(finding) for finding in diagnosis.findings),
+            *(finding_object(each.finding, each.until_unix_seconds) for each in report.ended),
+        ],
+        "unknown": [_unknown_object(unknown) for unknown in diagnosis.unknown],
+        "stacks": [_stack_object(stacks) for stacks in report.stacks],
+    }
+
+
+def _gpu_object(gpu: GpuSeen) -> dict[str, Any]:
+    return {
+        "uuid": gpu.uuid,
+        "index": gpu.index,
+        "name": gpu.name,
+        "readings": gpu.readings,
+        "busy_percent": _finite(gpu.busy_percent),
+        "busy_low_percent": _finite(gpu.busy_low_percent),
+        "busy_high_percent": _finite(gpu.busy_high_percent),
+        "power_watts": _finite(gpu.power_watts),
+    }
+
+
+def finding_object(finding: Finding, until_unix_seconds: float | None = None) -> dict[str, Any]:
+    """A finding as the head of this module says."""
+    return {
+        "rule": finding.rule,
+        "severity": finding.severity,
+        "confidence": _finite(finding.confidence),
+        "summary": finding.summary,
+        "gpus": list(finding.gpus),
+        "job": _job_object(finding.job),
+        "since_unix_seconds": _finite(finding.since_unix_seconds),
+        "until_unix_seconds": _finite(until_unix_seconds),
+        "evidence": [
+            {
+                "name": evidence.name,
+                "value": _finite(evidence.value),
+                "unit": evidence.unit,
+                "threshold": _finite(evidence.threshold),
+                "says": evidence.says,
+                "supports": evidence.supports,
+            }
+            for evidence in finding.evidence
+        ],
+        "ruled_out": [{"rule": other.rule, "why": other.why} for other in finding.ruled_out],
+        "advice": [
+            {
+                "action": advice.action,
+                "setting": advice.setting,
+                "from": advice.present,
+                "to": advice.wanted,
+                "why": advice.why,
+            }
+            for advice in finding.advice
+        ],
+        "cost": {
+            "share": _finite(finding.cost_share),
+            "gpu_seconds": _finite(finding.cost_gpu_seconds),
+        },
+    }
+
+
+def _unknown_object(unknown: NotTold) -> dict[str, Any]:
+    return {
+        "rule": unknown.rule,
+        "missing": list(unknown.missing),
+        "gpus": list(unknown.gpus),
+        "job": _job_object(unknown.job),
+    }
+
+
+def _job_object(key: ProcessKey | None) -> dict[str, Any] | None:
+    return None if key is None else {"pid": key[0], "started_at_unix_seconds": _finite(key[1])}
+
+
+def _stack_object(stacks: StackReport) -> dict[str, Any]:
+    return {
+        "pid": stacks.pid,
+        "rank": stacks.rank,
+        "problem": stacks.problem,
+        "shares": [
+            {
+                "category": share.category,
+                "percent": _finite(share.percent),
+                "line": share.lines[0].where if share.lines else None,
+            }
+            for share in stacks.shares
+        ],
+    }
+
+
+def _finite(value: Any) -> Any:
+    """Rounded to what means something; NaN and infinity are no measurement."""
+    if isinstance(value, float):
+        return round(value, 4) if value - value == 0.0 else None
+    return value
+
+
+# --- text ------------------------------------------------------------------------------------
+
+
+def diagnosis_page(report: DiagnosisReport, *, width: int = 80, colour: bool = False) -> str:
+    """The verdict, then each finding with its evidence, in lines of at most ``width`` cells."""
+    width = min(max(width, WIDTH_MIN), WIDTH_MAX)
+    page = _Page(width, colour)
+    page.say(report.verdict, style=_BOLD)
+    page.say(_watched(report), style=_DIM)
+    for finding in report.diagnosis.findings:
+        _finding(page, finding, report, None)
+    for each in report.ended:
+        _finding(page, each.finding, report, each.until_unix_seconds)
+    if not report.found:
+        _seen(page, report)
+    _not_told(page, report)
+    _stacks(page, report.stacks)
+    return "\n".join(page.lines)
+
+
+class _Page:
+    def __init__(self, width: int, colour: bool) -> None:
+        self.lines: list[str] = []
+        self.width = width
+        self._colour = colour
+
+    def gap(self) -> None:
+        if self.lines and self.lines[-1]:
+            self.lines.append("")
+
+    def say(self, text: str, *, style: str = "", first: str = "", later: str = "") -> None:
+        lines = wrap(text, self.width, first=first, later=later)
+        self.lines += [self.paint(line, style) for line in lines]
+
+    def labelled(self, label: str, text: str, mark: str = "") -> None:
+        """``  Because   - busy 47% ...``, wrapped under itself."""
+        first = f"  {label:<{_LABEL}}{mark}"
+        self.say(text, first=first, later=" " * cell_width(first))
+
+    def paint(self, text: str, style: str) -> str:
+        return f"{style}{text}{_RESET}" if self._colour and style else text
+
+
+def _watched(report: DiagnosisReport) -> str:
+    source = report.source
+    seconds = units.age(report.diagnosis.watched_seconds)
+    readings = _plural(source.snapshots, "reading")
+    count = _plural(len(report.gpus), "GPU")
+    if not source.is_file:
+        simulated = " (a simulated machine)" if source.simulated else ""
+        return f"Watched {count} for {seconds}, {readings}{simulated}."
+    kind = "a recording" if source.kind == "recording" else f"an nvidia-smi {source.kind} log"
+    interval = source.interval_seconds
+    every = "" if interval is None else f", one every {units.interval(float(f'{interval:.2g}'))}"
+    return f"{source.name}: {kind} of {count} over {seconds}, {readings}{every}."
+
+
+def _finding(page: _Page, finding: Finding, report: DiagnosisReport, until: float | None) -> None:
+    page.gap()
+    head = f"{finding.severity}: {finding.summary}"
+    style = _COLOURS.get(finding.severity, "")
+    lines = wrap(head, page.width, later="  ")
+    # Only the word is coloured: the sentence is for reading.
+    word = f"{finding.severity}:"
+    page.lines.append(page.paint(word, style) + lines[0].removeprefix(word))
+    page.lines += lines[1:]
+    sure = f"{finding.confidence * 100:.0f}% sure"
+    page.labelled("Rule", f"{finding.rule}, {sure}{_when(finding, report, until)}")
+    cost = _cost(finding)
+    if cost:
+        page.labelled("Cost", cost)
+    for number, advice in enumerate(finding.advice):
+        page.labelled("Do" if number == 0 else "", _advice(advice), "- ")
+    supporting = [evidence for evidence in finding.evidence if evidence.supports]
+    against = [evidence for evidence in finding.evidence if not evidence.supports]
+    for label, evidences in (("Because", supporting), ("Against", against)):
+        for number, evidence in enumerate(evidences):
+            page.labelled(label if number == 0 else "", evidence_line(evidence), "- ")
+    for number, other in enumerate(finding.ruled_out):
+        page.labelled("Not" if number == 0 else "", f"{other.rule}: {other.why}", "- ")
+
+
+def _when(finding: Finding, report: DiagnosisReport, until: float | None) -> str:
+    since, began = finding.since_unix_seconds, report.source.started_at_unix_seconds
+    if since is None:
+        return ""
+    if not report.source.is_file or began is None:
+        held = report.diagnosis.taken_at_unix_seconds - since
+        return f", for {units.age(held)}" if until is None else f", until {_ago(report, until)}"
+    if until is None:
+        return f", from {units.age(since - began)} on to the end"
+    return f", from {units.age(since - began)} to {units.age(until - began)}"
+
+
+def _ago(report: DiagnosisReport, moment: float) -> str:
+    return f"{units.age(report.diagnosis.taken_at_unix_seconds - moment)} ago"
+
+
+def _cost(finding: Finding) -> str:
+    parts = []
+    if finding.cost_share is not None:
+        parts.append(f"{finding.cost_share * 100:.0f}% of the time")
+    if finding.cost_gpu_seconds is not None:
+        parts.append(f"{_gpu_time(finding.cost_gpu_seconds)}")
+    return ", ".join(parts)
+
+
+def _gpu_time(seconds: float) -> str:
+    if seconds < 600:
+        return f"{seconds:.0f} GPU-seconds"
+    if seconds < 36_000:
+        return f"{seconds / 60:.0f} GPU-minutes"
+    return f"{seconds / 3600:.1f} GPU-hours"
+
+
+def _advice(advice: Advice) -> str:
+    text = advice.action
+    if advice.setting is not None and advice.wanted is not None:
+        change = f"{advice.setting}: {advice.present or '?'} -> {advice.wanted}"
+        text += f" ({change})"
+    return f"{text} {advice.why}" if advice.why else text
+
+
+def evidence_line(evidence: Evidence) -> str:
+    """``busy 47% (threshold 90%): it idles half of the time``."""
+    text = f"{evidence.name} {quantity(evidence.value, evidence.unit)}"
+    if evidence.threshold is not None:
+        text += f" (threshold {quantity(evidence.threshold, evidence.unit)})"
+    return f"{text}: {evidence.says}" if evidence.says else text
+
+
+def quantity(value: float | str | bool | None, unit: str | None) -> str:
+    """A number with its unit as a person writes it; ``-`` where it was not read."""
+    if value is None:
+        return units.UNKNOWN
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if unit in _WRITERS and not isinstance(value, str):
+        return _WRITERS[unit](value)
+    number = value if isinstance(value, str) else _number(value)
+    if unit is None:
+        return number
+    return f"{number}{unit}" if unit.startswith("%") else f"{number} {unit}"
+
+
+_WRITERS = {"bytes": units.size, "bytes/s": units.rate}
+
+
+def _number(value: float) -> str:
+    return f"{value:.0f}" if abs(value) >= 100 or value == int(value) else f"{value:.3g}"
+
+
+def _seen(page: _Page, report: DiagnosisReport) -> None:
+    """What there was, where nothing was found."""
+    page.gap()
+    for gpu in report.gpus[:GPUS_SHOWN]:
+        page.say(_gpu_line(gpu), first="  ", later="    ")
+    left = len(report.gpus) - GPUS_SHOWN
+    if left > 0:
+        page.say(f"and {_plural(left, 'more GPU')}", first="  ")
+    if not report.decided and report.gpus:
+        page.say(_what_would_decide(report))
+
+
+def _gpu_line(gpu: GpuSeen) -> str:
+    text = f"GPU {gpu.index}"
+    if gpu.name != "GPU":
+        text += f" ({gpu.name})"
+    if gpu.busy_percent is None:
+        return f"{text}: its utilisation was not read"
+    text += f": busy {gpu.busy_percent:.0f}%"
+    if gpu.busy_low_percent is not None and gpu.busy_high_percent is not None:
+        text += f" ({gpu.busy_low_percent:.0f} to {gpu.busy_high_percent:.0f}%)"
+    if gpu.power_watts is not None:
+        text += f", {gpu.power_watts:.0f} W"
+    return text
+
+
+def _what_would_decide(report: DiagnosisReport) -> str:
+    if not any(gpu.readings for gpu in report.gpus):
+        return "What would decide: a log with utilization.gpu in it."
+    if report.source.is_file and report.source.kind != "recording":
+        return (
+            "What would decide: a longer or finer log (nvidia-smi -lms 200), or gpuwatch diagnose "
+            "on the machine while the job runs, which also sees the job's processes."
+        )
+    if report.source.kind == "recording":
+        return "What would decide: a longer recording."
+    return "What would decide: to watch for longer (--for 2m), while the job trains."
+
+
+def _not_told(page: _Page, report: DiagnosisReport) -> None:
+    """The readings that were missing, with how many rules wanted each."""
+    rules: dict[str, set[str]] = {}
+    for unknown in report.diagnosis.unknown:
+        for missing in unknown.missing:
+            rules.setdefault(missing, set()).add(unknown.rule)
+    if not rules or not report.gpus:
+        return
+    undecided = {unknown.rule for unknown in report.diagnosis.unknown}
+    page.gap()
+    page.say(f"{_plural(len(undecided), 'rule')} could not be decided for want of:")
+    ordered = sorted(rules.items(), key=lambda item: (-len(item[1]), item[0]))
+    for missing, names in ordered[:MISSING_SHOWN]:
+        shown = ", ".join(sorted(names)[:3])
+        more = len(names) - 3
+        page.say(
+            f"{missing} ({shown}{f' and {more} more' if more > 0 else ''})",
+            first="  - ",
+            later="    ",
+        )
+    if len(ordered) > MISSING_SHOWN:
+        page.say(f"and {_plural(len(ordered) - MISSING_SHOWN, 'other reading')}", first="  - ")
+
+
+def _stacks(page: _Page, reports: Sequence[StackReport]) -> None:
+    if not reports:
+        return
+    page.gap()
+    page.say("What the training processes were seen doing:")
+    for report in reports:
+        who = f"process {report.pid}" if report.rank is None else f"rank {report.rank}"
+        page.say(f"{who}: {report.sentence()}", first="  - ", later="    ")
+
+
+def _plural(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

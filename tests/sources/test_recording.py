@@ -1,0 +1,178 @@
+"""Recordings, and telling them from logs by what is in them."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from gpuwatch.model import Snapshot
+from gpuwatch.outputs.jsonlines import JsonLinesWriter
+from gpuwatch.sources import log_text
+from gpuwatch.sources.log_text import LogError, LogStats
+from gpuwatch.sources.recording import open_any
+from gpuwatch.sources.smi_log import LogOptions, parse_columns
+from tests.sources.smi_writing import query_log, simulated
+
+SNAPSHOTS = simulated("starved", gpus=2, count=5)
+LOG = query_log(SNAPSHOTS)
+
+
+def recording(snapshots: list[Snapshot]) -> str:
+    out = io.StringIO()
+    writer = JsonLinesWriter(out)
+    for snapshot in snapshots:
+        writer.write(snapshot)
+    return out.getvalue()
+
+
+def written(folder: Path, data: str | bytes, name: str = "log") -> str:
+    path = folder / name
+    path.write_bytes(data.encode() if isinstance(data, str) else data)
+    return str(path)
+
+
+def read(path: str, options: LogOptions | None = None) -> tuple[list[Snapshot], LogStats]:
+    with open_any(path, options) as log:
+        return list(log.snapshots), log.stats
+
+
+def test_a_recording_reads_back_what_was_streamed(tmp_path: Path) -> None:
+    """Every snapshot, whole."""
+    found, stats = read(written(tmp_path, recording(SNAPSHOTS)))
+    assert found == SNAPSHOTS
+    assert (stats.kind, stats.snapshots, stats.other_lines) == ("recording", 5, 0)
+
+
+@pytest.mark.parametrize("text", [recording(SNAPSHOTS), LOG], ids=["recording", "log"])
+def test_gzip_is_told_by_its_first_bytes(tmp_path: Path, text: str) -> None:
+    """Whatever the file is called."""
+    path = written(tmp_path, gzip.compress(text.encode()), "no-ending")
+    assert len(read(path)[0]) == 5
+
+
+def test_a_gzip_file_that_is_cut_off_is_read_to_there(tmp_path: Path) -> None:
+    """And that is told."""
+    snapshots = simulated(count=60, gpus=1)
+    data = gzip.compress(recording(snapshots).encode())
+    found, stats = read(written(tmp_path, data[: len(data) // 2]))
+    assert 0 < len(found) < 60
+    assert found == snapshots[: len(found)]
+    assert stats.damage is not None
+
+
+def test_a_last_line_that_is_cut_off_is_left_out(tmp_path: Path) -> None:
+    """A crash or a full disk costs one snapshot."""
+    text = recording(SNAPSHOTS)
+    found, stats = read(written(tmp_path, text[: len(text) - 200]))
+    assert found == SNAPSHOTS[:-1]
+    assert stats.torn_lines == 1
+
+
+def test_a_log_s_last_line_without_its_end_is_left_out(tmp_path: Path) -> None:
+    """Its last number may have lost digits."""
+    text = "index, utilization.gpu\n0, 90\n0, 95\n0, 9"
+    found, stats = read(written(tmp_path, text))
+    assert [snapshot.gpus[0].reading.busy_percent for snapshot in found] == [90.0, 95.0]
+    assert stats.torn_lines == 1
+
+
+def test_damaged_lines_are_left_out_and_counted(tmp_path: Path) -> None:
+    """Those around them are read."""
+    lines = recording(SNAPSHOTS).splitlines()
+    lines[2] = lines[2][:50]
+    lines.insert(4, "gpuwatch: out of memory")
+    lines.insert(5, "")
+    found, stats = read(written(tmp_path, "\n".join(lines) + "\n"))
+    assert found == [SNAPSHOTS[0], *SNAPSHOTS[2:]]
+    assert (stats.other_lines, stats.blank_lines) == (2, 1)
+
+
+def test_two_recordings_in_one_file_are_both_read(tmp_path: Path) -> None:
+    """Each has its header."""
+    found, _ = read(written(tmp_path, recording(SNAPSHOTS) * 2))
+    assert found == SNAPSHOTS * 2
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
+def test_byte_order_marks_are_passed_over(tmp_path: Path, encoding: str) -> None:
+    """Also UTF-16, which Windows PowerShell writes."""
+    text = LOG.replace("\n", "\r\n")
+    assert len(read(written(tmp_path, text.encode(encoding)))[0]) == 5
+
+
+def test_a_log_is_told_by_its_text(tmp_path: Path) -> None:
+    """A query log is no recording."""
+    found, stats = read(written(tmp_path, "\n" + LOG))
+    assert (len(found), stats.kind) == (5, "query")
+
+
+def test_standard_input_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``-`` is what a pipe brings, and it stays open for who owns it."""
+    reading, writing = os.pipe()
+    os.write(writing, LOG.encode())
+    os.close(writing)
+    with os.fdopen(reading, "r") as pipe:
+        monkeypatch.setattr(sys, "stdin", pipe)
+        found, _ = read("-")
+        assert len(found) == 5
+        assert not pipe.buffer.closed
+
+
+def test_named_columns_are_handed_on(tmp_path: Path) -> None:
+    """--columns makes any file a log."""
+    options = LogOptions(columns=parse_columns("utilization.gpu,temperature.gpu"))
+    found, _ = read(written(tmp_path, "0, 41\n" * 3), options)
+    assert len(found) == 3
+
+
+def test_a_line_without_end_is_left_out(tmp_path: Path) -> None:
+    """It is counted, and what follows is read."""
+    long = "x" * (2 * log_text.LINE_LENGTH)
+    lines = LOG.splitlines()
+    text = "\n".join([*lines[:3], long, *lines[3:]]) + "\n"
+    found, stats = read(written(tmp_path, text))
+    assert len(found) == 5
+    assert stats.overlong_lines == 1
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"{}\n",
+        b"{\n",
+        b'{"kind":"header","schema":99}\n',
+        b'{"schema": 1, "gpus": []}\n',
+        b'{"kind":"snapshot"}\n',
+        b"\x1f\x8b",
+        b"\x1f\x8bnot gzip at all",
+        gzip.compress(b""),
+        bytes(range(256)) * 10,
+        b"\x7fELF\x02\x01\x01" + bytes(500),
+    ],
+)
+def test_what_is_neither_is_refused_in_a_sentence(tmp_path: Path, data: bytes) -> None:
+    """That can be printed and says the file."""
+    with pytest.raises(LogError) as caught:
+        read(written(tmp_path, data))
+    assert str(caught.value).isprintable()
+    assert "log" in str(caught.value)
+
+
+def test_a_newer_schema_says_to_update(tmp_path: Path) -> None:
+    """The codec's own sentence reaches the person."""
+    with pytest.raises(LogError, match="update gpuwatch"):
+        read(written(tmp_path, '{"kind":"header","schema":99}\n'))
+
+
+@pytest.mark.parametrize("path", ["/nowhere/at/all", ".", "a\x00b", "x" * 5000, "\x1b[2J"])
+def test_what_cannot_be_opened_is_said(path: str) -> None:
+    """No file, a folder, no name of a file."""
+    with pytest.raises(LogError, match=r"cannot be read: .*\.") as caught:
+        read(path)
+    assert str(caught.value).isprintable()

@@ -1,0 +1,138 @@
+"""No log, however damaged, crashes the reader; and reading takes no memory for what was read."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import tracemalloc
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpuwatch.sources.log_text import LogError, LogStats
+from gpuwatch.sources.smi_log import LogOptions, parse_columns, read_lines
+from gpuwatch.sources.smi_time import StampReader
+from tests.sources.smi_writing import USUAL, query_log, simulated
+from tests.sources.test_smi_dmon import DMON, DMON_ALL, PMON
+
+WRITTEN = simulated(gpus=2, count=8)
+LOGS = (
+    query_log(WRITTEN),
+    query_log(WRITTEN, with_header=False),
+    query_log(WRITTEN, with_header=False, units=False),
+    query_log(WRITTEN, USUAL[2:]),
+    DMON,
+    DMON_ALL,
+    PMON,
+)
+CELLS = st.sampled_from(
+    [
+        "0",
+        "1",
+        "99",
+        "50 %",
+        "-",
+        "[N/A]",
+        "GPU-1234abcd",
+        "2025/01/31 12:00:00.000",
+        "P0",
+        "x",
+        "31000 MiB",
+        "212.34 W",
+        "0x0000000000000004",
+        "Active",
+        "1980 MHz",
+        "#",
+        "",
+        "index",
+        "gpu",
+        "timestamp",
+        "utilization.gpu [%]",
+        "12:00:00",
+        "20250131",
+        "9" * 30,
+        "1e400",
+        "\x1b[2J",
+    ]
+)
+
+
+def drain(lines: list[str], options: LogOptions | None = None) -> None:
+    """Read all; what is given out must hold, whatever went in."""
+    axis = -math.inf
+    with contextlib.suppress(LogError):
+        for snapshot in read_lines(lines, LogStats(), options):
+            assert snapshot.monotonic_seconds > axis
+            axis = snapshot.monotonic_seconds
+            uuids = [gpu.uuid for gpu in snapshot.gpus]
+            assert len(set(uuids)) == len(uuids)
+            for gpu in snapshot.gpus:
+                percent = gpu.reading.busy_percent
+                assert percent is None or 0.0 <= percent <= 100.0
+                assert gpu.identity.name.isprintable()
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.text(max_size=60), max_size=20))
+def test_any_text_is_read_or_refused(lines: list[str]) -> None:
+    """A sentence or snapshots, nothing else."""
+    drain(lines)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(st.lists(CELLS, min_size=1, max_size=6), min_size=1, max_size=20),
+    st.sampled_from([",", ", ", "  "]),
+    st.sampled_from([None, "index,utilization.gpu", "gpu,sm,-", "timestamp,-,utilization.gpu"]),
+)
+def test_any_rows_are_read_or_refused(rows: list[list[str]], gap: str, columns: str | None) -> None:
+    """Cells that logs have, in any order and number."""
+    options = LogOptions(columns=None if columns is None else parse_columns(columns))
+    drain([gap.join(row) for row in rows], options)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.sampled_from(LOGS), st.data())
+def test_a_damaged_log_is_read_as_far_as_it_goes(log: str, data: st.DataObject) -> None:
+    """Cut, spliced and overwritten anywhere."""
+    text = log
+    for _ in range(data.draw(st.integers(1, 4))):
+        at = data.draw(st.integers(0, len(text)))
+        length = data.draw(st.integers(0, 40))
+        text = text[:at] + data.draw(st.text(max_size=10)) + text[at + length :]
+    drain(text.splitlines())
+
+
+@given(
+    st.text(max_size=40) | st.from_regex(r"\d{4}/\d\d/\d\d \d\d:\d\d:\d\d\.\d{3}", fullmatch=True)
+)
+def test_any_stamp_is_a_time_or_none(text: str) -> None:
+    """Days that do not exist and clocks of 99 hours are no time."""
+    found = StampReader().stamp(text)
+    assert found is None or math.isfinite(found)
+
+
+def endless(rows: int) -> Iterator[str]:
+    yield "index, utilization.gpu [%], memory.used [MiB]"
+    for number in range(rows):
+        yield f"{number % 2}, {number % 100} %, {number % 7000} MiB"
+
+
+def test_a_long_log_takes_no_more_memory_than_a_short_one() -> None:
+    """One moment is held at a time."""
+    peaks = []
+    for rows in (2_000, 20_000):
+        tracemalloc.start()
+        for _ in read_lines(endless(rows), LogStats()):
+            pass
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < peaks[0] * 1.5
+
+
+@pytest.mark.parametrize("log", LOGS)
+def test_the_samples_themselves_are_read(log: str) -> None:
+    """The logs that the tests above damage are good ones."""
+    assert list(read_lines(log.splitlines(), LogStats()))

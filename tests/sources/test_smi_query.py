@@ -1,0 +1,448 @@
+"""``nvidia-smi --query-gpu`` logs: what was written comes back, whatever the columns."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from itertools import pairwise
+
+import pytest
+
+from gpuwatch.model import Gpu, Snapshot
+from gpuwatch.sources.log_text import AmbiguousColumnsError, LogError, LogStats
+from gpuwatch.sources.smi_log import LogOptions, parse_columns, read_lines, rows_of_a_moment
+from tests.sources.smi_writing import ALL, MIB, USUAL, query_log, row, simulated, stamp
+
+HEADER = "timestamp, index, utilization.gpu [%], memory.used [MiB]"
+
+
+def read(text: str, stats: LogStats | None = None, **options: object) -> list[Snapshot]:
+    given = LogOptions(**options)  # type: ignore[arg-type]
+    return list(read_lines(text.splitlines(), stats or LogStats(), given))
+
+
+def busy(snapshots: Sequence[Snapshot]) -> list[list[float | None]]:
+    return [[gpu.reading.busy_percent for gpu in snapshot.gpus] for snapshot in snapshots]
+
+
+def assert_same(read_back: Gpu, written: Gpu, columns: Sequence[str]) -> None:
+    """Every reading that the columns hold, to the digits that nvidia-smi writes."""
+    mine, its = read_back.reading, written.reading
+    close = pytest.approx
+    checks = {
+        "index": (read_back.identity.index, written.identity.index),
+        "name": (read_back.identity.name, written.identity.name),
+        "uuid": (read_back.identity.uuid, written.identity.uuid),
+        "pci.bus_id": (read_back.identity.pci_bus_id, written.identity.pci_bus_id),
+        "driver_version": (read_back.identity.driver_version, written.identity.driver_version),
+        "memory.total": (
+            read_back.identity.memory_total_bytes,
+            close(written.identity.memory_total_bytes, abs=MIB),
+        ),
+        "utilization.gpu": (mine.busy_percent, close(its.busy_percent, abs=0.5)),
+        "utilization.memory": (
+            mine.memory_controller_percent,
+            close(its.memory_controller_percent, abs=0.5),
+        ),
+        "memory.used": (mine.memory_used_bytes, close(its.memory_used_bytes, abs=MIB)),
+        "power.draw": (mine.power_watts, close(its.power_watts, abs=0.006)),
+        "power.limit": (mine.power_limit_watts, close(its.power_limit_watts, abs=0.006)),
+        "temperature.gpu": (mine.temperature_celsius, close(its.temperature_celsius, abs=0.5)),
+        "fan.speed": (
+            mine.fan_percent,
+            None if its.fan_percent is None else close(its.fan_percent, abs=0.5),
+        ),
+        "clocks.current.sm": (mine.sm_clock_mhz, its.sm_clock_mhz),
+        "clocks.current.memory": (mine.memory_clock_mhz, its.memory_clock_mhz),
+        "pstate": (mine.performance_state, its.performance_state),
+        "pcie.link.gen.current": (mine.pcie_generation, its.pcie_generation),
+        "pcie.link.width.current": (mine.pcie_width, its.pcie_width),
+        "clocks_event_reasons.active": (mine.throttle_reasons, its.throttle_reasons),
+        "ecc.errors.corrected.volatile.total": (mine.ecc_corrected_count, its.ecc_corrected_count),
+    }
+    for name in columns:
+        if name in checks:
+            found, wanted = checks[name]
+            assert found == wanted, name
+
+
+def assert_read_back(
+    written: Sequence[Snapshot], found: Sequence[Snapshot], columns: Sequence[str]
+) -> None:
+    assert len(found) == len(written)
+    for before, after in zip(written, found, strict=True):
+        assert len(after.gpus) == len(before.gpus)
+        for gpu, original in zip(after.gpus, before.gpus, strict=True):
+            assert_same(gpu, original, columns)
+
+
+@pytest.mark.parametrize("gpus", [1, 2, 8])
+@pytest.mark.parametrize("units", [True, False])
+def test_a_simulated_machine_s_log_reads_back_the_same(gpus: int, units: bool) -> None:
+    """Every column that is kept gives the numbers that were written."""
+    written = simulated(gpus=gpus, count=10)
+    found = read(query_log(written, ALL, units=units))
+    assert_read_back(written, found, ALL)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_columns_may_stand_in_any_order(seed: int) -> None:
+    """A shuffled selection reads back the same."""
+    chance = random.Random(seed)
+    columns = chance.sample(ALL, len(ALL))[: chance.randint(4, len(ALL))]
+    if not {"index", "uuid", "pci.bus_id"} & set(columns):
+        columns.append("index")
+    if "utilization.gpu" not in columns:
+        columns.insert(0, "utilization.gpu")
+    written = simulated(gpus=3, count=6)
+    assert_read_back(written, read(query_log(written, columns)), columns)
+
+
+@pytest.mark.parametrize("units", [True, False])
+@pytest.mark.parametrize("columns", [USUAL, tuple(reversed(USUAL)), USUAL[:1] + USUAL[2:]])
+def test_columns_without_a_header_are_recognised(columns: tuple[str, ...], units: bool) -> None:
+    """By units, forms and ranges; without an index the rows of one moment are the GPUs."""
+    written = simulated(gpus=2, count=60)
+    stats = LogStats()
+    found = read(query_log(written, columns, with_header=False, units=units), stats)
+    assert_read_back(written, found, columns)
+    assert any("no header" in note for note in stats.notes)
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        ("utilization.gpu",),
+        ("utilization.gpu", "memory.used", "memory.total"),
+        ("timestamp", "utilization.gpu", "temperature.gpu", "power.draw"),
+        ("timestamp", "name", "pstate", "utilization.gpu", "utilization.memory", "memory.used"),
+    ],
+)
+def test_usual_queries_without_header_and_units_are_recognised(columns: tuple[str, ...]) -> None:
+    """One GPU, bare numbers: the utilisation is the one that jumps."""
+    written = simulated(gpus=1, count=60)
+    found = read(query_log(written, columns, with_header=False, units=False))
+    assert_read_back(written, found, ["utilization.gpu"])
+
+
+def test_used_memory_and_total_are_recognised_as_bare_numbers() -> None:
+    """The total stays and is never less."""
+    written = simulated(gpus=1, count=60)
+    columns = ("utilization.gpu", "memory.used", "memory.total")
+    found = read(query_log(written, columns, with_header=False, units=False))
+    assert_read_back(written, found, columns)
+
+
+def test_what_cannot_be_told_asks_for_the_names() -> None:
+    """An idle GPU's index, utilisation and temperature are only numbers."""
+    text = "0, 0, 41\n" * 50
+    with pytest.raises(AmbiguousColumnsError, match="--columns"):
+        read(text)
+    found = read(text, columns=parse_columns("index,utilization.gpu,temperature.gpu"))
+    assert busy(found) == [[0.0]] * 50
+    assert found[0].gpus[0].reading.temperature_celsius == 41.0
+
+
+def test_two_columns_that_cross_are_not_guessed() -> None:
+    """Neither is above the other, so neither is taken for the GPU's utilisation."""
+    rows = [f"{index * 37 % 101} %, {index * 61 % 101} %" for index in range(60)]
+    with pytest.raises(AmbiguousColumnsError, match="utilisation"):
+        read("\n".join(rows))
+
+
+def test_named_columns_win_over_a_header() -> None:
+    """With --columns the header's own names are passed over."""
+    text = "a, b\n" + "\n".join(f"{40 + index}, {index}" for index in range(20))
+    found = read(text, columns=parse_columns("temperature.gpu,utilization.gpu"))
+    assert busy(found)[:3] == [[0.0], [1.0], [2.0]]
+
+
+def test_a_misspelled_column_names_its_neighbour() -> None:
+    """The sentence says which field was meant, and is no traceback."""
+    with pytest.raises(LogError, match=r"is it utilization\.gpu"):
+        parse_columns("timestamp,utilisation.gpu")
+
+
+def test_columns_that_are_not_kept_may_be_named() -> None:
+    """A field that nvidia-smi has and that has no use here is left out without a word."""
+    assert parse_columns("serial,utilization.gpu,-") == ("serial", "utilization.gpu", "-")
+
+
+@pytest.mark.parametrize(
+    "columns", ["", "-,-", "serial", "x" * 5000, ",".join(["index"] * 1000), "\x1b[31m,index"]
+)
+def test_columns_that_say_nothing_are_refused(columns: str) -> None:
+    """With a sentence that holds no control character."""
+    with pytest.raises(LogError) as caught:
+        parse_columns(columns)
+    assert str(caught.value).isprintable()
+
+
+def test_old_and_new_names_mean_the_same() -> None:
+    """Throttle reasons are event reasons; clocks.sm is clocks.current.sm."""
+    old = "index, clocks.sm [MHz], clocks_throttle_reasons.sw_power_cap, gpu_name\n"
+    new = "index, clocks.current.sm [MHz], clocks_event_reasons.sw_power_cap, name\n"
+    rows = "0, 1980 MHz, Active, NVIDIA H200\n1, 345 MHz, Not Active, NVIDIA H200\n"
+    for head in (old, new):
+        (snapshot,) = read(head + rows)
+        assert [gpu.reading.throttle_reasons for gpu in snapshot.gpus] == [("sw_power_cap",), ()]
+        assert [gpu.reading.sm_clock_mhz for gpu in snapshot.gpus] == [1980, 345]
+        assert snapshot.gpus[0].identity.name == "NVIDIA H200"
+
+
+def test_reason_counters_become_durations() -> None:
+    """Microseconds since the driver was loaded: the differences, none for the first row."""
+    head = "timestamp, clocks_event_reasons_counters.sw_power_cap [us], utilization.gpu [%]\n"
+    text = head + "".join(
+        f"2025/01/31 12:00:0{second}.000, {1_000_000 + second * 250_000} us, 99 %\n"
+        for second in range(4)
+    )
+    found = read(text)
+    assert found[0].gpus[0].reading.throttle_durations is None
+    durations = found[2].gpus[0].reading.throttle_durations
+    assert durations is not None
+    assert durations[0] == ("sw_power_cap", pytest.approx(0.25))
+
+
+def test_the_instant_power_is_preferred_to_the_average() -> None:
+    """Where a log has both; the average alone is marked as such."""
+    both = "power.draw.average [W], power.draw.instant [W]\n100.00 W, 300.00 W\n"
+    alone = "power.draw.average [W]\n100.00 W\n"
+    assert read(both)[0].gpus[0].reading.power_watts == 300.0
+    assert not read(both)[0].gpus[0].reading.power_is_average
+    assert read(alone)[0].gpus[0].reading.power_is_average
+
+
+def test_free_memory_says_what_is_used() -> None:
+    """Total less free."""
+    text = "memory.total [MiB], memory.free [MiB]\n1000 MiB, 400 MiB\n"
+    assert read(text)[0].gpus[0].reading.memory_used_bytes == 600 * MIB
+
+
+@pytest.mark.parametrize(
+    "absent",
+    [
+        "[N/A]",
+        "N/A",
+        "[Not Supported]",
+        "[Unknown Error]",
+        "",
+        "[Insufficient Permissions]",
+        "ERR!",
+        "nan",
+        "inf",
+        "-1 %",
+        "101 %",
+        "1e999",
+        "0x",
+        "\x1b[2J",
+        "9" * 400,
+    ],
+)
+def test_what_was_not_read_is_none_and_counted(absent: str) -> None:
+    """Never a zero, and the other readings of the row stay."""
+    stats = LogStats()
+    text = f"{HEADER}\n2025/01/31 12:00:00.000, 0, {absent}, 100 MiB\n"
+    text += "2025/01/31 12:00:01.000, 0, 50 %, 100 MiB\n"
+    found = read(text, stats)
+    assert busy(found) == [[None], [50.0]]
+    assert found[0].gpus[0].reading.memory_used_bytes == 100 * MIB
+    assert stats.unread_values == 1
+
+
+def test_a_lost_gpu_is_lost() -> None:
+    """A row that says so, and a GPU that is missing after nvidia-smi said so."""
+    text = f"""{HEADER}
+2025/01/31 12:00:00.000, 0, 50 %, 100 MiB
+2025/01/31 12:00:00.001, 1, 50 %, 100 MiB
+2025/01/31 12:00:01.000, 0, 50 %, 100 MiB
+2025/01/31 12:00:01.001, 1, [GPU is lost], [GPU is lost]
+Unable to determine the device handle for GPU 0000:41:00.0: GPU is lost.  Reboot the system
+2025/01/31 12:00:02.000, 0, 50 %, 100 MiB
+2025/01/31 12:00:03.000, 0, 50 %, 100 MiB
+"""
+    stats = LogStats()
+    found = read(text, stats)
+    assert [[gpu.lost for gpu in snapshot.gpus] for snapshot in found] == [
+        [False, False],
+        [False, True],
+        [False, True],
+        [False, True],
+    ]
+    problems = [problem.message for snapshot in found for problem in snapshot.problems]
+    assert len(problems) == 1
+    assert "GPU is lost" in problems[0]
+    assert stats.other_lines == 1
+
+
+def test_rubbish_between_the_rows_is_left_out_and_counted() -> None:
+    """Blank lines, repeated headers, warnings, a byte-order mark and line ends of Windows."""
+    lines = ["\ufeff" + HEADER]
+    for second in range(20):
+        lines += [f"2025/01/31 12:00:{second:02d}.000, 0, {second} %, 100 MiB", ""]
+        if second % 5 == 0:
+            lines += [HEADER, "WARNING: infoROM is corrupted at gpu 0000:C1:00.0"]
+    stats = LogStats()
+    found = list(read_lines([line + "\r" for line in lines], stats))
+    assert busy(found) == [[float(second)] for second in range(20)]
+    assert (stats.blank_lines, stats.header_lines, stats.other_lines) == (20, 5, 4)
+    assert any("infoROM" in sentence for sentence in stats.sentences())
+
+
+def test_a_header_with_other_columns_starts_anew() -> None:
+    """Two logs in one file are read each by its own header."""
+    text = (
+        "index, utilization.gpu [%]\n0, 10 %\n0, 20 %\n"
+        "utilization.gpu [%], index, temperature.gpu\n30 %, 0, 55\n"
+    )
+    assert busy(read(text)) == [[10.0], [20.0], [30.0]]
+
+
+def test_single_queries_in_a_loop_are_one_log() -> None:
+    """Each writes its header, which parts the moments of GPUs that nothing else tells apart."""
+    one = "utilization.gpu [%], memory.used [MiB]\n10 %, 5 MiB\n20 %, 6 MiB\n"
+    found = read(one * 4, gpus=2)
+    assert busy(found) == [[10.0, 20.0]] * 4
+
+
+def test_gpus_without_index_are_told_by_the_stamps() -> None:
+    """Rows a few milliseconds apart are one moment; an incomplete one is left out."""
+    columns = ("timestamp", "utilization.gpu", "memory.used")
+    written = simulated(gpus=4, count=30)
+    lines = query_log(written, columns).splitlines()
+    del lines[1 + 4 * 10 + 2]
+    stats = LogStats()
+    found = list(read_lines(lines, stats))
+    assert len(found) == 29
+    assert {len(snapshot.gpus) for snapshot in found} == {4}
+    assert stats.incomplete_ticks == 1
+    assert stats.missing_ticks == 1
+
+
+def test_gpus_without_index_and_times_are_told_by_their_memory() -> None:
+    """What hardly changes alternates from GPU to GPU."""
+    rows = [
+        f"{(tick * 7 + gpu) % 100} %, {1000 + 300 * gpu} MiB"
+        for tick in range(30)
+        for gpu in range(3)
+    ]
+    found = read("utilization.gpu [%], memory.used [MiB]\n" + "\n".join(rows))
+    assert len(found) == 30
+    assert {len(snapshot.gpus) for snapshot in found} == {3}
+
+
+def test_a_pause_in_the_log_of_one_gpu_makes_no_gpus() -> None:
+    """Two long stretches are no moments of many rows."""
+    times = [float(second) for second in range(40)] + [1000.0 + second for second in range(40)]
+    assert rows_of_a_moment(times) == (1, None)
+
+
+@pytest.mark.parametrize("count", [2, 3, 8, 16])
+def test_rows_of_a_moment_are_counted(count: int) -> None:
+    """By the gap between milliseconds and the interval."""
+    times = [tick * 0.2 + row * 0.003 for tick in range(30) for row in range(count)]
+    assert rows_of_a_moment(times)[0] == count
+
+
+def test_a_clock_that_goes_back_does_not_turn_time_back() -> None:
+    """Summer time ends: the stamps repeat an hour, the time axis goes on."""
+    hours = ["02:59:58", "02:59:59", "02:00:00", "02:00:01", "02:00:02"]
+    text = "timestamp, utilization.gpu [%]\n" + "".join(
+        f"2025/10/26 {clock}.000, 50 %\n" for clock in hours
+    )
+    stats = LogStats()
+    found = read(text, stats)
+    axis = [snapshot.monotonic_seconds for snapshot in found]
+    steps = [after - before for before, after in pairwise(axis)]
+    assert steps == pytest.approx([1.0, 1.0, 1.0, 1.0])
+    assert stats.clock_jumps == 1
+
+
+def test_missing_moments_are_counted_and_leave_a_gap() -> None:
+    """The time axis keeps the hole."""
+    seconds = [*range(10), *range(15, 25)]
+    text = "timestamp, utilization.gpu [%]\n" + "".join(
+        f"2025/01/31 12:00:{second:02d}.000, 50 %\n" for second in seconds
+    )
+    stats = LogStats()
+    found = read(text, stats)
+    assert stats.missing_ticks == 5
+    assert found[10].monotonic_seconds - found[9].monotonic_seconds == pytest.approx(6.0)
+
+
+def test_stamps_in_whole_seconds_may_repeat() -> None:
+    """Two rows of one GPU in one second are two moments, in order."""
+    clocks = ["12:00:01", "12:00:02", "12:00:02", "12:00:04", "12:00:05"]
+    text = "timestamp, index, utilization.gpu [%]\n" + "".join(
+        f"2025/01/31 {clock}, 0, 50 %\n" for clock in clocks
+    )
+    stats = LogStats()
+    axis = [snapshot.monotonic_seconds for snapshot in read(text, stats)]
+    assert axis == sorted(set(axis))
+    assert len(axis) == 5
+    assert stats.clock_jumps == 0
+
+
+@pytest.mark.parametrize("interval", [None, 0.2])
+def test_a_log_without_times_has_the_interval_that_is_given(interval: float | None) -> None:
+    """One second where none is, and that is said."""
+    stats = LogStats()
+    found = read("utilization.gpu [%]\n" + "50 %\n" * 5, stats, interval_seconds=interval)
+    step = found[1].monotonic_seconds - found[0].monotonic_seconds
+    assert step == pytest.approx(interval or 1.0)
+    assert stats.interval_assumed
+    assert any("assumed" in note for note in stats.notes) == (interval is None)
+
+
+def test_stamps_are_local_time() -> None:
+    """As nvidia-smi writes them; unix seconds and ISO 8601 with a zone are read too."""
+    at = 1_738_326_896.25
+    for written in (stamp(at), "1738326896.250", "2025-01-31T12:34:56.250Z"):
+        (found,) = read(f"timestamp, utilization.gpu [%]\n{written}, 50 %\n")
+        assert found.taken_at_unix_seconds == pytest.approx(at, abs=0.002)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "\n\n \n",
+        "hello\nworld\n",
+        "utilization.gpu [%], memory.used [MiB]\n",
+        "+-----------------------------------------------------+\n| NVIDIA-SMI 580.1 |\n",
+        "pid, process_name, used_gpu_memory [MiB]\n1, python, 5 MiB\n",
+        "def main():\n    x, y = 1, 2\n    return x\n",
+        "{",
+        "\x00\x01\x02\xff" * 100,
+        "No devices were found\n" * 20,
+        'Field "utilization.gpuu" is not a valid field to query.\n',
+    ],
+)
+def test_what_is_no_log_is_refused_in_a_sentence(text: str) -> None:
+    """One sentence, safe to print."""
+    with pytest.raises(LogError) as caught:
+        read(text)
+    assert str(caught.value).isprintable()
+    assert str(caught.value).endswith(".")
+
+
+def test_hostile_names_are_made_harmless() -> None:
+    """A card's name with escapes reaches no terminal."""
+    (found,) = read("index, name, utilization.gpu [%]\n0, \x1b]0;evil\x07 card, 5 %\n")
+    assert found.gpus[0].identity.name.isprintable()
+
+
+def test_more_gpus_than_there_can_be_are_left_out() -> None:
+    """An index of thousands costs no memory and no screen."""
+    text = "index, utilization.gpu [%]\n" + "".join(f"{index}, 5 %\n" for index in range(3000))
+    assert max(len(snapshot.gpus) for snapshot in read(text)) <= 64
+
+
+def test_a_row_is_read_by_the_header_s_place_not_by_luck() -> None:
+    """A row with a column too many or too few is left out."""
+    gpu = simulated(gpus=1, count=1)[0].gpus[0]
+    good = row(gpu, 1_700_000_000.0, USUAL)
+    stats = LogStats()
+    text = query_log([], USUAL) + f"{good}\n{good}, 5\n{good.rpartition(',')[0]}\n"
+    assert len(read(text, stats)) == 1
+    assert stats.other_lines == 2
