@@ -255,6 +255,8 @@ class JobRank:
     """Whether batches are copied to pinned memory by a thread of the DataLoader."""
     pinned_memory_sign: str | None = None
     """What says so, or why it is unknown, as a phrase."""
+    numa_nodes: tuple[int, ...] | None = None
+    """The NUMA nodes whose cores it may use."""
 
     @property
     def key(self) -> ProcessKey:

@@ -154,6 +154,7 @@ class JobBook:
             loader_workers_sign=sign,
             pinned_memory=pinned,
             pinned_memory_sign=pinned_sign,
+            numa_nodes=(0, 1),
         )
 
     def _member(self, part: Part, plan: JobPlan, look: Look) -> JobMember:

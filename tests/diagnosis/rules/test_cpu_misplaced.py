@@ -1,0 +1,71 @@
+"""cpu_misplaced: firing, quiet, unknown."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpuwatch.diagnosis.rules.cpu_misplaced import check
+from gpuwatch.diagnosis.waveform import Waveform
+from gpuwatch.diagnosis.window import Window
+from gpuwatch.model import JobRank
+from tests.diagnosis.windows import (
+    fires,
+    gpu,
+    gpu_only,
+    identity,
+    is_clear,
+    job,
+    misses,
+    swinging,
+    window,
+)
+
+
+def placed(
+    nodes: tuple[int, ...] | None, gpu_node: int | None = 1, wave: Waveform | None = None
+) -> Window:
+    """One rank on the cores of ``nodes``, its GPU on ``gpu_node``."""
+    ranks = (JobRank(pid=4242, gpu_uuids=("GPU-0",), numa_nodes=nodes),)
+    card = gpu(identity=identity(0, numa_node=gpu_node))
+    if wave is not None:
+        card = gpu(identity=card.identity, busy=wave)
+    return window(gpus=(card,), job=job(model={"ranks": ranks}))
+
+
+def test_cores_of_the_other_node() -> None:
+    """The node to bind to is named; while the GPU is fed it is information."""
+    firing = fires(check(placed((0,))))
+    assert "--cpunodebind=1" in firing.advice[0].action
+    assert (firing.advice[0].present, firing.advice[0].wanted) == ("0", "1")
+    assert firing.severity == "info"
+
+
+def test_an_idle_gpu_makes_it_a_warning() -> None:
+    """Where the GPU waits, the long way may be part of why."""
+    assert fires(check(placed((0,), wave=swinging(0.5)))).severity == "warning"
+
+
+@pytest.mark.parametrize(
+    "quiet",
+    [
+        pytest.param(placed((1,)), id="same node"),
+        pytest.param(placed((0, 1)), id="all nodes"),
+        pytest.param(placed((0,), 0), id="one node"),
+    ],
+)
+def test_quiet(quiet: Window) -> None:
+    """A rank that may use cores near its GPU is left alone."""
+    is_clear(check(quiet))
+
+
+@pytest.mark.parametrize(
+    ("unknown", "missing"),
+    [
+        pytest.param(gpu_only(), "job's processes", id="no job"),
+        pytest.param(window(), "cores", id="no affinity"),
+        pytest.param(placed((0,), None), "GPUs' NUMA", id="no node of the GPU"),
+    ],
+)
+def test_unknown(unknown: Window, missing: str) -> None:
+    """What was missing is named."""
+    misses(check(unknown), missing)
