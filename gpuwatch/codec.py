@@ -309,6 +309,7 @@ _CHECKS: Mapping[str, Callable[[Any, str], Any]] = {
     "float": json_values.number,
     "tuple[str, ...]": _many(json_values.text),
     "tuple[GpuKey, ...]": _many(json_values.text),
+    "tuple[int, ...]": _many(json_values.whole),
     "tuple[float | None, ...]": _many(_optional_number),
     "tuple[BusySample, ...]": _many(_busy_sample),
     "tuple[ReasonSeconds, ...]": _many(_reason_seconds),
