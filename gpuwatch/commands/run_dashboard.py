@@ -164,6 +164,8 @@ def _end(
         _report(job, options, report_file)
     if code >= 0:
         return code
+    # What follows can end this program.
+    job.close()
     # Only this one says something to a shell: a loop of commands ends with it.
     return end_like(-code) if code == -signal.SIGINT else 128 - code
 

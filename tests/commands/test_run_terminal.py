@@ -260,6 +260,17 @@ class TestDashboard:
             assert it.end() == 128 + signal.SIGTERM
             assert ends(pid)
 
+    def test_kill_on_exit_ends_what_the_job_left_behind(self, tmp_path: Path) -> None:
+        """A child in the background goes with it, though Ctrl-C does not reach that."""
+        script = "sleep 600 & echo started $!; exec sleep 601"
+        options = ("-i", "0.2", "--kill-on-exit", "--", "sh", "-c", script)
+        with gpuwatch_run(tmp_path, *options) as it:
+            it.until_it_says("started ")
+            left = int(self.log(tmp_path).read_text().split()[1])
+            it.type(CTRL_C)
+            assert it.end() == -signal.SIGINT
+            wait_until(lambda: ends(left))
+
     def test_kill_on_exit_when_the_terminal_goes(self, tmp_path: Path) -> None:
         """Closing the terminal is leaving, too."""
         with self.shown(tmp_path, "--kill-on-exit") as it:
