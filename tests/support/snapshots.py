@@ -35,6 +35,7 @@ _BY_ANNOTATION: dict[str, st.SearchStrategy[Any]] = {
     "float": NUMBERS,
     "tuple[GpuKey, ...]": st.lists(TEXTS, max_size=3).map(tuple),
     "tuple[str, ...]": st.lists(TEXTS, max_size=3).map(tuple),
+    "tuple[int, ...]": st.lists(st.integers(0, 64), max_size=3).map(tuple),
     "tuple[float | None, ...]": st.lists(st.none() | NUMBERS, max_size=4).map(tuple),
     "tuple[BusySample, ...]": st.lists(st.builds(BusySample, NUMBERS, NUMBERS), max_size=4).map(
         tuple
