@@ -31,6 +31,8 @@ from gpuwatch.commands.common import (
     is_terminal,
     make_source,
 )
+from gpuwatch.commands.diagnose import diagnose_command
+from gpuwatch.commands.explain import explain_command
 from gpuwatch.commands.report import report_command
 from gpuwatch.commands.run import run_command
 from gpuwatch.commands.screen import screen_options, theme_called
@@ -150,6 +152,8 @@ def cli(
 
 
 for _command in (
+    diagnose_command,
+    explain_command,
     run_command,
     stacks_command,
     report_command,

@@ -149,7 +149,7 @@ def _simulated_key(source: Source, pid: int) -> tuple[ProcessKey, tuple[str, ...
     return key, ()
 
 
-COMMAND_NAMES = ("report", "run", "stacks", "status", "stream")
+COMMAND_NAMES = ("diagnose", "explain", "report", "run", "stacks", "status", "stream")
 
 
 def _job_tracker(options: ReadOptions) -> JobReader:
