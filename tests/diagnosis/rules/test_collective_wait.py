@@ -1,0 +1,127 @@
+"""Ranks that wait for one of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gpuwatch.diagnosis.rule import Firing
+from gpuwatch.diagnosis.rules.collective_wait import check
+from gpuwatch.diagnosis.window import GpuFacts, Window
+from tests.diagnosis.windows import (
+    fires,
+    gpu,
+    gpu_only,
+    is_clear,
+    job,
+    misses,
+    rank,
+    steady,
+    swinging,
+    window,
+    workers,
+)
+
+WAITS = {"power_mean_watts": 430.0, "power_busy_watts": 430.0, "sm_active_percent": 56.0}
+
+
+def _waiting(index: int, **facts: Any) -> GpuFacts:
+    return gpu(index, **(WAITS | {"busy": steady(99.0)} | facts))
+
+
+def _late(index: int, **facts: Any) -> GpuFacts:
+    working: dict[str, Any] = {
+        "busy": swinging(0.6),
+        "power_mean_watts": 400.0,
+        "sm_active_percent": 55.0,
+    }
+    return gpu(index, **(working | facts))
+
+
+def _window(late: int, **rank_facts: Any) -> Window:
+    """Four ranks, of which one is late."""
+    gpus = tuple([_late(n) if n == late else _waiting(n) for n in range(4)])
+    ranks = tuple([rank(n, **(rank_facts if n == late else {})) for n in range(4)])
+    return window(gpus=gpus, job=job(ranks=ranks))
+
+
+def test_the_late_rank_is_named_and_not_those_that_wait() -> None:
+    """Rank 3 leads the GPUs named; its advice is about what cannot be seen."""
+    said = fires(check(_window(late=3)))
+    assert "wait for rank 3 on GPU 3" in said.summary
+    assert said.gpus[0] == "GPU-3"
+    assert said.lost_share == pytest.approx(0.4, abs=0.02)
+    assert "stacks" in said.missing
+
+
+@pytest.mark.parametrize(
+    ("facts", "says"),
+    [
+        ({"write_bytes_per_second": 120e6}, "writes 120 MB/s, a checkpoint"),
+        ({"workers": workers(2.0, cpu_percent=98.0)}, "2 loader workers are at the limit"),
+        ({"workers": workers(8.0, disk_wait_percent=70.0)}, "waits for the disk 70%"),
+        ({"loader_workers": 0, "main_thread_percent": 99.0}, "batches in the main process"),
+        ({"main_thread_percent": 99.0}, "Python thread is at work"),
+        ({"run_queue_wait_percent": 40.0}, "waits for a CPU core 40%"),
+    ],
+    ids=["checkpoint", "loader", "disk", "no workers", "python", "no core"],
+)
+def test_what_the_late_rank_does_is_said(facts: dict[str, Any], says: str) -> None:
+    """Each of its doings that the other ranks do not share is a diagnosis of its own."""
+    said = fires(check(_window(late=0, **facts)))
+    assert says in said.summary
+    assert said.strength > fires(check(_window(late=0))).strength
+
+
+def test_what_all_ranks_do_is_no_reason() -> None:
+    """A busy main thread on every rank does not tell them apart."""
+    ranks = tuple([rank(n, main_thread_percent=99.0) for n in range(4)])
+    gpus = (_late(0), *[_waiting(n) for n in range(1, 4)])
+    assert "does not show" in fires(check(window(gpus=gpus, job=job(ranks=ranks)))).summary
+
+
+def test_the_loader_is_a_symptom_of_it() -> None:
+    """So is everything that the waiting GPUs look like."""
+    said = fires(check(_window(late=3)))
+    assert {"oscillation", "loader_cpu_bound", "busy_without_work"} <= said.explains
+
+
+def test_less_sure_without_power_and_sm_activity() -> None:
+    """The busy shares alone are a weaker case."""
+    blind = {"power_mean_watts": None, "power_busy_watts": None, "sm_active_percent": None}
+    gpus = (_late(0, **blind), *[_waiting(n, **blind) for n in range(1, 4)])
+    said = check(window(gpus=gpus, job=job(ranks=tuple([rank(n) for n in range(4)]))))
+    assert isinstance(said, Firing)
+    assert said.strength < fires(check(_window(late=0))).strength
+    assert "power or SM activity" in said.missing
+
+
+def test_quiet_when_the_busy_gpus_really_work() -> None:
+    """Pipeline stages and replicas are unequal by design."""
+    gpus = (
+        _late(0, power_mean_watts=300.0, sm_active_percent=30.0),
+        *[gpu(n) for n in range(1, 4)],
+    )
+    assert "more work" in is_clear(check(window(gpus=gpus))).why
+
+
+def test_quiet_when_all_ranks_starve_alike() -> None:
+    """Then nobody waits for a single one."""
+    is_clear(check(window(gpus=tuple([_late(n) for n in range(4)]))))
+
+
+def test_quiet_for_one_gpu() -> None:
+    """It waits for nobody."""
+    is_clear(check(window()))
+
+
+def test_unknown_where_the_other_ranks_are_on_other_machines() -> None:
+    """They cannot be seen from here."""
+    far = window(job=job(model={"world_size": 16}))
+    misses(check(far), "other machines")
+
+
+def test_unknown_without_a_job() -> None:
+    """GPUs of different jobs do not wait for each other."""
+    misses(check(gpu_only(_late(0), _waiting(1))), "processes")

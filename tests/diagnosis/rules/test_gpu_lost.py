@@ -1,0 +1,36 @@
+"""A GPU that does not answer any more."""
+
+from __future__ import annotations
+
+from gpuwatch.diagnosis.rules.gpu_lost import check
+from tests.diagnosis.windows import fires, gpu, gpu_only, is_clear, misses, window
+
+
+def test_a_lost_gpu_is_an_error_at_full_cost() -> None:
+    """The lost GPU alone is named, as an error that costs all its time."""
+    said = fires(check(window(gpus=(gpu(0), gpu(1, lost=True, busy=None)))))
+    assert said.severity == "error"
+    assert said.gpus == ("GPU-1",)
+    assert said.lost_share == 1.0
+    assert "GPU 1 does not answer" in said.summary
+
+
+def test_it_needs_no_job() -> None:
+    """A log of GPU readings alone is enough."""
+    assert fires(check(gpu_only(gpu(lost=True)))).gpus == ("GPU-0",)
+
+
+def test_the_waiting_of_the_others_is_a_symptom() -> None:
+    """What the ranks left do meanwhile is explained by it."""
+    said = fires(check(window(gpus=(gpu(0), gpu(1, lost=True)))))
+    assert {"collective_wait", "straggler", "oscillation"} <= said.explains
+
+
+def test_quiet_while_every_gpu_answers() -> None:
+    """Nothing is said of GPUs that are there."""
+    is_clear(check(window(gpus=(gpu(0), gpu(1)))))
+
+
+def test_unknown_without_a_gpu() -> None:
+    """A job on no GPU says nothing about GPUs."""
+    misses(check(window(gpus=())), "a GPU")

@@ -1,0 +1,75 @@
+"""A GPU's memory that grows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gpuwatch.diagnosis.rules.memory_growing import check
+from gpuwatch.diagnosis.window import Window
+from tests.diagnosis.windows import GIB, fires, gpu, gpu_only, is_clear, misses, window
+
+MIB = 1024**2
+
+
+def _growing(rate: float, error: float, **fields: Any) -> Window:
+    grows = gpu(
+        memory_used_bytes=100.0 * GIB,
+        memory_slope_bytes_per_second=rate,
+        memory_slope_error_bytes_per_second=error,
+    )
+    return window(gpus=(grows,), **fields)
+
+
+def test_growth_fires_with_a_range_of_time_until_full() -> None:
+    """40 GiB at 20 MiB/s, give or take two errors of 1 MiB/s: 31 to 38 minutes."""
+    said = fires(check(_growing(20.0 * MIB, 1.0 * MIB)))
+    assert said.severity == "warning"
+    assert "31 min to 38 min" in said.summary
+    assert "memory_nearly_full" in said.explains
+
+
+def test_the_surer_the_slope_the_narrower_the_range() -> None:
+    """A slope without error gives one time."""
+    assert "about 34 min" in fires(check(_growing(20.0 * MIB, 0.0))).summary
+
+
+@pytest.mark.parametrize(
+    ("rate", "severity"), [(200.0 * MIB, "error"), (20.0 * MIB, "warning"), (1.5 * MIB, "info")]
+)
+def test_the_nearer_the_end_the_more_severe(rate: float, severity: str) -> None:
+    """Minutes are an error, hours a warning, most of a day information."""
+    assert fires(check(_growing(rate, rate / 50.0))).severity == severity
+
+
+def test_surer_the_longer_it_was_watched() -> None:
+    """Allocators settle within minutes."""
+    early = fires(check(_growing(20.0 * MIB, 1.0 * MIB, steady_seconds=60.0)))
+    late = fires(check(_growing(20.0 * MIB, 1.0 * MIB, steady_seconds=600.0)))
+    assert early.strength < late.strength
+
+
+def test_quiet_when_the_slope_is_within_its_error() -> None:
+    """An allocator's steps are no trend."""
+    is_clear(check(_growing(20.0 * MIB, 8.0 * MIB)))
+
+
+def test_quiet_when_it_would_last_for_days() -> None:
+    """An alarm that may be wrong is not raised for that."""
+    is_clear(check(_growing(0.2 * MIB, 0.001 * MIB)))
+
+
+def test_quiet_at_the_start() -> None:
+    """A model that is being loaded grows."""
+    is_clear(check(_growing(500.0 * MIB, 1.0 * MIB, starting=True)))
+
+
+def test_unknown_before_a_minute_of_steady_work() -> None:
+    """The first batches grow as well."""
+    misses(check(_growing(200.0 * MIB, 1.0 * MIB, steady_seconds=20.0)), "steady work")
+
+
+def test_unknown_without_a_slope() -> None:
+    """Memory was not read."""
+    misses(check(gpu_only(gpu(memory_slope_bytes_per_second=None))), "memory used")

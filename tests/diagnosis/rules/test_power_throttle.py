@@ -1,0 +1,73 @@
+"""A GPU that is held below its speed by power."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpuwatch.diagnosis.rules.power_throttle import check
+from gpuwatch.model import ReasonSeconds
+from tests.diagnosis.windows import fires, gpu, gpu_only, identity, is_clear, misses
+
+CAPPED = (ReasonSeconds("sw_power_cap", 55.0),)
+
+
+def _capped(**facts: object) -> object:
+    lowered: dict[str, object] = {
+        "throttle_shares": CAPPED,
+        "power_limit_watts": 400.0,
+        "power_busy_watts": 396.0,
+        "sm_clock_busy_mhz": 1485.0,
+    }
+    return gpu(**(lowered | facts))
+
+
+def test_a_lowered_limit_fires_and_names_the_limit_to_set_back() -> None:
+    """The advice has both numbers, the cost is the clock."""
+    said = fires(check(gpu_only(_capped())))
+    assert said.lost_share == pytest.approx(0.25)
+    assert (said.advice[0].present, said.advice[0].wanted) == ("400 W", "700 W")
+
+
+def test_power_at_a_lowered_limit_fires_without_reasons_less_surely() -> None:
+    """Power that stays at the limit is the cap."""
+    said = fires(check(gpu_only(_capped(throttle_shares=None))))
+    assert said.missing == ("throttle reasons",)
+    assert said.strength < fires(check(gpu_only(_capped()))).strength
+
+
+def test_a_power_brake_fires_at_any_limit() -> None:
+    """It comes from outside the card."""
+    said = fires(
+        check(gpu_only(gpu(throttle_shares=(ReasonSeconds("hw_power_brake_slowdown", 3.0),))))
+    )
+    assert "brake" in said.summary
+
+
+def test_quiet_at_the_cards_own_limit() -> None:
+    """A card at its default limit runs at full speed, whatever the cap says."""
+    clear = is_clear(
+        check(gpu_only(gpu(throttle_shares=CAPPED, power_busy_watts=695.0, sm_clock_busy_mhz=1500)))
+    )
+    assert "own power limit" in clear.why
+
+
+def test_quiet_at_a_lowered_limit_that_is_not_reached() -> None:
+    """A limit that nothing runs into costs nothing."""
+    is_clear(check(gpu_only(_capped(throttle_shares=(), power_busy_watts=300.0))))
+
+
+def test_a_cap_that_hardly_slows_is_information() -> None:
+    """One percent of clock is not worth a warning."""
+    assert fires(check(gpu_only(_capped(sm_clock_busy_mhz=1970.0)))).severity == "info"
+
+
+def test_unknown_while_capped_at_a_limit_whose_default_is_not_known() -> None:
+    """Whether it was lowered cannot be told."""
+    bare = _capped(identity=identity(power_limit_default_watts=None))
+    misses(check(gpu_only(bare)), "default power limit")
+
+
+def test_unknown_without_reasons_and_power() -> None:
+    """Then there is nothing to go by."""
+    blind = gpu(throttle_shares=None, power_limit_watts=None)
+    misses(check(gpu_only(blind)), "throttle reasons", "the power limit")

@@ -1,0 +1,57 @@
+"""A GPU that is held back by heat."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpuwatch.diagnosis.rules.thermal_throttle import check
+from gpuwatch.model import ReasonSeconds
+from tests.diagnosis.windows import fires, gpu, gpu_only, is_clear, misses, window
+
+
+def _hot(index: int = 0, **facts: object) -> object:
+    hot: dict[str, object] = {
+        "throttle_shares": (ReasonSeconds("sw_thermal_slowdown", 30.0),),
+        "temperature_highest_celsius": 88.0,
+        "sm_clock_busy_mhz": 1600.0,
+    }
+    return gpu(index, **(hot | facts))
+
+
+def test_half_a_minute_of_thermal_slowdown_fires_with_its_cost_in_clock() -> None:
+    """The loss is the clock against that of a sibling of the same model."""
+    said = fires(check(window(gpus=(_hot(0), gpu(1, sm_clock_busy_mhz=2000.0)))))
+    assert said.gpus == ("GPU-0",)
+    assert said.lost_share == pytest.approx(0.2)
+    assert "50% of the time" in said.summary
+    assert "straggler" in said.explains
+
+
+def test_a_hardware_slowdown_counts_as_heat_only_near_the_slowdown_temperature() -> None:
+    """The same reason has other causes on a cool card."""
+    slow = (ReasonSeconds("hw_slowdown", 20.0),)
+    fires(check(gpu_only(_hot(throttle_shares=slow))))
+    is_clear(check(gpu_only(_hot(throttle_shares=slow, temperature_highest_celsius=60.0))))
+
+
+def test_a_hot_card_with_low_clocks_fires_without_reasons_less_surely() -> None:
+    """Temperature and clock alone make a weaker case, and the missing reading is named."""
+    said = fires(check(gpu_only(_hot(throttle_shares=None))))
+    assert "throttle reasons" in said.missing
+    assert said.strength < fires(check(gpu_only(_hot()))).strength
+
+
+def test_quiet_for_a_moment_of_it() -> None:
+    """Two seconds of a minute are no state."""
+    is_clear(check(gpu_only(_hot(throttle_shares=(ReasonSeconds("sw_thermal_slowdown", 2.0),)))))
+
+
+def test_quiet_far_below_the_slowdown_even_without_reasons() -> None:
+    """A cool card does not throttle for heat."""
+    is_clear(check(gpu_only(gpu(throttle_shares=None, temperature_highest_celsius=60.0))))
+
+
+def test_unknown_without_reasons_and_temperature() -> None:
+    """Then nothing can be told."""
+    cold = gpu(throttle_shares=None, temperature_highest_celsius=None)
+    misses(check(gpu_only(cold)), "throttle reasons")
