@@ -206,6 +206,13 @@ def is_swinging(wave: Waveform) -> bool:
     return wave.idle.count >= 3 and wave.low_percent <= 15.0 and wave.high_percent >= 70.0
 
 
+def is_one_stretch(wave: Waveform) -> bool:
+    """Whether it idled once or twice at length and worked otherwise: a pause that may still go
+    on, and no rhythm of steps."""
+    ends = wave.low_percent <= 15.0 and wave.high_percent >= 70.0
+    return ends and wave.idle.count < 3 and wave.middling_share < 0.3
+
+
 def wanted_percent(workers: WorkerFacts) -> float | None:
     """Of one core each: what the workers used and what they could have used while they waited
     for a core; ``None``: their CPU was not read."""

@@ -41,6 +41,7 @@ from gpuwatch.diagnosis.rules._common import (
     MAIN_AT_LIMIT_PERCENT,
     NO_WORKERS,
     Underfed,
+    is_one_stretch,
     is_swinging,
     stack_line,
     stack_percent,
@@ -91,6 +92,8 @@ def _other_cause(found: Underfed, main: float | None, loading: float | None) -> 
         )
     if loading is None and main is not None and main < MAIN_LOADS_PERCENT:
         return Clear(why=f"the main thread rests ({main:.0f}% of a core) while the GPU idles")
+    if loading is None and all(g.busy is None or is_one_stretch(g.busy) for g in found.gpus):
+        return Clear(why="the GPUs idled at length once, not with every step")
     writes = found.job.write_when_idle_bytes_per_second
     if writes is not None and writes >= WRITES_BYTES_PER_SECOND:
         return Clear(why="the job writes while its GPU idles")

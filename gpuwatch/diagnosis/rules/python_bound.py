@@ -44,6 +44,7 @@ from gpuwatch.diagnosis.rules._common import (
     Underfed,
     in_disk_wait,
     is_at_limit,
+    is_one_stretch,
     is_swinging,
     stack_percent,
     strength,
@@ -73,6 +74,10 @@ def check(window: Window) -> Verdict:
     found = underfed(window)
     if not isinstance(found, Underfed):
         return found
+    return _by_main_thread(found)
+
+
+def _by_main_thread(found: Underfed) -> Verdict:
     if found.idle_share < IDLE_SHARE:
         return Clear(why=f"the job's GPUs idle only {found.idle_share:.0%} of the time")
     main = found.main_percent
@@ -81,6 +86,8 @@ def check(window: Window) -> Verdict:
     process = _process_percent(found.job)
     if not _is_at_limit(found, main, process):
         return Clear(why=f"the main thread uses only {main:.0f}% of a core")
+    if all(gpu.busy is None or is_one_stretch(gpu.busy) for gpu in found.gpus):
+        return Clear(why="the GPUs idled at length once, not a little all the time")
     return _by_loader(found) or _firing(found, main, process)
 
 

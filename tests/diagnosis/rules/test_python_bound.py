@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from gpuwatch.diagnosis.rules.python_bound import check
+from gpuwatch.diagnosis.waveform import Runs
 from gpuwatch.diagnosis.window import Window
 from tests.diagnosis.windows import (
     fires,
@@ -120,3 +122,9 @@ def test_quiet(quiet: Window) -> None:
 def test_unknown(unknown: Window, missing: str) -> None:
     """What was missing is named."""
     misses(check(unknown), missing)
+
+
+def test_quiet_in_a_pause_that_goes_on() -> None:
+    """One long idle stretch is no rhythm, whatever the main thread does meanwhile."""
+    once = replace(swinging(0.6), idle=Runs(count=0), busy=Runs(count=0))
+    is_clear(check(launching(gpus=(gpu(busy=once),))))
