@@ -11,7 +11,7 @@ from gpuwatch.diagnosis.engine import Engine
 from gpuwatch.outputs.diagnosis import DiagnosisReport, Ended, GpuSeen, SourceSeen
 
 if TYPE_CHECKING:
-    from gpuwatch.diagnosis.finding import Finding
+    from gpuwatch.diagnosis.finding import Diagnosis, Finding
     from gpuwatch.jobs.stacks import StackReport
     from gpuwatch.model import Gpu, GpuKey, Job, ProcessKey, Snapshot
     from gpuwatch.sampler import Sampler
@@ -66,15 +66,20 @@ class Collector:
     def __init__(self, engine: Engine | None = None) -> None:
         self.engine = Engine() if engine is None else engine
         self.snapshots = 0
+        self.seconds = 0.0
         self.started_at_unix_seconds: float | None = None
         self.last: Snapshot | None = None
         self.stacks: tuple[StackReport, ...] = ()
         self._gpus: dict[GpuKey, _GpuTally] = {}
+        self._noted: Diagnosis | None = None
         self._held: dict[_FindingKey, tuple[Finding, float]] = {}
         self._ended: dict[_FindingKey, Ended] = {}
 
     def push(self, snapshot: Snapshot) -> None:
         self.snapshots += 1
+        if self.last is not None:
+            # A second recording in the same file may have begun on another clock.
+            self.seconds += max(0.0, snapshot.monotonic_seconds - self.last.monotonic_seconds)
         self.last = snapshot
         if self.started_at_unix_seconds is None:
             self.started_at_unix_seconds = snapshot.taken_at_unix_seconds
@@ -87,7 +92,11 @@ class Collector:
         self._note(snapshot.taken_at_unix_seconds)
 
     def _note(self, now: float) -> None:
-        findings = self.engine.diagnosis.findings
+        diagnosis = self.engine.diagnosis
+        if diagnosis is self._noted:
+            return
+        self._noted = diagnosis
+        findings = diagnosis.findings
         if not findings and not self._held:
             return
         present: dict[_FindingKey, tuple[Finding, float]] = {
@@ -124,6 +133,7 @@ def live_source(collector: Collector, *, simulated: bool) -> SourceSeen:
     return SourceSeen(
         kind="simulated" if simulated else "live",
         snapshots=collector.snapshots,
+        seconds=collector.seconds,
         interval_seconds=None if last is None else last.interval_seconds,
         started_at_unix_seconds=collector.started_at_unix_seconds,
         simulated=simulated,
@@ -136,6 +146,7 @@ def file_source(log: OpenedLog, collector: Collector) -> SourceSeen:
         kind=log.kind,
         name=log.shown,
         snapshots=collector.snapshots,
+        seconds=collector.seconds,
         interval_seconds=stats.interval_seconds,
         started_at_unix_seconds=collector.started_at_unix_seconds,
         simulated=last is not None and last.simulated,
@@ -221,7 +232,7 @@ class LiveWatch:
         reports = await StackSampler(targets, seconds=seconds).run()
         self._collector.stacks = reports
         for job in jobs:
-            self._collector.engine.add_stacks(job.key, stack_facts(job, reports))
+            self._collector.engine.note_stacks(job.key, stack_facts(job, reports))
 
 
 def stack_facts(

@@ -6,7 +6,7 @@ The JSON is one object, ``schema`` 1::
      "decided": false where too little was seen or can be read to say that nothing is wrong,
      "taken_at_unix_seconds", "watched_seconds", "simulated",
      "source": {"kind": "live", "simulated", "recording", "query", "dmon" or "pmon",
-                "name": of the file or null, "interval_seconds", "snapshots",
+                "name": of the file or null, "interval_seconds", "snapshots", "seconds",
                 "started_at_unix_seconds", "lines", "other_lines", "torn_lines",
                 "overlong_lines", "unread_values", "incomplete_ticks", "missing_ticks",
                 "clock_jumps" (all 0 when live), "notes": [sentence]},
@@ -46,6 +46,7 @@ WIDTH_MAX = 100
 """Longer lines of prose are no easier to read."""
 GPUS_SHOWN = 8
 MISSING_SHOWN = 6
+RULED_OUT_SHOWN = 6
 
 _BOLD, _DIM, _RESET = "\x1b[1m", "\x1b[2m", "\x1b[0m"
 _COLOURS = {"error": "\x1b[31m", "warning": "\x1b[33m", "info": "\x1b[36m"}
@@ -81,6 +82,8 @@ class SourceSeen:
     kind: str
     name: str | None = None
     snapshots: int = 0
+    seconds: float = 0.0
+    """From the first snapshot to the last."""
     interval_seconds: float | None = None
     started_at_unix_seconds: float | None = None
     simulated: bool = False
@@ -157,6 +160,7 @@ def diagnosis_object(report: DiagnosisReport) -> dict[str, Any]:
             "name": source.name,
             "interval_seconds": _finite(source.interval_seconds),
             "snapshots": source.snapshots,
+            "seconds": _finite(source.seconds),
             "started_at_unix_seconds": _finite(source.started_at_unix_seconds),
             "lines": source.lines,
             "other_lines": source.other_lines,
@@ -276,10 +280,8 @@ def diagnosis_page(report: DiagnosisReport, *, width: int = 80, colour: bool = F
     page = _Page(width, colour)
     page.say(report.verdict, style=_BOLD)
     page.say(_watched(report), style=_DIM)
-    for finding in report.diagnosis.findings:
-        _finding(page, finding, report, None)
-    for each in report.ended:
-        _finding(page, each.finding, report, each.until_unix_seconds)
+    for alike in _grouped(report):
+        _finding(page, report, *alike)
     if not report.found:
         _seen(page, report)
     _not_told(page, report)
@@ -312,7 +314,7 @@ class _Page:
 
 def _watched(report: DiagnosisReport) -> str:
     source = report.source
-    seconds = units.age(report.diagnosis.watched_seconds)
+    seconds = units.age(source.seconds)
     readings = _plural(source.snapshots, "reading")
     count = _plural(len(report.gpus), "GPU")
     if not source.is_file:
@@ -324,29 +326,53 @@ def _watched(report: DiagnosisReport) -> str:
     return f"{source.name}: {kind} of {count} over {seconds}, {readings}{every}."
 
 
-def _finding(page: _Page, finding: Finding, report: DiagnosisReport, until: float | None) -> None:
+_Held = tuple[Finding, float | None]
+
+
+def _grouped(report: DiagnosisReport) -> list[list[_Held]]:
+    """The findings, those together that say to do the same about other GPUs or jobs."""
+    held: list[_Held] = [(finding, None) for finding in report.diagnosis.findings]
+    held += [(each.finding, each.until_unix_seconds) for each in report.ended]
+    groups: dict[tuple[str, str, tuple[Advice, ...], bool], list[_Held]] = {}
+    for finding, until in held:
+        key = (finding.rule, finding.severity, finding.advice, until is None)
+        groups.setdefault(key, []).append((finding, until))
+    return list(groups.values())
+
+
+def _finding(page: _Page, report: DiagnosisReport, first: _Held, *others: _Held) -> None:
     page.gap()
-    head = f"{finding.severity}: {finding.summary}"
-    style = _COLOURS.get(finding.severity, "")
-    lines = wrap(head, page.width, later="  ")
-    # Only the word is coloured: the sentence is for reading.
-    word = f"{finding.severity}:"
-    page.lines.append(page.paint(word, style) + lines[0].removeprefix(word))
-    page.lines += lines[1:]
+    finding, until = first
     sure = f"{finding.confidence * 100:.0f}% sure"
-    page.labelled("Rule", f"{finding.rule}, {sure}{_when(finding, report, until)}")
+    # Only the word is coloured: the rest is for reading.
+    word = page.paint(f"{finding.severity}:", _COLOURS.get(finding.severity, ""))
+    page.lines.append(f"{word} {finding.rule} ({sure}{_when(finding, report, until)})")
+    if finding.summary != report.verdict:
+        page.say(finding.summary, first="  ", later="  ")
     cost = _cost(finding)
     if cost:
         page.labelled("Cost", cost)
     for number, advice in enumerate(finding.advice):
         page.labelled("Do" if number == 0 else "", _advice(advice), "- ")
-    supporting = [evidence for evidence in finding.evidence if evidence.supports]
-    against = [evidence for evidence in finding.evidence if not evidence.supports]
-    for label, evidences in (("Because", supporting), ("Against", against)):
+    read = [evidence for evidence in finding.evidence if evidence.value is not None]
+    for label, evidences in (
+        ("Because", [evidence for evidence in read if evidence.supports]),
+        ("Against", [evidence for evidence in read if not evidence.supports]),
+        ("Unread", [evidence for evidence in finding.evidence if evidence.value is None]),
+    ):
         for number, evidence in enumerate(evidences):
             page.labelled(label if number == 0 else "", evidence_line(evidence), "- ")
-    for number, other in enumerate(finding.ruled_out):
+    for number, other in enumerate(finding.ruled_out[:RULED_OUT_SHOWN]):
         page.labelled("Not" if number == 0 else "", f"{other.rule}: {other.why}", "- ")
+    left = len(finding.ruled_out) - RULED_OUT_SHOWN
+    if left > 0:
+        page.labelled("", f"and {_plural(left, 'other cause')} (--json)", "- ")
+    for number, (other_one, ended) in enumerate(others):
+        told = _cost(other_one)
+        text = other_one.summary + (f" (cost: {told})" if told else "")
+        if ended is not None:
+            text += _when(other_one, report, ended)
+        page.labelled("Also" if number == 0 else "", text, "- ")
 
 
 def _when(finding: Finding, report: DiagnosisReport, until: float | None) -> str:
@@ -383,18 +409,22 @@ def _gpu_time(seconds: float) -> str:
 
 
 def _advice(advice: Advice) -> str:
-    text = advice.action
-    if advice.setting is not None and advice.wanted is not None:
-        change = f"{advice.setting}: {advice.present or '?'} -> {advice.wanted}"
-        text += f" ({change})"
-    return f"{text} {advice.why}" if advice.why else text
+    text = advice.action.rstrip(".")
+    if advice.setting is not None and advice.wanted is not None and advice.wanted not in text:
+        present = "" if advice.present is None else f"{advice.present} -> "
+        text += f" ({advice.setting}: {present}{advice.wanted})"
+    return f"{text}: {advice.why}" if advice.why else f"{text}."
 
 
 def evidence_line(evidence: Evidence) -> str:
     """``busy 47% (threshold 90%): it idles half of the time``."""
-    text = f"{evidence.name} {quantity(evidence.value, evidence.unit)}"
+    text = evidence.name
+    if evidence.value is not None:
+        text += f" {quantity(evidence.value, evidence.unit)}"
     if evidence.threshold is not None:
-        text += f" (threshold {quantity(evidence.threshold, evidence.unit)})"
+        # "75% of a core each": what it is a share of has just been said.
+        unit = "%" if (evidence.unit or "").startswith("%") else evidence.unit
+        text += f" (threshold {quantity(evidence.threshold, unit)})"
     return f"{text}: {evidence.says}" if evidence.says else text
 
 
@@ -421,13 +451,15 @@ def _number(value: float) -> str:
 
 def _seen(page: _Page, report: DiagnosisReport) -> None:
     """What there was, where nothing was found."""
+    if not report.gpus:
+        return
     page.gap()
     for gpu in report.gpus[:GPUS_SHOWN]:
         page.say(_gpu_line(gpu), first="  ", later="    ")
     left = len(report.gpus) - GPUS_SHOWN
     if left > 0:
         page.say(f"and {_plural(left, 'more GPU')}", first="  ")
-    if not report.decided and report.gpus:
+    if not report.decided:
         page.say(_what_would_decide(report))
 
 

@@ -353,7 +353,8 @@ class _Reader:
             self._stats.interval_seconds = seconds or 1.0
             if seconds is None:
                 note("The log has no times: one second from row to row is assumed (--interval).")
-        if not rows.has_key and self._layout.rows_per_tick == 1 and self._options.gpus is None:
+        alone = self._layout.rows_per_tick == 1 and self._options.gpus is None
+        if alone and not rows.has_key and not rows.has_time:
             note("No column tells GPUs apart, so the log is read as that of one GPU (--gpus).")
         if self._layout.kind == "pmon":
             note("pmon tells of processes: a GPU counts as busy as its processes together.")

@@ -62,8 +62,7 @@ def _mask(reasons: tuple[str, ...] | None) -> str | None:
 
 def stamp(unix_seconds: float) -> str:
     """Local time with milliseconds, as ``timestamp`` is written."""
-    whole = int(unix_seconds)
-    milliseconds = int((unix_seconds - whole) * 1000 + 0.5)
+    whole, milliseconds = divmod(round(unix_seconds * 1000), 1000)
     return f"{time.strftime('%Y/%m/%d %H:%M:%S', time.localtime(whole))}.{milliseconds:03d}"
 
 
