@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gpuwatch.model import Snapshot
-from tests.evaluation.machine import Rig, watch
+from tests.evaluation.machine import Rig, Watch
 from tests.evaluation.physics import Work, steps_per_second
 
 HEALTHY = "healthy"
@@ -64,8 +63,9 @@ class Case:
     log: bool = False
     """Only GPU readings, as from a log."""
 
-    def snapshots(self) -> Iterator[Snapshot]:
-        return watch(self.rig)
+    def watch(self) -> Watch:
+        """From its beginning; the same each time."""
+        return Watch(self.rig)
 
     def about(self) -> dict[str, Any]:
         """For a person who looks into it."""

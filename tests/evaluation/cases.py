@@ -106,6 +106,7 @@ def _sensors(draw: Draw, scene: Scene, *, log: bool) -> Sensors:
     interval = scene.interval or draw.any((0.5, 1.0, 1.0, 1.0, 1.0, 2.0))
     if scene.seconds <= 100.0 and draw.chance(0.08):
         interval = draw.any((0.1, 0.2))
+    attached = draw.chance(0.5)
     gpu = tuple(
         name
         for name in ("energy_joules", "throttle_durations", "pcie_rx_bytes_per_second")
@@ -124,7 +125,8 @@ def _sensors(draw: Draw, scene: Scene, *, log: bool) -> Sensors:
         interval=interval,
         average_ticks=draw.any((1, 1, 2, 3, 6)),
         fine=not log and draw.chance(0.8),
-        attached=draw.chance(0.5),
+        attached=attached,
+        stacks=attached and draw.chance(0.4),
         log=log,
         missing_gpu=gpu,
         missing_members=members,

@@ -9,15 +9,20 @@ from itertools import chain
 from typing import Protocol
 
 from gpuwatch.diagnosis.finding import Diagnosis, Finding
-from gpuwatch.model import GpuKey, Snapshot
+from gpuwatch.model import GpuKey, ProcessKey, Snapshot
 from tests.evaluation.baselines import Baseline
 from tests.evaluation.case import HEALTHY, UNDECIDED, Subject
+from tests.evaluation.machine import Stacks
+
+STACKS_SECONDS = 5
+"""How often what a stack sampler saw is handed on."""
 
 
 class Diagnosing(Protocol):
     """What is judged: the engine."""
 
     def push(self, snapshot: Snapshot) -> object: ...
+    def note_stacks(self, job: ProcessKey, stacks: Stacks) -> object: ...
 
     @property
     def diagnosis(self) -> Diagnosis: ...
@@ -57,6 +62,13 @@ class Outcome:
         return self.label if self.right else self.said
 
 
+class Watching(Protocol):
+    """Its snapshots, and what a stack sampler saw since it was last asked."""
+
+    def __iter__(self) -> Iterator[Snapshot]: ...
+    def stacks(self) -> tuple[ProcessKey, Stacks] | None: ...
+
+
 class Judged(Protocol):
     """A case, generated or recorded."""
 
@@ -68,7 +80,7 @@ class Judged(Protocol):
     def subjects(self) -> tuple[Subject, ...]: ...
     @property
     def log(self) -> bool: ...
-    def snapshots(self) -> Iterator[Snapshot]: ...
+    def watch(self) -> Watching: ...
 
 
 def engine() -> Diagnosing:
@@ -82,7 +94,8 @@ def engine() -> Diagnosing:
 def run(case: Judged, make: Callable[[], Diagnosing] = engine) -> list[Outcome]:
     """The outcomes of all subjects of a case."""
     diagnosing = make()
-    snapshots = case.snapshots()
+    watching = case.watch()
+    snapshots = iter(watching)
     first = next(snapshots, None)
     if first is None:
         raise ValueError(f"{case.name} has no snapshots")
@@ -102,6 +115,8 @@ def run(case: Judged, make: Callable[[], Diagnosing] = engine) -> list[Outcome]:
         if second == looked:
             continue
         looked = second
+        if second % STACKS_SECONDS == STACKS_SECONDS - 1 and (taken := watching.stacks()):
+            diagnosing.note_stacks(*taken)
         said = diagnosing.diagnosis
         for one in watched:
             one.look(said, last - begin)

@@ -42,11 +42,13 @@ def _machine(seed: str, *, held_out: bool) -> Case:
     slots = tuple(Slot(card=card) for _ in works)
     cores = sum(cores_for(draw, work, 1) for work in works)
     split = "held-out" if held_out else "tuning"
-    right = frozenset({HEALTHY, "validation_pauses"})
     return Case(
         name=f"{split}/long/{seed}",
         kind="long",
-        subjects=tuple(Subject(gpus=(gpu,), label=HEALTHY, accepted=right) for gpu in range(GPUS)),
+        subjects=tuple(
+            Subject(gpus=(gpu,), label=HEALTHY, accepted=_right(work))
+            for gpu, work in enumerate(works)
+        ),
         rig=Rig(
             setup=Setup(slots=slots, jobs=jobs, cores=min(256, cores)),
             works=works,
@@ -62,6 +64,16 @@ def _machine(seed: str, *, held_out: bool) -> Case:
 
 def _cards(held_out: bool) -> tuple[Card, ...]:
     return cards.HELD_OUT if held_out else cards.TUNING
+
+
+def _right(work: Work) -> frozenset[str]:
+    """A word about a pause that is there is no false alarm."""
+    right = {HEALTHY}
+    if work.checkpoint is not None:
+        right.add("checkpoint_pauses")
+    if work.validation is not None:
+        right.add("validation_pauses")
+    return frozenset(right)
 
 
 def _job(bench: Bench) -> Work:

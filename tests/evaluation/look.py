@@ -10,7 +10,7 @@ from gpuwatch.diagnosis.catalogue import RULES
 from gpuwatch.diagnosis.observer import Observer
 from gpuwatch.diagnosis.rule import Clear, Firing
 from gpuwatch.diagnosis.window import Window
-from tests.evaluation.harness import Judged
+from tests.evaluation.harness import STACKS_SECONDS, Judged
 
 _MOST_GPUS = 2
 
@@ -18,8 +18,11 @@ _MOST_GPUS = 2
 def look_into(case: Judged) -> Iterator[str]:
     """Lines for a person."""
     observer = Observer()
-    for snapshot in case.snapshots():
+    watching = case.watch()
+    for number, snapshot in enumerate(watching):
         observer.push(snapshot)
+        if number % STACKS_SECONDS == STACKS_SECONDS - 1 and (taken := watching.stacks()):
+            observer.note_stacks(*taken)
     for window in observer.windows():
         yield f"window of {'a job' if window.job else 'a GPU'}, starting={window.starting}"
         yield from _facts(window)

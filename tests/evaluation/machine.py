@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
-from gpuwatch.model import Gpu, GpuReading, Host, Job, JobMember, JobRank, Snapshot
+from gpuwatch.model import Gpu, GpuReading, Host, Job, JobMember, JobRank, ProcessKey, Snapshot
 from gpuwatch.sources.base import ManualClock, ReadOptions
 from gpuwatch.sources.simulated import SimulatedSource, _Machine
 from gpuwatch.sources.simulation.crew import Crew
@@ -48,6 +48,8 @@ class Sensors:
     """About every so many seconds, snapshots are missing for a few."""
     world_size_factor: int = 1
     """Other machines hold the other ranks."""
+    stacks: bool = False
+    """Somebody asked for stacks of the attached job."""
     unknown_roles: bool = False
     """PyTorch before 2.5 names neither workers nor pin threads."""
 
@@ -65,27 +67,49 @@ class Rig:
     """(GPU, share of its memory) that the first process on it holds from the start."""
 
 
-def watch(rig: Rig) -> Iterator[Snapshot]:
-    """The snapshots of a case, without waiting."""
-    clock = ManualClock(seconds=5000.0)
-    sensors = rig.sensors
-    options = ReadOptions(interval_seconds=sensors.interval)
-    source = _RigSource(rig, clock, options)
-    source.open()
-    if sensors.attached and not sensors.log:
-        options.attached = source.first_job()
-    rng = random.Random(f"{rig.seed}/sensors")
-    silent_until = 0.0
-    elapsed = 0.0
-    while elapsed < rig.seconds:
-        step = sensors.interval
-        if sensors.gap_every is not None and rng.random() < sensors.interval / sensors.gap_every:
-            silent_until = elapsed + rng.uniform(2.0, 8.0)
-        clock.advance(step)
-        elapsed += step
-        snapshot = source.read()
-        if elapsed >= silent_until:
-            yield _seen(snapshot, rig, source, rng)
+Stacks = tuple[tuple[str, float, str | None], ...]
+
+
+class Watch:
+    """A case as it is watched, without waiting: iterate once."""
+
+    def __init__(self, rig: Rig) -> None:
+        self._rig = rig
+        self._clock = ManualClock(seconds=5000.0)
+        self._options = ReadOptions(interval_seconds=rig.sensors.interval)
+        self._source = _RigSource(rig, self._clock, self._options)
+        self._spent: dict[str, float] = {}
+
+    def __iter__(self) -> Iterator[Snapshot]:
+        sensors, source = self._rig.sensors, self._source
+        source.open()
+        if sensors.attached and not sensors.log:
+            self._options.attached = source.first_job()
+        rng = random.Random(f"{self._rig.seed}/sensors")
+        silent_until = elapsed = 0.0
+        while elapsed < self._rig.seconds:
+            gaps = sensors.gap_every
+            if gaps is not None and rng.random() < sensors.interval / gaps:
+                silent_until = elapsed + rng.uniform(2.0, 8.0)
+            self._clock.advance(sensors.interval)
+            elapsed += sensors.interval
+            snapshot = source.read()
+            if elapsed >= silent_until:
+                yield _seen(snapshot, self._rig, source, rng)
+
+    def stacks(self) -> tuple[ProcessKey, Stacks] | None:
+        """What the main threads of the first job did since the last time, as samples of their
+        stacks would say; ``None``: nobody samples."""
+        key = self._source.first_job()
+        if not self._rig.sensors.stacks or key is None:
+            return None
+        spent = self._source.spent()
+        new = {name: spent[name] - self._spent.get(name, 0.0) for name in spent}
+        self._spent = spent
+        total = sum(new.values())
+        shares = [(name, 100.0 * value / total) for name, value in new.items() if value > 0.0]
+        shares.sort(key=lambda share: -share[1])
+        return key, tuple((name, percent, "train.py:42") for name, percent in shares)
 
 
 class _RigSource(SimulatedSource):
@@ -101,6 +125,16 @@ class _RigSource(SimulatedSource):
                 task = crew.parts[0].task
                 return (task.pid, task.started_unix)
         return None
+
+    def spent(self) -> dict[str, float]:
+        """Seconds of the first job's main threads, by what they did, so far."""
+        assert self.world is not None
+        course: Any = self.world.jobs[0]
+        total: dict[str, float] = {}
+        for rank in course.ranks:
+            for name, seconds in rank.spent.items():
+                total[name] = total.get(name, 0.0) + seconds
+        return total
 
     def busy(self, gpu: int, ticks: int) -> float:
         """The driver's average over its last ``ticks`` samples, in whole percent."""

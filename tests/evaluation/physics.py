@@ -189,7 +189,8 @@ class Rank:
     """One training process and its GPU."""
 
     __slots__ = (
-        "cpu", "device", "gpu_at", "loader", "main", "main_at", "number", "reads", "slow", "writes",
+        "cpu", "device", "gpu_at", "loader", "main", "main_at", "number", "reads", "slow", "spent",
+        "writes",
     )  # fmt: skip
 
     def __init__(
@@ -204,15 +205,19 @@ class Rank:
         self.loader = Loader(work, rng, begin, slow, reads, self.cpu) if work.workers else None
         self.main_at = begin
         self.gpu_at = begin
+        self.spent: dict[str, float] = {}
+        """Seconds of the main thread by what a stack sampler would call it (``jobs.stacks``)."""
 
-    def use(self, start: float, end: float, cores: float, main: float) -> None:
+    def use(self, start: float, end: float, cores: float, main: float, does: str) -> None:
+        """CPU of the process and of its main thread, which ``does`` that meanwhile."""
         self.cpu.add(start, end, cores)
         self.main.add(start, end, main)
+        self.spent[does] = self.spent.get(does, 0.0) + max(0.0, end - start)
 
-    def wait(self, until: float, share: float) -> None:
+    def wait(self, until: float, share: float, does: str) -> None:
         """The main thread waits."""
         if until > self.main_at:
-            self.use(self.main_at, until, share, share)
+            self.use(self.main_at, until, share, share, does)
             self.main_at = until
 
     def shows(self, start: float, end: float, activity: Activity) -> None:
@@ -243,7 +248,7 @@ class Course:
             Rank(number, work, device, rng, begin, reads) for number, device in enumerate(devices)
         ]
         for rank in self.ranks:
-            rank.use(begin - loading, begin, 0.97, 0.97)
+            rank.use(begin - loading, begin, 0.97, 0.97, "other")
         self.steps = 0
         self._pauses: list[tuple[float, str]] = []
         if work.checkpoint is not None:
@@ -270,10 +275,10 @@ class Course:
 
     def _checkpoint(self, saved: Checkpoint) -> None:
         first = self.ranks[0]
-        first.wait(first.gpu_at, self._waiting)
+        first.wait(first.gpu_at, self._waiting, "synchronising")
         start = first.main_at
         end = start + saved.bytes / saved.rate
-        first.use(start, end, saved.cpu, saved.cpu)
+        first.use(start, end, saved.cpu, saved.cpu, "saving")
         first.writes.add(start, end, saved.rate)
         # The page cache hands it to the disk later and longer.
         self._writes.add(start + 0.5, end + 0.3 * (end - start) + 1.0, saved.rate / 1.3)
@@ -281,12 +286,12 @@ class Course:
         first.gpu_at = max(first.gpu_at, end)
         if saved.all_wait:
             for rank in self.ranks[1:]:
-                rank.wait(end, ASLEEP)
+                rank.wait(end, ASLEEP, "collective")
                 rank.gpu_at = max(rank.gpu_at, end)
 
     def _validate(self, pause: Validation) -> None:
         for rank in self.ranks:
-            rank.wait(rank.gpu_at, self._waiting)
+            rank.wait(rank.gpu_at, self._waiting, "synchronising")
         start = max(rank.main_at for rank in self.ranks)
         begin = start + pause.restart
         end = begin + pause.seconds
@@ -296,8 +301,8 @@ class Course:
         )  # fmt: skip
         for rank in self.ranks:
             rank.shows(begin, end, activity)
-            rank.use(start, begin, 0.35, 0.3)
-            rank.use(begin, end, 0.7, 0.6)
+            rank.use(start, begin, 0.35, 0.3, "starting_workers")
+            rank.use(begin, end, 0.7, 0.6, "evaluating")
             if rank.loader is not None:
                 for worker in rank.loader.workers:
                     worker.cpu.add(begin, end, 0.4)
@@ -318,12 +323,15 @@ class Course:
         self.steps += 1
         logs = work.log_every and self.steps % work.log_every == 0
         for rank in self.ranks:
-            ahead = 0.0 if work.syncs or logs else PIPELINE_STEPS * work.gpu
-            rank.wait(rank.gpu_at - ahead, self._waiting)
+            # A full launch queue holds the launch itself up, which looks like computing.
+            asked = work.syncs or logs
+            ahead = 0.0 if asked else PIPELINE_STEPS * work.gpu
+            does = "synchronising" if asked else "computing"
+            rank.wait(rank.gpu_at - ahead, self._waiting, does)
             if work.syncs and work.after_sync:
-                rank.wait(rank.main_at + work.after_sync, 1.0)
+                rank.wait(rank.main_at + work.after_sync, 1.0, "other")
             if logs:
-                rank.wait(rank.main_at + 0.01, 0.9)
+                rank.wait(rank.main_at + 0.01, 0.9, "other")
 
     def _compute(self, rank: Rank) -> float:
         """One rank's own step; when its kernels are done."""
@@ -332,8 +340,8 @@ class Course:
         copy = work.batch_bytes / work.copy_rate
         if not work.pinned and work.workers:
             # A pageable copy is staged by the calling thread once the stream's work is done.
-            rank.wait(rank.gpu_at, self._waiting)
-            rank.use(rank.main_at, rank.main_at + copy, 0.95, 0.95)
+            rank.wait(rank.gpu_at, self._waiting, "copying_to_device")
+            rank.use(rank.main_at, rank.main_at + copy, 0.95, 0.95, "copying_to_device")
         at = max(rank.main_at, rank.gpu_at)
         rank.shows(at, at + copy, Activity(power=0.12, dram=0.02, rx=work.copy_rate))
         if work.pinned or not work.workers:
@@ -341,7 +349,7 @@ class Course:
         else:
             rank.main_at = rank.gpu_at = at + copy
         launched = rank.main_at + work.python * rng.lognormvariate(0.0, 0.03)
-        rank.use(rank.main_at, launched, 0.99, work.main_share)
+        rank.use(rank.main_at, launched, 0.99, work.main_share, "computing")
         begin = max(rank.gpu_at, rank.main_at + LAUNCH_SECONDS)
         kernels = work.gpu * rank.slow / rank.device.clock_ratio
         kernels *= rng.lognormvariate(0.0, work.gpu_spread)
@@ -358,15 +366,15 @@ class Course:
     def _batch(self, rank: Rank) -> None:
         work = self.work
         if rank.loader is not None:
-            rank.wait(rank.loader.take(rank.main_at), ASLEEP)
+            rank.wait(rank.loader.take(rank.main_at), ASLEEP, "waiting_for_data")
             return
         slow = dict(work.slow_loaders).get(rank.number, 1.0)
         factor = slow * self._rng.lognormvariate(0.0, work.batch_spread)
         at = rank.main_at
         read = at + work.disk_wait * factor
         made = read + work.batch_cpu * factor
-        rank.use(at, read, 0.05, 0.05)
-        rank.use(read, made, 1.0, 0.99)
+        rank.use(at, read, 0.05, 0.05, "loading_data")
+        rank.use(read, made, 1.0, 0.99, "loading_data")
         for meter in (rank.reads, self._reads):
             meter.add(at, made, work.read_bytes / max(1e-3, made - at))
         rank.main_at = made

@@ -26,13 +26,27 @@ class Recording:
     path: Path
     log: bool = False
 
-    def snapshots(self) -> Iterator[Snapshot]:
+    def watch(self) -> Replay:
+        """From its beginning."""
+        return Replay(self.path)
+
+
+class Replay:
+    """The snapshots of a recording."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __iter__(self) -> Iterator[Snapshot]:
         decoder = codec.Decoder()
-        with gzip.open(self.path, "rt", encoding="utf-8") as lines:
+        with gzip.open(self._path, "rt", encoding="utf-8") as lines:
             for line in lines:
                 read = decoder.decode(line)
                 if isinstance(read, Snapshot):
                     yield read
+
+    def stacks(self) -> None:
+        """Nobody took any."""
 
 
 def all_recordings() -> list[Recording]:
