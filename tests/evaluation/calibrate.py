@@ -1,0 +1,126 @@
+"""``python -m tests.evaluation.calibrate``: fits confidences on the tuning cases.
+
+Prints the constants for ``gpuwatch/diagnosis/confidence.py``: a monotone curve from a firing's
+strength to the share that was right (isotonic regression, pooling adjacent violators), and a
+factor for each rule that was right clearly more or less often than others of its strength. The
+findings are all that were shown at the end of a case, not only the first: each claims a cause.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from gpuwatch.diagnosis import confidence
+from tests.evaluation import cases, recorded
+from tests.evaluation.harness import Judged, run
+
+_LEAST_FINDINGS = 6
+"""A rule with fewer is left as it is: its share would be luck."""
+_PRIOR = 4.0
+"""Findings of average quality that each rule is given beside its own."""
+_POINTS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """One finding: what the engine said of it and whether it was right."""
+
+    rule: str
+    confidence: float
+    right: bool
+
+
+def claims_of(judged: Sequence[Judged]) -> list[Claim]:
+    """The first finding of every case that has one."""
+    found = []
+    for case in judged:
+        for one in run(case):
+            if one.confidence is not None:
+                found.append(Claim(one.said, one.confidence, one.right))
+    return found
+
+
+def isotonic(pairs: Sequence[tuple[float, bool]]) -> list[tuple[float, float, int]]:
+    """Blocks (mean x, share right, count) with rising shares, by pooling adjacent violators."""
+    blocks = [(x, float(right), 1) for x, right in sorted(pairs)]
+    pooled: list[tuple[float, float, int]] = []
+    for block in blocks:
+        pooled.append(block)
+        while len(pooled) > 1 and pooled[-2][1] >= pooled[-1][1]:
+            (x1, y1, n1), (x2, y2, n2) = pooled[-2:]
+            n = n1 + n2
+            pooled[-2:] = [((x1 * n1 + x2 * n2) / n, (y1 * n1 + y2 * n2) / n, n)]
+    return pooled
+
+
+def curve(blocks: Sequence[tuple[float, float, int]]) -> list[tuple[float, float]]:
+    """The blocks, shrunk towards their mean for want of findings, as a few points."""
+    total = sum(count for _, _, count in blocks)
+    mean = sum(share * count for _, share, count in blocks) / total
+    points = [(x, (share * count + mean * _PRIOR) / (count + _PRIOR)) for x, share, count in blocks]
+    while len(points) > _POINTS:
+        # The two that say the most alike become one.
+        near = min(range(len(points) - 1), key=lambda n: abs(points[n + 1][1] - points[n][1]))
+        (x1, y1), (x2, y2) = points[near], points[near + 1]
+        points[near : near + 2] = [((x1 + x2) / 2, (y1 + y2) / 2)]
+    return points
+
+
+def on(points: Sequence[tuple[float, float]], x: float) -> float:
+    """The value at ``x``, straight between the points and level beyond them."""
+    if x <= points[0][0]:
+        return points[0][1]
+    for (x1, y1), (x2, y2) in pairwise(points):
+        if x <= x2:
+            return y1 + (y2 - y1) * (x - x1) / (x2 - x1) if x2 > x1 else y2
+    return points[-1][1]
+
+
+def brier(pairs: Sequence[tuple[float, bool]]) -> float:
+    return statistics.fmean((said - right) ** 2 for said, right in pairs)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.evaluation.calibrate", description=__doc__
+    )
+    parser.add_argument("--seed", type=int, default=100)
+    parser.add_argument("--cases", type=int, default=300)
+    options = parser.parse_args()
+    judged: list[Judged] = [
+        *cases.generate(options.seed, options.cases, held_out=False),
+        *recorded.all_recordings(),
+    ]
+    claims = claims_of(judged)
+    pairs = [(claim.confidence, claim.right) for claim in claims]
+    points = curve(isotonic(pairs))
+    after = [(on(points, said), right) for said, right in pairs]
+    print(f"{len(claims)} findings, {sum(right for _, right in pairs)} right")
+    print(f"Brier score as it is {brier(pairs):.4f}, through this map {brier(after):.4f}")
+    print("\nwhat is said now -> what it should be:")
+    for x, y in points:
+        print(f"  {x:.3f} -> {y:.3f}")
+    print(f"\nthe curve now, by strength: {confidence.CURVE}")
+    fitted = tuple((x, round(on(points, y), 3)) for x, y in confidence.CURVE)
+    print(f"CURVE = {fitted}")
+    print("\nby rule: findings, share right, mean confidence, factor")
+    for rule in sorted({claim.rule for claim in claims}):
+        print(_of_rule(rule, [claim for claim in claims if claim.rule == rule], points))
+
+
+def _of_rule(rule: str, own: Sequence[Claim], points: Sequence[tuple[float, float]]) -> str:
+    right = sum(claim.right for claim in own)
+    said = statistics.fmean(on(points, claim.confidence) for claim in own)
+    share = (right + _PRIOR * said) / (len(own) + _PRIOR)
+    factor = f"{confidence.TRUST.get(rule, 1.0) * share / said:.2f}"
+    if len(own) < _LEAST_FINDINGS:
+        factor = "(too few)"
+    return f"  {rule:24}{len(own):4}{right / len(own):6.2f}{said:6.2f}  {factor}"
+
+
+if __name__ == "__main__":
+    main()
