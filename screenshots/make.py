@@ -21,7 +21,7 @@ from pathlib import Path
 from gpuwatch.sampler import Sampler
 from gpuwatch.sources.base import ManualClock
 from gpuwatch.sources.simulated import SimulatedSource
-from gpuwatch.tui.app import GpuwatchApp
+from gpuwatch.tui.app import GpuwatchApp, new_engine
 
 HERE = Path(__file__).parent
 _COLOURFUL = {"TERM": "xterm-256color", "COLORTERM": "truecolor"}
@@ -45,6 +45,8 @@ class Shot:
     """To the first job, from the beginning: the first picture is its screen."""
     prints: bool = False
     """The job was started by gpuwatch, and prints."""
+    then: str | None = None
+    """What was changed to, a minute ago: the person marked the moment."""
     png: bool = False
     """Also as PNG, for where an SVG cannot be shown."""
 
@@ -69,6 +71,14 @@ SHOTS = (
     Shot("leak-80x24-dark", 80, 24, "leak", seconds=400, keys=("right_square_bracket",) * 3),
     Shot("healthy-80x24-dark", 80, 24, "healthy"),
     Shot("no-gpu-120x40-dark", 120, 40, "no_gpu", gpus=0),
+    Shot("findings-120x40-dark", 120, 40, "mixed", gpus=8, keys=("d",)),
+    Shot("findings-80x24-light", 80, 24, "throttled", gpus=2, theme="light", keys=("d",)),
+    Shot("evidence-120x40-dark", 120, 40, keys=("d", "enter"), png=True),
+    Shot("evidence-200x50-light", 200, 50, "main_process", theme="light", keys=("d", "enter")),
+    Shot("evidence-80x24-dark", 80, 24, "checkpoint", keys=("d", "enter")),
+    Shot("evidence-ascii-80x24", 80, 24, theme="ansi", ascii_mode=True, keys=("d", "enter")),
+    Shot("mark-120x40-dark", 120, 40, "main_process", then="healthy", png=True),
+    Shot("mark-80x24-light", 80, 24, "starved", then="healthy", theme="light"),
     Shot("detail-120x40-dark", 120, 40, keys=("enter",), png=True),
     Shot("detail-200x50-light", 200, 50, theme="light", keys=("enter",)),
     Shot("detail-80x24-dark", 80, 24, keys=("enter",)),
@@ -104,20 +114,28 @@ async def take(shot: Shot) -> str:
         ascii_mode=shot.ascii_mode,
         environment=_COLOURFUL | ({"NO_COLOR": "1"} if shot.no_color else {}),
         attached=attached,
+        make_engine=new_engine,
     )
     if shot.prints:
         app.view.job.output = _Printed()
         app.view.job.output_name = "~/.local/state/gpuwatch/runs/20240305-120431-train.py-4242.log"
     async with app.run_test(size=(shot.width, shot.height)) as pilot:
         for _ in range(shot.seconds):
-            if shot.attached:
-                app.deliver(source.read())
-            else:
-                app.view.history.push(source.read())
+            app.deliver(source.read())
             clock.advance(1.0)
         app.deliver(source.read())
         await pilot.pause()
-        await pilot.press(*shot.keys)
+        if shot.then is not None:
+            await pilot.press("m")
+            source = SimulatedSource(shot.then, shot.gpus, clock=clock)
+            source.open()
+            for _ in range(70):
+                clock.advance(1.0)
+                app.deliver(source.read())
+            app.view.message = None
+        for key in shot.keys:
+            await pilot.press(key)
+            await pilot.pause()
         await pilot.pause()
         app.redraw()
         await pilot.pause()

@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 from rich.terminal_theme import DIMMED_MONOKAI, TerminalTheme
@@ -69,7 +69,7 @@ class GpuwatchApp(DiagnosisApp):
         attached: ProcessKey | None = None,
         running: RunningJob | None = None,
         reports: ReportStore | None = None,
-        engine: Diagnoser | None = None,
+        make_engine: Callable[[], Diagnoser] | None = None,
     ) -> None:
         no_color = bool(environment.get("NO_COLOR"))
         if not no_color:
@@ -102,7 +102,7 @@ class GpuwatchApp(DiagnosisApp):
         self._choose_glyphs(ascii_mode)
         self._overview = OverviewScreen(self.view, self.palette)
         self._watch_job(attached, running, reports)
-        self._begin_diagnosis(engine)
+        self._begin_diagnosis(make_engine)
         if slow_link:
             self._use_slow_link()
 
@@ -443,6 +443,13 @@ def speaks_unicode(environment: Mapping[str, str]) -> bool:
     return encoding.lower().replace("-", "") == "utf8"
 
 
+def new_engine() -> Diagnoser:
+    """The one that knows every rule."""
+    from gpuwatch.diagnosis.engine import Engine  # noqa: PLC0415
+
+    return Engine()
+
+
 def run_dashboard(
     source: Source,
     sampler: Sampler,
@@ -463,6 +470,7 @@ def run_dashboard(
     app = GpuwatchApp(
         source,
         sampler,
+        make_engine=new_engine,
         ascii_mode=ascii_mode,
         theme=theme,
         slow_link=slow_link,

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol
 
 from gpuwatch.diagnosis.finding import Diagnosis, Finding
-from gpuwatch.model import Job, Snapshot
+from gpuwatch.model import Job, ProcessKey, Snapshot
 from gpuwatch.tui.finding_words import about_job, by_key, key_of
 from gpuwatch.tui.following import has_ended
 from gpuwatch.tui.job_app import JobApp
 from gpuwatch.tui.marking import bring_up_to_date, is_next_run, mark_now, mark_run
+
+if TYPE_CHECKING:
+    from gpuwatch.jobs.stacks import StackReport
+
+_WATCHING = "Watching for what holds the GPUs up."
 
 
 class Diagnoser(Protocol):
     """What the dashboard needs of the engine."""
 
     def push(self, snapshot: Snapshot) -> None: ...
+
+    def note_stacks(
+        self, job: ProcessKey, stacks: tuple[tuple[str, float, str | None], ...]
+    ) -> None: ...
 
     @property
     def diagnosis(self) -> Diagnosis | None: ...
@@ -24,18 +34,21 @@ class Diagnoser(Protocol):
 class DiagnosisApp(JobApp):
     """The part of ``GpuwatchApp`` that is about findings."""
 
-    def _begin_diagnosis(self, engine: Diagnoser | None) -> None:
-        """Part of the start. Without an engine nothing is diagnosed, and no line says anything."""
-        self._engine = engine
+    def _begin_diagnosis(self, make_engine: Callable[[], Diagnoser] | None) -> None:
+        """Part of the start. Without an engine nothing is diagnosed, and no line says anything.
+
+        It is made at the second snapshot: the rules take a moment to load, and the first picture
+        does not wait for them.
+        """
+        self._make_engine = make_engine
+        self._engine: Diagnoser | None = None
+        self._first: Snapshot | None = None
         self._last_of_job: tuple[Finding, ...] = ()
 
     def _diagnose(self, snapshot: Snapshot, job_before: Job | None) -> None:
         """Every snapshot counts, also while the picture is paused."""
-        engine, view = self._engine, self.view
-        diagnosis = None
-        if engine is not None:
-            engine.push(snapshot)
-            diagnosis = engine.diagnosis
+        view = self.view
+        diagnosis = self._told(snapshot)
         job = view.job.last
         if job_before is not None and job is not None and is_next_run(job_before, job, snapshot):
             view.mark = mark_run(view, snapshot, job_before, job, self._last_of_job)
@@ -47,10 +60,36 @@ class DiagnosisApp(JobApp):
         if not view.paused:
             view.diagnosis = diagnosis
 
+    def _told(self, snapshot: Snapshot) -> Diagnosis | None:
+        if self._engine is None:
+            if self._make_engine is None:
+                return None
+            if self._first is None:
+                self._first = snapshot
+                return Diagnosis(
+                    taken_at_unix_seconds=snapshot.taken_at_unix_seconds,
+                    watched_seconds=0.0,
+                    verdict=_WATCHING,
+                    decided=False,
+                )
+            self._engine = self._make_engine()
+            self._engine.push(self._first)
+        self._engine.push(snapshot)
+        return self._engine.diagnosis
+
     def _show_diagnosis(self) -> None:
         """The picture goes on: what was found meanwhile."""
         if self._engine is not None:
             self.view.diagnosis = self._engine.diagnosis
+
+    def _show_stacks(self, reports: Sequence[StackReport]) -> None:
+        """What the main threads were doing decides between some causes."""
+        job = self.view.job.last
+        if self._engine is not None and job is not None:
+            from gpuwatch.jobs.stack_facts import stack_facts  # noqa: PLC0415
+
+            self._engine.note_stacks(job.key, stack_facts(job, reports))
+        super()._show_stacks(reports)
 
     # -- keys -------------------------------------------------------------------------------
 

@@ -21,35 +21,13 @@ from gpuwatch.tui.finding_words import (
     style_of,
 )
 from gpuwatch.tui.following import find
-from gpuwatch.tui.frame import Line, Row, blank, fit, left, plain, right, width_of
+from gpuwatch.tui.frame import Line, Row, blank, left, plain, right, width_of, wrapped
 from gpuwatch.tui.panels import job_lines
 from gpuwatch.tui.view import View
 
 _CHART_SECONDS = 60.0
 _MOST_CHARTS = 4
 _COPY_WIDTH = 96
-
-
-def wrapped(text: str, width: int) -> list[str]:
-    """``text`` in lines of at most ``width`` cells, broken at blanks where there are some."""
-    width = max(1, width)
-    lines: list[str] = []
-    line = ""
-    for word in clean(text).split():
-        if line and width_of(line) + 1 + width_of(word) <= width:
-            line += " " + word
-            continue
-        if line:
-            lines.append(line)
-        while width_of(word) > width:
-            head = fit(word, width, "")
-            # A character wider than the line is dropped rather than tried for ever.
-            head = head or word[0]
-            if width_of(head) <= width:
-                lines.append(head)
-            word = word[len(head) :]  # noqa: PLW2901
-        line = word
-    return [*lines, line] if line else lines
 
 
 def title_lines(view: View, finding: Finding, width: int) -> list[Line]:

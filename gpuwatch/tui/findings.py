@@ -19,7 +19,7 @@ from gpuwatch.tui.finding_words import (
     sign,
     style_of,
 )
-from gpuwatch.tui.frame import Line, Row, Zone, blank, fit, width_of
+from gpuwatch.tui.frame import Line, Row, Zone, blank, fit, width_of, wrapped
 from gpuwatch.tui.panels import header
 from gpuwatch.tui.panels.findings import mark_line
 from gpuwatch.tui.view import View
@@ -63,7 +63,7 @@ def draw(view: View, width: int, height: int) -> FindingsFrame:
     verdict = "Nothing has been diagnosed yet." if diagnosis is None else clean(diagnosis.verdict)
     if findings and clean(findings[0].summary).rstrip(".") == verdict.rstrip("."):
         verdict = "one finding" if len(findings) == 1 else f"{len(findings)} findings, worst first"
-    for text in evidence.wrapped(verdict, width - 2)[:2]:
+    for text in wrapped(verdict, width - 2)[:2]:
         lines.append(Row(width).add(f" {text}", "title").line())
     if view.mark is not None:
         lines.append(mark_line(view, width))

@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 from rich.cells import cell_len, set_cell_size
 
+from gpuwatch.text import clean
+
 Run = tuple[str, str]
 """Text and the name of its style (see ``palette``)."""
 
@@ -39,6 +41,28 @@ def fit(text: str, width: int, ellipsis: str = "…") -> str:
     if width <= 0:
         return ""
     return set_cell_size(text, width - 1).rstrip() + ellipsis
+
+
+def wrapped(text: str, width: int) -> list[str]:
+    """``text``, cleaned, in lines of at most ``width`` cells, broken at blanks where it can be."""
+    width = max(1, width)
+    lines: list[str] = []
+    line = ""
+    for word in clean(text).split():
+        if line and width_of(line) + 1 + width_of(word) <= width:
+            line += " " + word
+            continue
+        if line:
+            lines.append(line)
+        while width_of(word) > width:
+            head = fit(word, width, "")
+            # A character wider than the line is dropped rather than tried for ever.
+            head = head or word[0]
+            if width_of(head) <= width:
+                lines.append(head)
+            word = word[len(head) :]  # noqa: PLW2901
+        line = word
+    return [*lines, line] if line else lines
 
 
 def left(text: str, width: int, ellipsis: str = "…") -> str:

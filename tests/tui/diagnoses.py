@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpuwatch.diagnosis.finding import Advice, Diagnosis, Evidence, Finding, NotTold, RuledOut
-from gpuwatch.model import Snapshot
+from gpuwatch.model import ProcessKey, Snapshot
 
 
 class HandEngine:
@@ -13,8 +13,13 @@ class HandEngine:
         self.diagnosis = diagnosis
         self.pushed: list[Snapshot] = []
 
+        self.stacks: list[object] = []
+
     def push(self, snapshot: Snapshot) -> None:
         self.pushed.append(snapshot)
+
+    def note_stacks(self, job: ProcessKey, stacks: object) -> None:
+        self.stacks.append((job, stacks))
 
 
 def starved(what: Snapshot, gpu: int = 0, **fields: object) -> Finding:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -217,6 +217,7 @@ async def driven(
     running: RunningJob | None = None,
     reports: ReportStore | None = None,
     engine: Diagnoser | None = None,
+    make_engine: Callable[[], Diagnoser] | None = None,
 ) -> AsyncIterator[Driven]:
     """The application over ``what`` (default: a starved machine with two GPUs), its picture
     drawn. With ``what`` a snapshot there is no past; the machine is then the one it describes."""
@@ -236,8 +237,9 @@ async def driven(
             attached=attached,
             running=running,
             reports=reports,
-            engine=engine,
+            make_engine=make_engine,
         )
+        app._engine = engine
     try:
         async with app.run_test(size=size) as pilot:
             drive = Driven(app, pilot, source, sampler)

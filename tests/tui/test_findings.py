@@ -9,13 +9,15 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.diagnosis.catalogue import RULES
+from gpuwatch.diagnosis.catalogue import RULES, find
 from gpuwatch.diagnosis.finding import Advice, Diagnosis, Evidence, Finding, NotTold, RuledOut
+from gpuwatch.jobs.stacks import Place, Share, StackReport, UserLine
 from gpuwatch.model import Job, Snapshot
 from gpuwatch.text import clean
 from gpuwatch.tui import evidence, findings, job, overview
+from gpuwatch.tui.app import new_engine
 from gpuwatch.tui.finding_words import cause, evidence_value, key_of, place
-from gpuwatch.tui.frame import width_of
+from gpuwatch.tui.frame import width_of, wrapped
 from gpuwatch.tui.glyphs import ASCII, UNICODE
 from gpuwatch.tui.marking import bring_up_to_date, mark_now
 from gpuwatch.tui.palette import GPUWATCH_DARK, Palette
@@ -256,7 +258,7 @@ def test_wide_characters_are_wrapped_by_their_cells() -> None:
     """No line is wider than asked for, and nothing is lost."""
     text = "\u8a13\u7df4 abc \u8a13\u7df4\u8a13\u7df4\u8a13\u7df4 " + "x" * 30
     for width in range(2, 20):
-        lines = evidence.wrapped(text, width)
+        lines = wrapped(text, width)
         assert max(map(width_of, lines)) <= width
         assert "".join(lines).replace(" ", "") == clean(text).replace(" ", "")
 
@@ -391,6 +393,59 @@ async def test_the_engine_sees_every_snapshot() -> None:
         assert "loader is CPU-bound" not in drive.text
         await drive.press("p")
         assert "loader is CPU-bound" in drive.lines[1]
+
+
+async def test_a_starved_machine_is_diagnosed_on_the_screen() -> None:
+    """With the real engine: within 15 seconds the line names the loader; its evidence has the
+    documentation of the rule and the chart."""
+    what = scene("starved", 1, seconds=20)
+    async with driven(what.past[0], (120, 40), make_engine=new_engine) as drive:
+        assert "Watching for what holds the GPUs up" in drive.lines[1]
+        for snapshot in what.past[1:16]:
+            await drive.sampler.feed(snapshot)
+        await drive.settle()
+        assert "waited for data" in drive.lines[1]
+        assert "num_workers from 2" in drive.lines[2] or "num_workers 2 ->" in drive.lines[2]
+        await drive.press("d")
+        await drive.press("enter")
+        assert "loader_cpu_bound" in drive.text
+        await drive.press("end")
+        last = find("loader_cpu_bound").documentation.split()[-1]
+        assert last in drive.text
+
+
+async def test_stacks_are_told_to_the_engine() -> None:
+    """What the main threads were seen doing decides between causes that look alike."""
+    what = scene("starved", 1, attached=True)
+    engine = HandEngine(nothing(what.now))
+    job = what.now.jobs[0]
+    line = UserLine(
+        place=Place("/ada/train.py", 7, "main"),
+        samples=30,
+        percent=60.0,
+        doing="synchronising",
+    )
+    shares = tuple(
+        Share(
+            category=category,
+            samples=30,
+            percent=percent,
+            low_percent=0.0,
+            high_percent=100.0,
+            lines=lines,
+        )
+        for category, percent, lines in (
+            ("synchronising", 60.0, (line,)),
+            ("computing", 40.0, ()),
+        )
+    )
+    async with driven(what, engine=engine, attached=job.key) as drive:
+        drive.app._show_stacks([StackReport(pid=job.pid, samples=60, shares=shares)])
+        await drive.settle()
+        assert drive.dialog is not None
+    ((key, told),) = engine.stacks
+    assert key == job.key
+    assert told == (("synchronising", 60.0, line.where), ("computing", 40.0, None))
 
 
 # -- before and after -------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from gpuwatch.tui.finding_words import (
     sign,
     style_of,
 )
-from gpuwatch.tui.frame import Line, Row, Zone, fit, left, width_of
+from gpuwatch.tui.frame import Line, Row, Zone, fit, left, width_of, wrapped
 from gpuwatch.tui.view import View
 
 _GAP = "  "
@@ -60,7 +60,7 @@ def draw(
         if findings:
             lines = _findings(view, findings, width, most)
         else:
-            lines = [_quiet(view, diagnosis, width, elsewhere=bool(diagnosis.findings))]
+            lines = _quiet(view, diagnosis, width, most)
         if len(findings) == 1:
             zones = [Zone(top + y, 0, width, "finding", key_of(findings[0])) for y in (0, 1)]
             zones = zones[: len(lines)]
@@ -74,13 +74,21 @@ def draw(
     return lines, zones
 
 
-def _quiet(view: View, diagnosis: Diagnosis, width: int, *, elsewhere: bool) -> Line:
-    text = diagnosis.verdict
-    if elsewhere:
-        count = len(diagnosis.findings)
-        text = f"nothing found in this job ({count} elsewhere: d)"
-    row = Row(width).add(f" {view.glyphs.dot} ", "dim")
-    return row.add(fit(clean(text), row.room - 1, view.glyphs.ellipsis), "dim").line()
+def _quiet(view: View, diagnosis: Diagnosis, width: int, most: int) -> list[Line]:
+    """The verdict where nothing was found; it is longer where nothing can be told."""
+    text = clean(diagnosis.verdict)
+    if diagnosis.findings:
+        text = f"nothing found in this job ({len(diagnosis.findings)} elsewhere: d)"
+    style = "dim" if diagnosis.decided else "label"
+    texts = wrapped(text, width - 4)
+    if len(texts) > most:
+        rest = fit(" ".join(texts[most - 1 :]), width - 4, view.glyphs.ellipsis)
+        texts = [*texts[: most - 1], rest]
+    marks = [view.glyphs.dot] + [" "] * len(texts)
+    return [
+        Row(width).add(f" {mark} {one}", style).line()
+        for mark, one in zip(marks, texts, strict=False)
+    ]
 
 
 def _findings(view: View, findings: Sequence[Finding], width: int, most: int) -> list[Line]:
