@@ -344,9 +344,12 @@ def _finding(page: _Page, report: DiagnosisReport, first: _Held, *others: _Held)
     page.gap()
     finding, until = first
     sure = f"{finding.confidence * 100:.0f}% sure"
+    word = f"{finding.severity}:"
+    head = f"{word} {finding.rule} ({sure}{_when(finding, report, until)})"
+    lines = wrap(head, page.width, later="  ")
     # Only the word is coloured: the rest is for reading.
-    word = page.paint(f"{finding.severity}:", _COLOURS.get(finding.severity, ""))
-    page.lines.append(f"{word} {finding.rule} ({sure}{_when(finding, report, until)})")
+    painted = page.paint(word, _COLOURS.get(finding.severity, ""))
+    page.lines += [painted + lines[0].removeprefix(word), *lines[1:]]
     if finding.summary != report.verdict:
         page.say(finding.summary, first="  ", later="  ")
     cost = _cost(finding)
