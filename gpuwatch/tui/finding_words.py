@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from gpuwatch import units
-from gpuwatch.diagnosis.finding import Advice, Diagnosis, Finding
+from gpuwatch.diagnosis.finding import Advice, Diagnosis, Finding, NotTold
 from gpuwatch.model import Gpu, GpuIdentity, GpuKey, Job, ProcessKey
 from gpuwatch.text import clean
 from gpuwatch.tui.glyphs import Glyphs
@@ -210,4 +210,15 @@ def _number(value: float, unit: str | None) -> str:
     if unit is None:
         return number
     unit = clean(unit, 24)
-    return f"{number}{unit}" if unit in {"%", "W", "C", "s", "MHz"} else f"{number} {unit}"
+    close = unit.startswith("%") or unit in {"W", "C", "s", "MHz"}
+    return f"{number}{unit}" if close else f"{number} {unit}"
+
+
+def undecided(unknown: Iterable[NotTold]) -> dict[str, list[str]]:
+    """Causes that could not be decided, by the readings that were missing."""
+    causes: dict[str, list[str]] = {}
+    for one in unknown:
+        names = causes.setdefault(clean(", ".join(one.missing)), [])
+        if cause(one.rule) not in names:
+            names.append(cause(one.rule))
+    return causes
