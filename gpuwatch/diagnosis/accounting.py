@@ -66,8 +66,11 @@ class Ledger:
         self._counted: deque[tuple[float, float, float]] = deque()
         """(from, to, amount): when it was lost, evenly, and how much."""
 
-    def add(self, window: Window, share: float, gpus: int) -> None:
-        """``share`` 0 to 1 of the window's watched time was lost on each of so many GPUs."""
+    def add(self, window: Window, share: float, gpus: int, since: float | None = None) -> None:
+        """``share`` 0 to 1 of the window's watched time was lost on each of so many GPUs.
+
+        ``since``: Unix seconds from which on the cause was seen to hold.
+        """
         now = window.taken_at_unix_seconds
         begin = now - window.seconds
         counted = self._counted
@@ -76,7 +79,9 @@ class Ledger:
         before = sum([_inside(begin, *one) for one in counted])
         new = share * window.watched_seconds * gpus - before
         # A window that says less than the one before takes back what that one said too much.
-        counted.append((max(begin, counted[-1][1]) if counted else begin, now, new))
+        start = now - window.watched_seconds if since is None else since
+        start = min(now, max(begin, counted[-1][1] if counted else start))
+        counted.append((start, now, new))
         self.gpu_seconds = max(0.0, self.gpu_seconds + new)
 
 

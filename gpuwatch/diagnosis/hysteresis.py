@@ -21,6 +21,8 @@ CLEAR_ERROR_SECONDS = 60.0
 """An error that is over must still be there when somebody looks up."""
 UNKNOWN_DRAINS = 0.5
 """A reading that is missing for a moment is no sign that the fault is gone."""
+UNRAISED_DRAINS = 2.0
+"""What is not sure yet is forgotten faster than it came, so that noise does not add up."""
 SMOOTHING_SECONDS = 10.0
 """The strength that decides between rivals moves this slowly."""
 
@@ -42,12 +44,15 @@ class Held:
 
     def update(self, verdict: Verdict, seconds: float, unix_seconds: float) -> None:
         """``seconds``: since the evaluation before."""
+        fired_before = self.fires_now
         self.fires_now = isinstance(verdict, Firing)
         if isinstance(verdict, Firing):
-            self._fire(verdict, seconds, unix_seconds)
+            # It began somewhere between the two looks.
+            held = seconds if fired_before else 0.5 * seconds
+            self._fire(verdict, held, unix_seconds)
         else:
             drain = UNKNOWN_DRAINS if isinstance(verdict, Unknown) else 1.0
-            self.level -= drain * seconds
+            self.level -= (drain if self.raised else UNRAISED_DRAINS * drain) * seconds
             if self.level <= 0.0:
                 self._reset()
 

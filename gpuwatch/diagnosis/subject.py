@@ -68,10 +68,13 @@ class Subject:
         self._window: Window | None = None
         self._watched_seconds = 0.0
         self._looks = 0
+        self._first_unix_seconds = 0.0
 
     def look(self, window: Window, seconds: float) -> None:
         """Take the newest window; ``seconds`` since the one before."""
         self._watched_seconds += seconds if self._looks else window.watched_seconds
+        if not self._looks:
+            self._first_unix_seconds = window.taken_at_unix_seconds
         self._looks += 1
         self._window = window
         for rule in self._rules:
@@ -93,7 +96,10 @@ class Subject:
                 if ledger is None:
                     ledger = self._ledgers[cause.rule] = Ledger()
                 gpus = len(cause.firing.gpus or window.gpus)
-                ledger.add(window, cause.lost_share, gpus)
+                since = cause.held.since_unix_seconds
+                # What held at the first look held before it, too.
+                known = None if since is None or since <= self._first_unix_seconds else since
+                ledger.add(window, cause.lost_share, gpus, known)
 
     @property
     def is_calm(self) -> bool:

@@ -1,0 +1,92 @@
+"""An engine whose rules say what a test wrote down, second by second."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from gpuwatch.diagnosis.engine import Engine
+from gpuwatch.diagnosis.finding import Diagnosis, Evidence
+from gpuwatch.diagnosis.rule import Clear, Firing, Rule, Verdict
+from gpuwatch.diagnosis.window import Window
+from gpuwatch.model import Host, Snapshot
+from gpuwatch.sources.base import ManualClock
+from gpuwatch.sources.simulated import SimulatedSource
+from tests.diagnosis.windows import NOW, window
+
+Say = Callable[[float], Verdict]
+CLEAR = Clear("not so")
+
+
+def firing(summary: str = "It is so", **fields: Any) -> Firing:
+    made = Firing(summary=summary, evidence=(Evidence(name="reading", value=1.0),), strength=0.9)
+    return replace(made, **fields)
+
+
+def between(start: float, end: float, said: Verdict, otherwise: Verdict = CLEAR) -> Say:
+    """``said`` from one second to another."""
+    return lambda second: said if start <= second < end else otherwise
+
+
+def always(said: Verdict) -> Say:
+    return lambda _: said
+
+
+class Script:
+    """Windows of one or more subjects, as an observer would make them."""
+
+    def __init__(self, *windows: Window) -> None:
+        self._windows = windows or (window(),)
+        self._at = 0.0
+
+    def push(self, snapshot: Snapshot) -> None:
+        self._at = snapshot.taken_at_unix_seconds
+
+    def windows(self) -> tuple[Window, ...]:
+        return tuple([replace(one, taken_at_unix_seconds=self._at) for one in self._windows])
+
+
+def scripted(says: Mapping[str, Say], *windows: Window) -> Engine:
+    def rule(name: str, say: Say) -> Rule:
+        return Rule(name, lambda one: say(one.taken_at_unix_seconds - NOW), "")
+
+    return Engine([rule(name, say) for name, say in says.items()], observer=Script(*windows))
+
+
+def snapshot(second: float, interval: float = 1.0) -> Snapshot:
+    return Snapshot(
+        sequence=int(second),
+        taken_at_unix_seconds=NOW + second,
+        monotonic_seconds=second,
+        interval_seconds=interval,
+        simulated=True,
+        host=Host(name="box"),
+    )
+
+
+def play(engine: Engine, seconds: Iterable[float], interval: float = 1.0) -> list[Diagnosis]:
+    """What is said after each of these seconds."""
+    said = []
+    for second in seconds:
+        engine.push(snapshot(second, interval))
+        said.append(engine.diagnosis)
+    return said
+
+
+def rules_of(diagnosis: Diagnosis) -> list[str]:
+    return [finding.rule for finding in diagnosis.findings]
+
+
+def simulate(scenario: str, seconds: int, gpus: int = 1) -> list[Diagnosis]:
+    """What is said of a simulated machine, each second."""
+    clock = ManualClock()
+    source = SimulatedSource(scenario, gpus, clock=clock)
+    source.open()
+    engine = Engine()
+    said = []
+    for _ in range(seconds):
+        engine.push(source.read())
+        said.append(engine.diagnosis)
+        clock.advance(1.0)
+    return said

@@ -1,0 +1,221 @@
+"""The engine: several subjects, its sentence, what it cannot tell."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, replace
+from typing import Any
+
+from gpuwatch.diagnosis.engine import Engine
+from gpuwatch.diagnosis.rule import Clear, Firing, Rule, Unknown, Verdict
+from gpuwatch.diagnosis.window import Window
+from tests.diagnosis.engines import (
+    Script,
+    always,
+    firing,
+    play,
+    rules_of,
+    scripted,
+    simulate,
+    snapshot,
+)
+from tests.diagnosis.windows import (
+    GIB,
+    gpu,
+    gpu_only,
+    job,
+    model_job,
+    steady,
+    swinging,
+    window,
+)
+
+
+def _job_on(index: int, pid: int, **facts: Any) -> Window:
+    owner = replace(job(), job=model_job(pid=pid, gpu_uuids=(f"GPU-{index}",)))
+    return window(gpus=(gpu(index, **facts),), job=owner)
+
+
+def _sentence(*windows: Window, **says: Any) -> str:
+    return play(scripted(says, *windows), range(30))[-1].verdict
+
+
+def test_jobs_are_diagnosed_apart() -> None:
+    """The starved one is named with its GPU and its job; the fed one is not."""
+
+    def starved(one: Window) -> Verdict:
+        busy = one.gpus[0].busy
+        return firing(lost_share=0.6) if busy and busy.mean_percent < 50.0 else Clear("fed")
+
+    engine = Engine(
+        [Rule("starved", starved, "")],
+        observer=Script(_job_on(0, 100), _job_on(1, 200, busy=swinging(0.4))),
+    )
+    said = play(engine, range(30))[-1]
+    assert [(one.gpus, one.job and one.job[0]) for one in said.findings] == [(("GPU-1",), 200)]
+
+
+def test_a_fault_of_a_card_that_two_jobs_share_is_told_once() -> None:
+    """Heat is no matter of the job."""
+    said = play(
+        scripted(
+            {"thermal_throttle": always(firing(gpus=("GPU-0",)))},
+            _job_on(0, 100),
+            _job_on(0, 200),
+        ),
+        range(20),
+    )[-1]
+    assert rules_of(said) == ["thermal_throttle"]
+
+
+def test_a_job_that_is_gone_takes_its_findings_along() -> None:
+    """What it suffered from is over."""
+    script = Script(_job_on(0, 100))
+    engine = Engine([Rule("fault", lambda _: firing(), "")], observer=script)
+    assert play(engine, range(20))[-1].findings
+    script._windows = ()
+    assert play(engine, range(20, 26))[-1].findings == ()
+
+
+def test_an_ended_job_is_not_judged() -> None:
+    """It stays in the list while somebody is attached, and idles by right."""
+    ended = replace(job(), job=model_job(ended_at_unix_seconds=1.0))
+    said = play(scripted({"fault": always(firing())}, window(job=ended)), range(20))[-1]
+    assert said.findings == ()
+
+
+def test_the_sentence_is_that_of_the_leading_finding() -> None:
+    """Word for word."""
+    assert _sentence(fault=always(firing("GPU 0 is slow"))) == "GPU 0 is slow"
+
+
+def test_the_sentence_when_all_is_well() -> None:
+    """All fed GPUs of all jobs in one sentence."""
+    said = _sentence(_job_on(0, 100), _job_on(1, 200), quiet=always(Clear("fine")))
+    assert said == "GPU 0 and 1 are fed: busy 97%."
+
+
+def test_an_unused_gpu_is_not_under_used() -> None:
+    """Nobody waits for it, and that is decided."""
+    idle = gpu_only(gpu(1, busy=steady(0.0), memory_used_bytes=0.5 * GIB))
+    said = play(scripted({"quiet": always(Clear("fine"))}, _job_on(0, 100), idle), range(30))[-1]
+    assert said.verdict == ("GPU 0 is fed: busy 97%; GPU 1 is idle, and nobody waits for it.")
+    assert said.decided
+
+
+def test_the_start_is_waited_out() -> None:
+    """Nothing is decided, and the sentence says what is waited for."""
+    said = play(scripted({"quiet": always(Clear("fine"))}, window(starting=True)), range(30))[-1]
+    assert "is starting up" in said.verdict
+    assert not said.decided
+
+
+def test_the_first_seconds_decide_nothing() -> None:
+    """Not even that all is well."""
+    early = window(watched_seconds=3.0)
+    said = play(scripted({"quiet": always(Clear("fine"))}, early), range(4))[-1]
+    assert "too early" in said.verdict
+    assert not said.decided
+
+
+def test_what_cannot_be_told_is_said_with_what_would_decide() -> None:
+    """What is seen, the causes left, and the next step."""
+    half = window(gpus=(gpu(busy=swinging(0.45)),))
+    said = _sentence(
+        half,
+        loader_cpu_bound=always(Unknown(("the workers' CPU",))),
+        python_bound=always(Unknown(("stacks",))),
+        thermal_throttle=always(Clear("cool")),
+    )
+    assert "GPU 0 is 44% busy, and why cannot be told" in said
+    assert "loader workers and Python that launches too slowly are possible" in said
+    assert "stacks of its main thread" in said
+
+
+def test_a_log_of_gpus_alone_would_need_the_processes() -> None:
+    """The next step is to run beside the job."""
+    said = _sentence(
+        gpu_only(gpu(busy=swinging(0.45))), loader_cpu_bound=always(Unknown(("processes",)))
+    )
+    assert "the job's processes (gpuwatch beside the job)" in said
+
+
+def test_processes_that_cannot_be_read_need_the_permission() -> None:
+    """A job of another user."""
+    closed = window(gpus=(gpu(busy=swinging(0.45)),), job=job(main_thread_percent=None))
+    assert "permission" in _sentence(closed, python_bound=always(Unknown(("CPU",))))
+
+
+def test_a_gpu_whose_busy_share_cannot_be_read_is_not_called_well() -> None:
+    """No reading is no good news."""
+    said = play(scripted({"quiet": always(Clear("fine"))}, gpu_only(gpu(busy=None))), range(30))[-1]
+    assert "cannot be read" in said.verdict
+    assert not said.decided
+
+
+def test_a_fault_about_to_be_raised_leaves_it_undecided() -> None:
+    """Nobody is told that all is well two seconds before a finding."""
+    said = play(scripted({"fault": always(firing())}), range(6))[-1]
+    assert said.findings == ()
+    assert not said.decided
+
+
+def test_rules_that_lack_readings_are_listed() -> None:
+    """With what is missing, for that job."""
+    said = play(scripted({"fault": always(Unknown(("power",)))}), range(4))[-1]
+    assert [(one.rule, one.missing) for one in said.unknown] == [("fault", ("power",))]
+
+
+def test_readings_that_would_make_a_finding_surer_are_in_its_evidence() -> None:
+    """As not read."""
+    said = play(scripted({"fault": always(firing(missing=("stacks",)))}), range(20))[-1]
+    last = said.findings[0].evidence[-1]
+    assert (last.name, last.value, last.supports) == ("stacks", None, False)
+
+
+def test_a_rule_that_fails_leaves_the_others_standing() -> None:
+    """A defect in one costs its own answer."""
+
+    def broken(_: Window) -> Verdict:
+        raise ZeroDivisionError
+
+    rules = [Rule("broken", broken, ""), Rule("fault", lambda _: firing(), "")]
+    said = play(Engine(rules, observer=Script()), range(20))[-1]
+    assert rules_of(said) == ["fault"]
+    assert [one.rule for one in said.unknown] == ["broken"]
+
+
+def test_before_the_first_snapshot_nothing_is_said() -> None:
+    """An engine can be asked at once."""
+    said = Engine([]).diagnosis
+    assert said.findings == ()
+    assert not said.decided
+
+
+def test_another_recording_begins_anew() -> None:
+    """Snapshots whose time goes back are another machine's."""
+    engine = scripted({"fault": always(firing())})
+    play(engine, range(100, 120))
+    assert engine.diagnosis.findings
+    engine.push(snapshot(5.0))
+    assert engine.diagnosis.findings == ()
+    assert engine.diagnosis.watched_seconds == 0.0
+
+
+def test_the_rules_look_every_two_seconds_however_often_it_is_pushed() -> None:
+    """Ten snapshots a second cost one evaluation in two seconds."""
+    looks: list[float] = []
+
+    def look(one: Window) -> Firing:
+        looks.append(one.taken_at_unix_seconds)
+        return firing()
+
+    engine = Engine([Rule("fault", look, "")], observer=Script())
+    play(engine, [number / 10 for number in range(100)], interval=0.1)
+    assert 5 <= len(looks) <= 6
+
+
+def test_the_same_snapshots_give_the_same_diagnosis() -> None:
+    """There is no clock but theirs."""
+    first, second = (simulate("starved", 40)[-1] for _ in range(2))
+    assert json.dumps(asdict(first)) == json.dumps(asdict(second))

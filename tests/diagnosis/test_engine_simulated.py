@@ -1,0 +1,88 @@
+"""Whole machines: the right finding first, and nothing wrong beside it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.diagnosis.engines import rules_of, simulate
+
+
+@pytest.mark.parametrize(
+    ("scenario", "gpus", "seconds", "rule"),
+    [
+        ("starved", 1, 40, "loader_cpu_bound"),
+        ("starved", 2, 40, "loader_cpu_bound"),
+        ("main_process", 1, 40, "loader_in_main_process"),
+        ("io_bound", 1, 40, "loader_io_bound"),
+        ("cpu_quota", 1, 40, "cpu_quota"),
+        ("too_many_workers", 1, 40, "too_many_workers"),
+        ("unpinned", 1, 40, "memory_not_pinned"),
+        ("python_bound", 1, 40, "python_bound"),
+        ("imbalanced", 2, 40, "straggler"),
+        ("imbalanced", 8, 40, "straggler"),
+        ("throttled", 1, 70, "thermal_throttle"),
+        ("throttled", 4, 70, "thermal_throttle"),
+        ("power_capped", 2, 40, "power_throttle"),
+        ("leak", 1, 80, "memory_growing"),
+        ("tenant", 1, 40, "other_tenant"),
+        ("pcie_degraded", 1, 40, "pcie_degraded"),
+        ("memory_errors", 2, 60, "hardware_errors"),
+        ("lost", 2, 40, "gpu_lost"),
+        ("small_batch", 1, 40, "batch_too_small"),
+        ("small_batch", 2, 40, "batch_too_small"),
+        ("idle", 1, 60, "idle_holding_memory"),
+        ("checkpoint", 1, 80, "checkpoint_pauses"),
+    ],
+)
+def test_the_fault_of_the_machine_is_the_only_one_named(
+    scenario: str, gpus: int, seconds: int, rule: str
+) -> None:
+    """One rule, on whatever GPUs show it."""
+    said = simulate(scenario, seconds, gpus)[-1]
+    assert set(rules_of(said)) == {rule}
+    assert said.verdict == said.findings[0].summary
+
+
+@pytest.mark.parametrize(("scenario", "gpus"), [("healthy", 1), ("healthy", 8), ("unified", 1)])
+def test_nothing_is_ever_said_of_a_healthy_machine(scenario: str, gpus: int) -> None:
+    """Three minutes without a finding, and a sentence that says so."""
+    said = simulate(scenario, 180, gpus)
+    assert not any(one.findings for one in said)
+    assert "fed: busy 9" in said[-1].verdict
+    assert said[-1].decided
+
+
+def test_a_start_is_waited_out_and_then_well() -> None:
+    """Imports, loading and the first batches are no starvation."""
+    said = simulate("startup", 120)
+    assert not any(one.findings for one in said)
+    assert not said[10].decided
+    assert said[-1].decided
+
+
+def test_a_starved_loader_is_named_within_fifteen_seconds() -> None:
+    """From steady work on."""
+    said = simulate("starved", 15)
+    assert rules_of(said[-1]) == ["loader_cpu_bound"]
+
+
+@pytest.mark.parametrize("scenario", ["checkpoint", "throttled", "imbalanced", "tenant"])
+def test_the_loader_is_never_blamed_for_something_else(scenario: str) -> None:
+    """Not even for a moment on the way."""
+    blamed = {rule for one in simulate(scenario, 100, 2) for rule in rules_of(one)}
+    assert not {rule for rule in blamed if rule.startswith("loader") or rule == "oscillation"}
+
+
+def test_several_jobs_and_cards_are_told_apart() -> None:
+    """Eight cards, eight stories: each finding is on its own GPU."""
+    said = simulate("mixed", 70, 8)[-1]
+    rules = rules_of(said)
+    assert {"loader_cpu_bound", "thermal_throttle", "gpu_lost", "idle_holding_memory"} <= set(rules)
+    assert all(len(finding.gpus) == 1 for finding in said.findings)
+    assert rules[0] == "gpu_lost"
+
+
+def test_the_cost_of_starving_is_the_time_the_gpu_idled() -> None:
+    """Two thirds of it in the simulation."""
+    finding = simulate("starved", 60)[-1].findings[0]
+    assert finding.cost_share == pytest.approx(0.7, abs=0.05)
