@@ -38,34 +38,47 @@ class Phase:
 UNSEEN = Phase()
 
 
-def compare(spans: Sequence[Span], busy: Sequence[float | None]) -> Phase:
-    """``busy`` is what the GPUs did in each of ``spans`` (see ``Integral``)."""
-    seen = [value for value in busy if value is not None]
-    if len(seen) < LEAST_SPANS or _deviation(seen) < SWING_PERCENT:
+def compare(spans: Sequence[Span], busy: Sequence[float | None], *, exact: bool = False) -> Phase:
+    """``busy`` is what the GPUs did in each of ``spans`` (see ``Integral``). ``exact``: both are
+    means over the same time by the same clock, so that no lag is to be looked for."""
+    if len(spans) < LEAST_SPANS:
         return UNSEEN
     values = [value for _, _, value in spans]
-    best: tuple[float, int] | None = None
-    for lag in LAGS:
-        found = _correlation(_pairs(values, busy, lag))
-        if found is not None and (best is None or abs(found) > abs(best[0]) + 1e-9):
-            best = (found, lag)
-    pairs = _pairs(values, busy, 0 if best is None else best[1])
-    return Phase(
-        correlation=None if best is None else best[0],
-        when_idle_percent=_mean([value for value, gpu in pairs if gpu <= IDLE_PERCENT]),
-        when_busy_percent=_mean([value for value, gpu in pairs if gpu >= BUSY_PERCENT]),
+    gpu = list(busy)
+    if None in gpu:
+        known = [(one, other) for one, other in zip(values, gpu, strict=True) if other is not None]
+        values, gpu = [one for one, _ in known], [other for _, other in known]
+    return _compare(values, gpu, exact=exact)  # type: ignore[arg-type]  # all known by now
+
+
+def _compare(values: list[float], gpu: list[float], *, exact: bool) -> Phase:
+    if len(gpu) < LEAST_SPANS or _variance(gpu) < SWING_PERCENT * SWING_PERCENT:
+        return UNSEEN
+    best, at = None, 0
+    if max(values) - min(values) > FLAT_PERCENT:
+        for lag in (0,) if exact else LAGS:
+            found = _correlation(*_shifted(values, gpu, lag))
+            if found is not None and (best is None or abs(found) > abs(best) + 1e-9):
+                best, at = found, lag
+    idle, working = split_means(*_shifted(values, gpu, at))
+    return Phase(correlation=best, when_idle_percent=idle, when_busy_percent=working)
+
+
+def split_means(values: Sequence[float], gpu: Sequence[float]) -> tuple[float | None, float | None]:
+    """Means of ``values`` while the GPU was idle, and while it was busy."""
+    pairs = list(zip(values, gpu, strict=True))
+    return (
+        _mean([value for value, one in pairs if one <= IDLE_PERCENT]),
+        _mean([value for value, one in pairs if one >= BUSY_PERCENT]),
     )
 
 
 def split(
-    spans: Sequence[tuple[float | None, float | None]],
+    pairs: Sequence[tuple[float | None, float | None]],
 ) -> tuple[float | None, float | None]:
-    """Means of the (value, GPU) pairs while the GPU was idle, and while it was busy."""
-    known = [(value, gpu) for value, gpu in spans if value is not None and gpu is not None]
-    return (
-        _mean([value for value, gpu in known if gpu <= IDLE_PERCENT]),
-        _mean([value for value, gpu in known if gpu >= BUSY_PERCENT]),
-    )
+    """``split_means`` of the (value, GPU) pairs of which both are known."""
+    known = [(value, gpu) for value, gpu in pairs if value is not None and gpu is not None]
+    return split_means([value for value, _ in known], [gpu for _, gpu in known])
 
 
 class Integral:
@@ -122,35 +135,28 @@ def together(rows: Sequence[Sequence[float | None]]) -> list[float | None]:
     ]
 
 
-def _pairs(
-    values: Sequence[float], busy: Sequence[float | None], lag: int
-) -> list[tuple[float, float]]:
+def _shifted(values: list[float], gpu: list[float], lag: int) -> tuple[list[float], list[float]]:
     if lag > 0:
-        values, busy = values[:-lag], busy[lag:]
-    elif lag < 0:
-        values, busy = values[-lag:], busy[:lag]
-    return [(value, gpu) for value, gpu in zip(values, busy, strict=True) if gpu is not None]
+        return values[:-lag], gpu[lag:]
+    if lag < 0:
+        return values[-lag:], gpu[:lag]
+    return values, gpu
 
 
-def _correlation(pairs: list[tuple[float, float]]) -> float | None:
-    count = len(pairs)
-    if count < LEAST_SPANS:
+def _correlation(left: list[float], right: list[float]) -> float | None:
+    count = len(left)
+    spread_left, spread_right = _variance(left), _variance(right)
+    if spread_left < FLAT_PERCENT * FLAT_PERCENT or spread_right <= 0.0:
         return None
-    left = [value for value, _ in pairs]
-    right = [gpu for _, gpu in pairs]
-    mean_left, mean_right = sum(left) / count, sum(right) / count
-    spread_left = sum(map(mul, left, left)) / count - mean_left * mean_left
-    spread_right = sum(map(mul, right, right)) / count - mean_right * mean_right
-    if spread_left < FLAT_PERCENT**2 or spread_right <= 0.0:
-        return None
-    common = sum(map(mul, left, right)) / count - mean_left * mean_right
+    common = sum(map(mul, left, right)) / count - sum(left) * sum(right) / count / count
     found: float = common / math.sqrt(spread_left * spread_right)
     return max(-1.0, min(1.0, found))
 
 
-def _deviation(values: list[float]) -> float:
-    mean = sum(values) / len(values)
-    return math.sqrt(sum([(value - mean) ** 2 for value in values]) / len(values))
+def _variance(values: list[float]) -> float:
+    count = len(values)
+    mean = sum(values) / count
+    return float(sum(map(mul, values, values)) / count - mean * mean)
 
 
 def _mean(values: list[float]) -> float | None:

@@ -6,15 +6,19 @@ import math
 from array import array
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar, cast
 
 BUCKET_SECONDS = 4.0
 """What is kept in buckets is that much longer kept than asked for, at most."""
 ROW_SECONDS = 0.9
 """Readings that come faster are averaged to rows of this length."""
+REMEMBERED_SECONDS = 9.0
+REMEMBERED_FROM_SECONDS = 45.0
 ALIKE = 0.02
 """Rows whose lengths differ by less weigh the same: a live interval is never exact."""
 
+_T = TypeVar("_T")
 _Row = tuple[float, float, Sequence[float | None]]
 """(to, seconds, values)."""
 
@@ -42,7 +46,7 @@ class RunningMeans:
                 return
             rows.append((at, total, _means(self._short, self._count)))
             self._short.clear()
-        while rows[0][0] <= at - self._keep:
+        while len(rows) > 1 and rows[0][0] <= at - self._keep:
             rows.popleft()
 
     def over(self, since: float) -> Means:
@@ -95,6 +99,29 @@ def _weighted_mean(column: Sequence[float | None], lengths: Sequence[float]) -> 
     return sum([value * seconds for value, seconds in known]) / total if total > 0.0 else None
 
 
+class Remembered(Generic[_T]):
+    """An answer that costs, for some seconds: over a whole window, it hardly changes in them."""
+
+    __slots__ = ("_answer", "_for")
+
+    def __init__(self) -> None:
+        self._for: tuple[float, float] | None = None
+        self._answer: _T | None = None
+
+    def get(self, stretch: tuple[float, float], compute: Callable[[], _T]) -> _T:
+        """The answer for (since, now), or for a stretch of about the same length that ended not
+        much earlier; of a short one each second counts."""
+        before = self._for
+        since, now = stretch
+        if before is not None and now >= before[1] and now - since >= REMEMBERED_FROM_SECONDS:
+            shorter = (now - since) - (before[1] - before[0])
+            if now - before[1] < REMEMBERED_SECONDS and abs(shorter) < 1.0:
+                return cast(_T, self._answer)
+        self._for = stretch
+        self._answer = compute()
+        return self._answer
+
+
 class Highest:
     """The highest value of a few readings, bucket by bucket."""
 
@@ -116,7 +143,7 @@ class Highest:
             return
         rows.append([at, value])
         self._begins = at
-        while rows[0][0] <= at - self._keep - BUCKET_SECONDS:
+        while len(rows) > 1 and rows[0][0] <= at - self._keep - BUCKET_SECONDS:
             rows.popleft()
 
     def over(self, since: float) -> float | None:

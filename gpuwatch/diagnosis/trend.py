@@ -44,7 +44,7 @@ class Trend:
             rows[-1][1] = min(rows[-1][1], value)
             return
         rows.append([bucket, value])
-        while rows[0][0] < bucket - KEEP_SECONDS / BUCKET_SECONDS:
+        while len(rows) > 1 and rows[0][0] < bucket - KEEP_SECONDS / BUCKET_SECONDS:
             rows.popleft()
 
     def forget_before(self, at: float) -> None:

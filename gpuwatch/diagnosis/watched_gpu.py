@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from operator import attrgetter
 
-from gpuwatch.diagnosis.running import BUCKET_SECONDS, Counter, Highest, RunningMeans
+from gpuwatch.diagnosis.running import BUCKET_SECONDS, Counter, Highest, Remembered, RunningMeans
 from gpuwatch.diagnosis.stretches import KEEP_SECONDS, PauseWatch
 from gpuwatch.diagnosis.trend import Trend
 from gpuwatch.diagnosis.waveform import (
@@ -67,6 +67,7 @@ class GpuTrack:
         """``series`` holds the driver's samples, not polls."""
         self.series: deque[tuple[float, float]] = deque(maxlen=SAMPLES_MAX)
         """(monotonic seconds, percent), oldest first."""
+        self._shape = Remembered[Waveform | None]()
         self._not_before = not_before
         self._keep = keep_seconds
         self._means = RunningMeans(_OWN + 4, keep_seconds)
@@ -193,7 +194,7 @@ class GpuTrack:
         rows = self._reasons
         if not rows or at >= rows[-1][0] + BUCKET_SECONDS:
             rows.append((at, {}))
-            while rows[0][0] <= at - self._keep:
+            while len(rows) > 1 and rows[0][0] <= at - self._keep:
                 rows.popleft()
         held = rows[-1][1]
         counted: tuple[str, ...] = ()
@@ -209,6 +210,10 @@ class GpuTrack:
     # What it says
 
     def waveform(self, since: float) -> Waveform | None:
+        """Of the samples after ``since``."""
+        return self._shape.get((since, self.seen_at), lambda: self._analyse(since))
+
+    def _analyse(self, since: float) -> Waveform | None:
         samples = list(self.series)
         if samples and samples[0][0] <= since:
             samples = [sample for sample in samples if sample[0] > since]

@@ -46,7 +46,7 @@ class HostTrack:
         swap, rows = host.swap_used_bytes, self._swap
         if swap is not None and (not rows or at >= rows[-1][0] + BUCKET_SECONDS):
             rows.append((at, swap))
-            while rows[0][0] <= at - self._keep:
+            while len(rows) > 1 and rows[0][0] <= at - self._keep:
                 rows.popleft()
 
     def facts(self, since: float) -> HostFacts:

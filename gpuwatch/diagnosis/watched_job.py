@@ -19,7 +19,7 @@ from gpuwatch.diagnosis.phase import (
     split,
     together,
 )
-from gpuwatch.diagnosis.running import Ledger, RunningMeans
+from gpuwatch.diagnosis.running import Ledger, Remembered, RunningMeans
 from gpuwatch.diagnosis.startup import LONGEST_SECONDS
 from gpuwatch.diagnosis.trend import Trend
 from gpuwatch.diagnosis.watched_gpu import AHEAD_SECONDS, GpuTrack
@@ -64,6 +64,9 @@ READ, WRITTEN = 0, 1
 Shape = tuple[GpuTrack, Waveform | None]
 Row = tuple[float, float, float | None, float | None, float | None]
 """(from, to, main threads' percent, workers' percent, bytes written a second)."""
+
+
+_Against = tuple[Phase, Phase, tuple[float | None, float | None]]
 
 
 class _Workers:
@@ -198,6 +201,7 @@ class JobTrack:
         self._means = RunningMeans(7, keep_seconds)
         self._workers = _Workers(keep_seconds)
         self._ranks: dict[ProcessKey, _Rank] = {}
+        self._against = Remembered[_Against]()
         self._rows: deque[Row] = deque(maxlen=SAMPLES_MAX)
         self._main_samples: deque[tuple[float, float]] = deque(maxlen=SAMPLES_MAX)
         self._worker_samples: deque[tuple[float, float]] = deque(maxlen=SAMPLES_MAX)
@@ -282,7 +286,7 @@ class JobTrack:
                 rows[-1] = (before[0], at, main, workers, written)
                 return
         rows.append((begin, at, main, workers, written))
-        while rows[0][1] <= at - self._keep:
+        while len(rows) > 1 and rows[0][1] <= at - self._keep:
             rows.popleft()
 
     def settle(self, since: float) -> None:
@@ -299,7 +303,9 @@ class JobTrack:
     def facts(self, since: float, unix: float, gpus: Sequence[Shape]) -> JobFacts:
         """Over the time after ``since``; ``unix`` is the wall time of the newest snapshot."""
         mean = self._means.over(since)
-        main, workers, (idle_written, busy_written) = self._held_against(since, gpus)
+        main, workers, (idle_written, busy_written) = self._against.get(
+            (since, self.seen_at), lambda: self._held_against(since, gpus)
+        )
         all_workers = self._workers.facts(since)
         job, started = self.job, self.job.started_at_unix_seconds
         return JobFacts(
@@ -336,9 +342,7 @@ class JobTrack:
                 found.append(track.facts(rank, since, workers))
         return tuple(found)
 
-    def _held_against(
-        self, since: float, gpus: Sequence[Shape]
-    ) -> tuple[Phase, Phase, tuple[float | None, float | None]]:
+    def _held_against(self, since: float, gpus: Sequence[Shape]) -> _Against:
         """The phases of the main threads and of the workers, and what was written while the GPUs
         idled and while they were busy."""
         rows = [row for row in self._rows if row[1] > since]
@@ -353,7 +357,12 @@ class JobTrack:
         integrals = [Integral(list(gpu.series), usual_step(gpu.series)) for gpu in tracks]
         coarse = max([shape.sample_seconds for _, shape in shapes]) > FINE_SECONDS
         busy = _busy_over(rows, integrals)
-        seen = not (coarse and _too_fast(shapes))
+
+        def by_rows(position: Literal[2, 3]) -> Phase:
+            if coarse and _too_fast(shapes):
+                return UNSEEN
+            return _by_rows(rows, position, busy, exact=not coarse)
+
         mains = self._fine(self._main_samples, since, coarse=coarse)
         workers = self._fine(self._worker_samples, since, coarse=coarse)
         fine = _busy_over(mains, integrals) if mains else []
@@ -362,14 +371,12 @@ class JobTrack:
         else:
             fine_workers = _busy_over(workers, integrals) if workers else []
         return (
-            compare(mains, fine) if mains else _by_rows(rows, 2, busy, seen=seen),
-            compare(workers, fine_workers) if workers else _by_rows(rows, 3, busy, seen=seen),
+            compare(mains, fine) if mains else by_rows(2),
+            compare(workers, fine_workers) if workers else by_rows(3),
             split([(row[4], gpu) for row, gpu in zip(rows, busy, strict=True)]),
         )
 
-    def _without_swing(
-        self, rows: Sequence[Row], low: float, high: float
-    ) -> tuple[Phase, Phase, tuple[float | None, float | None]]:
+    def _without_swing(self, rows: Sequence[Row], low: float, high: float) -> _Against:
         """The GPUs did the same all the time."""
         means = []
         for position in (2, 3, 4):
@@ -408,10 +415,8 @@ class JobTrack:
 
 
 def _by_rows(
-    rows: Sequence[Row], position: Literal[2, 3], busy: Sequence[float | None], *, seen: bool
+    rows: Sequence[Row], position: Literal[2, 3], busy: Sequence[float | None], *, exact: bool
 ) -> Phase:
-    if not seen:
-        return UNSEEN
     spans: list[Span] = []
     gpu: list[float | None] = []
     for row, one in zip(rows, busy, strict=True):
@@ -419,7 +424,7 @@ def _by_rows(
         if value is not None:
             spans.append((row[0], row[1], value))
             gpu.append(one)
-    return compare(spans, gpu)
+    return compare(spans, gpu, exact=exact)
 
 
 def _too_fast(shapes: Sequence[tuple[GpuTrack, Waveform]]) -> bool:

@@ -134,8 +134,7 @@ def percentile(ordered: Sequence[float], share: float) -> float:
 
 
 def _ascending(samples: Sequence[tuple[float, float]]) -> tuple[list[float], list[float]]:
-    times = [at for at, _ in samples]
-    values = [percent for _, percent in samples]
+    times, values = [list(column) for column in zip(*samples, strict=True)] or ([], [])
     if all(map(lt, times, times[1:])):
         return times, values
     kept_times: list[float] = []

@@ -1,0 +1,611 @@
+"""What is known of a machine after a while of watching it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gpuwatch.diagnosis.observer import Observer
+from gpuwatch.diagnosis.window import GpuFacts, JobFacts, Window
+from gpuwatch.model import (
+    BusySample,
+    Host,
+    Job,
+    JobMember,
+    JobRank,
+    Process,
+    ReasonSeconds,
+    Snapshot,
+)
+from gpuwatch.sources.base import ManualClock, ReadOptions
+from gpuwatch.sources.simulated import SimulatedSource
+from tests.support.snapshots import gpu, snapshot, snapshots
+
+GIB = 2**30
+
+
+@cache
+def watched(scenario: str, gpus: int = 1, seconds: int = 90) -> tuple[Window, ...]:
+    """The windows after watching once a second, looking at them every five."""
+    clock = ManualClock()
+    source = SimulatedSource(scenario, gpus=gpus, clock=clock)
+    observer = Observer()
+    for second in range(seconds):
+        observer.push(source.read())
+        if second % 5 == 0:
+            observer.windows()
+        clock.advance(1.0)
+    return observer.windows()
+
+
+def only(windows: tuple[Window, ...]) -> tuple[Window, JobFacts, GpuFacts]:
+    (window,) = windows
+    assert window.job is not None
+    return window, window.job, window.gpus[0]
+
+
+# What the scenarios of the simulator show
+
+
+def test_a_starved_gpu_swings_and_its_workers_do_not_rest() -> None:
+    """Two workers of 3.9 s a batch: a batch every 1.95 s; they are at their limit meanwhile."""
+    window, job, facts = only(watched("starved"))
+    assert facts.busy is not None
+    assert facts.busy.period_seconds == pytest.approx(1.95, rel=0.05)
+    assert job.workers is not None
+    assert job.workers.count == 2.0
+    assert job.workers.at_limit_share == 1.0
+    assert job.workers_when_idle_percent == pytest.approx(99.0, abs=3.0)
+    assert facts.power_plateau_watts is not None
+    assert facts.power_mean_watts is not None
+    assert facts.power_plateau_watts > 1.5 * facts.power_mean_watts
+    assert (facts.pcie_rx_idle_bytes_per_second or 0.0) > 0.0
+    assert (facts.pcie_generation_busy, facts.pcie_width_busy) == (5, 16)
+    assert not window.starting
+    assert window.pauses == ()
+    assert window.watched_seconds == pytest.approx(60.0)
+    assert window.steady_seconds == pytest.approx(90.0)
+
+
+def test_a_main_thread_that_loads_works_while_the_gpu_waits() -> None:
+    """num_workers=0: its CPU is in anti-phase, and there are no workers."""
+    _, job, _ = only(watched("main_process"))
+    assert job.main_thread_phase is not None
+    assert job.main_thread_phase < -0.8
+    assert job.main_thread_when_idle_percent is not None
+    assert job.main_thread_when_busy_percent is not None
+    assert job.main_thread_when_idle_percent > 90.0
+    assert job.main_thread_when_busy_percent < 60.0
+    assert job.workers is None
+    assert job.ranks[0].loader_workers == 0
+
+
+def test_the_others_jobs_phase_is_seen_in_their_polls() -> None:
+    """Nobody is attached to them, so that their samples come once a second."""
+    windows = watched("main_process", gpus=8)
+    phases = [window.job.main_thread_phase for window in windows if window.job is not None]
+    assert len(phases) > 1
+    for phase in phases:
+        assert phase is not None
+        assert phase < -0.5
+
+
+def test_a_healthy_job_has_no_pauses_and_no_idle_phase() -> None:
+    """Its GPU is never idle for long enough to ask who works then."""
+    window, job, facts = only(watched("healthy", seconds=150))
+    assert facts.busy is not None
+    assert facts.busy.duty > 0.95
+    assert window.pauses == ()
+    assert job.main_thread_phase is None
+    assert job.main_thread_when_idle_percent is None
+    assert job.main_thread_when_busy_percent is not None
+
+
+def test_checkpoints_are_pauses_that_write() -> None:
+    """Every 45 s, for 8 s, 2 GB/s; all GPUs stop together."""
+    (window,) = watched("checkpoint", gpus=2, seconds=200)
+    assert len(window.pauses) == 4
+    for pause in window.pauses:
+        assert pause.seconds == pytest.approx(8.0, abs=0.5)
+        assert pause.wrote_bytes == pytest.approx(16e9, rel=0.1)
+        assert pause.busy_percent == pytest.approx(0.0, abs=2.0)
+        assert len(pause.gpus) == 2
+        assert pause.host_cpu_percent is not None
+    begins = [pause.at_unix_seconds for pause in window.pauses]
+    assert begins[1] - begins[0] == pytest.approx(45.0, abs=1.0)
+
+
+def test_validation_is_a_pause_without_writes() -> None:
+    """Every minute, 14 s at two thirds."""
+    window, _, _ = only(watched("validation", seconds=200))
+    assert len(window.pauses) == 3
+    for pause in window.pauses:
+        assert pause.seconds == pytest.approx(14.0, abs=1.5)
+        assert pause.wrote_bytes == 0.0
+        assert pause.busy_percent == pytest.approx(55.0, abs=12.0)
+
+
+def test_what_was_written_while_idle_is_told_apart() -> None:
+    """A checkpoint writes while the GPU idles, and not while it works."""
+    _, job, _ = only(watched("checkpoint"))
+    assert job.write_when_idle_bytes_per_second is not None
+    assert job.write_when_idle_bytes_per_second > 1e9
+    assert job.write_when_busy_bytes_per_second is not None
+    assert job.write_when_busy_bytes_per_second < 1e8
+
+
+def test_a_leak_has_the_slope_it_has() -> None:
+    """2.4 GiB every 6 s, within three standard errors, and that of a healthy job is none."""
+    _, _, facts = only(watched("leak", seconds=120))
+    slope, error = (
+        facts.memory_slope_bytes_per_second,
+        facts.memory_slope_error_bytes_per_second,
+    )
+    assert slope is not None
+    assert error is not None
+    assert slope == pytest.approx(0.4 * GIB, abs=3 * error)
+    assert error < 0.1 * slope
+    _, _, healthy = only(watched("healthy", seconds=150))
+    assert healthy.memory_slope_bytes_per_second == 0.0
+
+
+def test_growing_workers_and_a_growing_host_are_seen() -> None:
+    """Each of the processes gains 55 MB a second."""
+    window, job, _ = only(watched("host_leak", seconds=120))
+    assert job.workers is not None
+    slope = job.workers.memory_slope_bytes_per_second
+    error = job.workers.memory_slope_error_bytes_per_second
+    assert slope is not None
+    assert error is not None
+    assert slope > 5 * error
+    assert slope == pytest.approx(8 * 55e6, rel=0.35)
+    assert window.host.memory_slope_bytes_per_second is not None
+    assert window.host.memory_slope_bytes_per_second > 0.0
+
+
+def test_throttling_is_counted_for_the_card_that_is_hot() -> None:
+    """One of two, all of the window; the other not at all."""
+    (window,) = watched("throttled", gpus=2, seconds=120)
+    hot, cool = window.gpus
+    assert hot.throttle_shares is not None
+    held = dict(hot.throttle_shares)
+    assert held["sw_thermal_slowdown"] == pytest.approx(60.0, abs=5.0)
+    assert cool.throttle_shares == ()
+    assert hot.sm_clock_busy_mhz is not None
+    assert cool.sm_clock_busy_mhz is not None
+    assert hot.sm_clock_busy_mhz < 0.9 * cool.sm_clock_busy_mhz
+
+
+def test_ranks_are_told_apart() -> None:
+    """Each has its GPU and its own workers."""
+    (window,) = watched("imbalanced", gpus=4)
+    assert window.job is not None
+    assert [rank.rank for rank in window.job.ranks] == [0, 1, 2, 3]
+    for rank in window.job.ranks:
+        assert len(rank.gpu_uuids) == 1
+        assert rank.workers is not None
+        assert rank.workers.count == 8.0
+    assert window.job.workers is not None
+    assert window.job.workers.count == 32.0
+    powers = [facts.power_busy_watts or 0.0 for facts in window.gpus]
+    assert max(powers) > 1.4 * min(powers)
+
+
+def test_unpinned_copies_come_while_the_gpu_waits() -> None:
+    """The traffic while no kernel is resident is more than the mean."""
+    _, job, facts = only(watched("unpinned"))
+    assert job.ranks[0].pinned_memory is False
+    assert facts.pcie_rx_idle_bytes_per_second is not None
+    assert facts.pcie_rx_bytes_per_second is not None
+    assert facts.pcie_rx_idle_bytes_per_second > facts.pcie_rx_bytes_per_second
+
+
+def test_a_slow_disk_is_seen_in_the_workers() -> None:
+    """They wait for it, and read."""
+    _, job, _ = only(watched("io_bound"))
+    assert job.workers is not None
+    assert (job.workers.disk_wait_percent or 0.0) > 60.0
+    assert (job.workers.in_disk_wait_share or 0.0) > 0.8
+    assert (job.workers.read_bytes_per_second or 0.0) > 1e7
+
+
+def test_each_job_sees_the_other_on_its_gpu() -> None:
+    """Its own share and memory, and those of the others."""
+    mine, theirs = watched("tenant")
+    assert mine.gpus[0].own_busy_percent == pytest.approx(56.0, abs=4.0)
+    assert mine.gpus[0].foreign_busy_percent == pytest.approx(40.0, abs=4.0)
+    assert mine.gpus[0].foreign_memory_bytes == theirs.gpus[0].own_memory_bytes
+    assert mine.gpus[0].own_memory_bytes == theirs.gpus[0].foreign_memory_bytes
+
+
+def test_a_quota_is_seen_to_hold_the_job_back() -> None:
+    """In the throttled periods and in the waits for a core."""
+    _, job, _ = only(watched("cpu_quota"))
+    assert (job.cpu_throttled_percent or 0.0) > 50.0
+    assert (job.run_queue_wait_percent or 0.0) > 20.0
+    assert (job.runnable or 0.0) > job.cpu_cores if job.cpu_cores is not None else False
+
+
+def test_memory_errors_are_those_of_the_window() -> None:
+    """Three corrected ones every three seconds, however many there were before."""
+    _, _, facts = only(watched("memory_errors", seconds=200))
+    assert facts.ecc_corrected_new is not None
+    assert 57 <= facts.ecc_corrected_new <= 69
+    assert facts.ecc_uncorrected_new in (2, 3)
+
+
+def test_the_host_without_gpus_is_watched_too() -> None:
+    """A job on the CPU has a window without GPUs."""
+    clock = ManualClock()
+    options = ReadOptions()
+    source = SimulatedSource("no_gpu", gpus=0, clock=clock, options=options)
+    options.attached = source.find(4242)
+    observer = Observer()
+    for _ in range(90):
+        observer.push(source.read())
+        clock.advance(1.0)
+    (window,) = observer.windows()
+    assert window.gpus == ()
+    assert window.job is not None
+    assert (window.job.cpu_cores or 0.0) > 1.0
+    assert (window.host.cpu_percent or 0.0) > 0.0
+    assert not window.starting
+
+
+def test_a_start_up_is_waited_out_and_left_out() -> None:
+    """It loads for half a minute; then it is steady, and its beginning is not in its window."""
+    clock = ManualClock()
+    source = SimulatedSource("startup", clock=clock)
+    observer = Observer()
+    starting: list[tuple[float, bool]] = []
+    for _ in range(70):
+        observer.push(source.read())
+        for window in observer.windows():
+            if window.job is not None:
+                starting.append((window.job.age_seconds or 0.0, window.starting))
+        clock.advance(1.0)
+    assert all(yes for age, yes in starting if age < 24.0)
+    assert not any(yes for age, yes in starting if age > 45.0)
+    window, _, facts = only(observer.windows())
+    assert facts.busy is not None
+    assert facts.busy.duty > 0.9
+    assert window.pauses == ()
+    assert 10.0 < window.steady_seconds < 45.0
+
+
+def test_an_old_job_that_is_attached_to_does_not_start() -> None:
+    """From the first look on."""
+    window, _, _ = only(watched("starved", seconds=1))
+    assert not window.starting
+
+
+def test_a_gpu_that_is_lost_says_so_and_a_new_run_is_another_job() -> None:
+    """What it read before stays known while it is in the window."""
+    clock = ManualClock()
+    source = SimulatedSource("lost", clock=clock)
+    observer = Observer()
+    lost = []
+    for _ in range(200):
+        observer.push(source.read())
+        windows = observer.windows()
+        lost.append([facts.lost for window in windows for facts in window.gpus])
+        clock.advance(1.0)
+    assert [True] in lost
+    assert lost[-1] == [False]
+    window, job, _ = only(observer.windows())
+    assert job.watched_seconds < 115.0
+    assert not window.starting
+
+
+def test_the_next_run_of_a_command_begins_anew() -> None:
+    """The starved run before is no part of the fed one's plateau, duty or counts."""
+    clock = ManualClock()
+    options = ReadOptions()
+    source = SimulatedSource("rerun", clock=clock, options=options)
+    observer = Observer()
+    for _ in range(150):
+        observer.push(source.read())
+        observer.windows()
+        clock.advance(1.0)
+    window, job, facts = only(observer.windows())
+    assert facts.busy is not None
+    assert facts.busy.duty > 0.9
+    assert job.job.loader_workers == 6
+    assert window.watched_seconds <= 61.0
+
+
+# By hand
+
+
+def looks(
+    count: int,
+    *,
+    busy: Any = 50.0,
+    interval: float = 1.0,
+    start: float = 100.0,
+    **fields: Any,
+) -> list[Snapshot]:
+    """One GPU, polled; ``busy`` and ``fields`` are values or functions of the number."""
+    made = []
+    for number in range(count):
+        given = {
+            name: value(number) if callable(value) else value for name, value in fields.items()
+        }
+        percent = busy(number) if callable(busy) else busy
+        one = gpu(busy_percent=percent, **given)
+        made.append(
+            snapshot(
+                at=start + number * interval,
+                sequence=number,
+                interval_seconds=interval,
+                gpus=(one,),
+            )
+        )
+    return made
+
+
+def after(made: list[Snapshot], **settings_: Any) -> Window:
+    observer = Observer(**settings_)
+    for one in made:
+        observer.push(one)
+    (window,) = observer.windows()
+    return window
+
+
+def test_nothing_seen_gives_no_window() -> None:
+    """And one look gives one without a waveform."""
+    assert Observer().windows() == ()
+    window = after(looks(1))
+    assert window.job is None
+    assert window.gpus[0].busy is None
+    assert window.watched_seconds == 1.0
+
+
+def test_what_is_not_read_stays_unknown() -> None:
+    """Not one zero is made up."""
+    window = after(looks(80, busy=None))
+    facts = window.gpus[0]
+    unread = [
+        name
+        for name in GpuFacts.__dataclass_fields__
+        if name not in ("identity", "lost") and getattr(facts, name) is not None
+    ]
+    assert unread == []
+    assert window.host.cpu_percent is None
+    assert window.host.memory_slope_bytes_per_second is None
+
+
+def test_polls_are_the_waveform_where_the_driver_keeps_no_samples() -> None:
+    """Twelve seconds of each kind."""
+    window = after(looks(120, busy=lambda number: 99.0 if number // 6 % 2 else 0.0))
+    busy = window.gpus[0].busy
+    assert busy is not None
+    assert busy.sample_seconds == pytest.approx(1.0)
+    assert busy.period_seconds == pytest.approx(12.0, rel=0.1)
+    assert busy.seconds == pytest.approx(60.0, abs=1.5)
+
+
+def test_missing_snapshots_are_a_gap() -> None:
+    """Not idle time, not watched time, and in no run."""
+    made = looks(60, busy=99.0)
+    window = after(made[:20] + made[50:])
+    assert window.watched_seconds == pytest.approx(30.0)
+    busy = window.gpus[0].busy
+    assert busy is not None
+    assert busy.duty == 1.0
+    assert busy.seconds == pytest.approx(30.0)
+
+
+def test_a_wall_clock_that_jumps_leaves_the_runs_whole() -> None:
+    """Time is the source's monotonic clock."""
+    made = looks(60, busy=lambda number: 99.0 if number // 5 % 2 else 0.0)
+    jumped = [
+        one if at < 30 else replace(one, taken_at_unix_seconds=one.taken_at_unix_seconds - 3600.0)
+        for at, one in enumerate(made)
+    ]
+    straight, bent = after(made), after(jumped)
+    assert bent.gpus[0].busy == straight.gpus[0].busy
+    assert bent.watched_seconds == straight.watched_seconds
+
+
+def test_a_recording_that_starts_again_is_watched_anew() -> None:
+    """Time that goes back is another beginning."""
+    window = after(looks(50, busy=0.0, start=500.0) + looks(20, busy=99.0, start=10.0))
+    assert window.watched_seconds == pytest.approx(20.0)
+    assert window.gpus[0].busy is not None
+    assert window.gpus[0].busy.duty == 1.0
+
+
+def test_intervals_of_any_length_weigh_by_time() -> None:
+    """Ten looks a second for ten seconds are worth as much as ten of a second each."""
+    fast = looks(100, interval=0.1, power_watts=100.0)
+    slow = looks(10, start=110.9, power_watts=300.0)
+    facts = after(fast + slow).gpus[0]
+    assert facts.power_mean_watts == pytest.approx(200.0, rel=0.03)
+
+
+def test_power_under_load_is_that_of_busy_polls() -> None:
+    """And the plateau is the top of all that was seen."""
+    window = after(
+        looks(
+            200,
+            busy=lambda number: 99.0 if number % 10 < 3 else 0.0,
+            power_watts=lambda number: 600.0 if number % 10 < 3 else 90.0,
+            sm_clock_mhz=lambda number: 1980 if number % 10 < 3 else 345,
+            pcie_generation=lambda number: 5 if number % 10 < 3 else 1,
+            pcie_width=16,
+        )
+    )
+    facts = window.gpus[0]
+    assert facts.power_busy_watts == pytest.approx(600.0)
+    assert facts.power_plateau_watts == pytest.approx(600.0, abs=5.0)
+    assert facts.power_idle_watts == pytest.approx(90.0, abs=5.0)
+    assert facts.sm_clock_busy_mhz == pytest.approx(1980.0)
+    assert (facts.pcie_generation_busy, facts.pcie_width_busy) == (5, 16)
+
+
+def test_throttling_comes_from_counters_before_polls() -> None:
+    """A counter knows what happened between the polls; a reason without one is polled."""
+    window = after(
+        looks(
+            60,
+            throttle_reasons=("sw_power_cap", "hw_slowdown"),
+            throttle_durations=(ReasonSeconds("sw_power_cap", 0.25),),
+        )
+    )
+    shares = window.gpus[0].throttle_shares
+    assert shares is not None
+    held = dict(shares)
+    assert held["sw_power_cap"] == pytest.approx(15.0, rel=0.1)
+    assert held["hw_slowdown"] == pytest.approx(60.0, rel=0.1)
+
+
+def job_at(pid: int, started: float, uuid: str = "GPU-a", **fields: Any) -> Job:
+    member = JobMember(
+        pid=pid, started_at_unix_seconds=started, role="rank", main_thread_cpu_percent=50.0
+    )
+    rank = JobRank(pid=pid, started_at_unix_seconds=started, gpu_uuids=(uuid,))
+    settings_: dict[str, Any] = {"ranks": (rank,), "members": (member,), "gpu_uuids": (uuid,)}
+    return Job(pid=pid, started_at_unix_seconds=started, **(settings_ | fields))
+
+
+def test_a_gpu_that_changes_hands_is_watched_anew() -> None:
+    """The new job's power, memory and waveform are its own; then the GPU is nobody's."""
+    first, second = job_at(1, 1.0), job_at(2, 2.0)
+    made = looks(300, busy=99.0, power_watts=lambda number: 600.0 if number < 100 else 200.0)
+    observer = Observer()
+    for number, one in enumerate(made):
+        owner = (first,) if number < 100 else (second,) if number < 200 else ()
+        observer.push(replace(one, jobs=owner))
+        if number == 150:
+            (window,) = observer.windows()
+            assert window.job is not None
+            assert window.job.key == second.key
+            assert window.gpus[0].power_plateau_watts == pytest.approx(200.0, abs=5.0)
+            assert window.watched_seconds == pytest.approx(51.0)
+    (window,) = observer.windows()
+    assert window.job is None
+    assert window.gpus[0].uuid == "GPU-a"
+
+
+def test_a_job_is_forgotten_a_minute_after_it_was_there() -> None:
+    """Until then it goes on where it was; after that, it begins anew."""
+    the_job = job_at(1, 1.0)
+    for away, expected in ((20, 60.0), (200, 40.0)):
+        observer = Observer()
+        for number, one in enumerate(looks(80 + away)):
+            there = number < 40 or number >= 40 + away
+            observer.push(replace(one, jobs=(the_job,) if there else ()))
+        (window,) = observer.windows()
+        assert window.job is not None
+        assert window.job.watched_seconds == pytest.approx(80.0 if away == 20 else expected)
+
+
+def test_an_ended_job_keeps_its_last_window_and_its_gpu_is_free() -> None:
+    """What the GPU does afterwards is not the job's idling."""
+    running = job_at(1, 1.0)
+    ended = replace(running, ranks=(), ended_at_unix_seconds=1_700_000_180.0)
+    observer = Observer()
+    for number, one in enumerate(looks(140, busy=lambda number: 99.0 if number < 80 else 0.0)):
+        observer.push(replace(one, jobs=(running if number < 80 else ended,)))
+    window, free = observer.windows()
+    assert window.job is not None
+    assert window.job.job.ended_at_unix_seconds is not None
+    assert window.gpus[0].busy is not None
+    assert window.gpus[0].busy.duty == 1.0
+    assert free.job is None
+    assert free.gpus[0].busy is not None
+    assert free.gpus[0].busy.duty == 0.0
+
+
+def test_foreign_processes_are_those_of_no_member() -> None:
+    """Of nobody it is zero; where the driver cannot say whose share it is, unknown."""
+    the_job = job_at(1, 1.0)
+    rows = (
+        Process(pid=1, gpu_uuid="GPU-a", gpu_busy_percent=40.0, gpu_memory_bytes=GIB),
+        Process(pid=9, gpu_uuid="GPU-a", gpu_busy_percent=None, gpu_memory_bytes=2 * GIB),
+        Process(pid=8, gpu_uuid="GPU-b", gpu_busy_percent=70.0, gpu_memory_bytes=4 * GIB),
+    )
+    window = after([replace(one, jobs=(the_job,), processes=rows) for one in looks(20)])
+    facts = window.gpus[0]
+    assert (facts.own_busy_percent, facts.own_memory_bytes) == (40.0, GIB)
+    assert (facts.foreign_busy_percent, facts.foreign_memory_bytes) == (None, 2 * GIB)
+    alone = after([replace(one, jobs=(the_job,), processes=rows[:1]) for one in looks(20)])
+    assert alone.gpus[0].foreign_busy_percent == 0.0
+    unread = after([replace(one, jobs=(the_job,)) for one in looks(20)])
+    assert unread.gpus[0].foreign_memory_bytes is None
+
+
+def test_stacks_are_shown_with_their_job() -> None:
+    """As they were noted last."""
+    observer = Observer()
+    for one in looks(5):
+        observer.push(replace(one, jobs=(job_at(1, 1.0),)))
+    observer.note_stacks((1, 1.0), (("waits for data", 62.0, "train.py:41"),))
+    (window,) = observer.windows()
+    assert window.job is not None
+    assert window.job.stacks == (("waits for data", 62.0, "train.py:41"),)
+
+
+def test_dense_driver_samples_are_thinned() -> None:
+    """Fifty a second show no more than ten for what is asked here, and cost five times as much."""
+    made = []
+    for number, one in enumerate(looks(70, busy=50.0)):
+        now = one.taken_at_unix_seconds
+        fresh = tuple(
+            BusySample(now - 0.98 + 0.02 * at, 100.0 if at < 25 else 0.0) for at in range(50)
+        )
+        made.append(replace(one, gpus=(gpu(busy_percent=50.0, busy_samples=fresh),)))
+        assert number >= 0
+    busy = after(made).gpus[0].busy
+    assert busy is not None
+    assert busy.sample_seconds == pytest.approx(0.1, rel=0.05)
+    assert busy.period_seconds == pytest.approx(1.0, rel=0.05)
+
+
+def test_hours_of_watching_keep_no_more_than_minutes() -> None:
+    """Everything it holds is as large after four hours as after half an hour."""
+    the_job = job_at(1, 1.0)
+    observer = Observer()
+    sizes = []
+    for number, one in enumerate(looks(4 * 360, interval=10.0, memory_used_bytes=GIB)):
+        observer.push(replace(one, jobs=(the_job,), host=Host(name="a", memory_used_bytes=GIB)))
+        if number in (180, 4 * 360 - 1):
+            observer.windows()
+            sizes.append(held(observer))
+    assert sizes[1] <= 1.05 * sizes[0]
+
+
+def held(thing: Any, seen: set[int] | None = None) -> int:
+    """How many objects hang on it."""
+    seen = set() if seen is None else seen
+    if id(thing) in seen or isinstance(thing, str | int | float | bool | type(None) | Snapshot):
+        return 0
+    seen.add(id(thing))
+    parts: list[Any] = []
+    if isinstance(thing, dict):
+        parts = list(thing.values())
+    elif isinstance(thing, list | tuple | set | frozenset) or hasattr(thing, "popleft"):
+        parts = list(thing)
+    elif hasattr(thing, "typecode"):
+        return len(thing)
+    for kind in type(thing).__mro__:
+        parts += [getattr(thing, name, None) for name in getattr(kind, "__slots__", ())]
+    parts += list(getattr(thing, "__dict__", {}).values())
+    return 1 + sum(held(part, seen) for part in parts)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(snapshots(), min_size=1, max_size=4))
+def test_no_snapshot_breaks_it(made: list[Snapshot]) -> None:
+    """Whatever the model allows, in whatever order."""
+    observer = Observer()
+    for one in made:
+        observer.push(one)
+        for window in observer.windows():
+            assert len({facts.uuid for facts in window.gpus}) == len(window.gpus)
