@@ -299,6 +299,9 @@ def _use(there: Sequence[Process], own: frozenset[int], *, readable: bool) -> Us
     """``there``: the processes on a GPU; ``own``: PIDs of the job the question is about."""
     if not there:
         return (0.0, 0.0, 0.0, 0.0) if readable else (None, None, None, None)
+    if len(there) == 1 and there[0].pid in own:
+        memory = there[0].gpu_memory_bytes
+        return (there[0].gpu_busy_percent, None if memory is None else float(memory), 0.0, 0.0)
     mine = [process for process in there if process.pid in own]
     others = [process for process in there if process.pid not in own]
     return (

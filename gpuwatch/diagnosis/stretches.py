@@ -93,7 +93,12 @@ class PauseWatch:
             self._work += length
             if self._state:
                 self._busy_seconds += length
-        self._fill_cell(at, percent, length)
+        cell = self._cell
+        cell[0] += percent * length
+        cell[1] += length
+        # Samples of a sixth of a second do not add up to a second exactly.
+        if cell[1] >= 0.99 * CELL_SECONDS:
+            self._end_cell(at)
 
     def gap(self) -> None:
         """Nothing is known between the sample before and the next."""
@@ -120,13 +125,8 @@ class PauseWatch:
     def _usual_wait(self) -> float:
         return USUAL_FACTOR * percentile(sorted(self._usual), 0.9) if self._usual else 0.0
 
-    def _fill_cell(self, at: float, percent: float, length: float) -> None:
+    def _end_cell(self, at: float) -> None:
         cell = self._cell
-        cell[0] += percent * length
-        cell[1] += length
-        # Samples of a sixth of a second do not add up to a second exactly.
-        if cell[1] < 0.99 * CELL_SECONDS:
-            return
         level, seconds = cell[0] / cell[1], cell[1]
         cell[0] = cell[1] = 0.0
         self._dips(at, level, seconds)

@@ -134,10 +134,8 @@ class GpuTrack:
                 self.series.clear()
                 self.pauses.gap()
                 self.fine = True
-            for sample in fresh:
-                self._append(
-                    *sample, spacing=fresh[-1][0] - fresh[-2][0] if len(fresh) > 1 else seconds
-                )
+            spacing = fresh[-1][0] - fresh[-2][0] if len(fresh) > 1 else seconds
+            self._append(fresh, spacing)
             last = [percent for _, percent in fresh[-2:]]
             self._trim(at)
             return min(last), max(last)
@@ -150,7 +148,7 @@ class GpuTrack:
         if self.fine:
             self.series.clear()
             self.fine = False
-        self._append(at, percent, spacing=seconds)
+        self._append([(at, percent)], seconds)
         self._trim(at)
         return percent, percent
 
@@ -170,16 +168,20 @@ class GpuTrack:
             return _merged(found)
         return found
 
-    def _append(self, at: float, percent: float, *, spacing: float) -> None:
-        series = self.series
-        length = spacing
-        if series:
-            length = at - series[-1][0]
-            if length > GAP_SAMPLES * max(spacing, MERGED_SECONDS):
-                self.pauses.gap()
+    def _append(self, fresh: list[tuple[float, float]], spacing: float) -> None:
+        """``spacing``: their usual distance."""
+        series, pauses = self.series, self.pauses
+        longest = GAP_SAMPLES * max(spacing, MERGED_SECONDS)
+        before = series[-1][0] if series else fresh[0][0] - spacing
+        for sample in fresh:
+            at, percent = sample
+            length = at - before
+            if length > longest:
+                pauses.gap()
                 length = spacing
-        series.append((at, percent))
-        self.pauses.add(at, percent, length)
+            before = at
+            series.append(sample)
+            pauses.add(at, percent, length)
 
     def _trim(self, at: float) -> None:
         series, oldest = self.series, at - self._keep
