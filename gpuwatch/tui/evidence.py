@@ -19,6 +19,7 @@ from gpuwatch.tui.finding_words import (
     place,
     sign,
     style_of,
+    undecided,
 )
 from gpuwatch.tui.following import find
 from gpuwatch.tui.frame import Line, Row, blank, left, plain, right, width_of, wrapped
@@ -155,7 +156,8 @@ def _evidence(view: View, evidence: Sequence[Evidence], width: int) -> Iterator[
     yield from _heading("EVIDENCE", width)
     values = [evidence_value(one.value, one.unit) for one in evidence]
     bounds = [
-        "" if one.threshold is None else evidence_value(one.threshold, one.unit) for one in evidence
+        "" if one.threshold is None else evidence_value(one.threshold, _short(one.unit))
+        for one in evidence
     ]
     names = [clean(one.name, 60) for one in evidence]
     roomy = width >= 76
@@ -189,6 +191,11 @@ def _evidence(view: View, evidence: Sequence[Evidence], width: int) -> Iterator[
             yield Row(width).add(" " * indent).add(text).line()
 
 
+def _short(unit: str | None) -> str | None:
+    """Beside the value, which has it in full."""
+    return "%" if unit is not None and unit.startswith("%") else unit
+
+
 def _ruled_out(finding: Finding, width: int) -> Iterator[Line]:
     if not finding.ruled_out:
         return
@@ -210,8 +217,9 @@ def _not_told(diagnosis: Diagnosis | None, finding: Finding, width: int) -> Iter
     if not unknown:
         return
     yield from _heading("COULD NOT BE TOLD", width)
-    for rule, missing in dict.fromkeys((one.rule, one.missing) for one in unknown):
-        yield from _paragraph(f"{cause(rule)}: no {', '.join(missing)}", width, style="label")
+    for missing, causes in undecided(unknown).items():
+        text = f"without {missing}: {', '.join(causes)}"
+        yield from _paragraph(text, width, style="label")
 
 
 def _documentation(text: str, width: int) -> Iterator[Line]:

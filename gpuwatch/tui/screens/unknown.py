@@ -9,7 +9,7 @@ from rich.text import Text
 from gpuwatch.diagnosis.finding import NotTold
 from gpuwatch.model import Gpu
 from gpuwatch.text import clean
-from gpuwatch.tui.finding_words import cause
+from gpuwatch.tui.finding_words import undecided
 from gpuwatch.tui.glyphs import Glyphs
 from gpuwatch.tui.palette import Palette
 from gpuwatch.tui.screens.dialogs import Dialog
@@ -18,20 +18,17 @@ from gpuwatch.tui.screens.dialogs import Dialog
 def unknown_dialog(
     unknown: Sequence[NotTold], gpus: Sequence[Gpu], palette: Palette, glyphs: Glyphs
 ) -> Dialog:
-    """Each rule once for the same missing readings, with the GPUs it is about."""
+    """By the readings that were missing, with the GPUs or jobs it is about where not all are."""
     text = Text()
     if not unknown:
         text.append("Every rule could be decided.", palette["b:text"])
-    places: dict[tuple[str, tuple[str, ...]], list[str]] = {}
-    for one in unknown:
-        where = places.setdefault((one.rule, one.missing), [])
-        where += [name for name in _where(one, gpus) if name not in where]
-    for (rule, missing), where in places.items():
-        text.append(cause(rule), palette["b:title"])
-        text.append(f"  {clean(rule)}", palette["b:label"])
-        if where and len(where) < max(2, len(gpus)):
-            text.append(f"  {', '.join(where)}", palette["b:label"])
-        text.append(f"\n  missing: {clean(', '.join(missing))}\n", palette["b:text"])
+    for missing, causes in undecided(unknown).items():
+        here = [one for one in unknown if clean(", ".join(one.missing)) == missing]
+        text.append(f"without {missing}", palette["b:title"])
+        where = list(dict.fromkeys(name for one in here for name in _where(one, gpus)))
+        if 0 < len(where) < max(2, len(gpus)):
+            text.append(f"  ({', '.join(where)})", palette["b:label"])
+        text.append(f"\n  {', '.join(causes)}\n", palette["b:text"])
     text.rstrip()
     return Dialog("what could not be told", "esc closes", text, glyphs)
 
