@@ -6,7 +6,8 @@ A low mean is where they begin and never what they conclude from.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from gpuwatch.diagnosis.finding import Evidence
 from gpuwatch.diagnosis.rule import Clear, Unknown
@@ -42,6 +43,9 @@ WORKERS_AT_LIMIT_PERCENT = 75.0
 """Of one core, mean of the workers. Batches are handed over in order, so where they do not cost
 the same even workers that are too few wait now and then for the slowest of them."""
 
+HELD_UP_PERCENT = 20.0
+"""Of the main threads' time in the run queue: on a machine with free cores it is below 2%."""
+
 NO_JOB = ("the job's processes",)
 NO_WORKERS = "whether the job has loader workers"
 
@@ -59,6 +63,9 @@ class Underfed:
     worker_count: int | None
     """Loader workers of one rank, as the busiest of ``ranks`` has them; ``None``: not known."""
     workers: WorkerFacts | None
+    held_up_percent: float | None = None
+    """Set where the GPUs look fed and only the main threads' wait for a core tells: see
+    ``held_up``."""
 
     @property
     def keys(self) -> tuple[GpuKey, ...]:
@@ -82,7 +89,30 @@ class Underfed:
         return self.job.main_thread_percent if own is None else own
 
     @property
+    def complaint(self) -> str:
+        """``GPU 3 idled 40% of the time``: how a summary begins."""
+        if self.held_up_percent is not None:
+            return (
+                f"The main threads of {len(self.job.ranks)} ranks waited for a core "
+                f"{self.held_up_percent:.0f}% of the time"
+            )
+        return f"{named(self.gpus)} idled {self.idle_share:.0%} of the time"
+
+    @property
+    def lost_share(self) -> float | None:
+        """``None`` where utilisation does not show what was lost."""
+        return None if self.held_up_percent is not None else self.idle_share
+
+    @property
     def evidence(self) -> Evidence:
+        if self.held_up_percent is not None:
+            return Evidence(
+                name="main threads' run-queue wait",
+                value=round(self.held_up_percent, 1),
+                unit="% of the time",
+                threshold=HELD_UP_PERCENT,
+                says="kernels are launched late; the other ranks spin in collectives and look busy",
+            )
         return Evidence(
             name="idle GPUs" if len(self.gpus) > 1 else "idle GPU",
             value=percent_of(self.idle_share),
@@ -113,6 +143,32 @@ def underfed(window: Window) -> Underfed | Clear | Unknown:
     if not hungry:
         return Clear(why=_why_fed(max(share for _, share in idle), pause_share(window)))
     return _underfed(job, hungry)
+
+
+def held_up(window: Window) -> Underfed | None:
+    """A job of several ranks whose GPUs look fed while its main threads wait for cores.
+
+    In each step another rank is late, and all others spend that time in a collective, which
+    utilisation counts as work.
+    """
+    job = window.job
+    if job is None or too_early(window) is not None:
+        return None
+    waits = mean([rank.run_queue_wait_percent for rank in job.ranks])
+    if len(job.ranks) < 2 or waits is None or waits < HELD_UP_PERCENT:
+        return None
+    gpus = tuple([gpu for gpu in window.gpus if gpu.busy is not None and not gpu.lost])
+    if not gpus:
+        return None
+    shares = [(gpu, idle_share(gpu.busy)) for gpu in gpus if gpu.busy is not None]
+    return replace(_underfed(job, shares), held_up_percent=waits)
+
+
+def is_shared(job: JobFacts, test: Callable[[WorkerFacts], bool]) -> bool:
+    """Whether the workers of every rank show it, of several: then no rank is the late one, and
+    the others' waiting in collectives is only how it looks."""
+    known = [rank.workers for rank in job.ranks if rank.workers is not None]
+    return len(known) > 1 and all(test(workers) for workers in known)
 
 
 def too_early(window: Window) -> Clear | Unknown | None:
@@ -184,10 +240,19 @@ def pause_share(window: Window, gpu: GpuKey | None = None) -> float:
 
 def real_pauses(window: Window) -> tuple[Pause, ...]:
     """Without those that are waits for the loader."""
-    workers = None if window.job is None else window.job.workers
-    if workers is None or workers.count <= 0.0 or not is_at_limit(workers):
+    if window.job is None or not _never_rest(window.job):
         return window.pauses
     return tuple([pause for pause in window.pauses if is_save(pause)])
+
+
+def _never_rest(job: JobFacts) -> bool:
+    """Whether the loader workers are at their limit, also while the GPUs idle."""
+    workers = job.workers
+    if workers is None or workers.count <= 0.0 or not is_at_limit(workers):
+        return False
+    idle = job.workers_when_idle_percent
+    queue = workers.run_queue_wait_percent or 0.0
+    return idle is None or idle + queue >= WORKERS_AT_LIMIT_PERCENT
 
 
 def _stops(pause: Pause, gpu: GpuKey | None) -> bool:

@@ -38,8 +38,8 @@ import math
 
 from gpuwatch.diagnosis.finding import Advice, Evidence
 from gpuwatch.diagnosis.rule import Clear, Firing, Unknown, Verdict
-from gpuwatch.diagnosis.rules._common import Underfed, counted, strength, underfed
-from gpuwatch.diagnosis.rules._gpus import named, ramp
+from gpuwatch.diagnosis.rules._common import Underfed, counted, held_up, strength, underfed
+from gpuwatch.diagnosis.rules._gpus import ramp
 from gpuwatch.diagnosis.window import JobFacts, Window
 from gpuwatch.diagnosis.workers import demand, recommended_workers
 
@@ -52,6 +52,8 @@ QUOTA_SHARE = 0.9
 
 def check(window: Window) -> Verdict:
     found = underfed(window)
+    if isinstance(found, Clear):
+        found = held_up(window) or found
     if not isinstance(found, Underfed):
         return found
     quota, cores = found.job.job.quota_cores, _cores_without(window, found.job)
@@ -95,7 +97,7 @@ def _firing(
 ) -> Firing:
     visible = "" if cores is None else f" of {counted(cores, 'visible core')}"
     return Firing(
-        summary=f"{named(found.gpus)} idled {found.idle_share:.0%} of the time: a CPU quota of "
+        summary=f"{found.complaint}: a CPU quota of "
         f"{_number(quota)} cores{visible} held the job back in {throttled:.0f}% of its periods",
         evidence=tuple(_evidence(found, quota, cores, throttled)),
         advice=_advice(window, found, quota, cores),
@@ -103,7 +105,7 @@ def _firing(
             found.clearness, ramp(throttled, THROTTLED_PERCENT / 2, 40.0), 0.5 + 0.5 * _near(found)
         ),
         gpus=found.keys,
-        lost_share=found.idle_share,
+        lost_share=found.lost_share,
         explains=frozenset(
             {
                 "oscillation",
@@ -113,6 +115,7 @@ def _firing(
                 "python_bound",
                 "batch_too_small",
                 "straggler",
+                "collective_wait",
             }
         ),
     )

@@ -45,6 +45,8 @@ from gpuwatch.diagnosis.rules._common import (
     Underfed,
     counted,
     in_disk_wait,
+    is_at_limit,
+    is_shared,
     strength,
     underfed,
     wanted_percent,
@@ -56,6 +58,8 @@ from gpuwatch.diagnosis.workers import recommended_workers, spare_cores, usable_
 MAIN_WAITS_PERCENT = 60.0
 """A thread that waits for a batch sleeps; one that is this busy while the GPU idles does the
 delaying itself."""
+
+SYMPTOMS = frozenset({"oscillation", "batch_too_small", "straggler"})
 
 SPARE_CORES = 1.0
 """One more worker needs one more core."""
@@ -111,7 +115,7 @@ def _firing(window: Window, found: Underfed, workers: WorkerFacts, wanted: float
         missing=tuple(missing),
         gpus=found.keys,
         lost_share=found.idle_share,
-        explains=frozenset({"oscillation", "batch_too_small", "straggler"}),
+        explains=SYMPTOMS | ({"collective_wait"} if is_shared(found.job, is_at_limit) else set()),
     )
 
 

@@ -55,11 +55,16 @@ from gpuwatch.diagnosis.workers import recommended_workers
 MAIN_LOADS_PERCENT = 60.0
 """Of a core, while the GPU idles."""
 
+IN_PHASE = 0.4
+"""Correlation of the main thread's CPU with the GPU's utilisation."""
+
 STACKS_LOADING_PERCENT = 15.0
 """Of the main thread's samples."""
 
 WRITES_BYTES_PER_SECOND = 50e6
 """A process that writes this while its GPU idles saves a checkpoint."""
+
+SYMPTOMS = frozenset({"oscillation", "batch_too_small", "python_bound", "straggler"})
 
 PERSISTENT = Advice(
     action="Set persistent_workers=True.",
@@ -82,7 +87,15 @@ def check(window: Window) -> Verdict:
     loading = stack_percent(found.job, "loading_data")
     if main is None and loading is None:
         return Unknown(missing=("the main thread's CPU",))
+    if loading is None and _in_phase(found):
+        return Unknown(missing=("stacks: the main thread works when the GPU does",))
     return _other_cause(found, main, loading) or _firing(window, found, main, loading)
+
+
+def _in_phase(found: Underfed) -> bool:
+    """Whether the main thread's CPU goes up and down with the GPU's, which loading does not."""
+    phase = found.job.main_thread_phase
+    return phase is not None and phase >= IN_PHASE and not _alternates(found)
 
 
 def _other_cause(found: Underfed, main: float | None, loading: float | None) -> Clear | None:
@@ -120,8 +133,14 @@ def _firing(window: Window, found: Underfed, main: float | None, loading: float 
         missing=missing,
         gpus=found.keys,
         lost_share=found.idle_share,
-        explains=frozenset({"oscillation", "batch_too_small", "python_bound", "straggler"}),
+        explains=SYMPTOMS | ({"collective_wait"} if _all_load(found) else set()),
     )
+
+
+def _all_load(found: Underfed) -> bool:
+    """Whether every rank of several does: then none is the late one."""
+    ranks = found.job.ranks
+    return len(ranks) > 1 and all(rank.loader_workers == 0 for rank in ranks)
 
 
 def _alternates(found: Underfed) -> bool:

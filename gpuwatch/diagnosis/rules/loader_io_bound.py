@@ -44,6 +44,7 @@ from gpuwatch.diagnosis.rules._common import (
     amount,
     counted,
     in_disk_wait,
+    is_shared,
     strength,
     underfed,
     wanted_percent,
@@ -59,6 +60,9 @@ IO_PRESSURE_PERCENT = 20.0
 
 READ_BYTES_PER_SECOND = 1e6
 """Loading reads more than this; disk wait without reads is for something else."""
+
+
+SYMPTOMS = frozenset({"oscillation", "loader_in_main_process", "batch_too_small", "straggler"})
 
 
 def check(window: Window) -> Verdict:
@@ -102,6 +106,10 @@ def _in_main_process(window: Window, found: Underfed) -> Verdict:
     return _firing(window, found, waits, "the training process waits for the disk", None)
 
 
+def _waits(workers: WorkerFacts) -> bool:
+    return (in_disk_wait(workers) or 0.0) >= DISK_WAIT_PERCENT
+
+
 def _firing(
     window: Window, found: Underfed, waits: float, who: str, workers: WorkerFacts | None
 ) -> Firing:
@@ -120,9 +128,7 @@ def _firing(
         missing=missing,
         gpus=found.keys,
         lost_share=found.idle_share,
-        explains=frozenset(
-            {"oscillation", "loader_in_main_process", "batch_too_small", "straggler"}
-        ),
+        explains=SYMPTOMS | ({"collective_wait"} if is_shared(found.job, _waits) else set()),
     )
 
 

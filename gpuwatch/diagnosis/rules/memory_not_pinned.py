@@ -50,6 +50,12 @@ from gpuwatch.diagnosis.window import GpuFacts, Window
 IDLE_TRAFFIC_BYTES_PER_SECOND = 0.5e9
 """Host to GPU, while no kernel is resident."""
 
+PAGEABLE_BYTES_PER_SECOND = 5e9
+"""How fast a pageable copy runs on most machines: 3 to 10 GB/s."""
+
+COPYING_SHARE = 0.4
+"""Of the idle time: how much of it copying must fill where the two are not seen apart."""
+
 LINK_FULL_SHARE = 0.8
 """Of what the link can carry."""
 
@@ -68,10 +74,28 @@ def check(window: Window) -> Verdict:
         return Unknown(missing=("whether the loader pins memory",))
     if found.workers is not None and is_at_limit(found.workers):
         return Clear(why="the loader workers are at their limit: pinning would change little")
-    traffic = mean([gpu.pcie_rx_idle_bytes_per_second for gpu in found.gpus])
+    return _by_traffic(found)
+
+
+def _by_traffic(found: Underfed) -> Verdict:
+    traffic = idle_traffic(found)
     if traffic is None:
         return Unknown(missing=("PCIe traffic",))
     return _other_cause(found, traffic) or _firing(found, traffic)
+
+
+def idle_traffic(found: Underfed) -> float | None:
+    """Host to GPU in bytes a second while it idles. Where the idle moments are too short to be
+    seen apart: what it would be if all of the traffic fell into them, and that only where copying
+    it at the rate of pageable memory fills a good part of them."""
+    seen = mean([gpu.pcie_rx_idle_bytes_per_second for gpu in found.gpus])
+    if seen is not None:
+        return seen
+    overall = mean([gpu.pcie_rx_bytes_per_second for gpu in found.gpus])
+    if overall is None or found.idle_share <= 0.0:
+        return None
+    in_idle = overall / found.idle_share
+    return in_idle if in_idle >= COPYING_SHARE * PAGEABLE_BYTES_PER_SECOND else None
 
 
 def _other_cause(found: Underfed, traffic: float) -> Clear | None:
@@ -80,7 +104,9 @@ def _other_cause(found: Underfed, traffic: float) -> Clear | None:
     links = [_link(gpu) for gpu in found.gpus]
     for gpu, link in zip(found.gpus, links, strict=True):
         rate = gpu.pcie_rx_idle_bytes_per_second
-        if link is not None and rate is not None and rate >= LINK_FULL_SHARE * link:
+        if rate is None:
+            rate = traffic
+        if link is not None and rate >= LINK_FULL_SHARE * link:
             return Clear(why=f"the PCIe link itself is full ({amount(link)}/s)")
     return None
 

@@ -51,7 +51,7 @@ from gpuwatch.diagnosis.rules._common import (
     underfed,
 )
 from gpuwatch.diagnosis.rules._gpus import mean, named, ramp
-from gpuwatch.diagnosis.rules.memory_not_pinned import IDLE_TRAFFIC_BYTES_PER_SECOND
+from gpuwatch.diagnosis.rules.memory_not_pinned import IDLE_TRAFFIC_BYTES_PER_SECOND, idle_traffic
 from gpuwatch.diagnosis.window import JobFacts, Window
 
 IDLE_SHARE = 0.15
@@ -141,7 +141,7 @@ def _by_workers(found: Underfed) -> Clear | None:
 
 
 def _by_copies(found: Underfed) -> Clear | None:
-    traffic = mean([gpu.pcie_rx_idle_bytes_per_second for gpu in found.gpus])
+    traffic = idle_traffic(found)
     unpinned = any(rank.pinned_memory is False for rank in found.ranks)
     if unpinned and traffic is not None and traffic >= IDLE_TRAFFIC_BYTES_PER_SECOND:
         return Clear(why="the main thread copies unpinned batches")

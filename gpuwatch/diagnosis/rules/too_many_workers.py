@@ -40,11 +40,12 @@ from gpuwatch.diagnosis.rules._common import (
     NO_WORKERS,
     Underfed,
     counted,
+    held_up,
     in_disk_wait,
     strength,
     underfed,
 )
-from gpuwatch.diagnosis.rules._gpus import named, ramp
+from gpuwatch.diagnosis.rules._gpus import ramp
 from gpuwatch.diagnosis.rules.cpu_quota import is_held_back
 from gpuwatch.diagnosis.window import Window, WorkerFacts
 from gpuwatch.diagnosis.workers import recommended_workers
@@ -61,6 +62,8 @@ DISK_WAIT_PERCENT = 50.0
 
 def check(window: Window) -> Verdict:
     found = underfed(window)
+    if isinstance(found, Clear):
+        found = held_up(window) or found
     if not isinstance(found, Underfed):
         return found
     if found.worker_count == 0:
@@ -105,16 +108,18 @@ def _firing(
     count = found.worker_count or round(workers.count / max(1, len(found.job.ranks)))
     better = recommended_workers(window, count, found.busy_share)
     return Firing(
-        summary=f"{named(found.gpus)} idled {found.idle_share:.0%} of the time: "
-        f"{counted(workers.count, 'loader worker')} share {counted(cores, 'core')}",
+        summary=f"{found.complaint}: {counted(workers.count, 'loader worker')} share "
+        f"{counted(cores, 'core')}",
         evidence=tuple(_evidence(found, workers, crowding, queue, cores)),
         advice=_advice(count, better, cores),
         strength=strength(
             found.clearness, ramp(crowding, 1.0, 1.5), ramp(queue, RUN_QUEUE_WAIT_PERCENT - 5, 30)
         ),
         gpus=found.keys,
-        lost_share=found.idle_share,
-        explains=frozenset({"oscillation", "loader_cpu_bound", "batch_too_small", "straggler"}),
+        lost_share=found.lost_share,
+        explains=frozenset(
+            {"oscillation", "loader_cpu_bound", "batch_too_small", "straggler", "collective_wait"}
+        ),
     )
 
 

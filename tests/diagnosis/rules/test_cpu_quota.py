@@ -73,3 +73,14 @@ def test_quiet(quiet: Window) -> None:
 def test_unknown(unknown: Window, missing: str) -> None:
     """What was missing is named."""
     misses(check(unknown), missing)
+
+
+def test_ranks_that_wait_for_cores_look_busy() -> None:
+    """Collectives hide the idling of several ranks: their main threads' waiting tells."""
+    ranks = tuple(rank(n, run_queue_wait_percent=60.0) for n in range(2))
+    gpus = (gpu(0), gpu(1))
+    held = job(model=QUOTA, ranks=ranks, cpu_cores=3.9, cpu_throttled_percent=90.0)
+    firing = fires(check(window(gpus=gpus, job=held)))
+    assert "waited for a core 60% of the time" in firing.summary
+    assert firing.lost_share is None
+    assert "collective_wait" in firing.explains

@@ -182,3 +182,18 @@ def test_quiet_for_a_slow_disk() -> None:
 def test_unknown(unknown: Window, missing: str) -> None:
     """What was missing is named."""
     misses(check(unknown), missing)
+
+
+@pytest.mark.parametrize(("other_cpu", "shared"), [(98.0, True), (30.0, False)])
+def test_waits_in_collectives_are_explained_if_all_ranks_starve(
+    other_cpu: float, shared: bool
+) -> None:
+    """If one rank alone starves, that it is late is the finding."""
+    ranks = tuple(
+        rank(n, loader_workers=2, workers=workers(2, cpu_percent=cpu))
+        for n, cpu in enumerate((98.0, other_cpu))
+    )
+    gpus = (gpu(0, busy=swinging(0.4)), gpu(1))
+    facts = job(ranks=ranks, main_thread_when_idle_percent=10.0)
+    firing = fires(check(window(gpus=gpus, job=facts)))
+    assert ("collective_wait" in firing.explains) is shared

@@ -120,3 +120,8 @@ def test_quiet(quiet: Window) -> None:
 def test_unknown(unknown: Window, missing: str) -> None:
     """What was missing is named."""
     misses(check(unknown), missing)
+
+
+def test_a_main_thread_in_phase_needs_stacks() -> None:
+    """Loading goes against the GPU; what goes with it can be anything."""
+    misses(check(alone(steady(60.0), main_thread_phase=0.6)), "stacks")

@@ -16,6 +16,7 @@ from tests.diagnosis.windows import (
     job,
     misses,
     rank,
+    steady,
     swinging,
     window,
     workers,
@@ -89,3 +90,20 @@ def test_quiet(quiet: Window) -> None:
 def test_unknown(unknown: Window, missing: str) -> None:
     """What was missing is named."""
     misses(check(unknown), missing)
+
+
+@pytest.mark.parametrize(("overall", "fires_too"), [(1.2e9, True), (0.2e9, False)])
+def test_idle_moments_too_short_to_be_seen(overall: float, fires_too: bool) -> None:
+    """Copying all of the traffic must fill a good part of the idle time."""
+    flat = unpinned(
+        {
+            "busy": steady(75.0),
+            "pcie_rx_idle_bytes_per_second": None,
+            "pcie_rx_bytes_per_second": overall,
+        },
+        main_thread_when_idle_percent=None,
+    )
+    if fires_too:
+        fires(check(flat))
+    else:
+        misses(check(flat), "PCIe")
