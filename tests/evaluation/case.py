@@ -81,23 +81,21 @@ class Case:
 
 
 def judge(
-    work: Work, ranks: int, cures: Mapping[str, Work], *, clock_ratio: float = 1.0
+    work: Work, ranks: int, cures: Mapping[str, Work], *, near: float = NEARLY_AS_COSTLY
 ) -> tuple[str, frozenset[str], float]:
     """The label of a job, all right answers, and its loss (0 to 1).
 
     Each cure is the same job with one knob turned back. What the cure gains is what the cause
-    costs, whatever the GPU looks like; the costliest cause is the label.
+    costs, whatever the GPU looks like; the costliest cause is the label, and those that gain
+    ``near`` of it are right too.
     """
-    speed = steps_per_second(work, ranks, clock_ratio=clock_ratio)
-    gains = {
-        rule: 1.0 - speed / steps_per_second(cured, ranks, clock_ratio=clock_ratio)
-        for rule, cured in cures.items()
-    }
+    speed = steps_per_second(work, ranks)
+    gains = {rule: 1.0 - speed / steps_per_second(cured, ranks) for rule, cured in cures.items()}
     label = max(gains, key=lambda rule: gains[rule])
     best = gains[label]
     if best < COSTS_NOTHING:
         return HEALTHY, frozenset({HEALTHY}), best
-    right = {rule for rule, gain in gains.items() if gain >= NEARLY_AS_COSTLY * best}
+    right = {rule for rule, gain in gains.items() if gain >= near * best}
     if best < COSTS_LITTLE:
         right.add(HEALTHY)
     return label, frozenset(right), best

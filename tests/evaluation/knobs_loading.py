@@ -96,17 +96,15 @@ def too_many_workers(bench: Bench) -> Scene:
     cores = draw.one((4, 6, 8, 10, 12, 16)) * bench.gpus
     workers = int(cores / bench.gpus * draw.line(1.4, 3.5))
     each = cores / bench.gpus
-    speed = max(0.1, (each - 0.8) / workers)
-    lost = draw.line(0.75, 0.92)
-    work = replace(work, workers=workers, python=work.gpu * draw.line(0.3, 0.6))
-    # Without the crowd the workers would just about keep up.
-    alone = work.gpu * (each - 1.5) / draw.line(0.95, 1.25)
-    slow = replace(
-        work, batch_cpu=alone / lost, worker_speed=speed, python=work.python / max(0.35, speed)
-    )
-    fewer = replace(
-        work, workers=max(1, int(each - 2)), batch_cpu=alone, worker_speed=1.0, python=work.python
-    )
+    speed = (each - 0.8) / workers
+    kept = draw.line(0.7, 0.88)
+    # Without the crowd the workers would nearly keep up, so they are never idle with it.
+    alone = work.gpu * (each - 0.8) / draw.line(0.85, 1.02)
+    work = replace(work, workers=workers, python=work.gpu * draw.line(0.1, 0.4))
+    # A main thread that slept is let in before the workers, which never sleep.
+    late = work.python / max(0.5, speed**0.5)
+    slow = replace(work, batch_cpu=alone / kept, worker_speed=speed, python=late)
+    fewer = replace(work, workers=int(each) - 1, batch_cpu=alone)
     cures = {"too_many_workers": fewer, "loader_cpu_bound": fed(work)}
     label, right, _ = judge(slow, bench.gpus, cures)
     gained, _, share = judge(slow, bench.gpus, {"too_many_workers": fewer})

@@ -390,9 +390,9 @@ class Course:
             rank.gpu_at = last + work.reduce
 
 
-def steps_per_second(work: Work, ranks: int, *, clock_ratio: float = 1.0, seed: int = 1) -> float:
+def steps_per_second(work: Work, ranks: int, *, seed: int = 1) -> float:
     """How fast this job gets on; pauses count with the share of time they take."""
-    still = [Still(clock_ratio=clock_ratio) for _ in range(ranks)]
+    still = [Still() for _ in range(ranks)]
     long = max(
         60.0 * max(work.gpu, 0.05),
         work.checkpoint.every * 3 if work.checkpoint else 0.0,
