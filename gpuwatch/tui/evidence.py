@@ -218,19 +218,27 @@ def _not_told(diagnosis: Diagnosis | None, finding: Finding, width: int) -> Iter
         return
     yield from _heading("COULD NOT BE TOLD", width)
     for missing, causes in undecided(unknown).items():
-        text = f"without {missing}: {', '.join(causes)}"
+        hint = " (S on the job's screen samples them)" if missing.startswith("stacks") else ""
+        text = f"{missing}{hint} would decide: {', '.join(causes)}"
         yield from _paragraph(text, width, style="label")
 
 
 def _documentation(text: str, width: int) -> Iterator[Line]:
-    """Paragraphs and list items are wrapped; the text is a docstring of ours."""
+    """Headings stand out, paragraphs and list items are wrapped; the text is a docstring of ours:
+    a heading is a line that an indented one follows."""
     paragraph: list[str] = []
-    for line in [*text.splitlines(), ""]:
-        begins_item = line.lstrip().startswith(("- ", "* "))
-        if paragraph and (not line.strip() or begins_item):
-            yield from _paragraph(" ".join(paragraph), width, style="label")
+    indent = 0
+    lines = [*text.splitlines(), ""]
+    for line, after in zip(lines, [*lines[1:], ""], strict=True):
+        depth = len(line) - len(line.lstrip())
+        begins = depth != indent or line.lstrip().startswith(("- ", "* "))
+        if paragraph and (not line.strip() or begins):
+            yield from _paragraph(" ".join(paragraph), width, 5 if indent else 3, "label")
             paragraph = []
-        if line.strip():
-            paragraph.append(line.strip())
-        else:
+        if not line.strip():
             yield blank(width)
+        elif depth == 0 and after.startswith(" "):
+            yield from _paragraph(line, width)
+        else:
+            paragraph.append(line.strip())
+            indent = depth

@@ -336,7 +336,7 @@ def test_the_evidence_has_all_there_is() -> None:
         "+ busy                      47%         80%  the GPU swings",
         "- disk read",
         "loader waits for disk: no worker waits for a disk",
-        "without SM activity (GPM): busy without work",
+        "SM activity (GPM) would decide: busy without work",
         about.split()[0],
     ):
         assert piece in text

@@ -183,7 +183,10 @@ def test_evidence(size: tuple[int, int]) -> None:
     what = machine("starved", 1)
     finding = starved(what.now)
     view = view_of(what, diagnosis=diagnosis_of(what.now, finding))
-    about = "What it is.\n\nA paragraph\nof two lines.\n\n- an item\n  of two\n- another"
+    about = (
+        "What it is.\n\nWhat it checks\n    A paragraph\n    of two lines.\n\n"
+        "Sources\n    - one\n    - two"
+    )
     lines, _ = findings.draw_evidence(view, finding, *size, 0, gone=False, documentation=about)
     compare(name_of("findings", 1, size, "evidence", "unicode"), texts(lines))
 

@@ -24,11 +24,11 @@ def unknown_dialog(
         text.append("Every rule could be decided.", palette["b:text"])
     for missing, causes in undecided(unknown).items():
         here = [one for one in unknown if clean(", ".join(one.missing)) == missing]
-        text.append(f"without {missing}", palette["b:title"])
+        text.append(missing, palette["b:title"])
         where = list(dict.fromkeys(name for one in here for name in _where(one, gpus)))
         if 0 < len(where) < max(2, len(gpus)):
             text.append(f"  ({', '.join(where)})", palette["b:label"])
-        text.append(f"\n  {', '.join(causes)}\n", palette["b:text"])
+        text.append(f"\n  would decide: {', '.join(causes)}\n", palette["b:text"])
     text.rstrip()
     return Dialog("what could not be told", "esc closes", text, glyphs)
 
