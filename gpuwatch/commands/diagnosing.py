@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from gpuwatch.diagnosis.engine import Engine
@@ -13,7 +13,7 @@ from gpuwatch.outputs.diagnosis import DiagnosisReport, Ended, GpuSeen, SourceSe
 if TYPE_CHECKING:
     from gpuwatch.diagnosis.finding import Diagnosis, Finding
     from gpuwatch.jobs.stacks import StackReport
-    from gpuwatch.model import Gpu, GpuKey, Job, ProcessKey, Snapshot
+    from gpuwatch.model import Gpu, GpuKey, ProcessKey, Snapshot
     from gpuwatch.sampler import Sampler
     from gpuwatch.sources.recording import OpenedLog
 
@@ -218,6 +218,7 @@ class LiveWatch:
                     await sampling
 
     async def _sample_stacks(self) -> None:
+        from gpuwatch.jobs.stack_facts import stack_facts
         from gpuwatch.jobs.stack_sampler import StackSampler
         from gpuwatch.jobs.stack_targets import job_targets
 
@@ -233,29 +234,3 @@ class LiveWatch:
         self._collector.stacks = reports
         for job in jobs:
             self._collector.engine.note_stacks(job.key, stack_facts(job, reports))
-
-
-def stack_facts(
-    job: Job, reports: Sequence[StackReport]
-) -> tuple[tuple[str, float, str | None], ...]:
-    """(category, percent, the user's line) over the job's ranks, the largest first."""
-    pids = {member.pid for member in job.members} | {rank.pid for rank in job.ranks} | {job.pid}
-    own = [report for report in reports if report.pid in pids and report.shares]
-    percents: dict[str, float] = {}
-    lines: dict[str, tuple[int, str]] = {}
-    for report in own:
-        for share in report.shares:
-            category = share.category
-            percents[category] = percents.get(category, 0.0) + share.percent / len(own)
-            for line in share.lines[:1]:
-                best = lines.get(category)
-                if best is None or line.samples > best[0]:
-                    lines[category] = (line.samples, line.where)
-    ordered = sorted(percents.items(), key=lambda item: -item[1])
-    return tuple(
-        [
-            (category, percent, lines[category][1] if category in lines else None)
-            for category, percent in ordered
-            if category != "unread"
-        ]
-    )

@@ -61,12 +61,9 @@ class Field(NamedTuple):
 def number(text: str) -> float | None:
     """A finite number, with or without a unit after it."""
     try:
-        value = float(text)
+        value = float(text.partition(" ")[0])
     except ValueError:
-        try:
-            value = float(text.split(None, 1)[0])
-        except (ValueError, IndexError):
-            return None
+        return None
     # Neither NaN nor infinity is a measurement.
     return value if value - value == 0.0 else None
 

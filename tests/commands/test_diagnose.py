@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from gpuwatch import cli
-from gpuwatch.commands.diagnose import diagnose_command, exit_code
+from gpuwatch.commands.diagnose import exit_code
 from gpuwatch.commands.diagnosing import Collector, file_source, live_source
-from gpuwatch.commands.explain import explain_command, paragraphs, rule_list, rule_page
+from gpuwatch.commands.explain import paragraphs, rule_list, rule_page
 from gpuwatch.diagnosis.catalogue import RULES
 from gpuwatch.diagnosis.finding import Diagnosis, Finding
 from gpuwatch.model import Snapshot
@@ -29,18 +29,7 @@ from tests.jobs.stacks_support import SPIN, require_py_spy
 from tests.sources.smi_writing import query_log, simulated
 from tests.support.children import Children, children
 
-AS_A_PROGRAM = (
-    "import sys; from gpuwatch import cli; from gpuwatch.commands.diagnose import diagnose_command;"
-    "cli.cli.add_command(diagnose_command); cli.main()"
-)
-"""The program with the command, whether or not the command line lists it."""
-
-
-@pytest.fixture(autouse=True)
-def _listed(monkeypatch: pytest.MonkeyPatch) -> None:
-    for command in (diagnose_command, explain_command):
-        assert command.name is not None
-        monkeypatch.setitem(cli.cli.commands, command.name, command)
+GPUWATCH_DIAGNOSE = (sys.executable, "-m", "gpuwatch", "diagnose")
 
 
 def run(*arguments: str) -> int:
@@ -328,7 +317,7 @@ def test_a_terminal_sees_how_far_it_is_and_then_nothing_of_it(tmp_path: Path) ->
     """The line is drawn over on standard error; standard output has the page alone."""
     main, other = os.openpty()
     process = subprocess.run(
-        [sys.executable, "-c", AS_A_PROGRAM, "diagnose", "--for", "1s"],
+        [*GPUWATCH_DIAGNOSE, "--for", "1s"],
         stdout=subprocess.PIPE,
         stderr=other,
         env=environment_in(tmp_path),
@@ -347,7 +336,7 @@ def test_ctrl_c_tells_what_is_known(tmp_path: Path) -> None:
     """And ends with 130, as any interrupted command."""
     log = query_log(simulated("starved", gpus=1, count=300, interval=0.2))
     with subprocess.Popen(
-        [sys.executable, "-c", AS_A_PROGRAM, "diagnose", "-", "--json"],
+        [*GPUWATCH_DIAGNOSE, "-", "--json"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
