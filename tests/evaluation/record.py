@@ -34,6 +34,9 @@ _OF_THE_HOST = (
     "cpu_percent", "core_percents", "load_average_1_minute", "load_average_5_minutes",
     "load_average_15_minutes", "pressure_cpu_some_percent",
 )  # fmt: skip
+_ACTIVITIES = (
+    "sm_active_percent", "sm_occupancy_percent", "tensor_active_percent", "dram_active_percent",
+)  # fmt: skip
 
 KNOBS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "healthy": ("healthy", ()),
@@ -118,6 +121,9 @@ def _scrubbed(line: dict[str, Any], knob: str) -> dict[str, Any]:
         return {**line, "machine": "box"}
     line["host"].update({"name": "box", **dict.fromkeys(_OF_THE_HOST)})
     line["own_cost"] = None
+    for gpu in line["gpus"]:
+        # The virtual GPU's do not follow what the job says it fills.
+        gpu.update(dict.fromkeys(_ACTIVITIES))
     for process in line["processes"]:
         process.update(command=command, user="ada", container=None, slurm_job=None)
     for job in line["jobs"]:

@@ -1,0 +1,62 @@
+"""The diagnosis on a few clear cases and on the recordings: that all parts fit together."""
+
+from __future__ import annotations
+
+import gzip
+
+import pytest
+
+from gpuwatch.diagnosis.catalogue import RULES
+from tests.evaluation import cases, long_runs, recorded
+from tests.evaluation.harness import run
+from tests.evaluation.look import look_into
+
+CLEAR = (
+    "loader_in_main_process/clear/2",
+    "memory_nearly_full/clear/1",
+    "hardware_errors/clear/2",
+    "orphaned_workers/clear/1",
+    "other_tenant/clear/1",
+    "healthy/clear/1",
+)
+RECORDINGS = recorded.all_recordings()
+
+
+@pytest.mark.parametrize("name", CLEAR)
+def test_a_clear_case_is_told(name: str) -> None:
+    """The first finding is a right one, and nothing wrong was raised on the way."""
+    knob, _, seed = name.partition("/")
+    (outcome,) = run(cases.one(knob, seed, held_out=False))
+    assert outcome.said in outcome.accepted, outcome.summary
+    assert outcome.alarms == ()
+
+
+def test_all_rules_answer_for_a_case() -> None:
+    """What the person who mends a rule is shown names each of them."""
+    text = "\n".join(look_into(cases.one("straggler", "look", held_out=False)))
+    assert all(f" {rule.name}:" in text for rule in RULES)
+
+
+def test_healthy_machines_are_as_many_as_hours_were_asked_for() -> None:
+    """Eight GPUs, half an hour each."""
+    machines = long_runs.healthy(0, 12.0, held_out=True)
+    assert sum(len(machine.subjects) * machine.rig.seconds for machine in machines) == 12 * 3600
+
+
+@pytest.mark.parametrize("recording", RECORDINGS, ids=lambda one: one.name)
+def test_a_recording_is_small_and_whole(recording: recorded.Recording) -> None:
+    """It can be read to its end, has a job on its GPU, and names nothing of where it was made."""
+    assert recording.path.stat().st_size < 100_000
+    snapshots = list(recording.watch())
+    assert len(snapshots) >= 80
+    assert snapshots[-1].jobs
+    text = gzip.decompress(recording.path.read_bytes())
+    for word in (b"/tmp", b"/work", b"/home", b"/root"):
+        assert word not in text
+
+
+@pytest.mark.parametrize("recording", RECORDINGS, ids=lambda one: one.name)
+def test_a_recorded_job_is_not_diagnosed_wrong(recording: recorded.Recording) -> None:
+    """What is said of a real job is right, or that it cannot be told."""
+    (outcome,) = run(recording)
+    assert outcome.right or outcome.said == "undecided", (outcome.said, outcome.summary)
