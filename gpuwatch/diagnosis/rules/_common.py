@@ -84,6 +84,12 @@ class Underfed:
         return self.main_percent
 
     @property
+    def main_queue_percent(self) -> float:
+        """Of the time in which the main threads could have run and had no core; 0 where it was
+        not read. On a crowded machine a thread that computes all the time shows half a core."""
+        return mean([rank.run_queue_wait_percent for rank in self.ranks]) or 0.0
+
+    @property
     def main_percent(self) -> float | None:
         own = mean([rank.main_thread_percent for rank in self.ranks])
         return self.job.main_thread_percent if own is None else own

@@ -84,7 +84,7 @@ def _other_cause(found: Underfed, workers: WorkerFacts, wanted: float) -> Clear 
     waits = in_disk_wait(workers) or 0.0
     if wanted < WORKERS_AT_LIMIT_PERCENT:
         return Clear(why=f"the loader workers use only {workers.cpu_percent:.0f}% of a core each")
-    if waits > wanted:
+    if waits > (workers.cpu_percent or 0.0):
         return Clear(why=f"the loader workers wait for the disk for {waits:.0f}% of the time")
     main = found.main_idle_percent
     if main is not None and main >= MAIN_WAITS_PERCENT:

@@ -83,13 +83,19 @@ def check(window: Window) -> Verdict:
         return Unknown(missing=(NO_WORKERS,))
     if found.worker_count > 0:
         return Clear(why="the job has loader workers")
-    main = found.main_idle_percent
+    main = _main(found)
     loading = stack_percent(found.job, "loading_data")
     if main is None and loading is None:
         return Unknown(missing=("the main thread's CPU",))
     if loading is None and _in_phase(found):
         return Unknown(missing=("stacks: the main thread works when the GPU does",))
     return _other_cause(found, main, loading) or _firing(window, found, main, loading)
+
+
+def _main(found: Underfed) -> float | None:
+    """What the main thread used, or wanted, of a core while the GPUs idled."""
+    main = found.main_idle_percent
+    return None if main is None else min(100.0, main + found.main_queue_percent)
 
 
 def _in_phase(found: Underfed) -> bool:
@@ -162,13 +168,15 @@ def _evidence(found: Underfed, main: float | None, loading: float | None) -> lis
     if main is not None:
         full = main >= MAIN_AT_LIMIT_PERCENT
         says = "at a full core" if full else "busy for most of the time"
+        queue = found.main_queue_percent
+        queued = f" ({queue:.0f}% of it waiting for a core)" if queue >= 5.0 else ""
         evidence.append(
             Evidence(
                 name="main thread's CPU while the GPU idles",
                 value=round(main, 1),
                 unit="% of a core",
                 threshold=MAIN_LOADS_PERCENT,
-                says=f"{says} when the GPU has nothing to do",
+                says=f"{says} when the GPU has nothing to do{queued}",
                 supports=main >= MAIN_LOADS_PERCENT,
             )
         )

@@ -47,7 +47,6 @@ from gpuwatch.diagnosis.rules._common import (
     is_shared,
     strength,
     underfed,
-    wanted_percent,
 )
 from gpuwatch.diagnosis.rules._gpus import named, ramp
 from gpuwatch.diagnosis.window import Window, WorkerFacts
@@ -82,11 +81,9 @@ def _by_workers(window: Window, found: Underfed, workers: WorkerFacts) -> Verdic
         return Unknown(missing=("the loader workers' disk wait",))
     if waits < DISK_WAIT_PERCENT:
         return Clear(why=f"the loader workers wait for the disk for only {waits:.0f}% of the time")
-    wanted = wanted_percent(workers)
-    if wanted is not None and wanted > waits:
-        return Clear(
-            why=f"the loader workers compute more ({wanted:.0f}%) than they wait for disks"
-        )
+    used = workers.cpu_percent
+    if used is not None and used > waits:
+        return Clear(why=f"the loader workers compute more ({used:.0f}%) than they wait for disks")
     count = counted(workers.count, "loader worker")
     return _firing(window, found, waits, f"{count} wait for the disk", workers)
 

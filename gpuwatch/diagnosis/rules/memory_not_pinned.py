@@ -101,7 +101,7 @@ def idle_traffic(found: Underfed) -> float | None:
 def _other_cause(found: Underfed, traffic: float) -> Clear | None:
     if traffic < IDLE_TRAFFIC_BYTES_PER_SECOND:
         return Clear(why=f"little crosses PCIe while the GPU idles ({amount(traffic)}/s)")
-    links = [_link(gpu) for gpu in found.gpus]
+    links = [link_rate(gpu) for gpu in found.gpus]
     for gpu, link in zip(found.gpus, links, strict=True):
         rate = gpu.pcie_rx_idle_bytes_per_second
         if rate is None:
@@ -111,7 +111,7 @@ def _other_cause(found: Underfed, traffic: float) -> Clear | None:
     return None
 
 
-def _link(gpu: GpuFacts) -> float | None:
+def link_rate(gpu: GpuFacts) -> float | None:
     """What the link can carry as it runs under load, in bytes a second."""
     if gpu.pcie_generation_busy is None or gpu.pcie_width_busy is None:
         return None

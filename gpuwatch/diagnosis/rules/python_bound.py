@@ -51,7 +51,11 @@ from gpuwatch.diagnosis.rules._common import (
     underfed,
 )
 from gpuwatch.diagnosis.rules._gpus import mean, named, ramp
-from gpuwatch.diagnosis.rules.memory_not_pinned import IDLE_TRAFFIC_BYTES_PER_SECOND, idle_traffic
+from gpuwatch.diagnosis.rules.memory_not_pinned import (
+    IDLE_TRAFFIC_BYTES_PER_SECOND,
+    idle_traffic,
+    link_rate,
+)
 from gpuwatch.diagnosis.window import JobFacts, Window
 
 IDLE_SHARE = 0.15
@@ -62,6 +66,9 @@ it is some other thread that computes."""
 
 DISK_WAIT_PERCENT = 25.0
 """Of the workers' time: beyond it loader_io_bound speaks."""
+
+LINK_FULL = 0.6
+"""Of the link's rate, if all that crosses it did so while the GPU idled."""
 
 LOW_POWER_SHARE = 0.6
 """Of the power limit, while busy."""
@@ -80,9 +87,11 @@ def check(window: Window) -> Verdict:
 def _by_main_thread(found: Underfed) -> Verdict:
     if found.idle_share < IDLE_SHARE:
         return Clear(why=f"the job's GPUs idle only {found.idle_share:.0%} of the time")
-    main = found.main_percent
-    if main is None:
+    used = found.main_percent
+    if used is None:
         return Unknown(missing=("the main thread's CPU",))
+    # On a crowded machine it would have run in the time it waited for a core.
+    main = min(100.0, used + found.main_queue_percent)
     process = _process_percent(found.job)
     if not _is_at_limit(found, main, process):
         return Clear(why=f"the main thread uses only {main:.0f}% of a core")
@@ -141,6 +150,10 @@ def _by_workers(found: Underfed) -> Clear | None:
 
 
 def _by_copies(found: Underfed) -> Clear | None:
+    for gpu in found.gpus:
+        link, rate = link_rate(gpu), gpu.pcie_rx_bytes_per_second
+        if link is not None and rate is not None and rate >= LINK_FULL * link * found.idle_share:
+            return Clear(why="copies over the PCIe link take the time in which the GPU idles")
     traffic = idle_traffic(found)
     unpinned = any(rank.pinned_memory is False for rank in found.ranks)
     if unpinned and traffic is not None and traffic >= IDLE_TRAFFIC_BYTES_PER_SECOND:

@@ -21,7 +21,7 @@ What to do
     smaller prefetch_factor, smaller types (uint8), and remove what dead jobs left there.
 
 Thresholds
-    85% in use: a batch more for each worker can fill the rest. 50% where all of it is 128 MB or
+    80% in use: a batch more for each worker can fill the rest. 50% where all of it is 128 MB or
     less: there one batch is a large part.
 
 Sources
@@ -37,7 +37,7 @@ from gpuwatch.diagnosis.rules._common import NO_JOB, amount, strength
 from gpuwatch.diagnosis.rules._gpus import ramp
 from gpuwatch.diagnosis.window import JobFacts, Window
 
-FULL_SHARE = 0.85
+FULL_SHARE = 0.80
 ERROR_SHARE = 0.95
 SMALL_BYTES = 128 * 1024**2
 """Docker's default of 64 MB and a little more."""

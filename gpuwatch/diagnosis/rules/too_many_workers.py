@@ -56,6 +56,9 @@ CROWDING = 1.1
 RUN_QUEUE_WAIT_PERCENT = 10.0
 """Of the workers' time."""
 
+OWN_SHARE = 0.4
+"""Of the cores it may use: a job that gets less of them than this is crowded by others."""
+
 DISK_WAIT_PERCENT = 50.0
 """Workers that mostly wait for disks do not crowd the cores."""
 
@@ -77,6 +80,15 @@ def check(window: Window) -> Verdict:
     queue = workers.run_queue_wait_percent
     if queue is None:
         return Unknown(missing=("the loader workers' run-queue wait",))
+    return _by_crowding(window, found, workers, queue, cores)
+
+
+def _by_crowding(
+    window: Window, found: Underfed, workers: WorkerFacts, queue: float, cores: float
+) -> Verdict:
+    used = found.job.cpu_cores
+    if used is not None and used < OWN_SHARE * cores:
+        return Clear(why=f"the job uses only {used:.1f} cores: others take them")
     crowding = (workers.count + len(found.job.ranks)) / max(1.0, cores)
     return _other_cause(found, workers, crowding, queue) or _firing(
         window, found, workers, crowding, queue, cores

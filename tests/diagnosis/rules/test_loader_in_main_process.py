@@ -125,3 +125,12 @@ def test_unknown(unknown: Window, missing: str) -> None:
 def test_a_main_thread_in_phase_needs_stacks() -> None:
     """Loading goes against the GPU; what goes with it can be anything."""
     misses(check(alone(steady(60.0), main_thread_phase=0.6)), "stacks")
+
+
+def test_a_main_thread_that_waits_for_a_core_would_load() -> None:
+    """On a crowded machine a thread that never rests shows half a core."""
+    slow = alone(
+        main_thread_when_idle_percent=40.0,
+        ranks=(rank(loader_workers=0, workers=None, run_queue_wait_percent=45.0),),
+    )
+    fires(check(slow))

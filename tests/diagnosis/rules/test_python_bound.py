@@ -128,3 +128,15 @@ def test_quiet_in_a_pause_that_goes_on() -> None:
     """One long idle stretch is no rhythm, whatever the main thread does meanwhile."""
     once = replace(swinging(0.6), idle=Runs(count=0), busy=Runs(count=0))
     is_clear(check(launching(gpus=(gpu(busy=once),))))
+
+
+def test_quiet_where_copies_fill_a_slow_link() -> None:
+    """A link of one generation and four lanes that is full while the GPU idles is the cause."""
+    card = gpu(
+        busy=steady(75.0),
+        pcie_generation_busy=1,
+        pcie_width_busy=4,
+        pcie_rx_bytes_per_second=0.2e9,
+        pcie_rx_idle_bytes_per_second=None,
+    )
+    is_clear(check(launching(gpus=(card,))))

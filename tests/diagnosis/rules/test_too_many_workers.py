@@ -81,3 +81,8 @@ def test_quiet(quiet: Window) -> None:
 def test_unknown(unknown: Window, missing: str) -> None:
     """What was missing is named."""
     misses(check(unknown), missing)
+
+
+def test_quiet_where_others_crowd_the_cores() -> None:
+    """A job that gets a quarter of the cores does not crowd them itself."""
+    is_clear(check(crowded(cpu_cores=4.0)))
