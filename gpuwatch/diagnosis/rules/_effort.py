@@ -14,8 +14,13 @@ LOW_POWER = 0.42
 more or less with its data) and what kernels that spin or leave most of it empty draw (a third or
 less)."""
 SURE_POWER = 0.35
-"""Of the power limit, where power is all there is to go by: bandwidth-bound work (decoding, large
-embeddings) can stay near 0.4."""
+"""Of the power limit, where SM activity is not known: work bound by memory bandwidth (decoding,
+large embeddings) can stay near 0.4."""
+QUIET_CONTROLLER_PERCENT = 10.0
+"""With the memory controller this idle the work is not bound by bandwidth, and 0.4 is little; cards
+of low power draw a third of their limit with nothing on them."""
+BUSY_CONTROLLER_PERCENT = 40.0
+QUIET_POWER = 0.4
 GOOD_POWER = 0.6
 """Of the power limit: from here on nobody would ask."""
 FORMER_PLATEAU = 1.6
@@ -45,7 +50,12 @@ def little_work(gpu: GpuFacts) -> bool | None:
     if sm is not None:
         # Low SM activity at high power would be a contradiction: then the power is believed.
         return sm < LOW_SM_PERCENT and (power is None or power < GOOD_POWER)
-    return None if power is None else power < SURE_POWER
+    if power is None:
+        return None
+    controller = gpu.memory_controller_percent
+    if controller is None or controller >= BUSY_CONTROLLER_PERCENT:
+        return power < SURE_POWER and controller is None
+    return power < (QUIET_POWER if controller <= QUIET_CONTROLLER_PERCENT else SURE_POWER)
 
 
 def waits_now(gpu: GpuFacts) -> bool:

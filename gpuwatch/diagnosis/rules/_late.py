@@ -20,6 +20,10 @@ DIFFERENT_PERCENT = 15.0
 """Points of a core by which the late rank must differ from the others."""
 DISK_WAIT_PERCENT = 20.0
 QUEUE_WAIT_PERCENT = 10.0
+QUOTA_PERCENT = 20.0
+"""Of the quota's periods in which the job was held back."""
+OWN_LOAD_PERCENT = 50.0
+"""Of a core, for a main thread that makes its own batches: it waits for its GPU now and then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,50 @@ def doing_of(window: Window, gpu: GpuFacts) -> Doing:
     if rank.main_thread_percent is None:
         return _unseen(("the CPU time of its processes",))
     return _unseen(("stacks",))
+
+
+def shared_trouble(window: Window, gpu: GpuFacts) -> str | None:
+    """A reason to be late that this GPU's rank shares with most of the others: then the job has
+    that trouble, and which rank is last is chance."""
+    rank = rank_of(window, gpu)
+    if rank is None or window.job is None:
+        return None
+    throttled = window.job.cpu_throttled_percent
+    if throttled is not None and throttled >= QUOTA_PERCENT:
+        return "a CPU quota holds back the whole job"
+    others = [other for other in window.job.ranks if other.pid != rank.pid]
+    for says, holds in _SHARED:
+        if others and holds(rank) and 2 * sum(map(holds, others)) >= len(others):
+            return says
+    return None
+
+
+def _starved_workers(rank: RankFacts) -> bool:
+    workers = rank.workers
+    if workers is None or workers.cpu_percent is None:
+        return False
+    wanted = workers.cpu_percent + (workers.run_queue_wait_percent or 0.0)
+    return wanted >= WORKER_LIMIT_PERCENT
+
+
+def _waits_for_disk(rank: RankFacts) -> bool:
+    return (_disk_wait(rank) or 0.0) >= DISK_WAIT_PERCENT
+
+
+def _waits_for_core(rank: RankFacts) -> bool:
+    return (rank.run_queue_wait_percent or 0.0) >= QUEUE_WAIT_PERCENT
+
+
+def _loads_itself(rank: RankFacts) -> bool:
+    return rank.loader_workers == 0 and (rank.main_thread_percent or 0.0) >= OWN_LOAD_PERCENT
+
+
+_SHARED: tuple[tuple[str, Callable[[RankFacts], bool]], ...] = (
+    ("their loader workers are at their limit", _starved_workers),
+    ("their loaders wait for the disk", _waits_for_disk),
+    ("they wait for CPU cores", _waits_for_core),
+    ("they load in their main processes", _loads_itself),
+)
 
 
 def _unseen(missing: tuple[str, ...]) -> Doing:

@@ -35,12 +35,14 @@ from dataclasses import dataclass
 from gpuwatch.diagnosis.finding import Evidence
 from gpuwatch.diagnosis.rule import Clear, Firing, Unknown, Verdict
 from gpuwatch.diagnosis.rules._gpus import PINNED_PERCENT, highest, mean, named, ramp, who, works
-from gpuwatch.diagnosis.rules._late import doing_of
+from gpuwatch.diagnosis.rules._late import Doing, doing_of, shared_trouble
 from gpuwatch.diagnosis.window import GpuFacts, Window
 
 GAP_PERCENT = 8.0
 """Of the time: how much less busy the late rank's GPU is. Ranks of a job in step differ by one to
 three points; a rank that saves for four seconds of a minute makes seven."""
+UNSEEN_GAP_PERCENT = 15.0
+"""The gap that must be there where nothing shows what the late rank does."""
 CLEAR_GAP_PERCENT = 25.0
 WORKING = 0.6
 """How much of the gap the waiting ones may have spent at full work: data-parallel ranks all do the
@@ -87,10 +89,21 @@ def check(window: Window) -> Verdict:
     split = _split(present)
     if split is None:
         return Clear("its GPUs are equally busy, or not busy all the time")
+    return _verdict(window, split)
+
+
+def _verdict(window: Window, split: _Split) -> Verdict:
     works_too = _works_meanwhile(split)
     if works_too:
         return Clear("the busy GPUs do more work than the other: they do not wait for it")
-    return _firing(window, split, blind=works_too is None)
+    late = min(split.late, key=lambda gpu: _busy([gpu]))
+    shared = shared_trouble(window, late)
+    if shared is not None:
+        return Clear(f"the rank that is late is in the same trouble as the others: {shared}")
+    doing = doing_of(window, late)
+    if not doing.known and 100.0 * split.gap < UNSEEN_GAP_PERCENT:
+        return Clear("no rank does anything that the others do not")
+    return _firing(window, split, late, doing, blind=works_too is None)
 
 
 def _alone(window: Window, present: list[GpuFacts]) -> Verdict:
@@ -148,9 +161,7 @@ def _extra(waiting: list[float | None], late: list[float | None]) -> float | Non
     return 1.0 - theirs / ours
 
 
-def _firing(window: Window, split: _Split, *, blind: bool) -> Firing:
-    late = min(split.late, key=lambda gpu: _busy([gpu]))
-    doing = doing_of(window, late)
+def _firing(window: Window, split: _Split, late: GpuFacts, doing: Doing, *, blind: bool) -> Firing:
     clear = ramp(100.0 * split.gap, GAP_PERCENT, CLEAR_GAP_PERCENT)
     strength = 0.6 + 0.25 * clear + (0.15 if doing.known else 0.0)
     missing = list(doing.missing)

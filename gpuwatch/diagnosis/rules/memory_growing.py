@@ -10,8 +10,8 @@ Why it matters
     a cache that nothing empties.
 
 Evidence needed
-    Memory used over at least three quarters of a minute of steady work, and better several minutes.
-    A slope counts when it is four times its own error.
+    Memory used over at least a minute and a half of steady work, and better several minutes. A
+    slope counts when it is four times its own error.
 
 When it is wrong
     Allocators grow in steps until they have seen the largest batch: sequences of different lengths,
@@ -41,8 +41,11 @@ from gpuwatch.diagnosis.window import GpuFacts, Window
 CLEAR_OF_ERROR = 4.0
 """Standard errors. Memory grows in steps, whose residuals are not independent: two would fire on
 every warm-up."""
-LEAST_SECONDS = 45.0
-"""A leak fast enough to matter sooner would have ended the job in its first minutes."""
+LEAST_SECONDS = 90.0
+"""Caching allocators grow for a minute or more after the first step, ever more slowly."""
+LEAST_SECONDS_IMMINENT = 45.0
+IMMINENT_EARLY_SECONDS = 90.0
+"""What would be full this soon cannot wait for more evidence."""
 SURE_SECONDS = 300.0
 """By then most allocators have settled."""
 LEAST_SHARE = 0.004
@@ -80,7 +83,8 @@ def check(window: Window) -> Verdict:
         if len(known) < len(present):
             return Unknown(("memory used over a minute",))
         return Clear("its memory does not grow")
-    if seen < LEAST_SECONDS:
+    soon = min(growth.soonest for growth in growing) <= IMMINENT_EARLY_SECONDS
+    if seen < (LEAST_SECONDS_IMMINENT if soon else LEAST_SECONDS):
         return Unknown((f"{LEAST_SECONDS:.0f} s of steady work",))
     return _firing(growing, seen)
 

@@ -31,6 +31,8 @@ from gpuwatch.diagnosis.rule import Clear, Firing, Unknown, Verdict
 from gpuwatch.diagnosis.rules._gpus import GIB, clamp, gib, highest, named, ramp, verb
 from gpuwatch.diagnosis.window import GpuFacts, Window
 
+OWN_PERCENT = 3.0
+"""Of SM time: a job that runs less than this there loses nothing to others."""
 BUSY_PERCENT = 8.0
 """Of SM time. A desktop that redraws takes one to five percent."""
 MEMORY_BYTES = 2 * GIB
@@ -48,7 +50,7 @@ def check(window: Window) -> Verdict:
     known = [gpu for gpu in present if _readable(gpu)]
     if not known:
         return Unknown(("SM share by process", "GPU memory by process"))
-    taking = [gpu for gpu in known if (gpu.foreign_busy_percent or 0.0) >= BUSY_PERCENT]
+    taking = [gpu for gpu in known if _takes(gpu)]
     if taking:
         return _taking(taking)
     holding = [gpu for gpu in known if (gpu.foreign_memory_bytes or 0.0) >= MEMORY_BYTES]
@@ -62,6 +64,12 @@ def check(window: Window) -> Verdict:
 def _readable(gpu: GpuFacts) -> bool:
     """Either share is enough: who holds no memory runs nothing."""
     return gpu.foreign_busy_percent is not None or gpu.foreign_memory_bytes is not None
+
+
+def _takes(gpu: GpuFacts) -> bool:
+    own = gpu.own_busy_percent
+    works = own is None or own >= OWN_PERCENT
+    return works and (gpu.foreign_busy_percent or 0.0) >= BUSY_PERCENT
 
 
 def _taking(gpus: list[GpuFacts]) -> Firing:

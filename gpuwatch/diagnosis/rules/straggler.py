@@ -2,7 +2,7 @@
 
 What it checks
     Whether all GPUs of a job are busy all the time and one of them does clearly more work than its
-    siblings (SM activity, or power), or runs at a lower clock than they do.
+    siblings (SM activity, the memory controller, or power), or runs at a lower clock than they do.
 
 Why it matters
     Data-parallel ranks meet at every step: all of them run at the pace of the slowest. The others
@@ -37,10 +37,14 @@ from gpuwatch.diagnosis.rules._gpus import PINNED_PERCENT, named, ramp, who, wor
 from gpuwatch.diagnosis.rules._late import doing_of
 from gpuwatch.diagnosis.window import GpuFacts, Window
 
-LESS_SM = 0.85
+LESS_SM = 0.9
 """SM activity of the others over the odd one's: ranks that do the same agree better."""
 LESS_POWER = 0.8
 """Of power, which differs from card to card by up to a tenth and counts spinning as work."""
+LESS_CONTROLLER = 0.9
+"""Of the time the memory controller works, which spinning leaves alone."""
+LEAST_CONTROLLER_PERCENT = 8.0
+"""It is given in whole percent: below, a tenth of it is rounding."""
 LOWER_CLOCK = 0.94
 """Of the others' clock while busy: two or three steps of 15 MHz are the lottery of the silicon."""
 
@@ -59,10 +63,10 @@ def check(window: Window) -> Verdict:
     slow = _slow_clock(present)
     if slow is not None:
         return _by_clock(window, present, slow)
-    measures = [measure for measure in (_SM, _POWER) if _complete(present, measure)]
-    if not measures:
+    measure = _measure(present)
+    if measure is None:
         return Unknown(("SM activity", "power"))
-    odd = _most_at_work(present, *measures[0])
+    odd = _most_at_work(present, *measure)
     return Clear("its GPUs do the same work") if odd is None else _by_work(window, present, odd)
 
 
@@ -89,6 +93,23 @@ def _power(gpu: GpuFacts) -> float | None:
 _Measure = tuple[Callable[[GpuFacts], float | None], float]
 _SM: _Measure = (_sm, LESS_SM)
 _POWER: _Measure = (_power, LESS_POWER)
+
+
+def _controller(gpu: GpuFacts) -> float | None:
+    return gpu.memory_controller_percent
+
+
+_CONTROLLER: _Measure = (_controller, LESS_CONTROLLER)
+
+
+def _measure(gpus: list[GpuFacts]) -> _Measure | None:
+    """The best one that all have: spinning counts as nothing, little, or a good part of work."""
+    if _complete(gpus, _SM):
+        return _SM
+    least = max([gpu.memory_controller_percent or 0.0 for gpu in gpus])
+    if _complete(gpus, _CONTROLLER) and least >= LEAST_CONTROLLER_PERCENT:
+        return _CONTROLLER
+    return _POWER if _complete(gpus, _POWER) else None
 
 
 def _complete(gpus: list[GpuFacts], measure: _Measure) -> bool:
@@ -120,7 +141,7 @@ def _others(gpus: list[GpuFacts], odd: GpuFacts) -> list[GpuFacts]:
 
 def _lost(gpus: list[GpuFacts], odd: GpuFacts) -> float:
     """0 to 1: of the others' time. With power alone it is a lower bound: spinning draws some."""
-    measure = _SM if _complete(gpus, _SM) else _POWER
+    measure = _measure(gpus) or _POWER
     own = measure[0](odd) or 0.0
     theirs = median([measure[0](gpu) or 0.0 for gpu in _others(gpus, odd)])
     return max(0.0, 1.0 - theirs / own) if own > 0.0 else 0.0
@@ -129,6 +150,7 @@ def _lost(gpus: list[GpuFacts], odd: GpuFacts) -> float:
 def _by_work(window: Window, gpus: list[GpuFacts], odd: GpuFacts) -> Firing:
     lost = _lost(gpus, odd)
     by_sm = _complete(gpus, _SM)
+    surely = 0.75 if by_sm else 0.7 if _measure(gpus) is _CONTROLLER else 0.6
     others = _others(gpus, odd)
     doing = doing_of(window, odd)
     why = f" ({doing.says})" if doing.known else ""
@@ -144,7 +166,7 @@ def _by_work(window: Window, gpus: list[GpuFacts], odd: GpuFacts) -> Firing:
             ),
             *(doing.advice if doing.known else ()),
         ),
-        strength=(0.75 if by_sm else 0.6) + 0.25 * ramp(lost, 1.0 - LESS_SM, 0.4),
+        strength=surely + 0.25 * ramp(lost, 1.0 - LESS_SM, 0.4),
         missing=() if by_sm else ("SM activity",),
         gpus=(odd.uuid, *[gpu.uuid for gpu in others]),
         lost_share=lost * len(others) / len(gpus),
@@ -179,6 +201,7 @@ def _evidence(gpus: list[GpuFacts], odd: GpuFacts) -> tuple[Evidence, ...]:
     others = _others(gpus, odd)
     rows: tuple[tuple[str, str, Callable[[GpuFacts], float | None]], ...] = (
         ("SM activity", "%", _sm),
+        ("memory controller", "%", _controller),
         ("power", "W", _power),
         ("SM clock while busy", "MHz", lambda gpu: gpu.sm_clock_busy_mhz),
         ("highest temperature", "C", lambda gpu: gpu.temperature_highest_celsius),

@@ -29,6 +29,7 @@ def _small(index: int = 0, **facts: Any) -> GpuFacts:
         "sm_active_percent": 14.0,
         "tensor_active_percent": 5.0,
         "dram_active_percent": 8.0,
+        "memory_controller_percent": 6.0,
         "memory_used_bytes": 35.0 * GIB,
         "memory_highest_bytes": 35.0 * GIB,
     }

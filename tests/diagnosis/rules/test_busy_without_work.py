@@ -11,6 +11,7 @@ LITTLE = {
     "power_plateau_watts": 190.0,
     "sm_active_percent": 14.0,
     "dram_active_percent": 8.0,
+    "memory_controller_percent": 6.0,
 }
 
 
@@ -42,6 +43,12 @@ def test_quiet_when_it_works() -> None:
 def test_quiet_for_work_bound_by_memory_bandwidth() -> None:
     """Low SM activity beside full DRAM is no waste."""
     is_clear(check(gpu_only(gpu(**(LITTLE | {"dram_active_percent": 75.0})))))
+
+
+def test_quiet_without_sm_activity_where_the_memory_controller_is_busy() -> None:
+    """Before Hopper that is what tells work bound by bandwidth."""
+    bound = LITTLE | {"sm_active_percent": None, "memory_controller_percent": 70.0}
+    is_clear(check(gpu_only(gpu(**bound))))
 
 
 def test_quiet_when_it_is_not_busy_all_the_time() -> None:

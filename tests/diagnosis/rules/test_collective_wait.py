@@ -106,6 +106,29 @@ def test_quiet_when_the_busy_gpus_really_work() -> None:
     assert "more work" in is_clear(check(window(gpus=gpus))).why
 
 
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        {"workers": workers(3.0, cpu_percent=98.0)},
+        {"workers": workers(8.0, cpu_percent=10.0, disk_wait_percent=70.0)},
+        {"run_queue_wait_percent": 60.0},
+        {"loader_workers": 0, "main_thread_percent": 80.0},
+    ],
+    ids=["loaders", "disk", "cores", "no workers"],
+)
+def test_quiet_when_all_ranks_are_in_the_trouble_of_the_late_one(trouble: dict[str, Any]) -> None:
+    """Which of them is last is chance; the job's loading is to blame."""
+    gpus = (_late(0), *[_waiting(n) for n in range(1, 4)])
+    alike = job(ranks=tuple([rank(n, **trouble) for n in range(4)]))
+    assert "same trouble" in is_clear(check(window(gpus=gpus, job=alike))).why
+
+
+def test_quiet_for_a_small_gap_that_nothing_explains() -> None:
+    """Ranks differ by some percent."""
+    gpus = (_late(0, busy=steady(88.0)), *[_waiting(n) for n in range(1, 4)])
+    is_clear(check(window(gpus=gpus, job=job(ranks=tuple([rank(n) for n in range(4)])))))
+
+
 def test_quiet_when_all_ranks_starve_alike() -> None:
     """Then nobody waits for a single one."""
     is_clear(check(window(gpus=tuple([_late(n) for n in range(4)]))))

@@ -45,7 +45,7 @@ def test_the_nearer_the_end_the_more_severe(rate: float, severity: str) -> None:
 
 def test_surer_the_longer_it_was_watched() -> None:
     """Allocators settle within minutes."""
-    early = fires(check(_growing(20.0 * MIB, 1.0 * MIB, steady_seconds=60.0)))
+    early = fires(check(_growing(20.0 * MIB, 1.0 * MIB, steady_seconds=100.0)))
     late = fires(check(_growing(20.0 * MIB, 1.0 * MIB, steady_seconds=600.0)))
     assert early.strength < late.strength
 
@@ -65,9 +65,15 @@ def test_quiet_at_the_start() -> None:
     is_clear(check(_growing(500.0 * MIB, 1.0 * MIB, starting=True)))
 
 
-def test_unknown_before_a_minute_of_steady_work() -> None:
+def test_what_is_full_in_a_minute_is_not_waited_for() -> None:
+    """Half the evidence must do then."""
+    soon = _growing(800.0 * MIB, 1.0 * MIB, steady_seconds=60.0)
+    assert fires(check(soon)).severity == "error"
+
+
+def test_unknown_before_the_allocator_has_settled() -> None:
     """The first batches grow as well."""
-    misses(check(_growing(200.0 * MIB, 1.0 * MIB, steady_seconds=20.0)), "steady work")
+    misses(check(_growing(200.0 * MIB, 1.0 * MIB, steady_seconds=60.0)), "steady work")
 
 
 def test_unknown_without_a_slope() -> None:

@@ -33,6 +33,11 @@ def test_quiet_beside_a_desktop() -> None:
     is_clear(check(window(gpus=(gpu(foreign_busy_percent=3.0, foreign_memory_bytes=0.4 * GIB),))))
 
 
+def test_quiet_for_a_job_that_runs_nothing_itself() -> None:
+    """It loses nothing to a neighbour that works."""
+    is_clear(check(window(gpus=(gpu(foreign_busy_percent=97.0, own_busy_percent=0.0),))))
+
+
 def test_quiet_where_nobody_else_holds_memory_though_shares_are_not_read() -> None:
     """Who holds no memory runs nothing."""
     is_clear(check(window(gpus=(gpu(foreign_busy_percent=None),))))

@@ -40,10 +40,21 @@ def test_the_rank_with_the_most_work_is_named() -> None:
 
 def test_power_alone_is_enough_and_less_sure() -> None:
     """Cards before Hopper have no SM activity."""
-    gpus = (_waiting(0, sm_active_percent=None), gpu(1, sm_active_percent=None))
+    blind = {"sm_active_percent": None, "memory_controller_percent": 3.0}
+    gpus = (_waiting(0, **blind), gpu(1, **blind))
     said = fires(check(window(gpus=gpus, job=FOUR)))
     assert said.missing == ("SM activity",)
     assert said.strength < fires(check(window(gpus=(_waiting(0), gpu(1)), job=FOUR))).strength
+
+
+def test_the_memory_controller_tells_where_power_hardly_differs() -> None:
+    """A light model draws little more than spinning does."""
+    light = {"sm_active_percent": None, "power_mean_watts": 200.0}
+    gpus = (
+        gpu(0, memory_controller_percent=66.0, **light),
+        gpu(1, memory_controller_percent=76.0, **light),
+    )
+    assert fires(check(window(gpus=gpus, job=FOUR))).gpus[0] == "GPU-1"
 
 
 def test_a_slower_clock_is_the_reason_named() -> None:
@@ -84,7 +95,12 @@ def test_quiet_for_one_gpu() -> None:
 
 def test_unknown_with_neither_power_nor_sm_activity() -> None:
     """Who works cannot be told."""
-    blind = {"power_mean_watts": None, "sm_active_percent": None, "sm_clock_busy_mhz": None}
+    blind = {
+        "power_mean_watts": None,
+        "sm_active_percent": None,
+        "sm_clock_busy_mhz": None,
+        "memory_controller_percent": None,
+    }
     misses(check(window(gpus=(gpu(0, **blind), gpu(1, **blind)), job=FOUR)), "SM activity")
 
 
