@@ -132,7 +132,7 @@ def test_a_long_log_takes_no_more_memory_than_a_short_one() -> None:
     assert peaks[1] < peaks[0] * 1.5
 
 
-@pytest.mark.parametrize("log", LOGS)
+@pytest.mark.parametrize("log", LOGS, ids=range(len(LOGS)))
 def test_the_samples_themselves_are_read(log: str) -> None:
     """The logs that the tests above damage are good ones."""
     assert list(read_lines(log.splitlines(), LogStats()))
