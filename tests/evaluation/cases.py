@@ -87,6 +87,8 @@ def one(knob: str, seed: str, *, held_out: bool) -> Case:
     bench = Bench(draw, card, gpus)
     scene = KNOBS[knob](bench)
     log = draw.chance(0.3) and (scene.log_label is not None or knob in _ONLY_LOG)
+    # Logs of cards that share the host's memory have neither memory nor power limit.
+    log = log and not card.unified
     sensors = _sensors(draw, scene, log=log)
     label = scene.label
     if log:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gpuwatch.sources.simulation.plans import JobPlan
-from tests.evaluation.case import COSTS_LITTLE, HEALTHY, judge
+from tests.evaluation.case import COSTS_LITTLE, COSTS_NOTHING, HEALTHY, judge
 from tests.evaluation.scene import (
     GIB,
     Bench,
@@ -107,10 +107,12 @@ def too_many_workers(bench: Bench) -> Scene:
     fewer = replace(work, workers=int(each) - 1, batch_cpu=alone)
     cures = {"too_many_workers": fewer, "loader_cpu_bound": fed(work)}
     label, right, _ = judge(slow, bench.gpus, cures)
-    gained, _, share = judge(slow, bench.gpus, {"too_many_workers": fewer})
-    if gained != HEALTHY and share >= COSTS_LITTLE:
+    _, _, share = judge(slow, bench.gpus, {"too_many_workers": fewer})
+    if share >= COSTS_NOTHING:
+        right = right | {"too_many_workers"}
+    if share >= COSTS_LITTLE:
         # That was the knob, even where the transforms cost more than the crowd.
-        label, right = "too_many_workers", right | {"too_many_workers"}
+        label = "too_many_workers"
     return Scene(work=slow, label=(label, right), cores=cores)
 
 
