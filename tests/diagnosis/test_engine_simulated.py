@@ -23,7 +23,7 @@ from tests.diagnosis.engines import rules_of, simulate
         ("throttled", 1, 70, "thermal_throttle"),
         ("throttled", 4, 70, "thermal_throttle"),
         ("power_capped", 2, 40, "power_throttle"),
-        ("leak", 1, 110, "memory_growing"),
+        ("leak", 1, 90, "memory_growing"),
         ("tenant", 1, 40, "other_tenant"),
         ("pcie_degraded", 1, 40, "pcie_degraded"),
         ("memory_errors", 2, 60, "hardware_errors"),

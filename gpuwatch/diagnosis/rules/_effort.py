@@ -21,8 +21,12 @@ QUIET_CONTROLLER_PERCENT = 10.0
 of low power draw a third of their limit with nothing on them."""
 BUSY_CONTROLLER_PERCENT = 40.0
 QUIET_POWER = 0.4
+NO_WORK_POWER = 0.28
+"""Of the power limit: below, nothing works hard, whatever the activities say."""
 GOOD_POWER = 0.6
 """Of the power limit: from here on nobody would ask."""
+BANDWIDTH_PERCENT = 50.0
+"""DRAM activity from which the work is bound by memory bandwidth rather than too small."""
 FORMER_PLATEAU = 1.6
 """The job's own plateau over its power now: it did work much harder before."""
 
@@ -47,6 +51,9 @@ def power_share(gpu: GpuFacts) -> float | None:
 def little_work(gpu: GpuFacts) -> bool | None:
     """Whether it does little while it is busy; ``None`` where neither SM nor power tell."""
     sm, power = sm_when_busy(gpu), power_share(gpu)
+    if power is not None and power < NO_WORK_POWER:
+        # Multiprocessors count as active while a warp waits on them.
+        return True
     if sm is not None:
         # Low SM activity at high power would be a contradiction: then the power is believed.
         return sm < LOW_SM_PERCENT and (power is None or power < GOOD_POWER)
@@ -56,6 +63,13 @@ def little_work(gpu: GpuFacts) -> bool | None:
     if controller is None or controller >= BUSY_CONTROLLER_PERCENT:
         return power < SURE_POWER and controller is None
     return power < (QUIET_POWER if controller <= QUIET_CONTROLLER_PERCENT else SURE_POWER)
+
+
+def is_bandwidth_bound(gpu: GpuFacts) -> bool:
+    """Its memory works half of the time or more: low SM activity is then no waste."""
+    power, dram = power_share(gpu), gpu.dram_active_percent
+    works = power is None or power >= NO_WORK_POWER
+    return works and dram is not None and dram >= BANDWIDTH_PERCENT
 
 
 def waits_now(gpu: GpuFacts) -> bool:

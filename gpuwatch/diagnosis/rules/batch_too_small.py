@@ -37,6 +37,7 @@ from gpuwatch.diagnosis.rules._effort import (
     LOW_POWER,
     LOW_SM_PERCENT,
     clearness,
+    is_bandwidth_bound,
     little_work,
     power_when_busy,
     sm_when_busy,
@@ -66,8 +67,6 @@ PYTHON_PERCENT = 85.0
 """Of a core: from here on the main thread may be what holds the launches back."""
 NO_TENSOR_PERCENT = 2.0
 """Tensor-core activity below this, in a job that trains, is full precision."""
-BANDWIDTH_PERCENT = 50.0
-"""DRAM activity from which the work is bound by memory bandwidth."""
 
 
 def check(window: Window) -> Verdict:
@@ -94,7 +93,7 @@ def _otherwise(window: Window, gpus: list[GpuFacts]) -> str | None:
         return "the job is starting"
     if not all(_is_fed(window, gpu) for gpu in gpus):
         return "its GPUs are not fed all the time, so the batch is not what limits"
-    if any(little_work(gpu) is False or _bandwidth(gpu) for gpu in gpus):
+    if any(little_work(gpu) is False or is_bandwidth_bound(gpu) for gpu in gpus):
         return "the GPUs are filled while they are busy"
     if any(waits_now(gpu) for gpu in gpus):
         return "it draws more power at other times: it waits, the batch is not small"
@@ -110,10 +109,6 @@ def _is_fed(window: Window, gpu: GpuFacts) -> bool:
     flat = gpu.busy.low_percent >= 0.6 * gpu.busy.mean_percent
     quick = main is not None and main < PYTHON_PERCENT
     return gpu.busy.mean_percent >= FLAT_PERCENT and flat and quick
-
-
-def _bandwidth(gpu: GpuFacts) -> bool:
-    return gpu.dram_active_percent is not None and gpu.dram_active_percent >= BANDWIDTH_PERCENT
 
 
 def _used(gpu: GpuFacts) -> float | None:

@@ -32,10 +32,12 @@ from __future__ import annotations
 from gpuwatch.diagnosis.finding import Advice, Evidence
 from gpuwatch.diagnosis.rule import Clear, Firing, Unknown, Verdict
 from gpuwatch.diagnosis.rules._effort import (
+    BANDWIDTH_PERCENT,
     FORMER_PLATEAU,
     LOW_POWER,
     LOW_SM_PERCENT,
     clearness,
+    is_bandwidth_bound,
     little_work,
     power_when_busy,
     sm_when_busy,
@@ -44,9 +46,6 @@ from gpuwatch.diagnosis.rules._effort import (
 )
 from gpuwatch.diagnosis.rules._gpus import PINNED_PERCENT, highest, named, verb, works
 from gpuwatch.diagnosis.window import GpuFacts, Window
-
-BANDWIDTH_PERCENT = 50.0
-"""DRAM activity from which the work is bound by memory bandwidth rather than too small."""
 
 
 def check(window: Window) -> Verdict:
@@ -58,7 +57,11 @@ def check(window: Window) -> Verdict:
     pinned = [gpu for gpu in present if _is_pinned(gpu)]
     if not pinned:
         return Clear("it is not busy all the time")
-    idling = [gpu for gpu in pinned if (little_work(gpu) or waits_now(gpu)) and not _bandwidth(gpu)]
+    idling = [
+        gpu
+        for gpu in pinned
+        if (little_work(gpu) or waits_now(gpu)) and not is_bandwidth_bound(gpu)
+    ]
     if idling:
         return _firing(idling)
     if any(little_work(gpu) is None for gpu in pinned):
@@ -68,10 +71,6 @@ def check(window: Window) -> Verdict:
 
 def _is_pinned(gpu: GpuFacts) -> bool:
     return gpu.busy is not None and gpu.busy.mean_percent >= PINNED_PERCENT
-
-
-def _bandwidth(gpu: GpuFacts) -> bool:
-    return gpu.dram_active_percent is not None and gpu.dram_active_percent >= BANDWIDTH_PERCENT
 
 
 def _firing(gpus: list[GpuFacts]) -> Firing:

@@ -10,8 +10,8 @@ Why it matters
     a cache that nothing empties.
 
 Evidence needed
-    Memory used over at least a minute and a half of steady work, and better several minutes. A
-    slope counts when it is four times its own error.
+    Memory used over at least three quarters of a minute of steady work, and better several minutes:
+    then a slope counts when it is four times its own error, before that when it is far more.
 
 When it is wrong
     Allocators grow in steps until they have seen the largest batch: sequences of different lengths,
@@ -31,6 +31,7 @@ Sources
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from gpuwatch.diagnosis.finding import Advice, Evidence
@@ -38,14 +39,12 @@ from gpuwatch.diagnosis.rule import Clear, Firing, Unknown, Verdict
 from gpuwatch.diagnosis.rules._gpus import GIB, gib, lasting, named, ramp, verb
 from gpuwatch.diagnosis.window import GpuFacts, Window
 
-CLEAR_OF_ERROR = 4.0
-"""Standard errors. Memory grows in steps, whose residuals are not independent: two would fire on
-every warm-up."""
-LEAST_SECONDS = 90.0
-"""Caching allocators grow for a minute or more after the first step, ever more slowly."""
-LEAST_SECONDS_IMMINENT = 45.0
-IMMINENT_EARLY_SECONDS = 90.0
-"""What would be full this soon cannot wait for more evidence."""
+CLEAR_OF_ERROR = ((300.0, 4.0), (90.0, 8.0), (45.0, 15.0))
+"""(seconds of steady work, standard errors the slope must have). Caching allocators grow for a
+minute or more after the first step, ever more slowly: such a bend leaves a slope of some five to
+eight errors, a leak that goes on at its pace one of twenty and more."""
+LEAST_SECONDS = 45.0
+"""A leak fast enough to matter sooner would have ended the job in its first minutes."""
 SURE_SECONDS = 300.0
 """By then most allocators have settled."""
 LEAST_SHARE = 0.004
@@ -60,11 +59,12 @@ SLOPE_SPAN_SECONDS = 600.0
 """Over how long the observer fits the slope at most."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Growth:
     gpu: GpuFacts
     slope: float
     error: float
+    errors_needed: float
     soonest: float
     latest: float | None
     """``None``: not within a day."""
@@ -78,15 +78,24 @@ def check(window: Window) -> Verdict:
     if window.starting:
         return Clear("the job is starting")
     seen = window.steady_seconds if window.job is not None else window.watched_seconds
+    if seen < LEAST_SECONDS:
+        return _early(known)
     growing = [growth for gpu in known if (growth := _growth(gpu, seen)) is not None]
     if not growing:
         if len(known) < len(present):
             return Unknown(("memory used over a minute",))
         return Clear("its memory does not grow")
-    soon = min(growth.soonest for growth in growing) <= IMMINENT_EARLY_SECONDS
-    if seen < (LEAST_SECONDS_IMMINENT if soon else LEAST_SECONDS):
-        return Unknown((f"{LEAST_SECONDS:.0f} s of steady work",))
     return _firing(growing, seen)
+
+
+def _early(known: list[GpuFacts]) -> Verdict:
+    if any((gpu.memory_slope_bytes_per_second or 0.0) > 0.0 for gpu in known):
+        return Unknown((f"{LEAST_SECONDS:.0f} s of steady work",))
+    return Clear("its memory does not grow")
+
+
+def _errors_needed(seen: float) -> float:
+    return next((errors for least, errors in CLEAR_OF_ERROR if seen >= least), math.inf)
 
 
 def _slope(gpu: GpuFacts) -> tuple[float, float] | None:
@@ -100,14 +109,21 @@ def _growth(gpu: GpuFacts, seen: float) -> _Growth | None:
         return None
     slope, error = found
     grown = slope * min(max(seen, LEAST_SECONDS), SLOPE_SPAN_SECONDS)
-    if slope <= CLEAR_OF_ERROR * error or grown < max(LEAST_BYTES, LEAST_SHARE * total):
+    if slope <= _errors_needed(seen) * error or grown < max(LEAST_BYTES, LEAST_SHARE * total):
         return None
     free = max(0.0, total - used)
     soonest = free / (slope + 2.0 * error)
     if soonest > LONGEST_SECONDS:
         return None
     latest = free / (slope - 2.0 * error)
-    return _Growth(gpu, slope, error, soonest, latest if latest <= LONGEST_SECONDS else None)
+    return _Growth(
+        gpu=gpu,
+        slope=slope,
+        error=error,
+        errors_needed=_errors_needed(seen),
+        soonest=soonest,
+        latest=latest if latest <= LONGEST_SECONDS else None,
+    )
 
 
 def _firing(growing: list[_Growth], seen: float) -> Firing:
@@ -165,7 +181,7 @@ def _evidence(growth: _Growth) -> list[Evidence]:
             name=f"{name} growth of memory",
             value=round(growth.slope),
             unit="bytes/s",
-            threshold=round(CLEAR_OF_ERROR * growth.error),
+            threshold=round(growth.errors_needed * growth.error),
             says=f"uncertain by {_rate(2.0 * growth.error)} each way",
         ),
         Evidence(

@@ -50,12 +50,20 @@ def check(window: Window) -> Verdict:
     known = [gpu for gpu in present if _readable(gpu)]
     if not known:
         return Unknown(("SM share by process", "GPU memory by process"))
+    return _found(known) or _nothing(present, known)
+
+
+def _found(known: list[GpuFacts]) -> Firing | None:
     taking = [gpu for gpu in known if _takes(gpu)]
     if taking:
         return _taking(taking)
-    holding = [gpu for gpu in known if (gpu.foreign_memory_bytes or 0.0) >= MEMORY_BYTES]
-    if holding:
-        return _holding(holding)
+    holding = [gpu for gpu in known if _holds(gpu)]
+    return _holding(holding) if holding else None
+
+
+def _nothing(present: list[GpuFacts], known: list[GpuFacts]) -> Verdict:
+    if all(_rests(gpu) for gpu in known):
+        return Clear("the job itself runs nothing")
     if len(known) < len(present):
         return Unknown(("SM share by process",))
     return Clear("nobody else uses its GPU" + ("" if len(present) == 1 else "s"))
@@ -66,10 +74,16 @@ def _readable(gpu: GpuFacts) -> bool:
     return gpu.foreign_busy_percent is not None or gpu.foreign_memory_bytes is not None
 
 
+def _rests(gpu: GpuFacts) -> bool:
+    return gpu.own_busy_percent is not None and gpu.own_busy_percent < OWN_PERCENT
+
+
 def _takes(gpu: GpuFacts) -> bool:
-    own = gpu.own_busy_percent
-    works = own is None or own >= OWN_PERCENT
-    return works and (gpu.foreign_busy_percent or 0.0) >= BUSY_PERCENT
+    return not _rests(gpu) and (gpu.foreign_busy_percent or 0.0) >= BUSY_PERCENT
+
+
+def _holds(gpu: GpuFacts) -> bool:
+    return not _rests(gpu) and (gpu.foreign_memory_bytes or 0.0) >= MEMORY_BYTES
 
 
 def _taking(gpus: list[GpuFacts]) -> Firing:

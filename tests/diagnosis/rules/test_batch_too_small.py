@@ -23,9 +23,9 @@ from tests.diagnosis.windows import (
 
 def _small(index: int = 0, **facts: Any) -> GpuFacts:
     small: dict[str, Any] = {
-        "power_mean_watts": 190.0,
-        "power_busy_watts": 190.0,
-        "power_plateau_watts": 200.0,
+        "power_mean_watts": 210.0,
+        "power_busy_watts": 210.0,
+        "power_plateau_watts": 220.0,
         "sm_active_percent": 14.0,
         "tensor_active_percent": 5.0,
         "dram_active_percent": 8.0,

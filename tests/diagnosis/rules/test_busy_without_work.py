@@ -6,9 +6,9 @@ from gpuwatch.diagnosis.rules.busy_without_work import check
 from tests.diagnosis.windows import fires, gpu, gpu_only, is_clear, misses, steady, window
 
 LITTLE = {
-    "power_mean_watts": 180.0,
-    "power_busy_watts": 182.0,
-    "power_plateau_watts": 190.0,
+    "power_mean_watts": 210.0,
+    "power_busy_watts": 212.0,
+    "power_plateau_watts": 220.0,
     "sm_active_percent": 14.0,
     "dram_active_percent": 8.0,
     "memory_controller_percent": 6.0,
@@ -18,7 +18,7 @@ LITTLE = {
 def test_busy_at_low_power_and_low_sm_activity_fires() -> None:
     """Both readings agree."""
     said = fires(check(window(gpus=(gpu(**LITTLE),))))
-    assert "97% busy at 182 W" in said.summary
+    assert "97% busy at 212 W" in said.summary
     assert said.missing == ()
 
 
@@ -43,6 +43,12 @@ def test_quiet_when_it_works() -> None:
 def test_quiet_for_work_bound_by_memory_bandwidth() -> None:
     """Low SM activity beside full DRAM is no waste."""
     is_clear(check(gpu_only(gpu(**(LITTLE | {"dram_active_percent": 75.0})))))
+
+
+def test_hardly_any_power_is_no_work_whatever_the_activities_say() -> None:
+    """A multiprocessor counts as active while a warp waits on it."""
+    spins = {"power_mean_watts": 150.0, "power_busy_watts": 150.0, "power_plateau_watts": 155.0}
+    fires(check(gpu_only(gpu(**spins))))
 
 
 def test_quiet_without_sm_activity_where_the_memory_controller_is_busy() -> None:

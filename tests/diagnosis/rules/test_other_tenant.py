@@ -35,7 +35,8 @@ def test_quiet_beside_a_desktop() -> None:
 
 def test_quiet_for_a_job_that_runs_nothing_itself() -> None:
     """It loses nothing to a neighbour that works."""
-    is_clear(check(window(gpus=(gpu(foreign_busy_percent=97.0, own_busy_percent=0.0),))))
+    beside = gpu(foreign_busy_percent=97.0, foreign_memory_bytes=60.0 * GIB, own_busy_percent=0.0)
+    is_clear(check(window(gpus=(beside,))))
 
 
 def test_quiet_where_nobody_else_holds_memory_though_shares_are_not_read() -> None:
