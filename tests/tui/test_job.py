@@ -167,7 +167,7 @@ def test_the_pid_inside_a_container_is_said() -> None:
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"usable_cores": 16.0}, "16 of 16 cores usable"),
+        ({"usable_cores": 16.0}, "all 16 cores usable"),
         ({"usable_cores": 8.0, "quota_cores": 8.0}, "8 of 16 cores usable (quota 8.0)"),
         ({"usable_cores": 4.0, "affinity_cores": 4}, "4 of 16 cores usable (affinity)"),
         ({"usable_cores": 6.0, "slurm_cores": 6}, "6 of 16 cores usable (Slurm)"),
