@@ -1,24 +1,28 @@
 """From the strength of a rule's evidence to how likely the cause it names is the right one.
 
-``CURVE`` and ``TRUST`` are to be fitted on the labelled cases of ``tests/evaluation`` (those for
-choosing, never those held out): bin the findings by raw strength, take the share that was right
-in each bin, keep the curve monotone; ``TRUST`` moves single rules that are right more or less
-often than others of the same strength. The Brier score there says how well it was done.
+``CURVE`` and ``TRUST`` come from ``python -m tests.evaluation.calibrate --cases 330`` (cases for
+choosing thresholds, seed 100, 223 findings of which 214 were right): isotonic regression of being
+right on what was said, and a factor for rules that were right less often than others of the same
+strength. Its lower end, where few findings lie, is set below the fit, and nothing reaches 1: a real
+machine has more ways to surprise than the generator. The Brier score of ``tests.evaluation`` says
+how well it was done.
 """
 
 from __future__ import annotations
 
 from gpuwatch.diagnosis.rule import Firing
 
-CURVE = ((0.0, 0.30), (0.4, 0.55), (0.6, 0.75), (0.8, 0.90), (1.0, 0.97))
+CURVE = ((0.0, 0.50), (0.4, 0.75), (0.6, 0.90), (0.8, 0.96), (1.0, 0.99))
 """(strength, confidence), straight lines between."""
-MISSING_COST = 0.08
+MISSING_COST = 0.05
 """For each reading that would have made it surer, of those it rests on."""
 TRUST = {
     # The pattern is sure, the cause behind it is not named.
     "oscillation": 0.85,
     # Many causes look like that.
-    "busy_without_work": 0.85,
+    "busy_without_work": 0.80,
+    # A busy main thread is also what a thread that waits for its GPU looks like.
+    "python_bound": 0.90,
     # There is nothing to weigh.
     "gpu_lost": 1.03,
     "hardware_errors": 1.03,
