@@ -45,6 +45,8 @@ def main() -> int:
             print(f"\n{words}: {right} of {len(some)} right")
     print("\nwhat was taken for what:")
     print(report.worst(outcomes, 40 if options.verbose else 12))
+    print("\nfalse alarms on healthy jobs:")
+    print(report.raised_wrongly(outcomes) or "  none")
     if options.json is not None:
         Path(options.json).write_text(json.dumps(report.as_json(outcomes), indent=1) + "\n")
     return 0

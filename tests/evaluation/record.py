@@ -2,8 +2,8 @@
 
 Runs each job of ``real_job`` on a virtual GPU for about 45 s while ``gpuwatch stream`` watches it,
 and keeps what the stream printed, less the names of this machine. Needs PyTorch, a C compiler and
-two cores. As root the job runs at the highest priority, so that what else the machine does costs
-it nothing; the host's own CPU readings, which that would show in, are left out. Look at each
+two cores. As root the job runs before all else, so that what else the machine does costs it
+little; the host's own CPU readings, which that would show in, are left out. Look at each
 recording before it is kept: the knob must have done what it says.
 """
 
@@ -65,8 +65,6 @@ def main() -> None:
         if name not in KNOBS:
             sys.exit(f"no knob {name!r}: choose of {', '.join(KNOBS)}")
     FOLDER.mkdir(exist_ok=True)
-    with contextlib.suppress(PermissionError):
-        os.nice(-19)
     with tempfile.TemporaryDirectory(dir=os.environ.get("EVALUATION_DISK")) as place:
         fake = FakeNvml.create(Path(place), gpus=1, preset="h200")
         fake.gpu[0].waveform("virtual")
@@ -95,23 +93,34 @@ def record(knob: str, fake: FakeNvml, files: Path) -> None:
     try:
         if job.stdout.readline() != "training\n":
             sys.exit(f"{knob}: the job did not start")
-        stream = subprocess.run(
+        _first(job)
+        stream = subprocess.Popen(
             [
                 sys.executable, "-m", "gpuwatch", "stream", "--pid", str(job.pid),
                 "-i", str(INTERVAL), "-n", str(int(seconds / INTERVAL)),
             ],
-            env=environment, cwd=ROOT, capture_output=True, text=True, check=True, timeout=300,
+            env=environment, cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True,
         )  # fmt: skip
+        _first(stream)
+        said, _ = stream.communicate(timeout=400)
+        if stream.returncode != 0:
+            sys.exit(f"{knob}: the stream failed")
     finally:
         os.killpg(job.pid, signal.SIGKILL)
         job.wait()
         job.stdout.close()
-    lines = [_scrubbed(json.loads(line), knob) for line in stream.stdout.splitlines()]
+    lines = [_scrubbed(json.loads(line), knob) for line in said.splitlines()]
     path = FOLDER / f"{knob}.jsonl.gz"
     text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
     # Without the time, so that the same text gives the same file.
     path.write_bytes(gzip.compress(text.encode(), 9, mtime=0))
     print(f"{knob}: {len(lines)} lines, {path.stat().st_size // 1024} KiB", flush=True)
+
+
+def _first(process: subprocess.Popen[str]) -> None:
+    """Its session comes before all others; the kernel shares out cores by session first."""
+    with contextlib.suppress(OSError):
+        Path(f"/proc/{process.pid}/autogroup").write_text("-19")
 
 
 def _scrubbed(line: dict[str, Any], knob: str) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tests.evaluation import baselines
+from tests.evaluation.case import HEALTHY
 from tests.evaluation.harness import Outcome
 from tests.evaluation.scoring import Score, confusions, score, score_baseline
 
@@ -38,6 +39,17 @@ def worst(outcomes: Sequence[Outcome], most: int = 15) -> str:
     for label, said, count, cases in confusions(outcomes)[:most]:
         lines.append(f"{count:4}  {label} -> {said}: {', '.join(cases[:4])}")
     return "\n".join(lines)
+
+
+def raised_wrongly(outcomes: Sequence[Outcome]) -> str:
+    """False alarms on healthy jobs, by rule."""
+    counts: dict[str, list[str]] = {}
+    for one in outcomes:
+        if one.label == HEALTHY:
+            for rule in one.alarms:
+                counts.setdefault(rule, []).append(one.case)
+    most = sorted(counts.items(), key=lambda item: -len(item[1]))
+    return "\n".join(f"{len(cases):4}  {rule}: {', '.join(cases[:4])}" for rule, cases in most)
 
 
 def as_json(outcomes: Sequence[Outcome]) -> dict[str, Any]:
