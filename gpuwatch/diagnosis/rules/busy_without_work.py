@@ -55,8 +55,9 @@ def check(window: Window) -> Verdict:
     if window.starting:
         return Clear("the job is starting")
     pinned = [gpu for gpu in present if _is_pinned(gpu)]
-    if not pinned:
-        return Clear("it is not busy all the time")
+    if len(pinned) < len(present):
+        # Those that are busy wait for those that idle, which other rules look at.
+        return Clear("not all of its GPUs are busy all the time")
     idling = [
         gpu
         for gpu in pinned

@@ -39,10 +39,10 @@ from gpuwatch.diagnosis.rule import Clear, Firing, Unknown, Verdict
 from gpuwatch.diagnosis.rules._gpus import GIB, gib, lasting, named, ramp, verb
 from gpuwatch.diagnosis.window import GpuFacts, Window
 
-CLEAR_OF_ERROR = ((300.0, 4.0), (90.0, 8.0), (45.0, 15.0))
+CLEAR_OF_ERROR = ((300.0, 4.0), (150.0, 8.0), (90.0, 12.0), (45.0, 15.0))
 """(seconds of steady work, standard errors the slope must have). Caching allocators grow for a
 minute or more after the first step, ever more slowly: such a bend leaves a slope of some five to
-eight errors, a leak that goes on at its pace one of twenty and more."""
+ten errors, a leak that goes on at its pace one of twenty and more."""
 LEAST_SECONDS = 45.0
 """A leak fast enough to matter sooner would have ended the job in its first minutes."""
 SURE_SECONDS = 300.0

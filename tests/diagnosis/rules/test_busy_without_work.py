@@ -62,6 +62,11 @@ def test_quiet_when_it_is_not_busy_all_the_time() -> None:
     is_clear(check(gpu_only(gpu(busy=steady(45.0), **LITTLE))))
 
 
+def test_quiet_on_a_rank_that_waits_for_one_that_idles() -> None:
+    """The one that idles is to blame."""
+    is_clear(check(window(gpus=(gpu(0, **LITTLE), gpu(1, busy=steady(50.0))))))
+
+
 def test_unknown_with_neither_power_nor_sm_activity() -> None:
     """Utilisation alone says nothing about work."""
     blind = gpu(power_mean_watts=None, power_busy_watts=None, sm_active_percent=None)
