@@ -120,6 +120,9 @@ def watched_job(
         assert json.loads(stream.stdout.readline())["kind"] == "header"
         for _ in range(80):
             line = json.loads(stream.stdout.readline())
+            if line["kind"] == "header":
+                # The job has just begun to use its GPU.
+                continue
             (job,) = line["jobs"]
             members = {member["pid"] for member in job["members"]}
             assert {process["pid"] for process in line["processes"]} <= members
