@@ -59,6 +59,7 @@ KNOBS: Mapping[str, Knob] = {
         machine.idle_holding_memory,
         machine.orphaned_workers,
         training.starting,
+        loading.just_started,
         training.two_causes,
     )
 }

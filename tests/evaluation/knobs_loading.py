@@ -67,6 +67,29 @@ def loader_cpu_bound(bench: Bench) -> Scene:
     return Scene(work=work, label=(label, right), cores=cores)
 
 
+def just_started(bench: Bench) -> Scene:
+    """A person starts a job that is short of data, and looks."""
+    draw = bench.draw
+    work = healthy_work(bench)
+    if draw.chance(0.5):
+        work = starved(replace(work, workers=draw.one((1, 2, 3, 4))), draw.span(0.15, 0.8))
+        cures = {"loader_cpu_bound": fed(work)}
+    else:
+        seconds = work.gpu * draw.span(0.3, 4.0)
+        work = replace(work, workers=0, batch_cpu=seconds, pinned=False, log_every=1)
+        cures = {"loader_in_main_process": fed(work)}
+    label, right, _ = judge(work, bench.gpus, cures)
+    loading = draw.span(4.0, 20.0)
+    plan = JobPlan(gpus=(), begin=2.0, loading_seconds=loading, age_seconds=0.0)
+    return Scene(
+        work=work,
+        label=(label, right),
+        cores=cores_for(draw, work, bench.gpus) + 4,
+        plan=plan,
+        from_seconds=2.0 + loading,
+    )
+
+
 def loader_io_bound(bench: Bench) -> Scene:
     work = healthy_work(bench)
     draw = bench.draw

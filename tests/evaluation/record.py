@@ -54,7 +54,8 @@ KNOBS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "batch_too_small": ("batch_too_small", ("busy_without_work",)),
     "busy_without_work": ("busy_without_work", ()),
     "memory_growing": ("memory_growing", ()),
-    "idle_holding_memory": ("idle_holding_memory", ()),
+    # So young a process may still be reading its data.
+    "idle_holding_memory": ("idle_holding_memory", ("undecided",)),
 }
 """Knob: (label, what else is right to say first)."""
 
