@@ -158,7 +158,7 @@ def _rig(scene: Scene, bench: Bench, sensors: Sensors, *, seed: int) -> Rig:
         jobs=(plan, *scene.beside),
         cores=scene.cores,
         quota_cores=scene.quota,
-        memory_bytes=scene.memory_bytes,
+        memory_bytes=bench.card.memory_bytes if bench.card.unified else scene.memory_bytes,
         shm_bytes=scene.shm_bytes,
     )
     return Rig(

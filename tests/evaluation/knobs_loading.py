@@ -37,7 +37,7 @@ def healthy(bench: Bench) -> Scene:
     seconds = 120.0
     if label != HEALTHY:
         right = right | {"oscillation"}
-    if kind == "plateau":
+    if kind == "plateau" and not bench.card.unified:
         # The caching allocator grows with the longest sequences, and then stays.
         held = draw.line(0.4, 0.75)
         plan = JobPlan(
@@ -174,7 +174,7 @@ def memory_not_pinned(bench: Bench) -> Scene:
 def shm_full(bench: Bench) -> Scene:
     draw = bench.draw
     work = healthy_work(bench)
-    work = replace(work, batch_bytes=min(0.1 * work.gpu * bench.link, draw.span(20e6, 600e6)))
+    work = replace(work, batch_bytes=min(0.1 * work.gpu * work.copy_rate, draw.span(20e6, 600e6)))
     queued = work.workers * work.prefetch * work.batch_bytes * bench.gpus
     label = ("shm_full", frozenset({"shm_full"}))
     return Scene(

@@ -15,11 +15,13 @@ from tests.evaluation.scene import (
     Bench,
     Scene,
     cores_for,
+    discrete,
     healthy_work,
 )
 
 
 def memory_nearly_full(bench: Bench) -> Scene:
+    discrete(bench)
     draw = bench.draw
     work = healthy_work(bench)
     label = ("memory_nearly_full", frozenset({"memory_nearly_full"}))
@@ -31,6 +33,7 @@ def memory_nearly_full(bench: Bench) -> Scene:
 
 
 def memory_growing(bench: Bench) -> Scene:
+    discrete(bench)
     draw = bench.draw
     work = healthy_work(bench)
     total = bench.card.memory_bytes
@@ -77,6 +80,7 @@ def thermal_throttle(bench: Bench) -> Scene:
 
 
 def power_throttle(bench: Bench) -> Scene:
+    discrete(bench)
     draw = bench.draw
     work = healthy_work(bench)
     card = bench.card

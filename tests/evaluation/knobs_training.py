@@ -46,7 +46,7 @@ def python_bound(bench: Bench) -> Scene:
     work = replace(
         work, gpu=gpu, python=gpu * draw.span(1.05, 5.0), main_share=draw.line(0.6, 0.97),
         batch_cpu=work.workers * gpu / 4.0,
-        batch_bytes=min(work.batch_bytes, 0.02 * gpu * bench.link),
+        batch_bytes=min(work.batch_bytes, 0.02 * gpu * work.copy_rate),
     )  # fmt: skip
     label, right, _ = judge(work, bench.gpus, {"python_bound": replace(work, python=0.3 * gpu)})
     return Scene(work=work, label=(label, right), cores=cores_for(draw, work, bench.gpus))
@@ -60,7 +60,7 @@ def sync_every_step(bench: Bench) -> Scene:
     work = replace(
         work, gpu=gpu, python=gpu * draw.line(0.3, 0.95), syncs=True,
         after_sync=gpu * draw.span(0.05, 0.8), batch_cpu=work.workers * gpu / 4.0,
-        batch_bytes=min(work.batch_bytes, 0.02 * gpu * bench.link),
+        batch_bytes=min(work.batch_bytes, 0.02 * gpu * work.copy_rate),
     )  # fmt: skip
     cured = replace(work, syncs=False, after_sync=0.0)
     label, right, _ = judge(work, bench.gpus, {"sync_every_step": cured})

@@ -391,16 +391,26 @@ class Course:
 
 
 def steps_per_second(work: Work, ranks: int, *, seed: int = 1) -> float:
-    """How fast this job gets on; pauses count with the share of time they take."""
+    """How fast this job gets on once the batches of its beginning are used up; pauses count with
+    the share of time they take."""
     still = [Still() for _ in range(ranks)]
-    long = max(
-        60.0 * max(work.gpu, 0.05),
-        work.checkpoint.every * 3 if work.checkpoint else 0.0,
-        work.validation.every * 3 if work.validation else 0.0,
-    )
-    begin = -20.0 * max(work.gpu, work.python)
-    course = Course(work, still, random.Random(seed), begin=begin, reads=Meter(), writes=Meter())
-    course.advance(0.0)
+    course = Course(work, still, random.Random(seed), begin=0.0, reads=Meter(), writes=Meter())
+    queue = work.workers * work.prefetch
+    _until_step(course, 20 + 3 * queue)
+    if work.checkpoint is not None:
+        _until(course, work.checkpoint.first)
     first, start = course.steps, course.ranks[0].main_at
-    course.advance(start + long)
+    _until_step(course, first + max(60, 4 * queue))
+    pauses = [pause.every for pause in (work.checkpoint, work.validation) if pause is not None]
+    _until(course, start + 3.0 * max(pauses, default=0.0))
     return (course.steps - first) / (course.ranks[0].main_at - start)
+
+
+def _until_step(course: Course, step: int) -> None:
+    while course.steps < step:
+        course.advance(course.ranks[0].gpu_at)
+
+
+def _until(course: Course, at: float) -> None:
+    while course.ranks[0].main_at < at:
+        course.advance(course.ranks[0].gpu_at)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from gpuwatch.sources.simulation.cards import Card
 from gpuwatch.sources.simulation.device import Activity
 from gpuwatch.sources.simulation.plans import JobPlan, Slot
+from tests.evaluation import cards
 from tests.evaluation.case import HEALTHY, UNDECIDED
 from tests.evaluation.draw import Draw
 from tests.evaluation.physics import Work
@@ -82,6 +83,13 @@ def compute(draw: Draw) -> Activity:
     return Activity(draw.line(0.98, 1.0), power, sm, draw.line(0.25, 0.6), tensor, dram)
 
 
+def discrete(bench: Bench) -> None:
+    """Take a card with memory and a power limit of its own."""
+    if bench.card.unified:
+        some = cards.HELD_OUT if bench.draw.held_out else cards.TUNING
+        bench.card = bench.draw.any([card for card in some if not card.unified])
+
+
 def small_kernels(draw: Draw) -> Activity:
     """Kernels that fill a few of the multiprocessors."""
     line = draw.line
@@ -96,7 +104,10 @@ def healthy_work(bench: Bench) -> Work:
     gpu = draw.span(0.03, 1.2)
     workers = draw.one((2, 3, 4, 5, 6, 8, 10, 12, 14, 16))
     room = draw.span(1.35, 8.0)
-    batch = min(draw.span(2e6, 600e6), 0.02 * gpu * bench.link)
+    pinned = draw.chance(0.8)
+    # Pageable memory is first staged, by one thread of the driver.
+    rate = bench.link if pinned else min(bench.link, draw.span(1.5e9, 6e9))
+    batch = min(draw.span(2e6, 600e6), 0.02 * gpu * rate)
     return Work(
         workers=workers,
         prefetch=draw.any((2, 2, 2, 4)),
@@ -104,8 +115,8 @@ def healthy_work(bench: Bench) -> Work:
         batch_spread=draw.span(0.03, 0.35),
         read_bytes=batch * draw.line(0.05, 0.5),
         batch_bytes=batch,
-        pinned=draw.chance(0.8),
-        copy_rate=bench.link,
+        pinned=pinned,
+        copy_rate=rate,
         gpu=gpu,
         # Sequences of different lengths make steps that differ by a third.
         gpu_spread=draw.span(0.004, 0.3),
