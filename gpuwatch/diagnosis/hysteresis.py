@@ -13,6 +13,10 @@ from gpuwatch.diagnosis.rule import Firing, Unknown, Verdict
 RAISE_SECONDS = 8.0
 """Windows reach back a minute, so an answer that holds this long is no accident of one sample; with
 the time a rule waits for evidence, a starved loader is named within 15 s."""
+RAISE_SURE_SECONDS = 4.0
+SURE_STRENGTH = 0.8
+WEAK_STRENGTH = 0.5
+"""What could hardly be clearer need not be looked at for as long; in between, in proportion."""
 RAISE_EVALUATIONS = 3
 """Where snapshots come slowly, time alone would be one or two looks."""
 CLEAR_SECONDS = 20.0
@@ -67,7 +71,7 @@ class Held:
         ceiling = CLEAR_ERROR_SECONDS if firing.severity == "error" else CLEAR_SECONDS
         self.level = min(max(ceiling, self.level), self.level + seconds)
         at_once = firing.severity == "error"
-        held = self.level >= RAISE_SECONDS and self.looks >= RAISE_EVALUATIONS
+        held = self.level >= _raise_seconds(self.strength) and self.looks >= RAISE_EVALUATIONS
         if at_once or (held and not self.raised):
             self.raised = True
             self.level = max(self.level, ceiling)
@@ -78,3 +82,8 @@ class Held:
         self.raised = False
         self.firing = None
         self.since_unix_seconds = None
+
+
+def _raise_seconds(strength: float) -> float:
+    sure = min(1.0, max(0.0, (strength - WEAK_STRENGTH) / (SURE_STRENGTH - WEAK_STRENGTH)))
+    return RAISE_SECONDS - sure * (RAISE_SECONDS - RAISE_SURE_SECONDS)

@@ -7,6 +7,7 @@ processes there are.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from gpuwatch.diagnosis import watched_host, watched_job
@@ -185,6 +186,7 @@ class Observer:
             host=host,
             starting=starting,
             pauses=self._pauses(snapshot, gpus, track),
+            ongoing=() if track.ended else self._ongoing(snapshot, gpus, track),
             steady_seconds=0.0 if starting else self._steady_seconds(track, now),
         )
 
@@ -201,6 +203,7 @@ class Observer:
             gpus=facts,
             host=host,
             pauses=self._pauses(snapshot, [track], None),
+            ongoing=self._ongoing(snapshot, [track], None),
             steady_seconds=watched,
         )
 
@@ -256,6 +259,21 @@ class Observer:
             else:
                 groups.append([one])
         return tuple([self._pause(group, offset, job) for group in groups])
+
+    def _ongoing(
+        self, snapshot: Snapshot, gpus: Sequence[GpuTrack], job: JobTrack | None
+    ) -> tuple[Pause, ...]:
+        now = snapshot.monotonic_seconds
+        offset = snapshot.taken_at_unix_seconds - now
+        steady = -math.inf if job is None or job.steady_at is None else job.steady_at
+        found = [(gpu.pauses.open(now), gpu.identity.uuid) for gpu in gpus]
+        return tuple(
+            [
+                self._pause([(one, uuid)], offset, job)
+                for one, uuid in found
+                if one is not None and one.end > steady
+            ]
+        )
 
     def _pause(
         self, group: list[tuple[Stretch, GpuKey]], offset: float, job: JobTrack | None

@@ -6,6 +6,7 @@ CPUs are busy, the GPU idles or flickers. Nothing of that says how it will be fe
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -23,6 +24,11 @@ CYCLES_SECONDS = 4.0
 """Three alike within less can be the tuning of one kernel."""
 ALIKE = 2.0
 """Longest over shortest of those cycles: tuning and indexing have no rhythm."""
+MANY_CYCLES = 8
+NEAR_MEAN = 2.5
+"""Longest over mean of that many cycles. Samples miss edges, so the cycles of one rhythm look one,
+two or three samples long, and batches do not all cost the same: their longest and shortest are
+apart, but none is far above the mean. The waits between tuning kernels are."""
 
 
 def steady_from(samples: Sequence[tuple[float, float]], step: float) -> float | None:
@@ -56,18 +62,27 @@ def steady_from(samples: Sequence[tuple[float, float]], step: float) -> float | 
 def _rhythm(rises: list[float], now: float) -> float | None:
     """When the cycles that are alike, up to now, began."""
     cycles = [later - earlier for earlier, later in pairwise(rises)]
-    if len(cycles) < CYCLES:
-        return None
-    shortest = longest = cycles[-1]
-    first = len(cycles)
-    for number in range(len(cycles) - 1, -1, -1):
-        shortest, longest = min(shortest, cycles[number]), max(longest, cycles[number])
-        if longest > ALIKE * shortest:
-            break
-        first = number
+    first = _alike_from(cycles)
     if len(cycles) - first < CYCLES or rises[-1] - rises[first] < CYCLES_SECONDS:
         return None
     # It has stopped since.
-    if now - rises[-1] > ALIKE * longest:
+    if now - rises[-1] > ALIKE * max(cycles[first:]):
         return None
     return rises[first]
+
+
+def _alike_from(cycles: Sequence[float]) -> int:
+    """The number of the first cycle from which on all are alike."""
+    shortest, longest, total = math.inf, 0.0, 0.0
+    first = count = len(cycles)
+    for number in range(count - 1, -1, -1):
+        cycle = cycles[number]
+        shortest, longest, total = min(shortest, cycle), max(longest, cycle), total + cycle
+        seen = count - number
+        if longest <= ALIKE * shortest or (
+            seen >= MANY_CYCLES and longest * seen <= NEAR_MEAN * total
+        ):
+            first = number
+        elif seen >= 2 * MANY_CYCLES and longest * seen > 2.0 * NEAR_MEAN * total:
+            break
+    return first

@@ -35,6 +35,12 @@ that a signal that swings all the time has none."""
 DIP_MAX_SECONDS = 180.0
 """Longer is the new usual."""
 
+OPEN_MAX_SECONDS = 90.0
+"""How long what may be a pause is waited for: most validation passes are over by then, and a job
+that got slower for good is not kept from being told for longer."""
+OPEN_FACTOR = 2.0
+"""Of the longest pause that was seen, if that is more."""
+
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
@@ -106,21 +112,42 @@ class PauseWatch:
         self._dip = None
         self._cell[0] = self._cell[1] = 0.0
 
+    def open(self, at: float) -> Stretch | None:
+        """What may be a pause and is not over; ``None`` where nothing is, or not any more."""
+        found = self._open(at)
+        if found is None:
+            return None
+        longest = max([one.end - one.begin for one in self.found], default=0.0)
+        waits = max(OPEN_MAX_SECONDS, OPEN_FACTOR * longest)
+        return found if found.end - found.begin <= min(waits, DIP_MAX_SECONDS) else None
+
+    def _open(self, at: float) -> Stretch | None:
+        seconds = at - self._begin
+        if self._state is False and seconds >= LEAST_SECONDS and self._is_pause(seconds):
+            return Stretch(self._begin, at, self._idle_area / seconds)
+        dip = self._dip
+        if dip is None or dip[2] < LEAST_SECONDS:
+            return None
+        return Stretch(dip[0], dip[0] + dip[2], dip[1] / dip[2])
+
     def forget_before(self, at: float) -> None:
         while self.found and self.found[0].end < at:
             self.found.popleft()
 
     def _end_idling(self, at: float) -> None:
         seconds = at - self._begin
-        steady = self._work >= WORK_BEFORE_SECONDS and (
-            self._busy_seconds >= WORK_SHARE * self._work
-        )
-        if seconds >= LEAST_SECONDS and steady and seconds > self._usual_wait():
+        if seconds >= LEAST_SECONDS and self._is_pause(seconds):
             self.found.append(Stretch(self._begin, at, self._idle_area / seconds))
             self._work = self._busy_seconds = 0.0
             return
         self._usual.append(seconds)
         self._work += seconds
+
+    def _is_pause(self, seconds: float) -> bool:
+        steady = self._work >= WORK_BEFORE_SECONDS and (
+            self._busy_seconds >= WORK_SHARE * self._work
+        )
+        return steady and seconds > self._usual_wait()
 
     def _usual_wait(self) -> float:
         return USUAL_FACTOR * percentile(sorted(self._usual), 0.9) if self._usual else 0.0

@@ -104,7 +104,7 @@ class GpuTrack:
             ),
             seconds,
         )
-        self._take_rest(reading, at, seconds, under_load=low >= BUSY_PERCENT)
+        self._take_rest(reading, at, seconds, under_load=high >= BUSY_PERCENT)
         if power is not None:
             bin_number = min(POWER_BINS_MAX, int(power / POWER_BIN_WATTS))
             self._power[bin_number] = self._power.get(bin_number, 0.0) + seconds

@@ -205,5 +205,8 @@ class Window:
     """The job is in its start-up: no steady stretch of work has been seen yet and it is young."""
     pauses: tuple[Pause, ...] = ()
     """Of the last 15 minutes, oldest first."""
+    ongoing: tuple[Pause, ...] = ()
+    """One for each GPU that has left its usual work and may come back to it: a pause that is not
+    over, or the beginning of another regime. Not for longer than a minute or two."""
     steady_seconds: float = 0.0
     """How long the job has been watched past its start-up."""

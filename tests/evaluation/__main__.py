@@ -23,12 +23,14 @@ def main() -> int:
         chosen += long_runs.healthy(options.seed, options.healthy_hours, held_out=options.held_out)
     if options.recorded or (not options.kind and not options.case):
         chosen += recorded.all_recordings()
+    elif options.case and options.case.startswith("recorded/"):
+        chosen += [one for one in recorded.all_recordings() if one.name == options.case]
     began = time.monotonic()
     outcomes = list(_with_progress(chosen, options.verbose))
     if not outcomes:
         print("no such case", file=sys.stderr)
         return 2
-    if options.case:
+    if options.case and chosen:
         for line in look_into(chosen[0]):
             print(line)
     split = "held-out parameters" if options.held_out else "parameters for choosing thresholds"
@@ -53,6 +55,8 @@ def main() -> int:
 
 
 def _generated(options: argparse.Namespace) -> list[Case]:
+    if options.case and options.case.startswith("recorded/"):
+        return []
     if options.case:
         _, knob, seed = options.case.split("/", 2)
         return [cases.one(knob, seed, held_out=options.case.startswith("held-out"))]

@@ -46,6 +46,17 @@ the same even workers that are too few wait now and then for the slowest of them
 HELD_UP_PERCENT = 20.0
 """Of the main threads' time in the run queue: on a machine with free cores it is below 2%."""
 
+TURNS_IDLE_SHARE = 0.25
+TURNS_MAIN_PERCENT = 30.0
+TURNS_FILL_PERCENT = 90.0
+"""A main thread and a GPU that take turns too fast to be seen still share out the time: the
+thread's CPU fills what the GPU leaves. A tenth less, for what a thread waits; below these shares
+of idling and of CPU almost any job would fit."""
+
+RECUR_SECONDS = 180.0
+RECUR_LEAST = 3
+"""Pauses in this time that make waits for the loader of them: a validation's two ends are two."""
+
 NO_JOB = ("the job's processes",)
 NO_WORKERS = "whether the job has loader workers"
 
@@ -93,6 +104,20 @@ class Underfed:
     def main_percent(self) -> float | None:
         own = mean([rank.main_thread_percent for rank in self.ranks])
         return self.job.main_thread_percent if own is None else own
+
+    @property
+    def fills_idle_time(self) -> bool:
+        """Whether the main thread works for as long as the GPUs do not, where the samples are too
+        coarse to show that it does so in turns."""
+        main = self.main_percent
+        if main is None or self.job.main_thread_phase is not None:
+            return False
+        main += self.main_queue_percent
+        return (
+            self.idle_share >= TURNS_IDLE_SHARE
+            and main >= TURNS_MAIN_PERCENT
+            and main >= TURNS_FILL_PERCENT * self.idle_share
+        )
 
     @property
     def complaint(self) -> str:
@@ -232,7 +257,8 @@ def idle_share(wave: Waveform) -> float:
 
 
 def pause_share(window: Window, gpu: GpuKey | None = None) -> float:
-    """0 to 1: the part of the watched time that this GPU (or any) idled in pauses.
+    """0 to 1: the part of the watched time that this GPU (or any) idled in pauses, in one that
+    goes on, too.
 
     Where the loader workers are at their limit all the time, what looks like a pause is a long
     wait for batches: workers that work in step deliver in bursts. Only saves count then.
@@ -240,15 +266,26 @@ def pause_share(window: Window, gpu: GpuKey | None = None) -> float:
     if window.watched_seconds <= 0.0:
         return 0.0
     begin = window.taken_at_unix_seconds - window.seconds
-    idle = sum([_idle_since(begin, pause) for pause in real_pauses(window) if _stops(pause, gpu)])
+    pauses = real_pauses(window, (*window.pauses, *window.ongoing))
+    idle = sum([_idle_since(begin, pause) for pause in pauses if _stops(pause, gpu)])
     return min(1.0, idle / window.watched_seconds)
 
 
-def real_pauses(window: Window) -> tuple[Pause, ...]:
-    """Without those that are waits for the loader."""
-    if window.job is None or not _never_rest(window.job):
-        return window.pauses
-    return tuple([pause for pause in window.pauses if is_save(pause)])
+def real_pauses(window: Window, pauses: tuple[Pause, ...] | None = None) -> tuple[Pause, ...]:
+    """Those of the window that are over, or ``pauses``, without waits for the loader."""
+    found = window.pauses if pauses is None else pauses
+    if window.job is None or not _never_rest(window.job) or not _recur(window):
+        return found
+    return tuple([pause for pause in found if is_save(pause)])
+
+
+def _recur(window: Window) -> bool:
+    """Whether such pauses come again and again, as waits for batches do."""
+    since = window.taken_at_unix_seconds - RECUR_SECONDS
+    quiet = [
+        one for one in window.pauses if one.at_unix_seconds >= since and not is_save(one)
+    ]
+    return len(quiet) >= RECUR_LEAST
 
 
 def _never_rest(job: JobFacts) -> bool:

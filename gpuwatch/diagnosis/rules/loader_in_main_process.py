@@ -25,8 +25,9 @@ What to do
 
 Thresholds
     idle 10%: see loader_cpu_bound. main thread at 60% of a core while the GPU idles: loading
-    from storage waits for part of the time. 15% of the stacks in the DataLoader: three times
-    TensorFlow's 5% for "moderately input-bound".
+    from storage waits for part of the time. Where the alternation is too fast to be seen: at 90%
+    of the time that the GPU idles, from 25% idling and 30% of a core on. 15% of the stacks in the
+    DataLoader: three times TensorFlow's 5% for "moderately input-bound".
 
 Sources
     PyTorch, torch.utils.data: "Single-process data loading ... may block computing".
@@ -40,9 +41,11 @@ from gpuwatch.diagnosis.rule import Clear, Firing, Unknown, Verdict
 from gpuwatch.diagnosis.rules._common import (
     MAIN_AT_LIMIT_PERCENT,
     NO_WORKERS,
+    TURNS_FILL_PERCENT,
     Underfed,
     is_one_stretch,
     is_swinging,
+    percent_of,
     stack_line,
     stack_percent,
     strength,
@@ -109,7 +112,8 @@ def _other_cause(found: Underfed, main: float | None, loading: float | None) -> 
         return Clear(
             why=f"the stacks show the main thread loading for only {loading:.0f}% of the time"
         )
-    if loading is None and main is not None and main < MAIN_LOADS_PERCENT:
+    rests = main is not None and main < MAIN_LOADS_PERCENT and not found.fills_idle_time
+    if loading is None and rests:
         return Clear(why=f"the main thread rests ({main:.0f}% of a core) while the GPU idles")
     if loading is None and all(g.busy is None or is_one_stretch(g.busy) for g in found.gpus):
         return Clear(why="the GPUs idled at length once, not with every step")
@@ -132,7 +136,7 @@ def _firing(window: Window, found: Underfed, main: float | None, loading: float 
         advice=(_workers(wanted), PERSISTENT, *_cost_of_workers(window)),
         strength=strength(
             found.clearness,
-            1.0 if loading is not None else ramp(main or 0.0, MAIN_LOADS_PERCENT - 10.0, 90.0),
+            1.0 if loading is not None else _clear_main(found, main or 0.0),
             certain,
             missing=len(missing),
         ),
@@ -141,6 +145,11 @@ def _firing(window: Window, found: Underfed, main: float | None, loading: float 
         lost_share=found.idle_share,
         explains=SYMPTOMS | ({"collective_wait"} if _all_load(found) else set()),
     )
+
+
+def _clear_main(found: Underfed, main: float) -> float:
+    clear = ramp(main, MAIN_LOADS_PERCENT - 10.0, 90.0)
+    return max(clear, 0.3) if found.fills_idle_time else clear
 
 
 def _all_load(found: Underfed) -> bool:
@@ -166,20 +175,7 @@ def _evidence(found: Underfed, main: float | None, loading: float | None) -> lis
         ),
     ]
     if main is not None:
-        full = main >= MAIN_AT_LIMIT_PERCENT
-        says = "at a full core" if full else "busy for most of the time"
-        queue = found.main_queue_percent
-        queued = f" ({queue:.0f}% of it waiting for a core)" if queue >= 5.0 else ""
-        evidence.append(
-            Evidence(
-                name="main thread's CPU while the GPU idles",
-                value=round(main, 1),
-                unit="% of a core",
-                threshold=MAIN_LOADS_PERCENT,
-                says=f"{says} when the GPU has nothing to do{queued}",
-                supports=main >= MAIN_LOADS_PERCENT,
-            )
-        )
+        evidence.append(_main_evidence(found, main))
     phase = found.job.main_thread_phase
     if phase is not None:
         supports = phase <= -0.3
@@ -194,6 +190,29 @@ def _evidence(found: Underfed, main: float | None, loading: float | None) -> lis
             )
         )
     return evidence + _stacks(found, loading)
+
+
+def _main_evidence(found: Underfed, main: float) -> Evidence:
+    value = round(main, 1)
+    if main < MAIN_LOADS_PERCENT and found.fills_idle_time:
+        return Evidence(
+            name="main thread's CPU",
+            value=value,
+            unit="% of a core",
+            threshold=percent_of(found.idle_share * TURNS_FILL_PERCENT / 100.0),
+            says="as much as the GPU leaves idle: they can be taking turns",
+        )
+    says = "at a full core" if main >= MAIN_AT_LIMIT_PERCENT else "busy for most of the time"
+    queue = found.main_queue_percent
+    queued = f" ({queue:.0f}% of it waiting for a core)" if queue >= 5.0 else ""
+    return Evidence(
+        name="main thread's CPU while the GPU idles",
+        value=value,
+        unit="% of a core",
+        threshold=MAIN_LOADS_PERCENT,
+        says=f"{says} when the GPU has nothing to do{queued}",
+        supports=main >= MAIN_LOADS_PERCENT,
+    )
 
 
 def _stacks(found: Underfed, loading: float | None) -> list[Evidence]:

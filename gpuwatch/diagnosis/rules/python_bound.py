@@ -1,8 +1,8 @@
 """Python launches kernels more slowly than the GPU ends them.
 
 What it checks
-    The training process is at a full core all the time, the loader workers have time to spare,
-    and GPUs are without a kernel for 15% of the time or more.
+    The training process is at a full core all the time (or all the time that the GPU idles), the
+    loader workers have time to spare, and GPUs are without a kernel for 15% of the time or more.
 
 Why it matters
     The GPU does each small kernel at once and then waits for the next. A faster GPU gains nothing.
@@ -25,7 +25,8 @@ What to do
 
 Thresholds
     training process at 85% of a core: the kernel's clock ticks and short sleeps take some percent
-    of a thread that never rests.
+    of a thread that never rests. One that waits for the GPU in each step computes only in the
+    time that the GPU idles: then at 90% of that time, from 25% idling and 30% of a core on.
     idle 15%: TensorFlow's profiler calls kernel launching "highly" bound from 15% of the step.
     workers below 75% of a core: at it they would be the cause.
 
@@ -116,7 +117,7 @@ def _process_percent(job: JobFacts) -> float | None:
 def _is_at_limit(found: Underfed, main: float, process: float | None) -> bool:
     idle = found.job.main_thread_when_idle_percent
     rests = idle is not None and idle < MAIN_THREAD_LEAST_PERCENT
-    if main >= MAIN_AT_LIMIT_PERCENT:
+    if main >= MAIN_AT_LIMIT_PERCENT or found.fills_idle_time:
         return not rests
     whole = process is not None and process >= MAIN_AT_LIMIT_PERCENT
     return whole and main >= MAIN_THREAD_LEAST_PERCENT and not rests
@@ -176,7 +177,7 @@ def _firing(found: Underfed, main: float, process: float | None) -> Firing:
         advice=_advice(),
         strength=strength(
             ramp(found.idle_share, IDLE_SHARE - 0.05, 0.4),
-            ramp(main, MAIN_THREAD_LEAST_PERCENT, 95.0),
+            0.7 if found.fills_idle_time else ramp(main, MAIN_THREAD_LEAST_PERCENT, 95.0),
             1.0 if flat else 0.3,
             1.0 if stacks else 0.6,
         ),
@@ -208,10 +209,8 @@ def _evidence(
             value=round(main, 1),
             unit="% of a core",
             threshold=MAIN_AT_LIMIT_PERCENT,
-            says="one thread can do no more"
-            if main >= MAIN_AT_LIMIT_PERCENT
-            else "it takes turns with the thread of the backward pass",
-            supports=main >= MAIN_AT_LIMIT_PERCENT,
+            says=_says_main(found, main),
+            supports=main >= MAIN_AT_LIMIT_PERCENT or found.fills_idle_time,
         ),
     ]
     if process is not None and main < MAIN_AT_LIMIT_PERCENT:
@@ -236,6 +235,14 @@ def _evidence(
         )
     )
     return evidence + _loader(found) + _power(power)
+
+
+def _says_main(found: Underfed, main: float) -> str:
+    if main >= MAIN_AT_LIMIT_PERCENT:
+        return "one thread can do no more"
+    if found.fills_idle_time:
+        return "it works for as long as the GPU does not: they take turns"
+    return "it takes turns with the thread of the backward pass"
 
 
 def _loader(found: Underfed) -> list[Evidence]:
