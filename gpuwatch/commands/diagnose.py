@@ -1,17 +1,20 @@
 """``gpuwatch diagnose``: why a GPU idles, on this machine or in a log.
 
-Exit codes: 0 nothing found, 1 findings, 2 bad input, 3 it could not be told, 130 interrupted
-(after what was known has been printed).
+Exit codes: 0 nothing found, 1 findings, 2 bad input, 3 it could not be told. Ctrl-C and SIGTERM end
+the watching early: the diagnosis of what was seen is printed, with its exit code; 130 where nothing
+had been seen.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import signal
 import sys
 import time
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, TextIO
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NoReturn, TextIO
 
 import click
 
@@ -65,7 +68,10 @@ def _interval(
     metavar="TIME",
     help="How long to watch: 60s, 2m, 1h.  [default: 30s]",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object (see --schema).")
+@click.option(
+    "--schema", is_flag=True, help="Print the JSON Schema of what --json prints, and do no more."
+)
 @click.option("--stacks", is_flag=True, help="Also sample the job's Python stacks (with py-spy).")
 @click.option(
     "-i",
@@ -97,6 +103,7 @@ def diagnose_command(
     pid: int | None,
     seconds: float | None,
     as_json: bool,
+    schema: bool,
     stacks: bool,
     interval: float | None,
     columns: str | None,
@@ -107,22 +114,55 @@ def diagnose_command(
 
     FILE is a recording (gpuwatch stream > FILE) or a log that nvidia-smi wrote: --query-gpu with
     --format=csv, dmon or pmon, also gzip; - is standard input. The exit code is 0 where nothing is
-    wrong, 1 where something was found, 2 for bad input, 3 where it cannot be told.
+    wrong, 1 where something was found, 2 for bad input, 3 where it cannot be told. Ctrl-C tells
+    what is known by then.
     """
+    if schema:
+        return _print_schema()
     _refuse(file, demo, seconds=seconds, stacks=stacks, columns=columns)
     out = common.open_output()
-    if file is not None:
-        report, interrupted = _read(file, pid, interval, columns, gpus)
-    else:
-        report, interrupted = _watch(
-            pid, seconds or FOR_SECONDS, interval or 1.0, stacks, gpus, demo
-        )
+    with _terminated_as_interrupted():
+        if file is not None:
+            report, interrupted = _read(file, pid, interval, columns, gpus)
+        else:
+            report, interrupted = _watch(
+                pid, seconds or FOR_SECONDS, interval or 1.0, stacks, gpus, demo
+            )
     if interrupted and report.source.snapshots == 0:
         return common.EXIT_INTERRUPTED
     for note in report.source.notes:
         common.complain(note, 0)
     common.write_to(out, lambda: out.write(_text(report, out, as_json) + "\n"))
-    return common.EXIT_INTERRUPTED if interrupted else exit_code(report)
+    return exit_code(report)
+
+
+def _print_schema() -> int:
+    import json
+
+    from gpuwatch.outputs.diagnosis_schema import DIAGNOSIS_SCHEMA
+
+    out = common.open_output()
+    common.write_to(out, lambda: out.write(json.dumps(DIAGNOSIS_SCHEMA, indent=2) + "\n"))
+    return 0
+
+
+@contextmanager
+def _terminated_as_interrupted() -> Iterator[None]:
+    """SIGTERM (``timeout``, a batch system) ends the watching as Ctrl-C does."""
+
+    def interrupt(_number: int, _frame: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    try:
+        before = signal.signal(signal.SIGTERM, interrupt)
+    except ValueError:
+        # Not in the main thread, so no signal comes here.
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def exit_code(report: DiagnosisReport) -> int:
@@ -195,7 +235,7 @@ def _read_log(log: OpenedLog, pid: int | None) -> tuple[DiagnosisReport, bool]:
     from gpuwatch.commands.diagnosing import Collector, file_source
 
     collector = Collector()
-    interrupted = False
+    interrupted = log.stats.interrupted
     snapshots: Iterable[Snapshot] = log.snapshots if pid is None else _of_job(log, pid)
     progress = _Progress()
     try:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from gpuwatch.sources.recording import OpenedLog
 
 ENDED_KEPT = 64
+EARLY_BY_SECONDS = 0.05
 STACKS_SECONDS = 10
 STACKS_AT_MOST = 8
 """Processes sampled: one py-spy each, about 2% of a core."""
@@ -125,6 +126,12 @@ class Collector:
             for problem in problems:
                 if problem.severity == severity and problem.source == "nvml":
                     return problem.message
+        jobs = () if self.last is None else self.last.jobs
+        if jobs and not self._gpus:
+            return (
+                f"The job of process {jobs[0].pid} uses no GPU that can be seen from here: it has "
+                "not begun to, has let go of it, or is no job for a GPU."
+            )
         return None
 
 
@@ -198,7 +205,8 @@ class LiveWatch:
             passed = now - self._began
             self._tell(f"watching, {passed:.0f} of {self._seconds:.0f} s")
             over = self._only is not None and shown.jobs[0].ended_at_unix_seconds is not None
-            if passed >= self._seconds or over:
+            # A look that comes a little early is the last one all the same.
+            if passed >= self._seconds - EARLY_BY_SECONDS or over:
                 ended.set()
 
         tasks = [

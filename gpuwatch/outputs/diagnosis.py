@@ -1,6 +1,6 @@
 """A diagnosis as text for a person and as JSON.
 
-The JSON is one object, ``schema`` 1::
+The JSON is one object, ``schema`` 1 (``diagnosis_schema`` says the same for programs)::
 
     {"schema": 1, "gpuwatch": version, "verdict": a sentence,
      "decided": false where too little was seen or can be read to say that nothing is wrong,
@@ -47,6 +47,10 @@ WIDTH_MAX = 100
 GPUS_SHOWN = 8
 MISSING_SHOWN = 6
 RULED_OUT_SHOWN = 6
+LONG_SECONDS = 120.0
+"""Two of the diagnosis's windows."""
+FINE_SECONDS = 0.3
+"""The driver's own samples are at least 1/6 s apart."""
 
 _BOLD, _DIM, _RESET = "\x1b[1m", "\x1b[2m", "\x1b[0m"
 _COLOURS = {"error": "\x1b[31m", "warning": "\x1b[33m", "info": "\x1b[36m"}
@@ -481,16 +485,41 @@ def _gpu_line(gpu: GpuSeen) -> str:
 
 
 def _what_would_decide(report: DiagnosisReport) -> str:
+    source = report.source
+    if source.is_file and source.kind != "recording":
+        return _better_log(report)
     if not any(gpu.readings for gpu in report.gpus):
-        return "What would decide: a log with utilization.gpu in it."
-    if report.source.is_file and report.source.kind != "recording":
         return (
-            "What would decide: a longer or finer log (nvidia-smi -lms 200), or gpuwatch diagnose "
-            "on the machine while the job runs, which also sees the job's processes."
+            "What would decide: a driver that tells how busy the GPU is (with MIG it does not, "
+            "nor do some virtual GPUs)."
         )
-    if report.source.kind == "recording":
+    if source.kind == "recording":
         return "What would decide: a longer recording."
     return "What would decide: to watch for longer (--for 2m), while the job trains."
+
+
+def _better_log(report: DiagnosisReport) -> str:
+    source = report.source
+    beside = (
+        "gpuwatch diagnose on the machine while the job runs, which also sees the job's processes"
+    )
+    if not any(gpu.readings for gpu in report.gpus):
+        wanted = {
+            "query": "with values of utilization.gpu",
+            "dmon": "with values in the column sm (nvidia-smi dmon -s pucm)",
+            "pmon": "with values in the column sm (nvidia-smi pmon -s um)",
+        }[source.kind]
+        return (
+            f"What would decide: a log {wanted}, which the driver does not give for GPUs in MIG "
+            f"mode; or {beside}."
+        )
+    better = []
+    if source.seconds < LONG_SECONDS:
+        better.append("longer (a minute or two)")
+    if source.interval_seconds is not None and source.interval_seconds > FINE_SECONDS:
+        better.append("finer (nvidia-smi --query-gpu=... -lms 200)")
+    log = f"a log that is {' and '.join(better)}, or " if better else ""
+    return f"What would decide: {log}{beside}."
 
 
 def _not_told(page: _Page, report: DiagnosisReport) -> None:

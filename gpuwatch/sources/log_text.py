@@ -21,12 +21,16 @@ from types import TracebackType
 from typing import BinaryIO, cast
 
 from gpuwatch.text import clean
+from gpuwatch.units import age
 
 STANDARD_INPUT = "-"
 LINE_LENGTH = 64 * 1024
 """A row of all query fields takes about 2 KiB; longer lines are left out and counted."""
+ENDLESS_LENGTH = 64 * 1024 * 1024
+"""Of a line that never ends, as a device has: reading it would not end either."""
 REMARKS_KEPT = 3
 REMARK_LENGTH = 160
+PARTLY_READ_SHOWN = 3
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _DAMAGE = (EOFError, gzip.BadGzipFile, zlib.error)
@@ -66,16 +70,27 @@ class LogStats:
     overlong_lines: int = 0
     unread_values: int = 0
     """``[N/A]``, ``[Not Supported]``, ``[Unknown Error]``, ``-`` and what is no number."""
+    rows: int = 0
+    unread: Counter[str] = field(default_factory=Counter)
+    """In how many of the ``rows`` a column had no value."""
+    unread_times: int = 0
+    """Rows whose time stamp is none, in a log that has times."""
+    unread_time: str = ""
+    """The first of them."""
     incomplete_ticks: int = 0
     """Left out, since which GPUs their rows were cannot be told."""
     missing_ticks: int = 0
     """Moments that the rhythm of the log lets one expect, and that are not in it."""
+    longest_gap_seconds: float = 0.0
+    """Between two moments where some are missing."""
     clock_jumps: int = 0
     """Times that the clock went back (summer time ends, somebody sets it) or leapt."""
     interval_seconds: float | None = None
     interval_assumed: bool = False
     damage: str | None = None
     """Why it ends early, as a clause."""
+    interrupted: bool = False
+    """Ctrl-C came while the first lines were waited for."""
     remarks: Counter[str] = field(default_factory=Counter)
     """The first few different ``other_lines``, made safe."""
     notes: list[str] = field(default_factory=list)
@@ -106,16 +121,34 @@ class LogStats:
         if self.remarks:
             first, times = self.remarks.most_common(1)[0]
             said.append(f'The most frequent of those says: "{first}" ({times}).')
+        gap = f" (longest gap {age(self.longest_gap_seconds)})" if self.missing_ticks > 1 else ""
         counted = [
-            _count(self.missing_ticks, "moment is missing", "moments are missing"),
+            _count(self.missing_ticks, "moment is missing", "moments are missing") + gap,
             _count(self.incomplete_ticks, "moment is incomplete", "moments are incomplete"),
             _count(self.clock_jumps, "jump of the clock", "jumps of the clock"),
         ]
         told = [text for text in counted if text]
         if told:
             said.append(f"In what was read: {', '.join(told)}.")
+        said += self._unread()
         if self.damage is not None:
             said.append(f"It ends early: {self.damage}.")
+        return said
+
+    def _unread(self) -> list[str]:
+        """Columns that had a value in some rows only: what a driver never says is no news."""
+        partly = [
+            (name, times) for name, times in self.unread.most_common() if 0 < times < self.rows
+        ]
+        said = []
+        if partly:
+            named = ", ".join(f"{name} ({times})" for name, times in partly[:PARTLY_READ_SHOWN])
+            left = _count(len(partly) - PARTLY_READ_SHOWN, "other column", "other columns")
+            more = f" and {left}" if len(partly) > PARTLY_READ_SHOWN else ""
+            said.append(f"Without a value in some of {self.rows} rows: {named}{more}.")
+        if self.unread_times:
+            rows = _count(self.unread_times, "row has", "rows have")
+            said.append(f'{rows} a time that cannot be read, as "{self.unread_time}".')
         return said
 
 
@@ -177,8 +210,13 @@ class TextLines:
             try:
                 line = read(length)
                 overlong = len(line) >= length and not line.endswith("\n")
+                passed = len(line)
                 while overlong and line and not line.endswith("\n"):
                     line = read(length)
+                    passed += len(line)
+                    if passed > ENDLESS_LENGTH:
+                        stats.damage = "a line of it does not end"
+                        return
             except _DAMAGE:
                 stats.damage = "the compressed data is damaged or cut off"
                 return
@@ -237,6 +275,11 @@ def _peekable(raw: BinaryIO) -> io.BufferedReader:
 def _encoding(start: bytes) -> str:
     if start[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
         return "utf-16"
+    # Some tools leave the mark out; text in a log begins with ASCII.
+    if len(start) >= 4 and start[1] == start[3] == 0 and start[0] and start[2]:
+        return "utf-16-le"
+    if len(start) >= 4 and start[0] == start[2] == 0 and start[1] and start[3]:
+        return "utf-16-be"
     # Without a mark this is plain UTF-8.
     return "utf-8-sig"
 

@@ -22,6 +22,8 @@ RECORDING = "recording"
 LINE_LENGTH = 16 * 1024 * 1024
 """Ten times a snapshot of 16 GPUs and 4000 processes."""
 _BLANK_LINES_MAX = 1000
+_SECONDS_MAX = 1e11
+"""Some three thousand years: later is no time, and sums of such overflow."""
 
 
 @dataclass(slots=True)
@@ -117,7 +119,10 @@ def read_recording(
             else:
                 stats.remark(str(error))
             continue
-        if isinstance(value, Snapshot):
+        if isinstance(value, Snapshot) and not _has_times(value):
+            first_error = first_error or "Its times are none."
+            stats.remark("A snapshot whose times are none.")
+        elif isinstance(value, Snapshot):
             stats.snapshots += 1
             stats.interval_seconds = value.interval_seconds
             yield value
@@ -127,7 +132,15 @@ def read_recording(
         raise LogError(_nothing(shown, first_error))
 
 
+def _has_times(snapshot: Snapshot) -> bool:
+    return (
+        abs(snapshot.monotonic_seconds) < _SECONDS_MAX
+        and abs(snapshot.taken_at_unix_seconds) < _SECONDS_MAX
+        and 0.0 <= snapshot.interval_seconds < _SECONDS_MAX
+    )
+
+
 def _nothing(shown: str, error: str | None) -> str:
     if error is None:
         return f"{shown} is a recording without a snapshot."
-    return f"{shown} holds no snapshot: {error}"
+    return f"{shown} is no recording that can be read: {error}"

@@ -60,10 +60,14 @@ class Field(NamedTuple):
 
 def number(text: str) -> float | None:
     """A finite number, with or without a unit after it."""
+    amount = text.partition(" ")[0]
     try:
-        value = float(text.partition(" ")[0])
+        value = float(amount)
     except ValueError:
-        return None
+        # A table program of a country that writes 212,34 may have been at it.
+        if amount.count(",") != 1 or not amount.replace(",", "").isdecimal():
+            return None
+        value = float(amount.replace(",", "."))
     # Neither NaN nor infinity is a measurement.
     return value if value - value == 0.0 else None
 

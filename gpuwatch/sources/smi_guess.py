@@ -28,6 +28,8 @@ CLOCK_MOST_MHZ = 14_500.0
 """The fastest memory clock is 14001 MHz (GDDR7): larger whole numbers are MiB."""
 TEMPERATURES = (15.0, 105.0)
 
+_MAY_BE_BUSY = re.compile(r"gpu|util|load|busy|sm", re.IGNORECASE)
+_IS_ANOTHER = re.compile(r"cpu|mem|ram|disk|fan|enc|dec|temp|power", re.IGNORECASE)
 _UUID = re.compile(r"(?:GPU|MIG)-[0-9a-fA-F-]{8,}", re.ASCII)
 _BUS = re.compile(r"[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f]", re.ASCII)
 _STATE = re.compile(r"P(?:1[0-5]|[0-9])", re.ASCII)
@@ -70,10 +72,22 @@ class _Seen:
         return max((abs(after - before) for before, after in pairs), default=0.0)
 
 
-def guess_columns(rows: Sequence[Sequence[str]]) -> list[str | None]:
+def is_heading(cells: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
+    """Whether ``cells``, of the first line, name the columns of ``rows`` (in words of their own)
+    rather than hold values."""
+    if any(_cell_form(cell) != "text" for cell in cells if cell):
+        return False
+    forms = [_form([row[place] for row in rows[1:]]) for place in range(len(cells))]
+    return any(form not in {"text", "none"} for form in forms)
+
+
+def guess_columns(
+    rows: Sequence[Sequence[str]], header: Sequence[str] | None = None, shown: str = "The log"
+) -> list[str | None]:
     """The canonical name of each column, ``None`` for those left out; ``rows`` are of one width.
 
-    Raises ``AmbiguousColumnsError``.
+    ``header``: names that somebody else gave them, which must not speak against it. Raises
+    ``AmbiguousColumnsError``.
     """
     width = len(rows[0])
     names: list[str | None] = [None] * width
@@ -105,9 +119,42 @@ def guess_columns(rows: Sequence[Sequence[str]]) -> list[str | None]:
         small = [column for column in bare if column.least >= 0.0 and column.most <= 100.0]
         open_question = _bare_busy(small, names, step)
     _temperature(bare, names, step)
-    if open_question:
-        raise AmbiguousColumnsError(_question(rows[0], names))
+    candidates = [] if "utilization.gpu" in names else _candidates(left, names)
+    if open_question and header is None:
+        raise AmbiguousColumnsError(_question(shown, rows[0], names, candidates))
+    if header is not None:
+        _agree(shown, header, names, candidates)
     return names
+
+
+def _agree(
+    shown: str,
+    header: Sequence[str],
+    names: list[str | None],
+    candidates: Sequence[_Seen],
+) -> None:
+    """Ask where the words of a header do not say that the guess is right."""
+    sure = "utilization.gpu" in names
+    if not sure and candidates:
+        names[candidates[0].place] = "utilization.gpu"
+    if "utilization.gpu" not in names:
+        return
+    word = header[names.index("utilization.gpu")]
+    if not sure or not _MAY_BE_BUSY.search(word) or _IS_ANOTHER.search(word):
+        raise AmbiguousColumnsError(_foreign(shown, header, names))
+
+
+def _candidates(columns: Sequence[_Seen], names: Sequence[str | None]) -> list[_Seen]:
+    """What may be the utilisation: those that move first."""
+    found = [
+        column
+        for column in columns
+        if names[column.place] is None
+        and column.form in {"percent", "int"}
+        and column.least >= 0.0
+        and column.most <= 100.0
+    ]
+    return sorted(found, key=lambda column: (column.constant, column.constant and not column.place))
 
 
 def _form(cells: Sequence[str]) -> str:
@@ -295,11 +342,30 @@ def _clocks(columns: list[_Seen], names: list[str | None]) -> None:
         names[moving[0].place] = "clocks.current.sm"
 
 
-def _question(row: Sequence[str], names: Sequence[str | None]) -> str:
-    shown = ",".join("-" if name is None else name for name in names)
+def _question(
+    shown: str, row: Sequence[str], names: Sequence[str | None], candidates: Sequence[_Seen]
+) -> str:
     first = clean(", ".join(row), 120)
-    return (
-        f'The log has no header, and which of its {len(row)} columns ("{first}") is the GPU\'s '
+    asked = (
+        f'{shown} has no header, and which of its {len(row)} columns ("{first}") is the GPU\'s '
         "utilisation cannot be told: name them with --columns, as in the query, with - for those "
-        f"to leave out (known so far: {shown})."
+        "to leave out."
     )
+    if not candidates:
+        return asked
+    place = candidates[0].place
+    proposed = [*names[:place], "utilization.gpu", *names[place + 1 :]]
+    return f"{asked} If it is column {place + 1}: --columns {_option(proposed)}"
+
+
+def _foreign(shown: str, header: Sequence[str], names: Sequence[str | None]) -> str:
+    first = clean(",".join(header), 120)
+    return (
+        f'{shown} begins with "{first}", which are no names of nvidia-smi. If it is a log of GPUs, '
+        "say which columns they are, with - for those to leave out; by their values they could be "
+        f"--columns {_option(names)}"
+    )
+
+
+def _option(names: Sequence[str | None]) -> str:
+    return ",".join("-" if name is None else name for name in names)

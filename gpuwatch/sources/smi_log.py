@@ -12,17 +12,18 @@ taken to be as busy as its processes together.
 
 from __future__ import annotations
 
+import csv
 import difflib
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, pairwise
+from itertools import chain, islice, pairwise
 
 from gpuwatch.model import Snapshot
-from gpuwatch.sources.log_text import LogError, LogStats, TextLines
+from gpuwatch.sources.log_text import AmbiguousColumnsError, LogError, LogStats, TextLines
 from gpuwatch.sources.smi_fields import DMON, FIELDS, PMON, canonical, is_field, is_known, number
-from gpuwatch.sources.smi_guess import COLUMNS_MAX, guess_columns
+from gpuwatch.sources.smi_guess import COLUMNS_MAX, guess_columns, is_heading
 from gpuwatch.sources.smi_rows import RowReader
 from gpuwatch.sources.smi_ticks import GPUS_MAX, Ticks
 from gpuwatch.sources.smi_time import StampReader
@@ -31,7 +32,21 @@ from gpuwatch.text import clean
 LOOKED_AT_LINES = 512
 LEFT_OUT = "-"
 _LOST = re.compile(r"GPU is lost|fallen off the bus|Unable to determine the device handle", re.I)
-_TABLE = re.compile(r"\+-{20,}|\|\s*NVIDIA-SMI \d|=+NVSMI LOG=+")
+ALIGNED = "  "
+"""What parts the columns that ``column -t`` has put under each other: two spaces or more."""
+SEPARATORS = (",", ";", "\t", ALIGNED)
+_GAP = re.compile(r"\s{2,}")
+_WORD = re.compile(r"[a-z][a-z0-9_.]*[a-z0-9]", re.ASCII)
+_DMON_USUAL = {
+    12: "gpu,pwr,gtemp,mtemp,sm,mem,enc,dec,-,-,mclk,pclk",
+    10: "gpu,pwr,gtemp,mtemp,sm,mem,enc,dec,mclk,pclk",
+    9: "gpu,pwr,temp,sm,mem,enc,dec,mclk,pclk",
+}
+"""Its columns without ``-s``, by their number (drivers since 535, since 418, older)."""
+_TABLE = re.compile(r"\+-{20,}|\|\s*NVIDIA-SMI \d|=+NVSMI LOG=+|<!DOCTYPE nvidia_smi_log")
+_STATS = re.compile(
+    r"\d+, (?:pwrDraw|temp|gpuUtil|memUtil|\w+Util|procClk|memClk|viol\w+) *, *\d+,"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,12 +68,15 @@ class _Layout:
     kind: str
     names: tuple[str | None, ...] | None = None
     """``None``: a header will say."""
-    by_comma: bool = True
+    separator: str | None = ","
+    """Of columns: one of ``SEPARATORS``; ``None`` for white space of any length."""
     rows_per_tick: int = 1
     same_moment_seconds: float | None = None
     forced: bool = field(default=False)
     """The names are a person's: headers are passed over."""
     guessed: bool = field(default=False)
+    heading: str | None = None
+    """A first line that names the columns otherwise than ``nvidia-smi``."""
 
 
 def parse_columns(text: str) -> tuple[str, ...]:
@@ -101,53 +119,106 @@ def read_lines(
     """
     source = iter(lines)
     options = options or LogOptions()
-    first = [line for line, _ in zip(source, range(LOOKED_AT_LINES), strict=False)]
-    layout = _layout(first, options, shown)
+    first = _first_lines(source, options, stats)
+    layout = _layout(first, options, shown, stats)
     stats.kind = layout.kind
-    return _Reader(layout, options, stats, text, shown).snapshots(chain(first, source))
+    rest = iter(()) if stats.interrupted else source
+    return _Reader(layout, options, stats, text, shown).snapshots(chain(first, rest))
 
 
 # --- what it is ------------------------------------------------------------------------------
 
 
-def _layout(first: Sequence[str], options: LogOptions, shown: str) -> _Layout:
-    lines = [line.strip().strip("\ufeff\x00") for line in first]
-    lines = [line for line in lines if line]
+def _first_lines(source: Iterator[str], options: LogOptions, stats: LogStats) -> list[str]:
+    """Those to look at: up to a header that says all, since a log that is being written (a pipe)
+    takes minutes for more."""
+    found: list[str] = []
+    try:
+        for line in islice(source, LOOKED_AT_LINES):
+            found.append(line)
+            if options.columns is None and _says_all(_stripped(line)):
+                break
+    except KeyboardInterrupt:
+        if not found:
+            raise
+        stats.interrupted = True
+    return found
+
+
+def _says_all(line: str) -> bool:
+    """A header after which nothing has to be seen from the rows."""
+    if _hash_tokens(line) is not None:
+        return True
+    names, _ = _any_header(line)
+    return names is not None and _has_key(names)
+
+
+def _has_key(names: Sequence[str | None]) -> bool:
+    return not {"index", "uuid", "pci.bus_id"}.isdisjoint(names)
+
+
+def _stripped(line: str) -> str:
+    return line.strip(" \r\ufeff\x00")
+
+
+def _layout(first: Sequence[str], options: LogOptions, shown: str, stats: LogStats) -> _Layout:
+    lines = [_stripped(line) for line in first]
+    lines = [line for line in lines if line.strip()]
     if not lines:
-        raise LogError(f"{shown} is empty.")
+        raise LogError(_nothing(shown, stats))
     if options.columns is not None:
         return _forced(lines, options)
     for line in lines:
         tokens = _hash_tokens(line)
         if tokens is not None:
-            return _Layout("pmon" if "pid" in tokens else "dmon", by_comma="," in line)
+            kind = "pmon" if "pid" in tokens else "dmon"
+            return _Layout(kind, separator="," if "," in line else None)
     for line in lines:
-        names = _header(line)
+        names, separator = _any_header(line)
         if names is not None:
-            return _timed(_Layout("query", names), lines, options)
+            return _timed(_Layout("query", names, separator), lines, options)
     return _headless(lines, options, shown)
+
+
+def _nothing(shown: str, stats: LogStats) -> str:
+    if stats.damage is not None:
+        return f"{shown} is no log: {stats.damage}."
+    return f"{shown} holds no text." if stats.lines else f"{shown} is empty."
 
 
 def _forced(lines: Sequence[str], options: LogOptions) -> _Layout:
     assert options.columns is not None
     names = tuple([None if name == LEFT_OUT else name for name in options.columns])
-    by_comma = len(names) == 1 or sum("," in line for line in lines) * 2 > len(lines)
-    layout = _Layout("query" if by_comma else "dmon", names, by_comma, forced=True)
+    separator = next((each for each in SEPARATORS if _fits(lines, each, len(names))), None)
+    if len(names) == 1:
+        separator = ","
+    layout = _Layout("query" if separator else "dmon", names, separator, forced=True)
     return _timed(layout, lines, options)
+
+
+def _fits(lines: Sequence[str], separator: str, width: int) -> bool:
+    """Most lines have so many columns that way."""
+    return sum(len(_cells(line, separator)) == width for line in lines) * 2 > len(lines)
 
 
 def _headless(lines: Sequence[str], options: LogOptions, shown: str) -> _Layout:
     if any(_TABLE.match(line) for line in lines):
         raise LogError(
-            f"{shown} is what nvidia-smi prints for people, which has no use here: log with "
+            f"{shown} is the report that nvidia-smi prints, which is not read: log with "
             "nvidia-smi --query-gpu=timestamp,index,utilization.gpu,memory.used,power.draw "
             "--format=csv -l 1, or with gpuwatch stream."
+        )
+    if sum(_STATS.match(line) is not None for line in lines) * 2 > len(lines):
+        raise LogError(
+            f"{shown} is what nvidia-smi stats prints, which is not read: log with nvidia-smi "
+            "--query-gpu=... --format=csv -lms 200."
         )
     if any("pid" in _cells(line) for line in lines):
         raise LogError(
             f"{shown} is a list of processes (--query-compute-apps), which does not say how busy "
             "the GPUs were: log with nvidia-smi --query-gpu=... or nvidia-smi pmon."
         )
+    _refuse_dmon(lines, shown)
     rows = [_cells(line) for line in lines if "," in line or len(line) < 12]
     rows = [row for row in rows if len(row) <= COLUMNS_MAX and any(map(_has_digit, row))]
     if not rows:
@@ -156,13 +227,49 @@ def _headless(lines: Sequence[str], options: LogOptions, shown: str) -> _Layout:
     same = [row for row in rows if len(row) == width]
     if len(same) * 2 < len(lines):
         raise LogError(_strange(shown, lines[0]))
-    names = guess_columns(same)
+    header = _cells(lines[0])
+    named = header if len(header) == width and is_heading(header, same) else None
+    same = same[1:] if named is not None and same[0] == named else same
+    names = guess_columns(same, named, shown)
     if all(name in {None, "timestamp", "name", "uuid"} for name in names):
         raise LogError(_strange(shown, lines[0]))
-    return _timed(_Layout("query", tuple(names), guessed=True), lines, options)
+    heading = lines[0] if named is not None else None
+    layout = _Layout("query", tuple(names), guessed=True, heading=heading)
+    return _timed(layout, lines, options)
+
+
+def _refuse_dmon(lines: Sequence[str], shown: str) -> None:
+    """Numbers between spaces say nothing without their header."""
+    rows = [line.split() for line in lines if "," not in line]
+    widths = Counter(
+        [len(row) for row in rows if all(cell == LEFT_OUT or _is_number(cell) for cell in row)]
+    )
+    if not widths:
+        return
+    width, times = widths.most_common(1)[0]
+    if width < 3 or times * 10 < len(lines) * 9:
+        return
+    usual = _DMON_USUAL.get(width)
+    example = (
+        f"if dmon was called without -s, that is --columns {usual}"
+        if usual is not None
+        else "as in its header, for instance gpu,pwr,gtemp,mtemp,sm,mem,..."
+    )
+    raise AmbiguousColumnsError(
+        f"{shown} looks like nvidia-smi dmon without its header: name its {width} columns with "
+        f"--columns, with - for those to leave out; {example}"
+    )
+
+
+def _is_number(cell: str) -> bool:
+    return number(cell) is not None
 
 
 def _strange(shown: str, line: str) -> str:
+    text = clean(line[:80]).replace("\ufffd", "")
+    # Text of any language has few characters that cannot be shown.
+    if len(text) < 0.8 * len(line[:80]):
+        return f"{shown} is no text: neither a recording of gpuwatch nor a log of nvidia-smi."
     return (
         f'{shown} is neither a recording of gpuwatch nor a log of nvidia-smi: it begins with "'
         f'{clean(line, 80)}".'
@@ -173,20 +280,47 @@ def _has_digit(cell: str) -> bool:
     return any(map(str.isdigit, cell))
 
 
-def _cells(line: str) -> list[str]:
-    return [cell.strip(' \t"\ufeff\x00') for cell in line.split(",")]
+def _cells(line: str, separator: str = ",") -> list[str]:
+    if separator == ALIGNED:
+        parts = _GAP.split(line.strip())
+    elif '"' in line:
+        parts = _quoted(line, separator)
+    else:
+        parts = line.split(separator)
+    return [cell.strip(' \t"\ufeff\x00') for cell in parts]
 
 
-def _header(line: str) -> tuple[str | None, ...] | None:
+def _quoted(line: str, separator: str) -> list[str]:
+    """Of another program: a name in quotes may hold the separator."""
+    try:
+        return next(csv.reader([line], delimiter=separator, skipinitialspace=True))
+    except (csv.Error, StopIteration):
+        return line.split(separator)
+
+
+def _any_header(line: str) -> tuple[tuple[str | None, ...] | None, str]:
+    """The names in a header of a query and what parts them."""
+    for separator in SEPARATORS:
+        names = _header(line, separator)
+        if names is not None:
+            return names, separator
+    return None, ","
+
+
+def _header(line: str, separator: str) -> tuple[str | None, ...] | None:
     """The names in a header of a query, or ``None`` for any other line."""
     if line.startswith("#"):
         return None
-    names = [canonical(cell) for cell in line.split(",")]
+    names = [canonical(cell) for cell in _cells(line, separator)]
     if len(names) > COLUMNS_MAX:
         return None
     known = [is_known(name) for name in names]
-    # A row can hold a word that is a name ("name" as a card's name) but not only such.
-    if not any(known) or not all(map(is_field, names)):
+    fields = [name for name in names if is_field(name)]
+    # A row can hold a word that is a name ("name" as a card's name) but not mostly such. Columns
+    # without a name are row numbers that a program has added; others, fields of a newer driver.
+    others = [name for name in names if name and not is_field(name)]
+    words = all(_WORD.fullmatch(name) for name in others)
+    if not any(known) or not words or len(others) >= len(fields):
         return None
     return tuple([name if right else None for name, right in zip(names, known, strict=True)])
 
@@ -202,12 +336,13 @@ def _hash_tokens(line: str) -> list[str] | None:
 def _timed(layout: _Layout, lines: Sequence[str], options: LogOptions) -> _Layout:
     """See from the time stamps how many rows one moment has, where no column tells GPUs apart."""
     assert layout.names is not None
-    if {"index", "uuid", "pci.bus_id"} & set(layout.names):
+    if _has_key(layout.names):
         return layout
     if options.gpus is not None:
         layout.rows_per_tick = options.gpus
         return layout
-    rows = [row for row in map(_cells, lines) if len(row) == len(layout.names)]
+    rows = [_cells(line, layout.separator) for line in lines] if layout.separator else []
+    rows = [row for row in rows if len(row) == len(layout.names)]
     if "timestamp" not in layout.names:
         layout.rows_per_tick = rows_by_alternation(_slow_columns(layout.names, rows))
         return layout
@@ -312,6 +447,7 @@ class _Reader:
             interval_seconds=options.interval_seconds or 1.0,
             rows_per_tick=layout.rows_per_tick,
             same_moment_seconds=layout.same_moment_seconds,
+            of_processes=layout.kind == "pmon",
         )
         if layout.names is not None:
             self._use(layout.names)
@@ -357,16 +493,21 @@ class _Reader:
         if alone and not rows.has_key and not rows.has_time:
             note("No column tells GPUs apart, so the log is read as that of one GPU (--gpus).")
         if self._layout.kind == "pmon":
-            note("pmon tells of processes: a GPU counts as busy as its processes together.")
+            note(
+                "pmon tells of processes: a GPU counts as busy as its processes together, one "
+                "with a dash as 0%."
+            )
         if self._layout.guessed:
             named = ", ".join(name or LEFT_OUT for name in rows.names)
-            note(f"The log has no header: its columns were taken for {named} (--columns).")
+            note(f"The log has no header of nvidia-smi: its columns count as {named} (--columns).")
 
     def _take(self, line: str) -> Iterator[Snapshot]:
-        line = line.strip(" \t\ufeff\x00\r")
-        if not line:
+        line = _stripped(line)
+        if not line or line.isspace():
             self._stats.blank_lines += 1
-        elif line[0] == "#" or (line[0].isalpha() and self._is_header(line)):
+        elif line == self._layout.heading:
+            self._stats.header_lines += 1
+        elif line[0] == "#" or (not line[0].isdigit() and self._is_header(line)):
             yield from self._heading(line)
         else:
             snapshot = self._reading(line)
@@ -374,7 +515,8 @@ class _Reader:
                 yield snapshot
 
     def _is_header(self, line: str) -> bool:
-        return self._layout.kind == "query" and _header(line) is not None
+        layout = self._layout
+        return layout.kind == "query" and _header(line, layout.separator or ",") is not None
 
     def _heading(self, line: str) -> Iterator[Snapshot]:
         stats = self._stats
@@ -387,12 +529,12 @@ class _Reader:
                 return
             self._hash_line = line
             table = PMON if self._layout.kind == "pmon" else DMON
-            self._layout.by_comma = "," in line
+            self._layout.separator = "," if "," in line else None
             self._use([table.get(token) for token in tokens])
             return
         if self._layout.forced:
             return
-        names = _header(line)
+        names = _header(line, self._layout.separator or ",")
         assert names is not None
         if self._rows is not None and not self._rows.has_time and not self._rows.has_key:
             # A loop of single queries writes a header each time.
@@ -408,16 +550,22 @@ class _Reader:
                 self._ticks.lost(clean(line, 200))
             return None
         row = rows.read(cells)
-        if not row.reading and not row.identity and row.process is None:
+        told = row.reading or row.process is not None or row.lost
+        if not told and (row.key is None or not row.identity):
+            rows.take_back()
             self._stats.remark(line)
             return None
+        if row.at_unix_seconds is None and rows.has_time:
+            rows.count_unread_time(cells)
         return self._ticks.add(row, keyed=rows.has_key)
 
     def _split(self, line: str, width: int) -> list[str] | None:
-        if self._layout.by_comma:
-            if line.count(",") != width - 1:
+        separator = self._layout.separator
+        if separator is not None:
+            # Most lines that are no rows are seen by this alone.
+            if separator != ALIGNED and line.count(separator) < width - 1:
                 return None
-            cells = _cells(line)
+            cells = _cells(line, separator)
         else:
             # A command (the last column of pmon) may hold spaces.
             cells = line.split(None, width - 1)

@@ -18,6 +18,7 @@ from gpuwatch.sources.smi_fields import (
     Parse,
 )
 from gpuwatch.sources.smi_time import StampReader
+from gpuwatch.text import clean
 
 UNKNOWN_NAME = "GPU"
 _IDENTITIES_KEPT = 256
@@ -46,6 +47,8 @@ class _Column(NamedTuple):
     place: int
     target: str
     parse: Parse
+    name: str
+    """As in the log's header (canonical)."""
 
 
 class RowReader:
@@ -63,18 +66,16 @@ class RowReader:
         self._reasons: list[tuple[int, str]] = []
         self._counters: list[tuple[int, str]] = []
         self._identities: dict[tuple[str, ...], dict[str, Any]] = {}
+        self._missed: list[str] = []
         self._power_is_average = False
         self._prepare()
+        self.has_time = not self._special.keys().isdisjoint({"timestamp", "time"})
 
     @property
     def has_key(self) -> bool:
         """Some column tells the GPUs apart."""
         targets = {column.target for column in self._identity}
         return not targets.isdisjoint({"index", "uuid", "pci_bus_id"})
-
-    @property
-    def has_time(self) -> bool:
-        return "timestamp" in self._special or "time" in self._special
 
     @property
     def has_processes(self) -> bool:
@@ -97,7 +98,7 @@ class RowReader:
             elif reason in REASON_NAMES and f"{prefix}." == COUNTER:
                 self._counters.append((place, reason))
         for (part, target), (_rank, place, field) in sorted(best.items()):
-            column = _Column(place, target, field.parse)
+            column = _Column(place, target, field.parse, self.names[place] or "")
             if part == "special":
                 self._special[target] = column
             else:
@@ -111,6 +112,8 @@ class RowReader:
 
     def read(self, cells: Sequence[str]) -> Row:
         """``cells``, stripped, as many as there are names."""
+        self._stats.rows += 1
+        self._missed.clear()
         reading = self._read_reading(cells)
         identity = self._read_identity(cells)
         memory_total = self._memory(cells, identity, reading)
@@ -127,12 +130,22 @@ class RowReader:
             lost=lost,
         )
 
+    def take_back(self) -> None:
+        """The line that was read last is no row after all: count nothing of it."""
+        stats = self._stats
+        stats.rows -= 1
+        stats.unread_values -= len(self._missed)
+        stats.unread.subtract(self._missed)
+
     def _read_reading(self, cells: Sequence[str]) -> dict[str, Any]:
         reading: dict[str, Any] = {}
-        for place, target, parse in self._reading:
+        stats = self._stats
+        for place, target, parse, name in self._reading:
             value = parse(cells[place])
             if value is None:
-                self._stats.unread_values += 1
+                stats.unread_values += 1
+                stats.unread[name] += 1
+                self._missed.append(name)
             else:
                 reading[target] = value
         if self._reasons and "throttle_reasons" not in reading:
@@ -141,7 +154,7 @@ class RowReader:
             if known:
                 held = [reason for reason, said in known if said in {"active", "1", "yes"}]
                 reading["throttle_reasons"] = tuple(held)
-            self._stats.unread_values += len(answers) - len(known)
+            stats.unread_values += len(answers) - len(known)
         if self._power_is_average and "power_watts" in reading:
             reading["power_is_average"] = True
         return reading
@@ -151,7 +164,7 @@ class RowReader:
         found = self._identities.get(written)
         if found is None:
             found = {}
-            for place, target, parse in self._identity:
+            for place, target, parse, _ in self._identity:
                 value = parse(cells[place])
                 if value is not None:
                     found[target] = value
@@ -178,6 +191,14 @@ class RowReader:
             # Without the reserved part it is some hundred MiB short.
             return int(used) + free + (reserved if isinstance(reserved, int) else 0)
         return None
+
+    def count_unread_time(self, cells: Sequence[str]) -> None:
+        """Of a row that has no time in a log that has."""
+        stats = self._stats
+        if not stats.unread_times:
+            column = self._special.get("timestamp") or self._special["time"]
+            stats.unread_time = clean(cells[column.place], 60)
+        stats.unread_times += 1
 
     def _time(self, cells: Sequence[str]) -> float | None:
         stamp = self._special.get("timestamp")
@@ -209,7 +230,7 @@ class RowReader:
 
     def _read_process(self, cells: Sequence[str]) -> Process | None:
         found: dict[str, Any] = {}
-        for place, target, parse in self._process:
+        for place, target, parse, _ in self._process:
             found[target] = parse(cells[place])
         if found.get("pid") is None:
             return None

@@ -90,7 +90,9 @@ class LogClock:
     def _judge(self, step: float) -> None:
         usual = self._usual
         if usual is not None and len(self._recent) >= 5 and step > 1.75 * usual:
-            self._stats.missing_ticks += round(step / usual) - 1
+            stats = self._stats
+            stats.missing_ticks += round(step / usual) - 1
+            stats.longest_gap_seconds = max(stats.longest_gap_seconds, step)
         self._recent.append(step)
         # A median of every one would cost more than reading the line.
         if len(self._recent) < _JUDGED or self._stats.snapshots % _JUDGED == 0:
@@ -101,7 +103,9 @@ class LogClock:
 class Ticks:
     """Puts rows together. ``add`` gives the moment before once a row begins the next.
 
-    ``rows_per_tick`` is how many GPUs a log has that does not tell them apart.
+    ``rows_per_tick`` is how many GPUs a log has that does not tell them apart. ``of_processes``:
+    the rows are those of ``pmon``, whose dash for a process that did nothing is a zero (NVML lists
+    only processes with some utilisation) once it has shown that it can tell.
     """
 
     def __init__(
@@ -111,8 +115,11 @@ class Ticks:
         interval_seconds: float = 1.0,
         rows_per_tick: int = 1,
         same_moment_seconds: float | None = None,
+        of_processes: bool = False,
     ) -> None:
         self._stats = stats
+        self._of_processes = of_processes
+        self._processes_told = False
         self._clock = LogClock(interval_seconds, stats)
         self._rows_per_tick = rows_per_tick
         self._same_moment = same_moment_seconds
@@ -207,6 +214,7 @@ class Ticks:
             for place, (_, identity) in self._identities.items():
                 if place not in gpus:
                     gpus[place] = Gpu(identity=identity, reading=GpuReading(), lost=True)
+        self._fill_in_zeros(gpus, busy)
         for place, shares in busy.items():
             gpu = gpus[place]
             if gpu.reading.busy_percent is None:
@@ -227,6 +235,14 @@ class Ticks:
         self._sequence += 1
         self._stats.snapshots = self._sequence
         return snapshot
+
+    def _fill_in_zeros(self, gpus: dict[int, Gpu], busy: dict[int, list[float]]) -> None:
+        self._processes_told = self._processes_told or bool(busy)
+        if not self._of_processes or not self._processes_told:
+            return
+        for place, gpu in gpus.items():
+            if not gpu.lost:
+                busy.setdefault(place, [0.0])
 
     def _gpu(self, place: int, row: Row, monotonic: float, passed: float | None) -> Gpu:
         known = self._identities.get(place)

@@ -18,13 +18,19 @@ _STAMP = re.compile(
     r"\s*(?P<zone>Z|[+-]\d{2}:?\d{2})?",
     re.ASCII,
 )
+_LOCAL = re.compile(
+    r"\d{1,4}[./-]\d{1,2}[./-]\d{1,4}\.?,? +(?P<hour>\d{1,2}):(?P<minute>\d{2}):"
+    r"(?P<second>\d{2}(?:[.,]\d{1,9})?)(?: ?(?P<half>[AaPp])\.?[Mm]\.?)?",
+    re.ASCII,
+)
+"""As other programs rewrite it: which number is the day cannot be told, the time of day can."""
 _EPOCH = re.compile(r"\d{10}(?:\.\d{1,9})?|\d{13}", re.ASCII)
 _CLOCK = re.compile(r"(\d{1,2}):(\d{2}):(\d{2}(?:\.\d{1,9})?)", re.ASCII)
 _DATE = re.compile(r"(\d{4})[/-]?(\d{2})[/-]?(\d{2})", re.ASCII)
 
 
 def looks_like_stamp(text: str) -> bool:
-    return _STAMP.fullmatch(text) is not None
+    return _STAMP.fullmatch(text) is not None or _LOCAL.fullmatch(text) is not None
 
 
 def looks_like_epoch(text: str) -> bool:
@@ -42,9 +48,14 @@ class StampReader:
         self._hour_unix = 0.0
         self._day = 0.0
         self._last_clock: float | None = None
+        self._dated = False
 
     def stamp(self, text: str) -> float | None:
-        """``2025/01/31 12:34:56.789``, ISO 8601, or unix seconds; ``None`` for anything else."""
+        """``2025/01/31 12:34:56.789``, ISO 8601, or unix seconds; ``None`` for anything else.
+
+        In a log whose dates are written otherwise (``31.01.2025 12:34:56``) the time of day
+        counts, from 1970.
+        """
         # Nearly all stamps share their hour with the one before.
         if len(text) == 23 and text[:13] == self._hour_text and text[13] == ":" == text[16]:
             try:
@@ -56,13 +67,25 @@ class StampReader:
             return None
         found = _STAMP.fullmatch(text)
         if found is None:
-            return _epoch(text) if looks_like_epoch(text) else None
+            return _epoch(text) if looks_like_epoch(text) else self._local(text)
+        self._dated = True
         unix = _unix(found)
         if unix is not None and len(text) == 23 and found["zone"] is None:
             self._hour_text = text[:13]
             second = float(found["second"].replace(",", "."))
             self._hour_unix = unix - int(found["minute"]) * 60 - second
         return unix
+
+    def _local(self, text: str) -> float | None:
+        found = None if self._dated else _LOCAL.fullmatch(text)
+        if found is None:
+            return None
+        hour, half = int(found["hour"]), found["half"]
+        if half is not None:
+            if not 1 <= hour <= 12:
+                return None
+            hour = hour % 12 + (12 if half in "pP" else 0)
+        return self.clock(f"{hour}:{found['minute']}:{found['second'].replace(',', '.')}")
 
     def date_and_clock(self, date: str, clock: str) -> float | None:
         """``20250131`` and ``12:34:56``, as ``dmon -o DT`` writes them."""

@@ -132,9 +132,9 @@ def test_pmon_gives_the_processes_of_each_gpu() -> None:
 
 
 def test_pmon_s_gpus_are_as_busy_as_their_processes() -> None:
-    """Nothing said is no zero, and the sum is at most all."""
+    """The sum is at most all; NVML lists processes that did something, so a dash is a zero."""
     first, second = read(PMON)
-    assert [gpu.reading.busy_percent for gpu in first.gpus] == [90.0, None]
+    assert [gpu.reading.busy_percent for gpu in first.gpus] == [90.0, 0.0]
     assert [gpu.reading.busy_percent for gpu in second.gpus] == [5.0, 0.0]
 
 
