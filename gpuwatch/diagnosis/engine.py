@@ -131,13 +131,15 @@ class Engine:
             if subject.seen is not None:
                 seen.append(subject.seen)
         ordered = _ordered(findings)
+        undecided = [gpu.uuid for one in seen if not is_decided(one) for gpu in one.window.gpus]
         return Diagnosis(
             taken_at_unix_seconds=self._unix,
             watched_seconds=self._watched,
             verdict=sentence(ordered, seen),
             findings=tuple(ordered),
             unknown=tuple(unknown),
-            decided=self._watched >= EARLY_SECONDS and all(is_decided(one) for one in seen),
+            decided=self._watched >= EARLY_SECONDS and not undecided,
+            undecided_gpus=tuple(dict.fromkeys(undecided)),
         )
 
 

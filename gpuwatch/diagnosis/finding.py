@@ -94,3 +94,5 @@ class Diagnosis:
     unknown: tuple[NotTold, ...] = ()
     decided: bool = True
     """False while it is too early, or too little can be read, to say that nothing is wrong."""
+    undecided_gpus: tuple[GpuKey, ...] = ()
+    """Those of which it cannot be said."""

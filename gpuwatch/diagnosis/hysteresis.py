@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gpuwatch.diagnosis.rule import Firing, Unknown, Verdict
+from gpuwatch.diagnosis.rule import Clear, Firing, Unknown, Verdict
 
 RAISE_SECONDS = 8.0
 """Windows reach back a minute, so an answer that holds this long is no accident of one sample; with
@@ -54,6 +54,8 @@ class Held:
             # It began somewhere between the two looks.
             held = seconds if fired_before else 0.5 * seconds
             self._fire(verdict, held, unix_seconds)
+        elif isinstance(verdict, Clear) and verdict.at_once:
+            self._reset()
         else:
             drain = UNKNOWN_DRAINS if isinstance(verdict, Unknown) else 1.0
             self.level -= (drain if self.raised else UNRAISED_DRAINS * drain) * seconds
@@ -69,12 +71,14 @@ class Held:
         self.firing = firing
         self.looks += 1
         ceiling = CLEAR_ERROR_SECONDS if firing.severity == "error" else CLEAR_SECONDS
-        self.level = min(max(ceiling, self.level), self.level + seconds)
+        most = ceiling if self.raised else max(ceiling, firing.hold_seconds)
+        self.level = min(max(most, self.level), self.level + seconds)
         at_once = firing.severity == "error"
-        held = self.level >= _raise_seconds(self.strength) and self.looks >= RAISE_EVALUATIONS
+        needed = max(firing.hold_seconds, _raise_seconds(self.strength))
+        held = self.level >= needed and self.looks >= RAISE_EVALUATIONS
         if at_once or (held and not self.raised):
+            self.level = ceiling if not self.raised else max(self.level, ceiling)
             self.raised = True
-            self.level = max(self.level, ceiling)
 
     def _reset(self) -> None:
         self.level = 0.0

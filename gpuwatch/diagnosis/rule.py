@@ -30,6 +30,8 @@ class Firing:
     """Those it is about; empty: all of the window."""
     lost_share: float | None = None
     """0 to 1: the share of the window's time those GPUs lost to it; ``None``: nothing is lost."""
+    hold_seconds: float = 0.0
+    """It is raised only when it held for so long: what passes by itself looks the same before."""
     explains: frozenset[str] = field(default_factory=frozenset)
     """Rules whose findings in the same window are only symptoms of this one."""
 
@@ -39,6 +41,8 @@ class Clear:
     """The fault is not there; ``why`` in a clause."""
 
     why: str = ""
+    at_once: bool = False
+    """It was there and is over beyond doubt: a finding is taken back without waiting."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,9 +23,9 @@ RUNS_REMEMBERED = 200
 
 CELL_SECONDS = 1.0
 CELLS_REMEMBERED = 240
-CELLS_LEAST = 20
+CELLS_LEAST = 12
 """Before a usual level is known."""
-CELLS_APART = 10
+CELLS_APART = 6
 """Cells between two looks at the usual level."""
 LEVEL_LEAST_PERCENT = 50.0
 DIP_PERCENT = 15.0
@@ -34,7 +34,11 @@ DIP_DEVIATIONS = 6.0
 that a signal that swings all the time has none."""
 DIP_MAX_SECONDS = 180.0
 """Longer is the new usual."""
+GAP_MAX_SECONDS = 30.0
+"""Behind a longer gap it is another dip."""
 
+CELLS_BEFORE_IDLING = 24
+"""A job whose first waits for batches are seen has no usual work yet to leave."""
 OPEN_MAX_SECONDS = 90.0
 """How long what may be a pause is waited for: most validation passes are over by then, and a job
 that got slower for good is not kept from being told for longer."""
@@ -82,6 +86,7 @@ class PauseWatch:
         self._idle_area = 0.0
         self._cell = [0.0, 0.0]
         self._dip: list[float] | None = None
+        """Begin, area, seconds seen, end so far."""
 
     def add(self, at: float, percent: float, length: float) -> None:
         """A sample: the mean over the ``length`` up to ``at``."""
@@ -107,19 +112,22 @@ class PauseWatch:
             self._end_cell(at)
 
     def gap(self) -> None:
-        """Nothing is known between the sample before and the next."""
+        """Nothing is known between the sample before and the next. A dip ends with it, unless it
+        is still there behind a short gap."""
         self._state = None
-        self._dip = None
         self._cell[0] = self._cell[1] = 0.0
 
     def open(self, at: float) -> Stretch | None:
         """What may be a pause and is not over; ``None`` where nothing is, or not any more."""
-        found = self._open(at)
-        if found is None:
+        found = self._open(at) if self._level > 0.0 else None
+        if found is None or self._is_young(found):
             return None
         longest = max([one.end - one.begin for one in self.found], default=0.0)
         waits = max(OPEN_MAX_SECONDS, OPEN_FACTOR * longest)
         return found if found.end - found.begin <= min(waits, DIP_MAX_SECONDS) else None
+
+    def _is_young(self, found: Stretch) -> bool:
+        return found.busy_percent <= IDLE_PERCENT and len(self._levels) < CELLS_BEFORE_IDLING
 
     def _open(self, at: float) -> Stretch | None:
         seconds = at - self._begin
@@ -128,7 +136,7 @@ class PauseWatch:
         dip = self._dip
         if dip is None or dip[2] < LEAST_SECONDS:
             return None
-        return Stretch(dip[0], dip[0] + dip[2], dip[1] / dip[2])
+        return Stretch(dip[0], dip[3], dip[1] / dip[2])
 
     def forget_before(self, at: float) -> None:
         while self.found and self.found[0].end < at:
@@ -169,16 +177,23 @@ class PauseWatch:
 
     def _dips(self, at: float, level: float, seconds: float) -> None:
         dip = self._dip
+        if dip is not None and at - seconds - dip[3] > GAP_MAX_SECONDS:
+            self._end_dip(dip)
+            dip = None
         if level < self._level:
             if dip is None:
-                dip = self._dip = [at - seconds, 0.0, 0.0]
+                dip = self._dip = [at - seconds, 0.0, 0.0, at]
             dip[1] += level * seconds
             dip[2] += seconds
-            return
+            dip[3] = at
+        elif dip is not None:
+            self._end_dip(dip)
+
+    def _end_dip(self, dip: list[float]) -> None:
         self._dip = None
-        if dip is None or not LEAST_SECONDS <= dip[2] <= DIP_MAX_SECONDS:
+        begin, area, seen, end = dip
+        if seen < LEAST_SECONDS or end - begin > DIP_MAX_SECONDS:
             return
-        begin, end = dip[0], dip[0] + dip[2]
         overlap = sum([max(0.0, min(end, one.end) - max(begin, one.begin)) for one in self.found])
-        if overlap < 0.5 * dip[2]:
-            self.found.append(Stretch(begin, end, dip[1] / dip[2]))
+        if overlap < 0.5 * (end - begin):
+            self.found.append(Stretch(begin, end, area / seen))

@@ -9,6 +9,7 @@ from itertools import pairwise
 BUCKET_SECONDS = 5.0
 KEEP_SECONDS = 600.0
 PARTS_MAX = 8
+RISES_MAX = 32
 LEAST_BUCKETS = 6
 """Half a minute: less is no trend."""
 OFTEN_BUCKETS = 24
@@ -28,16 +29,21 @@ class Trend:
     so that its error is as large as itself.
     """
 
-    __slots__ = ("_answer", "_answered", "_rows")
+    __slots__ = ("_answer", "_answered", "_rises", "_rows", "_top")
 
     def __init__(self) -> None:
         self._rows: deque[list[float]] = deque()
         self._answer: tuple[float, float] | None = None
         self._answered = -math.inf
+        self._top = -math.inf
+        self._rises: deque[float] = deque(maxlen=RISES_MAX)
 
     def add(self, at: float, value: float | None) -> None:
         if value is None:
             return
+        if value > self._top:
+            self._top = value
+            self._rises.append(at)
         rows = self._rows
         bucket = at // BUCKET_SECONDS
         if rows and rows[-1][0] == bucket:
@@ -47,7 +53,14 @@ class Trend:
         while len(rows) > 1 and rows[0][0] < bucket - KEEP_SECONDS / BUCKET_SECONDS:
             rows.popleft()
 
+    def rises(self) -> int | None:
+        """How often it went higher than ever before, up to about ``RISES_MAX``; the first value is
+        no rise. ``None``: nothing was read."""
+        return max(0, len(self._rises) - 1) if self._rows else None
+
     def forget_before(self, at: float) -> None:
+        while self._rises and self._rises[0] < at:
+            self._rises.popleft()
         rows = self._rows
         while rows and rows[0][0] * BUCKET_SECONDS < at:
             rows.popleft()

@@ -9,7 +9,9 @@ from gpuwatch.diagnosis.accounting import WHILE_BUSY
 from gpuwatch.diagnosis.finding import Finding
 from gpuwatch.diagnosis.rule import Unknown, Verdict
 from gpuwatch.diagnosis.rules._common import pause_share
-from gpuwatch.diagnosis.window import GpuFacts, Window
+from gpuwatch.diagnosis.rules._gpus import lasting
+from gpuwatch.diagnosis.rules._pauses import lost_share, rhythm
+from gpuwatch.diagnosis.window import GpuFacts, Pause, Window
 
 FED_PERCENT = 85.0
 """Busy share outside pauses from which nothing is missing: rules of idle time begin at 10-15% idle,
@@ -19,6 +21,8 @@ LEFT_PERCENT = 50.0
 """Of a GPU whose memory is empty by now."""
 UNUSED_BYTES = 2 * 1024**3
 """Of the card's memory: the driver itself and a desktop hold as much."""
+PAUSES_COST = 0.03
+"""Of the time: pauses without a known reason that cost less are nothing to ask about."""
 EARLY_SECONDS = 12.0
 """A rule needs its evidence, and its finding some time to be raised."""
 EARLY_LOOKS = 3
@@ -92,7 +96,18 @@ def is_decided(seen: Seen) -> bool:
     """Whether "nothing else is wrong" can be said of this window."""
     if seen.found or not seen.window.gpus or is_unused(seen.window):
         return True
+    if _unexplained(seen) is not None:
+        return False
     return not is_early(seen) and not seen.pending and (is_fed(seen.window) or _rests(seen))
+
+
+def _unexplained(seen: Seen) -> float | None:
+    """0 to 1: what pauses cost that nobody can say the reason of; ``None``: nothing much."""
+    rules = (seen.verdicts.get("checkpoint_pauses"), seen.verdicts.get("validation_pauses"))
+    if len(seen.window.pauses) < 2 or not all(isinstance(one, Unknown) for one in rules):
+        return None
+    lost = lost_share(seen.window, seen.window.pauses)
+    return lost if lost >= PAUSES_COST else None
 
 
 def _rests(seen: Seen) -> bool:
@@ -133,11 +148,27 @@ def _open(seen: Seen) -> str:
         return f"The job on {names} is starting up: its steady work is waited for"
     busy = [gpu.busy.mean_percent for gpu in window.gpus if gpu.busy is not None]
     mean = sum(busy) / len(busy)
+    paused = _unexplained(seen)
+    if paused is not None:
+        return _pauses(window, paused)
     if is_early(seen) or seen.pending:
         return f"{names} {_are(window.gpus)} {mean:.0f}% busy; it is too early to say more"
     return (
         f"{names} {_are(window.gpus)} {mean:.0f}% busy, and why cannot be told: "
         f"{_left(seen)}; {_decides(seen)} would decide"
+    )
+
+
+def _pauses(window: Window, lost: float) -> str:
+    every = rhythm(window.pauses)
+    times = f"{len(window.pauses)} times" if every is None else f"every {lasting(every)}"
+    longest = max(pause.seconds for pause in window.pauses)
+    decides = "the job's processes (gpuwatch beside the job)"
+    if window.job is not None:
+        decides = "what the job writes meanwhile"
+    return (
+        f"{_named(window.gpus)} paused {times}, up to {lasting(longest)} ({lost:.0%} of the time): "
+        f"checkpoints or validation; {decides} would decide which"
     )
 
 
@@ -176,7 +207,23 @@ def _all_well(seen: Sequence[Seen]) -> str:
     if idle:
         gpus = _distinct(gpu for window in idle for gpu in window.gpus)
         parts.append(f"{_named(gpus)} {_are(gpus)} idle, and nobody waits for {_them(gpus)}")
+    parts += [_fell(gpu, pause) for window in fed for gpu, pause in _falls(window)]
     return "; ".join(parts) + "." if parts else "No GPU is in use."
+
+
+def _falls(window: Window) -> list[tuple[GpuFacts, Pause]]:
+    """GPUs that left their usual work, with since when; the first two of them."""
+    by_uuid = {gpu.uuid: gpu for gpu in window.gpus}
+    found = [(by_uuid.get(one.gpus[0]), one) for one in window.ongoing if one.gpus]
+    return [(gpu, one) for gpu, one in found if gpu is not None][:MOST_SENTENCES]
+
+
+def _fell(gpu: GpuFacts, pause: Pause) -> str:
+    level = "idle" if pause.busy_percent is None else f"{pause.busy_percent:.0f}% busy"
+    return (
+        f"GPU {gpu.identity.index} has been {level} for {lasting(pause.seconds)}: "
+        "a pause, or the beginning of something else"
+    )
 
 
 def _distinct(gpus: Iterable[GpuFacts]) -> list[GpuFacts]:

@@ -25,6 +25,8 @@ class GpuFacts:
     """While a kernel was resident (busy at 90% or more)."""
     power_plateau_watts: float | None = None
     """The job's own busy plateau: the 95th percentile of its power since it has been watched."""
+    power_usual_watts: float | None = None
+    """The 75th percentile since watched: what it draws for more than a quarter of the time."""
     power_idle_watts: float | None = None
     """The 5th percentile since watched."""
     power_limit_watts: float | None = None
@@ -37,6 +39,8 @@ class GpuFacts:
     memory_slope_bytes_per_second: float | None = None
     memory_slope_error_bytes_per_second: float | None = None
     """Standard error of the slope (over up to 10 minutes, not only the window)."""
+    memory_rises: int | None = None
+    """How often the memory used went higher than ever before, since the job's work is steady."""
     temperature_celsius: float | None = None
     temperature_highest_celsius: float | None = None
     sm_clock_mhz: float | None = None

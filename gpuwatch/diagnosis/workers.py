@@ -1,6 +1,7 @@
 """How many loader workers are right for a job on this machine.
 
-Two bounds. The room: the cores one rank may use, less one for its own main thread. The demand:
+Two bounds. The room: the cores one rank may use, less one for its own main thread (which sleeps
+where few cores cannot feed the GPU: then those, too). The demand:
 workers that are busy for the share u of a core each while the GPU works for the share d of the
 time make what the GPU takes in d; to feed it all the time takes count * u / d cores.
 """
@@ -58,16 +59,23 @@ def spare_cores(window: Window) -> float | None:
     return max(0.0, cores - window.job.cpu_cores)
 
 
-def most_workers(window: Window) -> int | None:
-    """The most that one rank's cores can run beside its main thread, at least 1.
+FEW_CORES = 4.0
+"""For a rank: with fewer, one core more or less is a third of all batches."""
+
+
+def most_workers(window: Window, needed: int | None = None) -> int | None:
+    """The most that one rank's cores can run beside its main thread, at least 1; ``needed`` is
+    the demand.
 
     Lightning's ``suggested_max_num_workers`` is the same: cores // ranks on this machine - 1.
+    But a main thread that waits for batches sleeps, and its core, of a few, is free for loading.
     """
     cores = usable_cores(window)
     if cores is None or window.job is None:
         return None
-    ranks = max(1, len(window.job.job.ranks))
-    return max(1, math.floor(cores / ranks) - 1)
+    each = cores / max(1, len(window.job.job.ranks))
+    starves = needed is not None and needed > each - 1.0
+    return max(1, math.floor(each) - (0 if starves and each < FEW_CORES else 1))
 
 
 def recommended_workers(
@@ -78,10 +86,10 @@ def recommended_workers(
     ``present`` is what a rank has now, ``busy_share`` (0 to 1) how much of the time its GPU
     works; both are taken from the window where they are not given.
     """
-    most = most_workers(window)
-    if most is None or window.job is None:
-        return None
     needed = demand(window, present, busy_share)
+    most = most_workers(window, needed)
+    if most is None:
+        return None
     return min(most, TYPICAL_WORKERS if needed is None else needed)
 
 

@@ -155,9 +155,10 @@ def test_a_gpu_whose_busy_share_cannot_be_read_is_not_called_well() -> None:
 
 def test_a_fault_about_to_be_raised_leaves_it_undecided() -> None:
     """Nobody is told that all is well two seconds before a finding."""
-    said = play(scripted({"fault": always(firing())}), range(6))[-1]
+    said = play(scripted({"fault": always(firing(strength=0.4))}), range(6))[-1]
     assert said.findings == ()
     assert not said.decided
+    assert said.undecided_gpus
 
 
 def test_rules_that_lack_readings_are_listed() -> None:

@@ -7,17 +7,17 @@ from itertools import pairwise
 
 import pytest
 
-from gpuwatch.diagnosis.rule import Unknown
+from gpuwatch.diagnosis.rule import Clear, Unknown
 from tests.diagnosis.engines import CLEAR, always, between, firing, play, rules_of, scripted
 
 FIRES = firing(lost_share=0.4)
 
 
-def test_a_fault_that_holds_is_raised_after_eight_seconds() -> None:
+@pytest.mark.parametrize(("strength", "second"), [(0.4, 8), (0.65, 6), (0.9, 4)])
+def test_the_clearer_a_fault_the_sooner_it_is_raised(strength: float, second: int) -> None:
     """Not by the first look, and well before 15 s."""
-    said = play(scripted({"fault": always(FIRES)}), range(16))
-    first = next(second for second, one in enumerate(said) if one.findings)
-    assert first == 8
+    said = play(scripted({"fault": always(firing(strength=strength))}), range(16))
+    assert next(at for at, one in enumerate(said) if one.findings) == second
 
 
 def test_a_moment_of_it_is_never_raised() -> None:
@@ -45,6 +45,15 @@ def test_an_error_is_raised_at_once_and_stays_a_minute() -> None:
     seconds = [second for second, one in enumerate(said) if one.findings]
     assert seconds[0] <= 22
     assert 60 <= len(seconds) <= 70
+
+
+def test_what_is_over_beyond_doubt_is_taken_back_at_once() -> None:
+    """A GPU that answers again is not called lost any more."""
+    over = Clear("it answers", at_once=True)
+    said = play(scripted({"gone": between(20, 30, firing(severity="error"), over)}), range(60))
+    seconds = [second for second, one in enumerate(said) if one.findings]
+    assert seconds[0] <= 22
+    assert seconds[-1] <= 32
 
 
 def test_a_reading_that_is_missing_for_a_while_takes_nothing_back() -> None:

@@ -209,15 +209,39 @@ def test_idling_without_work_before_is_no_pause() -> None:
     assert pauses(interrupted(samples, 100.0, 102.0, 99.0)) == []
 
 
-def test_a_gap_ends_no_pause() -> None:
-    """How long the GPU idled is not known."""
+def test_a_long_gap_ends_a_pause() -> None:
+    """It lasted for at least as long as was seen."""
     watch = PauseWatch()
     for at, percent in interrupted(flat(97.0), 30.0, 60.0):
         watch.add(at, percent, 1 / 6)
     watch.gap()
     for at, percent in flat(97.0):
         watch.add(at + 100.0, percent, 1 / 6)
-    assert not watch.found
+    (found,) = watch.found
+    assert found.begin == pytest.approx(30.0, abs=1.1)
+    assert found.end == pytest.approx(60.0, abs=1.1)
+
+
+def test_a_pause_goes_on_behind_a_short_gap() -> None:
+    """One evaluation, of which ten seconds were not seen."""
+    watch = PauseWatch()
+    for at, percent in interrupted(flat(97.0, seconds=120.0), 60.0, 100.0, 55.0):
+        if 70.0 < at <= 80.0:
+            watch.gap()
+        else:
+            watch.add(at, percent, 1 / 6)
+    (found,) = watch.found
+    assert found.begin == pytest.approx(60.0, abs=1.1)
+    assert found.end == pytest.approx(100.0, abs=1.1)
+    assert found.busy_percent == pytest.approx(55.0, abs=1.0)
+
+
+def test_a_trend_counts_how_often_it_went_up() -> None:
+    """A level that was there before is no rise."""
+    made = Trend()
+    for at, value in enumerate([5.0, 5.0, 6.0, 4.0, 6.0, 7.0, 8.0]):
+        made.add(float(at), value)
+    assert made.rises() == 3
 
 
 def test_work_is_steady_after_ten_seconds() -> None:
@@ -232,6 +256,41 @@ def test_three_cycles_alike_are_steady() -> None:
     wave, _ = square(2.0, seconds=9.0)
     assert steady_from(wave, 1 / 6) is not None
     assert steady_from([one for one in wave if one[0] < 5.0], 1 / 6) is None
+
+
+def test_many_uneven_cycles_are_steady() -> None:
+    """Samples miss edges, so cycles of one rhythm look 0.3 to 1.5 s long."""
+    lengths = [0.5, 1.5, 0.5, 0.5, 1.0, 1.5, 0.5, 1.0] * 3
+    samples: Samples = []
+    at = 0.0
+    for length in lengths:
+        for number in range(round(length * 6)):
+            at += 1 / 6
+            samples.append((at, 72.0 if number < 2 else 0.0))
+    assert steady_from(samples, 1 / 6) == pytest.approx(0.5, abs=0.4)
+
+
+def test_what_goes_on_may_be_a_pause_for_a_while() -> None:
+    """After a minute and a half it is another regime."""
+    watch = PauseWatch()
+    seen = {}
+    for at, percent in interrupted(flat(97.0, seconds=300.0), 60.0, 300.0, 55.0):
+        watch.add(at, percent, 1 / 6)
+        seen[round(at, 2)] = watch.open(at)
+    assert seen[59.0] is None
+    going = seen[80.0]
+    assert going is not None
+    assert going.begin == pytest.approx(60.0, abs=1.1)
+    assert going.busy_percent == pytest.approx(55.0, abs=1.0)
+    assert seen[200.0] is None
+
+
+def test_the_first_waits_of_a_job_are_no_pauses_that_go_on() -> None:
+    """Its usual work is not known yet."""
+    watch = PauseWatch()
+    for at, percent in interrupted(flat(97.0, seconds=16.0), 11.0, 16.0):
+        watch.add(at, percent, 1 / 6)
+        assert watch.open(at) is None
 
 
 def test_tuning_is_not_steady() -> None:

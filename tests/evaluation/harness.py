@@ -148,7 +148,9 @@ class _Watched:
         if self.findings:
             self.said = self.findings[0].rule
         else:
-            self.said = HEALTHY if diagnosis.decided else UNDECIDED
+            open_here = self.keys.intersection(diagnosis.undecided_gpus)
+            early = not diagnosis.decided and not diagnosis.undecided_gpus
+            self.said = UNDECIDED if open_here or early else HEALTHY
         # Silence is no detection, right as it may be.
         found = self.said in self.subject.accepted - {HEALTHY, UNDECIDED}
         if found and self.right_at is None:

@@ -54,8 +54,9 @@ thread's CPU fills what the GPU leaves. A tenth less, for what a thread waits; b
 of idling and of CPU almost any job would fit."""
 
 RECUR_SECONDS = 180.0
-RECUR_LEAST = 3
-"""Pauses in this time that make waits for the loader of them: a validation's two ends are two."""
+RECUR_EVERY_SECONDS = 45.0
+"""Pauses that come at least so often, over the last minutes, are waits for the loader: the two ends
+of an evaluation are two, and there are minutes between evaluations."""
 
 NO_JOB = ("the job's processes",)
 NO_WORKERS = "whether the job has loader workers"
@@ -281,11 +282,11 @@ def real_pauses(window: Window, pauses: tuple[Pause, ...] | None = None) -> tupl
 
 def _recur(window: Window) -> bool:
     """Whether such pauses come again and again, as waits for batches do."""
+    job = window.job
+    seen = window.watched_seconds if job is None else job.watched_seconds
     since = window.taken_at_unix_seconds - RECUR_SECONDS
-    quiet = [
-        one for one in window.pauses if one.at_unix_seconds >= since and not is_save(one)
-    ]
-    return len(quiet) >= RECUR_LEAST
+    quiet = [one for one in window.pauses if one.at_unix_seconds >= since and not is_save(one)]
+    return len(quiet) * RECUR_EVERY_SECONDS >= min(RECUR_SECONDS, seen)
 
 
 def _never_rest(job: JobFacts) -> bool:

@@ -29,6 +29,8 @@ BANDWIDTH_PERCENT = 50.0
 """DRAM activity from which the work is bound by memory bandwidth rather than too small."""
 FORMER_PLATEAU = 1.6
 """The job's own plateau over its power now: it did work much harder before."""
+FORMER_USUAL = 1.3
+"""And for more than a quarter of the time: an evaluation may draw more than training does."""
 
 
 def sm_when_busy(gpu: GpuFacts) -> float | None:
@@ -75,7 +77,10 @@ def is_bandwidth_bound(gpu: GpuFacts) -> bool:
 def waits_now(gpu: GpuFacts) -> bool:
     """It drew much more power earlier in this job: what it does now is not its usual work."""
     power, plateau = power_when_busy(gpu), gpu.power_plateau_watts
-    return power is not None and plateau is not None and plateau >= FORMER_PLATEAU * power
+    if power is None or plateau is None or plateau < FORMER_PLATEAU * power:
+        return False
+    usual = gpu.power_usual_watts
+    return usual is None or usual >= FORMER_USUAL * power
 
 
 def clearness(gpu: GpuFacts) -> float:

@@ -47,6 +47,10 @@ from gpuwatch.diagnosis.rules._effort import (
 from gpuwatch.diagnosis.rules._gpus import PINNED_PERCENT, highest, named, verb, works
 from gpuwatch.diagnosis.window import GpuFacts, Window
 
+OTHER_WORK_SECONDS = 45.0
+"""A GPU that drew much more before may be evaluating: with the minute that the window reaches back,
+most evaluations are over by then."""
+
 
 def check(window: Window) -> Verdict:
     present = works(window.gpus)
@@ -84,6 +88,7 @@ def _firing(gpus: list[GpuFacts]) -> Firing:
         missing=_missing(gpus),
         gpus=tuple([gpu.uuid for gpu in gpus]),
         lost_share=highest([unused(gpu) for gpu in gpus]),
+        hold_seconds=OTHER_WORK_SECONDS if any(waits_now(gpu) for gpu in gpus) else 0.0,
     )
 
 

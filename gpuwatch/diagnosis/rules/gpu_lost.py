@@ -56,7 +56,7 @@ def check(window: Window) -> Verdict:
         return Unknown(("a GPU",))
     lost = [gpu for gpu in window.gpus if gpu.lost]
     if not lost:
-        return Clear("every GPU answers")
+        return Clear("every GPU answers", at_once=True)
     names = named(lost)
     return Firing(
         severity="error",

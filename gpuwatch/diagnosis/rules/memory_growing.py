@@ -11,7 +11,8 @@ Why it matters
 
 Evidence needed
     Memory used over at least three quarters of a minute of steady work, and better several minutes:
-    then a slope counts when it is four times its own error, before that when it is far more.
+    then a slope counts when it is four times its own error, before that when it is far more. The
+    memory must have gone higher than ever before ten times: a leak adds a little in each step.
 
 When it is wrong
     Allocators grow in steps until they have seen the largest batch: sequences of different lengths,
@@ -47,6 +48,9 @@ LEAST_SECONDS = 45.0
 """A leak fast enough to matter sooner would have ended the job in its first minutes."""
 SURE_SECONDS = 300.0
 """By then most allocators have settled."""
+LEAST_RISES = 10
+"""What leaks does so in every step or epoch, in small pieces; an allocator that meets its longest
+sequences takes a few large ones, and then no more."""
 LEAST_SHARE = 0.004
 """Of the card's memory, grown while watched: 0.6 GiB on 140 GiB."""
 LEAST_BYTES = 0.25 * GIB
@@ -106,6 +110,8 @@ def _slope(gpu: GpuFacts) -> tuple[float, float] | None:
 def _growth(gpu: GpuFacts, seen: float) -> _Growth | None:
     found, total, used = _slope(gpu), gpu.identity.memory_total_bytes, gpu.memory_used_bytes
     if found is None or not total or used is None:
+        return None
+    if gpu.memory_rises is not None and gpu.memory_rises < LEAST_RISES:
         return None
     slope, error = found
     grown = slope * min(max(seen, LEAST_SECONDS), SLOPE_SPAN_SECONDS)

@@ -56,9 +56,10 @@ def test_anti_phase_without_workers() -> None:
 
 
 def test_number_stays_within_the_cores() -> None:
-    """On two cores one worker is all there is room for."""
-    few = alone(swinging(0.1), model={"usable_cores": 2.0})
-    assert fires(check(few)).advice[0].wanted == "1"
+    """On two cores there is no room for more than two workers, on six for one less than six."""
+    for cores, wanted in ((2.0, "2"), (6.0, "5")):
+        few = alone(swinging(0.1), model={"usable_cores": cores})
+        assert fires(check(few)).advice[0].wanted == wanted
 
 
 def test_a_flat_waveform_is_less_sure() -> None:
