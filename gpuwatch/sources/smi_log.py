@@ -231,7 +231,9 @@ def _headless(lines: Sequence[str], options: LogOptions, shown: str) -> _Layout:
     named = header if len(header) == width and is_heading(header, same) else None
     same = same[1:] if named is not None and same[0] == named else same
     names = guess_columns(same, named, shown)
-    if all(name in {None, "timestamp", "name", "uuid"} for name in names):
+    # Under a header in other words a lone number may be anything.
+    foreign = named is not None and "utilization.gpu" not in names
+    if foreign or all(name in {None, "timestamp", "name", "uuid"} for name in names):
         raise LogError(_strange(shown, lines[0]))
     heading = lines[0] if named is not None else None
     layout = _Layout("query", tuple(names), guessed=True, heading=heading)

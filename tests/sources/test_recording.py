@@ -176,3 +176,12 @@ def test_what_cannot_be_opened_is_said(path: str) -> None:
     with pytest.raises(LogError, match=r"cannot be read: .*\.") as caught:
         read(path)
     assert str(caught.value).isprintable()
+
+
+def test_times_that_are_none_are_left_out(tmp_path: Path) -> None:
+    """A sum of such is no number any more."""
+    lines = recording(SNAPSHOTS).splitlines()
+    lines[2] = lines[2].replace('"monotonic_seconds":', '"monotonic_seconds":1e308,"was":')
+    found, stats = read(written(tmp_path, "\n".join(lines) + "\n"))
+    assert found == [SNAPSHOTS[0], *SNAPSHOTS[2:]]
+    assert stats.other_lines == 1

@@ -152,3 +152,11 @@ def test_hostile_process_names_are_made_harmless() -> None:
     text = PMON.replace("python", "\x1b[2Jevil")
     for snapshot in read(text):
         assert all((process.name or "").isprintable() for process in snapshot.processes)
+
+
+def test_dashes_of_pmon_before_any_number_are_not_read() -> None:
+    """A driver that never says (MIG) writes the same as one whose processes rest."""
+    head = "# gpu pid type sm mem enc dec command\n"
+    lines = ["0 10 C - - - - python", "0 10 C 98 5 - - python", "0 10 C - - - - python"]
+    found = read(head + "\n".join(lines))
+    assert [snapshot.gpus[0].reading.busy_percent for snapshot in found] == [None, 98.0, 0.0]

@@ -1,0 +1,308 @@
+"""Logs that other programs have had in their hands, and files that are no logs at all."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from gpuwatch.model import Snapshot
+from gpuwatch.sources import log_text
+from gpuwatch.sources.log_text import AmbiguousColumnsError, LogError, LogStats
+from gpuwatch.sources.recording import open_any
+from gpuwatch.sources.smi_log import LOOKED_AT_LINES, LogOptions, parse_columns, read_lines
+from tests.sources.smi_writing import USUAL, query_log, simulated, stamp
+from tests.sources.test_smi_dmon import DMON
+
+HEADER = "timestamp, index, utilization.gpu [%]"
+START = time.mktime((2025, 1, 31, 12, 0, 0, 0, 0, -1))
+
+
+def read(text: str, stats: LogStats | None = None, **options: object) -> list[Snapshot]:
+    given = LogOptions(**options)  # type: ignore[arg-type]
+    return list(read_lines(text.splitlines(), stats or LogStats(), given))
+
+
+def busy(snapshots: Sequence[Snapshot]) -> list[float | None]:
+    return [snapshot.gpus[0].reading.busy_percent for snapshot in snapshots]
+
+
+def steps(snapshots: Sequence[Snapshot]) -> set[float]:
+    axis = [snapshot.monotonic_seconds for snapshot in snapshots]
+    return {round(after - before, 3) for before, after in itertools.pairwise(axis)}
+
+
+def rows(count: int = 30) -> list[tuple[str, str, str]]:
+    return [(stamp(START + number), "0", f"{number * 37 % 101} %") for number in range(count)]
+
+
+BUSY = [float(number * 37 % 101) for number in range(30)]
+
+
+def told(stats: LogStats) -> str:
+    return " ".join(stats.sentences())
+
+
+# --- what other programs make of a log -------------------------------------------------------
+
+
+@pytest.mark.parametrize("separator", [", ", ",", "; ", ";", "\t"])
+def test_columns_may_be_parted_otherwise(separator: str) -> None:
+    """By what a table program writes; the header tells."""
+    head = HEADER.replace(", ", separator)
+    stats = LogStats()
+    found = read("\n".join([head, *(separator.join(row) for row in rows())]), stats)
+    assert busy(found) == BUSY
+    assert told(stats) == ""
+
+
+def test_columns_that_were_aligned_are_read() -> None:
+    """``column -s , -t`` puts them under each other with spaces."""
+    cells = [HEADER.split(", "), *rows()]
+    text = "\n".join("".join(f"{cell:<26}" for cell in row).rstrip() for row in cells)
+    assert busy(read(text)) == BUSY
+
+
+def test_numbers_with_a_decimal_comma_are_read() -> None:
+    """Where the columns are parted by semicolons."""
+    text = "index; utilization.gpu [%]; power.draw [W]\n0; 50 %; 212,34 W\n"
+    assert read(text)[0].gpus[0].reading.power_watts == 212.34
+
+
+def test_quoted_cells_are_read() -> None:
+    """Also a name that holds the separator."""
+    text = '"index","name","utilization.gpu [%]"\n"0","NVIDIA, of a kind","50 %"\n'
+    stats = LogStats()
+    (snapshot,) = read(text, stats)
+    assert snapshot.gpus[0].identity.name == "NVIDIA, of a kind"
+    assert busy([snapshot]) == [50.0]
+    assert (stats.header_lines, stats.other_lines) == (1, 0)
+
+
+def test_row_numbers_without_a_name_are_passed_over() -> None:
+    """A data frame that was saved has them first."""
+    lines = [f"{number},{','.join(row)}" for number, row in enumerate(rows())]
+    stats = LogStats()
+    assert busy(read("\n".join([f",{HEADER}", *lines]), stats)) == BUSY
+    assert told(stats) == ""
+
+
+def test_fields_of_a_newer_driver_are_left_out() -> None:
+    """A header with a name that is not known yet is a header."""
+    lines = [", ".join((*row, "3")) for row in rows()]
+    found = read("\n".join([f"{HEADER}, dpu.something_new [furlong]", *lines]))
+    assert busy(found) == BUSY
+    assert found[0].gpus[0].identity.index == 0
+
+
+@pytest.mark.parametrize(
+    "form", ["%d/%m/%Y %I:%M:%S %p", "%d.%m.%Y %H:%M:%S", "%m/%d/%y %H:%M:%S", "%d.%m.%Y, %H:%M:%S"]
+)
+def test_times_that_were_written_otherwise_keep_their_distances(form: str) -> None:
+    """Which number is the day cannot be told; the time of day goes on over noon and midnight."""
+    if "," in form:
+        form = form.replace(",", "")
+    for start in (START - 10, START + 12 * 3600 - 10):
+        lines = [
+            f"{time.strftime(form, time.localtime(start + 2 * number))}, 0, 5 %"
+            for number in range(20)
+        ]
+        stats = LogStats()
+        found = read("\n".join([HEADER, *lines]), stats)
+        assert steps(found) == {2.0}
+        assert told(stats) == ""
+
+
+def test_times_that_cannot_be_read_are_told() -> None:
+    """The interval is then assumed, and nobody is left to believe otherwise."""
+    stats = LogStats()
+    found = read(
+        "\n".join([HEADER, *(f"31 Jan 12h{number}, 0, 5 %" for number in range(5))]), stats
+    )
+    assert len(found) == 5
+    assert stats.unread_times == 5
+    assert '5 rows have a time that cannot be read, as "31 Jan 12h0".' in stats.sentences()
+
+
+# --- what is said of it ----------------------------------------------------------------------
+
+
+def test_values_that_some_rows_lack_are_told() -> None:
+    """Those that a driver never has are no news."""
+    text = "index, utilization.gpu [%], fan.speed [%]\n0, 5 %, [N/A]\n0, [Unknown Error], [N/A]\n"
+    stats = LogStats()
+    read(text, stats)
+    assert stats.unread_values == 3
+    assert "Without a value in some of 2 rows: utilization.gpu (1)." in stats.sentences()
+
+
+def test_a_line_that_is_no_row_has_no_values_to_miss() -> None:
+    """The command that a shell has echoed above the log counts as one line, no more."""
+    command = "$ nvidia-smi --query-gpu=timestamp,index,utilization.gpu -l 1"
+    stats = LogStats()
+    found = read("\n".join([command, HEADER, *map(", ".join, rows())]), stats)
+    assert busy(found) == BUSY
+    assert (stats.other_lines, stats.torn_lines, stats.unread_values) == (1, 0, 0)
+    assert stats.unread_times == 0
+    assert "Without" not in told(stats)
+
+
+def test_the_longest_gap_is_told() -> None:
+    """A night between two logs is one gap, not thousands of troubles."""
+    lines = [f"{stamp(START + at)}, 0, 5 %" for at in [*range(20), *range(3620, 3640)]]
+    stats = LogStats()
+    read("\n".join([HEADER, *lines]), stats)
+    assert "longest gap 1h00" in told(stats)
+
+
+@pytest.mark.parametrize("gpus", [1, 8])
+def test_no_line_is_lost_where_the_looking_ahead_ends(gpus: int) -> None:
+    """The line after the last that was looked at is read too."""
+    columns = [name for name in USUAL if name != "index"]
+    count = LOOKED_AT_LINES // gpus + 10
+    stats = LogStats()
+    found = list(
+        read_lines(query_log(simulated(gpus=gpus, count=count), columns).splitlines(), stats)
+    )
+    assert len(found) == count
+    assert (stats.missing_ticks, stats.incomplete_ticks) == (0, 0)
+
+
+def test_a_log_that_is_being_written_is_read_line_by_line() -> None:
+    """With a header that says all, the first moment does not wait for hundreds of lines."""
+    taken = 0
+
+    def lines() -> Iterator[str]:
+        nonlocal taken
+        yield HEADER
+        for row in rows():
+            taken += 1
+            yield ", ".join(row)
+
+    next(read_lines(lines(), LogStats()))
+    assert taken <= 3
+
+
+def test_ctrl_c_while_the_first_lines_come_keeps_them() -> None:
+    """A pipe without an index column has to be looked at; what came is diagnosed."""
+
+    def lines() -> Iterator[str]:
+        yield "utilization.gpu [%], memory.used [MiB]"
+        yield "50 %, 100 MiB"
+        yield "60 %, 100 MiB"
+        raise KeyboardInterrupt
+
+    stats = LogStats()
+    assert busy(list(read_lines(lines(), stats))) == [50.0, 60.0]
+    assert stats.interrupted
+
+
+# --- what is asked for -----------------------------------------------------------------------
+
+
+def proposed(error: LogError) -> str:
+    """The value of ``--columns`` in the sentence: its last word, so that it can be pasted."""
+    before, _, value = str(error).rpartition("--columns ")
+    assert before
+    return value
+
+
+@pytest.mark.parametrize(
+    ("lines", "columns"),
+    [
+        (["0, 0, 41"] * 50, "-,utilization.gpu,temperature.gpu"),
+        ([f"{60 + n * 7 % 35}, {60 + n * 11 % 35}" for n in range(50)], "utilization.gpu,-"),
+        (["2025/01/31 12:00:00.000, 0, 33"] * 50, "timestamp,utilization.gpu,temperature.gpu"),
+    ],
+)
+def test_the_columns_that_are_proposed_work(lines: list[str], columns: str) -> None:
+    """Pasted as they are."""
+    text = "\n".join(lines)
+    with pytest.raises(AmbiguousColumnsError) as caught:
+        read(text)
+    assert proposed(caught.value) == columns
+    assert busy(read(text, columns=parse_columns(columns)))[0] is not None
+
+
+def test_dmon_without_its_header_is_known_by_its_form() -> None:
+    """The usual columns of as many are proposed, and work."""
+    text = "\n".join(DMON.splitlines()[2:])
+    with pytest.raises(AmbiguousColumnsError, match="dmon without its header") as caught:
+        read(text)
+    found = read(text, columns=parse_columns(proposed(caught.value)))
+    assert [gpu.reading.busy_percent for gpu in found[0].gpus] == [92.0, 0.0]
+    assert [gpu.reading.power_watts for gpu in found[0].gpus] == [250.0, 71.0]
+
+
+def test_a_log_of_something_else_is_not_guessed() -> None:
+    """The columns' own names speak against it: a CPU is no GPU."""
+    text = "time,cpu_percent,ram_percent\n" + "\n".join(
+        f"{1_700_000_000 + number},{number * 37 % 101},40" for number in range(50)
+    )
+    with pytest.raises(AmbiguousColumnsError, match='begins with "time,cpu_percent') as caught:
+        read(text)
+    assert busy(read(text, columns=parse_columns(proposed(caught.value))))[1] == 37.0
+
+
+def test_a_header_in_other_words_may_agree() -> None:
+    """Names of somebody's script that say what the values look like."""
+    text = "time,gpu_util,mem_used\n" + "\n".join(
+        f"{1_700_000_000 + number},{number * 37 % 101},42000" for number in range(50)
+    )
+    stats = LogStats()
+    assert busy(read(text, stats))[:2] == [0.0, 37.0]
+    assert (stats.header_lines, stats.other_lines) == (1, 0)
+
+
+# --- what is no log --------------------------------------------------------------------------
+
+
+def opened(folder: Path, data: bytes) -> list[Snapshot]:
+    path = folder / "log"
+    path.write_bytes(data)
+    with open_any(str(path)) as log:
+        return list(log.snapshots)
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_utf_16_without_its_mark_is_read(tmp_path: Path, encoding: str) -> None:
+    """Not taken for text full of zeros, whose numbers mean nothing."""
+    text = "\r\n".join([HEADER, *map(", ".join, rows()), ""])
+    assert busy(opened(tmp_path, text.encode(encoding))) == BUSY
+
+
+def test_zeros_before_a_log_are_passed_over(tmp_path: Path) -> None:
+    """What ``logrotate`` leaves where it cuts a file that is being written."""
+    text = "\n".join(["", HEADER, *map(", ".join, rows()), ""])
+    assert busy(opened(tmp_path, bytes(5000) + text.encode())) == BUSY
+
+
+@pytest.mark.parametrize(
+    ("data", "sentence"),
+    [
+        (b"", "is empty"),
+        (b"\n\n \n", "holds no text"),
+        (bytes(5000), "holds no text"),
+        (b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 20, "is no text"),
+        (b'<?xml version="1.0" ?>\n<!DOCTYPE nvidia_smi_log SYSTEM "x">\n<a/>\n', "the report"),
+        (b"0, gpuUtil , 1700000000000000, 98\n" * 20, "stats"),
+        (b"sepal_length,species\n5.1,setosa\n" * 20, "neither a recording"),
+    ],
+)
+def test_what_is_no_log_is_said_to_be_none(tmp_path: Path, data: bytes, sentence: str) -> None:
+    """In words for what it is, as far as can be told."""
+    with pytest.raises(LogError, match=sentence) as caught:
+        opened(tmp_path, data)
+    assert str(caught.value).isprintable()
+
+
+def test_a_line_that_never_ends_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A device gives zeros for ever."""
+    monkeypatch.setattr(log_text, "ENDLESS_LENGTH", 20_000_000)
+    with pytest.raises(LogError, match="does not end"), open_any("/dev/zero"):
+        pass
