@@ -41,7 +41,8 @@ from gpuwatch.model import ProcessKey
 from gpuwatch.outputs.table import cell_width, wrap
 
 SCHEMA = 1
-WIDTH_MIN = 40
+WIDTH_MIN = 28
+"""Narrower, the words beside a label have no room."""
 WIDTH_MAX = 100
 """Longer lines of prose are no easier to read."""
 GPUS_SHOWN = 8

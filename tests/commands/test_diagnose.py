@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import io
 import json
 import os
 import signal
 import subprocess
 import sys
+import termios
+import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -365,6 +369,113 @@ def test_ctrl_c_tells_what_is_known(tmp_path: Path) -> None:
     found = json.loads(out)
     assert found["source"]["snapshots"] > 0
     assert code == (1 if found["findings"] else 3)
+
+
+def started_diagnosis(folder: Path, *arguments: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [*GPUWATCH_DIAGNOSE, *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment_in(folder),
+        start_new_session=True,
+    )
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_long_watch_that_is_ended_early_tells_what_it_saw(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    """With the exit code of that: ``timeout`` and batch systems send SIGTERM."""
+    main, other = os.openpty()
+    process = subprocess.Popen(
+        [*GPUWATCH_DIAGNOSE, "--for", "2h", "--interval", "0.1", "--json"],
+        stdout=subprocess.PIPE,
+        stderr=other,
+        env=environment_in(tmp_path),
+        start_new_session=True,
+    )
+    os.close(other)
+    # Its line says that it watches.
+    assert b"watching" in os.read(main, 200)
+    process.send_signal(number)
+    out, _ = process.communicate(timeout=30)
+    os.close(main)
+    found = json.loads(out)
+    assert found["source"]["snapshots"] >= 1
+    assert process.returncode == (1 if found["findings"] else 0 if found["decided"] else 3)
+
+
+def test_a_pipe_is_diagnosed_as_far_as_it_came(tmp_path: Path) -> None:
+    """Ctrl-C ends ``nvidia-smi -l 1 | gpuwatch diagnose -`` before a header without an index has
+    let it see enough."""
+    with started_diagnosis(tmp_path, "-", "--json") as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        text = "utilization.gpu [%], memory.used [MiB]\n" + "50 %, 100 MiB\n" * 100
+        # It takes the second part when it is through with the first.
+        for part in (text, "60 %, 100 MiB\n"):
+            process.stdin.write(part.encode())
+            process.stdin.flush()
+            wait_until_read(process.stdin.fileno())
+        process.send_signal(signal.SIGINT)
+        out = process.stdout.read()
+        process.stdin.close()
+        assert process.wait(timeout=30) == 3
+    assert json.loads(out)["source"]["snapshots"] >= 100
+
+
+def wait_until_read(pipe: int) -> None:
+    """Until nothing is left in it: the process that reads it has taken all."""
+    deadline = time.monotonic() + 30.0
+    while time.monotonic() < deadline:
+        left = fcntl.ioctl(pipe, termios.FIONREAD, bytes(4))
+        if int.from_bytes(left, sys.byteorder) == 0:
+            return
+        time.sleep(0.02)
+    raise AssertionError("the pipe was not read")
+
+
+def test_a_job_without_a_gpu_is_said_to_have_none() -> None:
+    """Not that the machine has none."""
+    (first, *_) = simulated(gpus=1, count=2)
+    collector = Collector()
+    collector.push(replace(first, gpus=()))
+    report = collector.report(live_source(collector, simulated=True))
+    assert "process 4242 uses no GPU" in report.verdict
+    assert exit_code(report) == 3
+
+
+@pytest.mark.parametrize(
+    ("columns", "rows", "wanted"),
+    [
+        (("timestamp", "index", "utilization.gpu"), 60, "on the machine while the job runs"),
+        (("timestamp", "index", "power.draw"), 60, "values of utilization.gpu"),
+    ],
+)
+def test_a_log_that_cannot_tell_says_what_would(
+    columns: tuple[str, ...],
+    rows: int,
+    wanted: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Not a longer one where it is long, nor a finer one where it is fine."""
+    snapshots = simulated("starved", gpus=1, count=rows, interval=0.2)
+    half = [middling(snapshot) for snapshot in snapshots]
+    assert run(logged(tmp_path, query_log(half, columns))) == 3
+    page = " ".join(capsys.readouterr().out.split())
+    _, _, decides = page.partition("What would decide: ")
+    assert wanted in decides
+    assert "finer" not in decides
+
+
+def middling(snapshot: Snapshot) -> Snapshot:
+    """Half busy throughout: neither idle nor fed."""
+    gpus = tuple(
+        [replace(gpu, reading=replace(gpu.reading, busy_percent=50.0)) for gpu in snapshot.gpus]
+    )
+    return replace(snapshot, gpus=gpus)
 
 
 @pytest.fixture

@@ -101,13 +101,13 @@ def test_a_finding_has_its_cost_advice_evidence_and_what_it_is_not() -> None:
     assert "stacks (sync_every_step)" in page
 
 
-@pytest.mark.parametrize("width", [20, 40, 60, 80, 100, 300])
+@pytest.mark.parametrize("width", [20, 28, 36, 40, 60, 80, 100, 300])
 def test_no_line_is_wider_than_the_terminal(width: int) -> None:
-    """Down to 40 cells; wider than 100 is not used."""
+    """Down to 28 cells; wider than 100 is not used."""
     other = replace(FINDING, rule="x" * 30, summary="数据" * 60, evidence=FINDING.evidence * 3)
     full = report(FINDING, other, ended=(Ended(finding=other, until_unix_seconds=START + 9),))
     for page in (diagnosis_page(full, width=width), diagnosis_page(report(), width=width)):
-        assert max(map(cell_width, page.splitlines())) <= min(max(width, 40), 100)
+        assert max(map(cell_width, page.splitlines())) <= min(max(width, 28), 100)
 
 
 def test_findings_that_say_to_do_the_same_are_told_together() -> None:
