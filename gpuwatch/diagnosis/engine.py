@@ -22,11 +22,11 @@ from gpuwatch.model import GpuKey, ProcessKey, Snapshot
 
 EVALUATE_SECONDS = 2.0
 """Windows are a minute long: more often would say the same again, at a cost."""
-CALM = 2.0
+CALM = 2.5
 """How much longer it waits while nothing begins or ends to fire on jobs watched for a minute."""
 EARLY_BY_SECONDS = 0.25
 """Snapshots are not taken to the millisecond; one a little early is not left out."""
-LONGEST_STEP_SECONDS = 4.0
+LONGEST_STEP_SECONDS = 6.0
 """A pause of the watching counts as one look, not as minutes in which a fault held."""
 OF_THE_CARD = frozenset({"gpu_lost", "hardware_errors", "thermal_throttle", "power_throttle"})
 """Faults of a GPU, which all jobs on it show: told once."""

@@ -13,10 +13,11 @@ from gpuwatch.diagnosis.rule import Clear, Firing, Unknown, Verdict
 RAISE_SECONDS = 8.0
 """Windows reach back a minute, so an answer that holds this long is no accident of one sample; with
 the time a rule waits for evidence, a starved loader is named within 15 s."""
-RAISE_SURE_SECONDS = 4.0
+RAISE_SURE_SECONDS = 6.0
 SURE_STRENGTH = 0.8
 WEAK_STRENGTH = 0.5
 """What could hardly be clearer need not be looked at for as long; in between, in proportion."""
+BEGAN_SECONDS = 1.0
 RAISE_EVALUATIONS = 3
 """Where snapshots come slowly, time alone would be one or two looks."""
 CLEAR_SECONDS = 20.0
@@ -51,8 +52,8 @@ class Held:
         fired_before = self.fires_now
         self.fires_now = isinstance(verdict, Firing)
         if isinstance(verdict, Firing):
-            # It began somewhere between the two looks.
-            held = seconds if fired_before else 0.5 * seconds
+            # It began somewhere between the two looks, which may be far apart while all is calm.
+            held = seconds if fired_before else min(BEGAN_SECONDS, 0.5 * seconds)
             self._fire(verdict, held, unix_seconds)
         elif isinstance(verdict, Clear) and verdict.at_once:
             self._reset()

@@ -227,6 +227,7 @@ class GpuTrack:
         last = self._last
         slope, slope_error = self.memory.slope() or (None, None)
         generation, width = self._generation.over(since), self._width.over(since)
+        idle, usual, plateau = self._power_at(0.05, 0.75, 0.95)
         corrected, uncorrected = self._corrected.risen(since), self._uncorrected.risen(since)
         return GpuFacts(
             identity=self.identity,
@@ -234,9 +235,9 @@ class GpuTrack:
             busy=self.waveform(since),
             power_mean_watts=mean[0],
             power_busy_watts=mean[_POWER_BUSY],
-            power_plateau_watts=self._power_at(0.95),
-            power_usual_watts=self._power_at(0.75),
-            power_idle_watts=self._power_at(0.05),
+            power_plateau_watts=plateau,
+            power_usual_watts=usual,
+            power_idle_watts=idle,
             power_limit_watts=mean[1],
             sm_active_percent=mean[2],
             tensor_active_percent=mean[3],
@@ -268,13 +269,16 @@ class GpuTrack:
             foreign_memory_bytes=mean[_OWN + 3],
         )
 
-    def _power_at(self, share: float) -> float | None:
-        left = share * sum(self._power.values())
-        for number in sorted(self._power):
-            left -= self._power[number]
-            if left <= 0.0:
-                return (number + 0.5) * POWER_BIN_WATTS
-        return None
+    def _power_at(self, *shares: float) -> list[float | None]:
+        """Percentiles of the power since watched; ``shares`` (0 to 1) in ascending order."""
+        bins = self._power
+        total, seen = sum(bins.values()), 0.0
+        found: list[float | None] = []
+        for number in sorted(bins):
+            seen += bins[number]
+            while len(found) < len(shares) and seen >= shares[len(found)] * total:
+                found.append((number + 0.5) * POWER_BIN_WATTS)
+        return found + [None] * (len(shares) - len(found))
 
     def _throttled(self, since: float) -> tuple[ReasonSeconds, ...] | None:
         rows = [held for begin, held in self._reasons if begin > since - BUCKET_SECONDS]

@@ -15,7 +15,7 @@ from gpuwatch.units import age
 YOUNG_SECONDS = 30.0
 """Imports, the model and the dataset's index come before the first batch. Most training scripts
 are past them by then; where threads of autograd show that training runs, it is not waited for."""
-TRAINING_SECONDS = 5.0
+TRAINING_SECONDS = 2.0
 """Kernels over that long are training, not the model being set up; a DataLoader starts its workers
 before its first batch, so they would be there."""
 WATCHED_SECONDS = 30.0

@@ -204,7 +204,7 @@ def test_another_recording_begins_anew() -> None:
 
 
 def test_the_rules_look_every_two_seconds_however_often_it_is_pushed() -> None:
-    """Ten snapshots a second cost one evaluation in two seconds."""
+    """Ten snapshots a second cost one evaluation in two seconds while something begins to fire."""
     looks: list[float] = []
 
     def look(one: Window) -> Firing:

@@ -1,0 +1,102 @@
+"""What the diagnosis adds to the cost of watching: the engine on eight GPUs with a job each.
+
+    python -m tests.benchmarks.diagnosis
+    python -m tests.benchmarks.diagnosis --gpus 16 --seconds 300 --scenario starved
+
+A simulated machine is watched at one snapshot a second. The snapshots are made beforehand; what is
+timed is ``Engine.push`` and reading the diagnosis after it, past a warm-up of two minutes in which
+the windows fill. CPU time of this process, the best of ``--repeat`` passes; memory is what the
+engine holds at the end. Nothing here is asserted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import time
+import tracemalloc
+from dataclasses import dataclass
+
+from gpuwatch.diagnosis.engine import Engine
+from gpuwatch.model import Snapshot
+from gpuwatch.sources.base import ManualClock
+from gpuwatch.sources.simulated import SimulatedSource
+
+WARM_UP_SECONDS = 120
+SCENARIOS = ("healthy", "starved", "checkpoint", "main_process", "python_bound")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """Milliseconds of CPU for a second of watching, of the dearest snapshot, and the findings."""
+
+    a_second: float
+    dearest: float
+    findings: int
+    jobs: int
+
+
+def snapshots(scenario: str, gpus: int, seconds: int) -> list[Snapshot]:
+    clock = ManualClock()
+    source = SimulatedSource(scenario, gpus, seed=1, clock=clock)
+    source.open()
+    taken = []
+    for _ in range(WARM_UP_SECONDS + seconds):
+        taken.append(source.read())
+        clock.advance(1.0)
+    return taken
+
+
+def measure(taken: list[Snapshot]) -> Cost:
+    engine = Engine()
+    for snapshot in taken[:WARM_UP_SECONDS]:
+        engine.push(snapshot)
+    costs = []
+    for snapshot in taken[WARM_UP_SECONDS:]:
+        began = time.process_time_ns()
+        engine.push(snapshot)
+        said = engine.diagnosis
+        costs.append((time.process_time_ns() - began) / 1e6)
+    return Cost(
+        a_second=sum(costs) / len(costs),
+        dearest=max(costs),
+        findings=len(said.findings),
+        jobs=len(taken[-1].jobs),
+    )
+
+
+def held_bytes(taken: list[Snapshot]) -> int:
+    """What an engine keeps after all these snapshots, without the last of them."""
+    tracemalloc.start()
+    engine = Engine()
+    before, _ = tracemalloc.get_traced_memory()
+    for snapshot in taken:
+        engine.push(snapshot)
+    gc.collect()
+    after, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    return after - before
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.diagnosis")
+    parser.add_argument("--gpus", type=int, default=8)
+    parser.add_argument("--seconds", type=int, default=120)
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--scenario", action="append", choices=sorted(SCENARIOS))
+    options = parser.parse_args()
+    print("| scenario | jobs | findings | CPU ms/s | of a core | dearest snapshot ms | held MiB |")
+    print("|---|---|---|---|---|---|---|")
+    for scenario in options.scenario or SCENARIOS:
+        taken = snapshots(scenario, options.gpus, options.seconds)
+        best = min((measure(taken) for _ in range(options.repeat)), key=lambda cost: cost.a_second)
+        held = held_bytes(taken) / (1 << 20)
+        print(
+            f"| {scenario} | {best.jobs} | {best.findings} | {best.a_second:.2f} "
+            f"| {best.a_second / 10.0:.2f}% | {best.dearest:.1f} | {held:.1f} |",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()
