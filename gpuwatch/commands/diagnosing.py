@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpuwatch.diagnosis.engine import Engine
@@ -100,9 +101,10 @@ class Collector:
         findings = diagnosis.findings
         if not findings and not self._held:
             return
-        present: dict[_FindingKey, tuple[Finding, float]] = {
-            (finding.rule, finding.gpus, finding.job): (finding, now) for finding in findings
-        }
+        present: dict[_FindingKey, tuple[Finding, float]] = {}
+        for finding in findings:
+            key = (finding.rule, finding.gpus, finding.job)
+            present[key] = (_clearest(self._held.get(key), finding), now)
         for key, (finding, last) in self._held.items():
             if key not in present and len(self._ended) < ENDED_KEPT:
                 self._ended[key] = Ended(finding=finding, until_unix_seconds=last)
@@ -133,6 +135,13 @@ class Collector:
                 "not begun to, has let go of it, or is no job for a GPU."
             )
         return None
+
+
+def _clearest(before: tuple[Finding, float] | None, now: Finding) -> Finding:
+    """One that fades is remembered as it was, not by its last moments; its cost goes on."""
+    if before is None or before[0].confidence <= now.confidence:
+        return now
+    return replace(before[0], cost_share=now.cost_share, cost_gpu_seconds=now.cost_gpu_seconds)
 
 
 def live_source(collector: Collector, *, simulated: bool) -> SourceSeen:

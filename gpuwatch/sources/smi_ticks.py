@@ -40,6 +40,7 @@ class LogClock:
         self._assumed = interval_seconds
         self._stats = stats
         self._recent: deque[float] = deque(maxlen=_JUDGED)
+        self._stamps: deque[float] = deque(maxlen=_JUDGED)
         self._usual: float | None = None
         self._offset = 0.0
         self._last_unix: float | None = None
@@ -67,16 +68,31 @@ class LogClock:
         self._last_unix = unix
         if delta < -_BACK_SECONDS or delta > _LEAP_SECONDS:
             self._stats.clock_jumps += 1
+            self._stamps.clear()
             self._offset = self._next() - unix
         now = unix + self._offset
         step = now - self._monotonic
         if step <= 0.0:
-            # The same whole second twice: between it and the next.
-            step = self.interval_seconds / 2
+            step = self._between_stamps()
         else:
             self._judge(step)
         self._monotonic += step
+        self._stamps.append(unix)
         return unix, self._monotonic
+
+    def _between_stamps(self) -> float:
+        """The step where a stamp repeats (they are in whole seconds, the rows come faster): what
+        one takes on average."""
+        stamps = self._stamps
+        passed = stamps[-1] - stamps[0] if stamps else 0.0
+        if len(stamps) < _JUDGED or passed <= 0.0:
+            return self.interval_seconds / 2
+        step = min(passed / (len(stamps) - 1), self.interval_seconds)
+        self._recent.append(step)
+        if self._stats.snapshots % _JUDGED == 0:
+            self._usual = statistics.median(self._recent)
+            self._stats.interval_seconds = self._usual
+        return step
 
     def _unstamped(self) -> tuple[float, float]:
         self._monotonic = 0.0 if self._monotonic is None else self._next()

@@ -214,6 +214,39 @@ def test_findings_that_ended_are_told_after_those_that_hold() -> None:
     assert exit_code(report) == 1
 
 
+def test_an_ended_finding_is_told_as_it_was_when_it_was_clear() -> None:
+    """Not by its last moments, in which it faded; what it cost counts to its end."""
+    collector = Collector(engine=_Fading())  # type: ignore[arg-type]
+    for snapshot in simulated(gpus=1, count=4):
+        collector.push(snapshot)
+    (ended,) = collector.report(live_source(collector, simulated=True)).ended
+    assert (ended.finding.summary, ended.finding.confidence) == ("clear", 0.9)
+    assert ended.finding.cost_gpu_seconds == 3.0
+
+
+class _Fading:
+    """A finding that is clear, then less so, then gone."""
+
+    def __init__(self) -> None:
+        self._looks = 0
+        self.diagnosis = Diagnosis(taken_at_unix_seconds=0.0, watched_seconds=0.0, verdict="-")
+
+    def push(self, snapshot: Snapshot) -> None:
+        self._looks += 1
+        said = [("rising", 0.8), ("clear", 0.9), ("fading", 0.7)][self._looks - 1 :][:1]
+        found = [
+            Finding(
+                rule="one",
+                severity="warning",
+                summary=summary,
+                confidence=confidence,
+                cost_gpu_seconds=float(self._looks),
+            )
+            for summary, confidence in said
+        ]
+        self.diagnosis = replace(self.diagnosis, findings=tuple(found), verdict=str(self._looks))
+
+
 class _Scripted:
     """An engine whose findings are known: one for the first three looks, one from the sixth on."""
 

@@ -127,6 +127,17 @@ def test_times_that_cannot_be_read_are_told() -> None:
     assert '5 rows have a time that cannot be read, as "31 Jan 12h0".' in stats.sentences()
 
 
+def test_times_in_whole_seconds_may_repeat() -> None:
+    """A script that looks five times a second and writes the second: time does not run away."""
+    lines = [f"{stamp(START + number // 5)[:19]}, 0, 5 %" for number in range(1500)]
+    stats = LogStats()
+    found = read("\n".join([HEADER, *lines]), stats)
+    passed = found[-1].monotonic_seconds - found[0].monotonic_seconds
+    assert passed == pytest.approx(300.0, rel=0.05)
+    assert stats.interval_seconds == pytest.approx(0.2, rel=0.1)
+    assert stats.missing_ticks == 0
+
+
 # --- what is said of it ----------------------------------------------------------------------
 
 
