@@ -55,8 +55,9 @@ of idling and of CPU almost any job would fit."""
 
 RECUR_SECONDS = 180.0
 RECUR_EVERY_SECONDS = 45.0
-"""Pauses that come at least so often, over the last minutes, are waits for the loader: the two ends
-of an evaluation are two, and there are minutes between evaluations."""
+RECUR_SHARE = 0.25
+"""Pauses that come at least so often or take so much of the last minutes are waits for the loader:
+the two ends of an evaluation are two, and there are minutes between evaluations."""
 
 NO_JOB = ("the job's processes",)
 NO_WORKERS = "whether the job has loader workers"
@@ -286,7 +287,9 @@ def _recur(window: Window) -> bool:
     seen = window.watched_seconds if job is None else job.watched_seconds
     since = window.taken_at_unix_seconds - RECUR_SECONDS
     quiet = [one for one in window.pauses if one.at_unix_seconds >= since and not is_save(one)]
-    return len(quiet) * RECUR_EVERY_SECONDS >= min(RECUR_SECONDS, seen)
+    lost = sum([one.seconds * idle_part(one) for one in quiet])
+    span = min(RECUR_SECONDS, seen)
+    return len(quiet) * RECUR_EVERY_SECONDS >= span or lost >= RECUR_SHARE * span
 
 
 def _never_rest(job: JobFacts) -> bool:
