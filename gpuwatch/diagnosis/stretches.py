@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -27,6 +28,10 @@ CELLS_LEAST = 12
 """Before a usual level is known."""
 CELLS_APART = 6
 """Cells between two looks at the usual level."""
+CELLS_FLAT = 3
+FLAT_PERCENT = 5.0
+FLAT_LEAST_PERCENT = 80.0
+"""A few cells that are high and alike need no more to be the usual level."""
 LEVEL_LEAST_PERCENT = 50.0
 DIP_PERCENT = 15.0
 DIP_DEVIATIONS = 6.0
@@ -165,22 +170,26 @@ class PauseWatch:
         level, seconds = cell[0] / cell[1], cell[1]
         cell[0] = cell[1] = 0.0
         self._dips(at, level, seconds)
-        self._levels.append(level)
+        dip = self._dip
+        if dip is not None and at - dip[0] < OPEN_MAX_SECONDS:
+            # What may be a pause says nothing of the usual work.
+            return
+        levels = self._levels
+        levels.append(level)
         self._since_level += 1
-        if self._since_level >= CELLS_APART and len(self._levels) >= CELLS_LEAST:
+        if len(levels) < CELLS_LEAST:
+            if len(levels) == CELLS_FLAT:
+                self._level = _flat_level(levels)
+        elif self._since_level >= CELLS_APART:
             self._since_level = 0
-            middle = median(self._levels)
-            scatter = median([abs(one - middle) for one in self._levels])
-            self._level = middle - max(DIP_PERCENT, DIP_DEVIATIONS * scatter)
-            if middle < LEVEL_LEAST_PERCENT:
-                self._level = -math.inf
+            self._level = _usual_level(levels)
 
     def _dips(self, at: float, level: float, seconds: float) -> None:
         dip = self._dip
         if dip is not None and at - seconds - dip[3] > GAP_MAX_SECONDS:
             self._end_dip(dip)
             dip = None
-        if level < self._level:
+        if level < self._level and not self._is_first_wait(level):
             if dip is None:
                 dip = self._dip = [at - seconds, 0.0, 0.0, at]
             dip[1] += level * seconds
@@ -188,6 +197,9 @@ class PauseWatch:
             dip[3] = at
         elif dip is not None:
             self._end_dip(dip)
+
+    def _is_first_wait(self, level: float) -> bool:
+        return level <= IDLE_PERCENT and len(self._levels) < CELLS_LEAST
 
     def _end_dip(self, dip: list[float]) -> None:
         self._dip = None
@@ -197,3 +209,17 @@ class PauseWatch:
         overlap = sum([max(0.0, min(end, one.end) - max(begin, one.begin)) for one in self.found])
         if overlap < 0.5 * (end - begin):
             self.found.append(Stretch(begin, end, area / seen))
+
+
+def _flat_level(levels: Sequence[float]) -> float:
+    flat = min(levels) >= FLAT_LEAST_PERCENT and max(levels) - min(levels) <= FLAT_PERCENT
+    return min(levels) - DIP_PERCENT if flat else -math.inf
+
+
+def _usual_level(levels: Sequence[float]) -> float:
+    """What a dip is below; minus infinity where there is no usual level to leave."""
+    middle = median(levels)
+    if middle < LEVEL_LEAST_PERCENT:
+        return -math.inf
+    scatter = median([abs(one - middle) for one in levels])
+    return middle - max(DIP_PERCENT, DIP_DEVIATIONS * scatter)

@@ -9,7 +9,7 @@ from gpuwatch.diagnosis.accounting import WHILE_BUSY
 from gpuwatch.diagnosis.finding import Finding
 from gpuwatch.diagnosis.rule import Unknown, Verdict
 from gpuwatch.diagnosis.rules._common import pause_share
-from gpuwatch.diagnosis.rules._gpus import lasting
+from gpuwatch.diagnosis.rules._gpus import lasting, named, reason_share
 from gpuwatch.diagnosis.rules._pauses import lost_share, rhythm
 from gpuwatch.diagnosis.window import GpuFacts, Pause, Window
 
@@ -27,6 +27,9 @@ EARLY_SECONDS = 12.0
 """A rule needs its evidence, and its finding some time to be raised."""
 EARLY_LOOKS = 3
 """Where snapshots come slowly, that time is one or two of them."""
+NAMES, ARE, SHARE = "\0names", "\0are", "\0share"
+"""What of a sentence is filled in when all its GPUs are known."""
+CAPPED_SHARE = 0.5
 MOST_CAUSES = 3
 MOST_SENTENCES = 2
 
@@ -122,41 +125,50 @@ def sentence(findings: Sequence[Finding], seen: Sequence[Seen]) -> str:
         return findings[0].summary
     open_ones = [one for one in seen if not is_decided(one) and one.window.gpus]
     if open_ones:
-        blind = [gpu for one in open_ones if _is_blind(one) for gpu in one.window.gpus]
-        told = [_open(one) for one in open_ones if not _is_blind(one)][:MOST_SENTENCES]
-        told += [_blind(_distinct(blind))] if blind and len(told) < MOST_SENTENCES else []
-        return ". ".join(told) + "."
+        return ". ".join(_told(open_ones)[:MOST_SENTENCES]) + "."
     if findings:
         return findings[0].summary
     return _all_well(seen)
 
 
-def _is_blind(seen: Seen) -> bool:
-    return all(gpu.busy is None for gpu in seen.window.gpus)
+def _told(open_ones: Sequence[Seen]) -> list[str]:
+    """A sentence for each thing that is open, with all the GPUs of which it is."""
+    groups: dict[str, list[GpuFacts]] = {}
+    for one in open_ones:
+        groups.setdefault(_open(one), []).extend(one.window.gpus)
+    return [_with_names(said, _distinct(gpus)) for said, gpus in groups.items()]
 
 
-def _blind(gpus: Sequence[GpuFacts]) -> str:
-    mig = any(gpu.identity.mig_mode or gpu.identity.mig_parent_uuid for gpu in gpus)
-    why = " (with MIG the driver does not say)" if mig else ""
-    return f"How busy {_named(gpus)} {_are(gpus)} cannot be read{why}, so nothing can be told"
+def _with_names(said: str, gpus: Sequence[GpuFacts]) -> str:
+    busy = [gpu.busy.mean_percent for gpu in gpus if gpu.busy is not None]
+    share = f"{sum(busy) / len(busy):.0f}%" if busy else ""
+    return said.replace(NAMES, _named(gpus)).replace(ARE, _are(gpus)).replace(SHARE, share)
 
 
 def _open(seen: Seen) -> str:
+    """What is open of this window, without its GPUs and their numbers."""
     window = seen.window
-    names = _named(window.gpus)
+    if all(gpu.busy is None for gpu in window.gpus):
+        return _blind(window.gpus)
     if window.starting:
-        return f"The job on {names} is starting up: its steady work is waited for"
-    busy = [gpu.busy.mean_percent for gpu in window.gpus if gpu.busy is not None]
-    mean = sum(busy) / len(busy)
+        return f"The job on {NAMES} is starting up: its steady work is waited for"
     paused = _unexplained(seen)
     if paused is not None:
         return _pauses(window, paused)
     if is_early(seen) or seen.pending:
-        return f"{names} {_are(window.gpus)} {mean:.0f}% busy; it is too early to say more"
+        return f"{NAMES} {ARE} {SHARE} busy; it is too early to say more"
     return (
-        f"{names} {_are(window.gpus)} {mean:.0f}% busy, and why cannot be told: "
-        f"{_left(seen)}; {_decides(seen)} would decide"
+        f"{NAMES} {ARE} {SHARE} busy, and why cannot be told: {_left(seen)}; {_decides(seen)} "
+        "would decide"
     )
+
+
+def _blind(gpus: Sequence[GpuFacts]) -> str:
+    if any(gpu.busy_read for gpu in gpus):
+        return f"{NAMES} {ARE} read too rarely, or for too short a time, to tell anything"
+    mig = any(gpu.identity.mig_mode or gpu.identity.mig_parent_uuid for gpu in gpus)
+    why = " (with MIG the driver does not say)" if mig else ""
+    return f"How busy {NAMES} {ARE} cannot be read{why}, so nothing can be told"
 
 
 def _pauses(window: Window, lost: float) -> str:
@@ -167,7 +179,7 @@ def _pauses(window: Window, lost: float) -> str:
     if window.job is not None:
         decides = "what the job writes meanwhile"
     return (
-        f"{_named(window.gpus)} paused {times}, up to {lasting(longest)} ({lost:.0%} of the time): "
+        f"{NAMES} paused {times}, up to {lasting(longest)} ({lost:.0%} of the time): "
         f"checkpoints or validation; {decides} would decide which"
     )
 
@@ -204,11 +216,26 @@ def _all_well(seen: Sequence[Seen]) -> str:
         gpus = _distinct(gpu for window in fed for gpu in window.gpus)
         busy = [gpu.busy.mean_percent for gpu in gpus if gpu.busy is not None]
         parts.append(f"{_named(gpus)} {_are(gpus)} fed: busy {sum(busy) / max(1, len(busy)):.0f}%")
+        parts += _capped(fed)
     if idle:
         gpus = _distinct(gpu for window in idle for gpu in window.gpus)
         parts.append(f"{_named(gpus)} {_are(gpus)} idle, and nobody waits for {_them(gpus)}")
     parts += [_fell(gpu, pause) for window in fed for gpu, pause in _falls(window)]
     return "; ".join(parts) + "." if parts else "No GPU is in use."
+
+
+def _capped(windows: Sequence[Window]) -> list[str]:
+    """GPUs at a power limit of which it is not known whether it is the card's own."""
+    held = _distinct(
+        gpu
+        for window in windows
+        for gpu in window.gpus
+        if gpu.identity.power_limit_default_watts is None
+        and (reason_share(window, gpu, "sw_power_cap") or 0.0) >= CAPPED_SHARE
+    )
+    if not held:
+        return []
+    return [f"{_named(held)} {_are(held)} held at the power limit, which may have been lowered"]
 
 
 def _falls(window: Window) -> list[tuple[GpuFacts, Pause]]:
@@ -231,8 +258,8 @@ def _distinct(gpus: Iterable[GpuFacts]) -> list[GpuFacts]:
 
 
 def _named(gpus: Sequence[GpuFacts]) -> str:
-    numbers = list(dict.fromkeys(str(gpu.identity.index) for gpu in gpus))
-    return f"GPU {_listed(numbers)}"
+    cards = list({gpu.identity.index: gpu for gpu in gpus}.values())
+    return f"GPU {cards[0].identity.index}" if len(cards) == 1 else named(cards)
 
 
 def _listed(words: Sequence[str]) -> str:

@@ -233,6 +233,7 @@ class GpuTrack:
             identity=self.identity,
             lost=self.lost,
             busy=self.waveform(since),
+            busy_read=bool(self.series),
             power_mean_watts=mean[0],
             power_busy_watts=mean[_POWER_BUSY],
             power_plateau_watts=plateau,

@@ -19,7 +19,10 @@ class GpuFacts:
     identity: GpuIdentity
     lost: bool = False
     busy: Waveform | None = None
-    """Of the driver's fine samples where there are any, else of the polls."""
+    """Of the driver's fine samples where there are any, else of the polls; ``None`` for fewer than
+    two in the window."""
+    busy_read: bool = False
+    """A reading of utilisation is known, be it from before the window."""
     power_mean_watts: float | None = None
     power_busy_watts: float | None = None
     """While a kernel was resident (busy at 90% or more)."""

@@ -41,7 +41,8 @@ def test_windows_that_overlap_count_once() -> None:
         return firing(lost_share=lost) if lost > 0.02 else CLEAR
 
     said = play(scripted({"fault": say}, window(gpus=(gpu(busy=swinging(0.4)),))), range(301))
-    assert _cost(said[-1].findings[0])[1] == pytest.approx(0.6 * 60, rel=0.05)
+    # The last look was up to five seconds before the end.
+    assert _cost(said[-1].findings[0])[1] == pytest.approx(0.6 * 60, rel=0.09)
 
 
 def test_two_causes_do_not_count_the_same_time() -> None:

@@ -92,7 +92,7 @@ def test_the_sentence_is_that_of_the_leading_finding() -> None:
 def test_the_sentence_when_all_is_well() -> None:
     """All fed GPUs of all jobs in one sentence."""
     said = _sentence(_job_on(0, 100), _job_on(1, 200), quiet=always(Clear("fine")))
-    assert said == "GPU 0 and 1 are fed: busy 97%."
+    assert said == "GPUs 0 and 1 are fed: busy 97%."
 
 
 def test_an_unused_gpu_is_not_under_used() -> None:

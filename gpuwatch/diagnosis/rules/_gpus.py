@@ -13,12 +13,34 @@ PINNED_PERCENT = 85.0
 job that logs or saves now and then some points less."""
 
 
+RANGE_LEAST = 3
+"""GPUs in a row that are named by the first and the last."""
+
+
 def named(gpus: Sequence[GpuFacts]) -> str:
-    """``GPU 3``, ``GPUs 0 and 2``, ``GPUs 0, 1 and 2``."""
-    numbers = [_number(gpu) for gpu in gpus]
-    if len(numbers) == 1:
-        return f"GPU {numbers[0]}"
-    return f"GPUs {', '.join(numbers[:-1])} and {numbers[-1]}"
+    """``GPU 3``, ``GPUs 0 and 2``, ``GPUs 0, 1 and 4``, ``GPUs 0 to 7``."""
+    parts = _ranges(gpus)
+    if len(gpus) == 1:
+        return f"GPU {parts[0]}"
+    listed = parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
+    return f"GPUs {listed}"
+
+
+def _ranges(gpus: Sequence[GpuFacts]) -> list[str]:
+    runs: list[list[GpuFacts]] = []
+    for gpu in gpus:
+        whole = gpu.identity.mig_instance is None
+        if runs and whole and gpu.identity.index == runs[-1][-1].identity.index + 1:
+            runs[-1].append(gpu)
+        else:
+            runs.append([gpu])
+    parts = []
+    for run in runs:
+        if len(run) >= RANGE_LEAST:
+            parts.append(f"{_number(run[0])} to {_number(run[-1])}")
+        else:
+            parts += [_number(gpu) for gpu in run]
+    return parts
 
 
 def _number(gpu: GpuFacts) -> str:

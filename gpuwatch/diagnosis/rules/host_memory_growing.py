@@ -26,6 +26,8 @@ What to do
 Thresholds
     slope four times its standard error: chance alone gives that in 1 of 15000 windows.
     1 MB/s, and full within 12 h: slower growth ends with most runs before it matters.
+    watched past start-up for 60 s to 10 min, a thirtieth of the time it lasts: a trend of a minute
+    is told of the next half hour, not of the night.
     100 MB more swap in the window: a machine at rest moves less.
 
 Sources
@@ -49,6 +51,11 @@ URGENT_SECONDS = 1800.0
 
 STEADY_SECONDS = 60.0
 """Past start-up: caches and prefetch queues fill at first."""
+
+WAIT_PART = 30.0
+WAIT_MOST_SECONDS = 600.0
+"""The longer the memory lasts, the longer the trend is watched: a thirtieth of that time, ten
+minutes at most."""
 
 SWAP_BYTES = 100e6
 """Growth over the window."""
@@ -82,6 +89,9 @@ def _by_slope(window: Window, slope: float, error: float) -> Verdict:
     until_full = _until_full(window.host)
     if until_full is not None and until_full > FULL_WITHIN_SECONDS:
         return Clear(why=f"at this rate the host's memory lasts for {lasting(until_full)}")
+    wait = max(STEADY_SECONDS, min(WAIT_MOST_SECONDS, (until_full or 0.0) / WAIT_PART))
+    if window.steady_seconds < wait:
+        return Unknown(missing=(f"{wait:.0f} seconds past start-up",))
     workers = window.job.workers if window.job is not None else None
     return _firing(window, workers)
 
