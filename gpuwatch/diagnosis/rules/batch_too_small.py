@@ -23,10 +23,28 @@ What to do
     model's part stays what it is, more than that will fit. If tensor cores are idle: bfloat16
     autocast. Several small jobs can also share the card (MPS, MIG).
 
+Thresholds
+    busy 85% of the time: drivers show 95 to 100% for kernels back to back, and a job that logs or
+    saves now and then some points less. From 60% on where the level is steady (the 5th percentile
+    of the samples is 60% of their mean or more) and the main thread is below 85% of a core:
+    launches of tiny kernels leave gaps, and Python is not what limits.
+
+    SM activity below 50% while busy, and power below 60% of its limit: what DCGM calls likely
+    ineffective. Where SM activity does not exist: power below 35% of the limit, or below 40% with
+    the memory controller at work 10% of the time or less; not judged from 40% of the time on. Below
+    28% of the limit no activity counts against it. DRAM activity of 50% or more is work bound by
+    bandwidth, and power 1.6 times as high before is a wait. The reasons are with busy_without_work.
+
+    memory at most 50% used: a batch of twice the size then fits for sure (SageMaker's BatchSize
+    asks for 70% or less, of CPU and GPU too). The advice fills it to 90%: the rest is for
+    fragmentation and evaluation. Tensor cores active below 2% of the time: the large products run
+    in full precision. The numbers that are neither DCGM's nor SageMaker's are this project's
+    choice.
+
 Sources
     DCGM's guidance on SM activity (below 0.5: likely ineffective use); NVIDIA's deep-learning
     performance guide (small matrices do not fill the GPU; tensor cores need mixed precision or
-    TF32). Power thresholds are this project's choice, see _effort.
+    TF32). SageMaker Debugger, BatchSize (95th percentiles of CPU, GPU and GPU memory at 70%).
 """
 
 from __future__ import annotations
