@@ -21,10 +21,29 @@ What to do
     Profile one step. Many small kernels: a larger batch, torch.compile, CUDA graphs, fused
     optimizers. A wait: look at the other ranks (gpuwatch stacks shows which one stands elsewhere).
 
+Thresholds
+    busy 85% of the time: drivers show 95 to 100% for kernels back to back, and a job that logs or
+    saves now and then some points less. All GPUs of the job, since those that are busy else wait
+    for those that idle.
+
+    SM activity below 50% while busy: DCGM calls that likely ineffective. Power must be below 60% of
+    its limit too: few active multiprocessors do not draw more. The lost share is counted from 80%,
+    which DCGM calls necessary for effective use (without SM activity, from 60% of the power limit).
+
+    Where SM activity does not exist: power below 35% of the limit, since work bound by memory
+    bandwidth can stay near 40%; below 40% where the memory controller works 10% of the time or
+    less, which rules that out. From 40% of the time on power tells nothing. Below 28% of the limit
+    nothing works hard, whatever the activities say: a warp that waits counts as active. DRAM
+    activity of 50% or more is work bound by bandwidth (DCGM: some 80% is the most that is reached).
+
+    power 1.6 times as high at this job's plateau (95th percentile since watched), and 1.3 times as
+    high for a quarter of the time: it waits. For 45 s: most evaluations are over by then. Power
+    shares are this project's choice, set on the labelled cases in tests/evaluation.
+
 Sources
     NVML: utilization.gpu is the "percent of time over the past sample period during which one or
     more kernels was executing"; DCGM's guidance on SM activity (0.8 or more for effective use,
-    below 0.5 likely ineffective). Power thresholds: this project's choice, see _effort.
+    below 0.5 likely ineffective) and on memory bandwidth (a peak of about 0.8).
 """
 
 from __future__ import annotations
