@@ -22,10 +22,27 @@ What to do
     As the late rank's doing says: asynchronous, sharded or rarer checkpoints; more workers or
     cheaper samples on that rank; evaluation and logging off rank 0, or spread over all ranks.
 
+Thresholds
+    waiting GPUs busy 85% of the time: drivers show 95 to 100% for kernels back to back, and a job
+    that logs or saves now and then some points less.
+
+    late rank's GPU 8 points less busy: ranks in step differ by one to three points, and a rank that
+    saves for four seconds of a minute makes seven. No more of them than of those that wait. 15
+    points where nothing shows what that rank does. The waiting ones may have done real work in 60%
+    of that gap at most (SM activity, else power): data-parallel ranks all do the same work.
+
+    What the late rank does: writes of 5 MB/s and three times the others' (logs and event files stay
+    below 1 MB/s); disk wait of 20%, workers at 75% of a core or the main thread at 85%, each 15
+    points above the others'; run-queue wait of 10%, 10 points above theirs.
+
+    A trouble that half of the others have too makes no late rank: workers, disk or queue at those
+    values, a main thread that loads by itself at 50% of a core; nor does a CPU quota that holds the
+    job back in 20% of its periods. All are this project's choice, tried on the labelled cases in
+    tests/evaluation.
+
 Sources
     NVML's definition of utilisation (a resident kernel counts). NCCL's documentation: all ranks
-    must call a collective, and its kernels stay on the GPU until they have. Thresholds are this
-    project's choice.
+    must call a collective, and its kernels stay on the GPU until they have.
 """
 
 from __future__ import annotations
