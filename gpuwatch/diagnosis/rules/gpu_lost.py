@@ -19,6 +19,10 @@ What to do
     from the last checkpoint. If it comes back again and again: power cables, riser, temperature,
     then the card itself.
 
+Thresholds
+    One GPU that the driver calls lost, in one reading: NVML's answer is yes or no, so there is no
+    number to choose and nothing to wait for.
+
 Sources
     NVML's NVML_ERROR_GPU_IS_LOST ("the GPU has fallen off the bus or has otherwise become
     inaccessible"); NVIDIA's Xid catalogue.
