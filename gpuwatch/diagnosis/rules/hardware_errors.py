@@ -22,10 +22,17 @@ What to do
     vendor's field diagnostic. Pending remapping: reset the GPU at the next opportunity, which
     applies it. Failed remapping: the card qualifies for replacement.
 
+Thresholds
+    One new uncorrectable error, one failed remapping, one that is pending: NVIDIA's note says of
+    each what follows from it, and leaves no number to choose.
+
+    10 corrected errors a minute, over a minute or more: information only, and this project's
+    choice, since that note leaves corrected errors out. ECC repairs them; so many are one bad cell
+    that is read all the time.
+
 Sources
     NVIDIA, "GPU Memory Error Management": row remapping takes effect with a GPU reset; a remapping
-    failure is a criterion for replacing the card. The rate at which corrected errors are worth a
-    line is this project's choice.
+    failure is a criterion for replacing the card; corrected errors are outside its scope.
 """
 
 from __future__ import annotations
