@@ -21,10 +21,21 @@ What to do
     A notebook: shut its kernel down (deleting the variables is not enough; the allocator keeps the
     memory). A training job: look at where it stands (gpuwatch stacks), end it if it hangs.
 
+Thresholds
+    busy below 1% in the mean of the window: a monitor or a display makes some tenths. For 30 s:
+    checkpoints and the ends of epochs are mostly over by then.
+
+    1 GiB held by the job's processes: a CUDA context alone takes some 300 MB in PyTorch since CUDA
+    11.7 (before, it could be 1 GB). 2 GiB of the card where the processes are not known, since what
+    the driver reserves is in it.
+
+    CPU below 0.3 cores: who uses more does something, and notebooks and servers that wait use less.
+    All but the size of a context is this project's choice.
+
 Sources
     nvidia-smi's process list holds memory by process; PyTorch's notes on its caching allocator
-    (memory of freed tensors stays reserved until the process ends or empties the cache). Thresholds
-    are this project's choice.
+    (memory of freed tensors stays reserved until the process ends or empties the cache) and its
+    issues 107667 and 28394 (size of a CUDA context).
 """
 
 from __future__ import annotations
