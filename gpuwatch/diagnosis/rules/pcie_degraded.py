@@ -21,9 +21,21 @@ What to do
     settings in the firmware. Meanwhile: fewer bytes (uint8 images, converted on the GPU), pinned
     memory and copies that overlap with work.
 
+Thresholds
+    25% of the link's possible rate or less: no usual layout of lanes ends there, so it is said even
+    if nothing waits. 50% or less only where the job waits for copies: x8 in place of x16 is common
+    by design.
+
+    waiting: idle 8% of the time or more, and meanwhile traffic of 40% of the link's rate: copies
+    reach 80 to 90% of it at most, and NVML counts bytes over 20 ms, which catch some of them. This
+    project's choice.
+
+    rate: lanes times 0.25, 0.5, 0.985, 1.969, 3.938 and 7.563 GB/s for generations 1 to 6.
+
 Sources
     PCI-SIG's rates a lane (generation 1: 0.25 GB/s, doubling about each generation); NVML's
-    current and maximum link generation and width, of which the current one falls when idle.
+    current and maximum link generation and width, of which the current one falls when idle, and
+    its PCIe throughput (a byte counter over 20 ms).
 """
 
 from __future__ import annotations
