@@ -21,10 +21,21 @@ What to do
     Set the limit back (nvidia-smi -pl) if it was not meant. For a power brake: the supply, its
     cables, the rack's budget.
 
+Thresholds
+    limit below 95% of the card's default: within 5% is rounding, and steps of the tools that set
+    it.
+
+    power cap 10% of the time: peaks of single kernels touch any limit. Power brake 2%: it cuts the
+    clocks to half or less (NVML), so a second of a minute is worth a line. Without the reasons,
+    power at 95% of the limit: the driver keeps it a few percent below.
+
+    clock 3% lower for a warning: less is not worth one. All but NVML's half are this project's
+    choice.
+
 Sources
     NVML clocks-event reasons: SwPowerCap (clocks are lowered to stay within the power limit),
     HwPowerBrakeSlowdown (an external brake, for example of the power supply, cuts clocks to half
-    or less). Thresholds are this project's choice.
+    or less).
 """
 
 from __future__ import annotations
