@@ -21,9 +21,24 @@ What to do
     work (sequences of different lengths): bucket by length, balance the sampler, or move what only
     that rank does.
 
+Thresholds
+    all GPUs busy 85% of the time: drivers show 95 to 100% for kernels back to back, and a job that
+    logs or saves now and then some points less.
+
+    others' SM activity 90% or less of the odd one's: ranks that do the same agree better. Else the
+    memory controller's time 90% or less, if the busiest shows 8% or more: NVML gives whole
+    percents, and spinning leaves it alone. Else power 80% or less: it differs from card to card by
+    up to a tenth, and spinning draws some.
+
+    clock 94% or less of the others' median: two or three steps of 15 MHz are the lottery of the
+    silicon. What the odd rank does meanwhile: see collective_wait. All are this project's choice,
+    those of work set on the labelled cases in tests/evaluation. SageMaker's LoadBalancing compares
+    histograms of utilisation, in which ranks that spin look busy.
+
 Sources
     The Llama 3 report (Meta, 2024) describes single slow GPUs that hold up all others of a run.
-    Thresholds are this project's choice.
+    NVML, utilization.memory (the time in which memory was read or written, in whole percent).
+    SageMaker Debugger, LoadBalancing.
 """
 
 from __future__ import annotations
