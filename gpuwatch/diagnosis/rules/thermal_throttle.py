@@ -20,11 +20,19 @@ What to do
     Cooling first: air flow, dust, fans, the room, cards too close together. Until then a lower
     power limit costs less than a slowdown does, because it lowers voltage with the clock.
 
+Thresholds
+    slowdown for heat 5% of the time: three seconds of a minute are a state, and less a moment.
+    DCGM's health check warns of any. HwSlowdown counts only within 5 C of the card's own slowdown
+    temperature, since NVML sets it for a power brake too.
+
+    Without the reasons: within 1 C of the slowdown temperature, with a clock at 93% of the highest
+    or less; 8 C below it a card does not throttle for heat. All but the card's own temperature are
+    this project's choice.
+
 Sources
     NVML clocks-event reasons: SwThermalSlowdown (clocks are lowered to keep temperature below its
     limit), HwThermalSlowdown (clocks are cut to half or less because it is too high) and HwSlowdown
-    (that, or an external power brake). DCGM's health checks count any thermal violation. The
-    threshold of 5% of the time is this project's choice.
+    (that, or an external power brake). DCGM's health checks count any thermal violation.
 """
 
 from __future__ import annotations
