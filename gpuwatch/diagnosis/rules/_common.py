@@ -47,17 +47,20 @@ HELD_UP_PERCENT = 20.0
 """Of the main threads' time in the run queue: on a machine with free cores it is below 2%."""
 
 TURNS_IDLE_SHARE = 0.25
+"""A main thread and a GPU that take turns too fast to be seen still share out the time. With less
+idling than this almost any job would fit."""
 TURNS_MAIN_PERCENT = 30.0
+"""Of a core: with less CPU than this almost any job would fit, too."""
 TURNS_FILL_PERCENT = 90.0
-"""A main thread and a GPU that take turns too fast to be seen still share out the time: the
-thread's CPU fills what the GPU leaves. A tenth less, for what a thread waits; below these shares
-of idling and of CPU almost any job would fit."""
+"""The thread's CPU fills what the GPU leaves; a tenth less, for what a thread waits."""
 
 RECUR_SECONDS = 180.0
+"""How far back it is looked whether pauses come again and again."""
 RECUR_EVERY_SECONDS = 45.0
+"""Pauses that come at least so often are waits for the loader: the two ends of an evaluation are
+two, and there are minutes between evaluations."""
 RECUR_SHARE = 0.25
-"""Pauses that come at least so often or take so much of the last minutes are waits for the loader:
-the two ends of an evaluation are two, and there are minutes between evaluations."""
+"""Pauses that take so much of that time are as well."""
 
 NO_JOB = ("the job's processes",)
 NO_WORKERS = "whether the job has loader workers"

@@ -20,7 +20,9 @@ QUIET_CONTROLLER_PERCENT = 10.0
 """With the memory controller this idle the work is not bound by bandwidth, and 0.4 is little; cards
 of low power draw a third of their limit with nothing on them."""
 BUSY_CONTROLLER_PERCENT = 40.0
+"""With it this busy the work may be bound by bandwidth: power then tells nothing."""
 QUIET_POWER = 0.4
+"""Of the power limit, with the memory controller quiet."""
 NO_WORK_POWER = 0.28
 """Of the power limit: below, nothing works hard, whatever the activities say."""
 GOOD_POWER = 0.6

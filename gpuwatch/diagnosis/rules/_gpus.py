@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from gpuwatch.diagnosis.window import GpuFacts, RankFacts, Window
 
 GIB = 1024**3
+"""Bytes."""
 
 PINNED_PERCENT = 85.0
 """From here on a GPU is "busy all the time": drivers show 95-100% for back-to-back kernels, and a

@@ -16,10 +16,13 @@ MORE_THAN_OTHERS = 3.0
 WORKER_LIMIT_PERCENT = 75.0
 """Of a core: a worker that is never ahead. Healthy ones wait for their queue to empty."""
 MAIN_LIMIT_PERCENT = 85.0
+"""Of a core: clock ticks and short sleeps take some percent of a thread that never rests."""
 DIFFERENT_PERCENT = 15.0
 """Points of a core by which the late rank must differ from the others."""
 DISK_WAIT_PERCENT = 20.0
+"""Of the time: a loader that is ahead makes good for less."""
 QUEUE_WAIT_PERCENT = 10.0
+"""Of the time, and of the difference: on a machine with free cores it is below 2%."""
 QUOTA_PERCENT = 20.0
 """Of the quota's periods in which the job was held back."""
 OWN_LOAD_PERCENT = 50.0

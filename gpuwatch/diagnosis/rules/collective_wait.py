@@ -61,6 +61,7 @@ three points; a rank that saves for four seconds of a minute makes seven."""
 UNSEEN_GAP_PERCENT = 15.0
 """The gap that must be there where nothing shows what the late rank does."""
 CLEAR_GAP_PERCENT = 25.0
+"""A quarter of the time: from here on confidence grows no more."""
 WORKING = 0.6
 """How much of the gap the waiting ones may have spent at full work: data-parallel ranks all do the
 same work, so those that wait should show no more of it than the late one."""

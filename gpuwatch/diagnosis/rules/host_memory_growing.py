@@ -44,8 +44,14 @@ from gpuwatch.diagnosis.rules._gpus import lasting, ramp
 from gpuwatch.diagnosis.window import HostFacts, Window, WorkerFacts
 
 SLOPE_ERRORS = 4.0
+"""Standard errors of the slope: chance alone gives that in 1 of 15000 windows."""
+
 SLOPE_BYTES_PER_SECOND = 1e6
+"""3.6 GB an hour: slower growth ends with most runs before it matters."""
+
 FULL_WITHIN_SECONDS = 12.0 * 3600.0
+"""What lasts longer is looked after by day."""
+
 URGENT_SECONDS = 1800.0
 """Full within half an hour is an error, not a warning."""
 
@@ -53,9 +59,10 @@ STEADY_SECONDS = 60.0
 """Past start-up: caches and prefetch queues fill at first."""
 
 WAIT_PART = 30.0
+"""The longer the memory lasts, the longer the trend is watched: a thirtieth of that time."""
+
 WAIT_MOST_SECONDS = 600.0
-"""The longer the memory lasts, the longer the trend is watched: a thirtieth of that time, ten
-minutes at most."""
+"""And ten minutes at most, by when caches have filled."""
 
 SWAP_BYTES = 100e6
 """Growth over the window."""

@@ -48,7 +48,7 @@ from gpuwatch.diagnosis.window import GpuFacts, Window
 IDLE_PERCENT = 1.0
 """The mean over the window; a monitor or a display makes some tenths."""
 HELD_BYTES = GIB
-"""Of processes: a bare CUDA context is some 400 MiB to 600 MiB."""
+"""Of processes: a bare CUDA context has some hundred MiB, by the libraries and their versions."""
 UNNAMED_BYTES = 2 * GIB
 """Of the card, where the processes are not known: the driver itself reserves up to about 1 GiB."""
 LONG_ENOUGH_SECONDS = 30.0

@@ -67,9 +67,11 @@ sequences takes a few large ones, and then no more."""
 LEAST_SHARE = 0.004
 """Of the card's memory, grown while watched: 0.6 GiB on 140 GiB."""
 LEAST_BYTES = 0.25 * GIB
+"""On small cards that share is no more than a few cached blocks of an allocator."""
 LONGEST_SECONDS = 24 * 3600.0
 """What lasts longer than a day is not worth an alarm that may be wrong."""
 WARNING_SECONDS = 4 * 3600.0
+"""Within a working day somebody can still look after it; later it is information."""
 IMMINENT_SECONDS = 300.0
 """Time enough to save a checkpoint by hand: said at once, as an error."""
 SLOPE_SPAN_SECONDS = 600.0

@@ -36,6 +36,7 @@ from gpuwatch.diagnosis.window import JobFacts, Window
 from gpuwatch.model import JobMember
 
 PIDS_NAMED = 12
+"""As many fit on a line or two; the rest are counted."""
 
 
 def check(window: Window) -> Verdict:

@@ -53,7 +53,12 @@ from gpuwatch.diagnosis.waveform import Waveform
 from gpuwatch.diagnosis.window import GpuFacts, Window
 
 IDLE_SHARE = 0.15
+"""Of the time: between what TensorFlow's profiler calls moderately (5%) and highly (20%)
+input-bound."""
+
 LEAST_RUNS = 5
+"""Idle runs in the window: a rhythm, not an event."""
+
 LONGEST_IDLE_SECONDS = 15.0
 """Longer waits are pauses (saves, validation), or a job that does something else."""
 

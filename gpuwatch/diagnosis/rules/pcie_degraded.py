@@ -46,6 +46,7 @@ from gpuwatch.diagnosis.rules._gpus import clamp, highest, named, ramp, verb
 from gpuwatch.diagnosis.window import GpuFacts, Window
 
 LANE_BYTES_PER_SECOND = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
+"""One way, by generation, less what the encoding of the line takes."""
 HALF = 0.5
 """Of the possible rate: what is at or below it is degraded where copies are waited for."""
 QUARTER = 0.25

@@ -60,6 +60,7 @@ from gpuwatch.diagnosis.rules.memory_not_pinned import (
 from gpuwatch.diagnosis.window import JobFacts, Window
 
 IDLE_SHARE = 0.15
+"""Of the time: TensorFlow's profiler calls kernel launching "highly" bound from 15% of the step."""
 
 MAIN_THREAD_LEAST_PERCENT = 40.0
 """Where only the process as a whole is at a core, the main thread must have this much of it: else

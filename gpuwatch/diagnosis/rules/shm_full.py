@@ -38,11 +38,16 @@ from gpuwatch.diagnosis.rules._gpus import ramp
 from gpuwatch.diagnosis.window import JobFacts, Window
 
 FULL_SHARE = 0.80
+"""A batch more for each worker can fill the rest."""
+
 ERROR_SHARE = 0.95
+"""The next batch may not fit, and a worker that finds no room ends with a bus error."""
+
 SMALL_BYTES = 128 * 1024**2
 """Docker's default of 64 MB and a little more."""
 
 SMALL_FULL_SHARE = 0.5
+"""Where all of it is small one batch is a large part of it."""
 
 
 def check(window: Window) -> Verdict:

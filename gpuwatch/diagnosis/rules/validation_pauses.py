@@ -39,6 +39,7 @@ from gpuwatch.diagnosis.rules._pauses import is_save, lost_share, rhythm, watche
 from gpuwatch.diagnosis.window import Pause, Window
 
 LEAST_PAUSES = 2
+"""One is no pattern."""
 
 ADVISED_SHARE = 0.05
 """Of the time lost: below it a change is not worth its trouble."""
