@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
+from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -17,6 +21,7 @@ SECTIONS = (
     "Evidence needed",
     "When it is wrong",
     "What to do",
+    "Thresholds",
     "Sources",
 )
 NAMED_BY_DESIGN = {
@@ -27,6 +32,12 @@ NAMED_BY_DESIGN = {
     "power_throttle", "pcie_degraded", "hardware_errors", "gpu_lost", "other_tenant",
     "idle_holding_memory", "orphaned_workers", "host_memory_growing", "shm_full", "cpu_misplaced",
 }  # fmt: skip
+MODULES = sorted(
+    path.stem
+    for folder in rules.__path__
+    for path in Path(folder).glob("*.py")
+    if path.name != "__init__.py"
+)
 EVERY_RULE = [pytest.param(rule, id=rule.name) for rule in catalogue.RULES]
 
 
@@ -53,6 +64,48 @@ def test_rule_has_firing_quiet_and_unknown_cases(rule: Rule) -> None:
     text = (folder / f"test_{rule.name}.py").read_text("utf-8")
     for case in ("fires(", "is_clear(", "misses("):
         assert case in text, f"{rule.name} has no case with {case}"
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_every_number_says_why(name: str) -> None:
+    """Below each threshold of a rule and of what rules share stands a sentence about it."""
+    module = import_module(f"{rules.__name__}.{name}")
+    bare = [constant for constant, reason in _numbers(module) if not reason.rstrip().endswith(".")]
+    assert not bare, f"no reason below {', '.join(bare)} in {name}.py"
+
+
+def test_a_number_without_a_reason_is_noticed() -> None:
+    """A docstring is that of the constant right above it, and of no other."""
+    module = ModuleType("rule")
+    source = 'A = 2 * 3.0\nB = {1: 0.5}\n"""Why."""\nWORDS = ("x",)\nYES = True\nC: int = 1\n'
+    exec(source, module.__dict__)
+    assert list(_numbers(module, source)) == [("A", ""), ("B", "Why."), ("C", "")]
+
+
+def _numbers(module: ModuleType, source: str | None = None) -> Iterator[tuple[str, str]]:
+    """The constants of a module that are numbers or made of them, with the docstring below."""
+    body = ast.parse(inspect.getsource(module) if source is None else source).body
+    for node, below in zip(body, [*body[1:], None], strict=True):
+        targets = [node.target] if isinstance(node, ast.AnnAssign) else getattr(node, "targets", [])
+        for target in targets:
+            name = target.id if isinstance(target, ast.Name) else ""
+            if name.isupper() and _is_number(getattr(module, name)):
+                yield name, _text(below)
+
+
+def _is_number(value: object) -> bool:
+    if isinstance(value, dict):
+        value = tuple(value.values())
+    if isinstance(value, tuple):
+        return bool(value) and all(map(_is_number, value))
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _text(node: ast.stmt | None) -> str:
+    """Of a docstring; "" for all else."""
+    constant = node.value if isinstance(node, ast.Expr) else None
+    value = constant.value if isinstance(constant, ast.Constant) else None
+    return value if isinstance(value, str) else ""
 
 
 def test_helpers_are_no_rules() -> None:
