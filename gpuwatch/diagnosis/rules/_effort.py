@@ -69,6 +69,15 @@ def little_work(gpu: GpuFacts) -> bool | None:
     return power < (QUIET_POWER if controller <= QUIET_CONTROLLER_PERCENT else SURE_POWER)
 
 
+def little_work_share(gpu: GpuFacts) -> float:
+    """0 to 1 of the power limit: below it the readings that are there speak of little work."""
+    if sm_when_busy(gpu) is not None:
+        return GOOD_POWER
+    controller = gpu.memory_controller_percent
+    quiet = controller is not None and controller <= QUIET_CONTROLLER_PERCENT
+    return QUIET_POWER if quiet else SURE_POWER
+
+
 def is_bandwidth_bound(gpu: GpuFacts) -> bool:
     """Its memory works half of the time or more: low SM activity is then no waste."""
     power, dram = power_share(gpu), gpu.dram_active_percent

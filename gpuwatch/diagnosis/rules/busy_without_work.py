@@ -53,11 +53,11 @@ from gpuwatch.diagnosis.rule import Clear, Firing, Unknown, Verdict
 from gpuwatch.diagnosis.rules._effort import (
     BANDWIDTH_PERCENT,
     FORMER_PLATEAU,
-    LOW_POWER,
     LOW_SM_PERCENT,
     clearness,
     is_bandwidth_bound,
     little_work,
+    little_work_share,
     power_when_busy,
     sm_when_busy,
     unused,
@@ -171,8 +171,10 @@ def _evidence(gpu: GpuFacts) -> list[Evidence]:
             name=f"{name} power while busy",
             value=None if power is None else round(power, 1),
             unit="W",
-            threshold=None if limit is None else LOW_POWER * limit,
-            supports=power is not None and limit is not None and power < LOW_POWER * limit,
+            threshold=None if limit is None else little_work_share(gpu) * limit,
+            supports=power is not None
+            and limit is not None
+            and power < little_work_share(gpu) * limit,
         ),
         Evidence(
             name=f"{name} power of this job at its best",

@@ -14,7 +14,8 @@ Evidence needed
 
 When it is wrong
     Two cards that share one slot's lanes run at x8 each by design: half the speed is reported only
-    where the job waits for copies. The driver's maximum can be that of the card, not of the slot.
+    where the job waits for copies. A riser or a switch between slot and card can be narrower than
+    both.
 
 What to do
     Reseat the card and its riser, look for PCIe errors in the kernel's log, look at the slot's
