@@ -134,7 +134,9 @@ def stacks_page(reports: Sequence[StackReport], *, width: int, ascii_only: bool 
 
 
 def _details(report: StackReport, width: int, ascii_only: bool) -> list[str]:
-    name = name_of(report) if report.rank is None else f"{name_of(report)} (PID {report.pid})"
+    name = name_of(report)
+    if str(report.pid) not in name.split():
+        name += f" (PID {report.pid})"
     head = f"{name}: {report.samples} samples in {report.seconds:.0f} s"
     if report.ended:
         head += ", until it ended"

@@ -157,12 +157,11 @@ class GpuwatchApp(DiagnosisApp):
         """Keep every snapshot; draw the newest, unless the person paused the picture."""
         view = self.view
         view.history.push(snapshot)
-        job_before = view.job.last
         self._follow_job(snapshot)
-        self._diagnose(snapshot, job_before)
-        if view.paused:
-            return
+        self._diagnose(snapshot)
         first = view.snapshot is None
+        if view.paused and not first:
+            return
         view.snapshot = snapshot
         view.stale_seconds = None
         view.interval_seconds = self._sampler.interval_seconds
@@ -339,8 +338,11 @@ class GpuwatchApp(DiagnosisApp):
             )
 
     def action_open(self) -> None:
-        """The GPU under the cursor; the job of the selected process, or its GPU without a job."""
+        """What is under the cursor: a finding, a GPU, or a process's job (its GPU without one)."""
         view = self.view
+        if view.in_findings:
+            self.action_evidence()
+            return
         if view.focus == "processes" and view.selected_row is not None:
             job = job_of_selected_process(view)
             if job is not None:

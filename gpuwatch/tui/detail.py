@@ -57,6 +57,7 @@ def _foot(view: View, width: int, below: int) -> Line:
     more = f" {view.glyphs.down}{below} more lines" if below else ""
     for key, what in (
         ("esc", "back"),
+        ("d", "why"),
         ("left right", "other GPU"),
         ("up down", "scroll"),
         ("[]", "range"),

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from gpuwatch.diagnosis.finding import Diagnosis, Finding
-from gpuwatch.model import Job, ProcessKey, Snapshot
-from gpuwatch.tui.finding_words import about_job, by_key, key_of
-from gpuwatch.tui.following import has_ended
+from gpuwatch.diagnosis.finding import Diagnosis
+from gpuwatch.model import ProcessKey, Snapshot
+from gpuwatch.tui import found
+from gpuwatch.tui.finding_words import about_job, key_of
 from gpuwatch.tui.job_app import JobApp
-from gpuwatch.tui.marking import bring_up_to_date, is_next_run, mark_now, mark_run
+from gpuwatch.tui.marking import bring_up_to_date, gives_way, mark_now, mark_run
+from gpuwatch.tui.panels.job_header import ended_at
+from gpuwatch.tui.runs import Runs
 
 if TYPE_CHECKING:
     from gpuwatch.jobs.stacks import StackReport
@@ -43,18 +45,20 @@ class DiagnosisApp(JobApp):
         self._make_engine = make_engine
         self._engine: Diagnoser | None = None
         self._first: Snapshot | None = None
-        self._last_of_job: tuple[Finding, ...] = ()
+        self._runs = Runs()
 
-    def _diagnose(self, snapshot: Snapshot, job_before: Job | None) -> None:
+    def _diagnose(self, snapshot: Snapshot) -> None:
         """Every snapshot counts, also while the picture is paused."""
         view = self.view
         diagnosis = self._told(snapshot)
         job = view.job.last
-        if job_before is not None and job is not None and is_next_run(job_before, job, snapshot):
-            view.mark = mark_run(view, snapshot, job_before, job, self._last_of_job)
-        elif job is not None and not has_ended(job) and diagnosis is not None:
-            # An engine may drop a job's findings with the job: the last ones are what is compared.
-            self._last_of_job = about_job(diagnosis, job)
+        followed = self._runs.push(snapshot, diagnosis)
+        if followed is not None and gives_way(view.mark, followed[0]):
+            view.mark = mark_run(view, snapshot, *followed)
+        if job is not None and diagnosis is not None and ended_at(view, job) is None:
+            view.job.findings = about_job(diagnosis, job)
+            view.job.findings_at = snapshot.monotonic_seconds
+            view.job.decided = diagnosis.decided
         if view.mark is not None:
             bring_up_to_date(view.mark, view, snapshot, diagnosis)
         if not view.paused:
@@ -104,11 +108,11 @@ class DiagnosisApp(JobApp):
         """The chosen finding in full; the list where it is gone."""
         from gpuwatch.tui.screens.evidence import EvidenceScreen  # noqa: PLC0415
 
-        found = by_key(self.view.diagnosis, self.view.finding)
-        if found is None:
+        one = found.chosen(self.view)
+        if one is None:
             self.action_findings()
             return
-        self.view.finding = key_of(found)
+        self.view.finding = key_of(one)
         if not any(isinstance(screen, EvidenceScreen) for screen in self.screen_stack):
             self.push_screen(EvidenceScreen(self.view, self.palette))
 
@@ -126,11 +130,11 @@ class DiagnosisApp(JobApp):
         from gpuwatch.tui.evidence import plain_text  # noqa: PLC0415
 
         view = self.view
-        found = by_key(view.diagnosis, view.finding)
-        if found is None:
+        one = found.chosen(view)
+        if one is None:
             self.say("no finding to copy")
         else:
-            self.copy_to_clipboard(plain_text(view, view.diagnosis, found))
+            self.copy_to_clipboard(plain_text(view, view.diagnosis, one))
             self.say("copied; if nothing can be pasted, the terminal does not allow it (OSC 52)")
         self.redraw()
 
@@ -140,7 +144,7 @@ class DiagnosisApp(JobApp):
         if view.snapshot is None or not view.gpus:
             self.say("no GPU has been read: there is nothing to compare")
         else:
-            view.mark = mark_now(view, view.snapshot, view.diagnosis)
+            view.mark = mark_now(view, view.snapshot, view.diagnosis, self._runs)
             self.say("marked: before and after are compared from now on (M ends it)")
         self.redraw()
 

@@ -24,9 +24,32 @@ from gpuwatch.tui.finding_words import (
 from gpuwatch.tui.following import find
 from gpuwatch.tui.frame import Line, Row, blank, left, plain, right, width_of, wrapped
 from gpuwatch.tui.panels import job_lines
-from gpuwatch.tui.view import View
+from gpuwatch.tui.view import COLUMN_SECONDS, View
 
 _CHART_SECONDS = 60.0
+_LONG_CHART_SECONDS = {
+    "checkpoint_pauses": 180.0,
+    "validation_pauses": 180.0,
+    "thermal_throttle": 180.0,
+    "memory_nearly_full": 600.0,
+    "memory_growing": 600.0,
+}
+"""What recurs in minutes, or grows in them, is not to be seen in one."""
+_TELLING = {
+    "checkpoint_pauses": "write",
+    "validation_pauses": "write",
+    "loader_io_bound": "read",
+    "thermal_throttle": "temperature_celsius",
+    "power_throttle": "power_watts",
+    "collective_wait": "power_watts",
+    "busy_without_work": "power_watts",
+    "batch_too_small": "power_watts",
+    "memory_nearly_full": "memory_used_bytes",
+    "memory_growing": "memory_used_bytes",
+    "idle_holding_memory": "memory_used_bytes",
+}
+"""The reading that shows it, beside how busy the GPU and those who feed it are."""
+_ENOUGH = 0.75
 _MOST_CHARTS = 4
 _COPY_WIDTH = 96
 
@@ -69,11 +92,12 @@ def body(
     *,
     charts: bool = True,
     documentation: str | None = None,
+    until: float | None = None,
 ) -> list[Line]:
-    """All below the title."""
+    """All below the title; the charts end at ``until``, on the snapshots' own clock."""
     lines = list(_advice(finding.advice, width))
     if charts:
-        lines += _waveform(view, finding, width)
+        lines += _waveform(view, finding, width, until)
     lines += _evidence(view, finding.evidence, width)
     lines += _ruled_out(finding, width)
     lines += _not_told(diagnosis, finding, width)
@@ -119,30 +143,53 @@ def _advice(advice: Sequence[Advice], width: int) -> Iterator[Line]:
             yield from _paragraph(text, width, 5, "label")
 
 
-def _waveform(view: View, finding: Finding, width: int) -> list[Line]:
-    """The GPUs named, and who feeds them, on one time axis."""
+def _waveform(view: View, finding: Finding, width: int, until: float | None) -> list[Line]:
+    """The GPUs named, who feeds them, and what else shows it, on one time axis."""
     snapshot = view.snapshot
     if snapshot is None:
         return []
-    job = find(snapshot.jobs, finding.job) if finding.job is not None else None
+    job = _job(view, finding)
     gpus = _named(view, finding, job)
     if not gpus and job is None:
         return []
     room = width - job_lines.lead_of(width) - 1
-    column_seconds = 0.5 if room >= 80 else 1.0 if room >= 40 else 2.0
-    columns = min(room, int(_CHART_SECONDS / column_seconds))
+    seconds = _LONG_CHART_SECONDS.get(finding.rule, _CHART_SECONDS)
+    if view.diagnosis is not None:
+        seconds = min(seconds, max(_CHART_SECONDS, view.diagnosis.watched_seconds))
+    # Rather a little less time than steps that cannot be told apart.
+    column_seconds = next(
+        (one for one in COLUMN_SECONDS[1:] if seconds * _ENOUGH <= one * room), COLUMN_SECONDS[-1]
+    )
+    columns = room if room < 100 else min(room, int(seconds / column_seconds))
     window = TimeWindow(
-        snapshot.monotonic_seconds, column_seconds, min(view.step_columns, max(1, columns // 6))
+        snapshot.monotonic_seconds if until is None else until,
+        column_seconds,
+        min(view.step_columns, max(1, columns // 6)),
     )
     shown = [(trace, 3 if len(gpus) <= 2 else 1) for trace in job_lines.gpu_traces(view, gpus)]
+    telling = _TELLING.get(finding.rule, "")
+    shown += [(trace, 2) for trace in job_lines.metric_traces(view, gpus, telling)]
     if job is not None:
         shown += [(trace, 2) for trace in job_lines.host_traces(view, job)]
+        shown += [(trace, 2) for trace in job_lines.disk_traces(view, job, telling)]
+    if until is not None:
+        shown = [(job_lines.of_the_past(trace), rows) for trace, rows in shown]
     drawn = width - room + columns
     lines = job_lines.draw(view, shown, window, drawn)
     lines.append(job_lines.axis(view, window, drawn))
     filler = ((" " * (width - drawn), "text"),) if width > drawn else ()
-    heading = f"THE LAST {columns * column_seconds:.0f} SECONDS"
+    span = columns * column_seconds
+    heading = f"THE LAST {span:.0f} SECONDS" if span < 120 else f"THE LAST {span / 60:.0f} MINUTES"
+    heading += "" if until is None else " OF IT"
     return [*_heading(heading, width), *[line + filler for line in lines]]
+
+
+def _job(view: View, finding: Finding) -> Job | None:
+    if finding.job is None or view.snapshot is None:
+        return None
+    last = view.job.last
+    there = find(view.snapshot.jobs, finding.job)
+    return last if there is None and last is not None and last.key == finding.job else there
 
 
 def _named(view: View, finding: Finding, job: Job | None) -> list[Gpu]:

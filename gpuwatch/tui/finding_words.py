@@ -59,11 +59,11 @@ def key_of(finding: Finding) -> FindingKey:
     return FindingKey(finding.rule, finding.gpus, finding.job)
 
 
-def by_key(diagnosis: Diagnosis | None, key: FindingKey | None) -> Finding | None:
+def by_key(findings: Iterable[Finding], key: FindingKey | None) -> Finding | None:
     """The finding as it is now; one that has moved to other GPUs of its job is still it."""
-    if diagnosis is None or key is None:
+    if key is None:
         return None
-    same = [finding for finding in diagnosis.findings if finding.rule == key.rule]
+    same = [finding for finding in findings if finding.rule == key.rule]
     for finding in same:
         if key_of(finding) == key:
             return finding
@@ -115,14 +115,19 @@ def about_job(diagnosis: Diagnosis | None, job: Job) -> tuple[Finding, ...]:
     )
 
 
+def gpu_names(uuids: Sequence[GpuKey], gpus: Sequence[Gpu]) -> str:
+    """``GPU 0``, ``GPU 0-3,6``, ``8 GPUs`` (all); nothing where none of them is there."""
+    named = [gpu.identity for gpu in gpus if gpu.uuid in uuids]
+    if len(named) == len(gpus) > 1:
+        return f"{len(gpus)} GPUs"
+    return f"GPU {_numbers(named)}" if named else ""
+
+
 def place(finding: Finding, gpus: Sequence[Gpu]) -> str:
     """``GPU 0``, ``GPU 0-3,6``, ``8 GPUs`` (all), ``PID 4242``, or ``host``."""
-    if finding.gpus:
-        named = [gpu.identity for gpu in gpus if gpu.uuid in finding.gpus]
-        if len(named) == len(gpus) > 1:
-            return f"{len(gpus)} GPUs"
-        if named:
-            return f"GPU {_numbers(named)}"
+    names = gpu_names(finding.gpus, gpus)
+    if names:
+        return names
     if finding.job is not None:
         return f"PID {finding.job[0]}"
     return "GPU" if finding.gpus else "host"
@@ -149,7 +154,9 @@ def _numbers(named: Sequence[GpuIdentity]) -> str:
 def lost(finding: Finding) -> str:
     """``38% lost``; nothing where no time is lost, or it is not known."""
     share = finding.cost_share
-    return "" if share is None or share <= 0 else f"{share * 100:2.0f}% lost"
+    if share is None or share <= 0:
+        return ""
+    return "<1% lost" if share < 0.005 else f"{share * 100:2.0f}% lost"
 
 
 def cost_sentence(finding: Finding) -> str | None:
@@ -182,8 +189,10 @@ def change(advice: Advice) -> str:
 def changes(finding: Finding, room: int) -> str:
     """As many changes as fit, the first in any case."""
     text = ""
+    sentences = any(one.setting is None or one.wanted is None for one in finding.advice)
+    between = "; " if sentences else ", "
     for advice in finding.advice:
-        more = f"{text}, {change(advice)}" if text else change(advice)
+        more = f"{text}{between}{change(advice)}" if text else change(advice)
         if text and len(more) > room:
             break
         text = more

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from gpuwatch.diagnosis.finding import Finding
 from gpuwatch.text import clean
-from gpuwatch.tui import evidence
+from gpuwatch.tui import evidence, found
 from gpuwatch.tui.finding_words import (
     FindingKey,
     by_key,
@@ -57,12 +57,13 @@ class FindingsFrame:
 def draw(view: View, width: int, height: int) -> FindingsFrame:
     """Exactly ``height`` lines of exactly ``width`` cells; the selection stays in sight."""
     diagnosis = view.diagnosis
-    findings = () if diagnosis is None else diagnosis.findings
+    findings = found.readable(view)
+    now = found.present(view)
     frame = FindingsFrame(lines=[header.draw(view, width)])
     lines = frame.lines
     verdict = "Nothing has been diagnosed yet." if diagnosis is None else clean(diagnosis.verdict)
-    if findings and clean(findings[0].summary).rstrip(".") == verdict.rstrip("."):
-        verdict = "one finding" if len(findings) == 1 else f"{len(findings)} findings, worst first"
+    if now and clean(now[0].summary).rstrip(".") == verdict.rstrip("."):
+        verdict = "one finding" if len(now) == 1 else f"{len(now)} findings, worst first"
     for text in wrapped(verdict, width - 2)[:2]:
         lines.append(Row(width).add(f" {text}", "title").line())
     if view.mark is not None:
@@ -71,7 +72,7 @@ def draw(view: View, width: int, height: int) -> FindingsFrame:
     lines.append(blank(width))
     room = max(0, height - 1 - len(lines))
     if findings:
-        frame.selected = by_key(diagnosis, view.finding) or findings[0]
+        frame.selected = by_key(findings, view.finding) or findings[0]
         position = next(n for n, one in enumerate(findings) if one is frame.selected)
         # Two rows each; what is left shows the evidence, if that is worth it.
         shown = max(1, min(len(findings), room // 2))
@@ -83,7 +84,9 @@ def draw(view: View, width: int, height: int) -> FindingsFrame:
         left_over = height - 1 - len(lines)
         if left_over >= _LEAST_PREVIEW:
             lines.append(((view.glyphs.rule * width, "rule"),))
-            lines += evidence.body(view, diagnosis, frame.selected, width)[1:left_over]
+            until = None if found.holds(view, frame.selected) else view.job.findings_at
+            body = evidence.body(view, diagnosis, frame.selected, width, until=until)
+            lines += body[1:left_over]
     del lines[max(0, height - 1) :]
     lines += [blank(width)] * (height - 1 - len(lines))
     lines.append(foot(view, width, LIST_FOOT))
@@ -116,7 +119,9 @@ def _entry(view: View, finding: Finding, width: int, *, selected: bool) -> list[
     first.add(fit(summary, first.room - 1, glyphs.ellipsis), style_of(finding))
     second = Row(width, prefix=prefix).add("   ")
     tail = f"{finding.confidence * 100:.0f}% sure"
-    if finding.since_unix_seconds is not None and width >= 60:
+    if not found.holds(view, finding):
+        tail = "until the job ended"
+    elif finding.since_unix_seconds is not None and width >= 60:
         since = time.localtime(finding.since_unix_seconds)
         tail += f", since {time.strftime('%H:%M:%S', since)}"
     cost = lost(finding)
@@ -135,16 +140,21 @@ def draw_evidence(
     height: int,
     offset: int,
     *,
-    gone: bool,
+    gone_at: float | None = None,
     documentation: str | None,
 ) -> tuple[list[Line], int]:
-    """One finding over the whole screen, and ``offset`` brought into range."""
+    """One finding over the whole screen, and ``offset`` brought into range. One that is gone is
+    shown as it was at ``gone_at``, on the snapshots' own clock."""
     lines = [header.draw(view, width)]
-    if gone:
-        note = "This is no longer found; here is how it was last."
-        lines.append(Row(width).add(f" {note}", "key").line())
+    if gone_at is not None:
+        ended = any(one is finding for one in found.of_ended_job(view))
+        what = "The job has ended" if ended else "This is no longer found"
+        note = fit(f" {what}; here is how it was last.", width, view.glyphs.ellipsis)
+        lines.append(Row(width).add(note, "key").line())
     whole = evidence.title_lines(view, finding, width)
-    whole += evidence.body(view, view.diagnosis, finding, width, documentation=documentation)
+    whole += evidence.body(
+        view, view.diagnosis, finding, width, documentation=documentation, until=gone_at
+    )
     room = max(0, height - 1 - len(lines))
     offset = max(0, min(offset, len(whole) - room))
     lines += whole[offset : offset + room]
@@ -168,9 +178,9 @@ def foot(view: View, width: int, keys: tuple[tuple[str, str], ...], below: int =
 
 def neighbour(view: View, step: int) -> FindingKey | None:
     """The finding before or after the chosen one, round about."""
-    findings = () if view.diagnosis is None else view.diagnosis.findings
+    findings = found.readable(view)
     if not findings:
         return None
-    present = by_key(view.diagnosis, view.finding)
+    present = found.chosen(view)
     position = next((n for n, one in enumerate(findings) if one is present), -step)
     return key_of(findings[(position + step) % len(findings)])

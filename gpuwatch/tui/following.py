@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from gpuwatch.model import Job, ProcessKey, Snapshot
 from gpuwatch.tui.view import View, row_key
+
+_START_TOLERANCE_SECONDS = 2.0
+"""The end is seen late, and the kernel gives start times to the second of its boot."""
 
 
 def find(jobs: Sequence[Job], key: ProcessKey | None) -> Job | None:
@@ -27,14 +31,40 @@ def has_ended(job: Job) -> bool:
     return job.ended_at_unix_seconds is not None
 
 
-def next_run(jobs: Sequence[Job], ended: Job) -> Job | None:
-    """The same command of the same user in the same folder, begun after ``ended`` did."""
-    what = (ended.command, ended.user, ended.working_directory)
+def next_run(jobs: Sequence[Job], ended: Job, ended_at: float | None = None) -> Job | None:
+    """The run after ``ended``: the same command of the same user in the same folder, begun after it
+    did; or else, begun after it ended, the same script with other arguments (a change is often
+    one: ``--num-workers 8``)."""
+    if ended_at is None:
+        ended_at = ended.ended_at_unix_seconds
+    began = ended.started_at_unix_seconds or 0.0
+    alike = None
     for job in jobs:
-        if has_ended(job) or (job.command, job.user, job.working_directory) != what:
+        started = job.started_at_unix_seconds or 0.0
+        if has_ended(job) or started <= began or _whose(job) != _whose(ended):
             continue
-        if (job.started_at_unix_seconds or 0.0) > (ended.started_at_unix_seconds or 0.0):
+        if job.command == ended.command:
             return job
+        program = _program(job.command)
+        after = ended_at is not None and started >= ended_at - _START_TOLERANCE_SECONDS
+        if alike is None and after and program is not None and program == _program(ended.command):
+            alike = job
+    return alike
+
+
+def _whose(job: Job) -> tuple[str | None, str | None]:
+    return job.user, job.working_directory
+
+
+def _program(command: str | None) -> str | None:
+    """The script or module that a command runs, whatever its arguments are."""
+    words = (command or "").split()
+    for word in words:
+        if word.endswith(".py"):
+            return word
+    for flag, module in pairwise(words):
+        if flag == "-m":
+            return module
     return None
 
 
@@ -53,6 +83,8 @@ def follow(view: View, snapshot: Snapshot) -> None:
             job = attached
     if job is not None and has_ended(job):
         job = next_run(snapshot.jobs, job) or job
+    elif job is None and state.last is not None and state.gone_at_unix_seconds is not None:
+        job = next_run(snapshot.jobs, state.last, state.gone_at_unix_seconds)
     if job is None:
         if state.last is not None and state.gone_at_unix_seconds is None:
             state.gone_at_unix_seconds = snapshot.taken_at_unix_seconds

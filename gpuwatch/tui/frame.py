@@ -43,6 +43,18 @@ def fit(text: str, width: int, ellipsis: str = "…") -> str:
     return set_cell_size(text, width - 1).rstrip() + ellipsis
 
 
+def fit_end(text: str, width: int, ellipsis: str = "…") -> str:
+    """``text`` with its front cut away, so that its end takes at most ``width`` cells."""
+    if width_of(text) <= width:
+        return text
+    if width <= 0:
+        return ""
+    start = 0
+    while width_of(text[start:]) > width - 1:
+        start += 1
+    return ellipsis + text[start:]
+
+
 def wrapped(text: str, width: int) -> list[str]:
     """``text``, cleaned, in lines of at most ``width`` cells, broken at blanks where it can be."""
     width = max(1, width)

@@ -59,8 +59,8 @@ def draw(view: View, width: int, height: int) -> JobFrame:
         gpus=len(mine),
         processes=len(table),
         pane=view.job.pane if view.job.output is not None else "hidden",
-        report=view.job.write_report is not None,
-        findings=findings.reserved_rows(view, height) + findings.mark_rows(view, height),
+        report=shows_report(view),
+        findings=findings.reserved_rows(view, height) + findings.mark_rows(view, height, job),
     )
     window = window_of(view, job)
     painter = _Painter(view, job, mine, shape, window)
@@ -82,6 +82,18 @@ def shown_job(view: View) -> Job | None:
     if job is None or alive is None or job.ended_at_unix_seconds is None:
         return job
     return replace(job, ranks=job.ranks or alive.ranks, gpu_uuids=job.gpu_uuids or alive.gpu_uuids)
+
+
+def shows_report(view: View) -> bool:
+    """The report takes the place of the processes: the job has ended and none of them is left.
+    Orphans hold memory until somebody ends them, and are to be seen for that."""
+    if view.job.write_report is None:
+        return False
+    job = shown_job(view)
+    there = () if view.snapshot is None else view.snapshot.jobs
+    return job is None or not (
+        any(one.key == job.key for one in there) and any(one.orphaned for one in job.members)
+    )
 
 
 def window_of(view: View, job: Job) -> TimeWindow:
@@ -143,7 +155,7 @@ class _Painter:
         # The rest, down to the pane and the footer: rounding in the plan never leaves a hole.
         room = max(0, height - 1 - shape.pane_rows - len(lines))
         frame.table, frame.table_page = table, max(1, room - 1)
-        if view.job.write_report is not None:
+        if view.job.write_report is not None and shows_report(view):
             lines += _report(view, view.job.write_report(width - 1), width, room)
         else:
             _keep_in_sight(view, table, frame.table_page)
@@ -155,7 +167,7 @@ class _Painter:
         del lines[max(0, height - 1 - shape.pane_rows) :]
         frame.pane_top = len(lines)
         lines += job_output.draw(view, width, shape.pane_rows)
-        foot, zones = footer.draw(view, width, height - 1, _keys(view))
+        foot, zones = footer.draw(view, width, height - 1, _keys(view, self._job))
         lines.append(foot)
         frame.zones += zones
 
@@ -164,10 +176,13 @@ class _Painter:
             self.frame.lines.append(((self._view.glyphs.rule * self._plan.width, "rule"),))
 
 
-def _keys(view: View) -> Sequence[tuple[str, str, str]]:
-    if view.job.output is not None:
-        return footer.JOB_KEYS
-    return tuple(key for key in footer.JOB_KEYS if key[0] != _OUTPUT_KEY)
+def _keys(view: View, job: Job | None = None) -> Sequence[tuple[str, str, str]]:
+    """Those that do something."""
+    without = set() if view.job.output is not None else {_OUTPUT_KEY}
+    if job is not None and job_header.ended_at(view, job) is not None:
+        without |= {"S"}
+        without |= {"t", "k"} if shows_report(view) else set()
+    return tuple(key for key in footer.JOB_KEYS if key[0] not in without)
 
 
 def draw_pane(view: View, frame: JobFrame) -> list[Line]:

@@ -100,6 +100,7 @@ class JobApp(App[int]):
         self._show_job()
 
     def _show_job(self) -> None:
+        self.view.in_findings = False
         from gpuwatch.tui.screens.job import JobScreen  # noqa: PLC0415
 
         if not any(isinstance(screen, JobScreen) for screen in self.screen_stack):

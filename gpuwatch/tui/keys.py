@@ -37,7 +37,7 @@ OVERVIEW_KEYS: tuple[Key, ...] = (
     Key("k", "app.end_process", "k", "end the selected process (asks first)", "Processes"),
     Key("left_square_bracket", "zoom(-1)", "[ ]", "shorter or longer time range", "View"),
     Key("right_square_bracket", "zoom(1)", "", "", "View"),
-    Key("exclamation_mark", "app.problems", "!", "what could not be read, and why", "View"),
+    Key("exclamation_mark", "app.problems", "!", "notes, and what could not be read", "View"),
     Key("d", "app.findings", "d", "the diagnosis: what is wrong, and why", "Diagnosis"),
     Key("m", "app.mark", "m", "I changed something just now: compare from here on", "Diagnosis"),
     Key("M", "app.forget_mark", "M", "no longer compare", "Diagnosis"),
@@ -125,4 +125,7 @@ DETAIL_KEYS: tuple[Key, ...] = (
     Key("pagedown", "scroll_body(10)", "", "", "Detail"),
     Key("left_square_bracket", "zoom(-1)", "", "", "Detail"),
     Key("right_square_bracket", "zoom(1)", "", "", "Detail"),
+    Key("d", "app.findings", "", "", "Diagnosis"),
+    Key("m", "app.mark", "", "", "Diagnosis"),
+    Key("M", "app.forget_mark", "", "", "Diagnosis"),
 )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gpuwatch.diagnosis.finding import Diagnosis, Finding
-from gpuwatch.model import GpuKey, Job, Snapshot
-from gpuwatch.tui.following import has_ended, next_run
+from gpuwatch.model import GpuKey, Job, ProcessKey, Snapshot
+from gpuwatch.tui.runs import Run, Runs
 from gpuwatch.tui.view import View
 
 _WINDOW_SECONDS = 60.0
@@ -29,6 +29,8 @@ class Mark:
     rules_before: tuple[str, ...]
     after_from: float | None
     """From when on it counts; ``None``: a new run that has not used its GPU yet."""
+    job: ProcessKey | None = None
+    """Of the next run."""
     busy_after: float | None = None
     rules_gone: tuple[str, ...] = ()
     rules_new: tuple[str, ...] = ()
@@ -36,48 +38,49 @@ class Mark:
     """Enough has been seen since to say what changed."""
 
 
-def mark_now(view: View, snapshot: Snapshot, diagnosis: Diagnosis | None) -> Mark:
+def mark_now(view: View, snapshot: Snapshot, diagnosis: Diagnosis | None, runs: Runs) -> Mark:
     """The person changed something just now."""
     now = snapshot.monotonic_seconds
     gpus = _gpus(view, snapshot)
+    # The run before this one is not what was changed.
+    since = runs.at_work_since(gpus)
+    seconds = _WINDOW_SECONDS if since is None else min(_WINDOW_SECONDS, max(1.0, now - since))
     return Mark(
         at=now,
         at_unix_seconds=snapshot.taken_at_unix_seconds,
         gpus=gpus,
         next_run=False,
-        busy_before=busy(view, gpus, now, _WINDOW_SECONDS),
+        busy_before=busy(view, gpus, now, seconds),
         rules_before=_rules(diagnosis.findings if diagnosis is not None else (), gpus),
         after_from=now,
     )
 
 
-def mark_run(
-    view: View, snapshot: Snapshot, before: Job, after: Job, findings: tuple[Finding, ...]
-) -> Mark:
-    """``after`` is the next run of ``before``, of which ``findings`` were the last."""
-    ended = before.ended_at_unix_seconds or after.started_at_unix_seconds
-    now, unix = snapshot.monotonic_seconds, snapshot.taken_at_unix_seconds
-    end = now if ended is None else now - max(0.0, unix - ended)
-    gpus = before.gpu_uuids or after.gpu_uuids
+def mark_run(view: View, snapshot: Snapshot, before: Run, after: Job) -> Mark:
+    """``after`` is the next run of ``before``, which was measured to its last moment."""
+    gpus = before.job.gpu_uuids or after.gpu_uuids
+    seconds = min(_WINDOW_SECONDS, before.last_seen - before.first_seen)
     return Mark(
-        at=now,
-        at_unix_seconds=unix,
+        at=snapshot.monotonic_seconds,
+        at_unix_seconds=snapshot.taken_at_unix_seconds,
         gpus=gpus,
         next_run=True,
-        busy_before=busy(view, gpus, end, _WINDOW_SECONDS),
-        rules_before=_rules(findings, gpus),
+        busy_before=busy(view, gpus, before.last_seen, seconds),
+        rules_before=_rules(before.findings, gpus),
         after_from=None,
+        job=after.key,
     )
 
 
-def is_next_run(before: Job | None, after: Job | None, snapshot: Snapshot) -> bool:
-    """Whether the job looked at is the run after the one looked at before."""
-    if before is None or after is None or before.key == after.key:
-        return False
-    over = has_ended(before) or all(
-        job.key != before.key or has_ended(job) for job in snapshot.jobs
-    )
-    return over and next_run((after,), before) is not None
+def is_about(mark: Mark, job: Job) -> bool:
+    """Whether it says something of this job."""
+    return not mark.gpus or mark.job == job.key or not set(mark.gpus).isdisjoint(job.gpu_uuids)
+
+
+def gives_way(mark: Mark | None, before: Run) -> bool:
+    """Whether the next run of a job may be told in its place: what the person marked stays while
+    other GPUs' jobs come and go."""
+    return mark is None or mark.next_run or is_about(mark, before.job)
 
 
 def bring_up_to_date(
@@ -85,6 +88,10 @@ def bring_up_to_date(
 ) -> None:
     """Measure what came after."""
     now = snapshot.monotonic_seconds
+    for job in snapshot.jobs:
+        if job.key == mark.job and job.gpu_uuids:
+            # It may have been given others than the run before.
+            mark.gpus = job.gpu_uuids
     if mark.after_from is None:
         readings = [gpu.reading.busy_percent for gpu in snapshot.gpus if gpu.uuid in mark.gpus]
         if any(value is not None and value >= _AT_WORK_PERCENT for value in readings):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from gpuwatch.diagnosis.finding import Diagnosis
+from gpuwatch.diagnosis.finding import Diagnosis, Finding
 from gpuwatch.history import History
 from gpuwatch.model import Gpu, Job, Process, ProcessKey, Snapshot
 from gpuwatch.tui.charts import StripCache, TimeWindow
@@ -56,6 +56,12 @@ class JobView:
     """As it was last seen with a training process."""
     gone_at_unix_seconds: float | None = None
     """When it was missed first."""
+    findings: tuple[Finding, ...] = ()
+    """What was the matter with it when it was last seen running, at ``findings_at`` on the
+    snapshots' own clock."""
+    findings_at: float = 0.0
+    decided: bool = False
+    """Enough was known then to say that nothing else was."""
     exit_code: int | None = None
     """Of a job that gpuwatch started, which snapshots do not know; negative for a signal."""
     selected: ProcessKey | None = None
@@ -79,6 +85,7 @@ class JobView:
         """Another job: nothing of the one before is kept but the pane."""
         self.key = key
         self.last = self.alive = None
+        self.findings, self.decided = (), False
         self.gone_at_unix_seconds = self.selected = self.exit_code = None
         self.offset = self.report_offset = 0
         self.write_report = None
@@ -120,6 +127,8 @@ class View:
     """``None``: nothing is diagnosed here, so no line says anything of it."""
     finding: FindingKey | None = None
     """The one under the cursor of the list, or that is open."""
+    in_findings: bool = False
+    """The cursor is on a finding of the panel, above what else can be selected."""
     mark: Mark | None = None
     """A change, of which before and after are shown."""
     job: JobView = field(default_factory=JobView)

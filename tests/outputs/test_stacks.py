@@ -168,3 +168,11 @@ def test_json_of_a_refusal() -> None:
     (process,) = json.loads(stacks_json([refused]))["processes"]
     assert process["problem"] == "Process 50 has ended."
     assert (process["shares"], process["cost"]["cpu_percent"]) == ([], None)
+
+
+def test_a_pid_is_said_once() -> None:
+    """A loader worker is known by its PID; a rank has its number, and the PID beside it."""
+    worker = report((LOADING, 120), rank=0, role="loader_worker")
+    assert stacks_page([worker], width=80).startswith("loader worker 42: 120 samples")
+    rank = report((LOADING, 120), rank=0)
+    assert stacks_page([rank], width=80).startswith("rank 0 (PID 42): 120 samples")

@@ -21,6 +21,7 @@ from gpuwatch.tui.frame import width_of, wrapped
 from gpuwatch.tui.glyphs import ASCII, UNICODE
 from gpuwatch.tui.marking import bring_up_to_date, mark_now
 from gpuwatch.tui.palette import GPUWATCH_DARK, Palette
+from gpuwatch.tui.runs import Runs
 from gpuwatch.tui.screens.evidence import EvidenceScreen
 from gpuwatch.tui.screens.findings import FindingsScreen
 from gpuwatch.tui.screens.unknown import unknown_dialog
@@ -72,13 +73,13 @@ def test_screens_stay_whole(size: tuple[int, int], gpus: int, glyphs: Any) -> No
     view = found(gpus, glyphs=glyphs)
     assert view.snapshot is not None
     assert view.diagnosis is not None
-    view.mark = mark_now(view, view.snapshot, view.diagnosis)
+    view.mark = mark_now(view, view.snapshot, view.diagnosis, Runs())
     pictures = [overview.draw(view, *size).lines, findings.draw(view, *size).lines]
     attached = job_view_of(scene("starved", gpus, attached=True), glyphs=glyphs)
     attached.diagnosis, attached.mark = view.diagnosis, view.mark
     pictures.append(job.draw(attached, *size).lines)
     for one in view.diagnosis.findings:
-        lines, _ = findings.draw_evidence(view, one, *size, 3, gone=True, documentation="x " * 90)
+        lines, _ = findings.draw_evidence(view, one, *size, 3, gone_at=0.0, documentation="x " * 90)
         pictures.append(lines)
     for lines in pictures:
         assert len(lines) == size[1]
@@ -241,7 +242,7 @@ def test_nothing_in_a_finding_is_obeyed(name: str, size: tuple[int, int]) -> Non
     for glyphs in (UNICODE, ASCII):
         view = view_of(what, diagnosis=told, glyphs=glyphs)
         pages = [overview.draw(view, *size).lines, findings.draw(view, *size).lines]
-        pages.append(findings.draw_evidence(view, one, *size, 0, gone=False, documentation=None)[0])
+        pages.append(findings.draw_evidence(view, one, *size, 0, documentation=None)[0])
         calm = fresh(view, diagnosis=dataclasses.replace(told, findings=()))
         pages.append(overview.draw(calm, *size).lines)
         for lines in pages:
@@ -323,7 +324,7 @@ def test_the_evidence_has_all_there_is() -> None:
     one = starved(what.now)
     view = view_of(what, diagnosis=diagnosis(what.now, one))
     about = RULES[0].documentation
-    lines, _ = findings.draw_evidence(view, one, 120, 120, 0, gone=False, documentation=about)
+    lines, _ = findings.draw_evidence(view, one, 120, 120, 0, documentation=about)
     text = "\n".join(texts(lines))
     for piece in (
         "92% sure",
@@ -475,7 +476,7 @@ def test_a_mark_shows_before_and_after() -> None:
     past = [busy_at(what, second, 41.0) for second in range(60)]
     view = view_of(past[-1])
     view.history = history_of(past)
-    view.mark = mark_now(view, past[-1], diagnosis(what, starved(what)))
+    view.mark = mark_now(view, past[-1], diagnosis(what, starved(what)), Runs())
     assert "busy 41% -> measuring" in drawn(view, 80, 24)[1]
     for second in range(60, 140):
         view.snapshot = busy_at(what, second, 93.0)
@@ -510,7 +511,8 @@ async def test_the_next_run_of_the_job_is_compared_by_itself() -> None:
     first, ended = run_of(what, (10, start)), run_of(what, (10, start), start + 60.0)
     second = run_of(what, (20, start + 65.0))
     engine = HandEngine(diagnosis(what, starved(what, job=first.key)))
-    async with driven(busy_at(what, 0, 41.0), engine=engine, attached=first.key) as drive:
+    begin = dataclasses.replace(busy_at(what, 0, 41.0), jobs=(first,))
+    async with driven(begin, engine=engine, attached=first.key) as drive:
         for now in range(1, 60):
             await drive.sampler.feed(dataclasses.replace(busy_at(what, now, 41.0), jobs=(first,)))
         assert drive.view.mark is None
@@ -539,3 +541,110 @@ def test_keys_of_findings_stand_for_the_same_thing() -> None:
     assert key_of(starved(what)) == key_of(starved(what, cost_share=0.5, summary="x"))
     assert key_of(starved(what)) != key_of(starved(what, 1))
     assert isinstance(broken(what, 1), Finding)
+
+
+# -- the cursor in the panel ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [(120, 40), (80, 24)], ids=str)
+async def test_enter_on_a_line_of_the_overview_opens_its_evidence(size: tuple[int, int]) -> None:
+    """Up from the first GPU; down goes back to the GPUs; the cursor is to be seen."""
+    what = scene("starved", 2)
+    async with driven(what, size, engine=HandEngine(several(what.now))) as drive:
+        marker = UNICODE.marker
+        await drive.press("up")
+        shown = [zone.y for zone in drive.zones("finding")]
+        last = shown[-1]
+        assert drive.lines[last].startswith(marker)
+        await drive.press("enter")
+        assert isinstance(drive.app.screen, EvidenceScreen)
+        await drive.press("escape")
+        assert not isinstance(drive.app.screen, FindingsScreen)
+        await drive.press("up", "up", "up")
+        assert drive.lines[shown[0]].startswith(marker)
+        await drive.press(*["down"] * len(shown))
+        assert not drive.view.in_findings
+        assert not any(drive.lines[y].startswith(marker) for y in shown)
+        await drive.press("down")
+        assert drive.view.selected_gpu == what.now.gpus[1].uuid
+
+
+async def test_enter_on_a_line_of_the_job_opens_its_evidence() -> None:
+    """Up from its first process."""
+    what = scene("starved", 1, attached=True)
+    engine = HandEngine(several(what.now))
+    async with driven(what, engine=engine, attached=what.now.jobs[0].key) as drive:
+        await drive.press("up", "up")
+        assert drive.view.in_findings
+        await drive.press("enter")
+        assert isinstance(drive.app.screen, EvidenceScreen)
+        assert "loader_cpu_bound" in drive.text
+        await drive.press("escape", "down")
+        assert not drive.view.in_findings
+        assert drive.view.job.selected == drive.job_screen._shown.table[0].member.key
+
+
+async def test_the_cursor_leaves_the_panel_with_the_last_finding() -> None:
+    """What clears while the cursor is on it gives it back to the GPUs."""
+    what = scene("starved", 2)
+    engine = HandEngine(several(what.now))
+    async with driven(what, (120, 40), engine=engine) as drive:
+        await drive.press("up")
+        engine.diagnosis = diagnosis(what.now, degraded(what.now, 1))
+        await drive.next()
+        assert drive.view.in_findings
+        assert drive.lines[1].startswith(UNICODE.marker)
+        engine.diagnosis = nothing(what.now)
+        await drive.next()
+        assert not drive.view.in_findings
+        await drive.press("enter")
+        assert not isinstance(drive.app.screen, EvidenceScreen)
+
+
+# -- what shows it ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("rule", "label"),
+    [
+        ("checkpoint_pauses", "disk write"),
+        ("loader_io_bound", "disk read"),
+        ("memory_growing", "GPU 0 memory"),
+        ("thermal_throttle", "GPU 0 temp"),
+        ("power_throttle", "GPU 0 power"),
+    ],
+)
+@pytest.mark.parametrize("width", [200, 120, 80])
+def test_the_waveform_has_the_reading_that_shows_it(rule: str, label: str, width: int) -> None:
+    """Writes for checkpoints, reads for storage, memory where it grows: with a number of now."""
+    what = scene("checkpoint", 1)
+    one = starved(what.now, rule=rule)
+    view = view_of(what, diagnosis=diagnosis(what.now, one))
+    lines, _ = findings.draw_evidence(view, one, width, 90, 0, documentation=None)
+    (line,) = [text for text in texts(lines) if text.startswith(f"  {label}")]
+    assert re.search(r" [0-9.]+(%|[KMG]?B?(/s)?|W|C) \u2502", line), line
+    other = starved(what.now, rule="loader_cpu_bound")
+    lines, _ = findings.draw_evidence(view, other, width, 90, 0, documentation=None)
+    assert not any(text.startswith(f"  {label}") for text in texts(lines))
+
+
+async def test_the_waveform_of_a_finding_that_cleared_stays() -> None:
+    """Its chart ends where it was last found, while time goes on."""
+    what = scene("starved", 1)
+    engine = HandEngine(several(what.now))
+
+    def chart(lines: list[str]) -> list[str]:
+        top = next(n for n, line in enumerate(lines) if "THE LAST" in line)
+        return [line.partition("\u2502")[2] for line in lines[top + 1 : top + 4]]
+
+    async with driven(what, (120, 40), engine=engine) as drive:
+        await drive.press("d", "enter")
+        engine.diagnosis = nothing(what.now)
+        await drive.feed(busy_at(what.now, 1, 3.0))
+        at = drive.app.screen
+        assert isinstance(at, EvidenceScreen)
+        before = chart(drive.lines)
+        for second in range(2, 30):
+            await drive.sampler.feed(busy_at(what.now, second, 3.0))
+        await drive.settle()
+        assert chart(drive.lines) == before

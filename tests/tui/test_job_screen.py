@@ -439,3 +439,55 @@ async def test_resizing_redraws_the_job() -> None:
             await drive.settle()
             assert len(drive.lines) == size[1]
             assert widths(drive.job_screen.canvas.lines) == {size[0]}
+
+
+# -- once it has ended ------------------------------------------------------------------------
+
+
+async def test_orphans_of_a_job_that_ended_are_to_be_seen(tmp_path: Path) -> None:
+    """Processes that are left over stand in place of the report, to be ended; R has the report.
+    Once they are gone too, the report is there."""
+    left = member(4250, role="loader_worker", orphaned=True)
+    ended = one_job(attached=True, ended_at_unix_seconds=1_000_101.5, members=(left,), ranks=())
+    store = ReportStore(tmp_path / "reports")
+    async with driven(
+        machine(one_job(attached=True)), (120, 40), attached=KEY, reports=store
+    ) as drive:
+        await drive.feed(machine(one_job(attached=True), at=101.0))
+        await drive.feed(machine(ended, at=102.0))
+        assert "orphaned loader worker" in drive.text
+        assert "k end" in drive.lines[-1]
+        assert " REPORT" not in drive.text
+        await drive.press("R")
+        assert isinstance(drive.app.screen, ReportScreen)
+        await drive.press("escape")
+        gone = dataclasses.replace(ended, members=())
+        await drive.feed(machine(gone, at=103.0))
+        assert " REPORT" in drive.text
+        assert "k end" not in drive.lines[-1]
+
+
+async def test_the_footer_offers_only_what_can_be_done() -> None:
+    """A job that has ended has no stacks, and no process to fold or to end."""
+    clock, source, first = demo("finished")
+    async with driven(first, (200, 50), attached=first.jobs[0].key) as drive:
+        for key in ("S stacks", "t fold", "k end"):
+            assert key in drive.lines[-1]
+        await ending(drive, clock, source, 70)
+        drive.view.message = None
+        drive.app.redraw()
+        for key in ("S stacks", "t fold", "k end"):
+            assert key not in drive.lines[-1]
+        assert "R report" in drive.lines[-1]
+
+
+async def test_the_name_of_the_output_keeps_its_end() -> None:
+    """Of a path that has no room the front is cut: the end says which file it is."""
+    what = scene("starved", 1, attached=True)
+    async with driven(what, attached=what.now.jobs[0].key) as drive:
+        drive.view.job.output = Printed(["step 1"])
+        drive.view.job.output_name = "/a/very/long/way/" * 6 + "20240305-train.py-4242.log"
+        await drive.next()
+        (title,) = [line for line in drive.lines if "OUTPUT" in line]
+        assert "\N{HORIZONTAL ELLIPSIS}" in title
+        assert "20240305-train.py-4242.log " in title

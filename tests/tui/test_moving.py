@@ -340,6 +340,39 @@ async def test_the_problems_dialog_says_all_of_them_whole() -> None:
         )
 
 
+@pytest.mark.parametrize(
+    ("severities", "title"),
+    [
+        (("info",), "notes"),
+        (("error", "info"), "what could not be read, and notes"),
+        (("error", "warning"), "what could not be read"),
+        ((), "what could not be read"),
+    ],
+)
+async def test_the_problems_dialog_is_called_what_it_holds(
+    severities: tuple[str, ...], title: str
+) -> None:
+    """A note is nothing that could not be read."""
+    problems = tuple(
+        Problem(source="nvml", message=f"{severity} sentence", severity=severity)
+        for severity in severities
+    )
+    async with driven(dataclasses.replace(machine(), problems=problems)) as drive:
+        await drive.press("exclamation_mark")
+        assert drive.dialog is not None
+        assert drive.dialog._title == title
+
+
+async def test_a_key_that_pauses_before_the_first_picture_does_not_keep_it_away() -> None:
+    """What is typed while the machine is still being read must not leave an empty screen."""
+    async with driven(machine()) as drive:
+        drive.view.snapshot, drive.view.paused = None, True
+        await drive.feed(machine())
+        assert "PAUSED" in drive.lines[0]
+        assert drive.view.gpus
+        assert "reading the machine" not in drive.text
+
+
 async def test_collecting_goes_on_behind_a_dialog() -> None:
     """With the help open the picture behind it is kept up to date."""
     async with driven(scene("starved", 2)) as drive:

@@ -187,7 +187,7 @@ def test_evidence(size: tuple[int, int]) -> None:
         "What it is.\n\nWhat it checks\n    A paragraph\n    of two lines.\n\n"
         "Sources\n    - one\n    - two"
     )
-    lines, _ = findings.draw_evidence(view, finding, *size, 0, gone=False, documentation=about)
+    lines, _ = findings.draw_evidence(view, finding, *size, 0, documentation=about)
     compare(name_of("findings", 1, size, "evidence", "unicode"), texts(lines))
 
 

@@ -197,3 +197,10 @@ def share_of(category: str, percent: float) -> Share:
         low_percent=max(0.0, percent - 5),
         high_percent=min(100.0, percent + 5),
     )
+
+
+@pytest.mark.parametrize(("rank", "role"), [(0, "loader_worker"), (None, "rank"), (3, "rank")])
+def test_a_pid_is_said_once(rank: int | None, role: str) -> None:
+    """A loader worker, or a process without a rank, is known by it; a rank has it beside it."""
+    dialog = stacks_dialog([report(rank=rank, role=role)], Palette(GPUWATCH_DARK), UNICODE)
+    assert dialog.text.splitlines()[0].count("4242") == 1

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from gpuwatch import units
 from gpuwatch.diagnosis.finding import Diagnosis, Finding
 from gpuwatch.model import Job
 from gpuwatch.text import clean
 from gpuwatch.tui.finding_words import (
+    FindingKey,
     about_job,
     cause,
     changes,
+    gpu_names,
     key_of,
     lost,
     place,
@@ -20,6 +22,8 @@ from gpuwatch.tui.finding_words import (
     style_of,
 )
 from gpuwatch.tui.frame import Line, Row, Zone, fit, left, width_of, wrapped
+from gpuwatch.tui.marking import is_about
+from gpuwatch.tui.panels.job_header import ended_at
 from gpuwatch.tui.view import View
 
 _GAP = "  "
@@ -43,8 +47,10 @@ def reserved_rows(view: View, height: int) -> int:
     return most_rows(height)
 
 
-def mark_rows(view: View, height: int) -> int:
-    return 0 if view.mark is None or height < 16 else 1
+def mark_rows(view: View, height: int, job: Job | None = None) -> int:
+    if view.mark is None or height < 16:
+        return 0
+    return 1 if job is None or is_about(view.mark, job) else 0
 
 
 def draw(
@@ -56,9 +62,16 @@ def draw(
     most = reserved_rows(view, height)
     diagnosis = view.diagnosis
     if diagnosis is not None and most:
-        findings = diagnosis.findings if job is None else about_job(diagnosis, job)
+        ended = job is not None and ended_at(view, job) is not None
+        if ended:
+            findings = view.job.findings
+        else:
+            findings = diagnosis.findings if job is None else about_job(diagnosis, job)
         if findings:
             lines = _findings(view, findings, width, most)
+        elif ended:
+            what = "nothing was found in" if view.job.decided else "nothing could be told of"
+            lines = [_quiet_line(view, f"{what} this job before it ended", width)]
         else:
             lines = _quiet(view, diagnosis, width, most)
         if len(findings) == 1:
@@ -69,9 +82,30 @@ def draw(
                 Zone(top + y, 0, width, "finding", key_of(findings[y]) if findings else None)
                 for y in range(len(lines))
             ]
-    if mark_rows(view, height):
+    if mark_rows(view, height, job):
         lines.append(mark_line(view, width))
     return lines, zones
+
+
+def keys_in(zones: Iterable[Zone]) -> list[FindingKey]:
+    """The findings that have a line there, top to bottom."""
+    shown = [zone.argument for zone in zones if isinstance(zone.argument, FindingKey)]
+    return list(dict.fromkeys(shown))
+
+
+def _quiet_line(view: View, text: str, width: int) -> Line:
+    text = fit(text, width - 4, view.glyphs.ellipsis)
+    return Row(width).add(f" {view.glyphs.dot} {text}", "dim").line()
+
+
+def _begin(view: View, finding: Finding, width: int) -> Row:
+    """The cursor, where it is on this one, and the sign of its severity."""
+    row = Row(width)
+    if view.in_findings and key_of(finding) == view.finding:
+        row.add(view.glyphs.marker, "marker")
+    else:
+        row.add(" ")
+    return row.add(f"{sign(finding, view.glyphs)} ", style_of(finding))
 
 
 def _quiet(view: View, diagnosis: Diagnosis, width: int, most: int) -> list[Line]:
@@ -113,9 +147,12 @@ def _one_at_length(view: View, finding: Finding, width: int) -> list[Line]:
     """Its sentence, and below it what to do."""
     glyphs, style = view.glyphs, style_of(finding)
     hint = f"{_GAP}[d] why"
-    first = Row(width).add(f" {sign(finding, glyphs)} ", style)
+    first = _begin(view, finding, width)
     first.add(fit(clean(finding.summary), first.room - 1, glyphs.ellipsis), style)
     second = Row(width).add("   ")
+    cost = lost(finding).strip()
+    if cost:
+        second.add(cost, "label").add(_GAP)
     room = second.room - len(hint) - 2
     told = changes(finding, room - 4) or "nothing to change: this is for your information"
     second.add(fit(told, room, glyphs.ellipsis), "value" if finding.advice else "label")
@@ -130,9 +167,7 @@ def _tail_width(finding: Finding) -> int:
 
 def _sentence(view: View, finding: Finding, width: int) -> Row:
     style = style_of(finding)
-    row = (
-        Row(width).add(f" {sign(finding, view.glyphs)} ", style).add(clean(finding.summary), style)
-    )
+    row = _begin(view, finding, width).add(clean(finding.summary), style)
     for text, look in ((lost(finding), "label"), (changes(finding, 40), "value")):
         if text:
             row.add(_GAP).add(text, look)
@@ -154,7 +189,7 @@ def _columns(view: View, shown: Sequence[Finding], width: int, room: int) -> lis
     rows = []
     for finding, where, what, cost in zip(shown, places, causes, costs, strict=True):
         style = style_of(finding)
-        row = Row(width).add(f" {sign(finding, glyphs)} ", style)
+        row = _begin(view, finding, width)
         row.add(left(where, place_width, glyphs.ellipsis), "title").add(gap)
         row.add(left(what, cause_width, glyphs.ellipsis), style)
         if cost_width and row.used + len(gap) + cost_width < room:
@@ -177,7 +212,11 @@ def mark_line(view: View, width: int) -> Line:
     row.add(f" {view.glyphs.mark} ", "marker")
     clock = time.strftime("%H:%M:%S", time.localtime(mark.at_unix_seconds))
     ago = units.age(snapshot.monotonic_seconds - mark.at)
-    row.add(f"{'next run' if mark.next_run else 'changed'} {clock} ({ago} ago)", "label")
+    row.add("next run" if mark.next_run else "changed", "title")
+    names = gpu_names(mark.gpus, view.gpus)
+    if names and len(mark.gpus) < len(view.gpus) and width >= 60:
+        row.add(f" {names}", "title")
+    row.add(f" {clock} ({ago} ago)" if width >= 100 else f" {ago} ago", "label")
     row.add("  busy ", "label").add(f"{units.percent(mark.busy_before)} -> ", "value")
     if not mark.told:
         waits = "not at work yet" if mark.after_from is None else "measuring"

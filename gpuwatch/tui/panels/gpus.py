@@ -336,7 +336,7 @@ class _Painter:
     def _lead(self, row: Row, gpu: Gpu) -> Row:
         """The selection mark, the index, and a sign or a blank: whether a finding names it."""
         selected = self._marked and gpu.uuid == self._view.selected_gpu
-        focused = selected and self._view.focus == "gpus"
+        focused = selected and self._view.focus == "gpus" and not self._view.in_findings
         row.add(self._glyphs.marker if selected else " ", "marker" if focused else "dim")
         row.add(right(_index_text(gpu), self._index_width), "title")
         finding = about_gpu(self._view.diagnosis, gpu.uuid)

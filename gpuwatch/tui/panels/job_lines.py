@@ -10,11 +10,17 @@ from gpuwatch import units
 from gpuwatch.history import Series
 from gpuwatch.model import Gpu, Job
 from gpuwatch.tui.charts import Columns, TimeWindow, rate_ceiling
-from gpuwatch.tui.frame import Line, Row, left, right
-from gpuwatch.tui.panels.gpus import axis_text
+from gpuwatch.tui.frame import Line, Row, left, right, width_of
+from gpuwatch.tui.panels.gpus import axis_text, scaled_metrics
 from gpuwatch.tui.view import View
 
 _MEGABYTE = 1024.0 * 1024.0
+
+_METRIC_TEXTS: dict[str, Callable[[float | None], str]] = {
+    "memory_used_bytes": units.size,
+    "power_watts": units.watts,
+    "temperature_celsius": units.celsius,
+}
 
 Column = tuple[float, float, float]
 
@@ -70,7 +76,12 @@ def traces(
         _disk(view, job, "read"),
         _disk(view, job, "write"),
     ]
-    return [replace(one, text="", note=None) for one in shown] if ended else shown
+    return [of_the_past(one) for one in shown] if ended else shown
+
+
+def of_the_past(trace: Trace) -> Trace:
+    """Without what is said of now."""
+    return replace(trace, text="", note=None)
 
 
 def host_traces(view: View, job: Job) -> list[Trace]:
@@ -92,6 +103,29 @@ def gpu_traces(view: View, gpus: Sequence[Gpu]) -> list[Trace]:
         )
         for gpu in gpus
     ]
+
+
+def metric_traces(view: View, gpus: Sequence[Gpu], name: str) -> list[Trace]:
+    """Memory, power or temperature of each of ``gpus``, by the name of its series."""
+    return [
+        Trace(
+            kind=metric.name,
+            label=f"GPU {_index(gpu)} {metric.label}",
+            short=metric.label[:7],
+            text=_METRIC_TEXTS[name](getattr(gpu.reading, name)),
+            style=metric.style,
+            series=view.history.gpu(gpu.uuid, name),
+            limit=metric.limit or 100.0,
+        )
+        for gpu in gpus
+        for metric in scaled_metrics(view, gpu, 120)
+        if metric.name == name and name in _METRIC_TEXTS
+    ]
+
+
+def disk_traces(view: View, job: Job, what: str) -> list[Trace]:
+    """What it ``read`` or did ``write``."""
+    return [_disk(view, job, what)] if what in {"read", "write"} else []
 
 
 def _index(gpu: Gpu) -> str:
@@ -198,7 +232,10 @@ def _draw(view: View, trace: Trace, rows: int, window: TimeWindow, width: int) -
         last = number == rows - 1
         if last:
             row.add("  " if roomy else " ")
-            row.add(trace.label if roomy else left(trace.short, 7), "label")
+            # A blank stays between the scale and the number.
+            whole = row.used + width_of(trace.label + scale + trace.text) < lead - 2
+            name = trace.label if whole or not scale else trace.short
+            row.add(name if roomy else left(trace.short, 7), "label")
             row.add(scale if roomy else "", "dim").pad_to(18 if roomy else 8)
             row.add(right(trace.text, lead - 2 - row.used, glyphs.ellipsis), trace.style)
         row.pad_to(lead - 1).add(glyphs.separator, "rule")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuwatch.tui.frame import Line, Row, fit
+from gpuwatch.tui.frame import Line, Row, fit, fit_end
 from gpuwatch.tui.view import View
 
 
@@ -45,7 +45,9 @@ def _title(view: View, width: int, first: int, total: int, rows: int) -> Line:
     else:
         note, style = f"{total} line{'' if total == 1 else 's'}", "label"
     if state.output_name is not None:
-        row.add("  ").add(fit(state.output_name, row.room - len(note) - 4, view.glyphs.ellipsis))
+        # Which file it is stands at the end of its path.
+        room = row.room - len(note) - 4
+        row.add("  ").add(fit_end(state.output_name, room, view.glyphs.ellipsis))
     if row.room >= len(note) + 2:
         row.pad_to(width - len(note) - 1).add(note, style)
     return row.line()

@@ -303,7 +303,7 @@ def _row(view: View, entry: TreeRow, shape: Shape, window: TimeWindow, width: in
     member = entry.member
     glyphs = view.glyphs
     selected = member.key == view.job.selected
-    focused = selected and not view.job.pane_focused
+    focused = selected and not (view.job.pane_focused or view.in_findings)
     row = Row(width, prefix="s:" if focused else "")
     row.add(glyphs.marker if selected else " ", "marker" if focused else "dim")
     branch = fit(entry.branch, max(0, shape.role_width - 4), "")

@@ -368,7 +368,7 @@ def _span(spark: int, view: View) -> str:
 def _row(view: View, entry: TableRow, chosen: Sequence[Field], spark: int, width: int) -> Line:
     process = entry.process
     selected = row_key(process) == view.selected_row
-    focused = selected and view.focus == "processes"
+    focused = selected and view.focus == "processes" and not view.in_findings
     row = Row(width, prefix="s:" if focused else "")
     row.add(view.glyphs.marker if selected else " ", "marker" if focused else "dim")
     for field in chosen:

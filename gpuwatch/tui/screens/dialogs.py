@@ -129,7 +129,7 @@ def help_dialog(palette: Palette, glyphs: Glyphs, simulated: bool) -> Dialog:
 def problems_dialog(
     problems: Sequence[Problem], palette: Palette, glyphs: Glyphs, simulated: bool
 ) -> Dialog:
-    """Everything that could not be read, the notes included."""
+    """Everything that could not be read, and what is merely good to know."""
     text = Text()
     if not problems:
         text.append("Everything this machine reports is being read.", palette["b:text"])
@@ -142,7 +142,11 @@ def problems_dialog(
             since = time.strftime("%H:%M:%S", time.localtime(problem.since_unix_seconds))
             text.append(f"  since {since}", palette["b:dim"])
         text.append(f"\n  {problem.message}\n", palette["b:text"])
-    return Dialog("what could not be read", _closes(simulated), text, glyphs)
+    notes = all(problem.severity == "info" for problem in problems)
+    title = "notes" if problems and notes else "what could not be read"
+    if not notes and any(problem.severity == "info" for problem in problems):
+        title += ", and notes"
+    return Dialog(title, _closes(simulated), text, glyphs)
 
 
 class EndProcessDialog(Dialog):

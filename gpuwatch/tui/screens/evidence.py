@@ -8,8 +8,7 @@ from textual import events
 from textual.binding import Binding, BindingType
 
 from gpuwatch.diagnosis.finding import Finding
-from gpuwatch.tui import findings
-from gpuwatch.tui.finding_words import by_key
+from gpuwatch.tui import findings, found
 from gpuwatch.tui.keys import EVIDENCE_KEYS
 from gpuwatch.tui.palette import Palette
 from gpuwatch.tui.screens.canvas_screen import CanvasScreen
@@ -27,21 +26,28 @@ class EvidenceScreen(CanvasScreen):
     def __init__(self, view: View, palette: Palette) -> None:
         super().__init__(view, palette)
         self._last: Finding | None = None
+        self._last_at = 0.0
         self._offset = 0
 
     def redraw(self) -> None:
         width, height = self.size
-        found = by_key(self.view.diagnosis, self.view.finding)
-        shown = self._last = found or self._last
+        view = self.view
+        now = found.chosen(view)
+        holds = now is not None and found.holds(view, now)
+        if holds and view.snapshot is not None:
+            self._last_at = view.snapshot.monotonic_seconds
+        elif now is not None:
+            self._last_at = view.job.findings_at
+        shown = self._last = now or self._last
         if not width or not height or shown is None:
             return
         lines, self._offset = findings.draw_evidence(
-            self.view,
+            view,
             shown,
             width,
             height,
             self._offset,
-            gone=found is None,
+            gone_at=None if holds else self._last_at,
             documentation=documentation_of(shown.rule),
         )
         self.show_lines(lines)

@@ -7,7 +7,7 @@ from typing import ClassVar
 from textual import events
 from textual.binding import Binding, BindingType
 
-from gpuwatch.tui import findings
+from gpuwatch.tui import findings, found
 from gpuwatch.tui.finding_words import FindingKey, key_of
 from gpuwatch.tui.keys import FINDINGS_KEYS
 from gpuwatch.tui.palette import Palette
@@ -39,17 +39,16 @@ class FindingsScreen(CanvasScreen):
 
     def action_move(self, step: int) -> None:
         present = self._shown.selected
-        diagnosis = self.view.diagnosis
-        if present is None or diagnosis is None:
+        if present is None:
             return
-        keys = [key_of(one) for one in diagnosis.findings]
+        keys = [key_of(one) for one in found.readable(self.view)]
         position = keys.index(key_of(present)) if key_of(present) in keys else 0
         self._choose(keys[max(0, min(position + step, len(keys) - 1))])
 
     def action_edge(self, end: int) -> None:
-        diagnosis = self.view.diagnosis
-        if diagnosis is not None and diagnosis.findings:
-            self._choose(key_of(diagnosis.findings[-1 if end else 0]))
+        every = found.readable(self.view)
+        if every:
+            self._choose(key_of(every[-1 if end else 0]))
 
     def _choose(self, key: FindingKey) -> None:
         self.view.finding = key

@@ -8,11 +8,12 @@ from textual import events
 from textual.binding import Binding, BindingType
 
 from gpuwatch.model import JobMember, Process
-from gpuwatch.tui import job
+from gpuwatch.tui import found, job
 from gpuwatch.tui.frame import Line, Zone
 from gpuwatch.tui.keys import JOB_KEYS
 from gpuwatch.tui.palette import Palette
 from gpuwatch.tui.panels import job_output, job_tree
+from gpuwatch.tui.panels.findings import keys_in
 from gpuwatch.tui.screens.canvas_screen import CanvasScreen
 from gpuwatch.tui.view import COLUMN_SECONDS, PANES, View
 from gpuwatch.units import interval
@@ -35,6 +36,8 @@ class JobScreen(CanvasScreen):
         width, height = self.size
         if width and height:
             self._shown = job.draw(self.view, width, height)
+            if found.keep_in_sight(self.view, keys_in(self._shown.zones)):
+                self._shown = job.draw(self.view, width, height)
             self._show(self._shown.lines)
 
     def redraw_output(self) -> None:
@@ -81,25 +84,44 @@ class JobScreen(CanvasScreen):
         )
 
     def action_back(self) -> None:
+        self.view.in_findings = False
         self.dismiss()
 
     def action_move(self, step: int) -> None:
+        """Up and down run through the findings and the processes (or the report) below them."""
         state = self.view.job
+        keys = keys_in(self._shown.zones)
         if state.pane_focused:
             self._scroll_output(step)
-        elif state.write_report is not None:
+        elif self.view.in_findings:
+            if not found.move(self.view, keys, step) and self._listed:
+                self._select(0)
+        elif step < 0 and self._at_top() and found.enter_from_below(self.view, keys):
+            pass
+        elif not self._listed:
             state.report_offset += step
         else:
             position = self._position()
             self._select(0 if position is None else position + step)
         self.redraw()
 
+    @property
+    def _listed(self) -> bool:
+        """Its processes are to be seen, rather than its report."""
+        return not job.shows_report(self.view)
+
+    def _at_top(self) -> bool:
+        if self._listed:
+            return self._position() in {None, 0}
+        return self.view.job.report_offset == 0
+
     def action_page(self, step: int) -> None:
         state = self.view.job
+        self.view.in_findings = False
         page = self._shown.table_page
         if state.pane_focused:
             self._scroll_output(step * max(1, self._pane_rows()))
-        elif state.write_report is not None:
+        elif job.shows_report(self.view):
             state.report_offset += step * page
         else:
             self._select((self._position() or 0) + step * page)
@@ -107,9 +129,10 @@ class JobScreen(CanvasScreen):
 
     def action_edge(self, end: int) -> None:
         state = self.view.job
+        self.view.in_findings = False
         if state.pane_focused:
             state.pane_first = None if end or state.output is None else state.output.first
-        elif state.write_report is not None:
+        elif job.shows_report(self.view):
             state.report_offset = 1_000_000 if end else 0
         else:
             self._select(len(self._shown.table) - 1 if end else 0)
@@ -128,7 +151,11 @@ class JobScreen(CanvasScreen):
             self.view.job.selected = table[max(0, min(position, len(table) - 1))].member.key
 
     async def action_open_gpu(self) -> None:
-        """The detail of the selected process's GPU; without a selection of the job's first."""
+        """The detail of the selected process's GPU; without a selection of the job's first. On a
+        finding, its evidence."""
+        if self.view.in_findings:
+            await self.run_action("app.evidence")
+            return
         found = job.shown_job(self.view)
         uuids: tuple[str, ...] = () if found is None else found.gpu_uuids
         for row in self._shown.table:
@@ -158,6 +185,7 @@ class JobScreen(CanvasScreen):
     def action_switch_focus(self) -> None:
         state = self.view.job
         state.pane_focused = not state.pane_focused and self._pane_rows() > 0
+        self.view.in_findings = False
         self.redraw()
 
     def _pane_rows(self) -> int:
@@ -192,7 +220,7 @@ class JobScreen(CanvasScreen):
             return
         match zone.action:
             case "member":
-                self.view.job.pane_focused = False
+                self.view.job.pane_focused = self.view.in_findings = False
                 self.view.job.selected = zone.argument  # type: ignore[assignment]
                 self.redraw()
             case "finding":

@@ -8,10 +8,11 @@ from textual import events
 from textual.binding import Binding, BindingType
 
 from gpuwatch.text import clean
-from gpuwatch.tui import overview
+from gpuwatch.tui import found, overview
 from gpuwatch.tui.frame import Zone
 from gpuwatch.tui.keys import OVERVIEW_KEYS
 from gpuwatch.tui.palette import Palette
+from gpuwatch.tui.panels.findings import keys_in
 from gpuwatch.tui.screens.canvas_screen import CanvasScreen
 from gpuwatch.tui.view import COLUMN_SECONDS, SORT_KEYS, View, row_key
 from gpuwatch.units import interval
@@ -34,16 +35,24 @@ class OverviewScreen(CanvasScreen):
         width, height = self.size
         if width and height:
             self._shown = overview.draw(self.view, width, height)
+            if found.keep_in_sight(self.view, keys_in(self._shown.zones)):
+                self._shown = overview.draw(self.view, width, height)
             self.show_lines(self._shown.lines)
 
     # -- moving about -----------------------------------------------------------------------
 
     def action_move(self, step: int) -> None:
-        """Up and down run through the GPUs and on into the processes, and back."""
+        """Up and down run through the findings, the GPUs and the processes, and back."""
         view = self.view
-        if view.focus == "gpus" and view.gpus:
+        keys = keys_in(self._shown.zones)
+        if view.in_findings:
+            if not found.move(view, keys, step):
+                self._first_below()
+        elif view.focus == "gpus" and view.gpus:
             position = view.gpu_position() + step
-            if 0 <= position < len(view.gpus):
+            if position < 0:
+                found.enter_from_below(view, keys)
+            elif 0 <= position < len(view.gpus):
                 view.selected_gpu = view.gpus[position].uuid
             elif position >= len(view.gpus) and self._shown.table:
                 view.focus = "processes"
@@ -54,13 +63,22 @@ class OverviewScreen(CanvasScreen):
             if step < 0 and row in {None, 0} and view.gpus:
                 view.focus = "gpus"
                 view.selected_gpu = view.gpus[-1].uuid
-            else:
+            elif not (step < 0 and row in {None, 0} and found.enter_from_below(view, keys)):
                 view.focus = "processes"
                 self._select(0 if row is None else row + step)
         self.redraw()
 
+    def _first_below(self) -> None:
+        view = self.view
+        if view.gpus:
+            view.focus, view.selected_gpu = "gpus", view.gpus[0].uuid
+        else:
+            view.focus = "processes"
+            self._select(0)
+
     def action_gpu(self, step: int) -> None:
         view = self.view
+        view.in_findings = False
         if view.gpus:
             position = (view.gpu_position() + step) % len(view.gpus)
             view.selected_gpu = view.gpus[position].uuid
@@ -77,11 +95,11 @@ class OverviewScreen(CanvasScreen):
         if view.focus == "gpus" or not view.gpus:
             self._jump(self._position() or 0)
         else:
-            view.focus = "gpus"
+            view.focus, view.in_findings = "gpus", False
             self.redraw()
 
     def _jump(self, position: int) -> None:
-        self.view.focus = "processes"
+        self.view.focus, self.view.in_findings = "processes", False
         self._select(position)
         self.redraw()
 
@@ -189,11 +207,12 @@ class OverviewScreen(CanvasScreen):
             case "gpu":
                 again = self.view.selected_gpu == zone.argument and self.view.focus == "gpus"
                 self.view.focus, self.view.selected_gpu = "gpus", str(zone.argument)
+                self.view.in_findings = False
                 self.redraw()
                 if again and event.chain > 1:
                     await self.run_action("app.open")
             case "process":
-                self.view.focus = "processes"
+                self.view.focus, self.view.in_findings = "processes", False
                 self.view.selected_row = zone.argument  # type: ignore[assignment]
                 self.redraw()
             case "sort" if zone.argument is not None:

@@ -45,8 +45,10 @@ def stacks_dialog(reports: Sequence[StackReport], palette: Palette, glyphs: Glyp
 def _add_report(
     text: Text, report: StackReport, palette: Palette, glyphs: Glyphs, few_lines: bool
 ) -> None:
-    text.append(name_of(report), palette["b:title"])
-    text.append(f"  PID {report.pid}" if report.rank is not None else "", palette["b:label"])
+    name = name_of(report)
+    text.append(name, palette["b:title"])
+    if str(report.pid) not in name.split():
+        text.append(f"  PID {report.pid}", palette["b:label"])
     text.append(f"  {report.samples} samples in {report.seconds:.0f} s", palette["b:label"])
     text.append("  it ended meanwhile\n" if report.ended else "\n", palette["b:warn"])
     for share in report.shares:

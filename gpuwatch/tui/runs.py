@@ -1,0 +1,85 @@
+"""The jobs that were seen at work, and which of them a new one is the next run of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gpuwatch.diagnosis.finding import Diagnosis, Finding
+from gpuwatch.model import GpuKey, Job, ProcessKey, Snapshot
+from gpuwatch.tui.finding_words import about_job
+from gpuwatch.tui.following import has_ended, next_run
+
+_MOST_KEPT = 64
+_TOLERANCE_SECONDS = 2.0
+"""The kernel gives start times to the second of its boot."""
+
+
+@dataclass(slots=True)
+class Run:
+    """A job as it was last seen running. Times without ``unix`` are the snapshots' own."""
+
+    job: Job
+    first_seen: float
+    last_seen: float
+    last_seen_unix_seconds: float
+    findings: tuple[Finding, ...] = ()
+    """What was the matter with it then: an engine may forget them with the job."""
+
+
+class Runs:
+    """Knows every job of the machine, whether or not somebody looks at it."""
+
+    def __init__(self) -> None:
+        self._runs: dict[ProcessKey, Run] = {}
+
+    def push(self, snapshot: Snapshot, diagnosis: Diagnosis | None) -> tuple[Run, Job] | None:
+        """A run that is over and the one that follows it, at the moment that one is first seen."""
+        running = [job for job in snapshot.jobs if not has_ended(job)]
+        followed = None
+        for job in running:
+            if job.key not in self._runs:
+                before = self._run_before(job, running)
+                if before is not None:
+                    del self._runs[before.job.key]
+                    followed = before, job
+        for job in running:
+            self._note(job, snapshot, diagnosis)
+        while len(self._runs) > _MOST_KEPT:
+            del self._runs[min(self._runs, key=lambda key: self._runs[key].last_seen)]
+        return followed
+
+    def at_work_since(self, gpus: Sequence[GpuKey]) -> float | None:
+        """From when on the jobs that are on these GPUs now were there."""
+        now = max((run.last_seen for run in self._runs.values()), default=None)
+        mine = set(gpus)
+        return max(
+            (
+                run.first_seen
+                for run in self._runs.values()
+                if run.last_seen == now and mine.intersection(run.job.gpu_uuids)
+            ),
+            default=None,
+        )
+
+    def _run_before(self, job: Job, running: list[Job]) -> Run | None:
+        there = {one.key for one in running}
+        started = job.started_at_unix_seconds or 0.0
+        over = [
+            run
+            for key, run in self._runs.items()
+            if key not in there
+            and started >= run.last_seen_unix_seconds - _TOLERANCE_SECONDS
+            and next_run((job,), run.job, run.last_seen_unix_seconds) is not None
+        ]
+        return max(over, key=lambda run: run.last_seen, default=None)
+
+    def _note(self, job: Job, snapshot: Snapshot, diagnosis: Diagnosis | None) -> None:
+        now = snapshot.monotonic_seconds
+        run = self._runs.get(job.key)
+        if run is None:
+            run = self._runs[job.key] = Run(job, now, now, snapshot.taken_at_unix_seconds)
+        run.job, run.last_seen = job, now
+        run.last_seen_unix_seconds = snapshot.taken_at_unix_seconds
+        if diagnosis is not None:
+            run.findings = about_job(diagnosis, job)
