@@ -16,12 +16,13 @@ FIRST_BUCKET_SECONDS = 0.25
 
 
 class Grid:
-    """``COURSE_BUCKETS`` buckets from ``start`` (a monotonic time) on, all of one width."""
+    """``buckets`` (an even number) from ``start`` (a monotonic time) on, all of one width."""
 
-    __slots__ = ("courses", "seconds", "start")
+    __slots__ = ("buckets", "courses", "seconds", "start")
 
-    def __init__(self, start: float) -> None:
+    def __init__(self, start: float, buckets: int = COURSE_BUCKETS) -> None:
         self.start = start
+        self.buckets = buckets
         self.seconds = FIRST_BUCKET_SECONDS
         self.courses: list[CourseRecorder] = []
 
@@ -32,7 +33,7 @@ class Grid:
 
     def reach(self, until: float) -> None:
         """Make the buckets wide enough for the time up to ``until``."""
-        while until - self.start > self.seconds * COURSE_BUCKETS:
+        while until - self.start > self.seconds * self.buckets:
             self.seconds *= 2
             for course in self.courses:
                 course.halve()
@@ -45,10 +46,10 @@ class CourseRecorder:
 
     def __init__(self, grid: Grid) -> None:
         self._grid = grid
-        self._held = array("d", [0.0]) * COURSE_BUCKETS
-        self._sums = array("d", [0.0]) * COURSE_BUCKETS
-        self._minima = array("d", [math.inf]) * COURSE_BUCKETS
-        self._maxima = array("d", [-math.inf]) * COURSE_BUCKETS
+        self._held = array("d", [0.0]) * grid.buckets
+        self._sums = array("d", [0.0]) * grid.buckets
+        self._minima = array("d", [math.inf]) * grid.buckets
+        self._maxima = array("d", [-math.inf]) * grid.buckets
 
     def add(self, since: float, until: float, value: float) -> None:
         """``value`` held from ``since`` to ``until``, both on the grid's clock."""
@@ -59,7 +60,7 @@ class CourseRecorder:
             return
         width = grid.seconds
         bucket = int(since / width)
-        while bucket < COURSE_BUCKETS and bucket * width < until:
+        while bucket < grid.buckets and bucket * width < until:
             held = min(until, (bucket + 1) * width) - max(since, bucket * width)
             # Times are sums of floats: what spills over an edge by rounding is nothing.
             if held > width * 1e-6:
@@ -70,7 +71,7 @@ class CourseRecorder:
             bucket += 1
 
     def halve(self) -> None:
-        half = COURSE_BUCKETS // 2
+        half = self._grid.buckets // 2
         for values, merge, empty in (
             (self._held, _add, 0.0),
             (self._sums, _add, 0.0),
@@ -79,12 +80,12 @@ class CourseRecorder:
         ):
             for place in range(half):
                 values[place] = merge(values[2 * place], values[2 * place + 1])
-            values[half:] = array("d", [empty]) * (COURSE_BUCKETS - half)
+            values[half:] = array("d", [empty]) * (len(values) - half)
 
     def course(self, until: float) -> Course:
         """What was added, up to the bucket that holds ``until``; empty if there was nothing."""
         grid = self._grid
-        count = min(COURSE_BUCKETS, math.ceil((until - grid.start) / grid.seconds))
+        count = min(grid.buckets, math.ceil((until - grid.start) / grid.seconds))
         known = [held > 0 for held in self._held[: max(0, count)]]
         if not any(known):
             return Course()

@@ -1,0 +1,270 @@
+"""What ``report FILE``, ``compare`` and ``export`` share: recordings read, files written."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO, cast
+
+import click
+
+from gpuwatch.commands import common
+
+if TYPE_CHECKING:
+    from gpuwatch.model import Snapshot
+    from gpuwatch.outputs.summing.moments import Moment
+    from gpuwatch.outputs.summing.summary import FileSeen, Summary
+    from gpuwatch.sources.recording import OpenedLog
+
+STANDARD_STREAM = "-"
+_PROGRESS_SECONDS = 0.5
+
+
+def moment_option(
+    context: click.Context, _parameter: click.Parameter, value: str | None
+) -> Moment | None:
+    """A callback for click."""
+    if value is None or context.resilient_parsing:
+        return None
+    from gpuwatch.outputs.summing.moments import MomentError, parse_moment
+
+    try:
+        return parse_moment(value)
+    except MomentError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+class Cut:
+    """The part of a recording that was asked for: ``--from``, ``--to``, ``--pid``."""
+
+    def __init__(
+        self, begin: Moment | None = None, end: Moment | None = None, pid: int | None = None
+    ) -> None:
+        self.begin, self.end, self.pid = begin, end, pid
+
+    @property
+    def needs_end(self) -> bool:
+        return any(moment is not None and moment.needs_end for moment in (self.begin, self.end))
+
+    def of(self, log: OpenedLog, last: float | None) -> Iterator[Snapshot]:
+        """The snapshots of it. Raises ``click.UsageError`` for a part that cannot be."""
+        snapshots = self._between(log.snapshots, last)
+        return snapshots if self.pid is None else _of_job(snapshots, self.pid)
+
+    def _between(self, snapshots: Iterable[Snapshot], last: float | None) -> Iterator[Snapshot]:
+        from gpuwatch.outputs.summing.moments import MomentError
+
+        begin = end = None
+        first = True
+        for snapshot in snapshots:
+            now = snapshot.taken_at_unix_seconds
+            if first:
+                first = False
+                try:
+                    begin = None if self.begin is None else self.begin.unix(now, last)
+                    # 14:00 to 02:00 is a night: the second time is after the first.
+                    end = None if self.end is None else self.end.unix(begin or now, last)
+                    if self.end is not None and self.end.after_start_seconds is not None:
+                        end = self.end.unix(now)
+                except MomentError as error:
+                    raise click.UsageError(str(error)) from None
+                if begin is not None and end is not None and end <= begin:
+                    raise click.UsageError("--to is not after --from: nothing lies between.")
+            if end is not None and now > end:
+                return
+            if begin is None or now >= begin:
+                yield snapshot
+
+    def nothing(self, log: OpenedLog) -> str:
+        """Why there was no snapshot, as a sentence."""
+        if self.pid is not None:
+            if log.kind == "recording":
+                return f"{log.shown} has no job with a process {self.pid} in that time."
+            return f"{log.shown} tells of no jobs: --pid needs a recording."
+        return f"{log.shown} has nothing between --from and --to."
+
+
+def _of_job(snapshots: Iterable[Snapshot], pid: int) -> Iterator[Snapshot]:
+    """What is about the job that ``pid`` belongs to, from the first snapshot that has it."""
+    from gpuwatch.jobs.only import only_job
+
+    key = None
+    for snapshot in snapshots:
+        if key is None:
+            for job in snapshot.jobs:
+                if pid in {job.pid, *(member.pid for member in job.members)}:
+                    key = job.key
+                    break
+        if key is not None:
+            yield only_job(snapshot, key)
+
+
+def summarise(path: str, cut: Cut | None = None) -> Summary:
+    """Read a recording or log. Raises ``click.UsageError`` with a sentence for what it is not."""
+    from gpuwatch.outputs.summing.summer import Summer
+
+    cut = cut or Cut()
+    summer = Summer()
+    with opened(path) as log:
+        last = last_moment(path) if cut.needs_end else None
+        for snapshot in progress(log, cut.of(log, last)):
+            summer.push(snapshot)
+        if summer.snapshots == 0:
+            raise click.UsageError(cut.nothing(log))
+        return summer.summary(file_seen(log), pid=cut.pid)
+
+
+@contextmanager
+def opened(path: str) -> Iterator[OpenedLog]:
+    """Raises ``click.UsageError`` for what cannot be read, also while it is read."""
+    from gpuwatch.sources.log_text import LogError
+    from gpuwatch.sources.recording import open_any
+
+    try:
+        with open_any(path) as log:
+            yield log
+            if log.stats.interrupted:
+                raise KeyboardInterrupt
+    except LogError as error:
+        raise click.UsageError(str(error)) from None
+
+
+def last_moment(path: str) -> float | None:
+    """When the last snapshot of a file was taken: it is read once more for that."""
+    if path == STANDARD_STREAM:
+        return None
+    last = None
+    with opened(path) as log:
+        for snapshot in progress(log, log.snapshots, "looking for the end"):
+            last = snapshot.taken_at_unix_seconds
+    return last
+
+
+def file_seen(log: OpenedLog) -> FileSeen:
+    from gpuwatch.outputs.summing.summary import FileSeen
+
+    stats = log.stats
+    return FileSeen(
+        name=log.shown,
+        kind=log.kind,
+        lines=stats.lines,
+        left_out_lines=stats.other_lines + stats.torn_lines + stats.overlong_lines,
+        notes=tuple(stats.sentences()),
+    )
+
+
+def progress(
+    log: OpenedLog, snapshots: Iterable[Snapshot], doing: str = "reading"
+) -> Iterator[Snapshot]:
+    """``snapshots``, with one line on a terminal that says how far it is, gone at the end."""
+    shown = common.is_terminal(sys.stderr) and not common.is_dumb()
+    due, width = time.monotonic() + _PROGRESS_SECONDS, 0
+    try:
+        for snapshot in snapshots:
+            yield snapshot
+            now = time.monotonic()
+            if shown and now >= due:
+                due = now + _PROGRESS_SECONDS
+                line = f"gpuwatch: {doing} {log.shown}, {log.stats.snapshots} moments so far"
+                line = line[: max(10, common.terminal_width(sys.stderr) - 1)]
+                shown = _tell(f"\r{line:<{width}}")
+                width = len(line)
+    finally:
+        if width:
+            _tell(f"\r{'':<{width}}\r")
+
+
+def _tell(text: str) -> bool:
+    try:
+        sys.stderr.write(text)
+        sys.stderr.flush()
+    except OSError:
+        return False
+    return True
+
+
+# --- files written ---------------------------------------------------------------------------
+
+
+def refuse_overwriting(out: str | None, *inputs: str) -> None:
+    """Writing to the recording that is read would lose it."""
+    if out is None or out == STANDARD_STREAM:
+        return
+    for given in inputs:
+        try:
+            same = Path(out).samefile(given)
+        except (OSError, ValueError):
+            continue
+        if same:
+            raise click.UsageError(f"{_shown(out)} is the recording itself: write elsewhere.")
+
+
+def write_file(path: str, text: str) -> None:
+    """Whole or not at all: another file of that name is only replaced by the finished one.
+    ``-`` is standard output. Raises ``NoOutputError``."""
+    if path == STANDARD_STREAM:
+        out = common.open_output()
+        common.write_to(out, lambda: out.write(text))
+        return
+    target = Path(path)
+    if target.exists() and not target.is_file():
+        # A device or a pipe is written to, never replaced.
+        _written(path, lambda: target.write_text(text, encoding="utf-8"))
+        return
+    beside = target.with_name(f"{target.name}.{os.getpid()}.part")
+    try:
+        _written(path, lambda: beside.write_text(text, encoding="utf-8"))
+        _written(path, lambda: beside.replace(target))
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def _written(path: str, write: Callable[[], object]) -> None:
+    try:
+        write()
+    except OSError as error:
+        raise common.NoOutputError(
+            f"{_shown(path)} cannot be written: {error.strerror or error}."
+        ) from None
+    except ValueError:
+        raise common.NoOutputError(f"{_shown(path)} cannot be written: no such name.") from None
+
+
+@contextmanager
+def text_file(path: str) -> Iterator[TextIO]:
+    """A file to write rows to, gzip by its ending; ``-`` is standard output. What goes wrong with
+    it raises ``NoOutputError`` (``ReaderGoneError`` for a pipe nobody reads)."""
+    if path == STANDARD_STREAM:
+        out = common.open_output()
+        try:
+            yield out
+            out.flush()
+        except BrokenPipeError as error:
+            raise common.ReaderGoneError from error
+        except OSError as error:
+            raise common.NoOutputError(common.cannot_write(error)) from None
+        return
+    try:
+        if path.endswith(".gz"):
+            file = cast("TextIO", gzip.open(path, "wt", encoding="utf-8", newline=""))
+        else:
+            file = Path(path).open("w", encoding="utf-8", newline="")
+        with file:
+            yield file
+    except BrokenPipeError as error:
+        raise common.ReaderGoneError from error
+    except OSError as error:
+        raise common.NoOutputError(
+            f"{_shown(path)} cannot be written: {error.strerror or error}."
+        ) from None
+
+
+def _shown(path: str) -> str:
+    from gpuwatch.text import clean
+
+    return clean(path, 200)
