@@ -37,7 +37,7 @@ def main() -> int:
     print(
         f"{len(outcomes)} cases ({split}, seed {options.seed}), {time.monotonic() - began:.0f} s\n"
     )
-    print(report.table(outcomes))
+    print(report.markdown(outcomes) if options.markdown else report.table(outcomes))
     for words, some in (
         ("with host evidence", [one for one in outcomes if not one.log]),
         ("from GPU readings alone", [one for one in outcomes if one.log]),
@@ -93,6 +93,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--case", help="only this case, by the name it is shown with")
     parser.add_argument("--recorded", action="store_true", help="only the recorded jobs")
     parser.add_argument("--json", metavar="FILE", help="write everything there")
+    parser.add_argument("--markdown", action="store_true", help="tables for the README")
     parser.add_argument("-v", "--verbose", action="store_true", help="a line for each case")
     options = parser.parse_args()
     if options.kind is not None and options.kind not in cases.KNOBS:

@@ -33,6 +33,24 @@ def table(outcomes: Sequence[Outcome]) -> str:
     return "\n".join(lines)
 
 
+def markdown(outcomes: Sequence[Outcome]) -> str:
+    """The same as two tables for the README."""
+    ours = score(outcomes)
+    others = {name: score_baseline(outcomes, name) for name in baselines.NAMES}
+    beside = "".join(f" {name} |" for name in others)
+    lines = [f"| overall | gpuwatch |{beside}", "|---" * (2 + len(others)) + "|"]
+    for name, values in _overall([ours, *others.values()]):
+        lines.append(f"| {name} | {' | '.join(values)} |")
+    beside = "".join(f" {name} F1 |" for name in others)
+    lines += ["", f"| cause | cases | precision | recall | F1 |{beside}"]
+    lines.append("|---" * (5 + len(others)) + "|")
+    for number, cause in enumerate(ours.causes):
+        figures = [_ratio(cause.precision), _ratio(cause.recall), _ratio(cause.f1)]
+        figures += [_ratio(other.causes[number].f1) for other in others.values()]
+        lines.append(f"| {cause.label} | {cause.cases} | {' | '.join(figures)} |")
+    return "\n".join(lines)
+
+
 def worst(outcomes: Sequence[Outcome], most: int = 15) -> str:
     """What was taken for what, with cases to look at."""
     lines = []
