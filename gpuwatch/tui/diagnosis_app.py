@@ -59,6 +59,7 @@ class DiagnosisApp(JobApp):
             view.job.findings = about_job(diagnosis, job)
             view.job.findings_at = snapshot.monotonic_seconds
             view.job.decided = diagnosis.decided
+            view.job.seen_seconds = self._runs.seen_seconds(job.key)
         if view.mark is not None:
             bring_up_to_date(view.mark, view, snapshot, diagnosis)
         if not view.paused:

@@ -62,6 +62,10 @@ class Runs:
             default=None,
         )
 
+    def seen_seconds(self, key: ProcessKey) -> float:
+        run = self._runs.get(key)
+        return 0.0 if run is None else run.last_seen - run.first_seen
+
     def _run_before(self, job: Job, running: list[Job]) -> Run | None:
         there = {one.key for one in running}
         started = job.started_at_unix_seconds or 0.0

@@ -60,6 +60,8 @@ class JobView:
     """What was the matter with it when it was last seen running, at ``findings_at`` on the
     snapshots' own clock."""
     findings_at: float = 0.0
+    seen_seconds: float = 0.0
+    """For how long it has been watched, whether or not it was looked at."""
     decided: bool = False
     """Enough was known then to say that nothing else was."""
     exit_code: int | None = None

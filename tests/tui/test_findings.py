@@ -131,10 +131,10 @@ def test_charts_keep_their_size_when_a_finding_comes(size: tuple[int, int], gpus
 
 def test_more_findings_than_rows_are_counted() -> None:
     """The worst come first; the last line says how many more there are, and the key."""
-    line = drawn(found(8), 80, 24)[1]
-    assert "hardware errors" in line
-    assert "+4 more (d)" in line
-    assert "+2 more (d)" in "\n".join(drawn(found(8), 200, 50)[1:4])
+    lines = drawn(found(8), 80, 24)
+    assert "hardware errors" in lines[1]
+    assert "+3 more (d)" in lines[2]
+    assert "+1 more (d)" in "\n".join(drawn(found(8), 200, 50)[1:5])
 
 
 def test_severities_differ_in_shape() -> None:
@@ -167,6 +167,8 @@ def test_the_job_screen_is_about_its_job() -> None:
     elsewhere = starved(what.now, 5)
     assert elsewhere.job != next(one.key for one in what.now.jobs if one.attached)
     view = job_view_of(what, diagnosis=diagnosis(what.now, elsewhere))
+    assert "too early to say what holds this job up (1 elsewhere" in job_drawn(view, 80, 24)[1]
+    view.job.seen_seconds = 40.0
     assert "nothing found in this job (1 elsewhere" in job_drawn(view, 80, 24)[1]
 
 
@@ -394,6 +396,7 @@ async def test_the_engine_sees_every_snapshot() -> None:
         assert "loader is CPU-bound" not in drive.text
         await drive.press("p")
         assert "loader is CPU-bound" in drive.lines[1]
+        assert "num_workers 2 -> 8" in drive.lines[2]
 
 
 async def test_a_starved_machine_is_diagnosed_on_the_screen() -> None:
@@ -648,3 +651,24 @@ async def test_the_waveform_of_a_finding_that_cleared_stays() -> None:
             await drive.sampler.feed(busy_at(what.now, second, 3.0))
         await drive.settle()
         assert chart(drive.lines) == before
+
+
+def test_a_lost_gpu_is_said_once() -> None:
+    """By the finding, which says what to do; until there is one by the line of problems."""
+    what = scene("lost", 2, seconds=45)
+    (lost,) = [gpu for gpu in what.now.gpus if gpu.lost]
+    view = view_of(what)
+    before = "\n".join(drawn(view, 120, 40))
+    assert before.count("is lost") >= 2
+    one = Finding(
+        rule="gpu_lost",
+        severity="error",
+        confidence=1.0,
+        summary="GPU 1 fell off the bus.",
+        gpus=(lost.uuid,),
+    )
+    view = view_of(what, diagnosis=diagnosis(what.now, one))
+    after = "\n".join(drawn(view, 120, 40))
+    assert "fell off the bus, and the jobs" in before
+    assert "fell off the bus, and the jobs" not in after
+    assert "GPU 1 fell off the bus." in after

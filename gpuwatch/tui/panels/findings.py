@@ -28,13 +28,15 @@ from gpuwatch.tui.view import View
 
 _GAP = "  "
 _LEAST_ADVICE = 12
+_EARLY_SECONDS = 30.0
+"""A job that has been seen for less has not shown its steady work for as long as it takes."""
 _SENTENCE_WIDTH = 100
 """From here on a finding is told in its own sentence where that fits."""
 
 
 def most_rows(height: int) -> int:
     """Rows that findings may take."""
-    return 0 if height < 9 else 1 if height < 30 else 2 if height < 45 else 3
+    return 0 if height < 9 else 1 if height < 20 else 2 if height < 32 else 3 if height < 45 else 4
 
 
 def reserved_rows(view: View, height: int) -> int:
@@ -112,7 +114,9 @@ def _quiet(view: View, diagnosis: Diagnosis, width: int, most: int) -> list[Line
     """The verdict where nothing was found; it is longer where nothing can be told."""
     text = clean(diagnosis.verdict)
     if diagnosis.findings:
-        text = f"nothing found in this job ({len(diagnosis.findings)} elsewhere: d)"
+        early = view.job.seen_seconds < _EARLY_SECONDS or not diagnosis.decided
+        text = "too early to say what holds this job up" if early else "nothing found in this job"
+        text += f" ({len(diagnosis.findings)} elsewhere: d)"
     style = "dim" if diagnosis.decided else "label"
     texts = wrapped(text, width - 4)
     if len(texts) > most:
@@ -148,7 +152,11 @@ def _one_at_length(view: View, finding: Finding, width: int) -> list[Line]:
     glyphs, style = view.glyphs, style_of(finding)
     hint = f"{_GAP}[d] why"
     first = _begin(view, finding, width)
-    first.add(fit(clean(finding.summary), first.room - 1, glyphs.ellipsis), style)
+    text = clean(finding.summary)
+    if width_of(text) > first.room - 1:
+        # Cut, a sentence may say everything but the cause.
+        text = f"{place(finding, view.gpus)}: {cause(finding.rule)}"
+    first.add(fit(text, first.room - 1, glyphs.ellipsis), style)
     second = Row(width).add("   ")
     cost = lost(finding).strip()
     if cost:

@@ -93,7 +93,7 @@ def cost_text(cost: OwnCost, brief: bool) -> str:
 def problem_texts(view: View, width: int, most: int) -> list[tuple[str, str]]:
     """At most ``most`` lines (text, style) for the gravest problems; a single one is wrapped rather
     than cut, several get a line each and the last says how many more there are."""
-    problems = shown_problems(view.snapshot)
+    problems = [one for one in shown_problems(view.snapshot) if not _is_a_finding(view, one)]
     if not problems or most <= 0:
         return []
     glyphs = view.glyphs
@@ -110,6 +110,16 @@ def problem_texts(view: View, width: int, most: int) -> list[tuple[str, str]]:
         text = fit(f" {glyphs.warning} {problem.message}", width - len(note) - 1, glyphs.ellipsis)
         lines.append((left(text, width - len(note)) + note, _style(problem)))
     return lines
+
+
+def _is_a_finding(view: View, problem: Problem) -> bool:
+    """A GPU that is lost is said once, with what to do."""
+    findings = () if view.diagnosis is None else view.diagnosis.findings
+    return (
+        problem.target is not None
+        and problem.reading is None
+        and any(one.rule == "gpu_lost" and problem.target in one.gpus for one in findings)
+    )
 
 
 def _style(problem: Problem) -> str:
