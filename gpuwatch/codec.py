@@ -42,6 +42,9 @@ from gpuwatch.model import (
 from gpuwatch.text import clean
 
 SCHEMA_VERSION = 1
+DELTA_SCHEMA_VERSION = 2
+"""Of a recording with lines that say only what has changed (``codec_delta``): who knows no more
+than schema 1 would pass over them, and take what is left for everything."""
 
 T = TypeVar("T")
 
@@ -62,18 +65,22 @@ class Header:
 # --- writing ---------------------------------------------------------------------------------
 
 
-def header_line(snapshot: Snapshot) -> str:
-    """The header for a stream that begins with ``snapshot``, without a line end."""
-    return _dumps(
+def header_line(snapshot: Snapshot, schema: int = SCHEMA_VERSION, more: Json | None = None) -> str:
+    """The header for a stream that begins with ``snapshot``, without a line end.
+
+    ``more`` are fields that only some streams have.
+    """
+    return dumps(
         {
             "kind": "header",
-            "schema": SCHEMA_VERSION,
+            "schema": schema,
             "gpuwatch": __version__,
             "machine": snapshot.host.name,
             "simulated": snapshot.simulated,
             "started_at_unix_seconds": snapshot.taken_at_unix_seconds,
             "interval_seconds": snapshot.interval_seconds,
-            "gpus": [_IDENTITY.encode(gpu.identity) for gpu in snapshot.gpus],
+            **(more or {}),
+            "gpus": [IDENTITY_TABLE.encode(gpu.identity) for gpu in snapshot.gpus],
         }
     )
 
@@ -81,10 +88,10 @@ def header_line(snapshot: Snapshot) -> str:
 def snapshot_line(snapshot: Snapshot) -> str:
     """One snapshot of a stream, without a line end."""
     gpus = [
-        {"uuid": gpu.identity.uuid, "lost": gpu.lost, **_READING.encode(gpu.reading)}
+        {"uuid": gpu.identity.uuid, "lost": gpu.lost, **READING_TABLE.encode(gpu.reading)}
         for gpu in snapshot.gpus
     ]
-    return _dumps({"kind": "snapshot", **_body(snapshot, gpus)})
+    return dumps({"kind": "snapshot", **_body(snapshot, gpus)})
 
 
 def status_object(snapshot: Snapshot) -> Json:
@@ -95,12 +102,41 @@ def status_object(snapshot: Snapshot) -> Json:
 
 def status_text(snapshot: Snapshot) -> str:
     """``status_object`` as indented JSON, without a line end."""
-    return _dumps(status_object(snapshot), indent=2)
+    return dumps(status_object(snapshot), indent=2)
 
 
 def gpu_object(gpu: Gpu) -> Json:
     """A GPU's identity and reading side by side, in the order of the model."""
-    return {**_IDENTITY.encode(gpu.identity), "lost": gpu.lost, **_READING.encode(gpu.reading)}
+    return {
+        **IDENTITY_TABLE.encode(gpu.identity),
+        "lost": gpu.lost,
+        **READING_TABLE.encode(gpu.reading),
+    }
+
+
+def key_line(snapshot: Snapshot) -> str:
+    """As ``snapshot_line``, without what was not read (which reads as ``null``) and what follows
+    from the rest: for recordings, where it must be small."""
+    gpus = [
+        {"uuid": gpu.identity.uuid, "lost": gpu.lost, **READING_TABLE.encode_known(gpu.reading)}
+        for gpu in snapshot.gpus
+    ]
+    return dumps(
+        {
+            "kind": "snapshot",
+            "sequence": snapshot.sequence,
+            "taken_at_unix_seconds": snapshot.taken_at_unix_seconds,
+            "monotonic_seconds": snapshot.monotonic_seconds,
+            "interval_seconds": snapshot.interval_seconds,
+            "simulated": snapshot.simulated,
+            "host": HOST_TABLE.encode_known(snapshot.host),
+            "gpus": gpus,
+            "processes": [PROCESS_TABLE.encode_known(process) for process in snapshot.processes],
+            "jobs": [JOB_TABLE.encode_known(job) for job in snapshot.jobs],
+            "problems": [PROBLEM_TABLE.encode_known(problem) for problem in snapshot.problems],
+            "own_cost": OWN_COST_TABLE.encode_known(snapshot.own_cost),
+        }
+    )
 
 
 def _body(snapshot: Snapshot, gpus: list[Json]) -> Json:
@@ -110,16 +146,16 @@ def _body(snapshot: Snapshot, gpus: list[Json]) -> Json:
         "monotonic_seconds": snapshot.monotonic_seconds,
         "interval_seconds": snapshot.interval_seconds,
         "simulated": snapshot.simulated,
-        "host": _HOST.encode(snapshot.host),
+        "host": HOST_TABLE.encode(snapshot.host),
         "gpus": gpus,
-        "processes": [_PROCESS.encode(process) for process in snapshot.processes],
-        "jobs": [_JOB.encode(job) for job in snapshot.jobs],
-        "problems": [_PROBLEM.encode(problem) for problem in snapshot.problems],
-        "own_cost": _OWN_COST.encode(snapshot.own_cost),
+        "processes": [PROCESS_TABLE.encode(process) for process in snapshot.processes],
+        "jobs": [JOB_TABLE.encode(job) for job in snapshot.jobs],
+        "problems": [PROBLEM_TABLE.encode(problem) for problem in snapshot.problems],
+        "own_cost": OWN_COST_TABLE.encode(snapshot.own_cost),
     }
 
 
-def _dumps(value: Json, indent: int | None = None) -> str:
+def dumps(value: Json, indent: int | None = None) -> str:
     separators = (",", ":") if indent is None else None
     try:
         return json.dumps(value, separators=separators, indent=indent, allow_nan=False)
@@ -153,7 +189,10 @@ class Decoder:
 
         Raises ``CodecError`` for anything else that is not a header or a snapshot.
         """
-        value = _loads(line)
+        return self.take(loads(line))
+
+    def take(self, value: Json) -> Header | Snapshot | None:
+        """As ``decode``, of the object in a line."""
         kind = value.get("kind")
         if kind == "header":
             self.header = _decode_header(value)
@@ -177,16 +216,16 @@ class Decoder:
 
 def decode_status(text: str) -> Snapshot:
     """Read what ``gpuwatch status --json`` printed; raises ``CodecError``."""
-    value = _loads(text)
+    value = loads(text)
     _check_schema(value)
     return _decode_snapshot(
-        value, lambda gpu, where: _decode_gpu(gpu, where, _IDENTITY.decode(gpu, where))
+        value, lambda gpu, where: _decode_gpu(gpu, where, IDENTITY_TABLE.decode(gpu, where))
     )
 
 
-def _loads(text: str) -> Json:
+def loads(text: str) -> Json:
     try:
-        value = json.loads(text, parse_constant=_refuse_constant)
+        value = _JSON.decode(text)
     except CodecError:
         raise
     except (ValueError, RecursionError) as error:
@@ -200,14 +239,17 @@ def _refuse_constant(name: str) -> NoReturn:
     raise CodecError(f"{name} is no number that gpuwatch writes: a missing reading is null.")
 
 
+_JSON = json.JSONDecoder(parse_constant=_refuse_constant)
+
+
 def _check_schema(value: Json) -> int:
     schema = value.get("schema")
     if not isinstance(schema, int) or isinstance(schema, bool) or schema < 1:
         raise CodecError('This is JSON, but not from gpuwatch: it has no "schema" number.')
-    if schema > SCHEMA_VERSION:
+    if schema > DELTA_SCHEMA_VERSION:
         raise CodecError(
             f"This was written in schema {schema}, and this gpuwatch ({__version__}) reads up to "
-            f"schema {SCHEMA_VERSION}: update gpuwatch to read it."
+            f"schema {DELTA_SCHEMA_VERSION}: update gpuwatch to read it."
         )
     return schema
 
@@ -227,7 +269,7 @@ def _decode_header(value: Json) -> Header:
         interval_seconds=None
         if interval is None
         else json_values.number(interval, "header.interval_seconds"),
-        identities=tuple(_objects(value, "gpus", "header", _IDENTITY.decode)),
+        identities=tuple(_objects(value, "gpus", "header", IDENTITY_TABLE.decode)),
     )
 
 
@@ -241,15 +283,15 @@ def _decode_snapshot(value: Json, gpu: Callable[[Json, str], Gpu]) -> Snapshot:
         monotonic_seconds=_field(value, "monotonic_seconds", where, json_values.number),
         interval_seconds=_field(value, "interval_seconds", where, json_values.number),
         simulated=_field(value, "simulated", where, json_values.flag),
-        host=_HOST.decode(_field(value, "host", where, json_values.json_object), "host"),
+        host=HOST_TABLE.decode(_field(value, "host", where, json_values.json_object), "host"),
         gpus=tuple(_objects(value, "gpus", where, gpu)),
-        processes=tuple(_objects(value, "processes", where, _PROCESS.decode)),
-        jobs=() if jobs is None else tuple(_objects(value, "jobs", where, _JOB.decode)),
-        problems=tuple(_objects(value, "problems", where, _PROBLEM.decode)),
+        processes=tuple(_objects(value, "processes", where, PROCESS_TABLE.decode)),
+        jobs=() if jobs is None else tuple(_objects(value, "jobs", where, JOB_TABLE.decode)),
+        problems=tuple(_objects(value, "problems", where, PROBLEM_TABLE.decode)),
         own_cost=(
             OwnCost()
             if own_cost is None
-            else _OWN_COST.decode(json_values.json_object(own_cost, "own_cost"), "own_cost")
+            else OWN_COST_TABLE.decode(json_values.json_object(own_cost, "own_cost"), "own_cost")
         ),
     )
 
@@ -258,7 +300,7 @@ def _decode_gpu(value: Json, where: str, identity: GpuIdentity) -> Gpu:
     lost = value.get("lost")
     return Gpu(
         identity=identity,
-        reading=_READING.decode(value, where),
+        reading=READING_TABLE.decode(value, where),
         lost=False if lost is None else json_values.flag(lost, f"{where}.lost"),
     )
 
@@ -317,8 +359,8 @@ _CHECKS: Mapping[str, Callable[[Any, str], Any]] = {
 """By a field's annotation, as written in ``model``, less its ``| None``."""
 
 
-class _Table(Generic[T]):
-    """The fields of one dataclass of the model, ready to write and read.
+class Table(Generic[T]):
+    """The fields of one dataclass of the model, ready to write and read (also by ``codec_delta``).
 
     ``parts`` are fields that hold a tuple of another dataclass; ``computed`` are properties that
     are written too and not read.
@@ -328,30 +370,44 @@ class _Table(Generic[T]):
         self,
         made: type[T],
         *,
-        parts: Mapping[str, _Table[Any]] | None = None,
+        parts: Mapping[str, Table[Any]] | None = None,
         computed: Sequence[str] = (),
     ) -> None:
         fields = dataclasses.fields(made)  # type: ignore[arg-type]
-        self._made = made
-        self._names = (*(field.name for field in fields), *computed)
+        self.made = made
+        self.fields = tuple([field.name for field in fields])
+        self.parts: Mapping[str, Table[Any]] = dict(parts or {})
+        self.optional = frozenset(
+            field.name for field in fields if str(field.type).endswith(" | None")
+        )
+        self.annotations = {field.name: str(field.type).removesuffix(" | None") for field in fields}
+        self.checks: Mapping[str, Callable[[Any, str], Any]] = {
+            name: self.parts[name].decode_all if name in self.parts else _CHECKS[annotation]
+            for name, annotation in self.annotations.items()
+        }
+        """What takes a field's value out of JSON; ``None`` is not among what they take."""
+        self._names = (*self.fields, *computed)
         self._values = attrgetter(*self._names)
-        self._parts = tuple((parts or {}).items())
-        checks = {name: table.decode_all for name, table in self._parts}
-        self._checks = [
-            (
-                field.name,
-                checks.get(field.name) or _CHECKS[str(field.type).removesuffix(" | None")],
-            )
-            for field in fields
-        ]
+        self._checks = tuple(self.checks.items())
         self._required = frozenset(
             field.name for field in fields if field.default is dataclasses.MISSING
         )
 
     def encode(self, item: T) -> Json:
         value = dict(zip(self._names, self._values(item), strict=True))
-        for name, table in self._parts:
+        for name, table in self.parts.items():
             value[name] = [table.encode(part) for part in value[name]]
+        return value
+
+    def encode_known(self, item: T) -> Json:
+        """Without what was not read and what is computed: as much, in fewer characters."""
+        value = {
+            name: found
+            for name in self.fields
+            if (found := getattr(item, name)) is not None or name not in self.optional
+        }
+        for name, table in self.parts.items():
+            value[name] = [table.encode_known(part) for part in value[name]]
         return value
 
     def decode(self, value: Json, where: str) -> T:
@@ -362,7 +418,7 @@ class _Table(Generic[T]):
                 found[name] = check(item, f"{where}.{name}")
             elif name in self._required:
                 raise CodecError(f'The {where} lacks the field "{name}".')
-        return self._made(**found)
+        return self.made(**found)
 
     def decode_all(self, value: Any, where: str) -> tuple[T, ...]:
         here = [f"{where}[{place}]" for place in range(len(json_values.json_list(value, where)))]
@@ -370,12 +426,14 @@ class _Table(Generic[T]):
         return tuple([self.decode(item, at) for item, at in zip(items, here, strict=True)])
 
 
-_IDENTITY = _Table(GpuIdentity)
-_READING = _Table(GpuReading)
-_PROCESS = _Table(Process)
-_JOB = _Table(
+IDENTITY_TABLE = Table(GpuIdentity)
+READING_TABLE = Table(GpuReading)
+PROCESS_TABLE = Table(Process)
+RANK_TABLE = Table(JobRank)
+MEMBER_TABLE = Table(JobMember)
+JOB_TABLE = Table(
     Job,
-    parts={"ranks": _Table(JobRank), "members": _Table(JobMember)},
+    parts={"ranks": RANK_TABLE, "members": MEMBER_TABLE},
     computed=(
         "loader_workers",
         "pinned_memory",
@@ -387,6 +445,6 @@ _JOB = _Table(
         "memory_proportional_bytes",
     ),
 )
-_HOST = _Table(Host)
-_PROBLEM = _Table(Problem)
-_OWN_COST = _Table(OwnCost)
+HOST_TABLE = Table(Host)
+PROBLEM_TABLE = Table(Problem)
+OWN_COST_TABLE = Table(OwnCost)

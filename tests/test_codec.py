@@ -219,7 +219,7 @@ GOOD_HEADER = header_line(snapshot(gpus=(gpu(),)))
         (['{"kind": "finding"}'], "not a line of gpuwatch"),
         (['{"kind": "header"}'], "not from gpuwatch"),
         (['{"kind": "header", "schema": true}'], "not from gpuwatch"),
-        (['{"kind": "header", "schema": 2}'], "schema 2.*update gpuwatch"),
+        (['{"kind": "header", "schema": 3}'], "schema 3.*update gpuwatch"),
         (['{"kind": "header", "schema": 1}'], 'lacks the field "machine"'),
         ([changed()], "before the header"),
         ([GOOD_HEADER, changed(host=None)], 'lacks the field "host"'),

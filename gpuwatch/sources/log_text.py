@@ -20,6 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, cast
 
+from gpuwatch.sources.gzip_members import GzipMembers
 from gpuwatch.text import clean
 from gpuwatch.units import age
 
@@ -89,6 +90,11 @@ class LogStats:
     interval_assumed: bool = False
     damage: str | None = None
     """Why it ends early, as a clause."""
+    damaged_stretches: int = 0
+    """Of a gzip file, passed over, and how many bytes of it they are."""
+    damaged_bytes: int = 0
+    baseless_lines: int = 0
+    """Of a recording: changes to what is damaged."""
     interrupted: bool = False
     """Ctrl-C came while the first lines were waited for."""
     remarks: Counter[str] = field(default_factory=Counter)
@@ -114,6 +120,9 @@ class LogStats:
             _count(self.other_lines, "line is no reading", "lines are no readings"),
             _count(self.torn_lines, "line is cut off", "lines are cut off"),
             _count(self.overlong_lines, "line is too long", "lines are too long"),
+            _count(
+                self.baseless_lines, "line builds on what is lost", "lines build on what is lost"
+            ),
         ]
         told = [text for text in skipped if text]
         if told:
@@ -131,6 +140,12 @@ class LogStats:
         if told:
             said.append(f"In what was read: {', '.join(told)}.")
         said += self._unread()
+        if self.damaged_stretches:
+            places = _count(self.damaged_stretches, "place", "places")
+            said.append(
+                f"Its compressed data is damaged in {places}: {self.damaged_bytes} bytes are "
+                "passed over."
+            )
         if self.damage is not None:
             said.append(f"It ends early: {self.damage}.")
         return said
@@ -172,6 +187,7 @@ class TextLines:
         """Longer lines are left out; may be changed between two lines."""
         self._owned: list[io.IOBase] = []
         self._borrowed: io.TextIOWrapper | None = None
+        self._members: GzipMembers | None = None
         try:
             self._text = self._open(path)
         except LogError:
@@ -219,6 +235,7 @@ class TextLines:
                         return
             except _DAMAGE:
                 stats.damage = "the compressed data is damaged or cut off"
+                self._count_skipped()
                 return
             except OSError as error:
                 stats.damage = _why(error)
@@ -228,10 +245,16 @@ class TextLines:
                 stats.overlong_lines += 1
                 continue
             if not line:
+                self._count_skipped()
                 return
             stats.lines += 1
             self.terminated = line.endswith("\n")
             yield line.rstrip("\r\n")
+
+    def _count_skipped(self) -> None:
+        if self._members is not None:
+            self._stats.damaged_stretches = self._members.stretches
+            self._stats.damaged_bytes = self._members.skipped_bytes
 
     def _open(self, path: str) -> io.TextIOWrapper:
         if path == STANDARD_INPUT:
@@ -241,9 +264,8 @@ class TextLines:
             self._owned.append(raw)
         buffered = _peekable(raw)
         if buffered.peek(2)[:2] == _GZIP_MAGIC:
-            unpacked = gzip.GzipFile(fileobj=buffered)
-            self._owned.append(unpacked)
-            buffered = io.BufferedReader(unpacked)
+            self._members = GzipMembers(buffered)
+            buffered = io.BufferedReader(self._members)
             try:
                 start = buffered.peek(4)
             except _DAMAGE:

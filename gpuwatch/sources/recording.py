@@ -1,7 +1,9 @@
-"""Files of snapshots: what ``gpuwatch stream`` printed, and the choice between that and a log.
+"""Files of snapshots: what ``gpuwatch record`` wrote or ``gpuwatch stream`` printed, and the choice
+between that and a log.
 
-A recording is a header line and a JSON line a snapshot, plain or gzip. Lines that are damaged are
-left out and counted; a recording that ends early is good up to its last whole line.
+A recording is a header line and a JSON line a snapshot (``codec``, ``codec_delta``), plain or
+gzip. Lines that are damaged, and those that only say what has changed since them, are left out and
+counted; a recording that ends early is good up to its last whole line.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from dataclasses import dataclass
 from itertools import chain
 from types import TracebackType
 
-from gpuwatch.codec import Decoder
+from gpuwatch.codec_delta import BaselessError, RecordingDecoder
 from gpuwatch.json_values import CodecError
 from gpuwatch.model import Snapshot
 from gpuwatch.sources import log_text
@@ -98,23 +100,23 @@ def read_recording(
     text: TextLines | None = None,
 ) -> Iterator[Snapshot]:
     """The snapshots of a stream, as they come. Raises ``LogError`` if there is none."""
-    decoder = Decoder()
+    decoder = RecordingDecoder()
     first_error: str | None = None
-    pending: str | None = None
-    for line in chain(lines, (None,)):
-        # One line behind, as only the last may be cut off.
-        taken, pending = pending, line
-        if taken is None:
-            continue
-        body = _strip(taken)
+    for line in lines:
+        body = _strip(line)
         if not body:
             stats.blank_lines += 1
             continue
         try:
             value = decoder.decode(body)
+        except BaselessError as error:
+            first_error = first_error or str(error)
+            stats.baseless_lines += 1
+            continue
         except CodecError as error:
             first_error = first_error or str(error)
-            if line is None and text is not None and not text.terminated:
+            # A line without its end is the last, and cut off.
+            if text is not None and not text.terminated:
                 stats.torn_lines += 1
             else:
                 stats.remark(str(error))

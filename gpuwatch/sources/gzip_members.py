@@ -1,0 +1,146 @@
+"""Unpacks a gzip file that may be damaged: goes on at the next member that can be read.
+
+A gzip file is members one after another. ``record`` begins one a minute, so a torn end that
+something was appended to, or a bad block of a disk, costs no more than that.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import zlib
+from typing import TYPE_CHECKING, BinaryIO
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+MAGIC = b"\x1f\x8b\x08"
+RECORDING_BEGINS = b'{"kind":"header"'
+_CHUNK = 64 * 1024
+_RECENT = 256 * 1024
+"""What of a member is looked through again once it turns out to be damaged: what is wrong shows
+only some way behind the place."""
+_PROBE = 4096
+_BEGINS_LENGTH = 8
+
+
+class GzipMembers(io.RawIOBase):
+    """What ``raw`` holds, unpacked. Where something was passed over stands a line end.
+
+    Raises ``EOFError`` at the end of a file that is cut off, and ``gzip.BadGzipFile`` where it is
+    damaged and nothing follows that can be read, both after all that could be.
+    """
+
+    def __init__(self, raw: BinaryIO) -> None:
+        self.stretches = 0
+        """Places that were passed over, and the bytes in them (packed)."""
+        self.skipped_bytes = 0
+        self._raw = raw
+        self._input = b""
+        self._recent = b""
+        self._out = b""
+        self._member: zlib._Decompress | None = None
+        self._begins = RECORDING_BEGINS
+        self._began = False
+        self._error: Exception | None = None
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        if not self._out:
+            self._out = self._more()
+        view = memoryview(buffer).cast("B")
+        count = min(len(view), len(self._out))
+        view[:count] = self._out[:count]
+        self._out = self._out[count:]
+        return count
+
+    def _more(self) -> bytes:
+        """The next bytes; none at the end."""
+        while True:
+            if self._error is not None:
+                raise self._error
+            if not self._input and not self._read():
+                return self._end()
+            if self._member is None and not self._begin():
+                continue
+            assert self._member is not None
+            given = self._input
+            try:
+                out = self._member.decompress(given, _CHUNK)
+            except zlib.error:
+                if self._resync(self._recent[1:] + given):
+                    return b"\n"
+                continue
+            left = self._member.unconsumed_tail
+            if self._member.eof:
+                left, self._member = self._member.unused_data, None
+                self._recent = b""
+            else:
+                taken = given[: len(given) - len(left)]
+                self._recent = (self._recent + taken)[-_RECENT:]
+            self._input = left
+            if out:
+                if not self._began:
+                    self._begins, self._began = out[:_BEGINS_LENGTH], True
+                return out
+
+    def _read(self) -> bool:
+        more = self._raw.read1(_CHUNK) if hasattr(self._raw, "read1") else self._raw.read(_CHUNK)
+        self._input += more
+        return bool(more)
+
+    def _end(self) -> bytes:
+        if self._member is None:
+            return b""
+        self._error = EOFError("the file is cut off")
+        out = self._member.flush()
+        if out:
+            return out
+        raise self._error
+
+    def _begin(self) -> bool:
+        """Start the member that the input begins with; padding is passed over."""
+        self._input = self._input.lstrip(b"\0")
+        while 0 < len(self._input) < len(MAGIC) and self._read():
+            pass
+        if not self._input:
+            return False
+        if self._input.startswith(MAGIC) or not self._began:
+            self._member = zlib.decompressobj(31)
+            return True
+        self._resync(self._input)
+        return False
+
+    def _resync(self, data: bytes) -> bool:
+        """Pass over what cannot be read; whether something follows that can."""
+        self._member, self._recent, self._input = None, b"", data
+        self.stretches += 1
+        place = 0
+        while True:
+            place = self._input.find(MAGIC, place)
+            if place < 0:
+                kept = self._input[-len(MAGIC) + 1 :]
+                self.skipped_bytes += len(self._input) - len(kept)
+                self._input, place = kept, 0
+                if not self._read():
+                    self.skipped_bytes += len(kept)
+                    self._input = b""
+                    self._error = gzip.BadGzipFile("the compressed data is damaged")
+                    return False
+                continue
+            while len(self._input) - place < _PROBE and self._read():
+                pass
+            if self._can_begin(self._input[place : place + _CHUNK]):
+                self.skipped_bytes += place
+                self._input = self._input[place:]
+                return True
+            place += 1
+
+    def _can_begin(self, data: bytes) -> bool:
+        try:
+            out = zlib.decompressobj(31).decompress(data, _PROBE)
+        except zlib.error:
+            return False
+        return out.startswith(self._begins)
