@@ -39,6 +39,20 @@ def moment_option(
         raise click.BadParameter(str(error)) from None
 
 
+def pid_callback(
+    _context: click.Context, _parameter: click.Parameter, value: str | None
+) -> int | None:
+    """As ``--pid`` is read elsewhere, of a process that need not run any more."""
+    if value is None:
+        return None
+    from gpuwatch.jobs.attach import AttachError, parse_pid
+
+    try:
+        return parse_pid(value)
+    except AttachError as error:
+        raise click.UsageError(str(error)) from None
+
+
 class Cut:
     """The part of a recording that was asked for: ``--from``, ``--to``, ``--pid``."""
 
@@ -67,10 +81,10 @@ class Cut:
                 first = False
                 try:
                     begin = None if self.begin is None else self.begin.unix(now, last)
-                    # 14:00 to 02:00 is a night: the second time is after the first.
-                    end = None if self.end is None else self.end.unix(begin or now, last)
-                    if self.end is not None and self.end.after_start_seconds is not None:
-                        end = self.end.unix(now)
+                    if self.end is not None:
+                        # 22:00 to 02:00 is a night: the second time of day is after the first.
+                        of_day = self.end.day_seconds is not None and begin is not None
+                        end = self.end.unix(begin if of_day and begin else now, last)
                 except MomentError as error:
                     raise click.UsageError(str(error)) from None
                 if begin is not None and end is not None and end <= begin:
@@ -250,11 +264,7 @@ def text_file(path: str) -> Iterator[TextIO]:
             raise common.NoOutputError(common.cannot_write(error)) from None
         return
     try:
-        if path.endswith(".gz"):
-            file = cast("TextIO", gzip.open(path, "wt", encoding="utf-8", newline=""))
-        else:
-            file = Path(path).open("w", encoding="utf-8", newline="")
-        with file:
+        with _open_text(path) as file:
             yield file
     except BrokenPipeError as error:
         raise common.ReaderGoneError from error
@@ -262,6 +272,12 @@ def text_file(path: str) -> Iterator[TextIO]:
         raise common.NoOutputError(
             f"{_shown(path)} cannot be written: {error.strerror or error}."
         ) from None
+
+
+def _open_text(path: str) -> TextIO:
+    if path.endswith(".gz"):
+        return cast("TextIO", gzip.open(path, "wt", encoding="utf-8", newline=""))
+    return Path(path).open("w", encoding="utf-8", newline="")
 
 
 def _shown(path: str) -> str:

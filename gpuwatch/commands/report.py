@@ -1,19 +1,31 @@
-"""``gpuwatch report``: what jobs did that were watched before."""
+"""``gpuwatch report``: what jobs did that were watched before, and what a recording says."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
 from gpuwatch.commands import common
+from gpuwatch.commands.reading import (
+    STANDARD_STREAM,
+    Cut,
+    moment_option,
+    pid_callback,
+    refuse_overwriting,
+    summarise,
+    write_file,
+)
 
 if TYPE_CHECKING:
     from gpuwatch.jobs.report import JobReport
     from gpuwatch.jobs.store import Kept, ReportStore
+    from gpuwatch.outputs.summing.moments import Moment
+    from gpuwatch.outputs.summing.summary import Summary
 
 WIDTH_WITHOUT_TERMINAL = 80
 
@@ -27,21 +39,76 @@ WIDTH_WITHOUT_TERMINAL = 80
     metavar="NUMBER|PID|FILE",
     help="Compare with this report instead of with the run before.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option(
+    "--pid",
+    callback=pid_callback,
+    metavar="PID",
+    help="Of a recording: only the job that this process (any of its processes) belongs to.",
+)
+@click.option(
+    "--from",
+    "begin",
+    callback=moment_option,
+    metavar="TIME",
+    help="Of a recording: from 14:30, 2026-03-01 14:30, +15m (from its start), -2h (from its end).",
+)
+@click.option("--to", "end", callback=moment_option, metavar="TIME", help="Until then.")
+@click.option("--html", metavar="OUT", help="Of a recording: write one HTML file (- prints it).")
+@click.option("--md", "as_markdown", is_flag=True, help="Of a recording: print Markdown.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON (see --schema).")
+@click.option(
+    "--schema",
+    is_flag=True,
+    help="Print the JSON Schema of a recording's report, and do no more.",
+)
 @click.option("--ascii/--no-ascii", "ascii_mode", default=None, help="Draw with ASCII only.")
 def report_command(
+    reference: str | None,
+    as_list: bool,
+    other: str | None,
+    pid: int | None,
+    begin: Moment | None,
+    end: Moment | None,
+    html: str | None,
+    as_markdown: bool,
+    as_json: bool,
+    schema: bool,
+    ascii_mode: bool | None,
+) -> int:
+    """Print the report of a job that was watched, or of a recording.
+
+    Without an argument it is that of the last job. Reports of jobs are numbered from the newest,
+    which is 1; a larger number is a job's PID. A job's report is compared with that of its last
+    run before: the same command, started by the same user in the same folder. The last 200 are
+    kept.
+
+    FILE may also be a recording (of gpuwatch record or stream, also gzip) or a log that nvidia-smi
+    wrote; - is standard input. Its report tells of everything that was on the machine. Times are
+    local; --from and --to count a time of day from the start of the recording on.
+    """
+    if schema:
+        return _print_schema()
+    _refuse_forms(html, as_markdown=as_markdown, as_json=as_json)
+    if reference is not None and _is_recording(reference):
+        if as_list or other is not None:
+            raise click.UsageError(
+                "--list and --compare are for reports of jobs: gpuwatch compare compares two "
+                "recordings."
+            )
+        return _recording(reference, Cut(begin, end, pid), html, as_markdown, as_json, ascii_mode)
+    _refuse_recordings_options(
+        {"--pid": pid, "--from": begin, "--to": end, "--html": html, "--md": as_markdown or None}
+    )
+    return _job(reference, as_list, other, as_json, ascii_mode)
+
+
+def _job(
     reference: str | None,
     as_list: bool,
     other: str | None,
     as_json: bool,
     ascii_mode: bool | None,
 ) -> int:
-    """Print the report of a job that was watched: of the last one, or of the one that is named.
-
-    Reports are numbered from the newest, which is 1; a larger number is a job's PID. A job's
-    report is compared with that of its last run before: the same command, started by the same
-    user in the same folder. The last 200 are kept.
-    """
     from gpuwatch.jobs.report import ReportError
     from gpuwatch.jobs.store import ReportStore, StoreError
 
@@ -62,6 +129,92 @@ def report_command(
         raise click.UsageError(str(error)) from None
     common.write_to(out, lambda: out.write(text + "\n"))
     return 0
+
+
+# --- a recording -----------------------------------------------------------------------------
+
+_KINDS = re.compile(rb'"kind"\s*:\s*"(?:header|snapshot|delta|bucket|finding)"')
+_GZIP = b"\x1f\x8b"
+
+
+def _is_recording(reference: str) -> bool:
+    """Rather than the kept report of a job (which a number or a PID is, too)."""
+    if reference == STANDARD_STREAM:
+        return True
+    if reference.isascii() and reference.isdigit():
+        return False
+    try:
+        with Path(reference).open("rb") as file:
+            start = file.read(4096)
+    except (OSError, ValueError):
+        # Whoever reads it says what is wrong with it.
+        return False
+    if start.startswith(_GZIP):
+        return True
+    return not start.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{") or bool(_KINDS.search(start))
+
+
+def _recording(
+    path: str,
+    cut: Cut,
+    html: str | None,
+    as_markdown: bool,
+    as_json: bool,
+    ascii_mode: bool | None,
+) -> int:
+    refuse_overwriting(html, path)
+    out = None if html is not None else common.open_output()
+    summary = summarise(path, cut)
+    if html is not None:
+        from gpuwatch.outputs.html_report import recording_html
+
+        write_file(html, recording_html(summary))
+        return 0
+    assert out is not None
+    text = _recording_text(summary, out, as_markdown, as_json, ascii_mode)
+    common.write_to(out, lambda: out.write(text + "\n"))
+    return 0
+
+
+def _recording_text(
+    summary: Summary, out: TextIO, as_markdown: bool, as_json: bool, ascii_mode: bool | None
+) -> str:
+    if as_json:
+        from gpuwatch.outputs.recording_report_json import recording_json
+
+        return recording_json(summary)
+    if as_markdown:
+        from gpuwatch.outputs.recording_report_markdown import recording_markdown
+
+        return recording_markdown(summary)
+    from gpuwatch.outputs.recording_report import recording_text
+
+    return recording_text(summary, **drawing(out, ascii_mode))
+
+
+def _print_schema() -> int:
+    from gpuwatch.outputs.recording_report_schema import RECORDING_SCHEMA
+
+    out = common.open_output()
+    common.write_to(out, lambda: out.write(_dumps(RECORDING_SCHEMA) + "\n"))
+    return 0
+
+
+def _refuse_forms(html: str | None, *, as_markdown: bool, as_json: bool) -> None:
+    if (html is not None) + as_markdown + as_json > 1:
+        raise click.UsageError("Choose one of --html, --json and --md.")
+
+
+def _refuse_recordings_options(given: dict[str, object]) -> None:
+    for option, value in given.items():
+        if value is not None:
+            raise click.UsageError(
+                f"{option} is for the report of a recording: name its file, as in: gpuwatch "
+                f"report FILE {option}"
+            )
+
+
+# --- a job -----------------------------------------------------------------------------------
 
 
 def _find(store: ReportStore, reference: str | None) -> JobReport:
@@ -93,7 +246,7 @@ def _one(
         return report_text_json(report, indent=2)
     from gpuwatch.outputs.report import report_text
 
-    return report_text(report, previous=_run_before(store, report), **_drawing(out, ascii_mode))
+    return report_text(report, previous=_run_before(store, report), **drawing(out, ascii_mode))
 
 
 def _run_before(store: ReportStore, report: JobReport) -> JobReport | None:
@@ -123,7 +276,7 @@ def _comparison(
         )
     from gpuwatch.outputs.report import compare_text
 
-    return compare_text(before, after, **_drawing(out, ascii_mode))
+    return compare_text(before, after, **drawing(out, ascii_mode))
 
 
 def _list(store: ReportStore, out: TextIO, as_json: bool, ascii_mode: bool | None) -> str:
@@ -139,7 +292,7 @@ def _list(store: ReportStore, out: TextIO, as_json: bool, ascii_mode: bool | Non
         return _dumps({"kind": "reports", "schema": SCHEMA_VERSION, "reports": reports})
     from gpuwatch.outputs.report import list_text
 
-    return list_text([(each.number, each.report) for each in kept], **_drawing(out, ascii_mode))
+    return list_text([(each.number, each.report) for each in kept], **drawing(out, ascii_mode))
 
 
 _SUMMED = (
@@ -169,7 +322,8 @@ def _dumps(value: dict[str, Any]) -> str:
     return json.dumps(value, indent=2, allow_nan=False)
 
 
-def _drawing(out: TextIO, ascii_mode: bool | None) -> dict[str, Any]:
+def drawing(out: TextIO, ascii_mode: bool | None) -> dict[str, Any]:
+    """``width``, ``colour`` and ``unicode`` for what is printed to ``out``."""
     if ascii_mode is None:
         ascii_mode = not (out.encoding or "").lower().replace("-", "").startswith("utf")
     terminal = out.isatty()
