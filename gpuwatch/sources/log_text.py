@@ -34,7 +34,7 @@ REMARK_LENGTH = 160
 PARTLY_READ_SHOWN = 3
 
 _GZIP_MAGIC = b"\x1f\x8b"
-_DAMAGE = (EOFError, gzip.BadGzipFile, zlib.error)
+DAMAGE = (EOFError, gzip.BadGzipFile, zlib.error)
 
 _SENTENCES = {
     errno.ENOENT: "there is no such file",
@@ -195,9 +195,17 @@ class TextLines:
             raise
         except OSError as error:
             self.close()
-            raise LogError(f"{self.shown} cannot be read: {_why(error)}.") from None
+            raise LogError(f"{self.shown} cannot be read: {why(error)}.") from None
         except ValueError:
             raise LogError(f"{self.shown} cannot be read: no file has such a name.") from None
+
+    @property
+    def bytes_read(self) -> int:
+        """Of the file (packed), about; 0 of standard input."""
+        for owned in self._owned[:1]:
+            if not owned.closed:
+                return owned.tell()
+        return 0
 
     def __enter__(self) -> TextLines:
         return self
@@ -233,12 +241,12 @@ class TextLines:
                     if passed > ENDLESS_LENGTH:
                         stats.damage = "a line of it does not end"
                         return
-            except _DAMAGE:
+            except DAMAGE:
                 stats.damage = "the compressed data is damaged or cut off"
                 self._count_skipped()
                 return
             except OSError as error:
-                stats.damage = _why(error)
+                stats.damage = why(error)
                 return
             if overlong:
                 stats.lines += 1
@@ -268,7 +276,7 @@ class TextLines:
             buffered = io.BufferedReader(self._members)
             try:
                 start = buffered.peek(4)
-            except _DAMAGE:
+            except DAMAGE:
                 raise LogError(
                     f"{self.shown} begins like a gzip file and cannot be unpacked."
                 ) from None
@@ -306,5 +314,6 @@ def _encoding(start: bytes) -> str:
     return "utf-8-sig"
 
 
-def _why(error: OSError) -> str:
+def why(error: OSError) -> str:
+    """As a clause."""
     return _SENTENCES.get(error.errno or 0) or clean(str(error.strerror or error), 100)

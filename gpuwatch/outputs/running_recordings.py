@@ -1,0 +1,163 @@
+"""The recordings that run now: each leaves a note in the user's state folder.
+
+A note is a small JSON file that only its owner can read. One of another machine (the folder may be
+shared), of a process that has ended, or of one whose PID is another's now, is no running recording.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from gpuwatch import json_values
+from gpuwatch.json_values import CodecError, Json
+from gpuwatch.text import clean
+
+_ENDING = ".json"
+_NOTE_BYTES_MOST = 64 * 1024
+_READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningRecording:
+    """A recording that is being made on this machine, by a process of this user."""
+
+    pid: int
+    path: str
+    """Whole."""
+    started_at_unix_seconds: float
+    until_unix_seconds: float | None = None
+    """When it is to end."""
+    interval_seconds: float = 1.0
+    detached: bool = False
+    redacted: bool = False
+    watched_pid: int | None = None
+    """Of the one job it records; ``None``: the machine."""
+    simulated: bool = False
+
+
+def notes_folder() -> Path:
+    """``recordings`` in gpuwatch's own folder under ``XDG_STATE_HOME`` (``~/.local/state``)."""
+    from platformdirs import user_state_path  # noqa: PLC0415 - only who records pays for it
+
+    return user_state_path("gpuwatch", appauthor=False) / "recordings"
+
+
+def running_recordings(folder: Path | None = None) -> list[RunningRecording]:
+    """Those that run now, the oldest first. Raises nothing: what cannot be read is none."""
+    folder = notes_folder() if folder is None else folder
+    found = []
+    try:
+        names = sorted(entry.name for entry in folder.iterdir())
+    except OSError:
+        return []
+    for name in names:
+        if not name.endswith(_ENDING):
+            continue
+        note = _read(folder / name)
+        if note is None or note.get("machine") != machine():
+            continue
+        recording = _recording(note)
+        if recording is None or process_mark(recording.pid) != note.get("process"):
+            # It was killed: nobody else will tidy up.
+            with contextlib.suppress(OSError):
+                (folder / name).unlink()
+            continue
+        found.append(recording)
+    return sorted(found, key=lambda recording: recording.started_at_unix_seconds)
+
+
+@contextmanager
+def announced(recording: RunningRecording, folder: Path | None = None) -> Iterator[None]:
+    """Leave a note while this process records. Where that cannot be, it records without."""
+    folder = notes_folder() if folder is None else folder
+    note = {**asdict(recording), "machine": machine(), "process": process_mark(recording.pid)}
+    path = folder / f"{machine()[:12]}-{recording.pid}{_ENDING}"
+    with contextlib.suppress(OSError):
+        _write(path, json.dumps(note) + "\n")
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            path.unlink()
+
+
+def machine() -> str:
+    """Tells this run of this machine, and of this PID namespace, from all others."""
+    boot = _first_line(Path("/proc/sys/kernel/random/boot_id"))
+    try:
+        namespace = str(Path("/proc/self/ns/pid").readlink())
+    except OSError:
+        namespace = ""
+    return f"{boot}-{namespace}"
+
+
+def process_mark(pid: int) -> str | None:
+    """When ``pid`` began, in the kernel's ticks; ``None`` if it is not there (or has ended)."""
+    fields = _first_line(Path(f"/proc/{pid}/stat")).rpartition(")")[2].split()
+    if len(fields) < 20 or fields[0] in ("Z", "X"):
+        return None
+    return fields[19]
+
+
+def _first_line(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").partition("\n")[0]
+    except OSError:
+        return ""
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    temporary = path.with_suffix(".writing")
+    temporary.unlink(missing_ok=True)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(temporary, flags, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(text)
+    temporary.rename(path)
+
+
+def _read(path: Path) -> Json | None:
+    try:
+        descriptor = os.open(path, _READ_FLAGS)
+        with os.fdopen(descriptor, "rb") as file:
+            seen = os.fstat(descriptor)
+            if not stat.S_ISREG(seen.st_mode) or seen.st_uid != os.geteuid():
+                return None
+            value: Any = json.loads(file.read(_NOTE_BYTES_MOST))
+    except (OSError, ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _recording(note: Json) -> RunningRecording | None:
+    def number(name: str) -> float | None:
+        value = note.get(name)
+        return None if value is None else json_values.number(value, name)
+
+    try:
+        path = note.get("path")
+        watched = note.get("watched_pid")
+        if not isinstance(path, str) or clean(path) != path:
+            return None
+        return RunningRecording(
+            pid=json_values.whole(note.get("pid"), "pid"),
+            path=path,
+            started_at_unix_seconds=number("started_at_unix_seconds") or 0.0,
+            until_unix_seconds=number("until_unix_seconds"),
+            interval_seconds=number("interval_seconds") or 1.0,
+            detached=note.get("detached") is True,
+            redacted=note.get("redacted") is True,
+            watched_pid=None if watched is None else json_values.whole(watched, "watched_pid"),
+            simulated=note.get("simulated") is True,
+        )
+    except CodecError:
+        return None
