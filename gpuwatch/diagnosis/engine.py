@@ -31,6 +31,9 @@ LONGEST_STEP_SECONDS = 6.0
 OF_THE_CARD = frozenset({"gpu_lost", "hardware_errors", "thermal_throttle", "power_throttle"})
 """Faults of a GPU, which all jobs on it show: told once."""
 
+OF_THE_ENDED = frozenset({"orphaned_workers"})
+"""All that can still be wrong with a job that has ended."""
+
 Stacks = tuple[tuple[str, float, str | None], ...]
 _Key = tuple[ProcessKey | None, tuple[GpuKey, ...]]
 
@@ -112,14 +115,21 @@ class Engine:
         self._stale = True
         subjects: dict[_Key, Subject] = {}
         for window in windows:
-            if window.job is not None and window.job.job.ended_at_unix_seconds is not None:
+            if _has_ended(window) and not _left_some(window):
                 continue
             key = _key(window)
-            subject = self._subjects.get(key) or Subject(self._rules)
+            subject = self._subjects.get(key)
+            if subject is None or subject.ended != _has_ended(window):
+                subject = Subject(*self._rules_for(window))
             subject.look(window, seconds)
             subjects[key] = subject
         self._subjects = subjects
         self._calm = all(subject.is_calm for subject in subjects.values())
+
+    def _rules_for(self, window: Window) -> tuple[tuple[Rule, ...], bool]:
+        if not _has_ended(window):
+            return self._rules, False
+        return tuple([rule for rule in self._rules if rule.name in OF_THE_ENDED]), True
 
     def _compose(self) -> Diagnosis:
         findings: list[Finding] = []
@@ -128,9 +138,9 @@ class Engine:
         for subject in self._subjects.values():
             findings += subject.findings()
             unknown += subject.not_told()
-            if subject.seen is not None:
+            if subject.seen is not None and not subject.ended:
                 seen.append(subject.seen)
-        ordered = _ordered(findings)
+        ordered = _without_repeats(_ordered(findings))
         undecided = [gpu.uuid for one in seen if not is_decided(one) for gpu in one.window.gpus]
         return Diagnosis(
             taken_at_unix_seconds=self._unix,
@@ -141,6 +151,24 @@ class Engine:
             decided=self._watched >= EARLY_SECONDS and not undecided,
             undecided_gpus=tuple(dict.fromkeys(undecided)),
         )
+
+
+def _has_ended(window: Window) -> bool:
+    return window.job is not None and window.job.job.ended_at_unix_seconds is not None
+
+
+def _left_some(window: Window) -> bool:
+    return window.job is not None and any(one.orphaned for one in window.job.job.members)
+
+
+def _without_repeats(findings: list[Finding]) -> list[Finding]:
+    """Memory that a job's orphans hold is told with them, not again of the GPU."""
+    held = {uuid for one in findings if one.rule == "orphaned_workers" for uuid in one.gpus}
+    return [
+        one
+        for one in findings
+        if one.rule != "idle_holding_memory" or not held.issuperset(one.gpus)
+    ]
 
 
 def _key(window: Window) -> _Key:

@@ -135,7 +135,8 @@ class Observer:
         key = (gpu.uuid, None if job is None else job.job.key)
         track = self._gpus.get(key)
         if track is None:
-            not_before = at - self.window_seconds
+            # Without a job, what the driver remembers is of one that has ended.
+            not_before = at if job is None else at - self.window_seconds
             if job is not None and job.began_at is not None:
                 not_before = max(not_before, job.began_at)
             track = self._gpus[key] = GpuTrack(gpu, self.window_seconds, not_before)

@@ -24,6 +24,9 @@ FLAT_PERCENT = 1.5
 LAGS = (0, -1, 1)
 """A sample is the mean over the time before its stamp, and the two clocks' stamps may be up to
 one sample apart."""
+AMBIGUOUS = 0.6
+"""Where one lag says that they take turns and another, with so much of its correlation, that they
+go together, the swings are too fast for these samples: a step of one sample is half a cycle."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +59,15 @@ def _compare(values: list[float], gpu: list[float], *, exact: bool) -> Phase:
         return UNSEEN
     best, at = None, 0
     if max(values) - min(values) > FLAT_PERCENT:
-        for lag in (0,) if exact else LAGS:
-            found = _correlation(*_shifted(values, gpu, lag))
-            if found is not None and (best is None or abs(found) > abs(best) + 1e-9):
-                best, at = found, lag
+        found = [
+            (one, lag)
+            for lag in ((0,) if exact else LAGS)
+            if (one := _correlation(*_shifted(values, gpu, lag))) is not None
+        ]
+        if found:
+            best, at = max(found, key=lambda pair: (abs(pair[0]), -abs(pair[1])))
+            if any(one * best < -AMBIGUOUS * best * best for one, _ in found):
+                return UNSEEN
     idle, working = split_means(*_shifted(values, gpu, at))
     return Phase(correlation=best, when_idle_percent=idle, when_busy_percent=working)
 

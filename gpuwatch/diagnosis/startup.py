@@ -17,7 +17,7 @@ LONGEST_SECONDS = 180.0
 for three minutes has something to be told about."""
 WITHOUT_GPU_SECONDS = 60.0
 """Where there is no GPU to show the first steps."""
-WORK_SECONDS = 10.0
+WORK_SECONDS = 8.0
 """Without an idle run: long enough for a compile's tuning kernels to be over."""
 CYCLES = 3
 CYCLES_SECONDS = 4.0

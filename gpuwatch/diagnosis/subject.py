@@ -59,8 +59,10 @@ CALM_SECONDS = 50.0
 class Subject:
     """Follows one job, or one GPU of which no job is known."""
 
-    def __init__(self, rules: Sequence[Rule]) -> None:
+    def __init__(self, rules: Sequence[Rule], ended: bool = False) -> None:
         self._rules = rules
+        self.ended = ended
+        """Of a job that has ended."""
         self._held: dict[str, Held] = {}
         self._ledgers: dict[str, Ledger] = {}
         self._verdicts: dict[str, Verdict] = {}

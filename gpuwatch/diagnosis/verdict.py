@@ -13,7 +13,7 @@ from gpuwatch.diagnosis.rules._gpus import lasting, named, reason_share
 from gpuwatch.diagnosis.rules._pauses import lost_share, rhythm
 from gpuwatch.diagnosis.window import GpuFacts, Pause, Window
 
-FED_PERCENT = 85.0
+FED_PERCENT = 88.0
 """Busy share outside pauses from which nothing is missing: rules of idle time begin at 10-15% idle,
 and a logging, evaluating, saving job loses some percent by right."""
 UNUSED_PERCENT = 1.0

@@ -9,7 +9,6 @@ from gpuwatch.diagnosis.running import BUCKET_SECONDS, Counter, Highest, Remembe
 from gpuwatch.diagnosis.stretches import KEEP_SECONDS, PauseWatch
 from gpuwatch.diagnosis.trend import Trend
 from gpuwatch.diagnosis.waveform import (
-    BUSY_PERCENT,
     GAP_SAMPLES,
     IDLE_PERCENT,
     Waveform,
@@ -104,7 +103,8 @@ class GpuTrack:
             ),
             seconds,
         )
-        self._take_rest(reading, at, seconds, under_load=high >= BUSY_PERCENT)
+        # A link powers down some time after the last kernel, not between two.
+        self._take_rest(reading, at, seconds, under_load=high > IDLE_PERCENT)
         if power is not None:
             bin_number = min(POWER_BINS_MAX, int(power / POWER_BIN_WATTS))
             self._power[bin_number] = self._power.get(bin_number, 0.0) + seconds

@@ -10,9 +10,9 @@ from gpuwatch.model import Gpu, Job, Problem, ProcessKey, Snapshot
 def only_job(snapshot: Snapshot, key: ProcessKey) -> Snapshot:
     """``snapshot`` less what is not about the job with this key.
 
-    What stays: the host, the job, its processes, the GPUs they use (none if they use none), and
-    the problems that concern these. A job that is not in the snapshot leaves it without jobs,
-    processes and GPUs.
+    What stays: the host, the job, its processes, the GPUs they use (none if they use none), the
+    other processes on these, and the problems that concern these. A job that is not in the
+    snapshot leaves it without jobs, processes and GPUs.
     """
     job = next((job for job in snapshot.jobs if job.key == key), None)
     if job is None:
@@ -37,7 +37,13 @@ def _reduced(
     return replace(
         snapshot,
         gpus=tuple([gpu for gpu in snapshot.gpus if gpu.uuid in uuids]),
-        processes=tuple([process for process in snapshot.processes if process.key in own]),
+        processes=tuple(
+            [
+                process
+                for process in snapshot.processes
+                if process.key in own or process.gpu_uuid in uuids
+            ]
+        ),
         jobs=jobs,
         problems=tuple([problem for problem in snapshot.problems if _concerns(problem, concerned)]),
     )

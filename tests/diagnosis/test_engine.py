@@ -9,6 +9,7 @@ from typing import Any
 from gpuwatch.diagnosis.engine import Engine
 from gpuwatch.diagnosis.rule import Clear, Firing, Rule, Unknown, Verdict
 from gpuwatch.diagnosis.window import Window
+from gpuwatch.model import JobMember
 from tests.diagnosis.engines import (
     Script,
     always,
@@ -82,6 +83,19 @@ def test_an_ended_job_is_not_judged() -> None:
     ended = replace(job(), job=model_job(ended_at_unix_seconds=1.0))
     said = play(scripted({"fault": always(firing())}, window(job=ended)), range(20))[-1]
     assert said.findings == ()
+
+
+def test_of_an_ended_job_its_orphans_are_told() -> None:
+    """And nothing else; that its GPU holds memory is told with them."""
+    left = JobMember(pid=7, role="loader_worker", orphaned=True)
+    ended = replace(job(), job=model_job(ended_at_unix_seconds=1.0, members=(left,)))
+    says = {
+        "orphaned_workers": lambda _: firing(gpus=("GPU-0",)),
+        "idle_holding_memory": lambda _: firing(severity="info", gpus=("GPU-0",)),
+    }
+    said = play(scripted(says, window(job=ended), window(job=None)), range(20))[-1]
+    assert rules_of(said).count("idle_holding_memory") == 0
+    assert "orphaned_workers" in rules_of(said)
 
 
 def test_the_sentence_is_that_of_the_leading_finding() -> None:

@@ -155,6 +155,15 @@ def test_a_swing_within_the_polls_has_no_phase() -> None:
     assert found.when_idle_percent is None
 
 
+def test_a_swing_of_two_samples_has_no_phase() -> None:
+    """Late by one sample, turns look like doing the same: nothing is said of either."""
+    gpu = [(number / 6, 90.0 if number % 2 else 5.0) for number in range(1, 200)]
+    rows = spans([(at, 100.0 - value) for at, value in gpu], 1 / 6)
+    found = compare(rows, Integral(gpu, 1 / 6).means([(a, b) for a, b, _ in rows]))
+    assert found.correlation is None
+    assert found.when_idle_percent is None
+
+
 def test_a_mean_needs_half_of_its_time() -> None:
     """A gap in the samples is nothing, not zero."""
     integral = Integral([(1.0, 80.0), (2.0, 80.0), (9.0, 40.0)], 1.0)

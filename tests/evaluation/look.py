@@ -21,6 +21,8 @@ def look_into(case: Judged) -> Iterator[str]:
     watching = case.watch()
     for number, snapshot in enumerate(watching):
         observer.push(snapshot)
+        # Start-up is recognised as time goes on.
+        observer.windows()
         if number % STACKS_SECONDS == STACKS_SECONDS - 1 and (taken := watching.stacks()):
             observer.note_stacks(*taken)
     for window in observer.windows():

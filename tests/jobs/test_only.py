@@ -37,6 +37,7 @@ def machine() -> Snapshot:
             Process(pid=11),
             Process(pid=20, gpu_uuid="GPU-b"),
             Process(pid=10, started_at_unix_seconds=5.0, gpu_uuid="GPU-b"),
+            Process(pid=30, gpu_uuid="GPU-c"),
         ),
         jobs=(job(10, "GPU-a"), job(20, "GPU-b")),
         problems=(
@@ -58,6 +59,8 @@ def test_one_job_keeps_its_processes_its_gpus_and_what_concerns_them() -> None:
         (10, "GPU-a", None),
         (10, "GPU-c", None),
         (11, None, None),
+        # Another tenant of its GPU.
+        (30, "GPU-c", None),
     ]
     assert [problem.message for problem in found.problems] == ["a", "all", "host", "jobs"]
     assert found.host == machine().host

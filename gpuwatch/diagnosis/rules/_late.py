@@ -211,7 +211,9 @@ def _loading(rank: RankFacts, others: list[RankFacts]) -> Doing | None:
         return None
     count = rank.workers.count if rank.workers is not None else 0.0
     return Doing(
-        f"its {count:.0f} loader workers are at the limit of a core each ({own:.0f}%)",
+        f"its loader worker is at the limit of a core ({own:.0f}%)"
+        if round(count) == 1
+        else f"its {count:.0f} loader workers are at the limit of a core each ({own:.0f}%)",
         (
             Advice(
                 action="Give that rank as many loader workers and as cheap samples as the others "

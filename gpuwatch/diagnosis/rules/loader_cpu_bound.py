@@ -62,7 +62,9 @@ delaying itself."""
 SYMPTOMS = frozenset({"oscillation", "batch_too_small", "straggler"})
 
 SPARE_CORES = 1.0
-"""One more worker needs one more core."""
+"""One more worker needs one more core, where the GPU could use all that it makes."""
+SPARE_LEAST_CORES = 0.3
+"""Less is what a machine leaves idle anyway."""
 
 
 def check(window: Window) -> Verdict:
@@ -96,7 +98,7 @@ def _firing(window: Window, found: Underfed, workers: WorkerFacts, wanted: float
     count = found.worker_count or 0
     better = recommended_workers(window, count, found.busy_share)
     spare = spare_cores(window)
-    room = spare is not None and spare >= SPARE_CORES and better is not None and better > count
+    room = better is not None and better > count and _has_room(found, workers, spare)
     main = found.main_idle_percent
     missing = [] if main is not None else ["the main thread's CPU"]
     missing += [] if spare is not None else ["the cores the job may use"]
@@ -119,6 +121,16 @@ def _firing(window: Window, found: Underfed, workers: WorkerFacts, wanted: float
     )
 
 
+def _has_room(found: Underfed, workers: WorkerFacts, spare: float | None) -> bool:
+    """Whether the free cores are enough for what loading lacks, be it less than a core."""
+    if spare is None:
+        return False
+    ranks = max(1, len(found.ranks))
+    busy = max(0.05, found.busy_share)
+    lacks = (found.worker_count or 0) * ranks * (wanted_percent(workers) or 100.0) / 100.0
+    return spare >= min(SPARE_CORES, max(SPARE_LEAST_CORES, lacks * (1.0 / busy - 1.0)))
+
+
 def _summary(found: Underfed, count: int, spare: float | None) -> str:
     limit = "is at its limit" if count == 1 else "are at their limit"
     start = (
@@ -127,7 +139,8 @@ def _summary(found: Underfed, count: int, spare: float | None) -> str:
     )
     if spare is None:
         return f"{start}, and no cores are free"
-    return f"{start}, {counted(int(spare), 'core')} free"
+    free = f"{spare:.1f} cores" if spare < 2.0 else counted(int(spare), "core")
+    return f"{start}, {free} free"
 
 
 def _evidence(
@@ -188,7 +201,8 @@ def _room(window: Window) -> list[Evidence]:
 
 
 def _more(count: int, better: int, spare: float | None) -> tuple[Advice, ...]:
-    free = "" if spare is None else f", and {spare:.0f} cores are free"
+    left = spare or 0.0
+    free = f", and {left:.1f} cores are free" if left < 2.0 else f", and {int(left)} cores are free"
     return (
         Advice(
             action=f"Raise num_workers from {count} to {better}.",
@@ -214,7 +228,8 @@ def _cheaper(window: Window, count: int, better: int | None) -> tuple[Advice, ..
     cores_advice = Advice(
         action="Give the job more cores, or run fewer ranks on this machine.", why=why
     )
-    if better is not None and better < count:
+    own = window.job.job.usable_cores if window.job is not None else None
+    if better is not None and better < count and own is not None and count > own:
         fewer = Advice(
             action=f"Lower num_workers from {count} to {better}.",
             setting="num_workers",

@@ -53,7 +53,7 @@ IDLE_TRAFFIC_BYTES_PER_SECOND = 0.5e9
 PAGEABLE_BYTES_PER_SECOND = 5e9
 """How fast a pageable copy runs on most machines: 3 to 10 GB/s."""
 
-COPYING_SHARE = 0.4
+COPYING_SHARE = 0.26
 """Of the idle time: how much of it copying must fill where the two are not seen apart."""
 
 LINK_FULL_SHARE = 0.8

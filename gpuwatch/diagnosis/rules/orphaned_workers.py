@@ -43,7 +43,9 @@ def check(window: Window) -> Verdict:
     job = window.job
     if job is None:
         return Unknown(missing=NO_JOB)
-    left = [member for member in job.job.members if member.orphaned]
+    left = [
+        member for member in job.job.members if member.orphaned and member.role == "loader_worker"
+    ]
     count = len(left) or (0 if job.workers is None else job.workers.orphaned)
     if count == 0:
         if not job.job.members and job.workers is None:
@@ -54,8 +56,10 @@ def check(window: Window) -> Verdict:
 
 def _firing(window: Window, job: JobFacts, left: list[JobMember], count: int) -> Firing:
     held = [gpu.own_memory_bytes for gpu in window.gpus if gpu.own_memory_bytes is not None]
-    # With a rank alive the GPU memory is that of the running job.
-    gpu_memory = sum(held) if held and not job.job.having("rank") else None
+    # With a rank alive the GPU memory is that of the running job; of one that has ended nobody
+    # adds it up any more.
+    alone = not job.job.having("rank") and job.job.ended_at_unix_seconds is None
+    gpu_memory = sum(held) if held and alone else None
     holding = f", holding {amount(gpu_memory)} of GPU memory" if gpu_memory else ""
     guessed = bool(left) and all(member.role_guessed for member in left)
     verb = "has" if count == 1 else "have"

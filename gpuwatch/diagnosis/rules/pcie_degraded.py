@@ -58,7 +58,8 @@ driver's traffic counters are 20 ms samples."""
 IDLE_SHARE = 0.08
 """Less idling than this is nothing to explain."""
 
-SYMPTOMS = frozenset({"memory_not_pinned", "oscillation"})
+SYMPTOMS = frozenset({"memory_not_pinned", "oscillation", "python_bound"})
+"""A thread that waits for a copy spins, which looks like Python at work."""
 
 
 def check(window: Window) -> Verdict:
@@ -90,12 +91,22 @@ def _ratio(gpu: GpuFacts) -> float | None:
 
 def _waits(gpu: GpuFacts) -> float | None:
     """0 to 1: the share of the time in which no kernel ran and the link was full."""
-    rate = _rate(gpu.pcie_generation_busy, gpu.pcie_width_busy)
-    if gpu.busy is None or gpu.pcie_rx_idle_bytes_per_second is None or not rate:
+    rate, traffic = _rate(gpu.pcie_generation_busy, gpu.pcie_width_busy), _idle_traffic(gpu)
+    if gpu.busy is None or traffic is None or not rate:
         return None
     idle = 1.0 - gpu.busy.mean_percent / 100.0
-    filled = gpu.pcie_rx_idle_bytes_per_second / rate
-    return idle if idle >= IDLE_SHARE and filled >= FILLED else 0.0
+    return idle if idle >= IDLE_SHARE and traffic / rate >= FILLED else 0.0
+
+
+def _idle_traffic(gpu: GpuFacts) -> float | None:
+    """Bytes a second to the GPU while no kernel runs; where those moments are too short to be
+    seen apart, what it would be if all of the traffic fell into them."""
+    if gpu.pcie_rx_idle_bytes_per_second is not None:
+        return gpu.pcie_rx_idle_bytes_per_second
+    overall = gpu.pcie_rx_bytes_per_second
+    if gpu.busy is None or overall is None or gpu.busy.mean_percent > 100.0 * (1.0 - IDLE_SHARE):
+        return None
+    return overall / (1.0 - gpu.busy.mean_percent / 100.0)
 
 
 def _is_degraded(gpu: GpuFacts) -> bool:
@@ -164,7 +175,7 @@ def _evidence(gpu: GpuFacts) -> list[Evidence]:
         ),
         Evidence(
             name=f"{name} traffic to the GPU while no kernel runs",
-            value=gpu.pcie_rx_idle_bytes_per_second,
+            value=_idle_traffic(gpu),
             unit="bytes/s",
             threshold=None if rate is None else FILLED * rate,
             says="" if rate is None else f"the link carries {rate / 1e9:.1f} GB/s at most",

@@ -121,7 +121,7 @@ def _firing(
     better = recommended_workers(window, count, found.busy_share)
     return Firing(
         summary=f"{found.complaint}: {counted(workers.count, 'loader worker')} share "
-        f"{counted(cores, 'core')}",
+        f"{_cores(cores)}",
         evidence=tuple(_evidence(found, workers, crowding, queue, cores)),
         advice=_advice(count, better, cores),
         strength=strength(
@@ -145,7 +145,7 @@ def _evidence(
             value=round(crowding, 2),
             threshold=CROWDING,
             says=f"{round(workers.count)} workers and {len(found.job.ranks)} main threads share "
-            f"{counted(cores, 'core')}",
+            f"{_cores(cores)}",
         ),
         Evidence(
             name="workers' run-queue wait",
@@ -164,11 +164,16 @@ def _evidence(
     return evidence
 
 
+def _cores(cores: float) -> str:
+    """``8 cores``; a quota can be half a core."""
+    return counted(cores, "core") if cores >= 1.0 else f"{cores:.1f} cores"
+
+
 def _advice(count: int, better: int | None, cores: float) -> tuple[Advice, ...]:
     cheaper = Advice(
         action="Make the transforms cheaper, do them once and store the result, or decode on "
         "the GPU (DALI, nvJPEG).",
-        why=f"the {counted(cores, 'core')} that the job may use are all taken",
+        why=f"the {_cores(cores)} that the job may use are all taken",
     )
     if better is None or better >= count:
         return (cheaper,)

@@ -84,7 +84,11 @@ def test_quiet(quiet: Window) -> None:
         pytest.param(
             unpinned(ranks=(rank(pinned_memory=None, loader_workers=0),)), "pins", id="not seen"
         ),
-        pytest.param(unpinned({"pcie_rx_idle_bytes_per_second": None}), "PCIe", id="no traffic"),
+        pytest.param(
+            unpinned({"pcie_rx_idle_bytes_per_second": None, "pcie_rx_bytes_per_second": None}),
+            "PCIe",
+            id="no traffic",
+        ),
     ],
 )
 def test_unknown(unknown: Window, missing: str) -> None:

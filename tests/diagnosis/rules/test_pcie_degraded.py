@@ -40,7 +40,8 @@ def test_quiet_when_a_starved_gpu_idles_on_a_good_link() -> None:
 
 def test_less_sure_without_the_traffic() -> None:
     """Whether copies fill the link was not read."""
-    blind = gpu(busy=steady(40.0), pcie_rx_idle_bytes_per_second=None, **FIRST_BY_FOUR)
+    unread = {"pcie_rx_idle_bytes_per_second": None, "pcie_rx_bytes_per_second": None}
+    blind = gpu(busy=steady(40.0), **unread, **FIRST_BY_FOUR)
     assert fires(check(gpu_only(blind))).missing == ("PCIe traffic",)
 
 
