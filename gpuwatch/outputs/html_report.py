@@ -48,7 +48,10 @@ def _head(summary: Summary) -> Iterable[str]:
     yield element("h1", "GPU report")
     if summary.simulated:
         yield element("div", "SIMULATED \u2014 no such machine ran", "badge")
-    yield element("p", words.verdict(summary), "verdict")
+    head, why = words.verdict_parts(summary)
+    yield element("p", head, "verdict")
+    if why:
+        yield element("p", why, "why")
     yield meta(summary)
     if summary.pid is not None:
         yield element("p", f"Of the job of process {summary.pid} alone.", "note")
@@ -87,7 +90,7 @@ def _findings(summary: Summary) -> Iterable[str]:
 
 def _finding(group: Group, times: Times) -> Iterable[str]:
     yield f'<section class="finding {group.severity}"><header>'
-    yield f"<h3>#{group.number} {escape(group.rule.replace('_', ' '))}</h3>"
+    yield f"<h3>#{group.number} {escape(group.rule)}</h3>"
     yield element("span", SEVERITY_MARKS[group.severity], "sev")
     cost = group.told_cost()
     if cost:
@@ -101,9 +104,9 @@ def _finding(group: Group, times: Times) -> Iterable[str]:
             told = f"{told.rstrip('.')} ({words.gpu_time(use.cost_gpu_seconds)})."
         yield element("p", told, "what")
     yield "<dl>"
-    for number, advice in enumerate(group.advice):
+    for number, line in enumerate(group.advice_lines()):
         yield element("dt", "Do" if number == 0 else "")
-        yield element("dd", words.advice_line(advice), "do" if number == 0 else "")
+        yield element("dd", line, "do" if number == 0 else "")
     yield f"<dt>Because</dt><dd>{_evidence(group)}</dd>"
     yield from _ruled_out(group)
     yield "</dl></section>"
@@ -115,13 +118,15 @@ def _evidence(group: Group) -> str:
         if evidence.value is None:
             continue
         unit = "%" if (evidence.unit or "").startswith("%") else evidence.unit
-        against = "" if evidence.supports else "against it: "
+        says = evidence.says
+        if not evidence.supports:
+            says = f"against it: {says}" if says else "speaks against it"
         rows.append(
             [
                 evidence.name,
                 quantity(evidence.value, evidence.unit),
                 "" if evidence.threshold is None else quantity(evidence.threshold, unit),
-                against + evidence.says,
+                says,
             ]
         )
     if not rows:
@@ -135,7 +140,7 @@ EVIDENCE = ("Reading:", "Value", "Threshold", "What that means:")
 def _ruled_out(group: Group) -> Iterable[str]:
     others = group.finding.ruled_out
     if others:
-        told = "; ".join(f"{other.rule.replace('_', ' ')}: {other.why}" for other in others)
+        told = "; ".join(f"{other.rule}: {other.why}" for other in others)
         yield f'<dt>Not</dt><dd class="note">{escape(told)}</dd>'
 
 
@@ -151,11 +156,11 @@ def _gpus(summary: Summary) -> Iterable[str]:
         rows.append(
             [
                 gpu.label,
-                identity.name,
+                identity.name.removeprefix("NVIDIA "),
                 units.percent(core.busy_percent),
                 words.share(gpu.duty),
                 words.hours(core.idle_seconds),
-                words.oscillation(gpu) or "none",
+                words.oscillation(gpu).removesuffix(" of the time") or "none",
                 units.size_of(core.memory_peak_bytes, identity.memory_total_bytes),
                 units.watts_of(core.power_mean_watts, core.power_limit_watts),
                 units.energy(core.energy_joules),

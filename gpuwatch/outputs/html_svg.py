@@ -1,4 +1,5 @@
-"""Charts as inline SVG: a band from minimum to maximum with the mean as a line, on a fixed scale.
+"""Charts as inline SVG, on a fixed scale: filled up to the mean, a lighter band from there to the
+maximum, a line at the minimum. What is filled was used, what is empty was not.
 
 Shapes stretch with the page (``preserveAspectRatio="none"``, lines keep their width); text is
 never inside, since it would be stretched too.
@@ -43,16 +44,26 @@ def chart(
     *,
     top: float,
     filled: float = 1.0,
-    areas: Iterable[Area] = (),
+    marks: Iterable[Area] = (),
+    gaps: Iterable[Area] = (),
 ) -> str:
     """``top`` is the value at the upper edge; the course's buckets fill 0 to ``filled`` of the
     width. ``name`` makes the ids of the page unique."""
     parts = [_opening(name, title, description)]
-    parts += [_area(area) for area in areas]
+    parts += [_gap(area) for area in gaps]
     if top > 0 and course.mean:
         step = WIDTH * filled / len(course.mean)
-        parts += [f'<path class="band" d="{path}"/>' for path in _bands(course, step, top) if path]
-        parts += [f'<path class="mean" d="{path}"/>' for path in [_line(course, step, top)] if path]
+        highest, mean = _levels(course.maximum, top), _levels(course.mean, top)
+        parts += [
+            _path("band", _filled(highest, step)),
+            _path("fill", _filled(mean, step)),
+            _path("mean", _line(mean, step)),
+        ]
+        lowest = _levels(course.minimum, top)
+        # Where nothing moved it would lie on the mean.
+        lowest = [low if low != level else None for low, level in zip(lowest, mean, strict=True)]
+        parts.append(_path("low", _line(lowest, step)))
+    parts += [_marked(area) for area in marks]
     parts.append(f'<line class="grid" x1="0" x2="{WIDTH}" y1="50" y2="50"/></svg>')
     return "".join(parts)
 
@@ -78,12 +89,21 @@ def _opening(name: str, title: str, description: str) -> str:
     )
 
 
-def _area(area: Area) -> str:
+def _gap(area: Area) -> str:
     x, width = _short(area.x), _short(area.width)
-    rect = f'<rect class="{area.kind}" x="{x}" y="0" width="{width}" height="{HEIGHT}"/>'
-    if area.kind == "gapfill":
-        rect += f'<line class="gapline" x1="{x}" x2="{x}" y1="0" y2="{HEIGHT}"/>'
-    return rect
+    return (
+        f'<rect class="gapfill" x="{x}" y="0" width="{width}" height="{HEIGHT}"/>'
+        f'<line class="gapline" x1="{x}" x2="{x}" y1="0" y2="{HEIGHT}"/>'
+    )
+
+
+def _marked(area: Area) -> str:
+    """A wash over the whole height, and a bar on the ground that is seen where it is filled."""
+    x, width = _short(area.x), _short(area.width)
+    return (
+        f'<rect class="{area.kind}" x="{x}" y="0" width="{width}" height="{HEIGHT}"/>'
+        f'<rect class="{area.kind} bar" x="{x}" y="91" width="{width}" height="9"/>'
+    )
 
 
 def _runs(values: Sequence[float | None]) -> Iterable[range]:
@@ -97,51 +117,44 @@ def _runs(values: Sequence[float | None]) -> Iterable[range]:
             start = None
 
 
-def _bands(course: Course, step: float, top: float) -> Iterable[str]:
-    for run in _runs(course.mean):
-        high = [_y(course.maximum[place], top) for place in run]
-        low = [_y(course.minimum[place], top) for place in run]
-        # A thing that never moved is a line, and has no area of its own.
-        if high == low:
-            continue
-        edge = _stairs(run, high, step)
-        back = _stairs_back(run, low, step)
-        yield f"M{_short(run[0] * step)} {high[0]}{edge}{back}Z"
+def _path(kind: str, path: str) -> str:
+    return f'<path class="{kind}" d="{path}"/>' if path else ""
 
 
-def _stairs(run: range, levels: Sequence[int], step: float) -> str:
-    """Along the levels to the right, from the first on."""
+def _levels(values: Sequence[float | None], top: float) -> list[int | None]:
+    return [None if value is None else _y(value, top) for value in values]
+
+
+def _line(levels: Sequence[int | None], step: float) -> str:
+    return "".join(
+        f"M{_short(run[0] * step)} {levels[run[0]]}{_stairs(run, levels, step)}"
+        for run in _runs(levels)
+    )
+
+
+def _filled(levels: Sequence[int | None], step: float) -> str:
+    """From the ground up to the levels."""
+    return "".join(
+        f"M{_short(run[0] * step)} {HEIGHT}V{levels[run[0]]}{_stairs(run, levels, step)}V{HEIGHT}Z"
+        for run in _runs(levels)
+    )
+
+
+def _stairs(run: range, levels: Sequence[int | None], step: float) -> str:
+    """Along the levels to the right, from the first on; levels alike are one line."""
     out = []
-    for place, (level, following) in enumerate(zip(levels, (*levels[1:], None), strict=True)):
-        if following != level:
-            out.append(f"H{_short((run[place] + 1) * step)}")
+    for place in run:
+        following = levels[place + 1] if place + 1 in run else None
+        if following != levels[place]:
+            out.append(f"H{_short((place + 1) * step)}")
             if following is not None:
                 out.append(f"V{following}")
     return "".join(out)
 
 
-def _stairs_back(run: range, levels: Sequence[int], step: float) -> str:
-    out = [f"V{levels[-1]}"]
-    for place in range(len(levels) - 1, -1, -1):
-        before = levels[place - 1] if place else None
-        if before != levels[place]:
-            out.append(f"H{_short(run[place] * step)}")
-            if before is not None:
-                out.append(f"V{before}")
-    return "".join(out)
-
-
-def _line(course: Course, step: float, top: float) -> str:
-    out = []
-    for run in _runs(course.mean):
-        levels = [_y(course.mean[place], top) for place in run]
-        out.append(f"M{_short(run[0] * step)} {levels[0]}{_stairs(run, levels, step)}")
-    return "".join(out)
-
-
-def _y(value: float | None, top: float) -> int:
+def _y(value: float, top: float) -> int:
     """A pixel off the edges, where half a line would be cut off."""
-    part = 0.0 if value is None else min(1.0, max(0.0, value / top))
+    part = min(1.0, max(0.0, value / top))
     return round(HEIGHT - 2 - part * (HEIGHT - 4))
 
 

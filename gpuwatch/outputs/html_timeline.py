@@ -17,7 +17,7 @@ from gpuwatch.outputs.summing.summary import GpuSummary, Stretch, Summary
 _STEPS = (
     1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400,
 )  # fmt: skip
-TICKS = 9
+TICKS = 13
 CARDS_SHOWN = 16
 
 
@@ -50,6 +50,11 @@ def _area(summary: Summary, stretch: Stretch, kind: str) -> Area:
     )
 
 
+def _gaps(summary: Summary, gpu: GpuSummary | None = None) -> list[Area]:
+    lost = () if gpu is None else gpu.lost
+    return [_area(summary, gap, "gapfill") for gap in (*summary.gaps, *lost)]
+
+
 def _lane(summary: Summary, group: Group) -> str:
     times = Times(summary)
     described = f"{group.severity}, {group.when(times, 12)}"
@@ -59,7 +64,7 @@ def _lane(summary: Summary, group: Group) -> str:
         described,
         [_area(summary, stretch, f"span {group.severity}") for stretch in group.stretches],
     )
-    label = f"<b>#{group.number}</b> {escape(group.rule.replace('_', ' '))}"
+    label = f"<b>#{group.number}</b> {escape(group.rule)}"
     return _row("lane", label, picture, units.age(group.seconds))
 
 
@@ -67,10 +72,10 @@ def _gpu_row(summary: Summary, gpu: GpuSummary, groups: Iterable[Group]) -> str:
     percent = units.percent(gpu.core.busy_percent)
     label = f"<b>GPU {escape(gpu.label)}</b><small>{escape(_card(gpu))}</small>"
     course = gpu.courses.get("busy_percent")
-    areas = [_area(summary, gap, "gapfill") for gap in (*summary.gaps, *gpu.lost)]
+    marks: list[Area] = []
     for group in groups:
         if group.severity != "info" and gpu.uuid in group.gpus:
-            areas += [
+            marks += [
                 _area(summary, stretch, f"wash {group.severity}")
                 for use in group.uses
                 if gpu.uuid in use.gpus
@@ -89,7 +94,8 @@ def _gpu_row(summary: Summary, gpu: GpuSummary, groups: Iterable[Group]) -> str:
         course,
         top=100.0,
         filled=_filled(summary, course),
-        areas=areas,
+        marks=marks,
+        gaps=_gaps(summary, gpu),
     )
     return _row("", label, picture, percent)
 
@@ -118,7 +124,7 @@ def _cpu_row(summary: Summary, course: Course) -> str:
         course,
         top=100.0,
         filled=_filled(summary, course),
-        areas=[_area(summary, gap, "gapfill") for gap in summary.gaps],
+        gaps=_gaps(summary),
     )
     return _row("", f"<b>CPU</b><small>{escape(cores)}</small>", picture, mean)
 
@@ -177,8 +183,9 @@ def _tick(summary: Summary, unix_seconds: float, step: int) -> str:
 
 def _key(summary: Summary, marked: bool) -> str:
     parts = [
-        '<span><i class="b"></i>lowest to highest</span>',
-        '<span><i class="m"></i>mean</span>',
+        '<span><i class="f"></i>up to the mean</span>',
+        '<span><i class="b"></i>up to the highest</span>',
+        '<span><i class="l"></i>lowest</span>',
     ]
     if marked:
         parts.append('<span><i class="w"></i>a finding holds (# in the list below)</span>')
@@ -242,6 +249,6 @@ def _card_rows(summary: Summary, gpu: GpuSummary) -> Iterable[str]:
             course,
             top=max(float(top or 0.0), highest) or 1.0,
             filled=_filled(summary, course),
-            areas=[_area(summary, gap, "gapfill") for gap in (*summary.gaps, *gpu.lost)],
+            gaps=_gaps(summary, gpu),
         )
         yield _row("", escape(label), picture, end)

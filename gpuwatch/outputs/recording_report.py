@@ -271,8 +271,8 @@ def _finding(page: Page, group: Group, times: Times) -> None:
         if len(group.uses) > 1 and use.cost_gpu_seconds is not None:
             told = f"{told.rstrip('.')} ({words.gpu_time(use.cost_gpu_seconds)})"
         page.labelled("What" if number == 0 else "", told, "- ")
-    for number, advice in enumerate(group.advice):
-        page.labelled("Do" if number == 0 else "", words.advice_line(advice), "- ")
+    for number, line in enumerate(group.advice_lines()):
+        page.labelled("Do" if number == 0 else "", line, "- ")
     read = [one for one in group.finding.evidence if one.value is not None and one.supports]
     for number, evidence in enumerate(read[:EVIDENCE_SHOWN]):
         page.labelled("Because" if number == 0 else "", evidence_line(evidence), "- ")

@@ -100,7 +100,7 @@ def _finding(group: Group, times: Times) -> list[str]:
     if group.told_cost():
         lines.append(f"- Cost: {escaped(group.told_cost())}")
     lines += [f"- {escaped(use.finding.summary)}" for use in group.uses]
-    lines += [f"- **Do:** {escaped(words.advice_line(advice))}" for advice in group.advice]
+    lines += [f"- **Do:** {escaped(line)}" for line in group.advice_lines()]
     lines += [
         f"- Because: {escaped(evidence_line(evidence))}"
         for evidence in group.finding.evidence

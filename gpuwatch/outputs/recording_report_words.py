@@ -236,11 +236,17 @@ class Group:
     def seconds(self) -> float:
         return sum(stretch.seconds for stretch in self.stretches)
 
-    @property
-    def advice(self) -> tuple[Advice, ...]:
-        """What to do, each once."""
-        every = [advice for use in self.uses for advice in use.finding.advice]
-        return tuple({advice.action: advice for advice in reversed(every)}.values())[::-1]
+    def advice_lines(self) -> list[str]:
+        """What to do, each once; with the GPUs it is for where that is not for all."""
+        found: dict[str, list[str]] = {}
+        for use in self.uses:
+            for advice in use.finding.advice:
+                found.setdefault(advice_line(advice), []).extend(use.gpus)
+        every = set(self.gpus)
+        return [
+            line if every == set(uuids) else f"{labels(uuids, self.summary)}: {line}"
+            for line, uuids in found.items()
+        ]
 
     def when(self, times: Times, most: int = STRETCHES_SHOWN) -> str:
         """``03:04 to 04:04 (1h00)``, and how often else."""
@@ -290,23 +296,28 @@ def advice_line(advice: Advice) -> str:
 
 
 def verdict(summary: Summary) -> str:
-    """The sentence that is told first."""
+    """What is told first."""
+    return " ".join(part for part in verdict_parts(summary) if part)
+
+
+def verdict_parts(summary: Summary) -> tuple[str, str]:
+    """How busy it was, as a sentence, and why it was no busier."""
     length = units.age(summary.seconds)
     if not summary.gpus:
-        return summary.problems[0] if summary.problems else "There was no GPU to look at."
+        return (summary.problems[0] if summary.problems else "There was no GPU to look at."), ""
     busy = summary.busy_percent
     if busy is None:
-        return f"It cannot be told how busy the GPUs were in {length}: no utilisation was read."
+        return f"It cannot be told how busy the GPUs were: no utilisation was read in {length}.", ""
     subject = "The GPU was" if len(summary.cards) == 1 else "The GPUs were"
-    head = f"{subject} busy {units.percent(busy)} of {length}"
+    head = f"{subject} busy {units.percent(busy)} of {length}."
     worst = [group for group in groups(summary) if group.severity != "info"]
     if not worst:
-        return f"{head}. {_nothing(summary, busy)}"
+        return head, _nothing(summary, busy)
     costly = max(worst, key=lambda group: group.cost or 0.0)
     leading = costly if costly.cost else worst[0]
     others = len(worst) - 1
     more = f" {plural(others, 'other finding')} below." if others else ""
-    return f"{head}. {_leading(summary, leading)}{more}"
+    return head, f"{_leading(summary, leading)}{more}"
 
 
 def _nothing(summary: Summary, busy: float) -> str:
@@ -324,7 +335,9 @@ def _leading(summary: Summary, group: Group) -> str:
     during = "All the time" if whole else times.stretch(longest).partition(" (")[0]
     cost = group.told_cost()
     lost = f" That cost {cost}." if cost else ""
-    return f"{during}: {group.finding.summary.rstrip('.')}.{lost}"
+    others = [uuid for uuid in group.gpus if uuid not in group.uses[0].gpus]
+    alike = f"; alike on {labels(others, summary)}" if others else ""
+    return f"{during}: {group.finding.summary.rstrip('.')}{alike}.{lost}"
 
 
 def facts(summary: Summary) -> Iterable[tuple[str, str, str]]:
