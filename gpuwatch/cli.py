@@ -33,6 +33,7 @@ from gpuwatch.commands.common import (
 )
 from gpuwatch.commands.diagnose import diagnose_command
 from gpuwatch.commands.explain import explain_command
+from gpuwatch.commands.record import record_command
 from gpuwatch.commands.report import report_command
 from gpuwatch.commands.run import run_command
 from gpuwatch.commands.screen import screen_options, theme_called
@@ -156,6 +157,7 @@ for _command in (
     explain_command,
     run_command,
     stacks_command,
+    record_command,
     report_command,
     status_command,
     stream_command,

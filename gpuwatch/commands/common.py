@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
@@ -45,6 +46,28 @@ def _interval(_context: click.Context, _parameter: click.Parameter, value: float
     if not 0.1 <= value <= 3600:
         raise click.BadParameter(f"{value:g} seconds is not between 0.1 and 3600.")
     return value
+
+
+_UNITS = {"s": 1.0, None: 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def parse_duration(value: str, least: float, most: float) -> float:
+    """Seconds of ``90s``, ``15m``, ``12h``, ``2d``; raises ``click.BadParameter``."""
+    found = re.fullmatch(r"\s*(\d{1,6}(?:\.\d{1,3})?)\s*(s|m|min|h|d)?\s*", value, re.ASCII)
+    if found is None:
+        raise click.BadParameter("write it as 90s, 15m or 12h.")
+    seconds = float(found[1]) * _UNITS[found[2]]
+    if not least <= seconds <= most:
+        raise click.BadParameter(f"it must be between {_told(least)} and {_told(most)}.")
+    return seconds
+
+
+def _told(seconds: float) -> str:
+    for unit, name in ((86400.0, "day"), (3600.0, "hour"), (60.0, "minute"), (1.0, "second")):
+        if seconds >= unit and seconds % unit == 0 and (seconds != 86400.0 or name != "day"):
+            number = seconds / unit
+            return f"{number:g} {name}{'' if number == 1 else 's'}"
+    return f"{seconds:g} seconds"
 
 
 def source_options(command: F) -> F:
@@ -149,7 +172,7 @@ def _simulated_key(source: Source, pid: int) -> tuple[ProcessKey, tuple[str, ...
     return key, ()
 
 
-COMMAND_NAMES = ("diagnose", "explain", "report", "run", "stacks", "status", "stream")
+COMMAND_NAMES = ("diagnose", "explain", "record", "report", "run", "stacks", "status", "stream")
 
 
 def _job_tracker(options: ReadOptions) -> JobReader:

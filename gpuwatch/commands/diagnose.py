@@ -8,7 +8,6 @@ had been seen.
 from __future__ import annotations
 
 import os
-import re
 import signal
 import sys
 import time
@@ -41,13 +40,7 @@ def _duration(
 ) -> float | None:
     if value is None:
         return None
-    found = re.fullmatch(r"\s*(\d{1,6}(?:\.\d{1,3})?)\s*(s|m|min|h)?\s*", value, re.ASCII)
-    if found is None:
-        raise click.BadParameter("write it as 60s, 2m or 1h.")
-    seconds = float(found[1]) * {"s": 1, None: 1, "m": 60, "min": 60, "h": 3600}[found[2]]
-    if not 1 <= seconds <= FOR_MOST_SECONDS:
-        raise click.BadParameter("it must be between 1 second and 24 hours.")
-    return seconds
+    return common.parse_duration(value, 1.0, FOR_MOST_SECONDS)
 
 
 def _interval(
