@@ -11,6 +11,7 @@ from gpuwatch.history import History
 from gpuwatch.model import Gpu, Job, Process, ProcessKey, Snapshot
 from gpuwatch.tui.charts import StripCache, TimeWindow
 from gpuwatch.tui.glyphs import UNICODE, Glyphs
+from gpuwatch.tui.timeline import FindingMark, Timeline
 
 if TYPE_CHECKING:
     from gpuwatch.tui.finding_words import FindingKey
@@ -134,6 +135,10 @@ class View:
     mark: Mark | None = None
     """A change, of which before and after are shown."""
     job: JobView = field(default_factory=JobView)
+    timeline: Timeline = field(default_factory=Timeline)
+    """The stretch of the past that every chart shows."""
+    spans: Sequence[FindingMark] = ()
+    """What was found when, in the order in which it began."""
 
     @property
     def window(self) -> TimeWindow:
