@@ -31,8 +31,10 @@ from gpuwatch.commands.common import (
     is_terminal,
     make_source,
 )
+from gpuwatch.commands.compare import compare_command
 from gpuwatch.commands.diagnose import diagnose_command
 from gpuwatch.commands.explain import explain_command
+from gpuwatch.commands.export import export_command
 from gpuwatch.commands.record import record_command
 from gpuwatch.commands.report import report_command
 from gpuwatch.commands.run import run_command

@@ -172,7 +172,18 @@ def _simulated_key(source: Source, pid: int) -> tuple[ProcessKey, tuple[str, ...
     return key, ()
 
 
-COMMAND_NAMES = ("diagnose", "explain", "record", "report", "run", "stacks", "status", "stream")
+COMMAND_NAMES = (
+    "compare",
+    "diagnose",
+    "explain",
+    "export",
+    "record",
+    "report",
+    "run",
+    "stacks",
+    "status",
+    "stream",
+)
 
 
 def _job_tracker(options: ReadOptions) -> JobReader:

@@ -6,11 +6,11 @@ STYLE = """
 :root{color-scheme:light dark;
 --page:#fbfbfa;--card:#fff;--line:#e3e3df;--faint:#f1f1ee;--ink:#1b1d1f;--soft:#5a6066;
 --accent:#1668a8;--fill:#7db2dc;--band:#d3e5f4;--warn:#8a5300;--warnfill:#e09a2b;--bad:#a8201a;--badfill:#d64540;
---good:#1d6b3c;--wash:rgba(224,154,43,.20);--badwash:rgba(214,69,64,.20);--gap:#e9e9e5}
+--good:#1d6b3c;--gap:#e9e9e5}
 @media(prefers-color-scheme:dark){:root{
 --page:#121416;--card:#191c1f;--line:#2d3236;--faint:#22262a;--ink:#e8eaec;--soft:#a2aab1;
 --accent:#6cb6f0;--fill:#33709f;--band:#223b50;--warn:#f0b357;--warnfill:#c98a26;--bad:#ff8d85;--badfill:#d9534c;
---good:#7fd3a0;--wash:rgba(224,154,43,.24);--badwash:rgba(214,69,64,.28);--gap:#24282b}}
+--good:#7fd3a0;--gap:#24282b}}
 *{box-sizing:border-box}
 html{-webkit-text-size-adjust:100%}
 body{margin:0;background:var(--page);color:var(--ink);
@@ -55,13 +55,11 @@ font-variant-numeric:tabular-nums}
 .ticks span::before{content:"";position:absolute;left:50%;top:-4px;height:4px;
 border-left:1px solid var(--soft)}
 .band{fill:var(--band)}.fill{fill:var(--fill)}
-.low{fill:none;stroke:var(--ink);stroke-opacity:.55;stroke-width:1;
+.low{fill:none;stroke:var(--ink);stroke-opacity:.4;stroke-width:1;
 vector-effect:non-scaling-stroke}
 .mean{fill:none;stroke:var(--accent);stroke-width:1.5;vector-effect:non-scaling-stroke;
 stroke-linejoin:round}
 .grid{stroke:var(--line);stroke-width:1;vector-effect:non-scaling-stroke}
-.wash{fill:var(--wash)}.wash.error{fill:var(--badwash)}
-.wash.bar{fill:var(--warnfill)}.wash.bar.error{fill:var(--badfill)}
 .gapfill{fill:var(--gap)}
 .gapline{stroke:var(--soft);stroke-width:1;stroke-dasharray:2 3;vector-effect:non-scaling-stroke}
 .span{fill:var(--warnfill)}.span.error{fill:var(--badfill)}.span.info{fill:var(--soft)}
@@ -71,7 +69,7 @@ stroke-linejoin:round}
 .key .f{background:var(--fill);border-top:2px solid var(--accent)}
 .key .b{background:var(--band);border:1px solid var(--line)}
 .key .l{height:0;border-top:1px solid var(--ink);vertical-align:middle;border-radius:0}
-.key .w{background:var(--wash);border-bottom:3px solid var(--warnfill)}
+.key .w{height:4px;background:var(--warnfill);vertical-align:middle;border-radius:0}
 .key .g{background:var(--gap);border:1px dashed var(--soft)}
 .small{display:grid;grid-template-columns:repeat(auto-fill,minmax(300px,1fr));gap:12px}
 .small .plot{padding:12px 14px}
@@ -140,7 +138,7 @@ main{padding:18px 14px 40px}.verdict{font-size:22px}.why{font-size:15.5px}
 @media print{:root{color-scheme:light;
 --page:#fff;--card:#fff;--line:#ccc;--faint:#f4f4f2;--ink:#000;--soft:#444;--accent:#1668a8;
 --fill:#7db2dc;--band:#d3e5f4;--warn:#8a5300;--warnfill:#e09a2b;--bad:#a8201a;--badfill:#d64540;--good:#1d6b3c;
---wash:rgba(224,154,43,.20);--badwash:rgba(214,69,64,.20);--gap:#e9e9e5}
+--gap:#e9e9e5}
 *{-webkit-print-color-adjust:exact;print-color-adjust:exact}
 main{max-width:none;padding:0}.row,.facts,.finding,.small .plot,tr{break-inside:avoid}
 h2{break-after:avoid}.scroll{overflow:visible}

@@ -98,11 +98,10 @@ def _gap(area: Area) -> str:
 
 
 def _marked(area: Area) -> str:
-    """A wash over the whole height, and a bar on the ground that is seen where it is filled."""
-    x, width = _short(area.x), _short(area.width)
+    """A bar on the ground: over what is filled, and in nobody's way."""
     return (
-        f'<rect class="{area.kind}" x="{x}" y="0" width="{width}" height="{HEIGHT}"/>'
-        f'<rect class="{area.kind} bar" x="{x}" y="91" width="{width}" height="9"/>'
+        f'<rect class="{area.kind}" x="{_short(area.x)}" y="90" width="{_short(area.width)}" '
+        'height="10"/>'
     )
 
 

@@ -21,17 +21,18 @@ TICKS = 13
 CARDS_SHOWN = 16
 
 
-def timeline(summary: Summary) -> Iterable[str]:
-    """Rows of findings, GPUs and the host's CPU, and the axis."""
+def timeline(summary: Summary, prefix: str = "") -> Iterable[str]:
+    """Rows of findings, GPUs and the host's CPU, and the axis; ``prefix`` of the ids, where a page
+    has several."""
     groups = words.groups(summary)
     yield '<div class="plot">'
     for group in groups:
-        yield _lane(summary, group)
+        yield _lane(summary, group, prefix)
     for gpu in summary.gpus:
-        yield _gpu_row(summary, gpu, groups)
+        yield _gpu_row(summary, gpu, groups, prefix)
     cpu = summary.host.courses.get("cpu_percent")
     if cpu is not None:
-        yield _cpu_row(summary, cpu)
+        yield _cpu_row(summary, cpu, prefix)
     yield _axis(summary)
     yield _key(summary, bool(groups))
     yield "</div>"
@@ -55,11 +56,11 @@ def _gaps(summary: Summary, gpu: GpuSummary | None = None) -> list[Area]:
     return [_area(summary, gap, "gapfill") for gap in (*summary.gaps, *lost)]
 
 
-def _lane(summary: Summary, group: Group) -> str:
+def _lane(summary: Summary, group: Group, prefix: str) -> str:
     times = Times(summary)
     described = f"{group.severity}, {group.when(times, 12)}"
     picture = svg.lane(
-        f"f{group.number}",
+        f"{prefix}f{group.number}",
         f"Finding {group.number}: {group.rule}",
         described,
         [_area(summary, stretch, f"span {group.severity}") for stretch in group.stretches],
@@ -68,7 +69,7 @@ def _lane(summary: Summary, group: Group) -> str:
     return _row("lane", label, picture, units.age(group.seconds))
 
 
-def _gpu_row(summary: Summary, gpu: GpuSummary, groups: Iterable[Group]) -> str:
+def _gpu_row(summary: Summary, gpu: GpuSummary, groups: Iterable[Group], prefix: str) -> str:
     percent = units.percent(gpu.core.busy_percent)
     label = f"<b>GPU {escape(gpu.label)}</b><small>{escape(_card(gpu))}</small>"
     course = gpu.courses.get("busy_percent")
@@ -76,7 +77,7 @@ def _gpu_row(summary: Summary, gpu: GpuSummary, groups: Iterable[Group]) -> str:
     for group in groups:
         if group.severity != "info" and gpu.uuid in group.gpus:
             marks += [
-                _area(summary, stretch, f"wash {group.severity}")
+                _area(summary, stretch, f"span {group.severity}")
                 for use in group.uses
                 if gpu.uuid in use.gpus
                 for stretch in use.stretches
@@ -88,7 +89,7 @@ def _gpu_row(summary: Summary, gpu: GpuSummary, groups: Iterable[Group]) -> str:
     described = f"Mean {percent}, duty {words.share(gpu.duty)}"
     described += f", swings {rhythm}." if rhythm else ", no oscillation."
     picture = svg.chart(
-        f"b{_name(summary, gpu)}",
+        f"{prefix}b{_name(summary, gpu)}",
         f"GPU {gpu.label} busy over time, 0 to 100%",
         described,
         course,
@@ -113,12 +114,12 @@ def _filled(summary: Summary, course: Course) -> float:
     return summary.course_seconds * len(course.mean) / (summary.seconds or 1.0)
 
 
-def _cpu_row(summary: Summary, course: Course) -> str:
+def _cpu_row(summary: Summary, course: Course, prefix: str) -> str:
     host = summary.host
     cores = "" if host.core_count is None else words.plural(host.core_count, "core")
     mean = units.percent(host.cpu_mean_percent)
     picture = svg.chart(
-        "cpu",
+        f"{prefix}cpu",
         "CPU busy over time, 0 to 100% of all cores",
         f"Mean {mean}, at most {units.percent(host.cpu_peak_percent)}.",
         course,

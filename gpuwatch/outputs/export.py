@@ -1,0 +1,174 @@
+"""Recordings as CSV: one row per GPU and time, one per process and time, one per time.
+
+Made for pandas and spreadsheets: the names of ``model`` with their units as columns, times as
+``time_utc`` (ISO 8601) and ``unix_seconds``, ``true`` and ``false``, nothing where nothing was
+read. Lists are joined by ``|``. A text that a spreadsheet would take for a formula (one that
+begins with ``=``, ``+``, ``-``, ``@``, a tab or a line end) has an apostrophe before it, since
+anybody can name a process; numbers never have.
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, TextIO
+
+from gpuwatch.model import Gpu, GpuReading, Host, JobMember, Process, ProcessKey, Snapshot
+
+FORMULAS = ("=", "+", "-", "@", "\t", "\r", "\n")
+JOINED = "|"
+
+_TIME = ("time_utc", "unix_seconds")
+_GPU = ("index", "mig_instance", "uuid", "name", "lost")
+_SAMPLES = (
+    "busy_samples_count",
+    "busy_samples_low_percent",
+    "busy_samples_mean_percent",
+    "busy_samples_high_percent",
+)
+_READINGS = tuple(
+    [field.name for field in dataclasses.fields(GpuReading) if field.name != "busy_samples"]
+)
+_HOST = tuple(
+    [
+        field.name
+        for field in dataclasses.fields(Host)
+        if field.name not in ("name", "core_percents")
+    ]
+)
+_PROCESS = tuple([field.name for field in dataclasses.fields(Process)])
+_MEMBER = (
+    "role",
+    "rank",
+    "main_thread_cpu_percent",
+    "run_queue_wait_percent",
+    "disk_wait_percent",
+    "read_bytes_per_second",
+    "write_bytes_per_second",
+    "memory_proportional_bytes",
+)
+
+GPU_COLUMNS = (*_TIME, "machine", "simulated", *_GPU, *_SAMPLES, *_READINGS)
+PROCESS_COLUMNS = (*_TIME, "machine", "simulated", "gpu_index", *_PROCESS, "job_pid", *_MEMBER)
+HOST_COLUMNS = (*_TIME, "machine", "simulated", *_HOST)
+
+
+class RowWriter:
+    """Writes the titles at once, then rows as snapshots come; holds none of them."""
+
+    def __init__(self, out: TextIO, columns: Sequence[str]) -> None:
+        self._rows = csv.writer(out, lineterminator="\n")
+        self._rows.writerow(columns)
+        self.written = 0
+
+    def write(self, rows: Iterator[list[Any]]) -> None:
+        for row in rows:
+            self._rows.writerow([cell(value) for value in row])
+            self.written += 1
+
+
+def gpu_rows(snapshot: Snapshot) -> Iterator[list[Any]]:
+    """``GPU_COLUMNS`` of each GPU."""
+    start = _start(snapshot)
+    for gpu in snapshot.gpus:
+        yield [*start, *_gpu_cells(gpu)]
+
+
+def _gpu_cells(gpu: Gpu) -> list[Any]:
+    identity, reading = gpu.identity, gpu.reading
+    return [
+        identity.index,
+        identity.mig_instance,
+        identity.uuid,
+        identity.name,
+        gpu.lost,
+        *_sample_cells(reading),
+        *(getattr(reading, name) for name in _READINGS),
+    ]
+
+
+def _sample_cells(reading: GpuReading) -> list[Any]:
+    samples = reading.busy_samples
+    if samples is None:
+        return [None] * len(_SAMPLES)
+    percents = [sample[1] for sample in samples]
+    if not percents:
+        return [0, None, None, None]
+    return [len(percents), min(percents), sum(percents) / len(percents), max(percents)]
+
+
+def process_rows(snapshot: Snapshot) -> Iterator[list[Any]]:
+    """``PROCESS_COLUMNS`` of each process on each of its GPUs, and of each process of a job."""
+    start = _start(snapshot)
+    members = {member.key: (job.pid, member) for job in snapshot.jobs for member in job.members}
+    indices = {gpu.uuid: gpu.identity.index for gpu in snapshot.gpus}
+    seen: set[ProcessKey] = set()
+    for process in snapshot.processes:
+        seen.add(process.key)
+        job, member = members.get(process.key, (None, None))
+        yield [
+            *start,
+            indices.get(process.gpu_uuid or ""),
+            *(getattr(process, name) for name in _PROCESS),
+            job,
+            *_member_cells(member),
+        ]
+    for key, (job, member) in members.items():
+        if key not in seen:
+            # Only what a process and a member both have is known of it.
+            known = [getattr(member, name, None) for name in _PROCESS]
+            yield [*start, None, *known, job, *_member_cells(member)]
+
+
+def _member_cells(member: JobMember | None) -> list[Any]:
+    return [None if member is None else getattr(member, name) for name in _MEMBER]
+
+
+def host_rows(snapshot: Snapshot) -> Iterator[list[Any]]:
+    """``HOST_COLUMNS``, one row."""
+    yield [*_start(snapshot), *(getattr(snapshot.host, name) for name in _HOST)]
+
+
+def _start(snapshot: Snapshot) -> list[Any]:
+    unix = snapshot.taken_at_unix_seconds
+    return [_iso(unix), unix, snapshot.host.name, snapshot.simulated]
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def _iso(unix_seconds: float) -> str | None:
+    """To the millisecond; ``None`` for what no calendar has."""
+    try:
+        moment = _EPOCH + timedelta(milliseconds=round(unix_seconds * 1000))
+    except OverflowError:
+        return None
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def cell(value: Any) -> Any:
+    """What is written for a value of the model."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        # Six digits after the point are a microsecond; NaN and infinity are no measurement.
+        return (round(value, 6) + 0.0) if value - value == 0.0 else ""
+    if isinstance(value, tuple):
+        return guarded(JOINED.join(_part(part) for part in value))
+    return guarded(value) if isinstance(value, str) else value
+
+
+def _part(part: Any) -> str:
+    """``sw_power_cap``; ``sw_power_cap=1.5`` of a reason with its seconds."""
+    if isinstance(part, tuple):
+        return "=".join(str(cell(one)) for one in part)
+    return str(part)
+
+
+def guarded(text: str) -> str:
+    """Nothing that a spreadsheet would calculate."""
+    return f"'{text}" if text.startswith(FORMULAS) else text
