@@ -149,6 +149,9 @@ def _open(seen: Seen) -> str:
     """What is open of this window, without its GPUs and their numbers."""
     window = seen.window
     if all(gpu.busy is None for gpu in window.gpus):
+        read = any(gpu.busy_read for gpu in window.gpus)
+        if read and window.watched_seconds < EARLY_SECONDS and seen.looks < EARLY_LOOKS:
+            return f"It is too early to say anything of {NAMES}"
         return _blind(window.gpus)
     if window.starting:
         return f"The job on {NAMES} is starting up: its steady work is waited for"

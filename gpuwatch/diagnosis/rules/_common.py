@@ -140,6 +140,12 @@ class Underfed:
         return None if self.held_up_percent is not None else self.idle_share
 
     @property
+    def severity(self) -> str:
+        """Threads that wait for cores while the GPUs look fed may cost little: launching runs
+        ahead of the GPU."""
+        return "warning" if self.held_up_percent is None else "info"
+
+    @property
     def evidence(self) -> Evidence:
         if self.held_up_percent is not None:
             return Evidence(
@@ -296,13 +302,17 @@ def _recur(window: Window) -> bool:
 
 
 def _never_rest(job: JobFacts) -> bool:
-    """Whether the loader workers are at their limit, also while the GPUs idle."""
+    """Whether the loader workers work or wait for storage all the time, also while the GPUs
+    idle."""
     workers = job.workers
-    if workers is None or workers.count <= 0.0 or not is_at_limit(workers):
+    if workers is None or workers.count <= 0.0:
+        return False
+    waits = in_disk_wait(workers) or 0.0
+    if (wanted_percent(workers) or 0.0) + waits < WORKERS_AT_LIMIT_PERCENT:
         return False
     idle = job.workers_when_idle_percent
     queue = workers.run_queue_wait_percent or 0.0
-    return idle is None or idle + queue >= WORKERS_AT_LIMIT_PERCENT
+    return idle is None or idle + queue + waits >= WORKERS_AT_LIMIT_PERCENT
 
 
 def _stops(pause: Pause, gpu: GpuKey | None) -> bool:

@@ -100,6 +100,7 @@ def _firing(
         summary=f"{found.complaint}: a CPU quota of "
         f"{_number(quota)} cores{visible} held the job back in {throttled:.0f}% of its periods",
         evidence=tuple(_evidence(found, quota, cores, throttled)),
+        severity=found.severity,
         advice=_advice(window, found, quota, cores),
         strength=strength(
             found.clearness, ramp(throttled, THROTTLED_PERCENT / 2, 40.0), 0.5 + 0.5 * _near(found)

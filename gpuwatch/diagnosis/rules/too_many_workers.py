@@ -24,7 +24,9 @@ What to do
 Thresholds
     1.1 workers and main threads for each usable core: PyTorch warns as soon as num_workers
     exceeds the cores of the affinity; a tenth is left for processes that mostly sleep.
-    run-queue wait 10%: a machine with free cores shows below 2%.
+    run-queue wait 10%: a machine with free cores shows below 2%. Where it is not read: 30
+    involuntary switches a second of each worker, in a job that uses 85% of its cores (alone on a
+    core it is one or two; this project's choice).
 
 Sources
     PyTorch, DataLoader.check_worker_number_rationality: "excessive worker creation might get
@@ -47,7 +49,7 @@ from gpuwatch.diagnosis.rules._common import (
 )
 from gpuwatch.diagnosis.rules._gpus import ramp
 from gpuwatch.diagnosis.rules.cpu_quota import is_held_back
-from gpuwatch.diagnosis.window import Window, WorkerFacts
+from gpuwatch.diagnosis.window import JobFacts, Window, WorkerFacts
 from gpuwatch.diagnosis.workers import recommended_workers
 
 CROWDING = 1.1
@@ -61,6 +63,13 @@ OWN_SHARE = 0.4
 
 DISK_WAIT_PERCENT = 50.0
 """Workers that mostly wait for disks do not crowd the cores."""
+
+PUSHED_PER_SECOND = 30.0
+"""Of each worker, involuntary switches: alone on a core a process is pushed off it once or twice a
+second."""
+
+FILLED_SHARE = 0.85
+"""Of the cores it may use: a job that uses more is short of them where its workers are pushed."""
 
 
 def check(window: Window) -> Verdict:
@@ -79,8 +88,22 @@ def check(window: Window) -> Verdict:
         return Unknown(missing=("the cores the job may use",))
     queue = workers.run_queue_wait_percent
     if queue is None:
+        queue = _by_switches(found.job, workers, cores)
+    if queue is None:
         return Unknown(missing=("the loader workers' run-queue wait",))
     return _by_crowding(window, found, workers, queue, cores)
+
+
+def _by_switches(job: JobFacts, workers: WorkerFacts, cores: float) -> float | None:
+    """The wait for a core where the kernel's accounts of it are not read: workers that are pushed
+    off their cores all the time, of a job that fills its cores, would have run on. ``None``: it
+    cannot be told."""
+    pushed, cpu, used = workers.involuntary_switches_per_second, workers.cpu_percent, job.cpu_cores
+    if pushed is None or cpu is None or used is None:
+        return None
+    if pushed < PUSHED_PER_SECOND or used < FILLED_SHARE * cores:
+        return None
+    return max(0.0, 100.0 - cpu - (in_disk_wait(workers) or 0.0))
 
 
 def _by_crowding(
@@ -123,11 +146,16 @@ def _firing(
         summary=f"{found.complaint}: {counted(workers.count, 'loader worker')} share "
         f"{_cores(cores)}",
         evidence=tuple(_evidence(found, workers, crowding, queue, cores)),
+        severity=found.severity,
         advice=_advice(count, better, cores),
         strength=strength(
-            found.clearness, ramp(crowding, 1.0, 1.5), ramp(queue, RUN_QUEUE_WAIT_PERCENT - 5, 30)
+            found.clearness,
+            ramp(crowding, 1.0, 1.5),
+            ramp(queue, RUN_QUEUE_WAIT_PERCENT - 5, 30),
+            missing=0 if workers.run_queue_wait_percent is not None else 1,
         ),
         gpus=found.keys,
+        missing=() if workers.run_queue_wait_percent is not None else ("run-queue wait",),
         lost_share=found.lost_share,
         explains=frozenset(
             {"oscillation", "loader_cpu_bound", "batch_too_small", "straggler", "collective_wait"}
@@ -152,7 +180,9 @@ def _evidence(
             value=round(queue, 1),
             unit="% of the time",
             threshold=RUN_QUEUE_WAIT_PERCENT,
-            says="they could have run and waited for a core",
+            says="they could have run and waited for a core"
+            if workers.run_queue_wait_percent is not None
+            else "not read: told by how often they are pushed off their cores",
         ),
     ]
     pushed = workers.involuntary_switches_per_second

@@ -44,6 +44,16 @@ def test_more_workers_than_cores() -> None:
     assert "24 loader workers share 16 cores" in firing.summary
 
 
+def test_switches_tell_where_the_wait_is_not_read() -> None:
+    """Workers that are pushed off their cores all the time, and cores that are all used."""
+    pushed = workers(
+        24, cpu_percent=62.0, run_queue_wait_percent=None, involuntary_switches_per_second=110.0
+    )
+    firing = fires(check(crowded(workers=pushed)))
+    assert firing.missing == ("run-queue wait",)
+    assert firing.strength < fires(check(crowded())).strength
+
+
 @pytest.mark.parametrize(
     "quiet",
     [
