@@ -161,6 +161,8 @@ for _command in (
     stacks_command,
     record_command,
     report_command,
+    compare_command,
+    export_command,
     status_command,
     stream_command,
 ):
