@@ -96,7 +96,7 @@ border-radius:8px;padding:14px 18px;margin:0 0 12px;break-inside:avoid}
 .finding table{margin-top:2px}
 .finding .scroll{border:0;background:none}
 .finding td,.finding th{padding:3px 12px 3px 0;border:0;white-space:normal}
-.finding td.t{min-width:12em}.finding td:not(.t){min-width:5.5em}
+.finding td.t{min-width:14em}.finding thead th,.finding td:not(.t){white-space:nowrap}
 .finding tbody th{min-width:9em;font-weight:500}
 code{font:13px/1.5 ui-monospace,SFMono-Regular,Menlo,Consolas,"DejaVu Sans Mono",monospace}
 .scroll{overflow-x:auto;border:1px solid var(--line);border-radius:8px;background:var(--card)}
@@ -107,14 +107,14 @@ vertical-align:top}
 thead th{border-top:0;color:var(--soft);font-weight:600;font-size:12.5px;vertical-align:bottom}
 tbody th{font-weight:600}
 .t{text-align:left}
-td.c{text-align:left;max-width:34em;min-width:15em;white-space:normal;overflow-wrap:anywhere;
+td.c{text-align:left;max-width:34em;min-width:22em;white-space:normal;overflow-wrap:anywhere;
 font:12.5px/1.45 ui-monospace,SFMono-Regular,Menlo,Consolas,"DejaVu Sans Mono",monospace}
 tfoot td,tfoot th{font-weight:650;border-top:1px solid var(--soft)}
 .up{color:var(--good)}.down{color:var(--bad)}
 .alert{border:1px solid var(--warnfill);border-radius:8px;background:var(--card);
 padding:10px 16px;margin:16px 0 0}
 footer{margin-top:40px;border-top:1px solid var(--line);padding-top:12px}
-ul.plain{margin:0;padding-left:18px;color:var(--soft);font-size:13.5px}
+ul.plain{margin:10px 0 0;padding-left:18px;color:var(--soft);font-size:13.5px}
 ul.plain li{overflow-wrap:anywhere}
 @media(max-width:640px){
 main{padding:18px 14px 40px}.verdict{font-size:22px}.why{font-size:15.5px}

@@ -150,7 +150,7 @@ def comparison_text(
         page.say(f"Hardly comparable: {doubt}", style=COLOURS["warning"], later="  ")
     page.dim(f"before: {named(comparison.before)}")
     page.dim(f"after:  {named(comparison.after)}")
-    page.dim(f"Times are {Times(comparison.after).zone()}.")
+    page.dim(f"times:  {Times(comparison.after).zone()}")
     page.gap()
     page.table(
         (
@@ -193,7 +193,7 @@ def comparison_markdown(comparison: Comparison) -> str:
     lines += [f"- Hardly comparable: {escaped(doubt)}" for doubt in comparison.doubts]
     lines.append(f"- Before: {escaped(named(comparison.before))}")
     lines.append(f"- After: {escaped(named(comparison.after))}")
-    lines.append(f"- Times are {escaped(Times(comparison.after).zone())}")
+    lines.append(f"- Times: {escaped(Times(comparison.after).zone())}")
     rows = [
         [
             row.label,

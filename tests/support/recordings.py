@@ -1,0 +1,43 @@
+"""Recordings of simulated machines, in files or in memory, for the tests of reports."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from gpuwatch.model import Snapshot
+from gpuwatch.outputs.jsonlines import JsonLinesWriter
+from gpuwatch.outputs.summing.summary import FileSeen, Summary
+from gpuwatch.outputs.summing.summer import Summer
+from tests.long_recording import Piece, snapshots, write
+
+FILE = FileSeen(name="night.jsonl", kind="recording")
+
+
+def simulated(
+    scenario: str, seconds: float = 60.0, *, gpus: int = 2, interval: float = 1.0
+) -> list[Snapshot]:
+    return list(snapshots((Piece(scenario, seconds),), gpus=gpus, interval=interval))
+
+
+def recorded(
+    path: Path, scenario: str, seconds: float = 60.0, *, gpus: int = 2, interval: float = 1.0
+) -> Path:
+    """A file that ``JsonLinesWriter`` wrote, gzip by its ending."""
+    write(path, (Piece(scenario, seconds),), gpus=gpus, interval=interval)
+    return path
+
+
+def written(path: Path, taken: Iterable[Snapshot]) -> Path:
+    with path.open("w", encoding="utf-8") as out:
+        writer = JsonLinesWriter(out)
+        for snapshot in taken:
+            writer.write(snapshot)
+    return path
+
+
+def summed(taken: Iterable[Snapshot], file: FileSeen = FILE) -> Summary:
+    summer = Summer()
+    for snapshot in taken:
+        summer.push(snapshot)
+    return summer.summary(file)
