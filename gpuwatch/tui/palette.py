@@ -104,6 +104,7 @@ _LOOKS: dict[str, tuple[str, bool | None, bool]] = {
     "warn": ("warning", True, False),
     "error": ("error", True, False),
     "simulated": ("simulated", True, True),
+    "replay": ("memory", True, True),
     "key": ("busy", True, False),
     "marker": ("memory", True, False),
 }

@@ -16,11 +16,9 @@ from gpuwatch.tui.timeline import FindingMark, Timeline
 if TYPE_CHECKING:
     from gpuwatch.tui.finding_words import FindingKey
     from gpuwatch.tui.marking import Mark
+    from gpuwatch.tui.replay_state import ReplayState
 
 RowKey = tuple[int, float | None, str | None]
-
-COLUMN_SECONDS = (0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
-"""How much time one column of a chart can cover: multiples of the history's finest tiers."""
 
 SORT_KEYS = ("gpu", "sm", "gpu memory", "cpu", "memory", "time", "pid", "user", "command")
 
@@ -103,9 +101,8 @@ class View:
     history: History = field(default_factory=History)
     strips: StripCache = field(default_factory=StripCache)
     glyphs: Glyphs = UNICODE
-    column_seconds: float = 0.5
-    step_columns: int = 1
-    """How many columns the charts move on at once; the app sets it by the screen's width."""
+    chart_columns: int = 60
+    """Of the widest chart on the screen: how exact the cursor is. Drawing brings it up to date."""
     interval_seconds: float = 1.0
     slow_link: bool = False
     paused: bool = False
@@ -135,6 +132,8 @@ class View:
     mark: Mark | None = None
     """A change, of which before and after are shown."""
     job: JobView = field(default_factory=JobView)
+    replay: ReplayState | None = None
+    """A recording is played."""
     timeline: Timeline = field(default_factory=Timeline)
     """The stretch of the past that every chart shows."""
     spans: Sequence[FindingMark] = ()
@@ -142,9 +141,18 @@ class View:
 
     @property
     def window(self) -> TimeWindow:
-        """The columns to draw. A paused view's snapshot stays, and so does its window."""
+        """The stretch of time to draw. A paused view's snapshot stays, and so does its window."""
         now = self.snapshot.monotonic_seconds if self.snapshot is not None else 0.0
-        return TimeWindow(now, self.column_seconds, self.step_columns)
+        timeline = self.timeline
+        span = timeline.span_seconds
+        # Little of the width is ever empty; more where every byte is slow.
+        step = min(span / 6, 30.0) if self.slow_link else min(span / 10, 6.0)
+        return TimeWindow(now, span, step, timeline.end_seconds, timeline.cursor_seconds)
+
+    @property
+    def column_seconds(self) -> float:
+        """How much time the cursor stands for: a column of the widest chart."""
+        return self.timeline.span_seconds / max(1, self.chart_columns)
 
     @property
     def gpus(self) -> tuple[Gpu, ...]:

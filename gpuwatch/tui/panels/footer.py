@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gpuwatch.tui.frame import Line, Row, Zone, fit
+from gpuwatch.tui.panels import replay_bar
 from gpuwatch.tui.view import View
 
 KEYS: tuple[tuple[str, str, str], ...] = (
@@ -51,6 +52,10 @@ def draw(
 ) -> tuple[Line, list[Zone]]:
     """The filter while it is typed, a message for a moment where there is one, else the keys."""
     row = Row(width, prefix="b:")
+    if view.replay is not None:
+        if view.replay.prompt is not None:
+            return replay_bar.prompt_line(view, width), []
+        keys = replay_bar.keys(keys)
     if view.filtering:
         row.add(" / ", "key").add(fit(view.filter_text, max(0, width - 24), view.glyphs.ellipsis))
         row.add(view.glyphs.cursor, "key")

@@ -28,6 +28,8 @@ def draw(view: View, width: int) -> Line:
     row = Row(width, prefix="b:").add(" gpuwatch ", "title")
     if snapshot is None:
         return row.add(" " + (view.message or "reading the machine..."), "label").line("label")
+    if view.replay is not None:
+        row.add(" ").add(" REPLAY ", "replay")
     if snapshot.simulated:
         row.add(" ").add(" SIMULATED ", "simulated")
     if view.paused:
@@ -68,7 +70,12 @@ def _left(view: View, snapshot: Snapshot) -> list[tuple[str, str]]:
 def _right(view: View, snapshot: Snapshot, width: int) -> list[tuple[str, str]]:
     parts = []
     cost = cost_text(snapshot.own_cost, brief=width < 100)
-    if cost and width >= 60:
+    if view.replay is not None:
+        # What watching cost then says nothing about now; the day does.
+        day = time.localtime(snapshot.taken_at_unix_seconds)
+        if width >= 60:
+            parts.append((time.strftime("%Y-%m-%d", day), "label"))
+    elif cost and width >= 60:
         parts.append((cost, "dim"))
     if width >= 50 and not view.slow_link:
         moment = time.localtime(snapshot.taken_at_unix_seconds)

@@ -10,6 +10,7 @@ from textual.screen import Screen
 from gpuwatch.tui.frame import Line
 from gpuwatch.tui.glyphs import ASCII
 from gpuwatch.tui.palette import Palette
+from gpuwatch.tui.panels import replay_bar
 from gpuwatch.tui.view import View
 from gpuwatch.tui.widgets.canvas import Canvas
 
@@ -43,8 +44,16 @@ class CanvasScreen(Screen[None]):
         """The same picture in other colours."""
         self.canvas.repaint(palette)
 
+    @property
+    def room(self) -> tuple[int, int]:
+        """Width and height of the picture: the screen's, less the bar of a replay."""
+        width, height = self.size
+        return width, height - replay_bar.rows(self.view, height)
+
     def show_lines(self, lines: list[Line]) -> None:
         """Show ``lines``, as wide as the screen; only what changed goes to the terminal."""
+        width, height = self.size
+        lines = lines + replay_bar.draw(self.view, width, height)
         self.canvas.few_bytes = self.view.slow_link
         self.canvas.ascii_only = self.view.glyphs is ASCII
-        self.canvas.show(lines, self.size.width)
+        self.canvas.show(lines, width)

@@ -33,7 +33,7 @@ class DetailScreen(CanvasScreen):
         self._options.detailed_gpu = None
 
     def redraw(self) -> None:
-        width, height = self.size
+        width, height = self.room
         self._options.detailed_gpu = self.view.selected_gpu
         if width and height:
             frame, self._offset = detail.draw(self.view, width, height, self._offset)

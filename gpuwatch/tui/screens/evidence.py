@@ -30,7 +30,7 @@ class EvidenceScreen(CanvasScreen):
         self._offset = 0
 
     def redraw(self) -> None:
-        width, height = self.size
+        width, height = self.room
         view = self.view
         now = found.chosen(view)
         holds = now is not None and found.holds(view, now)

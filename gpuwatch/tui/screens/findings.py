@@ -28,7 +28,7 @@ class FindingsScreen(CanvasScreen):
         self._shown = findings.FindingsFrame(lines=[])
 
     def redraw(self) -> None:
-        width, height = self.size
+        width, height = self.room
         if width and height:
             self._shown = findings.draw(self.view, width, height)
             self.show_lines(self._shown.lines)

@@ -33,7 +33,7 @@ class JobScreen(CanvasScreen):
 
     def redraw(self) -> None:
         """Draw the job at the present size; only what changed goes to the terminal."""
-        width, height = self.size
+        width, height = self.room
         if width and height:
             self._shown = job.draw(self.view, width, height)
             if found.keep_in_sight(self.view, keys_in(self._shown.zones)):

@@ -32,7 +32,7 @@ class OverviewScreen(CanvasScreen):
 
     def redraw(self) -> None:
         """Draw the view at the present size; only what changed goes to the terminal."""
-        width, height = self.size
+        width, height = self.room
         if width and height:
             self._shown = overview.draw(self.view, width, height)
             if found.keep_in_sight(self.view, keys_in(self._shown.zones)):

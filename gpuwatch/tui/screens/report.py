@@ -33,7 +33,7 @@ class ReportScreen(CanvasScreen):
         self._offset = 0
 
     def redraw(self) -> None:
-        width, height = self.size
+        width, height = self.room
         if not width or not height:
             return
         if width != self._width:

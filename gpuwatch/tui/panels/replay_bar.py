@@ -1,0 +1,260 @@
+"""The bar of a recording that is played: how busy all of it was, what was found, where we are.
+
+Like a video player's: the whole file from left to right. A column is solid up to the lowest and
+pale up to the highest busy share that a GPU had over half a minute of it; dots were not read yet.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from gpuwatch import units
+from gpuwatch.tui.finding_words import SEVERITY_STYLES, cause
+from gpuwatch.tui.frame import Line, Row, fit, width_of
+from gpuwatch.tui.glyphs import ASCII, FULL, Glyphs, cells, level
+from gpuwatch.tui.replay_state import ReplayState
+from gpuwatch.tui.view import View
+
+_FooterKey = tuple[str, str, str]
+
+_KEYS: tuple[_FooterKey, ...] = (
+    ("q", "quit", "quit"),
+    ("?", "help", "help"),
+    ("space", "play", "pause"),
+    ("n N", "finding", "next_finding"),
+    (":", "go to", "go_to"),
+    (", .", "step", "step(1)"),
+    ("+-", "speed", "faster"),
+)
+_NOT_HERE = frozenset(
+    {"quit", "help", "pause", "faster", "end_process", "stacks", "report", "pane"}
+)
+_SEVERITIES = ("info", "warning", "error")
+
+
+def rows(view: View, height: int) -> int:
+    """How many of a screen's rows it takes."""
+    if view.replay is None or height < 8:
+        return 0
+    return 1 if height < 14 else 2 if height < 20 else 3 if height < 36 else 4
+
+
+def keys(others: Sequence[_FooterKey]) -> tuple[_FooterKey, ...]:
+    """The footer's keys: those of the player first, without those that do nothing here."""
+    return (*_KEYS, *[key for key in others if key[2] not in _NOT_HERE])
+
+
+def prompt_line(view: View, width: int) -> Line:
+    """The time to go to, while it is typed."""
+    state = view.replay
+    assert state is not None
+    row = Row(width, prefix="b:").add(" go to: ", "key").add(state.prompt or "")
+    row.add(view.glyphs.cursor, "key")
+    row.fits("   14:30  14:30:05  +5m  -30s  50%", "label")
+    row.fits("   enter goes there, esc does not", "label")
+    return row.line("label")
+
+
+def draw(view: View, width: int, height: int) -> list[Line]:
+    """Exactly ``rows`` lines of ``width`` cells for a screen of ``height``."""
+    state = view.replay
+    count = rows(view, height)
+    if state is None or not count:
+        return []
+    lines: list[Line] = []
+    if count > 1:
+        inner = max(1, width - 2)
+        lines += _band(view, state, width, inner, 2 if count == 4 else 1)
+    if count > 2:
+        lines.append(_marks(view, state, width, inner))
+    lines.append(_status(view, state, width))
+    return lines
+
+
+def moment_at(state: ReplayState, x: int, width: int) -> float:
+    """Which moment of the file a cell of the bar stands for."""
+    inner = max(1, width - 2)
+    share = min(1.0, max(0.0, (x - 1 + 0.5) / inner))
+    return state.first + share * state.seconds
+
+
+def _place(state: ReplayState, at: float, inner: int) -> int:
+    """The column of a moment."""
+    if state.seconds <= 0:
+        return 0
+    return min(inner - 1, max(0, int((at - state.first) / state.seconds * inner)))
+
+
+# --- how busy it was -------------------------------------------------------------------------
+
+
+def _columns(state: ReplayState, inner: int) -> list[tuple[float, float] | None]:
+    """Lowest and highest half minute of a GPU in each column."""
+    key = (inner, len(state.buckets), state.first, state.last)
+    if state.drawn is not None and state.drawn[0] == key:
+        return state.drawn[1]
+    columns: list[tuple[float, float] | None] = [None] * inner
+    for bucket in state.buckets:
+        means = [
+            bands["busy_percent"].mean for bands in bucket.gpus.values() if "busy_percent" in bands
+        ]
+        if not means:
+            continue
+        low, high = min(means), max(means)
+        begin = _place(state, max(bucket.begin_unix_seconds, state.first), inner)
+        # The end of a bucket is the beginning of the next.
+        for place in range(begin, _place(state, bucket.end_unix_seconds - 0.01, inner) + 1):
+            before = columns[place]
+            columns[place] = (
+                (low, high) if before is None else (min(before[0], low), max(before[1], high))
+            )
+    state.drawn = (key, columns)
+    return columns
+
+
+def _band(view: View, state: ReplayState, width: int, inner: int, count: int) -> list[Line]:
+    glyphs = view.glyphs
+    columns = _columns(state, inner)
+    here = _place(state, state.now, inner)
+    known = inner
+    if state.progress < 1.0:
+        end = state.buckets[-1].end_unix_seconds if state.buckets else state.first
+        known = _place(state, end, inner)
+    drawn = [_cell(column, glyphs, count) for column in columns]
+    lines = []
+    for number in range(count):
+        row = Row(width).add(" ")
+        for place, (text, tones) in enumerate(drawn):
+            if place == here:
+                row.add(_needle(glyphs), "title")
+            elif columns[place] is None and place >= known:
+                row.add(glyphs.dot if number == count - 1 else " ", "dim")
+            else:
+                tone = tones[number]
+                row.add(text[number], "busy" if tone == FULL else f"busy.{tone}")
+        lines.append(row.line())
+    return lines
+
+
+def _cell(column: tuple[float, float] | None, glyphs: Glyphs, count: int) -> tuple[str, str]:
+    if column is None:
+        return " " * count, FULL * count
+    low, high = (level(value, 100.0, count) for value in column)
+    return cells(glyphs, low, high, count)
+
+
+def _needle(glyphs: Glyphs) -> str:
+    return "|" if glyphs is ASCII else "┃"
+
+
+# --- what was found --------------------------------------------------------------------------
+
+
+def _marks(view: View, state: ReplayState, width: int, inner: int) -> Line:
+    """From when to when something was found, the gravest on top."""
+    glyphs = view.glyphs
+    marks: list[tuple[str, str]] = [(" ", "text")] * inner
+    for severity in _SEVERITIES:
+        style = SEVERITY_STYLES.get(severity, "label")
+        for span in state.findings:
+            if span.severity != severity:
+                continue
+            until = state.last if span.end_unix_seconds is None else span.end_unix_seconds
+            begin = _place(state, span.begin_unix_seconds, inner)
+            for place in range(begin + 1, _place(state, until, inner) + 1):
+                marks[place] = (glyphs.rule, style)
+            marks[begin] = (_sign(severity, glyphs), style)
+    marks[_place(state, state.now, inner)] = (_needle(glyphs), "title")
+    row = Row(width).add(" ")
+    for text, style in marks:
+        row.add(text, style)
+    return row.line()
+
+
+def _sign(severity: str, glyphs: Glyphs) -> str:
+    return {"error": glyphs.grave, "warning": glyphs.warning}.get(severity, glyphs.note)
+
+
+# --- in words --------------------------------------------------------------------------------
+
+
+def _status(view: View, state: ReplayState, width: int) -> Line:
+    row = Row(width, prefix="b:").add(" ")
+    sign, word, style = _doing(state, view.glyphs)
+    row.add(f"{sign} ", "key").add(f"{word:<7}", style)
+    row.add(f" {_speed(state):<6}", "value")
+    row.add(f" {_clock(state.now, state)}", "title")
+    row.add(f"  {units.age(state.now - state.first)}", "value")
+    row.add(f" of {units.age(state.seconds)}", "label")
+    row.fits(f" {state.share * 100:3.0f}%", "label")
+    ends = f"{_clock(state.first, state)} - {_clock(state.last, state)} "
+    found, grave = _holding(state)
+    told = [(_trouble(state), "warn"), (_read(state), "label"), (found, grave)]
+    for text, look in told:
+        if text and row.room > 12:
+            row.add("   ").add(fit(text, row.room - 1, view.glyphs.ellipsis), look)
+    if row.room >= width_of(ends) + 3:
+        row.pad_to(width - width_of(ends), "label").add(ends, "label")
+    return row.line("label")
+
+
+def _doing(state: ReplayState, glyphs: Glyphs) -> tuple[str, str, str]:
+    plain = glyphs is ASCII
+    if state.seeking:
+        return ("~" if plain else "◌", "seeking", "label")
+    if state.ended:
+        return ("#" if plain else "■", "the end", "value")
+    if not state.playing:
+        return ("=" if plain else "‖", "paused", "value")
+    return (">" if plain else "▶", "live" if state.following else "playing", "text")
+
+
+def _speed(state: ReplayState) -> str:
+    return f"{state.speed:g}x"
+
+
+def _clock(at: float, state: ReplayState) -> str:
+    """With the day where the file has more than one of a name."""
+    moment = time.localtime(at)
+    return time.strftime("%m-%d %H:%M:%S" if state.seconds > 86400 else "%H:%M:%S", moment)
+
+
+def _trouble(state: ReplayState) -> str:
+    parts = []
+    if state.real_speed is not None and state.playing:
+        parts.append(f"reads no faster than {max(0.1, state.real_speed):.2g}x")
+    if state.skipping:
+        parts.append("skipping")
+    if state.undiagnosed and not state.skipping:
+        parts.append("no diagnosis at this speed")
+    return ", ".join(parts)
+
+
+def _read(state: ReplayState) -> str:
+    if state.progress >= 1.0:
+        return ""
+    return f"{int(state.progress * 100)}% looked through"
+
+
+def _holding(state: ReplayState) -> tuple[str, str]:
+    """What was found to hold now, in a few words; else how many findings there are."""
+    at = state.now
+    now = [
+        span
+        for span in state.findings
+        if span.begin_unix_seconds <= at
+        and (span.end_unix_seconds is None or at <= span.end_unix_seconds)
+    ]
+    if now:
+        worst = max(now, key=lambda span: _rank(span.severity))
+        more = f" +{len(now) - 1}" if len(now) > 1 else ""
+        return cause(worst.rule) + more, SEVERITY_STYLES.get(worst.severity, "label")
+    count = len(state.findings)
+    if not count:
+        return "", "label"
+    return f"{count} finding{'' if count == 1 else 's'}", "label"
+
+
+def _rank(severity: str) -> int:
+    return _SEVERITIES.index(severity) if severity in _SEVERITIES else -1
