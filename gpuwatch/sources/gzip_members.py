@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 MAGIC = b"\x1f\x8b\x08"
 RECORDING_BEGINS = b'{"kind":"header"'
 _CHUNK = 64 * 1024
+_OUT = 256 * 1024
 _RECENT = 256 * 1024
 """What of a member is looked through again once it turns out to be damaged: what is wrong shows
 only some way behind the place."""
@@ -66,13 +67,13 @@ class GzipMembers(io.RawIOBase):
             if self._member is None and not self._begin():
                 continue
             assert self._member is not None
-            given = self._input
+            given, before = self._input, self._member.copy()
             try:
-                out = self._member.decompress(given, _CHUNK)
+                out = self._member.decompress(given, _OUT)
             except zlib.error:
-                if self._resync(self._recent[1:] + given):
-                    return b"\n"
-                continue
+                # Less the beginning of the damaged member, which would be found again.
+                self._resync((self._recent + given)[1:])
+                return _salvage(before, given) + b"\n"
             left = self._member.unconsumed_tail
             if self._member.eof:
                 left, self._member = self._member.unused_data, None
@@ -113,8 +114,8 @@ class GzipMembers(io.RawIOBase):
         self._resync(self._input)
         return False
 
-    def _resync(self, data: bytes) -> bool:
-        """Pass over what cannot be read; whether something follows that can."""
+    def _resync(self, data: bytes) -> None:
+        """Pass over what cannot be read, up to something that can."""
         self._member, self._recent, self._input = None, b"", data
         self.stretches += 1
         place = 0
@@ -128,14 +129,14 @@ class GzipMembers(io.RawIOBase):
                     self.skipped_bytes += len(kept)
                     self._input = b""
                     self._error = gzip.BadGzipFile("the compressed data is damaged")
-                    return False
+                    return
                 continue
             while len(self._input) - place < _PROBE and self._read():
                 pass
             if self._can_begin(self._input[place : place + _CHUNK]):
                 self.skipped_bytes += place
                 self._input = self._input[place:]
-                return True
+                return
             place += 1
 
     def _can_begin(self, data: bytes) -> bool:
@@ -144,3 +145,20 @@ class GzipMembers(io.RawIOBase):
         except zlib.error:
             return False
         return out.startswith(self._begins)
+
+
+def _salvage(member: zlib._Decompress, data: bytes) -> bytes:
+    """What ``member`` gives before the place in ``data`` at which it fails."""
+    out = bytearray()
+    step = 1024
+    while data:
+        before = member.copy() if step > 1 else member
+        try:
+            out += member.decompress(data[:step])
+        except zlib.error:
+            if step == 1:
+                break
+            member, step = before, 1
+            continue
+        data = data[step:]
+    return bytes(out)

@@ -166,7 +166,8 @@ class RecordingIndex:
     def _take_head(self, head: Head) -> None:
         at = head.started_at_unix_seconds
         if at is not None:
-            self._marks.append((at, head.offset, None))
+            if head.keyed:
+                self._marks.append((at, head.offset, None))
             self.last_unix_seconds = max(at, self.last_unix_seconds or at)
         self.stats.header_lines += 1
         try:

@@ -47,6 +47,8 @@ class Head:
     header: Json
     lines: tuple[Json, ...]
     """Buckets and findings since the head before."""
+    keyed: bool = True
+    """A whole snapshot follows; none where the recording ends with this."""
 
     @property
     def started_at_unix_seconds(self) -> float | None:
@@ -110,7 +112,8 @@ class RecordingFileReader:
                 continue
         if not values or values[0].get("kind") != "header":
             return None
-        return Head(offset, values[0], tuple(values[1:]))
+        keyed = end is not None and end[0].endswith(b'"snapshot"')
+        return Head(offset, values[0], tuple(values[1:]), keyed)
 
     def last_head(self) -> Head | None:
         """The last that can be read, with a snapshot or without."""
@@ -119,9 +122,11 @@ class RecordingFileReader:
         return None
 
     def head_before(self, unix_seconds: float) -> Head | None:
-        """The last head that is not later than ``unix_seconds``, else the first."""
+        """The last head with a snapshot that is not later than ``unix_seconds``, else the first."""
         earliest = None
         for head in self._backwards():
+            if not head.keyed:
+                continue
             earliest = head
             at = head.started_at_unix_seconds
             if at is not None and at <= unix_seconds:

@@ -1,0 +1,292 @@
+"""``gpuwatch record``: real processes, real signals, real files."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from gpuwatch.model import Snapshot
+from gpuwatch.outputs.recorder import recent_snapshots
+from gpuwatch.outputs.running_recordings import (
+    RunningRecording,
+    announced,
+    notes_folder,
+    process_mark,
+    running_recordings,
+)
+from gpuwatch.sources.recording import open_any
+from tests.commands.running import environment_in
+
+RECORD = (sys.executable, "-m", "gpuwatch", "record")
+DEMO = ("--demo", "--gpus", "2", "--interval", "0.1s")
+
+
+def record(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*RECORD, *arguments],
+        cwd=folder,
+        env=environment_in(folder),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        stdin=subprocess.DEVNULL,
+        check=False,
+    )
+
+
+def started(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [*RECORD, *arguments],
+        cwd=folder,
+        env=environment_in(folder),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        stdin=subprocess.DEVNULL,
+    )
+
+
+def until(met: Callable[[], bool], seconds: float = 30.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not met():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.02)
+
+
+def read(path: Path) -> list[Snapshot]:
+    with open_any(str(path)) as log:
+        return list(log.snapshots)
+
+
+def count(path: Path) -> int:
+    return sum(1 for _ in recent_snapshots(path, 1e6))
+
+
+@pytest.fixture
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return notes_folder()
+
+
+def test_it_records_for_the_time_asked_for(tmp_path: Path, state: Path) -> None:
+    """And says so in a sentence; without a terminal nothing else."""
+    path = tmp_path / "run.jsonl.gz"
+    done = record(tmp_path, "-o", "run.jsonl.gz", "--for", "1s", *DEMO)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.fullmatch(r"Recorded \d+ snapshots of 1 s to \S+ \([\d.]+K\)\.\n", done.stdout)
+    found = read(path)
+    assert len(found) >= 5
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert running_recordings() == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_signals_end_it_well(tmp_path: Path, state: Path, number: signal.Signals) -> None:
+    """The file is whole, and the exit code 0."""
+    path = tmp_path / "run.jsonl.gz"
+    process = started(tmp_path, "-o", str(path), *DEMO)
+    until(lambda: path.exists() and path.stat().st_size > 0)
+    process.send_signal(number)
+    out, errors = process.communicate(timeout=30)
+    assert (process.returncode, errors) == (0, "")
+    assert out.startswith("Recorded ")
+    with open_any(str(path)) as log:
+        assert list(log.snapshots)
+        assert log.stats.sentences() == []
+
+
+@pytest.mark.parametrize("name", ["run.jsonl.gz", "run.jsonl"])
+def test_after_kill_9_all_but_the_last_seconds_is_there(
+    tmp_path: Path, state: Path, name: str
+) -> None:
+    """And it can be appended to."""
+    path = tmp_path / name
+    process = started(tmp_path, "-o", str(path), *DEMO)
+    until(lambda: path.exists() and count(path) >= 30)
+    at = time.time()
+    process.kill()
+    process.communicate(timeout=30)
+    before = read(path)
+    assert at - before[-1].taken_at_unix_seconds < 10.0
+    assert [each.sequence for each in before] == list(range(len(before)))
+    assert running_recordings() == []
+    assert record(tmp_path, "-o", str(path), "--for", "1s", *DEMO).returncode == 0
+    after = read(path)
+    assert after[: len(before)] == before
+    assert len(after) > len(before)
+
+
+def test_this_machine_is_recorded(tmp_path: Path, state: Path) -> None:
+    """With what it has: processes, if asked for, and a driver or its absence."""
+    path = tmp_path / "run.jsonl"
+    done = record(tmp_path, "-o", str(path), "--for", "1s", "--interval", "500ms", "--all")
+    assert done.returncode == 2
+    done = record(tmp_path, "-o", str(path), "--for", "1s", "--interval", "0.5", "--all")
+    assert done.returncode == 0, done.stderr
+    found = read(path)
+    assert not found[-1].simulated
+    assert found[-1].host.memory_total_bytes
+    assert any(process.pid == os.getpid() for process in found[-1].processes)
+
+
+def test_redacted_there_is_no_command_line(tmp_path: Path, state: Path) -> None:
+    """Of any process, nor the host."""
+    path = tmp_path / "run.jsonl"
+    done = record(tmp_path, "-o", str(path), "--for", "1s", "--redact", "--all")
+    assert done.returncode == 0, done.stderr
+    found = read(path)[-1]
+    assert found.processes
+    assert all(" " not in (process.command or "") for process in found.processes)
+    assert found.host.name == ""
+    assert f'"{os.uname().nodename}"' not in path.read_text()
+
+
+def test_one_job_is_recorded_until_it_ends(tmp_path: Path, state: Path) -> None:
+    """With --pid: the job alone."""
+    path = tmp_path / "run.jsonl"
+    job = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        process = started(tmp_path, "-o", str(path), "--pid", str(job.pid), "--interval", "0.2s")
+        until(lambda: path.exists() and count(path) >= 2)
+        job.communicate(b"\n", timeout=30)
+        process.communicate(timeout=60)
+    finally:
+        job.kill()
+    assert process.returncode == 0
+    found = read(path)
+    assert {job.pid for snapshot in found for job in snapshot.jobs} == {job.pid}
+    assert found[-1].jobs[0].ended_at_unix_seconds is not None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ((), "Name the file"),
+        (("-o", "x", "--keep", "2"), "--rotate"),
+        (("-o", "x", "--for", "soon"), "write it as"),
+        (("-o", "x", "--for", "0s"), "between 1 second and 366 days"),
+        (("-o", "x", "--interval", "2h"), "between 0.1 seconds and 1 hour"),
+        (("-o", "nowhere/x"), "there is no such folder"),
+        (("-o", "nowhere/x", "--detach"), "there is no such folder"),
+        (("-o", "."), "it is a folder"),
+        (("-o", "/dev/null"), "gpuwatch stream"),
+        (("-o", "x", "--pid", "999999999"), "999999999"),
+        (("-o", "x", "--demo", "nonsense", "--detach"), "choose one of"),
+        (("--stop",), "No recording runs"),
+    ],
+)
+def test_what_cannot_be_is_said(
+    tmp_path: Path, state: Path, arguments: tuple[str, ...], says: str
+) -> None:
+    """In one line, with exit code 2."""
+    done = record(tmp_path, *arguments)
+    assert done.returncode == 2
+    assert says in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_file_that_may_not_grow_is_no_traceback(tmp_path: Path, state: Path) -> None:
+    """It is said once, what is there is kept, and the exit code tells."""
+    command = "ulimit -f 8; trap '' XFSZ; exec \"$@\""
+    done = subprocess.run(
+        ["bash", "-c", command, "-", *RECORD, "-o", "run.jsonl", "--for", "2s", *DEMO],
+        cwd=tmp_path,
+        env=environment_in(tmp_path),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 74
+    assert "the largest file size allowed (ulimit -f) is reached" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "could not be written" in done.stdout
+    assert (tmp_path / "run.jsonl").stat().st_size <= 8 * 1024
+
+
+# --- detached ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def detached(tmp_path: Path, state: Path) -> Iterator[RunningRecording]:
+    done = record(tmp_path, "-o", "run.jsonl.gz", "--detach", *DEMO)
+    assert done.returncode == 0, done.stderr
+    (found,) = running_recordings()
+    assert f"Process {found.pid} records to" in done.stdout
+    try:
+        yield found
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(found.pid, signal.SIGKILL)
+
+
+def test_detached_it_has_left_the_terminal(
+    tmp_path: Path, state: Path, detached: RunningRecording
+) -> None:
+    """A session of its own, nothing open that anybody could wait for, a note for its owner."""
+    assert os.getsid(detached.pid) == detached.pid
+    shown = {str(Path(f"/proc/{detached.pid}/fd/{number}").readlink()) for number in (0, 1, 2)}
+    assert shown == {"/dev/null"}
+    assert detached.path == str(tmp_path / "run.jsonl.gz")
+    assert detached.detached
+    notes = list(state.iterdir())
+    assert [stat.S_IMODE(note.stat().st_mode) for note in notes] == [0o600]
+    assert stat.S_IMODE(state.stat().st_mode) == 0o700
+    os.kill(detached.pid, signal.SIGHUP)
+    until(lambda: process_mark(detached.pid) is None)
+
+
+def test_one_that_runs_is_found_read_and_stopped(
+    tmp_path: Path, state: Path, detached: RunningRecording
+) -> None:
+    """By whoever comes later."""
+    path = Path(detached.path)
+    until(lambda: count(path) >= 2)
+    listed = record(tmp_path, "--list").stdout
+    assert str(detached.pid) in listed
+    assert detached.path in listed
+    again = record(tmp_path, "-o", "run.jsonl.gz", *DEMO)
+    assert again.returncode == 2
+    assert f"Process {detached.pid} records" in again.stderr
+    wrong = record(tmp_path, "--stop", "1")
+    assert wrong.returncode == 2
+    done = record(tmp_path, "--stop", "run.jsonl.gz")
+    assert done.returncode == 0, done.stderr
+    assert "has ended" in done.stdout
+    assert running_recordings() == []
+    assert record(tmp_path, "--list").stdout == "No recording runs.\n"
+    with open_any(str(path)) as log:
+        assert list(log.snapshots)
+        assert log.stats.sentences() == []
+
+
+def test_a_note_that_is_no_longer_true_is_none(state: Path) -> None:
+    """Its process has ended, its PID is another's, it is of another machine, or no note."""
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    mine = RunningRecording(pid=os.getpid(), path="/x", started_at_unix_seconds=1.0)
+    with announced(mine):
+        assert running_recordings() == [mine]
+        (note,) = state.iterdir()
+        text = note.read_text()
+        (state / "a.json").write_text(text.replace(str(os.getpid()), str(ended.pid)))
+        mark = process_mark(os.getpid())
+        assert mark is not None
+        (state / "b.json").write_text(text.replace(mark, mark + "1"))
+        (state / "c.json").write_text(text.replace('"machine": "', '"machine": "x'))
+        (state / "d.json").write_text("{")
+        (state / "e.json").write_text("[]")
+        (state / "f.json").symlink_to(note)
+        os.mkfifo(state / "g.json")
+        assert running_recordings() == [mine]
+    assert running_recordings() == []

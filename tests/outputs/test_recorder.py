@@ -1,0 +1,513 @@
+"""The recorder: what it writes reads back, whatever the disk does."""
+
+from __future__ import annotations
+
+import errno
+import gzip
+import json
+import os
+import stat
+import subprocess
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuwatch.codec_rounding import rounded
+from gpuwatch.model import GpuReading, Snapshot
+from gpuwatch.outputs.recorder import (
+    BackgroundRecorder,
+    Recorder,
+    RecordingError,
+    open_index,
+    recent_snapshots,
+    rotated_files,
+)
+from gpuwatch.sources.base import ManualClock
+from gpuwatch.sources.log_text import LogStats
+from gpuwatch.sources.recording import open_any
+from gpuwatch.sources.simulated import SimulatedSource
+from tests.support.snapshots import gpu, snapshot
+
+
+class Machine:
+    """A simulated machine whose time is turned by hand."""
+
+    def __init__(
+        self, gpus: int = 1, scenario: str = "starved", processes: int | None = None
+    ) -> None:
+        self.clock = ManualClock()
+        self.source = SimulatedSource(scenario, gpus, clock=self.clock, processes=processes)
+        self.taken: list[Snapshot] = []
+
+    def record(self, recorder: Recorder, count: int, step: float = 1.0) -> None:
+        for _ in range(count):
+            taken = self.source.read()
+            self.taken.append(rounded(taken))
+            recorder.push(taken)
+            self.clock.advance(step)
+
+
+def read(path: Path) -> tuple[list[Snapshot], LogStats]:
+    with open_any(str(path)) as log:
+        return list(log.snapshots), log.stats
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    data = path.read_bytes()
+    text = gzip.decompress(data) if path.name.endswith(".gz") else data
+    return [json.loads(line) for line in text.splitlines()]
+
+
+@pytest.fixture
+def machine() -> Machine:
+    return Machine()
+
+
+@pytest.mark.parametrize("name", ["run.jsonl.gz", "run.jsonl"])
+def test_what_was_recorded_reads_back(tmp_path: Path, machine: Machine, name: str) -> None:
+    """Every snapshot, exactly, packed or plain."""
+    path = tmp_path / name
+    recorder = Recorder(path, monotonic=machine.clock.monotonic)
+    machine.record(recorder, 130)
+    recorder.close()
+    found, stats = read(path)
+    assert found == machine.taken
+    assert stats.sentences() == []
+    state = recorder.state
+    assert (state.snapshots, state.lost_snapshots, state.trouble) == (130, 0, None)
+    assert state.written_bytes == path.stat().st_size
+
+
+def test_a_key_frame_comes_each_minute(tmp_path: Path, machine: Machine) -> None:
+    """With a header before it, in a gzip member of its own."""
+    path = tmp_path / "run.jsonl.gz"
+    recorder = Recorder(path, monotonic=machine.clock.monotonic)
+    machine.record(recorder, 200)
+    recorder.close()
+    data, at, keys = path.read_bytes(), 0, []
+    while (at := data.find(b"\x1f\x8b\x08\0\0\0\0\0", at)) >= 0:
+        kinds = [line["kind"] for line in map(json.loads, _member(data[at:]).splitlines())]
+        assert kinds[0] == "header"
+        if "snapshot" in kinds:
+            place = kinds.index("snapshot")
+            assert set(kinds[1:place]) <= {"bucket", "finding"}
+            assert set(kinds[place + 1 :]) <= {"delta"}
+        at += 1
+        keys.append(at)
+    assert len(keys) >= 200 // 60 + 1
+
+
+def _member(data: bytes) -> bytes:
+    import zlib
+
+    return zlib.decompressobj(31).decompress(data)
+
+
+def test_a_recording_is_small(tmp_path: Path) -> None:
+    """What has not changed is not repeated: a third of a packed stream at most."""
+    from gpuwatch.codec import snapshot_line
+
+    machine = Machine(gpus=2, processes=32)
+    path = tmp_path / "run.jsonl.gz"
+    recorder = Recorder(path, monotonic=machine.clock.monotonic)
+    machine.record(recorder, 60)
+    recorder.close()
+    streamed = gzip.compress("\n".join(map(snapshot_line, machine.taken)).encode())
+    assert path.stat().st_size < len(streamed) / 3
+
+
+def test_files_are_for_their_owner_alone(tmp_path: Path, machine: Machine) -> None:
+    """They hold command lines; also where the umask would allow more."""
+    before = os.umask(0)
+    try:
+        recorder = Recorder(tmp_path / "run.jsonl", rotate_seconds=10, keep=3)
+        machine.record(recorder, 130)
+        recorder.close()
+    finally:
+        os.umask(before)
+    files = list(tmp_path.iterdir())
+    assert len(files) > 1
+    assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
+
+
+def test_findings_and_buckets_are_in_it(tmp_path: Path, machine: Machine) -> None:
+    """A finding is told when it comes; each half minute has its minimum, mean and maximum."""
+    path = tmp_path / "run.jsonl.gz"
+    recorder = Recorder(path, monotonic=machine.clock.monotonic)
+    machine.record(recorder, 150)
+    recorder.close()
+    found = [line for line in lines(path) if line["kind"] == "finding"]
+    assert recorder.state.findings >= 1
+    assert found[0]["event"] == "raised"
+    assert {"rule", "severity", "evidence", "advice", "at_unix_seconds"} <= set(found[0])
+    buckets = [line for line in lines(path) if line["kind"] == "bucket"]
+    assert sum(bucket["seconds"] for bucket in buckets) >= 150
+    uuid = machine.taken[0].gpus[0].uuid
+    for bucket in buckets:
+        begin, end = bucket["begin_unix_seconds"], bucket["begin_unix_seconds"] + 30
+        inside = [s for s in machine.taken if begin <= s.taken_at_unix_seconds < end]
+        percents = [
+            sample.percent for s in inside for sample in s.gpus[0].reading.busy_samples or ()
+        ]
+        least, mean, most = bucket["gpus"][uuid]["busy_percent"]
+        assert (least, most) == (min(percents), max(percents))
+        assert mean == pytest.approx(sum(percents) / len(percents), abs=0.01)
+        watts = [s.gpus[0].reading.power_watts for s in inside]
+        assert bucket["gpus"][uuid]["power_watts"][::2] == [min(watts), max(watts)]  # type: ignore[type-var]
+
+
+def test_a_finding_that_goes_is_told(tmp_path: Path) -> None:
+    """With a key frame at it, and the index has its span."""
+    path = tmp_path / "run.jsonl.gz"
+    machine = Machine(scenario="starved")
+    recorder = Recorder(path, monotonic=machine.clock.monotonic)
+    machine.record(recorder, 120)
+    last = machine.taken[-1]
+    # The same GPU, all busy from now on, and no job.
+    for second in range(1, 240):
+        at = last.taken_at_unix_seconds + second
+        busy = GpuReading(
+            busy_percent=99.0,
+            busy_samples=tuple(
+                type(sample)(sample.at_unix_seconds + second, 99.0)
+                for sample in last.gpus[0].reading.busy_samples or ()
+            ),
+            power_watts=600.0,
+            power_limit_watts=700.0,
+            sm_clock_mhz=1980,
+        )
+        recorder.push(
+            replace(
+                last,
+                sequence=last.sequence + second,
+                taken_at_unix_seconds=at,
+                monotonic_seconds=last.monotonic_seconds + second,
+                gpus=(replace(last.gpus[0], reading=busy),),
+                processes=(),
+                jobs=(),
+            )
+        )
+    recorder.close()
+    index = open_index(str(path))
+    assert index.wait(30)
+    ended = [span for span in index.findings if span.end_unix_seconds is not None]
+    assert ended
+    assert all(span.begin_unix_seconds < (span.end_unix_seconds or 0) for span in ended)
+    index.close()
+
+
+def test_other_gpus_get_a_header(tmp_path: Path) -> None:
+    """One comes, one goes."""
+    path = tmp_path / "run.jsonl"
+    recorder = Recorder(path)
+    steps = [("A",), ("A", "B"), ("B",), ()]
+    taken = [
+        snapshot(at=float(n), sequence=n, gpus=tuple(gpu(uuid, busy_percent=1.0) for uuid in uuids))
+        for n, uuids in enumerate(steps)
+    ]
+    for each in taken:
+        recorder.push(each)
+    recorder.close()
+    assert read(path)[0] == taken
+
+
+# --- appending, and what ends it ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["run.jsonl.gz", "run.jsonl"])
+@pytest.mark.parametrize("torn", [0, 1, 7, 400])
+def test_a_recording_is_appended_to(tmp_path: Path, name: str, torn: int) -> None:
+    """Also where the one before was torn off: what was whole of both is read."""
+    path = tmp_path / name
+    one, two = Machine(), Machine()
+    two.clock.advance(1000.0)
+    recorder = Recorder(path, monotonic=one.clock.monotonic)
+    one.record(recorder, 30)
+    recorder._file.flush()  # type: ignore[union-attr]
+    # As a crash leaves it.
+    os.close(recorder._file._descriptor)  # type: ignore[union-attr]
+    os.truncate(path, path.stat().st_size - torn)
+    recorder = Recorder(path, monotonic=two.clock.monotonic)
+    two.record(recorder, 20)
+    recorder.close()
+    found, _ = read(path)
+    assert found[-20:] == two.taken
+    first = found[:-20]
+    assert first == one.taken[: len(first)]
+    assert len(first) >= (30 if torn == 0 else 20)
+
+
+def test_after_a_crash_a_member_is_closed_for_other_tools(tmp_path: Path) -> None:
+    """``zcat`` reads through what was appended later."""
+    path = tmp_path / "run.jsonl.gz"
+    machine = Machine()
+    recorder = Recorder(path, monotonic=machine.clock.monotonic)
+    machine.record(recorder, 10)
+    recorder._file.flush()  # type: ignore[union-attr]
+    os.close(recorder._file._descriptor)  # type: ignore[union-attr]
+    recorder = Recorder(path, monotonic=machine.clock.monotonic)
+    machine.record(recorder, 10)
+    recorder.close()
+    kinds = [line["kind"] for line in lines(path)]
+    assert kinds.count("snapshot") + kinds.count("delta") == 20
+
+
+def test_what_is_flushed_is_there(tmp_path: Path, machine: Machine) -> None:
+    """All but the last few seconds, at any moment."""
+    path = tmp_path / "run.jsonl.gz"
+    recorder = Recorder(path, monotonic=machine.clock.monotonic)
+    for _ in range(20):
+        machine.record(recorder, 5)
+        found = read(path)[0]
+        assert len(machine.taken) - len(found) <= 4
+        assert found == machine.taken[: len(found)]
+    recorder.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "says"),
+    [
+        ("train.py", b"import torch\n", "is no recording"),
+        ("run.jsonl", gzip.compress(b'{"kind":"header"}\n'), "plain file by its name"),
+        ("run.jsonl.gz", b'{"kind":"header"}\n', "gzip file by its name"),
+    ],
+)
+def test_other_files_are_not_appended_to(tmp_path: Path, name: str, data: bytes, says: str) -> None:
+    """A mistyped name spoils nothing."""
+    path = tmp_path / name
+    path.write_bytes(data)
+    with pytest.raises(RecordingError, match=says):
+        Recorder(path)
+    assert path.read_bytes() == data
+
+
+@pytest.mark.parametrize("name", ["", "nowhere/run.jsonl", "a\0b", "x" * 300])
+def test_where_it_cannot_be_the_reason_is_said(tmp_path: Path, name: str) -> None:
+    """A folder, no folder, no name."""
+    with pytest.raises(RecordingError, match=r"cannot be written: .*\.") as caught:
+        Recorder(Path(f"{tmp_path}/{name}"))
+    assert str(caught.value).isprintable()
+
+
+def test_a_file_that_is_moved_away_is_begun_anew(tmp_path: Path, machine: Machine) -> None:
+    """As other programs rotate."""
+    path, moved = tmp_path / "run.jsonl.gz", tmp_path / "old.jsonl.gz"
+    recorder = Recorder(path, monotonic=machine.clock.monotonic)
+    machine.record(recorder, 70)
+    path.rename(moved)
+    machine.record(recorder, 130)
+    recorder.close()
+    assert read(moved)[0] + read(path)[0] == machine.taken
+
+
+# --- a disk that does not take it --------------------------------------------------------------
+
+
+class FullDisk:
+    """Takes ``room`` bytes, then none until there is room again."""
+
+    def __init__(self, room: int) -> None:
+        self.room = room
+
+    def write(self, descriptor: int, data: bytes) -> int:
+        if self.room <= 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        count = os.write(descriptor, data[: self.room])
+        self.room -= count
+        return count
+
+
+@pytest.mark.parametrize("name", ["run.jsonl.gz", "run.jsonl"])
+@pytest.mark.parametrize("room", [0, 1, 3000, 9000])
+def test_a_full_disk_costs_what_it_did_not_take(
+    tmp_path: Path, machine: Machine, name: str, room: int
+) -> None:
+    """It is said, what was written is kept, it goes on when there is room, and the gap is
+    counted: nothing else is lost, and the file is whole."""
+    path = tmp_path / name
+    disk = FullDisk(room)
+    recorder = Recorder(path, monotonic=machine.clock.monotonic, write=disk.write)
+    machine.record(recorder, 90)
+    said = recorder.state.trouble
+    assert said is not None
+    assert "the disk is full" in said
+    assert said.isprintable()
+    assert recorder.state.lost_snapshots > 0
+    disk.room = 10**9
+    machine.record(recorder, 60)
+    state = recorder.state
+    recorder.close()
+    assert state.trouble is None
+    found, stats = read(path)
+    assert len(found) == 150 - state.lost_snapshots == state.snapshots
+    assert found[-60:] == machine.taken[-60:]
+    assert found[:-60] == machine.taken[: len(found) - 60]
+    assert stats.sentences() == []
+
+
+def test_a_disk_that_stays_full_keeps_what_it_has(tmp_path: Path, machine: Machine) -> None:
+    """Up to the last block it took."""
+    path = tmp_path / "run.jsonl.gz"
+    disk = FullDisk(9000)
+    recorder = Recorder(path, monotonic=machine.clock.monotonic, write=disk.write)
+    machine.record(recorder, 90)
+    recorder.close()
+    assert recorder.state.trouble is not None
+    found, _ = read(path)
+    assert found
+    assert found == machine.taken[: len(found)]
+
+
+def test_on_a_full_disk_the_oldest_files_make_room(tmp_path: Path, machine: Machine) -> None:
+    """Where --rotate and --keep say that they may go."""
+    path = tmp_path / "run.jsonl.gz"
+    disk = FullDisk(10**9)
+
+    def write(descriptor: int, data: bytes) -> int:
+        if disk.room <= 0 and len(rotated_files(path)) < 3:
+            disk.room = 10**9
+        return disk.write(descriptor, data)
+
+    recorder = Recorder(
+        path, rotate_seconds=60, keep=10, monotonic=machine.clock.monotonic, write=write
+    )
+    machine.record(recorder, 250)
+    assert len(rotated_files(path)) >= 3
+    oldest = rotated_files(path)[0]
+    disk.room = 0
+    machine.record(recorder, 30)
+    recorder.close()
+    assert not oldest.exists()
+    assert recorder.state.trouble is None
+    assert recorder.state.lost_snapshots == 0
+
+
+def _tmpfs(folder: Path) -> Iterator[Path]:
+    made = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=64k", "none", str(folder)],
+        capture_output=True,
+        check=False,
+    )
+    if made.returncode != 0:
+        pytest.skip("mounting a small tmpfs is not permitted")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=False)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    yield from _tmpfs(tmp_path)
+
+
+def test_a_small_disk_runs_full(small_disk: Path, machine: Machine) -> None:
+    """A real one: said, kept, and gone on with once something else is deleted."""
+    other, path = small_disk / "other", small_disk / "run.jsonl.gz"
+    other.write_bytes(bytes(40 * 1024))
+    recorder = Recorder(path, monotonic=machine.clock.monotonic)
+    machine.record(recorder, 300)
+    said = recorder.state.trouble
+    lost = recorder.state.lost_snapshots
+    assert said is not None
+    assert "the disk is full" in said
+    assert lost > 0
+    other.unlink()
+    machine.record(recorder, 20)
+    recorder.close()
+    found, stats = read(path)
+    assert found[-20:] == machine.taken[-20:]
+    assert len(found) == 320 - lost
+    assert stats.sentences() == []
+
+
+# --- rotation ----------------------------------------------------------------------------------
+
+
+def test_files_are_put_aside_by_time(tmp_path: Path, machine: Machine) -> None:
+    """Their names sort by it, together they hold everything, and each can be read alone."""
+    path = tmp_path / "run.jsonl.gz"
+    recorder = Recorder(path, rotate_seconds=60, monotonic=machine.clock.monotonic)
+    machine.record(recorder, 260)
+    recorder.close()
+    aside = rotated_files(path)
+    assert len(aside) >= 3
+    assert [path.name for path in aside] == sorted(path.name for path in aside)
+    assert all(each.name.startswith("run.2023") for each in aside)
+    assert all(each.name.endswith("Z.jsonl.gz") for each in aside)
+    found = [snapshot for each in [*aside, path] for snapshot in read(each)[0]]
+    assert found == machine.taken
+    everything = tmp_path / "all.jsonl.gz"
+    everything.write_bytes(b"".join(each.read_bytes() for each in [*aside, path]))
+    assert read(everything)[0] == machine.taken
+
+
+def test_only_so_many_files_are_kept(tmp_path: Path, machine: Machine) -> None:
+    """The newest, besides the one being written; other files of the folder stay."""
+    path = tmp_path / "run.jsonl.gz"
+    others = [tmp_path / name for name in ("run.jsonl", "run.old.jsonl.gz", "ru.20230101T000000Z")]
+    for other in others:
+        other.write_bytes(b"x")
+    recorder = Recorder(path, rotate_seconds=60, keep=2, monotonic=machine.clock.monotonic)
+    machine.record(recorder, 400)
+    recorder.close()
+    aside = rotated_files(path)
+    assert len(aside) == 2
+    found = [snapshot for each in [*aside, path] for snapshot in read(each)[0]]
+    assert found == machine.taken[-len(found) :]
+    assert all(other.exists() for other in others)
+
+
+def test_the_last_minutes_are_read_from_the_end(tmp_path: Path, machine: Machine) -> None:
+    """Also while it is written, and from files put aside."""
+    path = tmp_path / "run.jsonl.gz"
+    recorder = Recorder(path, rotate_seconds=120, monotonic=machine.clock.monotonic)
+    machine.record(recorder, 400)
+    recorder._file.flush()  # type: ignore[union-attr]
+    found = list(recent_snapshots(path, 200.0))
+    assert found == machine.taken[-len(found) :]
+    assert 200 <= len(found) <= 262
+    assert list(recent_snapshots(path, 1e6)) == machine.taken
+    recorder.close()
+    assert list(recent_snapshots(tmp_path / "none", 100.0)) == []
+
+
+# --- on a thread -------------------------------------------------------------------------------
+
+
+def test_in_the_background_all_is_written(tmp_path: Path, machine: Machine) -> None:
+    """``close`` waits for the end of it."""
+    path = tmp_path / "run.jsonl.gz"
+    recorder = BackgroundRecorder(Recorder(path))
+    for _ in range(30):
+        taken = machine.source.read()
+        machine.taken.append(rounded(taken))
+        recorder.push(taken)
+        machine.clock.advance(1.0)
+    assert recorder.close()
+    assert recorder.error is None
+    assert read(path)[0] == machine.taken
+    assert recorder.state.snapshots == 30
+
+
+def test_a_disk_that_hangs_holds_nobody_up(tmp_path: Path, machine: Machine) -> None:
+    """What it cannot take in time is left out and counted."""
+    import threading
+
+    free = threading.Event()
+
+    def write(descriptor: int, data: bytes) -> int:
+        free.wait(60)
+        return os.write(descriptor, data)
+
+    recorder = BackgroundRecorder(Recorder(tmp_path / "run.jsonl", write=write))
+    taken = machine.source.read()
+    for _ in range(300):
+        recorder.push(taken)
+    assert recorder.state.lost_snapshots > 100
+    assert not recorder.close(0.05)
+    free.set()
+    assert recorder.close(30)
