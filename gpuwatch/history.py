@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from operator import attrgetter, mul
 from typing import NamedTuple
 
@@ -111,6 +111,10 @@ PROCESS_FORGOTTEN_SECONDS = 60.0
 
 # Times are sums of floats: a reading meant for 0.3 s must not fall into the next bucket.
 _TOLERANCE = 1e-6
+
+
+Band = tuple[float, float, float]
+"""Minimum, mean, maximum."""
 
 
 class Column(NamedTuple):
@@ -245,6 +249,20 @@ class _Axis:
         if len(times) > self.kept:
             self.fold()
 
+    @property
+    def earliest_at(self) -> float | None:
+        """The first moment of which something is kept."""
+        begins = [
+            tier.first * tier.width
+            for series in self.series
+            if series is not None
+            for tier in series.tiers
+            if tier.minima
+        ]
+        if self.at:
+            begins.append(self.at[0])
+        return min(begins, default=None)
+
     def buckets(self, first: int, last: int, width: float) -> list[tuple[int, int]]:
         """Which readings belong to the buckets ``first`` to ``last``: (start, stop) of each.
 
@@ -285,6 +303,19 @@ class _Axis:
             for values in (at, self.seconds, *(s.values for s in self.series if s is not None)):
                 del values[:surplus]
             self.folded_until = end
+
+    def take_block(self, block: int, bands: dict[int, Band]) -> None:
+        """Take what is known of a whole block before the first reading, by the series' places."""
+        end = (block + 1) * BLOCK_SECONDS
+        if end > (self.at[0] if self.at else math.inf) or end <= self.folded_until:
+            return
+        for place, band in bands.items():
+            series = self.series[place]
+            tier = (self.start(place) if series is None else series).tiers[-1]
+            tier.skip_to(block)
+            for values, value in zip((tier.minima, tier.means, tier.maxima), band, strict=True):
+                values.append(value)
+        self.folded_until = end
 
     def _fold_block(self, block: int) -> None:
         newest = self.at[-1]
@@ -383,6 +414,10 @@ class Series:
                 since = times[place - 1]
             self.push(at, value, since)
 
+    def take_block(self, block: int, band: Band) -> None:
+        """See ``History.take_block``."""
+        self._axis.take_block(block, {0: band})
+
     def take(
         self,
         samples: Iterable[BusySample] | None,
@@ -435,8 +470,8 @@ class Series:
     def _view(self, first: int, count: int, column_seconds: float) -> _View:
         view = self._views.get(column_seconds)
         if view is None or first < view.first or first > view.first + len(view.columns):
-            # Two: the overview's and a detail's. Old widths are not asked for again.
-            if view is None and len(self._views) >= 2:
+            # Three: the overview's, a detail's, a mark's. Old widths are not asked for again.
+            if view is None and len(self._views) >= 3:
                 del self._views[next(iter(self._views))]
             view = self._views[column_seconds] = _View(first, count)
         view.widest = max(view.widest, count)
@@ -541,6 +576,10 @@ _PROCESS_PLACES = {name: place for place, name in enumerate(PROCESS_SERIES)}
 _JOB_PLACES = {name: place for place, name in enumerate(JOB_SERIES)}
 
 
+def _placed(bands: Mapping[str, Band], places: Mapping[str, int]) -> dict[int, Band]:
+    return {places[name]: band for name, band in bands.items() if name in places}
+
+
 class _JobSeries:
     """The series of one job: its readings on one axis, its two fine ones each on their own."""
 
@@ -595,6 +634,11 @@ class History:
         """The monotonic time of the last snapshot pushed: what ``end`` of a live chart is."""
         return None if self._at == -math.inf else self._at
 
+    @property
+    def earliest_at(self) -> float | None:
+        """The first moment of which something is kept."""
+        return self._host.earliest_at
+
     def gpu(self, uuid: GpuKey, name: str) -> Series | None:
         """A GPU's series; ``busy_percent`` is fed by the driver's fine samples where it has any."""
         if name == "busy_percent":
@@ -644,6 +688,29 @@ class History:
         if at >= self._next_sweep:
             self._next_sweep = at + PROCESS_FORGOTTEN_SECONDS / 6
             self._forget(at - max(PROCESS_FORGOTTEN_SECONDS, longest))
+
+    def take_block(
+        self,
+        begin: float,
+        gpus: Mapping[GpuKey, Mapping[str, Band]],
+        host: Mapping[str, Band],
+    ) -> None:
+        """Take what is known only as (minimum, mean, maximum) of the ``BLOCK_SECONDS`` from
+        ``begin`` (a multiple of them): of a recording, the time before the first snapshot that is
+        pushed. In the order of time, and before any snapshot."""
+        block = round(begin / BLOCK_SECONDS)
+        for uuid, bands in gpus.items():
+            busy = bands.get("busy_percent")
+            if busy is not None:
+                series = self._busy.get(uuid)
+                if series is None:
+                    series = self._busy[uuid] = Series()
+                series.take_block(block, busy)
+            axis = self._gpus.get(uuid)
+            if axis is None:
+                axis = self._gpus[uuid] = self._axis(len(GPU_SERIES), READINGS_KEPT, TIERS)
+            axis.take_block(block, _placed(bands, _GPU_PLACES))
+        self._host.take_block(block, _placed(host, _HOST_PLACES))
 
     def _push_gpus(self, snapshot: Snapshot, at: float, longest: float) -> None:
         # The driver stamps samples with wall time.
