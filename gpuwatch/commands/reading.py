@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import os
 import sys
 import time
@@ -276,6 +275,8 @@ def text_file(path: str) -> Iterator[TextIO]:
 
 def _open_text(path: str) -> TextIO:
     if path.endswith(".gz"):
+        import gzip
+
         return cast("TextIO", gzip.open(path, "wt", encoding="utf-8", newline=""))
     return Path(path).open("w", encoding="utf-8", newline="")
 

@@ -3,8 +3,8 @@
 Made for pandas and spreadsheets: the names of ``model`` with their units as columns, times as
 ``time_utc`` (ISO 8601) and ``unix_seconds``, ``true`` and ``false``, nothing where nothing was
 read. Lists are joined by ``|``. A text that a spreadsheet would take for a formula (one that
-begins with ``=``, ``+``, ``-``, ``@``, a tab or a line end) has an apostrophe before it, since
-anybody can name a process; numbers never have.
+begins with ``=``, ``+``, ``-`` or ``@``) has an apostrophe before it, since anybody can name a
+process; numbers never have. Control characters are replaced as everywhere (``text.clean``).
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, TextIO
 
 from gpuwatch.model import Gpu, GpuReading, Host, JobMember, Process, ProcessKey, Snapshot
+from gpuwatch.text import clean
 
-FORMULAS = ("=", "+", "-", "@", "\t", "\r", "\n")
+FORMULAS = ("=", "+", "-", "@")
 JOINED = "|"
 
 _TIME = ("time_utc", "unix_seconds")
@@ -170,5 +171,7 @@ def _part(part: Any) -> str:
 
 
 def guarded(text: str) -> str:
-    """Nothing that a spreadsheet would calculate."""
-    return f"'{text}" if text.startswith(FORMULAS) else text
+    """Nothing that a spreadsheet would calculate, nor a terminal obey."""
+    shown = clean(text)
+    # Some spreadsheets pass over the spaces before a formula.
+    return f"'{shown}" if shown.lstrip().startswith(FORMULAS) else shown

@@ -197,13 +197,13 @@ def test_a_number_too_large_says_how_many_there_are(capsys: pytest.CaptureFixtur
 def test_a_file_that_is_no_report_says_what_it_is(
     capsys: pytest.CaptureFixture[str], store: ReportStore, tmp_path: Path
 ) -> None:
-    """A recording is told from any other file; escapes in its name are harmless."""
+    """A broken recording is told from any other file; escapes in its name are harmless."""
     assert store.folder.parent.name == "gpuwatch"
     recording = tmp_path / "r.jsonl"
     recording.write_text('{"kind":"header","schema":1}\n')
     text = tmp_path / "t\x1b[31mxt.json"
     text.write_text("hello")
-    for path, says in ((recording, "is a recording"), (text, "it is not JSON")):
+    for path, says in ((recording, "no recording that can be read"), (text, "is neither")):
         code, _, errors = said(capsys, str(path))
         assert code == 2
         assert says in errors
