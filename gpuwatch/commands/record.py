@@ -5,7 +5,6 @@ Exit codes: 0 also when a signal ended it, 74 where the file could not be writte
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import signal
@@ -21,6 +20,8 @@ import click
 from gpuwatch.commands import common
 
 if TYPE_CHECKING:
+    import asyncio
+
     from gpuwatch.model import Snapshot
     from gpuwatch.outputs.recorder import BackgroundRecorder, RecordingState
     from gpuwatch.outputs.running_recordings import RunningRecording
@@ -178,6 +179,8 @@ def _shown(path: Path | str) -> str:
 
 
 def _record(request: Request, ready: Callable[[], None] = lambda: None) -> int:
+    import asyncio
+
     from gpuwatch.outputs.recorder import BackgroundRecorder, Recorder, RecordingError
     from gpuwatch.outputs.running_recordings import RunningRecording, announced
 
@@ -236,6 +239,8 @@ class _Watch:
         self._troubled = False
 
     async def run(self) -> None:
+        import asyncio
+
         from gpuwatch.sampler import Sampler
 
         loop = asyncio.get_running_loop()
