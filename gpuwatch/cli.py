@@ -36,6 +36,7 @@ from gpuwatch.commands.diagnose import diagnose_command
 from gpuwatch.commands.explain import explain_command
 from gpuwatch.commands.export import export_command
 from gpuwatch.commands.record import record_command
+from gpuwatch.commands.replay import replay_command
 from gpuwatch.commands.report import report_command
 from gpuwatch.commands.run import run_command
 from gpuwatch.commands.screen import screen_options, theme_called
@@ -160,6 +161,7 @@ for _command in (
     run_command,
     stacks_command,
     record_command,
+    replay_command,
     report_command,
     compare_command,
     export_command,

@@ -375,6 +375,8 @@ class Series:
             raise ValueError("this series is one of several fed together by their history")
         if value is None or not math.isfinite(value):
             value = NAN
+        if at <= axis.folded_until:
+            return
         times = axis.at
         since = at if since is None else min(since, at)
         if not times or at >= times[-1]:
@@ -383,7 +385,7 @@ class Series:
             self.values.append(value)
             if len(times) > axis.kept:
                 axis.fold()
-        elif at > axis.folded_until:
+        else:
             self._insert(at, value, since)
 
     def _insert(self, at: float, value: float, since: float) -> None:

@@ -178,6 +178,7 @@ COMMAND_NAMES = (
     "explain",
     "export",
     "record",
+    "replay",
     "report",
     "run",
     "stacks",

@@ -1,0 +1,160 @@
+"""``gpuwatch replay``: the dashboard over a recording, a log, or what comes in."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from gpuwatch.commands import common
+from gpuwatch.commands.screen import screen_options, theme_called
+
+if TYPE_CHECKING:
+    from gpuwatch.model import Snapshot
+    from gpuwatch.sources.recording import OpenedLog
+    from gpuwatch.sources.replay import EndableInput, Tape
+
+STANDARD_STREAM = "-"
+_LIVE_SECONDS = 120.0
+"""What was taken so short ago is live."""
+_PATIENCE_SECONDS = 5.0
+
+
+@click.command()
+@click.argument("file", metavar="FILE")
+@screen_options
+def replay_command(
+    file: str, ascii_mode: bool | None, theme: str | None, slow_link: bool | None
+) -> int:
+    """Play a recording in the dashboard: pause, step, seek, jump from finding to finding.
+
+    FILE is what gpuwatch record or stream wrote, or a log of nvidia-smi, also gzip. - is standard
+    input: ssh box gpuwatch stream | gpuwatch replay -
+    """
+    theme = theme_called(theme)
+    _require_terminal(keys_elsewhere=file == STANDARD_STREAM)
+    given = _keys_from_terminal() if file == STANDARD_STREAM else None
+    try:
+        tape, first = _opened(file)
+
+        from gpuwatch.tui.replay_app import run_replay
+
+        age = time.time() - first.taken_at_unix_seconds
+        return run_replay(
+            tape,
+            simulated=first.simulated,
+            follows=given is not None and abs(age) < _LIVE_SECONDS,
+            ascii_mode=ascii_mode,
+            theme=theme,
+            slow_link=slow_link,
+            message=" ".join(tape.notes()) or None,
+        )
+    finally:
+        if given is not None:
+            given.end()
+
+
+def _require_terminal(*, keys_elsewhere: bool) -> None:
+    instead = "gpuwatch report FILE tells what a recording says without one."
+    streams = [sys.stdout] if keys_elsewhere else [sys.stdin, sys.stdout]
+    if not all(common.is_terminal(stream) for stream in streams):
+        raise click.UsageError(f"replay needs a terminal to read keys and to draw: {instead}")
+    if not common.is_terminal(sys.stderr):
+        raise click.UsageError("The screen is drawn on standard error: do not redirect it.")
+    if common.is_dumb():
+        raise click.UsageError(f"This terminal (TERM=dumb) cannot place text: {instead}")
+
+
+def _keys_from_terminal() -> EndableInput | None:
+    """The screen reads keys from descriptor 0: have that be the terminal, and read what comes in
+    from another. ``None`` where standard input is a terminal."""
+    from gpuwatch.sources.replay import EndableInput
+
+    if sys.stdin is None:
+        raise click.UsageError("Standard input is closed, so there is nothing to play.")
+    if common.is_terminal(sys.stdin):
+        raise click.UsageError(
+            "Standard input is the keyboard: pipe a recording into it, as in: "
+            "ssh box gpuwatch stream | gpuwatch replay -"
+        )
+    data = os.dup(0)
+    try:
+        terminal = os.open("/dev/tty", os.O_RDWR)
+    except OSError:
+        raise click.UsageError(
+            "Keys are read from the terminal when standard input is a recording, and there is none."
+        ) from None
+    os.dup2(terminal, 0)
+    os.close(terminal)
+    source = EndableInput(data)
+    import io
+
+    sys.stdin = io.TextIOWrapper(io.BufferedReader(source))
+    return source
+
+
+def _opened(file: str) -> tuple[Tape, Snapshot]:
+    """The tape and its first snapshot. Raises ``click.UsageError`` for what cannot be played."""
+    from gpuwatch.sources.log_text import LogError
+
+    waiting = threading.Timer(
+        _PATIENCE_SECONDS,
+        lambda: common.complain("waiting for the first snapshot on standard input", 0),
+    )
+    waiting.daemon = True
+    if file == STANDARD_STREAM:
+        waiting.start()
+    try:
+        return _tape(file)
+    except LogError as error:
+        raise click.UsageError(str(error)) from None
+    finally:
+        waiting.cancel()
+
+
+def _tape(file: str) -> tuple[Tape, Snapshot]:
+    from gpuwatch.outputs.finding_events import FindingEvents
+    from gpuwatch.sources.recording import RECORDING, open_any
+    from gpuwatch.sources.replay import FileTape, KeptTape
+
+    log = open_any(file)
+    size = _size(file)
+    if log.kind == RECORDING and size is not None:
+        from gpuwatch.outputs.recorder import open_index
+
+        with log:
+            first = _first(log)
+        return FileTape(open_index(file)), first
+    try:
+        tape = KeptTape(log, size=size, findings=FindingEvents)
+    except BaseException:
+        log.lines.close()
+        raise
+    if log.stats.interrupted:
+        raise KeyboardInterrupt
+    return tape, next(tape.snapshots(float("-inf")))
+
+
+def _first(log: OpenedLog) -> Snapshot:
+    from gpuwatch.sources.log_text import LogError
+
+    for snapshot in log.snapshots:
+        return snapshot
+    raise LogError(f"{log.shown} holds no snapshot.")
+
+
+def _size(file: str) -> int | None:
+    """Of a file that can be read twice, else ``None``."""
+    if file == STANDARD_STREAM:
+        return None
+    try:
+        found = Path(file).stat()
+    except (OSError, ValueError):
+        return None
+    return found.st_size if stat.S_ISREG(found.st_mode) else None
