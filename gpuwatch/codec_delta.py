@@ -12,9 +12,11 @@ else what is not as it was::
 ``rows`` is there when the rows of a list are others than before, or in another order: ranges
 (begin, end) of rows that stay, and new rows as whole objects; those in no range have gone.
 ``changed`` has a column a field: a list with a value for every row (of the new list), or, where
-few have changed, an object by the row's number. The parts of a job (``members``, ``ranks``) are
-such lists again. Fine samples are ``{"first_ms":-980,"step_ms":20,"percent":[...]}``, counted from
-the time of the snapshot; ``step_ms`` is a list where the steps differ.
+few have changed, an object by the row's number. The parts of jobs (``members``, ``ranks``) are
+such lists again: in the column of that name where its rows are others than before, else all jobs'
+one after another, as one list (``"jobs":{"parts":{"members":{"changed":...}}}``). Fine samples are
+``{"first_ms":-980,"step_ms":20,"percent":[...]}``, counted from the time of the snapshot;
+``step_ms`` is a list where the steps differ.
 
 Decoding keeps the objects of the model in which nothing has changed.
 """
@@ -22,7 +24,7 @@ Decoding keeps the objects of the model in which nothing has changed.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 from operator import attrgetter
 from typing import Any, Generic, TypeVar
 
@@ -47,6 +49,9 @@ T = TypeVar("T")
 
 _SAMPLES = "tuple[BusySample, ...]"
 _STEP_MOST_MS = 2**40
+_DENSE = 3
+"""A column in which a third of the rows has changed is written whole: gzip makes less of repeated
+values than of row numbers."""
 _Samples = tuple[BusySample, ...]
 
 
@@ -186,8 +191,13 @@ def _pack(samples: _Samples | None, at: float) -> Any:
     packed: Json = {"first_ms": times[0] - round(at * 1000)}
     if steps:
         packed["step_ms"] = steps[0] if len(set(steps)) == 1 else steps
-    packed["percent"] = [sample.percent for sample in samples]
+    packed["percent"] = [_short(percent) for _, percent in samples]
     return packed
+
+
+def _short(value: float) -> float | int:
+    """``99``, not ``99.0``: reads as the same."""
+    return int(value) if value.is_integer() and abs(value) < 1e15 else value
 
 
 def _unpack(value: Any, where: str, at: float) -> _Samples:
@@ -265,7 +275,33 @@ class _Deltas(Generic[T]):
         columns = self.columns(bases, after, at)
         if columns:
             delta["changed"] = columns
+        parts = {name: self._part_columns(name, bases, after, at) for name in self._parts}
+        if any(parts.values()):
+            delta["parts"] = {name: {"changed": part} for name, part in parts.items() if part}
         return delta
+
+    def _part_columns(
+        self, name: str, bases: Sequence[T | None], after: Sequence[T], at: float
+    ) -> Json:
+        """Of the parts of all rows, one after another; those that ``columns`` tells are equal."""
+        part = self._parts[name]
+        olds: list[Any] = []
+        news: list[Any] = []
+        for base, item in zip(bases, after, strict=True):
+            new = getattr(item, name)
+            old = new if base is None else getattr(base, name)
+            news += new
+            olds += old if part.same_rows(old, new) else new
+        return part.columns(olds, news, at)
+
+    def same_rows(self, before: tuple[T, ...], after: tuple[T, ...]) -> bool:
+        """Whether the rows are the same things in the same order."""
+        key = self._key
+        assert key is not None
+        return before is after or (
+            len(before) == len(after)
+            and all(key(old) == key(new) for old, new in zip(before, after, strict=True))
+        )
 
     def columns(self, bases: Sequence[T | None], after: Sequence[T], at: float) -> Json:
         """The column of every field in which a row is not as its base."""
@@ -280,19 +316,24 @@ class _Deltas(Generic[T]):
             for name, old, new in zip(self.fields, was, now, strict=True):
                 if old is new or old == new:
                     continue
-                change = parts[name].list_delta(old, new, at) if name in parts else new
-                found.setdefault(name, {})[row] = change
+                if name in parts:
+                    if parts[name].same_rows(old, new):
+                        continue
+                    new = parts[name].list_delta(old, new, at)  # noqa: PLW2901
+                found.setdefault(name, {})[row] = new
         return {name: self._column(name, column, after, at) for name, column in found.items()}
 
     def _column(self, name: str, column: dict[int, Any], after: Sequence[T], at: float) -> Any:
         if name in self._parts:
             return {str(row): change for row, change in column.items()}
-        if 2 * len(column) <= len(after):
+        if _DENSE * len(column) <= len(after):
             return {str(row): self._written(name, new, at) for row, new in column.items()}
         return [self._written(name, getattr(item, name), at) for item in after]
 
     def _written(self, name: str, value: Any, at: float) -> Any:
-        return _pack(value, at) if name in self._samples else value
+        if name in self._samples:
+            return _pack(value, at)
+        return _short(value) if type(value) is float else value
 
     def _bases(
         self, before: tuple[T, ...], after: tuple[T, ...], delta: Json
@@ -340,11 +381,35 @@ class _Deltas(Generic[T]):
         if value is None:
             return before
         delta = json_values.json_object(value, where)
-        rows, changed = delta.get("rows"), delta.get("changed")
+        rows, changed, parts = delta.get("rows"), delta.get("changed"), delta.get("parts")
         items = before if rows is None else self._rows(before, rows, where)
-        if changed is None:
+        if changed is not None:
+            columns = json_values.json_object(changed, where)
+            items = self.apply_columns(items, columns, where, at)
+        if parts is not None:
+            for name, part in json_values.json_object(parts, where).items():
+                if name in self._parts:
+                    items = self._apply_part(name, items, part, at)
+        return items
+
+    def _apply_part(self, name: str, items: tuple[T, ...], value: Any, at: float) -> tuple[T, ...]:
+        columns = json_values.json_object(value, name).get("changed", {})
+        olds = [getattr(item, name) for item in items]
+        flat = tuple(chain.from_iterable(olds))
+        news = self._parts[name].apply_columns(
+            flat, json_values.json_object(columns, name), name, at
+        )
+        if news is flat:
             return items
-        return self.apply_columns(items, json_values.json_object(changed, where), where, at)
+        made, begin, place = list(items), 0, self._places[name]
+        for row, old in enumerate(olds):
+            new = news[begin : begin + len(old)]
+            begin += len(old)
+            if any(one is not two for one, two in zip(old, new, strict=True)):
+                values = list(self.values(items[row]))
+                values[place] = new
+                made[row] = self._made(values)
+        return tuple(made)
 
     def _rows(self, before: tuple[T, ...], rows: Any, where: str) -> tuple[T, ...]:
         items: list[T] = []

@@ -22,8 +22,8 @@ from pathlib import Path
 from gpuwatch.sources.gzip_members import MAGIC
 from gpuwatch.text import clean
 
-LEVEL = 6
-"""Of compression: 9 makes it a twentieth smaller, and takes twice as long."""
+LEVEL = 9
+"""Of compression: 6 takes half the time (0.3 ms a second) and a twentieth more room."""
 FLUSH_SECONDS = 3.0
 SYNC_SECONDS = 10.0
 _BUFFER_BYTES = 256 * 1024

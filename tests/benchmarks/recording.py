@@ -1,0 +1,210 @@
+"""How large recordings are, what writing them costs, and how soon they are open.
+
+    python -m tests.benchmarks.recording [--hours 12] [--folder FOLDER]
+
+A simulated machine with 8 GPUs and 64 processes on them at 1 Hz, of which every reading moves: the
+simulation's own noise, and on top the small movements that real machines have and it lacks (memory
+of processes, rates of idle processes, clocks, unrounded power). Prints a Markdown table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import random
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+
+from gpuwatch.codec import snapshot_line
+from gpuwatch.model import BusySample, Gpu, Job, Process, Snapshot
+from gpuwatch.outputs.finding_events import FindingEvents
+from gpuwatch.outputs.recorder import Recorder, open_index
+from gpuwatch.sources.base import ManualClock
+from gpuwatch.sources.recording import open_any
+from gpuwatch.sources.simulated import SimulatedSource
+
+GPUS = 8
+PROCESSES = 64
+DAY_SECONDS = 86400.0
+CYCLE = 600
+"""Snapshots that are made; a longer recording repeats them at later times."""
+
+
+class Noise:
+    """What a real machine has on top of the simulation's: seeded."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self._dice = random.Random(seed)
+
+    def __call__(self, snapshot: Snapshot) -> Snapshot:
+        return replace(
+            snapshot,
+            gpus=tuple([self._gpu(gpu) for gpu in snapshot.gpus]),
+            processes=tuple([self._process(process) for process in snapshot.processes]),
+            jobs=tuple([self._job(job) for job in snapshot.jobs]),
+        )
+
+    def _gpu(self, gpu: Gpu) -> Gpu:
+        dice, reading = self._dice, gpu.reading
+        samples = reading.busy_samples and tuple(
+            BusySample(
+                sample.at_unix_seconds + dice.uniform(-0.001, 0.001),
+                min(100.0, max(0.0, sample.percent + dice.randint(-2, 2))),
+            )
+            for sample in reading.busy_samples
+        )
+        return replace(
+            gpu,
+            reading=replace(
+                reading,
+                busy_samples=samples,
+                power_watts=(reading.power_watts or 0.0) + dice.gauss(0.0, 3.0),
+                sm_clock_mhz=1980 - 15 * dice.randint(0, 3),
+                pcie_rx_bytes_per_second=dice.uniform(1e6, 2e9),
+                pcie_tx_bytes_per_second=dice.uniform(1e6, 1e9),
+            ),
+        )
+
+    def _process(self, process: Process) -> Process:
+        dice = self._dice
+        changes: dict[str, float | int] = {}
+        if dice.random() < 0.5:
+            changes["cpu_percent"] = (process.cpu_percent or 0.0) + dice.choice([0.0, 0.9, 1.0])
+        if dice.random() < 0.2:
+            resident = process.memory_resident_bytes or 0
+            changes["memory_resident_bytes"] = resident + 4096 * dice.randint(0, 2000)
+        return replace(process, **changes) if changes else process  # type: ignore[arg-type]
+
+    def _job(self, job: Job) -> Job:
+        dice = self._dice
+        return replace(
+            job,
+            members=tuple(
+                [
+                    replace(
+                        member,
+                        cpu_percent=(member.cpu_percent or 0.0) + dice.choice([0.0, 0.9, 1.0]),
+                        memory_resident_bytes=(member.memory_resident_bytes or 0)
+                        + 4096 * dice.randint(0, 2000),
+                    )
+                    if dice.random() < 0.3
+                    else member
+                    for member in job.members
+                ]
+            ),
+        )
+
+
+def machine(scenario: str = "starved") -> list[Snapshot]:
+    """Ten minutes of it."""
+    clock = ManualClock()
+    source = SimulatedSource(scenario, GPUS, clock=clock, processes=PROCESSES)
+    noise = Noise()
+    found = []
+    for _ in range(CYCLE):
+        found.append(noise(source.read()))
+        clock.advance(1.0)
+    return found
+
+
+def repeated(snapshots: list[Snapshot], count: int) -> Iterator[Snapshot]:
+    """As many as ``count``: the same again, later."""
+    for number in range(count):
+        later = float(number - number % len(snapshots))
+        one = snapshots[number % len(snapshots)]
+        yield replace(
+            one,
+            sequence=number,
+            taken_at_unix_seconds=one.taken_at_unix_seconds + later,
+            monotonic_seconds=one.monotonic_seconds + later,
+            gpus=tuple([_later(gpu, later) for gpu in one.gpus]) if later else one.gpus,
+        )
+
+
+def _later(gpu: Gpu, seconds: float) -> Gpu:
+    samples = gpu.reading.busy_samples
+    if samples is None:
+        return gpu
+    moved = tuple([BusySample(at + seconds, percent) for at, percent in samples])
+    return replace(gpu, reading=replace(gpu.reading, busy_samples=moved))
+
+
+class NoFindings(FindingEvents):
+    """For the long file, whose findings are not what is measured: the diagnosis takes longer than
+    all the rest together."""
+
+    def push(self, snapshot: Snapshot) -> list[dict[str, object]]:
+        return []
+
+
+def measure(folder: Path, hours: float) -> Iterator[tuple[str, str]]:
+    snapshots = machine()
+    path = folder / "short.jsonl.gz"
+    clock = ManualClock()
+    recorder, began = Recorder(path, monotonic=clock.monotonic), time.process_time()
+    for each in snapshots:
+        recorder.push(each)
+        clock.advance(1.0)
+    seconds = time.process_time() - began
+    recorder.close()
+    yield from _size("recording", path.stat().st_size / CYCLE)
+    yield "recording: CPU a snapshot, with the diagnosis", f"{1000 * seconds / CYCLE:.1f} ms"
+
+    packed = gzip.compress("\n".join(map(snapshot_line, snapshots)).encode(), 6)
+    yield from _size("stream, through gzip", len(packed) / CYCLE)
+
+    long = folder / "long.jsonl.gz"
+    count = int(hours * 3600)
+    recorder = Recorder(long, monotonic=clock.monotonic, findings=NoFindings())
+    seconds = 0.0
+    for each in repeated(snapshots, count):
+        began = time.process_time()
+        recorder.push(each)
+        seconds += time.process_time() - began
+        clock.advance(1.0)
+    recorder.close()
+    yield "recording: CPU a snapshot, without it", f"{1000 * seconds / count:.1f} ms"
+    size = f"{long.stat().st_size / 1e6:.0f} MB"
+
+    began = time.perf_counter()
+    index = open_index(str(long))
+    next(index.snapshots(0.0))
+    yield f"{hours:g} hours ({size}): first snapshot", f"{time.perf_counter() - began:.2f} s"
+    index.wait()
+    yield f"{hours:g} hours: complete overview", f"{time.perf_counter() - began:.2f} s"
+    yield f"{hours:g} hours: buckets in it", f"{len(index.buckets)}"
+    middle = (index.first_unix_seconds or 0.0) + hours * 1800
+    began = time.perf_counter()
+    next(index.snapshots(middle))
+    yield f"{hours:g} hours: to any other moment", f"{time.perf_counter() - began:.2f} s"
+    index.close()
+    with open_any(str(long)) as log:
+        began = time.process_time()
+        read = sum(1 for _ in islice(log.snapshots, 2000))
+        seconds = time.process_time() - began
+    yield "snapshots read a second", f"{read / seconds:.0f}"
+
+
+def _size(what: str, each: float) -> Iterator[tuple[str, str]]:
+    yield f"{what}: a snapshot", f"{each:.0f} bytes"
+    yield f"{what}: a day", f"{each * DAY_SECONDS / 1e6:.0f} MB"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--hours", type=float, default=12.0)
+    parser.add_argument("--folder", type=Path, help="where to write; by default a temporary folder")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=given.folder) as folder:
+        print(f"{GPUS} GPUs, {PROCESSES} processes on them, every second\n")
+        print("| what | measured |\n|---|---|")
+        for what, measured in measure(Path(folder), given.hours):
+            print(f"| {what} | {measured} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
