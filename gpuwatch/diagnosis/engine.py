@@ -22,11 +22,12 @@ from gpuwatch.model import GpuKey, ProcessKey, Snapshot
 
 EVALUATE_SECONDS = 2.0
 """Windows are a minute long: more often would say the same again, at a cost."""
-CALM = 2.5
-"""How much longer it waits while nothing begins or ends to fire on jobs watched for a minute."""
+CALM = 5.0
+"""How much longer it waits while nothing begins or ends to fire on jobs watched for a minute, and
+no job or GPU comes or goes."""
 EARLY_BY_SECONDS = 0.25
 """Snapshots are not taken to the millisecond; one a little early is not left out."""
-LONGEST_STEP_SECONDS = 6.0
+LONGEST_STEP_SECONDS = 4.0
 """A pause of the watching counts as one look, not as minutes in which a fault held."""
 OF_THE_CARD = frozenset({"gpu_lost", "hardware_errors", "thermal_throttle", "power_throttle"})
 """Faults of a GPU, which all jobs on it show: told once."""
@@ -77,6 +78,7 @@ class Engine:
         self._watched = 0.0
         self._unix = 0.0
         self._calm = False
+        self._there: tuple[object, ...] = ()
 
     def push(self, snapshot: Snapshot) -> None:
         """Take a snapshot; they come in the order of their time. One that is older than the one
@@ -90,10 +92,14 @@ class Engine:
             self._watched += min(step, longest)
         self._before = now
         self._observer.push(snapshot)
+        there = _there(snapshot)
+        if there != self._there:
+            self._there, self._calm = there, False
         every = self._every * (CALM if self._calm else 1.0)
         if self._last is None or now - self._last >= every - EARLY_BY_SECONDS:
             self._unix = snapshot.taken_at_unix_seconds
-            self._evaluate(self._observer.windows(), now, snapshot.interval_seconds)
+            longest = max(LONGEST_STEP_SECONDS, 1.5 * snapshot.interval_seconds, 1.2 * every)
+            self._evaluate(self._observer.windows(), now, longest)
 
     def note_stacks(self, job: ProcessKey, stacks: Stacks) -> None:
         """What a stack sampler saw of a job's main threads (see ``JobFacts.stacks``)."""
@@ -108,8 +114,7 @@ class Engine:
             self._diagnosis = self._compose()
         return self._diagnosis
 
-    def _evaluate(self, windows: tuple[Window, ...], now: float, interval: float) -> None:
-        longest = max(LONGEST_STEP_SECONDS, 1.5 * interval)
+    def _evaluate(self, windows: tuple[Window, ...], now: float, longest: float) -> None:
         seconds = 0.0 if self._last is None else min(now - self._last, longest)
         self._last = now
         self._stale = True
@@ -151,6 +156,12 @@ class Engine:
             decided=self._watched >= EARLY_SECONDS and not undecided,
             undecided_gpus=tuple(dict.fromkeys(undecided)),
         )
+
+
+def _there(snapshot: Snapshot) -> tuple[object, ...]:
+    """What jobs run and what GPUs answer."""
+    jobs = [(job.pid, job.ended_at_unix_seconds is None) for job in snapshot.jobs]
+    return (*jobs, *[(gpu.identity.uuid, gpu.lost) for gpu in snapshot.gpus])
 
 
 def _has_ended(window: Window) -> bool:

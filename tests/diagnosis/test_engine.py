@@ -75,7 +75,7 @@ def test_a_job_that_is_gone_takes_its_findings_along() -> None:
     engine = Engine([Rule("fault", lambda _: firing(), "")], observer=script)
     assert play(engine, range(20))[-1].findings
     script._windows = ()
-    assert play(engine, range(20, 26))[-1].findings == ()
+    assert play(engine, range(20, 32))[-1].findings == ()
 
 
 def test_an_ended_job_is_not_judged() -> None:
