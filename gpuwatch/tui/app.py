@@ -22,7 +22,7 @@ from gpuwatch.sampler import Sampler
 from gpuwatch.sources.base import Source
 from gpuwatch.text import clean
 from gpuwatch.tui import picture
-from gpuwatch.tui.diagnosis_app import Diagnoser, DiagnosisApp
+from gpuwatch.tui.diagnosis_app import Diagnoser
 from gpuwatch.tui.following import job_of_selected_process
 from gpuwatch.tui.glyphs import ASCII, DOTS, UNICODE
 from gpuwatch.tui.keys import APP_KEYS
@@ -30,6 +30,7 @@ from gpuwatch.tui.link import LinkProbe, over_ssh
 from gpuwatch.tui.palette import GPUWATCH_DARK, GPUWATCH_LIGHT, THEMES, Palette
 from gpuwatch.tui.panels.processes import rows
 from gpuwatch.tui.screens.overview import OverviewScreen
+from gpuwatch.tui.timeline_app import TimelineApp
 from gpuwatch.tui.view import View, row_key
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ _SLOW_LINK_LEAST_SECONDS = 2.0
 """A slow link is drawn to at most this often; sampling goes on at its own pace."""
 
 
-class GpuwatchApp(DiagnosisApp):
+class GpuwatchApp(TimelineApp):
     """Shows what ``sampler`` delivers. Give ``ascii_mode`` or ``slow_link`` to override what is
     detected; ``theme`` is a Textual theme's name or ``dark``, ``light``, ``ansi``."""
 

@@ -1,9 +1,10 @@
 """Strips of history on absolute time columns, kept from frame to frame.
 
-A column covers a fixed span of the clock (a multiple of ``column_seconds``), so what was drawn
-never reshuffles: with time a chart only gains columns on the right. The window moves on in
-steps of several columns ("pages") rather than one by one, so between two steps only the newest
-column changes on the screen, which keeps the picture calm and the bytes few.
+All charts of a frame show the same stretch of time, each in as many columns as it is wide. A
+column covers a fixed part of the clock, so what was drawn never reshuffles: with time a chart
+only gains columns on the right. The window moves on in steps of several columns ("pages") rather
+than one by one, so between two steps only the newest column changes on the screen, which keeps
+the picture calm and the bytes few.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from gpuwatch.history import bucket_index
 from gpuwatch.tui.frame import Run
 from gpuwatch.tui.glyphs import FULL, Glyphs, cells, level
 
@@ -26,21 +28,61 @@ class Columns(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Grid:
+    """The columns of one chart, by the numbers of their buckets (see ``bucket_index``): ``first``
+    at the left edge, ``end`` at the right; ``last`` is the newest that has begun."""
+
+    column_seconds: float
+    first: int
+    last: int
+    end: int
+
+    @property
+    def moment(self) -> float:
+        """The middle of the last column: names it without rounding trouble at its edges."""
+        return (self.last + 0.5) * self.column_seconds
+
+    @property
+    def count(self) -> int:
+        """How many columns can show something."""
+        return self.last - self.first + 1
+
+    @property
+    def begin_seconds(self) -> float:
+        return self.first * self.column_seconds
+
+    @property
+    def end_seconds(self) -> float:
+        return (self.end + 1) * self.column_seconds
+
+    def place(self, at: float) -> int:
+        """The cell of the moment ``at``, from the left; it may lie outside of the chart."""
+        return bucket_index(at, self.column_seconds) - self.first
+
+
+@dataclass(frozen=True, slots=True)
 class TimeWindow:
-    """Which columns a frame shows: ``now`` on the history's clock, and how it moves on."""
+    """Which stretch of time a frame shows, whatever the width of a chart. ``now`` is the newest
+    moment of the history; without an ``end`` it is followed, in steps of ``step_seconds``."""
 
     now: float
-    column_seconds: float
-    step_columns: int = 1
+    span_seconds: float
+    step_seconds: float = 0.0
+    end: float | None = None
+    cursor: float | None = None
 
-    def last_bucket(self) -> int:
-        """The bucket that holds ``now``; a reading at its very end belongs to it."""
-        return int(-(-self.now // self.column_seconds)) - 1
-
-    def end_bucket(self) -> int:
-        """The bucket at the right edge: ``last_bucket`` rounded up to the next step."""
-        step = self.step_columns
-        return (self.last_bucket() // step + 1) * step - 1
+    def grid(self, width: int) -> Grid:
+        """The columns of a chart of ``width`` cells (1 or more)."""
+        seconds = self.span_seconds / width
+        last = bucket_index(self.now, seconds)
+        if self.end is not None:
+            edge = bucket_index(self.end, seconds)
+            return Grid(seconds, edge - width + 1, min(last, edge), edge)
+        edge = last
+        if self.step_seconds > 0:
+            step = bucket_index(self.now, self.step_seconds) + 1
+            edge = max(last, bucket_index(step * self.step_seconds, seconds))
+        return Grid(seconds, edge - width + 1, last, edge)
 
 
 # Fine samples arrive up to a second after the moment they describe (the driver's own buffering):
@@ -78,30 +120,31 @@ class Strip:
             return [[] for _ in range(rows)]
         if series is None:
             return [[(" " * width, style)] for _ in range(rows)]
-        last = window.last_bucket()
-        start = window.end_bucket() - width + 1
-        self._bring_up_to(series, window, last, start, limit, glyphs, rows)
-        skip = start - self._first
+        grid = window.grid(width)
+        self._bring_up_to(series, grid, limit, glyphs, rows)
+        skip = grid.first - self._first
         lines = []
         for text, tones in zip(self._texts, self._tones, strict=True):
             lines.append(_runs(text[skip:].ljust(width), tones[skip:], style))
+        if window.cursor is not None:
+            cell = grid.place(window.cursor)
+            lines = [with_cursor(line, cell) for line in lines]
         return lines
 
     def _bring_up_to(
         self,
         series: Columns,
-        window: TimeWindow,
-        last: int,
-        start: int,
+        grid: Grid,
         limit: float,
         glyphs: Glyphs,
         rows: int,
     ) -> None:
-        """Draw what is new or may still change: then column ``start`` is there, and ``last`` is
-        the newest."""
-        key = (id(series), window.column_seconds, limit, glyphs.name, rows)
+        """Draw what is new or may still change: then the grid's first column is there, and its
+        last is the newest."""
+        start, last = grid.first, grid.last
+        key = (id(series), grid.column_seconds, limit, glyphs.name, rows)
         newest = self._first + len(self._texts[0]) - 1 if self._texts else self._first - 1
-        settle = int(_SETTLE_SECONDS / window.column_seconds) + 2
+        settle = int(_SETTLE_SECONDS / grid.column_seconds) + 2
         if key != self._key or start < self._first or last < newest or start > newest:
             self._key = key
             self._first = wanted_from = start
@@ -117,9 +160,7 @@ class Strip:
         count = last - wanted_from + 1
         if count <= 0:
             return
-        # The middle of the last bucket names it without rounding trouble at its edges.
-        moment = (last + 0.5) * window.column_seconds
-        columns = series.columns(moment, window.column_seconds, count)
+        columns = series.columns(grid.moment, grid.column_seconds, count)
         drawn = [_draw_column(column, limit, glyphs, rows) for column in columns]
         for row in range(rows):
             self._texts[row] += "".join([text[row] for text, _ in drawn])
@@ -135,6 +176,25 @@ def _draw_column(
     high = level(column[2], limit, rows)
     low = high if column[0] == column[2] else level(column[0], limit, rows)
     return cells(glyphs, low, high, rows)
+
+
+def with_cursor(line: list[Run], cell: int) -> list[Run]:
+    """``line`` with the cursor on one of its cells, if it has it."""
+    out: list[Run] = []
+    place = 0
+    for text, style in line:
+        inside = cell - place
+        place += len(text)
+        if not 0 <= inside < len(text):
+            out.append((text, style))
+            continue
+        parts = (
+            (text[:inside], style),
+            (text[inside], f"c:{style}"),
+            (text[inside + 1 :], style),
+        )
+        out.extend(part for part in parts if part[0])
+    return out
 
 
 _SAME_TONE = re.compile(r"(.)\1*")
@@ -193,8 +253,8 @@ def rate_ceiling(
     it rarely moves."""
     highest = 0.0 if value is None else value
     if series is not None and width > 0:
-        moment = (window.last_bucket() + 0.5) * window.column_seconds
-        for column in series.columns(moment, window.column_seconds, width):
+        grid = window.grid(width)
+        for column in series.columns(grid.moment, grid.column_seconds, grid.count):
             if column is not None and column[2] > highest:
                 highest = column[2]
     return nice_ceiling(highest, floor)

@@ -8,15 +8,17 @@ from gpuwatch import units
 from gpuwatch.model import Gpu
 from gpuwatch.tui.frame import Line, Row, blank, fit, left
 from gpuwatch.tui.overview import Frame
-from gpuwatch.tui.panels import header, plots, processes
+from gpuwatch.tui.panels import header, plots, processes, time_axis
 from gpuwatch.tui.panels.gpus import scaled_metrics, throttle_text
 from gpuwatch.tui.panels.plots import Axis, Trace
 from gpuwatch.tui.panels.readings import readings
+from gpuwatch.tui.then import gpu_then
 from gpuwatch.tui.view import View
 
 _GIB = 1024.0**3
 _SIDE_WIDTH = 46
 _CHART_LEAST = 7
+_WIDE = 110
 
 
 def draw(view: View, width: int, height: int, offset: int) -> tuple[Frame, int]:
@@ -24,15 +26,25 @@ def draw(view: View, width: int, height: int, offset: int) -> tuple[Frame, int]:
     position = view.gpu_position()
     if width < 20 or height < 6 or not view.gpus:
         return Frame(lines=[blank(width)] * height), 0
-    gpu = view.gpus[position]
-    lines = [header.draw(view, width), _title(view, gpu, width)]
+    area = (width - _SIDE_WIDTH) // _grid_columns(width) if width >= _WIDE else width
+    view.chart_columns = plots.canvas_cells(area)
+    live = view.gpus[position]
+    gpu = gpu_then(view, live)
+    lines = [header.draw(view, width), _title(view, live, width)]
+    if time_axis.is_shown(view):
+        lines.append(time_axis.values(view, view.window, view.chart_columns, gpu, width))
     room = height - len(lines) - 1
-    body = _wide(view, gpu, width, room) if width >= 110 else _narrow(view, gpu, width, room)
+    body = _wide(view, gpu, width, room) if width >= _WIDE else _narrow(view, gpu, width, room)
     offset = max(0, min(offset, len(body) - room))
     lines += body[offset : offset + room]
     lines += [blank(width)] * (height - 1 - len(lines))
     lines.append(_foot(view, width, max(0, len(body) - room - offset)))
     return Frame(lines=lines), offset
+
+
+def _grid_columns(width: int) -> int:
+    """Charts beside each other on a wide screen."""
+    return 2 if width - _SIDE_WIDTH >= 110 else 1
 
 
 def _title(view: View, gpu: Gpu, width: int) -> Line:
@@ -61,6 +73,8 @@ def _foot(view: View, width: int, below: int) -> Line:
         ("left right", "other GPU"),
         ("up down", "scroll"),
         ("[]", "range"),
+        ("<>", "time"),
+        ("c", "cursor"),
         ("p", "resume" if view.paused else "pause"),
         ("w", "save"),
         ("?", "help"),
@@ -119,7 +133,7 @@ def _chart(
     trace = Trace(view.history.gpu(gpu.uuid, name), style)
     return [
         heading,
-        *plots.draw(trace, view.window, offset, axis, width, height - 1, view.glyphs),
+        *plots.draw(trace, view.window, offset, axis, width, height - 1, view.glyphs, view.spans),
     ]
 
 
@@ -128,7 +142,7 @@ def _wide(view: View, gpu: Gpu, width: int, room: int) -> list[Line]:
     table = _processes(view, gpu, width, max(4, room // 5))
     facts = _facts(gpu, _SIDE_WIDTH - 2, view)
     area = width - _SIDE_WIDTH
-    columns = 2 if area >= 110 else 1
+    columns = _grid_columns(width)
     charts = _charts(view, gpu, area // columns)
     grid_room = max(room - len(table), _CHART_LEAST)
     fitting = max(1, grid_room // (_CHART_LEAST if columns == 1 else _CHART_LEAST + 2)) * columns

@@ -11,6 +11,7 @@ from gpuwatch.tui import found
 from gpuwatch.tui.finding_words import about_job, key_of
 from gpuwatch.tui.job_app import JobApp
 from gpuwatch.tui.marking import bring_up_to_date, gives_way, mark_now, mark_run
+from gpuwatch.tui.marks import Marks
 from gpuwatch.tui.panels.job_header import ended_at
 from gpuwatch.tui.runs import Runs
 
@@ -46,6 +47,7 @@ class DiagnosisApp(JobApp):
         self._engine: Diagnoser | None = None
         self._first: Snapshot | None = None
         self._runs = Runs()
+        self._marks = Marks()
 
     def _diagnose(self, snapshot: Snapshot) -> None:
         """Every snapshot counts, also while the picture is paused."""
@@ -62,6 +64,10 @@ class DiagnosisApp(JobApp):
             view.job.seen_seconds = self._runs.seen_seconds(job.key)
         if view.mark is not None:
             bring_up_to_date(view.mark, view, snapshot, diagnosis)
+        if diagnosis is not None:
+            now = snapshot.monotonic_seconds
+            self._marks.push(diagnosis.findings, now, snapshot.taken_at_unix_seconds - now)
+            view.spans = self._marks.spans
         if not view.paused:
             view.diagnosis = diagnosis
 

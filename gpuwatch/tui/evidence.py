@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from gpuwatch import units
 from gpuwatch.diagnosis.finding import Advice, Diagnosis, Evidence, Finding
@@ -23,8 +24,9 @@ from gpuwatch.tui.finding_words import (
 )
 from gpuwatch.tui.following import find
 from gpuwatch.tui.frame import Line, Row, blank, left, plain, right, width_of, wrapped
-from gpuwatch.tui.panels import job_lines
-from gpuwatch.tui.view import COLUMN_SECONDS, View
+from gpuwatch.tui.panels import job_lines, time_axis
+from gpuwatch.tui.then import gpu_then
+from gpuwatch.tui.view import View
 
 _CHART_SECONDS = 60.0
 _LONG_CHART_SECONDS = {
@@ -49,7 +51,6 @@ _TELLING = {
     "idle_holding_memory": "memory_used_bytes",
 }
 """The reading that shows it, beside how busy the GPU and those who feed it are."""
-_ENOUGH = 0.75
 _MOST_CHARTS = 4
 _COPY_WIDTH = 96
 
@@ -152,20 +153,16 @@ def _waveform(view: View, finding: Finding, width: int, until: float | None) -> 
     gpus = _named(view, finding, job)
     if not gpus and job is None:
         return []
-    room = width - job_lines.lead_of(width) - 1
-    seconds = _LONG_CHART_SECONDS.get(finding.rule, _CHART_SECONDS)
-    if view.diagnosis is not None:
-        seconds = min(seconds, max(_CHART_SECONDS, view.diagnosis.watched_seconds))
-    # Rather a little less time than steps that cannot be told apart.
-    column_seconds = next(
-        (one for one in COLUMN_SECONDS[1:] if seconds * _ENOUGH <= one * room), COLUMN_SECONDS[-1]
-    )
-    columns = room if room < 100 else min(room, int(seconds / column_seconds))
-    window = TimeWindow(
-        snapshot.monotonic_seconds if until is None else until,
-        column_seconds,
-        min(view.step_columns, max(1, columns // 6)),
-    )
+    cells = job_lines.cells_of(width)
+    view.chart_columns = max(1, cells)
+    gpus = [gpu_then(view, gpu) for gpu in gpus]
+    if view.own_range:
+        span = own_span(view, finding)
+        window = TimeWindow(snapshot.monotonic_seconds, span, min(span / 10, 6.0))
+    else:
+        window = view.window
+    if until is not None:
+        window = replace(window, now=min(window.now, until))
     shown = [(trace, 3 if len(gpus) <= 2 else 1) for trace in job_lines.gpu_traces(view, gpus)]
     telling = _TELLING.get(finding.rule, "")
     shown += [(trace, 2) for trace in job_lines.metric_traces(view, gpus, telling)]
@@ -174,14 +171,30 @@ def _waveform(view: View, finding: Finding, width: int, until: float | None) -> 
         shown += [(trace, 2) for trace in job_lines.disk_traces(view, job, telling)]
     if until is not None:
         shown = [(job_lines.of_the_past(trace), rows) for trace, rows in shown]
-    drawn = width - room + columns
-    lines = job_lines.draw(view, shown, window, drawn)
-    lines.append(job_lines.axis(view, window, drawn))
-    filler = ((" " * (width - drawn), "text"),) if width > drawn else ()
-    span = columns * column_seconds
-    heading = f"THE LAST {span:.0f} SECONDS" if span < 120 else f"THE LAST {span / 60:.0f} MINUTES"
-    heading += "" if until is None else " OF IT"
-    return [*_heading(heading, width), *[line + filler for line in lines]]
+    lines = job_lines.draw(view, shown, window, width)
+    lines.append(job_lines.axis(view, window, width)[0])
+    if time_axis.is_shown(view):
+        gpu = gpus[0] if gpus else None
+        lines.append(time_axis.values(view, window, cells, gpu, width))
+    return [*_heading(_span_words(window, until is not None), width), *lines]
+
+
+def own_span(view: View, finding: Finding) -> float:
+    """How many seconds show it best, of those that were watched."""
+    seconds = _LONG_CHART_SECONDS.get(finding.rule, _CHART_SECONDS)
+    if view.diagnosis is not None:
+        seconds = min(seconds, max(_CHART_SECONDS, view.diagnosis.watched_seconds))
+    return seconds
+
+
+def _span_words(window: TimeWindow, gone: bool) -> str:
+    span = window.span_seconds
+    words = f"{span:.0f} SECONDS" if span < 120 else f"{span / 60:.0f} MINUTES"
+    if span >= 7200:
+        words = f"{span / 3600:.0f} HOURS"
+    if window.end is not None and window.end < window.now:
+        return f"{words} OF THE PAST"
+    return f"THE LAST {words}" + (" OF IT" if gone else "")
 
 
 def _job(view: View, finding: Finding) -> Job | None:

@@ -20,6 +20,7 @@ from gpuwatch.tui.panels import (
     job_lines,
     job_output,
     job_tree,
+    time_axis,
 )
 from gpuwatch.tui.panels.job_tree import TreeRow
 from gpuwatch.tui.view import View
@@ -45,7 +46,6 @@ def draw(view: View, width: int, height: int) -> JobFrame:
     into range so that the selection stays in sight."""
     if width < 20 or height < 6:
         return _too_small(width, height)
-    view.step_columns = max(1, width // 6) if view.slow_link else max(1, min(8, width // 16))
     job = shown_job(view)
     if job is None or view.snapshot is None:
         return _waiting(view, width, height)
@@ -61,7 +61,9 @@ def draw(view: View, width: int, height: int) -> JobFrame:
         pane=view.job.pane if view.job.output is not None else "hidden",
         report=shows_report(view),
         findings=findings.reserved_rows(view, height) + findings.mark_rows(view, height, job),
+        moment=time_axis.is_shown(view),
     )
+    view.chart_columns = max(1, job_lines.cells_of(width))
     window = window_of(view, job)
     painter = _Painter(view, job, mine, shape, window)
     painter.top(problems)
@@ -104,7 +106,12 @@ def window_of(view: View, job: Job) -> TimeWindow:
     if at is None or snapshot is None:
         return window
     end = snapshot.monotonic_seconds - (snapshot.taken_at_unix_seconds - at)
-    return TimeWindow(min(window.now, end + 1.0), window.column_seconds, window.step_columns)
+    return replace(window, now=min(window.now, end + 1.0))
+
+
+def selected_gpu(view: View, among: Sequence[Gpu]) -> Gpu | None:
+    """The selected GPU where it is one of these, else the first."""
+    return next((gpu for gpu in among if gpu.uuid == view.selected_gpu), next(iter(among), None))
 
 
 class _Painter:
@@ -144,8 +151,14 @@ class _Painter:
         heights = {"gpu": shape.gpu_line_rows} | dict(shape.line_rows)
         shown = [(trace, heights[trace.kind]) for trace in traces if heights.get(trace.kind)]
         lines += job_lines.draw(view, shown, self._window, shape.width)
+        cells = job_lines.cells_of(shape.width)
         if shape.axis:
-            lines.append(job_lines.axis(view, self._window, shape.width))
+            line, zones = job_lines.axis(view, self._window, shape.width, y=len(lines))
+            lines.append(line)
+            self.frame.zones += zones
+        if shape.moment:
+            gpu = selected_gpu(view, self._gpus)
+            lines.append(time_axis.values(view, self._window, cells, gpu, shape.width))
         self._rule()
 
     def bottom(self, table: list[TreeRow]) -> None:

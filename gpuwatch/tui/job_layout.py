@@ -29,6 +29,8 @@ class JobPlan:
     line_rows: tuple[tuple[str, int], ...]
     """Heights of the other stacked charts by kind; 0 where there is no room."""
     axis: bool
+    moment: bool
+    """The values of a moment of the past, below the axis."""
     rules: bool
     table_rows: int
     """With its heading; of the report where the job has ended."""
@@ -55,6 +57,7 @@ def plan(
     pane: str = "hidden",
     report: bool = False,
     findings: int = 0,
+    moment: bool = False,
 ) -> JobPlan:
     """Share out ``height`` rows (6 or more). What shows who waits for whom comes first: the charts
     of GPU, main thread and loader workers; then the processes; then everything else."""
@@ -92,6 +95,10 @@ def plan(
     else:
         room = _grow(rows, room, wanted, lines_a_row)
         gpu_line_rows = rows.pop("gpu")
+    moment = moment and room > 2 - axis
+    if moment:
+        room -= 2 - axis
+        axis = True
     return JobPlan(
         width=width,
         height=height,
@@ -103,6 +110,7 @@ def plan(
         gpu_line_rows=gpu_line_rows,
         line_rows=tuple(rows.items()),
         axis=axis,
+        moment=moment,
         rules=rules,
         table_rows=max(0, room),
         pane_rows=pane_rows,

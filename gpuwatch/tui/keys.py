@@ -15,6 +15,22 @@ class Key(NamedTuple):
     group: str
 
 
+TIMELINE_KEYS: tuple[Key, ...] = (
+    Key("left_square_bracket", "app.zoom(-1)", "[ ]", "shorter or longer time range", "Time"),
+    Key("right_square_bracket", "app.zoom(1)", "", "", "Time"),
+    Key("less_than_sign", "app.scroll_time(-1)", "< >", "back and forth in time", "Time"),
+    Key("greater_than_sign", "app.scroll_time(1)", "", "", "Time"),
+    Key("0", "app.now", "0", "back to now", "Time"),
+    Key("c", "app.cursor", "c", "a cursor, with the exact values under it", "Time"),
+    Key("comma", "app.move_cursor(-1)", ", .", "the cursor a column back or forth", "Time"),
+    Key("full_stop", "app.move_cursor(1)", "", "", "Time"),
+    Key("left_curly_bracket,N", "app.to_mark(-1)", "{ }", "the finding before or after", "Time"),
+    Key("right_curly_bracket,n", "app.to_mark(1)", "", "", "Time"),
+)
+"""On every screen with charts: they all show the same stretch of time."""
+
+_QUIET_TIMELINE_KEYS = tuple(key._replace(shown="", help="") for key in TIMELINE_KEYS)
+
 OVERVIEW_KEYS: tuple[Key, ...] = (
     Key("up", "move(-1)", "up down", "move the selection", "Move"),
     Key("down", "move(1)", "", "", "Move"),
@@ -35,12 +51,11 @@ OVERVIEW_KEYS: tuple[Key, ...] = (
     Key("a", "app.all_processes", "a", "all processes, or those that use a GPU", "Processes"),
     Key("g", "this_gpu", "g", "only processes on the selected GPU", "Processes"),
     Key("k", "app.end_process", "k", "end the selected process (asks first)", "Processes"),
-    Key("left_square_bracket", "zoom(-1)", "[ ]", "shorter or longer time range", "View"),
-    Key("right_square_bracket", "zoom(1)", "", "", "View"),
     Key("exclamation_mark", "app.problems", "!", "notes, and what could not be read", "View"),
     Key("d", "app.findings", "d", "the diagnosis: what is wrong, and why", "Diagnosis"),
     Key("m", "app.mark", "m", "I changed something just now: compare from here on", "Diagnosis"),
     Key("M", "app.forget_mark", "M", "no longer compare", "Diagnosis"),
+    *TIMELINE_KEYS,
 )
 
 JOB_KEYS: tuple[Key, ...] = (
@@ -58,12 +73,11 @@ JOB_KEYS: tuple[Key, ...] = (
     Key("o", "pane", "o", "output of the job: small, large, hidden", "Job"),
     Key("tab,shift+tab", "switch_focus", "tab", "between the processes and the output", "Job"),
     Key("k", "app.end_process", "", "", "Job"),
-    Key("left_square_bracket", "zoom(-1)", "", "", "Job"),
-    Key("right_square_bracket", "zoom(1)", "", "", "Job"),
     Key("exclamation_mark", "app.problems", "", "", "Job"),
     Key("d", "app.findings", "", "", "Diagnosis"),
     Key("m", "app.mark", "", "", "Diagnosis"),
     Key("M", "app.forget_mark", "", "", "Diagnosis"),
+    *_QUIET_TIMELINE_KEYS,
 )
 
 FINDINGS_KEYS: tuple[Key, ...] = (
@@ -91,6 +105,7 @@ EVIDENCE_KEYS: tuple[Key, ...] = (
     Key("end", "scroll_edge(1)", "", "", "Diagnosis"),
     Key("y", "copy", "", "", "Diagnosis"),
     Key("u", "unknown", "", "", "Diagnosis"),
+    *_QUIET_TIMELINE_KEYS,
 )
 
 REPORT_KEYS: tuple[Key, ...] = (
@@ -123,9 +138,8 @@ DETAIL_KEYS: tuple[Key, ...] = (
     Key("down", "scroll_body(1)", "", "", "Detail"),
     Key("pageup", "scroll_body(-10)", "", "", "Detail"),
     Key("pagedown", "scroll_body(10)", "", "", "Detail"),
-    Key("left_square_bracket", "zoom(-1)", "", "", "Detail"),
-    Key("right_square_bracket", "zoom(1)", "", "", "Detail"),
     Key("d", "app.findings", "", "", "Diagnosis"),
     Key("m", "app.mark", "", "", "Diagnosis"),
     Key("M", "app.forget_mark", "", "", "Diagnosis"),
+    *_QUIET_TIMELINE_KEYS,
 )

@@ -46,6 +46,8 @@ class Plan:
     gpu_rows_each: int
     gpus_shown: int
     axis: bool
+    moment: bool
+    """The values of a moment of the past, below the axis."""
     host_rows: int
     table_rows: int
     """With its heading."""
@@ -76,11 +78,12 @@ def plan(
     problems: int,
     cores: int,
     findings: int = 0,
+    moment: bool = False,
 ) -> Plan:
     """Share out ``height`` rows. Always leaves at least one GPU row (if there is a GPU), one host
     row and, from about 9 rows up, a table."""
     if gpus == 0:
-        return _without_gpus(width, height, problems, cores, findings)
+        return _without_gpus(width, height, problems, cores, findings, moment)
     problem_rows = min(problems, most_problem_rows(height, gpus))
     host_rows = 1
     room = height - 2 - problem_rows - host_rows - findings
@@ -108,7 +111,7 @@ def plan(
         rules = False
     grown = min(3, 1 + max(0, room - table_wanted)) if width >= 76 else 1
     host_rows, room = grown, room - (grown - 1)
-    axis = style is not GpuStyle.SINGLE and height >= 24 and room - 1 >= table_wanted
+    axis = height >= 24 and room - 1 >= table_wanted
     room -= axis
     if style in {GpuStyle.STACKED, GpuStyle.PAIRED}:
         more = max(0, room - table_wanted) // shown
@@ -116,6 +119,11 @@ def plan(
         more = min(more, most - each)
         each += more
         room -= more * shown
+    # Who looks at the past wants to know when that was; the charts stay where they are.
+    moment = moment and room > 2 - axis
+    if moment:
+        room -= 2 - axis
+        axis = True
     return Plan(
         width=width,
         height=height,
@@ -125,13 +133,16 @@ def plan(
         gpu_rows_each=each,
         gpus_shown=shown,
         axis=axis,
+        moment=moment,
         host_rows=host_rows,
         table_rows=max(0, room),
         rules=rules,
     )
 
 
-def _without_gpus(width: int, height: int, problems: int, cores: int, findings: int) -> Plan:
+def _without_gpus(
+    width: int, height: int, problems: int, cores: int, findings: int, moment: bool
+) -> Plan:
     """The host gets the room: charts, then a chart for each core where that still fits."""
     problem_rows = min(problems, most_problem_rows(height, 0))
     room = height - 2 - problem_rows - findings
@@ -141,8 +152,9 @@ def _without_gpus(width: int, height: int, problems: int, cores: int, findings: 
     wanted = 1 if height < 16 else 3 if height < 22 else 7
     per_row = max(1, width // 20)
     if height >= 30:
-        wanted = 8 + min(-(-cores // per_row), max(0, room - table_least - 8))
+        wanted = 9 + min(-(-cores // per_row), max(0, room - table_least - 9))
     host_rows = max(1, min(wanted, room - table_least))
+    moment = moment and room - host_rows > 1
     return Plan(
         width=width,
         height=height,
@@ -152,8 +164,9 @@ def _without_gpus(width: int, height: int, problems: int, cores: int, findings: 
         gpu_rows_each=0,
         gpus_shown=0,
         axis=False,
+        moment=moment,
         host_rows=host_rows,
-        table_rows=max(0, room - host_rows),
+        table_rows=max(0, room - host_rows - moment),
         rules=rules,
     )
 

@@ -11,6 +11,7 @@ from gpuwatch.tui.view import View
 
 _WINDOW_SECONDS = 60.0
 """Both sides are means over at most this long, so that a restart in between slides out of it."""
+_COLUMN_SECONDS = 1.0
 _SETTLE_SECONDS = 5.0
 """What is measured sooner than this after the change is mostly the change itself."""
 _AT_WORK_PERCENT = 5.0
@@ -109,7 +110,7 @@ def bring_up_to_date(
 
 def busy(view: View, gpus: tuple[GpuKey, ...], end: float, seconds: float) -> float | None:
     """Mean of what is known of these GPUs in the ``seconds`` up to ``end``."""
-    width = view.column_seconds
+    width = _COLUMN_SECONDS
     count = max(1, round(seconds / width))
     means: list[float] = []
     for uuid in gpus:

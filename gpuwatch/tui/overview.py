@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from gpuwatch.tui.frame import Line, Zone, blank
 from gpuwatch.tui.layout import Plan, most_problem_rows, plan
-from gpuwatch.tui.panels import findings, footer, gpus, header, host, processes
+from gpuwatch.tui.panels import findings, footer, gpus, header, host, processes, time_axis
 from gpuwatch.tui.panels.processes import TableRow
 from gpuwatch.tui.view import View, row_key
 
@@ -27,10 +27,17 @@ def draw(view: View, width: int, height: int) -> Frame:
     into range so that the selections stay in sight."""
     if width < 20 or height < 4:
         return _too_small(width, height)
+    columns = view.chart_columns
+    frame = _draw(view, width, height)
+    if view.chart_columns != columns and view.timeline.moment is not None:
+        # The numbers beside the charts were those of other columns.
+        frame = _draw(view, width, height)
+    view.strips.forget_unused()
+    return frame
+
+
+def _draw(view: View, width: int, height: int) -> Frame:
     snapshot = view.snapshot
-    # Charts move on in steps (see ``charts``): a fraction of the width, so that little of it is
-    # ever empty; larger where every byte is slow.
-    view.step_columns = max(1, width // 6) if view.slow_link else max(1, min(8, width // 16))
     table = processes.rows(view)
     cores = 0
     if snapshot is not None and snapshot.host.core_percents is not None:
@@ -45,6 +52,7 @@ def draw(view: View, width: int, height: int) -> Frame:
         problems=len(problems),
         cores=cores,
         findings=findings.reserved_rows(view, height) + findings.mark_rows(view, height),
+        moment=time_axis.is_shown(view),
     )
     _keep_in_sight(view, shape, table)
     lines: list[Line] = [header.draw(view, width)]
@@ -67,6 +75,8 @@ def draw(view: View, width: int, height: int) -> Frame:
         lines.append(_rule(view, width))
 
     lines += host.draw(view, width, shape.host_rows)
+    if shape.moment and not view.gpus:
+        lines.append(time_axis.values(view, view.window, view.chart_columns, None, width))
     if shape.rules:
         lines.append(_rule(view, width))
 
@@ -78,7 +88,6 @@ def draw(view: View, width: int, height: int) -> Frame:
     lines = lines[: height - 1]
     foot, foot_zones = footer.draw(view, width, height - 1)
     lines.append(foot)
-    view.strips.forget_unused()
     return Frame(
         lines=lines,
         zones=zones + foot_zones,

@@ -25,6 +25,7 @@ _DARK = {
     "rule": "#2b333b",
     "select": "#212a33",
     "bar": "#181f26",
+    "cursor": "#4a5766",
     "simulated": "#e39ac0",
 }
 
@@ -43,6 +44,7 @@ _LIGHT = {
     "rule": "#d5d9dc",
     "select": "#e2e8ee",
     "bar": "#eef0f1",
+    "cursor": "#c3ccd4",
     "simulated": "#a8326f",
 }
 
@@ -104,6 +106,7 @@ _LOOKS: dict[str, tuple[str, bool | None, bool]] = {
     "warn": ("warning", True, False),
     "error": ("error", True, False),
     "simulated": ("simulated", True, True),
+    "past": ("warning", True, True),
     "replay": ("memory", True, True),
     "key": ("busy", True, False),
     "marker": ("memory", True, False),
@@ -115,7 +118,7 @@ THEMES = ("gpuwatch-dark", "gpuwatch-light", "ansi-dark", "nord", "gruvbox", "to
 
 class Palette(dict[str, Style]):
     """Rich styles by name. A name that starts with ``s:`` is that style on the selected row,
-    ``b:`` on a bar (header, footer, table heading)."""
+    ``b:`` on a bar (header, footer, table heading), ``c:`` under the cursor of the charts."""
 
     def __init__(self, theme: Theme, no_color: bool = False) -> None:
         super().__init__()
@@ -136,7 +139,9 @@ class Palette(dict[str, Style]):
         background = self._background(surface)
         if tone and not self._ansi:
             return _toned(foreground, background, tone)
-        if self._ansi and surface == "s":
+        if surface == "c" and not self._ansi:
+            tone = ""
+        if self._ansi and surface in {"s", "c"}:
             reverse = True
         if self._no_color:
             return Style(
@@ -160,6 +165,8 @@ class Palette(dict[str, Style]):
             return hues["select"]
         if surface == "b":
             return hues["bar"]
+        if surface == "c":
+            return hues["cursor"]
         return hues["background"]
 
 

@@ -136,6 +136,8 @@ class View:
     """A recording is played."""
     timeline: Timeline = field(default_factory=Timeline)
     """The stretch of the past that every chart shows."""
+    own_range: bool = True
+    """The charts of a finding's evidence show the range that shows it best, not the common one."""
     spans: Sequence[FindingMark] = ()
     """What was found when, in the order in which it began."""
 

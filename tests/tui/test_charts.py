@@ -13,7 +13,7 @@ from gpuwatch.history import Series
 from gpuwatch.tui.charts import Strip, StripCache, TimeWindow, nice_ceiling
 from gpuwatch.tui.frame import Run, width_of
 from gpuwatch.tui.glyphs import ASCII, DOTS, UNICODE, Glyphs
-from gpuwatch.tui.view import COLUMN_SECONDS
+from gpuwatch.tui.timeline import SPANS
 from tests.tui.scenes import GLYPHS
 
 PERCENTS = st.integers(0, 100).map(float)
@@ -34,7 +34,7 @@ def draw(
     rows: int = 1,
     strip: Strip | None = None,
 ) -> list[list[Run]]:
-    window = TimeWindow(now, column_seconds, step)
+    window = TimeWindow(now, column_seconds * max(1, width), step * column_seconds)
     return (strip or Strip()).draw(series, window, width, 100.0, glyphs, "busy", rows)
 
 
@@ -49,26 +49,81 @@ def steady(value: float, count: int) -> Series:
 # -- the window -----------------------------------------------------------------------------
 
 
-@given(st.floats(0.01, 1e6), st.sampled_from(COLUMN_SECONDS), st.integers(1, 24))
+COLUMN_SECONDS = (0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
+WIDTHS = st.integers(1, 200)
+
+
+@given(st.floats(0.01, 1e6), st.sampled_from(SPANS), WIDTHS, st.floats(0.1, 10.0))
 def test_the_right_edge_is_less_than_a_step_ahead(
-    now: float, column_seconds: float, step: int
+    now: float, span: float, width: int, step: float
 ) -> None:
-    """The newest column is in sight, and fewer than a step of columns after it are empty."""
-    window = TimeWindow(now, column_seconds, step)
-    assert 0 <= window.end_bucket() - window.last_bucket() < step
+    """The newest column is in sight, and no more than a step of time after it is empty."""
+    grid = TimeWindow(now, span, step).grid(width)
+    assert grid.first <= grid.last <= grid.end
+    assert grid.end_seconds - now <= step + grid.column_seconds * 1.01
+    assert grid.end - grid.first + 1 == width
 
 
-@given(st.integers(1, 10_000), st.sampled_from(COLUMN_SECONDS))
-def test_a_reading_at_the_end_of_a_column_belongs_to_it(bucket: int, column_seconds: float) -> None:
+@given(st.integers(1, 10_000), st.sampled_from(SPANS), WIDTHS)
+def test_a_reading_at_the_end_of_a_column_belongs_to_it(
+    bucket: int, span: float, width: int
+) -> None:
     """A moment on a boundary is the end of the column before, not the start of the next."""
-    assert TimeWindow(bucket * column_seconds, column_seconds).last_bucket() == bucket - 1
+    grid = TimeWindow(bucket * (span / width), span).grid(width)
+    assert grid.last == bucket - 1
 
 
 def test_the_edge_moves_in_whole_steps() -> None:
     """Between two steps the picture stands still; then it moves by all of the step."""
-    edges = [TimeWindow(now / 2, 0.5, 8).end_bucket() for now in range(1, 200)]
+    edges = [TimeWindow(now / 2, 10.0, 4.0).grid(20).end for now in range(1, 200)]
     jumps = {after - before for before, after in pairwise(edges)}
     assert jumps == {0, 8}
+
+
+@given(st.floats(1.0, 1e6), st.floats(0, 1.0), st.sampled_from(SPANS), WIDTHS, WIDTHS)
+def test_all_charts_show_the_same_time(
+    now: float, back: float, span: float, width: int, other: int
+) -> None:
+    """Charts of any two widths begin and end at the same moments, to a column."""
+    for end in (None, now * (1 - back)):
+        window = TimeWindow(now, span, 2.0, end)
+        one, two = window.grid(width), window.grid(other)
+        widest = max(one.column_seconds, two.column_seconds)
+        assert abs(one.end_seconds - two.end_seconds) <= widest * 1.01
+        assert abs(one.begin_seconds - two.begin_seconds) <= widest * 1.01
+        assert one.end_seconds - one.begin_seconds == pytest.approx(span)
+
+
+def test_scrolled_back_the_picture_stays_put() -> None:
+    """With an end, time goes on and nothing on the chart changes."""
+    series, strip = Series(), Strip()
+    pictures = set()
+    for second in range(1, 200):
+        series.push(float(second), second * 7 % 100, second - 1.0)
+        if second >= 60:
+            window = TimeWindow(float(second), 30.0, 3.0, 50.0)
+            lines = strip.draw(series, window, 30, 100.0, UNICODE, "busy")
+            pictures.add("".join(text for text, _ in lines[0]))
+            fresh = Strip().draw(series, window, 30, 100.0, UNICODE, "busy")
+            assert lines == fresh
+    assert len(pictures) == 1
+    assert " " not in pictures.pop()
+
+
+@given(st.integers(-5, 30), st.integers(1, 25), st.integers(1, 3))
+def test_the_cursor_is_one_cell_of_every_row(ago: int, width: int, rows: int) -> None:
+    """The column of the cursor, and only it, is marked; the characters stay the same."""
+    series = steady(50.0, 40)
+    plain_window = TimeWindow(40.0, float(width))
+    window = TimeWindow(40.0, float(width), cursor=39.5 - ago)
+    lines = Strip().draw(series, window, width, 100.0, UNICODE, "busy", rows)
+    assert picture(lines) == picture(
+        Strip().draw(series, plain_window, width, 100.0, UNICODE, "busy", rows)
+    )
+    for line in lines:
+        cells = [style for text, style in line for _ in text]
+        marked = [place for place, style in enumerate(cells) if style.startswith("c:")]
+        assert marked == ([width - 1 - ago] if 0 <= ago < width else [])
 
 
 # -- what is drawn --------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from gpuwatch.tui import detail
 from gpuwatch.tui.glyphs import ASCII
 from gpuwatch.tui.panels.gpus import metrics
 from gpuwatch.tui.panels.readings import readings
+from gpuwatch.tui.timeline import Timeline
 from gpuwatch.tui.view import View
 from tests.support.snapshots import gpu, snapshot
 from tests.tui.scenes import GLYPHS, controls, history_of, scene, texts, view_of, widths
@@ -101,7 +102,7 @@ def test_the_charts_have_axes_with_a_fixed_scale_and_times(size: tuple[int, int]
 
 def test_the_waveform_swings_in_the_large_chart() -> None:
     """A starved GPU's line reaches both the top and the bottom of its chart."""
-    lines = lines_of(view_of(scene("starved", 1), column_seconds=0.25), 120, 40)
+    lines = lines_of(view_of(scene("starved", 1), timeline=Timeline(15.0)), 120, 40)
     top = next(n for n, line in enumerate(lines) if " 100%" in line)
     bottom = next(n for n, line in enumerate(lines) if n > top and "  0%" in line)
     for row in (top, top + 1), (bottom - 1, bottom):
@@ -114,7 +115,7 @@ def test_a_gap_is_a_break_in_the_line() -> None:
         snapshot(at=float(second), gpus=(gpu(busy_percent=None if 60 <= second <= 80 else 50.0),))
         for second in range(41, 101)
     ]
-    view = view_of(past[-1], history=history_of(past), column_seconds=1.0)
+    view = view_of(past[-1], history=history_of(past), timeline=Timeline(60.0))
     lines = lines_of(view, 80, 24)
     row = next(line for line in lines if " 50%┤" in line)
     stretches = re.findall("[\u2801-\u28ff]+", row)

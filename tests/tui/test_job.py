@@ -17,6 +17,7 @@ from gpuwatch.tui.glyphs import ASCII
 from gpuwatch.tui.job_layout import pane_height, plan
 from gpuwatch.tui.panels import job_lines
 from gpuwatch.tui.panels.job_lines import Together
+from gpuwatch.tui.timeline import Timeline
 from gpuwatch.tui.view import View
 from tests.support.snapshots import gpu, snapshot
 from tests.tui.scenes import (
@@ -244,7 +245,7 @@ def history_of(*columns: tuple[float, float]) -> View:
         last = dataclasses.replace(taken, gpus=(one,), taken_at_unix_seconds=1_000_000.0 + at)
         history.push(last)
     assert last is not None
-    view = job_view_of(last, history=history, column_seconds=1.0)
+    view = job_view_of(last, history=history, timeline=Timeline(51.0))
     view.history = history
     return view
 

@@ -325,9 +325,16 @@ async def test_every_key_in_the_footer_can_be_clicked(
         assert drive.view.paused
         await click("end_process")
         assert "select a process" in drive.lines[-1]
-        before = drive.view.column_seconds
+        before = drive.view.timeline.span_seconds
         await click("zoom_out")
-        assert drive.view.column_seconds > before
+        assert drive.view.timeline.span_seconds > before
+        await click("cursor")
+        assert drive.view.timeline.cursor_seconds is not None
+        await drive.press("c")
+        assert drive.view.timeline.moment is None
+        await click("back_in_time")
+        assert drive.view.timeline.end_seconds is not None
+        await drive.press("0")
         await click("faster")
         assert drive.view.interval_seconds == 0.5
         await click("save_picture")

@@ -28,7 +28,8 @@ from gpuwatch.tui.screens.evidence import EvidenceScreen
 from gpuwatch.tui.screens.findings import FindingsScreen
 from gpuwatch.tui.screens.job import JobScreen
 from gpuwatch.tui.screens.report import ReportScreen
-from gpuwatch.tui.view import COLUMN_SECONDS, SORT_KEYS
+from gpuwatch.tui.timeline import SPANS, FindingMark
+from gpuwatch.tui.view import SORT_KEYS
 from tests.tui.diagnoses import HandEngine, several
 from tests.tui.driving import Driven, driven, pictures
 from tests.tui.scenes import Printed, scene
@@ -267,27 +268,138 @@ async def end_process(drive: Driven, key: str) -> None:
     assert "simulated process cannot be" in drive.lines[-1]
 
 
-@expect("overview", "left_square_bracket")
-@expect("detail", "left_square_bracket")
-@expect("job", "left_square_bracket")
+# -- the charts' range, on every screen that has some -------------------------------------------
+
+CHARTS = ("overview", "detail", "job", "evidence")
+
+
+def expect_on_charts(*keys: str) -> Callable[[Expectation], Expectation]:
+    def keep(expectation: Expectation) -> Expectation:
+        for screen in CHARTS:
+            expect(screen, *keys)(expectation)
+        return expectation
+
+    return keep
+
+
+@expect_on_charts("left_square_bracket")
 async def shorter(drive: Driven, key: str) -> None:
-    before = COLUMN_SECONDS.index(drive.view.column_seconds)
-    for _ in COLUMN_SECONDS:
+    await drive.press(key)
+    before = drive.view.timeline.span_seconds
+    assert before < 60.0
+    for _ in SPANS:
         await drive.press(key)
-    assert before > 0
-    assert drive.view.column_seconds == COLUMN_SECONDS[0]
+    assert drive.view.timeline.span_seconds == SPANS[0]
+    assert "the shortest range is 15 seconds" in drive.lines[-1]
 
 
-@expect("overview", "right_square_bracket")
-@expect("detail", "right_square_bracket")
-@expect("job", "right_square_bracket")
+@expect_on_charts("right_square_bracket")
 async def longer(drive: Driven, key: str) -> None:
-    before = COLUMN_SECONDS.index(drive.view.column_seconds)
     picture = drive.text
     await drive.press(key)
-    assert drive.view.column_seconds == COLUMN_SECONDS[before + 1]
+    first = drive.view.timeline.span_seconds
+    assert first in SPANS[2:]
     # On the smallest screen a steady load looks the same over any time.
     assert drive.text != picture or drive.app.size.width == 40
+    for _ in SPANS:
+        await drive.press(key)
+    assert drive.view.timeline.span_seconds == 12 * 3600.0
+    assert "the longest range is 12 hours" in drive.lines[-1]
+
+
+@expect_on_charts("less_than_sign")
+async def back_in_time(drive: Driven, key: str) -> None:
+    now = drive.view.window.now
+    await drive.press("left_square_bracket", key)
+    end = drive.view.timeline.end_seconds
+    assert end is not None
+    assert end < now
+    assert "AGO" in drive.lines[0]
+    for _ in range(30):
+        await drive.press(key)
+    assert "nothing older" in drive.lines[-1]
+    assert drive.view.timeline.end_seconds == pytest.approx(end, abs=60)
+
+
+@expect_on_charts("greater_than_sign")
+async def forth_in_time(drive: Driven, key: str) -> None:
+    await drive.press("left_square_bracket", "less_than_sign")
+    assert drive.view.timeline.end_seconds is not None
+    await drive.press(key)
+    assert drive.view.timeline.end_seconds is None
+    assert "AGO" not in drive.lines[0]
+    await drive.press(key)
+    assert "this is now" in drive.lines[-1]
+
+
+@expect_on_charts("0")
+async def to_now(drive: Driven, key: str) -> None:
+    await drive.press("left_square_bracket", "less_than_sign", "c")
+    assert "AGO" in drive.lines[0]
+    await drive.press(key)
+    assert drive.view.timeline.moment is None
+    assert "AGO" not in drive.lines[0]
+
+
+@expect_on_charts("c")
+async def cursor(drive: Driven, key: str) -> None:
+    await drive.press(key)
+    at = drive.view.timeline.cursor_seconds
+    assert at is not None
+    assert "AGO" in drive.lines[0]
+    await drive.press(key)
+    assert drive.view.timeline.moment is None
+
+
+@expect_on_charts("comma")
+async def cursor_back(drive: Driven, key: str) -> None:
+    await drive.press(key)
+    assert drive.view.timeline.cursor_seconds == drive.view.window.now
+    await drive.press(key, key)
+    moved = drive.view.window.now - 2 * drive.view.column_seconds
+    assert drive.view.timeline.cursor_seconds == pytest.approx(moved)
+
+
+@expect_on_charts("full_stop")
+async def cursor_forth(drive: Driven, key: str) -> None:
+    await drive.press("comma", "comma", "comma", key)
+    moved = drive.view.window.now - drive.view.column_seconds
+    assert drive.view.timeline.cursor_seconds == pytest.approx(moved)
+    await drive.press(key, key, key)
+    assert drive.view.timeline.cursor_seconds == drive.view.window.now
+
+
+@expect_on_charts("left_curly_bracket", "N")
+async def mark_before(drive: Driven, key: str) -> None:
+    drive.view.spans = marks(drive)
+    await drive.press(key)
+    assert drive.view.timeline.cursor_seconds == drive.view.spans[1].begin_seconds
+    assert "the second" in drive.lines[-1]
+    await drive.press(key)
+    assert drive.view.timeline.cursor_seconds == drive.view.spans[0].begin_seconds
+    await drive.press(key)
+    assert "no finding began before" in drive.lines[-1]
+
+
+@expect_on_charts("right_curly_bracket", "n")
+async def mark_after(drive: Driven, key: str) -> None:
+    drive.view.spans = ()
+    await drive.press(key)
+    assert "nothing has been found" in drive.lines[-1]
+    drive.view.spans = marks(drive)
+    await drive.press("N", "N", key)
+    assert drive.view.timeline.cursor_seconds == drive.view.spans[1].begin_seconds
+    assert "the second" in drive.lines[-1]
+    await drive.press(key)
+    assert "no finding began later" in drive.lines[-1]
+
+
+def marks(drive: Driven) -> tuple[FindingMark, ...]:
+    now = drive.view.window.now
+    return tuple(
+        FindingMark(rule="oscillation", severity="warning", summary=what, begin_seconds=now - ago)
+        for what, ago in (("the first", 9.0), ("the second", 4.0))
+    )
 
 
 @expect("overview", "exclamation_mark")

@@ -10,7 +10,7 @@ import pytest
 from gpuwatch.tui.screens.detail import DetailScreen
 from gpuwatch.tui.screens.findings import FindingsScreen
 from gpuwatch.tui.screens.job import JobScreen
-from gpuwatch.tui.view import COLUMN_SECONDS
+from gpuwatch.tui.timeline import SPANS
 from tests.tui.driving import driven, pictures
 from tests.tui.scenes import scene
 
@@ -93,9 +93,16 @@ async def test_every_key_in_the_footer_can_be_clicked(
         assert "select a process" in drive.lines[-1]
         await click("faster")
         assert drive.view.interval_seconds == 0.5
-        before = COLUMN_SECONDS.index(drive.view.column_seconds)
+        before = SPANS.index(drive.view.timeline.span_seconds)
         await click("zoom_out")
-        assert drive.view.column_seconds == COLUMN_SECONDS[before + 1]
+        assert drive.view.timeline.span_seconds == SPANS[before + 1]
+        await click("cursor")
+        assert drive.view.timeline.cursor_seconds is not None
+        await drive.press("c")
+        assert drive.view.timeline.moment is None
+        await click("back_in_time")
+        assert drive.view.timeline.end_seconds is not None
+        await drive.press("0")
         await click("all_processes")
         assert drive.view.all_processes
         await click("save_picture")

@@ -9,7 +9,8 @@ import pytest
 
 from gpuwatch.model import Problem, Process, Snapshot
 from gpuwatch.tui.screens.detail import DetailScreen
-from gpuwatch.tui.view import COLUMN_SECONDS, row_key
+from gpuwatch.tui.timeline import SPANS
+from gpuwatch.tui.view import row_key
 from tests.support.snapshots import gpu, snapshot
 from tests.tui.driving import Driven, driven, pictures
 from tests.tui.scenes import scene
@@ -215,10 +216,10 @@ async def test_the_range_is_shared_with_the_detail() -> None:
     """Zooming in one shows in the other, and both ends of the range are firm."""
     async with driven(scene("starved", 2)) as drive:
         await drive.press(*["right_square_bracket"] * 20)
-        assert drive.view.column_seconds == COLUMN_SECONDS[-1]
+        assert drive.view.timeline.span_seconds == SPANS[-1]
         await drive.press("enter")
         await drive.press(*["left_square_bracket"] * 20)
-        assert drive.view.column_seconds == COLUMN_SECONDS[0]
+        assert drive.view.timeline.span_seconds == SPANS[0]
 
 
 # -- the filter ---------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from gpuwatch.tui.overview import Frame
 from gpuwatch.tui.panels import gpus as gpu_panel
 from gpuwatch.tui.panels import host as host_panel
 from gpuwatch.tui.panels.gpus import facts, metrics
+from gpuwatch.tui.timeline import Timeline
 from gpuwatch.tui.view import View, row_key
 from tests.support.snapshots import gpu, snapshot
 from tests.tui.scenes import (
@@ -420,6 +421,7 @@ def in_style(style: GpuStyle, width: int = 120, rows: int | None = None) -> Plan
         gpu_rows_each=rows or style.rows,
         gpus_shown=1,
         axis=False,
+        moment=False,
         host_rows=1,
         table_rows=4,
         rules=False,
@@ -435,7 +437,7 @@ def busy_chart(lines: Iterable[Line]) -> str:
 @pytest.mark.parametrize("style", GpuStyle, ids=lambda style: style.name.lower())
 def test_an_oscillation_is_visible_in_every_style(style: GpuStyle, glyphs: Glyphs) -> None:
     """The busy chart of a starved GPU touches the floor and comes near the ceiling."""
-    view = view_of(scene("starved", 1), glyphs=glyphs, column_seconds=0.25)
+    view = view_of(scene("starved", 1), glyphs=glyphs, timeline=Timeline(6.0))
     lines, _ = gpu_panel.draw(view, in_style(style), 0)
     chart = busy_chart(lines)
     assert glyphs.solid[1] in chart
@@ -462,8 +464,8 @@ def test_a_swing_inside_columns_is_not_drawn_as_its_mean(style: GpuStyle, glyphs
     steadily at 50%."""
     what = scene("starved", 1, seconds=90)
     steady = [at_half(one) for one in what.past]
-    swinging = view_of(what, glyphs=glyphs, column_seconds=10.0)
-    flat = view_of(steady[-1], history=history_of(steady), glyphs=glyphs, column_seconds=10.0)
+    swinging = view_of(what, glyphs=glyphs, timeline=Timeline(900.0))
+    flat = view_of(steady[-1], history=history_of(steady), glyphs=glyphs, timeline=Timeline(900.0))
 
     def runs(view: View) -> list[tuple[str, str]]:
         lines, _ = gpu_panel.draw(view, in_style(style), 0)
@@ -477,7 +479,7 @@ def test_a_swing_inside_columns_is_not_drawn_as_its_mean(style: GpuStyle, glyphs
 @pytest.mark.parametrize("rows", [None, 9, 16])
 def test_taller_charts_show_it_too(rows: int | None) -> None:
     """In charts of several rows the swing fills the rows between floor and ceiling."""
-    view = view_of(scene("starved", 1), column_seconds=0.25)
+    view = view_of(scene("starved", 1), timeline=Timeline(15.0))
     lines, _ = gpu_panel.draw(view, in_style(GpuStyle.STACKED, rows=rows), 0)
     assert set("▁▇") <= set(busy_chart(lines)) or "█" in busy_chart(lines)
 

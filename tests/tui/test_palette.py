@@ -12,6 +12,7 @@ from textual.theme import Theme
 
 from gpuwatch.tui import detail, overview
 from gpuwatch.tui.palette import GPUWATCH_DARK, GPUWATCH_LIGHT, THEMES, Palette
+from gpuwatch.tui.timeline import Timeline
 from tests.tui.scenes import scene, view_of
 
 SIZES = ((200, 50), (120, 40), (80, 24), (40, 12))
@@ -59,7 +60,7 @@ def styles_in_use() -> frozenset[str]:
             {"paused": True, "message": "saved", "stale_seconds": 7.0},
             {"focus": "processes", "filter_text": "no such process"},
         ):
-            view = view_of(what, column_seconds=5.0, **fields)
+            view = view_of(what, timeline=Timeline(300.0), **fields)
             if what.now.processes and "filter_text" not in fields:
                 process = what.now.processes[0]
                 view.selected_row = (process.pid, process.started_at_unix_seconds, process.gpu_uuid)

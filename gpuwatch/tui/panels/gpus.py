@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import ceil
 
 from gpuwatch import units
 from gpuwatch.model import Gpu, GpuIdentity, GpuReading
-from gpuwatch.tui.charts import TimeWindow, nice_ceiling
+from gpuwatch.tui.charts import nice_ceiling
 from gpuwatch.tui.finding_words import about_gpu, sign, style_of
 from gpuwatch.tui.frame import Line, Row, Run, Zone, fit, left, right
-from gpuwatch.tui.glyphs import Glyphs
 from gpuwatch.tui.layout import GpuStyle, Plan, stacked_chart_rows
+from gpuwatch.tui.panels import time_axis
+from gpuwatch.tui.then import gpu_then
 from gpuwatch.tui.view import View
 
 _LABEL_WIDTH = 7
@@ -217,8 +216,16 @@ def draw(view: View, plan: Plan, top: int) -> tuple[list[Line], list[Zone]]:
     if note:
         blanks = ((" " * len(note), "text"),)
         lines = [line + blanks for line in lines[:-1]] + [(*lines[-1], (note, "warn"))]
+    if painter.spans:
+        view.chart_columns = max(width for _, width in painter.spans)
     if plan.axis:
-        lines.append(painter.axis())
+        spans = painter.spans
+        axis, axis_zones = time_axis.draw(view, view.window, spans, plan.width, top + len(lines))
+        lines.append(axis)
+        zones += axis_zones
+    if plan.moment and gpus:
+        gpu = gpus[view.gpu_position()]
+        lines.append(time_axis.values(view, view.window, view.chart_columns, gpu, plan.width))
     return lines, zones
 
 
@@ -240,9 +247,8 @@ def scaled_metrics(view: View, gpu: Gpu, columns: int) -> tuple[Metric, Metric, 
     peak = reading.power_watts
     series = view.history.gpu(gpu.uuid, "power_watts")
     if series is not None and columns > 0:
-        window = view.window
-        moment = (window.last_bucket() + 0.5) * window.column_seconds
-        for column in series.columns(moment, window.column_seconds, columns):
+        grid = view.window.grid(columns)
+        for column in series.columns(grid.moment, grid.column_seconds, grid.count):
             if column is not None and (peak is None or column[2] > peak):
                 peak = column[2]
     return metrics(gpu, host_memory, peak)
@@ -259,13 +265,14 @@ def draw_lines(view: View, gpus: Sequence[Gpu], width: int, *, busy_chart: bool)
         gpu_rows_each=1,
         gpus_shown=len(gpus),
         axis=False,
+        moment=False,
         host_rows=0,
         table_rows=0,
         rules=False,
     )
     painter = _Painter(view, shape, gpus)
     draw_one = painter.gpu if busy_chart else painter.brief
-    return [line for gpu in gpus for line in draw_one(gpu)]
+    return [line for gpu in gpus for line in draw_one(gpu_then(view, gpu))]
 
 
 def summary(view: View, gpus: Sequence[Gpu], width: int) -> Line:
@@ -320,6 +327,8 @@ class _Painter:
         gpus = view.gpus if among is None else among
         self._index_width = max((len(_index_text(gpu)) for gpu in gpus), default=1)
         self._name_width = max((len(short_name(gpu.identity.name)) for gpu in gpus), default=4)
+        self.spans: list[time_axis.Span] = []
+        """Where the charts of the last GPU stand, those of one line."""
 
     def gpu(self, gpu: Gpu) -> list[Line]:
         draw_style = {
@@ -329,7 +338,8 @@ class _Painter:
             GpuStyle.DOUBLE: self._double,
             GpuStyle.SINGLE: self._single,
         }[self._plan.gpu_style]
-        return draw_style(gpu)
+        self.spans = []
+        return draw_style(gpu_then(self._view, gpu))
 
     # -- parts ----------------------------------------------------------------------------
 
@@ -373,10 +383,8 @@ class _Painter:
         series = self._view.history.gpu(gpu.uuid, metric.name)
         if metric.name != "busy_percent" or series is None:
             return []
-        window = self._window
-        count = width - (window.end_bucket() - window.last_bucket())
-        moment = (window.last_bucket() + 0.5) * window.column_seconds
-        columns = series.columns(moment, window.column_seconds, max(1, count))
+        grid = self._window.grid(width)
+        columns = series.columns(grid.moment, grid.column_seconds, grid.count)
         known = [column for column in columns if column is not None]
         if not known:
             return []
@@ -390,6 +398,7 @@ class _Painter:
         width = self._plan.width
         lines = [self._heading(gpu)]
         lead = 2 + _LABEL_WIDTH + _VALUE_WIDTH + 2
+        self.spans = [(lead, width - lead - 1)]
         heights = stacked_chart_rows(self._plan.gpu_rows_each)
         for metric, rows in zip(self._metrics(gpu), heights, strict=True):
             chart = self._chart(gpu, metric, width - lead - 1, rows)
@@ -414,6 +423,7 @@ class _Painter:
         busy, memory, power, temperature = self._metrics(gpu)
         half = width // 2
         lead = 2 + _LABEL_WIDTH + _VALUE_WIDTH + 2
+        self.spans = [(lead, half - lead - 1), (half + lead, width - half - lead - 1)]
         extra = self._plan.gpu_rows_each - 3
         heights = (1 + (extra + 1) // 2, 1 + extra // 2)
         for (one, other), rows in zip(((busy, power), (memory, temperature)), heights, strict=True):
@@ -442,6 +452,7 @@ class _Painter:
         side = min(46, width // 4)
         half = (width - side) // 2
         lead = _LABEL_WIDTH + _VALUE_WIDTH + 2
+        self.spans = [(start + lead, half - lead - 1) for start in (side, side + half)]
         lines = []
         remaining = facts(gpu, self._view.slow_link)
         for number, pair in enumerate(((busy, power), (memory, temperature))):
@@ -477,6 +488,7 @@ class _Painter:
             row.add(" busy ", "label").add(*self._value(busy, 4)).add(" ")
             row.add(self._glyphs.separator, "rule")
             room = row.room - 1
+            self.spans = [(row.used, room)]
             row.add_runs(self._chart(gpu, busy, room)[0], room)
         second = Row(width).add(" " * (1 + self._index_width))
         for label, metric, size in (
@@ -528,6 +540,7 @@ class _Painter:
             if position < charts:
                 row.add(self._glyphs.separator, "rule")
                 chart = self._chart(gpu, metric, widths[position])[0]
+                self.spans.append((row.used, widths[position]))
                 row.add_runs(chart, widths[position])
         if note and throttled is not None:
             row.add(note, throttled[1])
@@ -558,58 +571,6 @@ class _Painter:
             if row.room >= len(text) + 2:
                 row.add("  ").add(text, style)
         return [row.line()]
-
-    # -- the time axis --------------------------------------------------------------------
-
-    def axis(self) -> Line:
-        """Clock times under the charts."""
-        plan = self._plan
-        lead = 2 + _LABEL_WIDTH + _VALUE_WIDTH + 2
-        if plan.gpu_style is GpuStyle.STACKED:
-            spans = [(lead, plan.width - lead - 1)]
-        elif plan.gpu_style is GpuStyle.PAIRED:
-            half = plan.width // 2
-            spans = [(lead, half - lead - 1), (half + lead, plan.width - half - lead - 1)]
-        elif plan.gpu_style is GpuStyle.SIDE:
-            side = min(46, plan.width // 4)
-            half = (plan.width - side) // 2
-            inner = _LABEL_WIDTH + _VALUE_WIDTH + 2
-            spans = [(side + start + inner, half - inner - 1) for start in (0, half)]
-        else:
-            spans = [(2 + self._index_width, plan.width - 3 - self._index_width)]
-        row = Row(plan.width)
-        for start, width in spans:
-            row.pad_to(start).add(self._axis_text(width), "dim")
-        return row.line()
-
-    def _axis_text(self, width: int) -> str:
-        snapshot = self._view.snapshot
-        if snapshot is None:
-            return " " * width
-        offset = snapshot.taken_at_unix_seconds - snapshot.monotonic_seconds
-        return axis_text(width, self._window, offset, self._glyphs)
-
-
-def axis_text(width: int, window: TimeWindow, wall_offset: float, glyphs: Glyphs) -> str:
-    """Wall-clock marks under ``width`` columns. A mark belongs to its moment, so it only moves
-    when the whole picture does. ``wall_offset``: unix time less the history's clock."""
-    cells = [" "] * width
-    end = window.end_bucket()
-    # A mark every 20 columns or so, on a round number of seconds.
-    least = 16 * window.column_seconds
-    spacing = next((step for step in _ROUND_SECONDS if step >= least), _ROUND_SECONDS[-1])
-    first = (end - width + 1) * window.column_seconds + wall_offset
-    moment = ceil(first / spacing) * spacing
-    while moment - wall_offset <= window.now:
-        column = width - 1 - end + int((moment - wall_offset) // window.column_seconds)
-        text = glyphs.tick + time.strftime("%H:%M:%S", time.localtime(moment))
-        if 0 <= column <= width - len(text):
-            cells[column : column + len(text)] = text
-        moment += spacing
-    return "".join(cells)
-
-
-_ROUND_SECONDS = (5, 10, 15, 20, 30, 60, 120, 300, 600, 1800, 3600)
 
 
 def _compact(metric: Metric, gpu: Gpu) -> Metric:

@@ -7,7 +7,8 @@ import time
 
 from gpuwatch import units
 from gpuwatch.model import OwnCost, Problem, Snapshot
-from gpuwatch.tui.frame import Line, Row, Zone, fit, left
+from gpuwatch.tui.frame import Line, Row, Zone, fit, left, right
+from gpuwatch.tui.panels import time_axis
 from gpuwatch.tui.view import View
 
 _SEVERITY_ORDER = {"error": 0, "warning": 1, "info": 2}
@@ -34,6 +35,8 @@ def draw(view: View, width: int) -> Line:
         row.add(" ").add(" SIMULATED ", "simulated")
     if view.paused:
         row.add(" ").add(" PAUSED ", "warn")
+    if time_axis.is_shown(view):
+        row.add(" ").add(f" {right(time_axis.ago(view), 5)} AGO ", "past")
     right_parts = _right(view, snapshot, width)
     reserved = sum(len(text) + 2 for text, _ in right_parts)
     for text, style in _left(view, snapshot):

@@ -6,6 +6,8 @@ from gpuwatch import units
 from gpuwatch.model import Host
 from gpuwatch.tui.charts import rate_ceiling
 from gpuwatch.tui.frame import Line, Row, Run, left, right
+from gpuwatch.tui.panels import time_axis
+from gpuwatch.tui.then import host_then
 from gpuwatch.tui.view import View
 
 _MEGABYTE = 1024 * 1024
@@ -16,7 +18,7 @@ def draw(view: View, width: int, rows: int) -> list[Line]:
     snapshot = view.snapshot
     if snapshot is None:
         return [((" " * width, "text"),)] * rows
-    painter = _Painter(view, snapshot.host, width)
+    painter = _Painter(view, host_then(view, snapshot.host), width)
     if rows == 1:
         return [painter.summary()]
     if rows <= 3:
@@ -264,7 +266,7 @@ class _Painter:
         notes = Row(self._width).add(" ")
         for text, mood in self._facts():
             notes.fits(text + "   ", mood)
-        grid_rows = max(0, rows - 8)
+        grid_rows = max(0, rows - 9)
         tall = 2 if rows >= 8 else 1
         lines = self._metric("cpu", (self._cpu_text(), "value"), "cpu_percent", 100.0, "host", tall)
         lines += self._metric(
@@ -280,12 +282,20 @@ class _Painter:
         lines += self._rate(
             "net tx", "network_transmit_bytes_per_second", host.network_transmit_bytes_per_second
         )
+        if rows >= 9:
+            lines.append(self._axis())
         lines.append(notes.line())
         if grid_rows:
             lines += self._core_grid(grid_rows)
         else:
             lines = lines[:rows]
         return lines + [((" " * self._width, "text"),)] * (rows - len(lines))
+
+    def _axis(self) -> Line:
+        lead = 22
+        spans = [(lead, self._width - lead - 1)]
+        self._view.chart_columns = max(1, self._width - lead - 1)
+        return time_axis.draw(self._view, self._window, spans, self._width, 0)[0]
 
     def _core_grid(self, rows: int) -> list[Line]:
         """A small chart over time for each core, in columns, as many as fit."""

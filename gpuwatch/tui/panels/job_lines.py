@@ -10,8 +10,10 @@ from gpuwatch import units
 from gpuwatch.history import Series
 from gpuwatch.model import Gpu, Job
 from gpuwatch.tui.charts import Columns, TimeWindow, rate_ceiling
-from gpuwatch.tui.frame import Line, Row, left, right, width_of
-from gpuwatch.tui.panels.gpus import axis_text, scaled_metrics
+from gpuwatch.tui.frame import Line, Row, Zone, left, right, width_of
+from gpuwatch.tui.panels import time_axis
+from gpuwatch.tui.panels.gpus import scaled_metrics
+from gpuwatch.tui.then import column_then, gpu_then
 from gpuwatch.tui.view import View
 
 _MEGABYTE = 1024.0 * 1024.0
@@ -70,13 +72,14 @@ def traces(
 ) -> list[Trace]:
     """GPUs, main threads, loader workers, disk read and write, in the order of the screen. Of a job
     that has ended the numbers of now are not its own."""
+    gpus = [gpu_then(view, gpu) for gpu in gpus]
     shown = [
         *(gpu_traces(view, gpus) if each_gpu else [_gpu_mean(view, job, gpus)]),
         *host_traces(view, job),
         _disk(view, job, "read"),
         _disk(view, job, "write"),
     ]
-    return [of_the_past(one) for one in shown] if ended else shown
+    return [of_the_past(one) for one in shown] if ended and not _past(view) else shown
 
 
 def of_the_past(trace: Trace) -> Trace:
@@ -123,6 +126,18 @@ def metric_traces(view: View, gpus: Sequence[Gpu], name: str) -> list[Trace]:
     ]
 
 
+def _past(view: View) -> bool:
+    return view.timeline.moment is not None
+
+
+def _then(view: View, job: Job, name: str, write: Callable[[float | None], str]) -> str:
+    """The job's reading ``name``, of now or of the moment that is looked at."""
+    if not _past(view):
+        return write(getattr(job, name))
+    column = column_then(view, view.history.job(job.key, name))
+    return write(None if column is None else column.mean)
+
+
 def disk_traces(view: View, job: Job, what: str) -> list[Trace]:
     """What it ``read`` or did ``write``."""
     return [_disk(view, job, what)] if what in {"read", "write"} else []
@@ -161,7 +176,7 @@ def _main(view: View, job: Job) -> Trace:
         kind="main",
         label="main threads" if several else "main thread",
         short="main",
-        text=units.percent(job.main_thread_cpu_percent),
+        text=_then(view, job, "main_thread_cpu_percent", units.percent),
         style="main",
         series=view.history.job(job.key, "main_thread_cpu_percent"),
         note=None if job.having("rank") else "no training process seen",
@@ -177,7 +192,7 @@ def _workers(view: View, job: Job) -> Trace:
         kind="worker",
         label=f"{count} worker{'' if count == 1 else 's'}" if count else "workers",
         short=f"{count} load" if count else "load",
-        text=units.percent(job.loader_worker_cpu_percent),
+        text=_then(view, job, "loader_worker_cpu_percent", units.percent),
         style="worker",
         series=view.history.job(job.key, "loader_worker_cpu_percent"),
         note=note,
@@ -185,12 +200,11 @@ def _workers(view: View, job: Job) -> Trace:
 
 
 def _disk(view: View, job: Job, what: str) -> Trace:
-    value = job.read_bytes_per_second if what == "read" else job.write_bytes_per_second
     return Trace(
         kind=what,
         label=f"disk {what}",
         short=what,
-        text=units.rate(value),
+        text=_then(view, job, f"{what}_bytes_per_second", units.rate),
         style="disk",
         series=view.history.job(job.key, f"{what}_bytes_per_second"),
         limit=None,
@@ -247,12 +261,11 @@ def _draw(view: View, trace: Trace, rows: int, window: TimeWindow, width: int) -
     return out
 
 
-def axis(view: View, window: TimeWindow, width: int) -> Line:
-    """Clock times under the charts."""
-    lead = lead_of(width)
-    snapshot = view.snapshot
-    row = Row(width).pad_to(lead)
-    if snapshot is not None:
-        offset = snapshot.taken_at_unix_seconds - snapshot.monotonic_seconds
-        row.add(axis_text(max(0, width - lead - 1), window, offset, view.glyphs), "dim")
-    return row.line()
+def cells_of(width: int) -> int:
+    """Columns of the charts."""
+    return max(0, width - lead_of(width) - 1)
+
+
+def axis(view: View, window: TimeWindow, width: int, y: int = 0) -> tuple[Line, list[Zone]]:
+    """Clock times and findings under the charts."""
+    return time_axis.draw(view, window, [(lead_of(width), cells_of(width))], width, y)

@@ -12,7 +12,7 @@ from gpuwatch.tui.charts import Columns, TimeWindow
 from gpuwatch.tui.frame import Line, Row, Run, Zone, fit, left, right, width_of
 from gpuwatch.tui.glyphs import Glyphs
 from gpuwatch.tui.panels.job_lines import Together
-from gpuwatch.tui.panels.processes import spark_seconds
+from gpuwatch.tui.panels.processes import spark_span, spark_window
 from gpuwatch.tui.view import View
 
 ROLE_STYLES = {"rank": "main", "loader_worker": "worker"}
@@ -271,9 +271,9 @@ def draw(
     lines = [_heading(view, shape, width, len(job.members))]
     zones = []
     shown = table[view.job.offset : view.job.offset + height - 1]
-    spark_window = TimeWindow(window.now, spark_seconds(view), 1)
+    sparks = replace(spark_window(view, shape.spark), now=window.now)
     for number, row in enumerate(shown):
-        lines.append(_row(view, row, shape, spark_window, width))
+        lines.append(_row(view, row, shape, sparks, width))
         zones.append(Zone(top + 1 + number, 0, width, "member", row.member.key))
     if not shown and height > 1:
         text = "  No process of this job is left." if not table else ""
@@ -288,9 +288,7 @@ def _heading(view: View, shape: Shape, width: int, total: int) -> Line:
     for field in shape.fields:
         row.add((left if field.title == "S" else right)(field.title, field.width), "label").add(" ")
     if shape.spark:
-        seconds = int(shape.spark * spark_seconds(view))
-        span = f"{seconds}s" if seconds < 100 else f"{seconds // 60}m"
-        row.add(left(f"CPU {span}", shape.spark), "label").add(" ")
+        row.add(left(f"CPU {spark_span(view, shape.spark)}", shape.spark), "label").add(" ")
     if shape.command:
         row.add("COMMAND", "label")
     note = f"{total} process{'' if total == 1 else 'es'}"

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from math import ceil
 
 import plotext
 
 from gpuwatch.history import Series
-from gpuwatch.tui.charts import TimeWindow
-from gpuwatch.tui.frame import Line, Row
+from gpuwatch.tui.charts import Grid, TimeWindow, with_cursor
+from gpuwatch.tui.frame import Line, Row, Run
 from gpuwatch.tui.glyphs import Glyphs
+from gpuwatch.tui.panels import time_axis
+from gpuwatch.tui.timeline import FindingMark
 
 # What plotext draws frames with, and what stands for it where only ASCII can be shown.
 _FRAME = "┌┐└┘├┤┬┴┼─│"
@@ -48,19 +48,20 @@ def draw(
     width: int,
     height: int,
     glyphs: Glyphs,
+    marks: Sequence[FindingMark] = (),
 ) -> list[Line]:
-    """``height`` lines of ``width`` cells. ``wall_offset``: unix time less the history's clock."""
+    """``height`` lines of ``width`` cells. ``wall_offset``: unix time less the history's clock;
+    ``marks`` are put on the frame's lower side."""
     figure = plotext.figure
     figure.clear()
     figure.plot_size(width, height)
     # Two cells for the frame, six for the labels; braille has two dots a cell.
-    canvas = max(4, width - 8)
-    fine = TimeWindow(window.now, window.column_seconds, window.step_columns)
-    end = (fine.end_bucket() + 1) * fine.column_seconds
-    start = end - canvas * fine.column_seconds
+    canvas = canvas_cells(width)
+    grid = window.grid(canvas)
+    start, end = grid.begin_seconds, grid.end_seconds
     marker = "*" if glyphs.name == "ascii" else "braille"
     drew = False
-    for xs, ys in _segments(trace.series, window, start, canvas):
+    for xs, ys in _segments(trace.series, grid):
         signal = figure.signal(xs, [y / axis.scale for y in ys], marker=marker)
         signal.lines()
         figure.draw(signal)
@@ -75,31 +76,70 @@ def draw(
     y_ruler.ticks(values, [f"{_number(value)}{axis.unit}".rjust(5) for value in values])
     x_ruler = figure.ruler("x")
     x_ruler.lim(start, end)
-    moments = _marks(start, end, wall_offset, canvas)
-    x_ruler.ticks(
-        [moment - wall_offset for moment in moments],
-        [time.strftime("%H:%M:%S", time.localtime(moment)) for moment in moments],
+    moments = list(
+        time_axis.ticks(start + wall_offset, end + wall_offset, canvas, window.now + wall_offset)
     )
-    text = figure.build().string(True)
-    return [_style(line, width, trace.style, glyphs) for line in _padded(text, height)]
+    x_ruler.ticks([moment - wall_offset for moment, _ in moments], [text for _, text in moments])
+    text = _padded(figure.build().string(True), height)
+    lines = [_style(line, width, trace.style, glyphs) for line in text]
+    return _overlaid(lines, text, marks, window, canvas, glyphs)
 
 
-def _segments(
-    series: Series | None, window: TimeWindow, start: float, canvas: int
-) -> Iterable[tuple[list[float], list[float]]]:
+def canvas_cells(width: int) -> int:
+    """Columns of a chart ``width`` cells wide: without the frame and the labels."""
+    return max(4, width - 8)
+
+
+def _overlaid(
+    lines: list[Line],
+    texts: Sequence[str],
+    marks: Sequence[FindingMark],
+    window: TimeWindow,
+    canvas: int,
+    glyphs: Glyphs,
+) -> list[Line]:
+    """The cursor over the canvas, the findings over the frame's lower side."""
+    grid = window.grid(canvas)
+    for number, text in enumerate(texts):
+        corner = text.find("└")
+        if corner >= 0:
+            lines[number] = _marked(lines[number], corner + 1, marks, window, canvas, glyphs)
+        place = -1 if window.cursor is None else grid.place(window.cursor)
+        if 0 <= place < canvas:
+            edge = max(text.find(one) for one in "┤│└┌├")
+            if edge >= 0:
+                start = min(text.find(one) for one in "┤│└┌├" if one in text) + 1
+                lines[number] = tuple(with_cursor(list(lines[number]), start + place))
+    return lines
+
+
+def _marked(
+    line: Line,
+    start: int,
+    marks: Sequence[FindingMark],
+    window: TimeWindow,
+    canvas: int,
+    glyphs: Glyphs,
+) -> Line:
+    """``line`` with the findings' signs and spans from the cell ``start`` on."""
+    cells: list[Run] = [(one, style) for text, style in line for one in text]
+    over = time_axis.mark_cells(marks, window, canvas, glyphs)
+    for number, cell in enumerate(over):
+        if cell is not None and start + number < len(cells):
+            cells[start + number] = cell
+    return tuple(time_axis.joined(cells))
+
+
+def _segments(series: Series | None, grid: Grid) -> Iterable[tuple[list[float], list[float]]]:
     """Points of each stretch without a gap: the minimum and the maximum of every column, the one
     nearer to the point before first, so that the line does not cross the band twice."""
     if series is None:
         return
-    last = window.last_bucket()
-    count = last - int(start / window.column_seconds + 0.5) + 1
-    if count <= 0:
-        return
-    width = window.column_seconds
-    columns = series.columns((last + 0.5) * width, width, min(count, canvas))
+    width = grid.column_seconds
+    columns = series.columns(grid.moment, width, grid.count)
     xs: list[float] = []
     ys: list[float] = []
-    first = last - len(columns) + 1
+    first = grid.last - len(columns) + 1
     for position, column in enumerate(columns):
         if column is None:
             if xs:
@@ -114,18 +154,6 @@ def _segments(
             ys.append(value)
     if xs:
         yield xs, ys
-
-
-def _marks(start: float, end: float, wall_offset: float, canvas: int) -> list[float]:
-    """Round wall-clock moments within the chart, about one every 16 cells."""
-    least = (end - start) * 16 / canvas
-    spacing = next((s for s in (5, 10, 15, 20, 30, 60, 120, 300, 600, 1800) if s >= least), 3600)
-    first = ceil((start + wall_offset) / spacing) * spacing
-    return [
-        float(first + number * spacing)
-        for number in range(100)
-        if first + number * spacing <= end + wall_offset
-    ]
 
 
 def _number(value: float) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from gpuwatch import units
 from gpuwatch.model import Process
+from gpuwatch.tui.charts import TimeWindow
 from gpuwatch.tui.frame import Line, Row, Run, Zone, fit, left, right
 from gpuwatch.tui.view import RowKey, View, row_key
 
@@ -316,7 +317,7 @@ def _heading(
         if field.title not in {"S", "THR"}:
             zones.append(Zone(top, start, row.used, "sort", field.sort))
     if spark:
-        row.add(left("LAST " + _span(spark, view), spark), "label").add(" ")
+        row.add(left("LAST " + spark_span(view, spark), spark), "label").add(" ")
     start = row.used
     title = "COMMAND" + (arrow if view.sort == "command" else "")
     notes = [note for note in _notes(view, total) if len(title) + len(note) + 2 <= row.room]
@@ -355,14 +356,20 @@ def _empty(view: View, width: int) -> Line:
     return Row(width).add(text, "dim").line()
 
 
-def spark_seconds(view: View) -> float:
-    """Time a column of a process's spark covers: four of the charts' columns, at least 2 s."""
-    return max(2.0, {0.25: 2.0, 0.5: 2.0, 1.0: 5.0, 2.0: 10.0}.get(view.column_seconds, 30.0))
+_SPARK_SECONDS = 2.0
 
 
-def _span(spark: int, view: View) -> str:
-    seconds = int(spark * spark_seconds(view))
-    return f"{seconds}s" if seconds < 100 else f"{seconds // 60}m"
+def spark_window(view: View, width: int) -> TimeWindow:
+    """The sparks of a table cover the charts' range, in columns of at least 2 s, up to now."""
+    return TimeWindow(view.window.now, max(view.timeline.span_seconds, width * _SPARK_SECONDS))
+
+
+def spark_span(view: View, width: int) -> str:
+    """What a spark of ``width`` cells covers: ``28s``, ``5m``, ``12h``."""
+    seconds = spark_window(view, width).span_seconds
+    if seconds < 100:
+        return f"{seconds:.0f}s"
+    return f"{seconds / 60:.0f}m" if seconds < 5400 else f"{seconds / 3600:.0f}h"
 
 
 def _row(view: View, entry: TableRow, chosen: Sequence[Field], spark: int, width: int) -> Line:
@@ -398,7 +405,6 @@ def _spark(view: View, process: Process, width: int) -> list[Run]:
     name = "gpu_busy_percent" if on_gpu else "cpu_percent"
     series = view.history.process(process.key, process.gpu_uuid, name)
     strip = view.strips.get((row_key(process), name, width))
-    window = view.window
-    window = type(window)(window.now, spark_seconds(view), 1)
+    window = spark_window(view, width)
     style = "busy" if on_gpu else "children"
     return strip.draw(series, window, width, 100.0, view.glyphs, style)[0]

@@ -50,6 +50,19 @@ class CanvasScreen(Screen[None]):
         width, height = self.size
         return width, height - replay_bar.rows(self.view, height)
 
+    def point_at(self, x: int, chart: object) -> None:
+        """Put the cursor where the time axis of a chart (its first cell, its width) was clicked."""
+        assert isinstance(chart, tuple)
+        start, cells = chart
+        view = self.view
+        if view.snapshot is None:
+            return
+        grid = view.window.grid(cells)
+        at = grid.begin_seconds + (x - start + 0.5) * grid.column_seconds
+        now = view.snapshot.monotonic_seconds
+        view.timeline = view.timeline.with_cursor(min(at, now), now)
+        self.redraw()
+
     def show_lines(self, lines: list[Line]) -> None:
         """Show ``lines``, as wide as the screen; only what changed goes to the terminal."""
         width, height = self.size

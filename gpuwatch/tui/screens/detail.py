@@ -12,8 +12,7 @@ from gpuwatch.tui import detail
 from gpuwatch.tui.keys import DETAIL_KEYS
 from gpuwatch.tui.palette import Palette
 from gpuwatch.tui.screens.canvas_screen import CanvasScreen
-from gpuwatch.tui.view import COLUMN_SECONDS, View
-from gpuwatch.units import interval
+from gpuwatch.tui.view import View
 
 
 class DetailScreen(CanvasScreen):
@@ -52,13 +51,6 @@ class DetailScreen(CanvasScreen):
     def action_scroll_body(self, lines: int) -> None:
         self._offset += lines
         self.redraw()
-
-    def action_zoom(self, step: int) -> None:
-        position = COLUMN_SECONDS.index(self.view.column_seconds) + step
-        if 0 <= position < len(COLUMN_SECONDS):
-            self.view.column_seconds = COLUMN_SECONDS[position]
-            self.view.message = f"each column is now {interval(self.view.column_seconds)}"
-            self.redraw()
 
     def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
         del event

@@ -99,7 +99,7 @@ def help_dialog(palette: Palette, glyphs: Glyphs, simulated: bool) -> Dialog:
     """All keys by group, and how to read the charts."""
     text = Text()
     keys = (*OVERVIEW_KEYS, *APP_KEYS, *JOB_KEYS, *FINDINGS_KEYS, *EVIDENCE_KEYS, *DETAIL_KEYS)
-    for group in ("Move", "Processes", "Diagnosis", "View", "Job", "Detail", "General"):
+    for group in ("Move", "Processes", "Time", "Diagnosis", "View", "Job", "Detail", "General"):
         text.append(f"{group}\n", palette["b:title"])
         for key in keys:
             if key.group == group and key.shown:
@@ -112,6 +112,11 @@ def help_dialog(palette: Palette, glyphs: Glyphs, simulated: bool) -> Dialog:
         (f"{low}{half}{full}", "b:busy", "zero, half and all of a fixed scale: 100%, or the limit"),
         (*swing, "from the lowest to the highest within one column"),
         ("   ", "b:text", "blank: not measured (never zero)"),
+        (
+            glyphs.warning,
+            "b:warn",
+            "on the time axis: a finding begins, and how long it held",
+        ),
     ):
         text.append(f"  {sample:<12}", palette[style])
         text.append(f"{meaning}\n", palette["b:text"])

@@ -15,8 +15,7 @@ from gpuwatch.tui.palette import Palette
 from gpuwatch.tui.panels import job_output, job_tree
 from gpuwatch.tui.panels.findings import keys_in
 from gpuwatch.tui.screens.canvas_screen import CanvasScreen
-from gpuwatch.tui.view import COLUMN_SECONDS, PANES, View
-from gpuwatch.units import interval
+from gpuwatch.tui.view import PANES, View
 
 
 class JobScreen(CanvasScreen):
@@ -202,16 +201,6 @@ class JobScreen(CanvasScreen):
         # At the end it is followed again.
         state.pane_first = None if wanted >= newest else wanted
 
-    # -- the time range -----------------------------------------------------------------------
-
-    def action_zoom(self, step: int) -> None:
-        view = self.view
-        position = COLUMN_SECONDS.index(view.column_seconds) + step
-        if 0 <= position < len(COLUMN_SECONDS):
-            view.column_seconds = COLUMN_SECONDS[position]
-            view.message = f"each column of a chart is now {interval(view.column_seconds)}"
-            self.redraw()
-
     # -- the mouse ----------------------------------------------------------------------------
 
     async def on_click(self, event: events.Click) -> None:
@@ -227,7 +216,9 @@ class JobScreen(CanvasScreen):
                 self.view.finding = zone.argument  # type: ignore[assignment]
                 await self.run_action("app.evidence")
             case "zoom_out":
-                self.action_zoom(1)
+                await self.run_action("app.zoom(1)")
+            case "moment":
+                self.point_at(event.screen_x, zone.argument)
             case "back" | "pane" | "open_gpu" | "fold":
                 await self.run_action(zone.action)
             case action:

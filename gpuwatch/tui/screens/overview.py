@@ -14,8 +14,7 @@ from gpuwatch.tui.keys import OVERVIEW_KEYS
 from gpuwatch.tui.palette import Palette
 from gpuwatch.tui.panels.findings import keys_in
 from gpuwatch.tui.screens.canvas_screen import CanvasScreen
-from gpuwatch.tui.view import COLUMN_SECONDS, SORT_KEYS, View, row_key
-from gpuwatch.units import interval
+from gpuwatch.tui.view import SORT_KEYS, View, row_key
 
 
 class OverviewScreen(CanvasScreen):
@@ -187,16 +186,6 @@ class OverviewScreen(CanvasScreen):
             self.view.filter_text += clean(event.text.strip(), 200)
             self.redraw()
 
-    # -- the time range -----------------------------------------------------------------------
-
-    def action_zoom(self, step: int) -> None:
-        view = self.view
-        position = COLUMN_SECONDS.index(view.column_seconds) + step
-        if 0 <= position < len(COLUMN_SECONDS):
-            view.column_seconds = COLUMN_SECONDS[position]
-            view.message = f"each column of a chart is now {interval(view.column_seconds)}"
-            self.redraw()
-
     # -- the mouse ----------------------------------------------------------------------------
 
     async def on_click(self, event: events.Click) -> None:
@@ -218,7 +207,9 @@ class OverviewScreen(CanvasScreen):
             case "sort" if zone.argument is not None:
                 self._sort_by(str(zone.argument))
             case "zoom_out":
-                self.action_zoom(1)
+                await self.run_action("app.zoom(1)")
+            case "moment":
+                self.point_at(event.screen_x, zone.argument)
             case "finding":
                 self.view.finding = zone.argument  # type: ignore[assignment]
                 await self.run_action("app.evidence")
@@ -244,5 +235,7 @@ class OverviewScreen(CanvasScreen):
         zone = next((zone for zone in self._shown.zones if zone.y == y), None)
         if zone is not None and zone.action == "gpu":
             self.action_gpu(step)
+        elif zone is not None and zone.action == "moment":
+            self.app.action_scroll_time(-step)  # type: ignore[attr-defined]
         else:
             self._jump((self._position() or 0) + 3 * step)
