@@ -55,7 +55,7 @@ def parse_duration(value: str, least: float, most: float) -> float:
     """Seconds of ``90s``, ``15m``, ``12h``, ``2d``; raises ``click.BadParameter``."""
     found = re.fullmatch(r"\s*(\d{1,6}(?:\.\d{1,3})?)\s*(s|m|min|h|d)?\s*", value, re.ASCII)
     if found is None:
-        raise click.BadParameter("write it as 90s, 15m or 12h.")
+        raise click.BadParameter("write it as 60s, 2m or 1h.")
     seconds = float(found[1]) * _UNITS[found[2]]
     if not least <= seconds <= most:
         raise click.BadParameter(f"it must be between {_told(least)} and {_told(most)}.")

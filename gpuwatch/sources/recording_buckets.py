@@ -72,9 +72,9 @@ class _Tally:
 
     def band(self) -> Band:
         return Band(
-            minimum=round(self.minimum, _DIGITS),
+            minimum=round(float(self.minimum), _DIGITS),
             mean=round(self.total / self.count, _DIGITS),
-            maximum=round(self.maximum, _DIGITS),
+            maximum=round(float(self.maximum), _DIGITS),
         )
 
 
