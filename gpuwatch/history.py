@@ -109,6 +109,12 @@ JOBS_KEPT = 128
 PROCESS_FORGOTTEN_SECONDS = 60.0
 """After the last snapshot it was in; jobs alike."""
 
+_LONG_COLUMN_SECONDS = 5.0
+"""From here on the newest column is added to, not put together anew."""
+
+_PARTS_LEAST = 12
+"""A column is put together from at least so many buckets of a tier, if there are any as fine."""
+
 # Times are sums of floats: a reading meant for 0.3 s must not fall into the next bucket.
 _TOLERANCE = 1e-6
 
@@ -183,15 +189,49 @@ class _Tier:
         ]
 
 
+class _Open:
+    """The newest column of a view, which still grows: what it holds so far, so that a reading more
+    costs the same however long the column is."""
+
+    __slots__ = ("bucket", "count", "high", "low", "plain", "seconds", "upto", "weighted")
+
+    def __init__(self, bucket: int, upto: int) -> None:
+        self.bucket = bucket
+        self.upto = upto
+        """The number of the first reading that is not in it, of all that were ever taken."""
+        self.low = math.inf
+        self.high = -math.inf
+        self.weighted = self.seconds = self.plain = 0.0
+        self.count = 0
+
+    def add(self, low: float, mean: float, high: float, seconds: float) -> None:
+        self.low = min(self.low, low)
+        self.high = max(self.high, high)
+        self.weighted += mean * seconds
+        self.seconds += seconds
+        self.plain += mean
+        self.count += 1
+
+    def column(self) -> Column | None:
+        if self.count == 0:
+            return None
+        timed = self.seconds > 0
+        mean = self.weighted / self.seconds if timed else self.plain / self.count
+        return _make(Column, (self.low, mean, self.high))
+
+
 class _View:
     """Columns computed before, for one column width."""
 
-    __slots__ = ("columns", "first", "seen", "widest")
+    __slots__ = ("columns", "first", "open", "seen", "taken", "widest")
 
     def __init__(self, first: int, count: int) -> None:
         self.first = first
         self.columns: list[Column | None] = []
         self.seen = -math.inf
+        self.taken = -1
+        """How many readings there had ever been when it was brought up to date."""
+        self.open: _Open | None = None
         self.widest = count
 
 
@@ -202,7 +242,7 @@ class _Axis:
     then: 0 where it speaks for its own moment only. No time is spoken for twice.
     """
 
-    __slots__ = ("appends", "at", "folded_until", "kept", "seconds", "series", "tiers")
+    __slots__ = ("appends", "at", "dropped", "folded_until", "kept", "seconds", "series", "tiers")
 
     def __init__(
         self, size: int, kept: int = READINGS_KEPT, tiers: tuple[tuple[float, float], ...] = TIERS
@@ -212,6 +252,8 @@ class _Axis:
         self.kept = kept
         self.tiers = tiers
         self.folded_until = -math.inf
+        self.dropped = 0
+        """How many readings have been folded so far."""
         self.series: list[Series | None] = []
         self.appends: list[Callable[[float], None]] = []
         self.grow(size)
@@ -302,6 +344,7 @@ class _Axis:
             surplus = bisect_right(at, end + BLOCK_SECONDS * _TOLERANCE)
             for values in (at, self.seconds, *(s.values for s in self.series if s is not None)):
                 del values[:surplus]
+            self.dropped += surplus
             self.folded_until = end
 
     def take_block(self, block: int, bands: dict[int, Band]) -> None:
@@ -402,6 +445,7 @@ class Series:
         self.values.insert(place, value)
         for view in self._views.values():
             view.seen = min(view.seen, changed_from)
+            view.open = None
 
     def push_samples(self, samples: Iterable[tuple[float, float]]) -> None:
         """Take (time, value) samples that each speak for the time since the one before.
@@ -457,6 +501,9 @@ class Series:
         view = self._view(first, count, column_seconds)
         columns = view.columns
         start = view.first + len(columns)
+        taken = self._axis.dropped + len(self._axis.at)
+        if view.taken == taken and start > last:
+            return columns[first - view.first : last + 1 - view.first]
         if view.seen > -math.inf:
             start = min(start, bucket_index(view.seen, column_seconds))
         elif self._axis.at:
@@ -465,8 +512,9 @@ class Series:
         start = max(start, view.first)
         if start <= last:
             del columns[start - view.first :]
-            columns.extend(self._compute(start, last, column_seconds))
+            columns.extend(self._compute(start, last, column_seconds, view))
             view.seen = self._axis.at[-1] if self._axis.at else -math.inf
+            view.taken = taken
         return columns[first - view.first : last + 1 - view.first]
 
     def _view(self, first: int, count: int, column_seconds: float) -> _View:
@@ -483,7 +531,37 @@ class Series:
             view.first += surplus
         return view
 
-    def _compute(self, first: int, last: int, width: float) -> list[Column | None]:
+    def _compute(self, first: int, last: int, width: float, view: _View) -> list[Column | None]:
+        columns: list[Column | None] = []
+        at = self._axis.at
+        if width >= _LONG_COLUMN_SECONDS and at:
+            newest = bucket_index(at[-1], width)
+            if first <= newest <= last:
+                columns = self._closed(first, newest - 1, width)
+                columns.append(self._grown(newest, width, view))
+                return columns + [None] * (last - newest)
+        return self._closed(first, last, width)
+
+    def _grown(self, bucket: int, width: float, view: _View) -> Column | None:
+        """The column of the newest reading: what it held before, and what has come since."""
+        axis = self._axis
+        grown = view.open
+        if grown is None or grown.bucket != bucket or grown.upto < axis.dropped:
+            start, folded = bucket * width, axis.folded_until
+            first = bisect_right(axis.at, start + width * _TOLERANCE)
+            grown = view.open = _Open(bucket, axis.dropped + first)
+            if start < folded - width * _TOLERANCE:
+                tier = self._tier_for(start, width)
+                for part in () if tier is None else tier.parts(start, folded):
+                    grown.add(*part)
+        for place in range(grown.upto - axis.dropped, len(axis.at)):
+            value = self.values[place]
+            if value == value:  # noqa: PLR0124 - NaN, the gap, is the one value unlike itself
+                grown.add(value, value, value, axis.seconds[place])
+        grown.upto = axis.dropped + len(axis.at)
+        return grown.column()
+
+    def _closed(self, first: int, last: int, width: float) -> list[Column | None]:
         columns: list[Column | None] = []
         folded = self._axis.folded_until - width * _TOLERANCE
         while first <= last and first * width < folded:
@@ -523,14 +601,21 @@ class Series:
     def _unfolded_part(self, start: float, end: float) -> list[tuple[float, float, float, float]]:
         at = self._axis.at
         low, high = bisect_right(at, start), bisect_right(at, end)
-        values = [value for value in self.values[low:high] if not math.isnan(value)]
-        if not values:
+        column = (
+            _column(self.values[low:high], self._axis.seconds[low:high]) if low < high else None
+        )
+        if column is None:
             return []
-        return [(min(values), sum(values) / len(values), max(values), end - start)]
+        return [(*column, min(end, at[high - 1]) - start)]
 
     def _tier_for(self, start: float, width: float) -> _Tier | None:
         filled = [tier for tier in self.tiers if tier.minima]
         reaching = [tier for tier in filled if tier.first * tier.width <= start]
+        # The coarsest that is still fine beside the column: what a column costs to put together
+        # must not grow with its width.
+        fine = [tier for tier in reaching if tier.width * _PARTS_LEAST <= width]
+        if fine:
+            reaching = fine[::-1]
         for tier in reaching:
             if abs(width / tier.width - round(width / tier.width)) < _TOLERANCE <= width:
                 return tier

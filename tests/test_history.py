@@ -317,6 +317,125 @@ def test_remembered_columns_equal_computed_ones(
     assert remembering.columns(before, 1.0, 100) == fresh.columns(before, 1.0, 100)
 
 
+HOURS = st.lists(
+    st.tuples(
+        st.sampled_from([0.2, 1.0, 1.0, 7.0, 29.0, 61.0, 400.0, 1700.0]),
+        st.none() | PERCENTS,
+        st.integers(1, 40),
+    ),
+    max_size=12,
+)
+"""(pause between readings, what is read, how many such readings)."""
+
+RANGES = st.tuples(
+    st.sampled_from([15.0, 60.0, 900.0, 3600.0, 3 * 3600.0, 12 * 3600.0]), st.integers(1, 180)
+).map(lambda range_: range_[0] / range_[1])
+"""What a column of a chart covers: any range, any width."""
+
+
+def fed(series: Series, stretches: list[tuple[float, float | None, int]]) -> list[Any]:
+    """Push the readings of ``stretches``; their (time, value), of which half speak for the time
+    before them."""
+    at, found = 0.0, []
+    for pause, value, count in stretches:
+        for number in range(count):
+            before, at = at, at + pause
+            series.push(at, value, before if number % 2 else None)
+            found.append((at, value))
+    return found
+
+
+@given(HOURS, RANGES, st.integers(4, 40))
+@settings(max_examples=80, deadline=None)
+def test_no_extreme_of_hours_is_lost_at_any_range(
+    stretches: list[tuple[float, float | None, int]], width: float, kept: int
+) -> None:
+    """Whatever tier a reading has got into, and however wide the columns are, it is within the
+    range of its column, of all of the last twelve hours."""
+    series = Series(readings_kept=kept)
+    times = fed(series, stretches)
+    if not times:
+        return
+    end = times[-1][0]
+    first = bucket_index(max(0.0, end - 11.9 * 3600), width)
+    last = bucket_index(end, width)
+    columns = series.columns(end, width, last - first + 1)
+    for at, value in times:
+        if value is None or at <= (first + 1) * width:
+            continue
+        column = columns[bucket_index(at, width) - first]
+        assert column is not None
+        assert column.minimum - 1e-4 <= value <= column.maximum + 1e-4
+        assert column.minimum - 1e-3 <= column.mean <= column.maximum + 1e-3
+
+
+@given(HOURS, RANGES, st.integers(4, 40))
+@settings(max_examples=60, deadline=None)
+def test_a_silence_is_a_gap_at_any_range(
+    stretches: list[tuple[float, float | None, int]], width: float, kept: int
+) -> None:
+    """A column is drawn only where something was read in it, or in the tier's bucket at its
+    edge: silence never becomes a value."""
+    series = Series(readings_kept=kept)
+    at, spoken = 0.0, []
+    for pause, value, count in stretches:
+        for _ in range(count):
+            at += pause
+            series.push(at, value)
+            if value is not None:
+                spoken.append(at)
+    if at == 0.0:
+        return
+    first = bucket_index(max(0.0, at - 11.9 * 3600), width)
+    last = bucket_index(at, width)
+    columns = series.columns(at, width, last - first + 1)
+    for number, column in enumerate(columns):
+        begin = (first + number) * width
+        near = [one for one in spoken if begin - 30.01 <= one <= begin + width + 30.01]
+        assert column is None or near
+
+
+@given(HOURS, RANGES, st.sampled_from([4, 30, 100_000]), st.booleans())
+@settings(max_examples=60, deadline=None)
+def test_a_long_column_grows_to_what_it_is(
+    stretches: list[tuple[float, float | None, int]], width: float, kept: int, late: bool
+) -> None:
+    """Drawn after every reading, late ones too, the newest column has the extremes it would have
+    if it were drawn once at the end."""
+    watched, once = Series(readings_kept=kept), Series(readings_kept=kept)
+    at = 0.0
+    for pause, value, count in stretches:
+        for number in range(count):
+            at += pause
+            moment = at - 0.15 if late and number % 3 == 2 else at
+            for series in (watched, once):
+                series.push(moment, value)
+            watched.columns(at, width, 3)
+    grown, whole = watched.columns(at, width, 1)[0], once.columns(at, width, 1)[0]
+    assert (grown is None) == (whole is None)
+    # What was folded into a coarse tier may blur over the edge of a column.
+    folded_apart = kept < 1000 and at // 30 != bucket_index(at, width) * width // 30
+    if grown is not None and whole is not None and not folded_apart:
+        assert grown.minimum == pytest.approx(whole.minimum, abs=1e-4)
+        assert grown.maximum == pytest.approx(whole.maximum, abs=1e-4)
+        assert grown.mean == pytest.approx(whole.mean, abs=1e-3)
+
+
+def test_an_oscillation_of_hours_ago_is_a_band() -> None:
+    """Twelve hours at once, of a GPU that was fed but for one hour: that hour is a band from floor
+    to ceiling, and the others are a line."""
+    series = Series(readings_kept=600)
+    for second in range(1, 12 * 3600 + 1):
+        starved = 5 * 3600 < second <= 6 * 3600
+        value = (second % 2) * 99.0 if starved else 97.0
+        series.push(float(second), value, second - 1.0)
+    columns = series.columns(12 * 3600.0, 12 * 3600.0 / 96, 96)
+    bands = [None if one is None else one.maximum - one.minimum for one in columns]
+    assert bands[:39] == [0.0] * 39
+    assert bands[41:47] == [99.0] * 6
+    assert bands[49:] == [0.0] * 47
+
+
 def test_column_that_has_ended_is_left_as_it_was() -> None:
     """Later readings do not change a column whose time is over, so little is redrawn."""
     series = polled([float(n * 13 % 17) for n in range(40)], start=0.37)
