@@ -18,6 +18,7 @@ from gpuwatch.commands.screen import screen_options, theme_called
 if TYPE_CHECKING:
     from gpuwatch.model import Snapshot
     from gpuwatch.sources.recording import OpenedLog
+    from gpuwatch.sources.recording_index import Follower
     from gpuwatch.sources.replay import EndableInput, Tape
 
 STANDARD_STREAM = "-"
@@ -119,26 +120,30 @@ def _opened(file: str) -> tuple[Tape, Snapshot]:
 
 
 def _tape(file: str) -> tuple[Tape, Snapshot]:
-    from gpuwatch.outputs.finding_events import FindingEvents
     from gpuwatch.sources.recording import RECORDING, open_any
+    from gpuwatch.sources.recording_index import open_index
     from gpuwatch.sources.replay import FileTape, KeptTape
 
     log = open_any(file)
     size = _size(file)
     if log.kind == RECORDING and size is not None:
-        from gpuwatch.outputs.recorder import open_index
-
         with log:
             first = _first(log)
-        return FileTape(open_index(file)), first
+        return FileTape(open_index(file, findings=_finds)), first
     try:
-        tape = KeptTape(log, size=size, findings=FindingEvents)
+        tape = KeptTape(log, size=size, findings=_finds)
     except BaseException:
         log.lines.close()
         raise
     if log.stats.interrupted:
         raise KeyboardInterrupt
     return tape, next(tape.snapshots(float("-inf")))
+
+
+def _finds() -> Follower:
+    from gpuwatch.outputs.finding_events import FindingEvents
+
+    return FindingEvents()
 
 
 def _first(log: OpenedLog) -> Snapshot:

@@ -194,8 +194,10 @@ class KeptTape:
                 if not self.arriving or (last is not None and last >= from_unix_seconds):
                     break
                 self._grown.wait(_WAIT_SECONDS)
-        number = self._store.at_or_before(from_unix_seconds)
-        taken = 0
+        with self._grown:
+            number, taken = self._store.at_or_before(from_unix_seconds), 0
+            if self._open and self._open[0].taken_at_unix_seconds <= from_unix_seconds:
+                number = len(self._store)
         while not self._closing:
             with self._grown:
                 whole = number < len(self._store)
@@ -331,12 +333,8 @@ class _Store:
             done += os.pwrite(descriptor, packed[done:], self._end + done)
 
     def at_or_before(self, at: float) -> int:
-        """The number of the chunk to read from; that after the last where none is stored yet."""
-        place = bisect_right(self._begins, at)
-        if place < len(self._begins) or not self._begins:
-            return max(0, place - 1)
-        # Perhaps it is in the chunk that is not stored yet; nearly always a short way.
-        return place - 1
+        """The number of the chunk to read from."""
+        return max(0, bisect_right(self._begins, at) - 1)
 
     def chunk(self, number: int) -> list[Snapshot]:
         place = self._places[number]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar, cast
 
@@ -69,9 +70,10 @@ class ReplayApp(GpuwatchApp):
         theme: str | None = None,
         slow_link: bool | None = None,
         make_engine: Callable[[], Diagnoser] | None = new_engine,
+        monotonic: Callable[[], float] = time.monotonic,
         **more: object,
     ) -> None:
-        self.player = Player(tape, make_engine=make_engine, follows=follows)
+        self.player = Player(tape, make_engine=make_engine, follows=follows, monotonic=monotonic)
         super().__init__(
             _NoSource(simulated),
             cast("Sampler", self.player),
@@ -81,7 +83,7 @@ class ReplayApp(GpuwatchApp):
             **more,  # type: ignore[arg-type]
         )
         self.view.replay = self.player.state
-        self._makes_engine = make_engine is not None
+        self._engine_made = make_engine
         self._marks_of: tuple[int, float] | None = None
         self._index_marks: tuple[FindingMark, ...] = ()
         self.player.shows_on(self)
@@ -96,13 +98,15 @@ class ReplayApp(GpuwatchApp):
         view = self.view
         shown = readied.past[-1]
         view.history, view.strips = readied.history, StripCache()
-        self._begin_diagnosis(None)
+        self._begin_diagnosis(self._engine_made if readied.watched else None)
         self._engine = readied.engine
         view.mark = None
         view.timeline = Timeline(view.timeline.span_seconds)
         if view.job.key is not None:
             view.job.look_at(view.job.key)
         self._follow_job(shown.snapshot)
+        if readied.watched and readied.engine is None:
+            readied.past[-1] = Shown(shown.snapshot, self._told(shown.snapshot))
 
     def advance(self, snapshot: Snapshot) -> Shown:
         view = self.view
@@ -115,7 +119,7 @@ class ReplayApp(GpuwatchApp):
         view, snapshot = self.view, shown.snapshot
         first = view.snapshot is None
         view.snapshot, view.diagnosis = snapshot, shown.diagnosis
-        if shown.diagnosis is None and self._makes_engine:
+        if shown.diagnosis is None and self._engine_made is not None:
             view.diagnosis = self._found_before(snapshot)
         view.interval_seconds = snapshot.interval_seconds
         view.spans = self._marks_of_index() or view.spans
@@ -138,13 +142,11 @@ class ReplayApp(GpuwatchApp):
         follow(self.view, snapshot)
 
     def _told(self, snapshot: Snapshot) -> Diagnosis | None:
-        if self._engine is None:
-            return self._found_before(snapshot) if self._makes_engine else None
         if self.player.state.undiagnosed:
-            self._engine = None
-            return self._found_before(snapshot)
-        self._engine.push(snapshot)
-        return self._engine.diagnosis
+            self._engine = self._make_engine = None
+        if self._engine is None and self._make_engine is None:
+            return None if self._engine_made is None else self._found_before(snapshot)
+        return super()._told(snapshot)
 
     def _found_before(self, snapshot: Snapshot) -> Diagnosis:
         """What the overview says of a moment that is not diagnosed now."""

@@ -50,6 +50,8 @@ class Readied:
     """Up to the moment itself; the last is shown. Empty where nothing can be read."""
     from_overview: bool = False
     """Some of the past is by half minutes."""
+    watched: bool = False
+    """It is diagnosed; without an engine from the next snapshot on."""
 
 
 class Cue:
@@ -182,7 +184,11 @@ class Cue:
         history = readied.history
         begin = self._take_overview(history, past[0].taken_at_unix_seconds)
         readied.from_overview = begin is not None
-        engine = None if self._make_engine is None else self._make_engine()
+        readied.watched = self._make_engine is not None
+        engine = None
+        if self._make_engine is not None and len(past) > 1:
+            # At the beginning the first picture does not wait for the rules to be loaded.
+            engine = self._make_engine()
         warm = self.at - WARM_UP_SECONDS
         for snapshot in past:
             if self._stopped:

@@ -116,8 +116,10 @@ class Player:
 
     async def run(self, _deliver: object = None) -> None:
         """Play until cancelled."""
+        follows = self.state.following
         self._look_at_tape()
         self.seek(self.state.first)
+        self.state.following = follows
         while True:
             busy = self.tick()
             self._wake.clear()
@@ -236,7 +238,8 @@ class Player:
             self._wanted = step
             self.screen.say("looking for the next finding ...")
         elif not state.findings:
-            self.screen.say("nothing was found in this recording")
+            so_far = "so far" if state.arriving else "in this recording"
+            self.screen.say(f"nothing was found {so_far}")
         else:
             self.screen.say(
                 "no finding begins later" if step > 0 else "no finding begins before this"
@@ -289,10 +292,10 @@ class Player:
             self._cue.stop()
         self._cue = cue
         self._cue_seconds = self._monotonic() - self._asked_at
-        self._past = deque(readied.past, maxlen=_PAST_KEPT)
-        self._place = len(self._past) - 1
         self._whole_past = readied.from_overview or state.progress >= 1.0
         self.screen.begin_at(readied)
+        self._past = deque(readied.past, maxlen=_PAST_KEPT)
+        self._place = len(self._past) - 1
         shown = self._past[-1]
         self._now_is(shown)
         if not light:
@@ -313,6 +316,9 @@ class Player:
             if taken_at > target:
                 gap = taken_at - state.now
                 if gap <= max(_GAP_LEAST_SECONDS, _GAP_INTERVALS * coming.interval_seconds):
+                    break
+                if target < state.now + coming.interval_seconds:
+                    # The last before it is shown for as long as any.
                     break
                 self.screen.say(f"nothing was recorded for {units.age(gap)}: passed over")
                 self._anchor = (now, taken_at)
@@ -500,7 +506,7 @@ def stops(findings: Sequence[FindingSpan], last: float) -> list[tuple[float, Fin
         begin = span.begin_unix_seconds
         end = last if span.end_unix_seconds is None else min(last, span.end_unix_seconds)
         if found and begin - found[-1][1].begin_unix_seconds <= _SAME_SECONDS:
-            if span.severity == "error" != found[-1][1].severity:
+            if span.severity == "error" and found[-1][1].severity != "error":
                 found[-1] = (max(begin, min(begin + _LEAD_SECONDS, end - 1.0)), span)
             continue
         found.append((max(begin, min(begin + _LEAD_SECONDS, end - 1.0)), span))

@@ -9,7 +9,9 @@ WRITE = "write 14:30, 14:30:05, 2026-03-01 14:30, +5m, -30s or 50%"
 _CLOCK = re.compile(
     r"(?:(\d{4})-(\d{1,2})-(\d{1,2})[ T]+)?(\d{1,2}):(\d{2})(?::(\d{2}(?:\.\d{1,3})?))?", re.ASCII
 )
-_SPAN = re.compile(r"([+-])((?:\d{1,7}(?:\.\d{1,3})?(?:d|h|min|m|s|))+)", re.ASCII)
+_SPAN = re.compile(
+    r"([+-])((?:\d{1,7}(?:\.\d{1,3})?(?:d|h|min|m|s))*(?:\d{1,7}(?:\.\d{1,3})?)?)(?<=\w)", re.ASCII
+)
 _PART = re.compile(r"(\d+(?:\.\d+)?)(d|h|min|m|s|)", re.ASCII)
 _SHARE = re.compile(r"(\d{1,3}(?:\.\d{1,3})?)\s*%", re.ASCII)
 _SECONDS = {"d": 86400.0, "h": 3600.0, "min": 60.0, "m": 60.0, "s": 1.0, "": 1.0}

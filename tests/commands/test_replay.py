@@ -1,0 +1,187 @@
+"""``gpuwatch replay`` in a real terminal, and what it refuses."""
+
+from __future__ import annotations
+
+import gzip
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.long_recording import Piece
+from tests.tui.pseudo_terminal import ROOT, PseudoTerminal, clean_environment, terminal
+from tests.tui.replays import recorded
+
+PIECES = (Piece("healthy", 180.0), Piece("starved", 180.0))
+
+DMON = """\
+# gpu    pwr  gtemp  mtemp     sm    mem    enc    dec    jpg    ofa   mclk   pclk
+# Idx      W      C      C      %      %      %      %      %      %    MHz    MHz
+    0     68     34     36      {busy}      1      0      0      0      0   2619   1980
+"""
+
+
+@pytest.fixture(scope="module")
+def night(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return recorded(tmp_path_factory.mktemp("replay") / "night.jsonl.gz", PIECES)
+
+
+def shell(command: str, **files: Path) -> PseudoTerminal:
+    """A shell in a terminal; ``files`` are names in ``command``."""
+    for name, path in files.items():
+        command = command.replace(f"<{name}>", f"'{path}'")
+    command = command.replace("gpuwatch", f"'{sys.executable}' -m gpuwatch")
+    program = f"import os; os.execvp('sh', ['sh', '-c', {command!r}])"
+    settings = {"TERM": "xterm-256color", "COLORTERM": "truecolor"}
+    return PseudoTerminal(["-c", program], 100, 30, settings)
+
+
+def test_recording_is_played_in_a_terminal(night: Path) -> None:
+    """Keys work, and q leaves the terminal with exit code 0."""
+    with terminal("-m", "gpuwatch", "replay", str(night)) as screen:
+        screen.until_it_says("playing 1x")
+        assert "REPLAY" in screen.lines[0]
+        screen.type("n")
+        screen.until_it_says("num_workers")
+        screen.type(" ")
+        screen.until_it_says("paused")
+        screen.type(":20:01\r")
+        screen.until_it_says("20:01:00")
+        screen.type("q")
+        assert screen.end() == 0
+
+
+def test_standard_input_is_played_with_keys_from_the_terminal(night: Path) -> None:
+    """What comes in a pipe is kept: it can be gone to, and back."""
+    screen = shell("gzip -dc <file> | gpuwatch replay -", file=night)
+    try:
+        screen.until_it_says("playing 1x")
+        screen.type(":100%\r")
+        screen.until_it_says("20:05:5")
+        screen.type(" :0%\r")
+        screen.until(lambda: "20:00:00" in screen.lines[0])
+        screen.type("q")
+        assert screen.end() == 0
+    finally:
+        screen.close()
+
+
+def test_live_stream_is_followed() -> None:
+    """It shows what comes as it comes, until somebody goes elsewhere in it."""
+    screen = shell("gpuwatch stream --demo -i 0.2 | gpuwatch replay -")
+    try:
+        screen.until_it_says("live")
+        screen.type(" ")
+        screen.until_it_says("paused")
+        screen.type(":100%\r ")
+        screen.until_it_says("playing")
+        screen.type("q")
+        assert screen.end() == 0
+    finally:
+        screen.close()
+
+
+def test_log_of_nvidia_smi_is_played(tmp_path: Path) -> None:
+    """A dmon log has no times and no host: what there is is shown."""
+    path = tmp_path / "dmon.log"
+    path.write_text("".join(DMON.format(busy=busy) for busy in (10, 90) * 40))
+    with terminal("-m", "gpuwatch", "replay", str(path)) as screen:
+        screen.until_it_says("playing 1x")
+        assert "REPLAY" in screen.lines[0]
+        assert "SIMULATED" not in screen.lines[0]
+        screen.type("q")
+        assert screen.end() == 0
+
+
+def test_truncated_recording_is_played_and_said(night: Path, tmp_path: Path) -> None:
+    """What is whole is played up to its end."""
+    path = tmp_path / "cut.jsonl.gz"
+    path.write_bytes(night.read_bytes()[: night.stat().st_size * 2 // 3])
+    with terminal("-m", "gpuwatch", "replay", str(path)) as screen:
+        screen.until_it_says("playing 1x")
+        screen.type(":100%\r")
+        screen.until_it_says("the end")
+        screen.type("q")
+        assert screen.end() == 0
+
+
+def test_lines_that_are_none_are_counted(night: Path, tmp_path: Path) -> None:
+    """A note says how many, and ! shows it."""
+    path = tmp_path / "odd.jsonl"
+    lines = gzip.decompress(night.read_bytes()).decode().splitlines()
+    taken = [line for line in lines if not line.startswith('{"kind":"bucket"')]
+    head = taken[0].replace('"recording":', '"was":')
+    path.write_text("\n".join([head, *taken[1:9], "what is this", *taken[9:]]) + "\n")
+    with terminal("-m", "gpuwatch", "replay", str(path)) as screen:
+        screen.until_it_says("playing 1x")
+        screen.until_it_says("note")
+        screen.type("!")
+        screen.until_it_says("no reading")
+        screen.type("q")
+        screen.type("q")
+        assert screen.end() == 0
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (None, "no such file"),
+        ("", ""),
+        ("what is this\nand this\n", ""),
+        ('{"kind":"header","schema":99,"machine":"a","gpus":[]}\n', "update gpuwatch"),
+        ('{"hello": 1}\n', "no recording"),
+    ],
+)
+def test_bad_input_ends_with_a_sentence_before_the_screen_opens(
+    tmp_path: Path, content: str | None, says: str
+) -> None:
+    """Exit code 2, one line, no other screen."""
+    path = tmp_path / "bad.jsonl"
+    if content is not None:
+        path.write_text(content)
+    with terminal("-m", "gpuwatch", "replay", str(path)) as screen:
+        assert screen.end() == 2
+        assert b"\x1b[?1049h" not in screen.raw
+        assert "gpuwatch: " in screen.text
+        assert "bug" not in screen.text
+        assert says in screen.text.replace("\n", "")
+
+
+def test_folder_is_refused(tmp_path: Path) -> None:
+    """As any other file that is none."""
+    with terminal("-m", "gpuwatch", "replay", str(tmp_path)) as screen:
+        assert screen.end() == 2
+        assert "it is a folder" in screen.text.replace("\n", "")
+
+
+def test_bad_standard_input_is_refused() -> None:
+    """An empty pipe ends it with a sentence."""
+    screen = shell("true | gpuwatch replay -; echo code $?")
+    try:
+        screen.until_it_says("code 2")
+        assert "gpuwatch: " in screen.text
+    finally:
+        screen.close()
+
+
+def test_keyboard_is_no_recording() -> None:
+    """Without a pipe ``-`` would wait for somebody to type JSON."""
+    with terminal("-m", "gpuwatch", "replay", "-") as screen:
+        assert screen.end() == 2
+        assert "pipe a recording into it" in screen.text
+
+
+def test_without_a_terminal_it_says_what_does_without(night: Path) -> None:
+    """In a script there is nothing to draw on."""
+    done = subprocess.run(
+        [sys.executable, "-m", "gpuwatch", "replay", str(night)],
+        cwd=ROOT,
+        env=clean_environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )
+    assert done.returncode == 2
+    assert "gpuwatch report" in done.stderr

@@ -1,0 +1,161 @@
+"""Snapshots that are kept to be played."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from gpuwatch.codec_rounding import rounded
+from gpuwatch.model import Snapshot
+from gpuwatch.outputs.finding_events import FindingEvents
+from gpuwatch.outputs.jsonlines import JsonLinesWriter
+from gpuwatch.sources import replay
+from gpuwatch.sources.log_text import LogError
+from gpuwatch.sources.recording import open_any
+from gpuwatch.sources.replay import EndableInput, KeptTape, on_wall_clock
+from tests.long_recording import BEGIN_UNIX_SECONDS as BEGIN
+from tests.long_recording import Piece, snapshots
+
+
+@pytest.fixture(scope="module")
+def taken() -> list[Snapshot]:
+    return list(snapshots((Piece("starved", 300.0), Piece("healthy", 300.0)), gpus=2))
+
+
+@pytest.fixture
+def stream(tmp_path: Path, taken: list[Snapshot]) -> Path:
+    path = tmp_path / "stream.jsonl"
+    with path.open("w", encoding="utf-8") as out:
+        writer = JsonLinesWriter(out)
+        for snapshot in taken:
+            writer.write(snapshot)
+    return path
+
+
+@pytest.fixture
+def keep() -> Iterator[Callable[[Path], KeptTape]]:
+    tapes: list[KeptTape] = []
+
+    def make(path: Path) -> KeptTape:
+        tapes.append(KeptTape(open_any(str(path)), size=path.stat().st_size))
+        return tapes[-1]
+
+    yield make
+    for tape in tapes:
+        tape.close()
+
+
+def test_everything_comes_back_as_it_is_recorded(
+    stream: Path, taken: list[Snapshot], keep: Callable[[Path], KeptTape]
+) -> None:
+    """Whatever of it is packed by now: values to the digits that a recording keeps."""
+    tape = keep(stream)
+    got = list(tape.snapshots(BEGIN))
+    assert [rounded(one) for one in got] == [rounded(one) for one in taken]
+    assert list(tape.snapshots(BEGIN)) == got or [rounded(one) for one in got] == [
+        rounded(one) for one in tape.snapshots(BEGIN)
+    ]
+    assert (tape.first_unix_seconds, tape.last_unix_seconds) == (BEGIN, BEGIN + 595.0)
+
+
+@pytest.mark.parametrize("seconds", [0.0, 1.0, 59.0, 60.0, 299.0, 300.0, 594.0, 595.0])
+def test_reading_begins_at_most_a_minute_before_the_moment(
+    stream: Path, keep: Callable[[Path], KeptTape], seconds: float
+) -> None:
+    """And never after it."""
+    first = next(keep(stream).snapshots(BEGIN + seconds)).taken_at_unix_seconds - BEGIN
+    assert seconds - 65.0 <= first <= seconds
+
+
+def test_overview_has_every_half_minute(stream: Path, keep: Callable[[Path], KeptTape]) -> None:
+    """Once all has been read."""
+    tape = keep(stream)
+    list(tape.snapshots(BEGIN))
+    assert [bucket.begin_unix_seconds - BEGIN for bucket in tape.buckets] == [
+        30.0 * number for number in range(20)
+    ]
+
+
+def test_findings_are_looked_for_beside(stream: Path) -> None:
+    """They are those of the engine, and all is known once the progress is 1."""
+    tape = KeptTape(open_any(str(stream)), size=stream.stat().st_size, findings=FindingEvents)
+    try:
+        for thread in tape._threads:
+            thread.join(60)
+        assert tape.progress == 1.0
+        assert "loader_cpu_bound" in {span.rule for span in tape.findings}
+    finally:
+        tape.close()
+
+
+def test_log_without_a_snapshot_is_refused(tmp_path: Path) -> None:
+    """With a sentence, before anything is shown."""
+    path = tmp_path / "header.jsonl"
+    path.write_text('{"kind":"header","schema":1,"machine":"a","simulated":true,"gpus":[]}\n')
+    with (
+        pytest.raises(LogError, match="no recording"),
+        open_any(str(path)) as log,
+    ):
+        KeptTape(log, size=10)
+
+
+def test_full_temporary_folder_keeps_it_in_memory(
+    stream: Path, keep: Callable[[Path], KeptTape], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is lost, and a note says so."""
+    monkeypatch.setattr(tempfile, "tempdir", str(stream / "no-folder"))
+    tape = keep(stream)
+    assert len(list(tape.snapshots(BEGIN))) == 120
+    assert "kept in memory" in tape.notes()[-1]
+
+
+def test_reader_at_the_end_waits_for_what_comes(
+    taken: list[Snapshot], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of standard input: what is written later is given later, and the end ends it."""
+    receiver, sender = os.pipe()
+    given = EndableInput(receiver)
+    with os.fdopen(sender, "w", encoding="utf-8") as out:
+        import io
+
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(given)))
+        writer = JsonLinesWriter(out)
+        writer.write(taken[0])
+        tape = KeptTape(open_any("-"), size=None)
+        reader = tape.snapshots(BEGIN)
+        assert next(reader).sequence == taken[0].sequence
+        assert tape.arriving
+        threading.Timer(0.05, lambda: writer.write(taken[1])).start()
+        assert next(reader).sequence == taken[1].sequence
+    assert list(reader) == []
+    assert not tape.arriving
+    tape.close()
+
+
+def test_input_can_be_ended_while_it_is_waited_for() -> None:
+    """From another thread: a pipe that nobody writes to holds up nothing."""
+    receiver, sender = os.pipe()
+    given = EndableInput(receiver)
+    threading.Timer(0.05, given.end).start()
+    assert given.read(10) == b""
+    assert given.read(10) == b""
+    for descriptor in (receiver, sender):
+        os.close(descriptor)
+
+
+def test_charts_count_as_the_wall_clock(taken: list[Snapshot]) -> None:
+    """All parts of a file share it, whatever machine's clock they were taken on."""
+    shown = on_wall_clock(taken[3])
+    assert shown.monotonic_seconds == taken[3].taken_at_unix_seconds
+    assert shown.gpus is taken[3].gpus
+
+
+def test_chunks_are_a_minute_at_most() -> None:
+    """That is what a jump costs."""
+    assert replay.CHUNK_SECONDS <= 60.0
