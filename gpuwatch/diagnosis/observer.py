@@ -28,6 +28,11 @@ LEDGER_SECONDS = 960.0
 LAG_SECONDS = 3.0
 """Jobs that nobody is attached to are read every three seconds: what they wrote is known later."""
 
+FOLLOWED_JOBS_MAX = 16
+"""Each job costs time and memory. Of more than so many (a machine of notebooks and small servers),
+those that use GPUs most are followed, the attached one always."""
+CHOSEN_SECONDS = 30.0
+
 Stacks = tuple[tuple[str, float, str | None], ...]
 _Track = tuple[GpuKey, ProcessKey | None]
 
@@ -46,6 +51,8 @@ class Observer:
         self._host = HostTrack(self.window_seconds, LEDGER_SECONDS)
         self._looked_at: list[tuple[float, float]] = []
         self._forget_at = 0.0
+        self._followed: frozenset[ProcessKey] | None = None
+        self._chosen_at = -math.inf
 
     def push(self, snapshot: Snapshot) -> None:
         """Take one snapshot; they come in the order of their monotonic time. One that is older
@@ -62,6 +69,7 @@ class Observer:
         self._last = snapshot
         self._host.push(snapshot.host, at, seconds)
         self._watched(at, seconds)
+        self._choose(snapshot, at)
         users = self._push_jobs(snapshot, seconds, first_look=first_look)
         self._push_gpus(snapshot, seconds, users)
         if at >= self._forget_at:
@@ -83,7 +91,7 @@ class Observer:
         host = self._host.facts(now - self.window_seconds)
         made = []
         used: set[GpuKey] = set()
-        for job in snapshot.jobs:
+        for job in self._jobs_of(snapshot):
             if job.ended_at_unix_seconds is None:
                 used.update(job.gpu_uuids)
             made.append(self._job_window(snapshot, job, host))
@@ -95,13 +103,47 @@ class Observer:
 
     # Taking snapshots
 
+    def _choose(self, snapshot: Snapshot, at: float) -> None:
+        """Which jobs are followed, for the next half minute."""
+        if len(snapshot.jobs) <= FOLLOWED_JOBS_MAX:
+            self._followed = None
+            self._chosen_at = -math.inf
+            return
+        if at < self._chosen_at + CHOSEN_SECONDS:
+            return
+        self._chosen_at = at
+        busy: dict[int, float] = {}
+        for process in snapshot.processes:
+            if process.gpu_uuid is not None and process.gpu_busy_percent is not None:
+                busy[process.pid] = busy.get(process.pid, 0.0) + process.gpu_busy_percent
+        before = self._followed or frozenset()
+
+        def weight(job: Job) -> tuple[bool, bool, float]:
+            used = sum([busy.get(member.pid, 0.0) for member in job.members])
+            # Those that are followed keep their place against others that are about as busy.
+            kept = 5.0 if job.key in before else 0.0
+            return (
+                job.attached,
+                job.loader_workers is not None and job.loader_workers > 0,
+                used + kept,
+            )
+
+        ranked = sorted(snapshot.jobs, key=weight, reverse=True)
+        self._followed = frozenset([job.key for job in ranked[:FOLLOWED_JOBS_MAX]])
+
+    def _jobs_of(self, snapshot: Snapshot) -> Sequence[Job]:
+        followed = self._followed
+        if followed is None:
+            return snapshot.jobs
+        return [job for job in snapshot.jobs if job.key in followed]
+
     def _push_jobs(
         self, snapshot: Snapshot, seconds: float, *, first_look: bool
     ) -> dict[GpuKey, list[JobTrack]]:
         """Who uses which GPU."""
         at, unix = snapshot.monotonic_seconds, snapshot.taken_at_unix_seconds
         users: dict[GpuKey, list[JobTrack]] = {}
-        for job in snapshot.jobs:
+        for job in self._jobs_of(snapshot):
             key = job.key
             track = self._jobs.get(key)
             if track is None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gpuwatch.diagnosis.observer import Observer
+from gpuwatch.diagnosis.observer import FOLLOWED_JOBS_MAX, Observer
 from gpuwatch.diagnosis.window import GpuFacts, JobFacts, Window
 from gpuwatch.model import (
     BusySample,
@@ -609,3 +609,23 @@ def test_no_snapshot_breaks_it(made: list[Snapshot]) -> None:
         observer.push(one)
         for window in observer.windows():
             assert len({facts.uuid for facts in window.gpus}) == len(window.gpus)
+
+
+def test_of_many_jobs_the_busiest_are_followed() -> None:
+    """A machine of notebooks costs no more than one of sixteen jobs; the attached one is there."""
+    jobs = tuple(
+        Job(pid=pid, members=(JobMember(pid=pid, role="rank"),), attached=pid == 1)
+        for pid in range(1, 41)
+    )
+    first = looks(20, busy=99.0)
+    key = first[0].gpus[0].uuid
+    processes = tuple(
+        Process(pid=pid, gpu_uuid=key, gpu_busy_percent=float(pid)) for pid in range(1, 41)
+    )
+    observer = Observer()
+    for one in first:
+        observer.push(replace(one, jobs=jobs, processes=processes))
+    followed = [one.job.job.pid for one in observer.windows() if one.job is not None]
+    assert len(followed) == FOLLOWED_JOBS_MAX
+    assert followed[0] == 1
+    assert set(followed[1:]) == set(range(26, 41))

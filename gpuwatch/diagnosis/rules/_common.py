@@ -54,6 +54,9 @@ TURNS_MAIN_PERCENT = 30.0
 TURNS_FILL_PERCENT = 90.0
 """The thread's CPU fills what the GPU leaves; a tenth less, for what a thread waits."""
 
+OWN_LEAST_PERCENT = 1.0
+"""SM share: a process that holds memory and does nothing shows zero."""
+
 RECUR_SECONDS = 180.0
 """How far back it is looked whether pauses come again and again."""
 RECUR_EVERY_SECONDS = 45.0
@@ -180,11 +183,20 @@ def underfed(window: Window) -> Underfed | Clear | Unknown:
     waves = [(gpu, gpu.busy) for gpu in window.gpus if gpu.busy is not None and not gpu.lost]
     if not waves:
         return Unknown(missing=("the GPUs' utilisation",))
+    waves = [(gpu, wave) for gpu, wave in waves if not is_others(gpu)]
+    if not waves:
+        return Clear(why="only others use its GPUs now")
     idle = [(gpu, idle_share(wave) - pause_share(window, gpu.uuid)) for gpu, wave in waves]
     hungry = [(gpu, share) for gpu, share in idle if share >= IDLE_SHARE]
     if not hungry:
         return Clear(why=_why_fed(max(share for _, share in idle), pause_share(window)))
     return _underfed(job, hungry)
+
+
+def is_others(gpu: GpuFacts) -> bool:
+    """Whether what the GPU does is all others' work: then its idling is theirs, too."""
+    own, foreign = gpu.own_busy_percent, gpu.foreign_busy_percent
+    return own is not None and foreign is not None and own < OWN_LEAST_PERCENT <= foreign
 
 
 def held_up(window: Window) -> Underfed | None:

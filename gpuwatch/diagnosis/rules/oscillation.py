@@ -42,6 +42,7 @@ from gpuwatch.diagnosis.finding import Advice, Evidence
 from gpuwatch.diagnosis.rule import Clear, Firing, Unknown, Verdict
 from gpuwatch.diagnosis.rules._common import (
     idle_share,
+    is_others,
     is_swinging,
     pause_share,
     percent_of,
@@ -73,6 +74,10 @@ def check(window: Window) -> Verdict:
     waves = [(gpu, gpu.busy) for gpu in window.gpus if gpu.busy is not None and not gpu.lost]
     if not waves:
         return Unknown(missing=("the GPUs' utilisation",))
+    if window.job is not None:
+        waves = [(gpu, wave) for gpu, wave in waves if not is_others(gpu)]
+    if not waves:
+        return Clear(why="only others use its GPUs now")
     idle = [(gpu, wave) for gpu, wave in waves if _idles(window, gpu, wave) >= IDLE_SHARE]
     if not idle:
         return Clear(why="the GPUs idle for less than 15% of the time")
