@@ -374,3 +374,42 @@ async def test_clock_that_was_set_back_does_not_stop_the_replay(tmp_path: Path) 
         await drive.pass_time(45.0)
         assert drive.now == 35.0
         assert "the end" in drive.lines[-1]
+
+
+async def test_parentheses_go_a_minute_back_and_forth(night: Path) -> None:
+    """Pressed again before the first is there, they add up; the ends are ends."""
+    async with played(tape_of(night)) as drive:
+        await drive.press("space", "right_parenthesis", "right_parenthesis")
+        await drive.arrived()
+        assert drive.now == 120.0
+        await drive.press("left_parenthesis")
+        await drive.arrived()
+        assert drive.now == 60.0
+        await drive.press("shift+left", "shift+left")
+        await drive.arrived()
+        assert drive.now == 0.0
+        await drive.press("shift+right")
+        await drive.arrived()
+        assert drive.now == 60.0
+
+
+async def test_what_cannot_be_kept_up_with_is_left_out_and_said(night: Path) -> None:
+    """First the diagnosis, then snapshots: the recorded clock keeps its speed."""
+    async with played(tape_of(night)) as drive:
+        await drive.known()
+        player = drive.app.player
+        await drive.press(*["plus"] * 6)
+        assert player.state.speed == 100.0
+        player._keep_up(player._monotonic(), player.state.now + 75.0)
+        assert player.state.undiagnosed
+        assert player._next is None
+        player._keep_up(player._monotonic(), player.state.now + 300.0)
+        assert player.state.skipping
+        await drive.arrived()
+        assert drive.now == 295.0
+        drive.app.redraw()
+        assert "skipping" in drive.lines[-1]
+        await drive.press("space")
+        await drive.arrived()
+        assert not player.state.undiagnosed
+        assert "skipping" not in drive.lines[-1]
