@@ -8,7 +8,8 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from rich.terminal_theme import DIMMED_MONOKAI, TerminalTheme
@@ -29,13 +30,14 @@ from gpuwatch.tui.keys import APP_KEYS
 from gpuwatch.tui.link import LinkProbe, over_ssh
 from gpuwatch.tui.palette import GPUWATCH_DARK, GPUWATCH_LIGHT, THEMES, Palette
 from gpuwatch.tui.panels.processes import rows
+from gpuwatch.tui.recorder_app import RecorderApp
 from gpuwatch.tui.screens.overview import OverviewScreen
-from gpuwatch.tui.timeline_app import TimelineApp
 from gpuwatch.tui.view import View, row_key
 
 if TYPE_CHECKING:
     from gpuwatch.jobs.runner import RunningJob
     from gpuwatch.jobs.store import ReportStore
+    from gpuwatch.outputs.running_recordings import RunningRecording
 
 # What direct writing needs of Textual beyond its public interface; without it, its own way is
 # taken, which is right too and only dearer.
@@ -47,7 +49,7 @@ _SLOW_LINK_LEAST_SECONDS = 2.0
 """A slow link is drawn to at most this often; sampling goes on at its own pace."""
 
 
-class GpuwatchApp(TimelineApp):
+class GpuwatchApp(RecorderApp):
     """Shows what ``sampler`` delivers. Give ``ascii_mode`` or ``slow_link`` to override what is
     detected; ``theme`` is a Textual theme's name or ``dark``, ``light``, ``ansi``."""
 
@@ -71,6 +73,8 @@ class GpuwatchApp(TimelineApp):
         running: RunningJob | None = None,
         reports: ReportStore | None = None,
         make_engine: Callable[[], Diagnoser] | None = None,
+        find_recordings: Callable[[], Sequence[RunningRecording]] | None = None,
+        notes: Path | None = None,
     ) -> None:
         no_color = bool(environment.get("NO_COLOR"))
         if not no_color:
@@ -104,6 +108,7 @@ class GpuwatchApp(TimelineApp):
         self._overview = OverviewScreen(self.view, self.palette)
         self._watch_job(attached, running, reports)
         self._begin_diagnosis(make_engine)
+        self._begin_recordings(find_recordings, notes)
         if slow_link:
             self._use_slow_link()
 
@@ -147,6 +152,7 @@ class GpuwatchApp(TimelineApp):
         if self._sampling is not None:
             self._sampling.cancel()
         self._leave_job()
+        self._leave_recordings()
 
     def _task_ended(self, task: asyncio.Task[None]) -> None:
         """A bug in drawing must end the program with its error, not freeze the picture."""
@@ -158,6 +164,7 @@ class GpuwatchApp(TimelineApp):
         """Keep every snapshot; draw the newest, unless the person paused the picture."""
         view = self.view
         view.history.push(snapshot)
+        self._take_for_recordings(snapshot)
         self._follow_job(snapshot)
         self._diagnose(snapshot)
         first = view.snapshot is None
@@ -193,6 +200,7 @@ class GpuwatchApp(TimelineApp):
         stale = age if self._sampler.overdue and not view.paused else None
         changed = stale is not None or (view.stale_seconds is not None and stale is None)
         view.stale_seconds = stale
+        changed = self._look_at_recordings() or changed
         progress = self._stacking.progress()
         if progress is not None:
             self.say(progress)
@@ -453,6 +461,12 @@ def new_engine() -> Diagnoser:
     return Engine()
 
 
+def _running() -> Sequence[RunningRecording]:
+    from gpuwatch.outputs.running_recordings import running_recordings  # noqa: PLC0415
+
+    return running_recordings()
+
+
 def run_dashboard(
     source: Source,
     sampler: Sampler,
@@ -474,6 +488,7 @@ def run_dashboard(
         source,
         sampler,
         make_engine=new_engine,
+        find_recordings=_running,
         ascii_mode=ascii_mode,
         theme=theme,
         slow_link=slow_link,

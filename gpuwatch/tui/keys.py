@@ -125,6 +125,7 @@ APP_KEYS: tuple[Key, ...] = (
     Key("T", "theme", "T", "next theme: dark, light, 16 colours, ...", "View"),
     Key("A", "ascii", "A", "plain ASCII characters, or blocks", "View"),
     Key("w", "save_picture", "w", "save a picture of the screen (SVG)", "General"),
+    Key("W", "record", "W", "record to a file, or end that", "General"),
     Key("question_mark,f1", "help", "?", "this help", "General"),
     Key("q", "quit", "q", "quit", "General"),
     Key("ctrl+c", "interrupt", "", "", "General"),

@@ -107,6 +107,7 @@ _LOOKS: dict[str, tuple[str, bool | None, bool]] = {
     "error": ("error", True, False),
     "simulated": ("simulated", True, True),
     "past": ("warning", True, True),
+    "recording": ("error", True, True),
     "replay": ("memory", True, True),
     "key": ("busy", True, False),
     "marker": ("memory", True, False),

@@ -129,6 +129,8 @@ class View:
     """The one under the cursor of the list, or that is open."""
     in_findings: bool = False
     """The cursor is on a finding of the panel, above what else can be selected."""
+    recording: str | None = None
+    """A recording is being made: a mark for the header."""
     mark: Mark | None = None
     """A change, of which before and after are shown."""
     job: JobView = field(default_factory=JobView)

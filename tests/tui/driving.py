@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from textual.pilot import Pilot
 from gpuwatch.jobs.runner import RunningJob
 from gpuwatch.jobs.store import ReportStore
 from gpuwatch.model import ProcessKey, Snapshot
+from gpuwatch.outputs.running_recordings import RunningRecording
 from gpuwatch.sampler import Sampler
 from gpuwatch.sources.base import ManualClock, ReadOptions
 from gpuwatch.tui.app import GpuwatchApp
@@ -218,6 +219,8 @@ async def driven(
     reports: ReportStore | None = None,
     engine: Diagnoser | None = None,
     make_engine: Callable[[], Diagnoser] | None = None,
+    find_recordings: Callable[[], Sequence[RunningRecording]] | None = None,
+    notes: Path | None = None,
 ) -> AsyncIterator[Driven]:
     """The application over ``what`` (default: a starved machine with two GPUs), its picture
     drawn. With ``what`` a snapshot there is no past; the machine is then the one it describes."""
@@ -238,6 +241,9 @@ async def driven(
             running=running,
             reports=reports,
             make_engine=make_engine,
+            find_recordings=find_recordings,
+            # Never the folder of whoever runs the tests.
+            notes=Path("notes") if notes is None else notes,
         )
         app._engine = engine
     try:

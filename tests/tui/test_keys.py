@@ -5,6 +5,7 @@ A key of ``keys`` that has no expectation here fails ``test_every_key_has_a_test
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -27,6 +28,7 @@ from gpuwatch.tui.screens.detail import DetailScreen
 from gpuwatch.tui.screens.evidence import EvidenceScreen
 from gpuwatch.tui.screens.findings import FindingsScreen
 from gpuwatch.tui.screens.job import JobScreen
+from gpuwatch.tui.screens.record import RecordDialog
 from gpuwatch.tui.screens.report import ReportScreen
 from gpuwatch.tui.timeline import SPANS, FindingMark
 from gpuwatch.tui.view import SORT_KEYS
@@ -479,6 +481,20 @@ async def save_picture(drive: Driven, key: str) -> None:
         assert "http" not in text.replace('xmlns="http://www.w3.org/2000/svg"', "")
         assert "SIMULATED" in "".join(root.itertext())
     assert "saved" in drive.lines[-1]
+
+
+@expect("app", "W")
+async def record(drive: Driven, key: str) -> None:
+    await drive.press(key)
+    assert isinstance(drive.app.screen, RecordDialog)
+    assert "gpuwatch-" in drive.app.screen.text
+    await drive.press("n", "i", "g", "h", "t", "s", "backspace", "enter")
+    assert "REC" in drive.lines[0]
+    await drive.feed(next(drive.ahead))
+    await drive.press(key)
+    assert "REC" not in drive.lines[0]
+    assert "1 snapshots" in drive.lines[-1]
+    assert os.stat("night").st_size > 0  # noqa: PTH116 - a test, and at once
 
 
 @expect("app", "question_mark", "f1")

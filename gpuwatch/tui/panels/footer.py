@@ -26,6 +26,7 @@ KEYS: tuple[tuple[str, str, str], ...] = (
     ("a", "all", "all_processes"),
     ("m", "mark", "mark"),
     ("w", "save", "save_picture"),
+    ("W", "record", "record"),
     ("T", "theme", "theme"),
 )
 

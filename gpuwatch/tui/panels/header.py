@@ -35,6 +35,8 @@ def draw(view: View, width: int) -> Line:
         row.add(" ").add(" SIMULATED ", "simulated")
     if view.paused:
         row.add(" ").add(" PAUSED ", "warn")
+    if view.recording is not None:
+        row.add(" ").add(f" {view.recording} ", "recording")
     if time_axis.is_shown(view):
         row.add(" ").add(f" {right(time_axis.ago(view), 5)} AGO ", "past")
     right_parts = _right(view, snapshot, width)
