@@ -158,7 +158,9 @@ def _waveform(view: View, finding: Finding, width: int, until: float | None) -> 
     gpus = [gpu_then(view, gpu) for gpu in gpus]
     if view.own_range:
         span = own_span(view, finding)
-        window = TimeWindow(snapshot.monotonic_seconds, span, min(span / 10, 6.0))
+        cursor = view.timeline.cursor_seconds
+        step = min(span / 10, 6.0)
+        window = TimeWindow(snapshot.monotonic_seconds, span, step, cursor=cursor)
     else:
         window = view.window
     if until is not None:

@@ -10,6 +10,7 @@ import pytest
 from gpuwatch.tui.screens.detail import DetailScreen
 from gpuwatch.tui.screens.findings import FindingsScreen
 from gpuwatch.tui.screens.job import JobScreen
+from gpuwatch.tui.screens.record import RecordDialog
 from gpuwatch.tui.timeline import SPANS
 from tests.tui.driving import driven, pictures
 from tests.tui.scenes import scene
@@ -107,6 +108,9 @@ async def test_every_key_in_the_footer_can_be_clicked(
         assert drive.view.all_processes
         await click("save_picture")
         assert pictures(tmp_path)
+        await click("record")
+        assert isinstance(drive.app.screen, RecordDialog)
+        await drive.press("escape")
         theme = drive.app.theme
         await click("theme")
         assert drive.app.theme != theme

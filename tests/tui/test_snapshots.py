@@ -14,6 +14,7 @@ import pytest
 
 from gpuwatch.tui import detail, findings, overview
 from gpuwatch.tui.glyphs import ASCII, DOTS, UNICODE
+from gpuwatch.tui.timeline import FindingMark, Timeline
 from tests.tui.diagnoses import diagnosis as diagnosis_of
 from tests.tui.diagnoses import nothing, several, starved
 from tests.tui.driving import driven
@@ -36,6 +37,11 @@ OVERVIEWS = [
     (0, (120, 40), "no_gpu", "unicode"),
     (0, (80, 24), "no_gpu", "unicode"),
     (0, (40, 12), "no_gpu", "unicode"),
+]
+
+PAST = [
+    *((gpus, size, "unicode") for gpus in (1, 8) for size in SIZES),
+    (2, (80, 24), "ascii"),
 ]
 
 DETAILS = [
@@ -93,6 +99,25 @@ def test_overview(gpus: int, size: tuple[int, int], scenario: str, glyphs: str) 
         view.sort, view.tree = "cpu", False
     lines = texts(overview.draw(view, *size).lines)
     compare(name_of("overview", gpus, size, scenario, glyphs), lines)
+
+
+@pytest.mark.parametrize(("gpus", "size", "glyphs"), PAST, ids=str)
+def test_the_past(gpus: int, size: tuple[int, int], glyphs: str) -> None:
+    """The main screen, scrolled back with a cursor, looks as it did."""
+    view = view_of(machine("starved", gpus), glyphs=GLYPHS[glyphs])
+    now = view.window.now
+    view.timeline = Timeline(30.0, now - 8.0, now - 20.0)
+    view.spans = (
+        FindingMark(
+            rule="loader_cpu_bound",
+            severity="warning",
+            summary="GPU 0 waits for data",
+            begin_seconds=now - 22.0,
+            end_seconds=now - 11.0,
+        ),
+    )
+    lines = texts(overview.draw(view, *size).lines)
+    compare(name_of("past", gpus, size, "starved", glyphs), lines)
 
 
 @pytest.mark.parametrize(
@@ -202,6 +227,7 @@ def test_job_with_finding(size: tuple[int, int]) -> None:
 def test_every_picture_belongs_to_a_test() -> None:
     """No picture is left over from a test that is gone."""
     names = {name_of("overview", *one) for one in OVERVIEWS}
+    names |= {name_of("past", gpus, size, "starved", glyphs) for gpus, size, glyphs in PAST}
     names |= {name_of("detail", 2, *one) for one in DETAILS}
     names |= {name_of("job", *one) for one in JOBS}
     names |= {"help-120x60", "help-80x24", "job-output-small-80x24", "job-output-large-80x24"}

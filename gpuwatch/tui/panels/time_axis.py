@@ -95,20 +95,22 @@ def axis(
 ) -> list[Run]:
     """``cells`` cells: ticks with their times, over them the findings and the cursor."""
     grid = window.grid(cells)
-    out: list[Run] = [(" ", "dim")] * cells
-    latest = min(window.now, grid.end_seconds) + offset
-    for moment, text in ticks(grid.begin_seconds + offset, latest, cells, window.now + offset):
-        place = grid.place(moment - offset)
-        if 0 <= place <= cells - len(text) - 1:
-            out[place : place + len(text) + 1] = [(one, "dim") for one in glyphs.tick + text]
-    for place, mark in enumerate(mark_cells(marks, window, cells, glyphs)):
-        # A time is read rather than the line that says how long a finding held.
-        if mark is not None and (mark[0] != glyphs.rule or out[place][0] == " "):
-            out[place] = mark
+    # A time is read rather than the line that says how long a finding held, and not at all where
+    # a sign would stand in it.
+    over = mark_cells(marks, window, cells, glyphs)
     if window.cursor is not None:
         place = grid.place(window.cursor)
         if 0 <= place < cells:
-            out[place] = (glyphs.up, "c:value")
+            over[place] = (glyphs.up, "c:value")
+    out = [cell or (" ", "dim") for cell in over]
+    latest = min(window.now, grid.end_seconds) + offset
+    for moment, text in ticks(grid.begin_seconds + offset, latest, cells, window.now + offset):
+        place = grid.place(moment - offset)
+        if not 0 <= place <= cells - len(text) - 1:
+            continue
+        under = over[place : place + len(text) + 1]
+        if all(cell is None or cell[0] == glyphs.rule for cell in under):
+            out[place : place + len(text) + 1] = [(one, "dim") for one in glyphs.tick + text]
     return joined(out)
 
 

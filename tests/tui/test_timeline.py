@@ -1,0 +1,236 @@
+"""Which stretch of time is shown, what is written below it, and what was found when."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuwatch.diagnosis.finding import Finding
+from gpuwatch.tui import overview
+from gpuwatch.tui.charts import TimeWindow
+from gpuwatch.tui.frame import plain
+from gpuwatch.tui.glyphs import ASCII, UNICODE
+from gpuwatch.tui.marks import Marks
+from gpuwatch.tui.panels import time_axis
+from gpuwatch.tui.timeline import SPANS, FindingMark, Timeline, mark_at, mark_beside
+from tests.tui.scenes import GLYPHS, drawn, scene, view_of
+
+NOW, EARLIEST = 50_000.0, 10_000.0
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("zoom"), st.sampled_from([-1, 1])),
+        st.tuples(st.just("scroll"), st.sampled_from([-1, 1])),
+        st.tuples(st.just("cursor"), st.floats(EARLIEST, NOW)),
+        st.tuples(st.just("none"), st.none()),
+    ),
+    max_size=20,
+)
+
+
+@given(STEPS)
+def test_whatever_is_pressed_something_is_shown(steps: list[tuple[str, float]]) -> None:
+    """The range is one of those there are, its end is not ahead of now nor before everything, and
+    a cursor is in sight."""
+    timeline = Timeline()
+    for what, value in steps:
+        if what == "zoom":
+            timeline = timeline.zoomed(int(value), NOW)
+        elif what == "scroll":
+            timeline = timeline.scrolled(value / 2, NOW, EARLIEST)
+        elif what == "cursor":
+            timeline = timeline.with_cursor(value, NOW)
+        else:
+            timeline = timeline.without_cursor()
+        assert timeline.span_seconds in SPANS
+        end = NOW if timeline.end_seconds is None else timeline.end_seconds
+        assert EARLIEST < end <= NOW
+        if timeline.cursor_seconds is not None:
+            slack = 1e-6 * NOW
+            assert end - timeline.span_seconds - slack <= timeline.cursor_seconds <= end + slack
+
+
+def test_back_and_forth_is_where_it_was() -> None:
+    """Scrolling back and forth again shows the same; at now the newest is followed."""
+    back = Timeline(60.0).scrolled(-0.5, NOW, EARLIEST)
+    assert back.end_seconds == NOW - 30.0
+    further = back.scrolled(-0.5, NOW, EARLIEST)
+    assert further.scrolled(0.5, NOW, EARLIEST) == back
+    assert back.scrolled(0.5, NOW, EARLIEST) == Timeline(60.0)
+
+
+def test_a_cursor_that_held_the_charts_lets_them_go() -> None:
+    """Set on live charts, it stops them; taken away, they follow the newest again. Charts that
+    were scrolled back stay where they are."""
+    assert Timeline(60.0).with_cursor(NOW - 5.0, NOW).without_cursor() == Timeline(60.0)
+    back = Timeline(60.0).scrolled(-0.5, NOW, EARLIEST)
+    assert back.with_cursor(NOW - 40.0, NOW).without_cursor() == back
+
+
+# -- the axis -------------------------------------------------------------------------------
+
+MIDNIGHT = 1_774_051_200.0
+"""21 March 2026, 00:00 UTC."""
+
+
+def tick_texts(begin: float, end: float, now: float, cells: int = 96) -> list[str]:
+    return [text for _, text in time_axis.ticks(begin, end, cells, now)]
+
+
+def test_ticks_are_round_clock_times() -> None:
+    """Seconds only where they say something; hours on the hour."""
+    noon = MIDNIGHT + 12 * 3600
+    assert tick_texts(noon, noon + 30, noon + 30)[:3] == ["12:00:00", "12:00:05", "12:00:10"]
+    assert tick_texts(noon + 1, noon + 3601, noon + 3601)[:2] == ["12:10", "12:20"]
+    assert tick_texts(noon + 60, noon + 6 * 3600, noon + 6 * 3600)[:2] == ["13:00", "14:00"]
+
+
+def test_a_window_over_midnight_says_the_days() -> None:
+    """The first mark of each day has its date, the others none."""
+    end = MIDNIGHT + 4 * 3600
+    texts = tick_texts(end - 12 * 3600, end, end)
+    assert texts[0] == "20 Mar 18:00"
+    assert "21 Mar 00:00" in texts
+    assert sum("Mar" in text for text in texts) == 2
+
+
+def test_yesterday_is_told_from_today() -> None:
+    """Scrolled back to another day, the axis says which."""
+    noon = MIDNIGHT + 12 * 3600
+    assert tick_texts(noon, noon + 3600, noon + 86400)[0] == "21 Mar 12:00"
+
+
+@given(
+    st.floats(0, 1e8),
+    st.sampled_from(SPANS),
+    st.integers(1, 180),
+    st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), max_size=4),
+    st.sampled_from(GLYPHS),
+)
+def test_the_axis_is_as_wide_as_its_chart(
+    now: float, span: float, cells: int, found: list[tuple[float, float]], glyphs: object
+) -> None:
+    """Whatever the range, the width and the findings."""
+    marks = [
+        FindingMark(
+            rule="oscillation",
+            severity="warning",
+            summary="",
+            begin_seconds=now - one * span * 2,
+            end_seconds=now - one * span * 2 * other,
+        )
+        for one, other in found
+    ]
+    window = TimeWindow(now, span, min(span / 10, 6.0), cursor=now - span / 3)
+    runs = time_axis.axis(marks, window, cells, 1e9, glyphs)  # type: ignore[arg-type]
+    assert sum(len(text) for text, _ in runs) == cells
+
+
+def test_marks_lie_where_the_finding_was() -> None:
+    """The sign stands at the column in which it began, the line ends with it."""
+    window = TimeWindow(100.0, 50.0)
+    mark = FindingMark(
+        rule="oscillation",
+        severity="error",
+        summary="",
+        begin_seconds=60.5,
+        end_seconds=69.5,
+    )
+    cells = time_axis.mark_cells([mark], window, 50, UNICODE)
+    assert [place for place, cell in enumerate(cells) if cell is not None] == list(range(10, 20))
+    assert cells[10] == (UNICODE.grave, "error")
+    assert cells[19] == (UNICODE.rule, "error")
+
+
+def test_the_values_under_the_cursor_are_those_of_its_column() -> None:
+    """Mean, minimum and maximum of the selected GPU, and a gap is said to be one."""
+    what = scene("starved", 1)
+    view = view_of(what, chart_columns=56)
+    now = what.now.monotonic_seconds
+    view.timeline = Timeline(60.0).with_cursor(now - 10.2, now)
+    lines = drawn(view, 80, 24)
+    grid = view.window.grid(view.chart_columns)
+    series = view.history.gpu(what.now.gpus[0].uuid, "busy_percent")
+    assert series is not None
+    column = series.columns(now - 10.2, grid.column_seconds, 1)[0]
+    assert column is not None
+    line = next(line for line in lines if "ago" in line and "GPU 0" in line)
+    mean, low, high = round(column.mean), round(column.minimum), round(column.maximum)
+    assert f"busy {mean}% ({low}-{high})" in line
+    assert "10s ago" in line
+    # Beside the chart stands the same.
+    assert any(text.split("│")[0].split()[:2] == ["busy", f"{mean}%"] for text in lines)
+    view.timeline = Timeline(3600.0).with_cursor(now - 1800, now)
+    assert any("no reading" in text for text in drawn(view, 80, 24))
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (40, 12)])
+def test_the_charts_do_not_move_when_the_cursor_comes(size: tuple[int, int]) -> None:
+    """What is said of the moment takes its rows from the table."""
+    view = view_of(scene("starved", 2), glyphs=ASCII)
+    before = overview.draw(view, *size).plan
+    now = view.window.now
+    view.timeline = view.timeline.with_cursor(now - 3.0, now)
+    frame = overview.draw(view, *size)
+    assert before is not None
+    assert frame.plan is not None
+    assert frame.plan.gpu_rows == before.gpu_rows
+    assert frame.plan.host_rows == before.host_rows
+    assert any("AGO" in plain(line) for line in frame.lines)
+
+
+# -- marks ----------------------------------------------------------------------------------
+
+
+def finding(rule: str = "oscillation", **more: object) -> Finding:
+    fields: dict[str, object] = {
+        "rule": rule,
+        "severity": "warning",
+        "confidence": 0.9,
+        "summary": f"{rule} it is",
+    }
+    return Finding(**(fields | more))  # type: ignore[arg-type]
+
+
+def test_a_finding_is_a_mark_from_when_to_when_it_held() -> None:
+    """It begins where the engine says it did, on the charts' clock, and ends when it is gone."""
+    marks = Marks()
+    marks.push([finding(since_unix_seconds=1_000_090.0)], 100.0, 1_000_000.0)
+    assert [(one.begin_seconds, one.end_seconds) for one in marks.spans] == [(90.0, None)]
+    marks.push([], 130.0, 1_000_000.0)
+    assert [(one.begin_seconds, one.end_seconds) for one in marks.spans] == [(90.0, 130.0)]
+
+
+def test_a_finding_that_comes_back_at_once_is_the_same() -> None:
+    """A few seconds without it are no second finding; a minute is."""
+    marks = Marks()
+    for at, found in ((100.0, True), (110.0, False), (115.0, True), (120.0, False)):
+        marks.push([finding()] if found else [], at, 0.0)
+    assert [(one.begin_seconds, one.end_seconds) for one in marks.spans] == [(100.0, 120.0)]
+    marks.push([finding()], 200.0, 0.0)
+    assert [one.begin_seconds for one in marks.spans] == [100.0, 200.0]
+
+
+def test_marks_are_bounded() -> None:
+    """Those of longer ago than the charts reach are forgotten, and there are never too many."""
+    marks = Marks()
+    for number in range(1500):
+        at = number * 60.0
+        marks.push([finding()], at, 0.0)
+        marks.push([], at + 1.0, 0.0)
+    assert len(marks.spans) <= 1000
+    assert marks.spans[0].begin_seconds >= 1499 * 60.0 - 12 * 3600.0 - 61.0
+
+
+def test_from_mark_to_mark() -> None:
+    """The one after, the one before, and none where there is none."""
+    marks = [
+        FindingMark(rule="r", severity="info", summary="", begin_seconds=at, end_seconds=at + 5)
+        for at in (10.0, 20.0, 30.0)
+    ]
+    assert mark_beside(marks, 20.0, 1) is marks[2]
+    assert mark_beside(marks, 20.0, -1) is marks[0]
+    assert mark_beside(marks, 30.0, 1) is None
+    assert mark_beside(marks, 10.0, -1) is None
+    assert mark_at(marks, 21.0, 22.0) is marks[1]
+    assert mark_at(marks, 26.0, 27.0) is None
