@@ -34,7 +34,9 @@ class RecorderApp(TimelineApp):
         self._notes = notes
         self._recorder: BackgroundRecorder | None = None
         self._announced = ExitStack()
-        self._filling = None if find is None else Filling(find, self._source.simulated)
+        self._find_recordings = find
+        self._filling: Filling | None = None
+        self._early: list[Snapshot] = []
 
     def _leave_recordings(self) -> None:
         if self._filling is not None:
@@ -44,7 +46,16 @@ class RecorderApp(TimelineApp):
 
     def _take_for_recordings(self, snapshot: Snapshot) -> None:
         """Every snapshot, also while the picture is paused."""
-        if self._filling is not None:
+        if self._find_recordings is not None:
+            self._early.append(snapshot)
+            if len(self._early) > 1:
+                # The first picture does not wait for it.
+                self._filling = Filling(self._find_recordings, self._source.simulated)
+                for one in self._early:
+                    self._filling.push(one)
+                self._find_recordings = None
+                self._early.clear()
+        elif self._filling is not None:
             self._filling.push(snapshot)
         if self._recorder is not None:
             self._recorder.push(snapshot)

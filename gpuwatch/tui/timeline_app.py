@@ -6,7 +6,7 @@ import time
 from dataclasses import replace
 
 from gpuwatch.text import clean
-from gpuwatch.tui import evidence, found
+from gpuwatch.tui import found
 from gpuwatch.tui.diagnosis_app import DiagnosisApp
 from gpuwatch.tui.panels.time_axis import wall_offset
 from gpuwatch.tui.timeline import SPANS, Timeline, mark_beside
@@ -33,6 +33,7 @@ class TimelineApp(DiagnosisApp):
     def _share_range(self) -> None:
         """From here on the charts of a finding's evidence show the common range, beginning with
         their own."""
+        from gpuwatch.tui import evidence  # noqa: PLC0415
         from gpuwatch.tui.screens.evidence import EvidenceScreen  # noqa: PLC0415
 
         view = self.view

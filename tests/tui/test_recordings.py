@@ -48,7 +48,7 @@ def mode_of(path: Path) -> int:
 async def taken(drive: Driven) -> None:
     """Wait until the past has been read, and is shown."""
     for _ in range(500):
-        if drive.app._filling is None:
+        if drive.app._filling is None and drive.app._find_recordings is None:
             return
         drive.app._every_second()
         await asyncio.sleep(0.02)
@@ -61,8 +61,9 @@ async def test_the_past_comes_from_a_running_recording(tmp_path: Path) -> None:
     whole = simulated(1300)
     running = recorded(tmp_path / "run.jsonl", whole[:-5])
     async with driven(whole[-5], find_recordings=lambda: [running]) as drive:
+        await drive.feed(whole[-4])
         await taken(drive)
-        await drive.feed(*whole[-4:])
+        await drive.feed(*whole[-3:])
         history = drive.view.history
         now = whole[-1].monotonic_seconds
         assert history.latest_at == now
@@ -82,8 +83,9 @@ async def test_the_past_comes_from_a_running_recording(tmp_path: Path) -> None:
 async def test_the_findings_of_the_recording_are_marks(tmp_path: Path) -> None:
     """What the recorder found lies on the time axis, and the screen says where it comes from."""
     whole = simulated(400)
-    running = recorded(tmp_path / "run.jsonl", whole[:-1])
-    async with driven(whole[-1], (120, 40), find_recordings=lambda: [running]) as drive:
+    running = recorded(tmp_path / "run.jsonl", whole[:-2])
+    async with driven(whole[-2], (120, 40), find_recordings=lambda: [running]) as drive:
+        await drive.feed(whole[-1])
         await taken(drive)
         assert "comes from the recording" in drive.lines[-1]
         assert drive.view.spans
@@ -100,9 +102,10 @@ async def test_another_machines_recording_is_left_alone(tmp_path: Path) -> None:
 
     real = dataclasses.replace(one, simulated=False)
     job = dataclasses.replace(one, watched_pid=4242)
-    async with driven(whole[-1], find_recordings=lambda: [real, job]) as drive:
+    async with driven(whole[-2], find_recordings=lambda: [real, job]) as drive:
+        await drive.feed(whole[-1])
         await taken(drive)
-        assert drive.view.history.earliest_at == whole[-1].monotonic_seconds
+        assert drive.view.history.earliest_at == whole[-2].monotonic_seconds
 
 
 async def test_a_recording_that_is_gone_is_no_trouble(tmp_path: Path) -> None:
@@ -111,7 +114,8 @@ async def test_a_recording_that_is_gone_is_no_trouble(tmp_path: Path) -> None:
     gone = RunningRecording(
         pid=1, path=str(tmp_path / "gone.jsonl"), started_at_unix_seconds=0.0, simulated=True
     )
-    async with driven(whole[-1], find_recordings=lambda: [gone]) as drive:
+    async with driven(whole[-2], find_recordings=lambda: [gone]) as drive:
+        await drive.feed(whole[-1])
         await taken(drive)
         assert "gone" not in drive.text
 
