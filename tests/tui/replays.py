@@ -84,6 +84,9 @@ class Played(Driven):
     async def pass_time(self, seconds: float) -> None:
         """Let time pass, in frames of half a second, all of it played."""
         player = self.app.player
+        # Once the whole file is known its past is read again, and no time passes meanwhile.
+        if not player._tape.arriving:
+            await self.known()
         while seconds > 0:
             self.clock.seconds += min(seconds, 0.5)
             seconds -= 0.5
