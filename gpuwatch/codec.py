@@ -38,6 +38,7 @@ from gpuwatch.model import (
     Process,
     ReasonSeconds,
     Snapshot,
+    TrainingLoop,
 )
 from gpuwatch.text import clean
 
@@ -430,10 +431,11 @@ IDENTITY_TABLE = Table(GpuIdentity)
 READING_TABLE = Table(GpuReading)
 PROCESS_TABLE = Table(Process)
 RANK_TABLE = Table(JobRank)
+LOOP_TABLE = Table(TrainingLoop)
 MEMBER_TABLE = Table(JobMember)
 JOB_TABLE = Table(
     Job,
-    parts={"ranks": RANK_TABLE, "members": MEMBER_TABLE},
+    parts={"ranks": RANK_TABLE, "members": MEMBER_TABLE, "loops": LOOP_TABLE},
     computed=(
         "loader_workers",
         "pinned_memory",

@@ -1,8 +1,9 @@
 """How exact a recording is: readings less the digits that are noise, which take most of its room.
 
 Times to the millisecond, percents to 0.01 (of single cores to 0.1: the kernel counts in
-hundredths of a second), watts, joules and celsius to 0.1, rates in bytes to four digits, other
-rates to 0.1, loads to 0.01. Whole numbers stay. What is not finite becomes ``None``.
+hundredths of a second), shares to 0.0001, watts, joules and celsius to 0.1,
+rates in bytes to four digits, other rates to 0.1, loads to 0.01. Whole numbers stay. What is not
+finite becomes ``None``.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any, Generic, TypeVar
 from gpuwatch.codec import (
     HOST_TABLE,
     JOB_TABLE,
+    LOOP_TABLE,
     MEMBER_TABLE,
     OWN_COST_TABLE,
     PROCESS_TABLE,
@@ -31,6 +33,7 @@ _Round = Callable[[Any], Any]
 _DIGITS = (
     ("_unix_seconds", 3),
     ("_percent", 2),
+    ("_share", 4),
     ("_watts", 1),
     ("_celsius", 1),
     ("_joules", 1),
@@ -187,4 +190,9 @@ _HOST = _Rounding(HOST_TABLE)
 _READING = _Rounding(READING_TABLE)
 _PROCESS = _Rounding(PROCESS_TABLE)
 _OWN_COST = _Rounding(OWN_COST_TABLE)
-_JOB = _Rounding(JOB_TABLE, ranks=_Rounding(RANK_TABLE), members=_Rounding(MEMBER_TABLE))
+_JOB = _Rounding(
+    JOB_TABLE,
+    ranks=_Rounding(RANK_TABLE),
+    members=_Rounding(MEMBER_TABLE),
+    loops=_Rounding(LOOP_TABLE),
+)

@@ -237,6 +237,55 @@ class JobMember:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingLoop:
+    """What a rank tells of its own loop through ``gpuwatch.torch``; nobody else can know it.
+
+    Shares are of wall time, 0 to 1, over ``window_seconds``, up to the last step that was told.
+    They may overlap (a copy runs beside compute) and need not add up to 1. ``pid`` and
+    ``started_at_unix_seconds`` are those of the rank.
+    """
+
+    pid: int
+    started_at_unix_seconds: float | None = None
+    window_seconds: float | None = None
+    steps: int | None = None
+    """Since it began to tell; evaluation steps are not among them."""
+    steps_per_second: float | None = None
+    samples_per_second: float | None = None
+    data_wait_share: float | None = None
+    """The loop asked for the next batch and had to wait."""
+    copy_share: float | None = None
+    """Host-to-device copies, by CUDA events; ``None`` without CUDA."""
+    compute_share: float | None = None
+    """Between a step's first and last CUDA event; without CUDA, wall time inside the step."""
+    compute_on_device: bool | None = None
+    """``compute_share`` was measured on the GPU; ``False``: on the CPU's clock."""
+    phase: str | None = None
+    """Now: ``train``, ``validation``, ``checkpoint`` or ``idle``."""
+    validation_share: float | None = None
+    checkpoint_share: float | None = None
+    epoch: int | None = None
+    step_in_epoch: int | None = None
+    steps_in_epoch: int | None = None
+    """``len(loader)``, where it has one."""
+    batch_size: int | None = None
+    """Samples in the last batch."""
+    loader_workers: int | None = None
+    """``num_workers`` of the loader that is watched."""
+    pinned_memory: bool | None = None
+    memory_allocated_bytes: int | None = None
+    memory_reserved_bytes: int | None = None
+    memory_peak_bytes: int | None = None
+    """Allocated at most since the process began. All three are PyTorch's own counters."""
+    told_at_unix_seconds: float | None = None
+    """When it told last."""
+
+    @property
+    def key(self) -> ProcessKey:
+        return (self.pid, self.started_at_unix_seconds)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobRank:
     """One training process of a job, and how it gets its data, as far as can be seen outside."""
 
@@ -287,6 +336,8 @@ class Job:
     ranks: tuple[JobRank, ...] = ()
     members: tuple[JobMember, ...] = ()
     """All processes, the topmost first, each after its parent."""
+    loops: tuple[TrainingLoop, ...] = ()
+    """Of the ranks that use ``gpuwatch.torch``, in the order of ``ranks``."""
     gpu_uuids: tuple[GpuKey, ...] = ()
     """The GPUs it uses or has used."""
     affinity_cores: int | None = None
@@ -318,6 +369,10 @@ class Job:
     @property
     def key(self) -> ProcessKey:
         return (self.pid, self.started_at_unix_seconds)
+
+    def loop_of(self, rank: JobRank) -> TrainingLoop | None:
+        """What this rank tells of its loop; ``None``: it does not use ``gpuwatch.torch``."""
+        return next((loop for loop in self.loops if loop.key == rank.key), None)
 
     def having(self, role: str) -> tuple[JobMember, ...]:
         """The members with this role."""

@@ -21,6 +21,7 @@ from gpuwatch.model import (
     Process,
     ReasonSeconds,
     Snapshot,
+    TrainingLoop,
 )
 from gpuwatch.text import clean
 
@@ -52,6 +53,7 @@ def jobs() -> st.SearchStrategy[Job]:
         Job,
         ranks=st.lists(any_of(JobRank), max_size=3).map(tuple),
         members=st.lists(any_of(JobMember), max_size=3).map(tuple),
+        loops=st.lists(any_of(TrainingLoop), max_size=2).map(tuple),
     )
 
 
