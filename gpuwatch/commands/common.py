@@ -11,6 +11,7 @@ import errno
 import os
 import re
 import sys
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
@@ -244,6 +245,42 @@ def terminal_width(out: TextIO) -> int:
         columns = 0
     # A serial line says 0 when it does not know.
     return columns or 80
+
+
+class StatusLine:
+    """One line on a terminal's standard error that says how it goes, and is gone at the end."""
+
+    def __init__(self, seconds_apart: float, *, first_after_seconds: float = 0.0) -> None:
+        self._shown = is_terminal(sys.stderr) and not is_dumb()
+        self._seconds_apart = seconds_apart
+        self._next = time.monotonic() + first_after_seconds
+        self._width = 0
+
+    @property
+    def due(self) -> bool:
+        """Whether what is shown now would be written."""
+        return self._shown and time.monotonic() >= self._next
+
+    def show(self, text: str) -> None:
+        """Write ``text``, cut to the terminal, unless the last was a moment ago."""
+        if not self.due:
+            return
+        self._next = time.monotonic() + self._seconds_apart
+        line = text[: max(10, terminal_width(sys.stderr) - 1)]
+        self._write(f"\r{line:<{self._width}}")
+        self._width = len(line)
+
+    def end(self) -> None:
+        if self._width:
+            self._write(f"\r{'':<{self._width}}\r")
+            self._width = 0
+
+    def _write(self, text: str) -> None:
+        try:
+            sys.stderr.write(text)
+            sys.stderr.flush()
+        except OSError:
+            self._shown = False
 
 
 def open_output() -> TextIO:

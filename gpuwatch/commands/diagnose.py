@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -230,11 +229,12 @@ def _read_log(log: OpenedLog, pid: int | None) -> tuple[DiagnosisReport, bool]:
     collector = Collector()
     interrupted = log.stats.interrupted
     snapshots: Iterable[Snapshot] = log.snapshots if pid is None else _of_job(log, pid)
-    progress = _Progress()
+    progress = common.StatusLine(_PROGRESS_SECONDS)
     try:
         for snapshot in snapshots:
             collector.push(snapshot)
-            progress.show(f"{log.stats.lines} lines read")
+            if progress.due:
+                progress.show(_progress_text(f"{log.stats.lines} lines read"))
     except KeyboardInterrupt:
         interrupted = True
     finally:
@@ -322,7 +322,7 @@ def _watch_live(
     from gpuwatch.sampler import Sampler
 
     collector = Collector()
-    progress = _Progress()
+    progress = common.StatusLine(_PROGRESS_SECONDS)
     sampler = Sampler(source, interval)
     watch = LiveWatch(
         sampler,
@@ -330,7 +330,7 @@ def _watch_live(
         seconds,
         only=None if pid is None else lambda snapshot: common.attached_only(snapshot, pid),
         stacks=stacks,
-        tell=progress.show,
+        tell=lambda text: progress.show(_progress_text(text)),
     )
     interrupted = False
     try:
@@ -343,34 +343,5 @@ def _watch_live(
     return collector.report(live_source(collector, simulated=False)), interrupted
 
 
-class _Progress:
-    """One line on a terminal that says how far it is, and is gone at the end."""
-
-    def __init__(self) -> None:
-        self._shown = common.is_terminal(sys.stderr) and not common.is_dumb()
-        self._next = 0.0
-        self._width = 0
-
-    def show(self, text: str) -> None:
-        if not self._shown:
-            return
-        now = time.monotonic()
-        if now < self._next:
-            return
-        self._next = now + _PROGRESS_SECONDS
-        line = f"gpuwatch: {text} (Ctrl-C tells what is known)"
-        line = line[: max(10, common.terminal_width(sys.stderr) - 1)]
-        self._write(f"\r{line:<{self._width}}")
-        self._width = len(line)
-
-    def end(self) -> None:
-        if self._width:
-            self._write(f"\r{'':<{self._width}}\r")
-            self._width = 0
-
-    def _write(self, text: str) -> None:
-        try:
-            sys.stderr.write(text)
-            sys.stderr.flush()
-        except OSError:
-            self._shown = False
+def _progress_text(text: str) -> str:
+    return f"gpuwatch: {text} (Ctrl-C tells what is known)"

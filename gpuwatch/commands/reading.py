@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
-import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -175,30 +173,14 @@ def progress(
     log: OpenedLog, snapshots: Iterable[Snapshot], doing: str = "reading"
 ) -> Iterator[Snapshot]:
     """``snapshots``, with one line on a terminal that says how far it is, gone at the end."""
-    shown = common.is_terminal(sys.stderr) and not common.is_dumb()
-    due, width = time.monotonic() + _PROGRESS_SECONDS, 0
+    line = common.StatusLine(_PROGRESS_SECONDS, first_after_seconds=_PROGRESS_SECONDS)
     try:
         for snapshot in snapshots:
             yield snapshot
-            now = time.monotonic()
-            if shown and now >= due:
-                due = now + _PROGRESS_SECONDS
-                line = f"gpuwatch: {doing} {log.shown}, {log.stats.snapshots} moments so far"
-                line = line[: max(10, common.terminal_width(sys.stderr) - 1)]
-                shown = _tell(f"\r{line:<{width}}")
-                width = len(line)
+            if line.due:
+                line.show(f"gpuwatch: {doing} {log.shown}, {log.stats.snapshots} moments so far")
     finally:
-        if width:
-            _tell(f"\r{'':<{width}}\r")
-
-
-def _tell(text: str) -> bool:
-    try:
-        sys.stderr.write(text)
-        sys.stderr.flush()
-    except OSError:
-        return False
-    return True
+        line.end()
 
 
 # --- files written ---------------------------------------------------------------------------

@@ -229,7 +229,7 @@ class _Watch:
     """Takes snapshots until the time is over, a signal comes or the job has ended."""
 
     def __init__(self, request: Request, source: Source, recorder: BackgroundRecorder) -> None:
-        self.status = _StatusLine(request)
+        self.status = common.StatusLine(_STATUS_SECONDS - _EARLY_BY_SECONDS)
         self.watched_seconds = 0.0
         self._request = request
         self._source = source
@@ -279,9 +279,10 @@ class _Watch:
         self.watched_seconds = now - self._began
         state = self._recorder.state
         self._tell_trouble(state)
-        self.status.show(state, self.watched_seconds)
-        over = request.pid is not None and shown.jobs[0].ended_at_unix_seconds is not None
         limit = request.seconds
+        if self.status.due:
+            self.status.show(status_text(state, self.watched_seconds, limit))
+        over = request.pid is not None and shown.jobs[0].ended_at_unix_seconds is not None
         # A look that comes a little early is the last one all the same.
         if over or (limit is not None and self.watched_seconds >= limit - _EARLY_BY_SECONDS):
             self._stop.set()
@@ -319,40 +320,6 @@ def _tell_end(state: RecordingState, watched: float, whole: bool) -> int:
             "The disk does not answer: the last moments may be missing.", common.EXIT_OUTPUT
         )
     return 0
-
-
-class _StatusLine:
-    """One line on a terminal that says how it goes, and is gone at the end."""
-
-    def __init__(self, request: Request) -> None:
-        self._shown = common.is_terminal(sys.stderr) and not common.is_dumb()
-        self._request = request
-        self._next = 0.0
-        self._width = 0
-
-    def show(self, state: RecordingState, watched: float) -> None:
-        if not self._shown:
-            return
-        now = time.monotonic()
-        if now < self._next:
-            return
-        self._next = now + _STATUS_SECONDS - _EARLY_BY_SECONDS
-        line = status_text(state, watched, self._request.seconds)
-        line = line[: max(10, common.terminal_width(sys.stderr) - 1)]
-        self._write(f"\r{line:<{self._width}}")
-        self._width = len(line)
-
-    def end(self) -> None:
-        if self._width:
-            self._write(f"\r{'':<{self._width}}\r")
-            self._width = 0
-
-    def _write(self, text: str) -> None:
-        try:
-            sys.stderr.write(text)
-            sys.stderr.flush()
-        except OSError:
-            self._shown = False
 
 
 def status_text(state: RecordingState, watched: float, limit: float | None) -> str:
