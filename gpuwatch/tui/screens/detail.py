@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from textual import events
 from textual.binding import Binding, BindingType
 
 from gpuwatch.sources.base import ReadOptions
 from gpuwatch.tui import detail
 from gpuwatch.tui.keys import DETAIL_KEYS
 from gpuwatch.tui.palette import Palette
-from gpuwatch.tui.screens.canvas_screen import CanvasScreen
+from gpuwatch.tui.screens.scrolled_screen import ScrolledScreen
 from gpuwatch.tui.view import View
 
 
-class DetailScreen(CanvasScreen):
+class DetailScreen(ScrolledScreen):
     """Draws ``detail.draw``; shares the view (range, pause, selected GPU) with the overview."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -26,7 +25,6 @@ class DetailScreen(CanvasScreen):
     def __init__(self, view: View, palette: Palette, options: ReadOptions) -> None:
         super().__init__(view, palette)
         self._options = options
-        self._offset = 0
 
     def on_unmount(self) -> None:
         self._options.detailed_gpu = None
@@ -35,11 +33,8 @@ class DetailScreen(CanvasScreen):
         width, height = self.room
         self._options.detailed_gpu = self.view.selected_gpu
         if width and height:
-            frame, self._offset = detail.draw(self.view, width, height, self._offset)
+            frame, self.body_offset = detail.draw(self.view, width, height, self.body_offset)
             self.show_lines(frame.lines)
-
-    def action_back(self) -> None:
-        self.dismiss()
 
     def action_other_gpu(self, step: int) -> None:
         gpus = self.view.gpus
@@ -47,15 +42,3 @@ class DetailScreen(CanvasScreen):
             position = (self.view.gpu_position() + step) % len(gpus)
             self.view.selected_gpu = gpus[position].uuid
             self.redraw()
-
-    def action_scroll_body(self, lines: int) -> None:
-        self._offset += lines
-        self.redraw()
-
-    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
-        del event
-        self.action_scroll_body(3)
-
-    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
-        del event
-        self.action_scroll_body(-3)

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from textual import events
 from textual.binding import Binding, BindingType
 
 from gpuwatch.diagnosis.finding import Finding
 from gpuwatch.tui import findings, found
 from gpuwatch.tui.keys import EVIDENCE_KEYS
 from gpuwatch.tui.palette import Palette
-from gpuwatch.tui.screens.canvas_screen import CanvasScreen
+from gpuwatch.tui.screens.scrolled_screen import ScrolledScreen
 from gpuwatch.tui.view import View
 
 
-class EvidenceScreen(CanvasScreen):
+class EvidenceScreen(ScrolledScreen):
     """Shows ``view.finding`` as it is now or, once it is gone, as it was last."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -27,7 +26,6 @@ class EvidenceScreen(CanvasScreen):
         super().__init__(view, palette)
         self._last: Finding | None = None
         self._last_at = 0.0
-        self._offset = 0
 
     def redraw(self) -> None:
         width, height = self.room
@@ -41,52 +39,30 @@ class EvidenceScreen(CanvasScreen):
         shown = self._last = now or self._last
         if not width or not height or shown is None:
             return
-        lines, self._offset = findings.draw_evidence(
+        lines, self.body_offset = findings.draw_evidence(
             view,
             shown,
             width,
             height,
-            self._offset,
+            self.body_offset,
             gone_at=None if holds else self._last_at,
             documentation=documentation_of(shown.rule),
         )
         self.show_lines(lines)
         self.view.strips.forget_unused()
 
-    def action_back(self) -> None:
-        self.dismiss()
-
     def action_other(self, step: int) -> None:
         key = findings.neighbour(self.view, step)
         if key is not None:
             self.view.finding = key
-            self._offset = 0
+            self.body_offset = 0
             self.redraw()
-
-    def action_scroll_body(self, lines: int) -> None:
-        self._offset += lines
-        self.redraw()
-
-    def action_scroll_page(self, step: int) -> None:
-        self.action_scroll_body(step * max(1, self.size.height - 3))
-
-    def action_scroll_edge(self, end: int) -> None:
-        self._offset = 1_000_000 if end else 0
-        self.redraw()
 
     async def action_copy(self) -> None:
         await self.run_action("app.copy_finding")
 
     async def action_unknown(self) -> None:
         await self.run_action("app.unknown")
-
-    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
-        del event
-        self.action_scroll_body(3)
-
-    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
-        del event
-        self.action_scroll_body(-3)
 
 
 def documentation_of(rule: str) -> str | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import ClassVar
 
-from textual import events
 from textual.binding import Binding, BindingType
 
 from gpuwatch.tui import job
@@ -13,11 +12,11 @@ from gpuwatch.tui.frame import Line, Row, blank
 from gpuwatch.tui.keys import REPORT_KEYS
 from gpuwatch.tui.palette import Palette
 from gpuwatch.tui.panels import header
-from gpuwatch.tui.screens.canvas_screen import CanvasScreen
+from gpuwatch.tui.screens.scrolled_screen import ScrolledScreen
 from gpuwatch.tui.view import View
 
 
-class ReportScreen(CanvasScreen):
+class ReportScreen(ScrolledScreen):
     """``write`` gives the report's lines for a width; it is asked once for each width."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -30,7 +29,6 @@ class ReportScreen(CanvasScreen):
         self._write = write
         self._texts: Sequence[str] = ()
         self._width = 0
-        self._offset = 0
 
     def redraw(self) -> None:
         width, height = self.room
@@ -39,12 +37,12 @@ class ReportScreen(CanvasScreen):
         if width != self._width:
             self._texts, self._width = self._write(width - 1), width
         room = max(0, height - 2)
-        self._offset = max(0, min(self._offset, len(self._texts) - room))
+        self.body_offset = max(0, min(self.body_offset, len(self._texts) - room))
         lines: list[Line] = [header.draw(self.view, width)]
-        for text in self._texts[self._offset : self._offset + room]:
+        for text in self._texts[self.body_offset : self.body_offset + room]:
             lines.append(job.text_line(self.view, text, width))
         lines += [blank(width)] * (height - 1 - len(lines))
-        lines.append(self._foot(width, max(0, len(self._texts) - self._offset - room)))
+        lines.append(self._foot(width, max(0, len(self._texts) - self.body_offset - room)))
         self.show_lines(lines[-height:])
 
     def _foot(self, width: int, below: int) -> Line:
@@ -59,25 +57,3 @@ class ReportScreen(CanvasScreen):
         return row.line("label")
 
     # -- moving about -------------------------------------------------------------------------
-
-    def action_back(self) -> None:
-        self.dismiss()
-
-    def action_scroll_body(self, lines: int) -> None:
-        self._offset += lines
-        self.redraw()
-
-    def action_scroll_page(self, step: int) -> None:
-        self.action_scroll_body(step * max(1, self.size.height - 3))
-
-    def action_scroll_edge(self, end: int) -> None:
-        self._offset = len(self._texts) if end else 0
-        self.redraw()
-
-    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
-        del event
-        self.action_scroll_body(3)
-
-    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
-        del event
-        self.action_scroll_body(-3)
