@@ -55,5 +55,3 @@ class ReportScreen(ScrolledScreen):
                 row.add(" ").add(key, "key").add(" " + what, "label").add(" ")
         row.pad_to(width - len(more) - 1).add(more, "warn")
         return row.line("label")
-
-    # -- moving about -------------------------------------------------------------------------
