@@ -152,7 +152,7 @@ class Observer:
                 )
             track.push(job, at, seconds, unix - at)
             if not track.ended:
-                for uuid in job.gpu_uuids:
+                for uuid in dict.fromkeys(job.gpu_uuids):
                     users.setdefault(uuid, []).append(track)
         return users
 
@@ -206,7 +206,10 @@ class Observer:
     def _job_window(self, snapshot: Snapshot, job: Job, host: HostFacts) -> Window:
         track = self._jobs[job.key]
         gpus = [
-            gpu for uuid in job.gpu_uuids if (gpu := self._gpus.get((uuid, job.key))) is not None
+            gpu
+            # A recording may name one twice.
+            for uuid in dict.fromkeys(job.gpu_uuids)
+            if (gpu := self._gpus.get((uuid, job.key))) is not None
         ]
         now = snapshot.monotonic_seconds
         if track.ended:

@@ -294,7 +294,8 @@ class GpuTrack:
 
 def _merged(samples: list[tuple[float, float]]) -> list[tuple[float, float]]:
     span = samples[-1][0] - samples[0][0]
-    size = max(2, round(MERGED_SECONDS * (len(samples) - 1) / span))
+    # Stamps that are all the same (a recording may say anything) are one sample.
+    size = max(2, round(MERGED_SECONDS * (len(samples) - 1) / span)) if span else len(samples)
     return [
         (part[-1][0], sum([percent for _, percent in part]) / len(part))
         for part in (samples[at : at + size] for at in range(0, len(samples), size))

@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from gpuwatch.diagnosis.observer import FOLLOWED_JOBS_MAX, Observer
@@ -600,7 +600,14 @@ def held(thing: Any, seen: set[int] | None = None) -> int:
     return 1 + sum(held(part, seen) for part in parts)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# Such large examples take minutes to shrink, longer than a test may take: what fails would be told
+# as a test that hangs.
+@settings(
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    phases=[phase for phase in Phase if phase is not Phase.shrink],
+)
 @given(st.lists(snapshots(), min_size=1, max_size=4))
 def test_no_snapshot_breaks_it(made: list[Snapshot]) -> None:
     """Whatever the model allows, in whatever order."""
@@ -609,6 +616,31 @@ def test_no_snapshot_breaks_it(made: list[Snapshot]) -> None:
         observer.push(one)
         for window in observer.windows():
             assert len({facts.uuid for facts in window.gpus}) == len(window.gpus)
+
+
+def test_a_gpu_that_a_job_names_twice_counts_once() -> None:
+    """A recording may say so; the same GPU is in a window once, and its readings count once."""
+    first = looks(20, busy=99.0)
+    key = first[0].gpus[0].uuid
+    twice, once = Observer(), Observer()
+    for one in first:
+        members = (JobMember(pid=7, role="rank"),)
+        twice.push(replace(one, jobs=(Job(pid=7, members=members, gpu_uuids=(key, key)),)))
+        once.push(replace(one, jobs=(Job(pid=7, members=members, gpu_uuids=(key,)),)))
+    (window,), (wanted,) = twice.windows(), once.windows()
+    assert [facts.uuid for facts in window.gpus] == [key]
+    assert window.gpus == wanted.gpus
+
+
+def test_samples_of_one_moment_are_one_sample() -> None:
+    """Stamps that do not move on (a recording may hold them) break nothing."""
+    samples = tuple([BusySample(1_700_000_010.5, percent) for percent in (0.0, 20.0, 40.0, 60.0)])
+    observer = Observer()
+    for at in (10.0, 11.0):
+        made = gpu(busy_percent=30.0, busy_samples=(*samples, samples[1]))
+        observer.push(snapshot(at, gpus=(made,)))
+    (window,) = observer.windows()
+    assert window.gpus[0].uuid == "GPU-a"
 
 
 def test_of_many_jobs_the_busiest_are_followed() -> None:
