@@ -445,6 +445,8 @@ JOB_TABLE = Table(
         "read_bytes_per_second",
         "write_bytes_per_second",
         "memory_proportional_bytes",
+        "data_wait_share",
+        "samples_per_second",
     ),
 )
 HOST_TABLE = Table(Host)

@@ -78,10 +78,14 @@ JOB_SERIES = (
     "read_bytes_per_second",
     "write_bytes_per_second",
     "memory_proportional_bytes",
+    "data_wait_share",
+    "samples_per_second",
+    "data_wait_least_share",
+    "data_wait_most_share",
     "main_thread_cpu_percent",
     "loader_worker_cpu_percent",
 )
-"""Of a job; the last two are fed by its fine samples where it has any, and have axes of their
+"""Of a job; ``least`` and ``most`` are those of its ranks; the last two are fed by its fine samples where it has any, and have axes of their
 own."""
 
 BLOCK_SECONDS = 30.0
@@ -655,7 +659,14 @@ def _column(values: array[float], seconds: array[float]) -> Column | None:
 _gpu_values = attrgetter(*GPU_SERIES)
 _host_values = attrgetter(*HOST_SERIES)
 _process_values = attrgetter(*PROCESS_SERIES)
-_job_values = attrgetter(*JOB_SERIES[:-2])
+_job_readings = attrgetter(*JOB_SERIES[:-4])
+
+
+def _job_values(job: Job) -> tuple[float | None, ...]:
+    waits = [loop.data_wait_share for loop in job.loops if loop.data_wait_share is not None]
+    least, most = (min(waits), max(waits)) if waits else (None, None)
+    return (*_job_readings(job), least, most)
+
 
 _GPU_PLACES = {name: place for place, name in enumerate(GPU_SERIES)}
 _HOST_PLACES = {name: place for place, name in enumerate(HOST_SERIES)}
@@ -670,10 +681,11 @@ def _placed(bands: Mapping[str, Band], places: Mapping[str, int]) -> dict[int, B
 class _JobSeries:
     """The series of one job: its readings on one axis, its two fine ones each on their own."""
 
-    __slots__ = ("axis", "fine")
+    __slots__ = ("axis", "fine", "told")
 
     def __init__(self, axis: _Axis) -> None:
         self.axis = axis
+        self.told = False
         self.fine: list[Series | None] = [None, None]
 
     def series(self, place: int) -> Series | None:
@@ -683,6 +695,7 @@ class _JobSeries:
     def push(self, job: Job, at: float, offset: float, longest: float) -> None:
         """``offset`` takes a wall time to the axis of the charts."""
         self.axis.push(at, longest, _job_values(job))
+        self.told = self.told or bool(job.loops)
         for place, (samples, percent) in enumerate(
             (
                 (job.main_thread_samples, job.main_thread_cpu_percent),
@@ -751,6 +764,11 @@ class History:
         place = _JOB_PLACES[name]
         job = self._jobs.get(key)
         return None if job is None else job.series(place)
+
+    def job_told(self, key: ProcessKey) -> bool:
+        """It has told of its own loop since it was seen first."""
+        job = self._jobs.get(key)
+        return job is not None and job.told
 
     def push(self, snapshot: Snapshot) -> None:
         """Take a snapshot in. One no later than the last, as after a failed read, is ignored."""

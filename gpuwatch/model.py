@@ -417,6 +417,17 @@ class Job:
         """PSS of all processes; ``None`` while it is unknown for one of them."""
         return _total([member.memory_proportional_bytes for member in self.members])
 
+    @property
+    def data_wait_share(self) -> float | None:
+        """Mean over the ranks that tell of their loop."""
+        return _mean([loop.data_wait_share for loop in self.loops]) if self.loops else None
+
+    @property
+    def samples_per_second(self) -> float | None:
+        """Of all ranks that tell of their loop together; ``None`` while one lacks it."""
+        rates = [loop.samples_per_second for loop in self.loops]
+        return None if None in rates else _sum(rates)
+
 
 def _sum(values: list[float | None]) -> float | None:
     known = [value for value in values if value is not None]

@@ -51,6 +51,24 @@ def rate(bytes_per_second: float | None) -> str:
     return UNKNOWN if bytes_per_second is None else f"{size(bytes_per_second)}/s"
 
 
+def samples(per_second: float | None) -> str:
+    """Samples (or steps) a second in at most five characters, three digits or more of them:
+    ``0.53``, ``57.3``, ``512``, ``12345``, ``123k``."""
+    if per_second is None:
+        return UNKNOWN
+    if per_second < 99.95:
+        return f"{per_second:.{2 if per_second < 9.995 else 1}f}"
+    if per_second < 99_999.5:
+        return f"{per_second:.0f}"
+    thousands = per_second / 1000
+    return f"{thousands:.0f}k" if thousands < 9999.5 else f"{thousands / 1000:.0f}M"
+
+
+def share(value: float | None) -> str:
+    """A share of 1 as ``43%``."""
+    return UNKNOWN if value is None else percent(100.0 * value)
+
+
 def watts(value: float | None) -> str:
     return UNKNOWN if value is None else f"{value:.0f}W"
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from gpuwatch.model import Host, Job, JobMember, JobRank
+from gpuwatch import units
+from gpuwatch.model import Host, Job, JobMember, JobRank, TrainingLoop
 
 _GROUPS_TOLD = 3
 
@@ -50,6 +51,103 @@ def job_loading_sentence(job: Job) -> str:
         return f"{_workers(first, ' each', 'processes')}, {_pinned_apart(ranks)}"
     pinned = _pinned(first) if pinned_alike else _pinned_apart(ranks)
     return ", ".join(part for part in (_workers_apart(ranks), pinned) if part)
+
+
+STALE_SECONDS = 15.0
+"""A loop that has told nothing for longer may hang, or be in a step as long."""
+
+_DOING = {"validation": "validating", "checkpoint": "saving a checkpoint", "idle": "idle"}
+
+
+def telling_facts(job: Job, now: float | None = None) -> list[str]:
+    """What the job tells of its own loop, the most telling first: ``waits for data 43%``,
+    ``512 samples/s``, ``compute 51%`` ...; empty where nobody tells. ``now`` is unix time."""
+    loops = job.loops
+    if not loops:
+        return []
+    facts = _doing(loops) + _waits(job) + _speed(loops)
+    facts += _shares("compute", loops, "compute_share") + _progress(loops) + _memory(loops)
+    facts += _shares("copy", loops, "copy_share")
+    if len(loops) < len(job.ranks):
+        facts.append(f"{len(loops)} of {len(job.ranks)} ranks tell")
+    told = [one.told_at_unix_seconds for one in loops if one.told_at_unix_seconds is not None]
+    if now is not None and told and now - max(told) > STALE_SECONDS:
+        facts.insert(0, f"told {units.age(now - max(told))} ago")
+    return facts
+
+
+def waits_most(job: Job) -> JobRank | None:
+    """The rank that waits for data clearly more than the one that waits least."""
+    shares = [
+        (loop.data_wait_share, rank)
+        for rank in job.ranks
+        if (loop := job.loop_of(rank)) is not None and loop.data_wait_share is not None
+    ]
+    if len(shares) < 2:
+        return None
+    most = max(shares, key=lambda one: one[0])
+    return most[1] if most[0] - min(shares, key=lambda one: one[0])[0] >= APART_SHARE else None
+
+
+APART_SHARE = 0.1
+"""Ranks whose waits differ by less are alike."""
+
+
+def _doing(loops: Sequence[TrainingLoop]) -> list[str]:
+    phases = list(dict.fromkeys(loop.phase for loop in loops if loop.phase in _DOING))
+    return [_DOING[phases[0] or ""]] if len(phases) == 1 and _all_in(loops, phases[0]) else []
+
+
+def _all_in(loops: Sequence[TrainingLoop], phase: str | None) -> bool:
+    return all(loop.phase == phase for loop in loops)
+
+
+def _waits(job: Job) -> list[str]:
+    slow = waits_most(job)
+    who = "" if slow is None else f", {rank_name(slow)} most"
+    return _shares("waits for data", job.loops, "data_wait_share", who)
+
+
+def _shares(label: str, loops: Sequence[TrainingLoop], name: str, who: str = "") -> list[str]:
+    known = [value for loop in loops if (value := getattr(loop, name)) is not None]
+    if not known:
+        return []
+    if name == "compute_share" and any(loop.compute_on_device is False for loop in loops):
+        label = "in steps"
+    low, high = units.share(min(known)), units.share(max(known))
+    if low == high:
+        return [f"{label} {high}"]
+    return [f"{label} {low[:-1]}-{high} (mean {units.share(sum(known) / len(known))}{who})"]
+
+
+def _speed(loops: Sequence[TrainingLoop]) -> list[str]:
+    rates = [loop.samples_per_second for loop in loops]
+    known = [rate for rate in rates if rate is not None]
+    if known and len(known) == len(rates):
+        return [f"{units.samples(sum(known))} samples/s"]
+    steps = [loop.steps_per_second for loop in loops if loop.steps_per_second is not None]
+    return [f"{units.samples(min(steps))} steps/s"] if steps else []
+
+
+def _progress(loops: Sequence[TrainingLoop]) -> list[str]:
+    """By the rank that is furthest behind."""
+    at = min(loops, key=lambda loop: (loop.epoch or 0, loop.step_in_epoch or 0))
+    step = at.step_in_epoch
+    texts = [] if at.epoch is None else [f"epoch {at.epoch}"]
+    if step is not None:
+        texts.append(f"step {step}" + (f"/{at.steps_in_epoch}" if at.steps_in_epoch else ""))
+    elif at.steps is not None:
+        texts.append(f"step {at.steps}")
+    return [" ".join(texts)] if texts else []
+
+
+def _memory(loops: Sequence[TrainingLoop]) -> list[str]:
+    """Of the rank that has reserved most."""
+    at = max(loops, key=lambda loop: loop.memory_reserved_bytes or 0)
+    if at.memory_reserved_bytes is None:
+        return []
+    both = units.size_of(at.memory_allocated_bytes, at.memory_reserved_bytes)
+    return [f"{both} allocated/reserved"]
 
 
 def cores_sentence(job: Job, host: Host) -> str | None:

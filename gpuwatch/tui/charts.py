@@ -235,19 +235,24 @@ class StripCache:
         self._used.clear()
 
 
-def nice_ceiling(value: float, floor: float) -> float:
+def nice_ceiling(value: float, floor: float, thousand: float = 1024.0) -> float:
     """The scale of a chart without a natural limit: 1, 2 or 5 times a power of ten, in steps of
-    1024 for bytes, at least ``floor`` and at least ``value``."""
+    1024 for bytes (else of ``thousand``), at least ``floor`` and at least ``value``."""
     unit = floor
     while True:
         for factor in (1, 2, 5, 10, 20, 50, 100, 200, 500):
             if unit * factor >= value:
                 return unit * factor
-        unit *= 1024
+        unit *= thousand
 
 
 def rate_ceiling(
-    series: Columns | None, window: TimeWindow, width: int, floor: float, value: float | None = None
+    series: Columns | None,
+    window: TimeWindow,
+    width: int,
+    floor: float,
+    value: float | None = None,
+    thousand: float = 1024.0,
 ) -> float:
     """The scale of a rate: fixed steps above what the window shows (and above ``value``), so that
     it rarely moves."""
@@ -257,4 +262,4 @@ def rate_ceiling(
         for column in series.columns(grid.moment, grid.column_seconds, grid.count):
             if column is not None and column[2] > highest:
                 highest = column[2]
-    return nice_ceiling(highest, floor)
+    return nice_ceiling(highest, floor, thousand)

@@ -62,6 +62,7 @@ def draw(view: View, width: int, height: int) -> JobFrame:
         report=shows_report(view),
         findings=findings.reserved_rows(view, height) + findings.mark_rows(view, height, job),
         moment=time_axis.is_shown(view),
+        told=job_lines.has_told(view, job),
     )
     view.chart_columns = max(1, job_lines.cells_of(width))
     window = window_of(view, job)

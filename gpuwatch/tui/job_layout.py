@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 _GROWTH = (
-    *("gpu", "main", "worker", "gpu", "main", "worker", "gpu", "read", "gpu", "main"),
-    *("gpu", "write", "main", "worker", "gpu", "read", "gpu", "main", "gpu", "write", "worker"),
+    *("gpu", "wait", "main", "worker", "gpu", "main", "worker", "gpu", "wait", "read"),
+    *("gpu", "main", "gpu", "speed", "write", "main", "worker", "wait", "gpu", "read"),
+    *("gpu", "main", "gpu", "write", "worker"),
 )
 
 
@@ -58,14 +59,16 @@ def plan(
     report: bool = False,
     findings: int = 0,
     moment: bool = False,
+    told: bool = False,
 ) -> JobPlan:
     """Share out ``height`` rows (6 or more). What shows who waits for whom comes first: the charts
-    of GPU, main thread and loader workers; then the processes; then everything else."""
+    of GPU, main thread and loader workers; then the processes; then everything else. ``told``: it
+    tells of its own loop."""
     pane_rows = pane_height(height, pane)
     tall = height - pane_rows
     room = tall - 3 - problems - findings
-    kinds = _kinds(tall)
-    facts = _fact_rows(tall, width)
+    kinds = _kinds(tall, told)
+    facts = _fact_rows(tall, width) + (told and tall >= 14)
     facts = max(0, min(facts, room - len(kinds) - 3))
     room -= facts
     rules = tall >= 30
@@ -117,11 +120,11 @@ def plan(
     )
 
 
-def _kinds(height: int) -> list[str]:
+def _kinds(height: int, told: bool) -> list[str]:
     """Which charts there are, most telling first."""
-    kinds = ["gpu", "main", "worker"]
+    kinds = ["gpu", "wait", "main", "worker"] if told else ["gpu", "main", "worker"]
     if height >= 18:
-        kinds.append("read")
+        kinds += ["speed", "read"] if told else ["read"]
     if height >= 36:
         kinds.append("write")
     return kinds

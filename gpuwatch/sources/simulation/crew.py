@@ -9,6 +9,7 @@ from gpuwatch.sources.simulation.device import BUFFERED_SAMPLES, TICK_SECONDS
 from gpuwatch.sources.simulation.meter import Meter
 from gpuwatch.sources.simulation.plans import JobPlan
 from gpuwatch.sources.simulation.processes import Task
+from gpuwatch.sources.simulation.telling import Diary
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +21,8 @@ class Part:
     sign: str
     guessed: bool = False
     number: int | None = None
+    diary: Diary | None = None
+    """What a rank tells of its loop."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from gpuwatch.model import BusySample, GpuKey, Job, JobMember, JobRank, ProcessKey
+from gpuwatch.model import BusySample, GpuKey, Job, JobMember, JobRank, ProcessKey, TrainingLoop
 from gpuwatch.sources.simulation.crew import Crew, Part
 from gpuwatch.sources.simulation.device import TICK_SECONDS
 from gpuwatch.sources.simulation.host import noise
@@ -122,6 +122,7 @@ class JobBook:
             world_size=len(ranks) if several else None,
             ranks=tuple([self._rank(crew, part, living, look) for part in ranks]),
             members=tuple([self._member(part, plan, look) for part in living]),
+            loops=_loops(crew, living, look),
             gpu_uuids=tuple(dict.fromkeys(_gpus_of(crew.parts, look))),
             affinity_cores=self._world.cores,
             quota_cores=quota,
@@ -200,6 +201,25 @@ def _alone(task: Task) -> Crew:
     plan = JobPlan(gpus=(), user=task.user, command=task.command)
     sign = "it is the job's main process"
     return Crew(plan=plan, parts=[Part(task=task, role="rank", sign=sign, guessed=True)])
+
+
+def _loops(crew: Crew, living: Sequence[Part], look: Look) -> tuple[TrainingLoop, ...]:
+    training = crew.plan.training
+    if training is None or not training.tells:
+        return ()
+    told = [
+        part.diary.told(
+            (part.task.pid, part.task.started_unix),
+            look.now,
+            look.unix_at_zero,
+            workers=training.workers,
+            pinned=training.pinned,
+            memory_bytes=None if part.task.gpu_memory is None else part.task.gpu_memory(look.now),
+        )
+        for part in living
+        if part.diary is not None
+    ]
+    return tuple([loop for loop in told if loop is not None])
 
 
 def _workers(plan: JobPlan, own: int, lived: float) -> tuple[int | None, str]:

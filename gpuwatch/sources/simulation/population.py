@@ -21,6 +21,7 @@ from gpuwatch.sources.simulation.processes import (
     PidCounter,
     Task,
 )
+from gpuwatch.sources.simulation.telling import Diary
 from gpuwatch.sources.simulation.training import Job, Rank
 
 RESERVED_BYTES = int(0.46 * GIB)
@@ -82,7 +83,8 @@ class Population:
             task.resident_growth = plan.resident_growth_bytes_per_second
             task.threads = 78 if plan.training else 34
             task.gpu_share = plan.gpu_share if plan.training or plan.gpu_share < 1.0 else 0.0
-            crew.parts.append(_gpu_part(task, plan, position if len(gpus) > 1 else None))
+            diary = ranks[position].diary if ranks else None
+            crew.parts.append(_gpu_part(task, plan, position if len(gpus) > 1 else None, diary))
             if gpu is not None:
                 task.gpu = gpu
                 task.instance = plan.instance
@@ -236,12 +238,13 @@ class Population:
             self.tasks.append(task)
 
 
-def _gpu_part(task: Task, plan: JobPlan, number: int | None) -> Part:
+def _gpu_part(task: Task, plan: JobPlan, number: int | None, diary: Diary | None = None) -> Part:
     if plan.orphaned:
         return Part(task=task, role="loader_worker", sign="named pt_data_worker")
     if number is None:
-        return Part(task=task, role="rank", sign="it uses a GPU")
-    return Part(task=task, role="rank", sign=f"RANK={number} in its environment", number=number)
+        return Part(task=task, role="rank", sign="it uses a GPU", diary=diary)
+    sign = f"RANK={number} in its environment"
+    return Part(task=task, role="rank", sign=sign, number=number, diary=diary)
 
 
 def _nowhere(rng: random.Random) -> Device:

@@ -64,6 +64,23 @@ def starved(gpus: int) -> Setup:
     return Setup(slots=plain(gpus), jobs=shared(gpus, STARVED))
 
 
+def told(gpus: int) -> Setup:
+    """The jobs use ``gpuwatch.torch``. With several GPUs the last rank's files are slower than
+    those of the others, who wait for it in the collectives."""
+    one = replace(STARVED, tells=True)
+    uneven = replace(HEALTHY, tells=True)
+    jobs = tuple(
+        replace(
+            job,
+            training=one
+            if len(job.gpus) < 2
+            else replace(uneven, slow_loaders=((len(job.gpus) - 1, 2.9),)),
+        )
+        for job in shared(gpus, one)
+    )
+    return Setup(slots=plain(gpus), jobs=jobs)
+
+
 def healthy(gpus: int) -> Setup:
     return Setup(slots=plain(gpus), jobs=shared(gpus, HEALTHY))
 
@@ -350,6 +367,7 @@ def no_gpu(gpus: int) -> Setup:  # noqa: ARG001  a machine without GPUs has none
 
 BUILDERS: Mapping[str, tuple[str, Callable[[int], Setup]]] = {
     "starved": ("Too few loader workers: the GPUs go 0-50-80-99-0, pauses of 1-2 s", starved),
+    "told": ("Jobs that use gpuwatch.torch: they tell how long they wait for data", told),
     "healthy": ("The GPUs are fed: 97-99% busy with small dips", healthy),
     "imbalanced": ("One GPU of a job is slow; the others wait, busy at low power", imbalanced),
     "throttled": ("Cooling fails: the card heats up to its slowdown, clocks fall", throttled),

@@ -9,10 +9,11 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from gpuwatch.sources.simulation.device import Activity, Device
 from gpuwatch.sources.simulation.meter import Meter
+from gpuwatch.sources.simulation.telling import Diary, Entry
 
 GB = 1e9
 
@@ -59,6 +60,8 @@ class Training:
     step_jitter: float = 0.01
     slow_ranks: tuple[tuple[int, float], ...] = ()
     """(rank, factor) for ranks whose steps take longer."""
+    slow_loaders: tuple[tuple[int, float], ...] = ()
+    """(rank, factor) for ranks whose batches take their workers longer."""
     gap_seconds: float = 0.003
     """The GPU's rest between two steps: optimizer bookkeeping in Python."""
     log_every_steps: int = 50
@@ -77,6 +80,10 @@ class Training:
     ramp: bool = True
     """After a wait the launch queue is empty: the first kernels come with gaps."""
     pauses: tuple[Pause, ...] = ()
+    tells: bool = False
+    """It uses ``gpuwatch.torch``."""
+    batch_samples: int = 256
+    steps_an_epoch: int = 1251
 
 
 class Worker:
@@ -157,6 +164,8 @@ class Rank:
     cpu: Meter = field(default_factory=Meter)
     main: Meter = field(default_factory=Meter)
     """The main thread's part of ``cpu``."""
+    diary: Diary | None = None
+    """What it tells of its loop."""
     reads: Meter = field(default_factory=Meter)
     writes: Meter = field(default_factory=Meter)
 
@@ -194,8 +203,9 @@ class Job:
         self.ranks = [
             Rank(
                 device,
-                Loader(plan, rng, begin, reads) if plan.workers else None,
+                Loader(_loading(plan, number), rng, begin, reads) if plan.workers else None,
                 slow.get(number, 1.0),
+                diary=Diary(plan.batch_samples, plan.steps_an_epoch) if plan.tells else None,
             )
             for number, device in enumerate(devices)
         ]
@@ -231,6 +241,9 @@ class Job:
                         )
                     )
                 rank.use(start, stop, pause.cpu if position == 0 else 0.1)
+                if rank.diary is not None:
+                    kind = "checkpoint" if pause.activity is None else "validation"
+                    rank.diary.add(Entry(start, stop, kind))
             self._free_at = stop
             return True
         return False
@@ -248,6 +261,9 @@ class Job:
                 rank.device.phases.append((end, reduced, REDUCING))
                 rank.use(at, reduced, 0.6)
             end = reduced
+        for rank in self.ranks:
+            if rank.diary is not None:
+                rank.diary.end_step(end)
         self.steps += 1
         self._free_at = end + plan.gap_seconds
         if self.steps % plan.log_every_steps == 0:
@@ -260,6 +276,9 @@ class Job:
         compute = plan.compute
         phases = rank.device.phases
         copy = plan.batch_bytes / plan.copy_bytes_per_second
+        if rank.diary is not None:
+            beside = 0.0 if plan.pinned else copy
+            rank.diary.begin_step(asked, waited=start - asked, copied=copy, before=beside)
         factor = rank.slowness * (1.0 + self._rng.uniform(-1.0, 1.0) * plan.step_jitter)
         work = plan.step_seconds * factor / rank.device.clock_ratio
         at = start
@@ -294,6 +313,12 @@ class Job:
         self._reads.add(asked, at, rate)
         rank.reads.add(asked, at, rate)
         return at
+
+
+def _loading(plan: Training, number: int) -> Training:
+    """What loading costs this rank."""
+    factor = dict(plan.slow_loaders).get(number, 1.0)
+    return replace(plan, batch_cpu_seconds=plan.batch_cpu_seconds * factor)
 
 
 def scaled(activity: Activity, share: float) -> Activity:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from gpuwatch import units
-from gpuwatch.jobs.words import cores_sentence, job_loading_sentence
+from gpuwatch.jobs.words import cores_sentence, job_loading_sentence, telling_facts
 from gpuwatch.model import Host, Job
 from gpuwatch.tui.frame import Line, Row, fit, width_of
 from gpuwatch.tui.view import View
@@ -60,6 +60,13 @@ def lines(view: View, job: Job, width: int, most: int) -> list[Line]:
     cores = _cores(job, view.snapshot.host)
     gap = "   "
     one_line = sum(width_of(text) + len(gap) for text, _ in [loading, *cores]) <= width
+    told = telling(view, job)
+    if told and (most == 1 or most >= 3):
+        most -= 1
+        if most == 0:
+            return [_flow(told, width, gap, view)]
+    elif told:
+        return [_flow(told, width, gap, view), _flow([loading, *cores], width, gap, view)]
     if most == 1:
         return [_flow([loading, *cores], width, gap, view)]
     if one_line or not cores:
@@ -71,7 +78,16 @@ def lines(view: View, job: Job, width: int, most: int) -> list[Line]:
     return [
         _flow(_identity(view, job), width, "  ", view),
         *[_flow(facts, width, gap, view) for facts in wanted],
-    ][:most]
+    ][:most] + ([_flow(told, width, gap, view)] if told else [])
+
+
+def telling(view: View, job: Job) -> list[Fact]:
+    """What the job tells of its own loop."""
+    now = None if view.snapshot is None else view.snapshot.taken_at_unix_seconds
+    if ended_at(view, job) is not None:
+        return []
+    texts = telling_facts(job, now)
+    return [(text, "value" if number == 0 else "text") for number, text in enumerate(texts)]
 
 
 def _flow(facts: list[Fact], width: int, gap: str, view: View) -> Line:

@@ -51,6 +51,25 @@ class Together:
         return out
 
 
+class Spread:
+    """A mean over several with what the least and the most of them had: the minima of the first
+    series, the means of the second, the maxima of the third."""
+
+    __slots__ = ("_find",)
+
+    def __init__(self, find: Callable[[], Sequence[Series | None]]) -> None:
+        self._find = find
+
+    def columns(self, end: float, column_seconds: float, count: int) -> list[Column | None]:
+        parts = [s.columns(end, column_seconds, count) for s in self._find() if s is not None]
+        if len(parts) != 3:
+            return [None] * count
+        return [
+            None if None in column else (column[0][0], column[1][1], column[2][2])
+            for column in zip(*parts, strict=True)
+        ]
+
+
 @dataclass(frozen=True, slots=True)
 class Trace:
     """One chart: what it is called (in full and short), its number, its series and scale."""
@@ -65,6 +84,8 @@ class Trace:
     """``None``: the scale follows what is shown, in steps."""
     note: str | None = None
     """Said in place of a chart that cannot be."""
+    bytes: bool = True
+    """A rate is one of bytes."""
 
 
 def traces(
@@ -75,6 +96,7 @@ def traces(
     gpus = [gpu_then(view, gpu) for gpu in gpus]
     shown = [
         *(gpu_traces(view, gpus) if each_gpu else [_gpu_mean(view, job, gpus)]),
+        *told_traces(view, job),
         *host_traces(view, job),
         _disk(view, job, "read"),
         _disk(view, job, "write"),
@@ -90,6 +112,54 @@ def of_the_past(trace: Trace) -> Trace:
 def host_traces(view: View, job: Job) -> list[Trace]:
     """Who feeds the GPUs: main threads and loader workers."""
     return [_main(view, job), _workers(view, job)]
+
+
+def has_told(view: View, job: Job) -> bool:
+    """It tells of its own loop, or did within the charts' reach."""
+    return bool(job.loops) or view.history.job_told(job.key)
+
+
+def told_traces(view: View, job: Job) -> list[Trace]:
+    """What it tells of its own loop; nothing where nobody tells."""
+    if not has_told(view, job):
+        return []
+    history = view.history
+    return [
+        Trace(
+            kind="wait",
+            label="waits for data",
+            short="data",
+            text=_then(view, job, "data_wait_share", units.share),
+            style="power",
+            series=_waits(view, job),
+            limit=1.0,
+        ),
+        Trace(
+            kind="speed",
+            label="samples/s",
+            short="smp/s",
+            text=_then(view, job, "samples_per_second", units.samples),
+            style="host",
+            series=history.job(job.key, "samples_per_second"),
+            limit=None,
+            bytes=False,
+        ),
+    ]
+
+
+def _waits(view: View, job: Job) -> Columns | None:
+    """Of several ranks from the least to the most."""
+    history, key = view.history, job.key
+    if len(job.loops) < 2:
+        return history.job(key, "data_wait_share")
+    series = view.job.series.get(("waits", key))
+    if not isinstance(series, Spread):
+        series = Spread(lambda: [history.job(key, name) for name in _WAITS])
+        view.job.series["waits", key] = series
+    return series
+
+
+_WAITS = ("data_wait_least_share", "data_wait_share", "data_wait_most_share")
 
 
 def gpu_traces(view: View, gpus: Sequence[Gpu]) -> list[Trace]:
@@ -236,8 +306,8 @@ def _draw(view: View, trace: Trace, rows: int, window: TimeWindow, width: int) -
     chart_width = max(0, width - lead - 1)
     limit, scale = trace.limit, ""
     if limit is None:
-        limit = rate_ceiling(trace.series, window, chart_width, _MEGABYTE)
-        scale = f" {glyphs.up}{units.size(limit).replace('.0', '')}"
+        limit, top = _scale(trace, window, chart_width)
+        scale = f" {glyphs.up}{top}"
     strip = view.strips.get(("job", trace.kind, trace.label, chart_width, rows))
     chart = strip.draw(trace.series, window, chart_width, limit, glyphs, trace.style, rows)
     out = []
@@ -259,6 +329,15 @@ def _draw(view: View, trace: Trace, rows: int, window: TimeWindow, width: int) -
             row.add_runs(drawn, chart_width)
         out.append(row.line())
     return out
+
+
+def _scale(trace: Trace, window: TimeWindow, width: int) -> tuple[float, str]:
+    """The top of a rate's chart, and its name."""
+    if trace.bytes:
+        limit = rate_ceiling(trace.series, window, width, _MEGABYTE)
+        return limit, units.size(limit).replace(".0", "")
+    limit = rate_ceiling(trace.series, window, width, 1.0, thousand=1000.0)
+    return limit, units.samples(limit).replace(".00", "").replace(".0", "")
 
 
 def cells_of(width: int) -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from gpuwatch import units
 from gpuwatch.jobs.words import role_name
-from gpuwatch.model import Job, JobMember, Process, ProcessKey
+from gpuwatch.model import Job, JobMember, Process, ProcessKey, TrainingLoop
 from gpuwatch.tui.charts import Columns, TimeWindow
 from gpuwatch.tui.frame import Line, Row, Run, Zone, fit, left, right, width_of
 from gpuwatch.tui.glyphs import Glyphs
@@ -35,6 +35,8 @@ class TreeRow:
     together: tuple[JobMember, ...] = ()
     """The loader workers of one parent in one row: ``member`` is their mean, with the key of the
     first."""
+    loop: TrainingLoop | None = None
+    """What this rank tells of its own loop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +47,7 @@ class Field:
     width: int
     importance: int
     text: Callable[[TreeRow], str]
-    warn_percent: Callable[[JobMember], float | None] | None = None
+    warn_percent: Callable[[TreeRow], float | None] | None = None
     """A share that is worth a look from 10% on."""
 
 
@@ -60,6 +62,15 @@ def _gpu_busy(row: TreeRow) -> str:
     return "" if not row.on_gpus else units.percent(sum(known) / len(known) if known else None)
 
 
+def _data_wait_percent(row: TreeRow) -> float | None:
+    share = None if row.loop is None else row.loop.data_wait_share
+    return None if share is None else 100.0 * share
+
+
+def _told(row: TreeRow, name: str) -> str:
+    return "" if row.loop is None else units.share(getattr(row.loop, name))
+
+
 FIELDS: tuple[Field, ...] = (
     Field("PID", 8, 10, lambda r: "" if r.together else str(r.member.pid)),
     Field("S", 1, 7, lambda r: r.member.state or units.UNKNOWN),
@@ -70,19 +81,21 @@ FIELDS: tuple[Field, ...] = (
         5,
         6,
         lambda r: units.percent(r.member.run_queue_wait_percent),
-        lambda m: m.run_queue_wait_percent,
+        lambda r: r.member.run_queue_wait_percent,
     ),
     Field(
         "DISK",
         5,
         3,
         lambda r: units.percent(r.member.disk_wait_percent),
-        lambda m: m.disk_wait_percent,
+        lambda r: r.member.disk_wait_percent,
     ),
     Field("READ", 8, 4, lambda r: units.rate(r.member.read_bytes_per_second)),
     Field("WRITE", 8, 1, lambda r: units.rate(r.member.write_bytes_per_second)),
     Field("RSS", 6, 2, lambda r: units.size(r.member.memory_resident_bytes)),
     Field("PSS", 6, 5, lambda r: units.size(r.member.memory_proportional_bytes)),
+    Field("DATA", 5, 9, lambda r: _told(r, "data_wait_share"), _data_wait_percent),
+    Field("COMPUTE", 7, 4, lambda r: _told(r, "compute_share")),
     Field("SM", 4, 8, _gpu_busy),
     Field("GPU-MEM", 7, 6, _gpu_memory),
 )
@@ -101,9 +114,14 @@ class Shape:
     command: bool
 
 
-def choose(width: int, role_width: int, *, no_gpu: bool, no_spark: bool) -> Shape:
-    """The columns that fit beside the roles; the command only where there is room to read it."""
-    chosen = [f for f in FIELDS if not (no_gpu and f.title in {"SM", "GPU-MEM"})]
+def choose(
+    width: int, role_width: int, *, no_gpu: bool, no_spark: bool, told: bool = False
+) -> Shape:
+    """The columns that fit beside the roles; the command only where there is room to read it.
+    ``told``: its ranks tell of their own loops."""
+    without = {"SM", "GPU-MEM"} if no_gpu else set()
+    without |= set() if told else {"DATA", "COMPUTE"}
+    chosen = [f for f in FIELDS if f.title not in without]
     spark = 0 if no_spark else 12 if width >= 60 else 8
 
     def needed() -> int:
@@ -147,6 +165,7 @@ def rows(view: View, job: Job) -> list[TreeRow]:
                 by_key.setdefault(process.key, []).append(process)
     members, families = _folded(job.members) if is_folded(view, job) else (job.members, {})
     commands = {member.pid: member.command for member in members}
+    loops = {loop.key: loop for loop in job.loops}
     branches = _branches(members, view.glyphs)
     out = []
     for member, branch in zip(members, branches, strict=True):
@@ -156,7 +175,8 @@ def rows(view: View, job: Job) -> list[TreeRow]:
             command = ""
         family = families.get(member.key, ())
         on_gpus = [p for one in family or (member,) for p in by_key.get(one.key, ())]
-        out.append(TreeRow(member, tuple(on_gpus), branch, command, family))
+        loop = loops.get(member.key)
+        out.append(TreeRow(member, tuple(on_gpus), branch, command, family, loop))
     return out
 
 
@@ -267,7 +287,7 @@ def draw(
     roles = [width_of(row.branch) + width_of(role_text(row, width)) for row in table]
     role_width = min(max([4, *roles]), max(8, width * 3 // 10, min(16, width * 2 // 5)))
     no_gpu = not job.gpu_uuids and not any(row.on_gpus for row in table)
-    shape = choose(width, role_width, no_gpu=no_gpu, no_spark=view.slow_link)
+    shape = choose(width, role_width, no_gpu=no_gpu, no_spark=view.slow_link, told=bool(job.loops))
     lines = [_heading(view, shape, width, len(job.members))]
     zones = []
     shown = table[view.job.offset : view.job.offset + height - 1]
@@ -312,7 +332,7 @@ def _row(view: View, entry: TreeRow, shape: Shape, window: TimeWindow, width: in
     for field in shape.fields:
         text = field.text(entry)
         place = left if field.title == "S" else right
-        row.add(place(text, field.width, glyphs.ellipsis), _style(field, member, text)).add(" ")
+        row.add(place(text, field.width, glyphs.ellipsis), _style(field, entry, text)).add(" ")
     if shape.spark:
         row.add_runs(_spark(view, entry, window, shape.spark), shape.spark).add(" ")
     if shape.command:
@@ -323,11 +343,11 @@ def _row(view: View, entry: TreeRow, shape: Shape, window: TimeWindow, width: in
 _NOTHING = {units.UNKNOWN, "0%", "0B", "0B/s", ""}
 
 
-def _style(field: Field, member: JobMember, text: str) -> str:
+def _style(field: Field, row: TreeRow, text: str) -> str:
     if field.title == "S":
         return "warn" if text in {"D", "Z"} else "dim"
     if field.warn_percent is not None:
-        share = field.warn_percent(member)
+        share = field.warn_percent(row)
         if share is not None and share >= _WORTH_A_LOOK_PERCENT:
             return "warn"
     return "dim" if text in _NOTHING else "text"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from gpuwatch import units
-from gpuwatch.model import Process
+from gpuwatch.model import Process, ProcessKey
 from gpuwatch.tui.charts import TimeWindow
 from gpuwatch.tui.frame import Line, Row, Run, Zone, fit, left, right
 from gpuwatch.tui.view import RowKey, View, row_key
@@ -29,13 +29,18 @@ def _since(process: Process, now: float) -> float | None:
     return None if started is None else now - started
 
 
+_NOBODY: Mapping[ProcessKey, float | None] = {}
+_UNSORTED = {"S", "THR", "DATA"}
 _GPU_SORTS = {"gpu", "gpu memory", "sm"}
 
 
-def fields(now: float, gpu_labels: dict[str, str]) -> tuple[Field, ...]:
+def fields(
+    now: float, gpu_labels: dict[str, str], waits: Mapping[ProcessKey, float | None] = _NOBODY
+) -> tuple[Field, ...]:
     """All columns, left to right; the spark and the command come after them. Without a GPU, those
-    that would be about one are left out."""
-    everything = (
+    that would be about one are left out. ``waits``: the data-wait shares that training processes
+    tell of, which have a column where there are any."""
+    everything: tuple[Field, ...] = (
         Field("GPU", "gpu", 4, 9, lambda p: gpu_labels.get(p.gpu_uuid or "", "")),
         Field("PID", "pid", 8, 10, lambda p: str(p.pid)),
         Field("USER", "user", 8, 5, lambda p: p.user or units.UNKNOWN, flush_left=True),
@@ -47,7 +52,14 @@ def fields(now: float, gpu_labels: dict[str, str]) -> tuple[Field, ...]:
         Field("THR", "user", 4, 1, lambda p: _count(p.threads)),
         Field("TIME", "time", 6, 3, lambda p: units.age(_since(p, now))),
     )
-    return everything if gpu_labels else tuple(f for f in everything if f.sort not in _GPU_SORTS)
+    if waits:
+        wait = Field(
+            "DATA", "gpu", 4, 8, lambda p: units.share(waits[p.key]) if p.key in waits else ""
+        )
+        everything = (*everything[:6], wait, *everything[6:])
+    if gpu_labels:
+        return everything
+    return tuple(f for f in everything if f.title == "DATA" or f.sort not in _GPU_SORTS)
 
 
 def _gpu_memory(process: Process) -> str:
@@ -271,7 +283,9 @@ def draw(
     snapshot = view.snapshot
     now = snapshot.taken_at_unix_seconds if snapshot is not None else 0.0
     labels = _gpu_labels(view)
-    chosen, spark = choose(fields(now, labels), width)
+    jobs = () if snapshot is None else snapshot.jobs
+    waits = {loop.key: loop.data_wait_share for job in jobs for loop in job.loops}
+    chosen, spark = choose(fields(now, labels, waits), width)
     if view.slow_link:
         spark = 0
     heading, zones = _heading(view, chosen, spark, width, top, len(table))
@@ -307,14 +321,14 @@ def _heading(
     row.add(" ")
     arrow = view.glyphs.up if view.reverse else view.glyphs.down
     for field in chosen:
-        sorted_here = view.sort == field.sort and field.title not in {"S", "THR"}
+        sorted_here = view.sort == field.sort and field.title not in _UNSORTED
         title = field.title
         if sorted_here and len(title) < field.width:
             title += arrow
         start = row.used
         text = (left if field.flush_left else right)(title, field.width)
         row.add(text, "value" if sorted_here else "label").add(" ")
-        if field.title not in {"S", "THR"}:
+        if field.title not in _UNSORTED:
             zones.append(Zone(top, start, row.used, "sort", field.sort))
     if spark:
         row.add(left("LAST " + spark_span(view, spark), spark), "label").add(" ")

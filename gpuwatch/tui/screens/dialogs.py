@@ -124,6 +124,8 @@ def help_dialog(palette: Palette, glyphs: Glyphs, simulated: bool) -> Dialog:
         "  busy: a kernel was resident, so 100% can be a wait. rx: host to GPU.\n"
         "  A process's CPU: 100% is one core. MAIN: its main thread alone.\n"
         "  QUEUE: it could run and waited for a core. DISK: it waited for a disk.\n"
+        "  DATA: the loop waited for data, as a job tells that uses gpuwatch.torch:\n"
+        "  for batch in watch(loader) in the training script.\n"
         "  PSS: resident memory, a page shared by n processes counted 1/n each.\n"
         "  A role with a question mark is a guess: nothing names it.",
         palette["b:label"],
