@@ -1,0 +1,257 @@
+"""The causes that a practice job can have: which knobs make it, which turn it back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from gpuwatch.workloads.knobs import Knobs
+
+NEEDS_GPU = "without a GPU nothing of it can be seen"
+BURSTS = "without a GPU there are no bursts to see"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cause:
+    """One cause, named for its rule (``gpuwatch explain NAME``)."""
+
+    name: str
+    says: str
+    sick: Mapping[str, Any]
+    """Knobs that differ from those of a healthy job."""
+    cure: Mapping[str, Any] = field(default_factory=dict)
+    """What is turned back; a knob that is not named stays."""
+    on_cpu: str | None = None
+    """What cannot be seen without a GPU; ``None``: all of it can."""
+    gpus: int = 0
+    """So many GPUs are needed for the whole of it."""
+    needs: str | None = None
+    """What else the machine must have."""
+    look: str = "job"
+    """Where it shows best: the job, or the whole machine."""
+    after_seconds: float = 15.0
+    """It shows about so long after the first step."""
+
+    @property
+    def knobs(self) -> Knobs:
+        return replace(Knobs(), **self.sick)
+
+    @property
+    def cured(self) -> Knobs:
+        return replace(self.knobs, **self.cure)
+
+
+@dataclass(frozen=True, slots=True)
+class Unpractised:
+    """A cause that no job can have."""
+
+    name: str
+    why: str
+    demo: str | None
+    """The simulated scenario that shows it."""
+
+
+_ALL = (
+    Cause(
+        name="healthy",
+        says="nothing is wrong: what a job looks like that is fed",
+        sick={},
+        on_cpu="the CPU does the GPU's work, so they share the cores",
+    ),
+    Cause(
+        name="loader_cpu_bound",
+        says="too few workers for what the transforms cost",
+        sick={"workers": 1, "transform_ms": 30.0},
+        cure={"workers": 2, "transform_ms": 6.0},
+        on_cpu=BURSTS,
+    ),
+    Cause(
+        name="loader_in_main_process",
+        says="num_workers=0: the training process makes its own batches",
+        sick={"workers": 0, "transform_ms": 15.0},
+        cure={"workers": 2},
+        on_cpu=BURSTS,
+    ),
+    Cause(
+        name="loader_io_bound",
+        says="samples come from a disk, in small cold reads",
+        sick={"transform_ms": 1.0, "read": "cold"},
+        cure={"read": "none"},
+        on_cpu=BURSTS,
+    ),
+    Cause(
+        name="too_many_workers",
+        says="more workers than cores",
+        sick={"workers": 16, "transform_ms": 40.0},
+        cure={"workers": 2, "transform_ms": 6.0},
+        on_cpu=BURSTS,
+    ),
+    Cause(
+        name="cpu_quota",
+        says="a CPU quota of half a core holds the workers back",
+        sick={"workers": 4, "transform_ms": 12.0, "quota_cores": 0.5},
+        cure={"quota_cores": 0.0},
+        needs="a cgroup of its own: root, or systemd-run",
+        on_cpu=BURSTS,
+    ),
+    Cause(
+        name="cpu_misplaced",
+        says="the job runs on cores of another socket than its GPU's",
+        sick={},
+        cure={"cores": ""},
+        gpus=1,
+        needs="two NUMA nodes",
+        on_cpu=NEEDS_GPU,
+    ),
+    Cause(
+        name="memory_not_pinned",
+        says="large batches are copied from memory that is not pinned",
+        sick={"pin_memory": False, "sample_kib": 65536, "workers": 4, "step_ms": 60.0,
+              "transform_ms": 0.0},
+        cure={"pin_memory": True},
+        gpus=1,
+        on_cpu="without a GPU there is no copy and no pinning thread: nothing of it can be seen",
+    ),
+    Cause(
+        name="python_bound",
+        says="Python launches small kernels more slowly than the GPU ends them",
+        sick={"pieces": 20, "python_ms": 160.0, "step_ms": 60.0},
+        cure={"pieces": 1, "python_ms": 10.0},
+        on_cpu=BURSTS,
+    ),
+    Cause(
+        name="sync_every_step",
+        says=".item() in each step: the GPU waits while Python prepares the next",
+        sick={"sync": True, "python_ms": 60.0, "step_ms": 80.0},
+        cure={"sync": False},
+        on_cpu="on the CPU each operation is waited for anyway: nothing of it can be seen",
+    ),
+    Cause(
+        name="checkpoint_pauses",
+        says="training stops while 500 MiB are written and synced",
+        sick={"save_every": 14.0},
+        cure={"save_aside": True},
+        on_cpu="the pauses of a GPU; the writes and the time they take are real",
+        after_seconds=35.0,
+    ),
+    Cause(
+        name="validation_pauses",
+        says="training stops for a validation every 16 s",
+        sick={"validate_every": 16.0},
+        cure={"validate_every": 0.0},
+        on_cpu="the pauses of a GPU",
+        after_seconds=45.0,
+    ),
+    Cause(
+        name="batch_too_small",
+        says="a batch of one sample: small kernels on a large card",
+        sick={"model": "gru", "batch": 1, "width": 64, "workers": 1, "step_ms": 60.0,
+              "python_ms": 1.0},
+        cure={"batch": 256, "width": 1024},
+        gpus=1,
+        on_cpu=NEEDS_GPU,
+    ),
+    Cause(
+        name="busy_without_work",
+        says="a kernel is on the GPU all the time and only waits",
+        sick={"step_ms": 5.0, "spin_ms": 120.0},
+        cure={"spin_ms": 0.0, "step_ms": 120.0},
+        gpus=1,
+        on_cpu=NEEDS_GPU,
+    ),
+    Cause(
+        name="memory_growing",
+        says="24 MiB of GPU memory are kept in each step",
+        sick={"gpu_leak_mib": 24.0},
+        cure={"gpu_leak_mib": 0.0},
+        gpus=1,
+        on_cpu=NEEDS_GPU,
+        after_seconds=60.0,
+    ),
+    Cause(
+        name="memory_nearly_full",
+        says="97% of the GPU's memory is held",
+        sick={"gpu_held_percent": 97.0},
+        cure={"gpu_held_percent": 40.0},
+        gpus=1,
+        on_cpu=NEEDS_GPU,
+    ),
+    Cause(
+        name="host_memory_growing",
+        says="workers keep a part of every sample",
+        sick={"host_leak_kib": 220.0},
+        cure={"host_leak_kib": 0.0},
+        after_seconds=80.0,
+    ),
+    Cause(
+        name="shm_full",
+        says="/dev/shm is 85% full",
+        sick={"shm_percent": 85.0},
+        cure={"shm_percent": 0.0},
+        needs="a small /dev/shm (docker run --shm-size=1g): what fills it is real memory",
+    ),
+    Cause(
+        name="idle_holding_memory",
+        says="after 10 s the job does nothing and holds half of the GPU's memory",
+        sick={"idle_after": 10.0, "gpu_held_percent": 50.0},
+        cure={"idle_after": 0.0},
+        gpus=1,
+        on_cpu=NEEDS_GPU,
+        after_seconds=60.0,
+    ),
+    Cause(
+        name="other_tenant",
+        says="a second job takes turns on the same GPU",
+        sick={"tenant": True},
+        cure={"tenant": False},
+        gpus=1,
+        on_cpu=NEEDS_GPU,
+    ),
+    Cause(
+        name="orphaned_workers",
+        says="a job was killed and its workers stayed",
+        sick={"orphans": True},
+        cure={"orphans": False},
+        look="machine",
+        on_cpu="the GPU memory that such workers hold",
+    ),
+    Cause(
+        name="collective_wait",
+        says="two ranks: one loads slowly, the other spins in the all-reduce",
+        sick={"ranks": 2, "workers": 1, "slow_rank": 1, "transform_ms": 3.0, "slow_loads": 15.0},
+        cure={"slow_rank": -1},
+        gpus=2,
+        on_cpu="a rank that waits in gloo sleeps, where one of NCCL would spin at 100%",
+    ),
+    Cause(
+        name="straggler",
+        says="two ranks: one has twice the work in each step",
+        sick={"ranks": 2, "workers": 1, "slow_rank": 1, "slow_loads": 1.0, "slow_works": 2.0,
+              "step_ms": 80.0},
+        cure={"slow_rank": -1},
+        gpus=2,
+        on_cpu=NEEDS_GPU,
+    ),
+)  # fmt: skip
+
+CAUSES: Mapping[str, Cause] = {cause.name: cause for cause in _ALL}
+
+UNPRACTISED = (
+    Unpractised(
+        "oscillation",
+        "it is what remains of loader_cpu_bound when only GPU readings exist",
+        "starved",
+    ),
+    Unpractised("thermal_throttle", "a job cannot make a card's cooling fail", "throttled"),
+    Unpractised("power_throttle", "only root lowers a card's power limit", "power_capped"),
+    Unpractised("pcie_degraded", "a job cannot narrow a link", "pcie_degraded"),
+    Unpractised("hardware_errors", "a job cannot make memory fail", "memory_errors"),
+    Unpractised("gpu_lost", "a job cannot take a card off the bus", "lost"),
+)
+
+
+def find(name: str) -> Cause | Unpractised | None:
+    """The cause of this name, also written with dashes."""
+    wanted = name.strip().lower().replace("-", "_")
+    return CAUSES.get(wanted) or next((one for one in UNPRACTISED if one.name == wanted), None)

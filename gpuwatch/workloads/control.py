@@ -1,0 +1,62 @@
+"""Knobs that are turned while a job runs: a file of ``name=value`` lines in the job's folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from gpuwatch.text import clean
+from gpuwatch.workloads.knobs import KnobError, Knobs, changed, written
+
+FILE_NAME = "knobs"
+MOST_BYTES = 10_000
+
+
+class Control:
+    """What the file says on top of how the job was started; cheap enough to ask in each step."""
+
+    def __init__(self, path: Path, knobs: Knobs) -> None:
+        self.path = path
+        self.started_with = self.knobs = knobs
+        self._seen = self._stamp()
+        self.trouble: str | None = None
+        """Why the file was not followed last time."""
+        if self._seen is not None:
+            self._read()
+
+    def turned(self) -> bool:
+        """Whether the knobs are others than at the last call."""
+        stamp = self._stamp()
+        if stamp == self._seen:
+            return False
+        self._seen = stamp
+        before = self.knobs
+        self._read()
+        return self.knobs != before
+
+    def _stamp(self) -> tuple[int, int, int] | None:
+        try:
+            found = self.path.stat()
+        except OSError:
+            return None
+        return (found.st_ino, found.st_mtime_ns, found.st_size)
+
+    def _read(self) -> None:
+        self.trouble = None
+        try:
+            with self.path.open(encoding="utf-8", errors="replace") as file:
+                text = file.read(MOST_BYTES)
+        except OSError:
+            text = ""
+        try:
+            # Always from the start: a line that is gone is a knob that is back.
+            self.knobs = changed(self.started_with, text)
+        except KnobError as error:
+            self.trouble = clean(f"{self.path.name} was not followed: {error}", 300)
+
+
+def turn(folder: Path, values: dict[str, object]) -> None:
+    """Write the control file of the job in ``folder``, whole or not at all. Raises ``OSError``."""
+    path = folder / FILE_NAME
+    fresh = path.with_suffix(".new")
+    fresh.write_text(written(values))
+    fresh.replace(path)

@@ -1,0 +1,40 @@
+"""A process that ends when another one does, however that one ends."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import threading
+import time
+
+
+def end_with(pid: int) -> None:
+    """From now on, this process is killed as soon as process ``pid`` is gone (Linux 5.3, else
+    within a second)."""
+    threading.Thread(target=_wait, args=(pid,), daemon=True, name="lifeline").start()
+
+
+def _wait(pid: int) -> None:
+    try:
+        watched = os.pidfd_open(pid)
+    except ProcessLookupError:
+        pass
+    except OSError:
+        _wait_by_name(pid)
+    else:
+        poll = select.poll()
+        poll.register(watched, select.POLLIN)
+        poll.poll()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _wait_by_name(pid: int) -> None:
+    while True:
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return
+        except PermissionError:
+            pass
+        time.sleep(1.0)

@@ -1,0 +1,114 @@
+"""Jobs that a practice job starts beside itself: a second tenant, and one that is killed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+MODULE = "gpuwatch.workloads.train"
+HANG_FILE = "hang"
+_FINISHES_SECONDS = 2.0
+"""Workers end the batch they are at, and hang in the next."""
+
+
+def start(folder: Path, device: str, *options: str) -> subprocess.Popen[str]:
+    """Another practice job, in a session of its own; it ends when this process does."""
+    folder.mkdir(exist_ok=True)
+    command = [
+        sys.executable, "-m", MODULE, *options, "--no-tell", "--device", device,
+        "--folder", str(folder), "--ends-with", str(os.getpid()),
+    ]  # fmt: skip
+    return subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+
+
+def end(job: subprocess.Popen[str]) -> None:
+    """It, and all that it started."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(job.pid, signal.SIGKILL)
+    job.wait()
+    if job.stdout is not None:
+        job.stdout.close()
+
+
+class Tenant:
+    """A second job on the same device."""
+
+    def __init__(self, folder: Path, device: str) -> None:
+        self._job = start(folder / "tenant", device, "healthy", "--step-ms", "80")
+        # Nobody reads what it prints, and it must not wait for that.
+        threading.Thread(target=_drain, args=(self._job,), daemon=True).start()
+
+    def end(self) -> None:
+        end(self._job)
+
+
+def _drain(job: subprocess.Popen[str]) -> None:
+    with contextlib.suppress(ValueError, OSError):
+        for _ in job.stdout or ():
+            pass
+
+
+class Orphans:
+    """A job that trains, hangs in its loader, and is killed: its workers stay.
+
+    ``begin`` returns at once; ``pids`` has them once they are left alone.
+    """
+
+    def __init__(self, folder: Path, device: str) -> None:
+        self.pids: list[int] = []
+        self._handles: list[int] = []
+        self._ended = False
+        self._lock = threading.Lock()
+        folder = folder / "killed"
+        (folder / HANG_FILE).unlink(missing_ok=True)
+        self._job = start(folder, device, "healthy", "--hangs", "--step-ms", "20")
+        self._thread = threading.Thread(target=self._kill_it, args=(folder,), daemon=True)
+        self._thread.start()
+
+    def _kill_it(self, folder: Path) -> None:
+        assert self._job.stdout is not None
+        for line in self._job.stdout:
+            if line.startswith("training"):
+                break
+        (folder / HANG_FILE).touch()
+        threading.Event().wait(_FINISHES_SECONDS)
+        with self._lock:
+            if self._ended:
+                return
+            # By handle: a number can be another process's later.
+            for pid in _children(self._job.pid):
+                with contextlib.suppress(OSError):
+                    self._handles.append(os.pidfd_open(pid))
+                    self.pids.append(pid)
+            self._job.kill()
+            self._job.wait()
+
+    def end(self) -> None:
+        """As the advice says: kill them."""
+        with self._lock:
+            self._ended = True
+            for handle in self._handles:
+                with contextlib.suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(handle, signal.SIGKILL)
+                os.close(handle)
+            self._handles.clear()
+            if self._job.poll() is None:
+                end(self._job)
+        self._thread.join()
+        if self._job.stdout is not None:
+            self._job.stdout.close()
+
+
+def _children(pid: int) -> list[int]:
+    found: list[int] = []
+    with contextlib.suppress(OSError, ValueError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            found += [int(child) for child in (task / "children").read_text().split()]
+    return found

@@ -1,0 +1,196 @@
+"""``python -m gpuwatch.workloads.train [CAUSE] [KNOBS]``: a real training job with knobs to turn.
+
+    python -m gpuwatch.workloads.train loader_cpu_bound          # a cause, as gpuwatch names it
+    python -m gpuwatch.workloads.train --workers 1 --transform-ms 30
+    torchrun --nproc-per-node 2 -m gpuwatch.workloads.train --slow-rank 1
+
+It runs until it is ended. Knobs can be turned meanwhile: write name=value lines into the file it
+names first, and take them out again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib.util
+import os
+import shutil
+import signal
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import FrameType
+from typing import Any, NoReturn
+
+from gpuwatch.text import clean
+from gpuwatch.workloads import causes, knobs, lifeline, machine
+from gpuwatch.workloads.control import FILE_NAME
+
+NO_TORCH = (
+    "A practice job is a PyTorch job, and PyTorch is not installed here: "
+    "pip install 'gpuwatch-tui[torch]'"
+)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run a job; the exit code."""
+    parser = make_parser()
+    options = parser.parse_args(arguments)
+    cause = causes.find(options.cause)
+    if cause is None:
+        parser.error(
+            f"there is no cause {options.cause[:60]!r}: choose of {', '.join(causes.CAUSES)}"
+        )
+    if isinstance(cause, causes.Unpractised):
+        print(sentence_of(cause), file=sys.stderr)
+        return 2
+    wanted = replace(cause.knobs, **knobs.given(options))
+    if importlib.util.find_spec("torch") is None:
+        print(NO_TORCH, file=sys.stderr)
+        return 2
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _leave)
+    if options.ends_with is not None:
+        lifeline.end_with(options.ends_with)
+    try:
+        return _run(options, wanted, cause)
+    except KeyboardInterrupt:
+        return 130
+    except (machine.MachineError, OSError) as error:
+        print(f"The job cannot run: {clean(str(error), 400)}", file=sys.stderr)
+        return 1
+
+
+def _leave(number: int, _frame: FrameType | None) -> NoReturn:
+    raise SystemExit(128 + number)
+
+
+def sentence_of(cause: causes.Unpractised) -> str:
+    """Why not, and what shows it instead."""
+    demo = "" if cause.demo is None else f"; see gpuwatch --demo {cause.demo}"
+    return f"{cause.name} cannot be practised: {cause.why}{demo}"
+
+
+def _run(options: argparse.Namespace, wanted: knobs.Knobs, cause: causes.Cause) -> int:
+    quota = None
+    if wanted.quota_cores:
+        # Before there are threads: only what starts later is in the cgroup from the beginning.
+        quota = machine.enter_quota(wanted.quota_cores)
+    with contextlib.ExitStack() as ending:
+        if quota is not None:
+            ending.callback(quota.leave)
+        folder = options.folder
+        if folder is None:
+            folder = machine.scratch_folder()
+            ending.callback(shutil.rmtree, folder, ignore_errors=True)
+        folder.mkdir(parents=True, exist_ok=True)
+        ending.callback(_tidy, folder)
+        if "RANK" not in os.environ or os.environ["RANK"] == "0":
+            print(f"knobs: write name=value lines into {folder / FILE_NAME}", flush=True)
+        if cause.name == "cpu_misplaced" and not wanted.cores:
+            wanted = replace(wanted, cores=_far_cores())
+        from gpuwatch.workloads import ranks  # noqa: PLC0415 - brings PyTorch
+
+        job = ranks.JobOptions(
+            knobs=wanted,
+            folder=folder,
+            device=options.device,
+            tells=options.tell,
+            hangs=options.hangs,
+            ends_with=options.ends_with,
+            most_steps=options.steps,
+            most_seconds=options.seconds,
+        )
+        if "RANK" in os.environ:
+            return ranks.run_rank(job, int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
+        if wanted.ranks > 1:
+            return ranks.spawn(job)
+        return ranks.run_rank(job, 0, 1, quota)
+
+
+def _tidy(folder: Path) -> None:
+    """What the job wrote is of no use to anybody."""
+    for name in ("samples.bin", "checkpoint.pt", "checkpoint.new"):
+        (folder / name).unlink(missing_ok=True)
+
+
+def _far_cores() -> str:
+    import torch  # noqa: PLC0415
+
+    if not torch.cuda.is_available():
+        raise machine.MachineError("cpu_misplaced needs a GPU; see gpuwatch --demo")
+    found: Any = torch.cuda.get_device_properties(0)
+    address = f"{found.pci_domain_id:04x}:{found.pci_bus_id:02x}:{found.pci_device_id:02x}.0"
+    cores = machine.far_cores(address)
+    if cores is None:
+        raise machine.MachineError(
+            "no cores are far from the GPU: cpu_misplaced needs two NUMA nodes"
+        )
+    return cores
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m gpuwatch.workloads.train",
+        usage="%(prog)s [-h] [CAUSE] [KNOB ...]",
+        description=__doc__.partition("\n")[2].strip("\n"),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog=_epilog(),
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "cause",
+        nargs="?",
+        default="healthy",
+        metavar="CAUSE",
+        help="what is wrong with it, one of those below; knobs go on top  [healthy]",
+    )
+    job = parser.add_argument_group("The job")
+    job.add_argument(
+        "--device",
+        default="auto",
+        metavar="DEVICE",
+        help="cpu, cuda, cuda:1, or module:name of your own (see gpuwatch/workloads/device.py)  "
+        "[cuda if it can be used]",
+    )
+    job.add_argument(
+        "--folder",
+        type=Path,
+        metavar="FOLDER",
+        help="for samples, checkpoints and the knobs  [a temporary one, on a disk]",
+    )
+    job.add_argument("--steps", type=int, metavar="N", help="end after so many")
+    job.add_argument("--seconds", type=float, metavar="X", help="end after so long")
+    job.add_argument(
+        "--tell",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="tell gpuwatch of its loop (gpuwatch.torch); --no-tell: it is seen from outside only  "
+        "[tell]",
+    )
+    job.add_argument("--ends-with", type=int, metavar="PID", help=argparse.SUPPRESS)
+    job.add_argument("--hangs", action="store_true", help=argparse.SUPPRESS)
+    knobs.add_options(parser)
+    return parser
+
+
+def _epilog() -> str:
+    lines = ["Causes:"]
+    lines += [f"  {one.name:<23} {one.says}" for one in causes.CAUSES.values()]
+    lines += ["", "Cannot be practised:"]
+    for other in causes.UNPRACTISED:
+        demo = "" if other.demo is None else f" (gpuwatch --demo {other.demo})"
+        lines.append(f"  {other.name:<23} {other.why}{demo}")
+    lines += [
+        "",
+        "A quota or cores from outside:",
+        "  systemd-run --user --scope -p CPUQuota=50% python -m gpuwatch.workloads.train",
+        "  taskset -c 0-3 python -m gpuwatch.workloads.train",
+        "  docker run --cpus=0.5 --shm-size=64m ...",
+    ]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
