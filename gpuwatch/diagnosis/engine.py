@@ -8,12 +8,12 @@ clock but the snapshots', so a recording gives the same answers as the machine d
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Protocol
 
 from gpuwatch.diagnosis.catalogue import RULES
 from gpuwatch.diagnosis.finding import SEVERITIES, Diagnosis, Finding, NotTold
-from gpuwatch.diagnosis.observer import Observer
+from gpuwatch.diagnosis.observer import Observer, SubjectKey
 from gpuwatch.diagnosis.rule import Rule
 from gpuwatch.diagnosis.subject import Subject
 from gpuwatch.diagnosis.verdict import EARLY_SECONDS, Seen, is_decided, sentence
@@ -23,8 +23,8 @@ from gpuwatch.model import GpuKey, ProcessKey, Snapshot
 EVALUATE_SECONDS = 2.0
 """Windows are a minute long: more often would say the same again, at a cost."""
 CALM = 5.0
-"""How much longer it waits while nothing begins or ends to fire on jobs watched for a minute, and
-no job or GPU comes or goes."""
+"""How much longer a job watched for a minute waits for its next look while nothing begins or ends
+to fire on it, and no job or GPU comes or goes."""
 EARLY_BY_SECONDS = 0.25
 """Snapshots are not taken to the millisecond; one a little early is not left out."""
 LONGEST_STEP_SECONDS = 4.0
@@ -36,7 +36,6 @@ OF_THE_ENDED = frozenset({"orphaned_workers"})
 """All that can still be wrong with a job that has ended."""
 
 Stacks = tuple[tuple[str, float, str | None], ...]
-_Key = tuple[ProcessKey | None, tuple[GpuKey, ...]]
 
 _NOTHING_YET = Diagnosis(
     taken_at_unix_seconds=0.0,
@@ -51,7 +50,7 @@ class Watching(Protocol):
 
     def push(self, snapshot: Snapshot) -> None: ...
 
-    def windows(self) -> tuple[Window, ...]: ...
+    def windows(self, without: Container[SubjectKey] = ()) -> tuple[Window, ...]: ...
 
 
 class Engine:
@@ -70,14 +69,14 @@ class Engine:
         self._begin()
 
     def _begin(self) -> None:
-        self._subjects: dict[_Key, Subject] = {}
+        self._subjects: dict[SubjectKey, Subject] = {}
         self._diagnosis = _NOTHING_YET
         self._stale = False
         self._last: float | None = None
         self._before: float | None = None
         self._watched = 0.0
         self._unix = 0.0
-        self._calm = False
+        self._changed = True
         self._there: tuple[object, ...] = ()
 
     def push(self, snapshot: Snapshot) -> None:
@@ -94,12 +93,10 @@ class Engine:
         self._observer.push(snapshot)
         there = _there(snapshot)
         if there != self._there:
-            self._there, self._calm = there, False
-        every = self._every * (CALM if self._calm else 1.0)
-        if self._last is None or now - self._last >= every - EARLY_BY_SECONDS:
+            self._there, self._changed = there, True
+        if self._last is None or now - self._last >= self._every - EARLY_BY_SECONDS:
             self._unix = snapshot.taken_at_unix_seconds
-            longest = max(LONGEST_STEP_SECONDS, 1.5 * snapshot.interval_seconds, 1.2 * every)
-            self._evaluate(self._observer.windows(), now, longest)
+            self._evaluate(now, snapshot.interval_seconds)
 
     def note_stacks(self, job: ProcessKey, stacks: Stacks) -> None:
         """What a stack sampler saw of a job's main threads (see ``JobFacts.stacks``)."""
@@ -114,22 +111,42 @@ class Engine:
             self._diagnosis = self._compose()
         return self._diagnosis
 
-    def _evaluate(self, windows: tuple[Window, ...], now: float, longest: float) -> None:
-        seconds = 0.0 if self._last is None else min(now - self._last, longest)
+    def _evaluate(self, now: float, interval: float) -> None:
         self._last = now
+        resting = {} if self._changed else self._resting(now)
+        if resting and len(resting) == len(self._subjects):
+            return
+        self._changed = False
         self._stale = True
-        subjects: dict[_Key, Subject] = {}
-        for window in windows:
+        subjects: dict[SubjectKey, Subject] = {}
+        for window in self._observer.windows(resting):
             if _has_ended(window) and not _left_some(window):
                 continue
             key = _key(window)
             subject = self._subjects.get(key)
             if subject is None or subject.ended != _has_ended(window):
                 subject = Subject(*self._rules_for(window))
-            subject.look(window, seconds)
+            subject.look(window, self._seconds_since(subject, now, interval))
+            subject.looked_at = now
             subjects[key] = subject
-        self._subjects = subjects
-        self._calm = all(subject.is_calm for subject in subjects.values())
+        both = {**resting, **subjects}
+        # In the order they had: of findings that rank alike none jumps.
+        self._subjects = {key: both[key] for key in (*self._subjects, *subjects) if key in both}
+
+    def _seconds_since(self, subject: Subject, now: float, interval: float) -> float:
+        if subject.looked_at is None:
+            return 0.0
+        every = self._every * (CALM if subject.is_calm else 1.0)
+        return min(now - subject.looked_at, max(LONGEST_STEP_SECONDS, 1.5 * interval, 1.2 * every))
+
+    def _resting(self, now: float) -> dict[SubjectKey, Subject]:
+        """Those whose next look can wait."""
+        calm = CALM * self._every - EARLY_BY_SECONDS
+        return {
+            key: subject
+            for key, subject in self._subjects.items()
+            if subject.is_calm and subject.looked_at is not None and now - subject.looked_at < calm
+        }
 
     def _rules_for(self, window: Window) -> tuple[tuple[Rule, ...], bool]:
         if not _has_ended(window):
@@ -182,7 +199,7 @@ def _without_repeats(findings: list[Finding]) -> list[Finding]:
     ]
 
 
-def _key(window: Window) -> _Key:
+def _key(window: Window) -> SubjectKey:
     if window.job is not None:
         return (window.job.key, ())
     return (None, tuple([gpu.uuid for gpu in window.gpus]))

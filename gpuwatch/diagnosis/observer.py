@@ -8,7 +8,7 @@ processes there are.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 from gpuwatch.diagnosis import watched_host, watched_job
 from gpuwatch.diagnosis.startup import LONGEST_SECONDS, WITHOUT_GPU_SECONDS, steady_from
@@ -34,6 +34,8 @@ those that use GPUs most are followed, the attached one always."""
 CHOSEN_SECONDS = 30.0
 
 Stacks = tuple[tuple[str, float, str | None], ...]
+SubjectKey = tuple[ProcessKey | None, tuple[GpuKey, ...]]
+"""A job, or GPUs of which no job is known."""
 _Track = tuple[GpuKey, ProcessKey | None]
 
 
@@ -81,9 +83,9 @@ class Observer:
         if track is not None:
             track.stacks = stacks
 
-    def windows(self) -> tuple[Window, ...]:
+    def windows(self, without: Container[SubjectKey] = ()) -> tuple[Window, ...]:
         """One for every job of the newest snapshot, in its order, then one for every GPU that no
-        running job uses."""
+        running job uses; those of ``without`` are not made."""
         snapshot = self._last
         if snapshot is None:
             return ()
@@ -94,10 +96,12 @@ class Observer:
         for job in self._jobs_of(snapshot):
             if job.ended_at_unix_seconds is None:
                 used.update(job.gpu_uuids)
-            made.append(self._job_window(snapshot, job, host))
+            if (job.key, ()) not in without:
+                made.append(self._job_window(snapshot, job, host))
         for gpu in snapshot.gpus:
             track = self._gpus.get((gpu.uuid, None))
-            if gpu.uuid not in used and track is not None:
+            free = gpu.uuid not in used and (None, (gpu.uuid,)) not in without
+            if free and track is not None:
                 made.append(self._gpu_window(snapshot, track, host))
         return tuple(made)
 

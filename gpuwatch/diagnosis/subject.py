@@ -63,6 +63,8 @@ class Subject:
         self._rules = rules
         self.ended = ended
         """Of a job that has ended."""
+        self.looked_at: float | None = None
+        """Monotonic time of the last look, for whoever looks."""
         self._held: dict[str, Held] = {}
         self._ledgers: dict[str, Ledger] = {}
         self._verdicts: dict[str, Verdict] = {}

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from gpuwatch.diagnosis.engine import Engine
 from gpuwatch.diagnosis.finding import Diagnosis, Evidence
+from gpuwatch.diagnosis.observer import SubjectKey
 from gpuwatch.diagnosis.rule import Clear, Firing, Rule, Verdict
 from gpuwatch.diagnosis.window import Window
 from gpuwatch.model import Host, Snapshot
@@ -43,8 +44,19 @@ class Script:
     def push(self, snapshot: Snapshot) -> None:
         self._at = snapshot.taken_at_unix_seconds
 
-    def windows(self) -> tuple[Window, ...]:
-        return tuple([replace(one, taken_at_unix_seconds=self._at) for one in self._windows])
+    def windows(self, without: Container[SubjectKey] = ()) -> tuple[Window, ...]:
+        return tuple(
+            [
+                replace(one, taken_at_unix_seconds=self._at)
+                for one in self._windows
+                if _key(one) not in without
+            ]
+        )
+
+
+def _key(one: Window) -> SubjectKey:
+    gpus = tuple([gpu.uuid for gpu in one.gpus])
+    return (None, gpus) if one.job is None else (one.job.key, ())
 
 
 def scripted(says: Mapping[str, Say], *windows: Window) -> Engine:

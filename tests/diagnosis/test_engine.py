@@ -11,6 +11,7 @@ from gpuwatch.diagnosis.rule import Clear, Firing, Rule, Unknown, Verdict
 from gpuwatch.diagnosis.window import Window
 from gpuwatch.model import JobMember
 from tests.diagnosis.engines import (
+    CLEAR,
     Script,
     always,
     firing,
@@ -234,3 +235,19 @@ def test_the_same_snapshots_give_the_same_diagnosis() -> None:
     """There is no clock but theirs."""
     first, second = (simulate("starved", 40)[-1] for _ in range(2))
     assert json.dumps(asdict(first)) == json.dumps(asdict(second))
+
+
+def test_a_job_that_never_settles_costs_the_calm_ones_nothing() -> None:
+    """Calm jobs are looked at every ten seconds, one on which a rule goes on and off every two."""
+    looks: dict[int, int] = {1: 0, 2: 0}
+
+    def check(one: Window) -> Verdict:
+        assert one.job is not None
+        pid = one.job.job.pid
+        looks[pid] += 1
+        return firing() if pid == 2 and looks[pid] % 2 else CLEAR
+
+    noisy = Script(_job_on(0, 1), _job_on(1, 2))
+    engine = Engine([Rule("a", check, "")], observer=noisy)
+    play(engine, range(101))
+    assert looks == {1: 11, 2: 51}
