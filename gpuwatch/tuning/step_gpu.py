@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from gpuwatch.model import Gpu
 from gpuwatch.sources.base import ReadOptions, SystemClock
@@ -20,6 +21,28 @@ def uuid_of(device: str | None) -> str | None:
     uuid = getattr(torch.cuda.get_device_properties(torch.device(device)), "uuid", None)
     # torch leaves out NVML's prefix.
     return None if uuid is None else f"GPU-{str(uuid).removeprefix('GPU-')}"
+
+
+@dataclass(frozen=True, slots=True)
+class GpuMemory:
+    """What NVML says of a process's memory on a GPU, and of the GPU's in use."""
+
+    process_bytes: int | None = None
+    device_used_bytes: int | None = None
+
+    @classmethod
+    def read(cls, uuid: str | None, pid: int) -> GpuMemory:
+        """One look at the GPU ``uuid``, else at the one the process is on."""
+        source = NvmlSource(SystemClock(), ReadOptions())
+        source.open()
+        try:
+            reading = source.read()
+        finally:
+            source.close()
+        where = uuid or gpu_of(pid, reading.processes)
+        own = [p.memory_bytes for p in reading.processes if p.pid == pid and p.gpu_uuid == where]
+        used = [g.reading.memory_used_bytes for g in reading.gpus if g.uuid == where]
+        return cls(own[0] if own else None, used[0] if used else None)
 
 
 class GpuBusy:

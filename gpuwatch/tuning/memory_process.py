@@ -1,0 +1,208 @@
+"""Has measuring processes run the user's step, one for each batch size."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from time import monotonic
+from typing import IO, Any
+
+from gpuwatch.text import clean
+from gpuwatch.tuning.memory_point import (
+    MeasureError,
+    MemoryPoint,
+    NoMemoryError,
+    TooSlowError,
+)
+
+STEPS = 3
+LOOK_SECONDS = 0.5
+"""How often a process that says nothing is looked at."""
+PROBE_SECONDS = 120.0
+START_SECONDS = 120.0
+"""For importing torch and the user's module, beside the time the steps may take."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """A CUDA device as torch sees it."""
+
+    name: str
+    total_bytes: int
+    free_bytes: int
+    bfloat16: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Torch:
+    """What there is to measure on. ``why``: why no GPU, a clause."""
+
+    version: str
+    gpus: tuple[Gpu, ...]
+    why: str = ""
+
+
+def probe() -> Torch:
+    """Ask torch for its devices. Raises ``MeasureError`` where there is no torch."""
+    answer = _ask({"action": "probe"}, os.environ, PROBE_SECONDS)
+    return Torch(
+        version=clean(str(answer["torch"]), 40),
+        gpus=tuple(Gpu(**gpu) for gpu in answer["gpus"]),
+        why=str(answer.get("why", "")),
+    )
+
+
+def visible_devices(environment: Mapping[str, str], index: int) -> str:
+    """``CUDA_VISIBLE_DEVICES`` for a process that is to see only torch's device ``index``.
+
+    >>> visible_devices({"CUDA_VISIBLE_DEVICES": "2,GPU-5f"}, 1)
+    'GPU-5f'
+    """
+    given = [one.strip() for one in environment.get("CUDA_VISIBLE_DEVICES", "").split(",")]
+    return given[index] if index < len(given) and given[index] else str(index)
+
+
+class ChildMeasurer:
+    """``device``: ``cpu``, or the index of a CUDA device, which is then the only one the step
+    sees, as ``cuda`` and ``cuda:0``. ``seconds``: what the steps of one size may take."""
+
+    def __init__(
+        self,
+        *,
+        step: str,
+        loader: str | None,
+        device: str | int,
+        limit_bytes: int | None = None,
+        steps: int = STEPS,
+        seconds: float = 300.0,
+    ) -> None:
+        self._seconds = seconds
+        self._environment = dict(os.environ)
+        if isinstance(device, int):
+            self._environment["CUDA_VISIBLE_DEVICES"] = visible_devices(os.environ, device)
+        self._request = {
+            "action": "measure",
+            "step": step,
+            "loader": loader,
+            "device": "cuda" if isinstance(device, int) else device,
+            "limit_bytes": limit_bytes,
+            "steps": steps,
+        }
+
+    def measure(self, batch_size: int, precision: str) -> MemoryPoint:
+        """Raises ``NoMemoryError``, ``TooSlowError`` and ``MeasureError``."""
+        request = {**self._request, "batch_size": batch_size, "precision": precision}
+        try:
+            answer = _ask(request, self._environment, START_SECONDS + self._seconds)
+        except KilledError as error:
+            if self._request["device"] == "cpu":
+                raise NoMemoryError(str(error)) from None
+            raise MeasureError(
+                f"{error} On a GPU step it is the host's memory that ran out then."
+            ) from None
+        return MemoryPoint(**answer["point"])
+
+
+class KilledError(MeasureError):
+    """Something ended the process with SIGKILL."""
+
+
+def _ask(request: Mapping[str, Any], environment: Mapping[str, str], seconds: float) -> Any:
+    """The answer of a measuring process. Raises ``MeasureError`` and what stands below it."""
+    # A file and not a pipe: what the user's code prints must never make it wait.
+    with tempfile.TemporaryFile() as output:
+        reading, writing = os.pipe()
+        try:
+            with subprocess.Popen(
+                [
+                    *(sys.executable, "-m", "gpuwatch.tuning.memory_child"),
+                    *(str(writing), json.dumps(request)),
+                ],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                pass_fds=[writing],
+                # Ctrl-C is for gpuwatch, which then ends this one and the workers it started.
+                start_new_session=True,
+            ) as child:
+                os.close(writing)
+                writing = -1
+                try:
+                    line = _line(child, reading, monotonic() + seconds)
+                finally:
+                    _end(child)
+        finally:
+            for descriptor in (reading, writing):
+                if descriptor >= 0:
+                    os.close(descriptor)
+        if not line.endswith(b"\n"):
+            raise _died(child.returncode, output)
+    answer = json.loads(line)
+    if "no_memory" in answer:
+        raise NoMemoryError(clean(str(answer["no_memory"]), 800))
+    if "error" in answer:
+        raise MeasureError(clean(str(answer["error"]), 800))
+    return answer
+
+
+def _line(child: subprocess.Popen[bytes], descriptor: int, deadline: float) -> bytes:
+    """A line, or what there was of it when its writer died. Raises ``TooSlowError``."""
+    got = b""
+    while not got.endswith(b"\n"):
+        left = deadline - monotonic()
+        if left <= 0:
+            raise TooSlowError("The steps took longer than they may (--timeout).")
+        # A worker of the step's can hold the pipe open after its parent's end.
+        ended = _has_ended(child)
+        if select.select([descriptor], [], [], 0.0 if ended else min(left, LOOK_SECONDS))[0]:
+            part = os.read(descriptor, 65536)
+            if not part:
+                break
+            got += part
+        elif ended:
+            break
+    return got
+
+
+def _has_ended(child: subprocess.Popen[bytes]) -> bool:
+    """Without taking it off the list of processes: its pid stays its own."""
+    return os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    """With all that it started. One that has ended by itself keeps its own exit code."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(child.pid, signal.SIGKILL)
+    child.wait()
+
+
+def _died(code: int, output: IO[bytes]) -> MeasureError:
+    last = _last_line(output)
+    says = f" Its last line: {last}" if last else ""
+    if code == -signal.SIGKILL:
+        return KilledError(
+            "The step's process was killed (SIGKILL), as the kernel does when memory runs out."
+        )
+    if code < 0:
+        try:
+            name = signal.Signals(-code).name
+        except ValueError:
+            name = f"signal {-code}"
+        return MeasureError(f"The step's process crashed ({name}).{says}")
+    return MeasureError(f"The step's process ended by itself with exit code {code}.{says}")
+
+
+def _last_line(output: IO[bytes]) -> str:
+    size = output.seek(0, os.SEEK_END)
+    output.seek(max(0, size - 4096))
+    lines = [line.strip() for line in output.read().decode("utf-8", "replace").splitlines()]
+    return clean(next((line for line in reversed(lines) if line), ""), 300)
