@@ -2,8 +2,27 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+
+import pytest
 from hypothesis import settings
 
 # A busy machine is no failure.
 settings.register_profile("gpuwatch", deadline=None)
 settings.load_profile("gpuwatch")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_runtime_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Jobs that tell of themselves are seen by every gpuwatch of their user: those that a test
+    starts tell in a folder of its worker's own."""
+    before = os.environ.get("XDG_RUNTIME_DIR")
+    folder = tmp_path_factory.mktemp("runtime")
+    folder.chmod(0o700)
+    os.environ["XDG_RUNTIME_DIR"] = str(folder)
+    yield
+    if before is None:
+        del os.environ["XDG_RUNTIME_DIR"]
+    else:
+        os.environ["XDG_RUNTIME_DIR"] = before

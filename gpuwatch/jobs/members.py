@@ -56,6 +56,7 @@ class Member:
         "pid",
         "row",
         "settled",
+        "tells",
         "thread_names",
         "uses_gpu",
     )
@@ -76,6 +77,8 @@ class Member:
         self.thread_names: frozenset[str] | None = None
         """``None`` until all have been read once."""
         self.uses_gpu = False
+        self.tells = False
+        """It uses ``gpuwatch.torch``."""
         self.kernel_seconds = 0.0
         """From the first kernels of it that were seen to the latest."""
         self._kernels_at: float | None = None
@@ -157,6 +160,7 @@ class Member:
             threads=self.thread_names or frozenset(),
             framework=self.framework,
             uses_gpu=self.uses_gpu,
+            tells=self.tells,
             settled=self.settled,
             left_over=self.left_over,
         )

@@ -20,6 +20,7 @@ WORKER_NAME = "pt_data_worker"
 PIN_NAME = "pt_data_pin"
 _NAMES_THAT_PROVE = (WORKER_NAME, PIN_NAME, "pt_elastic", "pt_nccl_", "pt_tcpstore", "pt_gloo_")
 """All from the change that named loader workers, or from later ones."""
+TELLS_SIGN = "uses gpuwatch.torch"
 _TRAINING_THREADS = (
     ("pt_autograd_", "has threads of autograd, named pt_autograd_*"),
     ("pt_nccl_", "has threads of NCCL, named pt_nccl_*"),
@@ -41,6 +42,8 @@ class Candidate:
     threads: frozenset[str] = frozenset()
     framework: str | None = None
     uses_gpu: bool = False
+    tells: bool = False
+    """It says itself that it trains, through ``gpuwatch.torch``."""
     settled: bool = True
     """It has been there for ``SETTLE_SECONDS``."""
     left_over: bool = False
@@ -110,6 +113,8 @@ class _Assignment:
             return Given("launcher", f"it is {program.name}")
         if look.name.startswith(WORKER_NAME):
             return self._named_worker(candidate)
+        if candidate.tells:
+            return self._telling(candidate)
         helper = self._helper(candidate, program)
         if helper is None and program.kind in ("wrapper", "shell", "gpuwatch"):
             return Given("other", f"it is {program.name}")
@@ -131,6 +136,10 @@ class _Assignment:
         if program.started_by == "forkserver" and not self._is_fork(candidate):
             return Given("helper", "the fork server of multiprocessing")
         return None
+
+    def _telling(self, candidate: Candidate) -> Given:
+        known = self._rank_by_environment(candidate) or self._rank_by_threads(candidate)
+        return known or Given("rank", TELLS_SIGN, False, candidate.look.pid)
 
     def _rank_by_environment(self, candidate: Candidate) -> Given | None:
         """Workers and helpers inherit the environment: the topmost process with it is the rank."""

@@ -11,8 +11,18 @@ from gpuwatch.jobs.cores import JobCores, ThrottleMeter, read_cores
 from gpuwatch.jobs.loader import LoaderLook, LoaderWatch
 from gpuwatch.jobs.members import Member
 from gpuwatch.jobs.numa import read_nodes
+from gpuwatch.jobs.step_files import StepFiles
 from gpuwatch.jobs.surroundings import Surroundings, read_inner_pid, read_surroundings
-from gpuwatch.model import BusySample, GpuKey, Job, JobMember, JobRank, Process, ProcessKey
+from gpuwatch.model import (
+    BusySample,
+    GpuKey,
+    Job,
+    JobMember,
+    JobRank,
+    Process,
+    ProcessKey,
+    TrainingLoop,
+)
 from gpuwatch.sources import procfs
 
 CORES_SECONDS = 10.0
@@ -28,7 +38,13 @@ class TrackedJob:
     """``roots`` are its topmost processes, more than one where no launcher on this machine
     started them all. Keys tell a process from a later one of the same PID."""
 
-    def __init__(self, key: ProcessKey, now: float, proc: Path = procfs.PROC) -> None:
+    def __init__(
+        self,
+        key: ProcessKey,
+        now: float,
+        proc: Path = procfs.PROC,
+        step_files: StepFiles | None = None,
+    ) -> None:
         self.key = key
         self.roots: dict[int, float | None] = {key[0]: key[1]}
         self.world: tuple[str, ...] | None = None
@@ -39,6 +55,7 @@ class TrackedJob:
         self.last: Job | None = None
         """As it was published last."""
         self._proc = proc
+        self._step_files = step_files
         self._names_used = False
         self._gpu_at: float | None = None
         self._without_ranks_at: float | None = None
@@ -80,6 +97,8 @@ class TrackedJob:
                 member.meter.keeps_open = len(self.members) < self._may_keep_open
                 changed = True
             changed = member.take(row, now, unix) or changed
+            if not member.tells and self._tells(member):
+                changed = member.tells = True
             if pid in gpus:
                 self._gpu_at = now
                 changed = changed or not member.uses_gpu
@@ -87,6 +106,9 @@ class TrackedJob:
             self.members[pid] = member
         changed = self._link(pids) or changed
         self._assign(now, changed)
+
+    def _tells(self, member: Member) -> bool:
+        return self._step_files is not None and self._step_files.tells(member.key)
 
     def _forget_all_but(self, pids: Sequence[int], rows: Mapping[int, Process]) -> bool:
         here = set(pids)
@@ -146,6 +168,11 @@ class TrackedJob:
             for member in self.members.values()
             if member.left_over and member.is_alive and member.given.role == "loader_worker"
         ]
+
+    @property
+    def tells(self) -> bool:
+        """One of its processes uses ``gpuwatch.torch``."""
+        return any(m.tells and m.is_alive for m in self.members.values())
 
     @property
     def refused(self) -> bool:
@@ -232,6 +259,7 @@ class TrackedJob:
             world_size=next((m.given.numbers.world_size for m in ranks if m.given.numbers), None),
             ranks=self._publish_ranks(ranks, now, unix, gpus),
             members=tuple(made),
+            loops=self._loops(ranks, unix),
             gpu_uuids=self._gpus_so_far(gpus),
             affinity_cores=self._cores.affinity_cores,
             quota_cores=self._cores.quota_cores,
@@ -245,6 +273,13 @@ class TrackedJob:
             inner_pid=self._inner_pid,
         )
         return self.last
+
+    def _loops(self, ranks: list[Member], unix: float) -> tuple[TrainingLoop, ...]:
+        files = self._step_files
+        if files is None:
+            return ()
+        told = [files.read(rank.key, unix) for rank in ranks if rank.tells]
+        return tuple([loop for loop in told if loop is not None])
 
     def _gpus_so_far(self, gpus: Mapping[int, tuple[GpuKey, ...]]) -> tuple[GpuKey, ...]:
         """Those it uses, and those it used before: a job that ends lets go of its GPU first, and
@@ -278,6 +313,7 @@ class TrackedJob:
             attached=self.attached,
             ranks=(),
             members=(*members, *found_later),
+            loops=(),
             gpu_uuids=before.gpu_uuids or _all_gpus(self.members, gpus),
             cpu_throttled_percent=None,
             ended_at_unix_seconds=self.ended_at,

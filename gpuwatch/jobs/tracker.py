@@ -21,6 +21,7 @@ from gpuwatch.jobs.meters import (
 from gpuwatch.jobs.next_run import LOOK_SECONDS as NEXT_RUN_SECONDS
 from gpuwatch.jobs.next_run import NextRun
 from gpuwatch.jobs.notes import Notes
+from gpuwatch.jobs.step_files import StepFiles
 from gpuwatch.jobs.tracked import TrackedJob
 from gpuwatch.model import BusySample, GpuKey, Job, Problem, Process, ProcessKey
 from gpuwatch.sources import procfs
@@ -37,10 +38,17 @@ class JobTracker:
     """A ``JobReader`` (``sources.base``). Used on one thread only, but for the thread that it
     starts itself to sample the attached job finely, which ``close`` ends."""
 
-    def __init__(self, clock: Clock, options: ReadOptions, proc: Path = procfs.PROC) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        options: ReadOptions,
+        proc: Path = procfs.PROC,
+        step_files: StepFiles | None = None,
+    ) -> None:
         self._clock = clock
         self._options = options
         self._proc = proc
+        self._step_files = StepFiles(proc) if step_files is None else step_files
         self._machine = MachineLook(proc)
         self._left_over = LeftOverFinder(self._machine, self._look)
         self._fine = FineSampler(clock, proc)
@@ -64,7 +72,9 @@ class JobTracker:
             self._attach(self._options.attached)
             self._notes.started_again(None)
         self._look_around(now)
+        self._step_files.look(now, self._ranks())
         wanted = {self._top(pid, now) for pid in gpu_pids}
+        wanted.update([self._top(pid, now) for pid, _ in self._step_files.telling])
         if self._attached is not None and self._bound is None:
             wanted.add(self._top(self._attached[0], now))
         wanted.update(self._left_over.found, self._beside())
@@ -94,6 +104,7 @@ class JobTracker:
 
     def close(self) -> None:
         self._fine.close()
+        self._step_files.close()
         for job in self._jobs:
             job.close()
         self._jobs.clear()
@@ -143,6 +154,10 @@ class JobTracker:
             self._options.attached = key = (top.pid, top.started_at)
             self._attach(key)
             self._notes.started_again(top.pid)
+
+    def _ranks(self) -> list[ProcessKey]:
+        """Those that may tell of themselves and are not known to."""
+        return [rank.key for job in self._jobs for rank in job.ranks if not rank.tells]
 
     def _top(self, pid: int, now: float) -> int:
         known = self._tops.get(pid)
@@ -216,7 +231,7 @@ class JobTracker:
                 world = ("left over", str(look.session), str(look.group))
             job = next((known for known in self._jobs if world and known.world == world), None)
             if job is None:
-                job = TrackedJob(row.key, now, self._proc)
+                job = TrackedJob(row.key, now, self._proc, self._step_files)
                 job.world = world
                 self._jobs.append(job)
         assert job is not None
@@ -226,7 +241,7 @@ class JobTracker:
     def _drop_unused(self, now: float) -> None:
         for job in list(self._jobs):
             alive = any(member.is_alive for member in job.members.values())
-            used = alive and (job.uses_gpu(now) or bool(job.left_over_workers))
+            used = alive and (job.uses_gpu(now) or job.tells or bool(job.left_over_workers))
             if job is not self._bound and not used:
                 self._remove(job)
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from gpuwatch import step_file
+from gpuwatch.jobs.step_files import StepFiles
 from gpuwatch.jobs.tracker import JobTracker
 from gpuwatch.model import Job, JobMember, Problem, Process, ProcessKey
 from gpuwatch.sources import procfs
@@ -58,7 +61,9 @@ class Watch:
         self.clock = ManualClock(1000.0, time.time() - 1000.0)
         self.options = ReadOptions(attached=attached)
         self.source = ProcessSource(self.clock, self.options, proc)
-        self.tracker = JobTracker(self.clock, self.options, proc)
+        # Only what this test's own processes tell.
+        told = StepFiles(proc, folders=lambda uid: step_file.folders(uid, os.environ)[:1])
+        self.tracker = JobTracker(self.clock, self.options, proc, told)
         self.processes: tuple[Process, ...] = ()
         self.problems: tuple[Problem, ...] = ()
 
