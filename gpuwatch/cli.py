@@ -32,6 +32,7 @@ from gpuwatch.commands.common import (
     make_source,
 )
 from gpuwatch.commands.compare import compare_command
+from gpuwatch.commands.demo_job import demo_job_command
 from gpuwatch.commands.diagnose import diagnose_command
 from gpuwatch.commands.explain import explain_command
 from gpuwatch.commands.export import export_command
@@ -159,6 +160,7 @@ for _command in (
     diagnose_command,
     explain_command,
     run_command,
+    demo_job_command,
     stacks_command,
     record_command,
     replay_command,

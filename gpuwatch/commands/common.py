@@ -175,6 +175,7 @@ def _simulated_key(source: Source, pid: int) -> tuple[ProcessKey, tuple[str, ...
 
 COMMAND_NAMES = (
     "compare",
+    "demo-job",
     "diagnose",
     "explain",
     "export",

@@ -20,6 +20,7 @@ from gpuwatch.jobs.spawn import CannotStartError
 if TYPE_CHECKING:
     from gpuwatch.commands.run import RunOptions
     from gpuwatch.jobs.report import JobReport
+    from gpuwatch.tui.practice import Practice
 
 _PANE_ROWS = 10
 """Until the dashboard knows better."""
@@ -52,7 +53,7 @@ def run_with_dashboard(command: Sequence[str], options: RunOptions) -> int:
         return common.complain(str(error), error.exit_code)
     job.ends_with_gpuwatch = options.kill_on_exit
     try:
-        left_with = _show(job, options)
+        left_with = show(job, options)
         watched_to_its_end = job.poll() is not None
         if not watched_to_its_end:
             _leave(job, left_with, options)
@@ -71,7 +72,7 @@ def run_with_dashboard(command: Sequence[str], options: RunOptions) -> int:
             report_file.close()
 
 
-def _show(job: RunningJob, options: RunOptions) -> int:
+def show(job: RunningJob, options: RunOptions, practice: Practice | None = None) -> int:
     """The dashboard, until it is left; its exit code."""
     source = common.make_source(None, None, False, options.interval_seconds)
 
@@ -92,6 +93,7 @@ def _show(job: RunningJob, options: RunOptions) -> int:
         slow_link=options.slow_link,
         attached=job.key,
         running=job,
+        practice=practice,
     )
 
 

@@ -9,6 +9,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from gpuwatch.jobs.runner import RunningJob
     from gpuwatch.jobs.store import ReportStore
     from gpuwatch.outputs.running_recordings import RunningRecording
+    from gpuwatch.tui.practice import Practice
 
 # What direct writing needs of Textual beyond its public interface; without it, its own way is
 # taken, which is right too and only dearer.
@@ -477,14 +479,20 @@ def run_dashboard(
     attached: ProcessKey | None = None,
     running: RunningJob | None = None,
     message: str | None = None,
+    practice: Practice | None = None,
 ) -> int:
     """Show the dashboard until the person quits; the exit code. ``message`` is said at first.
 
     ``attached``: a process (any of its job) whose job is the first picture. ``running``: a job that
     gpuwatch has started: its output is shown below it, and once it has ended, the exit code is
-    its own (128 and more for a signal).
+    its own (128 and more for a signal). ``practice``: what is wrong with it, and the knobs.
     """
-    app = GpuwatchApp(
+    make: Callable[..., GpuwatchApp] = GpuwatchApp
+    if practice is not None:
+        from gpuwatch.tui.practice_app import PracticeApp  # noqa: PLC0415
+
+        make = partial(PracticeApp, practice)
+    app = make(
         source,
         sampler,
         make_engine=new_engine,

@@ -148,7 +148,8 @@ class DiagnosisApp(JobApp):
     def action_mark(self) -> None:
         """From here on it is compared with before."""
         view = self.view
-        if view.snapshot is None or not view.gpus:
+        told = view.snapshot is not None and any(job.loops for job in view.snapshot.jobs)
+        if view.snapshot is None or not (view.gpus or told):
             self.say("no GPU has been read: there is nothing to compare")
         else:
             view.mark = mark_now(view, view.snapshot, view.diagnosis, self._runs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gpuwatch.diagnosis.finding import Diagnosis, Finding
@@ -15,6 +16,14 @@ _COLUMN_SECONDS = 1.0
 _SETTLE_SECONDS = 5.0
 """What is measured sooner than this after the change is mostly the change itself."""
 _AT_WORK_PERCENT = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """What jobs told of their own loops (``gpuwatch.torch``): all ranks' samples, the mean wait."""
+
+    samples_per_second: float | None
+    data_wait_share: float | None
 
 
 @dataclass(slots=True)
@@ -35,6 +44,8 @@ class Mark:
     busy_after: float | None = None
     rules_gone: tuple[str, ...] = ()
     rules_new: tuple[str, ...] = ()
+    pace_before: Pace | None = None
+    pace_after: Pace | None = None
     told: bool = False
     """Enough has been seen since to say what changed."""
 
@@ -54,6 +65,7 @@ def mark_now(view: View, snapshot: Snapshot, diagnosis: Diagnosis | None, runs: 
         busy_before=busy(view, gpus, now, seconds),
         rules_before=_rules(diagnosis.findings if diagnosis is not None else (), gpus),
         after_from=now,
+        pace_before=pace(_job_keys(view, gpus, snapshot), snapshot),
     )
 
 
@@ -69,6 +81,7 @@ def mark_run(view: View, snapshot: Snapshot, before: Run, after: Job) -> Mark:
         busy_before=busy(view, gpus, before.last_seen, seconds),
         rules_before=_rules(before.findings, gpus),
         after_from=None,
+        pace_before=_pace_of((before.job,)),
         job=after.key,
     )
 
@@ -95,7 +108,8 @@ def bring_up_to_date(
             mark.gpus = job.gpu_uuids
     if mark.after_from is None:
         readings = [gpu.reading.busy_percent for gpu in snapshot.gpus if gpu.uuid in mark.gpus]
-        if any(value is not None and value >= _AT_WORK_PERCENT for value in readings):
+        at_work = any(value is not None and value >= _AT_WORK_PERCENT for value in readings)
+        if at_work or (not mark.gpus and pace((mark.job,), snapshot) is not None):
             mark.after_from = now
         return
     since = now - mark.after_from
@@ -103,6 +117,8 @@ def bring_up_to_date(
     if not mark.told:
         return
     mark.busy_after = busy(view, mark.gpus, now, min(since, _WINDOW_SECONDS))
+    keys = (mark.job,) if mark.next_run else _job_keys(view, mark.gpus, snapshot)
+    mark.pace_after = pace(keys, snapshot)
     present = _rules(() if diagnosis is None else diagnosis.findings, mark.gpus)
     mark.rules_gone = tuple([rule for rule in mark.rules_before if rule not in present])
     mark.rules_new = tuple([rule for rule in present if rule not in mark.rules_before])
@@ -119,6 +135,33 @@ def busy(view: View, gpus: tuple[GpuKey, ...], end: float, seconds: float) -> fl
             columns = series.columns(end - width / 2, width, count)
             means += [column[1] for column in columns if column is not None]
     return sum(means) / len(means) if means else None
+
+
+def pace(keys: Sequence[ProcessKey | None], snapshot: Snapshot) -> Pace | None:
+    """What these jobs tell of their loops now; ``None``: they tell nothing."""
+    return _pace_of([job for job in snapshot.jobs if job.key in keys])
+
+
+def _pace_of(jobs: Sequence[Job]) -> Pace | None:
+    loops = [loop for job in jobs for loop in job.loops]
+    rates = [one.samples_per_second for one in loops if one.samples_per_second is not None]
+    waits = [one.data_wait_share for one in loops if one.data_wait_share is not None]
+    if not rates and not waits:
+        return None
+    return Pace(
+        samples_per_second=sum(rates) if rates else None,
+        data_wait_share=sum(waits) / len(waits) if waits else None,
+    )
+
+
+def _job_keys(
+    view: View, gpus: tuple[GpuKey, ...], snapshot: Snapshot
+) -> tuple[ProcessKey | None, ...]:
+    """The job looked at; else those on these GPUs; without any GPU those that there are."""
+    if view.job.last is not None:
+        return (view.job.last.key,)
+    mine = set(gpus)
+    return tuple([job.key for job in snapshot.jobs if not mine or mine.intersection(job.gpu_uuids)])
 
 
 def _gpus(view: View, snapshot: Snapshot) -> tuple[GpuKey, ...]:

@@ -16,6 +16,7 @@ from gpuwatch.tui.timeline import FindingMark, Timeline
 if TYPE_CHECKING:
     from gpuwatch.tui.finding_words import FindingKey
     from gpuwatch.tui.marking import Mark
+    from gpuwatch.tui.practice import Practice
     from gpuwatch.tui.replay_state import ReplayState
 
 RowKey = tuple[int, float | None, str | None]
@@ -136,6 +137,8 @@ class View:
     job: JobView = field(default_factory=JobView)
     replay: ReplayState | None = None
     """A recording is played."""
+    practice: Practice | None = None
+    """The job is one to practise with."""
     timeline: Timeline = field(default_factory=Timeline)
     """The stretch of the past that every chart shows."""
     own_range: bool = True

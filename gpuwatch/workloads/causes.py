@@ -251,6 +251,18 @@ UNPRACTISED = (
 )
 
 
+NO_TORCH = (
+    "A practice job is a PyTorch job, and PyTorch is not installed here: "
+    "pip install 'gpuwatch-tui[torch]'"
+)
+
+
+def sentence_of(cause: Unpractised) -> str:
+    """Why not, and what shows it instead."""
+    demo = "" if cause.demo is None else f"; see gpuwatch --demo {cause.demo}"
+    return f"{cause.name} cannot be practised: {cause.why}{demo}"
+
+
 def find(name: str) -> Cause | Unpractised | None:
     """The cause of this name, also written with dashes."""
     wanted = name.strip().lower().replace("-", "_")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from gpuwatch.text import clean
@@ -9,6 +10,7 @@ from gpuwatch.workloads.knobs import KnobError, Knobs, changed, written
 
 FILE_NAME = "knobs"
 MOST_BYTES = 10_000
+_DEVICE_FILE = "device"
 
 
 class Control:
@@ -54,9 +56,22 @@ class Control:
             self.trouble = clean(f"{self.path.name} was not followed: {error}", 300)
 
 
-def turn(folder: Path, values: dict[str, object]) -> None:
+def turn(folder: Path, values: Mapping[str, object]) -> None:
     """Write the control file of the job in ``folder``, whole or not at all. Raises ``OSError``."""
     path = folder / FILE_NAME
     fresh = path.with_suffix(".new")
     fresh.write_text(written(values))
     fresh.replace(path)
+
+
+def note_device(folder: Path, kind: str) -> None:
+    """Say on what the job in ``folder`` trains. Raises ``OSError``."""
+    (folder / _DEVICE_FILE).write_text(kind)
+
+
+def device_kind(folder: Path) -> str | None:
+    """What the job said; ``None``: it has not yet."""
+    try:
+        return (folder / _DEVICE_FILE).read_text(encoding="utf-8", errors="replace") or None
+    except OSError:
+        return None

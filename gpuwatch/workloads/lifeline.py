@@ -8,9 +8,11 @@ import signal
 import threading
 import time
 
+_PATIENCE_SECONDS = 5.0
+
 
 def end_with(pid: int) -> None:
-    """From now on, this process is killed as soon as process ``pid`` is gone (Linux 5.3, else
+    """From now on, this process is ended as soon as process ``pid`` is gone (Linux 5.3, else
     within a second)."""
     threading.Thread(target=_wait, args=(pid,), daemon=True, name="lifeline").start()
 
@@ -26,6 +28,9 @@ def _wait(pid: int) -> None:
         poll = select.poll()
         poll.register(watched, select.POLLIN)
         poll.poll()
+    # It may have something to give back.
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(_PATIENCE_SECONDS)
     os.kill(os.getpid(), signal.SIGKILL)
 
 

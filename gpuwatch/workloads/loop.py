@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
@@ -10,7 +11,7 @@ from typing import Any
 
 import torch
 from torch import distributed
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Sampler
 
 from gpuwatch.workloads import data, saving
 from gpuwatch.workloads.control import Control
@@ -22,7 +23,6 @@ from gpuwatch.workloads.others import HANG_FILE, Orphans, Tenant
 from gpuwatch.workloads.telling import Telling
 
 SAY_EVERY_SECONDS = 2.0
-_ENDLESS = 1 << 40
 _LOADER_KNOBS = frozenset(
     {knob.name for knob in fields(Knobs) if knob.metadata["group"] == "loading"}
     | {"host_leak_kib", "slow_rank", "slow_loads", "epoch_steps", "cores"}
@@ -116,13 +116,15 @@ class Training:
     def _batches(self) -> Iterator[Any]:
         while True:
             self._stale = False
-            for batch in self.telling.watch(self._loader()):
+            loader = self._loader()
+            for batch in self.telling.watch(loader):
                 self._meter.has()
                 yield batch
                 if self._stale:
                     break
+            loader.end_workers()
 
-    def _loader(self) -> DataLoader[Any]:
+    def _loader(self) -> Loader:
         knobs, place = self.knobs, self.place
         if knobs.read != "none" and self._file is None:
             self._say("writing 256 MiB of samples ...")
@@ -133,15 +135,16 @@ class Training:
         samples = data.Samples(
             knobs,
             self._file,
-            knobs.epoch_steps * knobs.batch or _ENDLESS,
+            knobs.epoch_steps * knobs.batch,
             slowness=knobs.slow_loads if slow else 1.0,
             hangs_at=place.folder / HANG_FILE if place.hangs else None,
         )
-        return DataLoader(
+        return Loader(
             samples,
             batch_size=knobs.batch,
             num_workers=knobs.workers,
             pin_memory=knobs.pin_memory and self.device.kind == "cuda",
+            sampler=None if knobs.epoch_steps else Endless(),
             prefetch_factor=knobs.prefetch if knobs.workers else None,
             worker_init_fn=None if place.ends_with is None else _Worker(place.ends_with),
         )
@@ -188,8 +191,9 @@ class Training:
     def _validate(self) -> None:
         """With workers of its own, and half the work of a step."""
         until = time.monotonic() + self.knobs.validate_for
-        samples = data.Samples(self.knobs, None, _ENDLESS)
-        for batch in DataLoader(samples, batch_size=self.knobs.batch, num_workers=1):
+        samples = data.Samples(self.knobs, None, 0)
+        loader = DataLoader(samples, batch_size=self.knobs.batch, num_workers=1, sampler=Endless())
+        for batch in loader:
             self.device.evaluate(self.device.copy(batch), self.knobs.step_ms / 2)
             self.device.synchronize()
             if time.monotonic() >= until:
@@ -295,6 +299,30 @@ class Meter:
         )
         self._since, self._steps, self._samples, self._waited = now, 0, 0, 0.0
         return line
+
+
+class Loader(DataLoader[Any]):
+    """One whose workers can be ended at a moment of one's own."""
+
+    def __iter__(self) -> Any:
+        self._last: Any = super().__iter__()
+        return self._last
+
+    def end_workers(self) -> None:
+        """Before others are forked: an iterator that is copied into a child complains there."""
+        end = getattr(self._last, "_shutdown_workers", None)
+        if end is not None:
+            end()
+
+
+class Endless(Sampler[int]):
+    """Samples one after the other, without an end, and so without a length."""
+
+    def __init__(self) -> None:
+        """Nothing is needed."""
+
+    def __iter__(self) -> Iterator[int]:
+        return itertools.count()
 
 
 class _Worker:

@@ -16,7 +16,7 @@ import torch
 from torch import distributed
 
 from gpuwatch.text import clean
-from gpuwatch.workloads.control import FILE_NAME, Control
+from gpuwatch.workloads.control import FILE_NAME, Control, note_device
 from gpuwatch.workloads.device import DeviceError, choose
 from gpuwatch.workloads.knobs import Knobs
 from gpuwatch.workloads.loop import Place, Training, join_ranks
@@ -48,6 +48,7 @@ def run_rank(job: JobOptions, rank: int, ranks: int, quota: Quota | None = None)
         return 2
     if rank == 0:
         _say(f"device: {device.name}")
+        note_device(job.folder, device.kind)
     if ranks > 1:
         backend = join_ranks(rank, ranks, job.knobs.backend, device)
         if rank == 0:

@@ -26,11 +26,6 @@ from gpuwatch.text import clean
 from gpuwatch.workloads import causes, knobs, lifeline, machine
 from gpuwatch.workloads.control import FILE_NAME
 
-NO_TORCH = (
-    "A practice job is a PyTorch job, and PyTorch is not installed here: "
-    "pip install 'gpuwatch-tui[torch]'"
-)
-
 
 def main(arguments: list[str] | None = None) -> int:
     """Run a job; the exit code."""
@@ -42,11 +37,11 @@ def main(arguments: list[str] | None = None) -> int:
             f"there is no cause {options.cause[:60]!r}: choose of {', '.join(causes.CAUSES)}"
         )
     if isinstance(cause, causes.Unpractised):
-        print(sentence_of(cause), file=sys.stderr)
+        print(causes.sentence_of(cause), file=sys.stderr)
         return 2
     wanted = replace(cause.knobs, **knobs.given(options))
     if importlib.util.find_spec("torch") is None:
-        print(NO_TORCH, file=sys.stderr)
+        print(causes.NO_TORCH, file=sys.stderr)
         return 2
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _leave)
@@ -65,12 +60,6 @@ def _leave(number: int, _frame: FrameType | None) -> NoReturn:
     raise SystemExit(128 + number)
 
 
-def sentence_of(cause: causes.Unpractised) -> str:
-    """Why not, and what shows it instead."""
-    demo = "" if cause.demo is None else f"; see gpuwatch --demo {cause.demo}"
-    return f"{cause.name} cannot be practised: {cause.why}{demo}"
-
-
 def _run(options: argparse.Namespace, wanted: knobs.Knobs, cause: causes.Cause) -> int:
     quota = None
     if wanted.quota_cores:
@@ -82,6 +71,7 @@ def _run(options: argparse.Namespace, wanted: knobs.Knobs, cause: causes.Cause) 
         folder = options.folder
         if folder is None:
             folder = machine.scratch_folder()
+        if options.folder is None or options.remove_folder:
             ending.callback(shutil.rmtree, folder, ignore_errors=True)
         folder.mkdir(parents=True, exist_ok=True)
         ending.callback(_tidy, folder)
@@ -170,6 +160,7 @@ def make_parser() -> argparse.ArgumentParser:
         "[tell]",
     )
     job.add_argument("--ends-with", type=int, metavar="PID", help=argparse.SUPPRESS)
+    job.add_argument("--remove-folder", action="store_true", help=argparse.SUPPRESS)
     job.add_argument("--hangs", action="store_true", help=argparse.SUPPRESS)
     knobs.add_options(parser)
     return parser

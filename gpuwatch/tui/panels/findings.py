@@ -22,7 +22,7 @@ from gpuwatch.tui.finding_words import (
     style_of,
 )
 from gpuwatch.tui.frame import Line, Row, Zone, fit, left, width_of, wrapped
-from gpuwatch.tui.marking import is_about
+from gpuwatch.tui.marking import Mark, is_about
 from gpuwatch.tui.panels.job_header import ended_at
 from gpuwatch.tui.view import View
 
@@ -212,7 +212,8 @@ def _columns(view: View, shown: Sequence[Finding], width: int, room: int) -> lis
 
 
 def mark_line(view: View, width: int) -> Line:
-    """``changed 12:04:31 (42s ago): busy 41% -> 93%, gone: loader is CPU-bound``."""
+    """``changed 12:04:31 (42s ago)  busy 41% -> 93%  126 -> 402 samples/s  waits 61% -> 3%  gone:
+    loader is CPU-bound``. What a job tells of itself stands for the GPUs where there are none."""
     mark, snapshot = view.mark, view.snapshot
     row = Row(width)
     if mark is None or snapshot is None:
@@ -225,11 +226,15 @@ def mark_line(view: View, width: int) -> Line:
     if names and len(mark.gpus) < len(view.gpus) and width >= 60:
         row.add(f" {names}", "title")
     row.add(f" {clock} ({ago} ago)" if width >= 100 else f" {ago} ago", "label")
-    row.add("  busy ", "label").add(f"{units.percent(mark.busy_before)} -> ", "value")
+    if mark.gpus or mark.pace_before is None:
+        row.add("  busy ", "label").add(f"{units.percent(mark.busy_before)} -> ", "value")
+        if mark.told:
+            row.add(units.percent(mark.busy_after), _better(mark.busy_before, mark.busy_after))
     if not mark.told:
         waits = "not at work yet" if mark.after_from is None else "measuring"
+        row.add("" if mark.gpus or mark.pace_before is None else "  ")
         return row.add(waits, "label").line()
-    row.add(units.percent(mark.busy_after), _better(mark.busy_before, mark.busy_after))
+    _add_pace(row, mark)
     for word, rules, style in (
         ("gone", mark.rules_gone, "value"),
         ("new", mark.rules_new, "warn"),
@@ -240,6 +245,22 @@ def mark_line(view: View, width: int) -> Line:
                 row.add(f"  {word}: ", "label")
                 row.add(fit(text, row.room - 1, view.glyphs.ellipsis), style)
     return row.line()
+
+
+def _add_pace(row: Row, mark: Mark) -> None:
+    before, after = mark.pace_before, mark.pace_after
+    if before is None or after is None:
+        return
+    rates = before.samples_per_second, after.samples_per_second
+    told = [f"{'-' if rate is None else f'{rate:.0f}'}" for rate in rates]
+    if row.room >= len(told[0]) + len(told[1]) + 16:
+        row.add(f"  {told[0]} -> ", "value").add(told[1], _better(*rates)).add(
+            " samples/s", "label"
+        )
+    waits = before.data_wait_share, after.data_wait_share
+    if None not in waits and row.room >= 20:
+        shares = [units.percent(None if one is None else one * 100) for one in waits]
+        row.add("  waits ", "label").add(f"{shares[0]} -> {shares[1]}", "value")
 
 
 def _better(before: float | None, after: float | None) -> str:

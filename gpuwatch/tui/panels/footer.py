@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gpuwatch.tui.frame import Line, Row, Zone, fit
-from gpuwatch.tui.panels import replay_bar
+from gpuwatch.tui.panels import practice_bar, replay_bar
 from gpuwatch.tui.view import View
 
 KEYS: tuple[tuple[str, str, str], ...] = (
@@ -61,6 +61,8 @@ def draw(
         if view.replay.prompt is not None:
             return replay_bar.prompt_line(view, width), []
         keys = replay_bar.keys(keys)
+    if view.practice is not None:
+        keys = practice_bar.keys(view, keys)
     if view.filtering:
         row.add(" / ", "key").add(fit(view.filter_text, max(0, width - 24), view.glyphs.ellipsis))
         row.add(view.glyphs.cursor, "key")

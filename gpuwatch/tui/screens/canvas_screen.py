@@ -10,7 +10,7 @@ from textual.screen import Screen
 from gpuwatch.tui.frame import Line
 from gpuwatch.tui.glyphs import ASCII
 from gpuwatch.tui.palette import Palette
-from gpuwatch.tui.panels import replay_bar
+from gpuwatch.tui.panels import practice_bar, replay_bar
 from gpuwatch.tui.view import View
 from gpuwatch.tui.widgets.canvas import Canvas
 
@@ -46,9 +46,10 @@ class CanvasScreen(Screen[None]):
 
     @property
     def room(self) -> tuple[int, int]:
-        """Width and height of the picture: the screen's, less the bar of a replay."""
+        """Width and height of the picture: the screen's, less the bar of a replay or a practice."""
         width, height = self.size
-        return width, height - replay_bar.rows(self.view, height)
+        bars = replay_bar.rows(self.view, height) + practice_bar.rows(self.view, height)
+        return width, height - bars
 
     def point_at(self, x: int, chart: object) -> None:
         """Put the cursor where the time axis of a chart (its first cell, its width) was clicked."""
@@ -67,6 +68,7 @@ class CanvasScreen(Screen[None]):
         """Show ``lines``, as wide as the screen; only what changed goes to the terminal."""
         width, height = self.size
         lines = lines + replay_bar.draw(self.view, width, height)
+        lines += practice_bar.draw(self.view, width, height)
         self.canvas.few_bytes = self.view.slow_link
         self.canvas.ascii_only = self.view.glyphs is ASCII
         self.canvas.show(lines, width)

@@ -23,6 +23,7 @@ from gpuwatch.tui.keys import (
     FINDINGS_KEYS,
     JOB_KEYS,
     OVERVIEW_KEYS,
+    Key,
 )
 from gpuwatch.tui.palette import Palette
 
@@ -95,10 +96,16 @@ def _ascii(text: Text) -> Text:
     return Text(to_ascii(text.plain), spans=text.spans) if not text.plain.isascii() else text
 
 
-def help_dialog(palette: Palette, glyphs: Glyphs, simulated: bool) -> Dialog:
-    """All keys by group, and how to read the charts."""
+def help_dialog(
+    palette: Palette, glyphs: Glyphs, simulated: bool, more: Sequence[Key] = ()
+) -> Dialog:
+    """All keys by group (those of ``more`` first), and how to read the charts."""
     text = Text()
     keys = (*OVERVIEW_KEYS, *APP_KEYS, *JOB_KEYS, *FINDINGS_KEYS, *EVIDENCE_KEYS, *DETAIL_KEYS)
+    for key in more:
+        text.append(f"{key.group}\n", palette["b:title"])
+        text.append(f"  {key.shown:<12}", palette["b:key"])
+        text.append(f"{key.help}\n", palette["b:text"])
     for group in ("Move", "Processes", "Time", "Diagnosis", "View", "Job", "Detail", "General"):
         text.append(f"{group}\n", palette["b:title"])
         for key in keys:

@@ -1,0 +1,212 @@
+"""``gpuwatch demo-job``: a practice job under the dashboard, ill until a key cures it."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from gpuwatch.commands import common
+from gpuwatch.commands.screen import has_screen, screen_options, theme_called
+
+if TYPE_CHECKING:
+    from gpuwatch.commands.run import RunOptions
+    from gpuwatch.workloads.causes import Cause
+
+_PANE_ROWS = 10
+_MODULE = "gpuwatch.workloads.train"
+
+
+# What follows "--" is the job's own.
+@click.command("demo-job")
+@common.interval_option
+@click.option(
+    "--device",
+    default="auto",
+    show_default=True,
+    metavar="DEVICE",
+    help="Train on cpu, cuda, cuda:1, or a device of your own (module:name).",
+)
+@click.option(
+    "--no-tell",
+    is_flag=True,
+    help="The job tells nothing of its own loop: it is seen from outside only.",
+)
+@screen_options
+@click.argument("cause", required=False, metavar="[CAUSE]")
+@click.argument("knobs", nargs=-1, type=click.UNPROCESSED, metavar="[-- KNOB...]")
+def demo_job_command(
+    interval: float,
+    device: str,
+    no_tell: bool,
+    ascii_mode: bool | None,
+    theme: str | None,
+    slow_link: bool | None,
+    cause: str | None,
+    knobs: tuple[str, ...],
+) -> int:
+    """Practise: run a real training job with something wrong, and cure it with a key.
+
+    Without a CAUSE it lists them. The job trains a small model on the GPU, or on the CPU where
+    there is none, until gpuwatch is left. x turns its knobs back, and before and after are
+    compared. More knobs go behind "--" (python -m gpuwatch.workloads.train --help lists them).
+    """
+    import importlib.util
+
+    from gpuwatch.text import clean
+    from gpuwatch.workloads import causes
+
+    if cause is None:
+        click.echo(_listed())
+        return 0
+    found = causes.find(cause)
+    if found is None:
+        raise click.UsageError(
+            f"There is no cause {clean(cause, 60)!r}: gpuwatch demo-job lists them."
+        )
+    if isinstance(found, causes.Unpractised):
+        raise click.UsageError(f"{causes.sentence_of(found)}.")
+    if importlib.util.find_spec("torch") is None:
+        raise click.UsageError(f"{causes.NO_TORCH}.")
+    theme = theme_called(theme)
+    if not has_screen():
+        raise click.UsageError(
+            f"The dashboard needs a terminal. The job alone: python -m {_MODULE} {found.name}"
+        )
+    from gpuwatch.commands.run import RunOptions
+
+    options = RunOptions(
+        interval_seconds=interval,
+        output=None,
+        kill_on_exit=True,
+        report=False,
+        report_path=None,
+        as_json=False,
+        ascii_mode=ascii_mode,
+        theme=theme,
+        slow_link=slow_link,
+    )
+    told = ("--no-tell",) if no_tell else ()
+    return _practise(found, ("--device", device, *told, *knobs), options)
+
+
+def _listed() -> str:
+    from gpuwatch.workloads.causes import CAUSES, UNPRACTISED
+
+    lines = ["Practise with: gpuwatch demo-job CAUSE", ""]
+    for cause in CAUSES.values():
+        needs = [] if not cause.gpus else ["a GPU" if cause.gpus == 1 else f"{cause.gpus} GPUs"]
+        needs += [] if cause.needs is None else [cause.needs]
+        lines.append(f"  {cause.name:<23} {cause.says}")
+        if needs:
+            lines.append(f"  {'':<23} needs {'; '.join(needs)}")
+    lines += ["", "Cannot be practised, but can be seen simulated:", ""]
+    for other in UNPRACTISED:
+        lines.append(f"  {other.name:<23} {other.why}")
+        lines.append(f"  {'':<23} gpuwatch --demo {other.demo}")
+    lines += ["", "gpuwatch explain CAUSE says what each is."]
+    return "\n".join(lines)
+
+
+def _practise(cause: Cause, knobs: Sequence[str], options: RunOptions) -> int:
+    """The exit code: 0 where the person left it, else the job's."""
+    import os
+
+    from gpuwatch.commands.run_dashboard import show
+    from gpuwatch.jobs.output_files import OutputFileError, open_kept
+    from gpuwatch.jobs.runner import Start, start_in_terminal
+    from gpuwatch.jobs.spawn import CannotStartError
+    from gpuwatch.workloads.machine import scratch_folder
+
+    start = Start.now()
+    folder = None
+    try:
+        folder = scratch_folder()
+        command = [
+            sys.executable, "-m", _MODULE, cause.name, "--folder", str(folder),
+            "--remove-folder", "--ends-with", str(os.getpid()), *knobs,
+        ]  # fmt: skip
+        output, path = open_kept([f"demo-{cause.name}"])
+        size = (common.terminal_width(sys.stderr), _PANE_ROWS)
+        job = start_in_terminal(command, start, output=output, path=path, size=size)
+    except (OSError, OutputFileError, CannotStartError) as error:
+        _remove(folder)
+        return common.complain(str(error), common.EXIT_OUTPUT)
+    job.ends_with_gpuwatch = True
+    try:
+        show(job, options, PracticeKnobs(cause, folder))
+        code = job.poll()
+    finally:
+        job.end()
+        job.close()
+        _remove(folder)
+    if code is None or code == 0:
+        return 0
+    return common.complain(_last_words(path), code if code > 0 else 128 - code)
+
+
+def _remove(folder: Path | None) -> None:
+    if folder is not None:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _last_words(path: Path) -> str:
+    """What the job printed last, which says why it ended."""
+    from gpuwatch.text import clean
+
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
+    except OSError:
+        lines = []
+    last = next((line for line in reversed(lines) if line.strip()), "")
+    return f"the practice job ended: {clean(last, 300)}"
+
+
+class PracticeKnobs:
+    """The dashboard's hold on a practice job (``gpuwatch.tui.practice.Practice``)."""
+
+    def __init__(self, cause: Cause, folder: Path) -> None:
+        self._cause = cause
+        self._folder = folder
+        self._on_cpu: bool | None = None
+        self.cured = False
+        self.name = cause.name
+        self.says = cause.says
+
+    @property
+    def turns(self) -> str:
+        from gpuwatch.workloads.knobs import differences
+
+        ill, cured = self._cause.knobs, self._cause.cured
+        there, back = (cured, ill) if self.cured else (ill, cured)
+        return ", ".join(line.replace(":", "", 1) for line in differences(there, back))
+
+    @property
+    def note(self) -> str | None:
+        """Kept free until it is known, so that nothing jumps."""
+        if not self._on_cpu or self._cause.on_cpu is None:
+            return None
+        return f"On the CPU: {self._cause.on_cpu}."
+
+    def look(self) -> bool:
+        """On what the job trains it says once it runs."""
+        if self._on_cpu is not None:
+            return False
+        from gpuwatch.workloads.control import device_kind
+
+        kind = device_kind(self._folder)
+        if kind is None:
+            return False
+        self._on_cpu = kind == "cpu"
+        return self._on_cpu
+
+    def turn(self) -> None:
+        """Turn the knobs back, or ill again. Raises ``OSError``."""
+        from gpuwatch.workloads.control import turn
+
+        turn(self._folder, {} if self.cured else self._cause.cure)
+        self.cured = not self.cured
