@@ -193,8 +193,9 @@ def _not_found(place: Place, error: ModuleNotFoundError) -> str:
 
 
 NO_TORCH = (
-    f"PyTorch is not installed where gpuwatch runs: {clean(sys.executable)} -m pip install torch, or "
-    "run gpuwatch from your project's own environment."
+    "PyTorch is not installed where gpuwatch runs: install it there "
+    f"({clean(sys.executable, 200)} -m pip install torch), or install gpuwatch into your project's "
+    "own environment."
 )
 
 
