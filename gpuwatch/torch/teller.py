@@ -190,6 +190,12 @@ class Teller:
         self.loop = None
         self.mark(outer)
 
+    def trainer_ends(self) -> None:
+        """A trainer is done, perhaps in the middle of a step."""
+        self.step_pauses()
+        self.loop = None
+        self.mark(IDLE)
+
     def explicit_step_begins(self) -> int:
         if not self._explicit:
             self._explicit = True

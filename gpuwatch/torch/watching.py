@@ -136,7 +136,7 @@ class _Loop(Iterator[Batch]):
         self._teller = teller
         self._device = device
         self._batch_size = batch_size
-        self._about = _about(loader)
+        self._about = about(loader)
         self._aside = _gradients_are_off() if validation is None else validation
         self._begun = False
         self._outer = IDLE
@@ -355,7 +355,7 @@ def describe() -> str:
     return TELLER.describe()
 
 
-def _about(loader: Any) -> tuple[int | None, int | None, bool | None]:
+def about(loader: Any) -> tuple[int | None, int | None, bool | None]:
     """Batches in a pass, loader workers, pinned memory; ``None`` where it does not say."""
     steps, workers, pinned = None, None, None
     try:

@@ -1,0 +1,151 @@
+"""For Lightning: ``Trainer(callbacks=[GpuwatchCallback()])``.
+
+Works with ``lightning.pytorch`` and with ``pytorch_lightning``. A step is a batch. Waits for data
+are what the trainer's own profiler calls ``train_dataloader_next``; copies to the device and saved
+checkpoints are those that the trainer makes.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from gpuwatch.step_file import BETWEEN, VALIDATION, WAIT
+from gpuwatch.torch import batches
+from gpuwatch.torch.teller import TELLER
+from gpuwatch.torch.trainers import first_loader, quiet
+from gpuwatch.torch.watching import Checkpoint, Copying, about
+
+_PACKAGES = ("lightning.pytorch", "pytorch_lightning")
+_FETCH = "train_dataloader_next"
+
+
+def _base() -> Any:
+    """``Callback`` of the package that the job uses, as far as that shows by now."""
+    for name in (*[name for name in _PACKAGES if name in sys.modules], *_PACKAGES):
+        try:
+            return importlib.import_module(name).Callback
+        except ImportError:
+            continue
+    raise ImportError("neither lightning nor pytorch_lightning is installed")
+
+
+_Base: Any = _base()
+
+
+class GpuwatchCallback(_Base):  # type: ignore[misc]
+    """Tells what a Lightning trainer's loop does. Several trainers one after another may share
+    it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._fetches_seen = False
+        self._aside: int | None = None
+        self._replaced: list[tuple[Any, str]] = []
+
+    @quiet
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        _, workers, pinned = about(first_loader(trainer.train_dataloader))
+        batches_in_epoch = trainer.num_training_batches
+        TELLER.loop = self
+        TELLER.loop_begins(
+            batches_in_epoch if isinstance(batches_in_epoch, int) else None, workers, pinned
+        )
+        self._give_back()
+        self._replace(trainer.profiler, "start", self._noticing(trainer.profiler.start, WAIT))
+        self._replace(trainer.profiler, "stop", self._noticing(trainer.profiler.stop, BETWEEN))
+        strategy = trainer.strategy
+        self._replace(strategy, "batch_to_device", _within(Copying, strategy.batch_to_device))
+        self._replace(trainer, "save_checkpoint", _within(Checkpoint, trainer.save_checkpoint))
+        TELLER.mark(WAIT)
+
+    @quiet
+    def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
+        TELLER.epoch_is(trainer.current_epoch)
+
+    @quiet
+    def on_train_batch_start(
+        self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int
+    ) -> None:
+        if TELLER.loop is self:
+            TELLER.body_begins(batches.size_of(batch))
+
+    @quiet
+    def on_train_batch_end(
+        self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        if TELLER.loop is self:
+            TELLER.body_ends()
+            TELLER.mark(BETWEEN if self._fetches_seen else WAIT)
+
+    @quiet
+    def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
+        if self._aside is None and not TELLER.is_aside:
+            self._aside = TELLER.enter(VALIDATION)
+
+    @quiet
+    def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
+        depth, self._aside = self._aside, None
+        if depth is not None:
+            TELLER.leave(depth)
+
+    def on_test_start(self, trainer: Any, pl_module: Any) -> None:
+        self.on_validation_start(trainer, pl_module)
+
+    def on_test_end(self, trainer: Any, pl_module: Any) -> None:
+        self.on_validation_end(trainer, pl_module)
+
+    @quiet
+    def on_train_end(self, trainer: Any, pl_module: Any) -> None:
+        self._end()
+
+    @quiet
+    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
+        self.on_validation_end(trainer, pl_module)
+        self._end()
+
+    @quiet
+    def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        self._end()
+
+    def _end(self) -> None:
+        self._give_back()
+        if TELLER.loop is self:
+            TELLER.trainer_ends()
+
+    # What the trainer does between its hooks
+
+    def _noticing(self, method: Callable[..., Any], state: int) -> Callable[..., Any]:
+        """A profiler's ``start`` or ``stop`` that marks fetches of training batches."""
+
+        def noticed(action_name: str, *arguments: Any, **named: Any) -> Any:
+            if action_name.endswith(_FETCH) and TELLER.loop is self and not TELLER.is_aside:
+                self._fetches_seen = True
+                TELLER.mark(state)
+            return method(action_name, *arguments, **named)
+
+        return noticed
+
+    def _replace(self, owner: Any, name: str, method: Callable[..., Any]) -> None:
+        """On this one object; what it can be asked for otherwise stays as it is."""
+        if name not in vars(owner):
+            setattr(owner, name, method)
+            self._replaced.append((owner, name))
+
+    def _give_back(self) -> None:
+        while self._replaced:
+            owner, name = self._replaced.pop()
+            vars(owner).pop(name, None)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_replaced": [], "_aside": None}
+
+
+def _within(mark: type[Copying] | type[Checkpoint], method: Callable[..., Any]) -> Any:
+    def marked(*arguments: Any, **named: Any) -> Any:
+        with mark():
+            return method(*arguments, **named)
+
+    return marked

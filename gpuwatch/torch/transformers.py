@@ -1,0 +1,106 @@
+"""For the trainer of Hugging Face Transformers: ``Trainer(..., callbacks=[GpuwatchCallback()])``.
+
+A step is one of the trainer's own, gradient accumulation and all. Between the events the trainer's
+own flags say what comes next: logging, evaluating, saving, or the next batches; so a wait for data
+also holds the little that the trainer does around it, and the copy to the device that accelerate
+makes. Copies are not told apart.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from transformers import TrainerCallback
+
+from gpuwatch.step_file import BETWEEN, CHECKPOINT, STEP, VALIDATION, WAIT
+from gpuwatch.torch.teller import TELLER
+from gpuwatch.torch.trainers import first_loader, quiet
+from gpuwatch.torch.watching import about
+
+
+class GpuwatchCallback(TrainerCallback):  # type: ignore[misc]
+    """Tells what the loop of a Transformers trainer does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._samples: int | None = None
+        self._evaluation: int | None = None
+
+    @quiet
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        together = args.gradient_accumulation_steps
+        size = getattr(state, "train_batch_size", None) or args.train_batch_size
+        self._samples = size * together
+        steps, workers, pinned = about(first_loader(kwargs.get("train_dataloader")))
+        if steps is not None:
+            steps = -(-steps // together)
+        TELLER.loop = self
+        TELLER.loop_begins(steps, workers, pinned)
+        TELLER.mark(WAIT)
+
+    @quiet
+    def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if TELLER.loop is self and state.epoch is not None:
+            TELLER.epoch_is(int(state.epoch + 0.001))
+
+    @quiet
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if TELLER.loop is self:
+            TELLER.body_begins(self._samples)
+
+    @quiet
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if TELLER.loop is self:
+            TELLER.body_ends()
+            self._mark_next(control)
+
+    @quiet
+    def on_prediction_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if TELLER.loop is self:
+            if TELLER.state != VALIDATION:
+                TELLER.mark(VALIDATION)
+        elif self._evaluation is None and not TELLER.is_aside:
+            self._evaluation = TELLER.enter(VALIDATION)
+
+    @quiet
+    def on_log(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._goes_on(control)
+
+    @quiet
+    def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        depth, self._evaluation = self._evaluation, None
+        if depth is not None:
+            TELLER.leave(depth)
+        self._goes_on(control)
+
+    def on_predict(self, args: Any, state: Any, control: Any, metrics: Any, **kwargs: Any) -> None:
+        self.on_evaluate(args, state, control, **kwargs)
+
+    @quiet
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._goes_on(control)
+
+    @quiet
+    def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._goes_on(control)
+
+    @quiet
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if TELLER.loop is self:
+            TELLER.trainer_ends()
+
+    def _goes_on(self, control: Any) -> None:
+        # What a model logs in the middle of a step ends nothing.
+        if TELLER.loop is self and TELLER.state != STEP:
+            self._mark_next(control)
+
+    def _mark_next(self, control: Any) -> None:
+        """The trainer logs, evaluates and saves in this order, and clears each flag when done."""
+        if control.should_log:
+            TELLER.mark(BETWEEN)
+        elif control.should_evaluate:
+            TELLER.mark(VALIDATION)
+        elif control.should_save:
+            TELLER.mark(CHECKPOINT)
+        else:
+            TELLER.mark(WAIT)
