@@ -10,9 +10,8 @@ import click
 from gpuwatch.commands import common
 from gpuwatch.commands.reading import (
     Cut,
-    last_moment,
     moment_option,
-    opened,
+    part,
     pid_callback,
     progress,
     refuse_overwriting,
@@ -78,9 +77,8 @@ def export_command(
     ]
     _refuse(file, [path for path, _, _ in tables])
     cut = Cut(begin, end, pid)
-    with opened(file) as log:
-        last = last_moment(file) if cut.needs_end else None
-        if _write(progress(log, cut.of(log, last)), tables) == 0:
+    with part(file, cut) as (log, snapshots):
+        if _write(progress(log, snapshots), tables) == 0:
             raise click.UsageError(cut.nothing(log))
     for note in log.stats.sentences():
         common.complain(note, 0)

@@ -59,33 +59,48 @@ class Cut:
         self.begin, self.end, self.pid = begin, end, pid
 
     @property
+    def whole(self) -> bool:
+        return self.begin is None and self.end is None and self.pid is None
+
+    @property
     def needs_end(self) -> bool:
         return any(moment is not None and moment.needs_end for moment in (self.begin, self.end))
 
-    def of(self, log: OpenedLog, last: float | None) -> Iterator[Snapshot]:
-        """The snapshots of it. Raises ``click.UsageError`` for a part that cannot be."""
-        snapshots = self._between(log.snapshots, last)
-        return snapshots if self.pid is None else _of_job(snapshots, self.pid)
-
-    def _between(self, snapshots: Iterable[Snapshot], last: float | None) -> Iterator[Snapshot]:
+    def span(self, first: float, last: float | None) -> tuple[float | None, float | None]:
+        """From when to when, in a recording from ``first`` to ``last``. Raises
+        ``click.UsageError`` for a part that cannot be."""
         from gpuwatch.outputs.summing.moments import MomentError
 
-        begin = end = None
-        first = True
+        try:
+            begin = None if self.begin is None else self.begin.unix(first, last)
+            end = None
+            if self.end is not None:
+                # 22:00 to 02:00 is a night: the second time of day is after the first.
+                of_day = self.end.day_seconds is not None and begin is not None
+                end = self.end.unix(begin if of_day and begin is not None else first, last)
+        except MomentError as error:
+            raise click.UsageError(str(error)) from None
+        if begin is not None and end is not None and end <= begin:
+            raise click.UsageError("--to is not after --from: nothing lies between.")
+        return begin, end
+
+    def of(
+        self, log: OpenedLog, last: float | None, first: float | None = None
+    ) -> Iterator[Snapshot]:
+        """The snapshots of it; ``first``: when the recording began, where ``log`` does not begin
+        with it. Raises ``click.UsageError`` for a part that cannot be."""
+        snapshots = self._between(log.snapshots, last, first)
+        return snapshots if self.pid is None else _of_job(snapshots, self.pid)
+
+    def _between(
+        self, snapshots: Iterable[Snapshot], last: float | None, first: float | None
+    ) -> Iterator[Snapshot]:
+        span: tuple[float | None, float | None] | None = None
         for snapshot in snapshots:
             now = snapshot.taken_at_unix_seconds
-            if first:
-                first = False
-                try:
-                    begin = None if self.begin is None else self.begin.unix(now, last)
-                    if self.end is not None:
-                        # 22:00 to 02:00 is a night: the second time of day is after the first.
-                        of_day = self.end.day_seconds is not None and begin is not None
-                        end = self.end.unix(begin if of_day and begin else now, last)
-                except MomentError as error:
-                    raise click.UsageError(str(error)) from None
-                if begin is not None and end is not None and end <= begin:
-                    raise click.UsageError("--to is not after --from: nothing lies between.")
+            if span is None:
+                span = self.span(now if first is None else first, last)
+            begin, end = span
             if end is not None and now > end:
                 return
             if begin is None or now >= begin:
@@ -115,29 +130,61 @@ def _of_job(snapshots: Iterable[Snapshot], pid: int) -> Iterator[Snapshot]:
             yield only_job(snapshot, key)
 
 
-def summarise(path: str, cut: Cut | None = None) -> Summary:
-    """Read a recording or log. Raises ``click.UsageError`` with a sentence for what it is not."""
+def summarise(path: str, cut: Cut | None = None, *, judge: bool = False) -> Summary:
+    """Read a recording or log. Raises ``click.UsageError`` with a sentence for what it is not.
+
+    The findings are those that the recording tells; ``judge``: they are found anew, as they are
+    where it tells none or where a part of it is asked for.
+    """
+    from gpuwatch.outputs.summing.recorded import recorded_events
     from gpuwatch.outputs.summing.summer import Summer
 
     cut = cut or Cut()
-    summer = Summer()
-    with opened(path) as log:
-        last = last_moment(path) if cut.needs_end else None
-        for snapshot in progress(log, cut.of(log, last)):
+    recorded = None
+    if cut.whole and not judge and path != STANDARD_STREAM:
+        recorded = recorded_events(path)
+    summer = Summer(recorded)
+    with part(path, cut) as (log, snapshots):
+        for snapshot in progress(log, snapshots):
             summer.push(snapshot)
         if summer.snapshots == 0:
             raise click.UsageError(cut.nothing(log))
-        return summer.summary(file_seen(log), pid=cut.pid)
+        return summer.summary(file_seen(log, judged=recorded is None), pid=cut.pid)
 
 
 @contextmanager
-def opened(path: str) -> Iterator[OpenedLog]:
+def part(path: str, cut: Cut) -> Iterator[tuple[OpenedLog, Iterator[Snapshot]]]:
+    """A recording opened, and the snapshots of it that are asked for. What lies before them is
+    passed over without being read, where that can be."""
+    first, last, place = None, None, 0
+    if (cut.begin is not None or cut.end is not None) and path != STANDARD_STREAM:
+        first, last, place = _found_fast(path, cut)
+    if cut.needs_end and last is None:
+        last = last_moment(path)
+    with opened(path, place) as log:
+        yield log, cut.of(log, last, first)
+
+
+def _found_fast(path: str, cut: Cut) -> tuple[float | None, float | None, int]:
+    """When a recording of ``record`` begins and ends, and the place to read from: without reading
+    it. ``None``, ``None``, 0 of anything else."""
+    from gpuwatch.sources.recording_scan import ends_of, place_of
+
+    first, last = ends_of(path)
+    if first is None or last is None:
+        return None, None, 0
+    begin, _ = cut.span(first, last)
+    return first, last, 0 if begin is None else place_of(path, begin)
+
+
+@contextmanager
+def opened(path: str, begin: int = 0) -> Iterator[OpenedLog]:
     """Raises ``click.UsageError`` for what cannot be read, also while it is read."""
     from gpuwatch.sources.log_text import LogError
     from gpuwatch.sources.recording import open_any
 
     try:
-        with open_any(path) as log:
+        with open_any(path, begin=begin) as log:
             yield log
             if log.stats.interrupted:
                 raise KeyboardInterrupt
@@ -146,7 +193,8 @@ def opened(path: str) -> Iterator[OpenedLog]:
 
 
 def last_moment(path: str) -> float | None:
-    """When the last snapshot of a file was taken: it is read once more for that."""
+    """When the last snapshot of a file was taken: it is read once more for that, where it does not
+    say so at its end."""
     if path == STANDARD_STREAM:
         return None
     last = None
@@ -156,7 +204,7 @@ def last_moment(path: str) -> float | None:
     return last
 
 
-def file_seen(log: OpenedLog) -> FileSeen:
+def file_seen(log: OpenedLog, *, judged: bool = True) -> FileSeen:
     from gpuwatch.outputs.summing.summary import FileSeen
 
     stats = log.stats
@@ -166,6 +214,7 @@ def file_seen(log: OpenedLog) -> FileSeen:
         lines=stats.lines,
         left_out_lines=stats.other_lines + stats.torn_lines + stats.overlong_lines,
         notes=tuple(stats.sentences()),
+        judged=judged,
     )
 
 

@@ -32,9 +32,10 @@ from gpuwatch.outputs.recording_file import RecordingError, RecordingFile, why
 from gpuwatch.outputs.redaction import Redactor
 from gpuwatch.outputs.running_recordings import RunningRecording, running_recordings
 from gpuwatch.sources import recording_index
+from gpuwatch.sources.file_set import rotated_files, split_name
 from gpuwatch.sources.recording_buckets import BUCKET_SECONDS, BucketFolder, bucket_object
 from gpuwatch.sources.recording_index import RecordingIndex
-from gpuwatch.sources.recording_scan import recent_snapshots, rotated_files, split_name
+from gpuwatch.sources.recording_scan import recent_snapshots
 from gpuwatch.text import clean
 
 __all__ = [

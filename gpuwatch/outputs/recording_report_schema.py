@@ -244,6 +244,11 @@ RECORDING_SCHEMA: Schema = {
             kind=value("string", "What it is.", enum=list(KINDS)),
             lines=count("Its lines."),
             left_out_lines=count("Lines that could not be read."),
+            findings=value(
+                "string",
+                "recorded: what was said while it was recorded; judged: by this gpuwatch, now.",
+                enum=["recorded", "judged"],
+            ),
             notes=many("What a person should know of it.", text("A sentence.")),
         ),
         time=record(

@@ -410,6 +410,8 @@ def quality(summary: Summary) -> Iterable[str]:
         gone = f"{summary.left_out_processes:,}"
         yield f"There were very many processes: {gone} that used little are not listed."
     yield from summary.file.notes
+    if not summary.file.judged:
+        yield "What was found is told as it was when it was recorded."
     yield from _not_told(summary)
 
 

@@ -16,10 +16,10 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, cast
 
+from gpuwatch.sources.file_set import FileSet, open_set
 from gpuwatch.sources.gzip_members import GzipMembers
 from gpuwatch.text import clean
 from gpuwatch.units import age
@@ -178,7 +178,9 @@ class TextLines:
     and is told in ``stats.damage``.
     """
 
-    def __init__(self, path: str, stats: LogStats, line_length: int = LINE_LENGTH) -> None:
+    def __init__(
+        self, path: str, stats: LogStats, line_length: int = LINE_LENGTH, *, begin: int = 0
+    ) -> None:
         self.shown = "standard input" if path == STANDARD_INPUT else clean(path, 200)
         self.terminated = True
         """Whether the line given last had an end: if not, it may be cut off."""
@@ -189,7 +191,7 @@ class TextLines:
         self._borrowed: io.TextIOWrapper | None = None
         self._members: GzipMembers | None = None
         try:
-            self._text = self._open(path)
+            self._text = self._open(path, begin)
         except LogError:
             self.close()
             raise
@@ -264,12 +266,17 @@ class TextLines:
             self._stats.damaged_stretches = self._members.stretches
             self._stats.damaged_bytes = self._members.skipped_bytes
 
-    def _open(self, path: str) -> io.TextIOWrapper:
+    def _open(self, path: str, begin: int) -> io.TextIOWrapper:
         if path == STANDARD_INPUT:
             raw: BinaryIO = _standard_input()
         else:
-            raw = Path(path).open("rb")  # noqa: SIM115 - closed with the others
-            self._owned.append(raw)
+            raw = open_set(path)
+            if isinstance(raw, FileSet):
+                told = _count(len(raw.aside), "file that was", "files that were")
+                self._stats.note(f"It is read with {told} put aside before it.")
+            self._owned.append(cast("io.RawIOBase", raw))
+            if begin:
+                raw.seek(begin)
         buffered = _peekable(raw)
         if buffered.peek(2)[:2] == _GZIP_MAGIC:
             self._members = GzipMembers(buffered)

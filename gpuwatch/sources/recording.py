@@ -54,13 +54,15 @@ class OpenedLog:
         self.lines.close()
 
 
-def open_any(path: str, options: LogOptions | None = None) -> OpenedLog:
-    """Open a recording or an ``nvidia-smi`` log, told by what is in it; ``-`` is standard input.
+def open_any(path: str, options: LogOptions | None = None, *, begin: int = 0) -> OpenedLog:
+    """Open a recording or an ``nvidia-smi`` log, told by what is in it; ``-`` is standard input. A
+    recording is read with the files that were put aside before it (``file_set``).
 
-    Raises ``LogError`` with a sentence.
+    ``begin`` is a place in a recording at which reading can begin (``recording_scan``). Raises
+    ``LogError`` with a sentence.
     """
     stats = LogStats()
-    lines = TextLines(path, stats, LINE_LENGTH)
+    lines = TextLines(path, stats, LINE_LENGTH, begin=begin)
     try:
         source = iter(lines)
         first = _first_lines(source)

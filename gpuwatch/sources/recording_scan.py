@@ -7,20 +7,21 @@ reading can begin are found by their first bytes, and the overview without unpac
 
 from __future__ import annotations
 
-import os
+import math
 import re
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from io import BufferedReader
+from io import BufferedReader, RawIOBase
 from itertools import chain
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 from gpuwatch.codec import loads
 from gpuwatch.json_values import CodecError, Json
 from gpuwatch.model import Snapshot
+from gpuwatch.sources.file_set import open_set, read_at, size_of
 from gpuwatch.sources.gzip_members import MAGIC, GzipMembers
 from gpuwatch.sources.log_text import DAMAGE, LogError, LogStats, why
 from gpuwatch.sources.recording import LINE_LENGTH, read_recording
@@ -34,9 +35,6 @@ _HEAD_BYTES_MOST = 4 * 1024 * 1024
 _STEP_BYTES = 16 * 1024
 _CHUNK_BYTES = 4 * 1024 * 1024
 _WINDOW_BYTES = 1024 * 1024
-
-_STAMP = r"\.\d{8}T\d{6}Z(?:-\d+)?"
-_ENDING = re.compile(r"(?:\.jsonl|\.json)?(?:\.gz)?$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +67,9 @@ class RecordingFileReader:
         self.path = path
         self.shown = clean(path, 200)
         try:
-            self._file = Path(path).open("rb", buffering=0)  # noqa: SIM115 - until close
-            self.size = os.fstat(self._file.fileno()).st_size
-            self.packed = os.pread(self._file.fileno(), len(MAGIC), 0) == MAGIC
+            self._file = open_set(path)
+            self.size = size_of(self._file)
+            self.packed = read_at(self._file, len(MAGIC), 0) == MAGIC
         except OSError as error:
             raise LogError(f"{self.shown} cannot be read: {why(error)}.") from None
         except ValueError:
@@ -167,14 +165,17 @@ class RecordingFileReader:
 
     def _read(self, offset: int, count: int) -> bytes:
         try:
-            return os.pread(self._file.fileno(), count, offset)
+            return read_at(self._file, count, offset)
         except OSError:
             return b""
 
     @contextmanager
     def lines(self, offset: int = 0) -> Iterator[Lines]:
         """The lines from ``offset`` on (a head's, in a gzip file)."""
-        with Path(self.path).open("rb") as file:
+        with (
+            open_set(self.path) as raw,
+            BufferedReader(cast("RawIOBase", raw), _STEP_BYTES) as file,
+        ):
             file.seek(offset)
             if not self.packed:
                 yield Lines(file, offset)
@@ -221,54 +222,69 @@ class Lines:
             yield line.decode("utf-8", "replace").rstrip("\r\n")
 
 
-# --- sets of files -----------------------------------------------------------------------------
-
-
-def split_name(name: str) -> tuple[str, str]:
-    """A name and its ending: ``run`` and ``.jsonl.gz``."""
-    found = _ENDING.search(name)
-    place = len(name) if found is None else found.start()
-    return name[:place], name[place:]
-
-
-def rotated_files(path: Path) -> list[Path]:
-    """The files that ``--rotate`` has put aside for ``path``, the oldest first."""
-    stem, ending = split_name(path.name)
-    wanted = re.compile(re.escape(stem) + _STAMP + re.escape(ending))
-    try:
-        names = sorted(entry.name for entry in path.parent.iterdir())
-    except OSError:
-        return []
-    return [path.parent / name for name in names if wanted.fullmatch(name)]
-
-
 def recent_snapshots(path: str | Path, seconds: float) -> Iterator[Snapshot]:
     """The snapshots of the last ``seconds`` of a recording that may still be written to, oldest
     first; only its end is read. From files that ``--rotate`` put aside too.
 
     Yields nothing where nothing can be read.
     """
-    newest, parts = None, []
-    for file in [Path(path), *reversed(rotated_files(Path(path)))]:
-        try:
-            reader = RecordingFileReader(str(file))
-        except LogError:
-            continue
+    try:
+        reader = RecordingFileReader(str(path))
+    except LogError:
+        return
+    try:
         last = reader.last_head()
-        at = None if last is None else last.started_at_unix_seconds
-        newest = at if newest is None else newest
-        if newest is None:
-            reader.close()
-            continue
-        head = reader.head_before(newest - seconds)
+        newest = None if last is None else last.started_at_unix_seconds
+        head = None if newest is None else reader.head_before(newest - seconds)
+    finally:
         reader.close()
-        if head is None:
-            continue
-        parts.append((reader, head.offset))
-        begin = head.started_at_unix_seconds
-        if begin is not None and begin <= newest - seconds:
-            break
-    for reader, offset in reversed(parts):
-        for snapshot in reader.snapshots(offset):
-            if newest is None or snapshot.taken_at_unix_seconds >= newest - seconds:
-                yield snapshot
+    if head is None or newest is None:
+        return
+    for snapshot in reader.snapshots(head.offset):
+        if snapshot.taken_at_unix_seconds >= newest - seconds:
+            yield snapshot
+
+
+def ends_of(path: str) -> tuple[float | None, float | None]:
+    """When the first and the last snapshot of a recording of ``record`` were taken; ``None`` of
+    anything else, and where that cannot be told without reading it."""
+    try:
+        reader = RecordingFileReader(path)
+    except LogError:
+        return None, None
+    try:
+        head = reader.head(0)
+        if head is None or head.recording is None:
+            return None, None
+        last_head = reader.head_before(math.inf)
+        last = None
+        if last_head is not None and last_head.recording is not None:
+            for snapshot in reader.snapshots(last_head.offset):
+                last = snapshot.taken_at_unix_seconds
+        return head.started_at_unix_seconds, last
+    finally:
+        reader.close()
+
+
+def place_of(path: str, unix_seconds: float) -> int:
+    """Where to begin to read a recording of ``record`` for what was taken from ``unix_seconds``
+    on; 0 where its clock was set back, so that places do not tell times."""
+    try:
+        reader = RecordingFileReader(path)
+    except LogError:
+        return 0
+    try:
+        place, before = 0, -math.inf
+        for offset in reader.starts(0, reader.size):
+            head = reader.head(offset)
+            at = None if head is None else head.started_at_unix_seconds
+            if head is None or at is None or not head.keyed:
+                continue
+            if at < before:
+                return 0
+            before = at
+            if at <= unix_seconds:
+                place = offset
+        return place
+    finally:
+        reader.close()

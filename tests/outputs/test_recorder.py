@@ -428,7 +428,7 @@ def test_a_small_disk_runs_full(small_disk: Path, machine: Machine) -> None:
 
 
 def test_files_are_put_aside_by_time(tmp_path: Path, machine: Machine) -> None:
-    """Their names sort by it, together they hold everything, and each can be read alone."""
+    """Their names sort by it, each can be read alone, and the recording's name stands for all."""
     path = tmp_path / "run.jsonl.gz"
     recorder = Recorder(path, rotate_seconds=60, monotonic=machine.clock.monotonic)
     machine.record(recorder, 260)
@@ -438,8 +438,19 @@ def test_files_are_put_aside_by_time(tmp_path: Path, machine: Machine) -> None:
     assert [path.name for path in aside] == sorted(path.name for path in aside)
     assert all(each.name.startswith("run.2023") for each in aside)
     assert all(each.name.endswith("Z.jsonl.gz") for each in aside)
-    found = [snapshot for each in [*aside, path] for snapshot in read(each)[0]]
-    assert found == machine.taken
+    alone = [read(each)[0] for each in aside]
+    assert all(alone)
+    whole, stats = read(path)
+    assert whole == machine.taken
+    assert whole[: sum(map(len, alone))] == [snapshot for each in alone for snapshot in each]
+    assert stats.sentences() == [
+        f"It is read with {len(aside)} files that were put aside before it."
+    ]
+    index = open_index(str(path))
+    assert index.wait(30)
+    assert index.first_unix_seconds == machine.taken[0].taken_at_unix_seconds
+    assert next(index.snapshots(machine.taken[100].taken_at_unix_seconds)) in machine.taken[:101]
+    index.close()
     everything = tmp_path / "all.jsonl.gz"
     everything.write_bytes(b"".join(each.read_bytes() for each in [*aside, path]))
     assert read(everything)[0] == machine.taken
@@ -456,7 +467,7 @@ def test_only_so_many_files_are_kept(tmp_path: Path, machine: Machine) -> None:
     recorder.close()
     aside = rotated_files(path)
     assert len(aside) == 2
-    found = [snapshot for each in [*aside, path] for snapshot in read(each)[0]]
+    found = read(path)[0]
     assert found == machine.taken[-len(found) :]
     assert all(other.exists() for other in others)
 

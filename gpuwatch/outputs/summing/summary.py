@@ -183,6 +183,8 @@ class FileSeen:
     left_out_lines: int = 0
     notes: tuple[str, ...] = ()
     """Sentences."""
+    judged: bool = True
+    """False: its findings are those that it tells itself, as they were recorded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,7 @@ from gpuwatch.jobs.course import Grid
 from gpuwatch.model import GpuKey, Snapshot
 from gpuwatch.outputs.summing.gpu_sum import GpuSum
 from gpuwatch.outputs.summing.host_sum import HostSum
+from gpuwatch.outputs.summing.recorded import Event, RecordedFindings
 from gpuwatch.outputs.summing.spans import Spans
 from gpuwatch.outputs.summing.summary import FileSeen, Summary
 from gpuwatch.outputs.summing.timeline import Timeline
@@ -17,14 +18,20 @@ BUCKETS = 480
 """Twelve hours in buckets of about two minutes: as fine as a page shows them."""
 EVALUATE_SECONDS = 5.0
 """The diagnosis looks at windows of a minute; more often would tell no more and takes longer."""
+END_SECONDS = 180.0
+"""What an engine needs to see to say what could not be told at the end, where the findings are
+recorded ones: twice its window, and the minute in which a recording's end lies."""
 GPUS_KEPT = 256
 PROBLEMS_KEPT = 12
 
 
 class Summer:
-    """Push every snapshot, then ask for the summary once."""
+    """Push every snapshot, then ask for the summary once.
 
-    def __init__(self) -> None:
+    ``recorded`` are findings that need not be judged anew, and about when the recording ends.
+    """
+
+    def __init__(self, recorded: tuple[list[Event], float] | None = None) -> None:
         self._timeline = Timeline()
         self._grid: Grid | None = None
         self._host: HostSum | None = None
@@ -32,6 +39,8 @@ class Summer:
         self._uses = Uses()
         self._spans = Spans()
         self._engine = Engine(evaluate_seconds=EVALUATE_SECONDS)
+        self._recorded = None if recorded is None else RecordedFindings(recorded[0])
+        self._judged_from = float("-inf") if recorded is None else recorded[1] - END_SECONDS
         self._diagnosis: Diagnosis | None = None
         self._problems: dict[str, None] = {}
         self._last: Snapshot | None = None
@@ -56,13 +65,18 @@ class Summer:
             recorder.add(present.get(uuid), step)
         self._uses.add(snapshot, step)
         self._note_problems(snapshot)
+        begin = self._timeline.begin
+        assert begin is not None
+        if self._recorded is not None:
+            self._recorded.advance(self._spans, step, begin)
+        if snapshot.taken_at_unix_seconds < self._judged_from:
+            return
         self._engine.push(snapshot)
         diagnosis = self._engine.diagnosis
         if diagnosis is not self._diagnosis:
             self._diagnosis = diagnosis
-            begin = self._timeline.begin
-            assert begin is not None
-            self._spans.add(diagnosis, step.until, begin, step.offset)
+            if self._recorded is None:
+                self._spans.add(diagnosis, step.until, begin, step.offset)
 
     def _note_problems(self, snapshot: Snapshot) -> None:
         for problem in snapshot.problems:
