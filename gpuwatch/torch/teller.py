@@ -169,7 +169,10 @@ class Teller:
     def body_begins(self, samples: int | None) -> None:
         """A batch of so many samples has come."""
         self._body_samples = samples
-        if self._explicit:
+        if self.in_step:
+            # One batch of several that make the step.
+            self.mark(STEP)
+        elif self._explicit:
             self.mark(BETWEEN)
         else:
             self.mark(STEP)
@@ -179,6 +182,8 @@ class Teller:
         """The loop is done with the batch, which was a step unless it held steps of its own."""
         self.samples_done(self._body_samples)
         self._body_samples = None
+        if self.in_step:
+            return
         self._explicit = self._explicit_in_body
         self._explicit_in_body = False
         self.step_ends(counts=not self._explicit)

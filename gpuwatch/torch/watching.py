@@ -119,11 +119,21 @@ def watch(
     return Watched(loader, device=device, batch_size=batch_size, validation=validation)
 
 
+class _Count:
+    """The batches of one pass. The teller knows a pass by this: if it knew the pass itself, one
+    that is broken off would never end."""
+
+    __slots__ = ("batches",)
+
+    def __init__(self) -> None:
+        self.batches = 0
+
+
 class _Loop(Iterator[Batch]):
     """One pass through a watched loader."""
 
-    __slots__ = ("_about", "_aside", "_back", "_batch_size", "_begun", "_depth", "_device",
-                 "_inner", "_other_seen", "_outer", "_teller", "batches")  # fmt: skip
+    __slots__ = ("_about", "_aside", "_back", "_batch_size", "_begun", "_count", "_depth",
+                 "_device", "_inner", "_other_seen", "_outer", "_teller")  # fmt: skip
 
     def __init__(
         self,
@@ -143,7 +153,7 @@ class _Loop(Iterator[Batch]):
         self._back: int | None = None
         self._depth: int | None = None
         self._other_seen = -1
-        self.batches = 0
+        self._count = _Count()
         # Workers are started by this, which can take seconds: a wait like any other.
         waits = not self._aside and not teller.is_aside and teller.follows_this_thread()
         before = teller.state
@@ -197,14 +207,14 @@ class _Loop(Iterator[Batch]):
                 self._depth = teller.enter(VALIDATION)
             return
         loop = teller.loop
-        if loop is self:
+        if loop is self._count:
             teller.body_ends()
         elif loop is None or self._is_busier_than(loop):
             self._outer = IDLE if loop is None else teller.state
             if loop is None and teller.state == STEP:
                 # Batches inside of one ``with step()``.
                 self._outer = STEP
-            teller.loop = self
+            teller.loop = self._count
             if not self._begun:
                 self._begun = True
                 teller.loop_begins(*self._about)
@@ -214,8 +224,8 @@ class _Loop(Iterator[Batch]):
 
     def _gets(self, size: int | None) -> None:
         teller = self._teller
-        self.batches += 1
-        if teller.loop is self:
+        self._count.batches += 1
+        if teller.loop is self._count:
             teller.body_begins(size)
         elif self._back is not None:
             teller.mark(self._back)
@@ -231,7 +241,7 @@ class _Loop(Iterator[Batch]):
             elif self._back is not None:
                 back, self._back = self._back, None
                 teller.mark(back)
-            elif teller.loop is self:
+            elif teller.loop is self._count:
                 teller.loop_ends(self._outer)
         except Exception:
             pass

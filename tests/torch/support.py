@@ -1,0 +1,39 @@
+"""A teller of a test's own, and what it told."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from gpuwatch import step_file
+from gpuwatch.step_file import Record, StepFile
+from gpuwatch.torch.device import Device
+from gpuwatch.torch.teller import Teller
+
+ROOT = Path(step_file.__file__).parent.parent
+PATH = f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
+"""For the code of a child without site packages."""
+
+
+def teller_in(folder: Path, device: Device | None = None) -> Teller:
+    """It tells through a file below ``folder``."""
+    folder.chmod(0o700)
+    environment = {"XDG_RUNTIME_DIR": str(folder)}
+    return Teller(lambda: StepFile.create(environment), lambda: device)
+
+
+def files_below(folder: Path) -> list[Path]:
+    return sorted((folder / "gpuwatch" / "steps").glob("*"))
+
+
+def told(folder: Path) -> Record:
+    """The only record below ``folder``."""
+    (path,) = files_below(folder)
+    record = step_file.parse_record(path.read_bytes())
+    assert record is not None
+    return record
+
+
+def runtime_folder() -> Path:
+    """Of this worker of the tests; see ``tests/conftest.py``."""
+    return Path(os.environ["XDG_RUNTIME_DIR"])

@@ -1,0 +1,519 @@
+"""``watch`` and the marks beside it: what they leave alone, and what they tell."""
+
+from __future__ import annotations
+
+import copy
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gpuwatch import step_file
+from gpuwatch.step_file import BETWEEN, IDLE, STEP, VALIDATION, WAIT, StepFile
+from gpuwatch.torch import batches, watch
+from gpuwatch.torch.teller import TELLER, Teller
+from gpuwatch.torch.watching import Checkpoint, Copying, Step, Validation, Watched
+from tests.torch.support import ROOT, files_below, teller_in, told
+
+
+@pytest.fixture
+def teller(tmp_path: Path) -> Iterator[Teller]:
+    made = teller_in(tmp_path)
+    yield made
+    made.close()
+
+
+class Loader:
+    """Batches of lists; counts what is asked of it."""
+
+    num_workers = 3
+    pin_memory = True
+
+    def __init__(self, count: int = 4, seconds: float = 0.0) -> None:
+        self.count = count
+        self.seconds = seconds
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __iter__(self) -> Iterator[list[int]]:
+        for number in range(self.count):
+            time.sleep(self.seconds)
+            yield [number] * 8
+
+
+# What they leave alone
+
+
+def test_the_batches_are_the_loaders(teller: Teller) -> None:
+    """All of them, themselves, in order; as often as asked."""
+    loader = [object() for _ in range(5)]
+    watched = Watched(loader, teller=teller)
+    for _ in range(2):
+        got = list(watched)
+        assert all(one is other for one, other in zip(got, loader, strict=True))
+
+
+def test_the_loader_shows_through(teller: Teller) -> None:
+    """Its length, its attributes (to be set too), its truth, its items."""
+    loader = Loader()
+    watched = Watched(loader, teller=teller)
+    assert len(watched) == 4
+    assert watched.num_workers == 3
+    watched.count = 2
+    assert loader.count == len(watched) == 2
+    del watched.count
+    with pytest.raises(AttributeError):
+        _ = watched.count
+    with pytest.raises(AttributeError, match="nothing_like_it"):
+        _ = watched.nothing_like_it
+    assert not Watched([], teller=teller)
+    assert Watched(["a", "b"], teller=teller)[1] == "b"
+
+
+def test_a_loader_without_length_has_none() -> None:
+    """It is true, can be listed, and ``len`` says what it always said."""
+    watched = watch(iter([1, 2]))
+    assert watched
+    with pytest.raises(TypeError, match=r"has no len\(\)"):
+        len(watched)
+    assert list(watched) == [1, 2]
+
+
+def test_watching_twice_is_watching_once() -> None:
+    """A loader that somebody else has wrapped already."""
+    watched = watch([1])
+    assert watch(watched) is watched
+
+
+def test_a_watched_loader_can_be_copied_and_pickled() -> None:
+    """As the trainers of some frameworks do."""
+    assert list(pickle.loads(pickle.dumps(watch([1, 2])))) == [1, 2]
+    assert list(copy.deepcopy(watch([1, 2]))) == [1, 2]
+
+
+def test_exceptions_of_the_loader_pass(teller: Teller) -> None:
+    """The very same one, and the loader can go on where it can."""
+
+    class Flaky:
+        def __init__(self) -> None:
+            self.error = ValueError("a broken sample")
+            self.count = 0
+
+        def __iter__(self) -> Flaky:
+            return self
+
+        def __next__(self) -> int:
+            self.count += 1
+            if self.count == 2:
+                raise self.error
+            return self.count
+
+    loader = Flaky()
+    passing = iter(Watched(loader, teller=teller))
+    assert next(passing) == 1
+    with pytest.raises(ValueError, match="a broken sample") as caught:
+        next(passing)
+    assert caught.value is loader.error
+    assert next(passing) == 3
+
+
+def test_exceptions_of_the_job_pass(teller: Teller, tmp_path: Path) -> None:
+    """From inside each mark, also those that end the process."""
+    for mark in (Step(None, teller), Validation(teller), Checkpoint(teller), Copying(teller)):
+        for error in (ValueError("mine"), KeyboardInterrupt(), SystemExit(3)):
+            with pytest.raises(type(error)) as caught, mark:
+                raise error
+            assert caught.value is error
+    assert told(tmp_path).counters.steps == 0
+
+
+def test_a_broken_off_loop_closes_the_loaders_generator(teller: Teller) -> None:
+    """At once, as without watch."""
+    closed = []
+
+    class Generating:
+        def __iter__(self) -> Iterator[int]:
+            try:
+                yield from range(10)
+            finally:
+                closed.append(True)
+
+    for number in Watched(Generating(), teller=teller):
+        if number == 2:
+            break
+    assert closed == [True]
+
+
+def test_a_generator_of_the_jobs_own_stays_open(teller: Teller) -> None:
+    """A loop that is broken off leaves the rest for the next one."""
+    numbers = (number for number in range(4))
+    for number in Watched(numbers, teller=teller):
+        if number == 1:
+            break
+    assert list(numbers) == [2, 3]
+
+
+def test_where_nothing_can_be_written_nothing_happens(tmp_path: Path) -> None:
+    """The job goes on, and a sentence says why nothing is told."""
+
+    def refuse() -> StepFile:
+        raise PermissionError(13, "Permission denied")
+
+    teller = Teller(refuse, lambda: None)
+    assert list(Watched([1, 2], teller=teller)) == [1, 2]
+    assert teller.describe() == "gpuwatch.torch tells nothing: Permission denied"
+
+
+def test_a_mistake_of_ours_ends_the_telling_only(tmp_path: Path) -> None:
+    """The file goes, the job stays."""
+    teller = teller_in(tmp_path)
+    passing = iter(Watched(Loader(), teller=teller))
+    next(passing)
+    assert len(files_below(tmp_path)) == 1
+    teller._bases = None  # type: ignore[assignment]
+    assert len(list(passing)) == 3
+    with Step(None, teller), Validation(teller), Copying(teller):
+        pass
+    assert files_below(tmp_path) == []
+    assert teller.describe().startswith("gpuwatch.torch tells nothing any more: AttributeError")
+
+
+def test_importing_it_imports_the_standard_library_only() -> None:
+    """No torch, nothing of third parties, nothing else of gpuwatch."""
+    code = (
+        "import sys; before = set(sys.modules); import gpuwatch.torch\n"
+        "roots = {name.split('.')[0] for name in set(sys.modules) - before}\n"
+        "print(sorted(roots - set(sys.stdlib_module_names)))\n"
+        "print(sorted(name for name in sys.modules if name.startswith('gpuwatch')))\n"
+    )
+    run = subprocess.run(
+        [sys.executable, "-S", "-c", code], capture_output=True, text=True, cwd=ROOT, check=True
+    )
+    roots, own = run.stdout.splitlines()
+    assert roots == "['gpuwatch']"
+    assert set(eval(own)) == {
+        "gpuwatch",
+        "gpuwatch.step_file",
+        "gpuwatch.torch",
+        "gpuwatch.torch.batches",
+        "gpuwatch.torch.device",
+        "gpuwatch.torch.teller",
+        "gpuwatch.torch.watching",
+    }
+
+
+# What they tell
+
+
+def test_the_body_of_the_loop_is_the_step(teller: Teller, tmp_path: Path) -> None:
+    """Steps, samples, the loader's settings, and where the time went."""
+    for _ in Watched(Loader(seconds=0.02), teller=teller):
+        time.sleep(0.01)
+    now, counters, _ = told(tmp_path)
+    assert (counters.steps, counters.samples) == (4, 32)
+    assert counters.wait_ns >= 80_000_000
+    assert counters.step_ns >= 40_000_000
+    assert counters.between_ns == counters.validation_ns == counters.checkpoint_ns == 0
+    assert (now.state, now.epoch, now.step_in_epoch, now.steps_in_epoch) == (IDLE, 0, 4, 4)
+    assert (now.batch_size, now.loader_workers, now.pinned_memory) == (8, 3, 1)
+
+
+def test_a_wait_is_told_when_it_begins(teller: Teller, tmp_path: Path) -> None:
+    """So that a reader sees one that lasts."""
+    seen = []
+
+    class Looking:
+        def __iter__(self) -> Iterator[int]:
+            for number in range(2):
+                seen.append(told(tmp_path).now.state)
+                yield number
+
+    for _ in Watched(Looking(), teller=teller):
+        seen.append(told(tmp_path).now.state)
+    assert seen == [WAIT, STEP, WAIT, STEP]
+
+
+def test_each_pass_is_an_epoch(teller: Teller, tmp_path: Path) -> None:
+    """Unless the job counts them itself."""
+    for _ in range(3):
+        list(Watched(Loader(), teller=teller))
+    assert told(tmp_path).now.epoch == 2
+    teller.epoch_is(7)
+    for _ in Watched(Loader(), teller=teller):
+        now = told(tmp_path).now
+    assert (now.epoch, now.step_in_epoch) == (7, 3)
+
+
+def test_with_step_the_rest_of_the_body_is_no_step(teller: Teller, tmp_path: Path) -> None:
+    """Two steps to a batch here, and time between them that is neither step nor wait."""
+    for _ in Watched(Loader(), teller=teller):
+        time.sleep(0.01)
+        for _ in range(2):
+            with Step(None, teller):
+                assert told(tmp_path).now.state == STEP
+        assert told(tmp_path).now.state in (BETWEEN, STEP)
+    counters = told(tmp_path).counters
+    assert (counters.steps, counters.samples) == (8, 32)
+    assert counters.between_ns >= 30_000_000
+
+
+def test_steps_without_a_watched_loader(teller: Teller, tmp_path: Path) -> None:
+    """Their samples can be told; waits are not known."""
+    for _ in range(5):
+        with Step(16, teller):
+            pass
+    now, counters, _ = told(tmp_path)
+    assert (counters.steps, counters.samples, now.state) == (5, 80, BETWEEN)
+    assert not now.flags & step_file.WAITS_TOLD
+
+
+def test_a_step_inside_a_step_is_one(teller: Teller, tmp_path: Path) -> None:
+    """As when a function that marks its step is called from one that does."""
+    with Step(None, teller), Step(None, teller):
+        pass
+    assert told(tmp_path).counters.steps == 1
+
+
+def test_batches_inside_one_step(teller: Teller, tmp_path: Path) -> None:
+    """Gradient accumulation: the loop over micro-batches stands in the step."""
+    for _ in range(3):
+        with Step(None, teller):
+            for _ in Watched(Loader(2), teller=teller):
+                pass
+    assert told(tmp_path).counters.steps == 3
+    assert told(tmp_path).counters.samples == 48
+
+
+def test_validation_holds_no_steps(teller: Teller, tmp_path: Path) -> None:
+    """A loop over validation data in the body of the training loop."""
+    for _ in Watched(Loader(3), teller=teller):
+        with Validation(teller):
+            for _ in Watched(Loader(5), teller=teller):
+                with Step(None, teller):
+                    pass
+                assert told(tmp_path).now.state == VALIDATION
+            time.sleep(0.01)
+        assert told(tmp_path).now.state == STEP
+    counters = told(tmp_path).counters
+    assert (counters.steps, counters.samples) == (3, 24)
+    assert counters.validation_ns >= 30_000_000
+    assert told(tmp_path).now.steps_in_epoch == 3
+
+
+def test_a_loader_can_be_said_to_validate(teller: Teller, tmp_path: Path) -> None:
+    """Broken off or not, the loop before it goes on."""
+    for _ in Watched(Loader(2), teller=teller):
+        for number, _ in enumerate(Watched(Loader(5), validation=True, teller=teller)):
+            assert told(tmp_path).now.state == VALIDATION
+            if number == 2:
+                break
+        assert told(tmp_path).now.state == STEP
+    assert told(tmp_path).counters.steps == 2
+
+
+def test_saving_is_told(teller: Teller, tmp_path: Path) -> None:
+    """Inside of a step or between them."""
+    with Checkpoint(teller):
+        assert told(tmp_path).now.state == step_file.CHECKPOINT
+        time.sleep(0.01)
+    assert told(tmp_path).counters.checkpoint_ns >= 10_000_000
+    assert told(tmp_path).counters.steps == 0
+
+
+def test_two_loaders_zipped_are_one_loop(teller: Teller, tmp_path: Path) -> None:
+    """Both are waited for; the steps are not counted twice."""
+    pairs = zip(
+        Watched(Loader(6), teller=teller),
+        Watched(Loader(6, seconds=0.01), teller=teller),
+        strict=True,
+    )
+    for _ in pairs:
+        pass
+    counters = told(tmp_path).counters
+    assert (counters.steps, counters.samples) == (6, 48)
+    assert counters.wait_ns >= 60_000_000
+
+
+def test_an_iterator_left_behind_does_not_count_for_ever(teller: Teller, tmp_path: Path) -> None:
+    """The job keeps it and goes on with another."""
+    left = iter(Watched(Loader(10), teller=teller))
+    next(left)
+    for _ in Watched(Loader(20), teller=teller):
+        pass
+    assert told(tmp_path).counters.steps >= 18
+
+
+def test_the_counters_of_ten_seconds_ago_stand_beside_those_of_now(
+    teller: Teller, tmp_path: Path
+) -> None:
+    """At first, those of the beginning."""
+    list(Watched(Loader(), teller=teller))
+    now, counters, base = told(tmp_path)
+    assert base.steps == 0
+    assert base.at_ns == now.began_ns < counters.at_ns
+
+
+def test_only_one_thread_tells(teller: Teller, tmp_path: Path) -> None:
+    """A thread that prefetches through a watched loader is not the training loop."""
+    with Step(None, teller):
+        pass
+    thread = threading.Thread(target=lambda: list(Watched(Loader(), teller=teller)))
+    thread.start()
+    thread.join()
+    assert told(tmp_path).counters.steps == 1
+
+
+def test_a_training_thread_tells(teller: Teller, tmp_path: Path) -> None:
+    """As where a framework runs the loop outside the main thread."""
+    thread = threading.Thread(target=lambda: list(Watched(Loader(), teller=teller)))
+    thread.start()
+    thread.join()
+    assert told(tmp_path).counters.steps == 4
+
+
+def test_a_fork_tells_in_a_file_of_its_own(tmp_path: Path) -> None:
+    """The parent's file stays the parent's, in the middle of a loop too."""
+    tmp_path.chmod(0o700)
+    code = (
+        "import os, sys\nfrom gpuwatch.torch import step, watch\n"
+        "for number, _ in enumerate(watch([[1]] * 6)):\n"
+        "    if number == 2 and (child := os.fork()) == 0:\n"
+        "        break\n"
+        "else:\n    os.waitpid(child, 0)\n"
+        "for _ in watch([[1]] * 5): pass\n"
+        "os.write(1, f'{os.getpid()}\\n'.encode())\n"
+        "os._exit(0)\n"
+    )
+    environment = {**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)}
+    run = subprocess.run(
+        [sys.executable, "-S", "-c", code],
+        env=environment,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    child, parent = run.stdout.split()
+    steps = {}
+    for path in files_below(tmp_path):
+        record = step_file.parse_record(path.read_bytes())
+        header = step_file.parse_header(path.read_bytes())
+        assert record is not None
+        assert header is not None
+        steps[str(header.pid)] = record.counters.steps
+        assert path.name.startswith(f"{header.pid}-")
+    assert steps == {child: 5, parent: 11}
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_ranks_started_by_multiprocessing_tell(tmp_path: Path, method: str) -> None:
+    """Each its own number, and their files go when they end."""
+    tmp_path.chmod(0o700)
+    (tmp_path / "train.py").write_text(
+        "import multiprocessing, os, sys\n"
+        "from pathlib import Path\n"
+        "from gpuwatch.torch import describe, watch\n"
+        "def train(rank):\n"
+        "    os.environ['RANK'] = str(rank)\n"
+        "    for _ in watch([[1]] * 3): pass\n"
+        "    path = Path(describe().rpartition(' ')[2])\n"
+        "    from gpuwatch import step_file\n"
+        "    assert step_file.parse_record(path.read_bytes()).now.rank == rank\n"
+        "    os.write(1, f'{path.name}\\n'.encode())\n"
+        "if __name__ == '__main__':\n"
+        f"    context = multiprocessing.get_context('{method}')\n"
+        "    ranks = [context.Process(target=train, args=(rank,)) for rank in range(3)]\n"
+        "    for rank in ranks: rank.start()\n"
+        "    for rank in ranks: rank.join()\n"
+        "    sys.exit(any(rank.exitcode for rank in ranks))\n"
+    )
+    environment = {
+        **os.environ,
+        "XDG_RUNTIME_DIR": str(tmp_path),
+        "PYTHONPATH": str(ROOT),
+    }
+    run = subprocess.run(
+        [sys.executable, str(tmp_path / "train.py")],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert len(set(run.stdout.split())) == 3
+    assert files_below(tmp_path) == []
+
+
+def test_the_file_goes_with_the_process(tmp_path: Path) -> None:
+    """At its end, and after an exception of its own; a kill leaves it to the next."""
+    tmp_path.chmod(0o700)
+    code = "from gpuwatch.torch import watch\nfor _ in watch([1, 2]): {}\n"
+    left = {}
+    for name, end in (
+        ("end", "pass"),
+        ("exception", "1 / 0"),
+        ("kill", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"),
+    ):
+        run = subprocess.run(
+            [sys.executable, "-S", "-c", code.format(end)],
+            env={**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)},
+            cwd=ROOT,
+            capture_output=True,
+            check=False,
+        )
+        left[name] = (run.returncode, len(files_below(tmp_path)))
+    assert left == {"end": (0, 0), "exception": (1, 0), "kill": (-signal.SIGKILL, 1)}
+
+
+def test_this_process_has_one_teller() -> None:
+    """And says so."""
+    assert "gpuwatch.torch" in TELLER.describe()
+
+
+# What a batch holds
+
+
+class Shaped:
+    def __init__(self, *shape: int) -> None:
+        self.shape = shape
+
+
+class Graphs:
+    num_graphs = 7
+
+
+class Hostile:
+    @property
+    def shape(self) -> tuple[int, ...]:
+        raise RuntimeError("not loaded")
+
+
+@pytest.mark.parametrize(
+    ("batch", "size"),
+    [
+        (Shaped(4, 3), 4),
+        (Shaped(), None),
+        ([Shaped(5, 2), Shaped(5)], 5),
+        ((Shaped(6, 2), "labels"), 6),
+        ({"name": "x", "ids": Shaped(3, 9)}, 3),
+        ({"inputs": {"ids": Shaped(2, 9)}}, 2),
+        (["a", "b", "c"], 3),
+        ([1, 2], 2),
+        (Graphs(), 7),
+        (Hostile(), None),
+        ("text", None),
+        (None, None),
+        ([], None),
+        ({}, None),
+    ],
+)
+def test_the_size_of_a_batch(batch: object, size: int | None) -> None:
+    """As far as its form says it, and never an exception."""
+    assert batches.size_of(batch) == size
