@@ -44,6 +44,7 @@ from gpuwatch.commands.screen import screen_options, theme_called
 from gpuwatch.commands.stacks import stacks_command
 from gpuwatch.commands.status import status_command
 from gpuwatch.commands.stream import stream_command
+from gpuwatch.commands.tune import tune_command
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -169,6 +170,7 @@ for _command in (
     export_command,
     status_command,
     stream_command,
+    tune_command,
 ):
     cli.add_command(_command)
 assert set(cli.commands) == set(common.COMMAND_NAMES)

@@ -186,6 +186,7 @@ COMMAND_NAMES = (
     "stacks",
     "status",
     "stream",
+    "tune",
 )
 
 

@@ -32,6 +32,8 @@ _BOOT = (
 OUTPUT_KEPT = 64 * 1024
 STACKS_SECONDS = 0.4
 LOAD_SECONDS = 300.0
+END_SECONDS = 10.0
+ABORT_SECONDS = 30.0
 _TICK = 0.25
 
 Tick = Callable[[], None]
@@ -72,6 +74,7 @@ class Bench:
         self._channel: Channel | None = None
         self._output = bytearray()
         self._load_first = True
+        self._loading = False
         self._session: int | None = None
         self.description: dict[str, Any] = {}
         self.reloads_because: str | None = None
@@ -113,7 +116,6 @@ class Bench:
 
     def _launch(self) -> None:
         mine, its = Channel.pair()
-        os.set_inheritable(its.fileno(), True)
         environment = dict(os.environ)
         # Asks the driver's library instead of making a context, which forks do not survive.
         environment.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
@@ -249,22 +251,24 @@ class Bench:
     def _answer(self) -> dict[str, Any] | Failure:
         """What the measuring process says, or why it says nothing. Raises ``ClosedError``."""
         answer: dict[str, Any] | Failure | None = None
-        phase = ""
+        aborted = False
         patience = self._patience + (self._load_seconds if not self._load_first else 0.0)
         while True:
             told = self._hear(patience)
             if told is None:
-                answer = self._hung(phase)
+                if aborted:
+                    raise ClosedError
+                aborted = True
+                answer = answer or self._hung()
                 assert self._channel is not None
                 self._channel.send({"kind": "abort"})
-                patience = 30.0
+                patience = ABORT_SECONDS
                 continue
             kind = told["kind"]
             if kind == "started":
                 self._session = told["pid"]
             elif kind == "alive":
                 patience = self._patience
-                phase = ""
             elif kind == "ended":
                 self._session = None
                 if answer is None:
@@ -278,15 +282,15 @@ class Bench:
                 )
             else:
                 # Its workers have this long to end in their own way.
-                answer, patience = answer or told, 10.0
+                answer, patience = answer or told, END_SECONDS
 
-    def _hung(self, phase: str) -> Failure:
+    def _hung(self) -> Failure:
         if self._session is None:
-            return failing.hung(self._patience, "", phase)
+            return failing.hung(self._patience, "")
         workers = [pid for pid in processes.of_session(self._session) if pid != self._session]
         forked = self.description.get("start_method") == "fork"
         stacks = self._stacks(workers if workers and forked else [self._session])
-        return failing.hung(self._patience, stacks, phase)
+        return failing.hung(self._patience, stacks)
 
     def _stacks(self, pids: list[int]) -> str:
         """Where they are, as faulthandler prints it."""
@@ -315,12 +319,12 @@ class Bench:
         deadline = time.monotonic() + patience
         watched: list[Any] = [self._channel, self._host.stdout]
         while True:
+            self.tick()
             ready, _, _ = select(watched, [], [], _TICK)
             if self._host.stdout in ready and not self._drain():
                 watched = [self._channel]
             if self._channel in ready:
                 return self._channel.receive()
-            self.tick()
             if self._host.poll() is not None:
                 # What it said last may have come since.
                 ready, _, _ = select([self._channel], [], [], 0)

@@ -29,11 +29,15 @@ def from_exception(error: BaseException, setting: Setting, pickled: str | None =
     for one in (error, error.__cause__):
         if isinstance(one, RuntimeError) and _is_of_workers(_text(one)):
             return _worker_ended(_text(one), setting)
+    caught = _CAUGHT.search(text)
+    if caught is not None and not _DESCRIPTORS.search(text):
+        return _raised_in_worker(text, caught[2], setting)
+    return _raised_here(error, text, setting, pickled)
+
+
+def _raised_here(error: BaseException, text: str, setting: Setting, pickled: str | None) -> Failure:
     if _DESCRIPTORS.search(text):
         return Failure(code="descriptors", sentence=_NO_DESCRIPTORS)
-    caught = _CAUGHT.search(text)
-    if caught is not None:
-        return _raised_in_worker(text, caught[2], setting)
     line = blame.own_line(error)
     if pickled is not None:
         return Failure(code="pickle", sentence=pickled, line=line)
@@ -135,12 +139,11 @@ def os_exit_code(status: int) -> int:
     return os.waitstatus_to_exitcode(status)
 
 
-def hung(seconds: float, stacks: str, phase: str) -> Failure:
+def hung(seconds: float, stacks: str) -> Failure:
     line = line_in(stacks, innermost_last=False)
     return Failure(
         code="hang",
-        sentence=f"No batch came for {seconds:.0f} s{phase}"
-        + (f": it hangs at {line}." if line else "."),
+        sentence=f"No batch came for {seconds:.0f} s" + (f": it hangs at {line}." if line else "."),
         line=line,
     )
 

@@ -35,6 +35,9 @@ def main(descriptor: int) -> None:
     # Ctrl-C is for gpuwatch, which decides what ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     processes.adopt_orphans()
+    # A user's module can hang where nothing here is heard of gpuwatch's end; from then on it is
+    # heard, and there is more to clear up than a kill from the kernel would.
+    processes.die_with_parent()
     try:
         _Host(channel, channel.receive()).serve()
     except ClosedError:
@@ -59,6 +62,7 @@ class _Host:
                 return
         else:
             self._channel.send({"kind": "ready"})
+        processes.outlive_parent()
         while True:
             order = self._channel.receive()
             if order["kind"] == "order":

@@ -19,6 +19,11 @@ def die_with_parent() -> None:
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
+def outlive_parent() -> None:
+    """No longer (``die_with_parent``)."""
+    _prctl(_PR_SET_PDEATHSIG, 0)
+
+
 def adopt_orphans() -> None:
     """Descendants whose parent dies become children of this process (prctl(2))."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)

@@ -1,0 +1,94 @@
+"""Keeps what was tuned in the user's state folder, for later sessions. Owner only, bounded."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import stat
+import time
+from pathlib import Path
+from typing import Any
+
+from gpuwatch.text import clean
+
+KEPT = 100
+BYTES_MAX = 4 * 2**20
+_NAME = re.compile(r"\d{8}T\d{6}\.\d{3}-\d+\.json")
+
+
+class KeepError(Exception):
+    """A result cannot be kept or found; the message is a sentence for a person."""
+
+
+def default_folder() -> Path:
+    """``tunings`` in gpuwatch's own folder under ``XDG_STATE_HOME`` (``~/.local/state``)."""
+    from platformdirs import user_state_path  # noqa: PLC0415 - only who keeps pays for it
+
+    return user_state_path("gpuwatch", appauthor=False) / "tunings"
+
+
+def save(result: dict[str, Any], folder: Path | None = None) -> Path:
+    """Write a result whole or not at all, and forget the oldest. Raises ``KeepError``."""
+    folder = default_folder() if folder is None else folder
+    moment = result["taken_at_unix_seconds"]
+    seconds = time.strftime("%Y%m%dT%H%M%S", time.gmtime(int(moment)))
+    path = folder / f"{seconds}.{int(moment * 1000) % 1000:03d}-{os.getpid()}.json"
+    temporary = folder / f".writing-{os.getpid()}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        _require_own(folder)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+        with os.fdopen(os.open(temporary, flags, 0o600), "w", encoding="utf-8") as file:
+            json.dump(result, file)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.rename(path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise KeepError(
+            f"The result cannot be kept in {clean(str(folder), 200)}: {error.strerror}."
+        ) from None
+    for old in _names(folder)[KEPT:]:
+        with contextlib.suppress(OSError):
+            (folder / old).unlink()
+    return path
+
+
+def last(target: str | None = None, folder: Path | None = None) -> dict[str, Any] | None:
+    """The newest result (of this target) that can be read; ``None``: there is none."""
+    folder = default_folder() if folder is None else folder
+    for name in _names(folder):
+        found = _read(folder / name)
+        if found is not None and target in (None, found.get("target")):
+            return found
+    return None
+
+
+def _require_own(folder: Path) -> None:
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
+        raise PermissionError(1, "it is not a folder of yours")
+    if stat.S_IMODE(status.st_mode) & 0o077:
+        folder.chmod(0o700)
+
+
+def _names(folder: Path) -> list[str]:
+    """The newest first."""
+    try:
+        return sorted(one.name for one in folder.iterdir() if _NAME.fullmatch(one.name))[::-1]
+    except OSError:
+        return []
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    try:
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        with os.fdopen(os.open(path, flags), "rb") as file:
+            found = json.loads(file.read(BYTES_MAX))
+    except (OSError, ValueError):
+        return None
+    known = isinstance(found, dict) and found.get("kind") == "tune" and found.get("schema") == 1
+    return found if known else None
