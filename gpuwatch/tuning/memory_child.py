@@ -1,13 +1,16 @@
 """A measuring process: a few steps of the user's train step at one batch size.
 
-``python -m gpuwatch.tuning.memory_child FD REQUEST``: the request is JSON, the answer one line of
-JSON into the file descriptor, so that what the user's code prints is nobody's answer.
+Started by ``memory_process`` with a file descriptor and a request (JSON) as its first arguments;
+the answer is one line of JSON into the descriptor, so that what the user's code prints is nobody's
+answer.
 """
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
+import signal
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -17,7 +20,7 @@ from typing import Any
 from gpuwatch.text import clean
 from gpuwatch.tuning import blame
 from gpuwatch.tuning.memory_device import Device, make_device
-from gpuwatch.tuning.memory_point import AS_IS
+from gpuwatch.tuning.memory_point import AS_IS, BEGINS
 from gpuwatch.tuning.memory_step import hint, sized_step
 from gpuwatch.tuning.step import StepError
 from gpuwatch.tuning.target import NO_TORCH, TargetError
@@ -30,8 +33,14 @@ def main() -> None:
     os.set_inheritable(descriptor, False)
     request: Answer = json.loads(sys.argv[2])
     die_with_parent()
-    answer = probe() if request["action"] == "probe" else answer_of(request)
-    os.write(descriptor, (json.dumps(answer) + "\n").encode())
+    # Where a crash was, and where it is when it takes too long: into the output.
+    faulthandler.enable(all_threads=False)
+    faulthandler.register(signal.SIGUSR1, all_threads=False)
+
+    def say(what: object) -> None:
+        os.write(descriptor, (json.dumps(what) + "\n").encode())
+
+    say(probe() if request["action"] == "probe" else answer_of(request, lambda: say(BEGINS)))
     sys.stdout.flush()
     # The user's threads, pools and exit handlers are nobody's concern, and may hang.
     os._exit(0)
@@ -79,7 +88,7 @@ def why_no_cuda(torch: Any) -> str:
     return "PyTorch sees no GPU"
 
 
-def answer_of(request: Answer) -> Answer:
+def answer_of(request: Answer, begins: Callable[[], object] = lambda: None) -> Answer:
     """The point, or what happened instead: ``error`` or, where memory ran out, ``no_memory``."""
     try:
         device = make_device(request["device"], request["limit_bytes"])
@@ -88,7 +97,7 @@ def answer_of(request: Answer) -> Answer:
     except Exception as error:
         return {"error": f"The device cannot be used: {blame.named(error)}."}
     try:
-        return measure(device, request)
+        return measure(device, request, begins)
     except BaseException as error:
         return {"no_memory" if device.ran_out(error) else "error": sentence(error, request)}
 
@@ -100,8 +109,9 @@ def sentence(error: BaseException, request: Answer) -> str:
     return f"The step at batch size {request['batch_size']} failed: {blame.told(error)}.{says}"
 
 
-def measure(device: Device, request: Answer) -> Answer:
+def measure(device: Device, request: Answer, begins: Callable[[], object]) -> Answer:
     step, batch_bytes = sized_step(request["step"], request["loader"], request["batch_size"])
+    begins()
     seconds = run(device, step, request["steps"], request["precision"])
     found = device.read()
     if found.allocated == 0:
@@ -144,7 +154,3 @@ def _one(device: Device, step: Callable[[], object], precision: str) -> None:
         around = torch.autocast(device.kind, dtype=getattr(torch, precision))
     with around:
         step()
-
-
-if __name__ == "__main__":
-    main()

@@ -109,11 +109,24 @@ def fit_line(points: Sequence[tuple[int, float]]) -> LineFit | None:
     if len(by_size) < 2:
         return None
     sizes = sorted(by_size)
-    start = _floor_ends(sizes, [by_size[size] for size in sizes])
-    kept = sizes[start:]
-    ys = [by_size[size] for size in kept]
+    course = [by_size[size] for size in sizes]
+    start = _floor_ends(sizes, course)
+    found = _fit(sizes, course, start)
+    if start and all(_near(by_size[size], found, size) for size in sizes[:start]):
+        # A flat start that the line meets all the same contradicts nothing.
+        return _fit(sizes, course, 0)
+    return found
+
+
+def _near(used: float, fit: LineFit, batch_size: int) -> bool:
+    line = fit.fixed_bytes + fit.per_sample_bytes * batch_size
+    return abs(used - line) <= FITS_SHARE * used
+
+
+def _fit(sizes: Sequence[int], course: Sequence[float], start: int) -> LineFit:
+    """The line from place ``start`` on."""
+    kept, ys = sizes[start:], course[start:]
     fixed, slope, fixed_error, slope_error, spread, r_squared = _least_squares(kept, ys)
-    residuals = tuple(y - fixed - slope * x for x, y in zip(kept, ys, strict=True))
     curvature, error = _curvature(kept, ys)
     bends = curvature is not None and error is not None and _bends(curvature, error, kept, ys)
     return LineFit(
@@ -125,8 +138,8 @@ def fit_line(points: Sequence[tuple[int, float]]) -> LineFit | None:
         sizes=tuple(kept),
         measured_bytes=tuple(ys),
         left_out=tuple(sizes[:start]),
-        floor_bytes=max(by_size[size] for size in sizes[:start]) if start else None,
-        residual_bytes=residuals,
+        floor_bytes=max(course[:start]) if start else None,
+        residual_bytes=tuple(y - fixed - slope * x for x, y in zip(kept, ys, strict=True)),
         spread_bytes=spread,
         curvature_bytes=curvature,
         bends=bends,
@@ -186,13 +199,13 @@ def _curvature(xs: Sequence[int], ys: Sequence[float]) -> tuple[float | None, fl
     middle, half = (xs[0] + xs[-1]) / 2, (xs[-1] - xs[0]) / 2
     us = [(x - middle) / half for x in xs]
     # The part of u squared that a line does not explain, and the memory along it.
-    fixed, slope, *_ = _line(us, [u * u for u in us])
+    fixed, slope = _line(us, [u * u for u in us])
     bent = [u * u - fixed - slope * u for u in us]
     weight = sum(one * one for one in bent)
     if weight < 1e-12:
         return None, None
     sag = sum(one * y for one, y in zip(bent, ys, strict=True)) / weight
-    fixed, slope, *_ = _line(us, [y - sag * u * u for y, u in zip(ys, us, strict=True)])
+    fixed, slope = _line(us, [y - sag * u * u for y, u in zip(ys, us, strict=True)])
     rest = sum((y - fixed - slope * u - sag * u * u) ** 2 for y, u in zip(ys, us, strict=True))
     return sag, math.sqrt(rest / (count - 3) / weight)
 

@@ -8,6 +8,9 @@ from typing import Protocol
 AS_IS = "as is"
 """The step as its author wrote it; any other precision is an autocast type around it."""
 
+BEGINS = "begins"
+"""What a measuring process says when it has imported everything and the steps begin."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryPoint:

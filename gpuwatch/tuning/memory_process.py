@@ -12,23 +12,36 @@ import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from time import monotonic
+from pathlib import Path
+from time import monotonic, sleep
 from typing import IO, Any
 
+from gpuwatch import units
 from gpuwatch.text import clean
+from gpuwatch.tuning import failing
 from gpuwatch.tuning.memory_point import (
+    BEGINS,
     MeasureError,
     MemoryPoint,
     NoMemoryError,
     TooSlowError,
 )
 
+# Without the working folder on the path, whose files could be called as modules of Python's own;
+# with the folder that this gpuwatch is in, wherever it was started from.
+_BOOT = (
+    "import sys; sys.path[:1] = []; p = sys.argv[3]; p in sys.path or sys.path.append(p); "
+    "from gpuwatch.tuning.memory_child import main; main()"
+)
 STEPS = 3
+TAIL_BYTES = 64 * 1024
 LOOK_SECONDS = 0.5
 """How often a process that says nothing is looked at."""
 PROBE_SECONDS = 120.0
-START_SECONDS = 120.0
-"""For importing torch and the user's module, beside the time the steps may take."""
+START_SECONDS = 300.0
+"""For importing torch and the user's module and making a batch, before the steps begin."""
+STACK_SECONDS = 0.5
+"""Until a process that hangs has written where it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +114,7 @@ class ChildMeasurer:
         """Raises ``NoMemoryError``, ``TooSlowError`` and ``MeasureError``."""
         request = {**self._request, "batch_size": batch_size, "precision": precision}
         try:
-            answer = _ask(request, self._environment, START_SECONDS + self._seconds)
+            answer = _ask(request, self._environment, self._seconds)
         except KilledError as error:
             if self._request["device"] == "cpu":
                 raise NoMemoryError(str(error)) from None
@@ -116,15 +129,18 @@ class KilledError(MeasureError):
 
 
 def _ask(request: Mapping[str, Any], environment: Mapping[str, str], seconds: float) -> Any:
-    """The answer of a measuring process. Raises ``MeasureError`` and what stands below it."""
+    """The answer of a measuring process, which may take ``seconds`` once it has begun to measure.
+
+    Raises ``MeasureError`` and what stands below it.
+    """
     # A file and not a pipe: what the user's code prints must never make it wait.
     with tempfile.TemporaryFile() as output:
         reading, writing = os.pipe()
         try:
             with subprocess.Popen(
                 [
-                    *(sys.executable, "-m", "gpuwatch.tuning.memory_child"),
-                    *(str(writing), json.dumps(request)),
+                    *(sys.executable, "-c", _BOOT),
+                    *(str(writing), json.dumps(request), str(Path(__file__).parents[2])),
                 ],
                 env=environment,
                 stdin=subprocess.DEVNULL,
@@ -137,16 +153,17 @@ def _ask(request: Mapping[str, Any], environment: Mapping[str, str], seconds: fl
                 os.close(writing)
                 writing = -1
                 try:
-                    line = _line(child, reading, monotonic() + seconds)
+                    answer = _answer(child, reading, seconds)
+                except TooSlowError as error:
+                    raise _where(error, child, output) from None
                 finally:
                     _end(child)
         finally:
             for descriptor in (reading, writing):
                 if descriptor >= 0:
                     os.close(descriptor)
-        if not line.endswith(b"\n"):
+        if answer is None:
             raise _died(child.returncode, output)
-    answer = json.loads(line)
     if "no_memory" in answer:
         raise NoMemoryError(clean(str(answer["no_memory"]), 800))
     if "error" in answer:
@@ -154,23 +171,42 @@ def _ask(request: Mapping[str, Any], environment: Mapping[str, str], seconds: fl
     return answer
 
 
-def _line(child: subprocess.Popen[bytes], descriptor: int, deadline: float) -> bytes:
-    """A line, or what there was of it when its writer died. Raises ``TooSlowError``."""
+def _answer(child: subprocess.Popen[bytes], descriptor: int, seconds: float) -> Any:
+    """Its last line; ``None``: it died before. Raises ``TooSlowError``."""
     got = b""
-    while not got.endswith(b"\n"):
+    deadline, what = monotonic() + START_SECONDS, "Importing the step"
+    while True:
+        *lines, got = got.split(b"\n")
+        for line in lines:
+            found = json.loads(line)
+            if found != BEGINS:
+                return found
+            deadline, what = monotonic() + seconds, "The steps"
         left = deadline - monotonic()
         if left <= 0:
-            raise TooSlowError("The steps took longer than they may (--timeout).")
+            raise TooSlowError(f"{what} took longer than {units.age(_limit(what, seconds))}")
         # A worker of the step's can hold the pipe open after its parent's end.
         ended = _has_ended(child)
         if select.select([descriptor], [], [], 0.0 if ended else min(left, LOOK_SECONDS))[0]:
             part = os.read(descriptor, 65536)
             if not part:
-                break
+                return None
             got += part
         elif ended:
-            break
-    return got
+            return None
+
+
+def _limit(what: str, seconds: float) -> float:
+    return seconds if what == "The steps" else START_SECONDS
+
+
+def _where(error: TooSlowError, child: subprocess.Popen[bytes], output: IO[bytes]) -> TooSlowError:
+    """The same with the user's line that the process is at."""
+    with suppress(ProcessLookupError):
+        os.kill(child.pid, signal.SIGUSR1)
+    sleep(STACK_SECONDS)
+    line = failing.line_in(_tail(output), innermost_last=False)
+    return TooSlowError(f"{error}{f' and were at {line}' if line else ''} (--timeout).")
 
 
 def _has_ended(child: subprocess.Popen[bytes]) -> bool:
@@ -186,7 +222,8 @@ def _end(child: subprocess.Popen[bytes]) -> None:
 
 
 def _died(code: int, output: IO[bytes]) -> MeasureError:
-    last = _last_line(output)
+    tail = _tail(output)
+    last = clean(next((one.strip() for one in reversed(tail.splitlines()) if one.strip()), ""), 300)
     says = f" Its last line: {last}" if last else ""
     if code == -signal.SIGKILL:
         return KilledError(
@@ -197,12 +234,13 @@ def _died(code: int, output: IO[bytes]) -> MeasureError:
             name = signal.Signals(-code).name
         except ValueError:
             name = f"signal {-code}"
-        return MeasureError(f"The step's process crashed ({name}).{says}")
+        line = failing.line_in(tail, innermost_last=False) if "Fatal Python" in tail else None
+        at = f" at {line}." if line else f".{says}"
+        return MeasureError(f"The step's process crashed ({name}){at}")
     return MeasureError(f"The step's process ended by itself with exit code {code}.{says}")
 
 
-def _last_line(output: IO[bytes]) -> str:
+def _tail(output: IO[bytes]) -> str:
     size = output.seek(0, os.SEEK_END)
-    output.seek(max(0, size - 4096))
-    lines = [line.strip() for line in output.read().decode("utf-8", "replace").splitlines()]
-    return clean(next((line for line in reversed(lines) if line), ""), 300)
+    output.seek(max(0, size - TAIL_BYTES))
+    return output.read().decode("utf-8", "replace")
