@@ -33,6 +33,8 @@ STOP_SECONDS = 15.0
 """How long --stop waits for an end to be written."""
 _EARLY_BY_SECONDS = 0.05
 _STATUS_SECONDS = 1.0
+_SILENT_SECONDS = 60.0
+"""Written to more seldom than that, a recording is in trouble."""
 _READY = "ready"
 _Callback = Callable[[click.Context, click.Parameter, str | None], float | None]
 
@@ -209,9 +211,9 @@ def _record(request: Request, ready: Callable[[], None] = lambda: None) -> int:
         simulated=source.simulated,
     )
     recorder = BackgroundRecorder(plain)
-    with announced(running):
+    with announced(running) as announcement:
         ready()
-        watch = _Watch(request, source, recorder)
+        watch = _Watch(request, source, recorder, announcement.tell)
         try:
             asyncio.run(watch.run())
         except KeyboardInterrupt:
@@ -228,8 +230,15 @@ def _record(request: Request, ready: Callable[[], None] = lambda: None) -> int:
 class _Watch:
     """Takes snapshots until the time is over, a signal comes or the job has ended."""
 
-    def __init__(self, request: Request, source: Source, recorder: BackgroundRecorder) -> None:
+    def __init__(
+        self,
+        request: Request,
+        source: Source,
+        recorder: BackgroundRecorder,
+        announce: Callable[[str | None], None],
+    ) -> None:
         self.status = common.StatusLine(_STATUS_SECONDS - _EARLY_BY_SECONDS)
+        self._announce = announce
         self.watched_seconds = 0.0
         self._request = request
         self._source = source
@@ -288,6 +297,8 @@ class _Watch:
             self._stop.set()
 
     def _tell_trouble(self, state: RecordingState) -> None:
+        if (state.trouble is not None) != self._troubled:
+            self._announce(state.trouble)
         if state.trouble is not None and not self._troubled:
             self.status.end()
             common.complain(state.trouble, 0)
@@ -443,11 +454,18 @@ def _list() -> int:
 def _described(recording: RunningRecording) -> str:
     from gpuwatch.units import size
 
-    try:
-        taken = size(Path(recording.path).stat().st_size)
-    except OSError:
-        taken = "-"
     now = time.time()
+    trouble = recording.trouble
+    try:
+        file = Path(recording.path).stat()
+        taken = size(file.st_size)
+        # Its own note may lie on the disk that is full.
+        silent = now - max(file.st_mtime, recording.started_at_unix_seconds)
+        if trouble is None and silent > _SILENT_SECONDS + 3 * recording.interval_seconds:
+            trouble = f"Nothing was written for {_time(silent)}."
+    except OSError as error:
+        taken = "-"
+        trouble = trouble or f"The file cannot be seen: {error.strerror}."
     parts = [
         f"{recording.pid:>7}",
         f"{taken:>6}",
@@ -462,7 +480,8 @@ def _described(recording: RunningRecording) -> str:
         *(["simulated"] if recording.simulated else []),
         *([] if recording.watched_pid is None else [f"job of {recording.watched_pid}"]),
     ]
-    return "  ".join(parts) + (f"  ({', '.join(notes)})" if notes else "")
+    line = "  ".join(parts) + (f"  ({', '.join(notes)})" if notes else "")
+    return line if trouble is None else f"{line}\n         {trouble}"
 
 
 def _stop(wanted: str) -> int:

@@ -12,7 +12,7 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from gpuwatch.text import clean
 
 _ENDING = ".json"
 _NOTE_BYTES_MOST = 64 * 1024
+_TROUBLE_LENGTH = 400
 _READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -41,6 +42,32 @@ class RunningRecording:
     watched_pid: int | None = None
     """Of the one job it records; ``None``: the machine."""
     simulated: bool = False
+    trouble: str | None = None
+    """Why nothing can be written now, as a sentence."""
+
+
+class Announcement:
+    """The note of one recording that runs."""
+
+    def __init__(self, recording: RunningRecording, folder: Path) -> None:
+        self._recording = recording
+        self._path = folder / f"{machine()[:12]}-{recording.pid}{_ENDING}"
+        self._mark = process_mark(recording.pid)
+
+    def tell(self, trouble: str | None) -> None:
+        """Say what is the matter, or that nothing is. Where that cannot be written (on a disk that
+        is full) the note stays as it was."""
+        self._recording = replace(self._recording, trouble=trouble)
+        self._put()
+
+    def _put(self) -> None:
+        note = {**asdict(self._recording), "machine": machine(), "process": self._mark}
+        with contextlib.suppress(OSError):
+            _write(self._path, json.dumps(note) + "\n")
+
+    def _remove(self) -> None:
+        with contextlib.suppress(OSError):
+            self._path.unlink()
 
 
 def notes_folder() -> Path:
@@ -75,18 +102,14 @@ def running_recordings(folder: Path | None = None) -> list[RunningRecording]:
 
 
 @contextmanager
-def announced(recording: RunningRecording, folder: Path | None = None) -> Iterator[None]:
+def announced(recording: RunningRecording, folder: Path | None = None) -> Iterator[Announcement]:
     """Leave a note while this process records. Where that cannot be, it records without."""
-    folder = notes_folder() if folder is None else folder
-    note = {**asdict(recording), "machine": machine(), "process": process_mark(recording.pid)}
-    path = folder / f"{machine()[:12]}-{recording.pid}{_ENDING}"
-    with contextlib.suppress(OSError):
-        _write(path, json.dumps(note) + "\n")
+    announcement = Announcement(recording, notes_folder() if folder is None else folder)
+    announcement._put()
     try:
-        yield
+        yield announcement
     finally:
-        with contextlib.suppress(OSError):
-            path.unlink()
+        announcement._remove()
 
 
 def machine() -> str:
@@ -120,9 +143,13 @@ def _write(path: Path, text: str) -> None:
     temporary.unlink(missing_ok=True)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(temporary, flags, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(text)
-    temporary.rename(path)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+        temporary.rename(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
 
 
 def _read(path: Path) -> Json | None:
@@ -145,6 +172,7 @@ def _recording(note: Json) -> RunningRecording | None:
 
     try:
         path = note.get("path")
+        trouble = note.get("trouble")
         watched = note.get("watched_pid")
         if not isinstance(path, str) or clean(path) != path:
             return None
@@ -158,6 +186,7 @@ def _recording(note: Json) -> RunningRecording | None:
             redacted=note.get("redacted") is True,
             watched_pid=None if watched is None else json_values.whole(watched, "watched_pid"),
             simulated=note.get("simulated") is True,
+            trouble=clean(trouble, _TROUBLE_LENGTH) if isinstance(trouble, str) else None,
         )
     except CodecError:
         return None

@@ -97,16 +97,20 @@ class BucketFolder:
         _add(self._host, HOST_READINGS, snapshot.host)
         return done
 
-    def end(self) -> Bucket | None:
+    def so_far(self) -> Bucket | None:
         """The bucket that has begun, as it is; ``None`` if none has."""
         if self._begin is None:
             return None
-        bucket = Bucket(
+        return Bucket(
             begin_unix_seconds=self._begin,
             seconds=self.seconds,
             gpus={uuid: _bands(tallies) for uuid, tallies in self._gpus.items()},
             host=_bands(self._host),
         )
+
+    def end(self) -> Bucket | None:
+        """The same; the next snapshot begins another."""
+        bucket = self.so_far()
         self._begin, self._gpus, self._host = None, {}, {}
         return bucket
 

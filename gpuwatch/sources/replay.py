@@ -177,7 +177,10 @@ class KeptTape:
 
     @property
     def buckets(self) -> Sequence[Bucket]:
-        return tuple(self._buckets)
+        """With the one that has begun: of what comes in, half a minute is long to wait for."""
+        with self._grown:
+            begun = self._folder.so_far() if self.arriving else None
+            return tuple(self._buckets) if begun is None else (*self._buckets, begun)
 
     @property
     def findings(self) -> Sequence[FindingSpan]:

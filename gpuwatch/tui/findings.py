@@ -42,6 +42,9 @@ EVIDENCE_FOOT = (
     ("left right", "other finding"),
     ("u", "unknown"),
     ("q", "quit"),
+    ("[]", "range"),
+    ("<>", "time"),
+    ("c", "cursor"),
 )
 
 

@@ -67,6 +67,9 @@ class RecorderApp(TimelineApp):
             before = self.view.recording
             self.view.recording = self._recording_mark(self._recorder)
             changed = changed or before != self.view.recording
+            trouble = self._recorder.state.trouble
+            if trouble is not None and before != self.view.recording:
+                self.say(trouble)
         return changed
 
     # -- the past -----------------------------------------------------------------------------

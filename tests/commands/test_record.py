@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from gpuwatch.cli import run
 from gpuwatch.model import Snapshot
 from gpuwatch.outputs.recorder import recent_snapshots
 from gpuwatch.outputs.running_recordings import (
@@ -290,3 +291,27 @@ def test_a_note_that_is_no_longer_true_is_none(state: Path) -> None:
         os.mkfifo(state / "g.json")
         assert running_recordings() == [mine]
     assert running_recordings() == []
+
+
+def test_the_list_says_what_is_the_matter(
+    state: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As the recording tells it; and where its note cannot be written (on the same full disk), that
+    nothing came into the file for long."""
+    path = tmp_path / "run.jsonl.gz"
+    path.write_bytes(b"")
+    now = time.time()
+    mine = RunningRecording(pid=os.getpid(), path=str(path), started_at_unix_seconds=now - 900)
+    with announced(mine) as announcement:
+        assert run(["record", "--list"]) == 0
+        assert capsys.readouterr().out.count("\n") == 1
+        announcement.tell("The disk is full\x1b[2J.")
+        assert run(["record", "--list"]) == 0
+        told = capsys.readouterr().out
+        assert "The disk is full" in told
+        assert "\x1b" not in told
+        announcement.tell(None)
+        os.utime(path, (now - 600, now - 600))
+        assert run(["record", "--list"]) == 0
+        assert "Nothing was written for 10 min." in capsys.readouterr().out
+    assert list(state.iterdir()) == []

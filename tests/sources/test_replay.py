@@ -133,7 +133,12 @@ def test_reader_at_the_end_waits_for_what_comes(
         assert tape.arriving
         threading.Timer(0.05, lambda: writer.write(taken[1])).start()
         assert next(reader).sequence == taken[1].sequence
+        # The overview does not wait for half a minute to be over.
+        (begun,) = tape.buckets
+        assert begun.begin_unix_seconds <= BEGIN
+        assert "busy_percent" in begun.gpus[taken[0].gpus[0].uuid]
     assert list(reader) == []
+    assert len(tape.buckets) == 1
     assert not tape.arriving
     tape.close()
 
