@@ -34,9 +34,10 @@ class Shares:
             # The time a GPU waits in a collective for one that idles is told as that one's.
             self._busy[gpu.uuid] = 1.0
 
-    def take(self, rule: str, gpus: Iterable[GpuKey], claim: float) -> float:
-        """What is left of ``claim`` for this rule, a mean over the GPUs; it is used up by it."""
-        left = self._busy if rule in WHILE_BUSY else self._idle
+    def take(self, rule: str, gpus: Iterable[GpuKey], claim: float, *, busy: bool = False) -> float:
+        """What is left of ``claim`` for this rule, a mean over the GPUs; it is used up by it.
+        ``busy``: it was lost while a kernel was resident, whatever the rule usually says."""
+        left = self._busy if busy or rule in WHILE_BUSY else self._idle
         keys = [key for key in gpus if key in left]
         if not keys:
             return claim

@@ -138,7 +138,8 @@ def _compete(window: Window, ordered: list[tuple[str, Held]]) -> list[Cause]:
         if claim is None:
             causes.append(Cause(rule, held, firing, None))
             continue
-        given = shares.take(rule, firing.gpus or everything, claim)
+        wanted = firing.gpus or everything
+        given = shares.take(rule, wanted, claim, busy=firing.lost_while_busy)
         leader = _leader(causes, firing)
         if leader is not None and given < LEFT_OVER * claim:
             leader.rivals.append((rule, firing))

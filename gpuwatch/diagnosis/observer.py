@@ -349,6 +349,7 @@ class Observer:
             wrote_bytes=wrote,
             read_bytes=read,
             host_cpu_percent=None if cpu is None else cpu / (end - begin),
+            phase=None if job is None else job.phases.between(begin, end),
         )
 
 

@@ -30,6 +30,8 @@ class Firing:
     """Those it is about; empty: all of the window."""
     lost_share: float | None = None
     """0 to 1: the share of the window's time those GPUs lost to it; ``None``: nothing is lost."""
+    lost_while_busy: bool = False
+    """That time was lost while a kernel was resident, though the rule is one of idle time."""
     hold_seconds: float = 0.0
     """It is raised only when it held for so long: what passes by itself looks the same before."""
     explains: frozenset[str] = field(default_factory=frozenset)

@@ -99,7 +99,7 @@ class Subject:
                 ledger = self._ledgers.get(cause.rule)
                 if ledger is None:
                     ledger = self._ledgers[cause.rule] = Ledger()
-                gpus = len(cause.firing.gpus or window.gpus)
+                gpus = len(cause.firing.gpus or window.gpus) or 1
                 since = cause.held.since_unix_seconds
                 # What held at the first look held before it, too.
                 known = None if since is None or since <= self._first_unix_seconds else since
@@ -150,7 +150,7 @@ class Subject:
         ledger = self._ledgers.get(cause.rule)
         gpus = firing.gpus or tuple([gpu.uuid for gpu in window.gpus])
         lost = None if ledger is None else ledger.gpu_seconds
-        time = self._watched_seconds * len(gpus)
+        time = self._watched_seconds * (len(gpus) or 1)
         return Finding(
             rule=cause.rule,
             severity=firing.severity,
@@ -163,7 +163,7 @@ class Subject:
             advice=firing.advice,
             ruled_out=tuple(self._ruled_out(cause)),
             cost_share=None if lost is None or time <= 0.0 else min(1.0, lost / time),
-            cost_gpu_seconds=lost,
+            cost_gpu_seconds=lost if gpus else None,
         )
 
     def _ruled_out(self, cause: Cause) -> Iterator[RuledOut]:

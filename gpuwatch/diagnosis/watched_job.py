@@ -23,9 +23,10 @@ from gpuwatch.diagnosis.running import Ledger, Remembered, RunningMeans
 from gpuwatch.diagnosis.startup import LONGEST_SECONDS
 from gpuwatch.diagnosis.trend import Trend
 from gpuwatch.diagnosis.watched_gpu import AHEAD_SECONDS, GpuTrack
+from gpuwatch.diagnosis.watched_loop import LoopTrack, PhaseTrack
 from gpuwatch.diagnosis.waveform import BUSY_PERCENT, IDLE_PERCENT, Waveform
 from gpuwatch.diagnosis.window import JobFacts, RankFacts, WorkerFacts
-from gpuwatch.model import BusySample, Job, JobMember, JobRank, ProcessKey
+from gpuwatch.model import BusySample, Job, JobMember, JobRank, ProcessKey, TrainingLoop
 
 AT_LIMIT_PERCENT = 90.0
 """Of a core: a loop that is at its limit still waits for the kernel and for locks now and then."""
@@ -149,6 +150,9 @@ class _Rank:
 
     def __init__(self, keep_seconds: float) -> None:
         self._means = RunningMeans(6, keep_seconds)
+        self._keep = keep_seconds
+        self._loop: LoopTrack | None = None
+        self._told: TrainingLoop | None = None
         self.workers = _Workers(keep_seconds)
 
     def push(self, member: JobMember, at: float, seconds: float) -> None:
@@ -156,14 +160,27 @@ class _Rank:
         limit = None if main is None else float(main >= AT_LIMIT_PERCENT)
         self._means.add(at, (main, limit, *rest), seconds)
 
+    def push_loop(self, loop: TrainingLoop | None, at: float, seconds: float, unix: float) -> None:
+        self._told = loop
+        if loop is None:
+            return
+        if self._loop is None:
+            self._loop = LoopTrack(self._keep)
+        self._loop.push(loop, at, seconds, unix)
+
     def facts(self, rank: JobRank, since: float, workers: WorkerFacts | None) -> RankFacts:
         mean = self._means.over(since)
+        told = self._told
+        count, pinned = rank.loader_workers, rank.pinned_memory
+        if told is not None:
+            count = count if told.loader_workers is None else told.loader_workers
+            pinned = pinned if told.pinned_memory is None else told.pinned_memory
         return RankFacts(
             pid=rank.pid,
             rank=rank.rank,
             gpu_uuids=rank.gpu_uuids,
-            loader_workers=rank.loader_workers,
-            pinned_memory=rank.pinned_memory,
+            loader_workers=count,
+            pinned_memory=pinned,
             main_thread_percent=mean[0],
             main_thread_at_limit_share=mean[1],
             run_queue_wait_percent=mean[2],
@@ -171,6 +188,7 @@ class _Rank:
             read_bytes_per_second=mean[4],
             write_bytes_per_second=mean[5],
             workers=workers,
+            told=None if self._loop is None or told is None else self._loop.facts(since),
         )
 
 
@@ -201,6 +219,8 @@ class JobTrack:
         self._means = RunningMeans(7, keep_seconds)
         self._workers = _Workers(keep_seconds)
         self._ranks: dict[ProcessKey, _Rank] = {}
+        self._tells = False
+        self.phases = PhaseTrack()
         self._against = Remembered[_Against]()
         self._rows: deque[Row] = deque(maxlen=SAMPLES_MAX)
         self._main_samples: deque[tuple[float, float]] = deque(maxlen=SAMPLES_MAX)
@@ -222,6 +242,8 @@ class JobTrack:
         workers = [member for member in members if member.role == "loader_worker"]
         worker_cpu = self._workers.push(workers, at, seconds)
         main = self._take_ranks(job, workers, at, seconds)
+        if job.loops or self._tells:
+            self._take_loops(job, at, seconds, at + offset)
         reads = [m.read_bytes_per_second for m in members if m.read_bytes_per_second is not None]
         writes = [m.write_bytes_per_second for m in members if m.write_bytes_per_second is not None]
         cpus = [m.cpu_percent for m in members if m.cpu_percent is not None]
@@ -268,6 +290,13 @@ class JobTrack:
             here = {rank.key for rank in job.ranks}
             self._ranks = {key: track for key, track in self._ranks.items() if key in here}
         return sum(mains) / len(mains) if mains else None
+
+    def _take_loops(self, job: Job, at: float, seconds: float, unix: float) -> None:
+        self._tells = bool(job.loops)
+        told = {loop.key: loop for loop in job.loops}
+        for key, track in self._ranks.items():
+            track.push_loop(told.get(key), at, seconds, unix)
+        self.phases.push(job.loops, at, seconds)
 
     def _take_row(
         self,

@@ -98,6 +98,23 @@ class WorkerFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LoopFacts:
+    """What a rank tells of its own training loop (``model.TrainingLoop``), over the window. Shares
+    are of the time in which it trained: validation and checkpoints are left out."""
+
+    data_wait_share: float | None = None
+    copy_share: float | None = None
+    compute_share: float | None = None
+    compute_on_device: bool | None = None
+    samples_per_second: float | None = None
+    phase: str | None = None
+    """Now."""
+    memory_allocated_bytes: int | None = None
+    memory_reserved_bytes: int | None = None
+    """Now, by PyTorch's own counters."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RankFacts:
     """One rank over the window."""
 
@@ -106,6 +123,7 @@ class RankFacts:
     gpu_uuids: tuple[GpuKey, ...] = ()
     loader_workers: int | None = None
     pinned_memory: bool | None = None
+    """Both as the rank itself tells, where it does."""
     main_thread_percent: float | None = None
     main_thread_at_limit_share: float | None = None
     run_queue_wait_percent: float | None = None
@@ -113,6 +131,7 @@ class RankFacts:
     read_bytes_per_second: float | None = None
     write_bytes_per_second: float | None = None
     workers: WorkerFacts | None = None
+    told: LoopFacts | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,6 +212,8 @@ class Pause:
     wrote_bytes: float | None = None
     read_bytes: float | None = None
     host_cpu_percent: float | None = None
+    phase: str | None = None
+    """What the job told that it did: ``checkpoint``, ``validation`` or ``train``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -59,13 +59,26 @@ def _generated(options: argparse.Namespace) -> list[Case]:
         return []
     if options.case:
         _, knob, seed = options.case.split("/", 2)
-        return [cases.one(knob, seed, held_out=options.case.startswith("held-out"))]
+        return [
+            cases.one(
+                knob, seed, held_out=options.case.startswith("held-out"), telling=options.telling
+            )
+        ]
     if options.kind:
         return [
-            cases.one(options.kind, f"{options.seed}/{number}", held_out=options.held_out)
+            cases.one(
+                options.kind,
+                f"{options.seed}/{number}",
+                held_out=options.held_out,
+                telling=options.telling,
+            )
             for number in range(options.cases)
         ]
-    return list(cases.generate(options.seed, options.cases, held_out=options.held_out))
+    return list(
+        cases.generate(
+            options.seed, options.cases, held_out=options.held_out, telling=options.telling
+        )
+    )
 
 
 def _with_progress(chosen: Iterable[Judged], verbose: bool) -> Iterator[Outcome]:
@@ -88,6 +101,13 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--held-out", action="store_true", help="with the held-out parameters")
     parser.add_argument(
         "--healthy-hours", type=float, default=20.0, help="healthy GPU-hours beside"
+    )
+    parser.add_argument(
+        "--telling",
+        type=float,
+        default=cases.TELLS_SHARE,
+        metavar="SHARE",
+        help="jobs that tell of their own loop, 0 to 1 (default %(default)s)",
     )
     parser.add_argument("--kind", help="only cases of this knob")
     parser.add_argument("--case", help="only this case, by the name it is shown with")

@@ -14,6 +14,7 @@ from gpuwatch.sources.simulated import SimulatedSource, _Machine
 from gpuwatch.sources.simulation.crew import Crew
 from gpuwatch.sources.simulation.plans import Setup
 from gpuwatch.sources.simulation.processes import Memory
+from gpuwatch.sources.simulation.telling import Diary
 from gpuwatch.sources.simulation.training import Job as SimulatedJob
 from gpuwatch.sources.simulation.world import World
 from tests.evaluation.physics import Course, Work
@@ -25,6 +26,15 @@ _LOG_COLUMNS = (
     "pcie_generation", "pcie_width", "performance_state",
 )  # fmt: skip
 """What people have in a log of nvidia-smi."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Telling:
+    """How much of ``gpuwatch.torch`` a job uses beside ``watch``."""
+
+    copies: bool = True
+    marks: bool = True
+    """Of validation and checkpoints."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +60,8 @@ class Sensors:
     """Other machines hold the other ranks."""
     stacks: bool = False
     """Somebody asked for stacks of the attached job."""
+    tells: Telling | None = None
+    """The job uses ``gpuwatch.torch``."""
     unknown_roles: bool = False
     """PyTorch before 2.5 names neither workers nor pin threads."""
 
@@ -158,7 +170,7 @@ def furnish(world: World, rig: Rig) -> None:
     """Give the world's jobs their physics."""
     crews = [crew for crew in world.crews if crew.plan.training is not None]
     courses: list[Any] = [
-        _course(world, crew, job, work, rig.seed + number)
+        _course(world, crew, job, work, rig.seed + number, rig.sensors.tells)
         for number, (crew, job, work) in enumerate(zip(crews, world.jobs, rig.works, strict=True))
     ]
     world.jobs[:] = courses
@@ -168,7 +180,9 @@ def furnish(world: World, rig: Rig) -> None:
         task.gpu_memory = Memory(held)
 
 
-def _course(world: World, crew: Crew, job: SimulatedJob, work: Work, seed: int) -> Course:
+def _course(
+    world: World, crew: Crew, job: SimulatedJob, work: Work, seed: int, tells: Telling | None
+) -> Course:
     plan = crew.plan
     course = Course(
         work,
@@ -197,7 +211,23 @@ def _course(world: World, crew: Crew, job: SimulatedJob, work: Work, seed: int) 
             task.cpu, task.reads = worker.cpu, worker.reads
             task.wait = worker.wait if work.disk_wait else None
             task.core_share = work.worker_speed
+    if tells is not None:
+        _let_tell(crew, course, tells)
     return course
+
+
+def _let_tell(crew: Crew, course: Course, tells: Telling) -> None:
+    plan = crew.plan
+    if plan.training is None:
+        return
+    crew.plan = replace(plan, training=replace(plan.training, tells=True))
+    for rank in course.ranks:
+        rank.diary = Diary(64, 1000, copies=tells.copies, marks=tells.marks)
+    ranks = iter(course.ranks)
+    crew.parts[:] = [
+        replace(part, diary=next(ranks).diary) if part.role == "rank" else part
+        for part in crew.parts
+    ]
 
 
 def _seen(snapshot: Snapshot, rig: Rig, source: _RigSource, rng: random.Random) -> Snapshot:

@@ -18,6 +18,7 @@ from typing import Protocol
 
 from gpuwatch.sources.simulation.device import Activity
 from gpuwatch.sources.simulation.meter import Meter
+from gpuwatch.sources.simulation.telling import Diary, Entry
 
 SPIN = 1.0
 ASLEEP = 0.02
@@ -189,8 +190,8 @@ class Rank:
     """One training process and its GPU."""
 
     __slots__ = (
-        "cpu", "device", "gpu_at", "loader", "main", "main_at", "number", "reads", "slow", "spent",
-        "writes",
+        "cpu", "device", "diary", "gpu_at", "loader", "main", "main_at", "number", "reads", "slow",
+        "spent", "work_at", "writes",
     )  # fmt: skip
 
     def __init__(
@@ -205,6 +206,10 @@ class Rank:
         self.loader = Loader(work, rng, begin, slow, reads, self.cpu) if work.workers else None
         self.main_at = begin
         self.gpu_at = begin
+        self.work_at = begin
+        """When the kernels of its step began."""
+        self.diary: Diary | None = None
+        """What it tells of its loop, where it does."""
         self.spent: dict[str, float] = {}
         """Seconds of the main thread by what a stack sampler would call it (``jobs.stacks``)."""
 
@@ -284,6 +289,7 @@ class Course:
         self._writes.add(start + 0.5, end + 0.3 * (end - start) + 1.0, saved.rate / 1.3)
         first.main_at = end
         first.gpu_at = max(first.gpu_at, end)
+        _tell(self.ranks if saved.all_wait else [first], start, end, "checkpoint")
         if saved.all_wait:
             for rank in self.ranks[1:]:
                 rank.wait(end, ASLEEP, "collective")
@@ -299,6 +305,7 @@ class Course:
             busy=pause.busy, power=pause.power, sm=pause.busy * 0.7, tensor=pause.busy * 0.25,
             dram=pause.busy * 0.4,
         )  # fmt: skip
+        _tell(self.ranks, start, end, "validation")
         for rank in self.ranks:
             rank.shows(begin, end, activity)
             rank.use(start, begin, 0.35, 0.3, "starting_workers")
@@ -332,12 +339,18 @@ class Course:
                 rank.wait(rank.main_at + work.after_sync, 1.0, "other")
             if logs:
                 rank.wait(rank.main_at + 0.01, 0.9, "other")
+            if rank.diary is not None:
+                rank.diary.end_step(rank.main_at, computed=rank.gpu_at - rank.work_at)
 
     def _compute(self, rank: Rank) -> float:
         """One rank's own step; when its kernels are done."""
         work, rng = self.work, self._rng
+        asked = rank.main_at
         self._batch(rank)
         copy = work.batch_bytes / work.copy_rate
+        if rank.diary is not None:
+            waited = rank.main_at - asked
+            rank.diary.begin_step(asked, waited=waited, copied=copy, before=0.0)
         if not work.pinned and work.workers:
             # A pageable copy is staged by the calling thread once the stream's work is done.
             rank.wait(rank.gpu_at, self._waiting, "copying_to_device")
@@ -360,6 +373,7 @@ class Course:
             # Kernels are shorter than the time to launch them: gaps of microseconds between.
             compute = Activity(*(value * share for value in compute))
         rank.shows(begin, end, compute)
+        rank.work_at = begin
         rank.main_at = launched
         return end
 
@@ -388,6 +402,12 @@ class Course:
             rank.shows(at, last, waiting)
             rank.shows(last, last + work.reduce, reducing)
             rank.gpu_at = last + work.reduce
+
+
+def _tell(ranks: Sequence[Rank], start: float, end: float, kind: str) -> None:
+    for rank in ranks:
+        if rank.diary is not None and rank.diary.marks:
+            rank.diary.add(Entry(start, end, kind))
 
 
 def steps_per_second(work: Work, ranks: int, *, seed: int = 1) -> float:

@@ -13,6 +13,7 @@ from gpuwatch.diagnosis.finding import Evidence
 from gpuwatch.diagnosis.rule import Clear, Unknown
 from gpuwatch.diagnosis.rules._gpus import mean, named, ramp
 from gpuwatch.diagnosis.rules._pauses import idle_part, is_save
+from gpuwatch.diagnosis.rules._told import STARVED_SHARE, told_wait, wait_clearness
 from gpuwatch.diagnosis.waveform import Waveform
 from gpuwatch.diagnosis.window import (
     GpuFacts,
@@ -54,6 +55,12 @@ TURNS_MAIN_PERCENT = 30.0
 TURNS_FILL_PERCENT = 90.0
 """The thread's CPU fills what the GPU leaves; a tenth less, for what a thread waits."""
 
+TURNS_TOLD_SHARE = 0.15
+"""Of the time, mean of the ranks: half as much again as one GPU's idling must be, since what a rank
+waits while its GPU still has kernels queued costs nothing."""
+MOSTLY_SHARE = 0.5
+"""Of the idle time: what makes up less of it is not what it is about."""
+
 OWN_LEAST_PERCENT = 1.0
 """SM share: a process that holds memory and does nothing shows zero."""
 
@@ -82,9 +89,42 @@ class Underfed:
     worker_count: int | None
     """Loader workers of one rank, as the busiest of ``ranks`` has them; ``None``: not known."""
     workers: WorkerFacts | None
+    told_only: bool = False
+    """The GPUs look fed (or there is none) and only the job's own telling shows that it waits."""
     held_up_percent: float | None = None
     """Set where the GPUs look fed and only the main threads' wait for a core tells: see
     ``held_up``."""
+
+    @property
+    def who(self) -> str:
+        """``GPU 3``; a job without a GPU is a loop."""
+        return named(self.gpus) if self.gpus else "The training loop"
+
+    @property
+    def told_wait(self) -> float | None:
+        """0 to 1: of the time these ranks wait for data, as they tell themselves."""
+        return told_wait(self.ranks)
+
+    @property
+    def waited_share(self) -> float:
+        """0 to 1: what the GPUs lost to waiting for data: no more than they idled, and no more
+        than the job tells that it waited."""
+        told = self.told_wait
+        return self.idle_share if told is None else min(self.idle_share, told)
+
+    @property
+    def is_for_data(self) -> bool:
+        """Whether waiting for data can be what the idling is: the job does not tell otherwise."""
+        return self.waited_share >= MOSTLY_SHARE * self.idle_share
+
+    @property
+    def waited_clearness(self) -> tuple[float, ...]:
+        """What the idling, and the wait that the job tells of, add to a loader rule's strength."""
+        told = self.told_wait
+        if told is None:
+            return (self.clearness,)
+        own = ramp(self.waited_share, IDLE_SHARE, IDLE_SHARE_CLEAR)
+        return (own, *wait_clearness(told)) if self.is_for_data else (own,)
 
     @property
     def keys(self) -> tuple[GpuKey, ...]:
@@ -135,6 +175,9 @@ class Underfed:
                 f"The main threads of {len(self.job.ranks)} ranks waited for a core "
                 f"{self.held_up_percent:.0f}% of the time"
             )
+        if self.told_only:
+            verb = "have" if len(self.job.ranks) > 1 else "has"
+            return f"{self.who} {verb} waited for data {self.idle_share:.0%} of the time"
         return f"{named(self.gpus)} idled {self.idle_share:.0%} of the time"
 
     @property
@@ -158,6 +201,17 @@ class Underfed:
                 threshold=HELD_UP_PERCENT,
                 says="kernels are launched late; the other ranks spin in collectives and look busy",
             )
+        if self.told_only:
+            says = "the job itself tells so"
+            if self.gpus:
+                says += ": its GPUs look busy, since they wait for each other in collectives"
+            return Evidence(
+                name="waits for data",
+                value=percent_of(self.idle_share),
+                unit="% of the time",
+                threshold=percent_of(STARVED_SHARE),
+                says=says,
+            )
         return Evidence(
             name="idle GPUs" if len(self.gpus) > 1 else "idle GPU",
             value=percent_of(self.idle_share),
@@ -172,8 +226,9 @@ class Underfed:
         return ramp(self.idle_share, IDLE_SHARE, IDLE_SHARE_CLEAR)
 
 
-def underfed(window: Window) -> Underfed | Clear | Unknown:
-    """The job's GPUs that idle, or why there is nothing to explain."""
+def underfed(window: Window, *, by_telling: bool = False) -> Underfed | Clear | Unknown:
+    """The job's GPUs that idle, or why there is nothing to explain. ``by_telling``: a job
+    that tells that it waits for data counts, too, where that does not show in its GPUs."""
     job = window.job
     if job is None:
         return Unknown(missing=NO_JOB)
@@ -182,15 +237,44 @@ def underfed(window: Window) -> Underfed | Clear | Unknown:
         return early
     waves = [(gpu, gpu.busy) for gpu in window.gpus if gpu.busy is not None and not gpu.lost]
     if not waves:
-        return Unknown(missing=("the GPUs' utilisation",))
+        missing = Unknown(missing=("the GPUs' utilisation",))
+        return _without_gpu(window, job) or missing if by_telling else missing
     waves = [(gpu, wave) for gpu, wave in waves if not is_others(gpu)]
     if not waves:
         return Clear(why="only others use its GPUs now")
     idle = [(gpu, idle_share(wave) - pause_share(window, gpu.uuid)) for gpu, wave in waves]
     hungry = [(gpu, share) for gpu, share in idle if share >= IDLE_SHARE]
-    if not hungry:
-        return Clear(why=_why_fed(max(share for _, share in idle), pause_share(window)))
-    return _underfed(job, hungry)
+    if hungry:
+        return _underfed(job, hungry)
+    told = _waits_by_turns(job, idle) if by_telling else None
+    return told or Clear(why=_why_fed(max(share for _, share in idle), pause_share(window)))
+
+
+def _without_gpu(window: Window, job: JobFacts) -> Underfed | Clear | None:
+    """A job that trains on the CPU: only what it tells itself can say whether it waits."""
+    wait = told_wait(job.ranks)
+    if window.gpus or not job.ranks or wait is None:
+        return None
+    if wait < STARVED_SHARE:
+        return Clear(why=f"the job itself waits for data {wait:.0%} of the time")
+    return Underfed(
+        job=job,
+        gpus=(),
+        idle_share=wait,
+        told_only=True,
+        ranks=job.ranks,
+        worker_count=workers_of_a_rank(job, job.ranks),
+        workers=_workers(job, job.ranks),
+    )
+
+
+def _waits_by_turns(job: JobFacts, gpus: list[tuple[GpuFacts, float]]) -> Underfed | None:
+    """A job whose ranks tell that they wait for data: in each step another one, and the others
+    meanwhile in a collective, which utilisation counts as work."""
+    wait = told_wait(job.ranks)
+    if len(job.ranks) < 2 or wait is None or wait < TURNS_TOLD_SHARE:
+        return None
+    return replace(_underfed(job, gpus), idle_share=wait, told_only=True)
 
 
 def is_others(gpu: GpuFacts) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from gpuwatch.diagnosis.finding import Advice, Evidence
 from gpuwatch.diagnosis.rules._gpus import mean, rank_of
+from gpuwatch.diagnosis.rules._told import APART_SHARE, not_starved, waits_more
 from gpuwatch.diagnosis.window import GpuFacts, RankFacts, Window, WorkerFacts
 
 WRITES_BYTES_PER_SECOND = 5e6
@@ -46,7 +47,13 @@ def doing_of(window: Window, gpu: GpuFacts) -> Doing:
     if rank is None or window.job is None:
         return _unseen(("the process that runs on it",))
     others = [other for other in window.job.ranks if other.pid != rank.pid]
+    told = waits_more(rank, others)
+    if told is not None:
+        return _waiting_for_data(rank, others, *told)
+    in_time = not_starved([rank]) is not None
     for look in _LOOKS:
+        if in_time and look in _OF_THE_LOADER:
+            continue
         found = look(rank, others)
         if found is not None:
             return found
@@ -115,6 +122,32 @@ def _unseen(missing: tuple[str, ...]) -> Doing:
 
 def _others(others: Iterable[RankFacts], of: Callable[[RankFacts], float | None]) -> float:
     return mean([of(other) for other in others]) or 0.0
+
+
+def _waiting_for_data(rank: RankFacts, others: list[RankFacts], own: float, theirs: float) -> Doing:
+    """The ranks tell themselves that only this one waits for its data; why, its processes show."""
+    tells = f"it waits for its data {own:.0%} of the time, the others {theirs:.0%}"
+    evidence = Evidence(
+        name="the late rank waits for data",
+        value=round(100.0 * own, 1),
+        unit="% of the time",
+        threshold=round(100.0 * (theirs + APART_SHARE), 1),
+        says="the ranks themselves tell so",
+    )
+    for look in (_reading, _loading, _own_loading):
+        found = look(rank, others)
+        if found is not None:
+            says = f"{tells}: {found.says}"
+            return Doing(says, found.advice, (evidence, *found.evidence))
+    advice = Advice(
+        action="Look at what that rank loads: its files, their storage, its num_workers.",
+        why="the others have their data in time",
+    )
+    return Doing(tells, (advice,), (evidence,))
+
+
+def _own_loading(rank: RankFacts, others: list[RankFacts]) -> Doing | None:
+    return _main(rank, others) if rank.loader_workers == 0 else None
 
 
 def _writing(rank: RankFacts, others: list[RankFacts]) -> Doing | None:
@@ -261,6 +294,7 @@ def _main(rank: RankFacts, others: list[RankFacts]) -> Doing | None:
     )
 
 
+_OF_THE_LOADER = (_reading, _loading)
 _LOOKS = (_writing, _reading, _loading, _queue, _main)
 """In the order of how much each one proves: a busy main thread proves the least, since it also
 spins while it waits for its GPU."""

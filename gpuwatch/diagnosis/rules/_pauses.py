@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from statistics import fmean, pstdev
 
+from gpuwatch.diagnosis.finding import Evidence
 from gpuwatch.diagnosis.window import Pause, Window
 
 SAVE_BYTES = 32.0 * 1024**2
@@ -23,10 +24,23 @@ steps jitter with the steps; unrelated events scatter around 1."""
 
 
 def is_save(pause: Pause) -> bool:
+    """By what the job tells that it did, else by what it wrote."""
+    if pause.phase in {"checkpoint", "validation"}:
+        return pause.phase == "checkpoint"
     wrote = pause.wrote_bytes
     if wrote is None or wrote < SAVE_BYTES:
         return False
     return wrote / max(0.1, pause.seconds) >= SAVE_BYTES_PER_SECOND
+
+
+def told_evidence(pauses: Sequence[Pause], phase: str) -> list[Evidence]:
+    """In how many of these pauses the job itself said what it did; nothing where it never did."""
+    told = sum([pause.phase == phase for pause in pauses])
+    if not told:
+        return []
+    does = "saved a checkpoint" if phase == "checkpoint" else "validated"
+    says = f"the job itself tells that it {does}"
+    return [Evidence(name=f"told as {phase}", value=float(told), says=says)]
 
 
 def idle_part(pause: Pause) -> float:

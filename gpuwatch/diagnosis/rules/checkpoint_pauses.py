@@ -11,6 +11,9 @@ Evidence needed
     At least one pause and what was written during it. Surer with a second one: saves come in a
     rhythm.
 
+    Where the job tells of its own loop (gpuwatch.torch), a pause that it calls a checkpoint is one,
+    whatever was written, and one that it calls validation is none.
+
 When it is wrong
     Storage that is not seen as writes of this job (object stores, some network file systems)
     makes a save look like validation. Another job's writes are only the machine's.
@@ -35,7 +38,14 @@ from gpuwatch.diagnosis.finding import Advice, Evidence
 from gpuwatch.diagnosis.rule import Clear, Firing, Unknown, Verdict
 from gpuwatch.diagnosis.rules._common import NO_JOB, amount, strength
 from gpuwatch.diagnosis.rules._gpus import lasting, named, ramp
-from gpuwatch.diagnosis.rules._pauses import is_save, lost_share, rhythm, watched_seconds
+from gpuwatch.diagnosis.rules._pauses import (
+    SAVE_BYTES,
+    is_save,
+    lost_share,
+    rhythm,
+    told_evidence,
+    watched_seconds,
+)
 from gpuwatch.diagnosis.window import Pause, Window
 
 LOST_SHARE = 0.02
@@ -62,14 +72,17 @@ def _firing(window: Window, saves: list[Pause]) -> Firing:
     longest = max(pause.seconds for pause in saves)
     every = rhythm(saves)
     times = f"every {lasting(every)}" if every is not None else _times(len(saves))
+    told = any(pause.phase == "checkpoint" for pause in saves)
+    written = f" while {amount(wrote)} were written" if wrote > 0.0 or not told else ""
     return Firing(
-        summary=f"{named(window.gpus)} stood still for up to {lasting(longest)} {times} while "
-        f"{amount(wrote)} were written: checkpoints ({lost:.0%} of the time)",
+        summary=f"{named(window.gpus)} stood still for up to {lasting(longest)} {times}"
+        f"{written}: checkpoints ({lost:.0%} of the time)",
         evidence=tuple(_evidence(window, saves, wrote, longest, lost)),
         advice=_advice(),
         severity="warning" if lost >= LOST_SHARE else "info",
         strength=strength(
-            ramp(wrote, 16e6, 500e6), 1.0 if every is not None else ramp(len(saves), 0.0, 3.0)
+            1.0 if told else ramp(wrote, 16e6, 500e6),
+            1.0 if every is not None or told else ramp(len(saves), 0.0, 3.0),
         ),
         lost_share=lost,
         # The others of the job wait in a collective until the writer is back.
@@ -85,6 +98,7 @@ def _evidence(
     window: Window, saves: list[Pause], wrote: float, longest: float, lost: float
 ) -> list[Evidence]:
     return [
+        *told_evidence(saves, "checkpoint"),
         Evidence(
             name="pauses with writes",
             value=float(len(saves)),
@@ -98,7 +112,8 @@ def _evidence(
             value=round(wrote),
             unit="bytes",
             threshold=32.0 * 1024**2,
-            says="a checkpoint's size",
+            says="a checkpoint's size" if wrote >= SAVE_BYTES else "less than a checkpoint's size",
+            supports=wrote >= SAVE_BYTES,
         ),
         Evidence(
             name="time lost",

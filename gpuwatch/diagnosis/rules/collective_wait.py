@@ -13,6 +13,10 @@ Evidence needed
     The busy share of at least two GPUs of one job; power or SM activity to see that the busy ones
     do not work. What the late rank does needs its processes' CPU, disk and write readings.
 
+    Where the ranks tell of their own loops (gpuwatch.torch), one that waits for its data 10 points
+    more than the others do is late for that; one that waits less than 5% is late for another
+    reason.
+
 When it is wrong
     Where the GPUs of one job do different things by design (pipeline stages, one for evaluation,
     replicas of a server): then the busy ones do more work, and this stays quiet. Where all ranks

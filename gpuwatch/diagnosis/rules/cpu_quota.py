@@ -51,7 +51,7 @@ QUOTA_SHARE = 0.9
 
 
 def check(window: Window) -> Verdict:
-    found = underfed(window)
+    found = underfed(window, by_telling=True)
     if isinstance(found, Clear):
         found = held_up(window) or found
     if not isinstance(found, Underfed):
@@ -107,6 +107,7 @@ def _firing(
         ),
         gpus=found.keys,
         lost_share=found.lost_share,
+        lost_while_busy=found.told_only,
         explains=frozenset(
             {
                 "oscillation",

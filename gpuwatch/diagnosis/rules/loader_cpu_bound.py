@@ -11,6 +11,9 @@ Evidence needed
     The GPUs' utilisation and the workers' CPU. Surer with: the main thread's CPU while the GPU
     idles, the phase of the workers against the GPU, the run-queue wait of the workers.
 
+    Where the job tells of its own loop (gpuwatch.torch), that decides: a wait for data below 5% of
+    the time rules this out, one of 10% or more makes it sure, and it is what is counted as lost.
+
 When it is wrong
     The workers of a second DataLoader that sleep (validation with persistent_workers=True) pull
     the mean down and hide it. Worker processes that spin instead of waiting look busy.
@@ -51,7 +54,8 @@ from gpuwatch.diagnosis.rules._common import (
     underfed,
     wanted_percent,
 )
-from gpuwatch.diagnosis.rules._gpus import named, ramp
+from gpuwatch.diagnosis.rules._gpus import ramp
+from gpuwatch.diagnosis.rules._told import not_starved, wait_evidence
 from gpuwatch.diagnosis.window import Window, WorkerFacts
 from gpuwatch.diagnosis.workers import recommended_workers, spare_cores, usable_cores
 
@@ -68,9 +72,12 @@ SPARE_LEAST_CORES = 0.3
 
 
 def check(window: Window) -> Verdict:
-    found = underfed(window)
+    found = underfed(window, by_telling=True)
     if not isinstance(found, Underfed):
         return found
+    fed = not_starved(found.ranks)
+    if fed is not None:
+        return fed
     if found.worker_count == 0:
         return Clear(why="the job has no loader workers")
     if found.worker_count is None:
@@ -89,7 +96,7 @@ def _other_cause(found: Underfed, workers: WorkerFacts, wanted: float) -> Clear 
     if waits > (workers.cpu_percent or 0.0):
         return Clear(why=f"the loader workers wait for the disk for {waits:.0f}% of the time")
     main = found.main_idle_percent
-    if main is not None and main >= MAIN_WAITS_PERCENT:
+    if found.told_wait is None and main is not None and main >= MAIN_WAITS_PERCENT:
         return Clear(why=f"the main thread computes ({main:.0f}% of a core) while the GPU idles")
     return None
 
@@ -109,15 +116,17 @@ def _firing(window: Window, found: Underfed, workers: WorkerFacts, wanted: float
         if room and better is not None
         else _cheaper(window, count, better) + _pinning(found),
         strength=strength(
-            found.clearness,
+            *found.waited_clearness,
             ramp(wanted, WORKERS_AT_LIMIT_PERCENT - 5.0, 92.0),
-            1.0 if main is None else ramp(main, MAIN_WAITS_PERCENT, 25.0),
+            1.0 if main is None or found.told_only else ramp(main, MAIN_WAITS_PERCENT, 25.0),
             missing=len(missing),
         ),
         missing=tuple(missing),
         gpus=found.keys,
-        lost_share=found.idle_share,
-        explains=SYMPTOMS | ({"collective_wait"} if is_shared(found.job, is_at_limit) else set()),
+        lost_share=found.waited_share,
+        lost_while_busy=found.told_only,
+        explains=(SYMPTOMS if found.is_for_data else frozenset[str]())
+        | ({"collective_wait"} if is_shared(found.job, is_at_limit) else set()),
     )
 
 
@@ -134,7 +143,7 @@ def _has_room(found: Underfed, workers: WorkerFacts, spare: float | None) -> boo
 def _summary(found: Underfed, count: int, spare: float | None) -> str:
     limit = "is at its limit" if count == 1 else "are at their limit"
     start = (
-        f"{named(found.gpus)} waited for data {found.idle_share:.0%} of the time: "
+        f"{found.who} waited for data {found.waited_share:.0%} of the time: "
         f"{counted(count, 'loader worker')}{' a rank' if len(found.ranks) > 1 else ''} {limit}"
     )
     if spare is None:
@@ -148,6 +157,7 @@ def _evidence(
 ) -> list[Evidence]:
     evidence = [
         found.evidence,
+        *([] if found.told_only else wait_evidence(found.ranks)),
         Evidence(
             name="loader workers' CPU",
             value=workers.cpu_percent,

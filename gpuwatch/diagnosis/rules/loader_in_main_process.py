@@ -13,6 +13,9 @@ Evidence needed
     is the phase: the main thread's CPU goes up when the GPU's utilisation goes down. With
     stacks: the share of samples inside the DataLoader.
 
+    Where the job tells of its own loop (gpuwatch.torch), that decides: a wait for data below 5% of
+    the time rules this out, one of 10% or more makes it sure, and it is what is counted as lost.
+
 When it is wrong
     Where batches take less time than the samples can show, the alternation is not seen and a
     job whose Python code is slow for other reasons looks alike; stacks tell the two apart. Data
@@ -51,7 +54,12 @@ from gpuwatch.diagnosis.rules._common import (
     strength,
     underfed,
 )
-from gpuwatch.diagnosis.rules._gpus import named, ramp
+from gpuwatch.diagnosis.rules._gpus import ramp
+from gpuwatch.diagnosis.rules._told import (
+    STARVED_SHARE,
+    not_starved,
+    wait_evidence,
+)
 from gpuwatch.diagnosis.window import Window
 from gpuwatch.diagnosis.workers import recommended_workers
 
@@ -79,20 +87,36 @@ PERSISTENT = Advice(
 
 
 def check(window: Window) -> Verdict:
-    found = underfed(window)
+    found = underfed(window, by_telling=True)
     if not isinstance(found, Underfed):
         return found
+    fed = not_starved(found.ranks)
+    if fed is not None:
+        return fed
     if found.worker_count is None:
         return Unknown(missing=(NO_WORKERS,))
     if found.worker_count > 0:
         return Clear(why="the job has loader workers")
+    return _by_main_thread(window, found)
+
+
+def _by_main_thread(window: Window, found: Underfed) -> Verdict:
     main = _main(found)
     loading = stack_percent(found.job, "loading_data")
+    if _is_told(found):
+        # Without workers, waiting for a batch is making it.
+        return _firing(window, found, main, loading)
     if main is None and loading is None:
         return Unknown(missing=("the main thread's CPU",))
     if loading is None and _in_phase(found):
         return Unknown(missing=("stacks: the main thread works when the GPU does",))
     return _other_cause(found, main, loading) or _firing(window, found, main, loading)
+
+
+def _is_told(found: Underfed) -> bool:
+    """Whether the job itself says that it waits for its batches for long."""
+    wait = found.told_wait
+    return wait is not None and wait >= STARVED_SHARE
 
 
 def _main(found: Underfed) -> float | None:
@@ -127,23 +151,26 @@ def _firing(window: Window, found: Underfed, main: float | None, loading: float 
     wanted = recommended_workers(window, 0, found.busy_share) or 4
     seen = _alternates(found)
     # Where the alternation cannot be seen and no stack tells, a slow Python loop looks alike.
-    certain = 1.0 if loading is not None or seen else 0.3
-    missing = () if loading is not None or seen else ("stacks of the main thread",)
+    sure = loading is not None or seen or _is_told(found)
+    certain = 1.0 if sure else 0.3
+    missing = () if sure else ("stacks of the main thread",)
     return Firing(
-        summary=f"{named(found.gpus)} waited for data {found.idle_share:.0%} of the time: the "
+        summary=f"{found.who} waited for data {found.waited_share:.0%} of the time: the "
         "training process loads its own batches (num_workers=0)",
         evidence=tuple(_evidence(found, main, loading)),
         advice=(_workers(wanted), PERSISTENT, *_cost_of_workers(window)),
         strength=strength(
-            found.clearness,
+            *found.waited_clearness,
             1.0 if loading is not None else _clear_main(found, main or 0.0),
             certain,
             missing=len(missing),
         ),
         missing=missing,
         gpus=found.keys,
-        lost_share=found.idle_share,
-        explains=SYMPTOMS | ({"collective_wait"} if _all_load(found) else set()),
+        lost_share=found.waited_share,
+        lost_while_busy=found.told_only,
+        explains=(SYMPTOMS if found.is_for_data else frozenset[str]())
+        | ({"collective_wait"} if _all_load(found) else set()),
     )
 
 
@@ -170,6 +197,7 @@ def _alternates(found: Underfed) -> bool:
 def _evidence(found: Underfed, main: float | None, loading: float | None) -> list[Evidence]:
     evidence = [
         found.evidence,
+        *([] if found.told_only else wait_evidence(found.ranks)),
         Evidence(
             name="loader workers", value=0.0, says="every batch is made by the training process"
         ),

@@ -13,6 +13,9 @@ Evidence needed
     for the wait (delay accounting is off by default since Linux 5.14), how often a worker was
     seen in state D, and the machine's I/O pressure (PSI) and iowait.
 
+    Where the job tells of its own loop (gpuwatch.torch), that decides: a wait for data below 5% of
+    the time rules this out, one of 10% or more makes it sure, and it is what is counted as lost.
+
 When it is wrong
     Network and FUSE file systems can let a process sleep in state S instead of D; then nothing
     of this is seen, and the workers merely look idle. I/O pressure is the machine's and can be
@@ -48,7 +51,8 @@ from gpuwatch.diagnosis.rules._common import (
     strength,
     underfed,
 )
-from gpuwatch.diagnosis.rules._gpus import named, ramp
+from gpuwatch.diagnosis.rules._gpus import ramp
+from gpuwatch.diagnosis.rules._told import not_starved, wait_evidence
 from gpuwatch.diagnosis.window import Window, WorkerFacts
 
 DISK_WAIT_PERCENT = 25.0
@@ -65,9 +69,12 @@ SYMPTOMS = frozenset({"oscillation", "loader_in_main_process", "batch_too_small"
 
 
 def check(window: Window) -> Verdict:
-    found = underfed(window)
+    found = underfed(window, by_telling=True)
     if not isinstance(found, Underfed):
         return found
+    fed = not_starved(found.ranks)
+    if fed is not None:
+        return fed
     if found.worker_count == 0:
         return _in_main_process(window, found)
     if found.workers is None:
@@ -113,19 +120,21 @@ def _firing(
     pressure = window.host.pressure_io_percent
     missing = ("I/O pressure (PSI)",) if pressure is None else ()
     return Firing(
-        summary=f"{named(found.gpus)} waited for data {found.idle_share:.0%} of the time: {who}",
+        summary=f"{found.who} waited for data {found.waited_share:.0%} of the time: {who}",
         evidence=tuple(_evidence(window, found, waits, workers)),
         advice=_advice(found),
         strength=strength(
-            found.clearness,
+            *found.waited_clearness,
             ramp(waits, DISK_WAIT_PERCENT - 5.0, 60.0),
             0.5 if pressure is None else ramp(pressure, IO_PRESSURE_PERCENT / 2.0, 40.0),
             missing=len(missing),
         ),
         missing=missing,
         gpus=found.keys,
-        lost_share=found.idle_share,
-        explains=SYMPTOMS | ({"collective_wait"} if is_shared(found.job, _waits) else set()),
+        lost_share=found.waited_share,
+        lost_while_busy=found.told_only,
+        explains=(SYMPTOMS if found.is_for_data else frozenset[str]())
+        | ({"collective_wait"} if is_shared(found.job, _waits) else set()),
     )
 
 
@@ -135,6 +144,7 @@ def _evidence(
     host = window.host
     evidence = [
         found.evidence,
+        *([] if found.told_only else wait_evidence(found.ranks)),
         Evidence(
             name="disk wait",
             value=round(waits, 1),

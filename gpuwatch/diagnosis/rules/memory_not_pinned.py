@@ -13,6 +13,9 @@ Evidence needed
     while the GPU idles, the workers' CPU. Surer with the main thread's CPU while the GPU idles:
     it does that copying.
 
+    Where the job tells of its own loop (gpuwatch.torch), its pin_memory and the time its copies
+    take decide: below 5% of the time they cost little, whatever crosses PCIe.
+
 When it is wrong
     A job can pin by itself (tensor.pin_memory()) without the DataLoader's thread. Weights that
     are offloaded to the host cross PCIe as well. With num_workers=0 pinning happens inside the
@@ -44,7 +47,8 @@ from gpuwatch.diagnosis.rules._common import (
     strength,
     underfed,
 )
-from gpuwatch.diagnosis.rules._gpus import mean, named, ramp
+from gpuwatch.diagnosis.rules._gpus import mean, ramp
+from gpuwatch.diagnosis.rules._told import COPIES_SHARE, told_copies
 from gpuwatch.diagnosis.window import GpuFacts, Window
 
 IDLE_TRAFFIC_BYTES_PER_SECOND = 0.5e9
@@ -55,6 +59,9 @@ PAGEABLE_BYTES_PER_SECOND = 5e9
 
 COPYING_SHARE = 0.26
 """Of the idle time: how much of it copying must fill where the two are not seen apart."""
+
+MOSTLY = 0.6
+"""Of the idle time: a loop that waits for data for so much of it does not wait for copies."""
 
 LINK_FULL_SHARE = 0.8
 """Of what the link can carry."""
@@ -74,7 +81,19 @@ def check(window: Window) -> Verdict:
         return Unknown(missing=("whether the loader pins memory",))
     if found.workers is not None and is_at_limit(found.workers):
         return Clear(why="the loader workers are at their limit: pinning would change little")
-    return _by_traffic(found)
+    copies = told_copies(found.ranks)
+    return _by_traffic(found) if copies is None else _by_told(found, copies)
+
+
+def _by_told(found: Underfed, copies: float) -> Verdict:
+    """The job itself tells how long its copies take."""
+    if copies < COPIES_SHARE:
+        return Clear(why=f"the job itself tells that its copies take {copies:.0%} of the time")
+    wait = found.told_wait
+    if wait is not None and wait >= MOSTLY * found.idle_share:
+        return Clear(why=f"the job itself waits for data {wait:.0%} of the time, not for copies")
+    full = _link_is_full(found, idle_traffic(found))
+    return full or _firing(found, idle_traffic(found), copies)
 
 
 def _by_traffic(found: Underfed) -> Verdict:
@@ -101,12 +120,16 @@ def idle_traffic(found: Underfed) -> float | None:
 def _other_cause(found: Underfed, traffic: float) -> Clear | None:
     if traffic < IDLE_TRAFFIC_BYTES_PER_SECOND:
         return Clear(why=f"little crosses PCIe while the GPU idles ({amount(traffic)}/s)")
+    return _link_is_full(found, traffic)
+
+
+def _link_is_full(found: Underfed, traffic: float | None) -> Clear | None:
     links = [link_rate(gpu) for gpu in found.gpus]
     for gpu, link in zip(found.gpus, links, strict=True):
         rate = gpu.pcie_rx_idle_bytes_per_second
         if rate is None:
             rate = traffic
-        if link is not None and rate >= LINK_FULL_SHARE * link:
+        if link is not None and rate is not None and rate >= LINK_FULL_SHARE * link:
             return Clear(why=f"the PCIe link itself is full ({amount(link)}/s)")
     return None
 
@@ -119,43 +142,65 @@ def link_rate(gpu: GpuFacts) -> float | None:
     return None if lane is None else lane * gpu.pcie_width_busy
 
 
-def _firing(found: Underfed, traffic: float) -> Firing:
+def _firing(found: Underfed, traffic: float | None, copies: float | None = None) -> Firing:
     main = found.main_idle_percent
-    missing = () if main is not None else ("the main thread's CPU",)
+    told = copies is not None
+    missing = () if main is not None or told else ("the main thread's CPU",)
+    much = "" if traffic is None else f" ({amount(traffic)}/s)"
     return Firing(
-        summary=f"{named(found.gpus)} idled {found.idle_share:.0%} of the time while batches were "
-        f"copied from unpinned memory ({amount(traffic)}/s)",
-        evidence=tuple(_evidence(found, traffic, main)),
+        summary=f"{found.who} idled {found.idle_share:.0%} of the time while batches were "
+        f"copied from unpinned memory{much}",
+        evidence=tuple(_evidence(found, traffic, main, copies)),
         advice=_advice(),
         strength=strength(
             found.clearness,
-            ramp(traffic, 0.5 * IDLE_TRAFFIC_BYTES_PER_SECOND, 2e9),
-            0.5 if main is None else ramp(main, 10.0, 60.0),
+            ramp(traffic or 0.0, 0.5 * IDLE_TRAFFIC_BYTES_PER_SECOND, 2e9)
+            if copies is None
+            else ramp(copies, 0.0, 2.0 * COPIES_SHARE),
+            1.0 if told else 0.5 if main is None else ramp(main, 10.0, 60.0),
             missing=len(missing),
         ),
         missing=missing,
         gpus=found.keys,
-        lost_share=found.idle_share,
+        lost_share=found.idle_share if copies is None else min(found.idle_share, copies),
         explains=frozenset({"oscillation", "python_bound", "batch_too_small", "straggler"}),
     )
 
 
-def _evidence(found: Underfed, traffic: float, main: float | None) -> list[Evidence]:
+def _evidence(
+    found: Underfed, traffic: float | None, main: float | None, copies: float | None
+) -> list[Evidence]:
     evidence = [
         found.evidence,
         Evidence(
             name="pinned memory",
             value=False,
-            says="no thread of the loader pins the batches",
-        ),
-        Evidence(
-            name="host to GPU while it idles",
-            value=round(traffic),
-            unit="bytes/s",
-            threshold=IDLE_TRAFFIC_BYTES_PER_SECOND,
-            says="batches are copied while no kernel runs",
+            says="no thread of the loader pins the batches"
+            if copies is None
+            else "the job itself tells so",
         ),
     ]
+    if copies is not None:
+        evidence.append(
+            Evidence(
+                name="copies to the GPU",
+                value=round(100.0 * copies, 1),
+                unit="% of the time",
+                threshold=100.0 * COPIES_SHARE,
+                says="the job itself tells so",
+            )
+        )
+    if traffic is not None:
+        evidence.append(
+            Evidence(
+                name="host to GPU while it idles",
+                value=round(traffic),
+                unit="bytes/s",
+                threshold=IDLE_TRAFFIC_BYTES_PER_SECOND,
+                says="batches are copied while no kernel runs",
+                supports=traffic >= IDLE_TRAFFIC_BYTES_PER_SECOND,
+            )
+        )
     workers = found.workers
     if workers is not None and workers.cpu_percent is not None:
         says = "the workers have time to spare: batches are ready"

@@ -14,6 +14,9 @@ Evidence needed
     Samples finer than half a swing: several a second. With one a second only swings slower than
     two seconds can be seen; then it stays undecided.
 
+    Where the job tells of its own loop (gpuwatch.torch), how long it waits for data says whether
+    the loader is to be looked at.
+
 When it is wrong
     Bursts are right for a server that waits for requests, for interactive work, and for training
     on several nodes where the others are slower. Low means and two-peaked histograms alone are
@@ -50,8 +53,9 @@ from gpuwatch.diagnosis.rules._common import (
     too_early,
 )
 from gpuwatch.diagnosis.rules._gpus import lasting, mean, named, ramp
+from gpuwatch.diagnosis.rules._told import FED_SHARE, STARVED_SHARE, told_wait
 from gpuwatch.diagnosis.waveform import Waveform
-from gpuwatch.diagnosis.window import GpuFacts, Window
+from gpuwatch.diagnosis.window import GpuFacts, RankFacts, Window
 
 IDLE_SHARE = 0.15
 """Of the time: between what TensorFlow's profiler calls moderately (5%) and highly (20%)
@@ -116,11 +120,14 @@ def _firing(window: Window, swinging: list[tuple[GpuFacts, Waveform]]) -> Firing
     every = "" if period is None else f" every {lasting(period)}"
     missing = () if window.job is not None else ("the job's processes",)
     first = waves[0]
+    ranks = _ranks(window, gpus)
+    wait = told_wait(ranks)
+    told = "" if wait is None else f"; the job itself waits for data {wait:.0%} of the time"
     return Firing(
         summary=f"{named(gpus)} {'goes' if len(gpus) == 1 else 'go'} from {first.low_percent:.0f}% "
-        f"to {first.high_percent:.0f}% and back{every}, without work {lost:.0%} of the time",
-        evidence=tuple(_evidence(window, first, lost, period)),
-        advice=_advice(window),
+        f"to {first.high_percent:.0f}% and back{every}, without work {lost:.0%} of the time{told}",
+        evidence=(*_evidence(window, first, lost, period), *_told(wait)),
+        advice=_advice(window, wait),
         # The pattern is certain; that it is the loader is only the likeliest reading.
         strength=0.75
         * strength(
@@ -191,13 +198,41 @@ def _copies(window: Window) -> list[Evidence]:
     ]
 
 
-def _advice(window: Window) -> tuple[Advice, ...]:
+def _ranks(window: Window, gpus: tuple[GpuFacts, ...]) -> tuple[RankFacts, ...]:
+    """Those that drive these GPUs."""
+    if window.job is None:
+        return ()
+    keys = {gpu.uuid for gpu in gpus}
+    found = [rank for rank in window.job.ranks if keys.intersection(rank.gpu_uuids)]
+    return tuple(found) or window.job.ranks
+
+
+def _told(wait: float | None) -> list[Evidence]:
+    if wait is None:
+        return []
+    return [
+        Evidence(
+            name="waits for data",
+            value=percent_of(wait),
+            unit="% of the time",
+            threshold=percent_of(STARVED_SHARE),
+            says="the job itself tells so"
+            if wait >= FED_SHARE
+            else "the job itself tells so: it is not the loader",
+            supports=wait >= STARVED_SHARE,
+        )
+    ]
+
+
+def _advice(window: Window, wait: float | None) -> tuple[Advice, ...]:
     decide = (
         "Run gpuwatch beside the job (or gpuwatch diagnose --pid): the CPU of its main thread and "
         "workers decides which."
         if window.job is None
         else "Take stacks of the main thread (gpuwatch diagnose --stacks) to see what it waits for."
     )
+    if wait is not None and wait < FED_SHARE:
+        return (Advice(action=decide, why="the job has its data in time: it waits for itself"),)
     return (
         Advice(
             action="Raise num_workers of the DataLoader (its default is 0), up to the cores of a "

@@ -12,6 +12,10 @@ Evidence needed
     GPUs' utilisation. Surer with a flat, middling utilisation (thousands of tiny gaps instead of
     0 -> 99%), with low power while busy, and with stacks.
 
+    Where the job tells of its own loop (gpuwatch.torch), a wait for data that makes up 60% of the
+    idle time rules this out; one below 5% of the time rules out the loader, be there workers or
+    not.
+
 When it is wrong
     Without loader workers the same readings come from loading in the main process, so then it
     stays undecided unless stacks were taken. PyTorch runs the backward pass on a thread of its
@@ -51,7 +55,8 @@ from gpuwatch.diagnosis.rules._common import (
     strength,
     underfed,
 )
-from gpuwatch.diagnosis.rules._gpus import mean, named, ramp
+from gpuwatch.diagnosis.rules._gpus import mean, ramp
+from gpuwatch.diagnosis.rules._told import fed_evidence, not_starved, told_copies
 from gpuwatch.diagnosis.rules.memory_not_pinned import (
     IDLE_TRAFFIC_BYTES_PER_SECOND,
     idle_traffic,
@@ -72,6 +77,9 @@ DISK_WAIT_PERCENT = 25.0
 LINK_FULL = 0.6
 """Of the link's rate, if all that crosses it did so while the GPU idled."""
 
+WAITS_MOSTLY = 0.6
+"""Of the idle time, told by the job itself: then it is data that it lacks, not launches."""
+
 LOW_POWER_SHARE = 0.6
 """Of the power limit, while busy."""
 
@@ -89,6 +97,9 @@ def check(window: Window) -> Verdict:
 def _by_main_thread(found: Underfed) -> Verdict:
     if found.idle_share < IDLE_SHARE:
         return Clear(why=f"the job's GPUs idle only {found.idle_share:.0%} of the time")
+    wait = found.told_wait
+    if wait is not None and wait >= WAITS_MOSTLY * found.idle_share:
+        return Clear(why=f"the job itself waits for data {wait:.0%} of the time")
     used = found.main_percent
     if used is None:
         return Unknown(missing=("the main thread's CPU",))
@@ -135,6 +146,9 @@ def _by_loader(found: Underfed) -> Clear | Unknown | None:
         return Clear(
             why=f"the stacks show the main thread at other work {elsewhere:.0f}% of the time"
         )
+    if not found.is_for_data or not_starved(found.ranks) is not None:
+        # It has its data in time, so that the loader's part says nothing.
+        return _by_copies(found)
     if found.worker_count is None:
         return Unknown(missing=(NO_WORKERS,))
     if found.worker_count == 0:
@@ -152,6 +166,11 @@ def _by_workers(found: Underfed) -> Clear | None:
 
 
 def _by_copies(found: Underfed) -> Clear | None:
+    copies = told_copies(found.ranks)
+    if copies is not None:
+        if copies < WAITS_MOSTLY * found.idle_share:
+            return None
+        return Clear(why=f"the job itself tells that copies take {copies:.0%} of the time")
     for gpu in found.gpus:
         link, rate = link_rate(gpu), gpu.pcie_rx_bytes_per_second
         if link is not None and rate is not None and rate >= LINK_FULL * link * found.idle_share:
@@ -167,11 +186,11 @@ def _firing(found: Underfed, main: float, process: float | None) -> Firing:
     waves = [gpu.busy for gpu in found.gpus if gpu.busy is not None]
     flat = not any(is_swinging(wave) for wave in waves)
     power = _power_share(found)
-    stacks = bool(found.job.stacks)
+    stacks = bool(found.job.stacks) or not_starved(found.ranks) is not None
     missing = ("stacks of the main thread",) if not stacks else ()
     limit = max(main, min(100.0, process or 0.0))
     return Firing(
-        summary=f"{named(found.gpus)} {'had' if len(found.gpus) == 1 else 'had each'} no kernel "
+        summary=f"{found.who} {'had' if len(found.gpus) == 1 else 'had each'} no kernel "
         f"{found.idle_share:.0%} of the time: Python, at {limit:.0f}% of a core, launches them "
         "too slowly",
         evidence=tuple(_evidence(found, main, process, flat, power)),
@@ -235,7 +254,7 @@ def _evidence(
             supports=flat,
         )
     )
-    return evidence + _loader(found) + _power(power)
+    return evidence + fed_evidence(found.ranks) + _loader(found) + _power(power)
 
 
 def _says_main(found: Underfed, main: float) -> str:

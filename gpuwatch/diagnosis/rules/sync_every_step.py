@@ -41,7 +41,7 @@ from gpuwatch.diagnosis.rules._common import (
     strength,
     underfed,
 )
-from gpuwatch.diagnosis.rules._gpus import named, ramp
+from gpuwatch.diagnosis.rules._gpus import ramp
 from gpuwatch.diagnosis.window import Window
 
 SYNCHRONISING_PERCENT = 20.0
@@ -69,7 +69,7 @@ def _firing(found: Underfed, waits: float, data: float) -> Firing:
     line = stack_line(found.job, "synchronising")
     place = f" at {line}" if line else ""
     return Firing(
-        summary=f"{named(found.gpus)} idled {found.idle_share:.0%} of the time: the training loop "
+        summary=f"{found.who} idled {found.idle_share:.0%} of the time: the training loop "
         f"waits for the device{place}",
         evidence=(
             found.evidence,

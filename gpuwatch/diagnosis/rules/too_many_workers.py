@@ -73,7 +73,7 @@ FILLED_SHARE = 0.85
 
 
 def check(window: Window) -> Verdict:
-    found = underfed(window)
+    found = underfed(window, by_telling=True)
     if isinstance(found, Clear):
         found = held_up(window) or found
     if not isinstance(found, Underfed):
@@ -157,6 +157,7 @@ def _firing(
         gpus=found.keys,
         missing=() if workers.run_queue_wait_percent is not None else ("run-queue wait",),
         lost_share=found.lost_share,
+        lost_while_busy=found.told_only,
         explains=frozenset(
             {"oscillation", "loader_cpu_bound", "batch_too_small", "straggler", "collective_wait"}
         ),

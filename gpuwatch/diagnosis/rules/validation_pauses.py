@@ -12,6 +12,9 @@ Evidence needed
     Two pauses or more, and what was written during them. Surer with a third (a rhythm) and with
     stacks (evaluating, starting workers).
 
+    Where the job tells of its own loop (gpuwatch.torch), a pause that it calls validation is one,
+    be it the first, and one that it calls a checkpoint is none.
+
 When it is wrong
     A save to storage that is not seen as writes looks the same. Two stalls of a network file
     system can, too. Long waits for a loader whose workers are at their limit are left out.
@@ -33,9 +36,21 @@ from __future__ import annotations
 
 from gpuwatch.diagnosis.finding import Advice, Evidence
 from gpuwatch.diagnosis.rule import Clear, Firing, Unknown, Verdict
-from gpuwatch.diagnosis.rules._common import NO_JOB, real_pauses, stack_percent, strength
+from gpuwatch.diagnosis.rules._common import (
+    NO_JOB,
+    counted,
+    real_pauses,
+    stack_percent,
+    strength,
+)
 from gpuwatch.diagnosis.rules._gpus import lasting, named, ramp
-from gpuwatch.diagnosis.rules._pauses import is_save, lost_share, rhythm, watched_seconds
+from gpuwatch.diagnosis.rules._pauses import (
+    is_save,
+    lost_share,
+    rhythm,
+    told_evidence,
+    watched_seconds,
+)
 from gpuwatch.diagnosis.window import Pause, Window
 
 LEAST_PAUSES = 2
@@ -53,9 +68,10 @@ def check(window: Window) -> Verdict:
         return Clear(why="saves, or workers at their limit, explain the pauses")
     if not quiet:
         return Clear(why="no pause without writes was seen")
-    if len(quiet) < LEAST_PAUSES:
+    told = [pause for pause in quiet if pause.phase == "validation"]
+    if len(quiet) < LEAST_PAUSES and not told:
         return Clear(why="one pause is no pattern")
-    if all(pause.wrote_bytes is None for pause in quiet):
+    if all(pause.wrote_bytes is None for pause in quiet) and not told:
         return Unknown(missing=("what was written during the pauses",))
     return _firing(window, quiet)
 
@@ -64,18 +80,19 @@ def _firing(window: Window, quiet: list[Pause]) -> Firing:
     lost = lost_share(window, quiet)
     every = rhythm(quiet)
     longest = max(pause.seconds for pause in quiet)
-    times = f"{len(quiet)} times" if every is None else f"every {lasting(every)}"
+    told = any(pause.phase == "validation" for pause in quiet)
+    times = counted(len(quiet), "time") if every is None else f"every {lasting(every)}"
     evaluating = None if window.job is None else stack_percent(window.job, "evaluating")
     return Firing(
         summary=f"{named(window.gpus)} paused {times}, up to {lasting(longest)}, without writing: "
-        f"validation or ends of epochs ({lost:.0%} of the time)",
+        f"{'validation' if told else 'validation or ends of epochs'} ({lost:.0%} of the time)",
         evidence=tuple(_evidence(window, quiet, longest, lost, evaluating)),
         advice=_advice() if lost >= ADVISED_SHARE else (),
         severity="info",
         strength=strength(
-            ramp(len(quiet), 1.0, 4.0),
-            1.0 if every is not None else 0.2,
-            1.0 if evaluating else 0.5,
+            1.0 if told else ramp(len(quiet), 1.0, 4.0),
+            1.0 if every is not None or told else 0.2,
+            1.0 if evaluating or told else 0.5,
         ),
         lost_share=lost,
         explains=frozenset({"oscillation"}),
@@ -87,10 +104,11 @@ def _evidence(
 ) -> list[Evidence]:
     wrote = max((pause.wrote_bytes or 0.0 for pause in quiet), default=0.0)
     evidence = [
+        *told_evidence(quiet, "validation"),
         Evidence(
             name="pauses without writes",
             value=float(len(quiet)),
-            threshold=float(LEAST_PAUSES),
+            threshold=None if len(quiet) < LEAST_PAUSES else float(LEAST_PAUSES),
             says=f"in the last {lasting(watched_seconds(window))}",
         ),
         Evidence(

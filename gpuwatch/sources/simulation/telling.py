@@ -30,10 +30,17 @@ class Entry(NamedTuple):
 
 
 class Diary:
-    """One rank's. What lies ahead of the moment asked for is not told yet, so that how often
-    it is read changes nothing."""
+    """One rank's; ``copies``: it times its copies, too; ``marks``: it tells of its pauses.
 
-    def __init__(self, batch_samples: int, steps_an_epoch: int) -> None:
+    What lies ahead of the moment asked for is not told yet, so that how often it is read changes
+    nothing.
+    """
+
+    def __init__(
+        self, batch_samples: int, steps_an_epoch: int, *, copies: bool = True, marks: bool = True
+    ) -> None:
+        self._copies = copies
+        self.marks = marks
         self._batch_samples = batch_samples
         self._steps_an_epoch = steps_an_epoch
         self._entries: deque[Entry] = deque(maxlen=KEPT)
@@ -50,12 +57,13 @@ class Diary:
         self._begun = Entry(asked, asked, waited=waited, copied=copied)
         self._work_at = asked + waited + before
 
-    def end_step(self, end: float) -> None:
-        """Its last kernel, the collective's included, has ended."""
+    def end_step(self, end: float, computed: float | None = None) -> None:
+        """Its last kernel, the collective's included, has ended; it computed since the copy unless
+        ``computed`` says how long."""
         self._steps += 1
-        self._entries.append(
-            self._begun._replace(end=end, computed=end - self._work_at, step=self._steps)
-        )
+        if computed is None:
+            computed = end - self._work_at
+        self._entries.append(self._begun._replace(end=end, computed=computed, step=self._steps))
 
     def told(
         self, key: ProcessKey, now: float, unix_at_zero: float, *, workers: int, pinned: bool,
@@ -83,7 +91,7 @@ class Diary:
             steps_per_second=round(rate, 3),
             samples_per_second=round(rate * self._batch_samples, 1),
             data_wait_share=share(entry.waited for entry in recent),
-            copy_share=share(entry.copied for entry in recent),
+            copy_share=share(entry.copied for entry in recent) if self._copies else None,
             compute_share=share(entry.computed for entry in recent),
             compute_on_device=True,
             phase=self._phase(now),
