@@ -42,6 +42,8 @@ HEADER = struct.Struct("<8sIIQQQ")
 _SLOTS_AT = (128, 576)
 _SLOT_BYTES = 448
 _CHECKSUM = struct.Struct("<I")
+_pack_checksum = _CHECKSUM.pack
+_crc32 = zlib.crc32
 
 IDLE, WAIT, STEP, COPY, BETWEEN, VALIDATION, CHECKPOINT = range(7)
 """What a loop can be doing: nothing that was told; waiting for the next batch; in a step; copying
@@ -89,27 +91,27 @@ class Counters(NamedTuple):
     between_ns: int
     validation_ns: int
     checkpoint_ns: int
+    last_step_ns: int
+    """When the last step ended; 0: there was none."""
     device_step_ns: int
     device_steps_measured: int
     device_steps_skipped: int
     device_copy_ns: int
     device_copies_measured: int
     device_copies_skipped: int
-    last_step_ns: int
-    """When the last step ended; 0: there was none."""
 
 
 class Now(NamedTuple):
     """What moves both ways. The counters hold the time in ``state`` up to ``Counters.at_ns``."""
 
     sequence: int
-    began_ns: int
     state: int
+    step_in_epoch: int
+    batch_size: int
+    began_ns: int
     flags: int
     epoch: int
-    step_in_epoch: int
     steps_in_epoch: int
-    batch_size: int
     loader_workers: int
     pinned_memory: int
     rank: int
@@ -128,11 +130,37 @@ class Record(NamedTuple):
     base: Counters
 
 
-NOW = struct.Struct(f"<{len(Now._fields)}q")
-COUNTERS = struct.Struct(f"<{len(Counters._fields)}q")
-_BASE_AT = NOW.size + COUNTERS.size
-_BODY_BYTES = _BASE_AT + COUNTERS.size
-assert _BODY_BYTES + _CHECKSUM.size <= _SLOT_BYTES
+# A slot in parts, so that a step packs no more than what it changes: the first four numbers of
+# Now, the first eleven of Counters, the others of Counters, the others of Now, the base.
+STEP_PART = struct.Struct("<15q")
+DEVICE_PART = struct.Struct("<6q")
+ABOUT_PART = struct.Struct("<12q")
+_LIVE = 4
+_LOOP = 11
+LOOP_AT = 8 * _LIVE
+"""Where in the packed first part its counters begin; with the device's they make a base."""
+_BODY = struct.Struct("<50q")
+_BODY_BYTES = _BODY.size
+assert STEP_PART.size + 2 * DEVICE_PART.size + ABOUT_PART.size + 8 * _LOOP == _BODY_BYTES
+_TOLD_BYTES = _BODY_BYTES + _CHECKSUM.size
+assert _TOLD_BYTES <= _SLOT_BYTES
+
+
+def pack_record(record: Record) -> bytes:
+    """As a slot holds it, without its checksum."""
+    now, counters, base = record
+    return _BODY.pack(*now[:_LIVE], *counters, *now[_LIVE:], *base)
+
+
+def _unpack_record(body: bytes) -> Record:
+    numbers = _BODY.unpack(body)
+    about = _LIVE + len(Counters._fields)
+    base = about + len(Now._fields) - _LIVE
+    return Record(
+        Now._make(numbers[:_LIVE] + numbers[about:base]),
+        Counters._make(numbers[_LIVE:about]),
+        Counters._make(numbers[base:]),
+    )
 
 
 def parse_header(data: bytes) -> Header | None:
@@ -153,11 +181,7 @@ def parse_record(data: bytes) -> Record | None:
         return None
     # The sequence is the first number of a slot.
     newest = max(found, key=lambda slot: int.from_bytes(slot[:8], "little"))
-    record = Record(
-        Now._make(NOW.unpack_from(newest)),
-        Counters._make(COUNTERS.unpack_from(newest, NOW.size)),
-        Counters._make(COUNTERS.unpack_from(newest, _BASE_AT)),
-    )
+    record = _unpack_record(newest)
     return record if _can_be(record) else None
 
 
@@ -167,7 +191,7 @@ def _whole(slot: bytes) -> bytes | None:
     (checksum,) = _CHECKSUM.unpack_from(slot, _BODY_BYTES)
     body = slot[:_BODY_BYTES]
     # A slot that was never written is all zeros.
-    return body if zlib.crc32(body) == checksum and body[:8] != bytes(8) else None
+    return body if _crc32(body) == checksum and body[:8] != bytes(8) else None
 
 
 def _can_be(record: Record) -> bool:
@@ -341,10 +365,10 @@ class StepFile:
         raise error
 
     def write(self, body: bytes) -> None:
-        """Tell one record: a packed ``Now``, ``Counters`` and base ``Counters``."""
+        """Tell one record, as ``pack_record`` has it."""
         at = _SLOTS_AT[self._slot]
         self._slot ^= 1
-        self._map[at : at + _BODY_BYTES + 4] = body + _CHECKSUM.pack(zlib.crc32(body))
+        self._map[at : at + _TOLD_BYTES] = body + _pack_checksum(_crc32(body))
 
     def close(self, *, remove: bool = True) -> None:
         """Never raises. A forked child leaves its parent's file where it is."""

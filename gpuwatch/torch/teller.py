@@ -40,8 +40,11 @@ _BASE_APART_NS = 2_000_000_000
 _DEVICE_APART_NS = 1_000_000_000
 """Memory is read, and a GPU looked for, at most this often."""
 _RETRY_NS = 60_000_000_000
-_pack_now = step_file.NOW.pack
-_pack_counters = step_file.COUNTERS.pack
+_pack_step = step_file.STEP_PART.pack
+_pack_device = step_file.DEVICE_PART.pack
+_pack_about = step_file.ABOUT_PART.pack
+_LOOP_AT = step_file.LOOP_AT
+_NO_DEVICE = _pack_device(0, 0, 0, 0, 0, 0)
 
 
 class Teller:
@@ -84,6 +87,9 @@ class Teller:
         self._device_due = 0
         self._memory = (NONE, NONE, NONE)
         self._bases: list[tuple[int, bytes]] = []
+        self._base = b""
+        self._base_due = 0
+        self._about_bytes: bytes | None = None
         self.loop: object = None
         """The pass through a loader, or the trainer, whose steps count."""
         self.in_step = False
@@ -146,6 +152,7 @@ class Teller:
         if not self._epochs_told:
             self._epoch = self._epoch + 1
         self._read_ranks()
+        self._about_bytes = None
 
     def epoch_is(self, number: int) -> None:
         """The epochs are counted by the job from now on."""
@@ -153,15 +160,8 @@ class Teller:
         self._epochs_told = True
         if number != self._epoch:
             self._epoch, self._step_in_epoch = number, 0
+            self._about_bytes = None
             self.mark(self.state)
-
-    def loads_with(self, steps: int | None, workers: int | None, pinned: bool | None) -> None:
-        """What is known of the loader, where it is not watched itself."""
-        self._about = (_number(steps), _number(workers), NONE if pinned is None else int(pinned))
-
-    def is_at(self, step_in_epoch: int) -> None:
-        """So many steps of this epoch are done."""
-        self._step_in_epoch = _number(step_in_epoch)
 
     def wait_begins(self) -> None:
         self.mark(WAIT)
@@ -219,7 +219,14 @@ class Teller:
         if self._stack[depth : depth + 1] == [IDLE]:
             # A loop that nobody watches.
             self._stack[depth] = BETWEEN
-        self.leave(depth)
+        if self.loop is None:
+            self.leave(depth)
+            return
+        # The next wait tells it: this is on the way of every step.
+        now = monotonic_ns()
+        self._spent[self.state] += now - self._since
+        self.state, self._since = self._stack[depth], now
+        del self._stack[depth:]
 
     def step_begins(self) -> None:
         """The GPU's clock runs from here; the state is marked by the caller."""
@@ -239,12 +246,13 @@ class Teller:
         device = self._device
         if device is not None:
             device.steps.end()
+        now = monotonic_ns()
         if counts:
             self.steps += 1
-            self._last_step = monotonic_ns()
+            self._last_step = now
             if self._step_in_epoch >= 0:
                 self._step_in_epoch += 1
-        if monotonic_ns() >= self._device_due:
+        if now >= self._device_due:
             self._look_at_device()
 
     def samples_done(self, samples: int | None) -> None:
@@ -254,7 +262,9 @@ class Teller:
 
     def copy_begins(self) -> None:
         if self._device is not None:
-            self._flags |= COPIES_TIMED
+            if not self._flags & COPIES_TIMED:
+                self._flags |= COPIES_TIMED
+                self._about_bytes = None
             self._device.copies.begin()
 
     def copy_ends(self) -> None:
@@ -264,44 +274,60 @@ class Teller:
     # Telling
 
     def _tell(self, now: int) -> None:
-        if os.getpid() != self._pid:
-            # A fork that no hook of Python's has seen.
-            self.forget()
-            return
-        if self._file is None and not self._open(now):
-            return
-        device = self._device
-        if device is None:
-            times: tuple[int, ...] = (0, 0, 0, 0, 0, 0)
-        else:
-            times = device.times()
-            if device.failed is not None:
-                self._flags &= ~(DEVICE_TIMED | COPIES_TIMED)
-        counters = _pack_counters(
-            now, self.steps, self._samples, *self._spent, *times, self._last_step
-        )
-        bases = self._bases
-        if not bases or now - bases[-1][0] >= _BASE_APART_NS:
-            bases.append((now, counters))
-            while len(bases) > 1 and now - bases[1][0] >= WINDOW_NS:
-                del bases[0]
+        file = self._file
+        if file is None:
+            if not self._open(now):
+                return
+            file = self._file
+            assert file is not None
         self._sequence += 1
-        body = _pack_now(
+        first = _pack_step(
             self._sequence,
-            self._began,
             self.state,
+            self._step_in_epoch,
+            self._batch_size,
+            now,
+            self.steps,
+            self._samples,
+            *self._spent,
+            self._last_step,
+        )
+        device = _NO_DEVICE if self._device is None else self._device_times(self._device)
+        about = self._about_bytes
+        if about is None:
+            about = self._about_bytes = self._pack_about()
+        if now >= self._base_due:
+            self._keep_base(now, first[_LOOP_AT:] + device)
+        file.write(first + device + about + self._base)
+
+    def _device_times(self, device: Device) -> bytes:
+        times = device.times()
+        if device.failed is not None and self._flags & DEVICE_TIMED:
+            self._flags &= ~(DEVICE_TIMED | COPIES_TIMED)
+            self._about_bytes = None
+        return _pack_device(*times)
+
+    def _pack_about(self) -> bytes:
+        """What seldom changes."""
+        steps_in_epoch, workers, pinned = self._about
+        return _pack_about(
+            self._began,
             self._flags,
             self._epoch,
-            self._step_in_epoch,
-            self._about[0],
-            self._batch_size,
-            self._about[1],
-            self._about[2],
+            steps_in_epoch,
+            workers,
+            pinned,
             *self._ranks,
             *self._memory,
         )
-        assert self._file is not None
-        self._file.write(body + counters + bases[0][1])
+
+    def _keep_base(self, now: int, counters: bytes) -> None:
+        bases = self._bases
+        bases.append((now, counters))
+        while len(bases) > 1 and now - bases[1][0] >= WINDOW_NS:
+            del bases[0]
+        self._base = bases[0][1]
+        self._base_due = now + _BASE_APART_NS
 
     def _open(self, now: int) -> bool:
         if self._broken is not None or now < self._try_at:
@@ -316,6 +342,7 @@ class Teller:
             return False
         self._refused = None
         self._began = now
+        self._bases, self._base_due, self._about_bytes = [], 0, None
         if "multiprocessing.util" in sys.modules:
             # Its children end without running what atexit knows.
             from multiprocessing.util import Finalize  # noqa: PLC0415 - the job has it
@@ -327,12 +354,17 @@ class Teller:
         """Memory, and whether there is a GPU in use by now; the slow part of telling."""
         try:
             self._device_due = monotonic_ns() + _DEVICE_APART_NS
+            if os.getpid() != self._pid:
+                # A fork that no hook of Python's has seen.
+                self.forget()
+                return
             if self._device is None:
                 self._device = self._find_device()
                 if self._device is not None:
                     self._flags |= DEVICE_TIMED
             if self._device is not None:
                 self._memory = self._device.memory()
+                self._about_bytes = None
         except Exception as error:
             self.fail(error)
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuwatch import step_file
-from gpuwatch.step_file import COUNTERS, NOW, Counters, Now, StepFile
+from gpuwatch.step_file import Counters, Now, Record, StepFile
 from tests.support.children import children
 from tests.torch.support import PATH, files_below
 
@@ -37,7 +37,7 @@ COUNTED = Counters(*[9] * len(Counters._fields))
 
 
 def body(now: Now = NOW_VALUES, counters: Counters = COUNTED, base: Counters = BASE) -> bytes:
-    return NOW.pack(*now) + COUNTERS.pack(*counters) + COUNTERS.pack(*base)
+    return step_file.pack_record(Record(now, counters, base))
 
 
 @pytest.fixture

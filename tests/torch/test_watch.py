@@ -178,12 +178,12 @@ def test_a_mistake_of_ours_ends_the_telling_only(tmp_path: Path) -> None:
     passing = iter(Watched(Loader(), teller=teller))
     next(passing)
     assert len(files_below(tmp_path)) == 1
-    teller._bases = None  # type: ignore[assignment]
+    teller._spent = None  # type: ignore[assignment]
     assert len(list(passing)) == 3
     with Step(None, teller), Validation(teller), Copying(teller):
         pass
     assert files_below(tmp_path) == []
-    assert teller.describe().startswith("gpuwatch.torch tells nothing any more: AttributeError")
+    assert teller.describe().startswith("gpuwatch.torch tells nothing any more: TypeError")
 
 
 def test_importing_it_imports_the_standard_library_only() -> None:

@@ -1,0 +1,150 @@
+"""How the device's clock is kept, with events that the test turns; nothing here is a GPU."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from gpuwatch import step_file
+from gpuwatch.torch.device import PAIRS, Device, find_device
+from gpuwatch.torch.watching import Copying, Step, Validation, Watched
+from tests.torch.support import teller_in, told
+
+
+class Cuda:
+    """A stream whose work is done when the test says so; a step of it takes 3 ms."""
+
+    def __init__(self) -> None:
+        self.recorded = 0
+        self.done = 0
+        self.calls: list[str] = []
+        self.capturing = False
+        self.fails = False
+        outer = self
+
+        class Event:
+            def __init__(self, *, enable_timing: bool) -> None:
+                assert enable_timing
+                self.number = 0
+
+            def record(self, stream: str) -> None:
+                if outer.fails:
+                    raise RuntimeError("CUDA error: an illegal memory access was encountered")
+                assert stream == "stream of 1"
+                outer.recorded += 1
+                self.number = outer.recorded
+
+            def query(self) -> bool:
+                return self.number <= outer.done
+
+            def elapsed_time(self, end: Event) -> float:
+                assert end.query()
+                return 3.0 * (end.number - self.number)
+
+            def synchronize(self) -> None:
+                raise AssertionError("it must never wait")
+
+        self.Event = Event
+
+    def current_stream(self, device: int) -> str:
+        return f"stream of {device}"
+
+    def is_current_stream_capturing(self) -> bool:
+        return self.capturing
+
+    def memory_stats_as_nested_dict(self, device: int) -> dict[str, dict[str, dict[str, int]]]:
+        return {
+            "allocated_bytes": {"all": {"current": 100 * device, "peak": 300}},
+            "reserved_bytes": {"all": {"current": 500}},
+        }
+
+
+def run_steps(folder: Path, cuda: Cuda, count: int, *, done: bool) -> step_file.Record:
+    teller = teller_in(folder, Device(cuda, 1))
+    for _ in Watched([[1]] * (count + 1), teller=teller):
+        # The device is found at the end of the first step.
+        if done:
+            cuda.done = cuda.recorded
+    if done:
+        cuda.done = cuda.recorded
+    teller.mark(step_file.IDLE)
+    record = told(folder)
+    teller.close()
+    return record
+
+
+def test_steps_are_measured_once_the_device_has_done_them(tmp_path: Path) -> None:
+    """And memory comes with them."""
+    now, counters, _ = run_steps(tmp_path, Cuda(), 10, done=True)
+    assert now.flags & step_file.DEVICE_TIMED
+    assert counters.device_steps_measured == 10
+    assert counters.device_step_ns == 30_000_000
+    assert counters.device_steps_skipped == 0
+    assert (now.memory_allocated_bytes, now.memory_reserved_bytes) == (100, 500)
+    assert now.memory_peak_bytes == 300
+
+
+def test_a_device_far_behind_is_not_waited_for(tmp_path: Path) -> None:
+    """So many events are under way and no more; the steps without are counted."""
+    cuda = Cuda()
+    _, counters, _ = run_steps(tmp_path, cuda, 100, done=False)
+    assert counters.device_steps_measured == 0
+    assert counters.device_steps_skipped == 100 - PAIRS
+    assert cuda.recorded == 2 * PAIRS
+
+
+def test_copies_are_measured_by_themselves(tmp_path: Path) -> None:
+    """Each between two events of its own."""
+    cuda = Cuda()
+    teller = teller_in(tmp_path, Device(cuda, 1))
+    for _ in Watched([[1]] * 4, teller=teller):
+        with Copying(teller):
+            pass
+        cuda.done = cuda.recorded
+    teller.mark(step_file.IDLE)
+    now, counters, _ = told(tmp_path)
+    teller.close()
+    assert now.flags & step_file.COPIES_TIMED
+    assert (counters.device_copies_measured, counters.device_copy_ns) == (3, 9_000_000)
+
+
+def test_validation_is_not_in_a_steps_time(tmp_path: Path) -> None:
+    """The clock stops before and runs on after it."""
+    cuda = Cuda()
+    teller = teller_in(tmp_path, Device(cuda, 1))
+    with Step(None, teller):
+        pass
+    with Step(None, teller):
+        with Validation(teller):
+            cuda.recorded += 100
+        assert cuda.recorded == 103
+    cuda.done = cuda.recorded
+    teller.mark(step_file.IDLE)
+    assert told(tmp_path).counters.device_step_ns == 6_000_000
+    teller.close()
+
+
+def test_nothing_is_recorded_into_a_graph(tmp_path: Path) -> None:
+    """While the job captures one."""
+    cuda = Cuda()
+    cuda.capturing = True
+    _, counters, _ = run_steps(tmp_path, cuda, 5, done=True)
+    assert (cuda.recorded, counters.device_steps_measured) == (0, 0)
+
+
+def test_a_device_that_fails_is_let_alone(tmp_path: Path) -> None:
+    """The job meets the failure where it is its own; all else is told on."""
+    cuda = Cuda()
+    cuda.fails = True
+    now, counters, _ = run_steps(tmp_path, cuda, 5, done=True)
+    assert counters.steps == 6
+    assert not now.flags & step_file.DEVICE_TIMED
+
+
+def test_without_a_gpu_there_is_no_device() -> None:
+    """Whether PyTorch is there or not."""
+    import pytest
+
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    assert find_device() is None

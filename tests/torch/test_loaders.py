@@ -1,0 +1,97 @@
+"""Watched DataLoaders of PyTorch."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuwatch.torch.teller import Teller
+from gpuwatch.torch.watching import Watched
+from tests.torch.support import files_below, teller_in, told
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+data: Any = pytest.importorskip("torch.utils.data", reason="torch is not installed")
+
+
+class Telling(data.Dataset):  # type: ignore[misc, name-defined]
+    """Uses gpuwatch.torch where it must not tell: in the workers."""
+
+    def __len__(self) -> int:
+        return 16
+
+    def __getitem__(self, number: int) -> Any:
+        from gpuwatch.torch import describe, step
+
+        with step():
+            pass
+        refused = "DataLoader worker" in describe()
+        return torch.tensor([float(number), float(refused)])
+
+
+class Stream(data.IterableDataset):  # type: ignore[misc, name-defined]
+    def __len__(self) -> int:
+        return 2
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(torch.arange(8.0))
+
+
+@pytest.fixture
+def teller(tmp_path: Path) -> Iterator[Teller]:
+    made = teller_in(tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_workers_do_not_tell(teller: Teller, tmp_path: Path, method: str) -> None:
+    """Only the training process does, whatever its dataset calls."""
+    loader = data.DataLoader(
+        Telling(),
+        batch_size=4,
+        num_workers=1,
+        multiprocessing_context=method,
+        persistent_workers=True,
+    )
+    for _ in range(2):
+        refused = torch.cat(list(Watched(loader, teller=teller)))[:, 1]
+        assert refused.tolist() == [1.0] * 16
+    now, counters, _ = told(tmp_path)
+    assert (counters.steps, counters.samples, now.epoch) == (8, 32, 1)
+    assert (now.loader_workers, now.steps_in_epoch, now.pinned_memory) == (1, 4, 0)
+    assert len(files_below(tmp_path)) == 1
+
+
+def test_without_gradients_it_is_validation(teller: Teller, tmp_path: Path) -> None:
+    """A loop over a watched loader under ``no_grad``, unless it is said to be no such thing."""
+    loader = data.DataLoader(Telling(), batch_size=4)
+    with torch.no_grad():
+        list(Watched(loader, teller=teller))
+        assert told(tmp_path).counters.steps == 0
+        assert told(tmp_path).counters.validation_ns > 0
+        list(Watched(loader, validation=False, teller=teller))
+    assert told(tmp_path).counters.steps == 4
+
+
+def test_a_stream_is_not_asked_for_its_length(teller: Teller, tmp_path: Path) -> None:
+    """PyTorch would remember the question and warn about the answer."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        loader = data.DataLoader(Stream(), batch_size=2)
+        assert len(list(Watched(loader, teller=teller))) == 4
+    assert told(tmp_path).now.steps_in_epoch == -1
+
+
+def test_batches_are_moved(teller: Teller, tmp_path: Path) -> None:
+    """Every tensor of them, whatever holds them; the rest is as it was."""
+    batch = {"x": torch.ones(3, 2), "more": (torch.ones(3), ["name", torch.ones(1)]), "y": 4}
+    (moved,) = Watched([batch], device="meta", teller=teller)
+    assert moved["x"].device.type == moved["more"][0].device.type == "meta"
+    assert moved["more"][1][0] == "name"
+    assert moved["more"][1][1].device.type == "meta"
+    assert moved["y"] == 4
+    assert told(tmp_path).counters.copy_ns > 0

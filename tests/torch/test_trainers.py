@@ -1,0 +1,189 @@
+"""The callbacks, driven by the real trainers."""
+
+from __future__ import annotations
+
+import logging
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuwatch import step_file
+from gpuwatch.step_file import Record
+from gpuwatch.torch.teller import TELLER
+from tests.torch.support import runtime_folder
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+MILLISECOND = 1_000_000
+
+
+@pytest.fixture(autouse=True)
+def alone() -> Iterator[None]:
+    TELLER.close()
+    TELLER.forget()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+    TELLER.close()
+
+
+def told() -> Record:
+    path = Path(TELLER.describe().rpartition(" ")[2])
+    assert path.is_relative_to(runtime_folder())
+    record = step_file.parse_record(path.read_bytes())
+    assert record is not None
+    return record
+
+
+class Slow(torch.utils.data.Dataset):  # type: ignore[misc, name-defined]
+    """2 ms a sample."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, number: int) -> dict[str, Any]:
+        time.sleep(0.002)
+        return {"x": torch.ones(4), "labels": torch.ones(1)}
+
+
+def check(record: Record) -> None:
+    """16 batches of 4 in two epochs, 5 ms of work each; two validations and saves."""
+    now, counters, _ = record
+    assert counters.samples == 128
+    assert (now.epoch, now.state, now.loader_workers) == (1, step_file.IDLE, 0)
+    assert counters.wait_ns >= 128 * 2 * MILLISECOND
+    assert counters.step_ns >= 32 * 5 * MILLISECOND
+    assert counters.validation_ns >= 2 * 8 * 2 * MILLISECOND
+    assert counters.checkpoint_ns >= 2 * 50 * MILLISECOND
+
+
+@pytest.mark.parametrize("package", ["lightning.pytorch", "pytorch_lightning"])
+def test_a_lightning_trainer_tells(package: str, tmp_path: Path) -> None:
+    """Waits, steps, validation, saving; and it leaves the trainer as it was."""
+    lightning: Any = pytest.importorskip(package, reason="lightning is not installed")
+    from gpuwatch.torch.lightning import GpuwatchCallback
+
+    logging.getLogger(package).setLevel(logging.ERROR)
+
+    class Model(lightning.LightningModule):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(4, 1)
+
+        def training_step(self, batch: Any, number: int) -> Any:
+            time.sleep(0.005)
+            return self.layer(batch["x"]).mean()
+
+        def validation_step(self, batch: Any, number: int) -> None:
+            assert TELLER.state == step_file.VALIDATION
+
+        def on_save_checkpoint(self, checkpoint: Any) -> None:
+            assert TELLER.state == step_file.CHECKPOINT
+            time.sleep(0.05)
+
+        def configure_optimizers(self) -> Any:
+            return torch.optim.SGD(self.parameters(), 0.1)
+
+    trainer = lightning.Trainer(
+        max_epochs=2,
+        accelerator="cpu",
+        logger=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        num_sanity_val_steps=0,
+        default_root_dir=tmp_path,
+        callbacks=[GpuwatchCallback()],
+    )
+    loaders = [torch.utils.data.DataLoader(Slow(count), batch_size=4) for count in (64, 8)]
+    trainer.fit(Model(), *loaders)
+    record = told()
+    check(record)
+    assert record.counters.steps == 32
+    assert (record.now.step_in_epoch, record.now.steps_in_epoch) == (16, 16)
+    assert record.now.batch_size == 4
+    for owner, name in ((trainer, "save_checkpoint"), (trainer.profiler, "start")):
+        assert name not in vars(owner)
+
+
+def test_an_exception_in_a_lightning_step_passes(tmp_path: Path) -> None:
+    """And the trainer's own methods are back."""
+    lightning: Any = pytest.importorskip("lightning.pytorch", reason="lightning is not installed")
+    from gpuwatch.torch.lightning import GpuwatchCallback
+
+    class Model(lightning.LightningModule):  # type: ignore[misc, name-defined]
+        def training_step(self, batch: Any, number: int) -> Any:
+            raise ZeroDivisionError("in my step")
+
+        def configure_optimizers(self) -> None:
+            return None
+
+    trainer = lightning.Trainer(
+        max_epochs=1,
+        accelerator="cpu",
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        default_root_dir=tmp_path,
+        callbacks=[GpuwatchCallback()],
+    )
+    with pytest.raises(ZeroDivisionError, match="in my step"):
+        trainer.fit(Model(), torch.utils.data.DataLoader(Slow(4), batch_size=4))
+    assert "save_checkpoint" not in vars(trainer)
+    assert told().counters.steps == 0
+    assert told().now.state == step_file.IDLE
+
+
+def test_a_transformers_trainer_tells(tmp_path: Path) -> None:
+    """A step of its own is one of two batches here."""
+    transformers: Any = pytest.importorskip("transformers", reason="transformers is not installed")
+    pytest.importorskip("accelerate", reason="accelerate is not installed")
+    from gpuwatch.torch.transformers import GpuwatchCallback
+
+    class Model(torch.nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(4, 1)
+
+        def forward(self, x: Any, labels: Any = None) -> dict[str, Any]:
+            time.sleep(0.005)
+            found = self.layer(x)
+            return {"loss": ((found - labels) ** 2).mean(), "logits": found}
+
+        def state_dict(self, *arguments: Any, **named: Any) -> Any:
+            if TELLER.state == step_file.CHECKPOINT:
+                time.sleep(0.05)
+            return super().state_dict(*arguments, **named)
+
+    arguments = transformers.TrainingArguments(
+        str(tmp_path / "out"),
+        per_device_train_batch_size=4,
+        num_train_epochs=2,
+        gradient_accumulation_steps=2,
+        eval_strategy="steps",
+        eval_steps=8,
+        save_steps=8,
+        logging_steps=4,
+        report_to=[],
+        disable_tqdm=True,
+        use_cpu=True,
+    )
+    trainer = transformers.Trainer(
+        Model(),
+        arguments,
+        train_dataset=Slow(64),
+        eval_dataset=Slow(8),
+        callbacks=[GpuwatchCallback()],
+    )
+    trainer.train()
+    record = told()
+    check(record)
+    assert record.counters.steps == 16
+    assert (record.now.step_in_epoch, record.now.steps_in_epoch) == (8, 8)
+    assert record.now.batch_size == 8
