@@ -1,0 +1,430 @@
+"""What real processes tell of their loops, as gpuwatch reads it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gpuwatch import step_file
+from gpuwatch.jobs.step_files import LOOK_SECONDS, StepFiles, loop_of
+from gpuwatch.model import ProcessKey, TrainingLoop
+from gpuwatch.step_file import Counters, Now, Record, StepFile
+from tests.jobs.watching import key_of, members, watching
+from tests.support.children import Children, children, wait_until
+from tests.torch.support import PATH, files_below
+
+SECOND = 1_000_000_000
+
+TELL = PATH + (
+    "import os\n"
+    "os.environ['XDG_RUNTIME_DIR'] = sys.argv[1]\n"
+    "from gpuwatch.torch import step, watch\n"
+    "for number in range(7):\n"
+    "    for _ in watch([[0] * 8]):\n"
+    "        pass\n"
+    "ready()\n"
+)
+
+
+@pytest.fixture
+def started() -> Iterator[Children]:
+    with children() as made:
+        yield made
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    tmp_path.chmod(0o700)
+    return tmp_path
+
+
+@pytest.fixture
+def files(place: Path) -> Iterator[StepFiles]:
+    """Of this test's own folder only."""
+    made = StepFiles(folders=lambda _: [(str(place), ("gpuwatch", "steps"))])
+    yield made
+    made.close()
+
+
+def telling(started: Children, place: Path, then: str = "wait()") -> subprocess.Popen[bytes]:
+    child = started.python(TELL + then, str(place))
+    started.ready(child)
+    return child
+
+
+def read(files: StepFiles, key: ProcessKey) -> TrainingLoop | None:
+    return files.read(key, time.time())
+
+
+# Who is believed
+
+
+def test_a_process_that_tells_is_read(started: Children, place: Path, files: StepFiles) -> None:
+    """Its counts, under the key that gpuwatch knows it by."""
+    child = telling(started, place)
+    files.look(0.0)
+    key = key_of(child.pid)
+    assert list(files.telling) == [key]
+    loop = read(files, key)
+    assert loop is not None
+    assert loop.key == key
+    assert (loop.steps, loop.epoch, loop.batch_size, loop.phase) == (7, 6, 8, "idle")
+    assert loop.told_at_unix_seconds == pytest.approx(time.time(), abs=30)
+
+
+def test_where_nobody_tells_there_is_nothing(files: StepFiles) -> None:
+    """No folder either."""
+    files.look(0.0)
+    assert list(files.telling) == []
+    assert files.read((os.getpid(), None), 0.0) is None
+
+
+def test_a_killed_process_is_forgotten_and_its_file_removed(
+    started: Children, place: Path, files: StepFiles
+) -> None:
+    """It could not remove it itself."""
+    child = telling(started, place)
+    files.look(0.0)
+    child.kill()
+    child.wait()
+    assert len(files_below(place)) == 1
+    files.look(LOOK_SECONDS)
+    assert list(files.telling) == []
+    assert files_below(place) == []
+
+
+def test_killed_while_it_writes(started: Children, place: Path, files: StepFiles) -> None:
+    """At any moment a reader gets whole records, also of a process stopped in the middle."""
+    child = telling(started, place, "for _ in watch([0] * 10**9): pass")
+    key = key_of(child.pid)
+    files.look(0.0)
+    for _ in range(300):
+        loop = read(files, key)
+        assert loop is not None
+        assert loop.steps is not None
+    for _ in range(20):
+        child.send_signal(signal.SIGSTOP)
+        before = read(files, key)
+        assert before is not None
+        child.send_signal(signal.SIGCONT)
+    child.kill()
+    child.wait()
+    files.look(LOOK_SECONDS)
+    assert list(files.telling) == []
+
+
+def test_64_processes_tell_at_once(started: Children, place: Path, files: StepFiles) -> None:
+    """Each its own."""
+    code = TELL.replace(
+        "for number in range(7):\n",
+        "for _ in range(63):\n    if os.fork() == 0:\n        break\n"
+        "for number in range(os.getpid() % 50 + 1):\n",
+    )
+    child = started.python(code + "time.sleep(600)", str(place))
+    for _ in range(64):
+        started.ready(child)
+    files.look(0.0)
+    assert len(list(files.telling)) == 64
+    for key in files.telling:
+        loop = read(files, key)
+        assert loop is not None
+        assert loop.steps == key[0] % 50 + 1
+
+
+@pytest.mark.parametrize("spoiled", ["version", "size", "empty", "garbage", "pid", "start"])
+def test_a_spoiled_file_is_not_believed(
+    started: Children, place: Path, files: StepFiles, spoiled: str
+) -> None:
+    """The process is there, and the file is not what it should be."""
+    child = started.python("ready(); wait()")
+    started.ready(child)
+    ticks = step_file.start_ticks_of(child.pid)
+    assert ticks is not None
+    header = [step_file.MAGIC, 1, 1024, child.pid, ticks, step_file.own_pid_namespace()]
+    if spoiled == "version":
+        header[1] = 2
+    elif spoiled == "pid":
+        header[3] = os.getpid()
+    elif spoiled == "start":
+        header[4] = ticks + 1
+    data = step_file.HEADER.pack(*header).ljust(1024, b"\0")
+    contents = {"size": data + b"\0", "empty": b"", "garbage": os.urandom(1024)}
+    folder = place / "gpuwatch" / "steps"
+    folder.mkdir(parents=True, mode=0o700)
+    (place / "gpuwatch").chmod(0o700)
+    path = folder / step_file.file_name(child.pid, ticks)
+    path.write_bytes(contents.get(spoiled, data))
+    files.look(0.0)
+    assert list(files.telling) == []
+    path.write_bytes(data)
+    if spoiled not in ("version", "pid", "start"):
+        # So it was for this reason: whole, it is taken.
+        path.rename(folder / "other")
+        (folder / "other").rename(path)
+        files.look(LOOK_SECONDS)
+        assert list(files.telling) == [key_of(child.pid)]
+        assert read(files, key_of(child.pid)) is None
+
+
+@pytest.mark.parametrize("planted", ["link", "pipe", "folder", "hard link"])
+def test_what_is_planted_is_not_followed(
+    started: Children, place: Path, files: StepFiles, planted: str
+) -> None:
+    """In the place of a file, for a process that is there."""
+    child = telling(started, place)
+    (path,) = files_below(place)
+    moved = place / "moved"
+    path.rename(moved)
+    if planted == "link":
+        path.symlink_to(moved)
+    elif planted == "pipe":
+        os.mkfifo(path)
+    elif planted == "folder":
+        path.mkdir()
+    else:
+        path.hardlink_to(moved)
+    files.look(0.0)
+    assert list(files.telling) == []
+    assert child.poll() is None
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make another user's file")
+def test_another_users_file_is_not_believed(
+    started: Children, place: Path, files: StepFiles
+) -> None:
+    """Nobody speaks for a process of somebody else's."""
+    telling(started, place)
+    (path,) = files_below(place)
+    os.chown(path, 65534, 65534)
+    files.look(0.0)
+    assert list(files.telling) == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+def test_another_users_folder_is_not_looked_into(
+    started: Children, place: Path, files: StepFiles
+) -> None:
+    """Nor one that others can write to."""
+    telling(started, place)
+    os.chown(place / "gpuwatch" / "steps", 65534, 65534)
+    files.look(0.0)
+    assert list(files.telling) == []
+
+
+def test_a_file_that_is_cut_short_leaves_what_was_told(
+    started: Children, place: Path, files: StepFiles
+) -> None:
+    """Reading it does not fail, and does not end gpuwatch as a mapping would."""
+    child = telling(started, place)
+    files.look(0.0)
+    key = key_of(child.pid)
+    assert read(files, key) is not None
+    os.truncate(files_below(place)[0], 10)
+    loop = read(files, key)
+    assert loop is not None
+    assert loop.steps == 7
+
+
+def test_a_file_whose_folder_is_gone_is_found_by_its_descriptor(
+    started: Children, place: Path, files: StepFiles
+) -> None:
+    """The runtime folder goes when its user logs out; the job does not."""
+    child = telling(started, place)
+    shutil.rmtree(place / "gpuwatch")
+    key = key_of(child.pid)
+    for now in (0.0, 10.0):
+        files.look(now, [key])
+    assert list(files.telling) == [key]
+    loop = read(files, key)
+    assert loop is not None
+    assert loop.steps == 7
+
+
+def test_what_a_child_inherited_is_not_its_own(
+    started: Children, place: Path, files: StepFiles
+) -> None:
+    """A loader worker holds its parent's file too."""
+    child = telling(
+        started,
+        place,
+        "child = os.fork()\nif child == 0: time.sleep(600)\nready(child); wait()",
+    )
+    worker = int(started.ready(child))
+    shutil.rmtree(place / "gpuwatch")
+    for now in (0.0, 10.0):
+        files.look(now, [key_of(worker)])
+    assert list(files.telling) == []
+
+
+# What a job shows
+
+
+def test_a_job_has_the_loops_of_its_ranks(
+    started: Children, monkeypatch: pytest.MonkeyPatch, place: Path
+) -> None:
+    """A process that nothing else shows to be a rank is one because it tells."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(place))
+    child = telling(started, place)
+    with watching() as watch:
+        wait_until(lambda: any(job.loops for job in watch.look_at_all(after=LOOK_SECONDS)))
+        job = watch.job()
+        member = members(job)[child.pid]
+        assert (member.role, member.role_sign) == ("rank", "uses gpuwatch.torch")
+        assert [loop.pid for loop in job.loops] == [rank.pid for rank in job.ranks] == [child.pid]
+        assert job.loop_of(job.ranks[0]) is job.loops[0]
+        child.kill()
+        child.wait()
+        assert [job.loops for job in watch.look_at_all(after=LOOK_SECONDS)] == []
+
+
+def test_a_job_that_begins_to_tell_shows_it(
+    started: Children, monkeypatch: pytest.MonkeyPatch, place: Path
+) -> None:
+    """It was attached to before."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(place))
+    child = started.python("ready(); sys.stdin.readline()\n" + TELL + "wait()", str(place))
+    started.ready(child)
+    with watching(child.pid) as watch:
+        assert watch.job().loops == ()
+        assert child.stdin is not None
+        child.stdin.write(b"\n")
+        child.stdin.flush()
+        started.ready(child)
+        (loop,) = watch.job(after=LOOK_SECONDS).loops
+        assert loop.steps == 7
+
+
+# What the numbers mean
+
+
+def record(**changes: int) -> Record:
+    """Ten seconds of a loop: 100 steps of 8 samples, 4 s waiting, 5 s in steps."""
+    zero = Counters(*[0] * len(Counters._fields))
+    base = zero._replace(at_ns=100 * SECOND, last_step_ns=100 * SECOND, steps=10, samples=80)
+    counters = base._replace(
+        at_ns=110 * SECOND,
+        steps=110,
+        samples=880,
+        wait_ns=4 * SECOND,
+        step_ns=5 * SECOND,
+        between_ns=1 * SECOND,
+        last_step_ns=110 * SECOND,
+    )
+    now = Now(*[step_file.NONE] * len(Now._fields))._replace(
+        sequence=5, began_ns=90 * SECOND, state=step_file.STEP, flags=step_file.WAITS_TOLD
+    )
+    own = {name: value for name, value in changes.items() if name in Counters._fields}
+    moving = {name: value for name, value in changes.items() if name in Now._fields}
+    return Record(now._replace(**moving), counters._replace(**own), base)
+
+
+def loop(told: Record, seconds: float = 110.0) -> TrainingLoop:
+    found = loop_of((1, None), told, int(seconds * SECOND), 1000.0 + seconds)
+    assert found is not None
+    return found
+
+
+def test_rates_and_shares_are_of_the_last_ten_seconds() -> None:
+    """Differences to the counters of then."""
+    found = loop(record())
+    assert found.window_seconds == 10.0
+    assert found.steps == 110
+    assert found.steps_per_second == pytest.approx(10.0)
+    assert found.samples_per_second == pytest.approx(80.0)
+    assert found.data_wait_share == pytest.approx(0.4)
+    assert found.compute_share == pytest.approx(0.5)
+    assert (found.compute_on_device, found.copy_share) == (False, None)
+    assert found.validation_share == found.checkpoint_share == 0.0
+    assert found.told_at_unix_seconds == 1110.0
+
+
+def test_a_wait_that_lasts_is_counted_while_it_lasts() -> None:
+    """No step ends, and the share grows, the rates fall."""
+    waiting = record(state=step_file.WAIT)
+    found = [loop(waiting, seconds) for seconds in (110.0, 115.0, 130.0)]
+    shares = [one.data_wait_share for one in found]
+    assert shares == pytest.approx([4 / 10, 9 / 15, 24 / 30])
+    rates = [one.steps_per_second for one in found]
+    assert rates[0] is not None
+    assert rates[2] is not None
+    assert rates[0] > 2 * rates[2]
+    assert [one.told_at_unix_seconds for one in found] == [1110.0] * 3
+    assert found[2].phase == "train"
+
+
+def test_few_slow_steps_have_a_steady_rate() -> None:
+    """From step to step, not steps in a window."""
+    slow = record(steps=12, last_step_ns=108 * SECOND)
+    rates = [loop(slow, seconds).steps_per_second for seconds in (110.0, 110.9)]
+    assert rates == pytest.approx([0.25, 0.25])
+
+
+def test_waits_that_are_not_watched_are_not_known() -> None:
+    """A loop of steps alone does not say what is between them."""
+    assert loop(record(flags=0)).data_wait_share is None
+
+
+def test_compute_is_the_devices_where_it_was_measured() -> None:
+    """Steps that could not be measured count like the others; copies stand beside them."""
+    device = record(
+        flags=step_file.WAITS_TOLD | step_file.DEVICE_TIMED | step_file.COPIES_TIMED,
+        device_step_ns=3 * SECOND,
+        device_steps_measured=50,
+        device_steps_skipped=50,
+        device_copy_ns=1 * SECOND,
+        device_copies_measured=100,
+    )
+    found = loop(device)
+    assert (found.compute_share, found.compute_on_device) == (pytest.approx(0.6), True)
+    assert found.copy_share == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize(
+    ("state", "seconds", "phase"),
+    [
+        (step_file.IDLE, 110.0, "idle"),
+        (step_file.WAIT, 500.0, "train"),
+        (step_file.STEP, 110.0, "train"),
+        (step_file.COPY, 110.0, "train"),
+        (step_file.VALIDATION, 500.0, "validation"),
+        (step_file.CHECKPOINT, 110.0, "checkpoint"),
+        (step_file.BETWEEN, 120.0, "train"),
+        (step_file.BETWEEN, 500.0, "idle"),
+    ],
+)
+def test_the_phase_is_what_it_does_now(state: int, seconds: float, phase: str) -> None:
+    """Long after the last of steps that nobody loops over, nothing."""
+    assert loop(record(state=state), seconds).phase == phase
+
+
+def test_what_is_told_from_the_future_is_not_shown() -> None:
+    """Another machine's clock, or nonsense."""
+    assert loop_of((1, None), record(), 90 * SECOND, 0.0) is None
+
+
+def test_at_the_very_beginning_there_are_no_rates(place: Path, files: StepFiles) -> None:
+    """Nothing is divided by no time."""
+    told = record()
+    found = loop_of((1, None), told._replace(counters=told.base), 100 * SECOND, 0.0)
+    assert found is not None
+    assert (found.window_seconds, found.data_wait_share) == (0.0, None)
+    assert found.steps_per_second is None
+
+
+def test_this_processs_own_file_is_read_like_any(place: Path, files: StepFiles) -> None:
+    """Before its first record it says nothing."""
+    file = StepFile.create({"XDG_RUNTIME_DIR": str(place)})
+    try:
+        files.look(0.0)
+        key = key_of(os.getpid())
+        assert files.tells(key)
+        assert read(files, key) is None
+    finally:
+        file.close()
