@@ -239,6 +239,8 @@ def refuse_overwriting(out: str | None, *inputs: str) -> None:
     """Writing to the recording that is read would lose it."""
     if out is None or out == STANDARD_STREAM:
         return
+    if not out:
+        raise click.UsageError("The name of the file to write is empty.")
     for given in inputs:
         try:
             same = Path(out).samefile(given)

@@ -167,7 +167,14 @@ def _is_recording(reference: str) -> bool:
         return False
     if start.startswith(_GZIP):
         return True
-    return not start.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{") or bool(_KINDS.search(start))
+    body = start.lstrip(b"\xef\xbb\xbf \t\r\n")
+    return not body.startswith(b"{") or bool(_KINDS.search(start)) or _is_of_lines(body)
+
+
+def _is_of_lines(body: bytes) -> bool:
+    """An object a line, as a recording is and a report is not."""
+    first, _, rest = body.partition(b"\n")
+    return first.rstrip().endswith(b"}") and rest.lstrip().startswith(b"{")
 
 
 def _recording(

@@ -131,6 +131,21 @@ def test_a_part_with_nothing_in_it_is_refused(
     assert "write it as 14:30" in refused(capsys, "report", starved, "--from", "noon")
 
 
+def test_a_name_to_write_to_is_needed(starved: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of nothing there is a sentence, not what the folder says."""
+    for command in (["report", starved, "--html", ""], ["export", starved, "--csv", ""]):
+        assert "is empty" in refused(capsys, *command)
+
+
+def test_lines_of_something_else_are_no_recording(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """JSON lines that another program wrote."""
+    foreign = tmp_path / "foreign.jsonl"
+    foreign.write_text('{"hello": 1}\n' * 20, encoding="utf-8")
+    assert "is no recording" in refused(capsys, "report", str(foreign))
+
+
 def test_one_job_is_told_alone(starved: str, capsys: pytest.CaptureFixture[str]) -> None:
     """That of any of its processes; a PID that is not there is refused."""
     job = printed(capsys, "report", starved)["jobs"][0]["pid"]
