@@ -176,11 +176,12 @@ def parse_header(data: bytes) -> Header | None:
 def parse_record(data: bytes) -> Record | None:
     """The newest whole record of a file's content; ``None`` where there is none, or its numbers
     cannot be."""
-    found = [slot for at in _SLOTS_AT if (slot := _whole(data[at : at + _SLOT_BYTES])) is not None]
-    if not found:
-        return None
     # The sequence is the first number of a slot.
-    newest = max(found, key=lambda slot: int.from_bytes(slot[:8], "little"))
+    slots = [data[at : at + _SLOT_BYTES] for at in _SLOTS_AT]
+    slots.sort(key=lambda slot: int.from_bytes(slot[:8], "little"), reverse=True)
+    newest = _whole(slots[0]) or _whole(slots[1])
+    if newest is None:
+        return None
     record = _unpack_record(newest)
     return record if _can_be(record) else None
 
