@@ -265,8 +265,8 @@ def _precisions(plan: Plan, asked: tuple[str, ...]) -> tuple[str, ...]:
 def _write(
     report: MemoryReport, out: TextIO, as_json: bool, save: str | None, ascii_mode: bool | None
 ) -> None:
-    from gpuwatch.tuning.memory_json import report_json
-    from gpuwatch.tuning.memory_text import page
+    from gpuwatch.outputs.tuning_memory_json import report_json
+    from gpuwatch.outputs.tuning_memory_text import page
 
     width = common.terminal_width(out) if common.is_terminal(out) else WIDTH_WITHOUT_TERMINAL
     unicode = not ascii_mode if ascii_mode is not None else _can_write(out, "●⣿─±²")

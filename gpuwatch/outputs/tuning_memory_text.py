@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from textwrap import wrap
 
+from gpuwatch.outputs.tuning_memory_chart import chart
 from gpuwatch.text import clean
 from gpuwatch.tuning import memory_words as words
-from gpuwatch.tuning.memory_chart import chart
 from gpuwatch.tuning.memory_point import AS_IS, MemoryPoint
 from gpuwatch.tuning.memory_report import MemoryReport, PrecisionResult, Subject
 from gpuwatch.tuning.memory_words import size
