@@ -69,7 +69,7 @@ _ALL = (
     Cause(
         name="loader_in_main_process",
         says="num_workers=0: the training process makes its own batches",
-        sick={"workers": 0, "transform_ms": 15.0},
+        sick={"workers": 0, "transform_ms": 10.0},
         cure={"workers": 2},
         on_cpu=BURSTS,
     ),

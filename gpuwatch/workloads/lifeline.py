@@ -11,13 +11,13 @@ import time
 _PATIENCE_SECONDS = 5.0
 
 
-def end_with(pid: int) -> None:
+def end_with(pid: int, after_seconds: float = 0.0) -> None:
     """From now on, this process is ended as soon as process ``pid`` is gone (Linux 5.3, else
-    within a second)."""
-    threading.Thread(target=_wait, args=(pid,), daemon=True, name="lifeline").start()
+    within a second), or so long after."""
+    threading.Thread(target=_wait, args=(pid, after_seconds), daemon=True, name="lifeline").start()
 
 
-def _wait(pid: int) -> None:
+def _wait(pid: int, after_seconds: float) -> None:
     try:
         watched = os.pidfd_open(pid)
     except ProcessLookupError:
@@ -28,6 +28,7 @@ def _wait(pid: int) -> None:
         poll = select.poll()
         poll.register(watched, select.POLLIN)
         poll.poll()
+    time.sleep(after_seconds)
     # It may have something to give back.
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(_PATIENCE_SECONDS)

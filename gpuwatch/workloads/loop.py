@@ -18,7 +18,7 @@ from gpuwatch.workloads.control import Control
 from gpuwatch.workloads.device import MIB, Device
 from gpuwatch.workloads.knobs import Knobs, differences
 from gpuwatch.workloads.lifeline import end_with
-from gpuwatch.workloads.machine import Cores, Quota, ShmFiller
+from gpuwatch.workloads.machine import Cores, Quota, ShmFiller, is_in_memory
 from gpuwatch.workloads.others import HANG_FILE, Orphans, Tenant
 from gpuwatch.workloads.telling import Telling
 
@@ -115,9 +115,12 @@ class Training:
 
     def _batches(self) -> Iterator[Any]:
         while True:
+            loader, new = self._loader(), self._stale
             self._stale = False
-            loader = self._loader()
             for batch in self.telling.watch(loader):
+                if new:
+                    self._say(f"loader: {self.knobs.workers} workers")
+                    new = False
                 self._meter.has()
                 yield batch
                 if self._stale:
@@ -129,7 +132,7 @@ class Training:
         if knobs.read != "none" and self._file is None:
             self._say("writing 256 MiB of samples ...")
             self._file = data.write_samples(place.folder)
-            if data.is_in_memory(place.folder):
+            if is_in_memory(place.folder):
                 self._say(f"{place.folder} is in memory: reads are not real; give a --folder")
         slow = place.rank == knobs.slow_rank
         samples = data.Samples(
@@ -221,8 +224,7 @@ class Training:
         before, trouble = self.knobs, control.trouble
         if control.turned():
             self.knobs = control.knobs
-            for line in differences(before, self.knobs):
-                self._say(f"turned {line}")
+            self._say(f"turned {', '.join(differences(before, self.knobs))}")
             self._apply(before)
         if control.trouble is not None and control.trouble != trouble:
             self._say(control.trouble)
@@ -333,7 +335,8 @@ class _Worker:
 
     def __call__(self, worker: int) -> None:
         del worker
-        end_with(self._pid)
+        # The job ends its workers itself, unless it is gone.
+        end_with(self._pid, after_seconds=3.0)
 
 
 def _silent(line: str) -> None:

@@ -12,7 +12,6 @@ import time
 from pathlib import Path
 from typing import Protocol
 
-from gpuwatch.workloads.data import is_in_memory
 from gpuwatch.workloads.knobs import parse_cores
 
 SHM = Path("/dev/shm")
@@ -34,6 +33,25 @@ def scratch_folder() -> Path:
     on_disk = [place for place in places if place.is_dir() and not is_in_memory(place)]
     place = (on_disk or places)[0]
     return Path(tempfile.mkdtemp(prefix="gpuwatch-practice-", dir=place))
+
+
+def is_in_memory(folder: Path) -> bool:
+    """Whether the folder is on a file system that is memory itself: its reads are never cold."""
+    best, kind = "", ""
+    try:
+        lines: list[str] = Path("/proc/self/mounts").read_text().splitlines()
+    except OSError:
+        return False
+    place = str(folder.resolve())
+    for line in lines:
+        words = line.split()
+        if len(words) < 3:
+            continue
+        mount = words[1].encode().decode("unicode_escape")
+        inside = place == mount or place.startswith(mount.rstrip("/") + "/")
+        if inside and len(mount) >= len(best):
+            best, kind = mount, words[2]
+    return kind in ("tmpfs", "ramfs")
 
 
 class ShmFiller:

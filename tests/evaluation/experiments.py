@@ -1,0 +1,255 @@
+"""``python -m tests.evaluation.experiments [--markdown]``: what this project grew from, measured.
+
+Batch size against GPU memory (CUDA only), utilisation at 1 and 8 workers with batches of one
+sample, reading time at growing worker counts, checkpoint time against the worker count. Repeats
+are interleaved, so that what else the machine does meets all settings alike. Each figure is the
+median with the lowest and highest of the repeats (of five, a 94% interval for the median).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch.utils.data import DataLoader
+
+from gpuwatch.workloads import saving
+from gpuwatch.workloads.data import Samples
+from gpuwatch.workloads.device import TorchDevice
+from gpuwatch.workloads.knobs import Knobs
+from gpuwatch.workloads.loop import Endless, Loader
+from gpuwatch.workloads.machine import scratch_folder
+from tests.support.fake_nvml import FakeNvml
+
+ROOT = Path(__file__).parents[2]
+WORKERS = (0, 1, 2, 4, 8, 16, 32)
+SAVING_WORKERS = (0, 2, 4, 8, 16)
+READ_SAMPLES = 128
+READ_BATCH = 8
+TRANSFORM_MS = 3.0
+SAVE_MIB = 32
+USE_SNAPSHOTS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    title: str
+    settings: str
+    figures: Sequence[str]
+    rows: Sequence[tuple[str, ...]]
+    note: str = ""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--markdown", action="store_true")
+    parser.add_argument("--repeats", type=int, default=5)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    load = os.getloadavg()[0]
+    cores = len(os.sched_getaffinity(0))
+    print(f"{cores} cores, load {load:.1f} at the start, PyTorch {torch.__version__}\n")
+    for measure in (memory, utilisation, reading, checkpoints):
+        table = measure(options.repeats)
+        print(_markdown(table) if options.markdown else _plain(table), flush=True)
+
+
+# -- the experiments ----------------------------------------------------------------------------
+
+
+def memory(repeats: int) -> Table:
+    """Peak memory of a training step at growing batch sizes."""
+    del repeats
+    title = "GPU memory against batch size"
+    if not torch.cuda.is_available():
+        return Table(title, "batch", (), (), "needs CUDA, which is not here: not measured")
+    device = TorchDevice(torch.device("cuda"), 0)
+    rows = []
+    for batch in (1, 8, 64, 512, 4096):
+        knobs = Knobs(batch=batch, width=4096)
+        device.prepare(knobs)
+        samples = Samples(knobs, None, batch)
+        items = [samples[number] for number in range(batch)]
+        stacked = [torch.stack(one) for one in zip(*items, strict=True)]
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+        device.launch(device.copy(stacked), 0)
+        device.synchronize()
+        allocated, reserved = torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved()
+        rows.append((str(batch), f"{allocated / 2**20:.0f}", f"{reserved / 2**20:.0f}"))
+    return Table(title, "batch", ("allocated MiB", "reserved MiB"), rows)
+
+
+def utilisation(repeats: int) -> Table:
+    """Mean of the GPU's utilisation, with batches of one sample."""
+    real = torch.cuda.is_available()
+    found: dict[int, list[float]] = {1: [], 8: []}
+    for _ in range(max(1, repeats // 2)):
+        for workers, values in found.items():
+            values.append(_use(workers, real))
+    virtual = "a VIRTUAL GPU: the loader is real, the GPU is not"
+    where = torch.cuda.get_device_name() if real else virtual
+    return Table(
+        "Utilisation with batches of one sample",
+        "workers",
+        ("busy %",),
+        [(str(workers), _interval(values, "{:.0f}")) for workers, values in found.items()],
+        f"on {where}; transforms of 20 ms, steps of 8 ms",
+    )
+
+
+def _use(workers: int, real: bool) -> float:
+    with tempfile.TemporaryDirectory() as place, _environment(Path(place), real) as environment:
+        device = "cuda" if real else "tests.support.virtual_device:open_device"
+        job = subprocess.Popen(
+            [
+                sys.executable, "-m", "gpuwatch.workloads.train", "--batch", "1", "--workers",
+                str(workers), "--transform-ms", "20", "--step-ms", "8", "--python-ms", "1",
+                "--no-tell", "--device", device, "--folder", f"{place}/job",
+                "--ends-with", str(os.getpid()),
+            ],
+            cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+        )  # fmt: skip
+        assert job.stdout is not None
+        try:
+            for line in job.stdout:
+                # The first of these is from before it was at its pace.
+                if line.startswith("step "):
+                    break
+            stream = subprocess.run(
+                [sys.executable, "-m", "gpuwatch", "stream", "-i", "0.25", "-n",
+                 str(USE_SNAPSHOTS)],
+                cwd=ROOT, env=environment, capture_output=True, text=True, check=True,
+            )  # fmt: skip
+        finally:
+            job.terminate()
+            job.communicate()
+    lines = [json.loads(line) for line in stream.stdout.splitlines()]
+    busy = [
+        line["gpus"][0]["busy_percent"]
+        for line in lines
+        if line["kind"] == "snapshot" and line["gpus"][0].get("busy_percent") is not None
+    ]
+    return statistics.fmean(busy[1:])
+
+
+@contextmanager
+def _environment(place: Path, real: bool) -> Iterator[dict[str, str]]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    if not real:
+        fake = FakeNvml.create(place, gpus=1, preset="h200")
+        fake.gpu[0].waveform("virtual")
+        environment = fake.env(environment)
+    yield environment
+
+
+def reading(repeats: int) -> Table:
+    """Time to read one epoch, workers started anew for it."""
+
+    def epoch(workers: int) -> float:
+        knobs = Knobs(transform_ms=TRANSFORM_MS)
+        samples = Samples(knobs, None, READ_SAMPLES)
+        began = time.perf_counter()
+        for _ in DataLoader(samples, batch_size=READ_BATCH, num_workers=workers):
+            pass
+        return time.perf_counter() - began
+
+    found = _interleaved(WORKERS, epoch, repeats)
+    best = min(found, key=lambda workers: statistics.median(found[workers]))
+    return Table(
+        "Time to read an epoch",
+        "workers",
+        ("seconds",),
+        [(str(workers), _interval(values, "{:.2f}")) for workers, values in found.items()],
+        f"{READ_SAMPLES} samples of {TRANSFORM_MS:g} ms CPU; fastest at {best}",
+    )
+
+
+def checkpoints(repeats: int) -> Table:
+    """Time of a synced checkpoint while workers make batches that nobody waits for."""
+    folder = scratch_folder()
+    state = {"model": torch.zeros(1)}
+
+    def save(workers: int) -> float:
+        samples = Samples(Knobs(transform_ms=20.0), None, 0)
+        loader = Loader(
+            samples,
+            batch_size=READ_BATCH,
+            num_workers=workers,
+            sampler=Endless(),
+            # Enough to keep them at work all the while.
+            prefetch_factor=64 if workers else None,
+        )
+        batches = iter(loader)
+        next(batches)
+        began = time.perf_counter()
+        saving.save(folder, state, SAVE_MIB)
+        took = time.perf_counter() - began
+        loader.end_workers()
+        return took
+
+    try:
+        found = _interleaved(SAVING_WORKERS, save, repeats)
+    finally:
+        for path in folder.iterdir():
+            path.unlink()
+        folder.rmdir()
+    return Table(
+        "Time of a checkpoint",
+        "workers",
+        ("seconds",),
+        [(str(workers), _interval(values, "{:.2f}")) for workers, values in found.items()],
+        f"{SAVE_MIB} MiB, synced to the disk, while the workers transform",
+    )
+
+
+# -- figures ------------------------------------------------------------------------------------
+
+
+def _interleaved(
+    settings: Sequence[int], measure: Callable[[int], float], repeats: int
+) -> dict[int, list[float]]:
+    found: dict[int, list[float]] = {setting: [] for setting in settings}
+    for number in range(repeats):
+        # Back and forth, so that no setting always comes after the same one.
+        for setting in settings if number % 2 == 0 else reversed(settings):
+            found[setting].append(measure(setting))
+    return found
+
+
+def _interval(values: Sequence[float], form: str) -> str:
+    low, middle, high = min(values), statistics.median(values), max(values)
+    return f"{form.format(middle)} ({form.format(low)}-{form.format(high)}, n={len(values)})"
+
+
+def _markdown(table: Table) -> str:
+    lines = [f"**{table.title}**" + (f" ({table.note})" if table.note else ""), ""]
+    if table.rows:
+        lines += [
+            f"| {' | '.join((table.settings, *table.figures))} |",
+            "|" + "---:|" * (1 + len(table.figures)),
+            *[f"| {' | '.join(row)} |" for row in table.rows],
+            "",
+        ]
+    return "\n".join(lines)
+
+
+def _plain(table: Table) -> str:
+    lines = [f"{table.title}: {table.note}"]
+    lines += ["  " + "  ".join(f"{text:>10}" for text in row) for row in table.rows]
+    return "\n".join([*lines, ""])
+
+
+if __name__ == "__main__":
+    main()
