@@ -85,8 +85,8 @@ JOB_SERIES = (
     "main_thread_cpu_percent",
     "loader_worker_cpu_percent",
 )
-"""Of a job; ``least`` and ``most`` are those of its ranks; the last two are fed by its fine samples where it has any, and have axes of their
-own."""
+"""Of a job; ``least`` and ``most`` are those of its ranks; the last two are fed by its fine samples
+where it has any, and have axes of their own."""
 
 BLOCK_SECONDS = 30.0
 """Readings are folded in whole blocks: a multiple of every tier's width."""

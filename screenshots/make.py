@@ -1,7 +1,7 @@
 """Draws the pictures in this folder from simulated data; the same code gives the same pictures.
 
-    python screenshots/make.py            every picture
-    python screenshots/make.py detail     those with "detail" in their name
+    python -m screenshots.make            every picture
+    python -m screenshots.make detail     those with "detail" in their name
 
 Run it from the repository's folder, in an environment with gpuwatch installed. All are
 written as SVG, a few as PNG too where ``rsvg-convert`` (librsvg) is installed.
@@ -10,18 +10,29 @@ written as SVG, a few as PNG too where ``rsvg-convert`` (librsvg) is installed.
 from __future__ import annotations
 
 import asyncio
+import atexit
 import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
+from textual.pilot import Pilot
+
+from gpuwatch.cli import run as gpuwatch
+from gpuwatch.outputs.recorder import Recorder, open_index
 from gpuwatch.sampler import Sampler
-from gpuwatch.sources.base import ManualClock
+from gpuwatch.sources.base import ManualClock, ReadOptions
+from gpuwatch.sources.replay import FileTape
 from gpuwatch.sources.simulated import SimulatedSource
 from gpuwatch.tui.app import GpuwatchApp, new_engine
+from gpuwatch.tui.replay_app import ReplayApp
+from tests.long_recording import NIGHT, snapshots
 
 HERE = Path(__file__).parent
 _COLOURFUL = {"TERM": "xterm-256color", "COLORTERM": "truecolor"}
@@ -47,8 +58,16 @@ class Shot:
     """The job was started by gpuwatch, and prints."""
     then: str | None = None
     """What was changed to, a minute ago: the person marked the moment."""
+    pieces: tuple[tuple[str, int], ...] = ()
+    """Scenarios and how long each held, instead of one: looked at every five seconds."""
+    night: bool = False
+    """A recording of twelve hours is played (``tests.long_recording``)."""
     png: bool = False
     """Also as PNG, for where an SVG cannot be shown."""
+
+
+_HOUR = (("healthy", 1500), ("starved", 900), ("healthy", 900))
+_TO_AN_HOUR = ("right_square_bracket",) * 4
 
 
 SHOTS = (
@@ -102,6 +121,26 @@ SHOTS = (
     Shot("job-told-80x24-light", 80, 24, "told", theme="light", attached=True),
     Shot("job-told-8gpu-200x50-dark", 200, 50, "told", gpus=8, attached=True),
     Shot("job-told-40x12-dark", 40, 12, "told", gpus=2, attached=True),
+    Shot(
+        "range-120x40-dark",
+        120,
+        40,
+        gpus=2,
+        pieces=_HOUR,
+        keys=(*_TO_AN_HOUR, "left_curly_bracket", "c", *("comma",) * 32),
+        png=True,
+    ),
+    Shot(
+        "range-80x24-light",
+        80,
+        24,
+        gpus=1,
+        theme="light",
+        pieces=_HOUR,
+        keys=(*_TO_AN_HOUR, "c", "full_stop"),
+    ),
+    Shot("replay-120x40-dark", 120, 40, night=True, keys=("n", "n"), png=True),
+    Shot("replay-80x24-light", 80, 24, theme="light", night=True, keys=("n", "n")),
     Shot("ascii-80x24", 80, 24, gpus=2, theme="ansi", ascii_mode=True),
     Shot("sixteen-colours-120x40", 120, 40, gpus=2, theme="ansi"),
     Shot("no-color-80x24", 80, 24, gpus=2, no_color=True),
@@ -110,6 +149,8 @@ SHOTS = (
 
 async def take(shot: Shot) -> str:
     """The picture as SVG."""
+    if shot.night:
+        return await take_replay(shot)
     clock = ManualClock(seconds=1000.0)
     source = SimulatedSource(shot.scenario, shot.gpus, clock=clock)
     source.options.all_processes = shot.scenario == "no_gpu"
@@ -128,7 +169,14 @@ async def take(shot: Shot) -> str:
         app.view.job.output = _Printed()
         app.view.job.output_name = "~/.local/state/gpuwatch/runs/20240305-120431-train.py-4242.log"
     async with app.run_test(size=(shot.width, shot.height)) as pilot:
-        for _ in range(shot.seconds):
+        for scenario, seconds in shot.pieces:
+            source = SimulatedSource(
+                scenario, shot.gpus, clock=clock, options=ReadOptions(interval_seconds=5.0)
+            )
+            for _ in range(seconds // 5):
+                app.deliver(source.read())
+                clock.advance(5.0)
+        for _ in range(0 if shot.pieces else shot.seconds):
             app.deliver(source.read())
             clock.advance(1.0)
         app.deliver(source.read())
@@ -148,6 +196,72 @@ async def take(shot: Shot) -> str:
         app.redraw()
         await pilot.pause()
         return app.picture()
+
+
+@cache
+def night() -> Path:
+    """Twelve hours with a starved one in them, as ``gpuwatch record`` writes them."""
+    folder = Path(tempfile.mkdtemp(prefix="gpuwatch-"))
+    atexit.register(shutil.rmtree, folder)
+    path = folder / "night.jsonl.gz"
+    recorder = Recorder(path)
+    for snapshot in snapshots(NIGHT, gpus=2):
+        recorder.push(snapshot)
+    recorder.close()
+    return path
+
+
+async def take_replay(shot: Shot) -> str:
+    """The recording played: paused where the keys have led."""
+    app = ReplayApp(
+        FileTape(open_index(str(night()))),
+        theme=shot.theme,
+        environment=_COLOURFUL,
+        simulated=True,
+    )
+    player = app.player
+    async with app.run_test(size=(shot.width, shot.height)) as pilot:
+        await _until(pilot, lambda: player.latest is not None and player.state.progress >= 1.0)
+        await pilot.press("space")
+        for key in shot.keys:
+            await pilot.press(key)
+            await _until(pilot, lambda: player._next is None)
+        app.view.message = None
+        app.player.state.shown = "night.jsonl.gz"
+        app.redraw()
+        await pilot.pause()
+        picture = app.picture()
+        app.player.close()
+        return picture
+
+
+async def _until(pilot: Pilot[None], condition: Callable[[], bool]) -> None:
+    while not condition():
+        await pilot.pause(0.05)
+
+
+def draw_report() -> None:
+    """The report of that recording, as a browser shows it."""
+    browser = shutil.which("chromium") or shutil.which("chromium-browser")
+    if browser is None:
+        print("report-html-light.png: chromium is not installed")
+        return
+    page = night().with_name("report.html")
+    gpuwatch(["report", str(night()), "--html", str(page)])
+    command = [
+        browser,
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--hide-scrollbars",
+        "--force-device-scale-factor=1",
+        "--window-size=900,1100",
+        f"--user-data-dir={page.parent / 'browser'}",
+        f"--screenshot={HERE / 'report-html-light.png'}",
+        page.as_uri(),
+    ]
+    subprocess.run(command, check=True, capture_output=True)
+    print("report-html-light.png")
 
 
 class _Printed:
@@ -184,6 +298,8 @@ def main(wanted: str = "") -> None:
             command = [converter, "--output", str(path.with_suffix(".png")), str(path)]
             subprocess.run(command, check=True)
         print(path.name)
+    if wanted in "report-html-light":
+        draw_report()
 
 
 if __name__ == "__main__":

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from gpuwatch.jobs.course import CourseRecorder, Grid
 from gpuwatch.jobs.gauge import Gauge, sane, whole
 from gpuwatch.jobs.gpu_recorder import SAMPLE_SECONDS_MAX, Span
-from gpuwatch.jobs.report import HostReport, LoadingReport
+from gpuwatch.jobs.loop_recorder import LoopRecorder
+from gpuwatch.jobs.report import HostReport, LoadingReport, LoopReport
 from gpuwatch.jobs.words import job_loading_sentence
 from gpuwatch.model import BusySample, Job, JobMember, ProcessKey
 
@@ -95,6 +96,7 @@ class ProcessRecorder:
         self._main_course = grid.course()
         self._worker_fine = FineCourse(self._worker_course, now)
         self._main_fine = FineCourse(self._main_course, now)
+        self._loops = LoopRecorder(grid)
         self._states: dict[tuple[object, ...], _State] = {}
         self._workers_peak: int | None = None
         self._workers_started = 0
@@ -111,6 +113,7 @@ class ProcessRecorder:
         self._add_members(job.members, span.seconds)
         gauges = self._gauges
         gauges["throttled"].add(job.cpu_throttled_percent, span.seconds)
+        self._loops.add(job, span)
         self.add_courses(job, span)
 
     def add_courses(self, job: Job, span: Span) -> None:
@@ -224,6 +227,9 @@ class ProcessRecorder:
             loader_worker_course=self._worker_course.course(until),
             main_thread_course=self._main_course.course(until),
         )
+
+    def loop(self, until: float) -> LoopReport:
+        return self._loops.report(until)
 
     def _shared_peak(self) -> int | None:
         """PSS is read seldom, and of young workers not yet: a peak over the little time in which

@@ -247,6 +247,7 @@ class JobRecorder:
             course_seconds=self._grid.seconds,
             gpus=tuple(gpus),
             loading=self._processes.loading(until),
+            loop=self._processes.loop(until),
             host=self._processes.host(),
         )
 

@@ -118,6 +118,37 @@ class LoadingReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LoopReport:
+    """What the job told of its own training loops (``gpuwatch.torch``); means are over the time in
+    which it told, and over the ranks that did."""
+
+    told_seconds: float = 0.0
+    """0: it told nothing."""
+    ranks: int | None = None
+    """That told."""
+    samples_per_second: float | None = None
+    """Of all of them together, pauses included."""
+    steps: int | None = None
+    """Of the rank with the fewest."""
+    last_epoch: int | None = None
+    data_wait_percent: float | None = None
+    """Share of the time in which the loop waited for its data."""
+    data_wait_most_percent: float | None = None
+    """Of the rank that waited most, where several told."""
+    data_wait_most_rank: int | None = None
+    compute_percent: float | None = None
+    compute_on_device: bool | None = None
+    """``compute_percent`` was measured on the GPU; ``False``: on the CPU's clock."""
+    copy_percent: float | None = None
+    validation_percent: float | None = None
+    checkpoint_percent: float | None = None
+    memory_allocated_peak_bytes: int | None = None
+    memory_reserved_peak_bytes: int | None = None
+    """Of any rank, by PyTorch's own counters."""
+    data_wait_course: Course = Course()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HostReport:
     """CPU, memory and storage of all the job's processes together."""
 
@@ -173,6 +204,7 @@ class JobReport:
     course_seconds: float = 1.0
     gpus: tuple[GpuReport, ...] = ()
     loading: LoadingReport = LoadingReport()
+    loop: LoopReport = LoopReport()
     host: HostReport = HostReport()
 
     @property

@@ -22,6 +22,7 @@ from gpuwatch.jobs.report import (
     HostReport,
     JobReport,
     LoadingReport,
+    LoopReport,
     ReportError,
 )
 from gpuwatch.json_values import CodecError, Json
@@ -192,6 +193,7 @@ _CHECKS: dict[str, Callable[[Any, str], Any]] = {
     "tuple[GpuReport, ...]": _gpus,
     "Course": _course,
     "LoadingReport": _part(LoadingReport),
+    "LoopReport": _part(LoopReport),
     "HostReport": _part(HostReport),
 }
 """By a field's annotation, as written in ``report``, less its ``| None``."""

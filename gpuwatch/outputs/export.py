@@ -15,7 +15,16 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, TextIO
 
-from gpuwatch.model import Gpu, GpuReading, Host, JobMember, Process, ProcessKey, Snapshot
+from gpuwatch.model import (
+    Gpu,
+    GpuReading,
+    Host,
+    JobMember,
+    Process,
+    ProcessKey,
+    Snapshot,
+    TrainingLoop,
+)
 from gpuwatch.text import clean
 
 FORMULAS = ("=", "+", "-", "@")
@@ -52,7 +61,18 @@ _MEMBER = (
 )
 
 GPU_COLUMNS = (*_TIME, "machine", "simulated", *_GPU, *_SAMPLES, *_READINGS)
-PROCESS_COLUMNS = (*_TIME, "machine", "simulated", "gpu_index", *_PROCESS, "job_pid", *_MEMBER)
+_LOOP = tuple(
+    [
+        field.name
+        for field in dataclasses.fields(TrainingLoop)
+        if field.name not in ("pid", "started_at_unix_seconds")
+    ]
+)
+PROCESS_COLUMNS = (
+    *(*_TIME, "machine", "simulated", "gpu_index", *_PROCESS, "job_pid", *_MEMBER),
+    *[f"loop_{name}" for name in _LOOP],
+)
+"""``loop_...``: what a rank tells of its own training loop."""
 HOST_COLUMNS = (*_TIME, "machine", "simulated", *_HOST)
 
 
@@ -104,6 +124,7 @@ def process_rows(snapshot: Snapshot) -> Iterator[list[Any]]:
     """``PROCESS_COLUMNS`` of each process on each of its GPUs, and of each process of a job."""
     start = _start(snapshot)
     members = {member.key: (job.pid, member) for job in snapshot.jobs for member in job.members}
+    loops = {loop.key: loop for job in snapshot.jobs for loop in job.loops}
     indices = {gpu.uuid: gpu.identity.index for gpu in snapshot.gpus}
     seen: set[ProcessKey] = set()
     for process in snapshot.processes:
@@ -115,16 +136,22 @@ def process_rows(snapshot: Snapshot) -> Iterator[list[Any]]:
             *(getattr(process, name) for name in _PROCESS),
             job,
             *_member_cells(member),
+            *_loop_cells(loops.get(process.key)),
         ]
     for key, (job, member) in members.items():
         if key not in seen:
             # Only what a process and a member both have is known of it.
             known = [getattr(member, name, None) for name in _PROCESS]
-            yield [*start, None, *known, job, *_member_cells(member)]
+            cells = (*_member_cells(member), *_loop_cells(loops.get(key)))
+            yield [*start, None, *known, job, *cells]
 
 
 def _member_cells(member: JobMember | None) -> list[Any]:
     return [None if member is None else getattr(member, name) for name in _MEMBER]
+
+
+def _loop_cells(loop: TrainingLoop | None) -> list[Any]:
+    return [None if loop is None else getattr(loop, name) for name in _LOOP]
 
 
 def host_rows(snapshot: Snapshot) -> Iterator[list[Any]]:

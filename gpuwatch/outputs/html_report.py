@@ -219,8 +219,15 @@ def _jobs(summary: Summary) -> Iterable[str]:
         ]
         for job in shown
     ]
+    headings: tuple[str, ...] = JOB_HEADINGS
+    if text.told_any(summary):
+        headings = (*headings[:6], "Samples/s", "Data wait", *headings[6:])
+        rows = [
+            [*row[:6], *text.told_cells(job), *row[6:]]
+            for row, job in zip(rows, shown, strict=True)
+        ]
     yield "<h2>Jobs</h2>"
-    yield table("Jobs", JOB_HEADINGS, rows)
+    yield table("Jobs", headings, rows)
     yield from _more(len(summary.jobs) - len(shown))
 
 

@@ -134,13 +134,24 @@ main{padding:18px 14px 40px}.verdict{font-size:22px}.why{font-size:15.5px}
 .small .row>.name,.small .row>.draw,.small .row>.end{grid-column:auto;grid-row:1}
 .finding .cost{margin-left:0;width:100%}
 .finding dl{grid-template-columns:minmax(0,1fr)}
-.finding dd{margin-bottom:4px}}
+.finding dd{margin-bottom:4px}
+.finding table,.finding tbody{display:block}.finding thead{display:none}
+.finding tbody tr{display:grid;grid-template-columns:minmax(0,1fr) auto auto;gap:0 12px;
+padding:5px 0;border-top:1px solid var(--line)}
+.finding tbody th,.finding td.t{min-width:0}
+.finding tbody th,.finding tbody td{padding:0}
+.finding td.t:not(:empty){grid-column:1/-1;color:var(--soft)}
+.finding tbody td:not(.t):nth-child(3):not(:empty)::before{content:"against ";color:var(--soft)}}
 @media print{:root{color-scheme:light;
 --page:#fff;--card:#fff;--line:#ccc;--faint:#f4f4f2;--ink:#000;--soft:#444;--accent:#1668a8;
 --fill:#7db2dc;--band:#d3e5f4;--warn:#8a5300;--warnfill:#e09a2b;--bad:#a8201a;--badfill:#d64540;--good:#1d6b3c;
 --gap:#e9e9e5}
 *{-webkit-print-color-adjust:exact;print-color-adjust:exact}
 main{max-width:none;padding:0}.row,.facts,.finding,.small .plot,tr{break-inside:avoid}
-h2{break-after:avoid}.scroll{overflow:visible}
-td,th{white-space:normal;padding:4px 6px}td.c{min-width:0}}
+h2{break-after:avoid;margin-top:24px}.scroll{overflow:visible}.row:not(.lane) svg{height:32px}
+body{font-size:11pt}.verdict{font-size:20pt}.why{font-size:12pt}
+table{font-size:8pt}thead th{font-size:7.5pt}td,th{padding:3px 5px}
+td.c{min-width:16em;font-size:7pt}
+tfoot{display:table-row-group}}
+@page{margin:14mm}
 """

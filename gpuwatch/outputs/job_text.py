@@ -11,6 +11,7 @@ from gpuwatch.jobs.words import (
     cores_sentence,
     job_loading_sentence,
     role_name,
+    telling_facts,
 )
 from gpuwatch.model import GpuKey, Host, Job, JobMember, JobRank, Process, Snapshot
 from gpuwatch.outputs.table import Heading, cut, table, wrap
@@ -55,6 +56,8 @@ _RANK_HEADINGS = (
     Heading("CPU-WAIT", rank=2),
     Heading("PINNED", text=True),
 )
+_TOLD_HEADINGS = (Heading("DATA-WAIT"), Heading("COMPUTE", rank=2), Heading("SAMPLES/S", rank=1))
+"""Where ranks tell of their own loops."""
 
 _MEMBER_HEADINGS = (
     Heading("PROCESS", text=True),
@@ -85,6 +88,8 @@ def jobs_block(
     lines = [bold(titles)]
     for job, row in zip(jobs, rows, strict=True):
         lines += [row, *_sentence(job_loading_sentence(job), width, indent)]
+        told = telling_facts(job, snapshot.taken_at_unix_seconds)
+        lines += _sentence(", ".join(told), width, indent) if told else []
     left = len(snapshot.jobs) - len(jobs)
     return [*lines, f"and {left} more (--all shows them)"] if left else lines
 
@@ -129,6 +134,7 @@ def job_header(job: Job, snapshot: Snapshot, width: int, bold: Bold) -> list[str
     lines = [bold(line) for line in wrap(command, width, later="  ", most=_LINES_MAX)]
     facts = (
         ("job", _identity(job, snapshot.taken_at_unix_seconds)),
+        ("tells", telling_facts(job, snapshot.taken_at_unix_seconds)),
         ("runs", _place(job)),
         ("loading", [job_loading_sentence(job).removeprefix("loading ")]),
         ("because", _loading_signs(job)),
@@ -234,8 +240,23 @@ def ranks_block(job: Job, labels: Mapping[GpuKey, str], width: int, bold: Bold) 
     if len(job.ranks) < 2:
         return []
     rows = [_rank_row(rank, job, labels) for rank in job.ranks]
-    titles, *lines = table(_RANK_HEADINGS, rows, width)
+    headings: tuple[Heading, ...] = _RANK_HEADINGS
+    if job.loops:
+        headings += _TOLD_HEADINGS
+        rows = [row + _told_cells(rank, job) for row, rank in zip(rows, job.ranks, strict=True)]
+    titles, *lines = table(headings, rows, width)
     return [bold(titles), *lines]
+
+
+def _told_cells(rank: JobRank, job: Job) -> list[str]:
+    loop = job.loop_of(rank)
+    if loop is None:
+        return [units.UNKNOWN] * len(_TOLD_HEADINGS)
+    return [
+        units.share(loop.data_wait_share),
+        units.share(loop.compute_share),
+        units.samples(loop.samples_per_second),
+    ]
 
 
 def _rank_row(rank: JobRank, job: Job, labels: Mapping[GpuKey, str]) -> list[str]:

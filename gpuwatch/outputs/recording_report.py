@@ -53,6 +53,8 @@ _JOB_HEADINGS = (
     Heading("WRITTEN", rank=6),
     Heading("COMMAND", text=True),
 )
+_TOLD_HEADINGS = (Heading("SAMPLES/S", rank=1), Heading("DATA-WAIT", rank=1))
+"""Where a job told of its own loops."""
 _PROCESS_HEADINGS = (
     Heading("PID"),
     Heading("USER", text=True, rank=5),
@@ -286,8 +288,28 @@ def _jobs(page: Page, summary: Summary) -> None:
         return
     page.gap()
     shown = summary.jobs[:JOBS_SHOWN]
-    page.table(_JOB_HEADINGS, [_job_row(job, summary) for job in shown])
+    headings: tuple[Heading, ...] = _JOB_HEADINGS
+    rows = [_job_row(job, summary) for job in shown]
+    if told_any(summary):
+        headings = (*headings[:5], *_TOLD_HEADINGS, *headings[5:])
+        rows = [
+            [*row[:5], *told_cells(job), *row[5:]] for row, job in zip(rows, shown, strict=True)
+        ]
+    page.table(headings, rows)
     _more(page, len(summary.jobs) - len(shown), "job")
+
+
+def told_any(summary: Summary) -> bool:
+    """Whether a job told of its own loops."""
+    return any(
+        job.samples_per_second is not None or job.data_wait_percent is not None
+        for job in summary.jobs
+    )
+
+
+def told_cells(job: JobUse) -> list[str]:
+    """Samples a second, and the share of the time that it waited for data."""
+    return [units.samples(job.samples_per_second), units.percent(job.data_wait_percent)]
 
 
 def _job_row(job: JobUse, summary: Summary) -> list[str]:

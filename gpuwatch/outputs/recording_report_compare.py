@@ -38,6 +38,7 @@ KINDS = (
     "joules",
     "celsius",
     "per minute",
+    "per second",
 )
 STATES = ("new", "still", "gone")
 
@@ -55,6 +56,7 @@ _WRITERS: dict[str, Callable[[float | None], str]] = {
     "watts": units.watts,
     "joules": units.energy,
     "celsius": units.celsius,
+    "per second": units.samples,
     "per minute": lambda value: units.UNKNOWN if value is None else f"{value:.1f}",
 }
 

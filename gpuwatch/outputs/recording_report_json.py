@@ -78,6 +78,8 @@ _JOB = (
     "ranks",
     "loader_workers",
     "pinned_memory",
+    "samples_per_second",
+    "data_wait_percent",
     "exit_code",
 )
 _PROCESS = ("pid", "started_at_unix_seconds", "user", "name", "command", "role")

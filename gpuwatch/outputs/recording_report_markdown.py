@@ -127,10 +127,16 @@ def _jobs(summary: Summary) -> list[str]:
         ]
         for job in summary.jobs
     ]
-    headings = (
+    headings: tuple[str, ...] = (
         "PID", "User:", "GPUs:", "GPU time", "Busy", "GPU memory", "CPU time", "Read", "Written",
         "Command:",
     )  # fmt: skip
+    if page.told_any(summary):
+        headings = (*headings[:5], "Samples/s", "Data wait", *headings[5:])
+        rows = [
+            [*row[:5], *page.told_cells(job), *row[5:]]
+            for row, job in zip(rows, summary.jobs, strict=True)
+        ]
     return ["", "## Jobs", "", *markdown_table(headings, rows)]
 
 

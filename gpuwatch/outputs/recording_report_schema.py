@@ -176,6 +176,8 @@ _JOB = record(
     ranks=count("Training processes, the most seen."),
     loader_workers=value("integer", "As last seen.", null=True, minimum=0),
     pinned_memory=value("boolean", "As last seen.", null=True),
+    samples_per_second=amount("As it told of its own loops, on average."),
+    data_wait_percent=percent("Share of the time that its loops waited for data, as it told."),
     exit_code=value("integer", "Where it is known.", null=True),
     **_USED,
 )

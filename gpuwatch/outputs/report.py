@@ -394,6 +394,7 @@ def _follows(one: str, other: str) -> bool:
 def _sections(report: JobReport, width: int, paint: Painter) -> list[str]:
     lines = []
     for label, text in (
+        ("Training", ", ".join(_loop_facts(report))),
         ("Loading", _loading(report)),
         ("  workers", ", ".join(_worker_facts(report))),
         ("  main", ", ".join(_main_facts(report))),
@@ -410,6 +411,43 @@ def _sections(report: JobReport, width: int, paint: Painter) -> list[str]:
 def _loading(report: JobReport) -> str:
     sentence = report.loading.sentence or "no training process was seen"
     return sentence.removeprefix("loading ")
+
+
+def _loop_facts(report: JobReport) -> list[str]:
+    """What the job told of its own loop; nothing where it told nothing."""
+    loop = report.loop
+    if loop.told_seconds <= 0:
+        return []
+    facts = []
+    if loop.samples_per_second is not None:
+        facts.append(f"{units.samples(loop.samples_per_second)} samples/s")
+    if loop.data_wait_percent is not None:
+        facts.append(f"waited for data {units.percent(loop.data_wait_percent)} of the time")
+    most, mean = loop.data_wait_most_percent, loop.data_wait_percent
+    if most is not None and mean is not None and most - mean >= _APART_POINTS:
+        which = (
+            "one rank" if loop.data_wait_most_rank is None else f"rank {loop.data_wait_most_rank}"
+        )
+        facts.append(f"{which} {units.percent(most)}")
+    word = "in steps" if loop.compute_on_device is False else "computing"
+    for name, value in (
+        (word, loop.compute_percent),
+        ("copying to the GPU", loop.copy_percent),
+        ("validating", loop.validation_percent),
+        ("saving checkpoints", loop.checkpoint_percent),
+    ):
+        if value is not None and value >= 0.5:
+            facts.append(f"{name} {units.percent(value)}")
+    if loop.steps is not None:
+        facts.append(f"{loop.steps:,} steps")
+    if loop.memory_reserved_peak_bytes is not None:
+        both = units.size_of(loop.memory_allocated_peak_bytes, loop.memory_reserved_peak_bytes)
+        facts.append(f"{both} allocated/reserved at most")
+    return facts
+
+
+_APART_POINTS = 5.0
+"""Ranks that wait alike are told as one."""
 
 
 def _worker_facts(report: JobReport) -> list[str]:
@@ -493,6 +531,8 @@ def _charts(report: JobReport, width: int, paint: Painter, unicode: bool) -> lis
         if len(known) > 1:
             name = f"GPUs busy, mean of {len(known)}"
         drawn.append((name, charts.together([gpu.busy_course for gpu in known]), 6))
+    if charts.has_values(report.loop.data_wait_course):
+        drawn.append(("waits for data, of the time", report.loop.data_wait_course, 4))
     loading = report.loading
     if charts.has_values(loading.loader_worker_course):
         drawn.append(("loader workers, of a core each", loading.loader_worker_course, 4))
@@ -554,6 +594,9 @@ def _since_last(before: JobReport, after: JobReport) -> str:
     workers, now = before.loading.loader_workers, after.loading.loader_workers
     if workers != now and workers is not None and now is not None:
         changes.append(f"loader workers {workers} -> {now}")
+    speed, faster = before.loop.samples_per_second, after.loop.samples_per_second
+    if speed is not None and faster is not None:
+        changes.append(f"samples/s {units.samples(speed)} -> {units.samples(faster)}")
     if before.busy_percent is not None and after.busy_percent is not None:
         changes.append(
             f"busy {units.percent(before.busy_percent)} -> {units.percent(after.busy_percent)}"
@@ -606,6 +649,12 @@ def _compared(before: JobReport, after: JobReport) -> Iterable[list[str]]:
     yield ratio("duration", lambda r: r.duration_seconds, units.age)
     yield row("end", _end)
     yield row("GPUs", lambda r: str(len(r.gpus)))
+    yield ratio("samples/s", lambda r: r.loop.samples_per_second, units.samples)
+    yield row(
+        "waits for data",
+        lambda r: units.percent(r.loop.data_wait_percent),
+        _difference(before.loop.data_wait_percent, after.loop.data_wait_percent),
+    )
     yield row("GPU busy", lambda r: units.percent(r.busy_percent), _points(before, after))
     yield ratio("idle GPU-s", lambda r: r.idle_gpu_seconds, _optional_grouped)
     yield ratio("GPU energy", lambda r: r.energy_joules, units.energy)
@@ -647,9 +696,11 @@ def _throttled_seconds(report: JobReport) -> float | None:
 
 
 def _points(before: JobReport, after: JobReport) -> str:
-    if before.busy_percent is None or after.busy_percent is None:
-        return ""
-    return f"{after.busy_percent - before.busy_percent:+.0f} points"
+    return _difference(before.busy_percent, after.busy_percent)
+
+
+def _difference(before: float | None, after: float | None) -> str:
+    return "" if before is None or after is None else f"{after - before:+.0f} points"
 
 
 def _ratio(before: float | None, after: float | None) -> str:

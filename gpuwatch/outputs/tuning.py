@@ -294,7 +294,7 @@ def _failures(result: Mapping[str, Any], width: int) -> Iterator[str]:
 
 def _rest(result: Mapping[str, Any], width: int) -> Iterator[str]:
     if result["interrupted"]:
-        yield "Interrupted: this is what had been measured."
+        yield from wrap("Interrupted: this is what had been measured.", width, later=INDENT)
     elif not result["settled"] and _chosen(result) is not None:
         yield from wrap(
             f"The budget of {units.age(result['budget_seconds'])} ended before all intervals had "

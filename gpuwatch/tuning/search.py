@@ -26,7 +26,8 @@ from gpuwatch.tuning.trial import Trial
 NEAR = 0.97
 """Of the best: what is faster than this is as good, and the smallest such is recommended."""
 FAR = 0.7
-"""A setting that reaches less of the best in its first visit is not visited again."""
+"""A setting that reaches less of the best in its first visit is not visited again, unless it is
+the best's neighbour."""
 PAST = 0.85
 """Two rungs in a row that reach less: the top is behind."""
 GAIN = 1.02
@@ -150,7 +151,7 @@ class Search:
 
     def _steps(self) -> list[tuple[str, Callable[[], None]]]:
         if self._plan.grid:
-            return [("the grid", self._grid)]
+            return [("everything", self._grid)]
         steps: list[tuple[str, Callable[[], None]]] = [("num_workers", self._workers)]
         for knob in ("batch_size", "prefetch_factor", "pin_memory", "persistent_workers"):
             if knob in self._plan.others:
@@ -380,7 +381,8 @@ class Search:
         scatter = trials_of.scatter_of(active)
         for trial in active:
             ratio = trials_of.compared(trial, best, scatter)
-            if len(trial.counted) == 1 and ratio.rate < FAR:
+            alone = len(trial.counted) == 1 and not _are_neighbours(trial, best, active)
+            if alone and ratio.rate < FAR:
                 trial.dropped = f"{100 * ratio.rate:.0f}% of the best"
             elif ratio.high is not None and ratio.high < NEAR:
                 trial.dropped = (
@@ -498,6 +500,13 @@ class Search:
         if trial is None or not trial.alive or not self._plan.samples:
             return None
         return self._plan.samples / median(trial.rates().values())
+
+
+def _are_neighbours(trial: Trial, best: Trial, active: Sequence[Trial]) -> bool:
+    """Whether no other count of workers lies between: there one visit that something disturbed
+    would hide the best."""
+    ends = sorted((trial.setting.num_workers, best.setting.num_workers))
+    return not any(ends[0] < one.setting.num_workers < ends[1] for one in active)
 
 
 def _between(tried: Sequence[int], around: Sequence[int]) -> list[int]:

@@ -17,8 +17,10 @@ LOADER = f"{SITE}/torch/utils/data/dataloader.py"
 FETCH = f"{SITE}/torch/utils/data/_utils/fetch.py"
 MODULE = f"{SITE}/torch/nn/modules/module.py"
 
-MAIN = "<module> (/home/ada/project/train.py:62);main (/home/ada/project/train.py:45);"
-LOOP = f"{MAIN}train_one_epoch (/home/ada/project/train.py:28);_BaseDataLoaderIter.__next__ ({LOADER}:725);"
+MAIN = "<module> (/home/ada/p/train.py:62);main (/home/ada/p/train.py:45);"
+LOOP = (
+    f"{MAIN}train_one_epoch (/home/ada/p/train.py:28);_BaseDataLoaderIter.__next__ ({LOADER}:725);"
+)
 IN_PROCESS = (
     f"{LOOP}_SingleProcessDataLoaderIter._next_data ({LOADER}:785);"
     f"_MapDatasetFetcher.fetch ({FETCH}:54);"
@@ -29,14 +31,14 @@ FROM_WORKERS = (
 )
 FORWARD = (
     f"Module._wrapped_call_impl ({MODULE}:1778);Module._call_impl ({MODULE}:1789);"
-    "Net.forward (/home/ada/project/model.py:25);"
+    "Net.forward (/home/ada/p/model.py:25);"
 )
 
 STACKS = {
     "a transform in the training process": (
         (
             f"{IN_PROCESS}_MapDatasetFetcher.fetch.<locals>.<listcomp> ({FETCH}:54);"
-            "Images.__getitem__ (/home/ada/project/data.py:11);augment (/home/ada/project/data.py:16)"
+            "Images.__getitem__ (/home/ada/p/data.py:11);augment (/home/ada/p/data.py:16)"
         ),
         ("loading_data", "data.py:16", "train.py:28"),
     ),
@@ -60,7 +62,7 @@ STACKS = {
         (
             f"{LOOP}_MultiProcessingDataLoaderIter._next_data ({LOADER}:1499);"
             f"_MultiProcessingDataLoaderIter._try_put_index ({LOADER}:1557);"
-            "Balanced.__iter__ (/home/ada/project/data.py:40)"
+            "Balanced.__iter__ (/home/ada/p/data.py:40)"
         ),
         ("loading_data", "data.py:40", "train.py:28"),
     ),
@@ -70,7 +72,7 @@ STACKS = {
     ),
     "starting workers": (
         (
-            f"{MAIN}train_one_epoch (/home/ada/project/train.py:28);DataLoader.__iter__ ({LOADER}:500);"
+            f"{MAIN}train_one_epoch (/home/ada/p/train.py:28);DataLoader.__iter__ ({LOADER}:500);"
             f"DataLoader._get_iterator ({LOADER}:435);"
             f"_MultiProcessingDataLoaderIter.__init__ ({LOADER}:1170);"
             f"BaseProcess.start ({STD}/multiprocessing/process.py:121);"
@@ -82,7 +84,7 @@ STACKS = {
         (
             f"{MAIN}DataLoader._get_iterator ({LOADER}:435);"
             f"Popen._launch ({STD}/multiprocessing/popen_spawn_posix.py:47);"
-            "Images.__getstate__ (/home/ada/project/data.py:30)"
+            "Images.__getstate__ (/home/ada/p/data.py:30)"
         ),
         ("starting_workers", "data.py:30", "train.py:45"),
     ),
@@ -90,7 +92,7 @@ STACKS = {
         (
             f"<module> (<string>:1);spawn_main ({STD}/multiprocessing/spawn.py:122);"
             f"_wrap ({SITE}/torch/multiprocessing/spawn.py:90);"
-            f"run (/home/ada/project/train.py:70);Tensor.backward ({SITE}/torch/_tensor.py:623)"
+            f"run (/home/ada/p/train.py:70);Tensor.backward ({SITE}/torch/_tensor.py:623)"
         ),
         ("computing", "train.py:70", None),
     ),
@@ -99,7 +101,7 @@ STACKS = {
             f"{MAIN}DataLoader.__iter__ ({LOADER}:500);BaseProcess._bootstrap "
             f"({STD}/multiprocessing/process.py:314);"
             f"_worker_loop ({SITE}/torch/utils/data/_utils/worker.py:349);"
-            f"_MapDatasetFetcher.fetch ({FETCH}:54);Images.__getitem__ (/home/ada/project/data.py:11)"
+            f"_MapDatasetFetcher.fetch ({FETCH}:54);Images.__getitem__ (/home/ada/p/data.py:11)"
         ),
         ("loading_data", "data.py:11", None),
     ),
@@ -122,7 +124,7 @@ STACKS = {
     ),
     "forward": (
         (
-            f"{MAIN}train_one_epoch (/home/ada/project/train.py:30);{FORWARD}"
+            f"{MAIN}train_one_epoch (/home/ada/p/train.py:30);{FORWARD}"
             f"Module._wrapped_call_impl ({MODULE}:1778);"
             f"Linear.forward ({SITE}/torch/nn/modules/linear.py:134)"
         ),
@@ -130,7 +132,7 @@ STACKS = {
     ),
     "backward": (
         (
-            f"{MAIN}train_one_epoch (/home/ada/project/train.py:31);"
+            f"{MAIN}train_one_epoch (/home/ada/p/train.py:31);"
             f"Tensor.backward ({SITE}/torch/_tensor.py:623);"
             f"_engine_run_backward ({SITE}/torch/autograd/graph.py:979)"
         ),
@@ -138,7 +140,7 @@ STACKS = {
     ),
     "the optimizer": (
         (
-            f"{MAIN}train_one_epoch (/home/ada/project/train.py:32);"
+            f"{MAIN}train_one_epoch (/home/ada/p/train.py:32);"
             f"Optimizer.profile_hook_step.<locals>.wrapper ({SITE}/torch/optim/optimizer.py:530);"
             f"_single_tensor_adam ({SITE}/torch/optim/adam.py:544)"
         ),
@@ -195,25 +197,25 @@ STACKS = {
     ),
     "a queue of the user's own": (
         (
-            f"{MAIN}Prefetcher.next (/home/ada/project/fetch.py:9);Queue.get ({STD}/queue.py:171);"
+            f"{MAIN}Prefetcher.next (/home/ada/p/fetch.py:9);Queue.get ({STD}/queue.py:171);"
             f"Condition.wait ({STD}/threading.py:327)"
         ),
         ("waiting_for_data", "fetch.py:9", None),
     ),
     "time of the user's own": (
-        f"{MAIN}tokenize (/home/ada/project/text.py:7)",
+        f"{MAIN}tokenize (/home/ada/p/text.py:7)",
         ("other", "text.py:7", None),
     ),
     "evaluation": (
         (
             f"{MAIN}context.decorate_context ({SITE}/torch/utils/_contextlib.py:124);"
-            f"evaluate (/home/ada/project/train.py:37);{FORWARD}"
+            f"evaluate (/home/ada/p/train.py:37);{FORWARD}"
             f"Linear.forward ({SITE}/torch/nn/modules/linear.py:134)"
         ),
         ("evaluating", "model.py:25", "train.py:37"),
     ),
     "a checkpoint written by evaluation": (
-        f"{MAIN}evaluate (/home/ada/project/train.py:39);save ({SITE}/torch/serialization.py:1003)",
+        f"{MAIN}evaluate (/home/ada/p/train.py:39);save ({SITE}/torch/serialization.py:1003)",
         ("saving", "train.py:39", None),
     ),
     "Keras fetches": (
@@ -280,9 +282,7 @@ def test_what_happens_inside_evaluation_is_kept() -> None:
 def test_the_running_line_says_what_was_called_in_c(line: str, category: str) -> None:
     """C functions have no Python frame, so the text of the innermost line decides; strings and
     comments on it do not."""
-    frames = frames_of(
-        "<module> (/home/ada/project/train.py:9);train (/home/ada/project/train.py:5)"
-    )
+    frames = frames_of("<module> (/home/ada/p/train.py:9);train (/home/ada/p/train.py:5)")
     seen = stacks.read_stack(frames, lambda _file, _line: SourceLine(text=line))
     assert seen.category == category
 
@@ -316,13 +316,13 @@ def test_no_line_is_the_user_s_when_the_outer_frames_are_missing() -> None:
 @pytest.mark.parametrize(
     "file",
     [
-        "/home/ada/project/src/train.py",
-        "/home/ada/project/src/my-package/src/pkg/data.py",
+        "/home/ada/p/src/train.py",
+        "/home/ada/p/src/my-package/src/pkg/data.py",
         "<ipython-input-3-0a1b>",
         "/tmp/ipykernel_881/123.py",
         "<string>",
         "train.py",
-        "/home/ada/project/torch/utils/data.py",
+        "/home/ada/p/torch/utils/data.py",
     ],
 )
 def test_files_of_the_user(file: str) -> None:

@@ -26,7 +26,7 @@ class Row:
     after: float | None
     kind: str
     """``percent``, ``seconds``, ``bytes``, ``bytes/s``, ``watts``, ``joules``, ``celsius``,
-    ``per minute``."""
+    ``per minute``, ``per second``."""
     better: str | None = None
     """``more``, ``less``, or neither by itself."""
 
@@ -91,6 +91,8 @@ def compare(before: Summary, after: Summary) -> Comparison:
 
 
 _FIGURES: tuple[tuple[str, str, str, str | None], ...] = (
+    ("samples_per_second", "samples/s, as told", "per second", "more"),
+    ("data_wait_percent", "waits for data, as told", "percent", "less"),
     ("busy_percent", "GPU busy", "percent", "more"),
     ("duty_percent", "duty cycle", "percent", "more"),
     ("oscillating_percent", "time in swings", "percent", "less"),
@@ -131,6 +133,8 @@ def _figures(summary: Summary) -> dict[str, float | None]:
         if gpu.core.throttled is not None
     ]
     return {
+        "samples_per_second": summary.samples_per_second,
+        "data_wait_percent": summary.data_wait_percent,
         "busy_percent": summary.busy_percent,
         "duty_percent": _percent(summary.duty),
         "oscillating_percent": _percent(summary.oscillating_share),

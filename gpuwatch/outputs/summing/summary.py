@@ -153,6 +153,9 @@ class JobUse:
     loader_workers: int | None = None
     """As last seen."""
     pinned_memory: bool | None = None
+    samples_per_second: float | None = None
+    data_wait_percent: float | None = None
+    """Both as the job told of its own loops, means over the time in which it did."""
     gpus: tuple[GpuKey, ...] = ()
     gpu_held_seconds: float = 0.0
     gpu_busy_seconds: float | None = None
@@ -297,6 +300,21 @@ class Summary:
             gpu.received_bytes / gpu.received_seconds
             for gpu in self.cards
             if gpu.received_bytes is not None and gpu.received_seconds > 0
+        )
+
+    @property
+    def samples_per_second(self) -> float | None:
+        """Of the jobs that told of their loops, together."""
+        return total(job.samples_per_second for job in self.jobs)
+
+    @property
+    def data_wait_percent(self) -> float | None:
+        """Of those jobs, by the time they were there."""
+        return _weighted(
+            [
+                (job.data_wait_percent, job.last_unix_seconds - job.first_unix_seconds)
+                for job in self.jobs
+            ]
         )
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
+from gpuwatch.jobs.gauge import Gauge
 from gpuwatch.model import GpuKey, Job, JobMember, Process, ProcessKey, Snapshot
 from gpuwatch.outputs.summing.summary import JobUse, ProcessUse
 from gpuwatch.outputs.summing.timeline import Step
@@ -43,6 +44,8 @@ class _Used:
         "last",
         "memory",
         "read",
+        "speed",
+        "wait",
         "written",
     )
 
@@ -57,6 +60,24 @@ class _Used:
         self.memory: int | None = None
         self.read: float | None = None
         self.written: float | None = None
+        self.speed: Gauge | None = None
+        self.wait: Gauge | None = None
+
+    def tell(self, job: Job, seconds: float) -> None:
+        """What the job says of its own loops."""
+        if self.speed is None or self.wait is None:
+            self.speed, self.wait = Gauge(), Gauge()
+        self.speed.add(job.samples_per_second, seconds)
+        self.wait.add(job.data_wait_share, seconds)
+
+    @property
+    def told(self) -> dict[str, Any]:
+        speed = None if self.speed is None else self.speed.mean
+        wait = None if self.wait is None else self.wait.mean
+        return {
+            "samples_per_second": speed,
+            "data_wait_percent": None if wait is None else 100.0 * wait,
+        }
 
     def learn(self, **facts: Any) -> None:
         """Of a process that ends little can be read: what was known stays."""
@@ -203,6 +224,8 @@ class Uses:
         self._add_host(used, job.cpu_percent, held, seconds)
         used.read = _grown(used.read, job.read_bytes_per_second, seconds)
         used.written = _grown(used.written, job.write_bytes_per_second, seconds)
+        if job.loops:
+            used.tell(job, seconds)
 
     def _add_member(
         self, member: JobMember, job: Job, step: Step, seconds: float, counted: set[ProcessKey]
@@ -236,7 +259,13 @@ class Uses:
     def jobs(self) -> tuple[JobUse, ...]:
         return tuple(
             [
-                JobUse(pid=pid, started_at_unix_seconds=start, **used.facts, **used.sums())
+                JobUse(
+                    pid=pid,
+                    started_at_unix_seconds=start,
+                    **used.facts,
+                    **used.sums(),
+                    **used.told,
+                )
                 for (pid, start), used in _ordered(self._jobs)
             ]
         )

@@ -1,0 +1,179 @@
+"""Datasets that tests measure: some work, each of the others fails in its own way.
+
+It is imported by measuring processes as a user's file would be.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, SequentialSampler
+
+COST = 0.02
+LIMIT = 3
+
+
+class Naps(Dataset):
+    """Sleeps for each sample; beyond ``limit`` workers they are in each other's way (as at a
+    disk), so all together are 30% slower than at the limit. Its true curve is known."""
+
+    def __init__(self, cost: float = COST, limit: int = LIMIT, samples: int = 100_000) -> None:
+        self.cost, self.limit, self.samples = cost, limit, samples
+
+    def __len__(self) -> int:
+        return self.samples
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        info = torch.utils.data.get_worker_info()
+        workers = 1 if info is None else info.num_workers
+        time.sleep(self.cost if workers <= self.limit else 1.3 * self.cost * workers / self.limit)
+        return torch.full((4,), index)
+
+
+def limited(num_workers: int = 0, batch_size: int = 2) -> DataLoader:
+    return DataLoader(Naps(), batch_size=batch_size, num_workers=num_workers)
+
+
+class Numbers(Dataset):
+    def __init__(self, samples: int = 100_000) -> None:
+        self.samples = samples
+
+    def __len__(self) -> int:
+        return self.samples
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return torch.full((4,), index)
+
+
+class Raises(Numbers):
+    def __getitem__(self, index: int) -> torch.Tensor:
+        print("reading", index, flush=True)
+        raise ValueError(f"bad label \x1b[31m in sample {index}")
+
+
+class Hangs(Numbers):
+    """In workers only."""
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        if torch.utils.data.get_worker_info() is not None:
+            time.sleep(1000)
+        return super().__getitem__(index)
+
+
+class Killed(Numbers):
+    def __getitem__(self, index: int) -> torch.Tensor:
+        if torch.utils.data.get_worker_info() is not None:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().__getitem__(index)
+
+
+class Exits(Numbers):
+    def __getitem__(self, index: int) -> torch.Tensor:
+        os._exit(3)
+
+
+class Crashes(Numbers):
+    def __getitem__(self, index: int) -> torch.Tensor:
+        ctypes.string_at(0)
+        return super().__getitem__(index)
+
+
+class Lambda(Numbers):
+    def __init__(self) -> None:
+        super().__init__()
+        self.transforms = [str, lambda value: value]
+
+
+class Stream(IterableDataset):
+    """Does not share itself out among workers."""
+
+    def __init__(self, samples: int) -> None:
+        self.samples = samples
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        for number in range(self.samples):
+            yield torch.full((2,), number)
+
+
+class Large(Numbers):
+    """Batches of some megabytes each."""
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return torch.zeros(1_000_000)
+
+
+class Orphans(Numbers):
+    """Starts a process in a session of its own, and says which."""
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        if index == 0:
+            import subprocess
+
+            child = subprocess.Popen(["sleep", "1000"], start_new_session=True)
+            Path(os.environ["ORPHAN_FILE"]).write_text(str(child.pid))
+        return super().__getitem__(index)
+
+
+def collate_fails(samples: list[torch.Tensor]) -> torch.Tensor:
+    raise TypeError("these do not go together")
+
+
+class PairSampler(BatchSampler):
+    pass
+
+
+numbers = DataLoader(Numbers(), batch_size=8, drop_last=True)
+shuffled = DataLoader(Numbers(), batch_size=8, shuffle=True, num_workers=1)
+raises = DataLoader(Raises(), batch_size=4)
+collates = DataLoader(Numbers(), batch_size=4, collate_fn=collate_fails)
+hangs = DataLoader(Hangs(), batch_size=4)
+killed = DataLoader(Killed(), batch_size=4)
+exits = DataLoader(Exits(), batch_size=4)
+crashes = DataLoader(Crashes(), batch_size=4)
+unpicklable = DataLoader(Lambda(), batch_size=4, num_workers=1, multiprocessing_context="spawn")
+empty = DataLoader([], batch_size=4)
+dropped = DataLoader(Numbers(3), batch_size=4, drop_last=True)
+short = DataLoader(Naps(0.005, 64, 24), batch_size=4)
+stream = DataLoader(Stream(1000), batch_size=10)
+own_batches = DataLoader(
+    Numbers(), batch_sampler=PairSampler(SequentialSampler(range(99)), 3, False)
+)
+unbatched = DataLoader(Numbers(), batch_size=None)
+large = DataLoader(Large(), batch_size=8)
+orphans = DataLoader(Orphans(), batch_size=4)
+dataset = Numbers()
+number = 7
+generator = (number for number in range(3))
+model = torch.nn.Linear(2, 2)
+
+
+def both() -> tuple[DataLoader, DataLoader]:
+    return numbers, shuffled
+
+
+def needs(root: str) -> DataLoader:
+    return numbers
+
+
+def fails() -> DataLoader:
+    raise FileNotFoundError("no such folder: data/train")
+
+
+def step(batch: torch.Tensor) -> None:
+    time.sleep(0.01)
+
+
+def bad_step(batch: torch.Tensor) -> None:
+    raise RuntimeError("shapes cannot be multiplied")
+
+
+if __name__ == "__main__":
+    only_here = numbers
+    sys.exit(0)

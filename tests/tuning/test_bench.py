@@ -1,0 +1,487 @@
+"""Settings are measured in processes of their own, with real loaders, and every way they fail."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch", reason="torch is not installed")
+
+from gpuwatch.tuning import processes
+from gpuwatch.tuning.bench import Bench, BenchError
+from gpuwatch.tuning.setting import Failure, Setting, Visit
+from tests.support.children import wait_until
+
+LOADERS = Path(__file__).with_name("loaders.py")
+
+
+@contextlib.contextmanager
+def bench(name: str, **options: object) -> Iterator[Bench]:
+    made = Bench(f"{LOADERS}:{name}", patience_seconds=20.0, **options)  # type: ignore[arg-type]
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def visit(
+    its: Bench,
+    workers: int = 0,
+    *,
+    seconds: float = 0.05,
+    limit: float = 20.0,
+    whole_epochs: bool = False,
+    restart: bool = False,
+    **knobs: object,
+) -> Visit | Failure:
+    base = Setting.from_dict(its.description["base"])
+    setting = base.with_knob("num_workers", workers)
+    for knob, value in knobs.items():
+        setting = setting.with_knob(knob, value)
+    return its.visit(
+        setting,
+        round_number=0,
+        seconds=seconds,
+        limit_seconds=limit,
+        seed=1,
+        whole_epochs=whole_epochs,
+        restart=restart,
+    )
+
+
+def measured(result: Visit | Failure) -> Visit:
+    assert isinstance(result, Visit), result
+    return result
+
+
+def failed(result: Visit | Failure) -> Failure:
+    assert isinstance(result, Failure), result
+    assert "\x1b" not in result.sentence
+    assert "Traceback" not in result.sentence
+    return result
+
+
+def test_measures_with_and_without_workers() -> None:
+    """Batches, cores and memory are those of the setting; the loader's own size is kept."""
+    with bench("numbers") as its:
+        told = its.open()
+        alone, pair = measured(visit(its)), measured(visit(its, 2))
+    assert told["samples"] == 100_000
+    assert told["base"]["batch_size"] == 8
+    assert alone.samples == 8 * alone.batches
+    assert alone.workers_pss_bytes == 0
+    assert pair.batches % 2 == 0
+    assert pair.workers_pss_bytes is not None
+    assert pair.workers_pss_bytes > 2**20
+    assert pair.cores_used is not None
+    assert pair.cores_used > 0
+
+
+def test_nothing_is_left_behind() -> None:
+    """After a visit its workers are gone, and so is what they started in other sessions."""
+    with bench("orphans") as its, _orphan_file() as file:
+        its.open()
+        measured(visit(its, 1))
+        orphan = int(file.read_text())
+        assert not _is_alive(orphan)
+        host = its._host
+        assert host is not None
+        assert processes.of_session(host.pid) == [host.pid]
+    assert not _is_alive(host.pid)
+
+
+@contextlib.contextmanager
+def _orphan_file() -> Iterator[Path]:
+    file = Path(os.environ["XDG_RUNTIME_DIR"]) / "orphan"
+    os.environ["ORPHAN_FILE"] = str(file)
+    # The host was not started yet, so it gets this.
+    try:
+        yield file
+    finally:
+        del os.environ["ORPHAN_FILE"]
+        file.unlink(missing_ok=True)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return status.rpartition(")")[2].split()[0] not in "ZX"
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_exception_names_the_line_and_what_was_printed(workers: int) -> None:
+    """An exception in ``__getitem__`` is told with its text and the user's own line."""
+    with bench("raises") as its:
+        its.open()
+        failure = failed(visit(its, workers))
+    assert failure.code == "exception"
+    assert "ValueError: bad label" in failure.sentence
+    assert failure.line == f"{_shown(LOADERS)}:{_line('raise ValueError')}"
+    assert any(line.startswith("reading") for line in failure.output)
+
+
+def _shown(path: Path) -> str:
+    try:
+        return str(path.relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)
+
+
+def _line(text: str) -> int:
+    lines = LOADERS.read_text().splitlines()
+    return 1 + next(number for number, line in enumerate(lines) if text in line)
+
+
+def test_exception_in_collate() -> None:
+    """An exception in the collate function is as clear as one in the dataset."""
+    with bench("collates") as its:
+        its.open()
+        for workers in (0, 1):
+            failure = failed(visit(its, workers))
+            assert "TypeError: these do not go together" in failure.sentence
+            assert f":{_line('these do not go together')}" in failure.sentence
+
+
+def test_killed_worker_costs_only_its_setting() -> None:
+    """A worker that is killed is named with its signal; other settings go on."""
+    with bench("killed") as its:
+        its.open()
+        failure = failed(visit(its, 1))
+        assert failure.code == "worker_killed"
+        assert "SIGKILL" in failure.sentence
+        measured(visit(its, 0))
+
+
+@pytest.mark.parametrize(
+    ("name", "workers", "code", "says"),
+    [
+        ("exits", 0, "exited", "exit code 3"),
+        ("exits", 1, "worker_exited", "exit code 3"),
+        ("crashes", 0, "killed", "SIGSEGV"),
+        ("crashes", 1, "worker_killed", "SIGSEGV"),
+        ("empty", 0, "empty", "dataset is empty"),
+        ("dropped", 1, "empty", "drop_last leaves nothing of 3 samples"),
+    ],
+)
+def test_other_ends(name: str, workers: int, code: str, says: str) -> None:
+    """What ends the process, crashes it or gives no batch is a sentence."""
+    with bench(name) as its:
+        its.open()
+        failure = failed(visit(its, workers))
+    assert failure.code == code
+    assert says in failure.sentence
+    if name == "crashes" and workers == 0:
+        assert failure.line is not None
+        assert failure.line.endswith(f":{_line('ctypes.string_at')}")
+
+
+def test_hang_is_ended_and_placed() -> None:
+    """A worker that hangs is given up with the line it hangs at, and ended; others go on."""
+    with bench("hangs") as its:
+        its.open()
+        its._patience = 1.0
+        failure = failed(visit(its, 2))
+        assert failure.code == "hang"
+        assert failure.line is not None
+        assert failure.line.endswith(f":{_line('time.sleep(1000)')}")
+        its._patience = 20.0
+        measured(visit(its, 0))
+
+
+def test_unpicklable_part_is_named() -> None:
+    """Under spawn the attribute that cannot be pickled is named with the line it is made at."""
+    with bench("unpicklable") as its:
+        its.open()
+        failure = failed(visit(its, 1))
+        assert failure.code == "pickle"
+        assert "dataset.transforms[1]" in failure.sentence
+        assert f":{_line('lambda value')}" in failure.sentence
+        measured(visit(its, 0))
+
+
+def test_short_dataset_goes_through_its_epochs() -> None:
+    """A dataset shorter than the window is measured by whole epochs."""
+    with bench("short") as its:
+        its.open()
+        whole = measured(visit(its, 1, seconds=0.3, whole_epochs=True))
+    assert whole.whole_epochs
+    assert whole.samples % 24 == 0
+    assert whole.epoch_batches == 6
+
+
+def test_epochs_too_short_for_a_warm_up_are_timed_whole() -> None:
+    """Where an epoch ends before every worker has delivered, it is timed from its start."""
+    with bench("short") as its:
+        its.open()
+        whole = measured(visit(its, 8, seconds=0.1))
+    assert whole.whole_epochs
+    assert whole.samples % 24 == 0
+
+
+def test_second_epoch_with_and_without_persistent_workers() -> None:
+    """The start of a second epoch is timed on a shortened one."""
+    with bench("numbers") as its:
+        its.open()
+        for value in (False, True):
+            found = measured(visit(its, 1, restart=True, persistent_workers=value))
+            assert found.restart_seconds is not None
+            assert found.restart_seconds > 0
+
+
+def test_other_kinds_of_loaders() -> None:
+    """Iterable datasets, own batch samplers, no batches at all: each is measured as it is."""
+    with bench("stream") as its:
+        assert its.open()["iterable"]
+        assert measured(visit(its, 2, seconds=0.2)).epoch_samples in (None, 2000)
+    with bench("own_batches") as its:
+        assert "PairSampler" in its.open()["fixed"]["batch_size"]
+        assert measured(visit(its, 1)).samples % 3 == 0
+    with bench("unbatched") as its:
+        assert "batch_size=None" in its.open()["fixed"]["batch_size"]
+        found = measured(visit(its))
+        assert found.samples == found.batches
+
+
+def test_batch_size_and_sampler_are_rebuilt() -> None:
+    """Another batch size keeps the order of the samples and ``drop_last``."""
+    from torch.utils.data import RandomSampler
+
+    from gpuwatch.tuning.maker import Maker
+    from gpuwatch.tuning.target import Target
+    from tests.tuning import loaders
+
+    maker = Maker(Target("loaders.py:shuffled", loaders.shuffled), None)
+    made = maker.make(maker.base.with_knob("batch_size", 32).with_knob("num_workers", 3))
+    assert (made.batch_size, made.num_workers, made.prefetch_factor) == (32, 3, 2)
+    assert isinstance(made.sampler, RandomSampler)
+    assert made.dataset is loaders.shuffled.dataset
+    assert len(made) == 3125
+    assert loaders.shuffled.batch_size == 8
+    assert len(next(iter(maker.make(maker.base.with_knob("num_workers", 0))))) == 8
+
+
+def test_function_gets_the_knobs_it_takes() -> None:
+    """A function with a parameter called num_workers is called with each count."""
+    with bench("limited") as its:
+        told = its.open()
+        assert told["takes"] == ["batch_size", "num_workers"]
+        assert measured(visit(its, 2)).workers_pss_bytes
+
+
+def test_step_is_measured_end_to_end() -> None:
+    """With a train step the rate is the step's, with its wait for data."""
+    with bench("numbers", step=f"{LOADERS}:step") as its:
+        its.open()
+        found = measured(visit(its, 1, seconds=0.3))
+    assert found.data_wait_share is not None
+    assert 0 <= found.data_wait_share <= 1
+    assert found.samples_per_second <= 8 / 0.01
+
+
+def test_failing_step() -> None:
+    """A train step that raises is told with its own line."""
+    with bench("numbers", step=f"{LOADERS}:bad_step") as its:
+        its.open()
+        failure = failed(visit(its))
+    assert failure.code == "step"
+    assert "shapes cannot be multiplied" in failure.sentence
+    assert f":{_line('shapes cannot')}" in failure.sentence
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("number", "is an int"),
+        ("generator", "is a generator"),
+        ("model", "is a Linear"),
+        ("both", "returned a tuple"),
+        ("needs", "needs the argument 'root'"),
+        ("fails", "FileNotFoundError: no such folder"),
+        ("dataset", "--batch-size 64"),
+    ],
+)
+def test_what_is_no_loader(name: str, says: str) -> None:
+    """Anything else is refused in one sentence before a measurement."""
+    from gpuwatch.tuning.maker import Maker
+    from gpuwatch.tuning.target import Target, TargetError
+    from tests.tuning import loaders
+
+    with pytest.raises(TargetError, match=says):
+        Maker(Target(f"loaders.py:{name}", getattr(loaders, name)), None)
+
+
+def test_refused_target_is_told_by_the_bench() -> None:
+    """What the host process says of a target arrives as the bench's own error."""
+    with bench("only_here") as its, pytest.raises(BenchError, match="under if __name__"):
+        its.open()
+
+
+def test_dataset_with_a_batch_size() -> None:
+    """A dataset is shuffled into batches of the size that was said."""
+    with bench("dataset", batch_size=5) as its:
+        told = its.open()
+        assert told["line_arguments"] == [["shuffle", "True"]]
+        assert measured(visit(its)).samples % 5 == 0
+
+
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [
+        ("import os; os._exit(1)", "ended by itself"),
+        ("import ctypes; ctypes.string_at(0)", "SIGSEGV at .*target.py:1"),
+        ("import time; time.sleep(1000)", "not imported within .*target.py:1"),
+    ],
+)
+def test_import_that_ends_or_hangs(code: str, says: str, tmp_path: Path) -> None:
+    """An import that kills its process or never ends is told with its line."""
+    file = tmp_path / "target.py"
+    file.write_text(code)
+    its = Bench(f"{file}:loader", load_seconds=5.0)
+    try:
+        with pytest.raises(BenchError, match=says):
+            its.open()
+    finally:
+        its.close()
+
+
+def test_threads_of_the_module_forbid_forking_it(tmp_path: Path) -> None:
+    """A module that starts a thread is imported anew for each measurement."""
+    file = tmp_path / "target.py"
+    file.write_text(
+        "import threading, time\n"
+        "threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()\n"
+        "from torch.utils.data import DataLoader\n"
+        "loader = DataLoader(list(range(1000)), batch_size=4)\n"
+    )
+    its = Bench(f"{file}:loader")
+    try:
+        its.open()
+        assert its.reloads_because == "it starts threads while it is imported"
+        measured(visit(its))
+    finally:
+        its.close()
+
+
+def test_killed_gpuwatch_leaves_nothing(tmp_path: Path) -> None:
+    """When gpuwatch is killed in the middle of a measurement, its processes end by themselves."""
+    code = (
+        "import sys\n"
+        "from gpuwatch.tuning.bench import Bench\n"
+        "from gpuwatch.tuning.setting import Setting\n"
+        "bench = Bench(sys.argv[1])\nbench.open()\nprint(bench._host.pid, flush=True)\n"
+        "setting = Setting(num_workers=2, batch_size=4).valid()\n"
+        "bench.visit(setting, round_number=0, seconds=600, limit_seconds=600, seed=1)\n"
+    )
+    child = subprocess.Popen(
+        [sys.executable, "-c", code, f"{LOADERS}:numbers"], stdout=subprocess.PIPE
+    )
+    assert child.stdout is not None
+    host = int(child.stdout.readline())
+    wait_until(lambda: len(_children(host)) == 1)
+    (measuring,) = _children(host)
+    wait_until(lambda: len(processes.of_session(measuring)) >= 3)
+    child.send_signal(signal.SIGKILL)
+    child.wait()
+    child.stdout.close()
+    wait_until(lambda: not processes.of_session(measuring) and not _is_alive(host))
+
+
+def _children(parent: int) -> list[int]:
+    return [pid for pid, its, _ in processes.processes() if its == parent]
+
+
+def test_too_little_shared_memory() -> None:
+    """A /dev/shm that is too small is named with its size, for workers alone."""
+    if shutil.which("unshare") is None or not _may_mount():
+        pytest.skip("this machine allows no mounts of one's own")
+    code = (
+        "import sys\n"
+        "from gpuwatch.tuning.bench import Bench\n"
+        "from gpuwatch.tuning.setting import Setting\n"
+        "bench = Bench(sys.argv[1])\nbench.open()\n"
+        "for workers in (1, 0):\n"
+        "    setting = Setting(num_workers=workers, batch_size=8).valid()\n"
+        "    found = bench.visit(setting, round_number=0, seconds=0.05, limit_seconds=20, seed=1)\n"
+        "    print(getattr(found, 'code', 'measured'), getattr(found, 'sentence', ''))\n"
+        "bench.close()\n"
+    )
+    mount = 'mount -t tmpfs -o size=8m tmpfs /dev/shm && exec "$@"'
+    done = subprocess.run(
+        ["unshare", "-rm", "sh", "-c", mount, "sh", sys.executable, "-c", code, f"{LOADERS}:large"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
+    )
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("shm "), done
+    assert "/dev/shm has 8.0M in all" in lines[0]
+    assert lines[1].startswith("measured")
+
+
+def _may_mount() -> bool:
+    done = subprocess.run(
+        ["unshare", "-rm", "mount", "-t", "tmpfs", "tmpfs", "/dev/shm"],
+        capture_output=True,
+        check=False,
+    )
+    return done.returncode == 0
+
+
+def test_missing_torch_is_one_sentence(tmp_path: Path) -> None:
+    """Without torch the sentence says how to install it, in the right environment."""
+    (tmp_path / "torch.py").write_text("raise ModuleNotFoundError(name='torch')")
+    (tmp_path / "target.py").write_text("loader = 1")
+    root = str(Path(__file__).parents[2])
+    code = (
+        "import sys\nfrom gpuwatch.tuning.bench import Bench, BenchError\n"
+        "bench = Bench(sys.argv[1])\n"
+        "try:\n    bench.open()\nexcept BenchError as error:\n    print(error)\n"
+        "finally:\n    bench.close()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, f"{tmp_path}/target.py:loader"],
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}:{root}"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "PyTorch is not installed where gpuwatch runs" in done.stdout
+    assert "-m pip install torch" in done.stdout
+    assert "pip install gpuwatch" not in done.stdout
+
+
+def test_interrupted_visit_ends_at_once() -> None:
+    """What is thrown out of a visit (Ctrl-C) leaves nothing once the bench is closed."""
+
+    class StopError(Exception):
+        pass
+
+    with bench("numbers") as its:
+        its.open()
+        began = time.monotonic()
+
+        def stop() -> None:
+            if its._session is not None and time.monotonic() > began + 0.5:
+                raise StopError
+
+        its.tick = stop
+        with pytest.raises(StopError):
+            visit(its, 2, seconds=600, limit=600)
+        session = its._session
+        host = its._host
+        assert session is not None
+        assert host is not None
+    assert processes.of_session(session) == []
+    assert not _is_alive(host.pid)

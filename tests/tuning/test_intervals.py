@@ -1,0 +1,70 @@
+"""Intervals of rates, and their ratios."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from gpuwatch.tuning.intervals import interval, ratio, shared_scatter, t_quantile
+
+
+def noisy(generator: random.Random, rate: float, rounds: int, noise: float) -> dict[int, float]:
+    return {number: rate * generator.lognormvariate(0, noise) for number in range(rounds)}
+
+
+@pytest.mark.parametrize("noise", [0.01, 0.05, 0.2])
+def test_interval_holds_the_true_rate(noise: float) -> None:
+    """Of 95% intervals over four visits, beside three other settings, about 95% hold the truth."""
+    generator = random.Random(3)
+    held = 0
+    for _ in range(1000):
+        settings = [noisy(generator, rate, 4, noise) for rate in (100, 140, 180, 200)]
+        found = interval(settings[0], shared_scatter(settings))
+        assert found.low is not None
+        assert found.high is not None
+        held += found.low <= 100 <= found.high
+    assert 920 <= held <= 995
+
+
+def test_ratio_holds_the_true_ratio_when_rounds_are_slow_together() -> None:
+    """What slows a whole round down does not blur a comparison within rounds."""
+    generator = random.Random(5)
+    held = widths = 0.0
+    for _ in range(500):
+        rounds = [generator.lognormvariate(0, 0.3) for _ in range(5)]
+        pair = [
+            {n: rate * slow * generator.lognormvariate(0, 0.01) for n, slow in enumerate(rounds)}
+            for rate in (90, 100)
+        ]
+        found = ratio(pair[0], pair[1], shared_scatter([{0: 1.0, 1: 1.01, 2: 0.99, 3: 1.0}]))
+        assert found.low is not None
+        assert found.high is not None
+        held += found.low <= 0.9 <= found.high
+        widths += found.high - found.low
+    assert held >= 460
+    assert widths / 500 < 0.1
+
+
+def test_too_few_visits_have_no_interval() -> None:
+    """One visit of each setting tells nothing about the scatter."""
+    settings = [{0: 100.0}, {0: 200.0}]
+    found = interval(settings[0], shared_scatter(settings))
+    assert found.rate == pytest.approx(100)
+    assert (found.low, found.high, found.half_width) == (None, None, None)
+
+
+def test_equal_visits_still_have_a_width() -> None:
+    """Clocks are not perfect: visits that agree by chance give no interval of zero."""
+    rates = {0: 100.0, 1: 100.0, 2: 100.0, 3: 100.0}
+    found = interval(rates, shared_scatter([rates]))
+    assert found.low is not None
+    assert found.low < 100 < (found.high or 0)
+
+
+def test_quantiles_fall_to_the_normal_one() -> None:
+    """Student's t falls with its degrees of freedom and meets the normal distribution's."""
+    found = [t_quantile(freedom) for freedom in (1, 2, 5, 10, 30, 31, 100, 10_000)]
+    assert found == sorted(found, reverse=True)
+    assert found[-1] == pytest.approx(1.96, abs=0.001)
+    assert t_quantile(60) == pytest.approx(2.000, abs=0.002)

@@ -1,0 +1,304 @@
+"""``gpuwatch tune``, as a person runs it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuwatch.outputs.tuning import text
+from gpuwatch.tuning import keep, processes
+from tests.support.children import wait_until
+
+LOADERS = Path(__file__).with_name("loaders.py")
+ROOT = Path(__file__).parents[2]
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "gpuwatch", "tune", *arguments]
+
+
+LISTENING = (
+    # Who starts tests in the background may have Ctrl-C ignored.
+    "import signal, sys\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    "from gpuwatch.cli import main\n"
+    "main(['tune', sys.argv[1], '--num-workers', '0,1,2', '--budget', '10m', '--json'])\n"
+)
+
+
+def run(*arguments: str, state: Path | None = None) -> subprocess.CompletedProcess[str]:
+    environment = dict(os.environ)
+    if state is not None:
+        environment["XDG_STATE_HOME"] = str(state)
+    return subprocess.run(
+        command(*arguments), cwd=ROOT, capture_output=True, text=True, check=False, env=environment
+    )
+
+
+def needs_torch() -> None:
+    pytest.importorskip("torch", reason="torch is not installed")
+
+
+def rates(result: Mapping[str, Any]) -> dict[int, Mapping[str, Any]]:
+    return {row["num_workers"]: row for row in result["settings"] if row["visits"]}
+
+
+def test_finds_the_known_optimum_and_a_grid_confirms() -> None:
+    """Beyond three workers they hinder each other: three are recommended, by the search and by the
+    grid, and each lies in the other's interval."""
+    needs_torch()
+    fixed = ("--prefetch-factor", "2", "--persistent-workers", "no", "--json")
+    target = f"{LOADERS}:limited"
+    counts = ("--num-workers", "1,2,3,5")
+    found = json.loads(run(target, *fixed, *counts, "--budget", "12s").stdout)
+    grid = json.loads(run(target, *fixed, *counts, "--grid", "--budget", "15s").stdout)
+    for result in (found, grid):
+        assert result["recommended"]["num_workers"] == 3
+        assert result["line"] == "limited(batch_size=2, num_workers=3)"
+        # Its cost for a sample is a lower bound whatever else the machine does.
+        for count, row in rates(result).items():
+            assert row["samples_per_second"] <= 1.1 * min(count, 3) / 0.02
+    mine, its = rates(found)[3], rates(grid)[3]
+    assert mine["low"] <= its["high"]
+    assert its["low"] <= mine["high"]
+
+
+def test_text_json_and_what_is_kept(tmp_path: Path) -> None:
+    """The text says what to take and the line to paste; what is kept is printed again."""
+    needs_torch()
+    arguments = (f"{LOADERS}:numbers", "--num-workers", "0,1", "--budget", "3s", "--save")
+    done = run(*arguments, state=tmp_path)
+    assert done.returncode == 0, done
+    assert "DataLoader(" in done.stdout
+    assert "drop_last=True" in done.stdout
+    assert "pin_memory: not measured" in done.stdout
+    assert max(len(line) for line in done.stdout.splitlines()) <= 80
+    again = run("--last", state=tmp_path)
+    assert again.stdout == done.stdout
+    kept = json.loads(run("--last", "--json", state=tmp_path).stdout)
+    assert kept["target"] == f"{LOADERS}:numbers"
+    assert kept["schema"] == 1
+    (file,) = (tmp_path / "gpuwatch" / "tunings").iterdir()
+    assert file.stat().st_mode & 0o077 == 0
+    assert run("other.py:loader", "--last", state=tmp_path).returncode == 2
+
+
+def test_failures_are_told_and_nothing_is_recommended() -> None:
+    """A dataset that always raises: its line, what it printed, exit code 2."""
+    needs_torch()
+    done = run(f"{LOADERS}:raises", "--budget", "5s")
+    assert done.returncode == 2
+    assert "No setting could be measured." in done.stdout
+    assert "ValueError: bad label" in done.stdout
+    assert "loaders.py:" in done.stdout
+    assert "| reading" in done.stdout
+    assert "\x1b" not in done.stdout
+    assert "Traceback" not in done.stdout + done.stderr
+
+
+def test_working_settings_are_recommended_beside_failing_ones() -> None:
+    """Workers are killed, the main process is not: num_workers=0 is recommended."""
+    needs_torch()
+    done = run(f"{LOADERS}:killed", "--budget", "4s", "--json")
+    result = json.loads(done.stdout)
+    assert done.returncode == 0
+    assert result["recommended"]["num_workers"] == 0
+    codes = {row["num_workers"]: row["failure"] for row in result["settings"]}
+    assert codes[1]["code"] == "worker_killed"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupt_prints_what_is_measured(number: int, tmp_path: Path) -> None:
+    """Ctrl-C and SIGTERM end it with the result so far, exit code 130, and nothing left."""
+    needs_torch()
+    child = subprocess.Popen(
+        [sys.executable, "-c", LISTENING, f"{LOADERS}:numbers"],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    seen: set[int] = set()
+
+    def third_visit() -> bool:
+        """A third measuring process has come: two visits are over."""
+        for host in _children(child.pid):
+            seen.update(_children(host))
+        return len(seen) >= 3
+
+    wait_until(third_visit, 60.0)
+    hosts = _children(child.pid)
+    child.send_signal(number)
+    out, errors = child.communicate()
+    assert child.returncode == 130, errors
+    result = json.loads(out)
+    assert result["interrupted"]
+    assert any(row["visits"] for row in result["settings"])
+    assert result["recommended"] is not None
+    for host in hosts:
+        assert processes.of_session(host) == []
+    assert all(not processes.of_session(session) for session in seen)
+
+
+def _children(parent: int) -> list[int]:
+    return [pid for pid, its, _ in processes.processes() if its == parent]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ((), "Say what to measure"),
+        (("train.py",), "file.py:name"),
+        (("missing.py:loader",), "There is no file missing.py"),
+        (("a.b:c", "--num-workers", "two"), "whole numbers with commas"),
+        (("a.b:c", "--num-workers", "1,9999"), "between 0 and 512"),
+        (("a.b:c", "--pin-memory", "maybe"), "yes, no or no,yes"),
+        (("a.b:c", "--budget", "soon"), "60s, 2m or 1h"),
+    ],
+)
+def test_misuse_is_one_sentence(arguments: tuple[str, ...], says: str) -> None:
+    """What cannot be meant is refused without importing torch, with exit code 2."""
+    done = run(*arguments)
+    assert done.returncode == 2
+    assert says in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_dataset_needs_a_batch_size() -> None:
+    """A dataset without a batch size is a sentence that says which option to add."""
+    needs_torch()
+    done = run(f"{LOADERS}:dataset")
+    assert done.returncode == 2
+    assert "--batch-size 64" in done.stderr
+
+
+def test_help_needs_no_torch() -> None:
+    """The help is printed without importing torch or anything heavy."""
+    code = (
+        "import sys\nfrom gpuwatch.cli import run\nrun(['tune', '--help'])\n"
+        "assert not {'torch', 'plotext', 'textual'} & set(sys.modules)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done
+    assert "TARGET" in done.stdout
+
+
+def test_memory_is_a_command_of_its_own() -> None:
+    """``gpuwatch tune memory`` has its own options."""
+    done = run("memory", "--help")
+    assert done.returncode == 0
+    assert "--batch-sizes" in done.stdout
+
+
+def row(workers: int, rate: float, **more: Any) -> dict[str, Any]:
+    nothing = dict.fromkeys(
+        ("first_batch_seconds", "cores_used", "other_cores_used", "workers_memory_bytes",
+         "main_memory_bytes", "disk_read_bytes_per_second", "shm_bytes", "data_wait_share",
+         "gpu_busy_percent", "first_pass", "dropped", "failure")
+    )  # fmt: skip
+    return {
+        **nothing,
+        "num_workers": workers,
+        "batch_size": 64,
+        "pin_memory": False,
+        "prefetch_factor": 2 if workers else None,
+        "persistent_workers": False,
+        "visits": 3,
+        "samples_per_second": rate,
+        "low": rate * 0.97,
+        "high": rate * 1.03,
+        "of_best": rate / 800,
+        "of_best_low": None,
+        "of_best_high": None,
+        "all_passes_cold": False,
+        "recommended": False,
+        "own": False,
+        **more,
+    }
+
+
+def found(**more: Any) -> dict[str, Any]:
+    settings = [row(0, 210, own=True), row(2, 420), row(4, 790, recommended=True), row(8, 800)]
+    knobs = ("num_workers", "batch_size", "pin_memory", "prefetch_factor", "persistent_workers")
+    plain = [{knob: one[knob] for knob in knobs} for one in settings]
+    arguments = ["dataset", "batch_size=64", "shuffle=True", "num_workers=4"]
+    return {
+        "schema": 1, "kind": "tune", "target": "train.py:loader", "step": None,
+        "taken_at_unix_seconds": 1e9, "machine": "m", "usable_cores": 8.0, "torch": "2.13",
+        "accelerator": None, "start_method": "fork", "dataset": "a D", "is_dataset": False,
+        "samples": 1000, "budget_seconds": 120.0, "seconds": 100.0, "settled": True,
+        "interrupted": False, "whole_epochs": False, "grid": False, "settings": settings,
+        "comparisons": [{"knob": "num_workers", "settings": plain}], "restart_seconds": None,
+        "copies": None, "recommended": plain[2], "call": ["DataLoader", arguments],
+        "line": f"DataLoader({', '.join(arguments)})", "also_set": [],
+        "reasons": ["Fewer: 2 workers reach 53% of it."], "unmeasured": [], "notes": [], **more,
+    }  # fmt: skip
+
+
+def test_text_begins_with_what_to_change() -> None:
+    """The recommendation comes first, against what the user has."""
+    lines = text(found(), width=80, unicode=True).splitlines()
+    assert lines[2].startswith("num_workers=4: 790 samples/s from the loader (95%: 766 to 814)")
+    assert "3.8 times what you have (210)" in " ".join(lines[2:4])
+    assert "  DataLoader(dataset, batch_size=64, shuffle=True, num_workers=4)" in lines
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120, 200])
+@pytest.mark.parametrize("unicode", [True, False])
+def test_text_fits_its_width(width: int, unicode: bool) -> None:
+    """No line is wider than the terminal; without Unicode there is only ASCII."""
+    cold = {"samples_per_second": 100.0, "disk_read_bytes_per_second": 1e8}
+    result = found(
+        notes=["A note that is long enough to be broken into more than one line, twice over."],
+        unmeasured=["prefetch_factor"],
+        interrupted=True,
+    )
+    result["settings"][2]["first_pass"] = cold
+    failure = {"code": "hang", "sentence": "No batch came " * 9, "line": None, "output": ["x" * 99]}
+    result["settings"].append(row(16, 1.0, visits=0, failure=failure))
+    shown = text(result, width=width, unicode=unicode)
+    assert max(len(line) for line in shown.splitlines()) <= width
+    assert unicode or shown.isascii()
+
+
+def test_hostile_words_are_made_harmless() -> None:
+    """Nothing that a user's code says reaches the terminal as a control sequence."""
+    evil = "\x1b]0;owned\x07"
+    failure = {"code": "exception", "sentence": evil, "line": evil, "output": [evil]}
+    result = found(target=f"{evil}.py:x", line=f"{evil}(x)", call=[evil, [evil]], reasons=[evil])
+    result["settings"].append(row(16, 1.0, visits=0, failure=failure))
+    result["notes"] = [evil]
+    shown = text(result, width=80, unicode=True)
+    assert "\x1b" not in shown
+    assert "\x07" not in shown
+
+
+def test_kept_results_are_bounded_and_foreign_files_ignored(tmp_path: Path) -> None:
+    """The oldest are forgotten; links, other JSON and halves of files are passed over."""
+    folder = tmp_path / "tunings"
+    for number in range(keep.KEPT + 3):
+        keep.save(found(taken_at_unix_seconds=1e9 + number), folder)
+    assert len(list(folder.iterdir())) == keep.KEPT
+    (folder / "29991231T235959.000-1.json").write_text('{"kind": "tune"')
+    (folder / "29991231T235959.001-1.json").symlink_to("/etc/passwd")
+    (folder / "29991231T235959.002-1.json").write_text('{"kind": "other"}')
+    newest = keep.last(folder=folder)
+    assert newest is not None
+    assert newest["taken_at_unix_seconds"] == 1e9 + keep.KEPT + 2
+    assert keep.last("other.py:x", folder) is None
+
+
+def test_result_that_cannot_be_kept_is_a_sentence(tmp_path: Path) -> None:
+    """A folder that is a file is no traceback."""
+    (tmp_path / "tunings").write_text("")
+    with pytest.raises(keep.KeepError, match="cannot be kept"):
+        keep.save(found(), tmp_path / "tunings")

@@ -1,0 +1,128 @@
+"""Real practice jobs for tests: started, listened to, turned, ended."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+
+from gpuwatch.workloads import control
+
+ROOT = Path(__file__).resolve().parents[2]
+_LIMIT_SECONDS = 60.0
+"""Only ends a failing test."""
+
+QUICK = ("--step-ms", "0", "--python-ms", "0", "--transform-ms", "0", "--batch", "4")
+"""Steps that cost next to nothing."""
+
+
+class PracticeJob:
+    """One job, what it prints, and its knobs."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *arguments: str,
+        launcher: tuple[str, ...] = (),
+        environment: dict[str, str] | None = None,
+    ) -> None:
+        self.folder = folder
+        self.said: list[str] = []
+        self._lines: queue.Queue[str | None] = queue.Queue()
+        self.process = subprocess.Popen(
+            [
+                sys.executable, *launcher, "-m", "gpuwatch.workloads.train", *arguments,
+                "--device", "cpu", "--folder", str(folder),
+            ],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": str(ROOT), **(environment or {})},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )  # fmt: skip
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self._lines.put(line.rstrip("\n"))
+        self._lines.put(None)
+
+    def until_it_says(self, beginning: str) -> str:
+        """The next line that begins so."""
+        while True:
+            line = self._lines.get(timeout=_LIMIT_SECONDS)
+            assert line is not None, f"it ended: {self.said}"
+            self.said.append(line)
+            if line.startswith(beginning):
+                return line
+
+    def rest(self) -> list[str]:
+        """All further lines, up to its end."""
+        lines = []
+        while (line := self._lines.get(timeout=_LIMIT_SECONDS)) is not None:
+            lines.append(line)
+        self.process.wait(_LIMIT_SECONDS)
+        return lines
+
+    def turn(self, **knobs: object) -> None:
+        """Set these, and the others back, and wait until it says so."""
+        control.turn(self.folder, knobs)
+        self.until_it_says("turned")
+
+    def load(self, **knobs: object) -> list[psutil.Process]:
+        """The same for knobs of loading; the new workers, once the first batch is there."""
+        self.turn(**knobs)
+        self.until_it_says("loader:")
+        return self.workers()
+
+    def step(self) -> int:
+        """The number of a step that it reports from now on."""
+        while True:
+            with contextlib.suppress(queue.Empty):
+                while True:
+                    self.said.append(str(self._lines.get_nowait()))
+                    continue
+            return int(self.until_it_says("step ").split()[1])
+
+    def children(self) -> list[psutil.Process]:
+        """Those that it started, and theirs."""
+        return psutil.Process(self.process.pid).children(recursive=True)
+
+    def workers(self) -> list[psutil.Process]:
+        """Loader workers, by the name that PyTorch gives them."""
+        found = []
+        for child in self.children():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if child.name().startswith("pt_data_worker"):
+                    found.append(child)
+        return found
+
+    def end(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        self._reader.join()
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+
+
+@contextmanager
+def practice_job(folder: Path, *arguments: str, **options: object) -> Iterator[PracticeJob]:
+    job = PracticeJob(folder, *arguments, **options)  # type: ignore[arg-type]
+    try:
+        yield job
+    finally:
+        job.end()

@@ -1,0 +1,342 @@
+"""Practice jobs that run: every knob has its effect. One job goes through many of them, since
+importing PyTorch takes seconds."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from gpuwatch.workloads.machine import SHM, scratch_folder
+from tests.support.children import wait_until
+from tests.workloads.jobs import QUICK, ROOT, PracticeJob, practice_job
+
+needs_torch = pytest.mark.skipif(
+    importlib.util.find_spec("torch") is None, reason="torch is not installed"
+)
+
+
+@needs_torch
+class TestKnobs:
+    """They are turned one after the other, while it trains."""
+
+    @pytest.fixture(scope="class")
+    @staticmethod
+    def job() -> Iterator[PracticeJob]:
+        # On a disk: reads from memory are not reads.
+        folder = scratch_folder()
+        with practice_job(folder, *QUICK, "--workers", "1", "--no-tell") as job:
+            job.until_it_says("training")
+            yield job
+            job.process.terminate()
+            job.rest()
+            # What it wrote is tidied up, however it ends.
+            assert [path.name for path in folder.iterdir() if path.name.startswith("s")] == []
+        shutil.rmtree(folder)
+
+    def test_workers(self, job: PracticeJob) -> None:
+        """Loader workers come and go, and without them the main process loads."""
+        assert len(job.workers()) == 1
+        assert len(job.load(workers=3)) == 3
+        assert not job.load(workers=0)
+        assert job.step() > 0
+
+    def test_transforms_cost_the_workers(self, job: PracticeJob) -> None:
+        """What a sample costs is paid by the worker, not by the main process."""
+        (worker,) = job.load(workers=1, transform_ms=20)
+        main = psutil.Process(job.process.pid)
+        before, begun = used(main), used(worker)
+        wait_until(lambda: used(worker) > begun + 0.5)
+        assert used(main) - before < 0.25
+
+    def test_cold_reads_are_real(self, job: PracticeJob) -> None:
+        """Each sample comes from the disk, again and again, though the file fits in memory."""
+        (worker,) = job.load(workers=1, read="cold", read_kib=1024)
+        size = (job.folder / "samples.bin").stat().st_size
+        assert size == 256 << 20
+
+        def read() -> int:
+            found = re.search(r"^read_bytes: (\d+)", io(worker.pid), re.MULTILINE)
+            assert found is not None
+            return int(found[1])
+
+        first = read()
+        wait_until(lambda: read() > first + (16 << 20))
+
+    def test_checkpoints(self, job: PracticeJob) -> None:
+        """A checkpoint of the size that was asked for is there, whole, and can be loaded."""
+        torch = pytest.importorskip("torch")
+        job.turn(save_every=0.1, save_mib=20)
+        job.until_it_says("saved 20 MiB")
+        job.turn(workers=0)
+        path = job.folder / "checkpoint.pt"
+        assert path.stat().st_size > 20 << 20
+        assert {"model", "optimizer"} <= set(torch.load(path))
+        assert not path.with_suffix(".new").exists()
+
+    def test_checkpoints_aside(self, job: PracticeJob) -> None:
+        """Saved in a thread they are there as well, and the training does not stop to say so."""
+        (job.folder / "checkpoint.pt").unlink(missing_ok=True)
+        job.turn(save_every=0.1, save_mib=5, save_aside=True)
+        wait_until((job.folder / "checkpoint.pt").exists)
+        begun = job.step()
+        assert job.step() > begun
+
+    def test_validation(self, job: PracticeJob) -> None:
+        """Validations come in between."""
+        job.turn(validate_every=0.1, validate_for=0.1)
+        job.until_it_says("validated for 0.1 s")
+
+    def test_epochs(self, job: PracticeJob) -> None:
+        """At the end of an epoch the workers start anew."""
+        job.turn(workers=1, epoch_steps=3)
+        seen: set[int] = set()
+
+        def three_were_there() -> bool:
+            seen.update(worker.pid for worker in job.workers())
+            return len(seen) >= 3
+
+        wait_until(three_were_there)
+
+    def test_host_memory_grows(self, job: PracticeJob) -> None:
+        """Workers keep what they were told to keep, and end with it."""
+        (worker,) = job.load(workers=1, host_leak_kib=512)
+        first = worker.memory_info().rss
+        wait_until(lambda: worker.memory_info().rss > first + (64 << 20))
+        job.load(workers=0)
+        assert not worker.is_running()
+
+    def test_shm_is_filled(self, job: PracticeJob) -> None:
+        """/dev/shm is used up to a share, which nobody sees as a file, and given back."""
+        found = os.statvfs(SHM)
+        total = found.f_blocks * found.f_frsize
+        used = (found.f_blocks - found.f_bfree) * found.f_frsize
+        percent = 100 * (used + (64 << 20)) / total
+
+        def more() -> int:
+            return (os.statvfs(SHM).f_blocks - os.statvfs(SHM).f_bfree) * found.f_frsize - used
+
+        job.turn(workers=0, shm_percent=round(percent, 4))
+        wait_until(lambda: more() > 32 << 20)
+        job.turn(workers=0, shm_percent=0)
+        wait_until(lambda: more() < 32 << 20)
+
+    def test_idle(self, job: PracticeJob) -> None:
+        """It does nothing until it is told to go on."""
+        job.turn(workers=0, idle_after=0.1)
+        job.until_it_says("doing nothing")
+        job.turn(workers=0, idle_after=0)
+        assert job.step() > 0
+
+    def test_cores(self, job: PracticeJob) -> None:
+        """It runs on the cores it was given, its workers too, and back on all; no others."""
+        main = psutil.Process(job.process.pid)
+        mine = main.cpu_affinity()
+        assert mine
+        one = max(mine)
+        (worker,) = job.load(workers=1, cores=str(one))
+        assert worker.cpu_affinity() == main.cpu_affinity() == [one]
+        job.load(workers=0, cores="")
+        assert main.cpu_affinity() == mine
+        job.turn(workers=1, cores="8191")
+        job.until_it_says("the job cannot run on the cores")
+
+    def test_python_and_pieces(self, job: PracticeJob) -> None:
+        """Python that launches small pieces keeps the main process at work."""
+        job.turn(workers=0, python_ms=50, pieces=5)
+        main = psutil.Process(job.process.pid)
+        before = used(main)
+        first = job.step()
+        steps = job.step() - first
+        assert used(main) - before > 0.045 * steps
+
+    def test_all_else_trains(self, job: PracticeJob) -> None:
+        """Knobs that show on a GPU only are no trouble on the CPU."""
+        job.turn(
+            workers=1, prefetch=4, sample_kib=64, model="gru", width=32, sync=True, spin_ms=1.0,
+            gpu_leak_mib=1.0, gpu_held_percent=50.0, threads=2, step_ms=20,
+        )  # fmt: skip
+        begun = job.step()
+        assert job.step() > begun
+
+    def test_nonsense_is_told_of(self, job: PracticeJob) -> None:
+        """A line of the control file that makes no sense is named, and it trains on."""
+        (job.folder / "knobs").write_text("workers=lots\n")
+        assert "workers is a whole number" in job.until_it_says("knobs was not followed")
+        assert job.step() > 0
+
+
+def used(process: psutil.Process) -> float:
+    """CPU seconds."""
+    times = process.cpu_times()
+    return float(times.user + times.system)
+
+
+def stands_still(process: psutil.Process) -> bool:
+    before = used(process)
+    time.sleep(0.2)
+    return used(process) == before
+
+
+def io(pid: int) -> str:
+    return Path(f"/proc/{pid}/io").read_text()
+
+
+@needs_torch
+class TestRanks:
+    def test_they_wait_for_each_other(self, tmp_path: Path) -> None:
+        """Two ranks meet in every step: while one is stopped the other makes none. The job's own
+        launcher ends them all."""
+        with practice_job(tmp_path, *QUICK, "--ranks", "2", "--workers", "0") as job:
+            job.until_it_says("2 ranks by gloo")
+            job.until_it_says("training")
+            ranks = [one for one in job.children() if "spawn_main" in " ".join(one.cmdline())]
+            assert len(ranks) == 2
+            assert job.step() > 0
+            ranks[1].suspend()
+            # It computes without a rest, unless it waits.
+            wait_until(lambda: stands_still(ranks[0]))
+            ranks[1].resume()
+            wait_until(lambda: not stands_still(ranks[0]))
+            assert job.step() > 0
+            job.process.terminate()
+            job.rest()
+            wait_until(lambda: not any(rank.is_running() for rank in ranks))
+
+    def test_torchrun(self, tmp_path: Path) -> None:
+        """torchrun starts it too, and its ranks have learnt the same in the end."""
+        launcher = ("-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone")
+        options = (*QUICK, "--workers", "0", "--steps", "20", "--slow-rank", "1")
+        with practice_job(tmp_path, *options, launcher=launcher) as job:
+            job.until_it_says("2 ranks by gloo")
+            assert job.until_it_says("done: 20 steps")
+            job.rest()
+            assert job.process.returncode == 0
+
+
+@needs_torch
+class TestOthers:
+    def test_a_tenant_and_orphans(self, tmp_path: Path) -> None:
+        """A second job runs beside it, until its knob is back; a third is killed and its workers
+        stay, until the job that made it so is gone itself, however that ended."""
+        with practice_job(tmp_path, *QUICK, "--tenant", "--orphans", "--workers", "0") as job:
+            job.until_it_says("training")
+
+            def orphans() -> list[psutil.Process]:
+                mine = str(tmp_path / "killed")
+                return [
+                    found
+                    for found in psutil.process_iter(["cmdline", "ppid"])
+                    if mine in (found.info["cmdline"] or ())
+                    and not _is_below(found, job.process.pid)
+                ]
+
+            wait_until(lambda: len(orphans()) == 2, 60)
+            left = orphans()
+            tenants = [c for c in job.children() if str(tmp_path / "tenant") in c.cmdline()]
+            assert tenants
+            job.turn(tenant=False)
+            wait_until(lambda: not any(one.is_running() for one in tenants))
+            assert all(one.is_running() for one in left)
+            job.process.kill()
+            wait_until(lambda: not any(one.is_running() for one in left))
+
+
+def _is_below(process: psutil.Process, pid: int) -> bool:
+    try:
+        return pid in {parent.pid for parent in process.parents()}
+    except psutil.NoSuchProcess:
+        return False
+
+
+QUOTA = """
+import os, sys
+from pathlib import Path
+from gpuwatch.workloads.machine import MachineError, enter_quota, _Group
+try:
+    quota = enter_quota(0.5)
+except MachineError as error:
+    sys.exit(str(error))
+folder = quota._folder
+print(str(os.getpid()) in (folder / "cgroup.procs").read_text().split())
+limit = folder / ("cpu.max" if quota._version_2 else "cpu.cfs_quota_us")
+print(limit.read_text().split()[0])
+quota.set(0)
+print(limit.read_text().split()[0])
+quota.leave()
+print(folder.exists())
+"""
+
+
+def test_a_quota_is_the_kernels(tmp_path: Path) -> None:
+    """With a quota the process is in a cgroup that the kernel limits, until it leaves."""
+    ran = subprocess.run(
+        [sys.executable, "-c", QUOTA],
+        cwd=ROOT,
+        env={**os.environ, "PATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if ran.returncode == 1 and "a CPU quota needs a cgroup" in ran.stderr:
+        pytest.skip("no cgroup may be made here")
+    assert ran.stdout.split() in (
+        ["True", "50000", "-1", "False"],
+        ["True", "50000", "max", "False"],
+    ), ran.stderr
+
+
+class TestWithoutAJob:
+    def run(self, *arguments: str, module: str = "gpuwatch.workloads.train") -> tuple[int, str]:
+        ran = subprocess.run(
+            [sys.executable, "-c", NO_TORCH, module, *arguments],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return ran.returncode, ran.stderr
+
+    @pytest.mark.parametrize("module", ["gpuwatch.workloads.train", "gpuwatch demo-job"])
+    def test_without_torch(self, module: str) -> None:
+        """Where PyTorch is not installed one sentence says how to install it."""
+        module, *command = module.split()
+        code, told = self.run(*command, "healthy", module=module)
+        assert code == 2
+        assert told.count("\n") == 1
+        assert "pip install 'gpuwatch-tui[torch]'" in told
+
+    def test_what_cannot_be_practised(self) -> None:
+        """Such a cause is refused with the reason and what shows it instead."""
+        code, told = self.run("thermal_throttle")
+        assert code == 2
+        assert "gpuwatch --demo throttled" in told
+
+    def test_no_such_device(self, tmp_path: Path) -> None:
+        """A device that is not there is a sentence, and the job ends."""
+        pytest.importorskip("torch", reason="torch is not installed")
+        ran = subprocess.run(
+            [sys.executable, "-m", "gpuwatch.workloads.train", "--device", "nobody:home",
+             "--folder", str(tmp_path)],
+            cwd=ROOT, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert ran.returncode == 2
+        assert "The device nobody:home was not found" in ran.stderr
+        assert "Traceback" not in ran.stderr
+
+
+NO_TORCH = """
+import runpy, sys
+sys.modules["torch"] = None
+del sys.argv[0]
+runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+"""
