@@ -258,7 +258,7 @@ def test_a_silent_driver_has_its_exit_code(tmp_path: Path) -> None:
     program = (
         "from gpuwatch import cli; from gpuwatch.outputs import once; "
         "look = once.look_once; "
-        "once.look_once = lambda *a, **k: look(*a, patience_seconds=0.3, **k); "
+        "once.look_once = lambda *a, **k: look(*a, patience_seconds=2.0, **k); "
         "cli.main(['status', '--json', '--quick'])"
     )
     done = subprocess.run(
