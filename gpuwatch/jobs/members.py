@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from gpuwatch.jobs import evidence
-from gpuwatch.jobs.evidence import Look, ThreadNames
+from gpuwatch.jobs.evidence import Look, RankNumbers, ThreadNames
 from gpuwatch.jobs.meters import MemberMeter, Rates
 from gpuwatch.jobs.roles import OTHER, SETTLE_SECONDS, WORKER_NAME, Candidate, Given
 from gpuwatch.model import JobMember, Process, ProcessKey
@@ -58,6 +58,7 @@ class Member:
         "settled",
         "tells",
         "thread_names",
+        "told_numbers",
         "uses_gpu",
     )
 
@@ -79,6 +80,7 @@ class Member:
         self.uses_gpu = False
         self.tells = False
         """It uses ``gpuwatch.torch``."""
+        self.told_numbers: RankNumbers | None = None
         self.kernel_seconds = 0.0
         """From the first kernels of it that were seen to the latest."""
         self._kernels_at: float | None = None
@@ -161,6 +163,7 @@ class Member:
             framework=self.framework,
             uses_gpu=self.uses_gpu,
             tells=self.tells,
+            told_numbers=self.told_numbers,
             settled=self.settled,
             left_over=self.left_over,
         )

@@ -44,6 +44,8 @@ class Candidate:
     uses_gpu: bool = False
     tells: bool = False
     """It says itself that it trains, through ``gpuwatch.torch``."""
+    told_numbers: RankNumbers | None = None
+    """Which rank it says it is."""
     settled: bool = True
     """It has been there for ``SETTLE_SECONDS``."""
     left_over: bool = False
@@ -139,7 +141,13 @@ class _Assignment:
 
     def _telling(self, candidate: Candidate) -> Given:
         known = self._rank_by_environment(candidate) or self._rank_by_threads(candidate)
-        return known or Given("rank", TELLS_SIGN, False, candidate.look.pid)
+        if known is None:
+            known = Given("rank", TELLS_SIGN, False, candidate.look.pid)
+        told = candidate.told_numbers
+        if told is not None and (known.numbers is None or known.numbers.rank is None):
+            # The environment may not be read, or was set when the process ran already.
+            known = known._replace(numbers=told)
+        return known
 
     def _rank_by_environment(self, candidate: Candidate) -> Given | None:
         """Workers and helpers inherit the environment: the topmost process with it is the rank."""

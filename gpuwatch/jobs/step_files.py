@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from gpuwatch import step_file
+from gpuwatch.jobs.evidence import RankNumbers
 from gpuwatch.jobs.surroundings import read_inner_pid
 from gpuwatch.model import ProcessKey, TrainingLoop
 from gpuwatch.sources import procfs
@@ -29,6 +30,7 @@ DESCRIPTOR_SECONDS = (4.0, 8.0, 30.0, 120.0)
 first, and then at the last of these intervals."""
 RUNTIME_FOLDERS = Path("/run/user")
 FILES_AT_MOST = 512
+RANKS_AT_MOST = 10**9
 DESCRIPTORS_AT_MOST = 4096
 IDLE_AFTER_SECONDS = 30.0
 """A loop of steps alone says nothing when it ends: this long after its last step it is idle."""
@@ -111,6 +113,19 @@ class StepFiles:
             return None
         return loop_of(key, told.last, self._monotonic_ns(), unix)
 
+    def numbers(self, key: ProcessKey) -> RankNumbers | None:
+        """Which rank a process said that it is when it was read last; ``None`` if it did not."""
+        told = self._told.get(key)
+        now = None if told is None or told.last is None else told.last.now
+        if now is None or not 0 <= now.rank < RANKS_AT_MOST:
+            return None
+        return RankNumbers(
+            now.rank,
+            _below(now.local_rank, RANKS_AT_MOST),
+            _below(now.world_size, RANKS_AT_MOST),
+            f"tells that it is rank {now.rank}",
+        )
+
     def close(self) -> None:
         for told in self._told.values():
             os.close(told.descriptor)
@@ -167,9 +182,7 @@ class StepFiles:
 
     def _open(self, folder: int, name: str, uid: int, pid: int, ticks: int) -> None:
         key = self._key_of(pid, ticks)
-        if key is None or key in self._told or len(self._told) >= FILES_AT_MOST:
-            return
-        if self._uid_of(key) != uid:
+        if key is None or self._uid_of(key) != uid or self._has(key, folder, name):
             return
         try:
             descriptor = os.open(name, _FLAGS, dir_fd=folder)
@@ -178,9 +191,27 @@ class StepFiles:
         header = _header(descriptor, uid)
         here = header is not None and header.pid_namespace in (0, self._namespace)
         if header is not None and here and (header.pid, header.start_ticks) == (pid, ticks):
-            self._told[key] = _Told(descriptor)
+            self._keep(key, descriptor)
         else:
             os.close(descriptor)
+
+    def _has(self, key: ProcessKey, folder: int, name: str) -> bool:
+        """Whether this very file is open, or no more can be. A process that runs another program
+        (exec) begins a new file of the same name."""
+        told = self._told.get(key)
+        if told is None:
+            return len(self._told) >= FILES_AT_MOST
+        try:
+            new = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        except OSError:
+            return True
+        return os.path.samestat(os.fstat(told.descriptor), new)
+
+    def _keep(self, key: ProcessKey, descriptor: int) -> None:
+        before = self._told.get(key)
+        if before is not None:
+            os.close(before.descriptor)
+        self._told[key] = _Told(descriptor)
 
     def _key_of(self, pid: int, ticks: int) -> ProcessKey | None:
         """The process of this PID, if it began at that time."""
@@ -252,7 +283,7 @@ class StepFiles:
         if header is None or header.pid != inner or self._key_of(key[0], header.start_ticks) != key:
             os.close(descriptor)
             return False
-        self._told[key] = _Told(descriptor)
+        self._keep(key, descriptor)
         return True
 
 
@@ -393,6 +424,10 @@ def _phase(now: Now, counters: Counters, since: int) -> str:
         if since > 3 * mean:
             return "idle"
     return _PHASES[now.state]
+
+
+def _below(number: int, most: int) -> int | None:
+    return number if 0 <= number < most else None
 
 
 def _known(number: int) -> int | None:

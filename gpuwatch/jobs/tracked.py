@@ -99,6 +99,9 @@ class TrackedJob:
             changed = member.take(row, now, unix) or changed
             if not member.tells and self._tells(member):
                 changed = member.tells = True
+            if member.tells and member.told_numbers is None and self._step_files is not None:
+                member.told_numbers = self._step_files.numbers(member.key)
+                changed = changed or member.told_numbers is not None
             if pid in gpus:
                 self._gpu_at = now
                 changed = changed or not member.uses_gpu

@@ -358,6 +358,9 @@ class Teller:
                 # A fork that no hook of Python's has seen.
                 self.forget()
                 return
+            if self._ranks[0] == NONE:
+                self._read_ranks()
+                self._about_bytes = None
             if self._device is None:
                 self._device = self._find_device()
                 if self._device is not None:
@@ -371,11 +374,10 @@ class Teller:
     def _read_ranks(self) -> None:
         """Set in a running process they are not seen from outside."""
         get = os.environ.get
-        self._ranks = (
-            _digits(get("RANK")),
-            _digits(get("LOCAL_RANK")),
-            _digits(get("WORLD_SIZE")),
-        )
+        rank, size = _digits(get("RANK")), _digits(get("WORLD_SIZE"))
+        if rank == NONE:
+            rank, size = _group_ranks()
+        self._ranks = (rank, _digits(get("LOCAL_RANK")), size)
 
     # Its end
 
@@ -418,6 +420,17 @@ def _is_loader_worker() -> bool:
         return module is not None and module.get_worker_info() is not None
     except Exception:
         return False
+
+
+def _group_ranks() -> tuple[int, int]:
+    """Rank and world size of a process group that was made without the environment."""
+    group = sys.modules.get("torch.distributed")
+    try:
+        if group is not None and group.is_available() and group.is_initialized():
+            return _number(group.get_rank()), _number(group.get_world_size())
+    except Exception:
+        pass
+    return NONE, NONE
 
 
 def _number(value: object) -> int:

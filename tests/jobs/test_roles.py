@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 
-from gpuwatch.jobs.evidence import Look
+from gpuwatch.jobs.evidence import Look, RankNumbers
 from gpuwatch.jobs.roles import Candidate, Given, assign, names_are_used
 
 TRAIN = "python train.py"
@@ -26,6 +26,7 @@ def process(
     uses_gpu: bool = False,
     settled: bool = True,
     left_over: bool = False,
+    tells: int | None = None,
 ) -> Candidate:
     return Candidate(
         look=Look(pid=pid, parent=parent or 1, name=name, arguments=tuple(shlex.split(line))),
@@ -36,6 +37,8 @@ def process(
         uses_gpu=uses_gpu,
         settled=settled,
         left_over=left_over,
+        tells=tells is not None,
+        told_numbers=None if tells is None else RankNumbers(tells, 0, 8, "told"),
     )
 
 
@@ -263,3 +266,17 @@ def test_older_threads_do_not_prove_that_workers_are_named() -> None:
     old = process(1, None, name="pt_main_thread", threads=("pt_autograd_0",))
     assert not names_are_used([old])
     assert names_are_used([process(1, None, threads=("pt_nccl_watchdg",))])
+
+
+def test_a_rank_that_tells_which_it_is_is_believed() -> None:
+    """Where its environment may not be read, or names none; else that one says it."""
+    found = given(
+        process(1, None, tells=5),
+        process(2, 1, name="pt_data_worker"),
+        process(3, None, tells=6, environment={"PATH": "/bin"}),
+        process(4, None, tells=7, environment={"LOCAL_RANK": "1"}),
+        process(5, None, tells=0, environment={"RANK": "3", "WORLD_SIZE": "8"}),
+    )
+    numbers = {pid: one.numbers and one.numbers.rank for pid, one in found.items()}
+    assert numbers == {1: 5, 2: 5, 3: 6, 4: 7, 5: 3}
+    assert {one.role for pid, one in found.items() if pid != 2} == {"rank"}

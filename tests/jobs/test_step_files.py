@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import signal
@@ -263,6 +264,75 @@ def test_what_a_child_inherited_is_not_its_own(
     assert list(files.telling) == []
 
 
+def test_a_process_that_runs_another_program_tells_anew(
+    started: Children, place: Path, files: StepFiles
+) -> None:
+    """After an exec it is the same process, and its old file speaks of the program before."""
+    code = (
+        "ready()\n"
+        "sys.stdin.readline()\n"
+        "os.execv(sys.executable, [sys.executable, '-S', '-c', sys.argv[2], sys.argv[1]])\n"
+    )
+    again = (
+        "import os, sys\n"
+        + TELL.replace("range(7)", "range(3)").replace("ready()", "os.write(1, b'x\\n')")
+        + "sys.stdin.read()"
+    )
+    child = started.python(TELL + code, str(place), again)
+    started.ready(child)
+    started.ready(child)
+    files.look(0.0)
+    key = key_of(child.pid)
+    assert child.stdin is not None
+    child.stdin.write(b"\n")
+    child.stdin.flush()
+    started.ready(child)
+    files.look(LOOK_SECONDS)
+    assert list(files.telling) == [key]
+    loop = read(files, key)
+    assert loop is not None
+    assert loop.steps == 3
+
+
+def test_a_recycled_number_does_not_inherit_what_was_told(
+    started: Children, place: Path, files: StepFiles
+) -> None:
+    """The file of a process that ended says nothing of the one that has its number now."""
+    child = started.python("ready(); wait()")
+    started.ready(child)
+    ticks = step_file.start_ticks_of(child.pid)
+    assert ticks is not None
+    before = ticks - 1
+    header = (step_file.MAGIC, 1, 1024, child.pid, before, step_file.own_pid_namespace())
+    folder = place / "gpuwatch" / "steps"
+    folder.mkdir(parents=True, mode=0o700)
+    (place / "gpuwatch").chmod(0o700)
+    path = folder / step_file.file_name(child.pid, before)
+    path.write_bytes(step_file.HEADER.pack(*header).ljust(1024, b"\0"))
+    with path.open("rb") as held:
+        # As a writer in another PID namespace would, so that it is not removed as dead.
+        fcntl.flock(held, fcntl.LOCK_SH)
+        files.look(0.0)
+        assert path.exists()
+    assert list(files.telling) == []
+
+
+def test_a_process_that_ends_while_it_is_read_is_forgotten_once(
+    started: Children, place: Path, files: StepFiles
+) -> None:
+    """Its last words can be read until the next look, and a later process tells for itself."""
+    first = telling(started, place)
+    files.look(0.0)
+    key = key_of(first.pid)
+    first.kill()
+    first.wait()
+    assert read(files, key) is not None
+    second = telling(started, place)
+    files.look(LOOK_SECONDS)
+    assert list(files.telling) == [key_of(second.pid)]
+    assert read(files, key) is None
+
+
 # What a job shows
 
 
@@ -299,6 +369,54 @@ def test_a_job_that_begins_to_tell_shows_it(
         started.ready(child)
         (loop,) = watch.job(after=LOOK_SECONDS).loops
         assert loop.steps == 7
+
+
+def test_a_rank_says_which_it_is(
+    started: Children, monkeypatch: pytest.MonkeyPatch, place: Path
+) -> None:
+    """Its environment was set when it ran already, where nobody sees it from outside."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(place))
+    for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    code = TELL.replace(
+        "for number in range(7):\n",
+        "rank = 1 if os.fork() else 0\n"
+        "os.environ.update(RANK=str(2 + rank), LOCAL_RANK=str(rank), WORLD_SIZE='4')\n"
+        "for number in range(7):\n",
+    )
+    child = started.python(code + "time.sleep(600)", str(place))
+    for _ in range(2):
+        started.ready(child)
+    with watching(child.pid) as watch:
+        watch.job()
+        watch.job(after=LOOK_SECONDS)
+        job = watch.job(after=LOOK_SECONDS)
+        assert [(rank.rank, rank.local_rank) for rank in job.ranks] == [(2, 0), (3, 1)]
+        assert job.ranks[1].pid == child.pid
+        assert job.world_size == 4
+        assert [job.loop_of(rank) for rank in job.ranks] == list(job.loops)
+        assert members(job)[child.pid].rank == 3
+
+
+@pytest.mark.parametrize("rank", [step_file.NONE, 10**9, 2**61])
+def test_a_rank_that_cannot_be_is_not_shown(place: Path, files: StepFiles, rank: int) -> None:
+    """Nor one that was not told."""
+    told = record(rank=rank, local_rank=2**61, world_size=2**61)
+    file = StepFile.create({"XDG_RUNTIME_DIR": str(place)})
+    try:
+        file.write(step_file.pack_record(told))
+        files.look(0.0)
+        key = key_of(os.getpid())
+        assert files.numbers(key) is None
+        files.read(key, 0.0)
+        assert files.numbers(key) is None
+        file.write(step_file.pack_record(told._replace(now=told.now._replace(rank=5, sequence=6))))
+        files.read(key, 0.0)
+        found = files.numbers(key)
+        assert found is not None
+        assert (found.rank, found.local_rank, found.world_size) == (5, None, None)
+    finally:
+        file.close()
 
 
 # What the numbers mean

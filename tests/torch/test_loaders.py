@@ -95,3 +95,23 @@ def test_batches_are_moved(teller: Teller, tmp_path: Path) -> None:
     assert moved["more"][1][1].device.type == "meta"
     assert moved["y"] == 4
     assert told(tmp_path).counters.copy_ns > 0
+
+
+def test_the_rank_of_a_process_group_is_told(
+    teller: Teller, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of one that was made by its arguments, with nothing in the environment."""
+    group: Any = pytest.importorskip("torch.distributed", reason="torch is not installed")
+    if not group.is_available():
+        pytest.skip("this PyTorch has no distributed package")
+    for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    list(Watched([[0]], teller=teller))
+    assert (told(tmp_path).now.rank, told(tmp_path).now.world_size) == (-1, -1)
+    group.init_process_group("gloo", store=group.HashStore(), rank=0, world_size=1)
+    try:
+        list(Watched([[0]], teller=teller))
+    finally:
+        group.destroy_process_group()
+    now = told(tmp_path).now
+    assert (now.rank, now.local_rank, now.world_size) == (0, -1, 1)
