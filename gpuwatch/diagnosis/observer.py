@@ -11,7 +11,12 @@ import math
 from collections.abc import Container, Sequence
 
 from gpuwatch.diagnosis import watched_host, watched_job
-from gpuwatch.diagnosis.startup import LONGEST_SECONDS, WITHOUT_GPU_SECONDS, steady_from
+from gpuwatch.diagnosis.startup import (
+    LONGEST_SECONDS,
+    WITHOUT_GPU_SECONDS,
+    WORK_SECONDS,
+    steady_from,
+)
 from gpuwatch.diagnosis.stretches import KEEP_SECONDS, Stretch
 from gpuwatch.diagnosis.watched_gpu import GpuTrack, Use
 from gpuwatch.diagnosis.watched_host import HostTrack
@@ -266,6 +271,10 @@ class Observer:
         if age > (LONGEST_SECONDS if gpus else WITHOUT_GPU_SECONDS):
             track.settle(now)
             return False
+        told = track.steps_since
+        if not gpus and told is not None and now - told >= WORK_SECONDS:
+            track.settle(told)
+            return False
         found = []
         for gpu in gpus:
             series = list(gpu.series)
@@ -293,6 +302,8 @@ class Observer:
         oldest = snapshot.monotonic_seconds - KEEP_SECONDS
         if job is not None and job.steady_at is not None:
             oldest = max(oldest, job.steady_at)
+        if job is not None and not gpus:
+            return tuple([self._made_pause(*one, offset, job) for one in job.phases.pauses(oldest)])
         found = [
             (pause, gpu.identity.uuid)
             for gpu in gpus
@@ -328,8 +339,25 @@ class Observer:
     def _pause(
         self, group: list[tuple[Stretch, GpuKey]], offset: float, job: JobTrack | None
     ) -> Pause:
-        begin = min([one.begin for one, _ in group])
-        end = max([one.end for one, _ in group])
+        return self._made_pause(
+            min([one.begin for one, _ in group]),
+            max([one.end for one, _ in group]),
+            offset,
+            job,
+            busy_percent=sum([one.busy_percent for one, _ in group]) / len(group),
+            gpus=tuple(dict.fromkeys([uuid for _, uuid in group])),
+        )
+
+    def _made_pause(
+        self,
+        begin: float,
+        end: float,
+        offset: float,
+        job: JobTrack | None,
+        *,
+        busy_percent: float | None = None,
+        gpus: tuple[GpuKey, ...] = (),
+    ) -> Pause:
         wrote = read = None
         if job is not None:
             later = end if job.job.attached else end + LAG_SECONDS
@@ -344,8 +372,8 @@ class Observer:
         return Pause(
             at_unix_seconds=begin + offset,
             seconds=end - begin,
-            busy_percent=sum([one.busy_percent for one, _ in group]) / len(group),
-            gpus=tuple(dict.fromkeys([uuid for _, uuid in group])),
+            busy_percent=busy_percent,
+            gpus=gpus,
             wrote_bytes=wrote,
             read_bytes=read,
             host_cpu_percent=None if cpu is None else cpu / (end - begin),

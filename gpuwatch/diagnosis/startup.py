@@ -16,9 +16,10 @@ LONGEST_SECONDS = 180.0
 """A job older than this is judged as it is. Large models compile for longer, but a job that idles
 for three minutes has something to be told about."""
 WITHOUT_GPU_SECONDS = 60.0
-"""Where there is no GPU to show the first steps."""
+"""Where there is no GPU to show the first steps, and the job tells of none."""
 WORK_SECONDS = 8.0
-"""Without an idle run: long enough for a compile's tuning kernels to be over."""
+"""Without an idle run, or, without a GPU, since the first step that was told: long enough for a
+compile's tuning kernels to be over."""
 CYCLES = 3
 CYCLES_SECONDS = 4.0
 """Three alike within less can be the tuning of one kernel."""

@@ -210,6 +210,8 @@ class JobTrack:
         self.starts_at = unknown_start if self.began_at is None else self.began_at
         self.steady_at: float | None = None
         """When its start-up was over."""
+        self.steps_since: float | None = None
+        """When it was first seen to tell of a step."""
         if at - self.starts_at > LONGEST_SECONDS:
             self.steady_at = self.starts_at
         self.pids: frozenset[int] = frozenset()
@@ -293,6 +295,8 @@ class JobTrack:
 
     def _take_loops(self, job: Job, at: float, seconds: float, unix: float) -> None:
         self._tells = bool(job.loops)
+        if self.steps_since is None and any(loop.steps for loop in job.loops):
+            self.steps_since = at
         told = {loop.key: loop for loop in job.loops}
         for key, track in self._ranks.items():
             track.push_loop(told.get(key), at, seconds, unix)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from itertools import pairwise
 
 from gpuwatch.diagnosis.running import RunningMeans
 from gpuwatch.diagnosis.window import LoopFacts
@@ -78,6 +79,15 @@ class PhaseTrack:
         if not self._since or self._since[-1][1] != phase:
             self._since.append((at - seconds, phase))
         self._until = at
+
+    def pauses(self, since: float) -> list[tuple[float, float]]:
+        """Begin and end of those that are over and ended after ``since``: where no GPU shows
+        them, as exactly as snapshots come."""
+        return [
+            (begin, end)
+            for (begin, phase), (end, _) in pairwise(self._since)
+            if phase in PAUSES and end > since
+        ]
 
     def between(self, begin: float, end: float) -> str | None:
         """The pause that was told in a good part of that time, else ``train`` if that was."""

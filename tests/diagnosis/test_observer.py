@@ -21,6 +21,7 @@ from gpuwatch.model import (
     Process,
     ReasonSeconds,
     Snapshot,
+    TrainingLoop,
 )
 from gpuwatch.sources.base import ManualClock, ReadOptions
 from gpuwatch.sources.simulated import SimulatedSource
@@ -472,6 +473,52 @@ def job_at(pid: int, started: float, uuid: str = "GPU-a", **fields: Any) -> Job:
     rank = JobRank(pid=pid, started_at_unix_seconds=started, gpu_uuids=(uuid,))
     settings_: dict[str, Any] = {"ranks": (rank,), "members": (member,), "gpu_uuids": (uuid,)}
     return Job(pid=pid, started_at_unix_seconds=started, **(settings_ | fields))
+
+
+def told(count: int, phase: Any = "train") -> list[Snapshot]:
+    """A job without a GPU that tells, from its fifth second on, of a step a second; ``phase`` is a
+    function of the second, or a value."""
+    began = snapshot(at=100.0).taken_at_unix_seconds
+    rank = JobRank(pid=1, started_at_unix_seconds=began)
+    made = []
+    for second in range(count):
+        loop = TrainingLoop(
+            pid=1,
+            started_at_unix_seconds=began,
+            steps=max(0, second - 4),
+            phase=phase(second) if callable(phase) else phase,
+            told_at_unix_seconds=began + second,
+        )
+        job = job_at(1, began, ranks=(rank,), gpu_uuids=(), loops=(loop,))
+        made.append(snapshot(at=100.0 + second, sequence=second, gpus=(), jobs=(job,)))
+    return made
+
+
+def test_without_a_gpu_the_steps_that_are_told_end_the_start_up() -> None:
+    """Eight seconds after the first step; a job that tells of none is waited for."""
+    made = told(30)
+    assert after(made[:13]).starting
+    window = after(made[:14])
+    assert not window.starting
+    assert window.steady_seconds == pytest.approx(8.0)
+    silent = [replace(one, jobs=(replace(one.jobs[0], loops=()),)) for one in made]
+    assert after(silent).starting
+
+
+def test_without_a_gpu_pauses_are_those_that_are_told() -> None:
+    """With what they were; one that goes on is none yet, nor is one of the start-up."""
+
+    def phase(second: int) -> str:
+        if second < 5 or 20 <= second < 24:
+            return "checkpoint"
+        return "validation" if second == 30 or second >= 38 else "train"
+
+    pauses = after(told(40, phase)).pauses
+    assert [(pause.phase, pause.seconds) for pause in pauses] == [
+        ("checkpoint", pytest.approx(4.0)),
+        ("validation", pytest.approx(1.0)),
+    ]
+    assert [pause.gpus for pause in pauses] == [(), ()]
 
 
 def test_a_gpu_that_changes_hands_is_watched_anew() -> None:

@@ -7,6 +7,7 @@ from itertools import pairwise
 from statistics import fmean, pstdev
 
 from gpuwatch.diagnosis.finding import Evidence
+from gpuwatch.diagnosis.rules._gpus import named
 from gpuwatch.diagnosis.window import Pause, Window
 
 SAVE_BYTES = 32.0 * 1024**2
@@ -31,6 +32,11 @@ def is_save(pause: Pause) -> bool:
     if wrote is None or wrote < SAVE_BYTES:
         return False
     return wrote / max(0.1, pause.seconds) >= SAVE_BYTES_PER_SECOND
+
+
+def who_paused(window: Window) -> str:
+    """``GPU 3``; a job without a GPU is a loop."""
+    return named(window.gpus) if window.gpus else "The training loop"
 
 
 def told_evidence(pauses: Sequence[Pause], phase: str) -> list[Evidence]:

@@ -37,7 +37,7 @@ from __future__ import annotations
 from gpuwatch.diagnosis.finding import Advice, Evidence
 from gpuwatch.diagnosis.rule import Clear, Firing, Unknown, Verdict
 from gpuwatch.diagnosis.rules._common import NO_JOB, amount, strength
-from gpuwatch.diagnosis.rules._gpus import lasting, named, ramp
+from gpuwatch.diagnosis.rules._gpus import lasting, ramp
 from gpuwatch.diagnosis.rules._pauses import (
     SAVE_BYTES,
     is_save,
@@ -45,6 +45,7 @@ from gpuwatch.diagnosis.rules._pauses import (
     rhythm,
     told_evidence,
     watched_seconds,
+    who_paused,
 )
 from gpuwatch.diagnosis.window import Pause, Window
 
@@ -75,7 +76,7 @@ def _firing(window: Window, saves: list[Pause]) -> Firing:
     told = any(pause.phase == "checkpoint" for pause in saves)
     written = f" while {amount(wrote)} were written" if wrote > 0.0 or not told else ""
     return Firing(
-        summary=f"{named(window.gpus)} stood still for up to {lasting(longest)} {times}"
+        summary=f"{who_paused(window)} stood still for up to {lasting(longest)} {times}"
         f"{written}: checkpoints ({lost:.0%} of the time)",
         evidence=tuple(_evidence(window, saves, wrote, longest, lost)),
         advice=_advice(),
@@ -105,7 +106,10 @@ def _evidence(
             says=f"in the last {lasting(watched_seconds(window))}",
         ),
         Evidence(
-            name="longest pause", value=round(longest, 1), unit="s", says="no kernel ran meanwhile"
+            name="longest pause",
+            value=round(longest, 1),
+            unit="s",
+            says="no kernel ran meanwhile" if window.gpus else "no step was made meanwhile",
         ),
         Evidence(
             name="written in a pause",
@@ -135,6 +139,6 @@ def _advice() -> tuple[Advice, ...]:
         ),
         Advice(
             action="Save more rarely, to a local disk first, or sharded over the ranks.",
-            why="the GPUs wait for as long as the write takes",
+            why="training waits for as long as the write takes",
         ),
     )

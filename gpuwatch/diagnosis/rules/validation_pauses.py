@@ -43,13 +43,14 @@ from gpuwatch.diagnosis.rules._common import (
     stack_percent,
     strength,
 )
-from gpuwatch.diagnosis.rules._gpus import lasting, named, ramp
+from gpuwatch.diagnosis.rules._gpus import lasting, ramp
 from gpuwatch.diagnosis.rules._pauses import (
     is_save,
     lost_share,
     rhythm,
     told_evidence,
     watched_seconds,
+    who_paused,
 )
 from gpuwatch.diagnosis.window import Pause, Window
 
@@ -84,7 +85,7 @@ def _firing(window: Window, quiet: list[Pause]) -> Firing:
     times = counted(len(quiet), "time") if every is None else f"every {lasting(every)}"
     evaluating = None if window.job is None else stack_percent(window.job, "evaluating")
     return Firing(
-        summary=f"{named(window.gpus)} paused {times}, up to {lasting(longest)}, without writing: "
+        summary=f"{who_paused(window)} paused {times}, up to {lasting(longest)}, without writing: "
         f"{'validation' if told else 'validation or ends of epochs'} ({lost:.0%} of the time)",
         evidence=tuple(_evidence(window, quiet, longest, lost, evaluating)),
         advice=_advice() if lost >= ADVISED_SHARE else (),
@@ -112,7 +113,10 @@ def _evidence(
             says=f"in the last {lasting(watched_seconds(window))}",
         ),
         Evidence(
-            name="longest pause", value=round(longest, 1), unit="s", says="the GPU had less work"
+            name="longest pause",
+            value=round(longest, 1),
+            unit="s",
+            says="the GPU had less work" if window.gpus else "no training step was made",
         ),
         Evidence(
             name="written in a pause",

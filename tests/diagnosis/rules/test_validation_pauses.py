@@ -75,3 +75,11 @@ def test_a_validation_that_works_loses_less() -> None:
         pause(at, 20.0, wrote_bytes=0.0, busy_percent=50.0) for at in (370.0, 250.0, 130.0, 10.0)
     )
     assert fires(check(window(pauses=half))).lost_share == pytest.approx(40.0 / 600.0)
+
+
+def test_a_job_without_a_gpu_is_a_loop() -> None:
+    """What it tells is enough, and no GPU is spoken of."""
+    told = tuple(pause(at, 6.0, phase="validation") for at in (145.0, 100.0, 55.0, 10.0))
+    firing = fires(check(window(gpus=(), pauses=told)))
+    assert firing.summary.startswith("The training loop paused every 45 s")
+    assert "GPU" not in firing.summary + " ".join(one.says for one in firing.evidence)
