@@ -346,12 +346,13 @@ class StepFile:
         header = HEADER.pack(
             MAGIC, LAYOUT_VERSION, FILE_BYTES, os.getpid(), ticks, own_pid_namespace()
         )
-        error = OSError(errno.ENOENT, "there is no folder for it")
+        # Not the error itself: it would hold the callers' frames, and with them the job's loader.
+        why: tuple[int | None, str] = (errno.ENOENT, "there is no folder for it")
         for base, below in folders(uid, os.environ if environment is None else environment):
             try:
                 folder = open_folder(base, below, uid, make=True)
             except OSError as refused:
-                error = refused
+                why = (refused.errno, refused.strerror or str(refused))
                 continue
             try:
                 _check_file_system(folder, base)
@@ -360,10 +361,10 @@ class StepFile:
                 mapping = _map_new(folder, name, header)
                 return cls("/".join([base, *below]), name, mapping)
             except OSError as refused:
-                error = refused
+                why = (refused.errno, refused.strerror or str(refused))
             finally:
                 os.close(folder)
-        raise error
+        raise OSError(*why)
 
     def write(self, body: bytes) -> None:
         """Tell one record, as ``pack_record`` has it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import os
 import pickle
 import signal
@@ -150,6 +151,25 @@ def test_a_broken_off_loop_closes_the_loaders_generator(teller: Teller) -> None:
         if number == 2:
             break
     assert closed == [True]
+
+
+def test_a_broken_off_loop_ends_at_once_wherever_it_tells(tmp_path: Path) -> None:
+    """Also when the first folders let nobody in (no runtime folder, as below sudo and in
+    containers): what was tried holds nothing."""
+    tmp_path.chmod(0o700)
+    (tmp_path / "gpuwatch").write_text("in the way")
+    teller = Teller(lambda: StepFile.create({"XDG_RUNTIME_DIR": str(tmp_path)}), lambda: None)
+    gc.disable()
+    try:
+        for number in Watched([[1]] * 5, teller=teller):
+            if teller.steps == 2:
+                break
+        assert number == [1]
+        assert (teller.state, teller.loop) == (IDLE, None)
+        assert str(tmp_path) not in teller.describe()
+    finally:
+        gc.enable()
+        teller.close()
 
 
 def test_a_generator_of_the_jobs_own_stays_open(teller: Teller) -> None:
