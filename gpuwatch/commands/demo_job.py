@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -117,6 +117,7 @@ def _practise(cause: Cause, knobs: Sequence[str], options: RunOptions) -> int:
     import os
 
     from gpuwatch.commands.run_dashboard import show
+    from gpuwatch.jobs.cores import read_cores
     from gpuwatch.jobs.output_files import OutputFileError, open_kept
     from gpuwatch.jobs.runner import Start, start_in_terminal
     from gpuwatch.jobs.spawn import CannotStartError
@@ -138,7 +139,8 @@ def _practise(cause: Cause, knobs: Sequence[str], options: RunOptions) -> int:
         return common.complain(str(error), common.EXIT_OUTPUT)
     job.ends_with_gpuwatch = True
     try:
-        show(job, options, PracticeKnobs(cause, folder))
+        cores = read_cores(os.getpid(), os.environ).usable_cores or 1.0
+        show(job, options, PracticeKnobs(cause, folder, cores, lambda: job.poll() is not None))
         code = job.poll()
     finally:
         job.end()
@@ -169,31 +171,48 @@ def _last_words(path: Path) -> str:
 class PracticeKnobs:
     """The dashboard's hold on a practice job (``gpuwatch.tui.practice.Practice``)."""
 
-    def __init__(self, cause: Cause, folder: Path) -> None:
+    def __init__(
+        self, cause: Cause, folder: Path, cores: float, has_ended: Callable[[], bool]
+    ) -> None:
+        """``cores``: how many the job may use."""
         self._cause = cause
+        self._cure = cause.cure_on(cores)
         self._folder = folder
+        self._has_ended = has_ended
         self._on_cpu: bool | None = None
+        self._said_ended = False
         self.cured = False
         self.name = cause.name
         self.says = cause.says
+        self.after_seconds = cause.after_seconds
 
     @property
     def turns(self) -> str:
-        from gpuwatch.workloads.knobs import differences
+        from dataclasses import replace
 
-        ill, cured = self._cause.knobs, self._cause.cured
-        there, back = (cured, ill) if self.cured else (ill, cured)
-        return ", ".join(line.replace(":", "", 1) for line in differences(there, back))
+        from gpuwatch.workloads.knobs import in_words
+
+        ill = self._cause.knobs
+        cured = replace(ill, **self._cure)
+        return in_words(cured, ill) if self.cured else in_words(ill, cured)
 
     @property
     def note(self) -> str | None:
-        """Kept free until it is known, so that nothing jumps."""
-        if not self._on_cpu or self._cause.on_cpu is None:
-            return None
-        return f"On the CPU: {self._cause.on_cpu}."
+        return self._cause.cpu_note if self._on_cpu else None
+
+    @property
+    def can_be_named(self) -> bool:
+        return self.name != "healthy" and not (self._on_cpu and self._cause.gpus)
+
+    @property
+    def ended(self) -> bool:
+        return self._has_ended()
 
     def look(self) -> bool:
         """On what the job trains it says once it runs."""
+        if self.ended != self._said_ended:
+            self._said_ended = self.ended
+            return True
         if self._on_cpu is not None:
             return False
         from gpuwatch.workloads.control import device_kind
@@ -208,5 +227,5 @@ class PracticeKnobs:
         """Turn the knobs back, or ill again. Raises ``OSError``."""
         from gpuwatch.workloads.control import turn
 
-        turn(self._folder, {} if self.cured else self._cause.cure)
+        turn(self._folder, {} if self.cured else self._cure)
         self.cured = not self.cured

@@ -20,11 +20,26 @@ class Practice(Protocol):
 
     @property
     def turns(self) -> str:
-        """What the key changes, from now on: ``workers 1 -> 2``."""
+        """What the key changes, from now on: ``num_workers 1 -> 4``; empty: nothing."""
         ...
 
     @property
     def cured(self) -> bool: ...
+
+    @property
+    def ended(self) -> bool:
+        """The job has: nothing can be turned any more."""
+        ...
+
+    @property
+    def can_be_named(self) -> bool:
+        """Whether the diagnosis can find it on this machine."""
+        ...
+
+    @property
+    def after_seconds(self) -> float:
+        """It does so about that long after the first step."""
+        ...
 
     @property
     def note(self) -> str | None:

@@ -34,6 +34,13 @@ class PracticeApp(GpuwatchApp):
 
     def action_turn(self) -> None:
         """Turn the knobs, and compare from here on."""
+        if self._practice.ended or not self._practice.turns:
+            ended = "the job has ended: its knobs cannot be turned any more"
+            self.say(
+                ended if self._practice.ended else "nothing is wrong: there is nothing to turn"
+            )
+            self.redraw()
+            return
         try:
             self._practice.turn()
         except OSError as error:

@@ -8,8 +8,13 @@ from typing import Any
 
 from gpuwatch.workloads.knobs import Knobs
 
-NEEDS_GPU = "without a GPU nothing of it can be seen"
-BURSTS = "without a GPU there are no bursts to see"
+NEEDS_GPU = "it is about a GPU"
+BURSTS = "the bursts of a GPU between its waits"
+PAUSES = "a GPU that stands still; that the loop does, it tells"
+ROOMY_CORES = 6
+"""With these, more workers are the cure; with fewer, cheaper transforms are."""
+FEW_CORES = 2
+"""That too many workers share."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,10 +27,13 @@ class Cause:
     """Knobs that differ from those of a healthy job."""
     cure: Mapping[str, Any] = field(default_factory=dict)
     """What is turned back; a knob that is not named stays."""
+    roomy_cure: Mapping[str, Any] | None = None
+    """The same on ``ROOMY_CORES`` and more."""
     on_cpu: str | None = None
-    """What cannot be seen without a GPU; ``None``: all of it can."""
+    """What cannot be seen there; of a cause that needs GPUs, why nothing names it there. ``None``:
+    all of it can be seen."""
     gpus: int = 0
-    """So many GPUs are needed for the whole of it."""
+    """So many are needed, or the diagnosis cannot name it."""
     needs: str | None = None
     """What else the machine must have."""
     look: str = "job"
@@ -34,12 +42,21 @@ class Cause:
     """It shows about so long after the first step."""
 
     @property
+    def cpu_note(self) -> str | None:
+        """What a person on a CPU must know."""
+        if self.on_cpu is None:
+            return None
+        start = "On the CPU nothing names it" if self.gpus else "Not to be seen on the CPU"
+        return f"{start}: {self.on_cpu}."
+
+    @property
     def knobs(self) -> Knobs:
         return replace(Knobs(), **self.sick)
 
-    @property
-    def cured(self) -> Knobs:
-        return replace(self.knobs, **self.cure)
+    def cure_on(self, cores: float) -> Mapping[str, Any]:
+        """What is turned back where the job may use so many cores."""
+        roomy = self.roomy_cure is not None and cores >= ROOMY_CORES
+        return self.roomy_cure if roomy and self.roomy_cure is not None else self.cure
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +74,14 @@ _ALL = (
         name="healthy",
         says="nothing is wrong: what a job looks like that is fed",
         sick={},
-        on_cpu="the CPU does the GPU's work, so they share the cores",
+        on_cpu="a busy GPU; the training takes the loader's cores",
     ),
     Cause(
         name="loader_cpu_bound",
         says="too few workers for what the transforms cost",
         sick={"workers": 1, "transform_ms": 30.0},
-        cure={"workers": 2, "transform_ms": 6.0},
+        cure={"transform_ms": 6.0},
+        roomy_cure={"workers": 4},
         on_cpu=BURSTS,
     ),
     Cause(
@@ -82,7 +100,7 @@ _ALL = (
     ),
     Cause(
         name="too_many_workers",
-        says="more workers than cores",
+        says="16 workers where the job may use two cores",
         sick={"workers": 16, "transform_ms": 40.0},
         cure={"workers": 2, "transform_ms": 6.0},
         on_cpu=BURSTS,
@@ -111,28 +129,30 @@ _ALL = (
               "transform_ms": 0.0},
         cure={"pin_memory": True},
         gpus=1,
-        on_cpu="without a GPU there is no copy and no pinning thread: nothing of it can be seen",
+        on_cpu="there is no copy to a GPU",
     ),
     Cause(
         name="python_bound",
         says="Python launches small kernels more slowly than the GPU ends them",
         sick={"pieces": 20, "python_ms": 160.0, "step_ms": 60.0},
         cure={"pieces": 1, "python_ms": 10.0},
-        on_cpu=BURSTS,
+        on_cpu="Python and the work that it launches look alike",
+        gpus=1,
     ),
     Cause(
         name="sync_every_step",
         says=".item() in each step: the GPU waits while Python prepares the next",
         sick={"sync": True, "python_ms": 60.0, "step_ms": 80.0},
         cure={"sync": False},
-        on_cpu="on the CPU each operation is waited for anyway: nothing of it can be seen",
+        on_cpu="each operation is waited for anyway",
+        gpus=1,
     ),
     Cause(
         name="checkpoint_pauses",
         says="training stops while 500 MiB are written and synced",
         sick={"save_every": 14.0},
         cure={"save_aside": True},
-        on_cpu="the pauses of a GPU; the writes and the time they take are real",
+        on_cpu=PAUSES,
         after_seconds=35.0,
     ),
     Cause(
@@ -140,7 +160,7 @@ _ALL = (
         says="training stops for a validation every 16 s",
         sick={"validate_every": 16.0},
         cure={"validate_every": 0.0},
-        on_cpu="the pauses of a GPU",
+        on_cpu=PAUSES,
         after_seconds=45.0,
     ),
     Cause(
@@ -222,7 +242,7 @@ _ALL = (
         sick={"ranks": 2, "workers": 1, "slow_rank": 1, "transform_ms": 3.0, "slow_loads": 15.0},
         cure={"slow_rank": -1},
         gpus=2,
-        on_cpu="a rank that waits in gloo sleeps, where one of NCCL would spin at 100%",
+        on_cpu="a rank that waits sleeps, where on a GPU it would spin",
     ),
     Cause(
         name="straggler",
@@ -231,7 +251,7 @@ _ALL = (
               "step_ms": 80.0},
         cure={"slow_rank": -1},
         gpus=2,
-        on_cpu=NEEDS_GPU,
+        on_cpu="a rank that waits sleeps, where on a GPU it would spin",
     ),
 )  # fmt: skip
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -45,15 +47,30 @@ class Control:
     def _read(self) -> None:
         self.trouble = None
         try:
-            with self.path.open(encoding="utf-8", errors="replace") as file:
-                text = file.read(MOST_BYTES)
-        except OSError:
-            text = ""
-        try:
             # Always from the start: a line that is gone is a knob that is back.
-            self.knobs = changed(self.started_with, text)
+            self.knobs = changed(self.started_with, _text_of(self.path))
         except KnobError as error:
             self.trouble = clean(f"{self.path.name} was not followed: {error}", 300)
+
+
+def _text_of(path: Path) -> str:
+    """Empty where there is none. Raises ``KnobError`` for what is no file of knobs."""
+    try:
+        # A pipe that nobody writes to would be waited for.
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        raise KnobError(f"it cannot be read ({error.strerror})") from None
+    try:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise KnobError("it is not a file")
+        found = os.read(handle, MOST_BYTES + 1)
+    finally:
+        os.close(handle)
+    if len(found) > MOST_BYTES:
+        raise KnobError(f"it is longer than {MOST_BYTES} bytes")
+    return found.decode(errors="replace")
 
 
 def turn(folder: Path, values: Mapping[str, object]) -> None:
@@ -72,6 +89,6 @@ def note_device(folder: Path, kind: str) -> None:
 def device_kind(folder: Path) -> str | None:
     """What the job said; ``None``: it has not yet."""
     try:
-        return (folder / _DEVICE_FILE).read_text(encoding="utf-8", errors="replace") or None
-    except OSError:
+        return _text_of(folder / _DEVICE_FILE) or None
+    except KnobError:
         return None

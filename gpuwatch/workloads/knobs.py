@@ -34,9 +34,10 @@ def _knob(
     most: float = 1e6,
     zero: str = "",
     fixed: bool = False,
+    called: str = "",
 ) -> Any:
-    """``fixed``: not to be changed while the job runs. ``unit`` is for a person, and ``zero`` is
-    what he calls that value."""
+    """``fixed``: not to be changed while the job runs. ``unit`` is for a person, ``zero`` is what
+    he calls that value, and ``called`` the knob itself, where its name does not say it."""
     metadata = {
         "group": group,
         "says": says,
@@ -46,6 +47,7 @@ def _knob(
         "most": most,
         "zero": zero,
         "fixed": fixed,
+        "called": called,
     }
     return field(default=default, metadata=metadata)
 
@@ -54,9 +56,13 @@ def _knob(
 class Knobs:
     """How a practice job trains. The defaults are those of a healthy one."""
 
-    workers: int = _knob(2, "loading", "loader workers (0: the main process loads)", most=256)
-    transform_ms: float = _knob(2.0, "loading", "CPU time of the transforms", unit="ms a sample")
-    batch: int = _knob(8, "loading", "batch size", unit="samples", least=1)
+    workers: int = _knob(
+        2, "loading", "loader workers (0: the main process loads)", most=256, called="num_workers"
+    )
+    transform_ms: float = _knob(
+        2.0, "loading", "CPU time of the transforms", unit="ms a sample", called="transforms"
+    )
+    batch: int = _knob(8, "loading", "batch size", unit="samples", least=1, called="batch_size")
     sample_kib: int = _knob(4, "loading", "size of a sample", unit="KiB", least=1)
     read: str = _knob(
         "none",
@@ -64,6 +70,7 @@ class Knobs:
         "read each sample from disk; cold: the page cache is made to forget it, so that every "
         "read is real",
         choices=("none", "cached", "cold"),
+        called="reads from disk",
     )
     read_kib: int = _knob(12288, "loading", "how much is read", unit="KiB a sample", least=16)
     pin_memory: bool = _knob(True, "loading", "pinned memory, as DataLoader has it (CUDA only)")
@@ -75,6 +82,7 @@ class Knobs:
         "work of the device in a step: so many passes of the model as take this long on it; 0: "
         "one pass",
         unit="ms",
+        called="a step",
     )
     model: str = _knob(
         "mlp",
@@ -82,31 +90,76 @@ class Knobs:
         "gru: a recurrent network, which does many small kernels for a small batch",
         choices=("mlp", "gru"),
     )
-    width: int = _knob(256, "step", "width of the model's layers", least=8, most=65536)
-    pieces: int = _knob(1, "step", "parts of a step, each launched by itself", least=1, most=1000)
-    python_ms: float = _knob(15.0, "step", "Python that launches the work", unit="ms a step")
-    sync: bool = _knob(False, "step", ".item() on the loss in each step")
+    width: int = _knob(
+        256, "step", "width of the model's layers", least=8, most=65536, called="width of layers"
+    )
+    pieces: int = _knob(
+        1,
+        "step",
+        "parts of a step, each launched by itself",
+        least=1,
+        most=1000,
+        called="parts of a step",
+    )
+    python_ms: float = _knob(
+        15.0, "step", "Python that launches the work", unit="ms a step", called="Python"
+    )
+    sync: bool = _knob(
+        False, "step", ".item() on the loss in each step", called=".item() in each step"
+    )
     spin_ms: float = _knob(
-        0.0, "step", "a kernel that is on the device and only waits", unit="ms a step"
+        0.0,
+        "step",
+        "a kernel that is on the device and only waits",
+        unit="ms a step",
+        called="a kernel that waits",
     )
 
-    save_every: float = _knob(0.0, "pauses", "time between checkpoints", unit="s", zero="never")
+    save_every: float = _knob(
+        0.0,
+        "pauses",
+        "time between checkpoints",
+        unit="s",
+        zero="never",
+        called="checkpoints every",
+    )
     save_mib: int = _knob(500, "pauses", "size of a checkpoint", unit="MiB", most=65536)
-    save_aside: bool = _knob(False, "pauses", "write checkpoints in a thread, beside the training")
-    validate_every: float = _knob(0.0, "pauses", "time between validations", unit="s", zero="never")
+    save_aside: bool = _knob(
+        False,
+        "pauses",
+        "write checkpoints in a thread, beside the training",
+        called="checkpoints in a thread",
+    )
+    validate_every: float = _knob(
+        0.0, "pauses", "time between validations", unit="s", zero="never", called="validation every"
+    )
     validate_for: float = _knob(6.0, "pauses", "length of a validation", unit="s")
     epoch_steps: int = _knob(
         0, "pauses", "steps of an epoch, after which the workers start anew", zero="endless"
     )
 
-    gpu_leak_mib: float = _knob(0.0, "memory", "device memory never freed", unit="MiB a step")
+    gpu_leak_mib: float = _knob(
+        0.0, "memory", "device memory never freed", unit="MiB a step", called="GPU memory kept"
+    )
     gpu_held_percent: float = _knob(
-        0.0, "memory", "of the device's memory, held besides the model's", most=97.5
+        0.0,
+        "memory",
+        "of the device's memory, held besides the model's",
+        unit="%",
+        most=97.5,
+        called="GPU memory held",
     )
     host_leak_kib: float = _knob(
-        0.0, "memory", "host memory that workers never free", unit="KiB a sample", most=1e5
+        0.0,
+        "memory",
+        "host memory that workers never free",
+        unit="KiB a sample",
+        most=1e5,
+        called="host memory kept",
     )
-    shm_percent: float = _knob(0.0, "memory", "of /dev/shm, filled", most=99.0)
+    shm_percent: float = _knob(
+        0.0, "memory", "of /dev/shm, filled", unit="%", most=99.0, called="/dev/shm filled"
+    )
 
     ranks: int = _knob(1, "ranks", "ranks to start", least=1, most=64, fixed=True)
     backend: str = _knob(
@@ -116,11 +169,15 @@ class Knobs:
         choices=("auto", "gloo", "nccl"),
         fixed=True,
     )
-    slow_rank: int = _knob(-1, "ranks", "which one is slow (-1: none)", least=-1, most=63)
+    slow_rank: int = _knob(
+        -1, "ranks", "which one is slow (-1: none)", least=-1, most=63, called="slow rank"
+    )
     slow_loads: float = _knob(10.0, "ranks", "its transforms, times as slow", least=1, most=1000)
     slow_works: float = _knob(1.0, "ranks", "its step, times as long", least=1, most=1000)
 
-    cores: str = _knob("", "machine", "cores to run on, as 0-3,8 (empty: as it was started)")
+    cores: str = _knob(
+        "", "machine", "cores to run on, as 0-3,8 (empty: as it was started)", called="cores"
+    )
     quota_cores: float = _knob(
         0.0,
         "machine",
@@ -128,14 +185,23 @@ class Knobs:
         unit="cores",
         zero="none",
         most=4096,
+        called="CPU quota",
     )
     threads: int = _knob(1, "machine", "threads of PyTorch in the main process", least=1, most=1024)
     idle_after: float = _knob(
-        0.0, "machine", "do nothing but hold memory from then on", unit="s", zero="never"
+        0.0,
+        "machine",
+        "do nothing but hold memory from then on",
+        unit="s",
+        zero="never",
+        called="idle after",
     )
-    tenant: bool = _knob(False, "machine", "a second job on the same device")
+    tenant: bool = _knob(False, "machine", "a second job on the same device", called="a second job")
     orphans: bool = _knob(
-        False, "machine", "a job that is killed while its workers hang; off: they are ended"
+        False,
+        "machine",
+        "a job that is killed while its workers hang; off: they are ended",
+        called="orphaned workers",
     )
 
 
@@ -203,16 +269,21 @@ def changed(knobs: Knobs, text: str) -> Knobs:
 
 def told(name: str, value: Any) -> str:
     """A value as a person writes it."""
-    knob = of(name)
+    text, unit = _told(of(name), value)
+    return f"{text} {unit}" if unit else text
+
+
+def _told(knob: Field[Any], value: Any) -> tuple[str, str]:
+    """With the unit apart, empty where the value is a word."""
     if isinstance(value, bool):
-        return "on" if value else "off"
+        return "on" if value else "off", ""
     if value == "":
-        return "any"
+        return "any", ""
     if value == 0 and knob.metadata["zero"]:
-        return str(knob.metadata["zero"])
-    unit = knob.metadata["unit"]
-    number = f"{value:g}" if isinstance(value, float) else str(value)
-    return f"{number} {unit}" if unit else number
+        return str(knob.metadata["zero"]), ""
+    if knob.name == "slow_rank" and value < 0:
+        return "none", ""
+    return f"{value:g}" if isinstance(value, float) else str(value), knob.metadata["unit"]
 
 
 def written(values: Mapping[str, Any]) -> str:
@@ -230,6 +301,25 @@ def differences(before: Knobs, after: Knobs) -> list[str]:
         for knob in fields(Knobs)
         if (old := getattr(before, knob.name)) != (new := getattr(after, knob.name))
     ]
+
+
+def in_words(before: Knobs, after: Knobs) -> str:
+    """The same for somebody who does not know the knobs: ``num_workers 1 -> 4, transforms 30 -> 6
+    ms a sample``."""
+    return ", ".join(
+        [
+            _in_words(knob, old, new)
+            for knob in fields(Knobs)
+            if (old := getattr(before, knob.name)) != (new := getattr(after, knob.name))
+        ]
+    )
+
+
+def _in_words(knob: Field[Any], old: Any, new: Any) -> str:
+    (first, unit), (second, other) = _told(knob, old), _told(knob, new)
+    begin = f"{first} {unit}" if unit and unit != other else first
+    end = f"{second} {other}" if other else second
+    return f"{knob.metadata['called'] or knob.name} {begin} -> {end}"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -79,6 +79,8 @@ def _run(options: argparse.Namespace, wanted: knobs.Knobs, cause: causes.Cause) 
             print(f"knobs: write name=value lines into {folder / FILE_NAME}", flush=True)
         if cause.name == "cpu_misplaced" and not wanted.cores:
             wanted = replace(wanted, cores=_far_cores())
+        if cause.name == "too_many_workers" and not wanted.cores:
+            wanted = replace(wanted, cores=_few_cores())
         from gpuwatch.workloads import ranks  # noqa: PLC0415 - brings PyTorch
 
         job = ranks.JobOptions(
@@ -102,6 +104,13 @@ def _tidy(folder: Path) -> None:
     """What the job wrote is of no use to anybody."""
     for name in ("samples.bin", "checkpoint.pt", "checkpoint.new"):
         (folder / name).unlink(missing_ok=True)
+
+
+def _few_cores() -> str:
+    """On a machine with more cores than workers they would not be too many; empty: it has few."""
+    allowed = sorted(os.sched_getaffinity(0))
+    few = allowed[: causes.FEW_CORES]
+    return "" if len(few) == len(allowed) else ",".join(map(str, few))
 
 
 def _far_cores() -> str:

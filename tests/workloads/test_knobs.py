@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+import os
+from collections.abc import Callable
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,15 @@ from gpuwatch.diagnosis.catalogue import RULES
 from gpuwatch.sources.simulated import SCENARIOS
 from gpuwatch.workloads import control, train
 from gpuwatch.workloads.causes import CAUSES, UNPRACTISED, Cause, Unpractised, find
-from gpuwatch.workloads.knobs import KnobError, Knobs, changed, differences, given, parse_cores
+from gpuwatch.workloads.knobs import (
+    KnobError,
+    Knobs,
+    changed,
+    differences,
+    given,
+    in_words,
+    parse_cores,
+)
 
 
 def test_every_rule_has_a_job_or_a_reason() -> None:
@@ -30,12 +40,42 @@ def test_what_cannot_be_practised_can_be_seen(other: Unpractised) -> None:
 def test_a_cure_turns_something(cause: Cause) -> None:
     """Every cause but health has knobs that make it, and a cure that changes them."""
     if cause.name == "healthy":
-        assert cause.knobs == cause.cured == Knobs()
+        assert cause.knobs == Knobs()
+        assert not cause.cure
     elif cause.name != "cpu_misplaced":
         # Which cores are far away is known on the machine only.
         assert cause.knobs != Knobs()
-        assert differences(cause.knobs, cause.cured)
-    assert set(cause.cure) <= {knob.name for knob in fields(Knobs) if not knob.metadata["fixed"]}
+        for cores in (2, 64):
+            assert differences(cause.knobs, replace(cause.knobs, **cause.cure_on(cores)))
+    turned = {*cause.cure, *cause.cure_on(64)}
+    assert turned <= {knob.name for knob in fields(Knobs) if not knob.metadata["fixed"]}
+
+
+@pytest.mark.parametrize("cause", CAUSES.values(), ids=lambda one: one.name)
+def test_what_a_cpu_cannot_show_is_said(cause: Cause) -> None:
+    """Of a cause that needs GPUs, why nothing names it on a CPU; of others, what is not seen."""
+    if cause.gpus:
+        assert cause.cpu_note is not None
+        assert cause.cpu_note.startswith("On the CPU nothing names it: ")
+    elif cause.on_cpu is not None:
+        assert (cause.cpu_note or "").startswith("Not to be seen on the CPU: ")
+
+
+def test_the_cure_fits_the_machine() -> None:
+    """Where cores are free it is more workers, as the advice has it; elsewhere cheaper work."""
+    cause = CAUSES["loader_cpu_bound"]
+    assert dict(cause.cure_on(2)) == {"transform_ms": 6.0}
+    assert dict(cause.cure_on(16)) == {"workers": 4}
+    assert CAUSES["cpu_quota"].cure_on(16) == CAUSES["cpu_quota"].cure_on(2)
+
+
+def test_what_a_key_turns_is_in_words() -> None:
+    """Those of a person who has never seen the knobs, with a unit only once."""
+    ill = Knobs(workers=1, transform_ms=30, sync=True, slow_rank=1, quota_cores=0.5)
+    assert in_words(ill, Knobs(workers=4, transform_ms=6)) == (
+        "num_workers 1 -> 4, transforms 30 -> 6 ms a sample, .item() in each step on -> off, "
+        "slow rank 1 -> none, CPU quota 0.5 cores -> none"
+    )
 
 
 def test_found_with_dashes() -> None:
@@ -72,6 +112,51 @@ def test_nonsense_changes_nothing(tmp_path: Path, text: str) -> None:
     assert followed.knobs == Knobs()
     assert followed.trouble is not None
     assert followed.trouble.isprintable()
+
+
+def _pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def _folder(path: Path) -> None:
+    path.mkdir()
+
+
+def _endless(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+def _huge(path: Path) -> None:
+    path.write_text("# nothing\n" * 10_000)
+
+
+def _itself(path: Path) -> None:
+    path.symlink_to(path.name)
+
+
+@pytest.mark.parametrize("make", [_pipe, _folder, _endless, _huge], ids=lambda one: one.__name__)
+def test_what_is_no_file_of_knobs_is_not_read(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    """Nothing is waited for, and a sentence says why no knob is turned; a file in its place is
+    followed again."""
+    path = tmp_path / control.FILE_NAME
+    followed = control.Control(path, Knobs())
+    make(path)
+    assert not followed.turned()
+    assert followed.knobs == Knobs()
+    assert followed.trouble is not None
+    assert followed.trouble.startswith("knobs was not followed: it is ")
+    path.rmdir() if path.is_dir() else path.unlink()
+    control.turn(tmp_path, {"workers": 5})
+    assert followed.turned()
+    assert followed.knobs.workers == 5
+
+
+def test_a_link_to_itself_is_no_file(tmp_path: Path) -> None:
+    """It is as if there were none."""
+    followed = control.Control(tmp_path / control.FILE_NAME, Knobs())
+    _itself(followed.path)
+    assert not followed.turned()
+    assert followed.knobs == Knobs()
 
 
 def test_lines_may_have_comments() -> None:
