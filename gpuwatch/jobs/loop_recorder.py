@@ -2,15 +2,80 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from gpuwatch.jobs.course import Grid
-from gpuwatch.jobs.gauge import Gauge, sane, whole
+from gpuwatch.jobs.gauge import Gauge, whole
 from gpuwatch.jobs.gpu_recorder import Span
+from gpuwatch.jobs.loop_meter import SHARES, Did, LoopMeter
 from gpuwatch.jobs.report import LoopReport
 from gpuwatch.model import Job, ProcessKey, TrainingLoop
 
 RANKS_KEPT = 512
 
-_SHARES = ("copy_share", "compute_share", "validation_share", "checkpoint_share")
+
+class Spent:
+    """Seconds that were spent on something, of those in which it is known."""
+
+    __slots__ = ("known", "total")
+
+    def __init__(self) -> None:
+        self.total = 0.0
+        self.known = 0.0
+
+    def add(self, spent: float | None, seconds: float) -> None:
+        if spent is not None:
+            self.total += spent
+            self.known += seconds
+
+    @property
+    def percent(self) -> float | None:
+        if self.known <= 0.0:
+            return None
+        return min(100.0, max(0.0, 100.0 * self.total / self.known))
+
+
+class LoopSums:
+    """What the loops of a job did since it began to tell, the ranks together. Fed once a snapshot;
+    ``shares``: names of ``SHARES``."""
+
+    def __init__(self, shares: tuple[str, ...] = SHARES) -> None:
+        self._shares = shares
+        self._meters: dict[ProcessKey, LoopMeter] = {}
+        self.spent = {name: Spent() for name in shares}
+        self.seconds = 0.0
+        """For how long a loop ran."""
+        self._samples = 0.0
+        self._counted = 0.0
+
+    def add(
+        self, loops: Iterable[TrainingLoop], since: float, at: float, unix: float
+    ) -> list[Did]:
+        """What each did from ``since`` to ``at``, as it tells then; see ``LoopMeter.add``."""
+        did = [self._meter(loop.key).add(loop, since, at, unix) for loop in loops]
+        ran = [one for one in did if one.seconds > 0.0]
+        seconds = max([one.seconds for one in ran], default=0.0)
+        self.seconds += seconds
+        samples = [one.samples for one in ran]
+        if ran and None not in samples:
+            self._samples += sum([count for count in samples if count is not None])
+            self._counted += seconds
+        for place, name in enumerate(self._shares):
+            for one in ran:
+                self.spent[name].add(one.spent[place], one.seconds)
+        return did
+
+    def _meter(self, key: ProcessKey) -> LoopMeter:
+        meter = self._meters.get(key)
+        if meter is None:
+            while len(self._meters) >= RANKS_KEPT:
+                del self._meters[next(iter(self._meters))]
+            meter = self._meters[key] = LoopMeter(self._shares)
+        return meter
+
+    @property
+    def samples_per_second(self) -> float | None:
+        return self._samples / self._counted if self._counted > 0.0 else None
 
 
 class LoopRecorder:
@@ -18,11 +83,10 @@ class LoopRecorder:
 
     def __init__(self, grid: Grid) -> None:
         self._waits = grid.course()
-        self._ranks: dict[ProcessKey, tuple[int | None, Gauge]] = {}
-        self._gauges: dict[str, Gauge] = {name: Gauge() for name in (*_SHARES, "wait", "speed")}
-        self._memory: dict[str, Gauge] = {"allocated": Gauge(), "reserved": Gauge()}
+        self._sums = LoopSums()
+        self._ranks: dict[ProcessKey, tuple[int | None, Spent]] = {}
+        self._allocated, self._reserved = Gauge(), Gauge()
         self._steps: dict[ProcessKey, int] = {}
-        self._told = 0.0
         self._epoch: int | None = None
         self._on_device: bool | None = None
 
@@ -30,58 +94,57 @@ class LoopRecorder:
         """What the snapshot at ``span.until`` says of the time ``span``."""
         if not job.loops:
             return
-        self._told += span.seconds
-        self._gauges["wait"].add(sane(job.data_wait_share, 1.0), span.seconds)
-        self._gauges["speed"].add(sane(job.samples_per_second), span.seconds)
-        wait = sane(job.data_wait_share, 1.0)
-        if wait is not None:
-            self._waits.add(span.since, span.until, 100.0 * wait)
-        for name in _SHARES:
-            known = [value for loop in job.loops if (value := getattr(loop, name)) is not None]
-            mean = sum(known) / len(known) if known else None
-            self._gauges[name].add(sane(mean, 1.0), span.seconds)
+        unix = span.until + span.wall_offset
+        did = self._sums.add(job.loops, span.since, span.until, unix)
         numbers = {rank.key: rank.rank for rank in job.ranks}
-        for loop in job.loops:
-            self._add_loop(loop, numbers.get(loop.key), span.seconds)
+        course = Spent()
+        for loop, one in zip(job.loops, did, strict=True):
+            self._note(loop)
+            if one.seconds > 0.0:
+                course.add(one.spent[0], one.seconds)
+                self._add_rank(loop.key, numbers.get(loop.key), one)
+        waits = course.percent
+        if waits is not None:
+            self._waits.add(span.since, span.until, waits)
 
-    def _add_loop(self, loop: TrainingLoop, number: int | None, seconds: float) -> None:
-        self._memory["allocated"].add(loop.memory_peak_bytes or loop.memory_allocated_bytes, 0.0)
-        self._memory["reserved"].add(loop.memory_reserved_bytes, 0.0)
+    def _note(self, loop: TrainingLoop) -> None:
+        peak = loop.memory_peak_bytes
+        self._allocated.add(loop.memory_allocated_bytes if peak is None else peak, 0.0)
+        self._reserved.add(loop.memory_reserved_bytes, 0.0)
         if loop.compute_on_device is not None:
             self._on_device = loop.compute_on_device
         if loop.epoch is not None:
-            self._epoch = max(self._epoch or 0, loop.epoch)
-        if loop.key not in self._ranks and len(self._ranks) >= RANKS_KEPT:
-            return
-        if loop.steps is not None:
+            self._epoch = loop.epoch if self._epoch is None else max(self._epoch, loop.epoch)
+        if loop.steps is not None and (loop.key in self._steps or len(self._steps) < RANKS_KEPT):
             self._steps[loop.key] = loop.steps
-        _, gauge = self._ranks.setdefault(loop.key, (number, Gauge()))
-        gauge.add(sane(loop.data_wait_share, 1.0), seconds)
+
+    def _add_rank(self, key: ProcessKey, number: int | None, did: Did) -> None:
+        if key not in self._ranks and len(self._ranks) >= RANKS_KEPT:
+            return
+        known, spent = self._ranks.get(key) or (None, Spent())
+        self._ranks[key] = (known if number is None else number, spent)
+        spent.add(did.spent[0], did.seconds)
 
     def report(self, until: float) -> LoopReport:
-        gauges = self._gauges
-        waits = [(gauge.mean, number) for number, gauge in self._ranks.values()]
-        known = [(mean, number) for mean, number in waits if mean is not None]
+        sums = self._sums
+        waits = [(spent.percent, number) for number, spent in self._ranks.values()]
+        known = [(percent, number) for percent, number in waits if percent is not None]
         most = max(known, key=lambda one: one[0]) if len(known) > 1 else None
         return LoopReport(
-            told_seconds=self._told,
-            ranks=len(self._ranks) or None,
-            samples_per_second=gauges["speed"].mean,
+            told_seconds=sums.seconds,
+            ranks=len(self._steps) or None,
+            samples_per_second=sums.samples_per_second,
             steps=min(self._steps.values(), default=None),
             last_epoch=self._epoch,
-            data_wait_percent=_percent(gauges["wait"]),
-            data_wait_most_percent=None if most is None else 100.0 * most[0],
+            data_wait_percent=sums.spent["data_wait_share"].percent,
+            data_wait_most_percent=None if most is None else most[0],
             data_wait_most_rank=None if most is None else most[1],
-            compute_percent=_percent(gauges["compute_share"]),
+            compute_percent=sums.spent["compute_share"].percent,
             compute_on_device=self._on_device,
-            copy_percent=_percent(gauges["copy_share"]),
-            validation_percent=_percent(gauges["validation_share"]),
-            checkpoint_percent=_percent(gauges["checkpoint_share"]),
-            memory_allocated_peak_bytes=whole(self._memory["allocated"].peak),
-            memory_reserved_peak_bytes=whole(self._memory["reserved"].peak),
+            copy_percent=sums.spent["copy_share"].percent,
+            validation_percent=sums.spent["validation_share"].percent,
+            checkpoint_percent=sums.spent["checkpoint_share"].percent,
+            memory_allocated_peak_bytes=whole(self._allocated.peak),
+            memory_reserved_peak_bytes=whole(self._reserved.peak),
             data_wait_course=self._waits.course(until),
         )
-
-
-def _percent(gauge: Gauge) -> float | None:
-    return None if gauge.mean is None else 100.0 * gauge.mean

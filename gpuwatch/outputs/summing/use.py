@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from gpuwatch.jobs.gauge import Gauge
+from gpuwatch.jobs.loop_recorder import LoopSums
 from gpuwatch.model import GpuKey, Job, JobMember, Process, ProcessKey, Snapshot
 from gpuwatch.outputs.summing.summary import JobUse, ProcessUse
 from gpuwatch.outputs.summing.timeline import Step
@@ -42,10 +42,9 @@ class _Used:
         "gpu_memory",
         "gpus",
         "last",
+        "loops",
         "memory",
         "read",
-        "speed",
-        "wait",
         "written",
     )
 
@@ -60,23 +59,22 @@ class _Used:
         self.memory: int | None = None
         self.read: float | None = None
         self.written: float | None = None
-        self.speed: Gauge | None = None
-        self.wait: Gauge | None = None
+        self.loops: LoopSums | None = None
 
-    def tell(self, job: Job, seconds: float) -> None:
+    def tell(self, job: Job, step: Step) -> None:
         """What the job says of its own loops."""
-        if self.speed is None or self.wait is None:
-            self.speed, self.wait = Gauge(), Gauge()
-        self.speed.add(job.samples_per_second, seconds)
-        self.wait.add(job.data_wait_share, seconds)
+        if self.loops is None:
+            self.loops = LoopSums(("data_wait_share",))
+        self.loops.add(job.loops, step.since, step.until, step.until + step.offset)
 
     @property
     def told(self) -> dict[str, Any]:
-        speed = None if self.speed is None else self.speed.mean
-        wait = None if self.wait is None else self.wait.mean
+        loops = self.loops
         return {
-            "samples_per_second": speed,
-            "data_wait_percent": None if wait is None else 100.0 * wait,
+            "samples_per_second": None if loops is None else loops.samples_per_second,
+            "data_wait_percent": (
+                None if loops is None else loops.spent["data_wait_share"].percent
+            ),
         }
 
     def learn(self, **facts: Any) -> None:
@@ -183,7 +181,7 @@ class Uses:
             if job.ended_at_unix_seconds is None:
                 used.last = step.until
                 self._add_gpus_of(used, job, busy, seconds)
-            self._add_job(used, job, seconds, memory)
+            self._add_job(used, job, step, seconds, memory)
             for member in job.members:
                 self._add_member(member, job, step, seconds, counted)
 
@@ -198,7 +196,12 @@ class Uses:
                 used.gpu_busy = _plus(used.gpu_busy, min(100.0, percent) / 100.0 * seconds)
 
     def _add_job(
-        self, used: _Used, job: Job, seconds: float, memory: Mapping[ProcessKey, int]
+        self,
+        used: _Used,
+        job: Job,
+        step: Step,
+        seconds: float,
+        memory: Mapping[ProcessKey, int],
     ) -> None:
         used.learn(
             user=job.user,
@@ -224,8 +227,8 @@ class Uses:
         self._add_host(used, job.cpu_percent, held, seconds)
         used.read = _grown(used.read, job.read_bytes_per_second, seconds)
         used.written = _grown(used.written, job.write_bytes_per_second, seconds)
-        if job.loops:
-            used.tell(job, seconds)
+        if job.loops and not step.is_gap:
+            used.tell(job, step)
 
     def _add_member(
         self, member: JobMember, job: Job, step: Step, seconds: float, counted: set[ProcessKey]
