@@ -13,6 +13,7 @@ from collections.abc import Container, Sequence
 from gpuwatch.diagnosis import watched_host, watched_job
 from gpuwatch.diagnosis.startup import (
     LONGEST_SECONDS,
+    TOLD_STEPS,
     WITHOUT_GPU_SECONDS,
     WORK_SECONDS,
     steady_from,
@@ -37,6 +38,9 @@ FOLLOWED_JOBS_MAX = 16
 """Each job costs time and memory. Of more than so many (a machine of notebooks and small servers),
 those that use GPUs most are followed, the attached one always."""
 CHOSEN_SECONDS = 30.0
+USE_SECONDS = 30.0
+"""What counts is the use over about so long: of jobs whose GPUs swing, each is the busiest for a
+moment."""
 
 Stacks = tuple[tuple[str, float, str | None], ...]
 SubjectKey = tuple[ProcessKey | None, tuple[GpuKey, ...]]
@@ -60,6 +64,7 @@ class Observer:
         self._forget_at = 0.0
         self._followed: frozenset[ProcessKey] | None = None
         self._chosen_at = -math.inf
+        self._use: dict[ProcessKey, float] = {}
 
     def push(self, snapshot: Snapshot) -> None:
         """Take one snapshot; they come in the order of their monotonic time. One that is older
@@ -76,7 +81,7 @@ class Observer:
         self._last = snapshot
         self._host.push(snapshot.host, at, seconds)
         self._watched(at, seconds)
-        self._choose(snapshot, at)
+        self._choose(snapshot, at, seconds)
         users = self._push_jobs(snapshot, seconds, first_look=first_look)
         self._push_gpus(snapshot, seconds, users)
         if at >= self._forget_at:
@@ -112,33 +117,44 @@ class Observer:
 
     # Taking snapshots
 
-    def _choose(self, snapshot: Snapshot, at: float) -> None:
+    def _choose(self, snapshot: Snapshot, at: float, seconds: float) -> None:
         """Which jobs are followed, for the next half minute."""
         if len(snapshot.jobs) <= FOLLOWED_JOBS_MAX:
             self._followed = None
             self._chosen_at = -math.inf
+            self._use.clear()
             return
+        self._take_use(snapshot, min(1.0, seconds / USE_SECONDS))
         if at < self._chosen_at + CHOSEN_SECONDS:
             return
         self._chosen_at = at
-        busy: dict[int, float] = {}
-        for process in snapshot.processes:
-            if process.gpu_uuid is not None and process.gpu_busy_percent is not None:
-                busy[process.pid] = busy.get(process.pid, 0.0) + process.gpu_busy_percent
         before = self._followed or frozenset()
 
         def weight(job: Job) -> tuple[bool, bool, float]:
-            used = sum([busy.get(member.pid, 0.0) for member in job.members])
             # Those that are followed keep their place against others that are about as busy.
             kept = 5.0 if job.key in before else 0.0
             return (
                 job.attached,
                 job.loader_workers is not None and job.loader_workers > 0,
-                used + kept,
+                self._use[job.key] + kept,
             )
 
         ranked = sorted(snapshot.jobs, key=weight, reverse=True)
         self._followed = frozenset([job.key for job in ranked[:FOLLOWED_JOBS_MAX]])
+
+    def _take_use(self, snapshot: Snapshot, share: float) -> None:
+        """How much each job uses GPUs, as a mean in which the newest counts ``share``."""
+        busy: dict[int, float] = {}
+        for process in snapshot.processes:
+            if process.gpu_uuid is not None and process.gpu_busy_percent is not None:
+                busy[process.pid] = busy.get(process.pid, 0.0) + process.gpu_busy_percent
+        before = self._use
+        self._use = {}
+        for job in snapshot.jobs:
+            key = job.key
+            used = sum([busy.get(member.pid, 0.0) for member in job.members])
+            known = before.get(key, used)
+            self._use[key] = known + share * (used - known)
 
     def _jobs_of(self, snapshot: Snapshot) -> Sequence[Job]:
         followed = self._followed
@@ -282,9 +298,12 @@ class Observer:
                 step = watched_job.usual_step(series)
                 found.append(steady_from(series, step))
         known = [since for since in found if since is not None]
-        if not known:
+        if known:
+            since = min(known)
+        elif told is not None and track.steps_told >= TOLD_STEPS and now - told >= WORK_SECONDS:
+            since = now - WORK_SECONDS
+        else:
             return True
-        since = min(known)
         track.settle(since)
         for gpu in gpus:
             gpu.memory.forget_before(since)

@@ -17,6 +17,9 @@ LONGEST_SECONDS = 180.0
 for three minutes has something to be told about."""
 WITHOUT_GPU_SECONDS = 60.0
 """Where there is no GPU to show the first steps, and the job tells of none."""
+TOLD_STEPS = 20
+"""Where a GPU shows no steady work: so many steps that were told, and the first of them
+``WORK_SECONDS`` ago, are steady all the same. A compiler is done with tuning by then."""
 WORK_SECONDS = 8.0
 """Without an idle run, or, without a GPU, since the first step that was told: long enough for a
 compile's tuning kernels to be over."""

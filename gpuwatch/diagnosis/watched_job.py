@@ -212,6 +212,8 @@ class JobTrack:
         """When its start-up was over."""
         self.steps_since: float | None = None
         """When it was first seen to tell of a step."""
+        self.steps_told = 0
+        """Since then, by the rank that made the fewest."""
         if at - self.starts_at > LONGEST_SECONDS:
             self.steady_at = self.starts_at
         self.pids: frozenset[int] = frozenset()
@@ -295,8 +297,10 @@ class JobTrack:
 
     def _take_loops(self, job: Job, at: float, seconds: float, unix: float) -> None:
         self._tells = bool(job.loops)
-        if self.steps_since is None and any(loop.steps for loop in job.loops):
+        told_steps = min([loop.steps or 0 for loop in job.loops], default=0)
+        if self.steps_since is None and told_steps:
             self.steps_since = at
+        self.steps_told = told_steps
         told = {loop.key: loop for loop in job.loops}
         for key, track in self._ranks.items():
             track.push_loop(told.get(key), at, seconds, unix)

@@ -505,6 +505,31 @@ def test_without_a_gpu_the_steps_that_are_told_end_the_start_up() -> None:
     assert after(silent).starting
 
 
+@pytest.mark.parametrize("tells", [True, False])
+def test_many_steps_that_are_told_are_steady_work(tells: bool) -> None:
+    """Also where the GPU flickers without a rhythm; without them it looks like tuning."""
+    busy = [0, 0, 60, 0, 0, 0, 0, 60, 60, 0, 60, 0, 0, 0, 60, 0, 60, 60, 60, 60, 0, 0, 0, 0, 0, 60]
+    made = [
+        replace(
+            one,
+            gpus=(gpu(busy_percent=float(busy[second])),),
+            jobs=(
+                replace(
+                    one.jobs[0],
+                    gpu_uuids=("GPU-a",),
+                    loops=(replace(one.jobs[0].loops[0], steps=3 * second),) if tells else (),
+                ),
+            ),
+        )
+        for second, one in enumerate(told(len(busy)))
+    ]
+    assert after(made[:7]).starting
+    window = after(made)
+    assert window.starting is not tells
+    if tells:
+        assert window.steady_seconds == pytest.approx(8.0)
+
+
 def test_without_a_gpu_pauses_are_those_that_are_told() -> None:
     """With what they were; one that goes on is none yet, nor is one of the start-up."""
 
@@ -708,3 +733,28 @@ def test_of_many_jobs_the_busiest_are_followed() -> None:
     assert len(followed) == FOLLOWED_JOBS_MAX
     assert followed[0] == 1
     assert set(followed[1:]) == set(range(26, 41))
+
+
+def test_jobs_that_swing_out_of_step_stay_followed() -> None:
+    """Each of them is the busiest for a moment: taken at its word then, none would be watched for
+    long enough to say anything of it."""
+    jobs = tuple(Job(pid=pid, members=(JobMember(pid=pid, role="rank"),)) for pid in range(1, 41))
+    first = looks(200, busy=99.0)
+    key = first[0].gpus[0].uuid
+    observer = Observer()
+    followed: dict[int, set[int]] = {}
+    for second, one in enumerate(first):
+        processes = tuple(
+            Process(
+                pid=pid,
+                gpu_uuid=key,
+                gpu_busy_percent=(95.0 if (second + pid) % 4 == 0 else 0.0) + (pid > 24),
+            )
+            for pid in range(1, 41)
+        )
+        observer.push(replace(one, jobs=jobs, processes=processes))
+        if second in (70, 199):
+            windows = observer.windows()
+            followed[second] = {shown.job.job.pid for shown in windows if shown.job is not None}
+    assert len(followed[199]) == FOLLOWED_JOBS_MAX
+    assert followed[199] == followed[70]
