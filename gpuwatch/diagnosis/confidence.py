@@ -35,7 +35,7 @@ HIGHEST = 0.99
 
 def confidence(rule: str, firing: Firing, strength: float) -> float:
     """0 to 1. ``strength`` is the firing's, smoothed over its evaluations."""
-    present = sum(1 for item in firing.evidence if item.value is not None)
+    present = len([item for item in firing.evidence if item.value is not None])
     wanted = present + len(firing.missing)
     share = present / wanted if wanted else 1.0
     value = _on_curve(strength) * TRUST.get(rule, 1.0)

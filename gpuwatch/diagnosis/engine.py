@@ -8,6 +8,7 @@ clock but the snapshots', so a recording gives the same answers as the machine d
 
 from __future__ import annotations
 
+import math
 from collections.abc import Container, Sequence
 from typing import Protocol
 
@@ -25,6 +26,8 @@ EVALUATE_SECONDS = 2.0
 CALM = 5.0
 """How much longer a job watched for a minute waits for its next look while nothing begins or ends
 to fire on it, and no job or GPU comes or goes."""
+LOOKS_AT_ONCE = 8
+"""Of more jobs (and GPUs without one) than this, those watched for a minute take turns."""
 EARLY_BY_SECONDS = 0.25
 """Snapshots are not taken to the millisecond; one a little early is not left out."""
 LONGEST_STEP_SECONDS = 4.0
@@ -78,6 +81,7 @@ class Engine:
         self._unix = 0.0
         self._changed = True
         self._there: tuple[object, ...] = ()
+        self._turns = 1
 
     def push(self, snapshot: Snapshot) -> None:
         """Take a snapshot; they come in the order of their time. One that is older than the one
@@ -114,6 +118,9 @@ class Engine:
     def _evaluate(self, now: float, interval: float) -> None:
         self._last = now
         resting = {} if self._changed else self._resting(now)
+        self._turns = max(1, math.ceil((len(self._subjects) - len(resting)) / LOOKS_AT_ONCE))
+        if self._turns > 1 and not self._changed:
+            resting |= self._waiting(resting)
         if resting and len(resting) == len(self._subjects):
             return
         self._changed = False
@@ -136,7 +143,7 @@ class Engine:
     def _seconds_since(self, subject: Subject, now: float, interval: float) -> float:
         if subject.looked_at is None:
             return 0.0
-        every = self._every * (CALM if subject.is_calm else 1.0)
+        every = self._every * (CALM if subject.is_calm else self._turns)
         return min(now - subject.looked_at, max(LONGEST_STEP_SECONDS, 1.5 * interval, 1.2 * every))
 
     def _resting(self, now: float) -> dict[SubjectKey, Subject]:
@@ -147,6 +154,16 @@ class Engine:
             for key, subject in self._subjects.items()
             if subject.is_calm and subject.looked_at is not None and now - subject.looked_at < calm
         }
+
+    def _waiting(self, resting: Container[SubjectKey]) -> dict[SubjectKey, Subject]:
+        """Those whose turn is a later one."""
+        old = [
+            (key, subject)
+            for key, subject in self._subjects.items()
+            if key not in resting and not subject.is_young
+        ]
+        old.sort(key=lambda one: one[1].looked_at or 0.0)
+        return dict(old[LOOKS_AT_ONCE:])
 
     def _rules_for(self, window: Window) -> tuple[tuple[Rule, ...], bool]:
         if not _has_ended(window):

@@ -7,6 +7,7 @@ from array import array
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Sequence
+from operator import mul
 from typing import Generic, TypeVar, cast
 
 BUCKET_SECONDS = 4.0
@@ -76,8 +77,10 @@ def _means(rows: Sequence[_Row], count: int) -> list[float | None]:
     lengths = [row[1] for row in rows]
     if max(lengths) - min(lengths) <= ALIKE * max(lengths):
         return [_plain_mean(column) for column in zip(*[row[2] for row in rows], strict=True)]
+    total = sum(lengths)
     return [
-        _weighted_mean(column, lengths) for column in zip(*[row[2] for row in rows], strict=True)
+        _weighted_mean(column, lengths, total)
+        for column in zip(*[row[2] for row in rows], strict=True)
     ]
 
 
@@ -85,11 +88,22 @@ def _plain_mean(column: Sequence[float | None]) -> float | None:
     try:
         return sum(column) / len(column)  # type: ignore[arg-type]  # most have no gap
     except TypeError:
+        if column.count(None) == len(column):
+            return None
         known = [value for value in column if value is not None]
-        return sum(known) / len(known) if known else None
+        return sum(known) / len(known)
 
 
-def _weighted_mean(column: Sequence[float | None], lengths: Sequence[float]) -> float | None:
+def _weighted_mean(
+    column: Sequence[float | None], lengths: Sequence[float], total: float
+) -> float | None:
+    if total <= 0.0 or column.count(None) == len(column):
+        return None
+    try:
+        return sum(map(mul, column, lengths)) / total
+    except TypeError:
+        # There are gaps.
+        pass
     known = [
         (value, seconds)
         for value, seconds in zip(column, lengths, strict=True)

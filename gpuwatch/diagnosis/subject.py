@@ -73,6 +73,9 @@ class Subject:
         self._watched_seconds = 0.0
         self._looks = 0
         self._first_unix_seconds = 0.0
+        self._found: tuple[Finding, ...] | None = None
+        self._not_told: tuple[NotTold, ...] | None = None
+        """As of the last look; ``None`` until they are asked for."""
 
     def look(self, window: Window, seconds: float) -> None:
         """Take the newest window; ``seconds`` since the one before."""
@@ -81,6 +84,7 @@ class Subject:
             self._first_unix_seconds = window.taken_at_unix_seconds
         self._looks += 1
         self._window = window
+        self._found = self._not_told = None
         for rule in self._rules:
             verdict = self._verdicts[rule.name] = _checked(rule, window)
             held = self._held.get(rule.name)
@@ -106,12 +110,16 @@ class Subject:
                 ledger.add(window, cause.lost_share, gpus, known)
 
     @property
+    def is_young(self) -> bool:
+        """It is in its first minute."""
+        window = self._window
+        return window is None or min(window.watched_seconds, window.steady_seconds) < CALM_SECONDS
+
+    @property
     def is_calm(self) -> bool:
         """Nothing begins or ends to fire, and its first minute is over."""
-        window = self._window
-        young = window is None or min(window.watched_seconds, window.steady_seconds) < CALM_SECONDS
-        return not young and all(
-            one.fires_now == one.raised for one in self._held.values() if one.looks
+        return not self.is_young and all(
+            [one.fires_now == one.raised for one in self._held.values() if one.looks]
         )
 
     @property
@@ -126,15 +134,22 @@ class Subject:
             pending=any(one.fires_now and not one.raised for one in self._held.values()),
         )
 
-    def findings(self) -> Iterator[Finding]:
+    def findings(self) -> tuple[Finding, ...]:
         """The leading cause first."""
-        window = self._window
-        if window is not None:
-            for cause in self._causes:
-                yield self._finding(window, cause)
+        if self._found is None:
+            window = self._window
+            if window is None:
+                return ()
+            self._found = tuple([self._finding(window, cause) for cause in self._causes])
+        return self._found
 
-    def not_told(self) -> Iterator[NotTold]:
+    def not_told(self) -> tuple[NotTold, ...]:
         """Rules that lack readings, those that another finding answers for left out."""
+        if self._not_told is None:
+            self._not_told = tuple(self._lacking())
+        return self._not_told
+
+    def _lacking(self) -> Iterator[NotTold]:
         window = self._window
         if window is None:
             return

@@ -250,3 +250,25 @@ def test_a_job_in_its_first_minute_costs_the_calm_ones_nothing() -> None:
     engine = Engine([Rule("a", check, "")], observer=Script(_job_on(0, 1), new))
     play(engine, range(101))
     assert looks == {1: 11, 2: 51}
+
+
+def test_many_restless_jobs_are_looked_at_in_turn() -> None:
+    """Each of sixteen is looked at every four seconds after its first minute, and what is wrong
+    with it is found; a new one is looked at every two."""
+    looks = dict.fromkeys(range(17), 0)
+
+    def check(one: Window) -> Verdict:
+        assert one.job is not None
+        looks[one.job.job.pid] += 1
+        return firing(hold_seconds=1e6)
+
+    windows = [_job_on(pid % 8, pid) for pid in range(16)]
+    new = replace(_job_on(0, 16), steady_seconds=10.0)
+    engine = Engine(
+        [Rule("never sure", check, ""), Rule("fault", lambda _: firing(), "")],
+        observer=Script(*windows, new),
+    )
+    said = play(engine, range(121))[-1]
+    assert looks[16] == 61
+    assert {looks[pid] for pid in range(16)} == {31}
+    assert {one.job[0] for one in said.findings if one.job} == set(range(17))

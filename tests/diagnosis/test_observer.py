@@ -739,7 +739,7 @@ def test_jobs_that_swing_out_of_step_stay_followed() -> None:
     """Each of them is the busiest for a moment: taken at its word then, none would be watched for
     long enough to say anything of it."""
     jobs = tuple(Job(pid=pid, members=(JobMember(pid=pid, role="rank"),)) for pid in range(1, 41))
-    first = looks(200, busy=99.0)
+    first = looks(120, busy=99.0)
     key = first[0].gpus[0].uuid
     observer = Observer()
     followed: dict[int, set[int]] = {}
@@ -753,8 +753,8 @@ def test_jobs_that_swing_out_of_step_stay_followed() -> None:
             for pid in range(1, 41)
         )
         observer.push(replace(one, jobs=jobs, processes=processes))
-        if second in (70, 199):
+        if second in (70, 119):
             windows = observer.windows()
             followed[second] = {shown.job.job.pid for shown in windows if shown.job is not None}
-    assert len(followed[199]) == FOLLOWED_JOBS_MAX
-    assert followed[199] == followed[70]
+    assert len(followed[119]) == FOLLOWED_JOBS_MAX
+    assert followed[119] == followed[70]
