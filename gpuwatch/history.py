@@ -180,16 +180,22 @@ class _Tier:
             self.first += surplus
 
     def parts(self, start: float, end: float) -> list[tuple[float, float, float, float]]:
-        """(minimum, mean, maximum, seconds) of the buckets with a reading in (start, end]."""
-        low = math.floor(start / self.width + _TOLERANCE) - self.first
-        high = math.ceil(end / self.width - _TOLERANCE) - self.first
+        """(minimum, mean, maximum, seconds) of the buckets with a reading in (start, end]; the
+        seconds are those that lie in it."""
+        width = self.width
+        low = math.floor(start / width + _TOLERANCE) - self.first
+        high = math.ceil(end / width - _TOLERANCE) - self.first
         picked = slice(max(0, low), max(0, high))
+        minima = self.minima[picked]
+        seconds = [width] * len(minima)
+        if seconds:
+            first = self.first + picked.start
+            seconds[0] -= max(0.0, start - first * width)
+            seconds[-1] -= max(0.0, (first + len(seconds)) * width - end)
         return [
-            (minimum, mean, maximum, self.width)
-            for minimum, mean, maximum in zip(
-                self.minima[picked], self.means[picked], self.maxima[picked], strict=True
-            )
-            if mean == mean  # noqa: PLR0124 - NaN, the gap, is the one value unlike itself
+            part
+            for part in zip(minima, self.means[picked], self.maxima[picked], seconds, strict=True)
+            if part[1] == part[1]  # NaN, the gap, is the one value unlike itself
         ]
 
 

@@ -436,6 +436,22 @@ def test_an_oscillation_of_hours_ago_is_a_band() -> None:
     assert bands[49:] == [0.0] * 47
 
 
+def test_a_half_minute_counts_for_the_part_that_lies_in_a_column() -> None:
+    """A column that cuts half minutes has the mean of its own time, and their extremes."""
+    history = History()
+    for block, mean in enumerate((0.0, 40.0, 100.0)):
+        history.take_block(block * 30.0, {}, {"cpu_percent": (0, mean, 100)})
+    history.push(snapshot(at=90.5, host=Host(name="box", cpu_percent=0.0)))
+    series = history.host("cpu_percent")
+    assert series is not None
+    # 0 to 50 s: all of the first, twenty seconds of the second.
+    column = series.columns(100.0, 50.0, 2)[0]
+    assert column is not None
+    assert column.minimum == 0
+    assert column.maximum == 100
+    assert column.mean == pytest.approx((0.0 * 30 + 40.0 * 20) / 50)
+
+
 def test_column_that_has_ended_is_left_as_it_was() -> None:
     """Later readings do not change a column whose time is over, so little is redrawn."""
     series = polled([float(n * 13 % 17) for n in range(40)], start=0.37)

@@ -12,9 +12,27 @@ from gpuwatch.json_values import CodecError, Json
 from gpuwatch.model import GpuKey, ProcessKey, Snapshot
 
 BUCKET_SECONDS = 30.0
-GPU_READINGS = ("busy_percent", "memory_used_bytes", "power_watts", "temperature_celsius")
-HOST_READINGS = ("cpu_percent", "memory_used_bytes")
+GPU_READINGS = (
+    "busy_percent",
+    "memory_used_bytes",
+    "power_watts",
+    "temperature_celsius",
+    "sm_clock_mhz",
+    "sm_active_percent",
+)
+HOST_READINGS = (
+    "cpu_percent",
+    "memory_used_bytes",
+    "cpu_iowait_percent",
+    "disk_read_bytes_per_second",
+    "disk_write_bytes_per_second",
+    "network_receive_bytes_per_second",
+    "network_transmit_bytes_per_second",
+)
+"""What has a chart. Recordings of before have fewer."""
 _DIGITS = 2
+_WHOLE_FROM = 1e5
+"""From here on nothing behind the point is worth its room."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,10 +90,14 @@ class _Tally:
 
     def band(self) -> Band:
         return Band(
-            minimum=round(float(self.minimum), _DIGITS),
-            mean=round(self.total / self.count, _DIGITS),
-            maximum=round(float(self.maximum), _DIGITS),
+            minimum=_rounded(self.minimum),
+            mean=_rounded(self.total / self.count),
+            maximum=_rounded(self.maximum),
         )
+
+
+def _rounded(value: float) -> float:
+    return round(value) if abs(value) >= _WHOLE_FROM else round(float(value), _DIGITS)
 
 
 @dataclass(slots=True)

@@ -31,6 +31,7 @@ from gpuwatch.sources.recording_scan import Head, Lines, RecordingFileReader
 __all__ = ["Band", "Bucket", "FindingSpan", "Follower", "RecordingIndex", "open_index"]
 
 _MARK_SECONDS = 60.0
+_MARK_WAIT_SECONDS = 0.02
 _TAKEN_AT = re.compile(r'\{"kind":"snapshot","sequence":\d+,"taken_at_unix_seconds":([0-9.]+),')
 
 
@@ -66,6 +67,8 @@ class RecordingIndex:
         self._identities: dict[GpuKey, GpuIdentity] = {}
         self._marks: list[tuple[float, int, str | None]] = []
         """Time, place, and the header to be read first where none stands there."""
+        self._recorded = False
+        """By ``record``, so that the places are known sooner than what lies before them is read."""
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -87,6 +90,8 @@ class RecordingIndex:
     def snapshots(self, from_unix_seconds: float) -> Iterator[Snapshot]:
         """From the last snapshot at or before ``from_unix_seconds`` at which reading can begin (up
         to a minute before, or more where the file has not been read so far) to the end."""
+        if self._recorded:
+            self._wait_for_mark(from_unix_seconds)
         marks = self._marks
         place = bisect_right(marks, from_unix_seconds, key=lambda mark: mark[0]) - 1
         if self.kind != RECORDING:
@@ -115,6 +120,18 @@ class RecordingIndex:
             self._thread.join(seconds)
         return self.complete
 
+    def _wait_for_mark(self, unix_seconds: float) -> None:
+        """Until the place to read from is known: to read on from an earlier one takes longer."""
+        thread = self._thread
+        while (
+            thread is not None
+            and thread.is_alive()
+            and not self._closing.is_set()
+            and self._marks
+            and self._marks[-1][0] <= unix_seconds
+        ):
+            thread.join(_MARK_WAIT_SECONDS)
+
     def _of_log(self, from_unix_seconds: float) -> Iterator[Snapshot]:
         with open_any(self.path) as log:
             yield from dropwhile(
@@ -136,6 +153,7 @@ class RecordingIndex:
     # What record wrote.
 
     def _begin_recorded(self, reader: RecordingFileReader, first: Head) -> None:
+        self._recorded = True
         self._take_head(first)
         self.first_unix_seconds = first.started_at_unix_seconds
         last = reader.last_head()

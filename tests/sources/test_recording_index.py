@@ -21,7 +21,13 @@ from gpuwatch.outputs.recorder import Recorder
 from gpuwatch.sources.base import ManualClock
 from gpuwatch.sources.log_text import LogError
 from gpuwatch.sources.recording import open_any
-from gpuwatch.sources.recording_buckets import BucketFolder, bucket_object, read_bucket
+from gpuwatch.sources.recording_buckets import (
+    GPU_READINGS,
+    HOST_READINGS,
+    BucketFolder,
+    bucket_object,
+    read_bucket,
+)
 from gpuwatch.sources.recording_index import RecordingIndex, open_index
 from gpuwatch.sources.simulated import SimulatedSource
 from tests.sources.smi_writing import query_log
@@ -148,6 +154,14 @@ def test_the_first_picture_does_not_wait_for_the_index(tmp_path: Path) -> None:
     index = open_index(str(path))
     assert next(index.snapshots(0.0)) == SNAPSHOTS[0]
     assert index.first_unix_seconds == SNAPSHOTS[0].taken_at_unix_seconds
+    index.close()
+
+
+def test_a_moment_far_on_is_not_read_up_to(tmp_path: Path) -> None:
+    """Of what record wrote, also while the overview is still looked through."""
+    index = open_index(record(tmp_path / "run.jsonl", SNAPSHOTS))
+    at = SNAPSHOTS[-30].taken_at_unix_seconds
+    assert 0 <= at - next(index.snapshots(at)).taken_at_unix_seconds <= 60.0
     index.close()
 
 
@@ -313,6 +327,14 @@ def test_a_bucket_comes_back() -> None:
     """From its line."""
     for bucket in folded(SNAPSHOTS):
         assert read_bucket(bucket_object(bucket)) == bucket  # type: ignore[arg-type]
+
+
+def test_a_bucket_tells_what_has_a_chart() -> None:
+    """Hours of the disks, the network and the clocks can be drawn from the overview."""
+    bucket = folded(SNAPSHOTS[:40])[0]
+    first = SNAPSHOTS[0]
+    assert bucket.gpus[first.gpus[0].uuid].keys() == set(GPU_READINGS)  # type: ignore[attr-defined]
+    assert bucket.host.keys() == set(HOST_READINGS)  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(
