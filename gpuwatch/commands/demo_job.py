@@ -113,8 +113,9 @@ def _listed() -> str:
 
 
 def _practise(cause: Cause, knobs: Sequence[str], options: RunOptions) -> int:
-    """The exit code: 0 where the person left it, else the job's."""
+    """The exit code: the dashboard's where it was left, else the job's."""
     import os
+    import signal
 
     from gpuwatch.commands.run_dashboard import show
     from gpuwatch.jobs.cores import read_cores
@@ -140,14 +141,16 @@ def _practise(cause: Cause, knobs: Sequence[str], options: RunOptions) -> int:
     job.ends_with_gpuwatch = True
     try:
         cores = read_cores(os.getpid(), os.environ).usable_cores or 1.0
-        show(job, options, PracticeKnobs(cause, folder, cores, lambda: job.poll() is not None))
+        left_with = show(job, options, PracticeKnobs(cause, folder, cores, lambda: job.poll() is not None))
         code = job.poll()
     finally:
         job.end()
         job.close()
         _remove(folder)
     if code is None or code == 0:
-        return 0
+        return left_with
+    if code in (128 + signal.SIGINT, -signal.SIGINT):
+        return 128 + signal.SIGINT
     return common.complain(_last_words(path), code if code > 0 else 128 - code)
 
 

@@ -76,7 +76,8 @@ class Samples(Dataset[tuple[torch.Tensor, torch.Tensor]]):
     """Pairs of numbers and a label that can be learnt from them.
 
     ``slowness`` is of the transforms, of a rank that is slow on purpose. Once there is a file
-    ``hangs_at``, samples are waited for for ever, as of storage that does not answer.
+    ``hangs_at``, samples are waited for for ever, as of storage that does not answer; who does so
+    leaves a file of that name and ``.PID``.
     """
 
     def __init__(
@@ -103,6 +104,7 @@ class Samples(Dataset[tuple[torch.Tensor, torch.Tensor]]):
     def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
         knobs = self.knobs
         if self.hangs_at is not None and self.hangs_at.exists():
+            self.hangs_at.with_suffix(f".{os.getpid()}").touch()
             threading.Event().wait()
         if self.base is None:
             # Made in each worker once; a sample is a stretch of it.

@@ -8,12 +8,14 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 MODULE = "gpuwatch.workloads.train"
 HANG_FILE = "hang"
-_FINISHES_SECONDS = 2.0
-"""Workers end the batch they are at, and hang in the next."""
+_HANG_WITHIN_SECONDS = 20.0
+"""Workers end the batch they are at, and hang in the next: one that waits for its next batch when
+its parent is killed would end by itself."""
 
 
 def start(folder: Path, device: str, *options: str) -> subprocess.Popen[str]:
@@ -67,7 +69,8 @@ class Orphans:
         self._ended = False
         self._lock = threading.Lock()
         folder = folder / "killed"
-        (folder / HANG_FILE).unlink(missing_ok=True)
+        for old in folder.glob(f"{HANG_FILE}*"):
+            old.unlink()
         self._job = start(folder, device, "healthy", "--hangs", "--step-ms", "20")
         self._thread = threading.Thread(target=self._kill_it, args=(folder,), daemon=True)
         self._thread.start()
@@ -78,7 +81,9 @@ class Orphans:
             if line.startswith("training"):
                 break
         (folder / HANG_FILE).touch()
-        threading.Event().wait(_FINISHES_SECONDS)
+        until = time.monotonic() + _HANG_WITHIN_SECONDS
+        while not _all_hang(folder, self._job.pid) and time.monotonic() < until:
+            time.sleep(0.05)
         with self._lock:
             if self._ended:
                 return
@@ -104,6 +109,11 @@ class Orphans:
         self._thread.join()
         if self._job.stdout is not None:
             self._job.stdout.close()
+
+
+def _all_hang(folder: Path, pid: int) -> bool:
+    workers = _children(pid)
+    return all((folder / f"{HANG_FILE}.{worker}").exists() for worker in workers)
 
 
 def _children(pid: int) -> list[int]:

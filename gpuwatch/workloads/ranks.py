@@ -1,16 +1,12 @@
-"""A practice job's ranks: one, those that torchrun started, or those it starts itself."""
+"""A practice job's ranks: one, those that torchrun started, or those of ``launcher``."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import signal
-import socket
 import sys
-import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import distributed
@@ -26,7 +22,7 @@ from gpuwatch.workloads.telling import Telling
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobOptions:
-    """All that a rank must know; can be pickled."""
+    """All that a rank must know."""
 
     knobs: Knobs
     folder: Path
@@ -85,51 +81,3 @@ def _say_end(training: Training, rank: int) -> None:
     training.device.synchronize()
     if rank == 0:
         _say(f"done: {training.steps} steps, loss {training.device.loss():.4f}")
-
-
-def spawn(job: JobOptions) -> int:
-    """Start the ranks on this machine and wait for them; the exit code."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    os.environ.update(
-        MASTER_ADDR="127.0.0.1",
-        MASTER_PORT=str(port),
-        WORLD_SIZE=str(job.knobs.ranks),
-        LOCAL_WORLD_SIZE=str(job.knobs.ranks),
-    )
-    multiprocessing: Any = torch.multiprocessing
-    context = multiprocessing.spawn(_spawned, args=(job,), nprocs=job.knobs.ranks, join=False)
-    until = None if job.most_seconds is None else time.monotonic() + job.most_seconds
-    try:
-        while not context.join(timeout=0.5):
-            if until is not None and time.monotonic() >= until:
-                return 0
-    except (
-        multiprocessing.ProcessExitedException,
-        multiprocessing.ProcessRaisedException,
-    ) as error:
-        print(f"A rank ended: {clean(str(error).strip(), 600)}", file=sys.stderr)
-        return 1
-    finally:
-        for process in context.processes:
-            process.terminate()
-        for process in context.processes:
-            process.join(5.0)
-            if process.is_alive():
-                process.kill()
-                process.join()
-    return 0
-
-
-def _spawned(rank: int, job: JobOptions) -> None:
-    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank))
-    signal.signal(signal.SIGTERM, _leave)
-    code = run_rank(job, rank, job.knobs.ranks)
-    if code:
-        sys.exit(code)
-
-
-def _leave(number: int, _frame: Any) -> None:
-    raise SystemExit(128 + number)

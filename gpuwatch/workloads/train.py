@@ -17,13 +17,14 @@ import os
 import shutil
 import signal
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
 from gpuwatch.text import clean
-from gpuwatch.workloads import causes, knobs, lifeline, machine
+from gpuwatch.workloads import causes, knobs, launcher, lifeline, machine
 from gpuwatch.workloads.control import FILE_NAME
 
 
@@ -48,7 +49,7 @@ def main(arguments: list[str] | None = None) -> int:
     if options.ends_with is not None:
         lifeline.end_with(options.ends_with)
     try:
-        return _run(options, wanted, cause)
+        return _run(sys.argv[1:] if arguments is None else arguments, options, wanted, cause)
     except KeyboardInterrupt:
         return 130
     except (machine.MachineError, OSError) as error:
@@ -60,9 +61,14 @@ def _leave(number: int, _frame: FrameType | None) -> NoReturn:
     raise SystemExit(128 + number)
 
 
-def _run(options: argparse.Namespace, wanted: knobs.Knobs, cause: causes.Cause) -> int:
-    quota = None
-    if wanted.quota_cores:
+def _run(
+    given_arguments: Sequence[str],
+    options: argparse.Namespace,
+    wanted: knobs.Knobs,
+    cause: causes.Cause,
+) -> int:
+    is_rank, quota = "RANK" in os.environ, None
+    if wanted.quota_cores and not options.launched:
         # Before there are threads: only what starts later is in the cgroup from the beginning.
         quota = machine.enter_quota(wanted.quota_cores)
     with contextlib.ExitStack() as ending:
@@ -71,16 +77,21 @@ def _run(options: argparse.Namespace, wanted: knobs.Knobs, cause: causes.Cause) 
         folder = options.folder
         if folder is None:
             folder = machine.scratch_folder()
-        if options.folder is None or options.remove_folder:
+        if (options.folder is None or options.remove_folder) and not options.launched:
             ending.callback(shutil.rmtree, folder, ignore_errors=True)
         folder.mkdir(parents=True, exist_ok=True)
-        ending.callback(_tidy, folder)
-        if "RANK" not in os.environ or os.environ["RANK"] == "0":
+        if not options.launched:
+            ending.callback(_tidy, folder)
+        if not options.launched and os.environ.get("RANK", "0") == "0":
             print(f"knobs: write name=value lines into {folder / FILE_NAME}", flush=True)
         if cause.name == "cpu_misplaced" and not wanted.cores:
             wanted = replace(wanted, cores=_far_cores())
         if cause.name == "too_many_workers" and not wanted.cores:
             wanted = replace(wanted, cores=_few_cores())
+        if wanted.ranks > 1 and not is_rank:
+            return launcher.launch(
+                [*given_arguments, "--folder", str(folder)], wanted.ranks, options.seconds
+            )
         from gpuwatch.workloads import ranks  # noqa: PLC0415 - brings PyTorch
 
         job = ranks.JobOptions(
@@ -93,10 +104,8 @@ def _run(options: argparse.Namespace, wanted: knobs.Knobs, cause: causes.Cause) 
             most_steps=options.steps,
             most_seconds=options.seconds,
         )
-        if "RANK" in os.environ:
+        if is_rank:
             return ranks.run_rank(job, int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
-        if wanted.ranks > 1:
-            return ranks.spawn(job)
         return ranks.run_rank(job, 0, 1, quota)
 
 
@@ -170,6 +179,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     job.add_argument("--ends-with", type=int, metavar="PID", help=argparse.SUPPRESS)
     job.add_argument("--remove-folder", action="store_true", help=argparse.SUPPRESS)
+    job.add_argument("--launched", action="store_true", help=argparse.SUPPRESS)
     job.add_argument("--hangs", action="store_true", help=argparse.SUPPRESS)
     knobs.add_options(parser)
     return parser

@@ -1,0 +1,173 @@
+"""``gpuwatch demo-job`` in a terminal: its list, its key, and its end."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+from click.testing import CliRunner
+
+from gpuwatch.commands.demo_job import demo_job_command
+from gpuwatch.workloads.causes import CAUSES, UNPRACTISED
+from tests.commands.running import environment_in
+from tests.support.children import wait_until
+from tests.tui.pseudo_terminal import PseudoTerminal, terminal
+
+needs_torch = pytest.mark.skipif(
+    importlib.util.find_spec("torch") is None, reason="torch is not installed"
+)
+CTRL_C = "\x03"
+
+
+@contextmanager
+def demo_job(
+    folder: Path, *arguments: str, size: tuple[int, int] = (120, 40)
+) -> Iterator[PseudoTerminal]:
+    """In a terminal; with what it writes below ``folder``."""
+    settings = {
+        **environment_in(folder), "TERM": "xterm-256color", "TMPDIR": str(folder),
+    }  # fmt: skip
+    command = ("-m", "gpuwatch", "demo-job", *arguments, "--device", "cpu")
+    with terminal(*command, size=size, environment=settings, folder=folder) as it:
+        yield it
+
+
+def jobs_in(folder: Path) -> list[psutil.Process]:
+    """Practice jobs, their ranks and workers, with their folder below this one."""
+    found = []
+    for one in psutil.process_iter(["cmdline"]):
+        line = " ".join(one.info["cmdline"] or ())
+        if "gpuwatch.workloads.train" in line and str(folder) in line:
+            found.append(one)
+    return found
+
+
+def is_gone(process: psutil.Process) -> bool:
+    try:
+        return process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def all_gone(folder: Path) -> bool:
+    return all(is_gone(one) for one in jobs_in(folder))
+
+
+@needs_torch
+class TestKey:
+    def test_it_cures_and_makes_ill_again(self, tmp_path: Path) -> None:
+        """x turns the knobs of the running job, and before and after appear; pressed again it
+        turns them back; once the job has ended it says so. However gpuwatch ends, so do the job's
+        processes: here it is killed."""
+        with demo_job(tmp_path, "loader_in_main_process", "--", "--step-ms", "1") as it:
+            it.until_it_says("PRACTICE  loader_in_main_process")
+            assert "x cures it: num_workers 0 -> 2  (first wait for its name" in it.text
+            it.until_it_says("Not to be seen on the CPU: the bursts of a GPU")
+            # Its pace, without which there is nothing to compare.
+            it.until(lambda: "samples/s" in it.text and "waits for data" in it.text)
+            it.type("x")
+            it.until_it_says("loader: 2 workers")
+            assert "x makes it ill again: num_workers 2 -> 0" in it.text
+            it.until(lambda: "changed" in it.text and " samples/s  waits " in it.text)
+            it.type("x")
+            it.until_it_says("loader: 0 workers")
+            assert "x cures it: num_workers 0 -> 2" in it.text
+            it.type("x")
+            it.until(lambda: it.text.count("loader: 2 workers") == 2)
+            left = jobs_in(tmp_path)
+            assert len(left) == 3
+            it.program.kill()
+            wait_until(lambda: all(is_gone(one) for one in left))
+        assert _folders(tmp_path) == []
+
+    def test_a_job_that_ended_cannot_be_turned(self, tmp_path: Path) -> None:
+        """The bar says that it has ended, and so does the key; what it said last is printed."""
+        with demo_job(tmp_path, "loader_in_main_process", size=(100, 30)) as it:
+            it.until_it_says("PRACTICE")
+            wait_until(lambda: len(jobs_in(tmp_path)) == 1)
+            it.until_it_says("knobs: write")
+            jobs_in(tmp_path)[0].kill()
+            it.until_it_says("The job has ended: q leaves.")
+            it.type("x")
+            it.until_it_says("the job has ended: its knobs cannot be turned any more")
+            it.type("q")
+            assert it.end() == 137
+        assert _folders(tmp_path) == []
+
+    def test_health_has_no_cure(self, tmp_path: Path) -> None:
+        """There is nothing to turn, and the key says so; on a small screen it is one line."""
+        with demo_job(tmp_path, "healthy", size=(80, 16)) as it:
+            it.until_it_says("There is nothing to cure.")
+            it.type("x")
+            it.until_it_says("nothing is wrong: there is nothing to turn")
+            it.type("q")
+            assert it.end() == 0
+        assert all_gone(tmp_path)
+
+
+@needs_torch
+@pytest.mark.parametrize(
+    ("how", "code"), [("q", 0), (CTRL_C, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+)
+def test_the_job_ends_with_gpuwatch(tmp_path: Path, how: str | signal.Signals, code: int) -> None:
+    """By a key or by a signal, and nobody is asked; its folder is gone as well."""
+    with demo_job(tmp_path, "loader_cpu_bound") as it:
+        it.until_it_says("knobs: write")
+        it.until_it_says("q quit")
+        (job,) = jobs_in(tmp_path)
+        if isinstance(how, str):
+            it.type(how)
+        else:
+            it.program.send_signal(how)
+        assert it.end() == code
+        wait_until(lambda: is_gone(job))
+    assert _folders(tmp_path) == []
+
+
+def _folders(folder: Path) -> list[Path]:
+    """Of practice jobs, left behind."""
+    return list(folder.glob("gpuwatch-practice-*"))
+
+
+def test_the_list_names_every_cause() -> None:
+    """With what each needs that a CPU does not have; those that no job can have, with why."""
+    told = CliRunner().invoke(demo_job_command, [])
+    assert told.exit_code == 0
+    for cause in CAUSES.values():
+        assert f"  {cause.name} " in told.output
+        assert cause.says in told.output
+    for other in UNPRACTISED:
+        assert other.why in told.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["no\x1b[2Jthing"], "There is no cause 'no"),
+        (["gpu_lost"], "gpu_lost cannot be practised: a job cannot take a card off the bus"),
+        (["healthy"], "The dashboard needs a terminal."),
+    ],
+)
+def test_what_cannot_be_shown_is_a_sentence(arguments: list[str], says: str) -> None:
+    """One line, without what a name may do to a terminal, and exit code 2."""
+    if arguments == ["healthy"]:
+        pytest.importorskip("torch", reason="torch is not installed")
+    ran = subprocess.run(
+        [sys.executable, "-m", "gpuwatch", "demo-job", *arguments],
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[2])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 2
+    assert says in ran.stderr
+    assert ran.stderr.count("\n") == 1
+    assert "\x1b" not in ran.stderr
