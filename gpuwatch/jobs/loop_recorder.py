@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from gpuwatch.jobs.course import Grid
 from gpuwatch.jobs.gauge import Gauge, whole
 from gpuwatch.jobs.gpu_recorder import Span
@@ -47,12 +45,11 @@ class LoopSums:
         """For how long a loop ran."""
         self._samples = 0.0
         self._counted = 0.0
+        self._waits: dict[ProcessKey, tuple[int | None, Spent]] = {}
 
-    def add(
-        self, loops: Iterable[TrainingLoop], since: float, at: float, unix: float
-    ) -> list[Did]:
-        """What each did from ``since`` to ``at``, as it tells then; see ``LoopMeter.add``."""
-        did = [self._meter(loop.key).add(loop, since, at, unix) for loop in loops]
+    def add(self, job: Job, since: float, at: float, unix: float) -> list[Did]:
+        """What each of its loops did from ``since`` to ``at``, as told then; see ``LoopMeter``."""
+        did = [self._meter(loop.key).add(loop, since, at, unix) for loop in job.loops]
         ran = [one for one in did if one.seconds > 0.0]
         seconds = max([one.seconds for one in ran], default=0.0)
         self.seconds += seconds
@@ -63,7 +60,19 @@ class LoopSums:
         for place, name in enumerate(self._shares):
             for one in ran:
                 self.spent[name].add(one.spent[place], one.seconds)
+        self._add_waits(job, did)
         return did
+
+    def _add_waits(self, job: Job, did: list[Did]) -> None:
+        numbers = {rank.key: rank.rank for rank in job.ranks}
+        place = self._shares.index("data_wait_share")
+        for loop, one in zip(job.loops, did, strict=True):
+            known, spent = self._waits.get(loop.key) or (None, Spent())
+            if len(self._waits) < RANKS_KEPT or loop.key in self._waits:
+                number = numbers.get(loop.key)
+                self._waits[loop.key] = (known if number is None else number, spent)
+            if one.seconds > 0.0:
+                spent.add(one.spent[place], one.seconds)
 
     def _meter(self, key: ProcessKey) -> LoopMeter:
         meter = self._meters.get(key)
@@ -77,6 +86,13 @@ class LoopSums:
     def samples_per_second(self) -> float | None:
         return self._samples / self._counted if self._counted > 0.0 else None
 
+    @property
+    def waited_most(self) -> tuple[float, int | None] | None:
+        """Percent of its time, and which rank; ``None`` where not several tell."""
+        waits = [(spent.percent, number) for number, spent in self._waits.values()]
+        known = [(percent, number) for percent, number in waits if percent is not None]
+        return max(known, key=lambda one: one[0]) if len(known) > 1 else None
+
 
 class LoopRecorder:
     """Fed once a snapshot with the job as it is; costs nothing while nobody tells."""
@@ -84,7 +100,6 @@ class LoopRecorder:
     def __init__(self, grid: Grid) -> None:
         self._waits = grid.course()
         self._sums = LoopSums()
-        self._ranks: dict[ProcessKey, tuple[int | None, Spent]] = {}
         self._allocated, self._reserved = Gauge(), Gauge()
         self._steps: dict[ProcessKey, int] = {}
         self._epoch: int | None = None
@@ -95,14 +110,12 @@ class LoopRecorder:
         if not job.loops:
             return
         unix = span.until + span.wall_offset
-        did = self._sums.add(job.loops, span.since, span.until, unix)
-        numbers = {rank.key: rank.rank for rank in job.ranks}
+        did = self._sums.add(job, span.since, span.until, unix)
         course = Spent()
         for loop, one in zip(job.loops, did, strict=True):
             self._note(loop)
             if one.seconds > 0.0:
                 course.add(one.spent[0], one.seconds)
-                self._add_rank(loop.key, numbers.get(loop.key), one)
         waits = course.percent
         if waits is not None:
             self._waits.add(span.since, span.until, waits)
@@ -118,18 +131,9 @@ class LoopRecorder:
         if loop.steps is not None and (loop.key in self._steps or len(self._steps) < RANKS_KEPT):
             self._steps[loop.key] = loop.steps
 
-    def _add_rank(self, key: ProcessKey, number: int | None, did: Did) -> None:
-        if key not in self._ranks and len(self._ranks) >= RANKS_KEPT:
-            return
-        known, spent = self._ranks.get(key) or (None, Spent())
-        self._ranks[key] = (known if number is None else number, spent)
-        spent.add(did.spent[0], did.seconds)
-
     def report(self, until: float) -> LoopReport:
         sums = self._sums
-        waits = [(spent.percent, number) for number, spent in self._ranks.values()]
-        known = [(percent, number) for percent, number in waits if percent is not None]
-        most = max(known, key=lambda one: one[0]) if len(known) > 1 else None
+        most = sums.waited_most
         return LoopReport(
             told_seconds=sums.seconds,
             ranks=len(self._steps) or None,

@@ -38,6 +38,7 @@ def _body(summary: Summary) -> Iterable[str]:
         yield "<h2>Memory, power, temperature</h2>"
         yield from cards(summary)
     yield from _jobs(summary)
+    yield from _loops(summary)
     yield from _processes(summary)
     yield from _host(summary)
     yield "<h2>How well it was read</h2>"
@@ -219,17 +220,35 @@ def _jobs(summary: Summary) -> Iterable[str]:
         ]
         for job in shown
     ]
-    headings: tuple[str, ...] = JOB_HEADINGS
-    if text.told_any(summary):
-        headings = (*headings[:6], "Samples/s", "Data wait", *headings[6:])
-        rows = [
-            [*row[:6], *text.told_cells(job), *row[6:]]
-            for row, job in zip(rows, shown, strict=True)
-        ]
     yield "<h2>Jobs</h2>"
-    yield table("Jobs", headings, rows)
+    yield table("Jobs", JOB_HEADINGS, rows)
     yield from _more(len(summary.jobs) - len(shown))
 
+
+def _loops(summary: Summary) -> Iterable[str]:
+    """A table of its own: beside all else of a job it would push its command off the page."""
+    told = [job for job in summary.jobs if text.tells(job)]
+    if not told:
+        return
+    rows = [
+        [
+            str(job.pid),
+            text.gpu_labels(job.gpus, summary),
+            *text.told_cells(job),
+            text.most_told(job),
+            words.hours(job.told_seconds),
+            job.command or units.UNKNOWN,
+        ]
+        for job in told[:JOBS_SHOWN]
+    ]
+    yield "<h2>What the jobs told of their loops</h2>"
+    yield table("What the jobs told of their loops", LOOP_HEADINGS, rows)
+    yield from _more(len(told) - len(rows))
+
+
+LOOP_HEADINGS = (
+    "PID", "GPUs:", "Samples/s", "Data wait", "Waits most:", "Told for", "Command::",
+)  # fmt: skip
 
 JOB_HEADINGS = (
     "PID", "User:", "GPUs:", "Seen:", "GPU time", "Busy", "GPU memory", "CPU time", "Memory",

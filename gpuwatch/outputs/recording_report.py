@@ -10,7 +10,7 @@ from gpuwatch.outputs import recording_report_words as words
 from gpuwatch.outputs import report_charts as charts
 from gpuwatch.outputs.diagnosis import evidence_line
 from gpuwatch.outputs.recording_report_words import Group, Times
-from gpuwatch.outputs.report import WIDTH_MAX, WIDTH_MIN, to_ascii
+from gpuwatch.outputs.report import APART_POINTS, WIDTH_MAX, WIDTH_MIN, to_ascii
 from gpuwatch.outputs.summing.summary import GpuSummary, JobUse, ProcessUse, Summary
 from gpuwatch.outputs.table import Heading, cut, table, wrap
 
@@ -296,15 +296,28 @@ def _jobs(page: Page, summary: Summary) -> None:
             [*row[:5], *told_cells(job), *row[5:]] for row, job in zip(rows, shown, strict=True)
         ]
     page.table(headings, rows)
+    for job in shown:
+        if most := most_told(job):
+            page.dim(f"{job.pid}: of its ranks, {most} of the time, waited most for data.")
     _more(page, len(summary.jobs) - len(shown), "job")
 
 
 def told_any(summary: Summary) -> bool:
     """Whether a job told of its own loops."""
-    return any(
-        job.samples_per_second is not None or job.data_wait_percent is not None
-        for job in summary.jobs
-    )
+    return any(tells(job) for job in summary.jobs)
+
+
+def tells(job: JobUse) -> bool:
+    return job.samples_per_second is not None or job.data_wait_percent is not None
+
+
+def most_told(job: JobUse) -> str:
+    """``rank 3, 30%`` where it waited clearly more than the mean of the ranks."""
+    most, mean = job.data_wait_most_percent, job.data_wait_percent
+    if most is None or mean is None or most - mean < APART_POINTS:
+        return ""
+    rank = job.data_wait_most_rank
+    return f"{'one rank' if rank is None else f'rank {rank}'}, {units.percent(most)}"
 
 
 def told_cells(job: JobUse) -> list[str]:

@@ -103,12 +103,22 @@ def verdict(comparison: Comparison) -> str:
             f"The GPUs were busy {units.percent(before)} before and {units.percent(after)} "
             f"after, {how}."
         )
-    parts = [told]
+    parts = [told, *_speed(comparison)]
     for state, word in (("gone", "Gone"), ("still", "Still there"), ("new", "New")):
         rules = comparison.having(state)
         if rules:
             parts.append(f"{word}: {', '.join(rules)}.")
     return " ".join(parts)
+
+
+def _speed(comparison: Comparison) -> list[str]:
+    """What it comes to, where the jobs of both told it."""
+    row = next(row for row in comparison.rows if row.name == "samples_per_second")
+    if row.before is None or row.after is None:
+        return []
+    ratio = change(row)
+    told = f"{figure(row, row.before)} samples/s before and {figure(row, row.after)} after"
+    return [f"By what the jobs told, {told}{f' ({ratio})' if ratio else ''}."]
 
 
 def named(summary: Summary) -> str:

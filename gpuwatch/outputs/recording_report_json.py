@@ -80,6 +80,9 @@ _JOB = (
     "pinned_memory",
     "samples_per_second",
     "data_wait_percent",
+    "data_wait_most_percent",
+    "data_wait_most_rank",
+    "told_seconds",
     "exit_code",
 )
 _PROCESS = ("pid", "started_at_unix_seconds", "user", "name", "command", "role")

@@ -127,17 +127,30 @@ def _jobs(summary: Summary) -> list[str]:
         ]
         for job in summary.jobs
     ]
-    headings: tuple[str, ...] = (
+    headings = (
         "PID", "User:", "GPUs:", "GPU time", "Busy", "GPU memory", "CPU time", "Read", "Written",
         "Command:",
     )  # fmt: skip
-    if page.told_any(summary):
-        headings = (*headings[:5], "Samples/s", "Data wait", *headings[5:])
-        rows = [
-            [*row[:5], *page.told_cells(job), *row[5:]]
-            for row, job in zip(rows, summary.jobs, strict=True)
+    return ["", "## Jobs", "", *markdown_table(headings, rows), *_loops(summary)]
+
+
+def _loops(summary: Summary) -> list[str]:
+    told = [job for job in summary.jobs if page.tells(job)]
+    if not told:
+        return []
+    rows = [
+        [
+            str(job.pid),
+            *page.told_cells(job),
+            page.most_told(job),
+            words.hours(job.told_seconds),
+            job.command or units.UNKNOWN,
         ]
-    return ["", "## Jobs", "", *markdown_table(headings, rows)]
+        for job in told
+    ]
+    headings = ("PID", "Samples/s", "Data wait", "Waits most:", "Told for", "Command:")
+    lines = ["", "## What the jobs told of their loops", ""]
+    return [*lines, *markdown_table(headings, rows)]
 
 
 def _processes(summary: Summary) -> list[str]:

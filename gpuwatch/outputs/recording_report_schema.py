@@ -178,6 +178,9 @@ _JOB = record(
     pinned_memory=value("boolean", "As last seen.", null=True),
     samples_per_second=amount("As it told of its own loops, on average."),
     data_wait_percent=percent("Share of the time that its loops waited for data, as it told."),
+    data_wait_most_percent=percent("The same of the rank that waited most, where several told."),
+    data_wait_most_rank=value("integer", "Which rank that is, where it is known.", null=True),
+    told_seconds=value("number", "For how long the loops that it told of ran.", minimum=0),
     exit_code=value("integer", "Where it is known.", null=True),
     **_USED,
 )

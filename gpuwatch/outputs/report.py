@@ -424,7 +424,7 @@ def _loop_facts(report: JobReport) -> list[str]:
     if loop.data_wait_percent is not None:
         facts.append(f"waited for data {units.percent(loop.data_wait_percent)} of the time")
     most, mean = loop.data_wait_most_percent, loop.data_wait_percent
-    if most is not None and mean is not None and most - mean >= _APART_POINTS:
+    if most is not None and mean is not None and most - mean >= APART_POINTS:
         which = (
             "one rank" if loop.data_wait_most_rank is None else f"rank {loop.data_wait_most_rank}"
         )
@@ -446,7 +446,7 @@ def _loop_facts(report: JobReport) -> list[str]:
     return facts
 
 
-_APART_POINTS = 5.0
+APART_POINTS = 5.0
 """Ranks that wait alike are told as one."""
 
 

@@ -64,7 +64,7 @@ def test_a_loop_that_was_starved_at_first_is_not_told_to_have_been_longer() -> N
 
 def test_it_says_when_the_loop_waited() -> None:
     """Second by second, as finely as it was looked at."""
-    did = looked([float(n) for n in range(41)], starved_then_fed, lambda at: int(at))
+    did = looked([float(n) for n in range(41)], starved_then_fed, int)
     assert [one.spent[0] for one in did[:20]] == pytest.approx([0.8] * 20, abs=0.05)
     assert [one.spent[0] for one in did[20:]] == pytest.approx([0.0] * 20, abs=0.05)
 
@@ -86,9 +86,7 @@ def test_the_sum_is_what_was_spent(shares: list[float], apart: list[float]) -> N
         times.append(times[-1] + step)
     # What lies between two looks is taken as even, once for each window.
     loose = 0.3 * max(apart) * (times[-1] / 10.0 + 1.0)
-    assert spent(looked(times, waited, lambda at: int(at))) == pytest.approx(
-        waited(times[-1]), abs=loose
-    )
+    assert spent(looked(times, waited, int)) == pytest.approx(waited(times[-1]), abs=loose)
 
 
 def test_looks_further_apart_than_the_window_speak_for_the_time_between() -> None:

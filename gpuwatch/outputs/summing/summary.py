@@ -155,7 +155,13 @@ class JobUse:
     pinned_memory: bool | None = None
     samples_per_second: float | None = None
     data_wait_percent: float | None = None
-    """Both as the job told of its own loops, means over the time in which it did."""
+    """Both as the job told of its own loops, over the time in which they ran; a wait is the mean
+    of its ranks'."""
+    data_wait_most_percent: float | None = None
+    data_wait_most_rank: int | None = None
+    """Of the rank that waited most, where several told."""
+    told_seconds: float = 0.0
+    """For how long those loops ran."""
     gpus: tuple[GpuKey, ...] = ()
     gpu_held_seconds: float = 0.0
     gpu_busy_seconds: float | None = None
@@ -222,6 +228,8 @@ class Summary:
     not_told: tuple[NotTold, ...] = ()
     jobs: tuple[JobUse, ...] = ()
     """Those that used most GPU time first."""
+    told_seconds: float = 0.0
+    """For how long a job that told of its own loops was in one."""
     processes: tuple[ProcessUse, ...] = ()
     left_out_processes: int = 0
     """Of those that used little, where there were very many."""
@@ -304,18 +312,17 @@ class Summary:
 
     @property
     def samples_per_second(self) -> float | None:
-        """Of the jobs that told of their loops, together."""
-        return total(job.samples_per_second for job in self.jobs)
+        """Of the jobs that told of their loops together, over the time in which one of them ran."""
+        samples = total(
+            None if job.samples_per_second is None else job.samples_per_second * job.told_seconds
+            for job in self.jobs
+        )
+        return None if samples is None or self.told_seconds <= 0.0 else samples / self.told_seconds
 
     @property
     def data_wait_percent(self) -> float | None:
-        """Of those jobs, by the time they were there."""
-        return _weighted(
-            [
-                (job.data_wait_percent, job.last_unix_seconds - job.first_unix_seconds)
-                for job in self.jobs
-            ]
-        )
+        """Of those jobs, by the time in which their loops ran."""
+        return _weighted([(job.data_wait_percent, job.told_seconds) for job in self.jobs])
 
     @property
     def lost_gpu_seconds(self) -> float | None:

@@ -115,6 +115,7 @@ class Summer:
             findings=self._spans.uses(timeline.end),
             not_told=() if diagnosis is None else diagnosis.unknown,
             jobs=self._uses.jobs(),
+            told_seconds=self._uses.told_seconds,
             processes=self._uses.processes(),
             left_out_processes=self._uses.left_out,
             problems=tuple(self._problems),

@@ -61,20 +61,25 @@ class _Used:
         self.written: float | None = None
         self.loops: LoopSums | None = None
 
-    def tell(self, job: Job, step: Step) -> None:
-        """What the job says of its own loops."""
+    def tell(self, job: Job, step: Step) -> float:
+        """What the job says of its own loops; for how long of the step one ran."""
         if self.loops is None:
             self.loops = LoopSums(("data_wait_share",))
-        self.loops.add(job.loops, step.since, step.until, step.until + step.offset)
+        did = self.loops.add(job, step.since, step.until, step.until + step.offset)
+        return max([one.seconds for one in did], default=0.0)
 
     @property
     def told(self) -> dict[str, Any]:
         loops = self.loops
+        if loops is None:
+            return {}
+        most = loops.waited_most
         return {
-            "samples_per_second": None if loops is None else loops.samples_per_second,
-            "data_wait_percent": (
-                None if loops is None else loops.spent["data_wait_share"].percent
-            ),
+            "told_seconds": loops.seconds,
+            "samples_per_second": loops.samples_per_second,
+            "data_wait_percent": loops.spent["data_wait_share"].percent,
+            "data_wait_most_percent": None if most is None else most[0],
+            "data_wait_most_rank": None if most is None else most[1],
         }
 
     def learn(self, **facts: Any) -> None:
@@ -114,6 +119,8 @@ class Uses:
         self._processes: dict[ProcessKey, _Used] = {}
         self._jobs: dict[ProcessKey, _Used] = {}
         self.left_out = 0
+        self.told_seconds = 0.0
+        """For how long a job that told of its own loops was in one."""
 
     def add(self, snapshot: Snapshot, step: Step) -> None:
         # What a rate says holds for the time since the look before; over a gap it says nothing.
@@ -172,6 +179,7 @@ class Uses:
         memory: Mapping[ProcessKey, int],
     ) -> None:
         busy = {gpu.uuid: gpu.reading.busy_percent for gpu in snapshot.gpus}
+        told = 0.0
         for job in snapshot.jobs:
             if job.key not in self._jobs and len(self._jobs) >= JOBS_KEPT:
                 continue
@@ -181,9 +189,12 @@ class Uses:
             if job.ended_at_unix_seconds is None:
                 used.last = step.until
                 self._add_gpus_of(used, job, busy, seconds)
-            self._add_job(used, job, step, seconds, memory)
+            self._add_job(used, job, seconds, memory)
+            if job.loops and not step.is_gap:
+                told = max(told, used.tell(job, step))
             for member in job.members:
                 self._add_member(member, job, step, seconds, counted)
+        self.told_seconds += told
 
     def _add_gpus_of(
         self, used: _Used, job: Job, busy: Mapping[GpuKey, float | None], seconds: float
@@ -196,12 +207,7 @@ class Uses:
                 used.gpu_busy = _plus(used.gpu_busy, min(100.0, percent) / 100.0 * seconds)
 
     def _add_job(
-        self,
-        used: _Used,
-        job: Job,
-        step: Step,
-        seconds: float,
-        memory: Mapping[ProcessKey, int],
+        self, used: _Used, job: Job, seconds: float, memory: Mapping[ProcessKey, int]
     ) -> None:
         used.learn(
             user=job.user,
@@ -227,8 +233,6 @@ class Uses:
         self._add_host(used, job.cpu_percent, held, seconds)
         used.read = _grown(used.read, job.read_bytes_per_second, seconds)
         used.written = _grown(used.written, job.write_bytes_per_second, seconds)
-        if job.loops and not step.is_gap:
-            used.tell(job, step)
 
     def _add_member(
         self, member: JobMember, job: Job, step: Step, seconds: float, counted: set[ProcessKey]
