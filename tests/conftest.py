@@ -6,10 +6,10 @@ import os
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 # A busy machine is no failure.
-settings.register_profile("gpuwatch", deadline=None)
+settings.register_profile("gpuwatch", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("gpuwatch")
 
 
