@@ -141,7 +141,9 @@ def _practise(cause: Cause, knobs: Sequence[str], options: RunOptions) -> int:
     job.ends_with_gpuwatch = True
     try:
         cores = read_cores(os.getpid(), os.environ).usable_cores or 1.0
-        left_with = show(job, options, PracticeKnobs(cause, folder, cores, lambda: job.poll() is not None))
+        left_with = show(
+            job, options, PracticeKnobs(cause, folder, cores, lambda: job.poll() is not None)
+        )
         code = job.poll()
     finally:
         job.end()
@@ -188,6 +190,7 @@ class PracticeKnobs:
         self.name = cause.name
         self.says = cause.says
         self.after_seconds = cause.after_seconds
+        self.press = cause.press
 
     @property
     def turns(self) -> str:

@@ -42,6 +42,11 @@ class Practice(Protocol):
         ...
 
     @property
+    def press(self) -> str | None:
+        """Which key that takes, in a few words."""
+        ...
+
+    @property
     def note(self) -> str | None:
         """What cannot be seen on this machine."""
         ...

@@ -36,8 +36,8 @@ class Cause:
     """So many are needed, or the diagnosis cannot name it."""
     needs: str | None = None
     """What else the machine must have."""
-    look: str = "job"
-    """Where it shows best: the job, or the whole machine."""
+    press: str | None = None
+    """What a person must do on the dashboard to see it named."""
     after_seconds: float = 15.0
     """It shows about so long after the first step."""
 
@@ -145,6 +145,7 @@ _ALL = (
         sick={"sync": True, "python_ms": 60.0, "step_ms": 80.0},
         cure={"sync": False},
         on_cpu="each operation is waited for anyway",
+        press="S takes stacks, which name it",
         gpus=1,
     ),
     Cause(
@@ -233,7 +234,7 @@ _ALL = (
         says="a job was killed and its workers stayed",
         sick={"orphans": True},
         cure={"orphans": False},
-        look="machine",
+        press="j shows the machine, where it is named",
         on_cpu="the GPU memory that such workers hold",
     ),
     Cause(

@@ -78,4 +78,6 @@ def _progress(view: View, practice: Practice) -> str:
     found = () if view.diagnosis is None else view.diagnosis.findings
     if any(one.rule == practice.name for one in found):
         return "it is named above"
+    if practice.press is not None:
+        return practice.press
     return f"first wait for its name, about {practice.after_seconds:.0f} s"
