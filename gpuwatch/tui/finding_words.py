@@ -178,11 +178,12 @@ def _gpu_time(seconds: float) -> str:
 
 
 def change(advice: Advice) -> str:
-    """``num_workers 2 -> 8``, ``pin_memory=True``, or the sentence itself."""
+    """``num_workers 2 -> 8``, ``pin_memory=True``, ``batch size: 21.1 times``, or the sentence."""
     if advice.setting is None or advice.wanted is None:
         return clean(advice.action).rstrip(".")
     if advice.present is None:
-        return clean(f"{advice.setting}={advice.wanted}")
+        is_name = advice.setting.isidentifier()
+        return clean(f"{advice.setting}{'=' if is_name else ': '}{advice.wanted}")
     return clean(f"{advice.setting} {advice.present} -> {advice.wanted}")
 
 

@@ -40,7 +40,7 @@ class Mark:
     after_from: float | None
     """From when on it counts; ``None``: a new run that has not used its GPU yet."""
     job: ProcessKey | None = None
-    """Of the next run."""
+    """The next run; of a change, the job looked at where that uses no GPU."""
     busy_after: float | None = None
     rules_gone: tuple[str, ...] = ()
     rules_new: tuple[str, ...] = ()
@@ -57,14 +57,16 @@ def mark_now(view: View, snapshot: Snapshot, diagnosis: Diagnosis | None, runs: 
     # The run before this one is not what was changed.
     since = runs.at_work_since(gpus)
     seconds = _WINDOW_SECONDS if since is None else min(_WINDOW_SECONDS, max(1.0, now - since))
+    job = None if gpus or view.job.last is None else view.job.last.key
     return Mark(
         at=now,
         at_unix_seconds=snapshot.taken_at_unix_seconds,
         gpus=gpus,
         next_run=False,
         busy_before=busy(view, gpus, now, seconds),
-        rules_before=_rules(diagnosis.findings if diagnosis is not None else (), gpus),
+        rules_before=_rules(diagnosis.findings if diagnosis is not None else (), gpus, job),
         after_from=now,
+        job=job,
         pace_before=pace(_job_keys(view, gpus, snapshot), snapshot),
     )
 
@@ -79,7 +81,7 @@ def mark_run(view: View, snapshot: Snapshot, before: Run, after: Job) -> Mark:
         gpus=gpus,
         next_run=True,
         busy_before=busy(view, gpus, before.last_seen, seconds),
-        rules_before=_rules(before.findings, gpus),
+        rules_before=_rules(before.findings, gpus, None if gpus else before.job.key),
         after_from=None,
         pace_before=_pace_of((before.job,)),
         job=after.key,
@@ -88,7 +90,9 @@ def mark_run(view: View, snapshot: Snapshot, before: Run, after: Job) -> Mark:
 
 def is_about(mark: Mark, job: Job) -> bool:
     """Whether it says something of this job."""
-    return not mark.gpus or mark.job == job.key or not set(mark.gpus).isdisjoint(job.gpu_uuids)
+    if mark.job == job.key or not (mark.gpus or mark.job):
+        return True
+    return not set(mark.gpus).isdisjoint(job.gpu_uuids)
 
 
 def gives_way(mark: Mark | None, before: Run) -> bool:
@@ -119,7 +123,7 @@ def bring_up_to_date(
     mark.busy_after = busy(view, mark.gpus, now, min(since, _WINDOW_SECONDS))
     keys = (mark.job,) if mark.next_run else _job_keys(view, mark.gpus, snapshot)
     mark.pace_after = pace(keys, snapshot)
-    present = _rules(() if diagnosis is None else diagnosis.findings, mark.gpus)
+    present = _rules(() if diagnosis is None else diagnosis.findings, mark.gpus, mark.job)
     mark.rules_gone = tuple([rule for rule in mark.rules_before if rule not in present])
     mark.rules_new = tuple([rule for rule in present if rule not in mark.rules_before])
 
@@ -167,6 +171,9 @@ def _job_keys(
 def _gpus(view: View, snapshot: Snapshot) -> tuple[GpuKey, ...]:
     """Those of the job looked at; else those that jobs use; else all."""
     job = view.job.last
+    if job is not None and job.loops and not job.gpu_uuids:
+        # It trains on the CPU: what GPUs do beside it is others' work.
+        return ()
     present = [gpu.uuid for gpu in snapshot.gpus]
     used = {uuid for one in snapshot.jobs for uuid in one.gpu_uuids}
     for wanted in (set() if job is None else set(job.gpu_uuids), used):
@@ -176,9 +183,18 @@ def _gpus(view: View, snapshot: Snapshot) -> tuple[GpuKey, ...]:
     return tuple(present)
 
 
-def _rules(findings: tuple[Finding, ...], gpus: tuple[GpuKey, ...]) -> tuple[str, ...]:
-    """Rules of the findings that are about these GPUs or about no GPU, each once."""
+def _rules(
+    findings: tuple[Finding, ...], gpus: tuple[GpuKey, ...], job: ProcessKey | None
+) -> tuple[str, ...]:
+    """Rules of the findings that are about these GPUs, or this job where it has none, or about
+    neither GPU nor job; each once."""
     mine = set(gpus)
+    only = None if gpus else job
     return tuple(
-        dict.fromkeys(one.rule for one in findings if not one.gpus or mine.intersection(one.gpus))
+        dict.fromkeys(
+            one.rule
+            for one in findings
+            if mine.intersection(one.gpus)
+            or (not one.gpus and (only is None or one.job in (None, only)))
+        )
     )

@@ -168,7 +168,7 @@ _ALL = (
         name="batch_too_small",
         says="a batch of one sample: small kernels on a large card",
         sick={"model": "gru", "batch": 1, "width": 64, "workers": 1, "step_ms": 60.0,
-              "python_ms": 1.0},
+              "python_ms": 1.0, "transform_ms": 0.1},
         cure={"batch": 256, "width": 1024},
         gpus=1,
         on_cpu=NEEDS_GPU,
@@ -176,7 +176,8 @@ _ALL = (
     Cause(
         name="busy_without_work",
         says="a kernel is on the GPU all the time and only waits",
-        sick={"step_ms": 5.0, "spin_ms": 120.0},
+        # With room for a larger batch it would be batch_too_small.
+        sick={"step_ms": 5.0, "spin_ms": 120.0, "gpu_held_percent": 80.0},
         cure={"spin_ms": 0.0, "step_ms": 120.0},
         gpus=1,
         on_cpu=NEEDS_GPU,

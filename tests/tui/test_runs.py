@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from gpuwatch.model import Job, Snapshot
+from gpuwatch.model import Job, Snapshot, TrainingLoop
 from gpuwatch.tui.following import next_run
 from gpuwatch.tui.marking import mark_now
 from gpuwatch.tui.panels import findings
@@ -133,6 +133,35 @@ async def test_what_the_person_marked_stays_while_other_jobs_come_and_go(what: S
         assert drive.view.mark is not None
         assert not drive.view.mark.next_run
         assert "changed GPU 0" in drive.text
+
+
+async def test_a_change_of_a_job_on_the_cpu_is_about_that_job(what: Snapshot) -> None:
+    """Neither what GPUs do beside it nor the runs of other such jobs are told in its place, and
+    what is found in those is not new in this one."""
+    loops = tuple(
+        [TrainingLoop(pid=pid, samples_per_second=pace) for pid, pace in ((1, 10.0), (2, 99.0))]
+    )
+    mine = job_of(what, FIRST, "python train.py", gpu_uuids=(), loops=loops[:1])
+    others = [
+        job_of(what, (pid, FIRST[1] + pid), "python other.py", gpu_uuids=(), loops=loops[1:])
+        for pid in (30, 40)
+    ]
+    (found,) = diagnosis(what, starved(what)).findings
+    engine = HandEngine(nothing(what))
+    begin = dataclasses.replace(busy_at(what, 0, 41.0), jobs=(mine, others[0]))
+    async with driven(begin, (160, 40), attached=mine.key, engine=engine) as drive:
+        for now in range(1, 30):
+            there = (mine, *others[:1]) if now < 10 else (mine, *others[1:])[: 1 + (now > 20)]
+            await drive.sampler.feed(dataclasses.replace(busy_at(what, now, 41.0), jobs=there))
+            if now == 8:
+                await drive.press("m")
+                theirs = dataclasses.replace(found, gpus=(), job=others[0].key)
+                engine.diagnosis = diagnosis(what, theirs)
+        await drive.settle()
+        (line,) = [text for text in drive.lines if "changed" in text]
+        assert "busy" not in line
+        assert "10 -> 10 samples/s" in line
+        assert "new" not in line
 
 
 async def test_a_job_does_not_show_what_changed_in_another(what: Snapshot) -> None:
