@@ -240,7 +240,8 @@ class JobMember:
 class TrainingLoop:
     """What a rank tells of its own loop through ``gpuwatch.torch``; nobody else can know it.
 
-    Shares are of wall time, 0 to 1, over ``window_seconds``, up to the last step that was told.
+    Shares are of wall time, 0 to 1, over ``window_seconds`` up to now: a wait that lasts counts
+    while it lasts.
     They may overlap (a copy runs beside compute) and need not add up to 1. ``pid`` and
     ``started_at_unix_seconds`` are those of the rank.
     """

@@ -160,13 +160,13 @@ class _Rank:
         limit = None if main is None else float(main >= AT_LIMIT_PERCENT)
         self._means.add(at, (main, limit, *rest), seconds)
 
-    def push_loop(self, loop: TrainingLoop | None, at: float, seconds: float, unix: float) -> None:
+    def push_loop(self, loop: TrainingLoop | None, at: float, seconds: float) -> None:
         self._told = loop
         if loop is None:
             return
         if self._loop is None:
             self._loop = LoopTrack(self._keep)
-        self._loop.push(loop, at, seconds, unix)
+        self._loop.push(loop, at, seconds)
 
     def facts(self, rank: JobRank, since: float, workers: WorkerFacts | None) -> RankFacts:
         mean = self._means.over(since)
@@ -247,7 +247,7 @@ class JobTrack:
         worker_cpu = self._workers.push(workers, at, seconds)
         main = self._take_ranks(job, workers, at, seconds)
         if job.loops or self._tells:
-            self._take_loops(job, at, seconds, at + offset)
+            self._take_loops(job, at, seconds)
         reads = [m.read_bytes_per_second for m in members if m.read_bytes_per_second is not None]
         writes = [m.write_bytes_per_second for m in members if m.write_bytes_per_second is not None]
         cpus = [m.cpu_percent for m in members if m.cpu_percent is not None]
@@ -295,7 +295,7 @@ class JobTrack:
             self._ranks = {key: track for key, track in self._ranks.items() if key in here}
         return sum(mains) / len(mains) if mains else None
 
-    def _take_loops(self, job: Job, at: float, seconds: float, unix: float) -> None:
+    def _take_loops(self, job: Job, at: float, seconds: float) -> None:
         self._tells = bool(job.loops)
         told_steps = min([loop.steps or 0 for loop in job.loops], default=0)
         if self.steps_since is None and told_steps:
@@ -303,7 +303,7 @@ class JobTrack:
         self.steps_told = told_steps
         told = {loop.key: loop for loop in job.loops}
         for key, track in self._ranks.items():
-            track.push_loop(told.get(key), at, seconds, unix)
+            track.push_loop(told.get(key), at, seconds)
         self.phases.push(job.loops, at, seconds)
 
     def _take_row(

@@ -10,9 +10,6 @@ from gpuwatch.diagnosis.running import RunningMeans
 from gpuwatch.diagnosis.window import LoopFacts
 from gpuwatch.model import TrainingLoop
 
-FRESH_SECONDS = 15.0
-"""A loop that has told nothing for longer hangs, or is in a step as long: what it told before is
-not about now."""
 PHASES_KEPT = 512
 """Changes of phase, two for each pause: the 15 minutes of which pauses are remembered."""
 PAUSE_SHARE = 0.3
@@ -27,9 +24,11 @@ class LoopTrack:
         self._means = RunningMeans(4, keep_seconds)
         self._last: TrainingLoop | None = None
 
-    def push(self, loop: TrainingLoop, at: float, seconds: float, unix: float) -> None:
+    def push(self, loop: TrainingLoop, at: float, seconds: float) -> None:
         self._last = loop
-        if is_fresh(loop, unix) and loop.phase in {None, "train"}:
+        # However long ago it told last: what is told is counted up to now, and a wait that lasts
+        # is what there is to be seen.
+        if loop.phase in {None, "train"}:
             row = (
                 loop.data_wait_share,
                 loop.copy_share,
@@ -54,11 +53,6 @@ class LoopTrack:
             memory_allocated_bytes=last.memory_allocated_bytes,
             memory_reserved_bytes=last.memory_reserved_bytes,
         )
-
-
-def is_fresh(loop: TrainingLoop, unix: float) -> bool:
-    told = loop.told_at_unix_seconds
-    return told is None or unix - told <= FRESH_SECONDS
 
 
 class PhaseTrack:

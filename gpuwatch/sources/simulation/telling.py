@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from gpuwatch.model import ProcessKey, TrainingLoop
@@ -33,7 +33,7 @@ class Diary:
     """One rank's; ``copies``: it times its copies, too; ``marks``: it tells of its pauses.
 
     What lies ahead of the moment asked for is not told yet, so that how often it is read changes
-    nothing.
+    nothing. What goes on then is told up to it: a wait that lasts counts while it lasts.
     """
 
     def __init__(
@@ -75,9 +75,14 @@ class Diary:
             return None
         last = entries[-1]
         recent = [entry for entry in entries if entry.end > last.end - WINDOW_SECONDS]
-        seconds = last.end - recent[0].begin
-        steps = sum(entry.kind == "train" for entry in recent)
-        rate = steps / seconds
+        first, rate = recent[0].begin, _rate(recent, now)
+        told_at = last.end
+        going = self._going_on(now)
+        if going is not None:
+            recent.append(going)
+            waits = going.kind == "train" and going.waited >= going.end - going.begin
+            told_at = going.begin if waits or going.kind != "train" else going.begin + going.waited
+        seconds = recent[-1].end - first
         in_epoch = (last.step - 1) % self._steps_an_epoch + 1 if last.step else 0
 
         def share(spans: Iterable[float]) -> float:
@@ -106,11 +111,31 @@ class Diary:
             memory_allocated_bytes=_part(memory_bytes, ALLOCATED_SHARE),
             memory_reserved_bytes=_part(memory_bytes, RESERVED_SHARE),
             memory_peak_bytes=_part(memory_bytes, PEAK_SHARE),
-            told_at_unix_seconds=round(unix_at_zero + last.end, 3),
+            told_at_unix_seconds=round(unix_at_zero + told_at, 3),
         )
+
+    def _going_on(self, now: float) -> Entry | None:
+        """What it is in the middle of, as far as it has come; kernels are measured at their end."""
+        entry = next((one for one in self._entries if one.begin < now < one.end), None)
+        if entry is None:
+            return None
+        so_far = now - entry.begin
+        waited = min(entry.waited, so_far)
+        copied = min(entry.copied, so_far - waited)
+        return entry._replace(end=now, waited=waited, copied=copied, computed=0.0)
 
     def _phase(self, now: float) -> str:
         return next((one.kind for one in self._entries if one.begin <= now < one.end), "train")
+
+
+def _rate(recent: Sequence[Entry], now: float) -> float:
+    """Steps a second, from step to step; less and less once the next is overdue."""
+    steps = sum(entry.kind == "train" for entry in recent)
+    seconds = recent[-1].end - recent[0].begin
+    if not steps:
+        return 0.0
+    overdue = max(0.0, now - recent[-1].end - seconds / steps)
+    return steps / (seconds + overdue)
 
 
 def _lasted(entries: Iterable[Entry], kind: str) -> Iterable[float]:
