@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from gpuwatch.tuning.search import Outcome, Progress
 
 VALUES_MOST = 32
+TIMEOUT_LEAST, TIMEOUT_MOST = 10.0, 60.0
+"""Seconds."""
 _BAR = 20
 
 
@@ -78,8 +81,10 @@ def _budget(_context: click.Context, _parameter: click.Parameter, value: str) ->
     return common.parse_duration(value, 1.0, 24 * 3600.0)
 
 
-def _patience(_context: click.Context, _parameter: click.Parameter, value: str) -> float:
-    return common.parse_duration(value, 1.0, 3600.0)
+def _patience(
+    _context: click.Context, _parameter: click.Parameter, value: str | None
+) -> float | None:
+    return None if value is None else common.parse_duration(value, 1.0, 3600.0)
 
 
 @click.command(cls=_Tune)
@@ -127,10 +132,8 @@ def _patience(_context: click.Context, _parameter: click.Parameter, value: str) 
 @click.option(
     "--timeout",
     callback=_patience,
-    default="60s",
-    show_default=True,
     metavar="TIME",
-    help="How long a batch may take before its setting counts as hung.",
+    help="How long a batch may take.  [default: a quarter of the budget, 10s to 60s]",
 )
 @click.option(
     "--grid", is_flag=True, help="Measure every combination of what is listed; nothing is dropped."
@@ -148,7 +151,7 @@ def tune_command(
     persistent_workers: tuple[bool, ...],
     step: str | None,
     budget: float,
-    timeout: float,
+    timeout: float | None,
     grid: bool,
     as_json: bool,
     save: bool,
@@ -188,6 +191,8 @@ def tune_command(
 
     from gpuwatch.tuning.bench import Bench, BenchError
 
+    if timeout is None:
+        timeout = min(TIMEOUT_MOST, max(TIMEOUT_LEAST, budget / 4))
     line = common.StatusLine(0.0)
     bench = Bench(
         target,
@@ -304,20 +309,33 @@ def _copies(
 
 
 def _bar(line: common.StatusLine, bench: Bench, budget: float) -> Any:
-    from gpuwatch import units
-
     def tell(progress: Progress) -> None:
-        done = round(_BAR * progress.used)
-        best = "" if progress.best is None else f", best {progress.best:,.0f}/s"
-        knob = "" if progress.phase == "num_workers" else f" ({progress.phase})"
-        text = (
-            f"gpuwatch: [{'#' * done}{'.' * (_BAR - done)}] of {units.age(budget)}, "
-            f"{progress.setting.num_workers} workers{knob}{best}"
-        )
-        line.show(text)
-        bench.tick = lambda: line.show(text)
+        begun = monotonic()
+
+        def show() -> None:
+            line.show(bar(progress, budget, monotonic() - begun))
+
+        show()
+        bench.tick = show
 
     return tell
+
+
+def bar(progress: Progress, budget: float, since: float) -> str:
+    """How much of the budget is used ``since`` seconds after ``progress`` was told, what is being
+    measured, the fastest so far. The end may come sooner."""
+    from gpuwatch import units
+
+    used = min(1.0, progress.used + since / budget)
+    done = int(_BAR * used)
+    left = budget * (1 - used)
+    time = f"{units.age(left)} left at most" if left >= 1 else "ending"
+    shown = f"num_workers={progress.setting.num_workers}"
+    if progress.phase not in ("num_workers", "everything"):
+        value = getattr(progress.setting, progress.phase)
+        shown = f"{progress.phase}={value}"
+    best = "" if progress.best is None else f", best so far {progress.best:,.0f} samples/s"
+    return f"gpuwatch: [{'#' * done}{'.' * (_BAR - done)}] {time}, measuring {shown}{best}"
 
 
 def _close(bench: Bench) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from gpuwatch import units
 from gpuwatch.outputs.table import Heading, table, wrap
 from gpuwatch.outputs.tuning_chart import Point, chart
 from gpuwatch.text import clean
+from gpuwatch.tuning.setting import KNOBS
 
 INDENT = "  "
 Row = Mapping[str, Any]
@@ -65,7 +66,8 @@ def _sentence(result: Mapping[str, Any], chosen: Row, own: Row | None) -> str:
     measured = "end to end" if result["step"] is not None else "from the loader"
     rate = f"{_rate(chosen)} samples/s {measured}{_interval(chosen)}"
     if own is chosen:
-        return f"Keep what you have: {rate}, and no setting is more than 3% faster."
+        beyond = "no setting" if result["settled"] else "no setting seen so far"
+        return f"Keep what you have: {rate}, and {beyond} is more than 3% faster."
     text = f"{_differences(result, own)}: {rate}"
     if own is not None and own["failure"] is None:
         times = chosen["samples_per_second"] / own["samples_per_second"]
@@ -90,7 +92,8 @@ def _differences(result: Mapping[str, Any], own: Row | None) -> str:
 
 
 def _varied(result: Mapping[str, Any], knob: str) -> bool:
-    return len({row[knob] for row in result["settings"] if row[knob] is not None}) > 1
+    rows = [row for row in result["settings"] if row["visits"]]
+    return len({row[knob] for row in rows if row[knob] is not None}) > 1
 
 
 def _call(result: Mapping[str, Any], width: int) -> Iterator[str]:
@@ -191,7 +194,8 @@ def _number(value: float | None) -> str:
 
 def _interval(row: Row) -> str:
     if row["low"] is None:
-        return ""
+        times = {1: "once", 2: "twice"}.get(row["visits"], f"{row['visits']} times")
+        return f" (measured {times})"
     return f" (95%: {_number(row['low'])} to {_number(row['high'])})"
 
 
@@ -282,14 +286,28 @@ def _failures(result: Mapping[str, Any], width: int) -> Iterator[str]:
         if row["failure"] is not None:
             met.setdefault(row["failure"]["sentence"], []).append(row)
     for sentence, rows in met.items():
-        counts = sorted({row["num_workers"] for row in rows})
-        who = f"num_workers={', '.join(str(count) for count in counts)}"
-        yield from wrap(f"Failed with {who}: {clean(sentence, 900)}", width, later=INDENT)
-        output = rows[0]["failure"]["output"]
+        slow = rows[0]["failure"]["code"] == "too_slow"
+        how = "Not measured" if slow else "Failed"
+        who = _who(result, rows)
+        yield from wrap(f"{how} with {who}: {clean(sentence, 900)}", width, later=INDENT)
+        output = () if slow else rows[0]["failure"]["output"]
         if output:
             yield f"{INDENT}The last it printed:"
             for line in output:
                 yield from wrap(clean(line, 300), width, first=f"{INDENT}| ", later=f"{INDENT}| ")
+
+
+def _who(result: Mapping[str, Any], rows: Sequence[Row]) -> str:
+    """``num_workers=2, 4``, and the other knobs where the same workers were measured otherwise."""
+    counts = sorted({row["num_workers"] for row in rows})
+    told = [f"num_workers={', '.join(str(count) for count in counts)}"]
+    known = [row for row in result["settings"] if row["visits"] or row["failure"]]
+    for knob in KNOBS[1:]:
+        others = {row[knob] for row in known if row["num_workers"] in counts}
+        if len(others) > 1:
+            own = sorted({str(row[knob]) for row in rows})
+            told.append(f"{knob}={', '.join(own)}")
+    return ", ".join(told)
 
 
 def _rest(result: Mapping[str, Any], width: int) -> Iterator[str]:

@@ -13,25 +13,55 @@ from gpuwatch.tuning.search import Outcome
 from gpuwatch.tuning.setting import DEFAULT_PREFETCH, KNOBS, Setting
 from gpuwatch.tuning.trial import Trial
 
+FAILED = {
+    "hang": "no batch came",
+    "killed": "killed",
+    "out_of_memory": "out of memory",
+    "pickle": "cannot be pickled",
+    "repeats": "every sample comes more than once",
+    "shm": "too little /dev/shm",
+    "worker_killed": "a worker was killed",
+    "worker_exited": "a worker ended",
+}
+"""In a few words; the sentence is told apart."""
 BUSY_SHARE = 0.85
 """Of the usable cores: then all of them count as in use."""
 MORE_SHOWN = 2
 OTHERS_SHARE = 0.25
-LEAST_EPOCH_SAVED = 0.1
+ONLY_WITH_WORKERS = ("multiprocessing_context", "timeout")
+"""What DataLoader refuses without workers."""
 
 
 def call(description: Mapping[str, Any], setting: Setting) -> tuple[str, list[str]]:
     """What is called and its arguments, as in ``("DataLoader", ["dataset", "num_workers=4"])``."""
     takes = set(description["takes"])
     name = str(description["line_name"])
-    knobs = _knobs(description, setting)
     if takes:
-        return name, [f"{knob}={value}" for knob, value in knobs.items() if knob in takes]
-    fixed = [f"{key}={value}" for key, value in description["line_arguments"]]
+        return name, list(_of_function(description, setting))
+    knobs = _knobs(description, setting)
+    fixed = [
+        f"{key}={value}"
+        for key, value in description["line_arguments"]
+        if setting.num_workers or key not in ONLY_WITH_WORKERS
+    ]
     first = [one for one in fixed if one.partition("=")[0] in ("shuffle", "sampler")]
     later = [one for one in fixed if one not in first]
     batch = [f"batch_size={knobs.pop('batch_size')}"] if "batch_size" in knobs else []
     return name, ["dataset", *batch, *first, *(f"{k}={v}" for k, v in knobs.items()), *later]
+
+
+def _of_function(description: Mapping[str, Any], setting: Setting) -> Iterator[str]:
+    """What a function of the user's own is to be called with, where its defaults say otherwise."""
+    values, defaults = setting.as_dict(), description["defaults"]
+    for knob in ("batch_size", *KNOBS[:-1]):
+        if knob not in description["takes"] or (knob == "batch_size" and values[knob] is None):
+            continue
+        default = defaults.get(knob)
+        if knob == "prefetch_factor" and setting.num_workers and default is None:
+            default = DEFAULT_PREFETCH
+        always = knob in ("batch_size", "num_workers") or knob not in defaults
+        if always or values[knob] != default:
+            yield f"{knob}={values[knob]}"
 
 
 def not_in_call(description: Mapping[str, Any], setting: Setting) -> list[str]:
@@ -40,11 +70,11 @@ def not_in_call(description: Mapping[str, Any], setting: Setting) -> list[str]:
     if not takes:
         return []
     base = Setting.from_dict(description["base"])
-    return [
-        f"{knob}={value}"
-        for knob, value in _knobs(description, setting).items()
-        if knob not in takes and getattr(base, knob) != value
-    ]
+    if not base.num_workers or not setting.num_workers:
+        # What cannot be set without workers is as DataLoader has it.
+        base = base.with_knob("num_workers", setting.num_workers)
+    own, values = base.as_dict(), setting.as_dict()
+    return [f"{k}={values[k]}" for k in KNOBS if k not in takes and own[k] != values[k]]
 
 
 def _knobs(description: Mapping[str, Any], setting: Setting) -> dict[str, Any]:
@@ -103,11 +133,15 @@ def _fewer(outcome: Outcome, chosen: Trial) -> Iterator[str]:
     smaller = [trial for trial in group if trial.setting.num_workers < count]
     if smaller:
         last = smaller[-1]
-        reached = _rate(last) / _rate(_peer(group, count) or chosen)
-        yield (
+        scatter = trials_of.scatter_of(outcome.trials)
+        reached = trials_of.compared(last, _peer(group, count) or chosen, scatter)
+        text = (
             f"Fewer: {_workers(last.setting.num_workers)} "
-            f"{_verb(last.setting.num_workers, 'reach')} {100 * reached:.0f}% of it."
+            f"{_verb(last.setting.num_workers, 'reach')} {100 * reached.rate:.0f}% of it"
         )
+        if reached.low is not None and reached.high is not None:
+            text += f" ({100 * reached.low:.0f}% to {100 * reached.high:.0f}%)"
+        yield f"{text}."
 
 
 def _more(outcome: Outcome, chosen: Trial, plan: Plan) -> Iterator[str]:
@@ -115,30 +149,26 @@ def _more(outcome: Outcome, chosen: Trial, plan: Plan) -> Iterator[str]:
     group = _workers_group(outcome, chosen)
     larger = [trial for trial in group if trial.setting.num_workers > count]
     peer = _peer(group, count) or chosen
-    told = [_one_more(trial, peer, outcome) for trial in larger[:MORE_SHOWN]]
-    if told:
-        yield f"More: {'; '.join(told)}."
+    codes = {None if trial.failure is None else trial.failure.code for trial in larger}
+    if len(larger) > 1 and len(codes) == 1 and not codes & {None, "too_slow"}:
+        counts = " and ".join(str(trial.setting.num_workers) for trial in larger[:MORE_SHOWN])
+        yield f"More: {counts} workers failed ({_failed(larger[0])})."
+    else:
+        told = [_one_more(trial, peer, outcome) for trial in larger[:MORE_SHOWN]]
+        if told:
+            yield f"More: {'; '.join(told)}."
     used = chosen.middle(lambda visit: visit.cores_used)
     if used is not None and used >= BUSY_SHARE * plan.cores and plan.cores > 1:
         yield (
             f"It uses {used:.1f} of the {plan.cores:g} usable cores: more workers would wait for "
             "each other. Only cheaper work for each sample, or more cores, makes it faster."
         )
-        return
-    other = chosen.middle(lambda visit: visit.other_cores_used)
-    if larger and used is not None and other is not None:
-        if used + other < BUSY_SHARE * plan.cores:
-            return
-        yield (
-            f"It uses {used:.1f} cores while other processes use {other:.1f}: together all that "
-            f"there are ({plan.cores:g})."
-        )
 
 
 def _one_more(trial: Trial, chosen: Trial, outcome: Outcome) -> str:
     name = _workers(trial.setting.num_workers)
-    if trial.failure is not None:
-        return f"{name} failed ({trial.failure.code.replace('_', ' ')})"
+    if trial.failure is not None and trial.failure.code != "too_slow":
+        return f"{name} failed ({_failed(trial)})"
     if not trial.visits:
         return f"{name} {_verb(trial.setting.num_workers, 'was', 'were')} not measured"
     scatter = trials_of.scatter_of(outcome.trials)
@@ -149,6 +179,11 @@ def _one_more(trial: Trial, chosen: Trial, outcome: Outcome) -> str:
     more = _memory(trial, chosen)
     takes = _verb(trial.setting.num_workers, "take")
     return f"{text} and {takes} {more}" if more else text
+
+
+def _failed(trial: Trial) -> str:
+    code = "" if trial.failure is None else trial.failure.code
+    return FAILED.get(code, "see below")
 
 
 def _memory(trial: Trial, chosen: Trial) -> str | None:
@@ -207,8 +242,8 @@ def notes(outcome: Outcome, plan: Plan, description: Mapping[str, Any]) -> list[
     known = sorted(v.other_cores_used for v in visits if v.other_cores_used is not None)
     if known and (other := known[len(known) // 2]) > OTHERS_SHARE * plan.cores:
         found.append(
-            f"Other processes used {other:.1f} cores meanwhile: on a quiet machine more workers "
-            "may pay."
+            f"Other processes used {other:.1f} of the {plan.cores:g} cores meanwhile, which more "
+            "workers could have used: measure again when the machine is quiet."
         )
     if outcome.whole_epochs:
         found.append(
@@ -218,30 +253,9 @@ def notes(outcome: Outcome, plan: Plan, description: Mapping[str, Any]) -> list[
         found.append(
             "The dataset is larger than memory can keep: every pass read other samples, from disk."
         )
-    duplicated = _duplicated(outcome) if plan.iterable else None
-    if duplicated:
-        found.append(duplicated)
     if description["start_method"] != "fork":
         found.append(f"Workers start by {description['start_method']}, which takes longer.")
     return found
-
-
-def _duplicated(outcome: Outcome) -> str | None:
-    """An iterable dataset that does not share itself out gives every sample once a worker."""
-    seen: dict[int, int] = {}
-    for trial in outcome.trials:
-        for visit in trial.visits:
-            if visit.epoch_samples is not None:
-                seen[trial.setting.num_workers] = visit.epoch_samples
-    least = seen.get(0) or seen.get(1)
-    for workers, samples in sorted(seen.items()):
-        if least and workers > 1 and samples > 1.5 * least:
-            return (
-                f"An epoch has {samples} samples with {workers} workers and {least} with one: "
-                "every worker goes through the whole iterable dataset. Share it out by "
-                "torch.utils.data.get_worker_info()."
-            )
-    return None
 
 
 def _peer(group: Sequence[Trial], count: int) -> Trial | None:
@@ -257,14 +271,14 @@ def _rate(trial: Trial) -> float:
 
 
 def _workers(count: int) -> str:
-    return "no worker" if count == 0 else "1 worker" if count == 1 else f"{count} workers"
+    return "1 worker" if count == 1 else f"{count} workers"
 
 
 def _verb(count: int, one: str, many: str | None = None) -> str:
     """The verb after so many workers: ``reaches`` or ``reach``."""
     if many is not None:
-        return one if count < 2 else many
-    return one if count > 1 else f"{one}{'es' if one.endswith('ch') else 's'}"
+        return one if count == 1 else many
+    return one if count != 1 else f"{one}{'es' if one.endswith('ch') else 's'}"
 
 
 def _gain(ratio: float) -> str:

@@ -22,6 +22,7 @@ from typing import Any
 from gpuwatch.text import clean
 from gpuwatch.tuning import failing, processes, usage
 from gpuwatch.tuning.channel import Channel, ClosedError
+from gpuwatch.tuning.crash import STACKS_SIGNAL
 from gpuwatch.tuning.setting import Failure, Setting, Visit
 
 _BOOT = (
@@ -146,7 +147,9 @@ class Bench:
 
     def _await_loading(self) -> dict[str, Any]:
         try:
-            told = self._hear(self._load_seconds)
+            told = self._hear(LOAD_SECONDS)
+            while told is not None and told["kind"] == "alive":
+                told = self._hear(self._load_seconds)
         except ClosedError:
             raise BenchError(*self._ended_while_loading()) from None
         if told is None:
@@ -241,6 +244,8 @@ class Bench:
         self._drain()
         if out_of_memory and failure.code in ("worker_killed", "killed"):
             failure = failing.memory_killed(failure)
+        elif failure.code in ("worker_killed", "worker_exited"):
+            failure = failing.placed(failure, self._output.decode("utf-8", "replace"))
         return Failure(
             code=failure.code,
             sentence=failure.sentence,
@@ -288,8 +293,7 @@ class Bench:
         if self._session is None:
             return failing.hung(self._patience, "")
         workers = [pid for pid in processes.of_session(self._session) if pid != self._session]
-        forked = self.description.get("start_method") == "fork"
-        stacks = self._stacks(workers if workers and forked else [self._session])
+        stacks = self._stacks(workers or [self._session])
         return failing.hung(self._patience, stacks)
 
     def _stacks(self, pids: list[int]) -> str:
@@ -297,9 +301,9 @@ class Bench:
         self._drain()
         before = len(self._output)
         for pid in pids:
-            if _catches(pid, signal.SIGUSR2):
+            if _catches(pid, STACKS_SIGNAL):
                 with contextlib.suppress(OSError):
-                    os.kill(pid, signal.SIGUSR2)
+                    os.kill(pid, STACKS_SIGNAL)
         deadline = time.monotonic() + STACKS_SECONDS
         while time.monotonic() < deadline:
             self._drain()

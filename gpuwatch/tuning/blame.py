@@ -6,6 +6,7 @@ Standard library only (and ``gpuwatch.text``): measuring processes import it bef
 from __future__ import annotations
 
 import os
+import re
 import site
 import sysconfig
 import traceback
@@ -15,6 +16,8 @@ from types import TracebackType
 from gpuwatch.text import clean
 
 MESSAGE_LENGTH = 300
+_ADDRESS = re.compile(r"(?<=\w) at 0x[0-9a-f]{6,}")
+"""Of an object: it tells nothing, and is another one each time."""
 
 
 def installed_folders() -> tuple[str, ...]:
@@ -74,5 +77,5 @@ def named(error: BaseException) -> str:
         except Exception:
             text = ""
     name = clean(type(error).__name__, 80)
-    message = clean(" ".join(text.split()), MESSAGE_LENGTH)
+    message = clean(_ADDRESS.sub("", " ".join(text.split())), MESSAGE_LENGTH)
     return f"{name}: {message}" if message else name

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 import signal
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from gpuwatch import units
 from gpuwatch.text import clean
 from gpuwatch.tuning import blame, usage
-from gpuwatch.tuning.setting import Failure, Setting
+from gpuwatch.tuning.setting import Failure
 
 _FRAME = re.compile(r'^\s*File "(.+?)", line (\d+)', re.MULTILINE)
 _CAUGHT = re.compile(r"Caught (\S+) in (DataLoader worker process \d+|pin memory thread)[^.]*\.")
@@ -23,26 +24,26 @@ _SHM = re.compile(r"shared memory|\bshm\b|bus error", re.IGNORECASE)
 _DESCRIPTORS = re.compile(r"Too many open files|received \d+ items of ancdata", re.IGNORECASE)
 
 
-def from_exception(error: BaseException, setting: Setting, pickled: str | None = None) -> Failure:
+def from_exception(error: BaseException, pickled: str | None = None) -> Failure:
     """What a loader, dataset or step raised. ``pickled`` says which part cannot be pickled."""
     text = _text(error)
     for one in (error, error.__cause__):
         if isinstance(one, RuntimeError) and _is_of_workers(_text(one)):
-            return _worker_ended(_text(one), setting)
+            return _worker_ended(_text(one))
     caught = _CAUGHT.search(text)
     if caught is not None and not _DESCRIPTORS.search(text):
-        return _raised_in_worker(text, caught[2], setting)
-    return _raised_here(error, text, setting, pickled)
+        return _raised_in_worker(text, caught[2])
+    return _raised_here(error, text, pickled)
 
 
-def _raised_here(error: BaseException, text: str, setting: Setting, pickled: str | None) -> Failure:
+def _raised_here(error: BaseException, text: str, pickled: str | None) -> Failure:
     if _DESCRIPTORS.search(text):
         return Failure(code="descriptors", sentence=_NO_DESCRIPTORS)
     line = blame.own_line(error)
     if pickled is not None:
         return Failure(code="pickle", sentence=pickled, line=line)
     if _SHM.search(text):
-        return shm_full(setting)
+        return shm_full()
     if isinstance(error, MemoryError):
         return Failure(code="memory", sentence=f"Memory ran out{_at(line)}.", line=line)
     return Failure(code="exception", sentence=f"{blame.named(error)}{_at(line)}.", line=line)
@@ -58,10 +59,10 @@ def _is_of_workers(text: str) -> bool:
     return bool(_KILLED.search(text) or _EXITED.search(text))
 
 
-def _raised_in_worker(text: str, where: str, setting: Setting) -> Failure:
+def _raised_in_worker(text: str, where: str) -> Failure:
     """DataLoader hands a worker's exception on as text, with its traceback inside."""
     if _SHM.search(text) and ("No space left" in text or "unable to" in text):
-        return shm_full(setting)
+        return shm_full()
     line = line_in(text)
     lines = [one.strip() for one in text.strip().splitlines() if one.strip()]
     last = _final_exception(text) or (lines[-1] if lines else "it failed")
@@ -92,12 +93,12 @@ def line_in(text: str, *, innermost_last: bool = True) -> str | None:
     return None
 
 
-def _worker_ended(text: str, setting: Setting) -> Failure:
+def _worker_ended(text: str) -> Failure:
     killed = _KILLED.search(text)
     if killed is not None:
         name = clean(killed[2].strip(), 60)
         if "bus" in name.lower():
-            return shm_full(setting)
+            return shm_full()
         number = _number_of(name)
         return Failure(
             code="worker_killed",
@@ -116,7 +117,7 @@ def _worker_ended(text: str, setting: Setting) -> Failure:
 def from_status(status: int, *, out_of_memory: bool, output: str) -> Failure:
     """The measuring process itself ended before it had told anything; ``status`` as waitpid's."""
     code = os_exit_code(status)
-    line = line_in(output, innermost_last=False) if "Fatal Python error" in output else None
+    line = crashed_at(output)
     if code < 0:
         words = _signal_words(-code, "")
         hint = " (the kernel was out of memory)" if out_of_memory and -code == 9 else ""
@@ -127,10 +128,24 @@ def from_status(status: int, *, out_of_memory: bool, output: str) -> Failure:
         )
     return Failure(
         code="exited",
-        sentence=f"The code ended the process with exit code {code} while it was measured "
-        "(os._exit or a library).",
+        sentence=f"The code ended the process with exit code {code}"
+        f"{_at(line) or ' while it was measured (os._exit or a library)'}.",
         line=line,
     )
+
+
+def crashed_at(output: str) -> str | None:
+    """The user's own line in what ``crash`` has a process write."""
+    return line_in(output, innermost_last=False) if "Fatal Python error" in output else None
+
+
+def placed(failure: Failure, output: str) -> Failure:
+    """The same with the user's line at which the worker ended, if it has told."""
+    line = crashed_at(output)
+    if line is None:
+        return failure
+    sentence = f"{failure.sentence.removesuffix('.')}, at {line}."
+    return replace(failure, sentence=sentence, line=line)
 
 
 def os_exit_code(status: int) -> int:
@@ -143,20 +158,20 @@ def hung(seconds: float, stacks: str) -> Failure:
     line = line_in(stacks, innermost_last=False)
     return Failure(
         code="hang",
-        sentence=f"No batch came for {seconds:.0f} s" + (f": it hangs at {line}." if line else "."),
+        sentence=f"No batch came within {seconds:.0f} s (--timeout)"
+        + (f"; it was at {line}." if line else "."),
         line=line,
     )
 
 
-def shm_full(setting: Setting) -> Failure:
+def shm_full() -> Failure:
     size = usage.shm_size()
     has = f" has {units.size(size)} in all" if size is not None else " is too small"
-    ahead = setting.num_workers * (setting.prefetch_factor or 1)
-    of = f" for up to {ahead} batches of the workers" if ahead else ""
     return Failure(
         code="shm",
-        sentence=f"There is too little shared memory: /dev/shm{has}{of}. Make it larger "
-        "(docker run --shm-size=8g, or --ipc=host), or take fewer workers or smaller batches.",
+        sentence=f"There is too little shared memory: /dev/shm{has}, and workers hand their "
+        "batches over in it. Make it larger (docker run --shm-size=8g, or --ipc=host), or take "
+        "fewer workers or smaller batches.",
     )
 
 
@@ -283,6 +298,22 @@ def _made_at(culprit: object) -> str:
 def output_lines(text: str, most: int = 5) -> tuple[str, ...]:
     """The last lines of what the user's code printed, made safe; not the dump after a crash."""
     text = text.split("Fatal Python error:", 1)[0].replace("\0", "")
-    lines = [clean(line, 200) for line in text.splitlines() if line.strip()]
-    own = [line for line in lines if "resource_tracker" not in line]
-    return tuple(own[-most:])
+    lines = [clean(line, 200) for line in _own_lines(text) if line.strip()]
+    return tuple(lines[-most:])
+
+
+_WARNING = re.compile(r"^(\S.*?):\d+: \w*Warning: ")
+_NOT_OWN = ("resource_tracker", "ERROR: Unexpected ")
+
+
+def _own_lines(text: str) -> Iterator[str]:
+    """Without the warnings of libraries, which come with the line of the library's code."""
+    passing = False
+    for line in text.splitlines():
+        warning = _WARNING.match(line)
+        if warning is not None:
+            passing = not blame.is_own(warning[1])
+        elif not line.startswith("  "):
+            passing = False
+        if not passing and not any(word in line for word in _NOT_OWN):
+            yield line

@@ -12,7 +12,6 @@ Run as ``python -c`` with this module's ``main``: standard library only until a 
 from __future__ import annotations
 
 import contextlib
-import faulthandler
 import os
 import select
 import signal
@@ -21,17 +20,14 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from gpuwatch.tuning import processes, usage
+from gpuwatch.tuning import crash, processes, usage
 from gpuwatch.tuning.channel import Channel, ClosedError
 from gpuwatch.tuning.setting import Setting
-
-STACKS_SIGNAL = signal.SIGUSR2
 
 
 def main(descriptor: int) -> None:
     channel = Channel.of_descriptor(descriptor)
-    faulthandler.enable(all_threads=False)
-    faulthandler.register(STACKS_SIGNAL, all_threads=False)
+    crash.tell_where()
     # Ctrl-C is for gpuwatch, which decides what ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     processes.adopt_orphans()
@@ -98,6 +94,8 @@ class _Host:
             raise TargetError(f"PyTorch cannot be imported: {error}.") from None
         from gpuwatch.tuning.maker import Maker  # noqa: PLC0415
 
+        # From now on it is the user's own code that takes its time.
+        self._channel.send({"kind": "alive", "phase": "torch"})
         self._threads = usage.threads()
         # OpenMP's threads do not survive a fork, so none may start here.
         before = torch.get_num_threads()
@@ -193,11 +191,14 @@ class _Host:
     def _failure(self, error: BaseException, setting: Setting, failing: Any) -> Any:
         from gpuwatch.tuning.maker import start_method  # noqa: PLC0415
         from gpuwatch.tuning.measure import NoBatchError, TooSlowError  # noqa: PLC0415
+        from gpuwatch.tuning.repeats import RepeatsError  # noqa: PLC0415
         from gpuwatch.tuning.setting import Failure  # noqa: PLC0415
         from gpuwatch.tuning.step import StepError  # noqa: PLC0415
 
         if isinstance(error, NoBatchError):
             return Failure(code="empty", sentence=str(error))
+        if isinstance(error, RepeatsError):
+            return Failure(code="repeats", sentence=str(error))
         if isinstance(error, TooSlowError):
             return Failure(code="too_slow", sentence=str(error))
         if isinstance(error, StepError):
@@ -210,7 +211,7 @@ class _Host:
         method = start_method(self._maker.loader) if setting.num_workers else "fork"
         if method != "fork" and failing.looks_unpicklable(error):
             pickled = failing.unpicklable(self._maker.loader, method)
-        return failing.from_exception(error, setting, pickled)
+        return failing.from_exception(error, pickled)
 
     def _do(self, order: dict[str, Any], setting: Setting) -> dict[str, Any]:
         from gpuwatch.tuning import measure  # noqa: PLC0415
@@ -257,6 +258,7 @@ def _described(maker: Any) -> dict[str, Any]:
         "base": maker.base.as_dict(),
         "fixed": maker.fixed,
         "takes": sorted(maker.takes),
+        "defaults": {knob: _plain(value) for knob, value in maker.defaults.items()},
         "is_dataset": maker.is_dataset,
         "iterable": makers.is_iterable(maker.loader),
         "dataset": makers._kind(maker.loader.dataset),
@@ -268,6 +270,11 @@ def _described(maker: Any) -> dict[str, Any]:
         "line_arguments": arguments,
         "torch": torch.__version__,
     }
+
+
+def _plain(value: object) -> bool | int | None:
+    """A default as JSON has it; what is no value of a knob is none."""
+    return value if isinstance(value, bool | int) else None
 
 
 def _accelerator() -> str | None:

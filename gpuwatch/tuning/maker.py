@@ -14,6 +14,7 @@ from typing import Any
 
 from gpuwatch.text import clean
 from gpuwatch.tuning import blame
+from gpuwatch.tuning.crash import WorkerStart
 from gpuwatch.tuning.setting import DEFAULT_PREFETCH, KNOBS, Setting
 from gpuwatch.tuning.target import Target, TargetError
 
@@ -30,11 +31,13 @@ class Maker:
         self._batch_size = batch_size
         self._function: Callable[..., Any] | None = None
         self.takes: frozenset[str] = frozenset()
+        self.defaults: dict[str, Any] = {}
+        """Of the function's parameters in ``takes``."""
         self.is_dataset = False
         found = target.found
         if not _is_loader(found) and not _is_dataset(found):
             self._function = self._callable(found)
-            found = self._call(Setting(batch_size=batch_size).valid())
+            found = self._call_as_it_is()
         self._template = self._as_loader(found)
         self.base = _setting_of(self._template)
         self.fixed = _fixed(self._template, self.takes)
@@ -74,22 +77,33 @@ class Maker:
                 "can be called without arguments (it may take num_workers, batch_size, ...)."
             )
         function: Callable[..., Any] = found
-        self._defaults = {
+        self.defaults = {
             one.name: one.default
             for one in parameters
             if one.name in KNOBS and one.default is not one.empty
         }
         if "batch_size" in self.takes and self._batch_size is None:
-            self._batch_size = self._defaults.get("batch_size")
+            self._batch_size = self.defaults.get("batch_size")
             if self._batch_size is None:
                 raise TargetError(f"{self._text} takes a batch_size: say one, --batch-size 64.")
         return function
 
+    def _call_as_it_is(self) -> Any:
+        """With no more than it needs, so that what it makes is what the user has."""
+        plain = Setting(batch_size=self._batch_size).valid().as_dict()
+        needed = self.takes - set(self.defaults)
+        if "batch_size" in self.takes:
+            needed |= {"batch_size"}
+        return self._called({knob: plain[knob] for knob in KNOBS if knob in needed})
+
     def _call(self, setting: Setting) -> Any:
-        assert self._function is not None
         values = {knob: value for knob, value in setting.as_dict().items() if knob in self.takes}
         if "batch_size" in values and values["batch_size"] is None:
             values["batch_size"] = self._batch_size
+        return self._called(values)
+
+    def _called(self, values: Mapping[str, Any]) -> Any:
+        assert self._function is not None
         try:
             made = self._function(**values)
         except SystemExit as error:
@@ -250,6 +264,10 @@ def _copied(loader: Any, setting: Setting) -> Any:
     values = vars(made)
     values["_iterator"] = None
     values["num_workers"] = setting.num_workers
+    values["worker_init_fn"] = WorkerStart(loader.worker_init_fn)
+    if not setting.num_workers:
+        # Only workers can be late, and it refuses to wait for none.
+        values["timeout"] = 0
     values["pin_memory"] = setting.pin_memory
     values["prefetch_factor"] = setting.prefetch_factor
     values["persistent_workers"] = setting.persistent_workers

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 from gpuwatch.tuning import maker as makers
 from gpuwatch.tuning import processes, usage
 from gpuwatch.tuning.maker import Maker
+from gpuwatch.tuning.repeats import Watch
 from gpuwatch.tuning.setting import Setting, Visit
 from gpuwatch.tuning.target import TargetError
 
@@ -58,7 +59,8 @@ class Order:
 def measure(
     maker: Maker, order: Order, tell: Tell, step: Callable[[Any], object] | None = None
 ) -> Visit:
-    """Raises what the user's code raises, ``TargetError``, ``NoBatchError``, ``TooSlowError``."""
+    """Raises what the user's code raises, ``TargetError``, ``NoBatchError``, ``RepeatsError``,
+    ``TooSlowError``."""
     _seed(order.seed)
     loader = maker.make(order.setting)
     if order.restart:
@@ -130,6 +132,8 @@ class _Run:
         self._epoch_begun = 0.0
         self._whole: tuple[int, int, float] | None = None
         self._device = _copy_target()
+        workers = order.setting.num_workers
+        self._watch = Watch(workers) if workers > 1 and makers.is_iterable(loader) else None
 
     # --- the loader --------------------------------------------------------------------------
 
@@ -158,6 +162,8 @@ class _Run:
                 perf_counter() - self._epoch_begun,
             )
             return _END
+        if self._watch is not None:
+            self._watch.see(batch)
         self._epoch_batches += 1
         self._epoch_samples += self._count(batch)
         self._copy(batch)
@@ -295,7 +301,7 @@ class _Run:
 
     def with_step(self, step: Callable[[Any], object]) -> Visit:
         """End to end: every batch goes through the user's step."""
-        from gpuwatch.tuning.step import measure_step  # noqa: PLC0415
+        from gpuwatch.tuning.step import StepError, measure_step  # noqa: PLC0415
 
         self._device = None
         setting = self._order.setting
@@ -304,13 +310,19 @@ class _Run:
         first = self._start()
         self._first_batch = perf_counter() - begun
         warm_up = min(WARM_UP_MOST, ahead + 3)
-        result = measure_step(
-            self._endless(first, warm_up),
-            step,
-            seconds=self._order.seconds,
-            device=None,
-            warm_up=warm_up,
-        )
+        try:
+            result = measure_step(
+                self._endless(first, warm_up),
+                step,
+                seconds=self._order.seconds,
+                device=None,
+                warm_up=warm_up,
+            )
+        except StepError as error:
+            # The batches ended because the time did; what the step itself raised has a cause.
+            if self._late() and error.__cause__ is None:
+                raise TooSlowError(self._slow()) from None
+            raise
         if self._window.before is None:
             raise TooSlowError(self._slow())
         self._add(result.samples, result.batches, result.seconds)

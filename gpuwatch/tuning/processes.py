@@ -86,12 +86,17 @@ def _family(session: int) -> list[int]:
 
 
 def kill_children(spared: frozenset[int]) -> None:
-    """All children of this process (orphans it adopted, too) but ``spared``."""
-    me = os.getpid()
-    for pid, parent, _ in list(processes()):
-        if parent == me and pid not in spared:
+    """All children of this process (adopted orphans, too) but ``spared``, until they have gone."""
+    deadline = time.monotonic() + 5
+    while found := children() - spared:
+        for pid in found:
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
+        _reap()
+        if time.monotonic() > deadline:
+            # In an uninterruptible wait for a disk: nobody can end it.
+            return
+        time.sleep(0.005)
     _reap()
 
 

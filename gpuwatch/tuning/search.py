@@ -20,6 +20,7 @@ from typing import Any, Protocol
 
 from gpuwatch.tuning import trial as trials_of
 from gpuwatch.tuning.plan import WORKERS_MOST, Plan
+from gpuwatch.tuning.repeats import SENTENCE as REPEATS
 from gpuwatch.tuning.setting import Failure, Setting, Visit
 from gpuwatch.tuning.trial import Trial
 
@@ -201,9 +202,24 @@ class Search:
             return trial
         if self._switch_to_epochs(result):
             return self._note_again(setting)
+        if self._repeats(setting, result):
+            trial.failure = Failure(code="repeats", sentence=REPEATS)
+            return trial
         trial.visits.append(result)
         self._judge_cache(result)
         return trial
+
+    def _repeats(self, setting: Setting, visit: Visit) -> bool:
+        """Whether the epochs of an iterable dataset grow with the number of workers."""
+        if not self._plan.iterable or setting.num_workers < 2 or visit.epoch_samples is None:
+            return False
+        alone = [
+            one.epoch_samples
+            for trial in self.outcome.trials
+            for one in trial.visits
+            if trial.setting.num_workers < 2 and one.epoch_samples is not None
+        ]
+        return bool(alone) and visit.epoch_samples > 1.5 * min(alone)
 
     def _note_again(self, setting: Setting) -> Trial:
         """What was measured in another way cannot be compared: begin anew."""
@@ -284,7 +300,9 @@ class Search:
             group.append(self._with_workers(count))
             self._warm_visit(group[-1])
             if self._fails_alike(group):
-                self.outcome.unmeasured += [f"num_workers={more}" for more in rungs[place + 1 :]]
+                more = ", ".join(str(one) for one in rungs[place + 1 :])
+                if more:
+                    self.outcome.unmeasured.append(f"num_workers={more}, which would fail alike")
                 return
             if self._plan.workers is None and self._past_top(group):
                 return

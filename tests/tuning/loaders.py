@@ -134,6 +134,10 @@ shuffled = DataLoader(Numbers(), batch_size=8, shuffle=True, num_workers=1)
 raises = DataLoader(Raises(), batch_size=4)
 collates = DataLoader(Numbers(), batch_size=4, collate_fn=collate_fails)
 hangs = DataLoader(Hangs(), batch_size=4)
+hangs_spawned = DataLoader(Hangs(), batch_size=4, num_workers=2, multiprocessing_context="spawn")
+patient = DataLoader(
+    Numbers(), batch_size=8, num_workers=1, timeout=30, multiprocessing_context="spawn"
+)
 killed = DataLoader(Killed(), batch_size=4)
 exits = DataLoader(Exits(), batch_size=4)
 crashes = DataLoader(Crashes(), batch_size=4)
@@ -152,6 +156,18 @@ dataset = Numbers()
 number = 7
 generator = (number for number in range(3))
 model = torch.nn.Linear(2, 2)
+
+
+def opinionated(
+    num_workers: int = 3, batch_size: int = 16, prefetch_factor: int | None = 4
+) -> DataLoader:
+    return DataLoader(
+        Numbers(),
+        batch_size=batch_size,
+        num_workers=num_workers,
+        prefetch_factor=prefetch_factor,
+        persistent_workers=num_workers > 0,
+    )
 
 
 def both() -> tuple[DataLoader, DataLoader]:

@@ -16,7 +16,9 @@ import pytest
 
 pytest.importorskip("torch", reason="torch is not installed")
 
-from gpuwatch.tuning import processes
+from torch.utils.data import DataLoader
+
+from gpuwatch.tuning import advice, failing, processes
 from gpuwatch.tuning.bench import Bench, BenchError
 from gpuwatch.tuning.setting import Failure, Setting, Visit
 from tests.support.children import wait_until
@@ -119,16 +121,16 @@ def _is_alive(pid: int) -> bool:
     return status.rpartition(")")[2].split()[0] not in "ZX"
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_exception_names_the_line_and_what_was_printed(workers: int) -> None:
+def test_exception_names_the_line_and_what_was_printed() -> None:
     """An exception in ``__getitem__`` is told with its text and the user's own line."""
     with bench("raises") as its:
         its.open()
-        failure = failed(visit(its, workers))
-    assert failure.code == "exception"
-    assert "ValueError: bad label" in failure.sentence
-    assert failure.line == f"{_shown(LOADERS)}:{_line('raise ValueError')}"
-    assert any(line.startswith("reading") for line in failure.output)
+        failures = [failed(visit(its, workers)) for workers in (0, 2)]
+    for failure in failures:
+        assert failure.code == "exception"
+        assert "ValueError: bad label" in failure.sentence
+        assert failure.line == f"{_shown(LOADERS)}:{_line('raise ValueError')}"
+        assert any(line.startswith("reading") for line in failure.output)
 
 
 def _shown(path: Path) -> str:
@@ -164,39 +166,72 @@ def test_killed_worker_costs_only_its_setting() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "workers", "code", "says"),
+    ("name", "codes", "says", "at"),
     [
-        ("exits", 0, "exited", "exit code 3"),
-        ("exits", 1, "worker_exited", "exit code 3"),
-        ("crashes", 0, "killed", "SIGSEGV"),
-        ("crashes", 1, "worker_killed", "SIGSEGV"),
-        ("empty", 0, "empty", "dataset is empty"),
-        ("dropped", 1, "empty", "drop_last leaves nothing of 3 samples"),
+        ("exits", {0: "exited", 1: "worker_exited"}, "exit code 3", "os._exit(3)"),
+        ("crashes", {0: "killed", 1: "worker_killed"}, "SIGSEGV", "ctypes.string_at"),
+        ("empty", {0: "empty"}, "dataset is empty", None),
+        ("dropped", {1: "empty"}, "drop_last leaves nothing of 3 samples", None),
     ],
 )
-def test_other_ends(name: str, workers: int, code: str, says: str) -> None:
-    """What ends the process, crashes it or gives no batch is a sentence."""
+def test_other_ends(name: str, codes: dict[int, str], says: str, at: str | None) -> None:
+    """What ends the process, crashes it or gives no batch is a sentence, with the line it was at
+    also in a worker."""
     with bench(name) as its:
         its.open()
-        failure = failed(visit(its, workers))
-    assert failure.code == code
-    assert says in failure.sentence
-    if name == "crashes" and workers == 0:
-        assert failure.line is not None
-        assert failure.line.endswith(f":{_line('ctypes.string_at')}")
+        for workers, code in codes.items():
+            failure = failed(visit(its, workers))
+            assert failure.code == code
+            assert says in failure.sentence
+            assert not any("Unexpected segmentation fault" in line for line in failure.output)
+            if at is not None:
+                assert failure.line is not None
+                assert failure.line.endswith(f":{_line(at)}")
+                assert failure.line in failure.sentence
 
 
-def test_hang_is_ended_and_placed() -> None:
-    """A worker that hangs is given up with the line it hangs at, and ended; others go on."""
-    with bench("hangs") as its:
+@pytest.mark.parametrize("name", ["hangs", "hangs_spawned"])
+def test_hang_is_ended_and_placed(name: str) -> None:
+    """A worker that hangs is given up with the line it hangs at, however it was started, and
+    ended; others go on."""
+    with bench(name) as its:
         its.open()
-        its._patience = 1.0
+        # A spawned worker imports torch first.
+        its._patience = 2.0 if name == "hangs" else 8.0
         failure = failed(visit(its, 2))
         assert failure.code == "hang"
         assert failure.line is not None
         assert failure.line.endswith(f":{_line('time.sleep(1000)')}")
         its._patience = 20.0
         measured(visit(its, 0))
+
+
+def test_what_only_workers_can_have_does_not_hinder_none() -> None:
+    """A loader with a timeout and a start method is measured without workers, too, and the line
+    to paste is one that DataLoader takes."""
+    with bench("patient") as its:
+        told = its.open()
+        measured(visit(its, 0))
+    for workers in (0, 2):
+        setting = Setting(num_workers=workers, batch_size=8).valid()
+        made = eval(advice.line(told, setting), {"DataLoader": DataLoader, "dataset": range(9)})
+        assert made.num_workers == workers
+        assert made.timeout == (30 if workers else 0)
+
+
+def test_function_is_called_as_it_is_for_what_one_has() -> None:
+    """What a function makes by its own defaults is what the user has, and the line to paste says
+    what differs from them."""
+    with bench("opinionated") as its:
+        told = its.open()
+    assert Setting.from_dict(told["base"]) == Setting(
+        num_workers=3, prefetch_factor=4, batch_size=16, persistent_workers=True
+    )
+    setting = Setting(num_workers=2, batch_size=16).valid()
+    assert advice.line(told, setting) == (
+        "opinionated(batch_size=16, num_workers=2, prefetch_factor=2)"
+    )
+    assert advice.not_in_call(told, setting) == ["persistent_workers=False"]
 
 
 def test_unpicklable_part_is_named() -> None:
@@ -211,22 +246,17 @@ def test_unpicklable_part_is_named() -> None:
 
 
 def test_short_dataset_goes_through_its_epochs() -> None:
-    """A dataset shorter than the window is measured by whole epochs."""
+    """A dataset shorter than the window is measured by whole epochs; where an epoch ends before
+    every worker has delivered, it is timed from its start."""
     with bench("short") as its:
         its.open()
-        whole = measured(visit(its, 1, seconds=0.3, whole_epochs=True))
+        whole = measured(visit(its, 1, seconds=0.1, whole_epochs=True))
+        warm_up = measured(visit(its, 7, seconds=0.1))
     assert whole.whole_epochs
     assert whole.samples % 24 == 0
     assert whole.epoch_batches == 6
-
-
-def test_epochs_too_short_for_a_warm_up_are_timed_whole() -> None:
-    """Where an epoch ends before every worker has delivered, it is timed from its start."""
-    with bench("short") as its:
-        its.open()
-        whole = measured(visit(its, 8, seconds=0.1))
-    assert whole.whole_epochs
-    assert whole.samples % 24 == 0
+    assert warm_up.whole_epochs
+    assert warm_up.samples % 24 == 0
 
 
 def test_second_epoch_with_and_without_persistent_workers() -> None:
@@ -243,7 +273,8 @@ def test_other_kinds_of_loaders() -> None:
     """Iterable datasets, own batch samplers, no batches at all: each is measured as it is."""
     with bench("stream") as its:
         assert its.open()["iterable"]
-        assert measured(visit(its, 2, seconds=0.2)).epoch_samples in (None, 2000)
+        assert measured(visit(its, 1, seconds=0.2)).epoch_samples in (None, 1000)
+        assert failed(visit(its, 2, seconds=0.2)).code == "repeats"
     with bench("own_batches") as its:
         assert "PairSampler" in its.open()["fixed"]["batch_size"]
         assert measured(visit(its, 1)).samples % 3 == 0
@@ -338,7 +369,7 @@ def test_dataset_with_a_batch_size() -> None:
 @pytest.mark.parametrize(
     ("code", "says"),
     [
-        ("import os; os._exit(1)", "ended by itself"),
+        ("import os\nos._exit(1)", "ended by itself .os._exit. at .*target.py:2"),
         ("import ctypes; ctypes.string_at(0)", "SIGSEGV at .*target.py:1"),
         ("import time; time.sleep(1000)", "not imported within .*target.py:1"),
     ],
@@ -347,7 +378,7 @@ def test_import_that_ends_or_hangs(code: str, says: str, tmp_path: Path) -> None
     """An import that kills its process or never ends is told with its line."""
     file = tmp_path / "target.py"
     file.write_text(code)
-    its = Bench(f"{file}:loader", load_seconds=5.0)
+    its = Bench(f"{file}:loader", load_seconds=1.0)
     try:
         with pytest.raises(BenchError, match=says):
             its.open()
@@ -485,3 +516,18 @@ def test_interrupted_visit_ends_at_once() -> None:
         assert host is not None
     assert processes.of_session(session) == []
     assert not _is_alive(host.pid)
+
+
+def test_warnings_of_libraries_are_not_what_the_user_printed() -> None:
+    """A library's warning goes with the line of its code; the user's own lines stay."""
+    text = (
+        f"mine\n{contextlib.__file__}:12: UserWarning: too many workers\n"
+        "  self.check_workers()\n  indented\nERROR: Unexpected segmentation fault\n"
+        f"{LOADERS}:3: UserWarning: no such folder\n  warn('no such folder')\nlast\n"
+    )
+    shown = failing.output_lines(text)
+    assert [line.split(":")[0] for line in shown if not line.startswith("warn")] == [
+        "mine",
+        str(LOADERS),
+        "last",
+    ]
