@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +14,11 @@ from click.testing import CliRunner
 from gpuwatch.commands.tune_memory import memory_command
 
 pytest.importorskip("torch", reason="torch is not installed")
+
+from gpuwatch.tuning import memory_child, processes
+from gpuwatch.tuning.memory_device import Reading
+from gpuwatch.tuning.memory_point import AS_IS
+from tests.support.children import wait_until
 
 STEPS = """
 import torch
@@ -35,20 +43,78 @@ def run(folder: Path, *arguments: str) -> tuple[int, str, str]:
 
 
 def test_host_memory_of_a_known_step(tmp_path: Path) -> None:
-    """A step that keeps a million bytes a sample is measured as that, and the largest batch is
-    confirmed by a step that fits into the limit."""
+    """A step that keeps a million bytes a sample is measured as that, the largest batch is
+    confirmed by a step that fits into the limit, and the report is saved as asked."""
+    saved = tmp_path / "memory.json"
     code, out, err = run(
         tmp_path,
-        *("--step", f"{tmp_path}/job.py:grows", "--device", "cpu", "--limit", "1G", "--json"),
-        *("--batch-sizes", "20,100,200,400"),
+        *("--step", f"{tmp_path}/job.py:grows", "--device", "cpu", "--limit", "1G"),
+        *("--batch-sizes", "50,200,400", "--save", str(saved)),
     )
     assert code == 0, err
-    report = json.loads(out)
-    result = report["results"][0]
+    assert "Host memory (the step ran on the CPU)" in out
+    result = json.loads(saved.read_text())["results"][0]
     assert result["fit"]["per_sample_bytes"] == pytest.approx(1_000_000, rel=0.1)
     assert result["largest_is_confirmed"]
     assert 400 <= result["largest_batch_size"] < 1074
+    assert f"batch {result['largest_batch_size']}" in out
     assert all(one["peak_bytes"] < 1 << 30 for one in result["points"])
+
+
+def test_autocast_is_around_the_step() -> None:
+    """With a precision the user's step runs under this autocast, and as it is without."""
+    import torch
+
+    seen: list[torch.dtype] = []
+    weights = torch.ones(4, 4)
+    for precision in ("bfloat16", AS_IS):
+        memory_child.run(_Cpu(), lambda: seen.append((weights @ weights).dtype), 2, precision)
+    assert seen == [torch.bfloat16, torch.bfloat16, torch.float32, torch.float32]
+
+
+class _Cpu:
+    kind = "cpu"
+
+    def synchronize(self) -> None:
+        pass
+
+    def read(self) -> Reading:
+        raise AssertionError
+
+    def ran_out(self, error: BaseException) -> bool:
+        return False
+
+
+def test_interrupt_prints_what_is_measured(tmp_path: Path) -> None:
+    """Ctrl-C during the second size: the first is printed, exit code 130, no process is left."""
+    flag = tmp_path / "second"
+    (tmp_path / "job.py").write_text(
+        "import time\nfrom pathlib import Path\n\ndef step(batch_size):\n"
+        f"    if batch_size > 2:\n        Path({str(flag)!r}).touch()\n        time.sleep(1000)\n"
+    )
+    listening = (
+        "import signal, sys\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "from gpuwatch.cli import main\nmain(sys.argv[1:])\n"
+    )
+    child = subprocess.Popen(
+        [
+            *(sys.executable, "-c", listening, "tune", "memory", "--device", "cpu"),
+            *("--step", f"{tmp_path}/job.py:step", "--batch-sizes", "2,4,8"),
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    wait_until(flag.exists, 120.0)
+    measuring = [pid for pid, parent, _ in processes.processes() if parent == child.pid]
+    child.send_signal(signal.SIGINT)
+    out, errors = child.communicate()
+    assert child.returncode == 130, errors
+    assert "Interrupted: this is what was measured until then." in out
+    assert "One batch size makes no line" in out
+    assert "Traceback" not in errors
+    assert measuring
+    assert not any(Path(f"/proc/{pid}").exists() for pid in measuring)
 
 
 def test_running_out_at_once_is_a_sentence(tmp_path: Path) -> None:

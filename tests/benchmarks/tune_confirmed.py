@@ -1,0 +1,271 @@
+"""Whether a full grid confirms what ``gpuwatch tune`` recommends, on a dataset of files on disk:
+``python -m tests.benchmarks.tune_confirmed`` (at most 6 minutes; ``--seconds 60`` for a look).
+
+It writes compressed pictures to a folder. Search and grid then measure them in turns, visit by
+visit, so that whatever else the machine does meets both alike. Prints a Markdown table; ends with 1
+where the grid does not confirm the search.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import threading
+import time
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from gpuwatch.jobs.cores import read_cores
+from gpuwatch.tuning import usage
+from gpuwatch.tuning.bench import Bench
+from gpuwatch.tuning.plan import Plan, make_plan
+from gpuwatch.tuning.result import result
+from gpuwatch.tuning.search import NEAR, Search
+from gpuwatch.tuning.setting import KNOBS, Failure, Setting, Visit
+
+PICTURES = 800
+SIDE = 256
+SHOWN = 224
+BATCH = 32
+SEARCH_SHARE = 0.35
+ASKED: Mapping[str, tuple[Any, ...]] = {"prefetch_factor": (2, 4), "persistent_workers": (False,)}
+FOLDER = "GPUWATCH_PICTURES"
+
+Row = Mapping[str, Any]
+
+
+class Pictures:
+    """Files of a picture each: read, decompress, scale, crop, flip, normalise."""
+
+    def __init__(self, folder: Path) -> None:
+        self._files = sorted(folder.glob("*.z"))
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        raw = bytearray(zlib.decompress(self._files[index].read_bytes()))
+        picture = torch.frombuffer(raw, dtype=torch.uint8).view(1, 3, SIDE, SIDE).float() / 255
+        picture = torch.nn.functional.interpolate(picture, scale_factor=1.15, mode="bilinear")[0]
+        top, left = (int(torch.randint(0, picture.shape[-1] - SHOWN, ())) for _ in range(2))
+        picture = picture[:, top : top + SHOWN, left : left + SHOWN]
+        if torch.rand(()) < 0.5:
+            picture = picture.flip(2)
+        return ((picture - 0.5) / 0.25).contiguous()
+
+
+def pictures() -> Pictures:
+    """What is measured."""
+    return Pictures(Path(os.environ[FOLDER]))
+
+
+def write(folder: Path, count: int) -> None:
+    """Waves with some noise, which compress about as pictures do."""
+    generator = torch.Generator().manual_seed(1)
+    place = torch.arange(SIDE, dtype=torch.float32)
+    for number in range(count):
+        wave = torch.rand(2, 3, 1, generator=generator) / 10
+        rows, columns = torch.sin(wave[0] * place), torch.sin(wave[1] * place)
+        noise = torch.randint(0, 8, (3, SIDE, SIDE), generator=generator)
+        picture = (rows[:, :, None] * columns[:, None, :] * 100 + 120 + noise).to(torch.uint8)
+        data = zlib.compress(bytes(picture.flatten().tolist()), 6)
+        (folder / f"{number:05d}.z").write_bytes(data)
+
+
+class Turns:
+    """One bench for two searches, each of which waits for its turn; a clock for each that runs
+    only while it is served."""
+
+    def __init__(self, bench: Bench) -> None:
+        self._bench = bench
+        self._free = threading.Condition()
+        self._next = 0
+        self._left = {0, 1}
+        self.seconds = [0.0, 0.0]
+
+    def visit(self, who: int, setting: Setting, **order: Any) -> Visit | Failure:
+        with self._free:
+            self._free.wait_for(lambda: self._next == who or len(self._left) == 1)
+            begun = time.monotonic()
+            try:
+                return self._bench.visit(setting, **order)
+            finally:
+                self.seconds[who] += time.monotonic() - begun
+                self._next = 1 - who
+                self._free.notify_all()
+
+    def leave(self, who: int) -> None:
+        with self._free:
+            self._left.discard(who)
+            self._free.notify_all()
+
+
+class Seat:
+    """A search's own view of the bench."""
+
+    def __init__(self, turns: Turns, who: int) -> None:
+        self._turns, self._who = turns, who
+
+    def visit(self, setting: Setting, **order: Any) -> Visit | Failure:
+        return self._turns.visit(self._who, setting, **order)
+
+    def clock(self) -> float:
+        return self._turns.seconds[self._who]
+
+
+def measure(seconds: float) -> tuple[Row, Row]:
+    """What the search and what the grid found."""
+    cores = read_cores(os.getpid(), os.environ).usable_cores or float(os.cpu_count() or 1)
+    budgets = (SEARCH_SHARE * seconds, (1 - SEARCH_SHARE) * seconds)
+    bench = Bench(f"{__file__}:pictures", batch_size=BATCH)
+    found: dict[int, Row] = {}
+    try:
+        description = bench.open()
+        turns = Turns(bench)
+        plans = [make_plan(description, ASKED, cores=cores, grid=grid) for grid in (False, True)]
+
+        def run(who: int) -> None:
+            try:
+                found[who] = _run(Seat(turns, who), plans[who], budgets[who], description)
+            finally:
+                turns.leave(who)
+
+        threads = [threading.Thread(target=run, args=(who,)) for who in (0, 1)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        bench.close()
+    return found[0], found[1]
+
+
+def _run(seat: Seat, plan: Plan, budget: float, description: Mapping[str, Any]) -> Row:
+    search = Search(
+        seat,
+        plan,
+        budget_seconds=budget,
+        window_seconds=min(2.0, max(0.3, budget / 50)),
+        memory_bytes=usage.available_memory(),
+        clock=seat.clock,
+    )
+    return result(
+        search.run(),
+        plan,
+        description,
+        target="pictures",
+        step=None,
+        machine=os.uname().nodename,
+        budget_seconds=budget,
+    )
+
+
+# --- what is printed -------------------------------------------------------------------------
+
+
+def table(search: Row, grid: Row) -> list[str]:
+    heading = (
+        "| num_workers | prefetch_factor | search: samples/s | grid: samples/s | of the best, by "
+        "the grid | intervals meet | recommended by |"
+    )
+    lines = [
+        heading,
+        "|---:|---:|---:|---:|---:|---|---|",
+    ]
+    by_key = {_key(row): row for row in search["settings"]}
+    for row in grid["settings"]:
+        other = by_key.get(_key(row))
+        who = [
+            name
+            for name, one in (("search", other), ("grid", row))
+            if one is not None and one["recommended"]
+        ]
+        share = "-" if row["of_best"] is None else f"{100 * row['of_best']:.0f}%"
+        cells = [
+            str(row["num_workers"]),
+            str(row["prefetch_factor"] or "-"),
+            _rate(other),
+            _rate(row),
+            share,
+            _meet(other, row),
+            " and ".join(who),
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def _key(row: Row) -> tuple[Any, ...]:
+    return tuple(row[knob] for knob in KNOBS)
+
+
+def _rate(row: Row | None) -> str:
+    if row is None or not row["visits"]:
+        return "not measured"
+    text = f"{row['samples_per_second']:.0f}"
+    if row["low"] is not None:
+        text += f" ({row['low']:.0f} to {row['high']:.0f})"
+    times = row["visits"]
+    return f"{text}, {times} visit{'' if times == 1 else 's'}"
+
+
+def _meet(one: Row | None, other: Row) -> str:
+    if one is None or one["low"] is None or other["low"] is None:
+        return "-"
+    return "yes" if one["low"] <= other["high"] and other["low"] <= one["high"] else "no"
+
+
+def verdict(search: Row, grid: Row) -> tuple[str, bool]:
+    """Whether what the search recommends is as good as the best by the grid's own measure."""
+    chosen = next((row for row in search["settings"] if row["recommended"]), None)
+    its = next((row for row in grid["settings"] if chosen and _key(row) == _key(chosen)), None)
+    if chosen is None or its is None or its["of_best"] is None:
+        return "The grid did not measure what the search recommends.", False
+    name = f"num_workers={chosen['num_workers']}"
+    if chosen["num_workers"]:
+        name += f", prefetch_factor={chosen['prefetch_factor']}"
+    same = bool(its["recommended"])
+    high = its["of_best_high"] if its["of_best_high"] is not None else its["of_best"]
+    share = f"{100 * its['of_best']:.0f}% of the grid's best"
+    if its["of_best_low"] is not None and its["of_best"] != 1:
+        share += f" ({100 * its['of_best_low']:.0f}% to {100 * its['of_best_high']:.0f}%)"
+    if same:
+        return f"The grid recommends the same: {name}.", True
+    if high >= NEAR:
+        return f"The grid confirms {name} within its interval: {share}.", True
+    return f"The grid does not confirm {name}: {share}.", False
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--seconds", type=float, default=300.0, help="to measure, both together")
+    parser.add_argument("--pictures", type=int, default=PICTURES)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="gpuwatch-pictures-") as folder:
+        write(Path(folder), options.pictures)
+        os.environ[FOLDER] = folder
+        size = sum(one.stat().st_size for one in Path(folder).iterdir())
+        search, grid = measure(options.seconds)
+    print(
+        f"{options.pictures} pictures of {size / options.pictures / 1024:.0f} KiB, batch {BATCH}, "
+        f"{search['usable_cores']:g} cores, torch {search['torch']}; search "
+        f"{search['seconds']:.0f} s{'' if search['settled'] else ' (not settled)'}, grid "
+        f"{grid['seconds']:.0f} s{'' if grid['settled'] else ' (not settled)'}\n"
+    )
+    for line in table(search, grid):
+        print(line)
+    sentence, confirmed = verdict(search, grid)
+    print(f"\n{sentence}")
+    for note in search["notes"]:
+        if "Other processes" in note:
+            print(note)
+    return 0 if confirmed else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

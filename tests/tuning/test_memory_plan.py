@@ -1,0 +1,305 @@
+"""Which batch sizes are measured on an invented device, and what is said of the result."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from gpuwatch.outputs.tuning_memory_chart import chart
+from gpuwatch.outputs.tuning_memory_json import report_json
+from gpuwatch.outputs.tuning_memory_text import page
+from gpuwatch.tuning import memory_words as words
+from gpuwatch.tuning.memory_fit import fit_line
+from gpuwatch.tuning.memory_plan import POINTS_MAX, Plan, next_size, spread
+from gpuwatch.tuning.memory_point import (
+    AS_IS,
+    MeasureError,
+    MemoryPoint,
+    NoMemoryError,
+    TooSlowError,
+)
+from gpuwatch.tuning.memory_report import MemoryReport, Subject
+
+GIB = 1 << 30
+MIB = 1 << 20
+SUBJECT = Subject(
+    step="train.py:step", loader=None, device="cuda:0", device_name="Test GPU", torch_version="2.9"
+)
+
+
+class Device:
+    """20G; a step takes what ``course`` says, half of a sample's share under autocast, and raises
+    where it does not fit or where ``fails`` says so."""
+
+    def __init__(self, course: Callable[[int], float] | None = None, total: int = 20 * GIB) -> None:
+        self.course = course or (lambda size: GIB + 100 * MIB * size)
+        self.total = total
+        self.asked: list[tuple[int, str]] = []
+        self.fails: Callable[[int, str], BaseException | None] = lambda _size, _precision: None
+        self.now = 0.0
+
+    def clock(self) -> float:
+        return self.now
+
+    def measure(self, batch_size: int, precision: str) -> MemoryPoint:
+        self.asked.append((batch_size, precision))
+        self.now += 1.0
+        error = self.fails(batch_size, precision)
+        if error is not None:
+            raise error
+        used = self.course(batch_size)
+        if precision != AS_IS:
+            used = self.course(0) + (used - self.course(0)) / 2
+        if used > self.total:
+            raise NoMemoryError("CUDA out of memory \x1b[31m.")
+        return MemoryPoint(
+            batch_size=batch_size,
+            precision=precision,
+            peak_bytes=int(used),
+            available_bytes=self.total,
+            total_bytes=self.total,
+            allocated_bytes=int(0.9 * used),
+            process_bytes=int(used) + 400 * MIB,
+            seconds_per_step=0.001 * batch_size,
+        )
+
+
+def measured(device: Device, **options: Any) -> MemoryReport:
+    return Plan(subject=SUBJECT, measurer=device, clock=device.clock, **options).run()
+
+
+def test_a_line_is_measured_predicted_and_confirmed() -> None:
+    """On a line: few sizes, the largest that leaves a tenth, one guarded step."""
+    device = Device()
+    (result,) = measured(device).results
+    assert result.largest == 174
+    assert result.confirmed is not None
+    assert result.confirmed.predicted_held
+    assert len(result.points) <= 6
+    assert [size for size, _ in device.asked].count(174) == 1
+    # No guess from afar: half of what is predicted was measured.
+    assert max(one.batch_size for one in result.points) >= 174 / 4
+
+
+def test_running_out_while_growing_bounds_the_rest() -> None:
+    """A wall at 30 samples: what is given fits, nothing beyond what ran out is tried again."""
+
+    def course(size: int) -> float:
+        return GIB + 100 * MIB * size + (40 * GIB if size >= 30 else 0)
+
+    device = Device(course)
+    (result,) = measured(device).results
+    assert result.largest is not None
+    assert 16 <= result.largest < 30
+    ran_out = [size for size, _ in device.asked if size >= 30]
+    assert ran_out == sorted(set(ran_out), reverse=True)
+
+
+def test_given_sizes_are_the_points() -> None:
+    """With sizes given, these are measured and no other, but for the guarded steps."""
+    device = Device()
+    (result,) = measured(device, sizes=(4, 8, 50)).results
+    assert [one.batch_size for one in result.points] == [4, 8, 50]
+
+
+def test_another_precision_is_measured_at_the_same_sizes() -> None:
+    """Like is compared with like: half the memory a sample, nearly twice the batch."""
+    device = Device()
+    report = measured(device, precisions=(AS_IS, "bfloat16"))
+    plain, other = report.results
+    assert {one.batch_size for one in other.points} <= {one.batch_size for one in plain.points}
+    assert plain.largest is not None
+    assert other.largest == pytest.approx(2 * plain.largest, rel=0.02)
+    (said,) = words.differences(report)
+    assert said.startswith("bfloat16 autocast: fixed 1.00G -> 1.00G (the same)")
+    assert "a sample 100.0M -> 50.0" in said
+    assert f"largest batch 174 -> {other.largest}" in said
+
+
+def test_a_precision_that_fails_leaves_the_first_as_it_is() -> None:
+    """What cannot run under autocast is said; the step as it is keeps its result."""
+    device = Device()
+    device.fails = lambda _size, precision: (
+        None if precision == AS_IS else MeasureError("no kernel for it")
+    )
+    report = measured(device, precisions=(AS_IS, "float16"))
+    assert report.results[0].largest == 174
+    assert list(words.differences(report)) == ["float16: no kernel for it"]
+
+
+@pytest.mark.parametrize("at", [2, 3, 4])
+def test_interrupt_keeps_what_is_measured(at: int) -> None:
+    """Ctrl-C ends it with the points before."""
+    device = Device()
+    device.fails = lambda _size, _precision: (
+        KeyboardInterrupt() if len(device.asked) == at else None
+    )
+    report = measured(device)
+    assert report.ended == "interrupted"
+    before = [size for size, _ in device.asked[:-1]]
+    assert [one.batch_size for one in report.results[0].points] == sorted(before)[: len(before)]
+    assert "Interrupted" in page(report, width=80, unicode=True)
+
+
+def test_interrupt_before_the_first_point_leaves_nothing() -> None:
+    """Nothing was measured, so there is no result and no traceback."""
+    device = Device()
+    device.fails = lambda _size, _precision: KeyboardInterrupt()
+    assert measured(device).results == ()
+
+
+def test_budget_ends_it_after_at_least_one_point() -> None:
+    """When the time is over nothing more is begun, and the report says so."""
+    device = Device()
+    report = measured(device, budget_seconds=2.5)
+    assert report.ended == "budget"
+    assert 1 <= len(device.asked) <= 4
+    assert "The time was over (--budget)" in page(report, width=80, unicode=True)
+
+
+def test_steps_that_would_take_too_long_are_not_tried() -> None:
+    """By the time of a sample so far: with 0.2 s for three steps, no batch beyond 66."""
+    device = Device()
+    (result,) = measured(device, seconds_max=0.2).results
+    assert max(size for size, _ in device.asked) <= 66
+    assert result.points
+
+
+@pytest.mark.parametrize("error", [NoMemoryError("all gone"), MeasureError("it crashed")])
+def test_what_fails_at_once_is_raised(error: Exception) -> None:
+    """Without a single point there is nothing to report."""
+    device = Device()
+    device.fails = lambda _size, _precision: error
+    with pytest.raises(type(error)):
+        measured(device)
+
+
+@pytest.mark.parametrize("error", [TooSlowError("too slow"), MeasureError("it crashed")])
+def test_what_fails_later_ends_the_growing(error: Exception) -> None:
+    """The sizes before it are kept, with the reason for there being no more."""
+    device = Device()
+    device.fails = lambda size, _precision: error if size > 8 else None
+    (result,) = measured(device).results
+    assert [one.batch_size for one in result.points] == [2, 4, 8]
+    assert str(error) in result.stopped
+
+
+def test_sizes_come_to_an_end() -> None:
+    """Whatever memory does, a bounded number of sizes is asked for."""
+    for course in (lambda _size: GIB, lambda size: GIB + size, lambda size: GIB + MIB * size**2):
+        points: list[MemoryPoint] = []
+        device = Device(course)
+        while (size := next_size(points, None)) is not None and len(points) < 40:
+            points.append(device.measure(size, AS_IS))
+        assert len(points) <= 30
+        (result,) = measured(Device(course)).results
+        assert len(result.points) <= POINTS_MAX
+
+
+def test_spread_keeps_both_ends() -> None:
+    """Of many sizes some are taken, the first and the last among them."""
+    assert spread([1, 2, 3], 5) == [1, 2, 3]
+    assert spread(list(range(100)), 4) == [0, 33, 66, 99]
+
+
+# --- the words and the page ------------------------------------------------------------------
+
+
+def test_page_has_table_chart_line_and_result() -> None:
+    """A person reads what each size took, the line, how well it holds and what fits."""
+    shown = page(measured(Device()), width=100, unicode=True)
+    assert "GPU memory of train.py:step on cuda:0: Test GPU, 20.00G, 20.00G to be had" in shown
+    assert "memory = 1.00G (±0B) + batch x 100.0M (±0B), R² 1" in shown
+    assert "The line fits" in shown
+    assert "By the line batch 174 is the largest" in shown
+    assert "A guarded step confirmed it" in shown
+    assert "●" in shown
+    assert "reserved" in shown.splitlines()[2]
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+@pytest.mark.parametrize("unicode", [True, False])
+def test_page_fits_its_width(width: int, unicode: bool) -> None:
+    """No line is wider than the terminal; without Unicode there is only ASCII."""
+    report = measured(Device(), precisions=(AS_IS, "bfloat16"))
+    shown = page(report, width=width, unicode=unicode)
+    assert max(len(line) for line in shown.splitlines()) <= width
+    assert unicode or shown.isascii()
+
+
+def test_hostile_names_are_made_harmless() -> None:
+    """Nothing of a target's or a device's name reaches the terminal as a control sequence."""
+    evil = "\x1b]0;owned\x07"
+    subject = replace(SUBJECT, step=f"{evil}.py:x", loader=evil, device_name=evil)
+    shown = page(replace(measured(Device()), subject=subject), width=80, unicode=True)
+    assert "\x1b" not in shown
+    assert "\x07" not in shown
+
+
+@pytest.mark.parametrize(
+    ("course", "says"),
+    [
+        (lambda size: GIB + 100 * MIB * size, "The line fits"),
+        (lambda size: GIB + 20 * MIB * size + MIB * size**2, "Memory bends upwards"),
+        (lambda size: max(3 * GIB, GIB + 100 * MIB * size), "the peak hardly moves (3.00G)"),
+        (lambda size: GIB + 100 * MIB * size + (2 * GIB if size >= 32 else 0), "does not fit"),
+    ],
+)
+def test_how_well_the_line_holds_is_said(course: Callable[[int], float], says: str) -> None:
+    """A line, a bend, a floor and a jump have sentences of their own."""
+    fit = fit_line([(size, course(size)) for size in (2, 4, 8, 16, 24, 32, 64)])
+    assert fit is not None
+    assert says in words.quality(fit)
+
+
+def test_allocator_is_blamed_where_tensors_follow_the_line() -> None:
+    """Reserved memory in blocks far above what tensors took is the allocator's, and says what
+    may help."""
+    result = measured(Device()).results[0]
+    loose = [
+        replace(one, peak_bytes=2 * one.peak_bytes + (3 * GIB if n % 2 else 0))
+        for n, one in enumerate(result.points)
+    ]
+    fit = fit_line([(one.batch_size, one.peak_bytes) for one in loose])
+    said = " ".join(words.allocator(replace(result, points=tuple(loose), fit=fit)))
+    assert "The tensors themselves follow a line" in said
+    assert "expandable_segments" in said
+
+
+def test_memory_that_does_not_grow_predicts_nothing() -> None:
+    """A step that ignores its batch size is asked about."""
+    device = Device(lambda _size: GIB)
+    (result,) = measured(device, sizes=(2, 4, 8)).results
+    assert "does the step use the batch size" in words.outcome(result)
+
+
+@pytest.mark.parametrize("unicode", [True, False])
+def test_chart_shows_points_and_what_can_be_had(unicode: bool) -> None:
+    """Every measured size is a point, the axis begins at 0, and the limit is a rule across."""
+    (result,) = measured(Device()).results
+    lines = chart(result, width=80, height=14, unicode=unicode)
+    drawn = "\n".join(lines)
+    assert max(len(line) for line in lines) <= 80
+    assert drawn.count("●" if unicode else "o") >= 3
+    assert ("─" * 20 if unicode else "-" * 20) in drawn
+    assert lines[-1].split()[0] == "0"
+    assert unicode or drawn.isascii()
+
+
+def test_json_holds_everything() -> None:
+    """Programs get points, line, prediction and guarded steps with units in their names."""
+    report = measured(Device(), precisions=(AS_IS, "bfloat16"))
+    found = json.loads(report_json(report))
+    assert found["kind"] == "tune_memory"
+    assert found["schema"] == 1
+    first = found["results"][0]
+    assert first["largest_batch_size"] == 174
+    assert first["largest_is_confirmed"]
+    assert first["fit"]["per_sample_bytes"] == pytest.approx(100 * MIB, rel=1e-6)
+    assert first["points"][0]["peak_bytes"] == GIB + 200 * MIB
+    assert first["confirmed"]["attempts"][0]["outcome"] == "fits"
+    assert len(found["differences"]) == 1
