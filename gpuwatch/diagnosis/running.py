@@ -100,7 +100,8 @@ def _weighted_mean(
     if total <= 0.0 or column.count(None) == len(column):
         return None
     try:
-        return sum(map(mul, column, lengths)) / total
+        mean: float = sum(map(mul, column, lengths)) / total
+        return mean
     except TypeError:
         # There are gaps.
         pass

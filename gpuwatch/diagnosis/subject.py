@@ -119,7 +119,7 @@ class Subject:
     def is_calm(self) -> bool:
         """Nothing begins or ends to fire, and its first minute is over."""
         return not self.is_young and all(
-            [one.fires_now == one.raised for one in self._held.values() if one.looks]
+            one.fires_now == one.raised for one in self._held.values() if one.looks
         )
 
     @property

@@ -73,7 +73,9 @@ def read_cores(
     affinity = len(frozenset().union(*masks)) or None
     tightest = cgroup.read_tightest_quota(pid, proc)
     quota = None if tightest is None else tightest.cores
-    slurm = slurm_cores(environment, os.uname().nodename)
+    slurm = None
+    if not ENVIRONMENT_NAMES.isdisjoint(environment):
+        slurm = slurm_cores(environment, os.uname().nodename)
     limits = [float(cores) for cores in (affinity, quota, slurm) if cores is not None]
     online = _online(proc)
     usable = None

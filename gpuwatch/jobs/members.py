@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from operator import attrgetter
 from pathlib import Path
 
 from gpuwatch.jobs import evidence
@@ -20,10 +21,18 @@ THREADS_SECONDS_APART = 5.0
 THREADS_SECONDS_LONGEST = 60.0
 SWITCHES_SECONDS = 2.0
 METER_SECONDS_APART = 3.0
+METER_SECONDS_ASLEEP = 10.0
+ASLEEP_PERCENT = 0.5
+"""What used less of a core and neither read nor wrote, and uses none now, sleeps."""
 FIRST_RATES_SECONDS = 0.2
 """The second reading comes with the next snapshot, so that a single look has rates too."""
 
 ENDED_STATES = ("Z", "X")
+
+
+_of_row = attrgetter(
+    "parent_pid", "name", "command", "state", "cpu_percent", "memory_resident_bytes", "threads"
+)
 
 
 class Member:
@@ -142,8 +151,11 @@ class Member:
 
     def measure(self, now: float, *, attached: bool, disk_wait: bool) -> Rates:
         """Rates up to now, or those of the last time where it is not time yet."""
-        if not attached and now < self._meter_due:
-            return self.meter.rates
+        if not attached:
+            due = self._meter_due
+            longer = METER_SECONDS_ASLEEP - METER_SECONDS_APART
+            if now < due or (now < due + longer and self._is_asleep()):
+                return self.meter.rates
         switches = now >= self._switches_due
         if switches:
             apart = SWITCHES_SECONDS if self._measured else FIRST_RATES_SECONDS
@@ -153,6 +165,19 @@ class Member:
         self._meter_due = now + (later if self._measured else FIRST_RATES_SECONDS)
         self._measured += 1
         return self.meter.update(now, switches=switches, disk_wait=disk_wait and switches)
+
+    def _is_asleep(self) -> bool:
+        """It did nothing between the last two readings, and by its row nothing since."""
+        row, rates = self.row, self.meter.rates
+        main = rates.main_thread_cpu_percent
+        return (
+            row.cpu_percent == 0.0
+            and row.state == "S"
+            and main is not None
+            and main < ASLEEP_PERCENT
+            and rates.read_bytes_per_second in (0.0, None)
+            and rates.write_bytes_per_second in (0.0, None)
+        )
 
     def candidate(self) -> Candidate:
         return Candidate(
@@ -171,7 +196,8 @@ class Member:
     def make(self, rates: Rates) -> JobMember:
         """What the snapshot says of it: the same object while nothing of that changes."""
         proportional = self.meter.proportional_bytes
-        made_of = (self.row, rates, self.given, proportional, self.left_over)
+        # Of the row only what is shown: with every look its share of the GPU is another.
+        made_of = (_of_row(self.row), rates, self.given, proportional, self.left_over)
         if self._made is not None and made_of == self._made_of:
             return self._made
         row, given = self.row, self.given

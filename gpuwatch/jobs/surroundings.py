@@ -61,10 +61,11 @@ def read_surroundings(
     except OSError:
         groups = ""
     membership = cgroup.parse_membership(groups)
+    host = os.uname().nodename if "KUBERNETES_SERVICE_HOST" in environment else ""
     return Surroundings(
         working_directory=None if folder is None else clean(folder),
         container=membership.container,
-        pod=pod_name(groups, environment, os.uname().nodename),
+        pod=pod_name(groups, environment, host),
         slurm_job=membership.slurm_job or slurm_job(environment),
         environment=PythonEnvironment(pid, environment, membership.container, proc).name(),
         inner_pid=read_inner_pid(pid, proc),

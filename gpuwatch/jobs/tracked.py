@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from gpuwatch.jobs import roles
 from gpuwatch.jobs.cores import JobCores, ThrottleMeter, read_cores
@@ -26,12 +27,32 @@ from gpuwatch.model import (
 from gpuwatch.sources import procfs
 
 CORES_SECONDS = 10.0
+CORES_SECONDS_APART = 30.0
 SURROUNDINGS_SECONDS = 60.0
 THROTTLE_SECONDS_APART = 3.0
 RANKS_SECONDS_APART = 3.0
 """How a job that nobody is attached to loads its data is worked out this often."""
 GPU_LINGER_SECONDS = 5.0
 """A driver that is slow names no process for a moment."""
+
+
+class _Parts(NamedTuple):
+    """What a published job is made of."""
+
+    attached: bool
+    command: str | None
+    user: str | None
+    surroundings: Surroundings
+    launcher: str | None
+    framework: str | None
+    world_size: int | None
+    ranks: tuple[JobRank, ...]
+    members: tuple[JobMember, ...]
+    loops: tuple[TrainingLoop, ...]
+    gpu_uuids: tuple[GpuKey, ...]
+    cores: JobCores
+    throttled: float | None
+    inner_pid: int | None
 
 
 class TrackedJob:
@@ -71,6 +92,9 @@ class TrackedJob:
         self._ranks: tuple[JobRank, ...] = ()
         self._ranks_of: tuple[object, ...] = ()
         self._ranks_due = now
+        self._pids: Sequence[int] | None = None
+        self._published_of: _Parts | None = None
+        """What ``last`` was made of; ``None`` where that is not known."""
         self._final: tuple[JobMember, ...] = ()
         self._final_keys: frozenset[ProcessKey] = frozenset()
 
@@ -86,8 +110,11 @@ class TrackedJob:
         unix: float,
     ) -> None:
         """Take the rows of its processes, parents before their children. ``left_over``: new ones
-        whose parent has ended."""
-        changed = self._forget_all_but(pids, rows)
+        whose parent has ended. The same list as before stands for the same processes, below the
+        same parents."""
+        same = pids is self._pids
+        self._pids = pids
+        changed = not same and self._forget_all_but(pids, rows)
         for pid in pids:
             row = rows[pid]
             member = self.members.get(pid)
@@ -95,6 +122,7 @@ class TrackedJob:
                 member = Member(row, now, self._proc)
                 member.left_over = pid in left_over
                 member.meter.keeps_open = len(self.members) < self._may_keep_open
+                self.members[pid] = member
                 changed = True
             changed = member.take(row, now, unix) or changed
             if not member.tells and self._tells(member):
@@ -106,8 +134,7 @@ class TrackedJob:
                 self._gpu_at = now
                 changed = changed or not member.uses_gpu
                 member.uses_gpu = True
-            self.members[pid] = member
-        changed = self._link(pids) or changed
+        changed = (not same and self._link(pids)) or changed
         self._assign(now, changed)
 
     def _tells(self, member: Member) -> bool:
@@ -162,7 +189,9 @@ class TrackedJob:
     def ranks(self) -> list[Member]:
         """Alive, in the order of their numbers."""
         found = [m for m in self.members.values() if m.given.role == "rank" and m.is_alive]
-        return sorted(found, key=_rank_order)
+        if len(found) > 1:
+            found.sort(key=_rank_order)
+        return found
 
     @property
     def left_over_workers(self) -> list[Member]:
@@ -197,6 +226,7 @@ class TrackedJob:
         """From now on it is (or is not) the one job that is read closely, with the counters of
         ``may_keep_open`` processes kept open."""
         self.attached, self._may_keep_open = attached, may_keep_open
+        self._cores_due = 0.0
         for count, member in enumerate(self.members.values()):
             member.meter.close()
             member.meter.keeps_open = count < may_keep_open
@@ -235,10 +265,10 @@ class TrackedJob:
         self, now: float, unix: float, gpus: Mapping[int, tuple[GpuKey, ...]], *, disk_wait: bool
     ) -> Job:
         """The job as it is now; once it has ended, as it was, with what is left of it."""
+        attached = self.attached
+        disk_wait = disk_wait and attached
         made = [
-            member.make(
-                member.measure(now, attached=self.attached, disk_wait=disk_wait and self.attached)
-            )
+            member.make(member.measure(now, attached=attached, disk_wait=disk_wait))
             for member in self.members.values()
         ]
         gone_at = self.without_ranks_since(now)
@@ -246,36 +276,58 @@ class TrackedJob:
             return self._publish_ended(unix - (now - gone_at), made, gpus)
         self.ended_at = None
         self._final = tuple(made)
-        self._read_around(now)
         ranks = self.ranks
+        self._read_around(now, ranks)
         top = self.members.get(self.key[0]) or next(iter(self.members.values()))
         before = self.last
-        self.last = Job(
+        made_of = _Parts(
+            self.attached,
+            before.command if before and top.pid != self.key[0] else top.row.command,
+            top.row.user,
+            self._surroundings,
+            self._launcher(),
+            next((m.framework for m in ranks if m.framework is not None), None),
+            next((m.given.numbers.world_size for m in ranks if m.given.numbers), None),
+            self._publish_ranks(ranks, now, unix, gpus),
+            self._final,
+            self._loops(ranks, unix),
+            self._gpus_so_far(gpus),
+            self._cores,
+            self._throttled,
+            self._inner_pid,
+        )
+        if before is None or made_of != self._published_of:
+            self._published_of = made_of
+            self.last = self._make(made_of)
+            return self.last
+        return before
+
+    def _make(self, parts: _Parts) -> Job:
+        return Job(
             pid=self.key[0],
             started_at_unix_seconds=self.key[1],
-            attached=self.attached,
-            command=before.command if before and top.pid != self.key[0] else top.row.command,
-            user=top.row.user,
-            working_directory=self._surroundings.working_directory,
-            launcher=self._launcher(),
-            framework=next((m.framework for m in ranks if m.framework is not None), None),
-            world_size=next((m.given.numbers.world_size for m in ranks if m.given.numbers), None),
-            ranks=self._publish_ranks(ranks, now, unix, gpus),
-            members=tuple(made),
-            loops=self._loops(ranks, unix),
-            gpu_uuids=self._gpus_so_far(gpus),
-            affinity_cores=self._cores.affinity_cores,
-            quota_cores=self._cores.quota_cores,
-            slurm_cores=self._cores.slurm_cores,
-            usable_cores=self._cores.usable_cores,
-            cpu_throttled_percent=self._throttled,
-            container=self._surroundings.container,
-            pod=self._surroundings.pod,
-            slurm_job=self._surroundings.slurm_job,
-            environment=self._surroundings.environment,
-            inner_pid=self._inner_pid,
+            attached=parts.attached,
+            command=parts.command,
+            user=parts.user,
+            working_directory=parts.surroundings.working_directory,
+            launcher=parts.launcher,
+            framework=parts.framework,
+            world_size=parts.world_size,
+            ranks=parts.ranks,
+            members=parts.members,
+            loops=parts.loops,
+            gpu_uuids=parts.gpu_uuids,
+            affinity_cores=parts.cores.affinity_cores,
+            quota_cores=parts.cores.quota_cores,
+            slurm_cores=parts.cores.slurm_cores,
+            usable_cores=parts.cores.usable_cores,
+            cpu_throttled_percent=parts.throttled,
+            container=parts.surroundings.container,
+            pod=parts.surroundings.pod,
+            slurm_job=parts.surroundings.slurm_job,
+            environment=parts.surroundings.environment,
+            inner_pid=parts.inner_pid,
         )
-        return self.last
 
     def _loops(self, ranks: list[Member], unix: float) -> tuple[TrainingLoop, ...]:
         files = self._step_files
@@ -308,6 +360,7 @@ class TrackedJob:
         alive = {member.key: member for member in made}
         members = [alive.get(member.key) or _ended(member) for member in self._final]
         found_later = [member for key, member in alive.items() if key not in self._final_keys]
+        self._published_of = None
         before = self.last or Job(pid=self.key[0], started_at_unix_seconds=self.key[1])
         if not self._final and made:
             before = replace(before, command=made[0].command, user=self._user())
@@ -387,14 +440,19 @@ class TrackedJob:
             kernel_seconds=rank.kernel_seconds,
         )
 
-    def _read_around(self, now: float) -> None:
+    def _read_around(self, now: float, ranks: Sequence[Member]) -> None:
         """Cores and surroundings, on slow timers. Those of a rank: a launcher can be outside its
         container."""
-        inside = next(iter(self.ranks), None) or next(iter(self.members.values()))
+        due = min(self._cores_due, self._surroundings_due, self._throttle_due)
+        if now < due and not self.attached:
+            return
+        inside = ranks[0] if ranks else next(iter(self.members.values()))
         environment = inside.environment or {}
         if now >= self._cores_due:
-            self._cores_due = now + CORES_SECONDS
-            others = [member.pid for member in self.ranks if member.pid != inside.pid]
+            # Spread out, like all that is read of many jobs.
+            apart = CORES_SECONDS_APART + self.key[0] % 8
+            self._cores_due = now + (CORES_SECONDS if self.attached else apart)
+            others = [member.pid for member in ranks if member.pid != inside.pid]
             self._cores = read_cores(inside.pid, environment, self._proc, others=others)
         if now >= self._surroundings_due:
             self._surroundings_due = now + SURROUNDINGS_SECONDS

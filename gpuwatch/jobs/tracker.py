@@ -63,6 +63,9 @@ class JobTracker:
         self._tops: dict[int, tuple[float, int]] = {}
         self._wanted: frozenset[int] = frozenset()
         self._disk_wait = accounts_for_disk_wait(proc)
+        self._shared_of: tuple[object, ...] | None = None
+        self._shares: list[tuple[TrackedJob, list[int]]] = []
+        """What each job was given last, and of what that was worked out."""
 
     def roots(self, gpu_pids: Sequence[int]) -> frozenset[int]:
         """The topmost processes of all jobs to be read; see ``JobReader``."""
@@ -88,7 +91,7 @@ class JobTracker:
         now, unix = self._clock.monotonic(), self._clock.unix()
         rows, gpus = _by_pid(processes)
         self._tops = {pid: known for pid, known in self._tops.items() if pid in rows}
-        self._share_out(_Tree(rows), gpus, now, unix)
+        self._share_out(rows, gpus, now, unix)
         self._bind(rows, now)
         self._drop_unused(now)
         share = PSS_SHARE_APART if self._bound is None else PSS_SHARE
@@ -201,7 +204,18 @@ class JobTracker:
 
     # What belongs to which job
 
-    def _share_out(self, tree: _Tree, gpus: Gpus, now: float, unix: float) -> None:
+    def _share_out(self, rows: Mapping[int, Process], gpus: Gpus, now: float, unix: float) -> None:
+        parents = {pid: (row.parent_pid, row.started_at_unix_seconds) for pid, row in rows.items()}
+        shared_of = (parents, self._wanted, self._left_over.found, list(self._jobs))
+        left_over = frozenset[int]()
+        if shared_of != self._shared_of:
+            left_over = self._share_anew(_Tree(rows), now)
+            self._shared_of = (parents, self._wanted, self._left_over.found, list(self._jobs))
+        for job, pids in self._shares:
+            job.follow(pids, left_over, rows, gpus, now, unix)
+
+    def _share_anew(self, tree: _Tree, now: float) -> frozenset[int]:
+        """Work out what belongs to which job; gives the PIDs that are left over and new."""
         tops = tree.tops([*self._wanted, *[pid for job in self._jobs for pid in job.roots]])
         topmost = frozenset(tops)
         for job in list(self._jobs):
@@ -213,9 +227,11 @@ class JobTracker:
         left_over = frozenset(
             [pid for pid in tops if pid not in tree.taken and self._add_root(pid, tree, now)]
         )
-        for job in self._jobs:
-            pids = shares.get(id(job), []) + tree.below(job.roots_among(tree.rows))
-            job.follow(pids, left_over, tree.rows, gpus, now, unix)
+        self._shares = [
+            (job, shares.get(id(job), []) + tree.below(job.roots_among(tree.rows)))
+            for job in self._jobs
+        ]
+        return left_over
 
     def _add_root(self, pid: int, tree: _Tree, now: float) -> bool:
         """Give a topmost process to its job, a new one if need be; whether it is left over."""

@@ -71,10 +71,8 @@ class LocalSource:
         started = time.perf_counter()
         self._driver.ask()
         unix, monotonic = self.clock.unix(), self.clock.monotonic()
-        no_host: tuple[Host, tuple[Problem, ...]] = (Host(name=_host_name()), ())
-        (host, host_problems), host_bug = self._guarded(
-            "host", "the host", self._host.read, no_host
-        )
+        read, host_bug = self._guarded("host", "the host", self._host.read, None)
+        host, host_problems = (Host(name=_host_name()), ()) if read is None else read
         look = self._driver.collect()
         self.driver_silent = look.silent
         processes, jobs, process_problems = self._read_processes(look.processes)

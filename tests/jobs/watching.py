@@ -54,6 +54,11 @@ def key_of(pid: int) -> ProcessKey:
     return (pid, procfs.start_unix_seconds(stat))
 
 
+def own_step_files(proc: Path = procfs.PROC) -> StepFiles:
+    """Only what this test's own processes tell."""
+    return StepFiles(proc, folders=lambda uid: step_file.folders(uid, os.environ)[:1])
+
+
 class Watch:
     """A tracker and a process source on one clock that only the test turns."""
 
@@ -61,9 +66,7 @@ class Watch:
         self.clock = ManualClock(1000.0, time.time() - 1000.0)
         self.options = ReadOptions(attached=attached)
         self.source = ProcessSource(self.clock, self.options, proc)
-        # Only what this test's own processes tell.
-        told = StepFiles(proc, folders=lambda uid: step_file.folders(uid, os.environ)[:1])
-        self.tracker = JobTracker(self.clock, self.options, proc, told)
+        self.tracker = JobTracker(self.clock, self.options, proc, own_step_files(proc))
         self.processes: tuple[Process, ...] = ()
         self.problems: tuple[Problem, ...] = ()
 
