@@ -65,8 +65,7 @@ def all_gone(folder: Path) -> bool:
 class TestKey:
     def test_it_cures_and_makes_ill_again(self, tmp_path: Path) -> None:
         """x turns the knobs of the running job, and before and after appear; pressed again it
-        turns them back; once the job has ended it says so. However gpuwatch ends, so do the job's
-        processes: here it is killed."""
+        turns them back. However gpuwatch ends, so do the job and its workers: here it is killed."""
         with demo_job(tmp_path, "loader_in_main_process", "--", "--step-ms", "1") as it:
             it.until_it_says("PRACTICE  loader_in_main_process")
             assert "x cures it: num_workers 0 -> 2  (first wait for its name" in it.text
@@ -75,11 +74,11 @@ class TestKey:
             it.until(lambda: "samples/s" in it.text and "waits for data" in it.text)
             it.type("x")
             it.until_it_says("loader: 2 workers")
-            assert "x makes it ill again: num_workers 2 -> 0" in it.text
+            it.until_it_says("x makes it ill again: num_workers 2 -> 0")
             it.until(lambda: "changed" in it.text and " samples/s  waits " in it.text)
             it.type("x")
             it.until_it_says("loader: 0 workers")
-            assert "x cures it: num_workers 0 -> 2" in it.text
+            it.until_it_says("x cures it: num_workers 0 -> 2")
             it.type("x")
             it.until(lambda: it.text.count("loader: 2 workers") == 2)
             left = jobs_in(tmp_path)
@@ -91,8 +90,6 @@ class TestKey:
     def test_a_job_that_ended_cannot_be_turned(self, tmp_path: Path) -> None:
         """The bar says that it has ended, and so does the key; what it said last is printed."""
         with demo_job(tmp_path, "loader_in_main_process", size=(100, 30)) as it:
-            it.until_it_says("PRACTICE")
-            wait_until(lambda: len(jobs_in(tmp_path)) == 1)
             it.until_it_says("knobs: write")
             jobs_in(tmp_path)[0].kill()
             it.until_it_says("The job has ended: q leaves.")
@@ -122,13 +119,14 @@ def test_the_job_ends_with_gpuwatch(tmp_path: Path, how: str | signal.Signals, c
     with demo_job(tmp_path, "loader_cpu_bound") as it:
         it.until_it_says("knobs: write")
         it.until_it_says("q quit")
-        (job,) = jobs_in(tmp_path)
+        left = jobs_in(tmp_path)
+        assert left
         if isinstance(how, str):
             it.type(how)
         else:
             it.program.send_signal(how)
         assert it.end() == code
-        wait_until(lambda: is_gone(job))
+        wait_until(lambda: all(is_gone(one) for one in left))
     assert _folders(tmp_path) == []
 
 
@@ -158,8 +156,8 @@ def test_the_list_names_every_cause() -> None:
 )
 def test_what_cannot_be_shown_is_a_sentence(arguments: list[str], says: str) -> None:
     """One line, without what a name may do to a terminal, and exit code 2."""
-    if arguments == ["healthy"]:
-        pytest.importorskip("torch", reason="torch is not installed")
+    if arguments == ["healthy"] and importlib.util.find_spec("torch") is None:
+        pytest.skip("torch is not installed")
     ran = subprocess.run(
         [sys.executable, "-m", "gpuwatch", "demo-job", *arguments],
         env=os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[2])},
