@@ -103,6 +103,7 @@ def _device(_context: click.Context, _parameter: click.Parameter, value: str | N
     callback=_seconds,
     default="5m",
     show_default=True,
+    metavar="TIME",
     help="What the steps of one batch size may take.",
 )
 @click.option(
@@ -110,6 +111,7 @@ def _device(_context: click.Context, _parameter: click.Parameter, value: str | N
     callback=_seconds,
     default="10m",
     show_default=True,
+    metavar="TIME",
     help="After so long nothing more is begun.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")

@@ -255,8 +255,9 @@ def _cold(result: Mapping[str, Any], width: int) -> Iterator[str]:
     first = row["first_pass"]
     rate = units.rate(first["disk_read_bytes_per_second"])
     text = (
-        f"First pass: with {row['num_workers']} workers {_number(first['samples_per_second'])} "
-        f"samples/s while the files came from the disk ({rate})"
+        f"First pass: with num_workers={row['num_workers']} "
+        f"{_number(first['samples_per_second'])} samples/s while files were read from the disk "
+        f"({rate})"
     )
     if all(one["all_passes_cold"] for one in rows):
         text += "; so it was in every pass."

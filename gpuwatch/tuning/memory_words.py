@@ -10,6 +10,8 @@ from gpuwatch.tuning.memory_report import MemoryReport, PrecisionResult
 
 LOOSE_SHARE = 0.15
 """Of the reserved memory that no tensor used: worth another allocator setting."""
+FAR_TIMES = 8
+"""A prediction this many times beyond what was measured is called a guess."""
 SAME_SHARE = 0.02
 """A precision that changes less than this changes nothing."""
 
@@ -137,7 +139,17 @@ def predicted(prediction: Prediction) -> str:
     return (
         f"By the line batch {prediction.batch_size} is the largest that leaves "
         f"{size(prediction.margin_bytes)} ({margin}) of {size(prediction.available_bytes)} free; "
-        f"{prediction.without_margin} would fill it."
+        f"{prediction.without_margin} would fill it.{_from_afar(prediction)}"
+    )
+
+
+def _from_afar(prediction: Prediction) -> str:
+    if prediction.batch_size <= FAR_TIMES * prediction.measured_to:
+        return ""
+    times = prediction.batch_size / prediction.measured_to
+    return (
+        f" That is {times:.0f} times the largest batch that was measured "
+        f"({prediction.measured_to}): no more than a guess."
     )
 
 

@@ -36,6 +36,7 @@ SETTLED = 0.02
 """Half an interval, as a share: what is left to decide is not worth the time."""
 ROUNDS_LEAST = 3
 ROUNDS_MOST = 8
+"""Before the next knob has its turn."""
 WORKERS_SHARE = 0.65
 """Of the budget, if there are other knobs to try."""
 RACE_VISITS = 9
@@ -157,7 +158,7 @@ class Search:
         for knob in ("batch_size", "prefetch_factor", "pin_memory", "persistent_workers"):
             if knob in self._plan.others:
                 steps.append((knob, lambda knob=knob: self._other(knob)))  # type: ignore[misc]
-        return steps
+        return [*steps, ("num_workers", self._settle)]
 
     def _has_compared(self, knob: str) -> bool:
         """Whether at least two of its values were measured."""
@@ -499,6 +500,13 @@ class Search:
         for setting in group:
             self._warm_visit(setting)
         self.outcome.settled = self._race(group, 0.0, drop=False)
+        self._settle()
+
+    def _settle(self) -> None:
+        """What time is left goes to what is not decided yet."""
+        _, group = self.outcome.groups[0]
+        while not self.outcome.settled and self._active(group) and self._left() > 0:
+            self.outcome.settled = self._race(group, 0.0, drop=not self._plan.grid)
 
     def _recommend(self) -> None:
         outcome = self.outcome

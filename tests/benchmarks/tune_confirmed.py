@@ -229,14 +229,14 @@ def verdict(search: Row, grid: Row) -> tuple[str, bool]:
     name = f"num_workers={chosen['num_workers']}"
     if chosen["num_workers"]:
         name += f", prefetch_factor={chosen['prefetch_factor']}"
-    same = bool(its["recommended"])
-    high = its["of_best_high"] if its["of_best_high"] is not None else its["of_best"]
     share = f"{100 * its['of_best']:.0f}% of the grid's best"
-    if its["of_best_low"] is not None and its["of_best"] != 1:
+    if its["of_best_low"] is None or chosen["low"] is None:
+        return f"Too little was measured to tell of {name} ({share}): --seconds 300.", False
+    if its["of_best"] != 1:
         share += f" ({100 * its['of_best_low']:.0f}% to {100 * its['of_best_high']:.0f}%)"
-    if same:
-        return f"The grid recommends the same: {name}.", True
-    if high >= NEAR:
+    if its["recommended"]:
+        return f"The grid recommends the same: {name}, {share}.", True
+    if its["of_best_high"] >= NEAR:
         return f"The grid confirms {name} within its interval: {share}.", True
     return f"The grid does not confirm {name}: {share}.", False
 

@@ -327,3 +327,13 @@ def test_pinning_is_left_alone_without_a_gpu() -> None:
     assert "pin_memory" not in without.others
     assert any("pin_memory" in note for note in without.notes)
     assert make_plan(described(accelerator="cuda"), {}, cores=2).others["pin_memory"]
+
+
+@pytest.mark.parametrize("grid", [False, True])
+def test_time_that_is_left_goes_to_what_is_not_decided(grid: bool) -> None:
+    """On a noisy machine it goes on until the intervals settle or the budget is used."""
+    machine = Machine(peak(2, fall=0.0), 0.08)
+    its = plan(num_workers=(1, 2, 3), grid=grid)
+    outcome = searched(machine, its, 400.0)
+    assert outcome.settled or outcome.seconds > 390
+    assert max(len(trial.visits) for trial in outcome.trials) > 9
