@@ -87,6 +87,11 @@ class LoopSums:
         return self._samples / self._counted if self._counted > 0.0 else None
 
     @property
+    def ranks(self) -> int:
+        """That told."""
+        return len(self._waits)
+
+    @property
     def waited_most(self) -> tuple[float, int | None] | None:
         """Percent of its time, and which rank; ``None`` where not several tell."""
         waits = [(spent.percent, number) for number, spent in self._waits.values()]
@@ -136,7 +141,7 @@ class LoopRecorder:
         most = sums.waited_most
         return LoopReport(
             told_seconds=sums.seconds,
-            ranks=len(self._steps) or None,
+            ranks=sums.ranks or None,
             samples_per_second=sums.samples_per_second,
             steps=min(self._steps.values(), default=None),
             last_epoch=self._epoch,
