@@ -12,13 +12,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from gpuwatch import step_file
+from gpuwatch import codec, step_file
 from gpuwatch.jobs.step_files import LOOK_SECONDS, StepFiles, loop_of
-from gpuwatch.model import ProcessKey, TrainingLoop
+from gpuwatch.model import Job, ProcessKey, TrainingLoop
 from gpuwatch.step_file import Counters, Now, Record, StepFile
 from tests.jobs.watching import key_of, members, watching
 from tests.support.children import Children, children, wait_until
+from tests.support.snapshots import snapshot
 from tests.torch.support import PATH, files_below
 
 SECOND = 1_000_000_000
@@ -546,3 +549,31 @@ def test_this_processs_own_file_is_read_like_any(place: Path, files: StepFiles) 
         assert read(files, key) is None
     finally:
         file.close()
+
+
+_ANY = st.integers(0, 2**62 - 1)
+_ABOUT = st.integers(-1, 2**62 - 1)
+
+
+@given(
+    st.lists(_ABOUT, min_size=len(Now._fields), max_size=len(Now._fields)),
+    st.lists(_ANY, min_size=len(Counters._fields), max_size=len(Counters._fields)),
+    st.lists(_ANY, min_size=len(Counters._fields), max_size=len(Counters._fields)),
+    st.sampled_from([0, 1, SECOND, 2**62, 2**63]),
+    st.integers(0, step_file.STATES - 1),
+)
+def test_whatever_a_record_says_its_shares_are_shares(
+    now: list[int], some: list[int], more: list[int], later: int, state: int
+) -> None:
+    """A writer can put any numbers into its own file: none of them breaks what reads it."""
+    base = Counters._make([min(pair) for pair in zip(some, more, strict=True)])
+    counters = Counters._make([max(pair) for pair in zip(some, more, strict=True)])
+    moving = Now._make(now)._replace(state=state, began_ns=0)
+    found = loop_of((1, None), Record(moving, counters, base), counters.at_ns + later, 1e9)
+    assert found is not None
+    for name in ("data_wait", "copy", "compute", "validation", "checkpoint"):
+        share = getattr(found, f"{name}_share")
+        assert share is None or 0.0 <= share <= 1.0
+    for rate in (found.steps_per_second, found.samples_per_second):
+        assert rate is None or 0.0 <= rate < float("inf")
+    assert codec.snapshot_line(snapshot(jobs=(Job(pid=1, loops=(found,)),)))
