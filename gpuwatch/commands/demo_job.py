@@ -115,7 +115,6 @@ def _listed() -> str:
 def _practise(cause: Cause, knobs: Sequence[str], options: RunOptions) -> int:
     """The exit code: the dashboard's where it was left, else the job's."""
     import os
-    import signal
 
     from gpuwatch.commands.run_dashboard import show
     from gpuwatch.jobs.cores import read_cores
@@ -151,8 +150,6 @@ def _practise(cause: Cause, knobs: Sequence[str], options: RunOptions) -> int:
         _remove(folder)
     if code is None or code == 0:
         return left_with
-    if code in (128 + signal.SIGINT, -signal.SIGINT):
-        return 128 + signal.SIGINT
     return common.complain(_last_words(path), code if code > 0 else 128 - code)
 
 

@@ -15,6 +15,10 @@ PRACTICE_KEYS: tuple[Key, ...] = (
 )
 
 
+_INTERRUPTED = 130
+"""As a shell has it for Ctrl-C."""
+
+
 class PracticeApp(GpuwatchApp):
     """Its job is ended by whoever started it, as soon as this is left."""
 
@@ -59,3 +63,7 @@ class PracticeApp(GpuwatchApp):
     async def action_quit(self) -> None:
         """Nobody needs a practice job that nobody looks at: it is not asked about."""
         self.exit()
+
+    def action_interrupt(self) -> None:
+        """Nor does it get the time to end by itself."""
+        self.exit(None, _INTERRUPTED)

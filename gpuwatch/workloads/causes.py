@@ -202,7 +202,7 @@ _ALL = (
     Cause(
         name="host_memory_growing",
         says="workers keep a part of every sample",
-        sick={"host_leak_kib": 220.0},
+        sick={"host_leak_kib": 440.0},
         cure={"host_leak_kib": 0.0},
         after_seconds=80.0,
     ),

@@ -58,6 +58,9 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _leave(number: int, _frame: FrameType | None) -> NoReturn:
+    # The terminal goes away as well: what is tidied up then is not broken off.
+    for other in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(other, signal.SIG_IGN)
     raise SystemExit(128 + number)
 
 
