@@ -57,6 +57,18 @@ class LoaderFacts(NamedTuple):
     pinned_sign: str
 
 
+def with_told(facts: LoaderFacts, workers: int | None, pinned: bool | None) -> LoaderFacts:
+    """What does not show from outside, or only as a guess, is what the rank tells of its loader
+    (``gpuwatch.torch``): ``num_workers`` and ``pin_memory``."""
+    if workers is not None and (facts.workers is None or facts.workers_guessed):
+        sign = f"it tells that its loader has num_workers={workers}"
+        facts = facts._replace(workers=workers, workers_sign=sign, workers_guessed=False)
+    if pinned is not None and facts.pinned is None:
+        sign = f"it tells that its loader has pin_memory={pinned}"
+        facts = facts._replace(pinned=pinned, pinned_sign=sign)
+    return facts
+
+
 class LoaderWatch:
     """Remembers what was seen of one rank."""
 

@@ -31,6 +31,7 @@ first, and then at the last of these intervals."""
 RUNTIME_FOLDERS = Path("/run/user")
 FILES_AT_MOST = 512
 RANKS_AT_MOST = 10**9
+WORKERS_AT_MOST = 1 << 20
 DESCRIPTORS_AT_MOST = 4096
 IDLE_AFTER_SECONDS = 30.0
 """A loop of steps alone says nothing when it ends: this long after its last step it is idle."""
@@ -125,6 +126,14 @@ class StepFiles:
             _below(now.world_size, RANKS_AT_MOST),
             f"tells that it is rank {now.rank}",
         )
+
+    def loader(self, key: ProcessKey) -> tuple[int | None, bool | None]:
+        """``num_workers`` and ``pin_memory`` of its loader, as it said when it was read last."""
+        told = self._told.get(key)
+        if told is None or told.last is None:
+            return None, None
+        now = told.last.now
+        return _below(now.loader_workers, WORKERS_AT_MOST), _flag(now.pinned_memory)
 
     def close(self) -> None:
         for told in self._told.values():
@@ -347,7 +356,7 @@ def loop_of(key: ProcessKey, record: Record, now_ns: int, unix: float) -> Traini
         steps_in_epoch=_known(now.steps_in_epoch),
         batch_size=_known(now.batch_size),
         loader_workers=_known(now.loader_workers),
-        pinned_memory=None if now.pinned_memory == NONE else now.pinned_memory > 0,
+        pinned_memory=_flag(now.pinned_memory),
         memory_allocated_bytes=_known(now.memory_allocated_bytes),
         memory_reserved_bytes=_known(now.memory_reserved_bytes),
         memory_peak_bytes=_known(now.memory_peak_bytes),
@@ -428,6 +437,10 @@ def _phase(now: Now, counters: Counters, since: int) -> str:
 
 def _below(number: int, most: int) -> int | None:
     return number if 0 <= number < most else None
+
+
+def _flag(number: int) -> bool | None:
+    return None if number == NONE else number > 0
 
 
 def _known(number: int) -> int | None:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from gpuwatch.jobs import roles
 from gpuwatch.jobs.cores import JobCores, ThrottleMeter, read_cores
-from gpuwatch.jobs.loader import LoaderLook, LoaderWatch
+from gpuwatch.jobs.loader import LoaderLook, LoaderWatch, with_told
 from gpuwatch.jobs.members import Member
 from gpuwatch.jobs.numa import read_nodes
 from gpuwatch.jobs.step_files import StepFiles
@@ -403,6 +403,8 @@ class TrackedJob:
         if watch is None:
             watch = self._watches[rank.key] = LoaderWatch(now)
         facts = watch.update(now, self._loader_look(rank, unix))
+        if rank.tells and self._step_files is not None:
+            facts = with_told(facts, *self._step_files.loader(rank.key))
         numbers = rank.given.numbers
         return JobRank(
             pid=rank.pid,

@@ -10,8 +10,10 @@ from gpuwatch.jobs.loader import (
     TRAINING_SECONDS,
     WATCHED_SECONDS,
     YOUNG_SECONDS,
+    LoaderFacts,
     LoaderLook,
     LoaderWatch,
+    with_told,
 )
 
 NONE = LoaderLook(
@@ -127,3 +129,13 @@ def test_kernels_without_workers_say_that_there_are_none() -> None:
     assert watch.update(0.0, replace(young, kernel_seconds=TRAINING_SECONDS - 1)).workers is None
     facts = watch.update(2.0, replace(young, kernel_seconds=TRAINING_SECONDS))
     assert (facts.workers, facts.workers_guessed) == (0, True)
+
+
+def test_what_is_seen_stands_before_what_is_told() -> None:
+    """The loader that is told of may be one of several; what is a guess gives way."""
+    seen = LoaderFacts(4, "4 processes named pt_data_worker", False, True, "a thread")
+    assert with_told(seen, 8, False) == seen
+    guessed = LoaderFacts(0, "none there now", True, None, "unknown")
+    told = with_told(guessed, 8, False)
+    assert (told.workers, told.workers_guessed, told.pinned) == (8, False, False)
+    assert with_told(guessed, None, None) == guessed

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from gpuwatch import codec, step_file
 from gpuwatch.jobs.step_files import LOOK_SECONDS, StepFiles, loop_of
+from gpuwatch.jobs.words import job_loading_sentence
 from gpuwatch.model import Job, ProcessKey, TrainingLoop
 from gpuwatch.step_file import Counters, Now, Record, StepFile
 from tests.jobs.watching import key_of, members, watching
@@ -399,6 +400,27 @@ def test_a_rank_says_which_it_is(
         assert job.world_size == 4
         assert [job.loop_of(rank) for rank in job.ranks] == list(job.loops)
         assert members(job)[child.pid].rank == 3
+
+
+def test_a_rank_says_how_it_loads(
+    started: Children, monkeypatch: pytest.MonkeyPatch, place: Path
+) -> None:
+    """What cannot be seen from outside: that there are no workers, and that memory is pinned."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(place))
+    code = TELL.replace(
+        "for number in range(7):\n",
+        "class Loader(list):\n    num_workers, pin_memory = 0, True\nfor number in range(7):\n",
+    ).replace("watch([[0] * 8])", "watch(Loader([[0] * 8]))")
+    child = started.python(code + "wait()", str(place))
+    started.ready(child)
+    with watching(child.pid) as watch:
+        watch.job()
+        job = watch.job(after=LOOK_SECONDS)
+        (rank,) = job.ranks
+        assert (rank.loader_workers, rank.loader_workers_guessed) == (0, False)
+        assert rank.pinned_memory is True
+        assert rank.loader_workers_sign == "it tells that its loader has num_workers=0"
+        assert job_loading_sentence(job).startswith("no workers: loading runs in the training")
 
 
 @pytest.mark.parametrize("rank", [step_file.NONE, 10**9, 2**61])
