@@ -172,8 +172,10 @@ class Search:
     def _left(self) -> float:
         return self._budget - (self._clock() - self._begun)
 
-    def _visit(self, setting: Setting, *, restart: bool = False) -> Trial | Visit | Failure:
-        """Measure once more. Raises ``_OutOfTimeError``."""
+    def _visit(
+        self, setting: Setting, *, restart: bool = False, share: float = 0.25
+    ) -> Trial | Visit | Failure:
+        """Measure once more, within a share of the time left. Raises ``_OutOfTimeError``."""
         left = self._left()
         if left < 1.5 * self._window and self._visits:
             raise _OutOfTimeError
@@ -184,7 +186,7 @@ class Search:
             setting,
             round_number=self._round,
             seconds=self._window,
-            limit_seconds=max(2 * self._window, min(left, max(8 * self._window, 0.25 * left))),
+            limit_seconds=max(2 * self._window, min(left, max(8 * self._window, share * left))),
             seed=seed,
             whole_epochs=bool(self._whole_epochs),
             restart=restart,
@@ -505,8 +507,21 @@ class Search:
     def _settle(self) -> None:
         """What time is left goes to what is not decided yet."""
         _, group = self.outcome.groups[0]
+        if not any(trial.visits for trial in self.outcome.trials):
+            self._try_slow_ones_again()
         while not self.outcome.settled and self._active(group) and self._left() > 0:
             self.outcome.settled = self._race(group, 0.0, drop=not self._plan.grid)
+
+    def _try_slow_ones_again(self) -> None:
+        """Nothing was measured: those that had too little time get what is left of it."""
+        for trial in self.outcome.trials:
+            if trial.failure is not None and trial.failure.code == "too_slow":
+                failure, trial.failure = trial.failure, None
+                try:
+                    self._visit(trial.setting, share=0.7)
+                except _OutOfTimeError:
+                    trial.failure = failure
+                    raise
 
     def _recommend(self) -> None:
         outcome = self.outcome

@@ -337,3 +337,19 @@ def test_time_that_is_left_goes_to_what_is_not_decided(grid: bool) -> None:
     outcome = searched(machine, its, 400.0)
     assert outcome.settled or outcome.seconds > 390
     assert max(len(trial.visits) for trial in outcome.trials) > 9
+
+
+def test_what_was_too_slow_for_a_part_of_the_time_gets_the_rest() -> None:
+    """Where nothing could be measured within its share, the time that is left goes to it."""
+    machine = Machine(peak(2))
+    plain = machine.visit
+
+    def visit(setting: Setting, *, limit_seconds: float, **order: Any) -> Visit | Failure:
+        found = plain(setting, limit_seconds=limit_seconds, **order)
+        machine.clock.now += 3.0
+        return found if limit_seconds > 15 else Failure(code="too_slow", sentence="!")
+
+    machine.visit = visit  # type: ignore[method-assign, assignment]
+    outcome = searched(machine, plan(num_workers=(1, 2)), 40.0)
+    assert outcome.recommended is not None
+    assert outcome.trials[0].visits
