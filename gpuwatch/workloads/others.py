@@ -20,14 +20,21 @@ its parent is killed would end by itself."""
 
 def start(folder: Path, device: str, *options: str) -> subprocess.Popen[str]:
     """Another practice job, in a session of its own; it ends when this process does."""
+    return subprocess.Popen(
+        _command(folder, device, *options),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def _command(folder: Path, device: str, *options: str) -> list[str]:
     folder.mkdir(exist_ok=True)
-    command = [
+    return [
         sys.executable, "-m", MODULE, *options, "--no-tell", "--device", device,
         "--folder", str(folder), "--ends-with", str(os.getpid()),
     ]  # fmt: skip
-    return subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, start_new_session=True
-    )
 
 
 def end(job: subprocess.Popen[str]) -> None:
@@ -40,21 +47,40 @@ def end(job: subprocess.Popen[str]) -> None:
 
 
 class Tenant:
-    """A second job on the same device."""
+    """A second job on the same device; not below this one, of which it would be a part."""
 
     def __init__(self, folder: Path, device: str) -> None:
-        self._job = start(folder / "tenant", device, "healthy", "--step-ms", "80")
-        # Nobody reads what it prints, and it must not wait for that.
-        threading.Thread(target=_drain, args=(self._job,), daemon=True).start()
+        command = _command(folder / "tenant", device, "healthy", "--step-ms", "80")
+        started = subprocess.run(
+            [sys.executable, "-S", "-c", _APART, *command],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
+        )
+        self._pid = int(started.stdout)
+        self._handle: int | None = None
+        with contextlib.suppress(OSError):
+            self._handle = os.pidfd_open(self._pid)
 
     def end(self) -> None:
-        end(self._job)
+        if self._handle is None:
+            return
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            # Whether it is there: the number may be another process's by now.
+            signal.pidfd_send_signal(self._handle, 0)
+            os.killpg(self._pid, signal.SIGKILL)
+        os.close(self._handle)
+        self._handle = None
 
 
-def _drain(job: subprocess.Popen[str]) -> None:
-    with contextlib.suppress(ValueError, OSError):
-        for _ in job.stdout or ():
-            pass
+_APART = """
+import subprocess, sys
+nothing = subprocess.DEVNULL
+job = subprocess.Popen(sys.argv[1:], stdin=nothing, stdout=nothing, start_new_session=True)
+print(job.pid)
+"""
+"""Starts a job and ends, so that the job has no parent but init."""
 
 
 class Orphans:

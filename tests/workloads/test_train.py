@@ -233,10 +233,11 @@ class TestOthers:
         with practice_job(tmp_path, *resting, "--orphans") as job:
             job.until_it_says("training")
 
-            def orphans() -> list[psutil.Process]:
-                # All processes of the machine are looked at: not as often as can be.
+            def apart(folder: str) -> list[psutil.Process]:
+                """Processes that are not below the job."""
+                # All of the machine are looked at: not as often as can be.
                 time.sleep(0.2)
-                mine = str(tmp_path / "killed")
+                mine = str(tmp_path / folder)
                 return [
                     found
                     for found in psutil.process_iter(["cmdline"])
@@ -244,15 +245,12 @@ class TestOthers:
                     and not _is_below(found, job.process.pid)
                 ]
 
-            wait_until(lambda: len(orphans()) == 2, 60)
-            left = orphans()
+            wait_until(lambda: len(apart("killed")) == 2, 60)
+            left = apart("killed")
             job.turn(tenant=True)
-
-            def tenants_of(job: PracticeJob) -> list[psutil.Process]:
-                return [c for c in job.children() if str(tmp_path / "tenant") in c.cmdline()]
-
-            wait_until(lambda: bool(tenants_of(job)))
-            tenants = tenants_of(job)
+            # Below the job it would be a part of it, and no other tenant.
+            wait_until(lambda: bool(apart("tenant")))
+            tenants = apart("tenant")
             job.turn()
             wait_until(lambda: not any(one.is_running() for one in tenants))
             assert all(one.is_running() for one in left)
