@@ -134,17 +134,20 @@ def cli(
     if context.invoked_subcommand is not None:
         _refuse_misplaced_options(context, context.invoked_subcommand)
         return 0
-    source = make_source(demo, gpus, all_processes, interval)
-    notes = () if pid is None else common.attach_to(source, pid)
-    _require_terminal()
+    from gpuwatch import lean
 
-    from gpuwatch.sampler import Sampler
+    with lean.without_openssl():
+        source = make_source(demo, gpus, all_processes, interval)
+        notes = () if pid is None else common.attach_to(source, pid)
+        _require_terminal()
 
-    sampler = Sampler(source, interval)
-    # The driver wakes up while the interface is imported.
-    sampler.start_opening()
+        from gpuwatch.sampler import Sampler
 
-    from gpuwatch.tui.app import run_dashboard
+        sampler = Sampler(source, interval)
+        # The driver wakes up while the interface is imported.
+        sampler.start_opening()
+
+        from gpuwatch.tui.app import run_dashboard
 
     return run_dashboard(
         source,

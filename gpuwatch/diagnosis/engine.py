@@ -27,7 +27,8 @@ CALM = 5.0
 """How much longer a job watched for a minute waits for its next look while nothing begins or ends
 to fire on it, and no job or GPU comes or goes."""
 LOOKS_AT_ONCE = 8
-"""Of more jobs (and GPUs without one) than this, those watched for a minute take turns."""
+"""Of more jobs (and GPUs without one) than this, not all are looked at each time: they take turns,
+and what is new comes first."""
 EARLY_BY_SECONDS = 0.25
 """Snapshots are not taken to the millisecond; one a little early is not left out."""
 LONGEST_STEP_SECONDS = 4.0
@@ -157,13 +158,9 @@ class Engine:
 
     def _waiting(self, resting: Container[SubjectKey]) -> dict[SubjectKey, Subject]:
         """Those whose turn is a later one."""
-        old = [
-            (key, subject)
-            for key, subject in self._subjects.items()
-            if key not in resting and not subject.is_young
-        ]
-        old.sort(key=lambda one: one[1].looked_at or 0.0)
-        return dict(old[LOOKS_AT_ONCE:])
+        due = [one for one in self._subjects.items() if one[0] not in resting]
+        due.sort(key=lambda one: one[1].looked_at or 0.0)
+        return dict(due[LOOKS_AT_ONCE:])
 
     def _rules_for(self, window: Window) -> tuple[tuple[Rule, ...], bool]:
         if not _has_ended(window):

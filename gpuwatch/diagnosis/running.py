@@ -99,12 +99,9 @@ def _weighted_mean(
 ) -> float | None:
     if total <= 0.0 or column.count(None) == len(column):
         return None
-    try:
+    if None not in column:
         mean: float = sum(map(mul, column, lengths)) / total
         return mean
-    except TypeError:
-        # There are gaps.
-        pass
     known = [
         (value, seconds)
         for value, seconds in zip(column, lengths, strict=True)

@@ -457,10 +457,13 @@ def speaks_unicode(environment: Mapping[str, str]) -> bool:
 
 
 def new_engine() -> Diagnoser:
-    """The one that knows every rule."""
+    """The one that knows every rule: the last that is loaded of what stays."""
+    from gpuwatch import lean  # noqa: PLC0415
     from gpuwatch.diagnosis.engine import Engine  # noqa: PLC0415
 
-    return Engine()
+    engine = Engine()
+    lean.settle()
+    return engine
 
 
 def _running() -> Sequence[RunningRecording]:

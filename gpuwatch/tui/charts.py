@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Protocol
 
 from gpuwatch.history import bucket_index
@@ -73,16 +74,22 @@ class TimeWindow:
 
     def grid(self, width: int) -> Grid:
         """The columns of a chart of ``width`` cells (1 or more)."""
-        seconds = self.span_seconds / width
-        last = bucket_index(self.now, seconds)
-        if self.end is not None:
-            edge = bucket_index(self.end, seconds)
-            return Grid(seconds, edge - width + 1, min(last, edge), edge)
-        edge = last
-        if self.step_seconds > 0:
-            step = bucket_index(self.now, self.step_seconds) + 1
-            edge = max(last, bucket_index(step * self.step_seconds, seconds))
-        return Grid(seconds, edge - width + 1, last, edge)
+        return _grid(self.now, self.span_seconds, self.step_seconds, self.end, width)
+
+
+# All charts of a frame that are equally wide have the same.
+@lru_cache(maxsize=16)
+def _grid(now: float, span: float, step_seconds: float, end: float | None, width: int) -> Grid:
+    seconds = span / width
+    last = bucket_index(now, seconds)
+    if end is not None:
+        edge = bucket_index(end, seconds)
+        return Grid(seconds, edge - width + 1, min(last, edge), edge)
+    edge = last
+    if step_seconds > 0:
+        step = bucket_index(now, step_seconds) + 1
+        edge = max(last, bucket_index(step * step_seconds, seconds))
+    return Grid(seconds, edge - width + 1, last, edge)
 
 
 # Fine samples arrive up to a second after the moment they describe (the driver's own buffering):
@@ -97,13 +104,15 @@ class Strip:
     frame costs the drawing of the few columns that are new and some string slicing.
     """
 
-    __slots__ = ("_first", "_key", "_texts", "_tones")
+    __slots__ = ("_drawn", "_drawn_of", "_first", "_key", "_texts", "_tones")
 
     def __init__(self) -> None:
         self._texts: list[str] = []
         self._tones: list[str] = []
         self._first = 0
         self._key: tuple[object, ...] = ()
+        self._drawn: list[list[Run]] = []
+        self._drawn_of: list[tuple[str, str, str]] = []
 
     def draw(
         self,
@@ -123,9 +132,14 @@ class Strip:
         grid = window.grid(width)
         self._bring_up_to(series, grid, limit, glyphs, rows)
         skip = grid.first - self._first
-        lines = []
-        for text, tones in zip(self._texts, self._tones, strict=True):
-            lines.append(_runs(text[skip:].ljust(width), tones[skip:], style))
+        drawn_of = [
+            (text[skip:].ljust(width), tones[skip:], style)
+            for text, tones in zip(self._texts, self._tones, strict=True)
+        ]
+        if drawn_of != self._drawn_of:
+            self._drawn_of = drawn_of
+            self._drawn = [_runs(*row) for row in drawn_of]
+        lines = self._drawn
         if window.cursor is not None:
             cell = grid.place(window.cursor)
             lines = [with_cursor(line, cell) for line in lines]
@@ -161,10 +175,31 @@ class Strip:
         if count <= 0:
             return
         columns = series.columns(grid.moment, grid.column_seconds, count)
-        drawn = [_draw_column(column, limit, glyphs, rows) for column in columns]
+        drawn = _draw_columns(columns, limit, glyphs, rows)
         for row in range(rows):
             self._texts[row] += "".join([text[row] for text, _ in drawn])
             self._tones[row] += "".join([tones[row] for _, tones in drawn])
+
+
+_MOST_DRAWN = 1024
+_drawn: dict[tuple[object, ...], tuple[str, str]] = {}
+"""Columns as they were drawn: most are drawn again with the next frames, or alike elsewhere."""
+
+
+def _draw_columns(
+    columns: Sequence[tuple[float, float, float] | None], limit: float, glyphs: Glyphs, rows: int
+) -> list[tuple[str, str]]:
+    if len(_drawn) > _MOST_DRAWN:
+        _drawn.clear()
+    name = glyphs.name
+    made = []
+    for column in columns:
+        key = (column, limit, rows, name)
+        cell = _drawn.get(key)
+        if cell is None:
+            cell = _drawn[key] = _draw_column(column, limit, glyphs, rows)
+        made.append(cell)
+    return made
 
 
 def _draw_column(

@@ -253,22 +253,22 @@ def test_a_job_in_its_first_minute_costs_the_calm_ones_nothing() -> None:
 
 
 def test_many_restless_jobs_are_looked_at_in_turn() -> None:
-    """Each of sixteen is looked at every four seconds after its first minute, and what is wrong
-    with it is found; a new one is looked at every two."""
-    looks = dict.fromkeys(range(17), 0)
+    """Each of sixteen is looked at every four seconds, new or not, and what is wrong with it is
+    found in time."""
+    looks = dict.fromkeys(range(16), 0)
 
     def check(one: Window) -> Verdict:
         assert one.job is not None
         looks[one.job.job.pid] += 1
         return firing(hold_seconds=1e6)
 
-    windows = [_job_on(pid % 8, pid) for pid in range(16)]
-    new = replace(_job_on(0, 16), steady_seconds=10.0)
+    windows = [_job_on(pid % 8, pid) for pid in range(8)]
+    windows += [replace(_job_on(pid - 8, pid), steady_seconds=10.0) for pid in range(8, 16)]
     engine = Engine(
         [Rule("never sure", check, ""), Rule("fault", lambda _: firing(), "")],
-        observer=Script(*windows, new),
+        observer=Script(*windows),
     )
-    said = play(engine, range(121))[-1]
-    assert looks[16] == 61
+    said = play(engine, range(121))
     assert {looks[pid] for pid in range(16)} == {31}
-    assert {one.job[0] for one in said.findings if one.job} == set(range(17))
+    found = [{one.job[0] for one in each.findings if one.job} for each in said]
+    assert set(range(16)) in found[:16]

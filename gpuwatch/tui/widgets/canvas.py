@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 
 from rich.color import ColorSystem
 from rich.segment import Segment
@@ -29,13 +30,21 @@ _MAYBE_WIDE = re.compile(r"[^\x20-\x7e\u2500-\u25ff\u2800-\u28ff\u00b7\u2026]")
 _CHUNK = 16
 
 
+@lru_cache(maxsize=128)
+def _text(line: Line) -> tuple[str, bool]:
+    """Without styles, and whether a character may be wide; kept, since the next frame's line is
+    held against this one."""
+    text = plain(line)
+    return text, _MAYBE_WIDE.search(text) is not None
+
+
 def changed_spans(before: Line, after: Line) -> list[tuple[int, int]]:
     """Cell spans ``[start, end)`` that differ, from left to right; both lines are equally wide.
 
     Lines with characters that may be wide count as changed from their first difference on.
     """
-    old, new = plain(before), plain(after)
-    if _MAYBE_WIDE.search(old) or _MAYBE_WIDE.search(new):
+    (old, old_wide), (new, new_wide) = _text(before), _text(after)
+    if old_wide or new_wide:
         return _from_first_difference(before, after)
     spans = _restyled(before, after)
     if old != new:

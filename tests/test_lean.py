@@ -1,0 +1,81 @@
+"""What the dashboard does without, and that all works without it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+_WITHOUT = """
+import sys
+from gpuwatch import lean
+
+with lean.without_openssl():
+    import asyncio
+    import hashlib
+assert not {"ssl", "_ssl", "_hashlib"} & sys.modules.keys(), "OpenSSL was loaded"
+
+async def answer():
+    await asyncio.sleep(0)
+    return hashlib.sha256(b"").hexdigest()[:8]
+
+assert asyncio.run(answer()) == "e3b0c442"
+import ssl
+print(ssl.OPENSSL_VERSION.split()[0])
+"""
+
+_DASHBOARD = """
+import sys
+import click.testing
+from gpuwatch import cli, lean
+
+cli._require_terminal = lambda: None
+import gpuwatch.commands.common
+
+def run(*_, **__):
+    print(sorted({"_ssl", "_hashlib"} & sys.modules.keys()))
+    return 0
+
+with lean.without_openssl():
+    import gpuwatch.tui.app
+gpuwatch.tui.app.run_dashboard = run
+print(click.testing.CliRunner().invoke(cli.cli, ["--demo"], standalone_mode=False).output)
+"""
+
+
+def _run(program: str) -> str:
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_without_openssl_the_rest_works() -> None:
+    """An event loop runs, a hash is right, and who asks for OpenSSL later gets it."""
+    assert _run(_WITHOUT) in ("OpenSSL", "LibreSSL")
+
+
+def test_the_dashboard_starts_without_openssl() -> None:
+    """Nothing it loads before or with the interface needs it: 4 MiB of memory."""
+    assert _run(_DASHBOARD) == "[]"
+
+
+def test_what_is_settled_stays_and_new_garbage_goes() -> None:
+    """Cycles that come later are still found."""
+    program = """
+import gc, weakref
+from gpuwatch import lean
+
+class Node:
+    pass
+
+lean.settle()
+node = Node()
+node.me = node
+gone = weakref.ref(node)
+del node
+gc.collect()
+assert gone() is None
+assert gc.get_freeze_count() > 0
+print("ok")
+"""
+    assert _run(program) == "ok"
