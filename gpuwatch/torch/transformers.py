@@ -23,30 +23,35 @@ class GpuwatchCallback(TrainerCallback):  # type: ignore[misc]
 
     def __init__(self) -> None:
         super().__init__()
-        self._samples: int | None = None
+        self._batch_size = 0
+        self._together = 1
+        self._batches: int | None = None
+        """In an epoch."""
+        self._left: int | None = None
+        """Still to come in this one."""
         self._evaluation: int | None = None
 
     @quiet
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        together = args.gradient_accumulation_steps
-        size = getattr(state, "train_batch_size", None) or args.train_batch_size
-        self._samples = size * together
-        steps, workers, pinned = about(first_loader(kwargs.get("train_dataloader")))
-        if steps is not None:
-            steps = -(-steps // together)
+        together = self._together = args.gradient_accumulation_steps
+        self._batch_size = getattr(state, "train_batch_size", None) or args.train_batch_size
+        batches, workers, pinned = about(first_loader(kwargs.get("train_dataloader")))
+        self._batches = self._left = batches
+        steps = None if batches is None else -(-batches // together)
         TELLER.loop = self
         TELLER.loop_begins(steps, workers, pinned)
         TELLER.mark(WAIT)
 
     @quiet
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._left = self._batches
         if TELLER.loop is self and state.epoch is not None:
             TELLER.epoch_is(int(state.epoch + 0.001))
 
     @quiet
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if TELLER.loop is self:
-            TELLER.body_begins(self._samples)
+            TELLER.body_begins(self._batch_size * self._next_batches())
 
     @quiet
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -88,6 +93,14 @@ class GpuwatchCallback(TrainerCallback):  # type: ignore[misc]
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if TELLER.loop is self:
             TELLER.trainer_ends()
+
+    def _next_batches(self) -> int:
+        """Of the step that begins: the last of an epoch has what is left."""
+        together, left = self._together, self._left
+        if left is None:
+            return together
+        self._left = max(0, left - together)
+        return min(together, left) if left > 0 else together
 
     def _goes_on(self, control: Any) -> None:
         # What a model logs in the middle of a step ends nothing.

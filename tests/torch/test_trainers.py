@@ -187,3 +187,35 @@ def test_a_transformers_trainer_tells(tmp_path: Path) -> None:
     assert record.counters.steps == 16
     assert (record.now.step_in_epoch, record.now.steps_in_epoch) == (8, 8)
     assert record.now.batch_size == 8
+
+
+def test_the_last_step_of_an_epoch_has_the_batches_that_are_left(tmp_path: Path) -> None:
+    """Ten batches, four to a step."""
+    transformers: Any = pytest.importorskip("transformers", reason="transformers is not installed")
+    pytest.importorskip("accelerate", reason="accelerate is not installed")
+    from gpuwatch.torch.transformers import GpuwatchCallback
+
+    class Model(torch.nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(4, 1)
+
+        def forward(self, x: Any, labels: Any = None) -> dict[str, Any]:
+            found = self.layer(x)
+            return {"loss": ((found - labels) ** 2).mean(), "logits": found}
+
+    arguments = transformers.TrainingArguments(
+        str(tmp_path / "out"),
+        per_device_train_batch_size=4,
+        num_train_epochs=2,
+        gradient_accumulation_steps=4,
+        save_strategy="no",
+        report_to=[],
+        disable_tqdm=True,
+        use_cpu=True,
+    )
+    transformers.Trainer(
+        Model(), arguments, train_dataset=Slow(40), callbacks=[GpuwatchCallback()]
+    ).train()
+    counters = told().counters
+    assert (counters.steps, counters.samples) == (6, 80)

@@ -1,0 +1,92 @@
+"""``gpuwatch run`` of a job that tells of its own loop: what is told is in its report."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.commands.running import environment_in, job, start
+
+pytest.importorskip("torch", reason="torch is not installed")
+
+TRAIN = """
+import sys, time
+import torch
+from gpuwatch.torch import watch
+
+class Slow(torch.utils.data.Dataset):
+    def __len__(self):
+        return 100_000
+    def __getitem__(self, number):
+        time.sleep(0.005)
+        return torch.ones(4)
+
+begin = asked = time.monotonic()
+waited = samples = 0.0
+for batch in watch(torch.utils.data.DataLoader(Slow(), batch_size=8)):
+    waited += time.monotonic() - asked
+    time.sleep(0.02)
+    samples += len(batch)
+    asked = time.monotonic()
+    if asked - begin > 5.0:
+        break
+took = time.monotonic() - begin
+print(samples / took, 100.0 * waited / took, samples / 8)
+time.sleep(4.0)
+"""
+
+
+def told_by(folder: Path, *command: str) -> tuple[dict[str, Any], list[float], str]:
+    """The report, what the job's own stopwatch said, and the text of the report."""
+    path = folder / "report.json"
+    options = ("-i", "0.2", "--plain", "--json", "--report", str(path), "--")
+    process = start(folder, *options, *command)
+    # A busy machine takes long to import PyTorch.
+    out, errors = process.communicate(timeout=300)
+    assert process.returncode == 0, errors
+    report = json.loads(path.read_text())
+    text = _page(folder)
+    return report["loop"], [float(word) for word in out.split()], text
+
+
+def _page(folder: Path) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "gpuwatch", "report"],
+        env=environment_in(folder),
+        capture_output=True,
+        check=True,
+    )
+    return done.stdout.decode()
+
+
+def test_a_watched_torch_job_is_reported_as_its_own_stopwatch_says(tmp_path: Path) -> None:
+    """Samples a second, the share of the time that it waited, its steps, as far as a busy machine
+    lets it see all of them; the time after its loop is none of its."""
+    loop, (speed, wait, steps), text = told_by(tmp_path, sys.executable, "-c", TRAIN)
+    assert loop["samples_per_second"] == pytest.approx(speed, rel=0.25)
+    assert loop["data_wait_percent"] == pytest.approx(wait, abs=12.0)
+    assert loop["steps"] == pytest.approx(steps, abs=1)
+    assert loop["ranks"] == 1
+    assert 0.0 < loop["told_seconds"] < 7.0
+    assert (loop["copy_percent"], loop["compute_on_device"]) == (None, False)
+    assert loop["memory_allocated_peak_bytes"] is None
+    (line,) = re.findall(r"Training  (.*?)\nLoading", text, re.S)
+    words = " ".join(line.split())
+    assert f"waited for data {loop['data_wait_percent']:.0f}% of the time" in words
+    assert words.endswith(" steps")
+    assert "waits for data, of the time" in text
+
+
+def test_a_job_that_tells_nothing_has_no_line_for_it(tmp_path: Path) -> None:
+    """Unknown is empty, and no chart of zeros."""
+    loop, _, text = told_by(tmp_path, *job("import time; time.sleep(1)"))
+    assert loop["told_seconds"] == 0
+    assert {loop[name] for name in ("samples_per_second", "data_wait_percent", "steps")} == {None}
+    assert "Training" not in text
+    assert "waits for data" not in text
