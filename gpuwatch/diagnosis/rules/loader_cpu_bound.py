@@ -252,6 +252,9 @@ def _cheaper(window: Window, count: int, better: int | None) -> tuple[Advice, ..
 
 
 def _pinning(found: Underfed) -> tuple[Advice, ...]:
+    if not found.gpus:
+        # Nothing is copied.
+        return ()
     if any(rank.pinned_memory is not False for rank in found.ranks) or not found.ranks:
         return ()
     return (

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gpuwatch.diagnosis.rules.loader_cpu_bound import check
-from gpuwatch.diagnosis.window import Window
+from gpuwatch.diagnosis.window import LoopFacts, Window
 from tests.diagnosis.windows import (
     fires,
     gpu,
@@ -197,3 +197,14 @@ def test_waits_in_collectives_are_explained_if_all_ranks_starve(
     facts = job(ranks=ranks, main_thread_when_idle_percent=10.0)
     firing = fires(check(window(gpus=gpus, job=facts)))
     assert ("collective_wait" in firing.explains) is shared
+
+
+def test_a_job_without_a_gpu_is_not_told_to_pin() -> None:
+    """There is no copy that it would speed up; a job on a GPU is told to."""
+    told = LoopFacts(data_wait_share=0.5)
+    busy = workers(count=2.0, cpu_percent=99.0)
+    ranks = (rank(loader_workers=2, pinned_memory=False, gpu_uuids=(), told=told, workers=busy),)
+    found = window(gpus=(), job=job(ranks=ranks, workers=busy))
+    settings = [one.setting for one in fires(check(found)).advice]
+    assert "num_workers" in settings
+    assert "pin_memory" not in settings
