@@ -23,9 +23,12 @@ Decoding keeps the objects of the model in which nothing has changed.
 
 from __future__ import annotations
 
+import math
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from itertools import chain, pairwise
-from operator import attrgetter
+from functools import partial
+from itertools import accumulate, chain, pairwise, repeat
+from operator import attrgetter, call
 from typing import Any, Generic, TypeVar
 
 from gpuwatch import json_values
@@ -49,6 +52,9 @@ T = TypeVar("T")
 
 _SAMPLES = "tuple[BusySample, ...]"
 _STEP_MOST_MS = 2**40
+_NUMBERS = frozenset((int, float))
+_WHOLE = frozenset((int,))
+_PLAIN_MOST = 1e9
 _DENSE = 3
 """A column in which a third of the rows has changed is written whole: gzip makes less of repeated
 values than of row numbers."""
@@ -213,12 +219,28 @@ def _unpack(value: Any, where: str, at: float) -> _Samples:
     if not abs(at) < 1e11:
         raise CodecError(f"{where} counts from a time that is none.")
     time = round(at * 1000) + _milliseconds(packed.get("first_ms"), where)
+    if _are_plain(percents) and _are_plain(steps) and _WHOLE.issuperset(map(type, steps)):
+        stamps = [stamp / 1000 for stamp in accumulate(steps, initial=time)]
+        return tuple(map(_busy_sample, zip(stamps, map(float, percents), strict=True)))
     samples = []
     for place, percent in enumerate(percents):
         if place:
             time += _milliseconds(steps[place - 1], where)
         samples.append(BusySample(time / 1000, json_values.number(percent, where)))
     return tuple(samples)
+
+
+_busy_sample: Callable[[tuple[float, float]], BusySample] = partial(tuple.__new__, BusySample)
+
+
+def _are_plain(values: list[Any]) -> bool:
+    """All are ordinary numbers: told without looking at each."""
+    return (
+        _NUMBERS.issuperset(map(type, values))
+        and math.isfinite(sum(values))
+        and min(values, default=0.0) > -_PLAIN_MOST
+        and max(values, default=0.0) < _PLAIN_MOST
+    )
 
 
 def _milliseconds(value: Any, where: str) -> int:
@@ -252,6 +274,9 @@ class _Deltas(Generic[T]):
         self._setters = tuple([getattr(table.made, name).__set__ for name in table.fields])
         self._samples = frozenset(
             name for name, annotation in table.annotations.items() if annotation == _SAMPLES
+        )
+        self._numbers = frozenset(
+            name for name, annotation in table.annotations.items() if annotation == "float"
         )
 
     # Writing.
@@ -439,15 +464,23 @@ class _Deltas(Generic[T]):
             place = self._places.get(name)
             if place is None:
                 continue
-            read = self._reader(name, where, at)
+            read, is_number = self._reader(name, where, at), name in self._numbers
             for row, new in self._cells(column, len(items), where):
                 draft = drafts.get(row)
                 if draft is None:
                     draft = drafts[row] = list(values(items[row]))
                 old = draft[place]
-                if new is old or (new == old and type(new) is type(old)):
+                if new is old:
                     continue
-                value = read(old, new)
+                if new == old:
+                    # 99 is how 99.0 is written.
+                    kind = type(new)
+                    if kind is type(old) or (kind is int and is_number):
+                        continue
+                if is_number and type(new) is float and -math.inf < new < math.inf:
+                    value = new
+                else:
+                    value = read(old, new)
                 if value is not old:
                     draft[place] = value
                     touched.add(row)
@@ -494,8 +527,7 @@ class _Deltas(Generic[T]):
         # A third of the time that the constructor of a frozen class takes, hundreds of times a
         # snapshot; none of them has anything to do but this.
         made = object.__new__(self._table.made)
-        for put, value in zip(self._setters, values, strict=True):
-            put(made, value)
+        deque(map(call, self._setters, repeat(made), values), 0)
         return made
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import mul, sub
 
 from gpuwatch.jobs.course import Grid
 from gpuwatch.jobs.gauge import Gauge, Held, sane, whole
@@ -37,6 +39,30 @@ class Span:
     @property
     def seconds(self) -> float:
         return self.until - self.since
+
+
+def unbroken(
+    samples: Sequence[BusySample], since: float, wall_offset: float, until: float
+) -> list[float] | None:
+    """The time from each sample to the next, the first from ``since`` (monotonic); ``None`` where
+    they are not in order, or not percents, or have holes, or reach beyond ``until``."""
+    if not samples or not samples[-1][0] - wall_offset <= until:
+        return None
+    times = [since + wall_offset]
+    times += [at for at, _ in samples]
+    steps = list(map(sub, times[1:], times))
+    percents = [percent for _, percent in samples]
+    # NaN is unlike itself, and so is a sum with it.
+    whole = sum(steps) + sum(percents)
+    if (
+        whole != whole  # noqa: PLR0124
+        or min(steps) <= 0
+        or max(steps) > SAMPLE_SECONDS_MAX
+        or min(percents) < 0
+        or max(percents) > 100.0
+    ):
+        return None
+    return steps
 
 
 class Tenants:
@@ -145,6 +171,8 @@ class GpuRecorder:
     def _add_samples(self, samples: tuple[BusySample, ...], span: Span) -> None:
         """Samples come up to a second late, so time is counted up to the last of them, not up to
         the snapshot; each speaks for the time since the one before."""
+        if self._add_unbroken(samples, span):
+            return
         start = self._busy_until
         covered = busy = hole = percents = 0.0
         count = 0
@@ -172,6 +200,22 @@ class GpuRecorder:
         # With seldom looks the driver's buffer holds only the newest part of the time.
         whole_span = self._busy_until - start <= span.longest
         self._count(mean, covered + hole if whole_span else covered)
+
+    def _add_unbroken(self, samples: tuple[BusySample, ...], span: Span) -> bool:
+        """All at once where there is nothing odd about them, as nearly always; whether there is
+        not."""
+        steps = unbroken(samples, self._busy_until, span.wall_offset, span.until)
+        if steps is None:
+            return False
+        percents = [percent for _, percent in samples]
+        end = samples[-1][0] - span.wall_offset
+        total, covered = sum(map(mul, steps, percents)), sum(steps)
+        if not self._course.add_all(self._busy_until, end, percents, total):
+            return False
+        self._busy_until = end
+        self._sampled = True
+        self._count(total / covered, covered)
+        return True
 
     def _count(self, percent: float, seconds: float) -> None:
         if seconds > 0:

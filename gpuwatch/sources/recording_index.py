@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import threading
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import dropwhile
 from typing import Protocol
@@ -100,7 +100,7 @@ class RecordingIndex:
         reader = RecordingFileReader(self.path)
         try:
             if marks:
-                _, offset, header = marks[max(0, place)]
+                _, offset, header = marks[_first_of(marks, max(0, place))]
                 yield from reader.snapshots(offset, () if header is None else (header,))
             else:
                 with reader.lines() as lines:
@@ -176,7 +176,6 @@ class RecordingIndex:
                 self._take_head(head)
                 self.progress = offset / max(1, reader.size)
                 self._findings = self._spans.spans
-            self._marks.sort()
             self._read_end(reader)
         finally:
             reader.close()
@@ -185,7 +184,9 @@ class RecordingIndex:
         at = head.started_at_unix_seconds
         if at is not None:
             if head.keyed:
-                self._marks.append((at, head.offset, None))
+                # A clock that was set back must not hide what lies before it.
+                before = self._marks[-1][0] if self._marks else at
+                self._marks.append((max(at, before), head.offset, None))
             self.last_unix_seconds = max(at, self.last_unix_seconds or at)
         self.stats.header_lines += 1
         try:
@@ -295,6 +296,11 @@ class RecordingIndex:
         self.stats = log.stats
         with log:
             self._fold(log.snapshots, note, follow)
+
+
+def _first_of(marks: Sequence[tuple[float, int, str | None]], place: int) -> int:
+    """Of marks of one time, which a clock that was set back makes, the first."""
+    return bisect_left(marks, marks[place][0], key=lambda mark: mark[0])
 
 
 def _from(lines: Lines, from_unix_seconds: float) -> Iterator[Snapshot]:

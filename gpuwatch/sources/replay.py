@@ -14,7 +14,7 @@ import select
 import tempfile
 import threading
 import zlib
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import IO, TYPE_CHECKING, Protocol
@@ -337,7 +337,10 @@ class _Store:
 
     def at_or_before(self, at: float) -> int:
         """The number of the chunk to read from."""
-        return max(0, bisect_right(self._begins, at) - 1)
+        begins = self._begins
+        place = max(0, bisect_right(begins, at) - 1)
+        # Of those that a clock that was set back makes one time of, the first.
+        return bisect_left(begins, begins[place]) if begins else 0
 
     def chunk(self, number: int) -> list[Snapshot]:
         place = self._places[number]

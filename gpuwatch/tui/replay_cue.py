@@ -72,6 +72,8 @@ class Cue:
         self.readied: Readied | None = None
         """Once it is there."""
         self.error: BaseException | None = None
+        self.trouble: str | None = None
+        """Why nothing can be read, as a sentence."""
         self._tape = tape
         self._fine_seconds = fine_seconds
         self._make_engine = make_engine
@@ -174,8 +176,8 @@ class Cue:
                     if notes:
                         shown = replace(shown, problems=shown.problems + notes)
                     yield shown
-        except LogError:
-            return
+        except LogError as error:
+            self.trouble = str(error)
 
     def _readied(self, past: Sequence[Snapshot]) -> Readied:
         readied = Readied()

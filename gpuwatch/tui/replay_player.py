@@ -285,7 +285,7 @@ class Player:
         if not readied.past:
             cue.stop()
             state.playing = False
-            self.screen.say("nothing can be read there")
+            self.screen.say(cue.trouble or "nothing can be read there")
             self.screen.redraw()
             return
         if self._cue is not None:

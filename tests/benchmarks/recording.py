@@ -1,10 +1,13 @@
-"""How large recordings are, what writing them costs, and how soon they are open.
+"""How large recordings are, what writing them costs, how soon they are open, how fast they are
+played and reported, and what hours of history hold in memory.
 
-    python -m tests.benchmarks.recording [--hours 12] [--folder FOLDER]
+    python -m tests.benchmarks.recording [--hours 12] [--folder FOLDER] [--report-every-second]
 
 A simulated machine with 8 GPUs and 64 processes on them at 1 Hz, of which every reading moves: the
 simulation's own noise, and on top the small movements that real machines have and it lacks (memory
-of processes, rates of idle processes, clocks, unrounded power). Prints a Markdown table.
+of processes, rates of idle processes, clocks, unrounded power). The history is that of 16 GPUs.
+Prints a Markdown table; takes about five minutes of a machine of two cores that does nothing else,
+and as long again with ``--report-every-second``.
 """
 
 from __future__ import annotations
@@ -23,15 +26,17 @@ from gpuwatch.codec import snapshot_line
 from gpuwatch.model import BusySample, Gpu, Job, Process, Snapshot
 from gpuwatch.outputs.finding_events import FindingEvents
 from gpuwatch.outputs.recorder import Recorder, open_index
-from gpuwatch.sources.base import ManualClock
+from gpuwatch.sources.base import ManualClock, ReadOptions
 from gpuwatch.sources.recording import open_any
 from gpuwatch.sources.simulated import SimulatedSource
+from tests.benchmarks import replaying
 
 GPUS = 8
 PROCESSES = 64
 DAY_SECONDS = 86400.0
+SELDOM_SECONDS = 5.0
 CYCLE = 600
-"""Snapshots that are made; a longer recording repeats them at later times."""
+"""Seconds that are made; a longer recording repeats them at later times."""
 
 
 class Noise:
@@ -99,22 +104,30 @@ class Noise:
         )
 
 
-def machine(scenario: str = "starved") -> list[Snapshot]:
+def machine(
+    scenario: str = "starved", *, gpus: int = GPUS, interval: float = 1.0
+) -> list[Snapshot]:
     """Ten minutes of it."""
     clock = ManualClock()
-    source = SimulatedSource(scenario, GPUS, clock=clock, processes=PROCESSES)
+    source = SimulatedSource(
+        scenario,
+        gpus,
+        clock=clock,
+        processes=PROCESSES,
+        options=ReadOptions(interval_seconds=interval),
+    )
     noise = Noise()
     found = []
-    for _ in range(CYCLE):
+    for _ in range(round(CYCLE / interval)):
         found.append(noise(source.read()))
-        clock.advance(1.0)
+        clock.advance(interval)
     return found
 
 
-def repeated(snapshots: list[Snapshot], count: int) -> Iterator[Snapshot]:
+def repeated(snapshots: list[Snapshot], count: int, interval: float = 1.0) -> Iterator[Snapshot]:
     """As many as ``count``: the same again, later."""
     for number in range(count):
-        later = float(number - number % len(snapshots))
+        later = (number - number % len(snapshots)) * interval
         one = snapshots[number % len(snapshots)]
         yield replace(
             one,
@@ -141,7 +154,7 @@ class NoFindings(FindingEvents):
         return []
 
 
-def measure(folder: Path, hours: float) -> Iterator[tuple[str, str]]:
+def measure(folder: Path, hours: float, *, report_every_second: bool) -> Iterator[tuple[str, str]]:
     snapshots = machine()
     path = folder / "short.jsonl.gz"
     clock = ManualClock()
@@ -159,24 +172,41 @@ def measure(folder: Path, hours: float) -> Iterator[tuple[str, str]]:
 
     long = folder / "long.jsonl.gz"
     count = int(hours * 3600)
-    recorder = Recorder(long, monotonic=clock.monotonic, findings=NoFindings())
+    seconds = write(long, snapshots, count, 1.0)
+    yield "recording: CPU a snapshot, without it", f"{1000 * seconds / count:.1f} ms"
+    yield from _opening(long, hours)
+    yield from replaying.first_picture(long, hours)
+    seldom = folder / "seldom.jsonl.gz"
+    write(seldom, machine(interval=SELDOM_SECONDS), count // 5, SELDOM_SECONDS)
+    yield from replaying.speed(long, "every second")
+    yield from replaying.speed(seldom, f"every {SELDOM_SECONDS:g} s")
+    yield from replaying.report(seldom, f"{hours:g} hours every {SELDOM_SECONDS:g} s")
+    if report_every_second:
+        yield from replaying.report(long, f"{hours:g} hours every second")
+
+
+def write(path: Path, snapshots: list[Snapshot], count: int, interval: float) -> float:
+    """Record the same again and again; seconds of CPU."""
+    clock = ManualClock()
+    recorder = Recorder(path, monotonic=clock.monotonic, findings=NoFindings())
     seconds = 0.0
-    for each in repeated(snapshots, count):
+    for each in repeated(snapshots, count, interval):
         began = time.process_time()
         recorder.push(each)
         seconds += time.process_time() - began
-        clock.advance(1.0)
+        clock.advance(interval)
     recorder.close()
-    yield "recording: CPU a snapshot, without it", f"{1000 * seconds / count:.1f} ms"
-    size = f"{long.stat().st_size / 1e6:.0f} MB"
+    return seconds
 
+
+def _opening(long: Path, hours: float) -> Iterator[tuple[str, str]]:
+    size = f"{long.stat().st_size / 1e6:.0f} MB"
     began = time.perf_counter()
     index = open_index(str(long))
     next(index.snapshots(0.0))
     yield f"{hours:g} hours ({size}): first snapshot", f"{time.perf_counter() - began:.2f} s"
     index.wait()
     yield f"{hours:g} hours: complete overview", f"{time.perf_counter() - began:.2f} s"
-    yield f"{hours:g} hours: buckets in it", f"{len(index.buckets)}"
     middle = (index.first_unix_seconds or 0.0) + hours * 1800
     began = time.perf_counter()
     next(index.snapshots(middle))
@@ -198,12 +228,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--hours", type=float, default=12.0)
     parser.add_argument("--folder", type=Path, help="where to write; by default a temporary folder")
+    parser.add_argument(
+        "--report-every-second", action="store_true", help="also the report of the long recording"
+    )
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=given.folder) as folder:
         print(f"{GPUS} GPUs, {PROCESSES} processes on them, every second\n")
         print("| what | measured |\n|---|---|")
-        for what, measured in measure(Path(folder), given.hours):
+        # In a process of its own, beside the rest: its memory is what is asked for.
+        held = replaying.started("tests.benchmarks.history_memory", f"{given.hours:g}")
+        rows = measure(Path(folder), given.hours, report_every_second=given.report_every_second)
+        for what, measured in rows:
             print(f"| {what} | {measured} |", flush=True)
+        print(replaying.said_by(held), end="", flush=True)
 
 
 if __name__ == "__main__":

@@ -165,6 +165,19 @@ def test_a_moment_far_on_is_not_read_up_to(tmp_path: Path) -> None:
     index.close()
 
 
+@pytest.mark.parametrize("name", ["run.jsonl.gz", "run.jsonl"])
+def test_a_clock_that_was_set_back_hides_nothing_before_it(tmp_path: Path, name: str) -> None:
+    """What was recorded before it is read from its own time on."""
+    back = [
+        replace(each, taken_at_unix_seconds=each.taken_at_unix_seconds - 3600.0)
+        for each in SNAPSHOTS[150:250]
+    ]
+    index = opened(record(tmp_path / name, SNAPSHOTS[:150] + back))
+    at = SNAPSHOTS[140].taken_at_unix_seconds
+    assert 0 <= at - next(index.snapshots(at)).taken_at_unix_seconds <= 60.0
+    index.close()
+
+
 def test_a_recording_that_is_still_written_has_its_last_moments(
     tmp_path: Path, packed: bytes
 ) -> None:

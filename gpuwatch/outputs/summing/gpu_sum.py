@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpuwatch.jobs.course import CourseRecorder, Grid
 from gpuwatch.jobs.gauge import Gauge, sane
-from gpuwatch.jobs.gpu_recorder import SAMPLE_SECONDS_MAX, GpuRecorder, Span
+from gpuwatch.jobs.gpu_recorder import SAMPLE_SECONDS_MAX, GpuRecorder, Span, unbroken
 from gpuwatch.jobs.report import Course
 from gpuwatch.model import Gpu, GpuReading
 from gpuwatch.outputs.summing.rhythm import Rhythm
@@ -77,6 +77,12 @@ class GpuSum:
                 self._rhythm.add(step.until, percent, step.longest)
                 self._rhythm_until = step.until
             return
+        offset = step.offset
+        if unbroken(reading.busy_samples, self._rhythm_until, offset, step.until) is not None:
+            added = [(at - offset, percent) for at, percent in reading.busy_samples]
+            if self._rhythm.add_unbroken(added):
+                self._rhythm_until = added[-1][0]
+                return
         for sample in reading.busy_samples:
             percent = sane(sample[1], 100.0)
             at = min(sample[0] - step.offset, step.until)

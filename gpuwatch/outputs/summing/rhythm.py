@@ -43,6 +43,19 @@ class Rhythm:
             self.close()
         self._samples.append((at, percent))
 
+    def add_unbroken(self, added: list[tuple[float, float]]) -> bool:
+        """Samples without a gap, also none to the last one added: taken where no window ends among
+        them; whether none does."""
+        samples = self._samples
+        if (
+            not samples
+            or added[-1][0] - samples[0][0] >= WINDOW_SECONDS
+            or len(samples) + len(added) > SAMPLES_MAX
+        ):
+            return False
+        samples += added
+        return True
+
     def close(self) -> None:
         """Take what has come since the last window as one."""
         samples, self._samples = self._samples, []
