@@ -6,7 +6,7 @@ A low mean is where they begin and never what they conclude from.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from gpuwatch.diagnosis.finding import Evidence
@@ -58,6 +58,9 @@ TURNS_FILL_PERCENT = 90.0
 TURNS_TOLD_SHARE = 0.15
 """Of the time, mean of the ranks: half as much again as one GPU's idling must be, since what a rank
 waits while its GPU still has kernels queued costs nothing."""
+FULL_POWER_SHARE = 0.85
+"""Of the power limit, on average: a GPU that spins in a collective a good part of the time draws
+far less."""
 MOSTLY_SHARE = 0.5
 """Of the idle time: what makes up less of it is not what it is about."""
 
@@ -270,11 +273,32 @@ def _without_gpu(window: Window, job: JobFacts) -> Underfed | Clear | None:
 
 def _waits_by_turns(job: JobFacts, gpus: list[tuple[GpuFacts, float]]) -> Underfed | None:
     """A job whose ranks tell that they wait for data: in each step another one, and the others
-    meanwhile in a collective, which utilisation counts as work."""
+    meanwhile in a collective, which utilisation counts as work. What a rank waits while its GPU
+    works on what is queued costs nothing."""
     wait = told_wait(job.ranks)
-    if len(job.ranks) < 2 or wait is None or wait < TURNS_TOLD_SHARE:
+    if len(job.ranks) < 2 or wait is None:
         return None
-    return replace(_underfed(job, gpus), idle_share=wait, told_only=True)
+    lost = min(wait, 1.0 - _at_work([gpu for gpu, _ in gpus]))
+    if lost < TURNS_TOLD_SHARE:
+        return None
+    return replace(_underfed(job, gpus), idle_share=lost, told_only=True)
+
+
+def _at_work(gpus: Sequence[GpuFacts]) -> float:
+    """0 to 1: of the time, at least, in which these GPUs certainly worked; 0 where nothing shows
+    that they did."""
+    active = [gpu.sm_active_percent for gpu in gpus]
+    known = [percent for percent in active if percent is not None]
+    if known and len(known) == len(active):
+        # A kernel that waits in a collective holds a few SMs; no work holds more than all.
+        return sum(known) / len(known) / 100.0
+    shares = [
+        gpu.power_mean_watts / gpu.power_limit_watts
+        for gpu in gpus
+        if gpu.power_mean_watts is not None and gpu.power_limit_watts
+    ]
+    full = len(shares) == len(gpus) and min(shares, default=0.0) >= FULL_POWER_SHARE
+    return 1.0 if full else 0.0
 
 
 def is_others(gpu: GpuFacts) -> bool:
