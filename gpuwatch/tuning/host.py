@@ -12,6 +12,7 @@ Run as ``python -c`` with this module's ``main``: standard library only until a 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import select
 import signal
@@ -104,6 +105,9 @@ class _Host:
         self._maker = Maker(target, self._start["batch_size"])
         if self._start["step"] is not None:
             self._step = load(self._start["step"])
+            # The first optimizer of a process imports it, for seconds: not in each measurement.
+            with contextlib.suppress(Exception):
+                importlib.import_module("torch._dynamo")
         if torch.get_num_threads() == 1:
             torch.set_num_threads(before)
 
@@ -219,6 +223,8 @@ class _Host:
         if order["what"] == "copies":
             return {"kind": "copies", "copies": _copies(self._maker, setting)}
         step = self._made_step()
+        # Building a model takes its time, too.
+        self._alive()
         visit = measure.measure(
             self._maker,
             measure.Order(
