@@ -162,17 +162,23 @@ def read_quota_folders(pid: int | None = None, proc: Path = procfs.PROC) -> list
     """
     process = "self" if pid is None else str(pid)
     try:
-        lines = parse_cgroup(os.fsdecode(procfs.read_once(proc / process / "cgroup")))
+        groups = os.fsdecode(procfs.read_once(f"{proc}/{process}/cgroup"))
     except OSError:
         return []
-    folders = quota_folders(lines, _own_mounts(proc))
+    folders = _quota_folders(groups, _own_mounts(proc))
     if not folders and pid is not None:
         inside = f"{proc}/{pid}/root"
         mounts = _mounts(proc / process)
         seen = [mount._replace(mount_point=inside + mount.mount_point) for mount in mounts]
-        folders = quota_folders(lines, tuple(seen))
+        folders = _quota_folders(groups, tuple(seen))
     quotas = [(folder, folder_quota(folder)) for folder in folders]
     return [QuotaFolder(folder, cores) for folder, cores in quotas if cores is not None]
+
+
+@functools.lru_cache(maxsize=64)
+def _quota_folders(groups: str, mounts: tuple[CgroupMount, ...]) -> tuple[Path, ...]:
+    """Of the text of ``/proc/PID/cgroup``, which most processes share."""
+    return tuple(quota_folders(parse_cgroup(groups), mounts))
 
 
 @functools.lru_cache(maxsize=4)

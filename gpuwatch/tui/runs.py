@@ -32,6 +32,8 @@ class Runs:
 
     def __init__(self) -> None:
         self._runs: dict[ProcessKey, Run] = {}
+        self._told: Diagnosis | None = None
+        """The one that the runs' findings are of."""
 
     def push(self, snapshot: Snapshot, diagnosis: Diagnosis | None) -> tuple[Run, Job] | None:
         """A run that is over and the one that follows it, at the moment that one is first seen."""
@@ -45,6 +47,7 @@ class Runs:
                     followed = before, job
         for job in running:
             self._note(job, snapshot, diagnosis)
+        self._told = diagnosis
         while len(self._runs) > _MOST_KEPT:
             del self._runs[min(self._runs, key=lambda key: self._runs[key].last_seen)]
         return followed
@@ -81,9 +84,10 @@ class Runs:
     def _note(self, job: Job, snapshot: Snapshot, diagnosis: Diagnosis | None) -> None:
         now = snapshot.monotonic_seconds
         run = self._runs.get(job.key)
+        known = run is not None and diagnosis is self._told and run.job.gpu_uuids == job.gpu_uuids
         if run is None:
             run = self._runs[job.key] = Run(job, now, now, snapshot.taken_at_unix_seconds)
         run.job, run.last_seen = job, now
         run.last_seen_unix_seconds = snapshot.taken_at_unix_seconds
-        if diagnosis is not None:
+        if diagnosis is not None and not known:
             run.findings = about_job(diagnosis, job)

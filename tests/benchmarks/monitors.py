@@ -4,6 +4,7 @@
     python -m tests.benchmarks.monitors --gpus 16 --processes 256 --only gpuwatch
     python -m tests.benchmarks.monitors --scaling --slow-link --repeat 3 --json results.json
     python -m tests.benchmarks.monitors --job 8x8
+    python -m tests.benchmarks.monitors --readme
 
 Each monitor runs in a real pseudo-terminal against the same simulated NVML library, one after
 the other, refreshing once an interval. After the first paint and a warm-up, over ``--seconds``:
@@ -14,7 +15,8 @@ first GPU's name or memory there: both the median of ``--starts`` starts, which 
 monitors in turn after one start of each that is not counted. A PCIe throughput reading takes
 20 ms, as on real drivers; all else in the library takes microseconds. With ``--job`` the GPUs are
 used by one job of so many ranks with so many loader workers each, and gpuwatch is measured
-attached to it as well. Nothing here is asserted.
+attached to it as well. ``--readme`` measures all that the README tells and prints its tables, in
+about six minutes. Nothing here is asserted.
 """
 
 from __future__ import annotations
@@ -267,6 +269,7 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--repeat", type=int, default=1, help="runs to take the median of")
     parser.add_argument("--starts", type=int, default=3, help="starts to take the median of")
+    parser.add_argument("--readme", action="store_true", help="the tables of the README")
     parser.add_argument("--json", type=Path, help="write the results there as well")
     return parser.parse_args()
 
@@ -286,6 +289,25 @@ def _chosen(arguments: argparse.Namespace) -> list[str]:
             print(f"left out: {why}", file=sys.stderr)
             names.remove(name)
     return names
+
+
+def _readme(settings: Settings, say: Callable[[str], None]) -> None:
+    """Measure and print the README's tables."""
+    everything = ["gpuwatch", "gpuwatch --slow-link", "nvitop", "nvtop", "empty-textual"]
+    larger = everything[:-1]
+    job = ["gpuwatch", "gpuwatch --pid", "nvitop"]
+    settings = replace(settings, seconds=15.0, starts=2, repeat=1)
+    tables = []
+    for title, names, gpus, processes, ranks in (
+        ("8 GPUs, 64 jobs of a process each", everything, 8, 64, None),
+        ("8 GPUs, one job of 8 ranks with 8 loader workers each", job, 8, 0, (8, 8)),
+        ("16 GPUs, 256 jobs of a process each", larger, 16, 256, None),
+    ):
+        there = [name for name in names if missing(name) is None]
+        here = replace(settings, job=ranks)
+        tables.append((title, measure_all(there, gpus, processes, here, say)))
+    print(f"{report.machine_line()}\n")
+    print(report.readme(tables))
 
 
 def main() -> None:
@@ -313,6 +335,9 @@ def main() -> None:
         print(text, file=sys.stderr, flush=True)
 
     say(report.machine_line())
+    if arguments.readme:
+        _readme(settings, say)
+        return
     results = [
         result
         for gpus, processes in sizes

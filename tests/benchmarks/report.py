@@ -92,6 +92,25 @@ def markdown(results: Sequence[Result]) -> str:
     return "\n\n".join(parts)
 
 
+def readme(titled: Sequence[tuple[str, Sequence[Result]]]) -> str:
+    """The tables as the README has them: (what the machine runs, the results) of each."""
+    parts = []
+    for title, results in titled:
+        lines = [
+            f"| {title} | CPU % of a core | memory MiB | bytes/s to the terminal | first paint s |",
+            "|---|---:|---:|---:|---:|",
+        ]
+        names = ("cpu_percent", "resident_mib", "bytes_per_second")
+        for result in results:
+            cells = [result.monitor, *[_cell(result, name) for name in names]]
+            first = result.first_paint_seconds
+            cells.append("-" if first is None else f"{first:.2f}")
+            lines.append("| " + " | ".join(cells) + " |")
+        lines += [f"\n{r.monitor} failed: {r.failure}" for r in results if r.failure]
+        parts.append("\n".join(lines))
+    return "\n\n".join(parts)
+
+
 def _aligned(row: Sequence[str], widths: Sequence[int]) -> list[str]:
     return [row[0].ljust(widths[0])] + [
         cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)
