@@ -23,6 +23,9 @@ ENDED = {
 def page(report: MemoryReport, *, width: int, unicode: bool) -> str:
     """All of it, no line wider than ``width`` but the table."""
     lines: list[str] = [*_wrapped(heading(report.subject, report.plain), width), ""]
+    first = None if report.plain is None else words.headline(report.plain)
+    if first is not None:
+        lines += [*_wrapped(first, width), ""]
     for result in report.results:
         lines += _result(result, report.subject, width, unicode)
     changes = list(words.differences(report))

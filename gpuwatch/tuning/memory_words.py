@@ -108,6 +108,22 @@ def allocator(result: PrecisionResult) -> Iterator[str]:
         )
 
 
+def headline(result: PrecisionResult) -> str | None:
+    """What to take, in a sentence; ``None``: that is not known."""
+    largest = result.largest
+    if not largest:
+        return None
+    if result.confirmed is None:
+        return f"Batch {largest} fits by the line alone: no step has confirmed it."
+    took = next((one for one in result.all_points if one.batch_size == largest), None)
+    if took is None:
+        return f"Batch {largest} fits."
+    return (
+        f"Batch {largest} fits: a step took {size(took.peak_bytes)} of the "
+        f"{size(took.available_bytes)} to be had."
+    )
+
+
 def outcome(result: PrecisionResult) -> str:
     """The largest batch, in a sentence or two."""
     prediction = result.prediction

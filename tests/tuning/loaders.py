@@ -134,7 +134,9 @@ shuffled = DataLoader(Numbers(), batch_size=8, shuffle=True, num_workers=1)
 raises = DataLoader(Raises(), batch_size=4)
 collates = DataLoader(Numbers(), batch_size=4, collate_fn=collate_fails)
 hangs = DataLoader(Hangs(), batch_size=4)
-hangs_spawned = DataLoader(Hangs(), batch_size=4, num_workers=2, multiprocessing_context="spawn")
+crashes_spawned = DataLoader(
+    Crashes(), batch_size=4, num_workers=1, multiprocessing_context="spawn"
+)
 patient = DataLoader(
     Numbers(), batch_size=8, num_workers=1, timeout=30, multiprocessing_context="spawn"
 )

@@ -76,7 +76,8 @@ def test_measures_with_and_without_workers() -> None:
     """Batches, cores and memory are those of the setting; the loader's own size is kept."""
     with bench("numbers") as its:
         told = its.open()
-        alone, pair = measured(visit(its)), measured(visit(its, 2))
+        # Longer than the clock of CPU times ticks.
+        alone, pair = measured(visit(its)), measured(visit(its, 2, seconds=0.3))
     assert told["samples"] == 100_000
     assert told["base"]["batch_size"] == 8
     assert alone.samples == 8 * alone.batches
@@ -170,6 +171,7 @@ def test_killed_worker_costs_only_its_setting() -> None:
     [
         ("exits", {0: "exited", 1: "worker_exited"}, "exit code 3", "os._exit(3)"),
         ("crashes", {0: "killed", 1: "worker_killed"}, "SIGSEGV", "ctypes.string_at"),
+        ("crashes_spawned", {1: "worker_killed"}, "SIGSEGV", "ctypes.string_at"),
         ("empty", {0: "empty"}, "dataset is empty", None),
         ("dropped", {1: "empty"}, "drop_last leaves nothing of 3 samples", None),
     ],
@@ -190,14 +192,11 @@ def test_other_ends(name: str, codes: dict[int, str], says: str, at: str | None)
                 assert failure.line in failure.sentence
 
 
-@pytest.mark.parametrize("name", ["hangs", "hangs_spawned"])
-def test_hang_is_ended_and_placed(name: str) -> None:
-    """A worker that hangs is given up with the line it hangs at, however it was started, and
-    ended; others go on."""
-    with bench(name) as its:
+def test_hang_is_ended_and_placed() -> None:
+    """A worker that hangs is given up with the line it hangs at, and ended; others go on."""
+    with bench("hangs") as its:
         its.open()
-        # A spawned worker imports torch first.
-        its._patience = 2.0 if name == "hangs" else 8.0
+        its._patience = 2.0
         failure = failed(visit(its, 2))
         assert failure.code == "hang"
         assert failure.line is not None
@@ -523,11 +522,7 @@ def test_warnings_of_libraries_are_not_what_the_user_printed() -> None:
     text = (
         f"mine\n{contextlib.__file__}:12: UserWarning: too many workers\n"
         "  self.check_workers()\n  indented\nERROR: Unexpected segmentation fault\n"
-        f"{LOADERS}:3: UserWarning: no such folder\n  warn('no such folder')\nlast\n"
+        f"{LOADERS}:3: UserWarning: no such folder\nlast\n"
     )
     shown = failing.output_lines(text)
-    assert [line.split(":")[0] for line in shown if not line.startswith("warn")] == [
-        "mine",
-        str(LOADERS),
-        "last",
-    ]
+    assert [line.split(":")[0] for line in shown] == ["mine", str(LOADERS), "last"]

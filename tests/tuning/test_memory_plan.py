@@ -162,6 +162,7 @@ def test_budget_ends_it_after_at_least_one_point() -> None:
     assert "The time was over (--budget)" in shown
     # What was not come near is called so.
     assert "times the largest batch that was measured (8): no more than a guess" in shown
+    assert "fits by the line alone: no step has confirmed it" in shown
 
 
 def test_steps_that_would_take_too_long_are_not_tried() -> None:
@@ -221,7 +222,9 @@ def test_page_has_table_chart_line_and_result() -> None:
     assert "By the line batch 174 is the largest" in shown
     assert "A guarded step confirmed it" in shown
     assert "●" in shown
-    assert "reserved" in shown.splitlines()[2]
+    lines = shown.splitlines()
+    assert lines[2] == "Batch 174 fits: a step took 17.99G of the 20.00G to be had."
+    assert "reserved" in lines[4]
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
