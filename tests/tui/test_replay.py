@@ -376,6 +376,18 @@ async def test_clock_that_was_set_back_does_not_stop_the_replay(tmp_path: Path) 
         assert "the end" in drive.lines[-1]
 
 
+async def test_file_that_was_deleted_is_said(tmp_path: Path) -> None:
+    """What is on the screen stays, with a sentence that names the file."""
+    path = recorded(tmp_path / "run.jsonl", (Piece("healthy", 60.0),))
+    async with played(tape_of(path)) as drive:
+        await drive.press("space")
+        path.unlink()
+        await drive.press_text(":90%")
+        await drive.press("enter")
+        await drive.until(lambda: any("run.jsonl cannot be read" in line for line in drive.lines))
+        assert drive.now == 0.0
+
+
 async def test_parentheses_go_a_minute_back_and_forth(night: Path) -> None:
     """Pressed again before the first is there, they add up; the ends are ends."""
     async with played(tape_of(night)) as drive:
