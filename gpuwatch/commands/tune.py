@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 VALUES_MOST = 32
 TIMEOUT_LEAST, TIMEOUT_MOST = 10.0, 60.0
 """Seconds."""
-_BAR = 20
+_BAR = 10
 
 
 class _Tune(click.Command):
@@ -329,13 +329,15 @@ def bar(progress: Progress, budget: float, since: float) -> str:
     used = min(1.0, progress.used + since / budget)
     done = int(_BAR * used)
     left = budget * (1 - used)
-    time = f"{units.age(left)} left at most" if left >= 1 else "ending"
+    time = f"at most {units.age(left)} left" if left >= 1 else "ending"
     shown = f"num_workers={progress.setting.num_workers}"
     if progress.phase not in ("num_workers", "everything"):
         value = getattr(progress.setting, progress.phase)
+        if isinstance(value, bool):
+            value = "yes" if value else "no"
         shown = f"{progress.phase}={value}"
-    best = "" if progress.best is None else f", best so far {progress.best:,.0f} samples/s"
-    return f"gpuwatch: [{'#' * done}{'.' * (_BAR - done)}] {time}, measuring {shown}{best}"
+    best = "" if progress.best is None else f", best {progress.best:,.0f}/s"
+    return f"gpuwatch: [{'#' * done}{'.' * (_BAR - done)}] {time}, {shown}{best}"
 
 
 def _close(bench: Bench) -> None:

@@ -316,13 +316,13 @@ def test_bar_tells_the_time_that_is_left() -> None:
 
     progress = Progress("num_workers", Setting(num_workers=4).valid(), 0.5, 7, 1234.5)
     shown = bar(progress, 20.0, 0.0)
-    assert shown == (
-        "gpuwatch: [##########..........] 10s left at most, measuring num_workers=4, best so far "
-        "1,234 samples/s"
-    )
-    assert "8s left at most" in bar(progress, 20.0, 2.0)
+    assert shown == ("gpuwatch: [#####.....] at most 10s left, num_workers=4, best 1,234/s")
+    assert "at most 8s left" in bar(progress, 20.0, 2.0)
     over = bar(replace(progress, phase="prefetch_factor"), 20.0, 99.0)
-    assert "[####################] ending, measuring prefetch_factor=2" in over
+    assert "[##########] ending, prefetch_factor=2" in over
+    kept = replace(progress, phase="persistent_workers")
+    assert "persistent_workers=no" in bar(kept, 120.0, 0.0)
+    assert len(bar(kept, 120.0, 0.0)) < 80
 
 
 def test_hostile_words_are_made_harmless() -> None:
