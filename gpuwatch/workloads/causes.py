@@ -10,7 +10,7 @@ from gpuwatch.workloads.knobs import Knobs
 
 NEEDS_GPU = "it is about a GPU"
 BURSTS = "the bursts of a GPU between its waits"
-PAUSES = "a GPU that stands still; that the loop does, it tells"
+PAUSES = "a GPU that stands still; the loop tells of it"
 ROOMY_CORES = 6
 """With these, more workers are the cure; with fewer, cheaper transforms are."""
 FEW_CORES = 2
@@ -38,7 +38,7 @@ class Cause:
     """What else the machine must have."""
     press: str | None = None
     """What a person must do on the dashboard to see it named."""
-    after_seconds: float = 15.0
+    after_seconds: float = 20.0
     """It shows about so long after the first step."""
 
     @property
@@ -154,7 +154,7 @@ _ALL = (
         sick={"save_every": 14.0},
         cure={"save_aside": True},
         on_cpu=PAUSES,
-        after_seconds=35.0,
+        after_seconds=30.0,
     ),
     Cause(
         name="validation_pauses",
@@ -220,7 +220,7 @@ _ALL = (
         cure={"idle_after": 0.0},
         gpus=1,
         on_cpu=NEEDS_GPU,
-        after_seconds=60.0,
+        after_seconds=80.0,
     ),
     Cause(
         name="other_tenant",

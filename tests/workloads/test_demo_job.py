@@ -69,7 +69,7 @@ class TestKey:
         turns them back. However gpuwatch ends, so do the job and its workers: here it is killed."""
         with demo_job(tmp_path, "loader_in_main_process", "--", "--step-ms", "1") as it:
             it.until_it_says("PRACTICE  loader_in_main_process")
-            assert "x cures it: num_workers 0 -> 2  (first wait for its name" in it.text
+            it.until_it_says("x cures it: num_workers 0 -> 2  (named in about 20 s)")
             it.until_it_says("Not to be seen on the CPU: the bursts of a GPU")
             # Its pace, without which there is nothing to compare.
             it.until(lambda: "samples/s" in it.text and "waits for data" in it.text)

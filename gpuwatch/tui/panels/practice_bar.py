@@ -80,4 +80,4 @@ def _progress(view: View, practice: Practice) -> str:
         return "it is named above"
     if practice.press is not None:
         return practice.press
-    return f"first wait for its name, about {practice.after_seconds:.0f} s"
+    return f"named in about {practice.after_seconds:.0f} s"
