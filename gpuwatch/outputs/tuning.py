@@ -312,7 +312,9 @@ def _who(result: Mapping[str, Any], rows: Sequence[Row]) -> str:
 
 
 def _rest(result: Mapping[str, Any], width: int) -> Iterator[str]:
-    if result["interrupted"]:
+    if result["interrupted"] and _chosen(result) is None:
+        yield "Interrupted."
+    elif result["interrupted"]:
         yield from wrap("Interrupted: this is what had been measured.", width, later=INDENT)
     elif not result["settled"] and _chosen(result) is not None:
         yield from wrap(

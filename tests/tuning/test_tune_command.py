@@ -66,9 +66,10 @@ def test_finds_the_known_optimum_and_a_grid_confirms() -> None:
     for result in (found, grid):
         assert result["recommended"]["num_workers"] == 3
         assert result["line"] == "limited(batch_size=2, num_workers=3)"
-        # Its cost for a sample is a lower bound whatever else the machine does.
+        # Its cost for a sample is a lower bound whatever else the machine does, but for what lies
+        # ready when a starved process gets to look.
         for count, row in rates(result).items():
-            assert row["samples_per_second"] <= 1.1 * min(count, 3) / 0.04
+            assert row["samples_per_second"] <= 1.3 * min(count, 3) / 0.04
     mine, its = rates(found)[3], rates(grid)[3]
     assert mine["low"] <= its["high"]
     assert its["low"] <= mine["high"]
