@@ -89,6 +89,8 @@ def _grid(now: float, span: float, step_seconds: float, end: float | None, width
     if step_seconds > 0:
         step = bucket_index(now, step_seconds) + 1
         edge = max(last, bucket_index(step * step_seconds, seconds))
+        # Of one column only, the newest.
+        edge = min(edge, last + width - 1)
     return Grid(seconds, edge - width + 1, last, edge)
 
 
