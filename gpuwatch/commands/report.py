@@ -264,13 +264,26 @@ def _newest(store: ReportStore) -> JobReport:
 def _one(
     store: ReportStore, report: JobReport, out: TextIO, as_json: bool, ascii_mode: bool | None
 ) -> str:
+    tuning = _tuning(report)
     if as_json:
-        from gpuwatch.jobs.report_json import report_text_json
+        from gpuwatch.jobs.report_json import report_object
 
-        return report_text_json(report, indent=2)
+        return _dumps({**report_object(report), "tuning": tuning})
     from gpuwatch.outputs.report import report_text
 
-    return report_text(report, previous=_run_before(store, report), **drawing(out, ascii_mode))
+    previous = _run_before(store, report)
+    return report_text(report, previous=previous, tuning=tuning, **drawing(out, ascii_mode))
+
+
+def _tuning(report: JobReport) -> dict[str, Any] | None:
+    """What ``gpuwatch tune --save`` measured last in the folder that the job ran in."""
+    from gpuwatch.outputs.tuning import summary
+    from gpuwatch.tuning.keep import last
+
+    if report.working_directory is None or report.simulated:
+        return None
+    found = last(run_in=report.working_directory)
+    return None if found is None else summary(found)
 
 
 def _run_before(store: ReportStore, report: JobReport) -> JobReport | None:

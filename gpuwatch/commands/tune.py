@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -139,7 +140,7 @@ def _patience(
     "--grid", is_flag=True, help="Measure every combination of what is listed; nothing is dropped."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-@click.option("--save", is_flag=True, help="Keep the result, for --last.")
+@click.option("--save", is_flag=True, help="Keep the result, for --last and for gpuwatch report.")
 @click.option("--last", is_flag=True, help="Print the last result that was kept (of TARGET).")
 @click.option("--ascii/--no-ascii", "ascii_mode", default=None, help="Draw with ASCII only.")
 def tune_command(
@@ -283,6 +284,7 @@ def _measured(
         target=target,
         step=step,
         machine=os.uname().nodename,
+        folder=str(Path.cwd()),
         budget_seconds=budget,
         copies=copies,
         more_notes=_how_it_went(bench),

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import signal
 import textwrap
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 from gpuwatch import units
 from gpuwatch.jobs.report import GpuReport, JobReport
 from gpuwatch.outputs import report_charts as charts
 from gpuwatch.outputs.table import Heading, cell_width, cut, table
+from gpuwatch.text import clean
 
 WIDTH_MIN = 40
 WIDTH_MAX = 140
@@ -57,14 +59,18 @@ def report_text(
     colour: bool = False,
     unicode: bool = True,
     previous: JobReport | None = None,
+    tuning: Mapping[str, Any] | None = None,
 ) -> str:
-    """The report in lines of at most ``width`` cells (40 or more), without a line end."""
+    """The report in lines of at most ``width`` cells (40 or more), without a line end.
+
+    ``tuning``: what was measured of its loader, as ``outputs.tuning.summary`` has it.
+    """
     width = min(max(width, WIDTH_MIN), WIDTH_MAX)
     paint = _paint if colour else _plain
     blocks = [
         _head(report, width, paint, previous),
         _gpus(report, width, paint),
-        _sections(report, width, paint),
+        _sections(report, width, paint, tuning),
         _charts(report, width, paint, unicode),
         [] if previous is None else _comparison(previous, report, width, paint),
     ]
@@ -391,7 +397,9 @@ def _follows(one: str, other: str) -> bool:
 # --- loading, CPU, memory, storage -----------------------------------------------------------
 
 
-def _sections(report: JobReport, width: int, paint: Painter) -> list[str]:
+def _sections(
+    report: JobReport, width: int, paint: Painter, tuning: Mapping[str, Any] | None
+) -> list[str]:
     lines = []
     for label, text in (
         ("Training", ", ".join(_loop_facts(report))),
@@ -401,11 +409,22 @@ def _sections(report: JobReport, width: int, paint: Painter) -> list[str]:
         ("CPU", ", ".join(_cpu_facts(report))),
         ("Memory", ", ".join(_memory_facts(report))),
         ("Storage", ", ".join(_storage_facts(report))),
+        ("Tuned", _tuned(tuning)),
     ):
         if text:
             first, *rest = _listed_text(label.ljust(LABEL), text, width)
             lines += [paint(first[:LABEL], _BOLD) + first[LABEL:], *rest]
     return lines
+
+
+def _tuned(tuning: Mapping[str, Any] | None) -> str:
+    """What ``gpuwatch tune`` measured in the job's folder."""
+    if tuning is None:
+        return ""
+    step = "" if tuning["step"] is None else f" with {clean(tuning['step'], 80)}"
+    when = _clock(tuning["taken_at_unix_seconds"], "%Y-%m-%d %H:%M")
+    target = clean(tuning["target"], 80)
+    return f"{target}{step}, measured {when}: {clean(tuning['says'], 200)}"
 
 
 def _loading(report: JobReport) -> str:

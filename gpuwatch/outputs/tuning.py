@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -36,6 +38,31 @@ def text(result: Mapping[str, Any], *, width: int, unicode: bool) -> str:
 
 
 _ASCII = str.maketrans({"▸": ">", "…": "~", "·": "-"})
+
+
+def summary(result: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What a job's report says of a kept result; ``None`` where it recommends nothing."""
+    try:
+        chosen = _chosen(result)
+        if chosen is None:
+            return None
+        said = {
+            "target": str(result["target"]),
+            "step": None if result["step"] is None else str(result["step"]),
+            "taken_at_unix_seconds": float(result["taken_at_unix_seconds"]),
+            "recommended": {knob: result["recommended"][knob] for knob in KNOBS},
+            "samples_per_second": float(chosen["samples_per_second"]),
+            "low": chosen["low"],
+            "high": chosen["high"],
+            "line": str(result["line"]),
+            "says": f"{_differences(result, None)}: {_rate(chosen)} samples/s{_interval(chosen)}",
+        }
+        json.dumps(said, allow_nan=False)
+        time.gmtime(said["taken_at_unix_seconds"])
+    except (KeyError, TypeError, ValueError, OverflowError, OSError):
+        # Written by another version of gpuwatch.
+        return None
+    return said
 
 
 def _head(result: Mapping[str, Any], width: int) -> Iterator[str]:

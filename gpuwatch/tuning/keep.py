@@ -57,12 +57,19 @@ def save(result: dict[str, Any], folder: Path | None = None) -> Path:
     return path
 
 
-def last(target: str | None = None, folder: Path | None = None) -> dict[str, Any] | None:
-    """The newest result (of this target) that can be read; ``None``: there is none."""
+def last(
+    target: str | None = None, folder: Path | None = None, *, run_in: str | None = None
+) -> dict[str, Any] | None:
+    """The newest result (of this target, measured in the folder ``run_in``) that can be read;
+    ``None``: there is none."""
     folder = default_folder() if folder is None else folder
     for name in _names(folder):
         found = _read(folder / name)
-        if found is not None and target in (None, found.get("target")):
+        if (
+            found is not None
+            and target in (None, found.get("target"))
+            and run_in in (None, found.get("folder"))
+        ):
             return found
     return None
 

@@ -25,11 +25,13 @@ def result(
     target: str,
     step: str | None,
     machine: str,
+    folder: str,
     budget_seconds: float,
     copies: Mapping[str, Any] | None = None,
     more_notes: tuple[str, ...] = (),
 ) -> dict[str, Any]:
-    """Everything measured. Rates are samples a second with 95% intervals; ``null``: not known."""
+    """Everything measured. Rates are samples a second with 95% intervals; ``null``: not known.
+    ``folder``: where it was run."""
     scatter = trials_of.scatter_of(outcome.trials)
     chosen = outcome.recommended
     settings = sorted(outcome.trials, key=lambda trial: _order(trial.setting))
@@ -42,6 +44,7 @@ def result(
         "step": step,
         "taken_at_unix_seconds": time.time(),
         "machine": machine,
+        "folder": folder,
         "usable_cores": plan.cores,
         "torch": description["torch"],
         "accelerator": description["accelerator"],

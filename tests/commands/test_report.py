@@ -20,8 +20,10 @@ from gpuwatch.cli import run
 from gpuwatch.jobs.report import JobReport
 from gpuwatch.jobs.report_json import decode_report
 from gpuwatch.jobs.store import ReportStore
+from gpuwatch.tuning import keep
 from tests.commands.running import environment_in
 from tests.jobs.stories import UNIX, recorded, training
+from tests.tuning.test_tune_command import found as tuned
 
 EIGHTY = 80
 
@@ -126,6 +128,27 @@ def test_json_is_the_report_that_was_kept(
     assert value["busy_percent"] == pytest.approx(58, abs=0.5)
     assert value["idle_gpu_seconds"] == pytest.approx(29 * 0.42, abs=0.1)
     assert len(filled) == 3
+
+
+def test_what_was_tuned_in_the_jobs_folder_is_told(
+    capsys: pytest.CaptureFixture[str], store: ReportStore, runs: list[JobReport]
+) -> None:
+    """As text and as JSON; what was tuned elsewhere, or by another version, is not."""
+    store.save(dataclasses.replace(runs[0], working_directory="/home/ada/train"))
+    keep.save(tuned(folder="/home/ada/other", target="other.py:x", taken_at_unix_seconds=2e9))
+    assert json.loads(said(capsys, "--json")[1])["tuning"] is None
+    keep.save(tuned(target="train.py:\x1b[2Jloader"))
+    out = said(capsys)[1]
+    measured = "num_workers=4: 790 samples/s (95%: 766 to 814)"
+    assert measured in " ".join(out.split())
+    assert "\x1b" not in out
+    assert "other.py" not in out
+    tuning = json.loads(said(capsys, "--json")[1])["tuning"]
+    assert tuning["recommended"]["num_workers"] == 4
+    assert tuning["samples_per_second"] == 790
+    for broken in ({"settings": 1}, {"taken_at_unix_seconds": 3e9, "recommended": {}}):
+        keep.save(tuned(**{"taken_at_unix_seconds": 2.5e9, **broken}))
+        assert json.loads(said(capsys, "--json")[1])["tuning"] is None
 
 
 def test_the_list_as_json_names_the_files(

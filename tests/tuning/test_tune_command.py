@@ -239,6 +239,7 @@ def found(**more: Any) -> dict[str, Any]:
     return {
         "schema": 1, "kind": "tune", "target": "train.py:loader", "step": None,
         "taken_at_unix_seconds": 1e9, "machine": "m", "usable_cores": 8.0, "torch": "2.13",
+        "folder": "/home/ada/train",
         "accelerator": None, "start_method": "fork", "dataset": "a D", "is_dataset": False,
         "samples": 1000, "budget_seconds": 120.0, "seconds": 100.0, "settled": True,
         "interrupted": False, "whole_epochs": False, "grid": False, "settings": settings,
