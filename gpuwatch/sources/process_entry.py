@@ -123,7 +123,7 @@ class ProcessEntry:
             self.name = clean_name(stat.name)
             self._full_reads = FULL_READS
             self._details_due = now
-        if stat[1:3] != before[1:3] or stat[5:] != before[5:]:
+        if stat[:3] != before[:3] or stat[5:] != before[5:]:
             self.version += 1
 
     def _measure(self, now: float) -> None:

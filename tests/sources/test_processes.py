@@ -265,6 +265,15 @@ def test_the_command_is_read_again_after_an_exec(fake: Fake) -> None:
     assert (row.command, row.user) == ("two", "3999999998")
 
 
+def test_a_new_name_alone_is_shown(fake: Fake) -> None:
+    """A worker that names itself has done nothing else since, maybe for long."""
+    fake.proc.process(FIRST)
+    fake.read(gpu(FIRST))
+    fake.read(gpu(FIRST), after=3.0)
+    fake.proc.process(FIRST, name="pt_data_worker")
+    assert fake.read(gpu(FIRST), after=1.0)[0].name == "pt_data_worker"
+
+
 def test_a_title_rewritten_in_place_is_seen_after_a_while(fake: Fake) -> None:
     """Nothing tells of it, so the command line is read again now and then."""
     fake.proc.process(FIRST, command=b"ray::IDLE\0")
