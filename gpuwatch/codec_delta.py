@@ -237,9 +237,11 @@ def _are_plain(values: list[Any]) -> bool:
     """All are ordinary numbers: told without looking at each."""
     return (
         _NUMBERS.issuperset(map(type, values))
-        and math.isfinite(sum(values))
+        # First these: the sum of whole numbers without bounds may be no float at all.
         and min(values, default=0.0) > -_PLAIN_MOST
         and max(values, default=0.0) < _PLAIN_MOST
+        # NaN hides from both.
+        and math.isfinite(sum(values))
     )
 
 

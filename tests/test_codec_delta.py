@@ -267,6 +267,14 @@ def prepared() -> RecordingDecoder:
         {"gpus": {"changed": {"busy_samples": [{"first_ms": 1}]}}},
         {"gpus": {"changed": {"busy_samples": [{"first_ms": 1, "percent": ["a"]}]}}},
         {"gpus": {"changed": {"busy_samples": [{"first_ms": 2**62, "percent": [1]}]}}},
+        {"gpus": {"changed": {"busy_samples": [{"first_ms": 1, "percent": [10**400]}]}}},
+        {
+            "gpus": {
+                "changed": {
+                    "busy_samples": [{"first_ms": 1, "step_ms": [10**400], "percent": [1, 2]}]
+                }
+            }
+        },
         {
             "gpus": {
                 "changed": {"busy_samples": [{"first_ms": 1, "step_ms": [], "percent": [1, 2]}]}

@@ -97,7 +97,7 @@ class _Tally:
 
 
 def _rounded(value: float) -> float:
-    return round(value) if abs(value) >= _WHOLE_FROM else round(float(value), _DIGITS)
+    return round(value) if _WHOLE_FROM <= abs(value) < math.inf else round(float(value), _DIGITS)
 
 
 @dataclass(slots=True)

@@ -24,6 +24,7 @@ from gpuwatch.sources.recording import open_any
 from gpuwatch.sources.recording_buckets import (
     GPU_READINGS,
     HOST_READINGS,
+    Bucket,
     BucketFolder,
     bucket_object,
     read_bucket,
@@ -81,6 +82,17 @@ def folded(snapshots: list[Snapshot]) -> list[object]:
     folder = BucketFolder()
     found = [folder.push(each) for each in snapshots]
     return [bucket for bucket in [*found, folder.end()] if bucket is not None]
+
+
+def test_readings_beyond_all_measure_have_an_overview() -> None:
+    """Their sum is no number any more; a file can say anything."""
+    odd = [
+        replace(each, host=replace(each.host, disk_read_bytes_per_second=1.7e308))
+        for each in SNAPSHOTS[:4]
+    ]
+    bucket, *_ = folded(odd)
+    assert isinstance(bucket, Bucket)
+    assert bucket.host["disk_read_bytes_per_second"].maximum == 1.7e308
 
 
 @pytest.mark.parametrize("name", ["run.jsonl.gz", "run.jsonl"])
