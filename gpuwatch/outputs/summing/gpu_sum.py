@@ -80,7 +80,7 @@ class GpuSum:
         offset = step.offset
         if unbroken(reading.busy_samples, self._rhythm_until, offset, step.until) is not None:
             added = [(at - offset, percent) for at, percent in reading.busy_samples]
-            if self._rhythm.add_unbroken(added):
+            if self._rhythm.add_unbroken(added, SAMPLE_SECONDS_MAX):
                 self._rhythm_until = added[-1][0]
                 return
         for sample in reading.busy_samples:

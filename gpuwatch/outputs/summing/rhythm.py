@@ -43,12 +43,13 @@ class Rhythm:
             self.close()
         self._samples.append((at, percent))
 
-    def add_unbroken(self, added: list[tuple[float, float]]) -> bool:
-        """Samples without a gap, also none to the last one added: taken where no window ends among
-        them; whether none does."""
+    def add_unbroken(self, added: list[tuple[float, float]], longest: float) -> bool:
+        """Samples without a gap between them: taken where none lies before them and no window ends
+        among them; whether that is so."""
         samples = self._samples
         if (
             not samples
+            or added[0][0] - samples[-1][0] > longest
             or added[-1][0] - samples[0][0] >= WINDOW_SECONDS
             or len(samples) + len(added) > SAMPLES_MAX
         ):
