@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from operator import attrgetter
 from pathlib import Path
@@ -47,6 +48,7 @@ class Member:
         "_meter_due",
         "_proc",
         "_seen_at",
+        "_slept_at",
         "_switches_due",
         "_threads",
         "_threads_due",
@@ -102,6 +104,7 @@ class Member:
         self._meter_due = now
         self._switches_due = now
         self._measured = 0
+        self._slept_at: float | None = None
         self._seen_at = now
         self.settled = False
         """It has been there for ``SETTLE_SECONDS``."""
@@ -151,20 +154,34 @@ class Member:
 
     def measure(self, now: float, *, attached: bool, disk_wait: bool) -> Rates:
         """Rates up to now, or those of the last time where it is not time yet."""
-        if not attached:
-            due = self._meter_due
-            longer = METER_SECONDS_ASLEEP - METER_SECONDS_APART
-            if now < due or (now < due + longer and self._is_asleep()):
-                return self.meter.rates
+        if not attached and (now < self._meter_due or self._sleeps_on(now)):
+            return self.meter.rates
         switches = now >= self._switches_due
         if switches:
             apart = SWITCHES_SECONDS if self._measured else FIRST_RATES_SECONDS
             self._switches_due = now + apart
-        # Spread out, so that not all are read at one moment.
-        later = METER_SECONDS_APART + self.pid % 8 * 0.1
-        self._meter_due = now + (later if self._measured else FIRST_RATES_SECONDS)
+        self._meter_due = now + (self._meter_apart if self._measured else FIRST_RATES_SECONDS)
         self._measured += 1
         return self.meter.update(now, switches=switches, disk_wait=disk_wait and switches)
+
+    def _sleeps_on(self, now: float) -> bool:
+        """Whether its next reading can wait. What it did when it woke is of the last few seconds,
+        for as long as its rates will be held: not of all the time in which it did nothing."""
+        slept_at, self._slept_at = self._slept_at, None
+        if self._is_asleep():
+            if now >= self._meter_due + METER_SECONDS_ASLEEP - METER_SECONDS_APART:
+                return False
+            self._slept_at = now
+            return True
+        if slept_at is not None and slept_at < now:
+            looks = math.ceil(self._meter_apart / (now - slept_at))
+            self.meter.rested(now - looks * (now - slept_at))
+        return False
+
+    @property
+    def _meter_apart(self) -> float:
+        """Spread out, so that not all are read at one moment."""
+        return METER_SECONDS_APART + self.pid % 8 * 0.1
 
     def _is_asleep(self) -> bool:
         """It did nothing between the last two readings, and by its row nothing since."""

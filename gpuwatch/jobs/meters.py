@@ -121,6 +121,9 @@ class _Counters:
             )
         self._at, self._before = now, values
 
+    def rested(self, until: float) -> None:
+        self._at = max(self._at, until)
+
     def close(self) -> None:
         if self._descriptor is not None:
             os.close(self._descriptor)
@@ -178,6 +181,11 @@ class MemberMeter:
         if rates != self.rates:
             self.rates = rates
         return self.rates
+
+    def rested(self, until: float) -> None:
+        """It did nothing up to then: the next rates are over the time after it."""
+        for counters in (self._scheduling, self._io, self._switches, self._delay):
+            counters.rested(until)
 
     def close(self) -> None:
         for counters in (self._scheduling, self._io):

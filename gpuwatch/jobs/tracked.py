@@ -86,6 +86,8 @@ class TrackedJob:
         self._throttle: ThrottleMeter | None = None
         self._throttle_due = now
         self._throttled: float | None = None
+        self._around: tuple[ProcessKey, ...] = ()
+        """The ranks whose cores and surroundings were read."""
         self._surroundings = Surroundings()
         self._surroundings_due = now
         self._inner_pid: int | None = None
@@ -113,7 +115,6 @@ class TrackedJob:
         whose parent has ended. The same list as before stands for the same processes, below the
         same parents."""
         same = pids is self._pids
-        self._pids = pids
         changed = not same and self._forget_all_but(pids, rows)
         for pid in pids:
             row = rows[pid]
@@ -135,6 +136,7 @@ class TrackedJob:
                 changed = changed or not member.uses_gpu
                 member.uses_gpu = True
         changed = (not same and self._link(pids)) or changed
+        self._pids = pids
         self._assign(now, changed)
 
     def _tells(self, member: Member) -> bool:
@@ -443,8 +445,12 @@ class TrackedJob:
         )
 
     def _read_around(self, now: float, ranks: Sequence[Member]) -> None:
-        """Cores and surroundings, on slow timers. Those of a rank: a launcher can be outside its
-        container."""
+        """Cores and surroundings, on slow timers, and at once where they are of others than before.
+        Those of a rank: a launcher can be outside its container."""
+        around = tuple([rank.key for rank in ranks])
+        if around and around != self._around:
+            self._look_around_anew(now, moved=around[:1] != self._around[:1])
+            self._around = around
         due = min(self._cores_due, self._surroundings_due, self._throttle_due)
         if now < due and not self.attached:
             return
@@ -466,6 +472,17 @@ class TrackedJob:
             if self._throttle is None:
                 self._throttle = ThrottleMeter(inside.pid, self._proc)
             self._throttled = self._throttle.read()
+
+    def _look_around_anew(self, now: float, *, moved: bool) -> None:
+        """Its ranks are others. ``moved``: the first one too."""
+        self._cores_due = now
+        if not moved:
+            return
+        self._surroundings_due = self._throttle_due = now
+        self._throttled = None
+        if self._throttle is not None:
+            self._throttle.close()
+            self._throttle = None
 
 
 def _rank_order(member: Member) -> tuple[float, int]:

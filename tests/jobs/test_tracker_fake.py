@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -67,6 +67,61 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
 
 def attach(machine: Machine, pid: int, started_ticks: int = 12_345) -> None:
     machine.watch.options.attached = (pid, BOOTED_AT + started_ticks / 100)
+
+
+def limited(machine: Machine, pid: int, group: str, cores: int) -> Callable[[int, int], None]:
+    """Put a process into a cgroup with a quota; gives what sets its periods, all and throttled."""
+    top = machine.proc.root.parent / "cgroups"
+    folder = top / group
+    folder.mkdir(parents=True)
+    (folder / "cpu.max").write_text(f"{cores * 100_000} 100000\n")
+    machine.proc.write("self/mountinfo", f"30 22 0:26 / {top} rw - cgroup2 cgroup2 rw\n")
+    machine.proc.write(f"{pid}/cgroup", f"0::/{group}\n")
+
+    def count(periods: int, throttled: int) -> None:
+        (folder / "cpu.stat").write_text(f"nr_periods {periods}\nnr_throttled {throttled}\n")
+
+    count(0, 0)
+    return count
+
+
+def test_limits_are_those_of_the_ranks_there_are_now(tmp_path: Path) -> None:
+    """Not of the launcher, which was there before them, nor of a rank that was started again
+    elsewhere; at once, though limits are looked at only now and then."""
+    (tmp_path / "proc").mkdir()
+    machine = Machine(tmp_path / "proc")
+    launcher = machine.add(FIRST, name="torchrun", command=b"python\0-m\0torch.distributed.run\0")
+    limited(machine, launcher, "outside", 9)
+    attach(machine, launcher)
+    assert machine.watch.job().quota_cores == 9.0
+    for at, group in ((1, "first"), (2, "second")):
+        rank = machine.add(FIRST + at, launcher, torch=True, started_ticks=12_345 + at)
+        count = limited(machine, rank, group, at)
+        job = machine.watch.job(rank, after=2.0)
+        assert (job.quota_cores, job.cpu_throttled_percent) == (float(at), None)
+        count(10, at)
+        assert machine.watch.job(rank, after=1.0).cpu_throttled_percent == 10.0 * at
+        machine.proc.remove(rank)
+    machine.watch.close()
+
+
+def test_what_a_sleeper_does_when_it_wakes_is_counted_once_and_whole(machine: Machine) -> None:
+    """It is read seldom while it sleeps; what it then writes is told as bytes a second that,
+    over the seconds for which they are told, add up to what it wrote."""
+    rank = machine.add(FIRST, torch=True)
+    told = "rchar: 0\nread_bytes: 0\nwrite_bytes: {}\ncancelled_write_bytes: 0\n"
+    machine.proc.write(f"{rank}/io", told.format(0))
+    for _ in range(30):
+        machine.watch.look(rank, after=1.0)
+    written = 0.0
+    for second in range(30):
+        if second % 10 == 9:
+            machine.proc.write(f"{rank}/io", told.format((second // 10 + 1) * 3_000_000))
+            machine.proc.process(rank, ticks=second)
+        written += machine.watch.job(rank, after=1.0).write_bytes_per_second or 0.0
+    for _ in range(10):
+        written += machine.watch.job(rank, after=1.0).write_bytes_per_second or 0.0
+    assert written == pytest.approx(9_000_000)
 
 
 def test_a_recycled_number_is_another_process(machine: Machine) -> None:
