@@ -6,10 +6,12 @@ import gc
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from importlib.util import find_spec
 
 _OPENSSL = ("ssl", "_hashlib")
-_HASHES = ("_md5", "_sha1", "_sha512", "_sha3", "_blake2")
+_SHA2 = ("_sha2",) if sys.version_info >= (3, 12) else ("_sha256", "_sha512")
+HASHES = ("_md5", "_sha1", *_SHA2, "_sha3", "_blake2")
 """Python's own, which some distributions leave out."""
 YOUNG_OBJECTS = 10_000
 """A snapshot is some hundred objects, which go by themselves when the next comes: looking through
@@ -22,7 +24,7 @@ def without_openssl() -> Iterator[None]:
     ``asyncio`` opens no encrypted connection, ``hashlib`` uses Python's own functions. That saves
     4 MiB and a tenth of a second."""
     left_out = [name for name in _OPENSSL if name not in sys.modules]
-    if not all(find_spec(name) for name in _HASHES):
+    if not all(find_spec(name) for name in HASHES):
         left_out = [name for name in left_out if name != "_hashlib"]
     for name in left_out:
         sys.modules[name] = None  # type: ignore[assignment]  # "not there", for import
@@ -34,9 +36,10 @@ def without_openssl() -> Iterator[None]:
                 sys.modules.pop(name, None)
 
 
+@cache
 def settle() -> None:
     """Once all is loaded: give back what the start needed, and never look for garbage among what
-    stays."""
+    stays. Later calls do nothing: what is there by then need not stay."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(YOUNG_OBJECTS)

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
+import inspect
+import re
 import subprocess
 import sys
+
+from gpuwatch import lean
 
 _WITHOUT = """
 import sys
@@ -57,6 +62,27 @@ def test_without_openssl_the_rest_works() -> None:
 def test_the_dashboard_starts_without_openssl() -> None:
     """Nothing it loads before or with the interface needs it: 4 MiB of memory."""
     assert _run(_DASHBOARD) == "[]"
+
+
+def test_all_of_pythons_own_hashes_must_be_there() -> None:
+    """Those that ``hashlib`` of this Python looks for when there is no OpenSSL."""
+    wanted = set(re.findall(r"^ +(?:import|from) (_\w+)", inspect.getsource(hashlib), re.M))
+    assert wanted - {"_hashlib"} == set(lean.HASHES)
+
+
+def test_only_the_first_settling_counts() -> None:
+    """A replay makes an engine for every moment that is gone to: what it shows then is to go."""
+    program = """
+import gc
+from gpuwatch import lean
+
+lean.settle()
+before = gc.get_freeze_count()
+shown = [[] for _ in range(10_000)]
+lean.settle()
+print("ok" if gc.get_freeze_count() <= before else "more stays")
+"""
+    assert _run(program) == "ok"
 
 
 def test_what_is_settled_stays_and_new_garbage_goes() -> None:
