@@ -125,10 +125,11 @@ class Observer:
             self._use.clear()
             return
         self._take_use(snapshot, min(1.0, seconds / USE_SECONDS))
-        if at < self._chosen_at + CHOSEN_SECONDS:
+        before = self._followed or frozenset()
+        asked_for = all(job.key in before for job in snapshot.jobs if job.attached)
+        if asked_for and at < self._chosen_at + CHOSEN_SECONDS:
             return
         self._chosen_at = at
-        before = self._followed or frozenset()
 
         def weight(job: Job) -> tuple[bool, bool, float]:
             # Those that are followed keep their place against others that are about as busy.

@@ -735,6 +735,18 @@ def test_of_many_jobs_the_busiest_are_followed() -> None:
     assert set(followed[1:]) == set(range(26, 41))
 
 
+def test_of_many_jobs_one_that_is_attached_to_is_followed_at_once() -> None:
+    """Somebody looks at it."""
+    jobs = tuple(Job(pid=pid, members=(JobMember(pid=pid, role="rank"),)) for pid in range(1, 41))
+    observer = Observer()
+    for second, one in enumerate(looks(8, busy=99.0)):
+        attached = replace(jobs[-1], attached=second >= 4)
+        observer.push(replace(one, jobs=(*jobs[:-1], attached)))
+        followed = {made.job.job.pid for made in observer.windows() if made.job is not None}
+        assert (40 in followed) == (second >= 4)
+        assert len(followed) == FOLLOWED_JOBS_MAX
+
+
 def test_jobs_that_swing_out_of_step_stay_followed() -> None:
     """Each of them is the busiest for a moment: taken at its word then, none would be watched for
     long enough to say anything of it."""
