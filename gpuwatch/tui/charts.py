@@ -106,13 +106,15 @@ class Strip:
     frame costs the drawing of the few columns that are new and some string slicing.
     """
 
-    __slots__ = ("_drawn", "_drawn_of", "_first", "_key", "_texts", "_tones")
+    __slots__ = ("_drawn", "_drawn_of", "_first", "_key", "_series", "_texts", "_tones")
 
     def __init__(self) -> None:
         self._texts: list[str] = []
         self._tones: list[str] = []
         self._first = 0
         self._key: tuple[object, ...] = ()
+        self._series: Columns | None = None
+        """Held, so that no later one is taken for it."""
         self._drawn: list[list[Run]] = []
         self._drawn_of: list[tuple[str, str, str]] = []
 
@@ -158,11 +160,12 @@ class Strip:
         """Draw what is new or may still change: then the grid's first column is there, and its
         last is the newest."""
         start, last = grid.first, grid.last
-        key = (id(series), grid.column_seconds, limit, glyphs.name, rows)
+        key = (grid.column_seconds, limit, glyphs.name, rows)
+        same = series is self._series and key == self._key
         newest = self._first + len(self._texts[0]) - 1 if self._texts else self._first - 1
         settle = int(_SETTLE_SECONDS / grid.column_seconds) + 2
-        if key != self._key or start < self._first or last < newest or start > newest:
-            self._key = key
+        if not same or start < self._first or last < newest or start > newest:
+            self._series, self._key = series, key
             self._first = wanted_from = start
             self._texts = [""] * rows
             self._tones = [""] * rows

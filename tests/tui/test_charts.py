@@ -46,6 +46,32 @@ def steady(value: float, count: int) -> Series:
     return series
 
 
+class Flat:
+    """The same value at all times."""
+
+    def __init__(self, value: float) -> None:
+        self._column = (value, value, value)
+
+    def columns(
+        self, _end: float, _column_seconds: float, count: int
+    ) -> list[tuple[float, float, float] | None]:
+        return [self._column] * count
+
+
+def test_a_series_that_takes_the_place_of_one_that_is_gone_is_drawn_anew() -> None:
+    """Though it may stand where that one stood in memory."""
+    strip, window, others = Strip(), TimeWindow(30.0, 20.0), []
+    low = Flat(0.0)
+    place = id(low)
+    assert picture(strip.draw(low, window, 20, 100.0, UNICODE, "busy")) == ["▁" * 20]
+    del low
+    for _ in range(1000):
+        others.append(Flat(100.0))
+        if id(others[-1]) == place:
+            break
+    assert picture(strip.draw(others[-1], window, 20, 100.0, UNICODE, "busy")) == ["█" * 20]
+
+
 # -- the window -----------------------------------------------------------------------------
 
 
