@@ -69,7 +69,7 @@ def test_a_series_that_takes_the_place_of_one_that_is_gone_is_drawn_anew() -> No
         others.append(Flat(100.0))
         if id(others[-1]) == place:
             break
-    assert picture(strip.draw(others[-1], window, 20, 100.0, UNICODE, "busy")) == ["█" * 20]
+    assert picture(strip.draw(others[-1], window, 20, 100.0, UNICODE, "busy")) == ["▇" * 20]
 
 
 # -- the window -----------------------------------------------------------------------------
