@@ -63,7 +63,8 @@ def test_a_series_that_takes_the_place_of_one_that_is_gone_is_drawn_anew() -> No
     strip, window, others = Strip(), TimeWindow(30.0, 20.0), []
     low = Flat(0.0)
     place = id(low)
-    assert picture(strip.draw(low, window, 20, 100.0, UNICODE, "busy")) == ["▁" * 20]
+    # No assertion here: pytest would hold on to what is compared.
+    strip.draw(low, window, 20, 100.0, UNICODE, "busy")
     del low
     for _ in range(1000):
         others.append(Flat(100.0))
