@@ -337,7 +337,8 @@ class _Tree:
         seen = {pid}
         while (row := self.rows.get(pid)) is not None:
             parent = row.parent_pid
-            if parent is None or parent in seen:
+            # What gpuwatch started is no part of the job that started gpuwatch.
+            if parent is None or parent in seen or parent == os.getpid():
                 return False
             if parent in others:
                 return True

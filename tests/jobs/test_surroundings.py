@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.jobs import surroundings
+from gpuwatch.jobs import cores, surroundings
 from gpuwatch.jobs.cores import read_cores
 from gpuwatch.jobs.surroundings import read_surroundings
 from tests.support.children import Children, children, wait_until
@@ -307,7 +307,8 @@ def test_only_listed_variables_are_needed() -> None:
             asked.add(name)
             return super().get(name, default)
 
-    for environment in (Environment(), Environment(IN_POD)):
+    slurm = dict.fromkeys(cores.ENVIRONMENT_NAMES, "1")
+    for environment in (Environment(), Environment(IN_POD), Environment(slurm)):
         read_surroundings(os.getpid(), environment)
         read_cores(os.getpid(), environment)
     assert {"PATH", "HOSTNAME", "SLURM_CPUS_ON_NODE", "SLURM_JOB_ID"} <= asked

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -190,6 +191,18 @@ def test_attaching_to_one_rank_below_slurmstepd_finds_those_beside_it(machine: M
     attach(machine, FIRST + 2)
     machine.watch.look()
     assert set(roles(machine.watch.job(after=1.0))) == {FIRST + 1, FIRST + 2}
+
+
+def test_what_gpuwatch_started_below_another_job_is_its_own(machine: Machine) -> None:
+    """A notebook on a GPU starts gpuwatch, that a training: neither takes in the other."""
+    notebook = machine.add(FIRST, command=b"python\0notebook.py\0", torch=True)
+    gpuwatch = machine.add(os.getpid(), notebook, name="gpuwatch", command=b"gpuwatch\0run\0")
+    training = machine.add(FIRST + 2, gpuwatch, torch=True)
+    attach(machine, training)
+    machine.watch.look_at_all(notebook)
+    jobs = machine.watch.look_at_all(notebook, after=1.0)
+    assert [set(roles(job)) for job in jobs] == [{training}, {notebook}]
+    assert machine.watch.problems == ()
 
 
 def test_two_commands_that_share_a_rank_launcher_stay_two_jobs(machine: Machine) -> None:
