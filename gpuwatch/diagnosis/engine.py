@@ -144,8 +144,11 @@ class Engine:
     def _seconds_since(self, subject: Subject, now: float, interval: float) -> float:
         if subject.looked_at is None:
             return 0.0
-        every = self._every * (CALM if subject.is_calm else self._turns)
-        return min(now - subject.looked_at, max(LONGEST_STEP_SECONDS, 1.5 * interval, 1.2 * every))
+        apart = max(self._every, interval)
+        rested = self._every * CALM if subject.is_calm else apart
+        waited = rested + (self._turns - 1) * apart
+        longest = max(LONGEST_STEP_SECONDS, 1.5 * interval, 1.2 * waited)
+        return min(now - subject.looked_at, longest)
 
     def _resting(self, now: float) -> dict[SubjectKey, Subject]:
         """Those whose next look can wait."""

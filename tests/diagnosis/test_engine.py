@@ -6,6 +6,8 @@ import json
 from dataclasses import asdict, replace
 from typing import Any
 
+import pytest
+
 from gpuwatch.diagnosis.engine import Engine
 from gpuwatch.diagnosis.rule import Clear, Firing, Rule, Unknown, Verdict
 from gpuwatch.diagnosis.window import Window
@@ -272,3 +274,15 @@ def test_many_restless_jobs_are_looked_at_in_turn() -> None:
     assert {looks[pid] for pid in range(16)} == {31}
     found = [{one.job[0] for one in each.findings if one.job} for each in said]
     assert set(range(16)) in found[:16]
+
+
+def test_what_a_fault_costs_is_right_where_many_take_turns_and_snapshots_come_slowly() -> None:
+    """Each is looked at every half minute, which is watched all the same."""
+    engine = Engine(
+        [Rule("fault", lambda _: firing(lost_share=0.5), "")],
+        observer=Script(*[_job_on(pid % 8, pid, busy=swinging(0.4)) for pid in range(24)]),
+    )
+    said = play(engine, range(0, 1800, 10), interval=10.0)[-1]
+    shares = [one.cost_share for one in said.findings]
+    assert len(shares) == 24
+    assert shares == pytest.approx([0.5] * 24, abs=0.05)
