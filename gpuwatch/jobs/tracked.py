@@ -393,6 +393,9 @@ class TrackedJob:
         of = (len(self.members), *[(rank.key, gpus.get(rank.pid)) for rank in ranks])
         if self.attached or of != self._ranks_of or now >= self._ranks_due:
             self._ranks = tuple([self._publish_rank(rank, now, unix, gpus) for rank in ranks])
+            if len(self._watches) > len(self.members):
+                here = {member.key for member in self.members.values()}
+                self._watches = {key: one for key, one in self._watches.items() if key in here}
             self._ranks_of = of
             # Spread out, so that not all jobs are worked out at one moment.
             self._ranks_due = now + RANKS_SECONDS_APART + self.key[0] % 8 * 0.1

@@ -125,6 +125,17 @@ def test_what_a_sleeper_does_when_it_wakes_is_counted_once_and_whole(machine: Ma
     assert written == pytest.approx(9_000_000)
 
 
+def test_ranks_that_are_started_again_and_again_leave_nothing_behind(machine: Machine) -> None:
+    """A launcher that restarts what fails may do so for weeks."""
+    launcher = machine.add(FIRST, name="torchrun", command=b"python\0-m\0torch.distributed.run\0")
+    attach(machine, launcher)
+    for at in range(1, 11):
+        rank = machine.add(FIRST + at, launcher, torch=True, started_ticks=12_345 + at)
+        assert [one.pid for one in machine.watch.job(rank, after=2.0).ranks] == [rank]
+        machine.proc.remove(rank)
+    assert len(machine.watch.tracker._jobs[0]._watches) <= 2
+
+
 def test_a_recycled_number_is_another_process(machine: Machine) -> None:
     """A worker's PID that goes to a child of somebody else leaves the job."""
     rank = machine.add(FIRST, torch=True)
