@@ -193,8 +193,8 @@ class Engine:
 
 
 def _there(snapshot: Snapshot) -> tuple[object, ...]:
-    """What jobs run and what GPUs answer."""
-    jobs = [(job.pid, job.ended_at_unix_seconds is None) for job in snapshot.jobs]
+    """What jobs run, on what, and what GPUs answer."""
+    jobs = [(job.key, job.ended_at_unix_seconds is None, job.gpu_uuids) for job in snapshot.jobs]
     return (*jobs, *[(gpu.identity.uuid, gpu.lost) for gpu in snapshot.gpus])
 
 

@@ -286,3 +286,27 @@ def test_what_a_fault_costs_is_right_where_many_take_turns_and_snapshots_come_sl
     shares = [one.cost_share for one in said.findings]
     assert len(shares) == 24
     assert shares == pytest.approx([0.5] * 24, abs=0.05)
+
+
+@pytest.mark.parametrize("then", ["another of its number", "on a GPU more"])
+def test_calm_does_not_outlast_what_was_calm(then: str) -> None:
+    """A job whose number another has now is gone; a GPU that a job takes is nobody's no more."""
+    one = _job_on(0, 100)
+    assert one.job is not None
+    alone = gpu_only(gpu(1))
+    if then == "on a GPU more":
+        new = replace(one.job.job, gpu_uuids=("GPU-0", "GPU-1"))
+    else:
+        new = replace(one.job.job, started_at_unix_seconds=5.0)
+    after = replace(one, job=replace(one.job, job=new))
+    script = Script(one, alone)
+    engine = Engine([Rule("fault", lambda _: firing(), "")], observer=script)
+    shown = [replace(snapshot(second), jobs=(one.job.job,)) for second in range(62)]
+    shown += [replace(snapshot(second), jobs=(new,)) for second in range(62, 66)]
+    for each in shown:
+        if each.jobs == (new,):
+            script._windows = (after,)
+        engine.push(each)
+    assert {(found.job, found.gpus) for found in engine.diagnosis.findings} <= {
+        (new.key, ("GPU-0",))
+    }
