@@ -502,7 +502,7 @@ class Series:
         keeps its content while time passes; ``None`` is a gap. A column that has ended changes
         only if a reading comes late. The finest tier that reaches back to a column and divides
         its width is used for it; where none divides it, a bucket that straddles two columns
-        counts in both.
+        counts in both, in each mean for the time that lies in it.
         """
         if count <= 0:
             return []
