@@ -162,6 +162,7 @@ def _run(seat: Seat, plan: Plan, budget: float, description: Mapping[str, Any]) 
         target="pictures",
         step=None,
         machine=os.uname().nodename,
+        folder=str(Path.cwd()),
         budget_seconds=budget,
     )
 
