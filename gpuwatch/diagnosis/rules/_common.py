@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from gpuwatch import units
 from gpuwatch.diagnosis.finding import Evidence
 from gpuwatch.diagnosis.rule import Clear, Unknown
 from gpuwatch.diagnosis.rules._gpus import mean, named, ramp
@@ -513,10 +514,5 @@ def counted(count: float, thing: str) -> str:
 
 
 def amount(number_of_bytes: float) -> str:
-    """``55 MB``, ``1.2 GB`` (powers of 1000, as disks and links are sold)."""
-    value = number_of_bytes
-    for unit in ("B", "kB", "MB"):
-        if abs(value) < 999.5:
-            return f"{value:.0f} {unit}"
-        value /= 1000.0
-    return f"{value:.1f} GB"
+    """``55.1M``, ``1.2G``: as everywhere on the screen (powers of 1024)."""
+    return units.size(number_of_bytes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from gpuwatch import units
 from gpuwatch.diagnosis.finding import Advice, Evidence
 from gpuwatch.diagnosis.rules._gpus import mean, rank_of
 from gpuwatch.diagnosis.rules._told import APART_SHARE, not_starved, waits_more
@@ -156,7 +157,7 @@ def _writing(rank: RankFacts, others: list[RankFacts]) -> Doing | None:
     if rate is None or rate < max(WRITES_BYTES_PER_SECOND, MORE_THAN_OTHERS * theirs):
         return None
     return Doing(
-        f"it writes {rate / 1e6:.0f} MB/s, a checkpoint most likely",
+        f"it writes {units.rate(rate)}, a checkpoint most likely",
         (
             Advice(
                 action="Save without stopping the others: asynchronous or sharded checkpoints "

@@ -58,7 +58,7 @@ def test_the_late_rank_is_named_and_not_those_that_wait() -> None:
 @pytest.mark.parametrize(
     ("facts", "says"),
     [
-        ({"write_bytes_per_second": 120e6}, "writes 120 MB/s, a checkpoint"),
+        ({"write_bytes_per_second": 120e6}, "writes 114.4M/s, a checkpoint"),
         ({"workers": workers(2.0, cpu_percent=98.0)}, "2 loader workers are at the limit"),
         ({"workers": workers(8.0, disk_wait_percent=70.0)}, "waits for the disk 70%"),
         ({"loader_workers": 0, "main_thread_percent": 99.0}, "batches in the main process"),
