@@ -242,7 +242,7 @@ def underfed(window: Window, *, by_telling: bool = False) -> Underfed | Clear | 
     waves = [(gpu, gpu.busy) for gpu in window.gpus if gpu.busy is not None and not gpu.lost]
     if not waves:
         missing = Unknown(missing=("the GPUs' utilisation",))
-        return _without_gpu(window, job) or missing if by_telling else missing
+        return _without_gpu(window) or missing if by_telling else missing
     waves = [(gpu, wave) for gpu, wave in waves if not is_others(gpu)]
     if not waves:
         return Clear(why="only others use its GPUs now")
@@ -254,13 +254,23 @@ def underfed(window: Window, *, by_telling: bool = False) -> Underfed | Clear | 
     return told or Clear(why=_why_fed(max(share for _, share in idle), pause_share(window)))
 
 
-def _without_gpu(window: Window, job: JobFacts) -> Underfed | Clear | None:
+def _without_gpu(window: Window) -> Underfed | Clear | None:
     """A job that trains on the CPU: only what it tells itself can say whether it waits."""
-    wait = told_wait(job.ranks)
-    if window.gpus or not job.ranks or wait is None:
+    found = on_the_cpu(window)
+    if found is None or found.idle_share >= STARVED_SHARE:
+        return found
+    return Clear(why=f"the job itself waits for data {found.idle_share:.0%} of the time")
+
+
+def on_the_cpu(window: Window) -> Underfed | None:
+    """The loop of a job that trains on the CPU and tells of it, fed or not; ``idle_share`` is its
+    wait for data."""
+    job = window.job
+    wait = None if job is None else told_wait(job.ranks)
+    if job is None or window.gpus or not job.ranks or wait is None:
         return None
-    if wait < STARVED_SHARE:
-        return Clear(why=f"the job itself waits for data {wait:.0%} of the time")
+    if too_early(window) is not None:
+        return None
     return Underfed(
         job=job,
         gpus=(),

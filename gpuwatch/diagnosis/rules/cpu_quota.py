@@ -2,7 +2,8 @@
 
 What it checks
     GPUs of the job idle for 10% of the time or more, the job has a quota below the cores it sees,
-    and the kernel throttled it in many of the quota's periods.
+    and the kernel throttled it in many of the quota's periods. A job that trains on the CPU (and
+    tells so) needs no idle GPU: there the quota holds up the steps themselves.
 
 Why it matters
     The program sees all cores of the machine (os.cpu_count, nproc in many images) and starts
@@ -23,7 +24,7 @@ What to do
 Thresholds
     10% of the periods throttled: Kubernetes' own alert (CPUThrottlingHigh) speaks at 25%, but a
     main thread that is stopped in every tenth period already holds its GPU up. The GPUs must
-    idle as well.
+    idle as well; on the CPU, where nothing else shows a loss, it is 25%.
     quota at most 90% of the cores: else it is hardly a limit.
 
 Sources
@@ -38,13 +39,24 @@ import math
 
 from gpuwatch.diagnosis.finding import Advice, Evidence
 from gpuwatch.diagnosis.rule import Clear, Firing, Unknown, Verdict
-from gpuwatch.diagnosis.rules._common import Underfed, counted, held_up, strength, underfed
+from gpuwatch.diagnosis.rules._common import (
+    Underfed,
+    counted,
+    held_up,
+    on_the_cpu,
+    strength,
+    underfed,
+)
 from gpuwatch.diagnosis.rules._gpus import ramp
+from gpuwatch.diagnosis.rules._told import STARVED_SHARE
 from gpuwatch.diagnosis.window import JobFacts, Window
 from gpuwatch.diagnosis.workers import demand, recommended_workers
 
 THROTTLED_PERCENT = 10.0
 """Of the quota's periods."""
+
+STEPS_THROTTLED_PERCENT = 25.0
+"""The same for a job that trains on the CPU."""
 
 QUOTA_SHARE = 0.9
 """Of the cores the job could use without it."""
@@ -53,7 +65,7 @@ QUOTA_SHARE = 0.9
 def check(window: Window) -> Verdict:
     found = underfed(window, by_telling=True)
     if isinstance(found, Clear):
-        found = held_up(window) or found
+        found = held_up(window) or _slow_steps(window) or found
     if not isinstance(found, Underfed):
         return found
     quota, cores = found.job.job.quota_cores, _cores_without(window, found.job)
@@ -73,6 +85,13 @@ def _by_throttling(window: Window, found: Underfed, quota: float, cores: int | N
     if throttled < THROTTLED_PERCENT:
         return Clear(why=f"the quota held the job back in only {throttled:.0f}% of its periods")
     return _firing(window, found, quota, cores, throttled)
+
+
+def _slow_steps(window: Window) -> Underfed | None:
+    """A loop on the CPU that has its data in time and is stopped in its steps."""
+    found = on_the_cpu(window)
+    throttled = None if found is None else found.job.cpu_throttled_percent
+    return found if throttled is not None and throttled >= STEPS_THROTTLED_PERCENT else None
 
 
 def is_held_back(job: JobFacts) -> bool:
@@ -96,18 +115,25 @@ def _firing(
     window: Window, found: Underfed, quota: float, cores: int | None, throttled: float
 ) -> Firing:
     visible = "" if cores is None else f" of {counted(cores, 'visible core')}"
+    evidence = _evidence(found, quota, cores, throttled)
+    clearness = [ramp(throttled, THROTTLED_PERCENT / 2, 40.0), 0.5 + 0.5 * _near(found)]
+    complaint, lost = found.complaint, found.lost_share
+    if _is_fed(found):
+        # What is lost is in the steps: how much, throttled periods do not tell.
+        complaint, lost = f"The steps of {found.who.lower()} are slow", None
+        evidence = evidence[1:]
+    else:
+        clearness.append(found.clearness)
     return Firing(
-        summary=f"{found.complaint}: a CPU quota of "
+        summary=f"{complaint}: a CPU quota of "
         f"{_number(quota)} cores{visible} held the job back in {throttled:.0f}% of its periods",
-        evidence=tuple(_evidence(found, quota, cores, throttled)),
+        evidence=tuple(evidence),
         severity=found.severity,
         advice=_advice(window, found, quota, cores),
-        strength=strength(
-            found.clearness, ramp(throttled, THROTTLED_PERCENT / 2, 40.0), 0.5 + 0.5 * _near(found)
-        ),
+        strength=strength(*clearness),
         gpus=found.keys,
-        lost_share=found.lost_share,
-        lost_while_busy=found.told_only,
+        lost_share=lost,
+        lost_while_busy=found.told_only and lost is not None,
         explains=frozenset(
             {
                 "oscillation",
@@ -121,6 +147,11 @@ def _firing(
             }
         ),
     )
+
+
+def _is_fed(found: Underfed) -> bool:
+    """Whether it is a loop on the CPU that has its data in time."""
+    return not found.gpus and found.idle_share < STARVED_SHARE
 
 
 def _near(found: Underfed) -> float:

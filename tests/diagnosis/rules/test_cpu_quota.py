@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gpuwatch.diagnosis.rules.cpu_quota import check
-from gpuwatch.diagnosis.window import Window
+from gpuwatch.diagnosis.window import LoopFacts, Window
 from tests.diagnosis.windows import (
     fires,
     gpu,
@@ -47,6 +47,22 @@ def test_throttled_job() -> None:
     assert {"too_many_workers", "loader_cpu_bound"} <= firing.explains
 
 
+def on_the_cpu(wait: float, throttled: float) -> Window:
+    told = LoopFacts(data_wait_share=wait, compute_share=1.0 - wait, phase="train")
+    ranks = (rank(loader_workers=8, told=told),)
+    return window(gpus=(), job=held_back(cpu_throttled_percent=throttled, ranks=ranks).job)
+
+
+def test_steps_on_the_cpu_are_throttled() -> None:
+    """Although the loop has its data in time; what it costs is not known."""
+    firing = fires(check(on_the_cpu(0.02, 95.0)))
+    assert firing.summary.startswith("The steps of the training loop are slow: a CPU quota of 4")
+    assert firing.lost_share is None
+    assert firing.advice[0].setting == "cpu quota"
+    assert "waits for data" not in [evidence.name for evidence in firing.evidence]
+    assert fires(check(on_the_cpu(0.4, 95.0))).lost_share == pytest.approx(0.4)
+
+
 @pytest.mark.parametrize(
     "quiet",
     [
@@ -55,6 +71,7 @@ def test_throttled_job() -> None:
         pytest.param(held_back(model={}), id="no quota"),
         pytest.param(held_back(model={"quota_cores": 16.0}), id="as large as the machine"),
         pytest.param(held_back(cpu_throttled_percent=2.0), id="not throttled"),
+        pytest.param(on_the_cpu(0.02, 15.0), id="on the CPU, throttled now and then"),
     ],
 )
 def test_quiet(quiet: Window) -> None:
