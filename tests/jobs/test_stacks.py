@@ -336,7 +336,7 @@ def test_files_of_the_user(file: str) -> None:
         f"{SITE}/torch/nn/modules/linear.py",
         "/usr/lib/python3/dist-packages/numpy/core.py",
         "/opt/conda/lib/python3.12/threading.py",
-        "/root/.pyenv/versions/3.13.0/lib/python3.13t/queue.py",
+        "/opt/python/3.13.0/lib/python3.13t/queue.py",
         "/usr/lib64/python3.9/runpy.py",
         "<frozen importlib._bootstrap>",
         "<eval_with_key>.12",
