@@ -10,10 +10,12 @@ from __future__ import annotations
 import errno
 import os
 import re
+import signal
 import sys
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TextIO, TypeVar
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO, TypeVar
 
 import click
 
@@ -231,6 +233,15 @@ def complain(sentence: str, code: int) -> int:
     return code
 
 
+def can_write(out: TextIO, text: str) -> bool:
+    """Whether the output's encoding has all of these characters."""
+    try:
+        text.encode(out.encoding or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True
+
+
 def is_terminal(stream: TextIO | None) -> bool:
     # None: the descriptor was closed before the start.
     return stream is not None and stream.isatty()
@@ -283,6 +294,25 @@ class StatusLine:
             sys.stderr.flush()
         except OSError:
             self._shown = False
+
+
+@contextmanager
+def terminated_as_interrupted() -> Iterator[None]:
+    """SIGTERM (``timeout``, a batch system) ends what is inside as Ctrl-C does."""
+
+    def interrupt(_number: int, _frame: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    try:
+        before = signal.signal(signal.SIGTERM, interrupt)
+    except ValueError:
+        # Not in the main thread, so no signal comes here.
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def open_output() -> TextIO:

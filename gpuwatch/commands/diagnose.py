@@ -8,11 +8,9 @@ had been seen.
 from __future__ import annotations
 
 import os
-import signal
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, NoReturn, TextIO
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, TextIO
 
 import click
 
@@ -113,7 +111,7 @@ def diagnose_command(
         return _print_schema()
     _refuse(file, demo, seconds=seconds, stacks=stacks, columns=columns)
     out = common.open_output()
-    with _terminated_as_interrupted():
+    with common.terminated_as_interrupted():
         if file is not None:
             report, interrupted = _read(file, pid, interval, columns, gpus)
         else:
@@ -136,25 +134,6 @@ def _print_schema() -> int:
     out = common.open_output()
     common.write_to(out, lambda: out.write(json.dumps(DIAGNOSIS_SCHEMA, indent=2) + "\n"))
     return 0
-
-
-@contextmanager
-def _terminated_as_interrupted() -> Iterator[None]:
-    """SIGTERM (``timeout``, a batch system) ends the watching as Ctrl-C does."""
-
-    def interrupt(_number: int, _frame: object) -> NoReturn:
-        raise KeyboardInterrupt
-
-    try:
-        before = signal.signal(signal.SIGTERM, interrupt)
-    except ValueError:
-        # Not in the main thread, so no signal comes here.
-        yield
-        return
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def exit_code(report: DiagnosisReport) -> int:

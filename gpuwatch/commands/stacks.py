@@ -118,16 +118,8 @@ def _text(reports: tuple[StackReport, ...], out: TextIO, as_json: bool) -> str:
     return stacks_page(
         reports,
         width=common.terminal_width(out) if terminal else WIDTH_WITHOUT_TERMINAL,
-        ascii_only=not _can_write(out, "█±"),
+        ascii_only=not common.can_write(out, "█±"),
     )
-
-
-def _can_write(out: TextIO, text: str) -> bool:
-    try:
-        text.encode(out.encoding or "ascii")
-    except (UnicodeEncodeError, LookupError):
-        return False
-    return True
 
 
 def _targets(pid: int, *, only: bool, workers: bool) -> list[StackTarget]:

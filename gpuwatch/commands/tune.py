@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpuwatch.commands import common
-from gpuwatch.commands.diagnose import _terminated_as_interrupted
 
 if TYPE_CHECKING:
     from gpuwatch.tuning.bench import Bench
@@ -187,7 +186,7 @@ def tune_command(
         "pin_memory": pin_memory,
         "persistent_workers": persistent_workers,
     }
-    _check(target, step)
+    check_targets(target, step)
     out = common.open_output()
 
     from gpuwatch.tuning.bench import Bench, BenchError
@@ -202,7 +201,7 @@ def tune_command(
         patience_seconds=timeout,
         tick=line_ticker(line, target),
     )
-    with _terminated_as_interrupted():
+    with common.terminated_as_interrupted():
         try:
             result = _measured(bench, line, target, asked, step, budget, grid)
         except BenchError as error:
@@ -234,7 +233,7 @@ def line_ticker(line: common.StatusLine, target: str) -> Any:
     return tick
 
 
-def _check(*targets: str | None) -> None:
+def check_targets(*targets: str | None) -> None:
     """What can be said before torch is imported."""
     from gpuwatch.tuning.target import TargetError, parse
 

@@ -10,6 +10,7 @@ import click
 
 from gpuwatch.commands import common
 from gpuwatch.commands.reading import refuse_overwriting, write_file
+from gpuwatch.commands.tune import check_targets
 
 if TYPE_CHECKING:
     from gpuwatch.tuning.memory_plan import Plan
@@ -152,13 +153,14 @@ def memory_command(
 
     line = common.StatusLine(0.0)
     try:
-        _check_targets(step, loader)
+        check_targets(step, loader)
         line.show("gpuwatch: looking for the device ...")
         plan = _plan(step, loader, device, limit, timeout)
         plan.precisions = _precisions(plan, precisions)
         plan.sizes, plan.margin_share, plan.budget_seconds = sizes, margin / 100, budget
         plan.tell = lambda doing: line.show(f"gpuwatch: {doing} ... (Ctrl-C ends it)")
-        report = plan.run()
+        with common.terminated_as_interrupted():
+            report = plan.run()
     except (MeasureError, NoMemoryError) as error:
         line.end()
         return common.complain(str(error), common.EXIT_USAGE)
@@ -168,18 +170,6 @@ def memory_command(
         return common.EXIT_INTERRUPTED
     _write(report, out, as_json, save, ascii_mode)
     return common.EXIT_INTERRUPTED if report.ended == "interrupted" else 0
-
-
-def _check_targets(*targets: str | None) -> None:
-    """What can be said before torch is imported."""
-    from gpuwatch.tuning.target import TargetError, parse
-
-    for one in targets:
-        if one is not None:
-            try:
-                parse(one)
-            except TargetError as error:
-                raise click.UsageError(str(error)) from None
 
 
 def _plan(
@@ -271,7 +261,7 @@ def _write(
     from gpuwatch.outputs.tuning_memory_text import page
 
     width = common.terminal_width(out) if common.is_terminal(out) else WIDTH_WITHOUT_TERMINAL
-    unicode = not ascii_mode if ascii_mode is not None else _can_write(out, "●⣿─±²")
+    unicode = not ascii_mode if ascii_mode is not None else common.can_write(out, "●⣿─±²")
     text = report_json(report) if as_json else page(report, width=width, unicode=unicode)
     common.write_to(out, lambda: out.write(text))
     if save is not None:
@@ -282,11 +272,3 @@ def _write(
         )
         write_file(save, saved)
         print(f"gpuwatch: saved to {save}", file=sys.stderr)
-
-
-def _can_write(out: TextIO, text: str) -> bool:
-    try:
-        text.encode(out.encoding or "ascii")
-    except (UnicodeEncodeError, LookupError):
-        return False
-    return True

@@ -52,6 +52,18 @@ class Slow(torch.utils.data.Dataset):  # type: ignore[misc, name-defined]
         return {"x": torch.ones(4), "labels": torch.ones(1)}
 
 
+class Line(torch.nn.Module):  # type: ignore[misc, name-defined]
+    """What a trainer of Transformers takes for a model."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 1)
+
+    def forward(self, x: Any, labels: Any = None) -> dict[str, Any]:
+        found = self.layer(x)
+        return {"loss": ((found - labels) ** 2).mean(), "logits": found}
+
+
 def check(record: Record) -> None:
     """16 batches of 4 in two epochs, 5 ms of work each; two validations and saves."""
     now, counters, _ = record
@@ -146,15 +158,10 @@ def test_a_transformers_trainer_tells(tmp_path: Path) -> None:
     pytest.importorskip("accelerate", reason="accelerate is not installed")
     from gpuwatch.torch.transformers import GpuwatchCallback
 
-    class Model(torch.nn.Module):  # type: ignore[misc, name-defined]
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer = torch.nn.Linear(4, 1)
-
+    class Working(Line):
         def forward(self, x: Any, labels: Any = None) -> dict[str, Any]:
             time.sleep(0.005)
-            found = self.layer(x)
-            return {"loss": ((found - labels) ** 2).mean(), "logits": found}
+            return super().forward(x, labels)
 
         def state_dict(self, *arguments: Any, **named: Any) -> Any:
             if TELLER.state == step_file.CHECKPOINT:
@@ -175,7 +182,7 @@ def test_a_transformers_trainer_tells(tmp_path: Path) -> None:
         use_cpu=True,
     )
     trainer = transformers.Trainer(
-        Model(),
+        Working(),
         arguments,
         train_dataset=Slow(64),
         eval_dataset=Slow(8),
@@ -195,15 +202,6 @@ def test_the_last_step_of_an_epoch_has_the_batches_that_are_left(tmp_path: Path)
     pytest.importorskip("accelerate", reason="accelerate is not installed")
     from gpuwatch.torch.transformers import GpuwatchCallback
 
-    class Model(torch.nn.Module):  # type: ignore[misc, name-defined]
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer = torch.nn.Linear(4, 1)
-
-        def forward(self, x: Any, labels: Any = None) -> dict[str, Any]:
-            found = self.layer(x)
-            return {"loss": ((found - labels) ** 2).mean(), "logits": found}
-
     arguments = transformers.TrainingArguments(
         str(tmp_path / "out"),
         per_device_train_batch_size=4,
@@ -215,7 +213,7 @@ def test_the_last_step_of_an_epoch_has_the_batches_that_are_left(tmp_path: Path)
         use_cpu=True,
     )
     transformers.Trainer(
-        Model(), arguments, train_dataset=Slow(40), callbacks=[GpuwatchCallback()]
+        Line(), arguments, train_dataset=Slow(40), callbacks=[GpuwatchCallback()]
     ).train()
     counters = told().counters
     assert (counters.steps, counters.samples) == (6, 80)

@@ -85,8 +85,9 @@ class _Cpu:
         return False
 
 
-def test_interrupt_prints_what_is_measured(tmp_path: Path) -> None:
-    """Ctrl-C during the second size: the first is printed, exit code 130, no process is left."""
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupt_prints_what_is_measured(tmp_path: Path, number: int) -> None:
+    """During the second size: the first is printed, exit code 130, no process is left."""
     flag = tmp_path / "second"
     (tmp_path / "job.py").write_text(
         "import time\nfrom pathlib import Path\n\ndef step(batch_size):\n"
@@ -107,7 +108,7 @@ def test_interrupt_prints_what_is_measured(tmp_path: Path) -> None:
     )
     wait_until(flag.exists, 120.0)
     measuring = [pid for pid, parent, _ in processes.processes() if parent == child.pid]
-    child.send_signal(signal.SIGINT)
+    child.send_signal(number)
     out, errors = child.communicate()
     assert child.returncode == 130, errors
     assert "Interrupted: this is what was measured until then." in out
