@@ -261,6 +261,7 @@ async def test_fast_enough_to_leave_the_diagnosis_out_it_says_so(night: Path) ->
     async with played(tape_of(night)) as drive:
         await drive.press("n")
         await drive.arrived()
+        await drive.known()
         state = drive.app.player.state
         state.undiagnosed = True
         await drive.pass_time(6.0)
