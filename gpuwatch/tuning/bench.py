@@ -31,7 +31,9 @@ _BOOT = (
     "from gpuwatch.tuning.host import main; main(int(sys.argv[1]))"
 )
 OUTPUT_KEPT = 64 * 1024
-STACKS_SECONDS = 0.4
+STACKS_SECONDS = 5.0
+"""At most, until those that are stuck have written where they are: on a machine whose cores are
+all taken they are woken late."""
 LOAD_SECONDS = 300.0
 END_SECONDS = 10.0
 ABORT_SECONDS = 30.0
@@ -300,15 +302,22 @@ class Bench:
         """Where they are, as faulthandler prints it."""
         self._drain()
         before = len(self._output)
+        asked = 0
         for pid in pids:
             if _catches(pid, STACKS_SIGNAL):
                 with contextlib.suppress(OSError):
                     os.kill(pid, STACKS_SIGNAL)
+                    asked += 1
         deadline = time.monotonic() + STACKS_SECONDS
-        while time.monotonic() < deadline:
-            self._drain()
+        stacks = seen = ""
+        # Until all have answered and nothing is added to the last one's answer.
+        while time.monotonic() < deadline and (
+            failing.stacks_in(stacks) < asked or stacks != seen
+        ):
+            seen = stacks
             time.sleep(0.05)
-        stacks = self._output[min(before, len(self._output)) :].decode("utf-8", "replace")
+            self._drain()
+            stacks = self._output[min(before, len(self._output)) :].decode("utf-8", "replace")
         # They are no words of the user's own.
         del self._output[before:]
         return stacks

@@ -93,6 +93,11 @@ def line_in(text: str, *, innermost_last: bool = True) -> str | None:
     return None
 
 
+def stacks_in(text: str) -> int:
+    """How many stacks faulthandler has begun to write there."""
+    return text.count("(most recent call first):")
+
+
 def _worker_ended(text: str) -> Failure:
     killed = _KILLED.search(text)
     if killed is not None:

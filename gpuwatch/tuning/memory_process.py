@@ -40,8 +40,8 @@ LOOK_SECONDS = 0.5
 PROBE_SECONDS = 120.0
 START_SECONDS = 300.0
 """For importing torch and the user's module and making a batch, before the steps begin."""
-STACK_SECONDS = 0.5
-"""Until a process that hangs has written where it is."""
+STACK_SECONDS = 5.0
+"""At most, until a process that hangs has written where it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,10 +202,16 @@ def _limit(what: str, seconds: float) -> float:
 
 def _where(error: TooSlowError, child: subprocess.Popen[bytes], output: IO[bytes]) -> TooSlowError:
     """The same with the user's line that the process is at."""
+    before = failing.stacks_in(_tail(output))
     with suppress(ProcessLookupError):
         os.kill(child.pid, signal.SIGUSR1)
-    sleep(STACK_SECONDS)
-    line = failing.line_in(_tail(output), innermost_last=False)
+    deadline = monotonic() + STACK_SECONDS
+    tail = seen = ""
+    while monotonic() < deadline and (failing.stacks_in(tail) <= before or tail != seen):
+        seen = tail
+        sleep(0.05)
+        tail = _tail(output)
+    line = failing.line_in(tail, innermost_last=False)
     return TooSlowError(f"{error}{f' and were at {line}' if line else ''} (--timeout).")
 
 
