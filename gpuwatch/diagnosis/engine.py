@@ -18,6 +18,7 @@ from gpuwatch.diagnosis.observer import Observer, SubjectKey
 from gpuwatch.diagnosis.rule import Rule
 from gpuwatch.diagnosis.subject import Subject
 from gpuwatch.diagnosis.verdict import EARLY_SECONDS, Seen, is_decided, sentence
+from gpuwatch.diagnosis.watched_gpu import is_read
 from gpuwatch.diagnosis.window import Window
 from gpuwatch.model import GpuKey, ProcessKey, Snapshot
 
@@ -82,6 +83,7 @@ class Engine:
         self._unix = 0.0
         self._changed = True
         self._there: tuple[object, ...] = ()
+        self._read: tuple[bool, ...] = ()
         self._turns = 1
 
     def push(self, snapshot: Snapshot) -> None:
@@ -96,12 +98,21 @@ class Engine:
             self._watched += min(step, longest)
         self._before = now
         self._observer.push(snapshot)
-        there = _there(snapshot)
-        if there != self._there:
-            self._there, self._changed = there, True
-        if self._last is None or now - self._last >= self._every - EARLY_BY_SECONDS:
+        # What was said of GPUs that cannot be read any more does not stand for a moment longer.
+        at_once = self._take_there(snapshot)
+        if at_once or self._last is None or now - self._last >= self._every - EARLY_BY_SECONDS:
             self._unix = snapshot.taken_at_unix_seconds
             self._evaluate(now, snapshot.interval_seconds)
+
+    def _take_there(self, snapshot: Snapshot) -> bool:
+        """Notes what is there, and whether the GPUs of which there are readings are others now."""
+        there = _there(snapshot)
+        read = tuple([is_read(gpu.reading) for gpu in snapshot.gpus])
+        others = read != self._read
+        if others or there != self._there:
+            self._changed = True
+        self._there, self._read = there, read
+        return others
 
     def note_stacks(self, job: ProcessKey, stacks: Stacks) -> None:
         """What a stack sampler saw of a job's main threads (see ``JobFacts.stacks``)."""

@@ -347,7 +347,11 @@ class Observer:
         now = snapshot.monotonic_seconds
         offset = snapshot.taken_at_unix_seconds - now
         steady = -math.inf if job is None or job.steady_at is None else job.steady_at
-        found = [(gpu.pauses.open(now), gpu.identity.uuid) for gpu in gpus]
+        # Nobody knows whether what a silent driver told last goes on.
+        found = [
+            (gpu.pauses.open(now if gpu.read_at is None else gpu.read_at), gpu.identity.uuid)
+            for gpu in gpus
+        ]
         return tuple(
             [
                 self._pause([(one, uuid)], offset, job)

@@ -27,7 +27,9 @@ EARLY_SECONDS = 12.0
 """A rule needs its evidence, and its finding some time to be raised."""
 EARLY_LOOKS = 3
 """Where snapshots come slowly, that time is one or two of them."""
-NAMES, ARE, SHARE = "\0names", "\0are", "\0share"
+UNREAD_SECONDS = 5.0
+"""One look that the driver answers late does not undo what a minute has shown."""
+NAMES, ARE, THEM, SHARE = "\0names", "\0are", "\0them", "\0share"
 """What of a sentence is filled in when all its GPUs are known."""
 CAPPED_SHARE = 0.5
 MOST_CAUSES = 3
@@ -90,6 +92,11 @@ def is_fed(window: Window) -> bool:
     return all(gpu.busy.mean_percent + paused >= FED_PERCENT for gpu in known if gpu.busy)
 
 
+def unread_seconds(window: Window) -> float:
+    """For how long GPUs that had been read have not been any more; 0: all that are there are."""
+    return max([gpu.unread_seconds for gpu in window.gpus if not gpu.lost], default=0.0)
+
+
 def is_early(seen: Seen) -> bool:
     window = seen.window
     return window.starting or window.watched_seconds < EARLY_SECONDS or seen.looks < EARLY_LOOKS
@@ -97,7 +104,11 @@ def is_early(seen: Seen) -> bool:
 
 def is_decided(seen: Seen) -> bool:
     """Whether "nothing else is wrong" can be said of this window."""
-    if seen.found or not seen.window.gpus or is_unused(seen.window):
+    if seen.found or not seen.window.gpus:
+        return True
+    if unread_seconds(seen.window) >= UNREAD_SECONDS:
+        return False
+    if is_unused(seen.window):
         return True
     if _unexplained(seen) is not None:
         return False
@@ -123,7 +134,11 @@ def sentence(findings: Sequence[Finding], seen: Sequence[Seen]) -> str:
     """For a person."""
     if findings and findings[0].severity != "info":
         return findings[0].summary
-    open_ones = [one for one in seen if not is_decided(one) and one.window.gpus]
+    open_ones = [
+        one
+        for one in seen
+        if one.window.gpus and (unread_seconds(one.window) > 0.0 or not is_decided(one))
+    ]
     if open_ones:
         return ". ".join(_told(open_ones)[:MOST_SENTENCES]) + "."
     if findings:
@@ -142,17 +157,17 @@ def _told(open_ones: Sequence[Seen]) -> list[str]:
 def _with_names(said: str, gpus: Sequence[GpuFacts]) -> str:
     busy = [gpu.busy.mean_percent for gpu in gpus if gpu.busy is not None]
     share = f"{sum(busy) / len(busy):.0f}%" if busy else ""
-    return said.replace(NAMES, _named(gpus)).replace(ARE, _are(gpus)).replace(SHARE, share)
+    said = said.replace(NAMES, _named(gpus)).replace(ARE, _are(gpus)).replace(SHARE, share)
+    return said.replace(THEM, _them(gpus))
 
 
 def _open(seen: Seen) -> str:
     """What is open of this window, without its GPUs and their numbers."""
     window = seen.window
+    if unread_seconds(window) > 0.0:
+        return f"{NAMES} cannot be read now: nothing can be told of {THEM}"
     if all(gpu.busy is None for gpu in window.gpus):
-        read = any(gpu.busy_read for gpu in window.gpus)
-        if read and window.watched_seconds < EARLY_SECONDS and seen.looks < EARLY_LOOKS:
-            return f"It is too early to say anything of {NAMES}"
-        return _blind(window.gpus)
+        return _blind(seen)
     if window.starting:
         return f"The job on {NAMES} is starting up: its steady work is waited for"
     paused = _unexplained(seen)
@@ -166,8 +181,11 @@ def _open(seen: Seen) -> str:
     )
 
 
-def _blind(gpus: Sequence[GpuFacts]) -> str:
+def _blind(seen: Seen) -> str:
+    gpus = seen.window.gpus
     if any(gpu.busy_read for gpu in gpus):
+        if seen.window.watched_seconds < EARLY_SECONDS and seen.looks < EARLY_LOOKS:
+            return f"It is too early to say anything of {NAMES}"
         return f"{NAMES} {ARE} read too rarely, or for too short a time, to tell anything"
     mig = any(gpu.identity.mig_mode or gpu.identity.mig_parent_uuid for gpu in gpus)
     why = " (with MIG the driver does not say)" if mig else ""

@@ -60,6 +60,8 @@ class GpuTrack:
         self.identity = gpu.identity
         self.lost = gpu.lost
         self.seen_at = 0.0
+        self.read_at: float | None = None
+        """When its utilisation was read last."""
         self.pauses = PauseWatch()
         self.memory = Trend()
         self.fine = False
@@ -89,6 +91,8 @@ class GpuTrack:
             self.pauses.gap()
             return
         reading = gpu.reading
+        if is_read(reading):
+            self.read_at = at
         low, high = self._take_samples(reading, at, seconds, offset)
         power, clock = reading.power_watts, reading.sm_clock_mhz
         resident = low >= RESIDENT_PERCENT
@@ -234,6 +238,7 @@ class GpuTrack:
             lost=self.lost,
             busy=self.waveform(since),
             busy_read=bool(self.series),
+            unread_seconds=0.0 if self.read_at is None else self.seen_at - self.read_at,
             power_mean_watts=mean[0],
             power_busy_watts=mean[_POWER_BUSY],
             power_plateau_watts=plateau,
@@ -290,6 +295,11 @@ class GpuTrack:
             for name, seconds in held.items():
                 total[name] = total.get(name, 0.0) + seconds
         return tuple([ReasonSeconds(name, seconds) for name, seconds in total.items()])
+
+
+def is_read(reading: GpuReading) -> bool:
+    """Whether the driver said anything of its utilisation, be it that there is nothing new."""
+    return reading.busy_percent is not None or reading.busy_samples is not None
 
 
 def _merged(samples: list[tuple[float, float]]) -> list[tuple[float, float]]:

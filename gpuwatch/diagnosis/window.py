@@ -23,6 +23,9 @@ class GpuFacts:
     two in the window."""
     busy_read: bool = False
     """A reading of utilisation is known, be it from before the window."""
+    unread_seconds: float = 0.0
+    """For how long it has not been read any more, though it had been: the driver is silent, or
+    refuses it."""
     power_mean_watts: float | None = None
     power_busy_watts: float | None = None
     """While a kernel was resident (busy at 90% or more)."""

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+
 import pytest
 
+from gpuwatch.diagnosis.engine import Engine
+from gpuwatch.model import GpuReading, Snapshot
+from gpuwatch.sources.base import ManualClock
+from gpuwatch.sources.simulated import SimulatedSource
 from tests.diagnosis.engines import rules_of, simulate
+from tests.support.snapshots import gpu, snapshot
 
 
 @pytest.mark.parametrize(
@@ -86,3 +94,63 @@ def test_the_cost_of_starving_is_the_time_the_gpu_idled() -> None:
     """Two thirds of it in the simulation."""
     finding = simulate("starved", 60)[-1].findings[0]
     assert finding.cost_share == pytest.approx(0.7, abs=0.05)
+
+
+def _unanswered(made: Snapshot) -> Snapshot:
+    """As a driver that has not answered leaves it."""
+    gpus = tuple(replace(gpu, reading=GpuReading()) for gpu in made.gpus)
+    return replace(
+        made,
+        gpus=gpus,
+        processes=tuple(
+            replace(one, gpu_busy_percent=None, gpu_memory_bytes=None) for one in made.processes
+        ),
+    )
+
+
+def _of_a_healthy_job(count: int) -> list[Snapshot]:
+    clock = ManualClock()
+    source = SimulatedSource("healthy", 2, clock=clock)
+    source.open()
+    made = []
+    for _ in range(count):
+        made.append(source.read())
+        clock.advance(1.0)
+    return made
+
+
+def _of_nobody(count: int) -> list[Snapshot]:
+    idle = tuple(gpu(f"GPU-{n}", n, busy_percent=0.0, memory_used_bytes=0) for n in range(2))
+    return [snapshot(100.0 + number, number, gpus=idle) for number in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("of", "well"),
+    [(_of_a_healthy_job, "are fed"), (_of_nobody, "are idle, and nobody waits for them")],
+)
+def test_while_the_driver_is_silent_nothing_is_said_to_be_well(
+    of: Callable[[int], list[Snapshot]], well: str
+) -> None:
+    """From the first look without readings on, for as long as it lasts, and no longer."""
+    engine = Engine()
+    said = []
+    for second, made in enumerate(of(175)):
+        engine.push(_unanswered(made) if 70 <= second < 170 else made)
+        said.append(engine.diagnosis)
+    assert well in said[69].verdict
+    assert {one.verdict for one in said[70:170]} == {
+        "GPUs 0 and 1 cannot be read now: nothing can be told of them."
+    }
+    assert not said[90].decided
+    assert "cannot be read" not in said[170].verdict
+
+
+def test_one_look_that_the_driver_answers_late_undoes_no_minute() -> None:
+    """What a minute has shown is still decided, though it is not said to be so now."""
+    engine = Engine()
+    *before, last = _of_a_healthy_job(60)
+    for made in before:
+        engine.push(made)
+    engine.push(_unanswered(last))
+    assert "cannot be read now" in engine.diagnosis.verdict
+    assert engine.diagnosis.decided

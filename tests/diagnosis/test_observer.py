@@ -374,7 +374,8 @@ def test_what_is_not_read_stays_unknown() -> None:
     unread = [
         name
         for name in GpuFacts.__dataclass_fields__
-        if name not in ("identity", "lost", "busy_read") and getattr(facts, name) is not None
+        if name not in ("identity", "lost", "busy_read", "unread_seconds")
+        and getattr(facts, name) is not None
     ]
     assert unread == []
     assert window.host.cpu_percent is None
@@ -400,6 +401,15 @@ def test_missing_snapshots_are_a_gap() -> None:
     assert busy is not None
     assert busy.duty == 1.0
     assert busy.seconds == pytest.approx(30.0)
+
+
+def test_a_pause_does_not_grow_while_the_driver_is_silent() -> None:
+    """It is known to have lasted until the last reading; whether it goes on, nobody knows."""
+    made = looks(160, busy=lambda number: 97.0 if number < 120 else 0.0 if number < 127 else None)
+    (paused,) = after(made).ongoing
+    assert paused.seconds == pytest.approx(7.0, abs=1.0)
+    assert after(made).gpus[0].unread_seconds == pytest.approx(33.0)
+    assert after(made[:127]).gpus[0].unread_seconds == 0.0
 
 
 def test_a_wall_clock_that_jumps_leaves_the_runs_whole() -> None:
