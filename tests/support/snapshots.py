@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any
 
 from hypothesis import strategies as st
@@ -47,6 +48,7 @@ _BY_ANNOTATION: dict[str, st.SearchStrategy[Any]] = {
 }
 
 
+@functools.cache
 def jobs() -> st.SearchStrategy[Job]:
     """Any job, whether its parts agree or not."""
     return any_of(
@@ -57,10 +59,12 @@ def jobs() -> st.SearchStrategy[Job]:
     )
 
 
+@functools.cache
 def any_of(made: type[Any], **given: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     """Any value of a dataclass of the model; optional fields are often ``None``.
 
-    ``given`` are the fields that hold other dataclasses.
+    ``given`` are the fields that hold other dataclasses. Made once: a test draws many, and what is
+    drawn from the same strategy is drawn in the same way.
     """
     fields = dict(given)
     for field in dataclasses.fields(made):
@@ -72,6 +76,7 @@ def any_of(made: type[Any], **given: st.SearchStrategy[Any]) -> st.SearchStrateg
     return st.builds(made, **fields)
 
 
+@functools.cache
 def snapshots() -> st.SearchStrategy[Snapshot]:
     """Any snapshot whose GPUs have each a uuid of their own."""
     gpus = st.lists(
