@@ -19,11 +19,20 @@ pytest.importorskip("torch", reason="torch is not installed")
 from torch.utils.data import DataLoader
 
 from gpuwatch.tuning import advice, failing, processes
+from gpuwatch.tuning import bench as bench_module
 from gpuwatch.tuning.bench import Bench, BenchError
 from gpuwatch.tuning.setting import Failure, Setting, Visit
 from tests.support.children import wait_until
+from tests.support.warm_torch import WarmTorch
 
 LOADERS = Path(__file__).with_name("loaders.py")
+
+
+@pytest.fixture(autouse=True)
+def warm(warm_torch: WarmTorch) -> Iterator[None]:
+    """The tests of the command, and those that kill it, start theirs as everybody does."""
+    with warm_torch.instead_of(bench_module):
+        yield
 
 
 @contextlib.contextmanager

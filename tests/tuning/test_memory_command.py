@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,10 +16,11 @@ from gpuwatch.commands.tune_memory import memory_command
 
 pytest.importorskip("torch", reason="torch is not installed")
 
-from gpuwatch.tuning import memory_child, processes
+from gpuwatch.tuning import memory_child, memory_process, processes
 from gpuwatch.tuning.memory_device import Reading
 from gpuwatch.tuning.memory_point import AS_IS
 from tests.support.children import wait_until
+from tests.support.warm_torch import WarmTorch
 
 STEPS = """
 import torch
@@ -33,6 +35,13 @@ def hungry(batch_size):
 def wrong(batch_size):
     raise ValueError("bad \\x1b[31mlabel")
 """
+
+
+@pytest.fixture(autouse=True)
+def warm(warm_torch: WarmTorch) -> Iterator[None]:
+    """The tests that interrupt the command start theirs as everybody does."""
+    with warm_torch.instead_of(memory_process):
+        yield
 
 
 def run(folder: Path, *arguments: str) -> tuple[int, str, str]:
