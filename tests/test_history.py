@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import struct
+from bisect import bisect_left
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -345,6 +347,22 @@ def fed(series: Series, stretches: list[tuple[float, float | None, int]]) -> lis
     return found
 
 
+COLUMNS = 400
+
+
+def pages(
+    series: Series, times: list[float], width: float
+) -> Iterator[tuple[int, float, list[Column | None]]]:
+    """The number of its first column, the end and the columns of charts that end at some of these
+    times: now, and as one goes back in the last twelve hours."""
+    oldest = bucket_index(max(0.0, times[-1] - 11.9 * 3600), width)
+    for end in sorted({times[part * (len(times) - 1) // 8] for part in range(9)}):
+        last = bucket_index(end, width)
+        first = max(oldest, last - COLUMNS + 1)
+        if last >= first:
+            yield first, end, series.columns(end, width, last - first + 1)
+
+
 @given(HOURS, RANGES, st.integers(4, 40))
 @settings(max_examples=80, deadline=None)
 def test_no_extreme_of_hours_is_lost_at_any_range(
@@ -353,20 +371,15 @@ def test_no_extreme_of_hours_is_lost_at_any_range(
     """Whatever tier a reading has got into, and however wide the columns are, it is within the
     range of its column, of all of the last twelve hours."""
     series = Series(readings_kept=kept)
-    times = fed(series, stretches)
-    if not times:
-        return
-    end = times[-1][0]
-    first = bucket_index(max(0.0, end - 11.9 * 3600), width)
-    last = bucket_index(end, width)
-    columns = series.columns(end, width, last - first + 1)
-    for at, value in times:
-        if value is None or at <= (first + 1) * width:
-            continue
-        column = columns[bucket_index(at, width) - first]
-        assert column is not None
-        assert column.minimum - 1e-4 <= value <= column.maximum + 1e-4
-        assert column.minimum - 1e-3 <= column.mean <= column.maximum + 1e-3
+    readings = fed(series, stretches)
+    for first, end, columns in pages(series, [at for at, _ in readings], width) if readings else ():
+        for at, value in readings:
+            if value is None or not (first + 1) * width < at <= end:
+                continue
+            column = columns[bucket_index(at, width) - first]
+            assert column is not None
+            assert column.minimum - 1e-4 <= value <= column.maximum + 1e-4
+            assert column.minimum - 1e-3 <= column.mean <= column.maximum + 1e-3
 
 
 @given(HOURS, RANGES, st.integers(4, 40))
@@ -377,22 +390,19 @@ def test_a_silence_is_a_gap_at_any_range(
     """A column is drawn only where something was read in it, or in the tier's bucket at its
     edge: silence never becomes a value."""
     series = Series(readings_kept=kept)
-    at, spoken = 0.0, []
+    times, spoken = [0.0], []
     for pause, value, count in stretches:
         for _ in range(count):
-            at += pause
-            series.push(at, value)
+            times.append(times[-1] + pause)
+            series.push(times[-1], value)
             if value is not None:
-                spoken.append(at)
-    if at == 0.0:
-        return
-    first = bucket_index(max(0.0, at - 11.9 * 3600), width)
-    last = bucket_index(at, width)
-    columns = series.columns(at, width, last - first + 1)
-    for number, column in enumerate(columns):
-        begin = (first + number) * width
-        near = [one for one in spoken if begin - 30.01 <= one <= begin + width + 30.01]
-        assert column is None or near
+                spoken.append(times[-1])
+    for first, _, columns in pages(series, times, width):
+        for number, column in enumerate(columns):
+            begin = (first + number) * width
+            next_spoken = bisect_left(spoken, begin - 30.01)
+            near = spoken[next_spoken : next_spoken + 1]
+            assert column is None or (near and near[0] <= begin + width + 30.01)
 
 
 @given(HOURS, RANGES, st.sampled_from([4, 30, 100_000]), st.booleans())
