@@ -11,13 +11,16 @@ import time
 from collections.abc import Callable, Iterator
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
+def wait_until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
     """Return as soon as ``condition`` holds; the limit is only there to end a failing test."""
     deadline = time.monotonic() + seconds
+    pause = 0.002
     while not condition():
         if time.monotonic() > deadline:
             raise AssertionError("it never came true")
-        time.sleep(0.002)
+        time.sleep(pause)
+        # To ask may cost what the others need to make it true.
+        pause = min(1.5 * pause, 0.05)
 
 
 class Children:

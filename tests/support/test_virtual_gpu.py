@@ -92,7 +92,8 @@ def test_an_alternating_job_is_seen_as_an_oscillation(card: FakeNvml, handle: An
     finish(job)
     assert (min(seen), max(seen)) == (0, 100)
     assert sum(seen) / len(seen) == pytest.approx(share, abs=6)
-    assert 20 < share < 45
+    # A busy machine stretches the sleeps of both kinds.
+    assert 10 < share < 70
     assert (process.pid, process.usedGpuMemory) == (job.pid, 6 << 30)
     assert memory.used == 6 << 30
 

@@ -7,18 +7,20 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gpuwatch import cli
 from gpuwatch.outputs.tuning import text
-from gpuwatch.tuning import keep, processes
+from gpuwatch.tuning import bench, keep, processes
 from gpuwatch.tuning.search import Progress
 from gpuwatch.tuning.setting import Setting
 from tests.support.children import wait_until
+from tests.support.warm_torch import WarmTorch
 
 LOADERS = Path(__file__).with_name("loaders.py")
 ROOT = Path(__file__).parents[2]
@@ -32,17 +34,46 @@ LISTENING = (
     # Who starts tests in the background may have Ctrl-C ignored.
     "import signal, sys\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
     "from gpuwatch.cli import main\n"
-    "main(['tune', sys.argv[1], '--num-workers', '0,1,2', '--budget', '10m', '--json'])\n"
+    "main(['tune', sys.argv[1], '--num-workers', '0,1', '--budget', '60s', '--json'])\n"
 )
 
 
-def run(*arguments: str, state: Path | None = None) -> subprocess.CompletedProcess[str]:
+def start(*arguments: str, state: Path | None = None) -> subprocess.Popen[str]:
     environment = dict(os.environ)
     if state is not None:
         environment["XDG_STATE_HOME"] = str(state)
-    return subprocess.run(
-        command(*arguments), cwd=ROOT, capture_output=True, text=True, check=False, env=environment
+    return subprocess.Popen(
+        command(*arguments),
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
     )
+
+
+def ended(process: subprocess.Popen[str]) -> subprocess.CompletedProcess[str]:
+    out, errors = process.communicate()
+    return subprocess.CompletedProcess(process.args, process.returncode, out, errors)
+
+
+def run(*arguments: str, state: Path | None = None) -> subprocess.CompletedProcess[str]:
+    return ended(start(*arguments, state=state))
+
+
+@pytest.fixture
+def run_here(
+    warm_torch: WarmTorch, capfd: pytest.CaptureFixture[str]
+) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """As ``run``, in this process: only what it measures in is started."""
+    needs_torch()
+
+    def run_it(*arguments: str) -> subprocess.CompletedProcess[str]:
+        with warm_torch.instead_of(bench):
+            code = cli.run(["tune", *arguments])
+        return subprocess.CompletedProcess(arguments, code, *capfd.readouterr())
+
+    return run_it
 
 
 def needs_torch() -> None:
@@ -61,18 +92,20 @@ def test_finds_the_known_optimum_and_a_grid_confirms() -> None:
     target = f"{LOADERS}:limited"
     # It ends as soon as the intervals have settled; the rest is for a machine that is busy.
     counts = ("--num-workers", "1,3,5", "--budget", "18s")
-    found = json.loads(run(target, *fixed, *counts).stdout)
-    grid = json.loads(run(target, *fixed, *counts, "--grid").stdout)
+    # They sleep for the most part, and whatever slows one of them slows the other.
+    both = [start(target, *fixed, *counts, *how) for how in ((), ("--grid",))]
+    found, grid = (json.loads(ended(process).stdout) for process in both)
     for result in (found, grid):
         assert result["recommended"]["num_workers"] == 3
         assert result["line"] == "limited(batch_size=2, num_workers=3)"
         # Its cost for a sample is a lower bound whatever else the machine does, but for what lies
-        # ready when a starved process gets to look.
+        # ready when a starved process gets to look: half as much as is delivered in a window.
         for count, row in rates(result).items():
-            assert row["samples_per_second"] <= 1.3 * min(count, 3) / 0.04
+            assert row["samples_per_second"] <= 1.6 * min(count, 3) / 0.04
     mine, its = rates(found)[3], rates(grid)[3]
-    assert mine["low"] <= its["high"]
-    assert its["low"] <= mine["high"]
+    # A machine that gets busy in between is no disagreement.
+    assert mine["low"] <= 1.1 * its["high"]
+    assert its["low"] <= 1.1 * mine["high"]
 
 
 def test_text_json_and_what_is_kept(tmp_path: Path) -> None:
@@ -95,10 +128,11 @@ def test_text_json_and_what_is_kept(tmp_path: Path) -> None:
     assert run("other.py:loader", "--last", state=tmp_path).returncode == 2
 
 
-def test_failures_are_told_and_nothing_is_recommended() -> None:
+def test_failures_are_told_and_nothing_is_recommended(
+    run_here: Callable[..., subprocess.CompletedProcess[str]],
+) -> None:
     """A dataset that always raises: its line, what it printed, exit code 2."""
-    needs_torch()
-    done = run(f"{LOADERS}:raises", "--budget", "5s")
+    done = run_here(f"{LOADERS}:raises", "--budget", "5s")
     assert done.returncode == 2
     assert "No setting could be measured." in done.stdout
     assert "ValueError: bad label" in done.stdout
@@ -108,10 +142,11 @@ def test_failures_are_told_and_nothing_is_recommended() -> None:
     assert "Traceback" not in done.stdout + done.stderr
 
 
-def test_working_settings_are_recommended_beside_failing_ones() -> None:
+def test_working_settings_are_recommended_beside_failing_ones(
+    run_here: Callable[..., subprocess.CompletedProcess[str]],
+) -> None:
     """Workers are killed, the main process is not: num_workers=0 is recommended."""
-    needs_torch()
-    done = run(f"{LOADERS}:killed", "--budget", "4s", "--json")
+    done = run_here(f"{LOADERS}:killed", "--budget", "2s", "--json")
     result = json.loads(done.stdout)
     assert done.returncode == 0
     assert result["recommended"]["num_workers"] == 0
@@ -176,10 +211,11 @@ def test_misuse_is_one_sentence(arguments: tuple[str, ...], says: str) -> None:
     assert done.stderr.count("\n") == 1
 
 
-def test_dataset_needs_a_batch_size() -> None:
+def test_dataset_needs_a_batch_size(
+    run_here: Callable[..., subprocess.CompletedProcess[str]],
+) -> None:
     """A dataset without a batch size is a sentence that says which option to add."""
-    needs_torch()
-    done = run(f"{LOADERS}:dataset")
+    done = run_here(f"{LOADERS}:dataset")
     assert done.returncode == 2
     assert "--batch-size 64" in done.stderr
 
