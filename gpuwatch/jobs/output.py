@@ -147,8 +147,9 @@ class LineScreen:
             cut = _UNFINISHED.search(text, max(0, len(text) - _UNFINISHED_CHARACTERS))
             if cut is not None:
                 self._unfinished, text = cut.group(), text[: cut.start()]
-            # The strings may hold line feeds, which are no lines.
-            text = _STRING.sub("", text)
+            # The strings may hold line feeds, which are no lines. What is left in their place does
+            # nothing, but keeps apart what stood before and behind.
+            text = _STRING.sub("\0", text)
         *whole, rest = text.split("\n")
         for line in whole:
             self._write(line[:-1] if line.endswith("\r") else line)

@@ -151,6 +151,12 @@ def test_parts_make_no_difference(pieces: list[str], data: st.DataObject) -> Non
     assert shown(*parts) == shown(text)
 
 
+def test_what_a_string_parted_is_not_joined() -> None:
+    """An escape that was begun before a title is none with what stands behind it."""
+    text = "\x1b[\x1b]title\x07\\\n"
+    assert shown(text) == shown(text[:3], text[3:]) == ["[\\"]
+
+
 class TestFile:
     def test_follows_what_is_appended(self, tmp_path: Path) -> None:
         """Each poll takes what has been written since, and says whether that was anything."""
