@@ -311,7 +311,7 @@ def _comparison(
                 "after": report_object(after),
             }
         )
-    from gpuwatch.outputs.report import compare_text
+    from gpuwatch.outputs.report_compare import compare_text
 
     return compare_text(before, after, **drawing(out, ascii_mode))
 
@@ -327,7 +327,7 @@ def _list(store: ReportStore, out: TextIO, as_json: bool, ascii_mode: bool | Non
 
         reports = [_summary(each) for each in kept]
         return _dumps({"kind": "reports", "schema": SCHEMA_VERSION, "reports": reports})
-    from gpuwatch.outputs.report import list_text
+    from gpuwatch.outputs.report_list import list_text
 
     return list_text([(each.number, each.report) for each in kept], **drawing(out, ascii_mode))
 

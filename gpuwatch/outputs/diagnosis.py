@@ -38,7 +38,9 @@ from gpuwatch import __version__, units
 from gpuwatch.diagnosis.finding import Advice, Diagnosis, Evidence, Finding, NotTold
 from gpuwatch.jobs.stacks import StackReport
 from gpuwatch.model import ProcessKey
-from gpuwatch.outputs.table import cell_width, wrap
+from gpuwatch.outputs.page import Page
+from gpuwatch.outputs.painting import BOLD, COLOURS, DIM
+from gpuwatch.outputs.table import wrap
 
 SCHEMA = 1
 WIDTH_MIN = 28
@@ -52,10 +54,6 @@ LONG_SECONDS = 120.0
 """Two of the diagnosis's windows."""
 FINE_SECONDS = 0.3
 """The driver's own samples are at least 1/6 s apart."""
-
-_BOLD, _DIM, _RESET = "\x1b[1m", "\x1b[2m", "\x1b[0m"
-_COLOURS = {"error": "\x1b[31m", "warning": "\x1b[33m", "info": "\x1b[36m"}
-_LABEL = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -282,9 +280,9 @@ def _finite(value: Any) -> Any:
 def diagnosis_page(report: DiagnosisReport, *, width: int = 80, colour: bool = False) -> str:
     """The verdict, then each finding with its evidence, in lines of at most ``width`` cells."""
     width = min(max(width, WIDTH_MIN), WIDTH_MAX)
-    page = _Page(width, colour)
-    page.say(report.verdict, style=_BOLD)
-    page.say(_watched(report), style=_DIM)
+    page = Page(width, colour)
+    page.say(report.verdict, style=BOLD)
+    page.say(_watched(report), style=DIM)
     for alike in _grouped(report):
         _finding(page, report, *alike)
     if not report.found:
@@ -292,29 +290,6 @@ def diagnosis_page(report: DiagnosisReport, *, width: int = 80, colour: bool = F
     _not_told(page, report)
     _stacks(page, report.stacks)
     return "\n".join(page.lines)
-
-
-class _Page:
-    def __init__(self, width: int, colour: bool) -> None:
-        self.lines: list[str] = []
-        self.width = width
-        self._colour = colour
-
-    def gap(self) -> None:
-        if self.lines and self.lines[-1]:
-            self.lines.append("")
-
-    def say(self, text: str, *, style: str = "", first: str = "", later: str = "") -> None:
-        lines = wrap(text, self.width, first=first, later=later)
-        self.lines += [self.paint(line, style) for line in lines]
-
-    def labelled(self, label: str, text: str, mark: str = "") -> None:
-        """``  Because   - busy 47% ...``, wrapped under itself."""
-        first = f"  {label:<{_LABEL}}{mark}"
-        self.say(text, first=first, later=" " * cell_width(first))
-
-    def paint(self, text: str, style: str) -> str:
-        return f"{style}{text}{_RESET}" if self._colour and style else text
 
 
 def _watched(report: DiagnosisReport) -> str:
@@ -345,7 +320,7 @@ def _grouped(report: DiagnosisReport) -> list[list[_Held]]:
     return list(groups.values())
 
 
-def _finding(page: _Page, report: DiagnosisReport, first: _Held, *others: _Held) -> None:
+def _finding(page: Page, report: DiagnosisReport, first: _Held, *others: _Held) -> None:
     page.gap()
     finding, until = first
     sure = f"{finding.confidence * 100:.0f}% sure"
@@ -353,7 +328,7 @@ def _finding(page: _Page, report: DiagnosisReport, first: _Held, *others: _Held)
     head = f"{word} {finding.rule} ({sure}{_when(finding, report, until)})"
     lines = wrap(head, page.width, later="  ")
     # Only the word is coloured: the rest is for reading.
-    painted = page.paint(word, _COLOURS.get(finding.severity, ""))
+    painted = page.paint(word, COLOURS.get(finding.severity, ""))
     page.lines += [painted + lines[0].removeprefix(word), *lines[1:]]
     if finding.summary != report.verdict:
         page.say(finding.summary, first="  ", later="  ")
@@ -457,7 +432,7 @@ def _number(value: float) -> str:
     return f"{value:.0f}" if abs(value) >= 100 or value == int(value) else f"{value:.3g}"
 
 
-def _seen(page: _Page, report: DiagnosisReport) -> None:
+def _seen(page: Page, report: DiagnosisReport) -> None:
     """What there was, where nothing was found."""
     if not report.gpus:
         return
@@ -523,7 +498,7 @@ def _better_log(report: DiagnosisReport) -> str:
     return f"What would decide: {log}{beside}."
 
 
-def _not_told(page: _Page, report: DiagnosisReport) -> None:
+def _not_told(page: Page, report: DiagnosisReport) -> None:
     """The readings that were missing, with how many rules wanted each."""
     rules: dict[str, set[str]] = {}
     for unknown in report.diagnosis.unknown:
@@ -547,7 +522,7 @@ def _not_told(page: _Page, report: DiagnosisReport) -> None:
         page.say(f"and {_plural(len(ordered) - MISSING_SHOWN, 'other reading')}", first="  - ")
 
 
-def _stacks(page: _Page, reports: Sequence[StackReport]) -> None:
+def _stacks(page: Page, reports: Sequence[StackReport]) -> None:
     if not reports:
         return
     page.gap()

@@ -9,10 +9,13 @@ from gpuwatch.jobs.report import Course
 from gpuwatch.outputs import recording_report_words as words
 from gpuwatch.outputs import report_charts as charts
 from gpuwatch.outputs.diagnosis import evidence_line
+from gpuwatch.outputs.page import LABEL, Page
+from gpuwatch.outputs.painting import BOLD, COLOURS, CYAN, DIM, YELLOW
 from gpuwatch.outputs.recording_report_words import Group, Times
-from gpuwatch.outputs.report import APART_POINTS, WIDTH_MAX, WIDTH_MIN, to_ascii
+from gpuwatch.outputs.report_lines import fitting
+from gpuwatch.outputs.report_words import APART_POINTS
 from gpuwatch.outputs.summing.summary import GpuSummary, JobUse, ProcessUse, Summary
-from gpuwatch.outputs.table import Heading, cut, table, wrap
+from gpuwatch.outputs.table import Heading, cut, wrap
 
 CHART_ROWS = 8
 STRIPS_SHOWN = 16
@@ -20,11 +23,6 @@ JOBS_SHOWN = 10
 PROCESSES_SHOWN = 10
 EVIDENCE_SHOWN = 4
 PROBLEMS_SHOWN = 4
-LABEL = 10
-
-_BOLD, _DIM, _CYAN, _YELLOW = "\x1b[1m", "\x1b[2m", "\x1b[36m", "\x1b[33m"
-_RESET = "\x1b[0m"
-COLOURS = {"error": "\x1b[31m", "warning": "\x1b[33m", "info": "\x1b[36m"}
 
 _GPU_HEADINGS = (
     Heading("GPU"),
@@ -73,7 +71,7 @@ def recording_text(
     summary: Summary, *, width: int = 80, colour: bool = False, unicode: bool = True
 ) -> str:
     """Lines of at most ``width`` cells (40 or more), without a line end."""
-    page = Page(min(max(width, WIDTH_MIN), WIDTH_MAX), colour)
+    page = Page(fitting(width), colour)
     _head(page, summary)
     _gpus(page, summary)
     _charts(page, summary, unicode)
@@ -85,55 +83,17 @@ def recording_text(
     return page.text(unicode)
 
 
-class Page:
-    """Lines that fit."""
-
-    def __init__(self, width: int, colour: bool) -> None:
-        self.lines: list[str] = []
-        self.width = width
-        self._colour = colour
-
-    def text(self, unicode: bool) -> str:
-        text = "\n".join(self.lines).rstrip("\n")
-        return text if unicode else to_ascii(text)
-
-    def gap(self) -> None:
-        if self.lines and self.lines[-1]:
-            self.lines.append("")
-
-    def paint(self, text: str, style: str) -> str:
-        return f"{style}{text}{_RESET}" if self._colour and style and text else text
-
-    def say(self, text: str, *, style: str = "", first: str = "", later: str = "") -> None:
-        lines = wrap(text, self.width, first=first, later=later)
-        self.lines += [self.paint(line, style) for line in lines]
-
-    def bold(self, text: str) -> None:
-        self.say(text, style=_BOLD)
-
-    def dim(self, text: str) -> None:
-        self.say(text, style=_DIM)
-
-    def labelled(self, label: str, text: str, mark: str = "") -> None:
-        first = f"  {label:<{LABEL}}{mark}"
-        self.say(text, first=first, later=" " * len(first))
-
-    def table(self, headings: Sequence[Heading], rows: Sequence[Sequence[str]]) -> None:
-        titles, *lines = table(headings, rows, self.width)
-        self.lines += [self.paint(titles, _BOLD), *lines]
-
-
 # --- the head --------------------------------------------------------------------------------
 
 
 def _head(page: Page, summary: Summary) -> None:
     if summary.simulated:
-        page.say("SIMULATED: no such machine ran.", style=_YELLOW)
+        page.say("SIMULATED: no such machine ran.", style=YELLOW)
     page.bold(words.verdict(summary))
     page.dim(f"{summary.file.name} · {summary.machine} · {words.gpu_names(summary)}")
     page.dim(f"{words.when(summary)} ({units.age(summary.seconds)}) · {Times(summary).zone()}")
     if summary.pid is not None:
-        page.say(f"Of the job of process {summary.pid} alone.", style=_YELLOW)
+        page.say(f"Of the job of process {summary.pid} alone.", style=YELLOW)
 
 
 # --- GPUs ------------------------------------------------------------------------------------
@@ -148,7 +108,7 @@ def _gpus(page: Page, summary: Summary) -> None:
         rows.append(_all_row(summary))
     page.table(_GPU_HEADINGS, rows)
     for line in gpu_notes(summary):
-        page.say(line, style=_YELLOW, first="  ", later="    ")
+        page.say(line, style=YELLOW, first="  ", later="    ")
 
 
 def _gpu_row(gpu: GpuSummary) -> list[str]:
@@ -224,7 +184,7 @@ def _charts(page: Page, summary: Summary, unicode: bool) -> None:
         time_labels=True,
     ):
         edge = charts.LABEL_CELLS
-        page.lines.append(page.paint(line[:edge], _DIM) + page.paint(line[edge:], _CYAN))
+        page.lines.append(page.paint(line[:edge], DIM) + page.paint(line[edge:], CYAN))
     strips: list[tuple[str, Course]] = []
     if len(drawn) > 1:
         strips += [(f"GPU{gpu.label}", course) for gpu, course in drawn[:STRIPS_SHOWN]]
@@ -431,7 +391,7 @@ def _host(page: Page, summary: Summary) -> None:
         page.gap()
     for label, text in told:
         first, *rest = wrap(text, page.width, first=label.ljust(LABEL), later=" " * LABEL)
-        page.lines += [page.paint(first[:LABEL], _BOLD) + first[LABEL:], *rest]
+        page.lines += [page.paint(first[:LABEL], BOLD) + first[LABEL:], *rest]
 
 
 def _quality(page: Page, summary: Summary) -> None:
@@ -439,4 +399,4 @@ def _quality(page: Page, summary: Summary) -> None:
     for sentence in words.quality(summary):
         page.dim(sentence)
     for problem in summary.problems[:PROBLEMS_SHOWN]:
-        page.say(cut(problem, 400), style=_YELLOW)
+        page.say(cut(problem, 400), style=YELLOW)

@@ -9,7 +9,8 @@ from collections.abc import Callable
 
 from gpuwatch import __version__, units
 from gpuwatch.outputs import recording_report_words as words
-from gpuwatch.outputs.recording_report import COLOURS, Page
+from gpuwatch.outputs.page import Page
+from gpuwatch.outputs.painting import COLOURS
 from gpuwatch.outputs.recording_report_json import dumps, number, recording_object, use_object
 from gpuwatch.outputs.recording_report_markdown import escaped, markdown_table
 from gpuwatch.outputs.recording_report_schema import (
@@ -23,7 +24,7 @@ from gpuwatch.outputs.recording_report_schema import (
     value,
 )
 from gpuwatch.outputs.recording_report_words import Times
-from gpuwatch.outputs.report import WIDTH_MAX, WIDTH_MIN
+from gpuwatch.outputs.report_lines import fitting
 from gpuwatch.outputs.summing.comparison import Comparison, FindingChange, Row
 from gpuwatch.outputs.summing.summary import Summary
 from gpuwatch.outputs.table import Heading
@@ -156,7 +157,7 @@ def comparison_text(
     comparison: Comparison, *, width: int = 80, colour: bool = False, unicode: bool = True
 ) -> str:
     """Lines of at most ``width`` cells, without a line end."""
-    page = Page(min(max(width, WIDTH_MIN), WIDTH_MAX), colour)
+    page = Page(fitting(width), colour)
     page.bold(verdict(comparison))
     for doubt in comparison.doubts:
         page.say(f"Hardly comparable: {doubt}", style=COLOURS["warning"], later="  ")

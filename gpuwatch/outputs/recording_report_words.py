@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from gpuwatch import units
 from gpuwatch.diagnosis.finding import SEVERITIES, Advice, Finding
-from gpuwatch.outputs.report import REASONS
+from gpuwatch.outputs.report_words import REASONS
 from gpuwatch.outputs.summing.summary import FindingUse, GpuSummary, Stretch, Summary
 
 DAY_SECONDS = 86400.0

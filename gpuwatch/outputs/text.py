@@ -10,6 +10,7 @@ from gpuwatch import __version__, units
 from gpuwatch.jobs.words import role_name
 from gpuwatch.model import Gpu, Host, Job, JobMember, Problem, Process, ProcessKey, Snapshot
 from gpuwatch.outputs import job_text
+from gpuwatch.outputs.painting import BOLD, RED, YELLOW, Painter, painter
 from gpuwatch.outputs.table import Heading, cut, table, wrap
 
 WIDTH_WITHOUT_TERMINAL = 120
@@ -18,10 +19,6 @@ WIDTH_MIN = 40
 PROCESSES_SHOWN = 20
 
 _KEEP = "\N{NO-BREAK SPACE}"
-
-_Painter = Callable[[str, str], str]
-
-_BOLD, _RED, _YELLOW, _RESET = "\x1b[1m", "\x1b[31m", "\x1b[33m", "\x1b[0m"
 
 _GPU_HEADINGS = (
     Heading("GPU"),
@@ -66,7 +63,7 @@ def status_page(
     ``processes_shown`` is how long a list of processes may be; ``None``: no list is shortened.
     """
     width = max(width, WIDTH_MIN)
-    paint = _paint if colour else _plain
+    paint = painter(colour)
     attached = next((job for job in snapshot.jobs if job.attached), None)
     if attached is not None:
         middle = _one_job(snapshot, attached, width, processes_shown, paint)
@@ -80,7 +77,7 @@ def status_page(
     return "\n\n".join("\n".join(block) for block in blocks if block)
 
 
-def _machine(snapshot: Snapshot, width: int, shown: int | None, paint: _Painter) -> list[list[str]]:
+def _machine(snapshot: Snapshot, width: int, shown: int | None, paint: Painter) -> list[list[str]]:
     jobs_shown = None if shown is None else job_text.JOBS_SHOWN
     return [
         _gpus(snapshot.gpus, width, paint),
@@ -91,7 +88,7 @@ def _machine(snapshot: Snapshot, width: int, shown: int | None, paint: _Painter)
 
 
 def _one_job(
-    snapshot: Snapshot, job: Job, width: int, shown: int | None, paint: _Painter
+    snapshot: Snapshot, job: Job, width: int, shown: int | None, paint: Painter
 ) -> list[list[str]]:
     members_shown = None if shown is None else job_text.MEMBERS_SHOWN
     labels, bold = _labels(snapshot), _bold(paint)
@@ -108,19 +105,11 @@ def _labels(snapshot: Snapshot) -> dict[str, str]:
     return {gpu.uuid: gpu_label(gpu) for gpu in snapshot.gpus}
 
 
-def _bold(paint: _Painter) -> Callable[[str], str]:
-    return lambda text: paint(text, _BOLD)
+def _bold(paint: Painter) -> Callable[[str], str]:
+    return lambda text: paint(text, BOLD)
 
 
-def _paint(text: str, code: str) -> str:
-    return f"{code}{text}{_RESET}"
-
-
-def _plain(text: str, _code: str) -> str:
-    return text
-
-
-def _title(snapshot: Snapshot, width: int, paint: _Painter) -> list[str]:
+def _title(snapshot: Snapshot, width: int, paint: Painter) -> list[str]:
     taken = datetime.fromtimestamp(snapshot.taken_at_unix_seconds, tz=UTC).astimezone()
     parts = [f"gpuwatch {__version__}"]
     # Second, so that no narrow width can cut it off.
@@ -131,15 +120,15 @@ def _title(snapshot: Snapshot, width: int, paint: _Painter) -> list[str]:
         identity = snapshot.gpus[0].identity
         parts += [f"driver {identity.driver_version}"] if identity.driver_version else []
         parts += [f"CUDA {identity.cuda_version}"] if identity.cuda_version else []
-    return [paint(cut("  ".join(part for part in parts if part), width), _BOLD)]
+    return [paint(cut("  ".join(part for part in parts if part), width), BOLD)]
 
 
-def _gpus(gpus: Sequence[Gpu], width: int, paint: _Painter) -> list[str]:
+def _gpus(gpus: Sequence[Gpu], width: int, paint: Painter) -> list[str]:
     if not gpus:
         return ["No GPU to show."]
     titles, *rows = table(_GPU_HEADINGS, [_gpu_row(gpu) for gpu in gpus], width)
-    painted = [paint(row, _RED) if gpu.lost else row for row, gpu in zip(rows, gpus, strict=True)]
-    return [paint(titles, _BOLD), *painted]
+    painted = [paint(row, RED) if gpu.lost else row for row, gpu in zip(rows, gpus, strict=True)]
+    return [paint(titles, BOLD), *painted]
 
 
 def _gpu_row(gpu: Gpu) -> list[str]:
@@ -254,7 +243,7 @@ def _pressure_facts(host: Host) -> list[str]:
     return [f"tasks waiting: {known[0]}", *known[1:]] if known else []
 
 
-def _processes(snapshot: Snapshot, width: int, shown: int | None, paint: _Painter) -> list[str]:
+def _processes(snapshot: Snapshot, width: int, shown: int | None, paint: Painter) -> list[str]:
     if not snapshot.processes:
         return []
     labels = _labels(snapshot)
@@ -287,7 +276,7 @@ def _processes(snapshot: Snapshot, width: int, shown: int | None, paint: _Painte
     left = 0 if shown is None else sum(sizes[shown:])
     titles, *lines = table(_PROCESS_HEADINGS, rows[:shown], width)
     more = [f"and {left} more (--all shows them)"] if left else []
-    return [paint(titles, _BOLD), *lines, *more]
+    return [paint(titles, BOLD), *lines, *more]
 
 
 def _workers_by_rank(jobs: Sequence[Job]) -> dict[ProcessKey, list[JobMember]]:
@@ -335,10 +324,10 @@ def _process_row(process: Process, labels: dict[str, str], now: float) -> list[s
     ]
 
 
-_SEVERITIES = {"error": ("error", _RED), "info": ("note", ""), "warning": ("warning", _YELLOW)}
+_SEVERITIES = {"error": ("error", RED), "info": ("note", ""), "warning": ("warning", YELLOW)}
 
 
-def _problems(problems: Sequence[Problem], width: int, paint: _Painter) -> list[str]:
+def _problems(problems: Sequence[Problem], width: int, paint: Painter) -> list[str]:
     lines = []
     for problem in problems:
         word, code = _SEVERITIES.get(problem.severity, _SEVERITIES["warning"])

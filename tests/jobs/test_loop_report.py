@@ -11,7 +11,8 @@ import pytest
 from gpuwatch.jobs.report import JobReport, LoopReport
 from gpuwatch.jobs.report_json import decode_report, report_text_json
 from gpuwatch.model import Snapshot, TrainingLoop
-from gpuwatch.outputs.report import compare_text, report_text
+from gpuwatch.outputs.report import report_text
+from gpuwatch.outputs.report_compare import compare_text
 from tests.jobs.stories import PID, STARTED, UNIX, job, look, rank, recorded
 
 SGR = re.compile(r"\x1b\[\d*m")

@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 from gpuwatch.jobs.report import Course, GpuReport, HostReport, JobReport, LoadingReport
 from gpuwatch.model import ReasonSeconds, Snapshot
 from gpuwatch.outputs import report_charts as charts
-from gpuwatch.outputs.report import compare_text, list_text, report_text
+from gpuwatch.outputs.report import report_text
+from gpuwatch.outputs.report_compare import compare_text
+from gpuwatch.outputs.report_list import list_text
 from gpuwatch.outputs.table import cell_width
 from tests.jobs.stories import UNIX, recorded, training, watched_jobs
 
