@@ -34,8 +34,13 @@ def draw(view: View, width: int, height: int, offset: int) -> tuple[Frame, int]:
     if time_axis.is_shown(view):
         lines.append(time_axis.values(view, view.window, view.chart_columns, gpu, width))
     room = height - len(lines) - 1
-    body = _wide(view, gpu, width, room) if width >= _WIDE else _narrow(view, gpu, width, room)
-    offset = max(0, min(offset, len(body) - room))
+    if width >= _WIDE:
+        body = _wide(view, gpu, width, room)
+    else:
+        body = _narrow(view, gpu, width, room, offset)
+    wanted, offset = offset, max(0, min(offset, len(body) - room))
+    if width < _WIDE and offset != wanted:
+        body = _narrow(view, gpu, width, room, offset)
     lines += body[offset : offset + room]
     lines += [blank(width)] * (height - 1 - len(lines))
     lines.append(_foot(view, width, max(0, len(body) - room - offset)))
@@ -168,15 +173,14 @@ def _wide(view: View, gpu: Gpu, width: int, room: int) -> list[Line]:
     return body[: len(grid)] + table + body[len(grid) :]
 
 
-def _narrow(view: View, gpu: Gpu, width: int, room: int) -> list[Line]:
-    """One under the other; what does not fit is reached by scrolling."""
-    charts = _charts(view, gpu, width)
+def _narrow(view: View, gpu: Gpu, width: int, room: int, offset: int) -> list[Line]:
+    """One under the other; what does not fit is reached by scrolling. Charts that are out of
+    sight when it is scrolled by ``offset`` are left blank."""
     height = max(_CHART_LEAST, min(12, room // 2))
     body: list[Line] = []
-    for chart in charts[:2]:
-        body += _chart(view, gpu, chart, width, height)
-    for chart in charts[2:4]:
-        body += _chart(view, gpu, chart, width, height)
+    for chart in _charts(view, gpu, width)[:4]:
+        in_sight = len(body) < offset + room and len(body) + height > offset
+        body += _chart(view, gpu, chart, width, height) if in_sight else [blank(width)] * height
     body += _processes(view, gpu, width, 6)
     body.append(blank(width))
     if width >= 76:

@@ -54,6 +54,22 @@ def test_a_frame_is_exactly_as_large_as_the_screen(scenario: str) -> None:
                 assert width < 40 or "SIMULATED" in lines[0], where
 
 
+@pytest.mark.parametrize("height", [24, 40, 70])
+def test_scrolled_in_one_leap_or_by_lines_it_shows_the_same(height: int) -> None:
+    """Also past the end, where the charts at the top come into sight of a tall screen."""
+    view = view_of(scene("starved", 2))
+    _, last = detail.draw(view, 80, height, 10_000)
+    for offset in range(last + 1):
+        assert detail.draw(view, 80, height, offset)[1] == offset
+    at_once, by_lines = (detail.draw(view, 80, height, each)[0] for each in (10_000, last))
+    assert at_once.lines == by_lines.lines
+    top = lines_of(view, 80, height)
+    below = lines_of(view, 80, height, last)
+    # Header, title and foot stay.
+    body = slice(2, height - 1)
+    assert top[body][last:] == below[body][: len(top[body]) - last]
+
+
 @pytest.mark.parametrize("size", SIZES[:4], ids=str)
 def test_ascii_mode_draws_ascii_only(size: tuple[int, int]) -> None:
     """Frames, labels, data and marks of the charts included."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import plotext
 
@@ -20,6 +21,10 @@ _ASCII_FRAME = str.maketrans(_FRAME, "+++++|+++-|")
 
 # plotext clips to the terminal it finds; the size of a chart is ours to say.
 plotext.terminal.limit(False, False)
+
+
+Segment = tuple[tuple[float, ...], tuple[float, ...]]
+"""Moments and values of a line without a gap."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,41 +57,61 @@ def draw(
 ) -> list[Line]:
     """``height`` lines of ``width`` cells. ``wall_offset``: unix time less the history's clock;
     ``marks`` are put on the frame's lower side."""
+    canvas = canvas_cells(width)
+    grid = window.grid(canvas)
+    begin, end = grid.begin_seconds, grid.end_seconds
+    ticks = time_axis.ticks(
+        begin + wall_offset, end + wall_offset, canvas, window.now + wall_offset
+    )
+    text = _text(
+        tuple(_segments(trace.series, grid)),
+        (begin, end),
+        tuple((moment - wall_offset, label) for moment, label in ticks),
+        axis,
+        width,
+        height,
+        "*" if glyphs.name == "ascii" else "braille",
+    )
+    lines = [_style(line, width, trace.style, glyphs) for line in text]
+    return _overlaid(lines, text, marks, window, canvas, glyphs)
+
+
+# plotext takes milliseconds a chart. Most are the same when a key is pressed, and those of a long
+# range for many seconds.
+@lru_cache(maxsize=16)
+def _text(
+    segments: tuple[Segment, ...],
+    span: tuple[float, float],
+    ticks: tuple[tuple[float, str], ...],
+    axis: Axis,
+    width: int,
+    height: int,
+    marker: str,
+) -> tuple[str, ...]:
+    """What plotext draws, ``height`` lines. ``span``: the moments at both ends of the canvas."""
     figure = plotext.figure
     figure.clear()
     figure.plot_size(width, height)
-    # Two cells for the frame, six for the labels; braille has two dots a cell.
-    canvas = canvas_cells(width)
-    grid = window.grid(canvas)
-    start, end = grid.begin_seconds, grid.end_seconds
-    marker = "*" if glyphs.name == "ascii" else "braille"
-    drew = False
-    for xs, ys in _segments(trace.series, grid):
-        signal = figure.signal(xs, [y / axis.scale for y in ys], marker=marker)
+    for xs, ys in segments:
+        signal = figure.signal(list(xs), [y / axis.scale for y in ys], marker=marker)
         signal.lines()
         figure.draw(signal)
-        drew = True
     top = axis.limit / axis.scale
-    if not drew:
+    if not segments:
         # plotext needs a point to draw a frame around; this one is outside it.
-        figure.draw(figure.signal([start - 1.0], [-top], marker=" "))
+        figure.draw(figure.signal([span[0] - 1.0], [-top], marker=" "))
     values = [top * part / 4 for part in range(5)] if height >= 9 else [0.0, top / 2, top]
     y_ruler = figure.ruler("y", "left")
     y_ruler.lim(0, top)
     y_ruler.ticks(values, [f"{_number(value)}{axis.unit}".rjust(5) for value in values])
     x_ruler = figure.ruler("x")
-    x_ruler.lim(start, end)
-    moments = list(
-        time_axis.ticks(start + wall_offset, end + wall_offset, canvas, window.now + wall_offset)
-    )
-    x_ruler.ticks([moment - wall_offset for moment, _ in moments], [text for _, text in moments])
-    text = _padded(figure.build().string(True), height)
-    lines = [_style(line, width, trace.style, glyphs) for line in text]
-    return _overlaid(lines, text, marks, window, canvas, glyphs)
+    x_ruler.lim(*span)
+    x_ruler.ticks([moment for moment, _ in ticks], [label for _, label in ticks])
+    return tuple(_padded(figure.build().string(True), height))
 
 
 def canvas_cells(width: int) -> int:
-    """Columns of a chart ``width`` cells wide: without the frame and the labels."""
+    """Columns of a chart ``width`` cells wide: without the frame (two) and the labels (six)."""
     return max(4, width - 8)
 
 
@@ -130,9 +155,10 @@ def _marked(
     return tuple(time_axis.joined(cells))
 
 
-def _segments(series: Series | None, grid: Grid) -> Iterable[tuple[list[float], list[float]]]:
+def _segments(series: Series | None, grid: Grid) -> Iterator[Segment]:
     """Points of each stretch without a gap: the minimum and the maximum of every column, the one
-    nearer to the point before first, so that the line does not cross the band twice."""
+    nearer to the point before first, so that the line does not cross the band twice. Where the
+    line stays level, its two ends."""
     if series is None:
         return
     width = grid.column_seconds
@@ -143,24 +169,27 @@ def _segments(series: Series | None, grid: Grid) -> Iterable[tuple[list[float], 
     for position, column in enumerate(columns):
         if column is None:
             if xs:
-                yield xs, ys
+                yield tuple(xs), tuple(ys)
                 xs, ys = [], []
             continue
         moment = (first + position + 0.5) * width
         low, high = column[0], column[2]
         pair = (low, high) if not ys or abs(ys[-1] - low) <= abs(ys[-1] - high) else (high, low)
         for offset, value in zip((-0.25, 0.25), pair, strict=True):
+            if len(ys) > 1 and ys[-1] == ys[-2] == value:
+                xs[-1] = moment + offset * width
+                continue
             xs.append(moment + offset * width)
             ys.append(value)
     if xs:
-        yield xs, ys
+        yield tuple(xs), tuple(ys)
 
 
 def _number(value: float) -> str:
     return f"{value:.0f}" if value >= 10 or value == int(value) else f"{value:.1f}"
 
 
-def _padded(text: str, height: int) -> Sequence[str]:
+def _padded(text: str, height: int) -> list[str]:
     lines = text.split("\n")[:height]
     return lines + [""] * (height - len(lines))
 
