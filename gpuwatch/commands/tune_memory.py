@@ -117,7 +117,10 @@ def _device(_context: click.Context, _parameter: click.Parameter, value: str | N
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option(
-    "--save", metavar="OUT", help="Also write the report to a file; JSON where it ends in .json."
+    "-o",
+    "--output",
+    metavar="FILE",
+    help="Also write the report to a file; JSON where it ends in .json.",
 )
 @click.option("--ascii/--no-ascii", "ascii_mode", default=None, help="Draw with ASCII only.")
 def memory_command(
@@ -131,7 +134,7 @@ def memory_command(
     timeout: float,
     budget: float,
     as_json: bool,
-    save: str | None,
+    output: str | None,
     ascii_mode: bool | None,
 ) -> int:
     """Find the largest batch that fits into memory, with real steps.
@@ -147,7 +150,7 @@ def memory_command(
     smaller one tried. Then the same with mixed precision. Ctrl-C keeps what is measured.
     """
     out = common.open_output()
-    refuse_overwriting(save, step.rpartition(":")[0])
+    refuse_overwriting(output, step.rpartition(":")[0])
 
     from gpuwatch.tuning.memory_point import MeasureError, NoMemoryError
 
@@ -168,7 +171,7 @@ def memory_command(
         line.end()
     if not report.results:
         return common.EXIT_INTERRUPTED
-    _write(report, out, as_json, save, ascii_mode)
+    _write(report, out, as_json, output, ascii_mode)
     return common.EXIT_INTERRUPTED if report.ended == "interrupted" else 0
 
 
@@ -255,7 +258,7 @@ def _precisions(plan: Plan, asked: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _write(
-    report: MemoryReport, out: TextIO, as_json: bool, save: str | None, ascii_mode: bool | None
+    report: MemoryReport, out: TextIO, as_json: bool, output: str | None, ascii_mode: bool | None
 ) -> None:
     from gpuwatch.outputs.tuning_memory_json import report_json
     from gpuwatch.outputs.tuning_memory_text import page
@@ -264,11 +267,11 @@ def _write(
     unicode = not ascii_mode if ascii_mode is not None else common.can_write(out, "●⣿─±²")
     text = report_json(report) if as_json else page(report, width=width, unicode=unicode)
     common.write_to(out, lambda: out.write(text))
-    if save is not None:
+    if output is not None:
         saved = (
             report_json(report)
-            if save.endswith(".json")
+            if output.endswith(".json")
             else page(report, width=WIDTH_WITHOUT_TERMINAL, unicode=True)
         )
-        write_file(save, saved)
-        print(f"gpuwatch: saved to {save}", file=sys.stderr)
+        write_file(output, saved)
+        print(f"gpuwatch: saved to {output}", file=sys.stderr)

@@ -58,7 +58,7 @@ def test_host_memory_of_a_known_step(tmp_path: Path) -> None:
     code, out, err = run(
         tmp_path,
         *("--step", f"{tmp_path}/job.py:grows", "--device", "cpu", "--limit", "1G"),
-        *("--batch-sizes", "50,200,400", "--save", str(saved)),
+        *("--batch-sizes", "50,200,400", "--output", str(saved)),
     )
     assert code == 0, err
     assert "Host memory (the step ran on the CPU)" in out
