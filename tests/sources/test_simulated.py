@@ -135,11 +135,11 @@ def test_snapshots_say_that_they_are_simulated() -> None:
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
-@pytest.mark.parametrize("gpus", [1, 3, 16])
-def test_every_reading_is_physically_possible(scenario: str, gpus: int) -> None:
+@pytest.mark.parametrize(("gpus", "seconds"), [(1, 100.0), (3, 100.0), (16, 25.0)])
+def test_every_reading_is_physically_possible(scenario: str, gpus: int, seconds: float) -> None:
     """Percentages, power, memory, clocks and counters stay within what a card can do."""
     last_energy: dict[str, float] = {}
-    found = run(scenario, 100.0, 5.0, gpus=gpus)
+    found = run(scenario, seconds, 5.0, gpus=gpus)
     for item in found:
         for gpu in item.gpus:
             check_reading(gpu.reading, gpu.identity.sm_clock_max_mhz)
