@@ -11,6 +11,7 @@ from gpuwatch.tui.finding_words import about_job
 from gpuwatch.tui.following import has_ended, next_run
 
 _MOST_KEPT = 64
+"""Runs that are over and may have a next one."""
 _TOLERANCE_SECONDS = 2.0
 """The kernel gives start times to the second of its boot."""
 
@@ -48,9 +49,15 @@ class Runs:
         for job in running:
             self._note(job, snapshot, diagnosis)
         self._told = diagnosis
-        while len(self._runs) > _MOST_KEPT:
-            del self._runs[min(self._runs, key=lambda key: self._runs[key].last_seen)]
+        self._forget(len(running))
         return followed
+
+    def _forget(self, running: int) -> None:
+        """The runs that were over first; none that goes on."""
+        surplus = len(self._runs) - running - _MOST_KEPT
+        if surplus > 0:
+            for key in sorted(self._runs, key=lambda key: self._runs[key].last_seen)[:surplus]:
+                del self._runs[key]
 
     def at_work_since(self, gpus: Sequence[GpuKey]) -> float | None:
         """From when on the jobs that are on these GPUs now were there."""

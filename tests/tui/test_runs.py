@@ -74,6 +74,24 @@ def test_modules_are_programs_too(what: Snapshot) -> None:
         assert (next_run((after,), ended) is after) is follows
 
 
+def test_however_many_jobs_run_each_is_known_from_its_first_moment(what: Snapshot) -> None:
+    """Only runs that are over are forgotten, the oldest first."""
+    runs = Runs()
+    count = 100
+    jobs = tuple(
+        job_of(what, (pid, FIRST[1]), f"python sweep_{pid}.py") for pid in range(1, 1 + count)
+    )
+    for second in range(5):
+        at = what.monotonic_seconds + second
+        runs.push(dataclasses.replace(what, jobs=jobs, monotonic_seconds=at), None)
+    assert {runs.seen_seconds(job.key) for job in jobs} == {4.0}
+    for gone in range(1, count):
+        at = what.monotonic_seconds + 5 + gone
+        runs.push(dataclasses.replace(what, jobs=jobs[gone:], monotonic_seconds=at), None)
+    kept = [job.pid for job in jobs if runs.seen_seconds(job.key) > 0.0]
+    assert kept == [*range(36, 1 + count)]
+
+
 def test_a_sweep_that_runs_side_by_side_has_no_next_runs(what: Snapshot) -> None:
     """Another job of the same script that had begun before this one ended is not its next run."""
     runs = Runs()
