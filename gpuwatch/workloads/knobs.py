@@ -73,7 +73,9 @@ class Knobs:
         called="reads from disk",
     )
     read_kib: int = _knob(12288, "loading", "how much is read", unit="KiB a sample", least=16)
-    pin_memory: bool = _knob(True, "loading", "pinned memory, as DataLoader has it (CUDA only)")
+    pin_memory: bool = _knob(
+        True, "loading", "pinned memory, as DataLoader has it (not on the CPU)"
+    )
     prefetch: int = _knob(2, "loading", "batches that each worker makes ahead", least=1, most=64)
 
     step_ms: float = _knob(

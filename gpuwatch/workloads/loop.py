@@ -146,7 +146,7 @@ class Training:
             samples,
             batch_size=knobs.batch,
             num_workers=knobs.workers,
-            pin_memory=knobs.pin_memory and self.device.kind == "cuda",
+            pin_memory=knobs.pin_memory and self.device.kind != "cpu",
             sampler=None if knobs.epoch_steps else Endless(),
             prefetch_factor=knobs.prefetch if knobs.workers else None,
             worker_init_fn=None if place.ends_with is None else _Worker(place.ends_with),

@@ -135,6 +135,35 @@ def test_a_kernel_that_runs_now_counts_until_now(card: FakeNvml, handle: Any) ->
         gpu.close()
 
 
+def test_a_kernel_that_only_waits_fills_few_sms(card: FakeNvml, handle: Any) -> None:
+    """It is resident all the time, as a collective that waits, and SM activity tells it apart."""
+    gpu = VirtualGpu.open(0, sm_percent=95)
+    try:
+        with gpu.kernel():
+            worked = _sm_activity(handle)
+        with gpu.kernel(sm_percent=12):
+            waited = _sm_activity(handle)
+    finally:
+        gpu.close()
+    assert (worked, waited) == (95.0, 12.0)
+
+
+def _sm_activity(handle: Any) -> float:
+    """Over a moment from now on."""
+    asked = nv.c_nvmlGpmMetricsGet_t()
+    asked.version, asked.numMetrics = nv.NVML_GPM_METRICS_GET_VERSION, 1
+    asked.metrics[0].metricId = nv.NVML_GPM_METRIC_SM_UTIL
+    for name in ("sample1", "sample2"):
+        sample = nv.nvmlGpmSampleAlloc()
+        nv.nvmlGpmSampleGet(handle, sample)
+        setattr(asked, name, sample)
+        time.sleep(0.002)
+    nv.nvmlGpmMetricsGet(asked)
+    for sample in (asked.sample1, asked.sample2):
+        nv.nvmlGpmSampleFree(sample)
+    return float(asked.metrics[0].value)
+
+
 def test_jobs_that_share_a_gpu_overlap(card: FakeNvml, handle: Any) -> None:
     """Two jobs busy at the same time are 100%, not 200%; each has its own share."""
     first, second = VirtualGpu.open(0), VirtualGpu.open(0)

@@ -65,9 +65,9 @@ class VirtualGpu:
         """Take GPU ``index``; from now on NVML lists this process on it with ``memory_bytes``.
 
         ``power_percent`` is how much of the span from idle power to the limit a kernel draws,
-        ``sm_percent`` how many of the SMs it fills. The control file is the one named by the
-        environment unless ``state_file`` names it. Raises ``RuntimeError`` when no simulated
-        machine is there, ``IndexError`` when it has no such GPU.
+        ``sm_percent`` how many of the SMs it fills, by GPM too. The control file is the one named
+        by the environment unless ``state_file`` names it. Raises ``RuntimeError`` when no
+        simulated machine is there, ``IndexError`` when it has no such GPU.
         """
         path = state_file or os.environ.get("FAKE_NVML_STATE")
         if not path:
@@ -99,17 +99,23 @@ class VirtualGpu:
 
     @contextlib.contextmanager
     def kernel(
-        self, *, memory_bytes: int | None = None, power_percent: int | None = None
+        self,
+        *,
+        memory_bytes: int | None = None,
+        power_percent: int | None = None,
+        sm_percent: int | None = None,
     ) -> Iterator[None]:
         """Keep the GPU busy for the length of a ``with``; the job works or sleeps inside it.
 
-        ``memory_bytes`` is held for that long; ``power_percent`` holds from now on.
+        ``memory_bytes`` is held for that long; the percents hold from now on.
         """
         slot, held = self._slot, self.memory_bytes
         if memory_bytes is not None:
             slot.used_bytes = memory_bytes
         if power_percent is not None:
             slot.power_percent = power_percent
+        if sm_percent is not None:
+            slot.sm_percent = sm_percent
         start = _now_us()
         slot.open_since_us = start
         try:

@@ -70,6 +70,9 @@ WORKING = 0.6
 """How much of the gap the waiting ones may have spent at full work: data-parallel ranks all do the
 same work, so those that wait should show no more of it than the late one."""
 
+LEAST_BUSY_SHARE = 0.03
+"""Of the time: what a GPU does while it works cannot be told from less."""
+
 SYMPTOMS = frozenset(
     {
         "oscillation",
@@ -153,34 +156,26 @@ def _split(present: list[GpuFacts]) -> _Split | None:
 
 def _works_meanwhile(split: _Split) -> bool | None:
     """Whether those that wait do real work in the time the late one idles; ``None``: not known."""
-    answers = [
-        share
-        for share in (
-            _extra(
-                [gpu.sm_active_percent for gpu in split.waiting],
-                [gpu.sm_active_percent for gpu in split.late],
-            ),
-            _extra(
-                [_above_idle(gpu) for gpu in split.waiting],
-                [_above_idle(gpu) for gpu in split.late],
-            ),
-        )
-        if share is not None
-    ]
     # SM activity comes first: power has the spinning and the idle draw in it.
-    return answers[0] > WORKING * split.gap if answers else None
-
-
-def _above_idle(gpu: GpuFacts) -> float | None:
-    return gpu.power_mean_watts
-
-
-def _extra(waiting: list[float | None], late: list[float | None]) -> float | None:
-    """0 to 1: how much more the first did than the second, of what the first did."""
-    ours, theirs = mean(waiting), mean(late)
+    worked = _worked(split)
+    if worked is not None:
+        return worked > WORKING
+    ours = mean([gpu.power_mean_watts for gpu in split.waiting])
+    theirs = mean([gpu.power_mean_watts for gpu in split.late])
     if ours is None or theirs is None or ours <= 0.0:
         return None
-    return 1.0 - theirs / ours
+    return 1.0 - theirs / ours > WORKING * split.gap
+
+
+def _worked(split: _Split) -> float | None:
+    """0 to 1: how much of the gap those that wait worked in, at what the late one does while it
+    works; ``None`` where SM activity is not known, or the late one hardly ever works."""
+    ours = mean([gpu.sm_active_percent for gpu in split.waiting])
+    theirs = mean([gpu.sm_active_percent for gpu in split.late])
+    busy = _busy(split.late) / 100.0
+    if ours is None or theirs is None or theirs <= 0.0 or busy < LEAST_BUSY_SHARE:
+        return None
+    return (ours - theirs) / split.gap / (theirs / busy)
 
 
 def _firing(window: Window, split: _Split, late: GpuFacts, doing: Doing, *, blind: bool) -> Firing:
@@ -211,6 +206,10 @@ def _evidence(split: _Split, late: GpuFacts) -> list[Evidence]:
     plateau = highest([gpu.power_plateau_watts for gpu in [*split.waiting, *split.late]])
     power = mean([gpu.power_mean_watts for gpu in split.waiting])
     sm, own = mean([gpu.sm_active_percent for gpu in split.waiting]), late.sm_active_percent
+    worked, name = _worked(split), named([late])
+    says = f"about that of {name}, though busy longer"
+    if worked is not None:
+        says = f"while {name} idles, {max(0.0, worked):.0%} of what {name} does at work"
     return [
         Evidence(
             name=f"{named(split.waiting)} busy",
@@ -239,7 +238,7 @@ def _evidence(split: _Split, late: GpuFacts) -> list[Evidence]:
             value=None if sm is None else round(sm, 1),
             unit="%",
             threshold=own,
-            says=f"about that of {named([late])}, though busy longer",
+            says=says,
             supports=sm is not None,
         ),
     ]

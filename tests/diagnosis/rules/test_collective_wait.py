@@ -74,6 +74,20 @@ def test_what_the_late_rank_does_is_said(facts: dict[str, Any], says: str) -> No
     assert said.strength > fires(check(_window(late=0))).strength
 
 
+@pytest.mark.parametrize(("others_percent", "waits"), [(28.0, True), (85.0, False)])
+def test_of_a_very_late_rank_the_others_are_not_said_to_work(
+    others_percent: float, waits: bool
+) -> None:
+    """It works a seventh of the time at 87% of its SMs: a collective that spins on 18% of them all
+    the rest of the time adds up to more than that, and is no work. At 85% it would be."""
+    late = _late(0, busy=swinging(0.15), sm_active_percent=12.8, power_mean_watts=155.0)
+    others = [_waiting(n, sm_active_percent=others_percent) for n in range(1, 4)]
+    said = check(window(gpus=(late, *others), job=job(ranks=tuple(map(rank, range(4))))))
+    assert isinstance(said, Firing) == waits
+    if isinstance(said, Firing):
+        assert any("while GPU 0 idles, 2" in one.says for one in said.evidence)
+
+
 def test_what_all_ranks_do_is_no_reason() -> None:
     """A busy main thread on every rank does not tell them apart."""
     ranks = tuple([rank(n, main_thread_percent=99.0) for n in range(4)])

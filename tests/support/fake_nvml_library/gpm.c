@@ -63,10 +63,21 @@ static double mib_per_second(const fake_gpu_t *gpu, unsigned id) {
     }
 }
 
+/* A kernel that waits in a collective is resident like any other, and fills few SMs. */
+static double sm_percent(const fake_gpu_t *gpu) {
+    double full = gpu->gpm_sm_percent;
+    if (gpu->waveform == FAKE_WAVEFORM_VIRTUAL)
+        for (int i = 0; i < FAKE_MAX_KERNEL_SLOTS; i++) {
+            const fake_kernel_slot_t *slot = &fake_state->kernel_slots[i];
+            if (fake_slot_of(slot, gpu)) full = slot->sm_percent;
+        }
+    return full;
+}
+
 static nvmlReturn_t metric(const fake_gpu_t *gpu, unsigned id, double share, double *value) {
     switch (id) {
     case 1: *value = (fake_moves(gpu) ? 100.0 : gpu->utilization) * share; break;
-    case 2: *value = gpu->gpm_sm_percent * share; break;
+    case 2: *value = sm_percent(gpu) * share; break;
     case 3: *value = gpu->gpm_sm_occupancy_percent * share; break;
     case 5: case 7: *value = gpu->gpm_tensor_percent * share; break;
     case 10: *value = gpu->gpm_dram_percent * share; break;
