@@ -97,7 +97,7 @@ def followers(draw: st.DrawFn, first: Snapshot) -> Snapshot:
 
 
 @given(st.data())
-@settings(max_examples=25)
+@settings(max_examples=12)
 def test_any_snapshot_comes_back_from_what_has_changed(data: st.DataObject) -> None:
     """Whatever comes, goes, changes places, begins or ceases to be read."""
     before = data.draw(snapshots())

@@ -33,7 +33,6 @@ class StandInGpus:
         self.open_error: Exception | None = None
         self.reads = 0
         self.closed = False
-        self.delay_seconds = 0.0
         self.processes: tuple[GpuProcess, ...] = ()
         self.problems: tuple[Problem, ...] = ()
 
@@ -45,7 +44,6 @@ class StandInGpus:
     def read(self) -> NvmlReading:
         gate = self.read_gate
         gate.wait(60)
-        time.sleep(self.delay_seconds)
         if self.error is not None:
             raise self.error
         self.reads += 1
@@ -62,19 +60,30 @@ def opened() -> threading.Event:
     return gate
 
 
+def patient() -> ReadOptions:
+    """Half an interval is waited for a driver: enough for any machine."""
+    return ReadOptions(interval_seconds=60.0)
+
+
 class Made:
     """A source over the stand-in, with the real host and process halves."""
 
     def __init__(self) -> None:
         self.gpus = StandInGpus()
         self.clock = ManualClock()
-        # The shortest patience there is (0.4 s), so that a test of hanging does not take long.
-        self.options = ReadOptions(interval_seconds=0.5)
+        self.options = patient()
         self.source = LocalSource(self.clock, self.options, gpus=lambda: self.gpus)
 
     def read(self, after: float = 0.0) -> Snapshot:
         self.clock.advance(after)
         return self.source.read()
+
+    def read_in_vain(self, after: float = 0.0) -> Snapshot:
+        """With the shortest patience there is (0.4 s), for a driver that does not answer."""
+        self.options.interval_seconds, before = 0.5, self.options.interval_seconds
+        snapshot = self.read(after)
+        self.options.interval_seconds = before
+        return snapshot
 
 
 @pytest.fixture
@@ -106,7 +115,7 @@ def test_a_snapshot_joins_all_halves(made: Made) -> None:
     assert first.simulated is source.simulated is False
     assert second.monotonic_seconds == 6.0
     assert second.taken_at_unix_seconds == made.clock.unix()
-    assert second.interval_seconds == 0.5
+    assert second.interval_seconds == 60.0
     assert busy(second) == [2.0]
     assert second.host.memory_total_bytes
     row = next(row for row in second.processes if row.pid == os.getpid())
@@ -137,10 +146,10 @@ def test_the_host_shows_while_the_driver_wakes(made: Made) -> None:
     """Without persistence mode the driver takes seconds: a sentence counts them."""
     made.gpus.open_gate.clear()
     made.source.open()
-    first = made.read()
+    first = made.read_in_vain()
     assert first.host.memory_total_bytes
     assert first.gpus == ()
-    waiting = made.read(after=3.0)
+    waiting = made.read_in_vain(after=3.0)
     assert any("Waiting for the NVIDIA driver (3 s)" in text for text in messages(waiting))
     assert [taken.problems[0].severity for taken in (first, waiting)] == ["info", "warning"]
     assert waiting.own_cost.nvml_calls_per_second is None
@@ -158,7 +167,7 @@ def test_a_hung_read_leaves_the_host_and_is_picked_up_when_it_comes_back(made: M
     assert busy(made.read()) == [1.0]
     hung = made.gpus.read_gate = threading.Event()
     for _ in range(3):
-        snapshot = made.read(after=2.0)
+        snapshot = made.read_in_vain(after=2.0)
     assert busy(snapshot) == [None]
     assert snapshot.gpus[0].identity == GPU.identity
     assert snapshot.host.memory_total_bytes
@@ -198,12 +207,12 @@ def test_a_driver_silent_for_long_is_an_error_with_advice(made: Made, waking: bo
     if waking:
         made.gpus.open_gate.clear()
     made.source.open()
-    made.read()
+    made.read_in_vain() if waking else made.read()
     made.gpus.read_gate = hung = threading.Event()
-    snapshot = made.read(after=1.0)
+    snapshot = made.read_in_vain(after=1.0)
     assert made.source.driver_silent
     assert "dmesg" not in messages(snapshot)[0]
-    snapshot = made.read(after=60.0)
+    snapshot = made.read_in_vain(after=60.0)
     assert "`dmesg`" in messages(snapshot)[0]
     assert snapshot.problems[0].severity == "error"
     hung.set()
@@ -215,18 +224,21 @@ def test_a_driver_that_is_always_slow_is_shown_one_snapshot_late() -> None:
     once the driver is fast again they are today's."""
     gpus, clock, options = StandInGpus(), ManualClock(), ReadOptions(interval_seconds=0.02)
     link = DriverLink(clock, options, lambda: gpus, shortest_wait_seconds=0.02)
-    gpus.delay_seconds = 0.15
     assert link.wait_open(20)
     seen = []
     for _ in range(4):
+        gpus.read_gate = slow = threading.Event()
         link.ask()
         seen.append([gpu.reading.busy_percent for gpu in link.collect().gpus])
         clock.advance(1.0)
+        # Longer than it is waited for, whenever it began.
+        time.sleep(0.05)
+        slow.set()
         task = link._task
         assert task is not None
         assert task.wait(20)
     assert seen == [[], [1.0], [2.0], [3.0]]
-    gpus.delay_seconds, options.interval_seconds = 0.0, 60.0
+    options.interval_seconds = 60.0
     for expected in (4.0, 5.0, 6.0):
         link.ask()
         assert [gpu.reading.busy_percent for gpu in link.collect().gpus] == [expected]
@@ -239,7 +251,7 @@ def test_closing_does_not_wait_for_a_hung_driver(made: Made) -> None:
     """The hung call is left behind, and so is everything that would queue behind it."""
     made.source.open()
     made.gpus.read_gate = threading.Event()
-    made.read()
+    made.read_in_vain()
     closer = threading.Thread(target=made.source.close)
     closer.start()
     closer.join(20)
@@ -307,7 +319,7 @@ class BrokenProcesses(ProcessSource):
 @pytest.mark.parametrize("part", ["host", "processes"])
 def test_a_bug_in_another_half_leaves_the_rest(part: str) -> None:
     """The GPUs and the other half are there, and a sentence with the exception's type."""
-    clock, options = ManualClock(), ReadOptions()
+    clock, options = ManualClock(), patient()
     parts: dict[str, Callable[[], object]] = {
         "host": lambda: BrokenHost(clock, options),
         "processes": lambda: BrokenProcesses(clock, options),
@@ -330,7 +342,7 @@ def test_a_bug_in_another_half_leaves_the_rest(part: str) -> None:
 
 def test_without_a_driver_the_host_half_is_whole() -> None:
     """The real GPU half on a machine without a driver: a sentence, and no exception."""
-    source = LocalSource(ManualClock(), ReadOptions())
+    source = LocalSource(ManualClock(), patient())
     source.open()
     assert source.wait_for_driver(60)
     snapshot = source.read()
@@ -368,7 +380,7 @@ def test_jobs_are_read_with_the_processes_they_ask_for() -> None:
     """What is above a process on a GPU is read too, and the jobs are in the snapshot."""
     gpus, jobs = StandInGpus(), StandInJobs()
     gpus.processes = (GpuProcess(os.getpid(), "GPU-0"),)
-    source = LocalSource(ManualClock(), ReadOptions(), gpus=lambda: gpus, jobs=jobs)
+    source = LocalSource(ManualClock(), patient(), gpus=lambda: gpus, jobs=jobs)
     source.open()
     snapshot = source.read()
     source.close()
@@ -383,7 +395,7 @@ def test_a_bug_in_jobs_leaves_the_processes(step: str) -> None:
     """They are shown as before, with a sentence."""
     gpus = StandInGpus()
     gpus.processes = (GpuProcess(os.getpid(), "GPU-0"),)
-    source = LocalSource(ManualClock(), ReadOptions(), gpus=lambda: gpus, jobs=StandInJobs(step))
+    source = LocalSource(ManualClock(), patient(), gpus=lambda: gpus, jobs=StandInJobs(step))
     source.open()
     snapshot = source.read()
     source.close()
