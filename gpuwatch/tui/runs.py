@@ -24,8 +24,13 @@ class Run:
     first_seen: float
     last_seen: float
     last_seen_unix_seconds: float
-    findings: tuple[Finding, ...] = ()
-    """What was the matter with it then: an engine may forget them with the job."""
+    diagnosis: Diagnosis | None = None
+    """The last one while it ran: an engine forgets what is the matter with a job with the job."""
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What was the matter with it."""
+        return about_job(self.diagnosis, self.job)
 
 
 class Runs:
@@ -33,8 +38,6 @@ class Runs:
 
     def __init__(self) -> None:
         self._runs: dict[ProcessKey, Run] = {}
-        self._told: Diagnosis | None = None
-        """The one that the runs' findings are of."""
 
     def push(self, snapshot: Snapshot, diagnosis: Diagnosis | None) -> tuple[Run, Job] | None:
         """A run that is over and the one that follows it, at the moment that one is first seen."""
@@ -48,7 +51,6 @@ class Runs:
                     followed = before, job
         for job in running:
             self._note(job, snapshot, diagnosis)
-        self._told = diagnosis
         self._forget(len(running))
         return followed
 
@@ -91,10 +93,9 @@ class Runs:
     def _note(self, job: Job, snapshot: Snapshot, diagnosis: Diagnosis | None) -> None:
         now = snapshot.monotonic_seconds
         run = self._runs.get(job.key)
-        known = run is not None and diagnosis is self._told and run.job.gpu_uuids == job.gpu_uuids
         if run is None:
             run = self._runs[job.key] = Run(job, now, now, snapshot.taken_at_unix_seconds)
         run.job, run.last_seen = job, now
         run.last_seen_unix_seconds = snapshot.taken_at_unix_seconds
-        if diagnosis is not None and not known:
-            run.findings = about_job(diagnosis, job)
+        if diagnosis is not None:
+            run.diagnosis = diagnosis
