@@ -37,6 +37,8 @@ from tests.tui.driving import Driven, driven, pictures
 from tests.tui.scenes import Printed, scene
 
 SIZES = ((80, 24), (120, 40), (200, 50), (40, 12))
+LARGE = SIZES[1:3]
+"""A key is pressed at the small sizes and, in turn, at one of these."""
 
 Expectation = Callable[[Driven, str], Awaitable[None]]
 
@@ -88,8 +90,15 @@ def test_every_key_has_a_test() -> None:
     assert sorted(EXPECTED) == sorted(every_key())
 
 
-@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
-@pytest.mark.parametrize("name", every_key())
+@pytest.mark.parametrize(
+    ("name", "size"),
+    [
+        pytest.param(name, size, id=f"{name}-{size[0]}x{size[1]}")
+        for number, name in enumerate(every_key())
+        for size in SIZES
+        if size not in LARGE or size == LARGE[number % 2]
+    ],
+)
 async def test_key(
     name: str, size: tuple[int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
