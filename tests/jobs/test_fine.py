@@ -103,11 +103,10 @@ def test_the_thread_samples_real_processes_and_ends(clock: ManualClock) -> None:
 
         def sampled() -> bool:
             seen.extend(sample.percent for sample in sampler.take()[0])
-            return len(seen) >= 3
+            # The cores are shared with whatever else runs here.
+            return len(seen) >= 3 and max(seen) > 20
 
         wait_until(sampled)
-        # Two cores are shared with whatever else runs here.
-        assert max(seen) > 20
         assert sampler.reads >= 3
         sampler.close()
         assert not [t for t in threading.enumerate() if t.name == "gpuwatch-fine"]

@@ -21,8 +21,23 @@ ROOT = Path(__file__).resolve().parents[2]
 _LIMIT_SECONDS = 60.0
 """Only ends a failing test."""
 
+_SAYS_MORE = (
+    "import runpy, sys; from gpuwatch.workloads import loop; loop.SAY_EVERY_SECONDS = 0.5; "
+    "sys.argv[:3] = sys.argv[2:3]; runpy.run_module(sys.argv[0], run_name='__main__')"
+)
+SAYS_MORE = ("-c", _SAYS_MORE)
+"""A launcher: the job says its step twice a second, for a test that waits for the next."""
+
 QUICK = ("--step-ms", "0", "--python-ms", "0", "--transform-ms", "0", "--batch", "4")
 """Steps that cost next to nothing."""
+
+
+def is_gone(process: psutil.Process) -> bool:
+    """Or ended, and nobody has asked how."""
+    try:
+        return bool(process.status() == psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return True
 
 
 class PracticeJob:

@@ -20,6 +20,7 @@ from gpuwatch.workloads.causes import CAUSES, UNPRACTISED
 from tests.commands.running import environment_in
 from tests.support.children import wait_until
 from tests.tui.pseudo_terminal import PseudoTerminal, terminal
+from tests.workloads.jobs import is_gone
 
 needs_torch = pytest.mark.skipif(
     importlib.util.find_spec("torch") is None, reason="torch is not installed"
@@ -48,14 +49,6 @@ def jobs_in(folder: Path) -> list[psutil.Process]:
         if "gpuwatch.workloads.train" in line and str(folder) in line:
             found.append(one)
     return found
-
-
-def is_gone(process: psutil.Process) -> bool:
-    """Or ended, and nobody has asked how."""
-    try:
-        return process.status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
 
 
 def all_gone(folder: Path) -> bool:

@@ -18,7 +18,7 @@ import pytest
 
 from gpuwatch.workloads.machine import SHM, scratch_folder
 from tests.support.children import wait_until
-from tests.workloads.jobs import QUICK, ROOT, PracticeJob, practice_job
+from tests.workloads.jobs import QUICK, ROOT, SAYS_MORE, PracticeJob, is_gone, practice_job
 
 needs_torch = pytest.mark.skipif(
     importlib.util.find_spec("torch") is None, reason="torch is not installed"
@@ -34,7 +34,8 @@ class TestKnobs:
     def job() -> Iterator[PracticeJob]:
         # On a disk: reads from memory are not reads.
         folder = scratch_folder()
-        with practice_job(folder, *QUICK, "--spin-ms", "2", "--workers", "1", "--no-tell") as job:
+        options = (*QUICK, "--spin-ms", "2", "--workers", "1", "--no-tell")
+        with practice_job(folder, *options, launcher=SAYS_MORE) as job:
             job.until_it_says("training")
             yield job
             job.process.terminate()
@@ -113,7 +114,7 @@ class TestKnobs:
         first = worker.memory_info().rss
         wait_until(lambda: worker.memory_info().rss > first + (64 << 20))
         job.load(workers=0)
-        assert not worker.is_running()
+        assert is_gone(worker)
 
     def test_shm_is_filled(self, job: PracticeJob) -> None:
         """/dev/shm is used up to a share, which nobody sees as a file, and given back."""
@@ -210,7 +211,7 @@ class TestRanks:
             assert job.step() > 0
             job.process.terminate()
             job.rest()
-            wait_until(lambda: not any(rank.is_running() for rank in ranks))
+            wait_until(lambda: all(is_gone(rank) for rank in ranks))
 
     def test_torchrun(self, tmp_path: Path) -> None:
         """torchrun starts it too, and its ranks have learnt the same in the end."""
@@ -252,10 +253,10 @@ class TestOthers:
             wait_until(lambda: bool(apart("tenant")))
             tenants = apart("tenant")
             job.turn()
-            wait_until(lambda: not any(one.is_running() for one in tenants))
-            assert all(one.is_running() for one in left)
+            wait_until(lambda: all(is_gone(one) for one in tenants))
+            assert not any(is_gone(one) for one in left)
             job.process.kill()
-            wait_until(lambda: not any(one.is_running() for one in left))
+            wait_until(lambda: all(is_gone(one) for one in left))
 
 
 def _is_below(process: psutil.Process, pid: int) -> bool:
