@@ -19,7 +19,7 @@ from gpuwatch.diagnosis.rule import Rule
 from gpuwatch.diagnosis.subject import Subject
 from gpuwatch.diagnosis.verdict import EARLY_SECONDS, Seen, is_decided, sentence
 from gpuwatch.diagnosis.watched_gpu import is_read
-from gpuwatch.diagnosis.window import Window
+from gpuwatch.diagnosis.window import STOPPED_STATES, Window
 from gpuwatch.model import GpuKey, ProcessKey, Snapshot
 
 EVALUATE_SECONDS = 2.0
@@ -204,8 +204,16 @@ class Engine:
 
 
 def _there(snapshot: Snapshot) -> tuple[object, ...]:
-    """What jobs run, on what, and what GPUs answer."""
-    jobs = [(job.key, job.ended_at_unix_seconds is None, job.gpu_uuids) for job in snapshot.jobs]
+    """What jobs run, on what, whether one is stopped, and what GPUs answer."""
+    jobs = [
+        (
+            job.key,
+            job.ended_at_unix_seconds is None,
+            job.gpu_uuids,
+            any(member.state in STOPPED_STATES for member in job.members),
+        )
+        for job in snapshot.jobs
+    ]
     return (*jobs, *[(gpu.identity.uuid, gpu.lost) for gpu in snapshot.gpus])
 
 

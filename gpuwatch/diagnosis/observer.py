@@ -196,6 +196,9 @@ class Observer:
             there = on_gpu.get(gpu.uuid, [])
             for job in users.get(gpu.uuid, (None,)):
                 track = self._gpu_track(gpu, job, at)
+                if job is not None and job.is_stopped:
+                    track.rest(gpu, at)
+                    continue
                 own = frozenset[int]() if job is None else job.pids
                 track.push(gpu, at, seconds, offset, _use(there, own, readable=readable))
 

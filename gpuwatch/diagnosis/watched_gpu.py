@@ -114,6 +114,15 @@ class GpuTrack:
             self._power[bin_number] = self._power.get(bin_number, 0.0) + seconds
         self._last = reading
 
+    def rest(self, gpu: Gpu, at: float) -> None:
+        """Its job is stopped: what the GPU does now says nothing of it."""
+        self.seen_at = at
+        self.lost = gpu.lost
+        self.identity = gpu.identity
+        if is_read(gpu.reading):
+            self.read_at = at
+        self.pauses.gap()
+
     def _take_rest(
         self, reading: GpuReading, at: float, seconds: float, *, under_load: bool
     ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from operator import attrgetter
 from typing import Literal
@@ -25,7 +25,7 @@ from gpuwatch.diagnosis.trend import Trend
 from gpuwatch.diagnosis.watched_gpu import AHEAD_SECONDS, GpuTrack
 from gpuwatch.diagnosis.watched_loop import LoopTrack, PhaseTrack
 from gpuwatch.diagnosis.waveform import BUSY_PERCENT, IDLE_PERCENT, Waveform
-from gpuwatch.diagnosis.window import JobFacts, RankFacts, WorkerFacts
+from gpuwatch.diagnosis.window import STOPPED_STATES, JobFacts, RankFacts, WorkerFacts
 from gpuwatch.model import BusySample, Job, JobMember, JobRank, ProcessKey, TrainingLoop
 
 AT_LIMIT_PERCENT = 90.0
@@ -42,6 +42,9 @@ FINE_LEAST = 20
 HELD_SECONDS = 5.0
 """Jobs that nobody is attached to are read every few seconds; until then a reading is repeated,
 and speaks for the time since the one before. One that stays the same for longer is one."""
+
+RESUMES_SECONDS = 15.0
+"""What a job tells is of the last ten seconds or a little more: of a stop, too, that is over."""
 
 _read = attrgetter(
     "cpu_percent",
@@ -154,6 +157,19 @@ class _Rank:
         self._loop: LoopTrack | None = None
         self._told: TrainingLoop | None = None
         self.workers = _Workers(keep_seconds)
+        self.state: str | None = None
+        self._stopped_at: float | None = None
+        self.stopped_seconds: float | None = None
+
+    def take_state(self, state: str | None, at: float) -> None:
+        self.state = state
+        if state not in STOPPED_STATES:
+            self._stopped_at = None
+            self.stopped_seconds = None if state is None else 0.0
+            return
+        if self._stopped_at is None:
+            self._stopped_at = at
+        self.stopped_seconds = at - self._stopped_at
 
     def push(self, member: JobMember, at: float, seconds: float) -> None:
         main, *rest = _read_rank(member)
@@ -189,6 +205,8 @@ class _Rank:
             write_bytes_per_second=mean[5],
             workers=workers,
             told=None if self._loop is None or told is None else self._loop.facts(since),
+            state=self.state,
+            stopped_seconds=self.stopped_seconds,
         )
 
 
@@ -216,6 +234,9 @@ class JobTrack:
         """Since then, by the rank that made the fewest."""
         if at - self.starts_at > LONGEST_SECONDS:
             self.steady_at = self.starts_at
+        self.is_stopped = False
+        """All its ranks are, and were when it was looked at before: it is not watched."""
+        self._resumes_until = -math.inf
         self.pids: frozenset[int] = frozenset()
         self.ledger = Ledger(2, ledger_seconds)
         self.stacks: tuple[tuple[str, float, str | None], ...] = ()
@@ -241,12 +262,16 @@ class JobTrack:
         self.pids = frozenset([member.pid for member in job.members])
         if self.ended:
             return
-        self.watched_seconds += seconds
         members = job.members
+        by_pid = {member.pid: member for member in members}
+        self._take_states(job, by_pid, at)
+        if self.is_stopped:
+            return
+        self.watched_seconds += seconds
         workers = [member for member in members if member.role == "loader_worker"]
         worker_cpu = self._workers.push(workers, at, seconds)
-        main = self._take_ranks(job, workers, at, seconds)
-        if job.loops or self._tells:
+        main = self._take_ranks(job, by_pid, workers, at, seconds)
+        if (job.loops or self._tells) and at >= self._resumes_until:
             self._take_loops(job, at, seconds)
         reads = [m.read_bytes_per_second for m in members if m.read_bytes_per_second is not None]
         writes = [m.write_bytes_per_second for m in members if m.write_bytes_per_second is not None]
@@ -272,17 +297,32 @@ class JobTrack:
         _extend(self._main_samples, job.main_thread_samples, at, offset, self._keep)
         _extend(self._worker_samples, job.loader_worker_samples, at, offset, self._keep)
 
-    def _take_ranks(
-        self, job: Job, workers: Sequence[JobMember], at: float, seconds: float
-    ) -> float | None:
-        """The mean of the ranks' main threads."""
-        by_pid = {member.pid: member for member in job.members}
-        several = len(job.ranks) > 1
-        mains = []
+    def _take_states(self, job: Job, by_pid: Mapping[int, JobMember], at: float) -> None:
+        stopped = bool(job.ranks)
         for rank in job.ranks:
             track = self._ranks.get(rank.key)
             if track is None:
                 track = self._ranks[rank.key] = _Rank(self._keep)
+            member = by_pid.get(rank.pid)
+            track.take_state(None if member is None else member.state, at)
+            stopped = stopped and bool(track.stopped_seconds)
+        if self.is_stopped:
+            self._resumes_until = at + RESUMES_SECONDS
+        self.is_stopped = stopped
+
+    def _take_ranks(
+        self,
+        job: Job,
+        by_pid: Mapping[int, JobMember],
+        workers: Sequence[JobMember],
+        at: float,
+        seconds: float,
+    ) -> float | None:
+        """The mean of the ranks' main threads."""
+        several = len(job.ranks) > 1
+        mains = []
+        for rank in job.ranks:
+            track = self._ranks[rank.key]
             member = by_pid.get(rank.pid)
             if member is not None:
                 track.push(member, at, seconds)

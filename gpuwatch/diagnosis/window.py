@@ -11,6 +11,9 @@ from dataclasses import dataclass
 from gpuwatch.diagnosis.waveform import Waveform
 from gpuwatch.model import GpuIdentity, GpuKey, Job, ProcessKey, ReasonSeconds
 
+STOPPED_STATES = ("T", "t")
+"""By a signal, and held by a debugger: of the kernel's letters for what a process does."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuFacts:
@@ -135,6 +138,11 @@ class RankFacts:
     write_bytes_per_second: float | None = None
     workers: WorkerFacts | None = None
     told: LoopFacts | None = None
+    state: str | None = None
+    """The kernel's letter for its process, now."""
+    stopped_seconds: float | None = None
+    """For how long its process has been stopped, up to now; 0: it is not; ``None``: its state is
+    not known. While all ranks are, the job is not watched."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

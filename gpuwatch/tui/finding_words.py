@@ -37,6 +37,7 @@ _CAUSES = {
     "other_tenant": "shared with others",
     "idle_holding_memory": "idle, holds memory",
     "orphaned_workers": "orphaned workers",
+    "job_stopped": "job is stopped",
     "host_memory_growing": "host memory grows",
     "shm_full": "/dev/shm is full",
     "cpu_misplaced": "cores far from GPU",

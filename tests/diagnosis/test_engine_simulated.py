@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
@@ -108,15 +108,17 @@ def _unanswered(made: Snapshot) -> Snapshot:
     )
 
 
-def _of_a_healthy_job(count: int) -> list[Snapshot]:
+def _simulated(scenario: str, count: int, gpus: int) -> Iterator[Snapshot]:
     clock = ManualClock()
-    source = SimulatedSource("healthy", 2, clock=clock)
+    source = SimulatedSource(scenario, gpus, clock=clock)
     source.open()
-    made = []
     for _ in range(count):
-        made.append(source.read())
+        yield source.read()
         clock.advance(1.0)
-    return made
+
+
+def _of_a_healthy_job(count: int) -> list[Snapshot]:
+    return list(_simulated("healthy", count, 2))
 
 
 def _of_nobody(count: int) -> list[Snapshot]:
@@ -154,3 +156,64 @@ def test_one_look_that_the_driver_answers_late_undoes_no_minute() -> None:
     engine.push(_unanswered(last))
     assert "cannot be read now" in engine.diagnosis.verdict
     assert engine.diagnosis.decided
+
+
+def _stopped(made: Snapshot) -> Snapshot:
+    """As if all processes of its jobs had got SIGSTOP in the middle of a wait for data."""
+    return replace(
+        made,
+        gpus=tuple(
+            replace(one, reading=replace(one.reading, busy_percent=0.0, busy_samples=()))
+            for one in made.gpus
+        ),
+        jobs=tuple(
+            replace(
+                job,
+                members=tuple(
+                    replace(one, state="T", cpu_percent=0.0, main_thread_cpu_percent=0.0)
+                    for one in job.members
+                ),
+                loops=tuple(replace(one, data_wait_share=1.0) for one in job.loops),
+            )
+            for job in made.jobs
+        ),
+    )
+
+
+def _told_of(made: Snapshot, seconds: float) -> Snapshot:
+    """What a job tells is of the last ten seconds: so many of them it was stopped."""
+    share = seconds / 10.0
+    if not 0.0 < share <= 1.0:
+        return made
+    loops = [
+        tuple(
+            replace(one, data_wait_share=share + (1.0 - share) * (one.data_wait_share or 0.0))
+            for one in job.loops
+        )
+        for job in made.jobs
+    ]
+    jobs = [replace(job, loops=told) for job, told in zip(made.jobs, loops, strict=True)]
+    return replace(made, jobs=tuple(jobs))
+
+
+@pytest.mark.parametrize("scenario", ["healthy", "told"])
+def test_a_stopped_job_is_told_as_stopped_and_as_nothing_else(scenario: str) -> None:
+    """However long it is; and when it goes on, no more is said than before."""
+    engine = Engine()
+    said = []
+    for second, made in enumerate(_simulated(scenario, 250, 1)):
+        engine.push(_stopped(made) if 60 <= second < 180 else _told_of(made, 10.0 - (second - 180)))
+        said.append(engine.diagnosis)
+    before = rules_of(said[59])
+    assert {tuple(rules_of(one)) for one in said[70:180]} == {("job_stopped",)}
+    assert "is stopped" in said[120].verdict
+    assert {tuple(rules_of(one)) for one in said[182:]} <= {(), tuple(before)}
+    assert rules_of(said[-1]) == before
+
+
+def test_a_process_that_is_stopped_for_a_moment_is_not_told_as_stopped() -> None:
+    """As by a stack sampler that attaches, every few seconds."""
+    engine = Engine()
+    for second, made in enumerate(_simulated("healthy", 60, 1)):
+        engine.push(_stopped(made) if second % 5 == 4 else made)
+        assert "job_stopped" not in rules_of(engine.diagnosis)

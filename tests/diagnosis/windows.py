@@ -162,6 +162,8 @@ def rank(number: int | None = None, **facts: Any) -> RankFacts:
         read_bytes_per_second=0.0,
         write_bytes_per_second=1e4,
         workers=workers(),
+        state="S",
+        stopped_seconds=0.0,
     )
     return replace(healthy, **facts)
 
