@@ -107,7 +107,8 @@ def _listed() -> str:
     lines += ["", "Cannot be practised, but can be seen simulated:", ""]
     for other in UNPRACTISED:
         lines.append(f"  {other.name:<23} {other.why}")
-        lines.append(f"  {'':<23} gpuwatch --demo {other.demo}")
+        if other.demo is not None:
+            lines.append(f"  {'':<23} gpuwatch --demo {other.demo}")
     lines += ["", "gpuwatch explain CAUSE says what each is."]
     return "\n".join(lines)
 

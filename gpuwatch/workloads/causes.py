@@ -270,6 +270,11 @@ UNPRACTISED = (
     Unpractised("pcie_degraded", "a job cannot narrow a link", "pcie_degraded"),
     Unpractised("hardware_errors", "a job cannot make memory fail", "memory_errors"),
     Unpractised("gpu_lost", "a job cannot take a card off the bus", "lost"),
+    Unpractised(
+        "job_stopped",
+        "a stopped job cannot go on by itself: send SIGSTOP, then SIGCONT, to any other one's PID",
+        None,
+    ),
 )
 
 
