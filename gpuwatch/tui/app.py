@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, ClassVar
 from rich.terminal_theme import DIMMED_MONOKAI, TerminalTheme
 from textual.app import App
 from textual.binding import Binding, BindingType
+from textual.driver import Driver
+from textual.drivers.linux_driver import LinuxDriver
 from textual.events import CursorPosition
 from textual.screen import Screen
 
@@ -33,6 +35,7 @@ from gpuwatch.tui.palette import GPUWATCH_DARK, GPUWATCH_LIGHT, THEMES, Palette
 from gpuwatch.tui.panels.processes import rows
 from gpuwatch.tui.recorder_app import RecorderApp
 from gpuwatch.tui.screens.overview import OverviewScreen
+from gpuwatch.tui.terminal import TerminalDriver
 from gpuwatch.tui.view import View, row_key
 
 if TYPE_CHECKING:
@@ -49,6 +52,9 @@ INTERVALS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 _MESSAGE_SECONDS = 6.0
 _SLOW_LINK_LEAST_SECONDS = 2.0
 """A slow link is drawn to at most this often; sampling goes on at its own pace."""
+_AGAIN_SECONDS = 0.1
+"""Until a terminal that was behind is looked at again."""
+_TERMINAL_GONE = 128 + signal.SIGHUP
 
 
 class GpuwatchApp(RecorderApp):
@@ -95,6 +101,7 @@ class GpuwatchApp(RecorderApp):
         self._message: str | None = None
         self._message_until = 0.0
         self._drawn_at = float("-inf")
+        self._drawing_later = False
         self._link = LinkProbe() if slow_link is None and over_ssh(environment) else None
         if ascii_mode is None:
             ascii_mode = not speaks_unicode(environment)
@@ -113,6 +120,10 @@ class GpuwatchApp(RecorderApp):
         self._begin_recordings(find_recordings, notes)
         if slow_link:
             self._use_slow_link()
+
+    def get_driver_class(self) -> type[Driver]:
+        found = super().get_driver_class()
+        return TerminalDriver if found is LinuxDriver else found
 
     def write_directly(self, text: str) -> bool:
         """Send ``text`` to the terminal, past the compositor; ``False`` where that cannot be done
@@ -197,6 +208,9 @@ class GpuwatchApp(RecorderApp):
 
     def _every_second(self) -> None:
         """What changes without a snapshot: the age of old data, a message that has been read."""
+        if isinstance(self._driver, TerminalDriver) and self._driver.is_gone:
+            self.exit(return_code=_TERMINAL_GONE)
+            return
         view = self.view
         age = self._sampler.age_seconds
         stale = age if self._sampler.overdue and not view.paused else None
@@ -233,11 +247,25 @@ class GpuwatchApp(RecorderApp):
         if self._exit:
             # Its parts are being taken down, and a snapshot can still come in between.
             return
+        if self._terminal_is_behind:
+            # What it shows next is then the newest picture, and not one after the other.
+            if not self._drawing_later:
+                self._drawing_later = True
+                self.set_timer(_AGAIN_SECONDS, self._draw_later)
+            return
         for screen in reversed(self.screen_stack):
             draw = getattr(screen, "redraw", None)
             if draw is not None:
                 draw()
                 return
+
+    @property
+    def _terminal_is_behind(self) -> bool:
+        return isinstance(self._driver, TerminalDriver) and self._driver.is_behind
+
+    def _draw_later(self) -> None:
+        self._drawing_later = False
+        self.redraw()
 
     def _choose_glyphs(self, ascii_mode: bool) -> None:
         # A tone costs a colour change of some twenty bytes, a dotted cell three.

@@ -103,6 +103,19 @@ class PseudoTerminal:
                 break
         return self.program.returncode
 
+    def until_nothing_more_fits(self) -> None:
+        """Read nothing until what the program writes has filled the terminal, and a while more."""
+        assert self._master is not None
+        deadline = time.monotonic() + _LIMIT_SECONDS
+        unread = [-2, -1]
+        while unread[-1] != unread[-2]:
+            assert time.monotonic() < deadline, "it never fills"
+            time.sleep(1.0)
+            (size,) = struct.unpack("i", fcntl.ioctl(self._master, termios.FIONREAD, bytes(4)))
+            unread.append(size)
+        # As long as it takes to fill whatever queues before it, too.
+        time.sleep(2.0)
+
     def hang_up(self) -> None:
         """The terminal goes away."""
         if self._master is not None:

@@ -280,3 +280,25 @@ async def test_no_line_of_any_dialog_is_wider_than_its_terminal() -> None:
             strips = drive.app.screen._compositor.render_strips()
             assert {cell_len(strip.text) for strip in strips} == {20}
             await drive.press("escape")
+
+
+async def test_a_terminal_that_is_behind_gets_the_newest_picture(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """While it takes nothing, snapshots are kept and not drawn; then the last of them is."""
+    async with driven(scene("starved", 2)) as drive:
+        shown = drive.text
+        with monkeypatch.context() as patch:
+            patch.setattr(GpuwatchApp, "_terminal_is_behind", True)
+            for _ in range(3):
+                newest = await drive.next()
+            assert drive.text == shown
+        assert drive.view.snapshot is newest
+        for _ in range(500):
+            if drive.text != shown:
+                break
+            await asyncio.sleep(0.02)
+        later = drive.text
+        drive.app.redraw()
+        await drive.settle()
+        assert drive.text == later != shown

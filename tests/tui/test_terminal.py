@@ -122,6 +122,45 @@ def test_a_terminal_that_goes_away_ends_it() -> None:
         assert opened.program.returncode in {0, 1, 129, -signal.SIGHUP}
 
 
+# It is started where nobody tells it that the terminal has gone, and draws often.
+_DEAF = "import signal\nsignal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
+_OFTEN = "run(['--demo', 'starved', '--gpus', '2', '--interval', '0.1'])"
+UNHEARD = ("-c", f"{_DEAF}import sys\nfrom gpuwatch.cli import run\nsys.exit({_OFTEN})")
+
+
+@pytest.mark.parametrize("stalls", [False, True], ids=["read", "stalled"])
+def test_a_terminal_that_goes_away_without_a_word_ends_it(stalls: bool) -> None:
+    """No SIGHUP comes (nohup), and what was written before may never have been taken: a
+    connection that is down, and then closed."""
+    with terminal(*UNHEARD, size=(200, 50)) as opened:
+        first_picture(opened)
+        if stalls:
+            opened.until_nothing_more_fits()
+        opened.hang_up()
+        assert opened.end() == 129
+
+
+def test_a_terminal_that_takes_nothing_can_be_left_by_a_signal() -> None:
+    """SIGTERM ends it, although what it has written will never be read."""
+    with terminal(*UNHEARD, size=(200, 50)) as opened:
+        first_picture(opened)
+        opened.until_nothing_more_fits()
+        opened.program.terminate()
+        wait_until(lambda: opened.program.poll() is not None, 60)
+        assert opened.program.returncode == 143
+
+
+def test_a_terminal_that_takes_nothing_for_a_while_goes_on_when_it_does() -> None:
+    """The keys work again, and the terminal is given back at the end."""
+    with terminal(*UNHEARD, size=(200, 50)) as opened:
+        first_picture(opened)
+        opened.until_nothing_more_fits()
+        look_at_the_help(opened)
+        opened.type("q")
+        assert opened.end() == 0
+        assert LEAVE_ALTERNATE_SCREEN in opened.raw
+
+
 def test_a_terminal_that_goes_away_leaves_no_traceback(tmp_path: Path) -> None:
     """What is left of its standard error then holds no traceback."""
     noise = tmp_path / "stderr"
