@@ -11,6 +11,7 @@ import math
 from collections.abc import Container, Sequence
 
 from gpuwatch.diagnosis import watched_host, watched_job
+from gpuwatch.diagnosis.recovery import recovered
 from gpuwatch.diagnosis.startup import (
     LONGEST_SECONDS,
     TOLD_STEPS,
@@ -248,12 +249,19 @@ class Observer:
         since = now - self.window_seconds
         if track.steady_at is not None:
             since = max(since, min(track.steady_at, now))
+        seconds = self.window_seconds
+        if not track.ended:
+            # Without a GPU, by what it tells itself.
+            track.note_fed(recovered([gpu.recovery for gpu in gpus] or track.recoveries))
+        fed = track.fed_since
+        if fed is not None and since < fed < now:
+            since, seconds = fed, now - fed
         unix = snapshot.taken_at_unix_seconds
         gpu_facts = tuple([gpu.facts(since) for gpu in gpus])
         shapes = [(gpu, one.busy) for gpu, one in zip(gpus, gpu_facts, strict=True)]
         return Window(
             taken_at_unix_seconds=unix,
-            seconds=self.window_seconds,
+            seconds=seconds,
             watched_seconds=track.watched(since),
             interval_seconds=snapshot.interval_seconds,
             gpus=gpu_facts,
@@ -267,12 +275,16 @@ class Observer:
 
     def _gpu_window(self, snapshot: Snapshot, track: GpuTrack, host: HostFacts) -> Window:
         now = snapshot.monotonic_seconds
-        since = now - self.window_seconds
+        seconds = self.window_seconds
+        fed = track.recovery.at
+        if fed is not None and now - seconds < fed < now:
+            seconds = now - fed
+        since = now - seconds
         watched = sum([seconds for at, seconds in self._looked_at if at > since])
         facts: tuple[GpuFacts, ...] = (track.facts(since),)
         return Window(
             taken_at_unix_seconds=snapshot.taken_at_unix_seconds,
-            seconds=self.window_seconds,
+            seconds=seconds,
             watched_seconds=watched,
             interval_seconds=snapshot.interval_seconds,
             gpus=facts,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from operator import attrgetter
 
+from gpuwatch.diagnosis.recovery import Recovery
 from gpuwatch.diagnosis.running import BUCKET_SECONDS, Counter, Highest, Remembered, RunningMeans
 from gpuwatch.diagnosis.stretches import KEEP_SECONDS, PauseWatch
 from gpuwatch.diagnosis.trend import Trend
@@ -63,6 +64,7 @@ class GpuTrack:
         self.read_at: float | None = None
         """When its utilisation was read last."""
         self.pauses = PauseWatch()
+        self.recovery = Recovery()
         self.memory = Trend()
         self.fine = False
         """``series`` holds the driver's samples, not polls."""
@@ -89,6 +91,7 @@ class GpuTrack:
         self.identity = gpu.identity
         if gpu.lost:
             self.pauses.gap()
+            self.recovery.gap()
             return
         reading = gpu.reading
         if is_read(reading):
@@ -122,6 +125,7 @@ class GpuTrack:
         if is_read(gpu.reading):
             self.read_at = at
         self.pauses.gap()
+        self.recovery.gap()
 
     def _take_rest(
         self, reading: GpuReading, at: float, seconds: float, *, under_load: bool
@@ -146,6 +150,7 @@ class GpuTrack:
             if not self.fine:
                 self.series.clear()
                 self.pauses.gap()
+                self.recovery.gap()
                 self.fine = True
             spacing = fresh[-1][0] - fresh[-2][0] if len(fresh) > 1 else seconds
             self._append(fresh, spacing)
@@ -191,10 +196,12 @@ class GpuTrack:
             length = at - before
             if length > longest:
                 pauses.gap()
+                self.recovery.gap()
                 length = spacing
             before = at
             series.append(sample)
             pauses.add(at, percent, length)
+            self.recovery.add(at, percent, length)
 
     def _trim(self, at: float) -> None:
         series, oldest = self.series, at - self._keep

@@ -19,6 +19,7 @@ from gpuwatch.diagnosis.phase import (
     split,
     together,
 )
+from gpuwatch.diagnosis.recovery import Recovery
 from gpuwatch.diagnosis.running import Ledger, Remembered, RunningMeans
 from gpuwatch.diagnosis.startup import LONGEST_SECONDS
 from gpuwatch.diagnosis.trend import Trend
@@ -157,6 +158,8 @@ class _Rank:
         self._loop: LoopTrack | None = None
         self._told: TrainingLoop | None = None
         self.workers = _Workers(keep_seconds)
+        self.recovery = Recovery()
+        """Of its waiting for data, as it tells itself."""
         self.state: str | None = None
         self._stopped_at: float | None = None
         self.stopped_seconds: float | None = None
@@ -183,6 +186,8 @@ class _Rank:
         if self._loop is None:
             self._loop = LoopTrack(self._keep)
         self._loop.push(loop, at, seconds)
+        if loop.data_wait_share is not None and loop.phase in {None, "train"}:
+            self.recovery.add(at, 100.0 * (1.0 - loop.data_wait_share), seconds)
 
     def facts(self, rank: JobRank, since: float, workers: WorkerFacts | None) -> RankFacts:
         mean = self._means.over(since)
@@ -228,6 +233,8 @@ class JobTrack:
         self.starts_at = unknown_start if self.began_at is None else self.began_at
         self.steady_at: float | None = None
         """When its start-up was over."""
+        self.fed_since: float | None = None
+        """When it came to be fed, after it had not been: what was before does not count."""
         self.steps_since: float | None = None
         """When it was first seen to tell of a step."""
         self.steps_told = 0
@@ -373,6 +380,15 @@ class JobTrack:
             workers.memory.forget_before(since)
 
     # What it says
+
+    def note_fed(self, since: float | None) -> None:
+        if since is not None:
+            self.fed_since = since
+
+    @property
+    def recoveries(self) -> list[Recovery]:
+        """Of all its ranks."""
+        return [rank.recovery for rank in self._ranks.values()]
 
     def watched(self, since: float) -> float:
         return self._means.over(since).watched_seconds

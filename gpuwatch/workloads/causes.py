@@ -145,7 +145,7 @@ _ALL = (
         sick={"sync": True, "python_ms": 60.0, "step_ms": 80.0},
         cure={"sync": False},
         on_cpu="each operation is waited for anyway",
-        press="S takes stacks, which name it",
+        press="only stacks tell it apart (S)",
         gpus=1,
     ),
     Cause(
@@ -272,7 +272,7 @@ UNPRACTISED = (
     Unpractised("gpu_lost", "a job cannot take a card off the bus", "lost"),
     Unpractised(
         "job_stopped",
-        "a stopped job cannot go on by itself: send SIGSTOP, then SIGCONT, to any other one's PID",
+        "it could not go on by itself: send SIGSTOP to any job",
         None,
     ),
 )
