@@ -25,9 +25,11 @@ from gpuwatch.tuning.channel import Channel, ClosedError
 from gpuwatch.tuning.crash import STACKS_SIGNAL
 from gpuwatch.tuning.setting import Failure, Setting, Visit
 
+# This very gpuwatch and no other that is installed; of what lies beside it, nothing comes before
+# the user's own.
 _BOOT = (
-    "import sys; sys.path[:1] = []; "
-    "p = sys.argv[2]; sys.path[len(sys.path):] = [] if p in sys.path else [p]; "
+    "import sys; p = sys.argv[2]; sys.path[:1] = [p]; import gpuwatch; sys.path[:1] = []; "
+    "sys.path[len(sys.path):] = [] if p in sys.path else [p]; "
     "from gpuwatch.tuning.host import main; main(int(sys.argv[1]))"
 )
 OUTPUT_KEPT = 64 * 1024
@@ -311,9 +313,7 @@ class Bench:
         deadline = time.monotonic() + STACKS_SECONDS
         stacks = seen = ""
         # Until all have answered and nothing is added to the last one's answer.
-        while time.monotonic() < deadline and (
-            failing.stacks_in(stacks) < asked or stacks != seen
-        ):
+        while time.monotonic() < deadline and (failing.stacks_in(stacks) < asked or stacks != seen):
             seen = stacks
             time.sleep(0.05)
             self._drain()

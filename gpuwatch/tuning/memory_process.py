@@ -28,9 +28,10 @@ from gpuwatch.tuning.memory_point import (
 )
 
 # Without the working folder on the path, whose files could be called as modules of Python's own;
-# with the folder that this gpuwatch is in, wherever it was started from.
+# with this very gpuwatch, wherever it was started from and whichever is installed.
 _BOOT = (
-    "import sys; sys.path[:1] = []; p = sys.argv[3]; p in sys.path or sys.path.append(p); "
+    "import sys; p = sys.argv[3]; sys.path[:1] = [p]; import gpuwatch; sys.path[:1] = []; "
+    "p in sys.path or sys.path.append(p); "
     "from gpuwatch.tuning.memory_child import main; main()"
 )
 STEPS = 3

@@ -479,27 +479,40 @@ def _may_mount() -> bool:
     return done.returncode == 0
 
 
-def test_missing_torch_is_one_sentence(tmp_path: Path) -> None:
-    """Without torch the sentence says how to install it, in the right environment."""
+@pytest.fixture
+def without_torch(tmp_path: Path) -> str:
+    """What is said where torch is missing and another gpuwatch is installed."""
     (tmp_path / "torch.py").write_text("raise ModuleNotFoundError(name='torch')")
     (tmp_path / "target.py").write_text("loader = 1")
-    root = str(Path(__file__).parents[2])
+    (tmp_path / "gpuwatch").mkdir()
+    (tmp_path / "gpuwatch" / "__init__.py").touch()
     code = (
-        "import sys\nfrom gpuwatch.tuning.bench import Bench, BenchError\n"
-        "bench = Bench(sys.argv[1])\n"
+        "import os, sys\nfrom gpuwatch.tuning.bench import Bench, BenchError\n"
+        "os.environ['PYTHONPATH'] = sys.argv[1]\nbench = Bench(f'{sys.argv[1]}/target.py:loader')\n"
         "try:\n    bench.open()\nexcept BenchError as error:\n    print(error)\n"
         "finally:\n    bench.close()\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code, f"{tmp_path}/target.py:loader"],
-        env={**os.environ, "PYTHONPATH": f"{tmp_path}:{root}"},
+        [sys.executable, "-c", code, str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
         capture_output=True,
         text=True,
         check=True,
     )
-    assert "PyTorch is not installed where gpuwatch runs" in done.stdout
-    assert "-m pip install torch" in done.stdout
-    assert "pip install gpuwatch" not in done.stdout
+    return done.stdout
+
+
+def test_missing_torch_is_one_sentence(without_torch: str) -> None:
+    """Without torch the sentence says how to install it, in the right environment."""
+    assert "PyTorch is not installed where gpuwatch runs" in without_torch
+    assert "-m pip install torch" in without_torch
+    assert "pip install gpuwatch" not in without_torch
+
+
+def test_measuring_processes_are_of_this_gpuwatch(without_torch: str) -> None:
+    """Not of another one that Python finds first where they are started."""
+    assert "ended by itself" not in without_torch
+    assert without_torch.count("\n") == 1
 
 
 def test_interrupted_visit_ends_at_once() -> None:
