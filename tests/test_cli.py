@@ -72,7 +72,7 @@ def on_a_terminal(
                 os.write(master, keys)
                 keys = b""
     os.close(master)
-    return process.wait(10), arrived.decode()
+    return process.wait(60), arrived.decode()
 
 
 def run_here(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
@@ -207,7 +207,7 @@ def test_stream_is_flushed_and_ends_with_its_pipe() -> None:
         assert json.loads(process.stdout.readline())["kind"] == "header"
         assert json.loads(process.stdout.readline())["kind"] == "snapshot"
         process.stdout.close()
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
         assert process.stderr.read() == ""
 
 
@@ -218,7 +218,7 @@ def test_ctrl_c_ends_a_stream_quietly() -> None:
         assert process.stderr is not None
         process.stdout.readline()
         process.send_signal(signal.SIGINT)
-        assert process.wait(20) == 130
+        assert process.wait(60) == 130
         assert process.stderr.read() == ""
 
 

@@ -68,7 +68,7 @@ class Job:
 
     def end(self) -> None:
         self.program.send_signal(2)
-        self.program.wait(10)
+        self.program.wait(60)
         assert self.program.stdout is not None
         self.program.stdout.close()
 

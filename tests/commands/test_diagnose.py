@@ -398,7 +398,7 @@ def test_ctrl_c_tells_what_is_known(tmp_path: Path) -> None:
         assert process.stdout is not None
         out = process.stdout.read()
         process.stdin.close()
-        code = process.wait(timeout=30)
+        code = process.wait(timeout=60)
     found = json.loads(out)
     assert found["source"]["snapshots"] > 0
     assert code == (1 if found["findings"] else 3)
@@ -432,7 +432,7 @@ def test_a_long_watch_that_is_ended_early_tells_what_it_saw(
     # Its line says that it watches.
     assert b"watching" in os.read(main, 200)
     process.send_signal(number)
-    out, _ = process.communicate(timeout=30)
+    out, _ = process.communicate(timeout=60)
     os.close(main)
     found = json.loads(out)
     assert found["source"]["snapshots"] >= 1
@@ -454,7 +454,7 @@ def test_a_pipe_is_diagnosed_as_far_as_it_came(tmp_path: Path) -> None:
         process.send_signal(signal.SIGINT)
         out = process.stdout.read()
         process.stdin.close()
-        assert process.wait(timeout=30) == 3
+        assert process.wait(timeout=60) == 3
     assert json.loads(out)["source"]["snapshots"] >= 100
 
 

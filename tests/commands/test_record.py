@@ -94,7 +94,7 @@ def test_signals_end_it_well(tmp_path: Path, state: Path, number: signal.Signals
     process = started(tmp_path, "-o", str(path), *DEMO)
     wait_until(lambda: path.exists() and path.stat().st_size > 0)
     process.send_signal(number)
-    out, errors = process.communicate(timeout=30)
+    out, errors = process.communicate(timeout=60)
     assert (process.returncode, errors) == (0, "")
     assert out.startswith("Recorded ")
     with open_any(str(path)) as log:
@@ -112,7 +112,7 @@ def test_after_kill_9_all_but_the_last_seconds_is_there(
     wait_until(lambda: path.exists() and count(path) >= 12)
     at = time.time()
     process.kill()
-    process.communicate(timeout=30)
+    process.communicate(timeout=60)
     before = read(path)
     assert at - before[-1].taken_at_unix_seconds < 10.0
     assert [each.sequence for each in before] == list(range(len(before)))
@@ -155,7 +155,7 @@ def test_one_job_is_recorded_until_it_ends(tmp_path: Path, state: Path) -> None:
     try:
         process = started(tmp_path, "-o", str(path), "--pid", str(job.pid), "--interval", "0.2s")
         wait_until(lambda: path.exists() and count(path) >= 2)
-        job.communicate(b"\n", timeout=30)
+        job.communicate(b"\n", timeout=60)
         process.communicate(timeout=60)
     finally:
         job.kill()

@@ -139,7 +139,7 @@ def test_ctrl_c_ends_early_with_what_was_seen(started: Children, tmp_path: Path)
     )
     wait_until(lambda: any(has_sampled(py_spy) for py_spy in py_spies_of(command.pid)))
     os.killpg(command.pid, signal.SIGINT)
-    out, errors = command.communicate(timeout=30)
+    out, errors = command.communicate(timeout=60)
     assert command.returncode == 130, errors
     assert f"PID {pid}: " in out
     assert Path(f"/proc/{pid}").exists()

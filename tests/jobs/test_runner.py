@@ -36,7 +36,7 @@ def ended(job: RunningJob) -> Iterator[RunningJob]:
         yield job
     finally:
         job.kill()
-        job.wait(20)
+        job.wait(60)
         job.close()
 
 
@@ -53,7 +53,7 @@ def in_terminal(
 
 def kept(job: RunningJob) -> bytes:
     """All that the job printed, once it has ended."""
-    assert job.wait(20) is not None
+    assert job.wait(60) is not None
     wait_until(lambda: job.output_complete)
     assert job.output_path is not None
     return job.output_path.read_bytes()
@@ -80,7 +80,7 @@ class TestStart:
     def test_exit_code(self, script: str, code: int) -> None:
         """The exit code is the job's, negative for the signal that ended it, and stays known."""
         with ended(self.start("sh", "-c", script)) as job:
-            assert job.wait(20) == code
+            assert job.wait(60) == code
             assert job.poll() == code
             assert job.ended_at_unix_seconds is not None
 
@@ -260,7 +260,7 @@ class TestTerminal:
         os.mkfifo(gate)
         script = f"(read _ < {gate}; echo late) & echo early"
         with in_terminal(path, ["sh", "-c", script]) as job:
-            assert job.wait(20) == 0
+            assert job.wait(60) == 0
             says(path, b"early")
             assert not job.output_complete
             gate.write_text("go\n")
@@ -341,7 +341,7 @@ class TestSignals:
             says(path, b"parent 15\n")
             assert job.poll() is None
             assert "killed" in job.stop_step()
-            assert job.wait(20) == -signal.SIGKILL
+            assert job.wait(60) == -signal.SIGKILL
             assert job.stop_step() == "the job has ended"
             assert not job.signal(signal.SIGINT)
 
@@ -372,7 +372,7 @@ class TestSignals:
             assert os.getsid(child) != job.pid
             descriptor = os.pidfd_open(child)
             job.kill()
-            assert job.wait(20) == -signal.SIGKILL
+            assert job.wait(60) == -signal.SIGKILL
             wait_until(lambda: has_ended(descriptor))
             os.close(descriptor)
 

@@ -19,7 +19,7 @@ def test_calls_run_in_order_on_one_other_thread() -> None:
         worker.submit(lambda number=number: seen.append((number, threading.get_ident())))  # type: ignore[misc]
         for number in range(5)
     ]
-    assert all(task.wait(20) for task in tasks)
+    assert all(task.wait(60) for task in tasks)
     assert [number for number, _ in seen] == [0, 1, 2, 3, 4]
     assert len({thread for _, thread in seen}) == 1
     assert seen[0][1] != threading.get_ident()
@@ -30,14 +30,14 @@ def test_a_result_is_there_once_the_call_is_done() -> None:
     """Before that it is an error to ask, and waiting says so."""
     worker = DaemonWorker()
     gate = threading.Event()
-    task = worker.submit(lambda: gate.wait(20) and 42)
+    task = worker.submit(lambda: gate.wait(60) and 42)
     assert not task.wait(0.0)
     assert not task.done
     with pytest.raises(RuntimeError, match="not done"):
         task.result()
     assert task.run_seconds is None
     gate.set()
-    assert task.wait(20)
+    assert task.wait(60)
     assert task.result() == 42
     assert task.run_seconds is not None
     worker.stop()
@@ -52,7 +52,7 @@ def test_an_exception_goes_to_whoever_asks_and_the_thread_goes_on() -> None:
 
     failed = worker.submit(fail)
     after = worker.submit(lambda: "still here")
-    assert after.wait(20)
+    assert after.wait(60)
     assert after.result() == "still here"
     with pytest.raises(SystemExit):
         failed.result()
@@ -63,14 +63,14 @@ def test_after_stop_nothing_is_taken_but_what_was_handed_in_is_done() -> None:
     """Stopping returns at once, also twice, also before anything ran."""
     worker = DaemonWorker()
     gate = threading.Event()
-    running = worker.submit(lambda: gate.wait(20))
+    running = worker.submit(lambda: gate.wait(60))
     waiting = worker.submit(lambda: 1)
     worker.stop()
     worker.stop()
     with pytest.raises(RuntimeError, match="stopped"):
         worker.submit(lambda: 2)
     gate.set()
-    assert waiting.wait(20)
+    assert waiting.wait(60)
     assert running.result() is True
     DaemonWorker().stop()
 

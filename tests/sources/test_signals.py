@@ -41,7 +41,7 @@ def test_a_process_is_asked_to_end_with_term(started: Children) -> None:
     result = end_process(child.pid, start_of(child.pid))
     assert result.ok
     assert str(child.pid) in result.message
-    assert child.wait(20) == -signal.SIGTERM
+    assert child.wait(60) == -signal.SIGTERM
 
 
 def test_force_kills_what_ignores_term(started: Children) -> None:
@@ -52,7 +52,7 @@ def test_force_kills_what_ignores_term(started: Children) -> None:
     assert end_process(child.pid, start).ok
     assert child.poll() is None
     assert end_process(child.pid, start, force=True).ok
-    assert child.wait(20) == -signal.SIGKILL
+    assert child.wait(60) == -signal.SIGKILL
 
 
 def test_the_start_time_of_a_snapshot_is_good_for_it(started: Children) -> None:
@@ -63,7 +63,7 @@ def test_the_start_time_of_a_snapshot_is_good_for_it(started: Children) -> None:
     (row,), _ = source.read([GpuProcess(child.pid, "GPU-0")])
     source.close()
     assert end_process(row.pid, row.started_at_unix_seconds).ok
-    assert child.wait(20) == -signal.SIGTERM
+    assert child.wait(60) == -signal.SIGTERM
 
 
 @pytest.mark.parametrize("pinned", [True, False])
@@ -82,7 +82,7 @@ def test_a_reused_pid_is_never_signalled(
     # Had a signal been sent, this would not come back.
     assert child.stdin is not None
     child.stdin.close()
-    assert child.wait(20) == 0
+    assert child.wait(60) == 0
 
 
 def test_without_process_descriptors_the_right_process_is_ended(
@@ -93,7 +93,7 @@ def test_without_process_descriptors_the_right_process_is_ended(
     child = started.python("ready()\nwait()\n")
     started.ready(child)
     assert end_process(child.pid, start_of(child.pid)).ok
-    assert child.wait(20) == -signal.SIGTERM
+    assert child.wait(60) == -signal.SIGTERM
 
 
 def test_a_process_that_has_ended_is_said_to_have_ended(started: Children) -> None:

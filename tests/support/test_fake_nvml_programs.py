@@ -77,7 +77,7 @@ def test_a_change_reaches_a_program_that_runs(machine: FakeNvml) -> None:
         program.stdin.write("\n")
         program.stdin.flush()
         assert program.stdout.readline().strip() == str(percent)
-    program.communicate(timeout=30)
+    program.communicate(timeout=60)
     assert machine.gpu[1].calls("nvmlDeviceGetUtilizationRates") == 2
 
 

@@ -67,7 +67,7 @@ def line(job: subprocess.Popen[str]) -> str:
 
 
 def finish(job: subprocess.Popen[str]) -> None:
-    job.communicate("\n", timeout=30)
+    job.communicate("\n", timeout=60)
 
 
 def levels(handle: Any, begin: float, end: float) -> list[int]:
