@@ -35,7 +35,7 @@ from gpuwatch.tui.palette import GPUWATCH_DARK, GPUWATCH_LIGHT, THEMES, Palette
 from gpuwatch.tui.panels.processes import rows
 from gpuwatch.tui.recorder_app import RecorderApp
 from gpuwatch.tui.screens.overview import OverviewScreen
-from gpuwatch.tui.terminal import TerminalDriver
+from gpuwatch.tui.terminal import TerminalDriver, let_go
 from gpuwatch.tui.view import View, row_key
 
 if TYPE_CHECKING:
@@ -540,6 +540,13 @@ def run_dashboard(
         app.run()
     finally:
         sampler.close()
+    return result_of(app)
+
+
+def result_of(app: GpuwatchApp) -> int:
+    """The exit code, after it has run. Raises what ended it."""
+    if app.return_code == _TERMINAL_GONE:
+        let_go()
     if app.error is not None:
         raise app.error
     return app.return_code or 0

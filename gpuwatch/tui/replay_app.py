@@ -15,7 +15,7 @@ from gpuwatch.sources.base import ReadOptions
 from gpuwatch.sources.recording_buckets import FindingSpan
 from gpuwatch.sources.replay import Tape
 from gpuwatch.text import clean
-from gpuwatch.tui.app import GpuwatchApp, new_engine
+from gpuwatch.tui.app import GpuwatchApp, new_engine, result_of
 from gpuwatch.tui.charts import StripCache
 from gpuwatch.tui.diagnosis_app import Diagnoser
 from gpuwatch.tui.following import follow
@@ -353,6 +353,4 @@ def run_replay(
         app.run()
     finally:
         app.player.close()
-    if app.error is not None:
-        raise app.error
-    return app.return_code or 0
+    return result_of(app)

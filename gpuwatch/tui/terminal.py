@@ -8,12 +8,13 @@ for good. So whoever draws asks here first, and whoever ends takes back what nob
 
 from __future__ import annotations
 
+import os
 import select
 import termios
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from queue import Empty, Full
+from queue import Empty
 from typing import Any, TextIO
 
 from textual.app import App
@@ -24,8 +25,14 @@ _MOST_WAITING = 6
 
 _PATIENCE_SECONDS = 1.0
 """For a terminal to take the last of what was written, at the end."""
-_MOST_DROPS = 20
-"""One is enough, or two where a picture is larger than what the kernel keeps."""
+
+
+def let_go() -> None:
+    """After the terminal has gone: what is still said goes nowhere, instead of failing."""
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for descriptor in range(3):
+        os.dup2(nowhere, descriptor)
+    os.close(nowhere)
 
 
 class _Output:
@@ -34,6 +41,7 @@ class _Output:
     def __init__(self, file: TextIO) -> None:
         self._file = file
         self.failed = False
+        self.writing = False
 
     def write(self, text: str) -> None:
         self._unless_failed(self._file.write, text)
@@ -49,10 +57,13 @@ class _Output:
 
     def _unless_failed(self, do: Callable[..., object], *arguments: str) -> None:
         if not self.failed:
+            self.writing = True
             try:
                 do(*arguments)
             except OSError:
                 self.failed = True
+            finally:
+                self.writing = False
 
 
 class TerminalDriver(LinuxDriver):
@@ -79,29 +90,21 @@ class TerminalDriver(LinuxDriver):
         )
 
     def stop_application_mode(self) -> None:
-        """Give the terminal back as it was. What it does not take is dropped first."""
-        deadline = time.monotonic() + _PATIENCE_SECONDS
-        while self._waiting and time.monotonic() < deadline:
-            time.sleep(0.01)
-        if self._waiting:
-            self._drop()
+        """Give the terminal back as it was. Pictures that it does not take are dropped first."""
+        self._settle()
         super().stop_application_mode()
 
     def close(self) -> None:
-        writer = self._writer_thread
-        if writer is None:
-            return
-        with suppress(Full):
-            writer._queue.put(None, timeout=_PATIENCE_SECONDS)
-        writer.join(_PATIENCE_SECONDS)
-        for _ in range(_MOST_DROPS):
-            if not writer.is_alive():
-                break
-            # It waits in the kernel for room in a terminal that takes nothing.
-            self._drop()
-            with suppress(Full):
-                writer._queue.put_nowait(None)
-            writer.join(0.05)
+        self._settle()
+        super().close()
+
+    def _settle(self) -> None:
+        """Until all is written, or dropped."""
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while self._waiting or self._output.writing:
+            if time.monotonic() > deadline:
+                self._drop()
+            time.sleep(0.01)
 
     @property
     def _waiting(self) -> int:
@@ -115,5 +118,9 @@ class TerminalDriver(LinuxDriver):
         with suppress(Empty):
             while True:
                 writer._queue.get_nowait()
+        terminal = self._output.fileno()
         with suppress(termios.error):
-            termios.tcflush(self._output.fileno(), termios.TCOFLUSH)
+            termios.tcflush(terminal, termios.TCOFLUSH)
+            # The kernel does not wake up who waits for the room that this made; this does.
+            termios.tcflow(terminal, termios.TCOOFF)
+            termios.tcflow(terminal, termios.TCOON)

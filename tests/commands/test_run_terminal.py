@@ -242,12 +242,31 @@ class TestDashboard:
                 it.program.kill()
             else:
                 it.hang_up()
-            it.program.wait(20)
+            it.program.wait(60)
         assert self.goes_on(path)
         assert not ends(pid)
         (tmp_path / "enough").touch()
         wait_until(lambda: path.read_bytes().endswith(b"the end\n"))
         wait_until(lambda: ends(pid))
+
+    @pytest.mark.parametrize("options", [(), ("--kill-on-exit",)], ids=["goes on", "ends with it"])
+    def test_a_terminal_that_goes_without_a_word(
+        self, tmp_path: Path, options: tuple[str, ...]
+    ) -> None:
+        """Under nohup no SIGHUP comes: gpuwatch is left all the same, and the job goes on or not,
+        as was asked for."""
+        line = shlex.join([*GPUWATCH_RUN, "-i", "0.2", *options, "--", *job(PRINTS)])
+        with in_bash(tmp_path, f"trap '' HUP; exec {line}") as it:
+            it.until_it_says("line ")
+            path = self.log(tmp_path)
+            pid = self.pid(path)
+            it.hang_up()
+            assert it.end() == (128 + signal.SIGTERM if options else 0)
+        if options:
+            wait_until(lambda: ends(pid))
+        else:
+            assert self.goes_on(path)
+        (tmp_path / "enough").touch()
 
     def test_kill_on_exit(self, tmp_path: Path) -> None:
         """Asked to, gpuwatch ends the job when it is left, and ends as the job does."""
@@ -278,7 +297,7 @@ class TestDashboard:
             pid = self.pid(self.log(tmp_path))
             it.hang_up()
             wait_until(lambda: ends(pid))
-            it.program.wait(20)
+            it.program.wait(60)
 
     def test_ctrl_c_interrupts_the_job(self, tmp_path: Path) -> None:
         """Ctrl-C is for the job: once it has ended by it, gpuwatch ends as it did."""

@@ -141,13 +141,15 @@ def test_a_terminal_that_goes_away_without_a_word_ends_it(stalls: bool) -> None:
 
 
 def test_a_terminal_that_takes_nothing_can_be_left_by_a_signal() -> None:
-    """SIGTERM ends it, although what it has written will never be read."""
+    """SIGTERM ends it, although what it has written is not read; what gives the terminal back
+    is there for whoever reads later."""
     with terminal(*UNHEARD, size=(200, 50)) as opened:
         first_picture(opened)
         opened.until_nothing_more_fits()
         opened.program.terminate()
         wait_until(lambda: opened.program.poll() is not None, 60)
-        assert opened.program.returncode == 143
+        assert opened.end() == 143
+        assert LEAVE_ALTERNATE_SCREEN in opened.raw
 
 
 def test_a_terminal_that_takes_nothing_for_a_while_goes_on_when_it_does() -> None:
