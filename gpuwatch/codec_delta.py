@@ -24,12 +24,12 @@ Decoding keeps the objects of the model in which nothing has changed.
 from __future__ import annotations
 
 import math
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from itertools import accumulate, chain, pairwise, repeat
-from operator import attrgetter, call
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, make_dataclass
+from functools import cached_property, partial
+from itertools import accumulate, chain, compress, count, pairwise
+from operator import attrgetter, is_, ne
+from typing import Any, Generic, TypeVar, cast
 
 from gpuwatch import json_values
 from gpuwatch.codec import (
@@ -58,6 +58,13 @@ _PLAIN_MOST = 1e9
 _DENSE = 3
 """A column in which a third of the rows has changed is written whole: gzip makes less of repeated
 values than of row numbers."""
+_KINDS = {
+    "float": frozenset((float, int, type(None))),
+    "int": frozenset((int, type(None))),
+    "bool": frozenset((bool, type(None))),
+    "str": frozenset((str, type(None))),
+}
+"""Of fields whose values are one thing: what they may be in JSON."""
 _Samples = tuple[BusySample, ...]
 
 
@@ -134,19 +141,61 @@ def apply_delta(before: Snapshot, value: Json) -> Snapshot:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Skim:
+    """Fields whose changes a reader has no use for, and that are not followed for its sake: they
+    stay as the last whole snapshot had them, and what else is as it was need not be made anew."""
+
+    processes: frozenset[str] = frozenset()
+    jobs: frozenset[str] = frozenset()
+    members: frozenset[str] = frozenset()
+    until_unix_seconds: float = math.inf
+    """Behind a header that is not earlier everything is followed."""
+
+    def thin(self, delta: Json) -> None:
+        """Take what need not be followed out of a delta."""
+        jobs = _part(delta, "jobs")
+        _drop(_part(delta, "processes", "changed"), self.processes)
+        _drop(_part(jobs, "changed"), self.jobs)
+        _drop(_part(jobs, "parts", "members", "changed"), self.members)
+
+
+def _part(value: Json, *names: str) -> Json:
+    for name in names:
+        found = value.get(name)
+        if not isinstance(found, dict):
+            return {}
+        value = found
+    return value
+
+
+def _drop(columns: Json, names: frozenset[str]) -> None:
+    for name in names:
+        columns.pop(name, None)
+
+
 class RecordingDecoder(Decoder):
     """Reads the lines of a recording, deltas too.
 
     A delta is refused (``BaselessError``) unless every line since the key frame could be read.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, skim: Skim | None = None) -> None:
         super().__init__()
         self._before: Snapshot | None = None
+        self._skim = skim
 
     def decode(self, line: str) -> Header | Snapshot | None:
         try:
-            return self.take(loads(line))
+            value = loads(line)
+            skim, header = self._skim, self.header
+            if (
+                skim is not None
+                and header is not None
+                and header.started_at_unix_seconds < skim.until_unix_seconds
+            ):
+                skim.thin(value)
+            return self.take(value)
         except BaselessError:
             raise
         except CodecError:
@@ -255,6 +304,26 @@ def _milliseconds(value: Any, where: str) -> int:
 # --- objects and lists of the model ----------------------------------------------------------
 
 
+def _maker(table: Table[T]) -> Callable[[list[Any]], T]:
+    """Makes one of the values of all its fields.
+
+    A third of the time that the constructor of a frozen class takes, hundreds of times a snapshot:
+    the values are set on an object that can be written, which then becomes one of the model's. None
+    of these classes does anything else when one is made.
+    """
+    made: Any = table.made
+    draft = make_dataclass(
+        f"{made.__name__}Draft", table.fields, slots=True, eq=False, repr=False, match_args=False
+    )
+
+    def make(values: list[Any]) -> T:
+        item: Any = draft(*values)
+        item.__class__ = made
+        return cast("T", item)
+
+    return make
+
+
 class _Deltas(Generic[T]):
     """Deltas of one dataclass of the model, and of tuples of it.
 
@@ -273,13 +342,17 @@ class _Deltas(Generic[T]):
         self.fields = table.fields
         self.values: Callable[[T], tuple[Any, ...]] = attrgetter(*table.fields)
         self._places = {name: place for place, name in enumerate(table.fields)}
-        self._setters = tuple([getattr(table.made, name).__set__ for name in table.fields])
         self._samples = frozenset(
             name for name, annotation in table.annotations.items() if annotation == _SAMPLES
         )
         self._numbers = frozenset(
             name for name, annotation in table.annotations.items() if annotation == "float"
         )
+        self._kinds = {
+            name: kinds
+            for name, annotation in table.annotations.items()
+            if (kinds := _KINDS.get(annotation)) is not None
+        }
 
     # Writing.
 
@@ -433,7 +506,7 @@ class _Deltas(Generic[T]):
         for row, old in enumerate(olds):
             new = news[begin : begin + len(old)]
             begin += len(old)
-            if any(one is not two for one, two in zip(old, new, strict=True)):
+            if not all(map(is_, old, new)):
                 values = list(self.values(items[row]))
                 values[place] = new
                 made[row] = self._made(values)
@@ -461,36 +534,27 @@ class _Deltas(Generic[T]):
         """``items`` with what the columns change; a row in which nothing does is the same."""
         values = self.values
         drafts: dict[int, list[Any]] = {}
-        touched: set[int] = set()
         for name, column in columns.items():
             place = self._places.get(name)
             if place is None:
                 continue
             read, is_number = self._reader(name, where, at), name in self._numbers
-            for row, new in self._cells(column, len(items), where):
-                draft = drafts.get(row)
-                if draft is None:
-                    draft = drafts[row] = list(values(items[row]))
-                old = draft[place]
-                if new is old:
-                    continue
-                if new == old:
-                    # 99 is how 99.0 is written.
-                    kind = type(new)
-                    if kind is type(old) or (kind is int and is_number):
-                        continue
+            for row, old, new in self._changes(name, column, items, where):
                 if is_number and type(new) is float and -math.inf < new < math.inf:
                     value = new
                 else:
                     value = read(old, new)
-                if value is not old:
-                    draft[place] = value
-                    touched.add(row)
-        if not touched:
+                    if value is old:
+                        continue
+                draft = drafts.get(row)
+                if draft is None:
+                    draft = drafts[row] = list(values(items[row]))
+                draft[place] = value
+        if not drafts:
             return items
         made = list(items)
-        for row in touched:
-            made[row] = self._made(drafts[row])
+        for row, draft in drafts.items():
+            made[row] = self._made(draft)
         return tuple(made)
 
     def _reader(self, name: str, where: str, at: float) -> Callable[[Any, Any], Any]:
@@ -503,18 +567,38 @@ class _Deltas(Generic[T]):
         check, here = self._table.checks[name], f"{where}.{name}"
         return lambda _old, new: None if new is None else check(new, here)
 
-    def _cells(self, column: Any, rows: int, where: str) -> Any:
+    def _changes(
+        self, name: str, column: Any, items: tuple[T, ...], where: str
+    ) -> Iterable[tuple[int, Any, Any]]:
+        """The row, the value before and what is written now, where that is another."""
+        field = attrgetter(name)
         if isinstance(column, list):
-            if len(column) != rows:
+            if len(column) != len(items):
                 raise CodecError(f"{where} has a column of another length.")
-            return enumerate(column)
-        cells = []
-        for row, new in json_values.json_object(column, where).items():
-            number = int(row) if row.isascii() and row.isdigit() and len(row) < 10 else rows
-            if number >= rows:
-                raise CodecError(f"{where} changes a row that is not there.")
-            cells.append((number, new))
-        return cells
+            olds = list(map(field, items))
+            kinds = self._kinds.get(name)
+            if kinds is not None and kinds.issuperset(map(type, column)):
+                # What equals is the same then, also 99 and 99.0.
+                return compress(zip(count(), olds, column), map(ne, column, olds))
+            cells: Iterable[tuple[int, Any, Any]] = zip(count(), olds, column)
+        else:
+            cells = [(row, field(items[row]), new) for row, new in _rows_of(column, items, where)]
+        return self._unlike(name, cells)
+
+    def _unlike(
+        self, name: str, cells: Iterable[tuple[int, Any, Any]]
+    ) -> Iterator[tuple[int, Any, Any]]:
+        is_number = name in self._numbers
+        for cell in cells:
+            _, old, new = cell
+            if new is old:
+                continue
+            if new == old:
+                # 99 is how 99.0 is written.
+                kind = type(new)
+                if kind is type(old) or (kind is int and is_number):
+                    continue
+            yield cell
 
     def _read(self, name: str, value: Any, where: str, at: float) -> Any:
         if value is None:
@@ -525,12 +609,18 @@ class _Deltas(Generic[T]):
             return _unpack(value, where, at)
         return self._table.checks[name](value, where)
 
-    def _made(self, values: list[Any]) -> T:
-        # A third of the time that the constructor of a frozen class takes, hundreds of times a
-        # snapshot; none of them has anything to do but this.
-        made = object.__new__(self._table.made)
-        deque(map(call, self._setters, repeat(made), values), 0)
-        return made
+    @cached_property
+    def _made(self) -> Callable[[list[Any]], T]:
+        return _maker(self._table)
+
+
+def _rows_of(column: Any, items: Sequence[Any], where: str) -> Iterator[tuple[int, Any]]:
+    rows = len(items)
+    for row, new in json_values.json_object(column, where).items():
+        number = int(row) if row.isascii() and row.isdigit() and len(row) < 10 else rows
+        if number >= rows:
+            raise CodecError(f"{where} changes a row that is not there.")
+        yield number, new
 
 
 _BY_KEY = attrgetter("pid", "started_at_unix_seconds")

@@ -13,6 +13,7 @@ import click
 from gpuwatch.commands import common
 
 if TYPE_CHECKING:
+    from gpuwatch.codec_delta import Skim
     from gpuwatch.model import Snapshot
     from gpuwatch.outputs.summing.moments import Moment
     from gpuwatch.outputs.summing.summary import FileSeen, Summary
@@ -144,7 +145,7 @@ def summarise(path: str, cut: Cut | None = None, *, judge: bool = False) -> Summ
     if cut.whole and not judge and path != STANDARD_STREAM:
         recorded = recorded_events(path)
     summer = Summer(recorded)
-    with part(path, cut) as (log, snapshots):
+    with part(path, cut, summer.skim) as (log, snapshots):
         for snapshot in progress(log, snapshots):
             summer.push(snapshot)
         if summer.snapshots == 0:
@@ -153,15 +154,17 @@ def summarise(path: str, cut: Cut | None = None, *, judge: bool = False) -> Summ
 
 
 @contextmanager
-def part(path: str, cut: Cut) -> Iterator[tuple[OpenedLog, Iterator[Snapshot]]]:
+def part(
+    path: str, cut: Cut, skim: Skim | None = None
+) -> Iterator[tuple[OpenedLog, Iterator[Snapshot]]]:
     """A recording opened, and the snapshots of it that are asked for. What lies before them is
-    passed over without being read, where that can be."""
+    passed over without being read, where that can be; ``skim`` as for ``open_any``."""
     first, last, place = None, None, 0
     if (cut.begin is not None or cut.end is not None) and path != STANDARD_STREAM:
         first, last, place = _found_fast(path, cut)
     if cut.needs_end and last is None:
         last = last_moment(path)
-    with opened(path, place) as log:
+    with opened(path, place, skim) as log:
         yield log, cut.of(log, last, first)
 
 
@@ -178,13 +181,13 @@ def _found_fast(path: str, cut: Cut) -> tuple[float | None, float | None, int]:
 
 
 @contextmanager
-def opened(path: str, begin: int = 0) -> Iterator[OpenedLog]:
+def opened(path: str, begin: int = 0, skim: Skim | None = None) -> Iterator[OpenedLog]:
     """Raises ``click.UsageError`` for what cannot be read, also while it is read."""
     from gpuwatch.sources.log_text import LogError
     from gpuwatch.sources.recording import open_any
 
     try:
-        with open_any(path, begin=begin) as log:
+        with open_any(path, begin=begin, skim=skim) as log:
             yield log
             if log.stats.interrupted:
                 raise KeyboardInterrupt

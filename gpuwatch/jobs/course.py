@@ -61,15 +61,23 @@ class CourseRecorder:
             return
         width = grid.seconds
         bucket = int(since / width)
+        if bucket * width <= since and until <= (bucket + 1) * width and bucket < grid.buckets:
+            # All of it in one bucket, as nearly always.
+            if until - since > width * 1e-6:
+                self._put(bucket, until - since, value)
+            return
         while bucket < grid.buckets and bucket * width < until:
             held = min(until, (bucket + 1) * width) - max(since, bucket * width)
             # Times are sums of floats: what spills over an edge by rounding is nothing.
             if held > width * 1e-6:
-                self._held[bucket] += held
-                self._sums[bucket] += held * value
-                self._minima[bucket] = min(self._minima[bucket], value)
-                self._maxima[bucket] = max(self._maxima[bucket], value)
+                self._put(bucket, held, value)
             bucket += 1
+
+    def _put(self, bucket: int, held: float, value: float) -> None:
+        self._held[bucket] += held
+        self._sums[bucket] += held * value
+        self._minima[bucket] = min(self._minima[bucket], value)
+        self._maxima[bucket] = max(self._maxima[bucket], value)
 
     def add_all(self, since: float, until: float, values: Sequence[float], total: float) -> bool:
         """``values`` that held one after another, with their sum over time: taken where one bucket

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from gpuwatch.codec_delta import Skim
 from gpuwatch.diagnosis.engine import Engine
 from gpuwatch.diagnosis.finding import Diagnosis
 from gpuwatch.jobs.course import Grid
@@ -21,6 +24,24 @@ EVALUATE_SECONDS = 5.0
 END_SECONDS = 180.0
 """What an engine needs to see to say what could not be told at the end, where the findings are
 recorded ones: twice its window, and the minute in which a recording's end lies."""
+UNTOLD = Skim(
+    processes=frozenset({"state", "threads"}),
+    jobs=frozenset({"main_thread_samples", "loader_worker_samples"}),
+    members=frozenset(
+        {
+            "state",
+            "threads",
+            "main_thread_cpu_percent",
+            "run_queue_wait_percent",
+            "disk_wait_percent",
+            "voluntary_switches_per_second",
+            "involuntary_switches_per_second",
+        }
+    ),
+)
+"""What moves all the time, and only the diagnosis looks at."""
+HEADERS_SECONDS = 60.0
+"""From one header of a recording to the next."""
 GPUS_KEPT = 256
 PROBLEMS_KEPT = 12
 
@@ -46,6 +67,13 @@ class Summer:
         self._last: Snapshot | None = None
         self._simulated = False
         self.snapshots = 0
+
+    @property
+    def skim(self) -> Skim | None:
+        """What of a recording need not be followed for this; ``None``: all is looked at."""
+        if self._recorded is None:
+            return None
+        return replace(UNTOLD, until_unix_seconds=self._judged_from - HEADERS_SECONDS)
 
     def push(self, snapshot: Snapshot) -> None:
         step = self._timeline.step(snapshot)
