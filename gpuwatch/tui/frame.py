@@ -6,6 +6,7 @@ sends only what differs from the frame before to the terminal.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -49,9 +50,8 @@ def fit_end(text: str, width: int, ellipsis: str = "…") -> str:
         return text
     if width <= 0:
         return ""
-    start = 0
-    while width_of(text[start:]) > width - 1:
-        start += 1
+    starts = range(len(text))
+    start = bisect_left(starts, True, key=lambda start: width_of(text[start:]) <= width - 1)
     return ellipsis + text[start:]
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from gpuwatch.text import clean
-from gpuwatch.tui.frame import Row, fit, left, plain, right, width_of
+from gpuwatch.tui.frame import Row, fit, fit_end, left, plain, right, width_of
 
 WIDTHS = st.integers(0, 40)
 # Letters, wide CJK, emoji (joined ones too) and combining marks, as they come out of ``clean``.
@@ -31,6 +31,21 @@ def test_flush_texts_are_exactly_as_wide(text: str, width: int) -> None:
     """A column keeps its width for any text, wide characters included."""
     assert cell_len(left(text, width)) == width
     assert cell_len(right(text, width)) == width
+
+
+@given(MIXED, st.integers(1, 40))
+def test_of_a_text_whose_front_is_cut_the_end_is_left(text: str, width: int) -> None:
+    """As much of the end as fits, behind the mark; a text that fits is untouched."""
+    shown = fit_end(text, width)
+    assert cell_len(shown) <= width
+    if cell_len(text) <= width:
+        assert shown == text
+        return
+    kept = shown.removeprefix("…")
+    assert text.endswith(kept)
+    # Not one character of a single cell more would have fitted, the mark included.
+    before = text[: len(text) - len(kept)][-1]
+    assert cell_len(before + kept) >= width or cell_len(before) != 1
 
 
 @given(MIXED, st.integers(1, 40))
