@@ -2,7 +2,8 @@
 
 What it checks
     Whether the training process of a rank is in the state "stopped" (T: by a signal) or "traced"
-    (t: held by a debugger), and stays in it.
+    (t: held by a debugger), and stays in it. While all ranks are, nothing else is judged of the
+    job, and what it tells of itself only fifteen seconds after it goes on.
 
 Why it matters
     Its GPU idles and its memory stays taken, which looks like a job that waits for data: what the
