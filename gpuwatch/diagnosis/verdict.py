@@ -150,7 +150,9 @@ def _told(open_ones: Sequence[Seen]) -> list[str]:
     """A sentence for each thing that is open, with all the GPUs of which it is."""
     groups: dict[str, list[GpuFacts]] = {}
     for one in open_ones:
-        groups.setdefault(_open(one), []).extend(one.window.gpus)
+        gpus = one.window.gpus
+        unread = [gpu for gpu in gpus if gpu.unread_seconds > 0.0 and not gpu.lost]
+        groups.setdefault(_open(one), []).extend(unread or gpus)
     return [_with_names(said, _distinct(gpus)) for said, gpus in groups.items()]
 
 

@@ -170,6 +170,13 @@ def test_a_gpu_whose_busy_share_cannot_be_read_is_not_called_well() -> None:
     assert not said.decided
 
 
+def test_of_a_job_the_gpu_that_cannot_be_read_any_more_is_named() -> None:
+    """And not those that can."""
+    job_of_two = window(gpus=(gpu(0), gpu(1, unread_seconds=4.0)), job=job())
+    said = _sentence(job_of_two, quiet=always(Clear("fine")))
+    assert said == "GPU 1 cannot be read now: nothing can be told of it."
+
+
 def test_a_fault_about_to_be_raised_leaves_it_undecided() -> None:
     """Nobody is told that all is well two seconds before a finding."""
     said = play(scripted({"fault": always(firing(strength=0.4))}), range(6))[-1]
