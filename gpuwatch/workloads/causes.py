@@ -145,7 +145,7 @@ _ALL = (
         sick={"sync": True, "python_ms": 60.0, "step_ms": 80.0},
         cure={"sync": False},
         on_cpu="each operation is waited for anyway",
-        press="only stacks tell it apart (S)",
+        press="S: only stacks tell it apart",
         gpus=1,
     ),
     Cause(
