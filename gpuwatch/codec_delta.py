@@ -24,10 +24,10 @@ Decoding keeps the objects of the model in which nothing has changed.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, make_dataclass
 from functools import cached_property, partial
-from itertools import accumulate, chain, compress, count, pairwise
+from itertools import accumulate, chain, compress, pairwise
 from operator import attrgetter, is_, ne
 from typing import Any, Generic, TypeVar, cast
 
@@ -65,6 +65,8 @@ _KINDS = {
     "str": frozenset((str, type(None))),
 }
 """Of fields whose values are one thing: what they may be in JSON."""
+_LONG = 24
+"""Rows of a column in which it pays to look first for what has changed."""
 _Samples = tuple[BusySample, ...]
 
 
@@ -146,6 +148,8 @@ class Skim:
     """Fields whose changes a reader has no use for, and that are not followed for its sake: they
     stay as the last whole snapshot had them, and what else is as it was need not be made anew."""
 
+    host: frozenset[str] = frozenset()
+    gpus: frozenset[str] = frozenset()
     processes: frozenset[str] = frozenset()
     jobs: frozenset[str] = frozenset()
     members: frozenset[str] = frozenset()
@@ -155,6 +159,8 @@ class Skim:
     def thin(self, delta: Json) -> None:
         """Take what need not be followed out of a delta."""
         jobs = _part(delta, "jobs")
+        _drop(_part(delta, "host"), self.host)
+        _drop(_part(delta, "gpus", "changed"), self.gpus)
         _drop(_part(delta, "processes", "changed"), self.processes)
         _drop(_part(jobs, "changed"), self.jobs)
         _drop(_part(jobs, "parts", "members", "changed"), self.members)
@@ -184,18 +190,11 @@ class RecordingDecoder(Decoder):
         super().__init__()
         self._before: Snapshot | None = None
         self._skim = skim
+        self._skimmed = False
 
     def decode(self, line: str) -> Header | Snapshot | None:
         try:
-            value = loads(line)
-            skim, header = self._skim, self.header
-            if (
-                skim is not None
-                and header is not None
-                and header.started_at_unix_seconds < skim.until_unix_seconds
-            ):
-                skim.thin(value)
-            return self.take(value)
+            return self.take(loads(line))
         except BaselessError:
             raise
         except CodecError:
@@ -206,6 +205,8 @@ class RecordingDecoder(Decoder):
         if value.get("kind") == "delta":
             if self._before is None:
                 raise BaselessError("What this builds on is missing.")
+            if self._skim is not None and self._skimmed:
+                self._skim.thin(value)
             self._before = apply_delta(self._before, value)
             return self._before
         taken = super().take(value)
@@ -213,6 +214,8 @@ class RecordingDecoder(Decoder):
             self._before = taken
         elif isinstance(taken, Header):
             self._before = None
+            if self._skim is not None:
+                self._skimmed = taken.started_at_unix_seconds < self._skim.until_unix_seconds
         return taken
 
     def lose(self) -> None:
@@ -534,27 +537,35 @@ class _Deltas(Generic[T]):
         """``items`` with what the columns change; a row in which nothing does is the same."""
         values = self.values
         drafts: dict[int, list[Any]] = {}
+        touched: set[int] = set()
         for name, column in columns.items():
             place = self._places.get(name)
             if place is None:
                 continue
             read, is_number = self._reader(name, where, at), name in self._numbers
-            for row, old, new in self._changes(name, column, items, where):
-                if is_number and type(new) is float and -math.inf < new < math.inf:
-                    value = new
-                else:
-                    value = read(old, new)
-                    if value is old:
-                        continue
+            for row, new in self._cells(name, column, items, where):
                 draft = drafts.get(row)
                 if draft is None:
                     draft = drafts[row] = list(values(items[row]))
-                draft[place] = value
-        if not drafts:
+                old = draft[place]
+                if new is old:
+                    continue
+                kind = type(new)
+                # 99 is how 99.0 is written.
+                if new == old and (kind is type(old) or (kind is int and is_number)):
+                    continue
+                if is_number and kind is float and -math.inf < new < math.inf:
+                    value = new
+                else:
+                    value = read(old, new)
+                if value is not old:
+                    draft[place] = value
+                    touched.add(row)
+        if not touched:
             return items
         made = list(items)
-        for row, draft in drafts.items():
-            made[row] = self._made(draft)
+        for row in touched:
+            made[row] = self._made(drafts[row])
         return tuple(made)
 
     def _reader(self, name: str, where: str, at: float) -> Callable[[Any, Any], Any]:
@@ -567,38 +578,19 @@ class _Deltas(Generic[T]):
         check, here = self._table.checks[name], f"{where}.{name}"
         return lambda _old, new: None if new is None else check(new, here)
 
-    def _changes(
+    def _cells(
         self, name: str, column: Any, items: tuple[T, ...], where: str
-    ) -> Iterable[tuple[int, Any, Any]]:
-        """The row, the value before and what is written now, where that is another."""
-        field = attrgetter(name)
+    ) -> Iterable[tuple[int, Any]]:
+        """The row and the new value of what may have changed."""
         if isinstance(column, list):
             if len(column) != len(items):
                 raise CodecError(f"{where} has a column of another length.")
-            olds = list(map(field, items))
-            kinds = self._kinds.get(name)
+            kinds = self._kinds.get(name) if len(column) >= _LONG else None
             if kinds is not None and kinds.issuperset(map(type, column)):
                 # What equals is the same then, also 99 and 99.0.
-                return compress(zip(count(), olds, column), map(ne, column, olds))
-            cells: Iterable[tuple[int, Any, Any]] = zip(count(), olds, column)
-        else:
-            cells = [(row, field(items[row]), new) for row, new in _rows_of(column, items, where)]
-        return self._unlike(name, cells)
-
-    def _unlike(
-        self, name: str, cells: Iterable[tuple[int, Any, Any]]
-    ) -> Iterator[tuple[int, Any, Any]]:
-        is_number = name in self._numbers
-        for cell in cells:
-            _, old, new = cell
-            if new is old:
-                continue
-            if new == old:
-                # 99 is how 99.0 is written.
-                kind = type(new)
-                if kind is type(old) or (kind is int and is_number):
-                    continue
-            yield cell
+                return compress(enumerate(column), map(ne, column, map(attrgetter(name), items)))
+            return enumerate(column)
+        return _rows_of(column, len(items), where)
 
     def _read(self, name: str, value: Any, where: str, at: float) -> Any:
         if value is None:
@@ -614,13 +606,14 @@ class _Deltas(Generic[T]):
         return _maker(self._table)
 
 
-def _rows_of(column: Any, items: Sequence[Any], where: str) -> Iterator[tuple[int, Any]]:
-    rows = len(items)
+def _rows_of(column: Any, rows: int, where: str) -> list[tuple[int, Any]]:
+    cells = []
     for row, new in json_values.json_object(column, where).items():
         number = int(row) if row.isascii() and row.isdigit() and len(row) < 10 else rows
         if number >= rows:
             raise CodecError(f"{where} changes a row that is not there.")
-        yield number, new
+        cells.append((number, new))
+    return cells
 
 
 _BY_KEY = attrgetter("pid", "started_at_unix_seconds")

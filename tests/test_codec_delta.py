@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import replace
+from dataclasses import FrozenInstanceError, replace
 from itertools import pairwise
 from typing import Any
 
@@ -16,6 +16,7 @@ from gpuwatch.codec import DELTA_SCHEMA_VERSION, header_line, key_line, snapshot
 from gpuwatch.codec_delta import (
     BaselessError,
     RecordingDecoder,
+    Skim,
     apply_delta,
     delta_line,
     delta_object,
@@ -169,6 +170,85 @@ def test_objects_in_which_nothing_changed_are_kept() -> None:
     assert read.gpus[1].identity is one.gpus[1].identity
 
 
+def test_what_a_delta_makes_is_of_the_model() -> None:
+    """Not of a class that looks like it, and as frozen."""
+    one = snapshot(processes=(Process(pid=1, cpu_percent=1.0),))
+    read = through_json(one, replace(one, processes=(Process(pid=1, cpu_percent=2.0),)))
+    (process,) = read.processes
+    assert type(process) is Process
+    assert process == Process(pid=1, cpu_percent=2.0)
+    assert hash(process) == hash(Process(pid=1, cpu_percent=2.0))
+    with pytest.raises(FrozenInstanceError):
+        process.pid = 7  # type: ignore[misc]
+
+
+MANY = snapshot(
+    sequence=7, processes=tuple([Process(pid=row, cpu_percent=1.0) for row in range(100)])
+)
+
+
+def test_of_a_long_list_only_the_rows_that_changed_are_made_anew() -> None:
+    """Also where the column has all of them, and 1.0 is written as 1."""
+    percents: list[float | None] = [1] * 100
+    percents[17], percents[40] = 2.5, None
+    columns = {"cpu_percent": percents}
+    read = apply_delta(MANY, json.loads(delta(processes={"changed": columns})))
+    kept = [new is old for new, old in zip(read.processes, MANY.processes, strict=True)]
+    assert [row for row, same in enumerate(kept) if not same] == [17, 40]
+    assert read.processes[17] == Process(pid=17, cpu_percent=2.5)
+    assert read.processes[40] == Process(pid=40)
+
+
+@pytest.mark.parametrize("odd", [True, "1", [1.0], {}])
+def test_in_a_long_column_nothing_odd_passes_for_what_was(odd: Any) -> None:
+    """``true`` equals 1 and is no number."""
+    columns = {"cpu_percent": [1.0] * 99 + [odd]}
+    with pytest.raises(CodecError):
+        apply_delta(MANY, json.loads(delta(processes={"changed": columns})))
+
+
+def test_what_is_skimmed_stays_up_to_the_header_that_ends_it() -> None:
+    """All else is read as it was written."""
+    first = snapshot(
+        sequence=7,
+        taken_at_unix_seconds=100.0,
+        host=Host(name="a", cpu_percent=1.0, load_average_1_minute=1.0),
+        gpus=(gpu("A", busy_percent=1.0, fan_percent=1.0),),
+        processes=(Process(pid=1, cpu_percent=1.0, threads=1),),
+        jobs=(Job(pid=1, exit_code=1, world_size=1, members=(JobMember(pid=1, threads=1),)),),
+    )
+    second = replace(
+        first,
+        sequence=8,
+        host=Host(name="a", cpu_percent=2.0, load_average_1_minute=2.0),
+        gpus=(gpu("A", busy_percent=2.0, fan_percent=2.0),),
+        processes=(Process(pid=1, cpu_percent=2.0, threads=2),),
+        jobs=(Job(pid=1, exit_code=2, world_size=2, members=(JobMember(pid=1, threads=2),)),),
+    )
+    skimmed = replace(
+        second,
+        host=Host(name="a", cpu_percent=2.0, load_average_1_minute=1.0),
+        gpus=(gpu("A", busy_percent=2.0, fan_percent=1.0),),
+        processes=(Process(pid=1, cpu_percent=2.0, threads=1),),
+        jobs=(Job(pid=1, exit_code=2, world_size=1, members=(JobMember(pid=1, threads=1),)),),
+    )
+    decoder = RecordingDecoder(
+        Skim(
+            host=frozenset({"load_average_1_minute"}),
+            gpus=frozenset({"fan_percent"}),
+            processes=frozenset({"threads"}),
+            jobs=frozenset({"world_size"}),
+            members=frozenset({"threads"}),
+            until_unix_seconds=150.0,
+        )
+    )
+    for later, expected in ((0.0, skimmed), (50.0, second)):
+        at = first.taken_at_unix_seconds + later
+        decoder.decode(header_line(replace(first, taken_at_unix_seconds=at), DELTA_SCHEMA_VERSION))
+        decoder.decode(key_line(first))
+        assert decoder.decode(delta_line(first, second)) == expected
+
+
 def test_what_has_not_changed_is_not_written() -> None:
     """Of two equal snapshots only the times."""
     one = simulated(1)[0]
@@ -242,8 +322,8 @@ def delta(**fields: Any) -> str:
     return json.dumps({"kind": "delta", "base": 7, **times, **fields})
 
 
-def prepared() -> RecordingDecoder:
-    decoder = RecordingDecoder()
+def prepared(skim: Skim | None = None) -> RecordingDecoder:
+    decoder = RecordingDecoder(skim)
     decoder.decode(header_line(BASE, DELTA_SCHEMA_VERSION))
     decoder.decode(key_line(BASE))
     return decoder
@@ -293,9 +373,10 @@ def prepared() -> RecordingDecoder:
         {"problems": {"rows": [{}]}},
     ],
 )
-def test_bad_deltas_are_refused_with_a_sentence(fields: dict[str, Any]) -> None:
+@pytest.mark.parametrize("skim", [None, Skim(members=frozenset({"threads"}))])
+def test_bad_deltas_are_refused_with_a_sentence(fields: dict[str, Any], skim: Skim | None) -> None:
     """And what builds on them."""
-    decoder = prepared()
+    decoder = prepared(skim)
     with pytest.raises(CodecError) as caught:
         decoder.decode(delta(**fields))
     assert str(caught.value).isprintable()

@@ -25,6 +25,17 @@ END_SECONDS = 180.0
 """What an engine needs to see to say what could not be told at the end, where the findings are
 recorded ones: twice its window, and the minute in which a recording's end lies."""
 UNTOLD = Skim(
+    host=frozenset({"core_percents"}),
+    gpus=frozenset(
+        {
+            "memory_controller_percent",
+            "memory_temperature_celsius",
+            "nvlink_rx_bytes_per_second",
+            "nvlink_tx_bytes_per_second",
+            "sm_occupancy_percent",
+            "dram_active_percent",
+        }
+    ),
     processes=frozenset({"state", "threads"}),
     jobs=frozenset({"main_thread_samples", "loader_worker_samples"}),
     members=frozenset(

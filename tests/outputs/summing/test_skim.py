@@ -33,6 +33,8 @@ def moved(item: Any, names: frozenset[str], dice: random.Random, at: float) -> A
     def value(name: str) -> object:
         if name == "state":
             return dice.choice("RSDI")
+        if name == "core_percents":
+            return (float(dice.randint(0, 100)),)
         if name == "threads":
             return dice.randint(1, 500)
         if name.endswith("_samples"):
@@ -49,8 +51,18 @@ def restless(snapshot: Snapshot, dice: random.Random) -> Snapshot:
     for job in snapshot.jobs:
         members = tuple([moved(one, UNTOLD.members, dice, at) for one in job.members])
         jobs.append(moved(replace(job, members=members), UNTOLD.jobs, dice, at))
-    processes = [moved(one, UNTOLD.processes, dice, at) for one in snapshot.processes]
-    return replace(snapshot, jobs=tuple(jobs), processes=tuple(processes))
+    return replace(
+        snapshot,
+        host=moved(snapshot.host, UNTOLD.host, dice, at),
+        gpus=tuple(
+            [
+                replace(gpu, reading=moved(gpu.reading, UNTOLD.gpus, dice, at))
+                for gpu in snapshot.gpus
+            ]
+        ),
+        processes=tuple([moved(one, UNTOLD.processes, dice, at) for one in snapshot.processes]),
+        jobs=tuple(jobs),
+    )
 
 
 @pytest.mark.parametrize("scenario", ["starved", "told", "rerun", "tenant"])
