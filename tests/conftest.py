@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -12,6 +13,15 @@ from hypothesis import HealthCheck, settings
 settings.register_profile("search", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("gpuwatch", settings.get_profile("search"), derandomize=True)
 settings.load_profile("gpuwatch")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nothing_is_ignored_by_what_tests_start() -> None:
+    """Who starts tests in the background, or under nohup, has these ignored, and so would all that
+    they start; what is handled here, to no effect, is not."""
+    for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, lambda *_: None)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -1,4 +1,5 @@
-"""PyTorch is imported once for all measuring processes that tests start from here."""
+"""PyTorch is imported once for all measuring processes that tests start from here; when these are
+through there is no such process any more, which other tests would find among their own."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ import pytest
 from tests.support.warm_torch import WarmTorch
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def warm_torch() -> Iterator[WarmTorch]:
     warm = WarmTorch()
     yield warm

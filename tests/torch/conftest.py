@@ -1,0 +1,16 @@
+"""What tests tell of this process, nobody hears afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from gpuwatch.torch.teller import TELLER
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_told_any_more() -> Iterator[None]:
+    """A process that tells of a loop is a job, and so would be whatever other tests start."""
+    yield
+    TELLER.close()
