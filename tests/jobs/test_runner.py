@@ -244,11 +244,11 @@ class TestTerminal:
 
     def test_a_keeper_that_is_killed_is_replaced(self, tmp_path: Path) -> None:
         """Output goes on into the file after something has killed the process that writes it."""
-        path = tmp_path / "log"
+        path, before = tmp_path / "log", children_of(os.getpid())
         code = "import time\nfor n in range(10**6): print(n); time.sleep(0.01)"
         with in_terminal(path, python(code)) as job:
             says(path, b"3\n")
-            (keeper,) = [pid for pid in children_of(os.getpid()) if pid != job.pid]
+            (keeper,) = set(children_of(os.getpid())) - {*before, job.pid}
             os.kill(keeper, signal.SIGKILL)
             wait_until(lambda: keeper not in children_of(os.getpid()) or job.poll() is not None)
             size = path.stat().st_size
