@@ -158,6 +158,11 @@ class GpuwatchApp(RecorderApp):
             loop = asyncio.get_running_loop()
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.add_signal_handler(number, self.exit, None, 128 + number)
+            if isinstance(self._driver, TerminalDriver):
+                # Textual's own handlers write from wherever the program happens to be.
+                loop.add_signal_handler(signal.SIGTSTP, self._driver.lend)
+                loop.add_signal_handler(signal.SIGCONT, self._driver.take_back)
+                self.app_resume_signal.subscribe(self, self._draw_anew)
         if self._link is not None:
             self.call_after_refresh(self._link.start, self._driver)
 
@@ -262,6 +267,18 @@ class GpuwatchApp(RecorderApp):
     @property
     def _terminal_is_behind(self) -> bool:
         return isinstance(self._driver, TerminalDriver) and self._driver.is_behind
+
+    def _draw_anew(self, _: object) -> None:
+        """The terminal shows nothing of what was sent to it before."""
+        for widget in self.screen.walk_children(with_self=True):
+            widget.refresh()
+
+    def action_suspend_process(self) -> None:
+        if not isinstance(self._driver, TerminalDriver) or not self._driver.can_be_lent:
+            self.say("there is no shell to come back from")
+            self.redraw()
+        else:
+            self._driver.lend()
 
     def _draw_later(self) -> None:
         self._drawing_later = False

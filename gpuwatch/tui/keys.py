@@ -128,6 +128,7 @@ APP_KEYS: tuple[Key, ...] = (
     Key("W", "record", "W", "record to a file, or end that", "General"),
     Key("question_mark,f1", "help", "?", "this help", "General"),
     Key("q", "quit", "q", "quit", "General"),
+    Key("ctrl+z", "suspend_process", "ctrl+z", "back to the shell; fg comes back", "General"),
     Key("ctrl+c", "interrupt", "", "", "General"),
 )
 

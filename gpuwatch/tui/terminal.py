@@ -1,4 +1,4 @@
-"""A terminal that may stall, or go away without a word.
+"""A terminal that may stall, go away without a word, or be lent to a shell for a while.
 
 Over a connection that is down nothing takes what is written, and whoever writes waits, for hours
 maybe; then it is gone, and every write fails. Textual writes in a thread behind a short queue and
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import select
+import signal
 import termios
 import time
 from collections.abc import Callable
@@ -75,6 +76,7 @@ class TerminalDriver(LinuxDriver):
         self._file = self._output = _Output(self._file)  # type: ignore[assignment]
         self._ears = select.poll()
         self._ears.register(self.fileno, 0)
+        self._lent = False
 
     @property
     def is_behind(self) -> bool:
@@ -97,6 +99,34 @@ class TerminalDriver(LinuxDriver):
     def close(self) -> None:
         self._settle()
         super().close()
+
+    @property
+    def can_be_lent(self) -> bool:
+        """A shell with job control started this: it gets the terminal, and ``fg`` comes back."""
+        parent = os.getppid()
+        with suppress(OSError):
+            return (
+                parent > 0
+                and os.getsid(parent) == os.getsid(0)
+                and os.getpgid(parent) != os.getpgrp()
+            )
+        return False
+
+    def lend(self) -> None:
+        """Give the terminal back and stop, until somebody has this process go on."""
+        self.suspend_application_mode()
+        self._lent = True
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+    def take_back(self) -> None:
+        """After it went on: take the terminal again, whoever had stopped it."""
+        if not self._lent:
+            # Stopped without being asked: what the terminal is set to now is not ours.
+            self.suspend_application_mode()
+        self._must_signal_resume = True
+        self.resume_application_mode()
+        # In the background it was stopped again before it had begun.
+        self._lent = self._writer_thread is None or not self._writer_thread.is_alive()
 
     def _settle(self) -> None:
         """Until all is written, or dropped."""

@@ -76,8 +76,9 @@ class PseudoTerminal:
         except OSError:
             return False
         self.raw += data
-        # Questions end in letters that pyte takes for text; it has no private CSI with "<" or "=".
-        self._stream.feed(re.sub(rb"\x1b\[[<=>][0-9;]*[a-zA-Z]", b"", data))
+        # Questions end in letters that pyte takes for text; it has no private CSI with "<" or "=",
+        # nor the question what modified keys send.
+        self._stream.feed(re.sub(rb"\x1b\[(?:[<=>][0-9;]*[a-zA-Z]|\?[0-9;]*m)", b"", data))
         return bool(data)
 
     def until(self, condition: Callable[[], bool]) -> None:

@@ -525,6 +525,13 @@ async def help_screen(drive: Driven, key: str) -> None:
     assert drive.dialog is None
 
 
+@expect("app", "ctrl+z")
+async def suspend(drive: Driven, key: str) -> None:
+    # Not stopped, the test goes on.
+    await drive.press(key)
+    assert "there is no shell to come back from"[: drive.app.size.width] in drive.text
+
+
 @expect("app", "q", "ctrl+c")
 async def leave(drive: Driven, key: str) -> None:
     await drive.press(key)

@@ -5,9 +5,12 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import signal
+import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 from gpuwatch.sources import procfs
@@ -247,3 +250,45 @@ def test_an_exported_size_is_not_believed() -> None:
         opened.until(lambda: "q quit" in opened.lines[39])
         opened.resize(100, 30)
         opened.until(lambda: "q quit" in opened.lines[29])
+
+
+@pytest.mark.parametrize("how", ["ctrl+z", "TSTP", "STOP"])
+def test_a_shell_gets_the_terminal_for_a_while(how: str) -> None:
+    """Stopped by its key or a signal it gives way to the shell; ``fg`` brings the whole picture
+    back, and the keys work."""
+    shell = "import os; os.execlp('bash', 'bash', '--norc', '--noprofile', '-i')"
+    environment = {"TERM": "xterm-256color", "COLORTERM": "truecolor", "PS1": "shell> "}
+    with terminal("-c", shell, size=(100, 24), environment=environment) as opened:
+        opened.type(f"{shlex.join([sys.executable, *DEMO])}\n")
+        first_picture(opened)
+        if how == "ctrl+z":
+            opened.type("\x1a")
+        else:
+            (child,) = psutil.Process(opened.program.pid).children()
+            child.send_signal(signal.Signals[f"SIG{how}"])
+        opened.until_it_says("Stopped")
+        opened.type("clear; echo the shell $((20 + 1)) times\n")
+        opened.until_it_says("the shell 21 times")
+        before = len(opened.raw)
+        opened.type("fg\n")
+        # What was under way when it was stopped comes first.
+        opened.until(lambda: b"\x1b[?1049h" in opened.raw[before:])
+        opened.until(lambda: "quit" in opened.lines[-1])
+        opened.until(lambda: "gpuwatch   SIMULATED" in opened.lines[0])
+        opened.until(lambda: "H200" in opened.text and "train.py" in opened.text)
+        assert "the shell 21 times" not in opened.text
+        look_at_the_help(opened)
+        opened.type("q")
+        opened.until(lambda: opened.raw.endswith(b"shell> "))
+        opened.type("exit $?\n")
+        assert opened.end() == 0
+
+
+def test_without_a_shell_it_does_not_stop() -> None:
+    """Nobody could have it go on again: the key says so."""
+    with terminal(*DEMO) as opened:
+        first_picture(opened)
+        opened.type("\x1a")
+        opened.until_it_says("there is no shell to come back from")
+        opened.type("q")
+        assert opened.end() == 0
