@@ -7,7 +7,9 @@ import io
 import random
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -49,6 +51,9 @@ SNAPSHOTS = simulated(400)
 
 
 def record(path: Path, snapshots: list[Snapshot]) -> str:
+    if snapshots is SNAPSHOTS:
+        path.write_bytes(recorded(path.suffix))
+        return str(path)
     recorder = Recorder(path)
     for each in snapshots:
         recorder.push(each)
@@ -56,17 +61,25 @@ def record(path: Path, snapshots: list[Snapshot]) -> str:
     return str(path)
 
 
+@cache
+def recorded(suffix: str) -> bytes:
+    """``SNAPSHOTS``, in a file with a name that ends so."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder, f"run{suffix}")
+        record(path, list(SNAPSHOTS))
+        return path.read_bytes()
+
+
 @pytest.fixture(scope="module")
-def packed(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    path = tmp_path_factory.mktemp("recorded") / "run.jsonl.gz"
-    record(path, SNAPSHOTS)
-    return path.read_bytes()
+def packed() -> bytes:
+    return recorded(".gz")
 
 
-def stream(snapshots: list[Snapshot]) -> bytes:
+@cache
+def stream() -> bytes:
     out = io.StringIO()
     writer = JsonLinesWriter(out)
-    for each in snapshots:
+    for each in SNAPSHOTS:
         writer.write(each)
     return out.getvalue().encode()
 
@@ -115,7 +128,7 @@ def test_the_overview_of_a_recording(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize("pack", [False, True])
 def test_the_overview_of_a_stream_is_the_same(tmp_path: Path, pack: bool) -> None:
     """It is folded from the snapshots, and the diagnosis is made."""
-    data = stream(SNAPSHOTS)
+    data = stream()
     path = tmp_path / "log"
     path.write_bytes(gzip.compress(data) if pack else data)
     index = opened(path)
@@ -147,7 +160,7 @@ def test_reading_begins_anywhere(tmp_path: Path, form: str) -> None:
     if form.startswith("run"):
         record(path, SNAPSHOTS)
     else:
-        data = stream(SNAPSHOTS)
+        data = stream()
         path.write_bytes(gzip.compress(data) if form.endswith(".gz") else data)
     index = opened(path)
     for number in (0, 1, 59, 60, 200, 399):
@@ -162,7 +175,7 @@ def test_reading_begins_anywhere(tmp_path: Path, form: str) -> None:
 def test_the_first_picture_does_not_wait_for_the_index(tmp_path: Path) -> None:
     """It is there while the rest is still to be read."""
     path = tmp_path / "log"
-    path.write_bytes(stream(SNAPSHOTS))
+    path.write_bytes(stream())
     index = open_index(str(path))
     assert next(index.snapshots(0.0)) == SNAPSHOTS[0]
     assert index.first_unix_seconds == SNAPSHOTS[0].taken_at_unix_seconds
