@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from html import escape
 
 from gpuwatch import units
-from gpuwatch.outputs import recording_report as text
+from gpuwatch.outputs import recording_report_cells as cells
 from gpuwatch.outputs import recording_report_words as words
 from gpuwatch.outputs.diagnosis import quantity
 from gpuwatch.outputs.html_parts import bullets, element, page, table
@@ -187,7 +187,7 @@ def _gpus(summary: Summary) -> Iterable[str]:
         ]
     yield "<h2>GPUs</h2>"
     yield table("GPUs", GPU_HEADINGS, rows, total)
-    notes = text.gpu_notes(summary)
+    notes = cells.gpu_notes(summary)
     if notes:
         yield bullets(notes)
 
@@ -207,10 +207,10 @@ def _jobs(summary: Summary) -> Iterable[str]:
         [
             str(job.pid),
             job.user or units.UNKNOWN,
-            text.gpu_labels(job.gpus, summary),
+            cells.gpu_labels(job.gpus, summary),
             f"{times.moment(job.first_unix_seconds)} to {times.moment(job.last_unix_seconds)}",
             words.hours(job.gpu_held_seconds if job.gpus else None),
-            text.busy_share(job.gpu_busy_seconds, job.gpu_held_seconds),
+            cells.busy_share(job.gpu_busy_seconds, job.gpu_held_seconds),
             units.size(job.gpu_memory_peak_bytes),
             words.hours(job.cpu_core_seconds),
             units.size(job.memory_peak_bytes),
@@ -227,15 +227,15 @@ def _jobs(summary: Summary) -> Iterable[str]:
 
 def _loops(summary: Summary) -> Iterable[str]:
     """A table of its own: beside all else of a job it would push its command off the page."""
-    told = [job for job in summary.jobs if text.tells(job)]
+    told = [job for job in summary.jobs if cells.tells(job)]
     if not told:
         return
     rows = [
         [
             str(job.pid),
-            text.gpu_labels(job.gpus, summary),
-            *text.told_cells(job),
-            text.most_told(job),
+            cells.gpu_labels(job.gpus, summary),
+            *cells.told_cells(job),
+            cells.most_told(job),
             words.hours(job.told_seconds),
             job.command or units.UNKNOWN,
         ]
@@ -264,15 +264,15 @@ def _processes(summary: Summary) -> Iterable[str]:
         [
             str(process.pid),
             process.user or units.UNKNOWN,
-            text.gpu_labels(process.gpus, summary),
+            cells.gpu_labels(process.gpus, summary),
             words.hours(process.gpu_held_seconds if process.gpus else None),
-            text.busy_share(process.gpu_busy_seconds, process.gpu_held_seconds),
+            cells.busy_share(process.gpu_busy_seconds, process.gpu_held_seconds),
             units.size(process.gpu_memory_peak_bytes),
             words.hours(process.cpu_core_seconds),
             units.size(process.memory_peak_bytes),
             units.size(process.read_bytes),
             units.size(process.written_bytes),
-            text.process_name(process),
+            cells.process_name(process),
         ]
         for process in shown
     ]
@@ -293,7 +293,7 @@ def _more(left: int) -> Iterable[str]:
 
 
 def _host(summary: Summary) -> Iterable[str]:
-    told = text.host_facts(summary)
+    told = cells.host_facts(summary)
     if told:
         yield "<h2>Machine</h2>"
         yield table("Machine", ("Part:", "Use:"), [[label, said] for label, said in told])

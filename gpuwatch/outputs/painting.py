@@ -7,6 +7,8 @@ from collections.abc import Callable
 BOLD, DIM, RED, YELLOW, CYAN = "\x1b[1m", "\x1b[2m", "\x1b[31m", "\x1b[33m", "\x1b[36m"
 COLOURS = {"error": RED, "warning": YELLOW, "info": CYAN}
 """Of a finding, by its severity."""
+ASCII_FRAME = str.maketrans("┌┐└┘├┤┬┴┼─│", "+++++|+++-|")
+"""For the frames of charts that plotext draws."""
 _RESET = "\x1b[0m"
 _ASCII = str.maketrans({"…": "~", "·": "-", "→": ">", "×": "x"})
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from gpuwatch import units
 from gpuwatch.jobs.report import Course
+from gpuwatch.outputs import recording_report_cells as cells
 from gpuwatch.outputs import recording_report_words as words
 from gpuwatch.outputs import report_charts as charts
 from gpuwatch.outputs.diagnosis import evidence_line
@@ -13,7 +12,6 @@ from gpuwatch.outputs.page import LABEL, Page
 from gpuwatch.outputs.painting import BOLD, COLOURS, CYAN, DIM, YELLOW
 from gpuwatch.outputs.recording_report_words import Group, Times
 from gpuwatch.outputs.report_lines import fitting
-from gpuwatch.outputs.report_words import APART_POINTS
 from gpuwatch.outputs.summing.summary import GpuSummary, JobUse, ProcessUse, Summary
 from gpuwatch.outputs.table import Heading, cut, wrap
 
@@ -107,7 +105,7 @@ def _gpus(page: Page, summary: Summary) -> None:
     if len(summary.cards) > 1:
         rows.append(_all_row(summary))
     page.table(_GPU_HEADINGS, rows)
-    for line in gpu_notes(summary):
+    for line in cells.gpu_notes(summary):
         page.say(line, style=YELLOW, first="  ", later="    ")
 
 
@@ -139,24 +137,6 @@ def _all_row(summary: Summary) -> list[str]:
     row["ENERGY"] = units.energy(summary.energy_joules)
     row["POWER"] = units.watts(summary.power_mean_watts)
     return list(row.values())
-
-
-def gpu_notes(summary: Summary) -> list[str]:
-    """What a number in the table needs beside it, alike for several GPUs in one line."""
-    found: dict[str, list[str]] = {}
-    times = Times(summary)
-    for gpu in summary.gpus:
-        for stretch in gpu.lost:
-            found.setdefault(f"lost, {times.stretch(stretch)}", []).append(gpu.uuid)
-        if gpu.core.busy_percent is None and not gpu.lost:
-            why = gpu.core.busy_missing or "the driver did not tell it"
-            found.setdefault(f"busy unknown: {why}", []).append(gpu.uuid)
-        for reason, seconds in words.throttling(gpu):
-            text = f"slowed down by {reason} for {units.age(seconds)}"
-            found.setdefault(text, []).append(gpu.uuid)
-        if gpu.core.energy_from == "power":
-            found.setdefault("energy from power readings, not from a counter", []).append(gpu.uuid)
-    return [f"{words.labels(uuids, summary)}: {text}" for text, uuids in found.items()]
 
 
 # --- charts ----------------------------------------------------------------------------------
@@ -196,15 +176,15 @@ def _charts(page: Page, summary: Summary, unicode: bool) -> None:
 
 def _marks(width: int, summary: Summary, seconds: float, unicode: bool) -> list[str]:
     """A lane for each finding, on the columns of the chart."""
-    cells = charts.canvas_cells(width)
+    room = charts.canvas_cells(width)
     lines = []
     for group in words.groups(summary):
-        lane = [" "] * cells
+        lane = [" "] * room
         for stretch in group.stretches:
             first = (stretch.begin_unix_seconds - summary.begin_unix_seconds) / seconds
             last = (stretch.end_unix_seconds - summary.begin_unix_seconds) / seconds
-            begin = min(cells - 1, max(0, int(first * cells)))
-            for place in range(begin, min(cells, max(begin + 1, round(last * cells)))):
+            begin = min(room - 1, max(0, int(first * room)))
+            for place in range(begin, min(room, max(begin + 1, round(last * room)))):
                 lane[place] = "━" if unicode else "="
         lines.append(f"{f'#{group.number}':>{charts.LABEL_CELLS}} {''.join(lane)}".rstrip())
     return lines
@@ -250,66 +230,32 @@ def _jobs(page: Page, summary: Summary) -> None:
     shown = summary.jobs[:JOBS_SHOWN]
     headings: tuple[Heading, ...] = _JOB_HEADINGS
     rows = [_job_row(job, summary) for job in shown]
-    if told_any(summary):
+    if cells.told_any(summary):
         headings = (*headings[:5], *_TOLD_HEADINGS, *headings[5:])
         rows = [
-            [*row[:5], *told_cells(job), *row[5:]] for row, job in zip(rows, shown, strict=True)
+            [*row[:5], *cells.told_cells(job), *row[5:]]
+            for row, job in zip(rows, shown, strict=True)
         ]
     page.table(headings, rows)
     for job in shown:
-        if most := most_told(job):
+        if most := cells.most_told(job):
             page.dim(f"{job.pid}: of its ranks, {most} of the time, waited most for data.")
     _more(page, len(summary.jobs) - len(shown), "job")
-
-
-def told_any(summary: Summary) -> bool:
-    """Whether a job told of its own loops."""
-    return any(tells(job) for job in summary.jobs)
-
-
-def tells(job: JobUse) -> bool:
-    return job.samples_per_second is not None or job.data_wait_percent is not None
-
-
-def most_told(job: JobUse) -> str:
-    """``rank 3, 30%`` where it waited clearly more than the mean of the ranks."""
-    most, mean = job.data_wait_most_percent, job.data_wait_percent
-    if most is None or mean is None or most - mean < APART_POINTS:
-        return ""
-    rank = job.data_wait_most_rank
-    return f"{'one rank' if rank is None else f'rank {rank}'}, {units.percent(most)}"
-
-
-def told_cells(job: JobUse) -> list[str]:
-    """Samples a second, and the share of the time that it waited for data."""
-    return [units.samples(job.samples_per_second), units.percent(job.data_wait_percent)]
 
 
 def _job_row(job: JobUse, summary: Summary) -> list[str]:
     return [
         str(job.pid),
         job.user or units.UNKNOWN,
-        gpu_labels(job.gpus, summary),
+        cells.gpu_labels(job.gpus, summary),
         words.hours(job.gpu_held_seconds if job.gpus else None),
-        busy_share(job.gpu_busy_seconds, job.gpu_held_seconds),
+        cells.busy_share(job.gpu_busy_seconds, job.gpu_held_seconds),
         units.size(job.gpu_memory_peak_bytes),
         words.hours(job.cpu_core_seconds),
         units.size(job.read_bytes),
         units.size(job.written_bytes),
         job.command or units.UNKNOWN,
     ]
-
-
-def gpu_labels(uuids: Sequence[str], summary: Summary) -> str:
-    """``0-3``; ``-`` for none."""
-    if not uuids:
-        return units.UNKNOWN
-    wanted = set(uuids)
-    return words.ranges([gpu.label for gpu in summary.gpus if gpu.uuid in wanted]) or "?"
-
-
-def busy_share(busy: float | None, held: float) -> str:
-    return units.UNKNOWN if busy is None or held <= 0 else units.percent(100.0 * busy / held)
 
 
 def _processes(page: Page, summary: Summary) -> None:
@@ -329,21 +275,14 @@ def _process_row(process: ProcessUse) -> list[str]:
         str(process.pid),
         process.user or units.UNKNOWN,
         words.hours(process.gpu_held_seconds if process.gpus else None),
-        busy_share(process.gpu_busy_seconds, process.gpu_held_seconds),
+        cells.busy_share(process.gpu_busy_seconds, process.gpu_held_seconds),
         units.size(process.gpu_memory_peak_bytes),
         words.hours(process.cpu_core_seconds),
         units.size(process.memory_peak_bytes),
         units.size(process.read_bytes),
         units.size(process.written_bytes),
-        process_name(process),
+        cells.process_name(process),
     ]
-
-
-def process_name(process: ProcessUse) -> str:
-    """A loader worker has the command line of its parent."""
-    if process.role == "loader_worker":
-        return f"loader worker ({process.name or 'process'})"
-    return process.command or process.name or units.UNKNOWN
 
 
 def _more(page: Page, left: int, noun: str) -> None:
@@ -354,39 +293,8 @@ def _more(page: Page, left: int, noun: str) -> None:
 # --- the host, and how well it could be read -------------------------------------------------
 
 
-def host_facts(summary: Summary) -> list[tuple[str, str]]:
-    """Label and what is said, for what was read."""
-    host = summary.host
-    out = []
-    if host.cpu_mean_percent is not None:
-        text = f"{units.percent(host.cpu_mean_percent)} busy"
-        if host.core_count is not None:
-            text += f" of {words.plural(host.core_count, 'core')}"
-        text += f", at most {units.percent(host.cpu_peak_percent)}"
-        if host.cpu_iowait_mean_percent is not None:
-            text += f"; waiting for disks {host.cpu_iowait_mean_percent:.1f}%"
-        if host.usable_cores is not None and host.usable_cores < (host.core_count or 0):
-            text += f"; {host.usable_cores:g} cores usable"
-        out.append(("CPU", text))
-    if host.memory_peak_bytes is not None:
-        of = units.size_of(host.memory_peak_bytes, host.memory_total_bytes)
-        text = f"at most {of}"
-        if host.swap_peak_bytes:
-            text += f", swap {units.size(host.swap_peak_bytes)}"
-        if host.shm_peak_bytes is not None and host.shm_total_bytes:
-            text += f", /dev/shm {units.size_of(host.shm_peak_bytes, host.shm_total_bytes)}"
-        out.append(("Memory", text))
-    if host.disk_read_bytes is not None or host.disk_written_bytes is not None:
-        read, written = units.size(host.disk_read_bytes), units.size(host.disk_written_bytes)
-        fastest = units.rate(host.disk_read_peak_bytes_per_second)
-        fastest_out = units.rate(host.disk_write_peak_bytes_per_second)
-        text = f"read {read} (at most {fastest}), written {written} (at most {fastest_out})"
-        out.append(("Disk", text))
-    return out
-
-
 def _host(page: Page, summary: Summary) -> None:
-    told = host_facts(summary)
+    told = cells.host_facts(summary)
     if told:
         page.gap()
     for label, text in told:

@@ -25,6 +25,7 @@ from gpuwatch.outputs.recording_report_schema import (
 )
 from gpuwatch.outputs.recording_report_words import Times
 from gpuwatch.outputs.report_lines import fitting
+from gpuwatch.outputs.report_words import ratio_word
 from gpuwatch.outputs.summing.comparison import Comparison, FindingChange, Row
 from gpuwatch.outputs.summing.summary import Summary
 from gpuwatch.outputs.table import Heading
@@ -77,10 +78,7 @@ def change(row: Row) -> str:
         return "same" if abs(difference) < 0.5 else f"{difference:+.0f}C"
     if row.before <= 0:
         return ""
-    ratio = 1 + difference / row.before
-    if abs(ratio - 1) < 0.005:
-        return "same"
-    return f"{min(ratio, 9999):.0f} times" if ratio >= 10 else f"{100 * (ratio - 1):+.0f}%"
+    return ratio_word(1 + difference / row.before)
 
 
 def shown_rows(comparison: Comparison) -> list[Row]:

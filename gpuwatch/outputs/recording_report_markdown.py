@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from gpuwatch import units
-from gpuwatch.outputs import recording_report as page
+from gpuwatch.outputs import recording_report_cells as cells
 from gpuwatch.outputs import recording_report_words as words
 from gpuwatch.outputs.diagnosis import evidence_line
 from gpuwatch.outputs.recording_report_words import Group, Times
@@ -33,7 +33,7 @@ def recording_markdown(summary: Summary) -> str:
     ]
     if summary.pid is not None:
         lines.append(f"- Only the job of process {summary.pid}")
-    lines += [f"- {label}: {escaped(text)}" for label, text in page.host_facts(summary)]
+    lines += [f"- {label}: {escaped(text)}" for label, text in cells.host_facts(summary)]
     lines += _gpus(summary) + _findings(summary) + _jobs(summary) + _processes(summary)
     lines += ["", "## How well it was read", ""]
     lines += [f"- {escaped(sentence)}" for sentence in words.quality(summary)]
@@ -79,7 +79,7 @@ def _gpus(summary: Summary) -> list[str]:
         "GPU", "Name:", "Busy", "Duty", "Idle", "Swings:", "Memory peak", "Power", "Energy",
         "Hottest", "Throttled",
     )  # fmt: skip
-    notes = [f"- {escaped(note)}" for note in page.gpu_notes(summary)]
+    notes = [f"- {escaped(note)}" for note in cells.gpu_notes(summary)]
     return ["", "## GPUs", "", *markdown_table(headings, rows), *(["", *notes] if notes else [])]
 
 
@@ -116,9 +116,9 @@ def _jobs(summary: Summary) -> list[str]:
         [
             str(job.pid),
             job.user or units.UNKNOWN,
-            page.gpu_labels(job.gpus, summary),
+            cells.gpu_labels(job.gpus, summary),
             words.hours(job.gpu_held_seconds if job.gpus else None),
-            page.busy_share(job.gpu_busy_seconds, job.gpu_held_seconds),
+            cells.busy_share(job.gpu_busy_seconds, job.gpu_held_seconds),
             units.size(job.gpu_memory_peak_bytes),
             words.hours(job.cpu_core_seconds),
             units.size(job.read_bytes),
@@ -135,14 +135,14 @@ def _jobs(summary: Summary) -> list[str]:
 
 
 def _loops(summary: Summary) -> list[str]:
-    told = [job for job in summary.jobs if page.tells(job)]
+    told = [job for job in summary.jobs if cells.tells(job)]
     if not told:
         return []
     rows = [
         [
             str(job.pid),
-            *page.told_cells(job),
-            page.most_told(job),
+            *cells.told_cells(job),
+            cells.most_told(job),
             words.hours(job.told_seconds),
             job.command or units.UNKNOWN,
         ]
@@ -167,7 +167,7 @@ def _processes(summary: Summary) -> list[str]:
             units.size(process.memory_peak_bytes),
             units.size(process.read_bytes),
             units.size(process.written_bytes),
-            page.process_name(process),
+            cells.process_name(process),
         ]
         for process in shown
     ]

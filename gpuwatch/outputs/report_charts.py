@@ -12,10 +12,9 @@ from typing import NamedTuple
 
 from gpuwatch import units
 from gpuwatch.jobs.report import Course
+from gpuwatch.outputs.painting import ASCII_FRAME
 
 LABEL_CELLS = 5
-_FRAME = "┌┐└┘├┤┬┴┼─│"
-_ASCII_FRAME = str.maketrans(_FRAME, "+++++|+++-|")
 _LEVELS = "▁▂▃▄▅▆▇█"
 _ASCII_LEVELS = "_.:-=+*#"
 
@@ -128,7 +127,7 @@ def chart(
     )
     text = figure.build().string(True)
     lines = [line.rstrip() for line in text.split("\n")][: rows + 1 + time_labels]
-    return lines if unicode else [line.translate(_ASCII_FRAME) for line in lines]
+    return lines if unicode else [line.translate(ASCII_FRAME) for line in lines]
 
 
 def _dots(

@@ -16,6 +16,7 @@ from gpuwatch.outputs.report_words import (
     failed,
     moment,
     optional_grouped,
+    ratio_word,
 )
 from gpuwatch.outputs.table import Heading, table
 
@@ -148,12 +149,7 @@ def _difference(before: float | None, after: float | None) -> str:
 def _ratio(before: float | None, after: float | None) -> str:
     if before is None or after is None or before <= 0:
         return ""
-    ratio = after / before
-    if abs(ratio - 1) < 0.005:
-        return "same"
-    if ratio >= 10:
-        return f"{min(ratio, 9999):.0f} times"
-    return f"{100 * (ratio - 1):+.0f}%"
+    return ratio_word(after / before)
 
 
 def _cores(value: float | None) -> str:

@@ -69,3 +69,10 @@ def grouped(value: float) -> str:
 
 def optional_grouped(value: float | None) -> str:
     return units.UNKNOWN if value is None else grouped(value)
+
+
+def ratio_word(ratio: float) -> str:
+    """``same``, ``-12%``, ``11 times``."""
+    if abs(ratio - 1) < 0.005:
+        return "same"
+    return f"{min(ratio, 9999):.0f} times" if ratio >= 10 else f"{100 * (ratio - 1):+.0f}%"

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-_FRAME = str.maketrans("┌┐└┘├┤┬┴┼─│", "+++++|+++-|")
+from gpuwatch.outputs.painting import ASCII_FRAME
+
 ROWS = 9
 CELLS_MOST = 72
 
@@ -55,7 +56,7 @@ def chart(points: Sequence[Point], *, width: int, unicode: bool) -> list[str]:
     x_ruler.ticks(places, [str(point.workers) for point in points])
     lines = figure.build().string(True).rstrip().split("\n")
     lines = [line.rstrip() for line in lines]
-    return lines if unicode else [line.translate(_FRAME) for line in lines]
+    return lines if unicode else [line.translate(ASCII_FRAME) for line in lines]
 
 
 def _round_up(value: float) -> float:

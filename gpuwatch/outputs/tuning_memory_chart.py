@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from gpuwatch.outputs.painting import ASCII_FRAME
 from gpuwatch.tuning.memory_point import MemoryPoint
 from gpuwatch.tuning.memory_report import PrecisionResult
 from gpuwatch.units import size
 
-_FRAME = str.maketrans("┌┐└┘├┤┬┴┼─│", "+++++|+++-|")
 LABEL = 7
 _STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
 MARKS = {"braille": "●", "ascii": "o"}
@@ -58,7 +58,7 @@ def chart(result: PrecisionResult, *, width: int, height: int, unicode: bool) ->
     lines = [line.rstrip() for line in figure.build().string(True).split("\n")]
     while lines and not lines[-1].strip():
         lines.pop()
-    return lines if unicode else [line.translate(_FRAME) for line in lines]
+    return lines if unicode else [line.translate(ASCII_FRAME) for line in lines]
 
 
 def _line(figure: Any, course: Sequence[tuple[float, float]], scale: float, marker: str) -> None:
