@@ -188,13 +188,14 @@ def _arrange(request: dict[str, Any], files: list[int]) -> None:
     os.environ.clear()
     os.environ.update(request["environment"])
     numbers = request["numbers"]
-    free = max(*numbers, *files) + 1
+    taken = [int(name) for name in os.listdir("/proc/self/fd")]  # noqa: PTH208 - by name
+    free = max(*numbers, *taken) + 1
     for place, one in enumerate(files):
         os.dup2(one, free + place)
     os.closerange(3, free)
     for place, number in enumerate(numbers):
         os.dup2(free + place, number)
-    os.closerange(max(3, free), free + len(files))
+    os.closerange(free, free + len(files))
 
 
 def _run(arguments: list[str]) -> int:
