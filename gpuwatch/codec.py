@@ -416,7 +416,12 @@ class Table(Generic[T]):
         for name, check in self._checks:
             item = value.get(name)
             if item is not None:
-                found[name] = check(item, f"{where}.{name}")
+                try:
+                    found[name] = check(item, name)
+                except CodecError:
+                    # Once more, to say where: a text for each field would take longer than all.
+                    check(item, f"{where}.{name}")
+                    raise
             elif name in self._required:
                 raise CodecError(f'The {where} lacks the field "{name}".')
         return self.made(**found)
