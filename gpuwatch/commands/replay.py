@@ -42,7 +42,7 @@ def replay_command(
     _require_terminal(keys_elsewhere=file == STANDARD_STREAM)
     given = _keys_from_terminal() if file == STANDARD_STREAM else None
     try:
-        tape, first = _opened(file)
+        tape, first = _opened(file, given)
 
         from gpuwatch.tui.replay_app import run_replay
 
@@ -100,7 +100,7 @@ def _keys_from_terminal() -> EndableInput | None:
     return source
 
 
-def _opened(file: str) -> tuple[Tape, Snapshot]:
+def _opened(file: str, given: EndableInput | None) -> tuple[Tape, Snapshot]:
     """The tape and its first snapshot. Raises ``click.UsageError`` for what cannot be played."""
     from gpuwatch.sources.log_text import LogError
 
@@ -112,14 +112,14 @@ def _opened(file: str) -> tuple[Tape, Snapshot]:
     if file == STANDARD_STREAM:
         waiting.start()
     try:
-        return _tape(file)
+        return _tape(file, given)
     except LogError as error:
         raise click.UsageError(str(error)) from None
     finally:
         waiting.cancel()
 
 
-def _tape(file: str) -> tuple[Tape, Snapshot]:
+def _tape(file: str, given: EndableInput | None) -> tuple[Tape, Snapshot]:
     from gpuwatch.sources.recording import RECORDING, open_any
     from gpuwatch.sources.recording_index import open_index
     from gpuwatch.sources.replay import FileTape, KeptTape
@@ -131,7 +131,8 @@ def _tape(file: str) -> tuple[Tape, Snapshot]:
             first = _first(log)
         return FileTape(open_index(file, findings=_finds)), first
     try:
-        tape = KeptTape(log, size=size, findings=_finds)
+        end = None if given is None else given.end
+        tape = KeptTape(log, size=size, findings=_finds, end=end)
     except BaseException:
         log.lines.close()
         raise

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 CHUNK_SECONDS = 60.0
 CHUNK_SNAPSHOTS = 240
 _JOIN_SECONDS = 0.5
+_ENDED_SECONDS = 5.0
+"""For a thread whose input was ended: it does no more than notice that."""
 _WAIT_SECONDS = 0.25
 """How long a reader at the end waits before it looks whether it is still wanted."""
 
@@ -135,17 +137,23 @@ class KeptTape:
     """What is read once, from its beginning. Raises ``LogError`` where nothing can be read.
 
     ``size`` is that of the file, ``None`` where it has none. ``findings`` makes what finds the
-    findings.
+    findings. ``end`` has reading end that may wait for what comes in.
     """
 
     def __init__(
-        self, log: OpenedLog, *, size: int | None, findings: Callable[[], Follower] | None = None
+        self,
+        log: OpenedLog,
+        *,
+        size: int | None,
+        findings: Callable[[], Follower] | None = None,
+        end: Callable[[], None] | None = None,
     ) -> None:
         self.shown = log.shown
         self.arriving = True
         self.error: BaseException | None = None
         self._log = log
         self._size = size
+        self._end = end
         self._closing = False
         self._threads: list[threading.Thread] = []
         self._grown = threading.Condition()
@@ -222,10 +230,13 @@ class KeptTape:
     def close(self) -> None:
         """Stop reading; what is read and not given yet is not given."""
         self._closing = True
+        if self._end is not None:
+            # A thread that is still reading when the interpreter ends takes it down with it.
+            self._end()
         with self._grown:
             self._grown.notify_all()
         for thread in self._threads:
-            thread.join(_JOIN_SECONDS)
+            thread.join(_JOIN_SECONDS if self._end is None else _ENDED_SECONDS)
         if not any(thread.is_alive() for thread in self._threads):
             self._log.lines.close()
         self._store.close()

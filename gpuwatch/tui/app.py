@@ -278,7 +278,8 @@ class GpuwatchApp(RecorderApp):
             self.say("there is no shell to come back from")
             self.redraw()
         else:
-            self._driver.lend()
+            # To what feeds this through a pipe, too, as the terminal itself would.
+            os.killpg(os.getpgrp(), signal.SIGTSTP)
 
     def _draw_later(self) -> None:
         self._drawing_later = False

@@ -18,6 +18,7 @@ from contextlib import suppress
 from queue import Empty
 from typing import Any, TextIO
 
+import psutil
 from textual.app import App
 from textual.drivers.linux_driver import LinuxDriver
 
@@ -103,17 +104,15 @@ class TerminalDriver(LinuxDriver):
     @property
     def can_be_lent(self) -> bool:
         """A shell with job control started this: it gets the terminal, and ``fg`` comes back."""
-        parent = os.getppid()
-        with suppress(OSError):
-            return (
-                parent > 0
-                and os.getsid(parent) == os.getsid(0)
-                and os.getpgid(parent) != os.getpgrp()
-            )
+        own = os.getpgrp()
+        with suppress(OSError, psutil.Error):
+            for parent in psutil.Process().parents():
+                if os.getpgid(parent.pid) != own:
+                    return os.getsid(parent.pid) == os.getsid(0)
         return False
 
     def lend(self) -> None:
-        """Give the terminal back and stop, until somebody has this process go on."""
+        """After SIGTSTP: give the terminal back and stop, until somebody has this go on."""
         self.suspend_application_mode()
         self._lent = True
         os.kill(os.getpid(), signal.SIGSTOP)

@@ -67,6 +67,23 @@ def test_standard_input_is_played_with_keys_from_the_terminal(night: Path) -> No
         screen.close()
 
 
+def test_input_that_is_waited_for_can_be_left(night: Path) -> None:
+    """Nothing has come for long and nothing will: q ends it at once and well."""
+    screen = shell(
+        "{ gzip -dc <file>; exec sleep 600; } | { gpuwatch replay -; echo code $?; }", file=night
+    )
+    try:
+        screen.until_it_says("playing 1x")
+        screen.type(":100%\r")
+        screen.until_it_says("20:05:5")
+        screen.type("q")
+        screen.until_it_says("code ")
+        assert "code 0" in screen.text
+        assert b"Fatal" not in screen.raw
+    finally:
+        screen.close()
+
+
 def test_live_stream_is_followed() -> None:
     """It shows what comes as it comes, until somebody goes elsewhere in it."""
     screen = shell("gpuwatch stream --demo -i 0.2 | gpuwatch replay -")
