@@ -17,6 +17,7 @@ from typing import Any, Protocol
 import torch
 from torch import distributed, nn
 
+from gpuwatch.workloads import leaving
 from gpuwatch.workloads.data import FEATURES
 from gpuwatch.workloads.knobs import Knobs
 
@@ -106,7 +107,9 @@ class TorchDevice:
             torch.manual_seed(0)
             self._model = (Recurrent if knobs.model == "gru" else perceptron)(knobs.width)
             self._model.to(self.device)
-            self._optimizer = torch.optim.SGD(self._model.parameters(), lr=1e-3, momentum=0.9)
+            # The first one imports a large part of PyTorch.
+            with leaving.held():
+                self._optimizer = torch.optim.SGD(self._model.parameters(), lr=1e-3, momentum=0.9)
         self._hold(knobs.gpu_held_percent)
 
     def copy(self, batch: Any) -> Any:

@@ -8,7 +8,8 @@ import signal
 import threading
 import time
 
-_PATIENCE_SECONDS = 5.0
+_PATIENCE_SECONDS = 15.0
+"""It may be importing PyTorch, which is not broken off."""
 
 
 def end_with(pid: int, after_seconds: float = 0.0) -> None:

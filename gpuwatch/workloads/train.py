@@ -15,16 +15,14 @@ import contextlib
 import importlib.util
 import os
 import shutil
-import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import FrameType
-from typing import Any, NoReturn
+from typing import Any
 
 from gpuwatch.text import clean
-from gpuwatch.workloads import causes, knobs, launcher, lifeline, machine
+from gpuwatch.workloads import causes, knobs, launcher, leaving, lifeline, machine
 from gpuwatch.workloads.control import FILE_NAME
 
 
@@ -44,8 +42,7 @@ def main(arguments: list[str] | None = None) -> int:
     if importlib.util.find_spec("torch") is None:
         print(causes.NO_TORCH, file=sys.stderr)
         return 2
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _leave)
+    leaving.listen()
     if options.ends_with is not None:
         lifeline.end_with(options.ends_with)
     try:
@@ -55,13 +52,6 @@ def main(arguments: list[str] | None = None) -> int:
     except (machine.MachineError, OSError) as error:
         print(f"The job cannot run: {clean(str(error), 400)}", file=sys.stderr)
         return 1
-
-
-def _leave(number: int, _frame: FrameType | None) -> NoReturn:
-    # The terminal goes away as well: what is tidied up then is not broken off.
-    for other in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(other, signal.SIG_IGN)
-    raise SystemExit(128 + number)
 
 
 def _run(
@@ -95,7 +85,8 @@ def _run(
             return launcher.launch(
                 [*given_arguments, "--folder", str(folder)], wanted.ranks, options.seconds
             )
-        from gpuwatch.workloads import ranks  # noqa: PLC0415 - brings PyTorch
+        with leaving.held():
+            from gpuwatch.workloads import ranks  # noqa: PLC0415 - brings PyTorch
 
         job = ranks.JobOptions(
             knobs=wanted,

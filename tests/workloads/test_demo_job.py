@@ -126,6 +126,28 @@ def test_the_job_ends_with_gpuwatch(tmp_path: Path, how: str | signal.Signals, c
     assert _folders(tmp_path) == []
 
 
+def test_an_end_that_is_asked_for_amid_an_import_comes_after_it() -> None:
+    """Where an exception would be lost, or end the process without giving back what it took."""
+    code = (
+        "import os, signal\n"
+        "from gpuwatch.workloads import leaving\n"
+        "leaving.listen()\n"
+        "try:\n"
+        "    with leaving.held():\n"
+        "        os.kill(os.getpid(), signal.SIGTERM)\n"
+        "        print('imported')\n"
+        "    print('trains')\n"
+        "finally:\n"
+        "    print('gives back')\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", code], check=False, capture_output=True, text=True, timeout=60
+    )
+    assert ended.stdout.splitlines() == ["imported", "gives back"]
+    assert ended.returncode == 143
+    assert ended.stderr == ""
+
+
 def _folders(folder: Path) -> list[Path]:
     """Of practice jobs, left behind."""
     return list(folder.glob("gpuwatch-practice-*"))
