@@ -132,9 +132,11 @@ class TestPlain:
     def test_stopped_and_continued(self, tmp_path: Path) -> None:
         """Ctrl-Z stops it all and the shell has its prompt back; fg continues it all."""
         code = (
-            "import os, signal\n"
+            "import os, select, signal\n"
             "signal.signal(signal.SIGCONT, lambda *_: os.write(1, b'continued\\n'))\n"
             "print('ready', flush=True)\n"
+            # Stopped just before it reads, it would tell only after it has read.
+            "while not select.select([0], [], [], 0.1)[0]: pass\n"
             "print('got', input())\n"
         )
         (tmp_path / "job.py").write_text(code)
