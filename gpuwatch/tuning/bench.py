@@ -33,9 +33,6 @@ _BOOT = (
     "from gpuwatch.tuning.host import main; main(int(sys.argv[1]))"
 )
 OUTPUT_KEPT = 64 * 1024
-STACKS_SECONDS = 5.0
-"""At most, until those that are stuck have written where they are: on a machine whose cores are
-all taken they are woken late."""
 LOAD_SECONDS = 300.0
 END_SECONDS = 10.0
 ABORT_SECONDS = 30.0
@@ -310,14 +307,12 @@ class Bench:
                 with contextlib.suppress(OSError):
                     os.kill(pid, STACKS_SIGNAL)
                     asked += 1
-        deadline = time.monotonic() + STACKS_SECONDS
-        stacks = seen = ""
-        # Until all have answered and nothing is added to the last one's answer.
-        while time.monotonic() < deadline and (failing.stacks_in(stacks) < asked or stacks != seen):
-            seen = stacks
-            time.sleep(0.05)
+
+        def written() -> str:
             self._drain()
-            stacks = self._output[min(before, len(self._output)) :].decode("utf-8", "replace")
+            return self._output[min(before, len(self._output)) :].decode("utf-8", "replace")
+
+        stacks = failing.await_stacks(written, asked)
         # They are no words of the user's own.
         del self._output[before:]
         return stacks

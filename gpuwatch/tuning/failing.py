@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from time import monotonic, sleep
 from typing import Any
 
 from gpuwatch import units
@@ -13,6 +14,10 @@ from gpuwatch.text import clean
 from gpuwatch.tuning import blame, usage
 from gpuwatch.tuning.setting import Failure
 
+STACKS_SECONDS = 5.0
+"""At most, until those that are stuck have written where they are: on a machine whose cores are
+all taken they are woken late."""
+_STACK = "(most recent call first):"
 _FRAME = re.compile(r'^\s*File "(.+?)", line (\d+)', re.MULTILINE)
 _CAUGHT = re.compile(r"Caught (\S+) in (DataLoader worker process \d+|pin memory thread)[^.]*\.")
 _KILLED = re.compile(r"DataLoader worker \(pid \(?(\d+)\)?\) is killed by signal: ([^.]+)\.")
@@ -93,9 +98,16 @@ def line_in(text: str, *, innermost_last: bool = True) -> str | None:
     return None
 
 
-def stacks_in(text: str) -> int:
-    """How many stacks faulthandler has begun to write there."""
-    return text.count("(most recent call first):")
+def await_stacks(read: Callable[[], str], count: int) -> str:
+    """What ``read`` gives once faulthandler has written ``count`` stacks into it, and nothing more
+    is added to the last."""
+    deadline = monotonic() + STACKS_SECONDS
+    text = seen = ""
+    while monotonic() < deadline and (text.count(_STACK) < count or text != seen):
+        seen = text
+        sleep(0.05)
+        text = read()
+    return text
 
 
 def _worker_ended(text: str) -> Failure:

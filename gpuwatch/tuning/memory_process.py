@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from time import monotonic, sleep
+from time import monotonic
 from typing import IO, Any
 
 from gpuwatch import units
@@ -41,8 +41,6 @@ LOOK_SECONDS = 0.5
 PROBE_SECONDS = 120.0
 START_SECONDS = 300.0
 """For importing torch and the user's module and making a batch, before the steps begin."""
-STACK_SECONDS = 5.0
-"""At most, until a process that hangs has written where it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,15 +201,10 @@ def _limit(what: str, seconds: float) -> float:
 
 def _where(error: TooSlowError, child: subprocess.Popen[bytes], output: IO[bytes]) -> TooSlowError:
     """The same with the user's line that the process is at."""
-    before = failing.stacks_in(_tail(output))
+    before = os.fstat(output.fileno()).st_size
     with suppress(ProcessLookupError):
         os.kill(child.pid, signal.SIGUSR1)
-    deadline = monotonic() + STACK_SECONDS
-    tail = seen = ""
-    while monotonic() < deadline and (failing.stacks_in(tail) <= before or tail != seen):
-        seen = tail
-        sleep(0.05)
-        tail = _tail(output)
+    tail = failing.await_stacks(lambda: _tail(output, before), 1)
     line = failing.line_in(tail, innermost_last=False)
     return TooSlowError(f"{error}{f' and were at {line}' if line else ''} (--timeout).")
 
@@ -247,7 +240,8 @@ def _died(code: int, output: IO[bytes]) -> MeasureError:
     return MeasureError(f"The step's process ended by itself with exit code {code}.{says}")
 
 
-def _tail(output: IO[bytes]) -> str:
-    size = output.seek(0, os.SEEK_END)
-    output.seek(max(0, size - TAIL_BYTES))
-    return output.read().decode("utf-8", "replace")
+def _tail(output: IO[bytes], begin: int = 0) -> str:
+    # Not by seeking: the child writes where this reads.
+    size = os.fstat(output.fileno()).st_size
+    begin = max(begin, size - TAIL_BYTES)
+    return os.pread(output.fileno(), size - begin, begin).decode("utf-8", "replace")
