@@ -18,7 +18,7 @@ pytest.importorskip("torch", reason="torch is not installed")
 
 from gpuwatch.tuning import memory_child, memory_process, processes
 from gpuwatch.tuning.memory_device import Reading
-from gpuwatch.tuning.memory_point import AS_IS
+from gpuwatch.tuning.memory_point import AS_IS, TooSlowError
 from tests.support.children import wait_until
 from tests.support.warm_torch import WarmTorch
 
@@ -155,3 +155,14 @@ def test_without_cuda_it_says_what_can_be_done(tmp_path: Path) -> None:
     assert code == 2
     assert "there is none" in err
     assert "--device cpu" in err
+
+
+def test_a_step_that_hangs_is_placed(tmp_path: Path) -> None:
+    """It is ended when its time is over, and the line that it was at is told."""
+    path = tmp_path / "hangs.py"
+    path.write_text("import time\n\ndef hangs(batch_size):\n    time.sleep(1000)\n")
+    measurer = memory_process.ChildMeasurer(
+        step=f"{path}:hangs", loader=None, device="cpu", seconds=3.0
+    )
+    with pytest.raises(TooSlowError, match=r"were at .*hangs\.py:4 \(--timeout\)"):
+        measurer.measure(8, AS_IS)
