@@ -6,10 +6,11 @@ in the header line, once, and a snapshot refers to a GPU by ``uuid``; when the G
 new header precedes the snapshot. Every line can be read with the last header before it.
 
 ``busy_samples`` (and a job's ``main_thread_samples`` and ``loader_worker_samples``) are pairs
-``[at_unix_seconds, percent]``, ``throttle_durations`` pairs ``[reason, seconds]``. What ``Job``
-computes from its parts is written beside its fields, for ``jq``, and not read back. Reading
-ignores fields (and, after a header, kinds of lines) it does not know and takes a missing optional
-field as ``None``, so that a newer minor version is readable.
+``[at_unix_seconds, percent]``, ``throttle_durations`` pairs ``[reason, seconds]``,
+``late_readings`` pairs ``[field, seconds]``. What ``Job`` computes from its parts is written
+beside its fields, for ``jq``, and not read back. Reading ignores fields (and, after a header,
+kinds of lines) it does not know and takes a missing optional field as ``None``, so that a newer
+minor version is readable.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from gpuwatch.model import (
     OwnCost,
     Problem,
     Process,
+    ReadingAge,
     ReasonSeconds,
     Snapshot,
     TrainingLoop,
@@ -344,6 +346,11 @@ def _reason_seconds(value: Any, where: str) -> ReasonSeconds:
     return ReasonSeconds(json_values.text(reason, where), json_values.number(seconds, where))
 
 
+def _reading_age(value: Any, where: str) -> ReadingAge:
+    name, seconds = json_values.pair(value, where)
+    return ReadingAge(json_values.text(name, where), json_values.number(seconds, where))
+
+
 _CHECKS: Mapping[str, Callable[[Any, str], Any]] = {
     "str": json_values.text,
     "GpuKey": json_values.text,
@@ -356,6 +363,7 @@ _CHECKS: Mapping[str, Callable[[Any, str], Any]] = {
     "tuple[float | None, ...]": _many(_optional_number),
     "tuple[BusySample, ...]": _many(_busy_sample),
     "tuple[ReasonSeconds, ...]": _many(_reason_seconds),
+    "tuple[ReadingAge, ...]": _many(_reading_age),
 }
 """By a field's annotation, as written in ``model``, less its ``| None``."""
 

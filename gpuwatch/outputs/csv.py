@@ -3,8 +3,8 @@
 The titles are the names of the model, units included: the time and whether it is simulated,
 then the GPU's identity, ``lost``, then its readings. What was not read is an empty cell, and
 zero is ``0``. ``throttle_reasons`` are joined with ``;``, ``throttle_durations`` are
-``reason=seconds`` joined with ``;``. The driver's fine samples fit in no cell and are left out:
-``--json`` and ``gpuwatch stream`` have them.
+``reason=seconds`` joined with ``;``, ``late_readings`` likewise ``field=seconds``. The driver's
+fine samples fit in no cell and are left out: ``--json`` and ``gpuwatch stream`` have them.
 """
 
 from __future__ import annotations

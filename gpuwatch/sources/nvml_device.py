@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from time import perf_counter
 from typing import Any
 
-from gpuwatch.model import Gpu, GpuIdentity, GpuReading
+from gpuwatch.model import Gpu, GpuIdentity, GpuReading, ReadingAge
 from gpuwatch.sources import nvml_parse as parse
 from gpuwatch.sources import nvml_readings as readings
 from gpuwatch.sources import nvml_tables as tables
@@ -80,8 +80,9 @@ class NvmlDevice:
         self.now = now
         self.unix = 0.0
         self.interval_seconds = interval_seconds
-        self.gpu_count = 1
         self.period_factor = 1.0
+        self.learning: Iterator[None] | None = None
+        """Learns more of its identity at each step, until all of it is known."""
 
         self.lost_error = 0
         self.lost_since_unix: float | None = None
@@ -128,7 +129,7 @@ class NvmlDevice:
     def power_average_fields(self) -> FieldBatch:
         return self._fields(tables.FIELD_POWER_AVERAGE)
 
-    @cached_property
+    @property
     def power_usage_is_average(self) -> bool:
         """``nvmlDeviceGetPowerUsage`` is a one-second average from Ampere on, but for GA100."""
         capability = (self.identity.compute_capability or "99.0").split(".")
@@ -237,6 +238,8 @@ class NvmlDevice:
 
     def process_memory_sum(self) -> int | None:
         """Bytes over this GPU's processes; ``None`` when they are not known."""
+        if self._merged_lists[0] is _NONE_LISTED:
+            return None
         if any(slot.reading.name == readings.PROCESS_LIST for slot in self.troubled):
             return None
         if readings.PROCESS_LIST in self.unsupported:
@@ -247,28 +250,21 @@ class NvmlDevice:
 
     # One look.
 
-    def read_due(
-        self, now: float, unix: float, horizon: float, deferred: list[tuple[NvmlDevice, Slot]]
-    ) -> None:
-        """Take every reading that is due; slow ones are put on ``deferred`` for the caller.
-
-        Raises ``DriverGoneError``.
-        """
+    def due(self, now: float, unix: float, horizon: float) -> list[Slot]:
+        """Begin a look; the readings that are due by ``horizon``."""
         self.now = now
         self.unix = unix
+        due = []
         for slot in self.slots:
             reading = slot.reading
-            if slot.due_at <= horizon:
-                if reading.needed is not None and not reading.needed(self):
-                    slot.due_at = now + reading.period_seconds
-                    continue
-                if not slot.slow:
-                    if not self.take(slot):
-                        return
-                    continue
-                deferred.append((self, slot))
             if reading.between and not slot.failures:
                 self.values.update(reading.between)
+            if slot.due_at <= horizon:
+                if reading.needed is None or reading.needed(self):
+                    due.append(slot)
+                else:
+                    slot.due_at = now + reading.period_seconds
+        return due
 
     def take(self, slot: Slot) -> bool:
         """Take one reading; whether the GPU is still there. Raises ``DriverGoneError``."""
@@ -282,7 +278,7 @@ class NvmlDevice:
         seconds = tally.timer() - start
         tally.seconds += seconds
         tally.calls += slot.reading.calls
-        slot.measured(self.now, seconds, self.gpu_count, self.period_factor)
+        slot.measured(self.now, seconds)
         if error:
             return self._failed(slot, error)
         slot.worked = True
@@ -295,7 +291,7 @@ class NvmlDevice:
 
     def drop_outdated(self, slot: Slot) -> None:
         """Forget a value whose reading had to wait for too long."""
-        if slot.outdated(self.now, self.gpu_count):
+        if slot.outdated(self.now, self.interval_seconds):
             self._forget(slot.reading)
 
     def _failed(self, slot: Slot, error: int) -> bool:
@@ -322,7 +318,7 @@ class NvmlDevice:
         return True
 
     def _forget(self, reading: Reading) -> None:
-        for name in reading.fields:
+        for name in readings.fields_set(self, reading):
             self.values[name] = None
         if reading.name == readings.PROCESS_LIST:
             self._process_table = {}
@@ -349,7 +345,20 @@ class NvmlDevice:
     def gpu(self) -> Gpu:
         if self.lost_error:
             return Gpu(identity=self.identity, reading=EMPTY_READING, lost=True)
-        return Gpu(identity=self.identity, reading=GpuReading(**self.values))
+        late = tuple(self._late())
+        return Gpu(identity=self.identity, reading=GpuReading(**self.values, late_readings=late))
+
+    def _late(self) -> Iterator[ReadingAge]:
+        for slot in self.slots:
+            reading = slot.reading
+            if not slot.late(self.now) or slot.failures:
+                continue
+            for name in readings.fields_set(self, reading):
+                # Samples, and what is said of the time since the look before, carry their times.
+                if self.values.get(name) is not None and name not in reading.between:
+                    yield ReadingAge(name, slot.age(self.now))
+            if reading.process_field is not None:
+                yield ReadingAge(reading.process_field, slot.age(self.now))
 
     def gpu_processes(self, instances: dict[int, str]) -> tuple[GpuProcess, ...]:
         """This GPU's processes; ``instances`` gives the uuid of each of its MIG instances."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -63,41 +63,47 @@ def mapped(value: int | None, convert: Callable[[float], T | None]) -> T | None:
     return None if value is None else convert(value)
 
 
-def read_identity(
-    ask: Inquirer, handle: Any, index: int, driver: str | None, cuda: str | None
-) -> GpuIdentity:
-    """Every fact of one card. Raises ``NVMLError`` when it is lost or the driver is gone."""
+def read_uuid(ask: Inquirer, handle: Any, index: int) -> str:
+    """Without a uuid (never seen on a real card) the bus id is as unique."""
     uuid = ask.text("nvmlDeviceGetUUID", handle)
-    bus_id = pci_bus_id(ask, handle)
+    return uuid or pci_bus_id(ask, handle) or f"index-{index}"
+
+
+def essential_facts(ask: Inquirer, handle: Any) -> dict[str, Any]:
+    """The fields of ``GpuIdentity`` that a row and its first readings need.
+
+    Raises ``NVMLError`` when the GPU is lost or the driver is gone.
+    """
     memory_total, unified = memory_total_bytes(ask, handle)
-    constraints = ask.ask("nvmlDeviceGetPowerManagementLimitConstraints", handle)
-    slowdown, shutdown = thermal_limits(ask, handle)
     capability = ask.ask("nvmlDeviceGetCudaComputeCapability", handle)
     mig = ask.ask("nvmlDeviceGetMigMode", handle)
-    return GpuIdentity(
-        index=index,
-        # Without a uuid (never seen on a real card) the bus id is as unique.
-        uuid=uuid or bus_id or f"index-{index}",
-        name=ask.text("nvmlDeviceGetName", handle) or "NVIDIA GPU",
-        pci_bus_id=bus_id,
-        driver_version=driver,
-        cuda_version=cuda,
-        memory_total_bytes=memory_total,
-        memory_unified=unified,
-        power_limit_default_watts=mapped(
-            ask.number("nvmlDeviceGetPowerManagementDefaultLimit", handle), parse.watts
-        ),
-        power_limit_max_watts=None if constraints is None else parse.watts(constraints[1]),
-        temperature_slowdown_celsius=slowdown,
-        temperature_shutdown_celsius=shutdown,
-        sm_clock_max_mhz=ask.number("nvmlDeviceGetMaxClockInfo", handle, tables.CLOCK_SM),
-        memory_clock_max_mhz=ask.number("nvmlDeviceGetMaxClockInfo", handle, tables.CLOCK_MEMORY),
-        pcie_generation_max=ask.number("nvmlDeviceGetMaxPcieLinkGeneration", handle),
-        pcie_width_max=ask.number("nvmlDeviceGetMaxPcieLinkWidth", handle),
-        compute_capability=None if capability is None else f"{capability[0]}.{capability[1]}",
-        mig_mode=None if mig is None else mig[0] == 1,
-        numa_node=None if bus_id is None else numa_node(bus_id),
-    )
+    return {
+        "name": ask.text("nvmlDeviceGetName", handle) or "NVIDIA GPU",
+        "memory_total_bytes": memory_total,
+        "memory_unified": unified,
+        "compute_capability": None if capability is None else f"{capability[0]}.{capability[1]}",
+        "mig_mode": None if mig is None else mig[0] == 1,
+    }
+
+
+def further_facts(ask: Inquirer, handle: Any) -> Iterator[dict[str, Any]]:
+    """The other fields of a card's identity, a few calls at each step, since a slow driver takes
+    seconds for all of them. Raises as ``essential_facts``."""
+    default = ask.number("nvmlDeviceGetPowerManagementDefaultLimit", handle)
+    yield {"power_limit_default_watts": mapped(default, parse.watts)}
+    limits = ask.ask("nvmlDeviceGetPowerManagementLimitConstraints", handle)
+    yield {"power_limit_max_watts": None if limits is None else parse.watts(limits[1])}
+    slowdown, shutdown = thermal_limits(ask, handle)
+    yield {"temperature_slowdown_celsius": slowdown, "temperature_shutdown_celsius": shutdown}
+    bus_id = pci_bus_id(ask, handle)
+    yield {"pci_bus_id": bus_id, "numa_node": None if bus_id is None else numa_node(bus_id)}
+    for name, function, arguments in (
+        ("sm_clock_max_mhz", "nvmlDeviceGetMaxClockInfo", (tables.CLOCK_SM,)),
+        ("memory_clock_max_mhz", "nvmlDeviceGetMaxClockInfo", (tables.CLOCK_MEMORY,)),
+        ("pcie_generation_max", "nvmlDeviceGetMaxPcieLinkGeneration", ()),
+        ("pcie_width_max", "nvmlDeviceGetMaxPcieLinkWidth", ()),
+    ):
+        yield {name: ask.number(function, handle, *arguments)}
 
 
 def read_mig_identity(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from gpuwatch.model import GpuIdentity, Problem
@@ -12,10 +13,18 @@ from gpuwatch.sources import nvml_parse as parse
 from gpuwatch.sources import nvml_tables as tables
 from gpuwatch.sources.base import Clock, ReadOptions
 from gpuwatch.sources.nvml_device import DriverGoneError, NvmlDevice, Tally
-from gpuwatch.sources.nvml_identity import Inquirer, read_identity, read_mig_identity
+from gpuwatch.sources.nvml_identity import (
+    Inquirer,
+    essential_facts,
+    further_facts,
+    read_mig_identity,
+    read_uuid,
+)
 
 RECHECK_SECONDS = 10.0
-"""How often the number of GPUs and their MIG mode are compared with what we know."""
+"""How often the number of GPUs and their MIG mode are compared with what we know ..."""
+RECHECK_SHARE = 0.01
+"""... unless that would take more than this share of the time."""
 PROBE_SECONDS = 5.0
 """How often a lost GPU is asked whether it is back."""
 
@@ -27,11 +36,20 @@ class Inventory:
     error of the driver.
     """
 
-    def __init__(self, nvml: Any, clock: Clock, options: ReadOptions, tally: Tally) -> None:
+    def __init__(
+        self,
+        nvml: Any,
+        clock: Clock,
+        options: ReadOptions,
+        tally: Tally,
+        found: Callable[[list[NvmlDevice]], None],
+    ) -> None:
+        """``found`` is called with the GPUs so far after each that the first search finds."""
         self._nvml = nvml
         self._clock = clock
         self._options = options
         self._tally = tally
+        self._found = found
         self._recheck_at = 0.0
         self._count_seen = 0
         self._incomplete: set[str] = set()
@@ -91,6 +109,8 @@ class Inventory:
             device = self._card_at(index, known, now)
             if device is not None:
                 found[device.identity.uuid] = device
+                if not known:
+                    self._found(list(found.values()))
                 for instance in self._mig_instances(device, known, now):
                     found[instance.identity.uuid] = instance
         for uuid, device in known.items():
@@ -107,7 +127,6 @@ class Inventory:
         self.devices = sorted(devices, key=_order)
         self.instances = {}
         for device in self.devices:
-            device.gpu_count = len(self.devices)
             parent, instance = device.identity.mig_parent_uuid, device.identity.mig_instance
             if parent is not None and instance is not None:
                 self.instances.setdefault(parent, {}).setdefault(instance, device.identity.uuid)
@@ -115,7 +134,7 @@ class Inventory:
     def _recheck(self, now: float) -> None:
         """Enumerate again only if something changed: a handle by index takes real drivers
         milliseconds a GPU."""
-        self._recheck_at = now + RECHECK_SECONDS
+        started = self._tally.timer()
         changed = bool(self._incomplete or self.unopened) or self._count() != self._count_seen
         for card in [device for device in self.devices if device.identity.mig_mode is not None]:
             if card.lost_error:
@@ -127,6 +146,8 @@ class Inventory:
                 card.close()
                 changed = True
             changed = changed or enabled
+        seconds = self._tally.timer() - started
+        self._recheck_at = now + max(RECHECK_SECONDS, seconds / RECHECK_SHARE)
         if changed:
             self._enumerate(now)
 
@@ -144,25 +165,56 @@ class Inventory:
         try:
             with self._driver_calls(ask):
                 handle = ask.must("nvmlDeviceGetHandleByIndex", index)
-                uuid = ask.text("nvmlDeviceGetUUID", handle)
-                old = known.get(uuid or "")
+                uuid = read_uuid(ask, handle, index)
+                old = known.get(uuid)
                 if old is not None and (old.lost_error or uuid not in self._incomplete):
                     return old
-                identity = self._identity(ask, handle, index)
+                facts = essential_facts(ask, handle)
         except self._nvml.NVMLError as error:
             return self._unreachable(index, error.value, known, now)
         if old is not None:
-            old.identity = identity
+            old.identity = replace(old.identity, **facts)
+            old.learning = self._learning(old, ask)
             return old
-        return self._new_device(handle, identity, now)
+        return self._new_card(handle, index, uuid, facts, ask, now)
 
-    def _identity(self, ask: Inquirer, handle: Any, index: int) -> GpuIdentity:
-        identity = read_identity(ask, handle, index, self._driver_version, self._cuda_version)
-        if ask.complete:
-            self._incomplete.discard(identity.uuid)
-        else:
-            self._incomplete.add(identity.uuid)
-        return identity
+    def _new_card(
+        self,
+        handle: Any,
+        index: int,
+        uuid: str,
+        facts: dict[str, Any],
+        ask: Inquirer,
+        now: float,
+    ) -> NvmlDevice:
+        identity = GpuIdentity(
+            index=index,
+            uuid=uuid,
+            driver_version=self._driver_version,
+            cuda_version=self._cuda_version,
+            **facts,
+        )
+        device = self._new_device(handle, identity, now)
+        device.learning = self._learning(device, ask)
+        return device
+
+    def _learning(self, device: NvmlDevice, ask: Inquirer) -> Iterator[None]:
+        """Learns a few more facts of a card at each step, and marks it if any was missed."""
+        steps = further_facts(ask, device.handle)
+        try:
+            while True:
+                with self._driver_calls(ask):
+                    facts = next(steps, None)
+                if facts is None:
+                    break
+                device.identity = replace(device.identity, **facts)
+                yield
+        except self._nvml.NVMLError:
+            # Lost at this moment: its readings will say so.
+            ask.complete = False
+        self._incomplete.discard(device.identity.uuid)
+        if not ask.complete:
+            self._incomplete.add(device.identity.uuid)
 
     def _unreachable(
         self, index: int, code: int, known: dict[str, NvmlDevice], now: float
@@ -205,6 +257,9 @@ class Inventory:
     ) -> list[NvmlDevice]:
         if card.lost_error or not card.identity.mig_mode:
             return []
+        for _ in card.learning or ():
+            # All at once: the instances have most of their facts from the card.
+            continue
         ask = Inquirer(self._nvml)
         found: list[NvmlDevice] = []
         try:
@@ -252,11 +307,12 @@ class Inventory:
                 handle = ask.must("nvmlDeviceGetHandleByUUID", lost.identity.uuid.encode())
                 # A handle and a uuid can be had from the library's memory; a temperature cannot.
                 ask.ask("nvmlDeviceGetTemperature", handle, tables.TEMPERATURE_GPU)
-                identity = self._identity(ask, handle, lost.identity.index)
+                uuid = read_uuid(ask, handle, lost.identity.index)
+                facts = essential_facts(ask, handle)
         except self._nvml.NVMLError:
             return
-        if identity.uuid == lost.identity.uuid:
-            fresh = self._new_device(handle, identity, now)
+        if uuid == lost.identity.uuid:
+            fresh = self._new_card(handle, lost.identity.index, uuid, facts, ask, now)
             self._take_over([fresh if device is lost else device for device in self.devices])
             self._recheck_at = now
 

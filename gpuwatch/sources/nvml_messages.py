@@ -196,21 +196,34 @@ def cannot_read(
     )
 
 
-def seldom_read(
-    reading: str, field: str | None, gpus: Sequence[GpuIdentity], seconds: float
+def slow_driver(
+    readings: Sequence[tuple[str, float]], gpus: Sequence[GpuIdentity], call_seconds: float
 ) -> Problem:
-    """One reading that costs so much that it is taken every ``seconds`` only."""
+    """Readings (a name for a person, seconds from one to the next) that a driver is too slow to
+    give more often; ``call_seconds`` is what a call for them takes."""
+    # Rounded, so that the sentence does not change with every call.
+    milliseconds = float(f"{call_seconds * 1000:.1g}")
+    rounded = [(name, round(each, -1 if each >= 20 else 0)) for name, each in readings]
+    ordered = sorted(rounded, key=lambda reading: reading[1])
+    first, rest = ordered[:READINGS_NAMED], ordered[READINGS_NAMED:]
+    often = f"{_enumerated([name for name, _ in first])} every {_periods(first)}"
+    if rest:
+        noun = "reading" if len(rest) == 1 else "readings"
+        often += f", and {len(rest)} more {noun} every {_periods(rest)}"
     return Problem(
         source=SOURCE,
-        # Rounded, so that the sentence does not change with every call.
         message=(
-            f"{_capitalised(reading)} of {labels(gpus)} can be {max(10, round(seconds, -1)):.0f} s "
-            "old: the driver is slow to give it, so it is asked for that seldom."
+            f"The NVIDIA driver takes about {milliseconds:g} ms a call, so some readings of "
+            f"{labels(gpus)} are refreshed less often: {often}."
         ),
-        target=gpus[0].uuid if len(gpus) == 1 else None,
-        reading=field,
         severity="info",
     )
+
+
+def _periods(readings: Sequence[tuple[str, float]]) -> str:
+    """``3 s`` or ``10 to 30 s``: the shortest and the longest of ``readings``, which are sorted."""
+    ends = [f"{seconds:.0f}" for _, seconds in (readings[0], readings[-1])]
+    return f"{' to '.join(dict.fromkeys(ends))} s"
 
 
 def _capitalised(sentence: str) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from gpuwatch.model import ReasonSeconds
 from gpuwatch.sources import nvml_parse as parse
 from gpuwatch.sources import nvml_tables as tables
-from gpuwatch.sources.nvml_schedule import Reading
+from gpuwatch.sources.nvml_schedule import IMPORTANT, NOTABLE, Reading
 
 if TYPE_CHECKING:
     from gpuwatch.sources.nvml_device import NvmlDevice
@@ -251,8 +251,7 @@ def gpm(device: NvmlDevice) -> None:
     got = device.gpm.read()
     for name in GPM_ACTIVITIES:
         device.values[name] = got.get(name)
-    for name in ("pcie", "nvlink"):
-        rates = (f"{name}_rx_bytes_per_second", f"{name}_tx_bytes_per_second")
+    for name, rates in RATES.items():
         if all(rate in got for rate in rates):
             device.gpm_gives.add(name)
         if name in device.gpm_gives:
@@ -262,6 +261,8 @@ def gpm(device: NvmlDevice) -> None:
 
 def processes(device: NvmlDevice) -> None:
     device.read_processes()
+    if device.identity.memory_unified:
+        memory(device)
 
 
 def mps_processes(device: NvmlDevice) -> None:
@@ -271,6 +272,21 @@ def mps_processes(device: NvmlDevice) -> None:
 def process_busy(device: NvmlDevice) -> None:
     window = max(2.0, 2 * device.interval_seconds)
     device.process_busy = device.process_busy_buffer.read(device.now, device.unix, window)
+
+
+def fields_set(device: NvmlDevice, reading: Reading) -> tuple[str, ...]:
+    """The fields that a reading sets on this GPU: rates come from the best call that gives them."""
+    if reading.name == GPM_NAME:
+        return reading.fields + tuple(
+            rate for name, rates in RATES.items() if name in device.gpm_gives for rate in rates
+        )
+    if reading.name == COUNTERS:
+        links = () if device.gpm_gives_links else RATES["nvlink"]
+        pcie = device.pcie_from_counters and not device.gpm_gives_pcie
+        return reading.fields + links + (RATES["pcie"] if pcie else ())
+    if reading.name == PCIE_THROUGHPUT and device.pcie_rates_from_elsewhere:
+        return ()
+    return reading.fields
 
 
 GPM_ACTIVITIES = (
@@ -292,47 +308,74 @@ HEALTH_FIELDS = (
     "remapped_rows_pending",
     "remapped_rows_failed",
 )
-PCIE_RATES = ("pcie_rx_bytes_per_second", "pcie_tx_bytes_per_second")
+RATES = {
+    name: (f"{name}_rx_bytes_per_second", f"{name}_tx_bytes_per_second")
+    for name in ("pcie", "nvlink")
+}
 
 SAMPLES = "fine utilisation samples"
 PROCESS_LIST = "the list of processes"
 PROCESS_BUSY = "the SM share of each process"
+COUNTERS = "energy, link and throttle counters"
+PCIE_THROUGHPUT = "PCIe throughput"
 GPM_NAME = "SM, tensor and memory activity (GPM)"
 
 # Periods: what moves with every step of a job is read each time; what moves with the state of
 # the machine every few seconds; what changes when a person or a fault changes it, every ten.
+# The order is that in which a GPU that was just found is read.
 READINGS = (
-    Reading("the utilisation", ("busy_percent", "memory_controller_percent"), utilization),
-    Reading(SAMPLES, ("busy_samples",), busy_samples, between={"busy_samples": ()}),
-    Reading("power", ("power_watts",), power),
-    Reading("the SM clock", ("sm_clock_mhz",), sm_clock),
-    Reading("the throttle reasons", ("throttle_reasons",), throttle_reasons),
-    Reading("the temperature", ("temperature_celsius",), temperature, 1.0),
     Reading(
-        "energy, link and throttle counters",
+        "the utilisation",
+        ("busy_percent", "memory_controller_percent"),
+        utilization,
+        importance=IMPORTANT,
+    ),
+    Reading("the memory in use", ("memory_used_bytes",), memory, importance=IMPORTANT),
+    Reading("power", ("power_watts",), power, importance=IMPORTANT),
+    Reading(
+        SAMPLES,
+        ("busy_samples",),
+        busy_samples,
+        importance=IMPORTANT,
+        between={"busy_samples": ()},
+    ),
+    Reading(
+        PROCESS_LIST,
+        (),
+        processes,
+        1.0,
+        calls=2,
+        importance=NOTABLE,
+        process_field="gpu_memory_bytes",
+    ),
+    Reading("the temperature", ("temperature_celsius",), temperature, 1.0, importance=NOTABLE),
+    Reading("the throttle reasons", ("throttle_reasons",), throttle_reasons, importance=NOTABLE),
+    Reading("the SM clock", ("sm_clock_mhz",), sm_clock, importance=NOTABLE),
+    # Two samples make a reading, and a single look takes no longer than 0.7 s.
+    Reading(GPM_NAME, GPM_ACTIVITIES, gpm, 0.5, calls=2, importance=NOTABLE),
+    Reading(
+        PROCESS_BUSY, (), process_busy, 1.0, importance=NOTABLE, process_field="gpu_busy_percent"
+    ),
+    Reading(
+        COUNTERS,
         COUNTER_FIELDS,
         counters,
         0.5,
+        importance=NOTABLE,
         between={"throttle_durations": None},
     ),
-    Reading(PROCESS_LIST, (), processes, 1.0, calls=2),
+    Reading("the power limit", ("power_limit_watts",), power_limit, 5.0),
     Reading("the list of MPS processes", (), mps_processes, 5.0),
-    # After the lists: on unified memory this is their sum.
-    Reading("the memory in use", ("memory_used_bytes",), memory),
-    Reading(PROCESS_BUSY, (), process_busy, 1.0),
-    # Two samples make a reading, and a single look takes no longer than 0.7 s.
-    Reading(GPM_NAME, GPM_ACTIVITIES, gpm, 0.5, calls=2),
-    Reading("the memory clock", ("memory_clock_mhz",), memory_clock, 2.0),
     Reading("the performance state", ("performance_state",), performance_state, 1.0),
+    Reading("the memory clock", ("memory_clock_mhz",), memory_clock, 2.0),
     Reading("the PCIe link", ("pcie_generation", "pcie_width"), pcie_link, 2.0, calls=2),
     Reading("encoder use", ("encoder_percent",), encoder, 2.0),
     Reading("decoder use", ("decoder_percent",), decoder, 2.0),
     Reading("the fan speed", ("fan_percent",), fan, 5.0),
-    Reading("the power limit", ("power_limit_watts",), power_limit, 5.0),
     Reading("ECC errors and remapped rows", HEALTH_FIELDS, health, 10.0),
     Reading(
-        "PCIe throughput",
-        PCIE_RATES,
+        PCIE_THROUGHPUT,
+        RATES["pcie"],
         pcie_throughput,
         2.0,
         calls=2,

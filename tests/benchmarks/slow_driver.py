@@ -33,17 +33,23 @@ GPU_COUNTS = (1, 2, 4, 8)
 WARM_UP_SNAPSHOTS = 30
 SNAPSHOTS = 120
 CALM_SNAPSHOTS = 10
+USUAL_SECONDS = 2.0
+"""No field that is read at every look is late before this."""
 MAIN_FIELDS = ("busy_percent", "memory_used_bytes", "power_watts")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Shown:
-    """``share`` of the rows that show each field; driver time as a share of wall time."""
+    """What the rows of a sweep show, by field, and what it costs."""
 
     share: dict[str, float]
+    """Of the rows: those that show the field."""
     oldest_seconds: dict[str, float]
+    """The greatest age of the fields that were late."""
     driver_share: float
+    """Of wall time."""
     problems: tuple[str, ...]
+    """The sentences at the end."""
 
     @property
     def mean(self) -> float:
@@ -65,7 +71,13 @@ def present(gpu: Gpu) -> set[str]:
 _NO_VALUE = frozenset({"throttle_durations", "late_readings"})
 
 
-def sweep(folder: Path, latency_seconds: float, gpus: int, snapshots: int = SNAPSHOTS) -> Shown:
+def sweep(
+    folder: Path,
+    latency_seconds: float,
+    gpus: int,
+    snapshots: int = SNAPSHOTS,
+    warm_up: int = WARM_UP_SNAPSHOTS,
+) -> Shown:
     """Watch ``gpus`` whose driver takes so long for every call, a snapshot a second."""
     shown: Counter[str] = Counter()
     oldest: dict[str, float] = {}
@@ -73,7 +85,7 @@ def sweep(folder: Path, latency_seconds: float, gpus: int, snapshots: int = SNAP
         watch.ticks(CALM_SNAPSHOTS)
         expected = present(watch.gpu())
         watch.call_seconds = latency_seconds
-        watch.ticks(WARM_UP_SNAPSHOTS)
+        watch.ticks(warm_up)
         spent = 0.0
         for _ in range(snapshots):
             reading = watch.tick()
@@ -142,19 +154,23 @@ def main() -> None:
 
 
 def _print_sweep(folder: Path, *, fields: bool) -> None:
-    print("Rows that show a reading, mean over its fields / busy / memory / power; driver time")
+    print("Rows that show a reading: mean over all fields, busy, memory, power; time in the driver")
     for gpus in GPU_COUNTS:
         for latency in LATENCIES_SECONDS:
             shown = sweep(folder, latency, gpus)
+            oldest = shown.oldest_seconds.get("busy_percent", USUAL_SECONDS)
             main_shares = " ".join(f"{shown.share[name]:4.0%}" for name in MAIN_FIELDS)
             print(
                 f"{gpus} GPUs {latency * 1000:4.1f} ms: {shown.mean:4.0%}  {main_shares}"
                 f"  driver {shown.driver_share:5.1%}  problems {len(shown.problems)}"
+                f"  busy at most {oldest:.0f} s old"
             )
             if fields and gpus == GPU_COUNTS[-1]:
                 for field, share in shown.share.items():
                     old = shown.oldest_seconds.get(field)
-                    print(f"    {field:32} {share:4.0%}" + ("" if old is None else f"  {old:.0f} s"))
+                    print(
+                        f"    {field:32} {share:4.0%}" + ("" if old is None else f"  {old:.0f} s")
+                    )
     print(*shown.problems, sep="\n")
 
 

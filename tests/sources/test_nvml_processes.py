@@ -238,6 +238,7 @@ def test_mig_instances_are_gpus_beside_their_card(tmp_path: Path) -> None:
         ]
         assert identities[0].mig_mode is True
         assert identities[1].memory_total_bytes == 18 << 30
+        assert identities[1].pci_bus_id == identities[0].pci_bus_id is not None
         assert watch.reading(1).memory_used_bytes == 2 * GIB
         assert watch.reading(1).busy_percent is None
         assert watch.reading(1).power_watts is None

@@ -20,6 +20,7 @@ from gpuwatch.model import (
     OwnCost,
     Problem,
     Process,
+    ReadingAge,
     ReasonSeconds,
     Snapshot,
     TrainingLoop,
@@ -40,6 +41,9 @@ _BY_ANNOTATION: dict[str, st.SearchStrategy[Any]] = {
     "tuple[int, ...]": st.lists(st.integers(0, 64), max_size=3).map(tuple),
     "tuple[float | None, ...]": st.lists(st.none() | NUMBERS, max_size=4).map(tuple),
     "tuple[BusySample, ...]": st.lists(st.builds(BusySample, NUMBERS, NUMBERS), max_size=4).map(
+        tuple
+    ),
+    "tuple[ReadingAge, ...]": st.lists(st.builds(ReadingAge, TEXTS, NUMBERS), max_size=3).map(
         tuple
     ),
     "tuple[ReasonSeconds, ...]": st.lists(st.builds(ReasonSeconds, TEXTS, NUMBERS), max_size=3).map(
