@@ -8,6 +8,7 @@ in ``nvml_device``.
 
 from __future__ import annotations
 
+import ctypes
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -24,7 +25,9 @@ from gpuwatch.sources.nvml_device import DriverGoneError, NvmlDevice, Tally
 from gpuwatch.sources.nvml_inventory import PROBE_SECONDS, Inventory
 from gpuwatch.sources.nvml_readings import READINGS
 from gpuwatch.sources.nvml_troubles import troubles
+from gpuwatch.text import clean
 
+LIBRARY = "libnvidia-ml.so.1"
 _Due = tuple[NvmlDevice, schedule.Slot]
 
 RETRY_SECONDS = 5.0
@@ -77,6 +80,17 @@ def load_binding() -> Any:
     if any(not hasattr(binding, name) for name in BINDING_NEEDS):
         raise BindingError(messages.OLD_BINDING)
     return binding
+
+
+def _loader_error() -> str | None:
+    """Why a driver library that is there cannot be loaded; ``None`` where there is none."""
+    try:
+        ctypes.CDLL(LIBRARY)
+    except OSError as error:
+        text = str(error)
+        missing = text.startswith(f"{LIBRARY}:") and "No such file" in text
+        return None if missing else clean(text, 200)
+    return None
 
 
 class NvmlSource:
@@ -179,7 +193,8 @@ class NvmlSource:
         if code == tables.LIB_RM_VERSION_MISMATCH and self._ran_before:
             # The library stays loaded in this process, so only a new one can have the new one.
             return messages.UPDATED_MEANWHILE
-        return messages.cannot_start(code, messages.surroundings())
+        loader_error = _loader_error() if code == tables.LIBRARY_NOT_FOUND else None
+        return messages.cannot_start(code, messages.surroundings(), loader_error)
 
     def _fail(self, sentence: str) -> None:
         since: float | None = self._clock.unix()
@@ -271,6 +286,8 @@ class NvmlSource:
         """Where GPUs take long to find, show each as soon as it says how busy it is."""
         if self._tally.timer() - self._shown_at >= SHOWN_SECONDS:
             device = devices[-1]
+            if device.lost_error:
+                return
             device.now, device.unix = self._clock.monotonic(), self._clock.unix()
             device.take(device.slots[0])
             self._hand_over(devices)

@@ -23,11 +23,16 @@ def troubles(devices: list[NvmlDevice]) -> list[Problem]:
 
 
 def _lost(devices: list[NvmlDevice]) -> list[Problem]:
-    return [
-        messages.lost(device.identity, device.lost_error, device.lost_since_unix)
-        for device in devices
-        if device.lost_error
-    ]
+    """GPUs that are lost alike are one problem."""
+    together: dict[int, list[NvmlDevice]] = {}
+    for device in devices:
+        if device.lost_error:
+            together.setdefault(device.lost_error, []).append(device)
+    problems = []
+    for code, gone in together.items():
+        since = min(device.lost_since_unix for device in gone)
+        problems.append(messages.lost([device.identity for device in gone], code, since))
+    return problems
 
 
 def _failing(devices: list[NvmlDevice]) -> list[Problem]:
