@@ -155,20 +155,7 @@ def record_command(
         demo=demo,
         detached=detach,
     )
-    _refuse_twice(request.path)
     return _detach(request) if detach else _record(request)
-
-
-def _refuse_twice(path: Path) -> None:
-    """Two writers of one file would spoil it."""
-    from gpuwatch.outputs.running_recordings import running_recordings
-
-    for recording in running_recordings():
-        if os.path.realpath(recording.path) == os.path.realpath(path):
-            raise click.UsageError(
-                f"Process {recording.pid} records to {_shown(path)} already: choose another name, "
-                f"or end it with gpuwatch record --stop {recording.pid}."
-            )
 
 
 def _shown(path: Path | str) -> str:
@@ -246,6 +233,7 @@ class _Watch:
         self._stop: asyncio.Event | None = None
         self._began: float | None = None
         self._troubled = False
+        self._noticed: str | None = None
 
     async def run(self) -> None:
         import asyncio
@@ -307,6 +295,11 @@ class _Watch:
             missing = _count(state.lost_snapshots, "snapshot is", "snapshots are")
             common.complain(f"It can be written again: {missing} missing.", 0)
         self._troubled = state.trouble is not None
+        if state.notice is not self._noticed:
+            # Each happening is a sentence of its own, also where it reads like the one before.
+            self._noticed = state.notice
+            self.status.end()
+            common.complain(str(state.notice), 0)
 
 
 def _tell_end(state: RecordingState, watched: float, whole: bool) -> int:
@@ -318,9 +311,7 @@ def _tell_end(state: RecordingState, watched: float, whole: bool) -> int:
     if state.findings:
         sentence += f", with {_count(state.findings, 'finding', 'findings')}"
     if state.lost_snapshots:
-        sentence += (
-            f"; {_count(state.lost_snapshots, 'snapshot', 'snapshots')} could not be written"
-        )
+        sentence += f"; {_count(state.lost_snapshots, 'snapshot', 'snapshots')} could not be kept"
     with contextlib.suppress(OSError, common.NoOutputError, common.ReaderGoneError):
         out = common.open_output()
         common.write_to(out, lambda: out.write(f"{sentence}.\n"))

@@ -207,7 +207,7 @@ def test_a_file_that_may_not_grow_is_no_traceback(tmp_path: Path, state: Path) -
     assert done.returncode == 74
     assert "the largest file size allowed (ulimit -f) is reached" in done.stderr
     assert "Traceback" not in done.stderr
-    assert "could not be written" in done.stdout
+    assert "could not be kept" in done.stdout
     assert (tmp_path / "run.jsonl").stat().st_size <= 8 * 1024
 
 
