@@ -479,28 +479,51 @@ def _stop(wanted: str) -> int:
     from gpuwatch.outputs.running_recordings import process_mark
 
     chosen = _chosen(wanted)
-    marks = {recording.pid: process_mark(recording.pid) for recording in chosen}
-    for recording in chosen:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(recording.pid, signal.SIGTERM)
+    marks = {recording.pid: _ask_to_end(recording.pid) for recording in chosen}
     deadline = time.monotonic() + STOP_SECONDS
     code = 0
     out = common.open_output()
     for recording in chosen:
-        while marks[recording.pid] is not None and time.monotonic() < deadline:
-            if process_mark(recording.pid) != marks[recording.pid]:
-                break
-            time.sleep(0.02)
-        else:
-            if marks[recording.pid] is not None:
+        mark = marks[recording.pid]
+        while mark is not None and process_mark(recording.pid) == mark:
+            if time.monotonic() >= deadline:
                 code = common.complain(
                     f"Process {recording.pid} was asked to end, and has not done so yet.",
                     common.EXIT_NO_ANSWER,
                 )
-                continue
-        text = f"The recording to {_shown(recording.path)} has ended.\n"
-        common.write_to(out, lambda text=text: out.write(text))  # type: ignore[misc]
+                break
+            time.sleep(0.02)
+        else:
+            text = f"The recording to {_shown(recording.path)} has ended.\n"
+            common.write_to(out, lambda text=text: out.write(text))  # type: ignore[misc]
     return code
+
+
+def _ask_to_end(pid: int) -> str | None:
+    """The mark of the process that was signalled; ``None`` where its recording had ended."""
+    from gpuwatch.outputs.running_recordings import process_mark, running_recordings
+    from gpuwatch.sources.signals import pin
+
+    try:
+        descriptor = pin(pid)
+    except ProcessLookupError:
+        return None
+    try:
+        # Looked at again once pinned: its PID may be another's by now.
+        mark = process_mark(pid)
+        if all(recording.pid != pid for recording in running_recordings()):
+            return None
+        if descriptor is None:
+            os.kill(pid, signal.SIGTERM)
+        else:
+            signal.pidfd_send_signal(descriptor, signal.SIGTERM)
+    except ProcessLookupError:
+        return None
+    else:
+        return mark
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)
 
 
 def _chosen(wanted: str) -> list[RunningRecording]:

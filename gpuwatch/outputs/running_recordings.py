@@ -23,6 +23,7 @@ from gpuwatch.text import clean
 _ENDING = ".json"
 _NOTE_BYTES_MOST = 64 * 1024
 _TROUBLE_LENGTH = 400
+_INIT = 1
 _READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -92,7 +93,8 @@ def running_recordings(folder: Path | None = None) -> list[RunningRecording]:
         if note is None or note.get("machine") != machine():
             continue
         recording = _recording(note)
-        if recording is None or process_mark(recording.pid) != note.get("process"):
+        mark = None if recording is None else process_mark(recording.pid)
+        if recording is None or mark is None or mark != note.get("process"):
             # It was killed: nobody else will tidy up.
             with contextlib.suppress(OSError):
                 (folder / name).unlink()
@@ -174,10 +176,12 @@ def _recording(note: Json) -> RunningRecording | None:
         path = note.get("path")
         trouble = note.get("trouble")
         watched = note.get("watched_pid")
-        if not isinstance(path, str) or clean(path) != path:
+        pid = json_values.whole(note.get("pid"), "pid")
+        # Others than these name no process that records: zero and below whole groups of them.
+        if pid <= _INIT or not isinstance(path, str) or clean(path) != path:
             return None
         return RunningRecording(
-            pid=json_values.whole(note.get("pid"), "pid"),
+            pid=pid,
             path=path,
             started_at_unix_seconds=number("started_at_unix_seconds") or 0.0,
             until_unix_seconds=number("until_unix_seconds"),
