@@ -132,7 +132,8 @@ def record_command(
     The file is readable by you alone, since it holds command lines (with their arguments), user
     names, the host's name, folders and the names of containers and Python environments. It never
     holds the variables of an environment beyond what tells a job's ranks. With --redact there are
-    only the names of programs and numbers of users, and no host, folder, container or environment.
+    only the names of programs and numbers of users, and no host, folder, container or environment;
+    the GPUs' UUIDs and PCI addresses, PIDs and the numbers of Slurm jobs stay.
     """
     if as_list:
         return _list()

@@ -29,7 +29,7 @@ from gpuwatch.json_values import Json
 from gpuwatch.model import Snapshot
 from gpuwatch.outputs.finding_events import FindingEvents
 from gpuwatch.outputs.recording_file import RecordingError, RecordingFile, why
-from gpuwatch.outputs.redaction import Redactor
+from gpuwatch.outputs.redaction import redacted
 from gpuwatch.outputs.running_recordings import RunningRecording, running_recordings
 from gpuwatch.sources import recording_index
 from gpuwatch.sources.file_set import rotated_files, split_name
@@ -104,7 +104,7 @@ class Recorder:
         self.path = path
         self._rotate_seconds = rotate_seconds
         self._keep = keep
-        self._redact = Redactor() if redact else None
+        self._redact = redact
         self._findings = FindingEvents() if findings is None else findings
         self._folder = BucketFolder()
         self._monotonic = monotonic
@@ -142,8 +142,8 @@ class Recorder:
 
     def push(self, snapshot: Snapshot) -> None:
         """Record ``snapshot``."""
-        if self._redact is not None:
-            snapshot = self._redact(snapshot)
+        if self._redact:
+            snapshot = redacted(snapshot)
         done = rounded(snapshot, self._before)
         self._before = (snapshot, done)
         self._follow(done)
@@ -224,7 +224,7 @@ class Recorder:
                 "recording": {
                     "run": self._run,
                     "bucket_seconds": BUCKET_SECONDS,
-                    "redacted": self._redact is not None,
+                    "redacted": self._redact,
                 }
             },
         )
