@@ -18,6 +18,7 @@ from typing import Any
 
 from gpuwatch import json_values
 from gpuwatch.json_values import CodecError, Json
+from gpuwatch.private_files import make_folder, state_folder
 from gpuwatch.text import clean
 
 _ENDING = ".json"
@@ -72,10 +73,7 @@ class Announcement:
 
 
 def notes_folder() -> Path:
-    """``recordings`` in gpuwatch's own folder under ``XDG_STATE_HOME`` (``~/.local/state``)."""
-    from platformdirs import user_state_path  # noqa: PLC0415 - only who records pays for it
-
-    return user_state_path("gpuwatch", appauthor=False) / "recordings"
+    return state_folder("recordings")
 
 
 def running_recordings(folder: Path | None = None) -> list[RunningRecording]:
@@ -140,7 +138,7 @@ def _first_line(path: Path) -> str:
 
 
 def _write(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_folder(path.parent)
     temporary = path.with_suffix(".writing")
     temporary.unlink(missing_ok=True)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC

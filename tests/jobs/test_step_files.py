@@ -148,7 +148,7 @@ HEADERS = ("version", "pid", "start", "namespace")
 
 
 def header_of(pid: int, spoiled: str = "") -> bytes:
-    """A whole file without a record, as that process would write it, but for what is ``spoiled``."""
+    """A whole file without a record, as that process would write it, less what is ``spoiled``."""
     ticks = step_file.start_ticks_of(pid)
     assert ticks is not None
     header = step_file.HEADER.pack(
