@@ -284,7 +284,7 @@ async def test_failing_open_is_reported() -> None:
 
     source.open = fail  # type: ignore[method-assign]
     (snapshot,) = await take(sampler, 1)
-    assert "OSError: no such library" in sampler_problems(snapshot)[0]
+    assert "OSError in test_sampler.py" in sampler_problems(snapshot)[0]
 
 
 async def test_slow_reads_stretch_the_interval_and_fast_ones_give_it_back() -> None:

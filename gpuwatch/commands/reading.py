@@ -6,11 +6,12 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO, cast
+from typing import TYPE_CHECKING, BinaryIO, TextIO, cast
 
 import click
 
 from gpuwatch.commands import common
+from gpuwatch.private_files import private
 
 if TYPE_CHECKING:
     from gpuwatch.codec_delta import Skim
@@ -267,10 +268,15 @@ def write_file(path: str, text: str) -> None:
         return
     beside = target.with_name(f"{target.name}.{os.getpid()}.part")
     try:
-        _written(path, lambda: beside.write_text(text, encoding="utf-8"))
+        _written(path, lambda: _write_new(beside, text))
         _written(path, lambda: beside.replace(target))
     finally:
         beside.unlink(missing_ok=True)
+
+
+def _write_new(path: Path, text: str) -> None:
+    with open(path, "x", encoding="utf-8", opener=private) as file:
+        file.write(text)
 
 
 def _written(path: str, write: Callable[[], object]) -> None:
@@ -299,7 +305,7 @@ def text_file(path: str) -> Iterator[TextIO]:
             raise common.NoOutputError(common.cannot_write(error)) from None
         return
     try:
-        with _open_text(path) as file:
+        with open(path, "wb", opener=private) as raw, _text(raw, path) as file:
             yield file
     except BrokenPipeError as error:
         raise common.ReaderGoneError from error
@@ -309,12 +315,14 @@ def text_file(path: str) -> Iterator[TextIO]:
         ) from None
 
 
-def _open_text(path: str) -> TextIO:
+def _text(raw: BinaryIO, path: str) -> TextIO:
     if path.endswith(".gz"):
         import gzip
 
-        return cast("TextIO", gzip.open(path, "wt", encoding="utf-8", newline=""))
-    return Path(path).open("w", encoding="utf-8", newline="")
+        return cast("TextIO", gzip.open(raw, "wt", encoding="utf-8", newline=""))
+    import io
+
+    return io.TextIOWrapper(raw, encoding="utf-8", newline="")
 
 
 def _shown(path: str) -> str:

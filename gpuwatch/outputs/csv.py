@@ -16,6 +16,7 @@ from typing import Any
 
 from gpuwatch.codec import gpu_object
 from gpuwatch.model import Gpu, GpuIdentity, GpuReading, Snapshot
+from gpuwatch.outputs.export import guarded
 
 _LEFT_OUT = "busy_samples"
 
@@ -54,7 +55,7 @@ def _cell(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, tuple):
-        return ";".join(
+        value = ";".join(
             item if isinstance(item, str) else "=".join(map(str, item)) for item in value
         )
-    return value
+    return guarded(value) if isinstance(value, str) else value

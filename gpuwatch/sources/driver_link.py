@@ -16,7 +16,7 @@ from gpuwatch.model import Gpu, GpuReading, Problem
 from gpuwatch.sources.background import DaemonWorker, Task
 from gpuwatch.sources.base import Clock, ReadOptions
 from gpuwatch.sources.gpu_process import GpuProcess
-from gpuwatch.text import clean
+from gpuwatch.text import bug_place
 
 if TYPE_CHECKING:
     from gpuwatch.sources.nvml import NvmlReading
@@ -270,10 +270,9 @@ class DriverLink:
 
 def bug(source: str, what: str, error: Exception) -> Problem:
     """An exception nobody foresaw, as a sentence."""
-    text = clean(f"{type(error).__name__}: {error}", 300)
     return Problem(
         source=source,
-        message=f"Reading {what} failed: {text}; this is a bug in gpuwatch.",
+        message=f"Reading {what} failed: {bug_place(error)}; this is a bug in gpuwatch.",
         severity="error",
     )
 

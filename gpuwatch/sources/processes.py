@@ -129,7 +129,9 @@ class ProcessSource:
         except (OSError, ValueError) as error:
             self._drop(pid)
             if not (isinstance(error, OSError) and procfs.is_gone(error)):
-                self._messages["unreadable"] = f"Some processes cannot be read ({error})."
+                # Not the error itself, which can quote what was read.
+                why = error.strerror if isinstance(error, OSError) else "its text is not understood"
+                self._messages["unreadable"] = f"Process {pid} cannot be read ({why})."
 
     def _read_again(self, entry: ProcessEntry, now: float, *, keep: bool) -> None:
         parent = entry.parent_pid

@@ -78,7 +78,7 @@ def _send(pid: int, started_at: float, kind: signal.Signals) -> str:
     """Send the signal; the name of the process it went to."""
     if not sys.platform.startswith("linux"):
         return _send_portable(pid, started_at, kind)
-    descriptor = _pin(pid)
+    descriptor = pin(pid)
     if descriptor is None:
         name = _check_same(pid, started_at)
         os.kill(pid, kind)
@@ -93,7 +93,7 @@ def _send(pid: int, started_at: float, kind: signal.Signals) -> str:
     return name
 
 
-def _pin(pid: int) -> int | None:
+def pin(pid: int) -> int | None:
     """A descriptor of the process; ``None`` where the kernel (before 5.3) or a sandbox has none."""
     if not hasattr(os, "pidfd_open") or not hasattr(signal, "pidfd_send_signal"):
         return None

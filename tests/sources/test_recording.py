@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import io
 import os
@@ -13,8 +14,10 @@ import pytest
 from gpuwatch.model import Snapshot
 from gpuwatch.outputs.jsonlines import JsonLinesWriter
 from gpuwatch.sources import log_text
-from gpuwatch.sources.log_text import LogError, LogStats
+from gpuwatch.sources.gzip_members import GzipMembers
+from gpuwatch.sources.log_text import DAMAGE, LogError, LogStats
 from gpuwatch.sources.recording import open_any
+from gpuwatch.sources.recording_scan import RecordingFileReader
 from gpuwatch.sources.smi_log import LogOptions, parse_columns
 from tests.sources.smi_writing import query_log, simulated
 
@@ -79,6 +82,54 @@ def test_a_log_s_last_line_without_its_end_is_left_out(tmp_path: Path) -> None:
     found, stats = read(written(tmp_path, text))
     assert [snapshot.gpus[0].reading.busy_percent for snapshot in found] == [90.0, 95.0]
     assert stats.torn_lines == 1
+
+
+HEAD = b'{"kind":"header"'
+MEMBER = b"\x1f\x8b\x08\0\0\0\0\0\0\x03"
+STORED = MEMBER + b"\0\xf0\xff\x0f\x00" + HEAD
+"""A member whose first block is 64 KiB of what follows it: of such members, each within the one
+before, a thousandfold of the file could be unpacked."""
+
+
+def test_what_looks_like_members_within_members_is_not_unpacked_a_thousand_times() -> None:
+    """The work grows with the file, not with its square."""
+    data = gzip.compress(HEAD + b"}\n", mtime=0) + STORED * 10_000
+    unpacked = 0
+    with GzipMembers(io.BufferedReader(io.BytesIO(data))) as members, contextlib.suppress(*DAMAGE):
+        while part := members.read(1 << 20):
+            unpacked += len(part)
+    assert unpacked < 20 * len(data)
+
+
+def test_what_looks_like_heads_within_heads_is_not_unpacked_a_thousand_times(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The overview of a file is looked for in places that look like one."""
+    data = STORED * 10_000
+    reader = RecordingFileReader(written(tmp_path, data))
+    unpacked = 0
+    text_at = reader._head_text
+
+    def counted(offset: int) -> bytes:
+        nonlocal unpacked
+        text = text_at(offset)
+        unpacked += len(text)
+        return text
+
+    monkeypatch.setattr(reader, "_head_text", counted)
+    heads = [reader.head(offset) for offset in reader.starts(0, reader.size)]
+    reader.close()
+    assert len(heads) == 10_000
+    assert unpacked < 200 * len(data)
+
+
+def test_recordings_around_rubbish_are_read(tmp_path: Path) -> None:
+    """Beginnings of members that are none are passed over, however many."""
+    snapshots = simulated(count=60, gpus=1)
+    parts = [gzip.compress(recording(some).encode()) for some in (snapshots[:30], snapshots[30:])]
+    found, stats = read(written(tmp_path, (MEMBER * 20_000).join(parts)))
+    assert found == snapshots
+    assert stats.damaged_stretches == 1
 
 
 def test_damaged_lines_are_left_out_and_counted(tmp_path: Path) -> None:
