@@ -14,7 +14,6 @@ from gpuwatch.commands import common
 from gpuwatch.private_files import private
 
 if TYPE_CHECKING:
-    from gpuwatch.codec_delta import Skim
     from gpuwatch.model import Snapshot
     from gpuwatch.outputs.summing.moments import Moment
     from gpuwatch.outputs.summing.summary import FileSeen, Summary
@@ -59,10 +58,6 @@ class Cut:
         self, begin: Moment | None = None, end: Moment | None = None, pid: int | None = None
     ) -> None:
         self.begin, self.end, self.pid = begin, end, pid
-
-    @property
-    def whole(self) -> bool:
-        return self.begin is None and self.end is None and self.pid is None
 
     @property
     def needs_end(self) -> bool:
@@ -132,40 +127,31 @@ def _of_job(snapshots: Iterable[Snapshot], pid: int) -> Iterator[Snapshot]:
             yield only_job(snapshot, key)
 
 
-def summarise(path: str, cut: Cut | None = None, *, judge: bool = False) -> Summary:
-    """Read a recording or log. Raises ``click.UsageError`` with a sentence for what it is not.
-
-    The findings are those that the recording tells; ``judge``: they are found anew, as they are
-    where it tells none or where a part of it is asked for.
-    """
-    from gpuwatch.outputs.summing.recorded import recorded_events
+def summarise(path: str, cut: Cut | None = None) -> Summary:
+    """Read a recording or log, and diagnose it: what it costs is what its readings say, however
+    the recording ended. Raises ``click.UsageError`` with a sentence for what it is not."""
     from gpuwatch.outputs.summing.summer import Summer
 
     cut = cut or Cut()
-    recorded = None
-    if cut.whole and not judge and path != STANDARD_STREAM:
-        recorded = recorded_events(path)
-    summer = Summer(recorded)
-    with part(path, cut, summer.skim) as (log, snapshots):
+    summer = Summer()
+    with part(path, cut) as (log, snapshots):
         for snapshot in progress(log, snapshots):
             summer.push(snapshot)
         if summer.snapshots == 0:
             raise click.UsageError(cut.nothing(log))
-        return summer.summary(file_seen(log, judged=recorded is None), pid=cut.pid)
+        return summer.summary(file_seen(log), pid=cut.pid)
 
 
 @contextmanager
-def part(
-    path: str, cut: Cut, skim: Skim | None = None
-) -> Iterator[tuple[OpenedLog, Iterator[Snapshot]]]:
+def part(path: str, cut: Cut) -> Iterator[tuple[OpenedLog, Iterator[Snapshot]]]:
     """A recording opened, and the snapshots of it that are asked for. What lies before them is
-    passed over without being read, where that can be; ``skim`` as for ``open_any``."""
+    passed over without being read, where that can be."""
     first, last, place = None, None, 0
     if (cut.begin is not None or cut.end is not None) and path != STANDARD_STREAM:
         first, last, place = _found_fast(path, cut)
     if cut.needs_end and last is None:
         last = last_moment(path)
-    with opened(path, place, skim) as log:
+    with opened(path, place) as log:
         yield log, cut.of(log, last, first)
 
 
@@ -182,13 +168,13 @@ def _found_fast(path: str, cut: Cut) -> tuple[float | None, float | None, int]:
 
 
 @contextmanager
-def opened(path: str, begin: int = 0, skim: Skim | None = None) -> Iterator[OpenedLog]:
+def opened(path: str, begin: int = 0) -> Iterator[OpenedLog]:
     """Raises ``click.UsageError`` for what cannot be read, also while it is read."""
     from gpuwatch.sources.log_text import LogError
     from gpuwatch.sources.recording import open_any
 
     try:
-        with open_any(path, begin=begin, skim=skim) as log:
+        with open_any(path, begin=begin) as log:
             yield log
             if log.stats.interrupted:
                 raise KeyboardInterrupt
@@ -208,7 +194,7 @@ def last_moment(path: str) -> float | None:
     return last
 
 
-def file_seen(log: OpenedLog, *, judged: bool = True) -> FileSeen:
+def file_seen(log: OpenedLog) -> FileSeen:
     from gpuwatch.outputs.summing.summary import FileSeen
 
     stats = log.stats
@@ -218,7 +204,6 @@ def file_seen(log: OpenedLog, *, judged: bool = True) -> FileSeen:
         lines=stats.lines,
         left_out_lines=stats.other_lines + stats.torn_lines + stats.overlong_lines,
         notes=tuple(stats.sentences()),
-        judged=judged,
     )
 
 
