@@ -30,7 +30,6 @@ print(ssl.OPENSSL_VERSION.split()[0])
 
 _DASHBOARD = """
 import sys
-import click.testing
 from gpuwatch import cli, lean
 
 cli._require_terminal = lambda: None
@@ -43,7 +42,7 @@ def run(*_, **__):
 with lean.without_openssl():
     import gpuwatch.tui.app
 gpuwatch.tui.app.run_dashboard = run
-print(click.testing.CliRunner().invoke(cli.cli, ["--demo"], standalone_mode=False).output)
+cli.cli.main(["--demo"], standalone_mode=False)
 """
 
 

@@ -68,7 +68,7 @@ class Request:
         return common.make_source(self.demo, self.gpus, self.all_processes, self.interval)
 
 
-@click.command()
+@click.command("record")
 @click.option(
     "-o", "--output", "output", metavar="FILE", help="The file, compressed if it ends in .gz."
 )

@@ -30,7 +30,7 @@ _KEY_SECONDS = 0.05
 _PATIENCE_SECONDS = 5.0
 
 
-@click.command()
+@click.command("replay")
 @click.argument("file", metavar="FILE")
 @screen_options
 def replay_command(

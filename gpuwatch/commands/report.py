@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 WIDTH_WITHOUT_TERMINAL = 80
 
 
-@click.command()
+@click.command("report")
 @click.argument("reference", required=False, metavar="[NUMBER|PID|FILE]")
 @click.option("--list", "as_list", is_flag=True, help="List the reports that are kept.")
 @click.option(

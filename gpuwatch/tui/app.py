@@ -133,7 +133,7 @@ class GpuwatchApp(RecorderApp):
             not _CAN_WRITE
             or driver is None
             or self.is_headless
-            or not self._running
+            or not self.is_running
             or self._batch_count
         ):
             return False

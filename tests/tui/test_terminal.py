@@ -121,7 +121,7 @@ def test_a_terminal_that_goes_away_ends_it() -> None:
     with terminal(*DEMO) as opened:
         first_picture(opened)
         opened.hang_up()
-        wait_until(lambda: opened.program.poll() is not None, 10)
+        wait_until(lambda: opened.program.poll() is not None)
         assert opened.program.returncode in {0, 1, 129, -signal.SIGHUP}
 
 
@@ -150,7 +150,7 @@ def test_a_terminal_that_takes_nothing_can_be_left_by_a_signal() -> None:
         first_picture(opened)
         opened.until_nothing_more_fits()
         opened.program.terminate()
-        wait_until(lambda: opened.program.poll() is not None, 60)
+        wait_until(lambda: opened.program.poll() is not None)
         assert opened.end() == 143
         assert LEAVE_ALTERNATE_SCREEN in opened.raw
 
@@ -185,7 +185,7 @@ def test_a_terminal_that_goes_away_leaves_no_traceback(tmp_path: Path) -> None:
     with terminal("-c", code) as opened:
         first_picture(opened)
         opened.hang_up()
-        wait_until(lambda: opened.program.poll() is not None, 10)
+        wait_until(lambda: opened.program.poll() is not None)
     assert noise.read_text() == ""
 
 
