@@ -21,6 +21,7 @@ from textual.drivers.linux_driver import LinuxDriver
 from textual.events import CursorPosition
 from textual.screen import Screen
 
+from gpuwatch import lean
 from gpuwatch.model import Process, ProcessKey, Snapshot
 from gpuwatch.sampler import Sampler
 from gpuwatch.sources.base import Source
@@ -50,6 +51,7 @@ _CAN_WRITE = all(hasattr(App, name) for name in ("_begin_update", "_end_update")
 
 INTERVALS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 _MESSAGE_SECONDS = 6.0
+_TIDY_SECONDS = 60.0
 _SLOW_LINK_LEAST_SECONDS = 2.0
 """A slow link is drawn to at most this often; sampling goes on at its own pace."""
 _AGAIN_SECONDS = 0.1
@@ -153,6 +155,7 @@ class GpuwatchApp(RecorderApp):
         self._sampling = asyncio.create_task(self._sampler.run(self.deliver))
         self._sampling.add_done_callback(self._task_ended)
         self.set_interval(1.0, self._every_second)
+        self.set_interval(_TIDY_SECONDS, lean.tidy)
         # Asked to end from outside, the terminal must still be given back as it was.
         with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
             loop = asyncio.get_running_loop()
@@ -504,7 +507,6 @@ def speaks_unicode(environment: Mapping[str, str]) -> bool:
 
 def new_engine() -> Diagnoser:
     """The one that knows every rule: the last that is loaded of what stays."""
-    from gpuwatch import lean  # noqa: PLC0415
     from gpuwatch.diagnosis.engine import Engine  # noqa: PLC0415
 
     engine = Engine()

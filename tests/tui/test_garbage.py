@@ -1,0 +1,97 @@
+"""Watching all day leaves nothing behind."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from dataclasses import replace
+from types import FunctionType
+
+import pytest
+
+from gpuwatch import lean
+from gpuwatch.diagnosis.engine import Engine
+from gpuwatch.model import Process, Snapshot
+from gpuwatch.sources.base import ManualClock, ReadOptions
+from gpuwatch.sources.simulated import SimulatedSource
+from gpuwatch.tui import app as app_module
+from gpuwatch.tui.app import GpuwatchApp
+from tests.tui.driving import driven
+
+SNAPSHOTS = 20
+
+
+class InATerminal(GpuwatchApp):
+    """Draws past Textual's compositor, as it does in a terminal."""
+
+    def write_directly(self, text: str) -> bool:
+        return bool(text)
+
+
+def machine(count: int) -> list[Snapshot]:
+    """A second apart; with each, all processes but those of the job in front are new ones."""
+    clock = ManualClock(seconds=1000.0)
+    source = SimulatedSource("starved", 2, clock=clock, options=ReadOptions(all_processes=True))
+    taken = []
+    for number in range(count):
+        clock.advance(1.0)
+        snapshot = source.read()
+        members = {member.key for job in snapshot.jobs for member in job.members}
+        taken.append(
+            replace(
+                snapshot,
+                processes=tuple(
+                    process if process.key in members else _reborn(process, number)
+                    for process in snapshot.processes
+                ),
+            )
+        )
+    return taken
+
+
+def _reborn(process: Process, number: int) -> Process:
+    return replace(process, pid=process.pid + 10_000 * (1 + number))
+
+
+def _garbage() -> list[str]:
+    """Of all that only a collection frees: what is gpuwatch's own."""
+    gc.set_debug(gc.DEBUG_SAVEALL)
+    try:
+        gc.collect()
+    finally:
+        gc.set_debug(0)
+    found = [part if isinstance(part, FunctionType) else type(part) for part in gc.garbage]
+    gc.garbage.clear()
+    return [part.__qualname__ for part in found if part.__module__.startswith("gpuwatch")]
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [(), ("t",), ("c",), ("enter",), ("j",), ("d",), ("d", "enter")],
+    ids=lambda keys: " ".join(keys) or "overview",
+)
+async def test_what_a_snapshot_leaves_goes_by_itself(keys: tuple[str, ...]) -> None:
+    """On every screen, drawing snapshots makes no objects that only the garbage collector can
+    free: it runs so rarely that they would pile up."""
+    snapshots = machine(5 + SNAPSHOTS)
+    async with driven(snapshots[0], (150, 50), app_type=InATerminal, make_engine=Engine) as drive:
+        await drive.feed(*snapshots[1:5])
+        await drive.press(*keys)
+        gc.collect()
+        gc.disable()
+        try:
+            await drive.feed(*snapshots[5:])
+            assert _garbage() == []
+        finally:
+            gc.enable()
+
+
+async def test_what_textual_leaves_is_collected_now_and_then(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The widgets of a closed dialog are such objects; the dashboard collects on a timer."""
+    tidied = asyncio.Event()
+    monkeypatch.setattr(app_module, "_TIDY_SECONDS", 0.001)
+    monkeypatch.setattr(lean, "tidy", tidied.set)
+    async with driven():
+        await asyncio.wait_for(tidied.wait(), 30)
