@@ -56,6 +56,12 @@ _SLOW_LINK_LEAST_SECONDS = 2.0
 """A slow link is drawn to at most this often; sampling goes on at its own pace."""
 _AGAIN_SECONDS = 0.1
 """Until a terminal that was behind is looked at again."""
+_ALWAYS_ENDING = (signal.SIGTERM, signal.SIGINT)
+_ENDING_SIGNALS = (
+    *_ALWAYS_ENDING,
+    *(signal.SIGHUP, signal.SIGQUIT, signal.SIGABRT, signal.SIGALRM),
+    *(signal.SIGUSR1, signal.SIGUSR2),
+)
 _TERMINAL_GONE = 128 + signal.SIGHUP
 
 
@@ -159,8 +165,10 @@ class GpuwatchApp(RecorderApp):
         # Asked to end from outside, the terminal must still be given back as it was.
         with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
             loop = asyncio.get_running_loop()
-            for number in (signal.SIGTERM, signal.SIGINT):
-                loop.add_signal_handler(number, self.exit, None, 128 + number)
+            for number in _ENDING_SIGNALS:
+                # nohup has it ignore one, and a job that it runs may be sent others.
+                if number in _ALWAYS_ENDING or signal.getsignal(number) is signal.SIG_DFL:
+                    loop.add_signal_handler(number, self.exit, None, 128 + number)
             if isinstance(self._driver, TerminalDriver):
                 # Textual's own handlers write from wherever the program happens to be.
                 loop.add_signal_handler(signal.SIGTSTP, self._driver.lend)
