@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from rich.terminal_theme import DIMMED_MONOKAI, TerminalTheme
+from textual._styles_cache import StylesCache
 from textual.app import App
 from textual.binding import Binding, BindingType
 from textual.driver import Driver
@@ -161,7 +162,7 @@ class GpuwatchApp(RecorderApp):
         self._sampling = asyncio.create_task(self._sampler.run(self.deliver))
         self._sampling.add_done_callback(self._task_ended)
         self.set_interval(1.0, self._every_second)
-        self.set_interval(_TIDY_SECONDS, lean.tidy)
+        self.set_interval(_TIDY_SECONDS, tidy)
         # Asked to end from outside, the terminal must still be given back as it was.
         with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
             loop = asyncio.get_running_loop()
@@ -511,6 +512,15 @@ def speaks_unicode(environment: Mapping[str, str]) -> bool:
     stream = sys.__stdout__
     encoding = (stream.encoding if stream is not None else None) or "ascii"
     return encoding.lower().replace("-", "") == "utf8"
+
+
+def tidy() -> None:
+    """Free what would pile up over hours."""
+    # By mistake this is kept for each widget, with the lines drawn of it, long after it has gone.
+    forget = getattr(getattr(StylesCache, "get_inner_outer", None), "cache_clear", None)
+    if forget is not None:
+        forget()
+    lean.tidy()
 
 
 def new_engine() -> Diagnoser:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import weakref
 from dataclasses import replace
 from types import FunctionType
 
 import pytest
 
-from gpuwatch import lean
 from gpuwatch.diagnosis.engine import Engine
 from gpuwatch.model import Process, Snapshot
 from gpuwatch.sources.base import ManualClock, ReadOptions
@@ -17,6 +17,7 @@ from gpuwatch.sources.simulated import SimulatedSource
 from gpuwatch.tui import app as app_module
 from gpuwatch.tui.app import GpuwatchApp
 from tests.tui.driving import driven
+from tests.tui.scenes import scene
 
 SNAPSHOTS = 20
 
@@ -86,12 +87,24 @@ async def test_what_a_snapshot_leaves_goes_by_itself(keys: tuple[str, ...]) -> N
             gc.enable()
 
 
-async def test_what_textual_leaves_is_collected_now_and_then(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The widgets of a closed dialog are such objects; the dashboard collects on a timer."""
+async def test_closed_screens_go() -> None:
+    """Nothing keeps a screen, a dialog or the lines drawn of them once they are closed."""
+    async with driven(scene("starved", 2), (150, 50)) as drive:
+        gone: list[weakref.ref[object]] = []
+        for key in ("question_mark", "enter", "j", "exclamation_mark"):
+            await drive.press(key)
+            for widget in drive.app.screen.walk_children(with_self=True):
+                gone += [weakref.ref(widget), weakref.ref(widget._styles_cache)]
+            await drive.press("escape")
+        del widget
+        app_module.tidy()
+        assert [kept() for kept in gone if kept() is not None] == []
+
+
+async def test_what_has_piled_up_is_freed_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the dashboard runs, a timer does it."""
     tidied = asyncio.Event()
     monkeypatch.setattr(app_module, "_TIDY_SECONDS", 0.001)
-    monkeypatch.setattr(lean, "tidy", tidied.set)
+    monkeypatch.setattr(app_module, "tidy", tidied.set)
     async with driven():
         await asyncio.wait_for(tidied.wait(), 30)
