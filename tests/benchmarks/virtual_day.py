@@ -22,22 +22,15 @@ from gpuwatch.model import Process, Snapshot
 from gpuwatch.sources.base import ManualClock
 from gpuwatch.sources.simulated import SimulatedSource
 from gpuwatch.tui import app as app_module
-from gpuwatch.tui.app import GpuwatchApp, new_engine
+from gpuwatch.tui.app import new_engine
 from tests.benchmarks import process_tree
-from tests.tui.driving import Driven, driven
+from tests.tui.driving import Driven, InATerminal, driven
 
 MIB = 1 << 20
 HOUR = 3600
 DRAWN_EVERY = 10
 LIVES_SECONDS = 300
 SCREENS = ("question_mark", "exclamation_mark", "enter", "j", "d", "right_square_bracket")
-
-
-class InATerminal(GpuwatchApp):
-    """Draws past Textual's compositor, as it does in a terminal."""
-
-    def write_directly(self, text: str) -> bool:
-        return bool(text)
 
 
 def machine(seconds: int) -> Iterator[Snapshot]:

@@ -15,18 +15,10 @@ from gpuwatch.model import Process, Snapshot
 from gpuwatch.sources.base import ManualClock, ReadOptions
 from gpuwatch.sources.simulated import SimulatedSource
 from gpuwatch.tui import app as app_module
-from gpuwatch.tui.app import GpuwatchApp
-from tests.tui.driving import driven
+from tests.tui.driving import InATerminal, driven
 from tests.tui.scenes import scene
 
 SNAPSHOTS = 20
-
-
-class InATerminal(GpuwatchApp):
-    """Draws past Textual's compositor, as it does in a terminal."""
-
-    def write_directly(self, text: str) -> bool:
-        return bool(text)
 
 
 def machine(count: int) -> list[Snapshot]:
