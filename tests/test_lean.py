@@ -104,3 +104,27 @@ assert gc.get_freeze_count() > 0
 print("ok")
 """
     assert _run(program) == "ok"
+
+
+def test_tidying_frees_what_has_become_old() -> None:
+    """A cycle that outlived young collections goes, too, although nothing looks at old objects."""
+    program = """
+import gc, weakref
+from gpuwatch import lean
+
+class Node:
+    pass
+
+lean.settle()
+node = Node()
+node.me = node
+gone = weakref.ref(node)
+gc.collect(1)
+del node
+gc.collect(1)
+assert gone() is not None
+lean.tidy()
+assert gone() is None
+print("ok")
+"""
+    assert _run(program) == "ok"

@@ -563,6 +563,12 @@ def test_a_flat_list_is_sorted(sort: str, expected: list[int]) -> None:
     assert order(view_of(FAMILY, tree=False, sort=sort, reverse=True)) == expected[::-1]
 
 
+def test_a_chain_of_thousands_of_processes_is_a_tree_like_any_other() -> None:
+    """However deep it is, every process has its row."""
+    chain = tuple(Process(pid=pid, parent_pid=pid - 1) for pid in range(1, 3001))
+    assert order(view_of(snapshot(processes=chain))) == list(range(1, 3001))
+
+
 def test_a_filter_keeps_the_ancestors_of_a_match() -> None:
     """In the tree a match is shown below its parents; in a flat list alone."""
     assert order(view_of(FAMILY, filter_text="31")) == [1, 30, 31]

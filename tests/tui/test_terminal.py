@@ -231,14 +231,18 @@ def _session_of(pid: str) -> int | None:
         return None
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["TERM", "INT"])
-def test_a_signal_to_end_gives_the_terminal_back(number: signal.Signals) -> None:
-    """Ended from outside, it leaves the alternate screen and says by its code what ended it."""
+@pytest.mark.parametrize("name", ["TERM", "INT", "HUP", "QUIT", "ABRT", "ALRM", "USR1", "USR2"])
+def test_a_signal_to_end_gives_the_terminal_back(name: str) -> None:
+    """Ended from outside, it leaves the alternate screen, sets the terminal as it was and says by
+    its code what ended it."""
+    number = signal.Signals[f"SIG{name}"]
     with terminal(*DEMO) as opened:
+        before = opened.settings()
         first_picture(opened)
         opened.program.send_signal(number)
         assert opened.end() == 128 + number
         assert opened.raw.rindex(LEAVE_ALTERNATE_SCREEN) > opened.raw.rindex(b"SIMULATED")
+        assert opened.settings() == before
         assert b"Traceback" not in opened.raw
 
 
