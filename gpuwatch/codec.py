@@ -267,7 +267,7 @@ def _decode_header(value: Json) -> Header:
         machine=_field(value, "machine", "header", json_values.text),
         simulated=_field(value, "simulated", "header", json_values.flag),
         started_at_unix_seconds=_field(
-            value, "started_at_unix_seconds", "header", json_values.number
+            value, "started_at_unix_seconds", "header", json_values.moment
         ),
         interval_seconds=None
         if interval is None
@@ -282,7 +282,7 @@ def _decode_snapshot(value: Json, gpu: Callable[[Json, str], Gpu]) -> Snapshot:
     jobs = value.get("jobs")
     return Snapshot(
         sequence=_field(value, "sequence", where, json_values.whole),
-        taken_at_unix_seconds=_field(value, "taken_at_unix_seconds", where, json_values.number),
+        taken_at_unix_seconds=_field(value, "taken_at_unix_seconds", where, json_values.moment),
         monotonic_seconds=_field(value, "monotonic_seconds", where, json_values.number),
         interval_seconds=_field(value, "interval_seconds", where, json_values.number),
         simulated=_field(value, "simulated", where, json_values.flag),
@@ -368,6 +368,10 @@ _CHECKS: Mapping[str, Callable[[Any, str], Any]] = {
 """By a field's annotation, as written in ``model``, less its ``| None``."""
 
 
+def _check(name: str, annotation: str) -> Callable[[Any, str], Any]:
+    return json_values.moment if name.endswith("_unix_seconds") else _CHECKS[annotation]
+
+
 class Table(Generic[T]):
     """The fields of one dataclass of the model, ready to write and read (also by ``codec_delta``).
 
@@ -391,7 +395,7 @@ class Table(Generic[T]):
         )
         self.annotations = {field.name: str(field.type).removesuffix(" | None") for field in fields}
         self.checks: Mapping[str, Callable[[Any, str], Any]] = {
-            name: self.parts[name].decode_all if name in self.parts else _CHECKS[annotation]
+            name: self.parts[name].decode_all if name in self.parts else _check(name, annotation)
             for name, annotation in self.annotations.items()
         }
         """What takes a field's value out of JSON; ``None`` is not among what they take."""

@@ -118,7 +118,7 @@ def apply_delta(before: Snapshot, value: Json) -> Snapshot:
     """The snapshot that ``value`` is, after ``before``. Raises ``CodecError``."""
     if _given(value, "base", json_values.whole) != before.sequence:
         raise BaselessError("What this builds on is missing.")
-    at = _given(value, "taken_at_unix_seconds", json_values.number)
+    at = _given(value, "taken_at_unix_seconds", json_values.moment)
     interval, simulated = value.get("interval_seconds"), value.get("simulated")
     return Snapshot(
         sequence=_given(value, "sequence", json_values.whole),

@@ -80,6 +80,11 @@ class ProcessEntry:
     def kept_open(self) -> bool:
         return self._descriptor is not None
 
+    @property
+    def has_ended(self) -> bool:
+        """A zombie, and not only its main thread has ended."""
+        return self._stat.state in "ZX" and self._stat.threads <= 1
+
     def keep_open(self) -> bool:
         """Read through one descriptor from now on, at half the cost; whether that worked."""
         if self._descriptor is None:

@@ -129,8 +129,8 @@ def read_recording(
                 stats.remark(str(error))
             continue
         if isinstance(value, Snapshot) and not _has_times(value):
-            first_error = first_error or "Its times are none."
-            stats.remark("A snapshot whose times are none.")
+            first_error = first_error or "Its monotonic time or its interval is out of range."
+            stats.remark("A snapshot whose monotonic time or interval is out of range.")
         elif isinstance(value, Snapshot):
             stats.snapshots += 1
             stats.interval_seconds = value.interval_seconds
@@ -144,7 +144,6 @@ def read_recording(
 def _has_times(snapshot: Snapshot) -> bool:
     return (
         abs(snapshot.monotonic_seconds) < _SECONDS_MAX
-        and abs(snapshot.taken_at_unix_seconds) < _SECONDS_MAX
         and 0.0 <= snapshot.interval_seconds < _SECONDS_MAX
     )
 

@@ -18,6 +18,7 @@ from itertools import chain
 from pathlib import Path
 from typing import BinaryIO, cast
 
+from gpuwatch import json_values
 from gpuwatch.codec import loads
 from gpuwatch.json_values import CodecError, Json
 from gpuwatch.model import Snapshot
@@ -53,8 +54,10 @@ class Head:
 
     @property
     def started_at_unix_seconds(self) -> float | None:
-        at = self.header.get("started_at_unix_seconds")
-        return float(at) if isinstance(at, int | float) and not isinstance(at, bool) else None
+        try:
+            return json_values.moment(self.header.get("started_at_unix_seconds"), "header")
+        except CodecError:
+            return None
 
     @property
     def recording(self) -> Json | None:

@@ -6,11 +6,13 @@ import contextlib
 import gzip
 import io
 import os
+import re
 import sys
 from pathlib import Path
 
 import pytest
 
+from gpuwatch.cli import run
 from gpuwatch.model import Snapshot
 from gpuwatch.outputs.jsonlines import JsonLinesWriter
 from gpuwatch.sources import log_text
@@ -130,6 +132,33 @@ def test_recordings_around_rubbish_are_read(tmp_path: Path) -> None:
     found, stats = read(written(tmp_path, (MEMBER * 20_000).join(parts)))
     assert found == snapshots
     assert stats.damaged_stretches == 1
+
+
+@pytest.mark.parametrize("at", ["1e300", "-1e18", "2.6e11", "-62135596800.0", "-63000000000.0"])
+@pytest.mark.parametrize("name", ["taken_at", "started_at"])
+def test_a_time_that_no_calendar_has_costs_its_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, at: str
+) -> None:
+    """It is counted and the rest is read; no command that shows times fails over it."""
+    lines = recording(SNAPSHOTS).splitlines()
+    for place in (0, 3) if name == "started_at" else (3,):
+        lines.insert(place, re.sub(rf'("{name}_unix_seconds":)[^,]+', rf"\g<1>{at}", lines[place]))
+    path = written(tmp_path, "\n".join(lines) + "\n", "run.jsonl")
+    found, stats = read(path)
+    assert (found, stats.other_lines) == (SNAPSHOTS, len(lines) - 6)
+    for command in ("report", "report --from 00:00", "diagnose", "export --csv -"):
+        assert run([*command.split()[:1], path, *command.split()[1:]]) != 70, command
+    assert "between the years" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("at", ["0001/01/01 00:00:00", "9999/12/31 23:59:59"])
+def test_a_date_at_the_end_of_the_calendar_is_no_time(tmp_path: Path, at: str) -> None:
+    """In local time it would lie outside of it; rows without a time are counted."""
+    row = f"{at}.000, 0, NVIDIA H200, 5 %\n"
+    path = written(tmp_path, "timestamp, index, name, utilization.gpu [%]\n" + row * 5)
+    _, stats = read(path)
+    assert stats.unread_times == 5
+    assert run(["report", path, "--from", "00:00"]) in (0, 2)
 
 
 def test_damaged_lines_are_left_out_and_counted(tmp_path: Path) -> None:
