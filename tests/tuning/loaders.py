@@ -17,6 +17,7 @@ import torch
 from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, SequentialSampler
 
 COST = 0.04
+HELD_COST = 0.01
 LIMIT = 3
 
 
@@ -102,6 +103,39 @@ class Stream(IterableDataset):
             yield torch.full((2,), number)
 
 
+class SharedStream(IterableDataset):
+    """Each worker sleeps for each of its own samples."""
+
+    def __iter__(self) -> Iterator[int]:
+        info = torch.utils.data.get_worker_info()
+        for number in range(info.id if info else 0, 100_000, info.num_workers if info else 1):
+            time.sleep(HELD_COST)
+            yield number
+
+
+class Napping(Numbers):
+    def __getitem__(self, index: int) -> int:
+        time.sleep(HELD_COST)
+        return index
+
+
+class HeldUp:
+    """A batch; the process that takes the fourth is held up, as by an import, by the GPU or by
+    other processes, while the workers go on."""
+
+    def __init__(self, samples: list[int]) -> None:
+        self.samples = samples
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return arrived, (self.samples,)
+
+
+def arrived(samples: list[int]) -> list[int]:
+    if samples[0] in (3, 12):
+        time.sleep(0.5)
+    return samples
+
+
 class Large(Numbers):
     """Batches of some megabytes each."""
 
@@ -147,6 +181,8 @@ unpicklable = DataLoader(Lambda(), batch_size=4, num_workers=1, multiprocessing_
 empty = DataLoader([], batch_size=4)
 dropped = DataLoader(Numbers(3), batch_size=4, drop_last=True)
 short = DataLoader(Naps(0.005, 64, 24), batch_size=4)
+held_up = DataLoader(Napping(), batch_size=4, collate_fn=HeldUp)
+held_up_stream = DataLoader(SharedStream(), batch_size=4, collate_fn=HeldUp)
 stream = DataLoader(Stream(1000), batch_size=10)
 own_batches = DataLoader(
     Numbers(), batch_sampler=PairSampler(SequentialSampler(range(99)), 3, False)

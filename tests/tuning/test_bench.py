@@ -24,6 +24,7 @@ from gpuwatch.tuning.bench import Bench, BenchError
 from gpuwatch.tuning.setting import Failure, Setting, Visit
 from tests.support.children import wait_until
 from tests.support.warm_torch import WarmTorch
+from tests.tuning import loaders
 
 LOADERS = Path(__file__).with_name("loaders.py")
 
@@ -96,6 +97,17 @@ def test_measures_with_and_without_workers() -> None:
     assert pair.workers_pss_bytes > 2**20
     assert pair.cores_used is not None
     assert pair.cores_used > 0
+
+
+@pytest.mark.parametrize("name", ["held_up", "held_up_stream"])
+def test_no_rate_is_above_what_the_workers_can_make(name: str) -> None:
+    """Batches that were ready before the window do not count, whatever the prefetch factor and
+    however long the measuring process was held up."""
+    with bench(name) as its:
+        its.open()
+        for prefetch in (2, 8):
+            found = measured(visit(its, 4, seconds=0.5, prefetch_factor=prefetch))
+            assert found.samples_per_second <= 4 / loaders.HELD_COST
 
 
 def test_nothing_is_left_behind() -> None:
@@ -299,7 +311,6 @@ def test_batch_size_and_sampler_are_rebuilt() -> None:
 
     from gpuwatch.tuning.maker import Maker
     from gpuwatch.tuning.target import Target
-    from tests.tuning import loaders
 
     maker = Maker(Target("loaders.py:shuffled", loaders.shuffled), None)
     made = maker.make(maker.base.with_knob("batch_size", 32).with_knob("num_workers", 3))
@@ -355,7 +366,6 @@ def test_what_is_no_loader(name: str, says: str) -> None:
     """Anything else is refused in one sentence before a measurement."""
     from gpuwatch.tuning.maker import Maker
     from gpuwatch.tuning.target import Target, TargetError
-    from tests.tuning import loaders
 
     with pytest.raises(TargetError, match=says):
         Maker(Target(f"loaders.py:{name}", getattr(loaders, name)), None)
