@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from time import perf_counter
@@ -429,6 +430,8 @@ class _Run:
         )
 
     def close(self) -> None:
+        # How workers end from now on makes no difference.
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         self._iterator = None
         with contextlib.suppress(AttributeError):
             vars(self._loader)["_iterator"] = None

@@ -5,7 +5,9 @@ It is imported by measuring processes as a user's file would be.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import multiprocessing
 import os
 import signal
 import sys
@@ -53,6 +55,23 @@ class Numbers(Dataset):
         return torch.full((4,), index)
 
 
+class HeldUp:
+    """A batch; the process that takes the fourth is held up, as by an import, by the GPU or by
+    other processes, while the workers go on."""
+
+    def __init__(self, samples: list[int]) -> None:
+        self.samples = samples
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return arrived, (self.samples,)
+
+
+def arrived(samples: list[int]) -> list[int]:
+    if samples[0] in (3, 12):
+        time.sleep(0.5)
+    return samples
+
+
 class Raises(Numbers):
     def __getitem__(self, index: int) -> torch.Tensor:
         print("reading", index, flush=True)
@@ -73,6 +92,21 @@ class Killed(Numbers):
         if torch.utils.data.get_worker_info() is not None:
             os.kill(os.getpid(), signal.SIGKILL)
         return super().__getitem__(index)
+
+
+class Swallowing(HeldUp):
+    """A batch; the process that takes it out of the queue kills the worker, and catches what
+    that raises."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return swallowed, (self.samples,)
+
+
+def swallowed(samples: list[int]) -> list[int]:
+    with contextlib.suppress(RuntimeError):
+        multiprocessing.active_children()[0].kill()
+        time.sleep(60)
+    return samples
 
 
 class Exits(Numbers):
@@ -119,23 +153,6 @@ class Napping(Numbers):
         return index
 
 
-class HeldUp:
-    """A batch; the process that takes the fourth is held up, as by an import, by the GPU or by
-    other processes, while the workers go on."""
-
-    def __init__(self, samples: list[int]) -> None:
-        self.samples = samples
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return arrived, (self.samples,)
-
-
-def arrived(samples: list[int]) -> list[int]:
-    if samples[0] in (3, 12):
-        time.sleep(0.5)
-    return samples
-
-
 class Large(Numbers):
     """Batches of some megabytes each."""
 
@@ -174,6 +191,7 @@ crashes_spawned = DataLoader(
 patient = DataLoader(
     Numbers(), batch_size=8, num_workers=1, timeout=30, multiprocessing_context="spawn"
 )
+killed_by_reader = DataLoader(Numbers(), batch_size=4, collate_fn=Swallowing)
 killed = DataLoader(Killed(), batch_size=4)
 exits = DataLoader(Exits(), batch_size=4)
 crashes = DataLoader(Crashes(), batch_size=4)

@@ -187,6 +187,16 @@ def test_killed_worker_costs_only_its_setting() -> None:
         measured(visit(its, 0))
 
 
+def test_killed_worker_is_named_where_errors_are_swallowed() -> None:
+    """A worker's death is reported with its signal even if it comes while the user's code catches
+    every error."""
+    with bench("killed_by_reader") as its:
+        its.open()
+        failure = failed(visit(its, 1))
+    assert failure.code == "worker_killed"
+    assert "SIGKILL" in failure.sentence
+
+
 @pytest.mark.parametrize(
     ("name", "codes", "says", "at"),
     [
