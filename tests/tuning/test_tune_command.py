@@ -262,6 +262,8 @@ def row(workers: int, rate: float, **more: Any) -> dict[str, Any]:
         "of_best_high": None,
         "all_passes_cold": False,
         "recommended": False,
+        "fastest": False,
+        "undecided": False,
         "own": False,
         **more,
     }
@@ -338,7 +340,23 @@ def test_what_was_measured_once_is_called_so() -> None:
     del result["settings"][1:]
     result["settings"][0] |= {"recommended": True, "low": None, "high": None, "visits": 1}
     shown = " ".join(text(result, width=200, unicode=True).split())
-    assert "210 samples/s from the loader (measured once), and no setting seen so far is" in shown
+    assert (
+        "210 samples/s from the loader (measured once); no other setting has been shown to be"
+        in shown
+    )
+
+
+def test_text_says_what_cannot_be_told_apart_yet() -> None:
+    """Settings of which it is not known whether they are as fast as the fastest are named with
+    what they may reach, and what to do."""
+    result = found(settled=False)
+    result["settings"][2] |= {"undecided": True, "of_best_low": 0.84, "of_best_high": 1.04}
+    result["settings"][3] |= {"fastest": True}
+    shown = " ".join(text(result, width=80, unicode=True).split())
+    assert (
+        "Cannot be told apart from the fastest (num_workers=8) yet: num_workers=4 (84% to 104% of "
+        "it). A longer --budget may tell them apart."
+    ) in shown
 
 
 def test_columns_of_what_was_never_measured_are_left_out() -> None:
