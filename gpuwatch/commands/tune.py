@@ -200,6 +200,7 @@ def tune_command(
         step=step,
         patience_seconds=timeout,
         tick=line_ticker(line, target),
+        notice=lambda sentence: _show(line, sentence),
     )
     with common.terminated_as_interrupted():
         try:
@@ -219,6 +220,11 @@ def tune_command(
     if result["interrupted"]:
         return common.EXIT_INTERRUPTED
     return 0 if result["recommended"] is not None else common.EXIT_USAGE
+
+
+def _show(line: common.StatusLine, sentence: str) -> None:
+    line.end()
+    common.complain(sentence, 0)
 
 
 def line_ticker(line: common.StatusLine, target: str) -> Any:

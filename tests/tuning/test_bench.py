@@ -415,6 +415,49 @@ def test_import_that_ends_or_hangs(code: str, seconds: float, says: str, tmp_pat
         its.close()
 
 
+def test_import_that_trains_is_ended(tmp_path: Path) -> None:
+    """A module that trains while it is imported is ended soon, with its line and what to do."""
+    file = tmp_path / "target.py"
+    file.write_text(
+        "import torch\n"
+        "weights = torch.ones(500, 500, requires_grad=True)\n"
+        "optimizer = torch.optim.SGD([weights], 0.001)\n"
+        "while True:\n"
+        "    (weights @ weights).sum().backward()\n"
+        "    optimizer.step()\n"
+    )
+    its = Bench(f"{file}:loader", look_seconds=0.2)
+    try:
+        with pytest.raises(BenchError, match=r"trains while .*target.py:[56].*if __name__"):
+            its.open()
+    finally:
+        its.close()
+
+
+def test_slow_import_is_noticed_once(tmp_path: Path) -> None:
+    """Where an import takes long, a sentence says at which line it is; it then goes on."""
+    file = tmp_path / "target.py"
+    file.write_text(
+        "import time\nfrom pathlib import Path\n"
+        "while not Path(__file__).with_name('noticed').exists():\n    time.sleep(0.01)\n"
+        "from torch.utils.data import DataLoader\nloader = DataLoader(range(9))\n"
+    )
+    said: list[str] = []
+
+    def notice(sentence: str) -> None:
+        said.append(sentence)
+        file.with_name("noticed").touch()
+
+    its = Bench(f"{file}:loader", look_seconds=0.2, notice=notice)
+    try:
+        assert its.open()["samples"] == 9
+    finally:
+        its.close()
+    assert len(said) == 1
+    assert "still being imported, and is at" in said[0]
+    assert "target.py:" in said[0]
+
+
 def test_threads_of_the_module_forbid_forking_it(tmp_path: Path) -> None:
     """A module that starts a thread is imported anew for each measurement."""
     file = tmp_path / "target.py"
