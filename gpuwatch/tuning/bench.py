@@ -180,29 +180,32 @@ class Bench:
         """As ``_hear``, for as long as an import may take. Raises ``BenchError`` for one that
         trains, which may take days."""
         deadline = time.monotonic() + self._load_seconds
-        noticed = False
+        trains = noticed = False
         while True:
             left = deadline - time.monotonic()
             told = self._hear(max(0.0, min(self._look_seconds, left)))
+            if told is not None and told["kind"] == "trains":
+                trains = True
+                continue
             if told is not None or left <= self._look_seconds:
                 return told
+            if noticed and not trains:
+                continue
             stacks = self._stacks([self._host.pid] if self._host else [])
             line = failing.line_in(stacks, innermost_last=False)
             shown = clean(self._target, 200)
-            if failing.trains(stacks):
+            if trains:
                 self._kill_host()
                 raise BenchError(
                     f"{shown} trains while it is imported{f' (at {line})' if line else ''}: put "
                     "what trains under if __name__ == '__main__':, and try again.",
                     self._last_lines(),
                 )
-            if not noticed:
-                noticed = True
-                self._notice(
-                    f"{shown} is still being imported{f', and is at {line}' if line else ''}. If "
-                    "it is training, press Ctrl-C and put what trains under if __name__ == "
-                    "'__main__':."
-                )
+            noticed = True
+            self._notice(
+                f"{shown} is still being imported{f', and is at {line}' if line else ''}. If it "
+                "is training, press Ctrl-C and put what trains under if __name__ == '__main__':."
+            )
 
     def _ended_while_loading(self) -> tuple[str, tuple[str, ...]]:
         assert self._host is not None
@@ -309,7 +312,7 @@ class Bench:
             kind = told["kind"]
             if kind == "started":
                 self._session = told["pid"]
-            elif kind == "alive":
+            elif kind in ("alive", "trains"):
                 patience = self._patience
             elif kind == "ended":
                 self._session = None

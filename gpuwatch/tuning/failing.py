@@ -17,9 +17,6 @@ from gpuwatch.tuning.setting import Failure
 STACKS_SECONDS = 5.0
 """At most, until those that are stuck have written where they are: on a machine whose cores are
 all taken they are woken late."""
-_TRAINS = re.compile(
-    r'/torch/(?:optim/\S+", line \d+ in (?:step|wrapper)|\S+", line \d+ in backward)$', re.MULTILINE
-)
 _STACK = "(most recent call first):"
 _FRAME = re.compile(r'^\s*File "(.+?)", line (\d+)', re.MULTILINE)
 _CAUGHT = re.compile(r"Caught (\S+) in (DataLoader worker process \d+|pin memory thread)[^.]*\.")
@@ -99,11 +96,6 @@ def line_in(text: str, *, innermost_last: bool = True) -> str | None:
         if blame.is_own(file):
             return f"{blame.shown_path(file)}:{int(number)}"
     return None
-
-
-def trains(stacks: str) -> bool:
-    """Whether faulthandler found a process in an optimizer's step or a backward pass."""
-    return bool(_TRAINS.search(stacks))
 
 
 def await_stacks(read: Callable[[], str], count: int) -> str:

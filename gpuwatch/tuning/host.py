@@ -18,7 +18,7 @@ import select
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from gpuwatch.tuning import crash, processes, usage
@@ -101,7 +101,8 @@ class _Host:
         # OpenMP's threads do not survive a fork, so none may start here.
         before = torch.get_num_threads()
         torch.set_num_threads(1)
-        target = load(self._start["target"])
+        with self._optimizer_reported():
+            target = load(self._start["target"])
         self._maker = Maker(target, self._start["batch_size"])
         if self._start["step"] is not None:
             self._step = load(self._start["step"])
@@ -110,6 +111,21 @@ class _Host:
                 importlib.import_module("torch._dynamo")
         if torch.get_num_threads() == 1:
             torch.set_num_threads(before)
+
+    @contextlib.contextmanager
+    def _optimizer_reported(self) -> Iterator[None]:
+        """The first step of any optimizer meanwhile is reported: the target trains."""
+        from torch.optim import optimizer  # noqa: PLC0415
+
+        def report(*_of_step: object) -> None:
+            hook.remove()
+            self._channel.send({"kind": "trains"})
+
+        hook = optimizer.register_optimizer_step_pre_hook(report)
+        try:
+            yield
+        finally:
+            hook.remove()
 
     def _unsafe(self) -> str | None:
         import torch  # noqa: PLC0415
