@@ -2,10 +2,10 @@
 
 A window begins after the first batch and a warm-up that takes what was prefetched meanwhile, and
 holds whole rounds: workers deliver in turn, so batches come in bursts of as many as there are
-workers, and a window that cuts a burst would measure where it was cut. A window is never shorter
-than its batches took to make (``stamps``), however many were ready when it began. Where an epoch is
-shorter than a window, whole epochs are timed instead, with the start of their workers, since that
-is what a job on such a dataset pays.
+workers, and a window that cuts a burst would measure where it was cut. How long its batches took is
+what the workers took to make them (``stamps``), however many were ready when it began. Where an
+epoch is shorter than a window, whole epochs are timed instead, with the start of their workers,
+since that is what a job on such a dataset pays.
 """
 
 from __future__ import annotations
@@ -263,10 +263,15 @@ class _Run:
         return True
 
     def _paced(self, batches: int, begin: float, seconds: float) -> float:
-        """``seconds``, or what the workers needed for as many batches if that is more."""
-        if self._stamps is None:
+        """How long so many batches take: from ``begin`` for ``seconds`` they were taken."""
+        end = begin + seconds
+        pace = None if self._stamps is None else self._stamps.pace(begin, end)
+        if self._stamps is None or pace is None:
             return seconds
-        return max(seconds, self._stamps.seconds(batches, begin, begin + seconds))
+        made = batches / pace
+        # Where every worker is ahead of what is taken, what is taken limits the pace.
+        ahead = self._stamps.least_ready(self._epoch_begun, end, self._epoch_batches) > 0
+        return max(seconds, made) if ahead else made
 
     def _span(self, rounds: int) -> Any:
         """From here to the end of the epoch or of the window; its last batch or ``_END``."""

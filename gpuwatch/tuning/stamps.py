@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import struct
-from bisect import bisect_left
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable
 from time import perf_counter
@@ -41,21 +41,38 @@ class Stamps:
             os.write(self._writing, _STAMP.pack(0 if worker is None else worker.id, perf_counter()))
         return batch
 
-    def seconds(self, batches: int, begin: float, end: float) -> float:
-        """How long the workers take for ``batches`` at their pace between two times; 0: unknown.
+    def pace(self, begin: float, end: float) -> float | None:
+        """Batches that all workers together make in a second, between two times.
 
-        Each worker's pace is counted from one of its batches to a later one, so no batch that was
-        begun before is counted, however late anybody got to look.
+        Each worker is timed from a batch to a later batch of its own, so none that was begun before
+        counts, however late anybody got to look.
         """
-        stamps: dict[int, list[float]] = defaultdict(list)
+        made, spent, stamps = 0, 0.0, self._read(end)
+        for its in stamps.values():
+            first = max(0, bisect_right(its, begin) - 1)
+            count = len(its) - 1 - first
+            made += count
+            spent += (its[-1] if count else end) - its[first]
+        return len(stamps) * made / spent if made else None
+
+    def least_ready(self, since: float, end: float, taken: int) -> int:
+        """What the worker that is furthest behind has ready, where ``taken`` batches of an epoch
+        that began at ``since`` were taken in turn."""
+        made = self._read(end)
+        most = max(made, default=-1) + 1
+        return min(
+            (
+                len(its) - bisect_right(its, since) - (taken + most - 1 - worker) // most
+                for worker, its in made.items()
+            ),
+            default=0,
+        )
+
+    def _read(self, end: float) -> dict[int, list[float]]:
+        """By the number of the worker."""
+        found: dict[int, list[float]] = defaultdict(list)
         size = os.fstat(self._descriptor).st_size
         for worker, at in _STAMP.iter_unpack(os.pread(self._descriptor, size, 0)):
             if at <= end:
-                stamps[worker].append(at)
-        pace = 0.0
-        for its in stamps.values():
-            first = min(bisect_left(its, begin), len(its) - 2)
-            if first < 0:
-                return 0.0
-            pace += (len(its) - 1 - first) / (its[-1] - its[first])
-        return batches / pace if pace else 0.0
+                found[worker].append(at)
+        return found

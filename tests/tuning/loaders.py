@@ -200,6 +200,7 @@ empty = DataLoader([], batch_size=4)
 dropped = DataLoader(Numbers(3), batch_size=4, drop_last=True)
 short = DataLoader(Naps(0.005, 64, 24), batch_size=4)
 held_up = DataLoader(Napping(), batch_size=4, collate_fn=HeldUp)
+napping = DataLoader(Napping(), batch_size=4)
 held_up_stream = DataLoader(SharedStream(), batch_size=4, collate_fn=HeldUp)
 stream = DataLoader(Stream(1000), batch_size=10)
 own_batches = DataLoader(
@@ -240,6 +241,10 @@ def fails() -> DataLoader:
 
 def step(batch: torch.Tensor) -> None:
     time.sleep(0.01)
+
+
+def slow_step(batch: list[int]) -> None:
+    time.sleep(2 * HELD_COST)
 
 
 def bad_step(batch: torch.Tensor) -> None:

@@ -350,6 +350,15 @@ def test_step_is_measured_end_to_end() -> None:
     assert found.samples_per_second <= 8 / 0.01
 
 
+def test_no_rate_is_above_what_the_step_takes() -> None:
+    """Batches that pile up while the workers are faster than the step do not count."""
+    with bench("napping", step=f"{LOADERS}:slow_step") as its:
+        its.open()
+        # They would make three batches while the step takes two.
+        found = measured(visit(its, 3, seconds=0.4, prefetch_factor=8))
+    assert found.samples_per_second <= 4 / (2 * loaders.HELD_COST)
+
+
 def test_failing_step() -> None:
     """A train step that raises is told with its own line."""
     with bench("numbers", step=f"{LOADERS}:bad_step") as its:
