@@ -98,10 +98,9 @@ def test_finds_the_known_optimum_and_a_grid_confirms() -> None:
     for result in (found, grid):
         assert result["recommended"]["num_workers"] == 3
         assert result["line"] == "limited(batch_size=2, num_workers=3)"
-        # Its cost for a sample is a lower bound whatever else the machine does, but for what lies
-        # ready when a starved process gets to look: half as much as is delivered in a window.
+        # Its cost for a sample is a lower bound whatever else the machine does.
         for count, row in rates(result).items():
-            assert row["samples_per_second"] <= 1.6 * min(count, 3) / 0.04
+            assert row["samples_per_second"] <= min(count, 3) / 0.04
     mine, its = rates(found)[3], rates(grid)[3]
     # A machine that gets busy in between is no disagreement.
     assert mine["low"] <= 1.1 * its["high"]
