@@ -26,7 +26,7 @@ class Stamps:
         self._own = own
         self._descriptor = os.memfd_create("gpuwatch-batches")
         # A worker that is spawned has no descriptors of its parent's.
-        self._path = f"/proc/{os.getpid()}/fd/{self._descriptor}"
+        self.path = f"/proc/{os.getpid()}/fd/{self._descriptor}"
         self._writing: int | None = None
 
     def __call__(self, samples: Any) -> Any:
@@ -37,7 +37,7 @@ class Stamps:
         # Better no stamp than no batch.
         with contextlib.suppress(OSError):
             if self._writing is None:
-                self._writing = os.open(self._path, os.O_WRONLY | os.O_APPEND)
+                self._writing = os.open(self.path, os.O_WRONLY | os.O_APPEND)
             os.write(self._writing, _STAMP.pack(0 if worker is None else worker.id, perf_counter()))
         return batch
 
@@ -53,7 +53,11 @@ class Stamps:
             count = len(its) - 1 - first
             made += count
             spent += (its[-1] if count else end) - its[first]
-        return len(stamps) * made / spent if made else None
+        if not made:
+            return None
+        # Where a worker's queue was full until now, the time it had nothing to do must not count:
+        # then all its batches do, but for one that it may have begun before.
+        return max(len(stamps) * made / spent, (made - len(stamps)) / (end - begin))
 
     def least_ready(self, since: float, end: float, taken: int) -> int:
         """What the worker that is furthest behind has ready, where ``taken`` batches of an epoch

@@ -437,7 +437,7 @@ def test_import_that_trains_is_ended(tmp_path: Path) -> None:
     )
     its = Bench(f"{file}:loader", look_seconds=0.2)
     try:
-        with pytest.raises(BenchError, match=r"trains while .*target.py:[56].*if __name__"):
+        with pytest.raises(BenchError, match=r"trains while .*target.py:[456].*if __name__"):
             its.open()
     finally:
         its.close()
