@@ -18,7 +18,7 @@ STACKS_SECONDS = 5.0
 """At most, until those that are stuck have written where they are: on a machine whose cores are
 all taken they are woken late."""
 _STACK = "(most recent call first):"
-_FRAME = re.compile(r'^\s*File "(.+?)", line (\d+)', re.MULTILINE)
+_FRAME = re.compile(r'^\s*File "([^"\n]+)", line (\d+)', re.MULTILINE)
 _CAUGHT = re.compile(r"Caught (\S+) in (DataLoader worker process \d+|pin memory thread)[^.]*\.")
 _KILLED = re.compile(r"DataLoader worker \(pid \(?(\d+)\)?\) is killed by signal: ([^.]+)\.")
 _EXITED = re.compile(
