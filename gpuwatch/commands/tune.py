@@ -167,7 +167,8 @@ def tune_command(
 
     Every measurement is a process of its own, so a setting that crashes or hangs costs only
     itself. Settings that are clearly slower are dropped, the others measured in turns until their
-    95% intervals settle or the budget ends. The smallest within 3% of the best is recommended.
+    95% intervals settle or the budget ends. The smallest measured within 3% of the best is
+    recommended; what cannot be told apart yet is listed.
     Ctrl-C ends it, and prints what is measured.
 
     --step names a function train_step(batch) that does one optimizer step and moves the batch to
@@ -200,6 +201,7 @@ def tune_command(
         step=step,
         patience_seconds=timeout,
         tick=line_ticker(line, target),
+        notice=lambda sentence: _show(line, sentence),
     )
     with common.terminated_as_interrupted():
         try:
@@ -219,6 +221,11 @@ def tune_command(
     if result["interrupted"]:
         return common.EXIT_INTERRUPTED
     return 0 if result["recommended"] is not None else common.EXIT_USAGE
+
+
+def _show(line: common.StatusLine, sentence: str) -> None:
+    line.end()
+    common.complain(sentence, 0)
 
 
 def line_ticker(line: common.StatusLine, target: str) -> Any:

@@ -14,6 +14,7 @@ from gpuwatch.text import clean
 from gpuwatch.tuning.setting import KNOBS
 
 INDENT = "  "
+UNDECIDED_SHOWN = 4
 Row = Mapping[str, Any]
 
 
@@ -93,8 +94,9 @@ def _sentence(result: Mapping[str, Any], chosen: Row, own: Row | None) -> str:
     measured = "end to end" if result["step"] is not None else "from the loader"
     rate = f"{_rate(chosen)} samples/s {measured}{_interval(chosen)}"
     if own is chosen:
-        beyond = "no setting" if result["settled"] else "no setting seen so far"
-        return f"Keep what you have: {rate}, and {beyond} is more than 3% faster."
+        if not result["settled"]:
+            return f"Keep what you have: {rate}; no other setting has been shown to be faster."
+        return f"Keep what you have: {rate}, and no setting is more than 3% faster."
     text = f"{_differences(result, own)}: {rate}"
     if own is not None and own["failure"] is None:
         times = chosen["samples_per_second"] / own["samples_per_second"]
@@ -343,7 +345,19 @@ def _rest(result: Mapping[str, Any], width: int) -> Iterator[str]:
         yield "Interrupted."
     elif result["interrupted"]:
         yield from wrap("Interrupted: this is what had been measured.", width, later=INDENT)
-    elif not result["settled"] and _chosen(result) is not None:
+    undecided = [row for row in result["settings"] if row.get("undecided")]
+    if undecided:
+        fastest = next(row for row in result["settings"] if row["fastest"])
+        listed = [f"{_name(result, row)}{_share(row)}" for row in undecided[:UNDECIDED_SHOWN]]
+        more = len(undecided) - len(listed)
+        yield from wrap(
+            f"Cannot be told apart from the fastest ({_name(result, fastest)}) yet: "
+            f"{'; '.join(listed)}{f'; and {more} more' if more else ''}. A longer --budget may "
+            "tell them apart.",
+            width,
+            later=INDENT,
+        )
+    elif not (result["settled"] or result["interrupted"] or _chosen(result) is None):
         yield from wrap(
             f"The budget of {units.age(result['budget_seconds'])} ended before all intervals had "
             "settled: a longer --budget narrows them.",
@@ -354,6 +368,18 @@ def _rest(result: Mapping[str, Any], width: int) -> Iterator[str]:
         yield from wrap(f"Not measured: {', '.join(result['unmeasured'])}.", width, later=INDENT)
     for note in result["notes"]:
         yield from wrap(clean(note, 600), width, later=INDENT)
+
+
+def _name(result: Mapping[str, Any], row: Row) -> str:
+    """``num_workers=4, prefetch_factor=2``: what was varied."""
+    knobs = [knob for knob in KNOBS if knob == "num_workers" or _varied(result, knob)]
+    return ", ".join(f"{knob}={row[knob]}" for knob in knobs if row[knob] is not None)
+
+
+def _share(row: Row) -> str:
+    if row["of_best_low"] is None:
+        return " (measured too few times)"
+    return f" ({100 * row['of_best_low']:.0f}% to {100 * row['of_best_high']:.0f}% of it)"
 
 
 def _chosen(result: Mapping[str, Any]) -> Row | None:

@@ -34,11 +34,14 @@ _BOOT = (
 )
 OUTPUT_KEPT = 64 * 1024
 LOAD_SECONDS = 300.0
+LOOK_SECONDS = 10.0
+"""How often to look what a target does while it is imported."""
 END_SECONDS = 10.0
 ABORT_SECONDS = 30.0
 _TICK = 0.25
 
 Tick = Callable[[], None]
+Notice = Callable[[str], None]
 
 
 class BenchError(Exception):
@@ -53,7 +56,8 @@ class BenchError(Exception):
 class Bench:
     """Measures settings of one target. ``tick`` is called while it waits, a few times a second.
 
-    ``patience_seconds``: how long a batch may take before it counts as hung.
+    ``patience_seconds``: how long a batch may take before it counts as hung. ``notice`` is given
+    a sentence where the target takes long to import.
     """
 
     def __init__(
@@ -64,14 +68,18 @@ class Bench:
         step: str | None = None,
         patience_seconds: float = 60.0,
         load_seconds: float = LOAD_SECONDS,
+        look_seconds: float = LOOK_SECONDS,
         tick: Tick = lambda: None,
+        notice: Notice = lambda _sentence: None,
     ) -> None:
         self._target = target
         self._batch_size = batch_size
         self._step = step
         self._patience = patience_seconds
         self._load_seconds = load_seconds
+        self._look_seconds = look_seconds
         self.tick = tick
+        self._notice = notice
         self._host: subprocess.Popen[bytes] | None = None
         self._channel: Channel | None = None
         self._output = bytearray()
@@ -150,7 +158,7 @@ class Bench:
         try:
             told = self._hear(LOAD_SECONDS)
             while told is not None and told["kind"] == "alive":
-                told = self._hear(self._load_seconds)
+                told = self._hear_of_import()
         except ClosedError:
             raise BenchError(*self._ended_while_loading()) from None
         if told is None:
@@ -167,6 +175,37 @@ class Bench:
         if told["kind"] == "unusable":
             raise BenchError(told["sentence"], self._last_lines())
         return told
+
+    def _hear_of_import(self) -> dict[str, Any] | None:
+        """As ``_hear``, for as long as an import may take. Raises ``BenchError`` for one that
+        trains, which may take days."""
+        deadline = time.monotonic() + self._load_seconds
+        trains = noticed = False
+        while True:
+            left = deadline - time.monotonic()
+            told = self._hear(max(0.0, min(self._look_seconds, left)))
+            if told is not None and told["kind"] == "trains":
+                trains = True
+                continue
+            if told is not None or left <= self._look_seconds:
+                return told
+            if noticed and not trains:
+                continue
+            stacks = self._stacks([self._host.pid] if self._host else [])
+            line = failing.line_in(stacks, innermost_last=False)
+            shown = clean(self._target, 200)
+            if trains:
+                self._kill_host()
+                raise BenchError(
+                    f"{shown} trains while it is imported{f' (at {line})' if line else ''}: put "
+                    "what trains under if __name__ == '__main__':, and try again.",
+                    self._last_lines(),
+                )
+            noticed = True
+            self._notice(
+                f"{shown} is still being imported{f', and is at {line}' if line else ''}. If it "
+                "is training, press Ctrl-C and put what trains under if __name__ == '__main__':."
+            )
 
     def _ended_while_loading(self) -> tuple[str, tuple[str, ...]]:
         assert self._host is not None
@@ -273,7 +312,7 @@ class Bench:
             kind = told["kind"]
             if kind == "started":
                 self._session = told["pid"]
-            elif kind == "alive":
+            elif kind in ("alive", "trains"):
                 patience = self._patience
             elif kind == "ended":
                 self._session = None

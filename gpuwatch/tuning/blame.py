@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import re
-import site
 import sysconfig
 import traceback
 from pathlib import Path
@@ -21,9 +20,8 @@ _ADDRESS = re.compile(r"(?<=\w) at 0x[0-9a-f]{6,}")
 
 
 def installed_folders() -> tuple[str, ...]:
-    """Where code lies that is not the user's own: the interpreter's, packages', gpuwatch's."""
-    found = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
-    found += [*site.getsitepackages(), site.getusersitepackages()]
+    """Where code lies that is not the user's own: the interpreter's, gpuwatch's."""
+    found = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib")]
     found.append(str(Path(__file__).parents[1]))
     return tuple({os.path.realpath(one) + os.sep for one in found if one})
 
@@ -33,7 +31,9 @@ def is_own(file: str) -> bool:
     if file.startswith("<"):
         return False
     real = os.path.realpath(file)
-    return not real.startswith(installed_folders())
+    # Packages may also come from a virtual environment that this one builds on.
+    installed = any(f"{os.sep}{name}-packages{os.sep}" in real for name in ("site", "dist"))
+    return not installed and not real.startswith(installed_folders())
 
 
 def own_line(error: BaseException) -> str | None:

@@ -18,11 +18,11 @@ STACKS_SECONDS = 5.0
 """At most, until those that are stuck have written where they are: on a machine whose cores are
 all taken they are woken late."""
 _STACK = "(most recent call first):"
-_FRAME = re.compile(r'^\s*File "(.+?)", line (\d+)', re.MULTILINE)
+_FRAME = re.compile(r'^\s*File "([^"\n]+)", line (\d+)', re.MULTILINE)
 _CAUGHT = re.compile(r"Caught (\S+) in (DataLoader worker process \d+|pin memory thread)[^.]*\.")
 _KILLED = re.compile(r"DataLoader worker \(pid \(?(\d+)\)?\) is killed by signal: ([^.]+)\.")
 _EXITED = re.compile(
-    r"DataLoader worker \(pid[^)]*\)+ exited unexpectedly(?: with exit code (\d+))?"
+    r"DataLoader worker \(pid[^)]*\)(?: [^)]*\))? exited unexpectedly(?: with exit code (\d+))?"
 )
 _PICKLE = re.compile(r"pickle|Can't get (local object|attribute)", re.IGNORECASE)
 _SHM = re.compile(r"shared memory|\bshm\b|bus error", re.IGNORECASE)
@@ -32,7 +32,7 @@ _DESCRIPTORS = re.compile(r"Too many open files|received \d+ items of ancdata", 
 def from_exception(error: BaseException, pickled: str | None = None) -> Failure:
     """What a loader, dataset or step raised. ``pickled`` says which part cannot be pickled."""
     text = _text(error)
-    for one in (error, error.__cause__):
+    for one in (error.__cause__, error):
         if isinstance(one, RuntimeError) and _is_of_workers(_text(one)):
             return _worker_ended(_text(one))
     caught = _CAUGHT.search(text)

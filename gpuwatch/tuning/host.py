@@ -18,7 +18,7 @@ import select
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from gpuwatch.tuning import crash, processes, usage
@@ -101,7 +101,8 @@ class _Host:
         # OpenMP's threads do not survive a fork, so none may start here.
         before = torch.get_num_threads()
         torch.set_num_threads(1)
-        target = load(self._start["target"])
+        with self._optimizer_reported():
+            target = load(self._start["target"])
         self._maker = Maker(target, self._start["batch_size"])
         if self._start["step"] is not None:
             self._step = load(self._start["step"])
@@ -110,6 +111,21 @@ class _Host:
                 importlib.import_module("torch._dynamo")
         if torch.get_num_threads() == 1:
             torch.set_num_threads(before)
+
+    @contextlib.contextmanager
+    def _optimizer_reported(self) -> Iterator[None]:
+        """The first step of any optimizer meanwhile is reported: the target trains."""
+        from torch.optim import optimizer  # noqa: PLC0415
+
+        def report(*_of_step: object) -> None:
+            hook.remove()
+            self._channel.send({"kind": "trains"})
+
+        hook = optimizer.register_optimizer_step_pre_hook(report)
+        try:
+            yield
+        finally:
+            hook.remove()
 
     def _unsafe(self) -> str | None:
         import torch  # noqa: PLC0415
@@ -185,12 +201,30 @@ class _Host:
             failure = Failure(code="target", sentence=str(error))
         except (KeyboardInterrupt, SystemExit, Exception) as error:
             failure = self._failure(error, setting, failing)
-        return {
-            "kind": "failed",
-            "code": failure.code,
-            "sentence": failure.sentence,
-            "line": failure.line,
-        }
+        return _failed(failure)
+
+    def _report_dead_workers(self) -> None:
+        """PyTorch raises from its handler of SIGCHLD, wherever this process happens to be: where
+        the error is swallowed, or while that of another dead worker is being handled. So a dead
+        worker is reported from the handler itself, and that ends this process."""
+        from gpuwatch.tuning import failing  # noqa: PLC0415
+
+        with contextlib.suppress(ImportError, AttributeError):
+            from torch.utils.data._utils import signal_handling  # noqa: PLC0415
+
+            signal_handling._set_SIGCHLD_handler()
+        check: Any = signal.getsignal(signal.SIGCHLD)
+
+        def report(number: int, frame: Any) -> None:
+            try:
+                check(number, frame)
+            except RuntimeError as error:
+                self._channel.send(_failed(failing.from_exception(error)))
+                _flush()
+                os._exit(0)
+
+        if callable(check):
+            signal.signal(signal.SIGCHLD, report)
 
     def _failure(self, error: BaseException, setting: Setting, failing: Any) -> Any:
         from gpuwatch.tuning.maker import start_method  # noqa: PLC0415
@@ -222,6 +256,7 @@ class _Host:
 
         if order["what"] == "copies":
             return {"kind": "copies", "copies": _copies(self._maker, setting)}
+        self._report_dead_workers()
         step = self._made_step()
         # Building a model takes its time, too.
         self._alive()
@@ -250,6 +285,15 @@ class _Host:
 
     def _alive(self) -> None:
         self._channel.send({"kind": "alive", "phase": "batch"})
+
+
+def _failed(failure: Any) -> dict[str, Any]:
+    return {
+        "kind": "failed",
+        "code": failure.code,
+        "sentence": failure.sentence,
+        "line": failure.line,
+    }
 
 
 def _described(maker: Any) -> dict[str, Any]:

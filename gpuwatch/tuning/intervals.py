@@ -14,18 +14,13 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from gpuwatch.tuning.student import two_sided
+
 PRIOR = 4.0
 FREEDOM_LEAST = 3.0
 """Degrees of freedom below which an interval would say no more than that nothing is known."""
 FLOOR = 0.004
 """Scatter (of logarithms) that is always assumed: clocks and rounds are no better."""
-
-# Student's t, 97.5%, by degrees of freedom.
-_T = (
-    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160,
-    2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056,
-    2.052, 2.048, 2.045, 2.042,
-)  # fmt: skip
 
 
 class Interval(NamedTuple):
@@ -52,15 +47,6 @@ class Scatter(NamedTuple):
 
 Rates = Mapping[int, float]
 """Samples a second by the round they were measured in."""
-
-
-def t_quantile(freedom: float) -> float:
-    """97.5% of Student's t; fractions of degrees are rounded down, the careful side."""
-    if freedom < 1:
-        return _T[0]
-    if freedom < 31:
-        return _T[int(freedom) - 1]
-    return 1.96 + 2.4 / freedom
 
 
 def shared_scatter(all_rates: Sequence[Rates]) -> Scatter:
@@ -112,4 +98,5 @@ def _mean(logs: Sequence[float], scatter: Scatter) -> tuple[float, float | None]
         return mean, None
     squares = sum((log - mean) ** 2 for log in logs)
     variance = max(FLOOR**2, (prior * scatter.variance + squares) / freedom)
-    return mean, t_quantile(freedom) * math.sqrt(variance / len(logs))
+    # Fractions of degrees are rounded down, the careful side.
+    return mean, two_sided(int(freedom)) * math.sqrt(variance / len(logs))

@@ -1,10 +1,11 @@
 """Times one setting of a loader; runs in a process of its own.
 
-A window begins after the first batch and a warm-up in which every worker has delivered, and holds
-whole rounds: workers deliver in turn, so batches come in bursts of as many as there are workers,
-and a window that cuts a burst would measure where it was cut. Where an epoch is shorter than a
-window, whole epochs are timed instead, with the start of their workers, since that is what a job
-on such a dataset pays.
+A window begins after the first batch and a warm-up that takes what was prefetched meanwhile, and
+holds whole rounds: workers deliver in turn, so batches come in bursts of as many as there are
+workers, and a window that cuts a burst would measure where it was cut. How long its batches took is
+what the workers took to make them (``stamps``), however many were ready when it began. Where an
+epoch is shorter than a window, whole epochs are timed instead, with the start of their workers,
+since that is what a job on such a dataset pays.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from time import perf_counter
@@ -19,9 +21,12 @@ from typing import Any, NamedTuple
 
 from gpuwatch.tuning import maker as makers
 from gpuwatch.tuning import processes, usage
+from gpuwatch.tuning.cuda import tensors_in
 from gpuwatch.tuning.maker import Maker
 from gpuwatch.tuning.repeats import Watch
 from gpuwatch.tuning.setting import Setting, Visit
+from gpuwatch.tuning.stamps import Stamps
+from gpuwatch.tuning.step import StepError, measure_step, samples_in
 from gpuwatch.tuning.target import TargetError
 
 COLD_BYTES = 2**20
@@ -133,6 +138,9 @@ class _Run:
         self._whole: tuple[int, int, float] | None = None
         self._device = _copy_target()
         workers = order.setting.num_workers
+        self._stamps = Stamps(loader.collate_fn) if workers else None
+        if self._stamps is not None:
+            vars(loader)["collate_fn"] = self._stamps
         self._watch = Watch(workers) if workers > 1 and makers.is_iterable(loader) else None
 
     # --- the loader --------------------------------------------------------------------------
@@ -177,8 +185,6 @@ class _Run:
         return batch
 
     def _count(self, batch: Any) -> int:
-        from gpuwatch.tuning.step import samples_in  # noqa: PLC0415 - after the host has torch
-
         size = self._loader.batch_size
         if size is None and self._loader.batch_sampler is None:
             return 1
@@ -189,8 +195,6 @@ class _Run:
         """To the GPU, as a step would: only then memory that is pinned makes a difference."""
         if self._device is None:
             return
-        from gpuwatch.tuning.cuda import tensors_in  # noqa: PLC0415
-
         for tensor in tensors_in(batch):
             tensor.to(self._device, non_blocking=True)
 
@@ -207,7 +211,7 @@ class _Run:
         while not self._done():
             if batch is _END:
                 batch = self._start()
-            if not self._warm_up(rounds):
+            if not self._warm_up():
                 batch = _END
                 if self._late():
                     break
@@ -237,14 +241,37 @@ class _Run:
     def _done(self) -> bool:
         return self._window.seconds >= self._order.seconds
 
-    def _warm_up(self, rounds: int) -> bool:
-        """Every worker has delivered; ``False``: the epoch or the time ended before."""
-        for _ in range(max(2, rounds) - 1):
-            if self._next() is _END:
-                return False
-            if self._late():
+    def _ahead(self) -> int:
+        """How many batches are asked of the workers before the first is taken, or stand in the
+        queues behind them."""
+        return self._order.setting.num_workers * (self._order.setting.prefetch_factor or 0)
+
+    def _warm_up(self) -> bool:
+        """Every worker has delivered, and what was prefetched until now is taken, unless that
+        takes half of the epoch or as long as a window; ``False``: the epoch or the time ended."""
+        least = max(2, self._order.setting.num_workers)
+        most = least + self._ahead()
+        _, batches = makers.lengths(self._loader)
+        if batches is not None:
+            most = max(least, min(most, batches // 2))
+        until = perf_counter() + self._order.seconds
+        for number in range(1, most):
+            if number >= least and perf_counter() >= until:
+                break
+            if self._next() is _END or self._late():
                 return False
         return True
+
+    def _paced(self, batches: int, begin: float, seconds: float) -> float:
+        """How long so many batches take: from ``begin`` for ``seconds`` they were taken."""
+        end = begin + seconds
+        pace = None if self._stamps is None else self._stamps.pace(begin, end)
+        if self._stamps is None or pace is None:
+            return seconds
+        made = batches / pace
+        # Where every worker is ahead of what is taken, what is taken limits the pace.
+        ahead = self._stamps.least_ready(self._epoch_begun, end, self._epoch_batches) > 0
+        return max(seconds, made) if ahead else made
 
     def _span(self, rounds: int) -> Any:
         """From here to the end of the epoch or of the window; its last batch or ``_END``."""
@@ -267,7 +294,7 @@ class _Run:
                     break
         self._sync()
         if kept[1]:
-            self._add(*kept, marked - begun)
+            self._add(*kept, self._paced(kept[1], begun, marked - begun))
         return batch
 
     def epochs(self) -> Visit:
@@ -301,15 +328,11 @@ class _Run:
 
     def with_step(self, step: Callable[[Any], object]) -> Visit:
         """End to end: every batch goes through the user's step."""
-        from gpuwatch.tuning.step import StepError, measure_step  # noqa: PLC0415
-
         self._device = None
-        setting = self._order.setting
-        ahead = setting.num_workers * (setting.prefetch_factor or 0)
         begun = perf_counter()
         first = self._start()
         self._first_batch = perf_counter() - begun
-        warm_up = min(WARM_UP_MOST, ahead + 3)
+        warm_up = min(WARM_UP_MOST, self._ahead() + 3)
         try:
             result = measure_step(
                 self._endless(first, warm_up),
@@ -325,7 +348,10 @@ class _Run:
             raise
         if self._window.before is None:
             raise TooSlowError(self._slow())
-        self._add(result.samples, result.batches, result.seconds)
+        begun = self._window.begun
+        self._add(
+            result.samples, result.batches, self._paced(result.batches, begun, result.seconds)
+        )
         return replace(
             self._visit(),
             data_wait_share=result.data_wait_share,
@@ -409,6 +435,8 @@ class _Run:
         )
 
     def close(self) -> None:
+        # How workers end from now on makes no difference.
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         self._iterator = None
         with contextlib.suppress(AttributeError):
             vars(self._loader)["_iterator"] = None

@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gpuwatch.tuning.memory_student import two_sided
+from gpuwatch.tuning.student import two_sided
 
 POINTS_MIN = 3
 """Of the line; two give no error."""

@@ -63,6 +63,8 @@ def result(
                 **trial.setting.as_dict(),
                 **_measured(trial, scatter, best),
                 "recommended": trial.setting == outcome.measured,
+                "fastest": trial is best,
+                "undecided": trial.setting in outcome.undecided,
                 "own": trial.setting == own and not description["is_dataset"],
             }
             for trial in settings

@@ -6,6 +6,7 @@
    what the machine does meanwhile meets all of them. A setting goes as soon as the interval of
    its ratio to the best lies below 97%, and all ends when every ratio is decided.
 3. The other knobs in the same way, one after another, at the workers that won.
+4. What time is left goes to a race of all that cannot be told apart from the best yet.
 
 Pure but for the bench that measures, so it is tested on invented machines.
 """
@@ -19,9 +20,10 @@ from time import monotonic
 from typing import Any, Protocol
 
 from gpuwatch.tuning import trial as trials_of
+from gpuwatch.tuning.intervals import Interval
 from gpuwatch.tuning.plan import WORKERS_MOST, Plan
 from gpuwatch.tuning.repeats import SENTENCE as REPEATS
-from gpuwatch.tuning.setting import Failure, Setting, Visit
+from gpuwatch.tuning.setting import KNOBS, Failure, Setting, Visit
 from gpuwatch.tuning.trial import Trial
 
 NEAR = 0.97
@@ -89,6 +91,8 @@ class Outcome:
     measured: Setting | None = None
     """What of the recommended was measured: the same, but perhaps for persistent_workers."""
     best: Setting | None = None
+    undecided: list[Setting] = field(default_factory=list)
+    """Those of which it is not known whether they are within 3% of the best."""
     interrupted: bool = False
     settled: bool = False
     unmeasured: list[str] = field(default_factory=list)
@@ -295,7 +299,7 @@ class Search:
         self._climb(group)
         if self._plan.workers is None:
             self._refine(group, until)
-        self.outcome.settled = self._race(group, until)
+        self._race(group, until)
 
     def _climb(self, group: list[Setting]) -> None:
         rungs = self._plan.ladder()
@@ -411,22 +415,11 @@ class Search:
                 )
 
     def _is_settled(self, active: Sequence[Trial]) -> bool:
-        if any(len(trial.counted) < ROUNDS_LEAST for trial in active):
-            return False
         best = trials_of.best_of(active)
-        if best is None:
+        if best is None or any(len(trial.counted) < ROUNDS_LEAST for trial in active):
             return False
-        scatter = trials_of.scatter_of(active)
-        for trial in active:
-            ratio = trials_of.compared(trial, best, scatter)
-            half = ratio.half_width
-            if half is None or ratio.low is None or ratio.high is None:
-                return False
-            decided = ratio.low >= NEAR or ratio.high < NEAR or half <= SETTLED
-            if trial is not best and not decided:
-                return False
-        width = trials_of.interval_of(best, scatter).half_width
-        return width is not None and width <= 1.5 * SETTLED
+        width = trials_of.interval_of(best, trials_of.scatter_of(active)).half_width
+        return width is not None and width <= 1.5 * SETTLED and not _undecided(active, best)
 
     # --- the other knobs ---------------------------------------------------------------------
 
@@ -467,32 +460,29 @@ class Search:
                 self.outcome.restarts = {value: median(its) for value, its in found.items()}
 
     def _winner(self) -> Setting | None:
-        """As good as the best with the least of what is varied, over all comparisons so far."""
-        here: Setting | None = None
-        for knob, group in self.outcome.groups:
-            chosen = self._of_group(knob, group, here)
-            here = chosen or here
-        return here
-
-    def _of_group(
-        self, knob: str, group: Sequence[Setting], here: Setting | None
-    ) -> Setting | None:
-        trials = [trial for one in group if (trial := self._trial(one)).alive]
-        best = trials_of.best_of(trials)
+        """The smallest of all that were measured as fast as the best, but for 3%."""
+        best = trials_of.best_of(self.outcome.trials)
         if best is None:
             return None
-        scatter = trials_of.scatter_of(trials)
+        scatter = trials_of.scatter_of(self.outcome.trials)
         near = [
             trial.setting
-            for trial in trials
-            if trials_of.compared(trial, best, scatter).rate >= NEAR
+            for trial in self.outcome.trials
+            if trial.alive and trials_of.compared(trial, best, scatter).rate >= NEAR
         ]
-        if here is None or knob == "batch_size":
-            return min(near, key=_cost)
-        now = self._trial(here)
-        clear = trials_of.compared(best, now, scatter).low if now.alive else None
-        # Nothing is changed for less than 3%, nor for what may be chance.
-        return min(near, key=_cost) if here not in near and clear and clear > 1 else here
+        return min(near, key=self._cost)
+
+    def _cost(self, setting: Setting) -> tuple[Any, ...]:
+        """Fewer workers first, then what the user has, then less memory."""
+        changed = [getattr(setting, knob) != getattr(self._plan.base, knob) for knob in KNOBS[1:4]]
+        return (
+            setting.num_workers,
+            setting.batch_size or 0,
+            sum(changed),
+            setting.prefetch_factor or 0,
+            setting.persistent_workers,
+            setting.pin_memory,
+        )
 
     # --- the end -----------------------------------------------------------------------------
 
@@ -501,16 +491,16 @@ class Search:
         self.outcome.groups.append(("everything", group))
         for setting in group:
             self._warm_visit(setting)
-        self.outcome.settled = self._race(group, 0.0, drop=False)
         self._settle()
 
     def _settle(self) -> None:
         """What time is left goes to what is not decided yet."""
-        _, group = self.outcome.groups[0]
         if not any(trial.visits for trial in self.outcome.trials):
             self._try_slow_ones_again()
-        while not self.outcome.settled and self._active(group) and self._left() > 0:
-            self.outcome.settled = self._race(group, 0.0, drop=not self._plan.grid)
+        group = [trial.setting for trial in self.outcome.trials]
+        while self._active(group) and self._left() > 0:
+            if self._race(group, 0.0, drop=not self._plan.grid):
+                return
 
     def _try_slow_ones_again(self) -> None:
         """Nothing was measured: those that had too little time get what is left of it."""
@@ -527,7 +517,11 @@ class Search:
         outcome = self.outcome
         outcome.recommended = self._winner()
         best = trials_of.best_of(outcome.trials)
-        outcome.best = None if best is None else best.setting
+        if best is not None:
+            active = self._active([trial.setting for trial in outcome.trials if trial.visits])
+            outcome.best = best.setting
+            outcome.undecided = _undecided(active, best)
+            outcome.settled = self._is_settled(active)
         chosen = outcome.measured = outcome.recommended
         if chosen is None or not outcome.restarts:
             return
@@ -541,6 +535,23 @@ class Search:
         if trial is None or not trial.alive or not self._plan.samples:
             return None
         return self._plan.samples / median(trial.rates().values())
+
+
+def _undecided(active: Sequence[Trial], best: Trial) -> list[Setting]:
+    scatter = trials_of.scatter_of(active)
+    return [
+        trial.setting
+        for trial in active
+        if trial is not best and not _is_decided(trials_of.compared(trial, best, scatter))
+    ]
+
+
+def _is_decided(ratio: Interval) -> bool:
+    """Whether it is known to be within 3% of the best or not, or too little is left to know."""
+    low, high, half = ratio.low, ratio.high, ratio.half_width
+    if low is None or high is None or half is None:
+        return False
+    return low >= NEAR or high < NEAR or half <= SETTLED
 
 
 def _are_neighbours(trial: Trial, best: Trial, active: Sequence[Trial]) -> bool:
@@ -561,13 +572,3 @@ def _between(tried: Sequence[int], around: Sequence[int]) -> list[int]:
             if new and abs(one - other) > max(1, one // 5):
                 found.append(middle)
     return found
-
-
-def _cost(setting: Setting) -> tuple[Any, ...]:
-    return (
-        setting.num_workers,
-        setting.batch_size or 0,
-        setting.prefetch_factor or 0,
-        setting.persistent_workers,
-        setting.pin_memory,
-    )

@@ -5,7 +5,9 @@ It is imported by measuring processes as a user's file would be.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import multiprocessing
 import os
 import signal
 import sys
@@ -17,6 +19,7 @@ import torch
 from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, SequentialSampler
 
 COST = 0.04
+HELD_COST = 0.01
 LIMIT = 3
 
 
@@ -52,6 +55,23 @@ class Numbers(Dataset):
         return torch.full((4,), index)
 
 
+class HeldUp:
+    """A batch; the process that takes the fourth is held up, as by an import, by the GPU or by
+    other processes, while the workers go on."""
+
+    def __init__(self, samples: list[int]) -> None:
+        self.samples = samples
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return arrived, (self.samples,)
+
+
+def arrived(samples: list[int]) -> list[int]:
+    if samples[0] in (3, 12):
+        time.sleep(0.5)
+    return samples
+
+
 class Raises(Numbers):
     def __getitem__(self, index: int) -> torch.Tensor:
         print("reading", index, flush=True)
@@ -72,6 +92,21 @@ class Killed(Numbers):
         if torch.utils.data.get_worker_info() is not None:
             os.kill(os.getpid(), signal.SIGKILL)
         return super().__getitem__(index)
+
+
+class Swallowing(HeldUp):
+    """A batch; the process that takes it out of the queue kills the worker, and catches what
+    that raises."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return swallowed, (self.samples,)
+
+
+def swallowed(samples: list[int]) -> list[int]:
+    with contextlib.suppress(RuntimeError):
+        multiprocessing.active_children()[0].kill()
+        time.sleep(60)
+    return samples
 
 
 class Exits(Numbers):
@@ -100,6 +135,22 @@ class Stream(IterableDataset):
     def __iter__(self) -> Iterator[torch.Tensor]:
         for number in range(self.samples):
             yield torch.full((2,), number)
+
+
+class SharedStream(IterableDataset):
+    """Each worker sleeps for each of its own samples."""
+
+    def __iter__(self) -> Iterator[int]:
+        info = torch.utils.data.get_worker_info()
+        for number in range(info.id if info else 0, 100_000, info.num_workers if info else 1):
+            time.sleep(HELD_COST)
+            yield number
+
+
+class Napping(Numbers):
+    def __getitem__(self, index: int) -> int:
+        time.sleep(HELD_COST)
+        return index
 
 
 class Large(Numbers):
@@ -140,6 +191,7 @@ crashes_spawned = DataLoader(
 patient = DataLoader(
     Numbers(), batch_size=8, num_workers=1, timeout=30, multiprocessing_context="spawn"
 )
+killed_by_reader = DataLoader(Numbers(), batch_size=4, collate_fn=Swallowing)
 killed = DataLoader(Killed(), batch_size=4)
 exits = DataLoader(Exits(), batch_size=4)
 crashes = DataLoader(Crashes(), batch_size=4)
@@ -147,6 +199,9 @@ unpicklable = DataLoader(Lambda(), batch_size=4, num_workers=1, multiprocessing_
 empty = DataLoader([], batch_size=4)
 dropped = DataLoader(Numbers(3), batch_size=4, drop_last=True)
 short = DataLoader(Naps(0.005, 64, 24), batch_size=4)
+held_up = DataLoader(Napping(), batch_size=4, collate_fn=HeldUp)
+napping = DataLoader(Napping(), batch_size=4)
+held_up_stream = DataLoader(SharedStream(), batch_size=4, collate_fn=HeldUp)
 stream = DataLoader(Stream(1000), batch_size=10)
 own_batches = DataLoader(
     Numbers(), batch_sampler=PairSampler(SequentialSampler(range(99)), 3, False)
@@ -186,6 +241,10 @@ def fails() -> DataLoader:
 
 def step(batch: torch.Tensor) -> None:
     time.sleep(0.01)
+
+
+def slow_step(batch: list[int]) -> None:
+    time.sleep(2 * HELD_COST)
 
 
 def bad_step(batch: torch.Tensor) -> None:

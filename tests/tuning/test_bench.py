@@ -24,6 +24,7 @@ from gpuwatch.tuning.bench import Bench, BenchError
 from gpuwatch.tuning.setting import Failure, Setting, Visit
 from tests.support.children import wait_until
 from tests.support.warm_torch import WarmTorch
+from tests.tuning import loaders
 
 LOADERS = Path(__file__).with_name("loaders.py")
 
@@ -96,6 +97,17 @@ def test_measures_with_and_without_workers() -> None:
     assert pair.workers_pss_bytes > 2**20
     assert pair.cores_used is not None
     assert pair.cores_used > 0
+
+
+@pytest.mark.parametrize("name", ["held_up", "held_up_stream"])
+def test_no_rate_is_above_what_the_workers_can_make(name: str) -> None:
+    """Batches that were ready before the window do not count, whatever the prefetch factor and
+    however long the measuring process was held up."""
+    with bench(name) as its:
+        its.open()
+        for prefetch in (2, 8):
+            found = measured(visit(its, 4, seconds=0.5, prefetch_factor=prefetch))
+            assert found.samples_per_second <= 4 / loaders.HELD_COST
 
 
 def test_nothing_is_left_behind() -> None:
@@ -173,6 +185,16 @@ def test_killed_worker_costs_only_its_setting() -> None:
         assert failure.code == "worker_killed"
         assert "SIGKILL" in failure.sentence
         measured(visit(its, 0))
+
+
+def test_killed_worker_is_named_where_errors_are_swallowed() -> None:
+    """A worker's death is reported with its signal even if it comes while the user's code catches
+    every error."""
+    with bench("killed_by_reader") as its:
+        its.open()
+        failure = failed(visit(its, 1))
+    assert failure.code == "worker_killed"
+    assert "SIGKILL" in failure.sentence
 
 
 @pytest.mark.parametrize(
@@ -299,7 +321,6 @@ def test_batch_size_and_sampler_are_rebuilt() -> None:
 
     from gpuwatch.tuning.maker import Maker
     from gpuwatch.tuning.target import Target
-    from tests.tuning import loaders
 
     maker = Maker(Target("loaders.py:shuffled", loaders.shuffled), None)
     made = maker.make(maker.base.with_knob("batch_size", 32).with_knob("num_workers", 3))
@@ -329,6 +350,15 @@ def test_step_is_measured_end_to_end() -> None:
     assert found.samples_per_second <= 8 / 0.01
 
 
+def test_no_rate_is_above_what_the_step_takes() -> None:
+    """Batches that pile up while the workers are faster than the step do not count."""
+    with bench("napping", step=f"{LOADERS}:slow_step") as its:
+        its.open()
+        # They would make three batches while the step takes two.
+        found = measured(visit(its, 3, seconds=0.4, prefetch_factor=8))
+    assert found.samples_per_second <= 4 / (2 * loaders.HELD_COST)
+
+
 def test_failing_step() -> None:
     """A train step that raises is told with its own line."""
     with bench("numbers", step=f"{LOADERS}:bad_step") as its:
@@ -355,7 +385,6 @@ def test_what_is_no_loader(name: str, says: str) -> None:
     """Anything else is refused in one sentence before a measurement."""
     from gpuwatch.tuning.maker import Maker
     from gpuwatch.tuning.target import Target, TargetError
-    from tests.tuning import loaders
 
     with pytest.raises(TargetError, match=says):
         Maker(Target(f"loaders.py:{name}", getattr(loaders, name)), None)
@@ -393,6 +422,49 @@ def test_import_that_ends_or_hangs(code: str, seconds: float, says: str, tmp_pat
             its.open()
     finally:
         its.close()
+
+
+def test_import_that_trains_is_ended(tmp_path: Path) -> None:
+    """A module that trains while it is imported is ended soon, with its line and what to do."""
+    file = tmp_path / "target.py"
+    file.write_text(
+        "import torch\n"
+        "weights = torch.ones(500, 500, requires_grad=True)\n"
+        "optimizer = torch.optim.SGD([weights], 0.001)\n"
+        "while True:\n"
+        "    (weights @ weights).sum().backward()\n"
+        "    optimizer.step()\n"
+    )
+    its = Bench(f"{file}:loader", look_seconds=0.2)
+    try:
+        with pytest.raises(BenchError, match=r"trains while .*target.py:[456].*if __name__"):
+            its.open()
+    finally:
+        its.close()
+
+
+def test_slow_import_is_noticed_once(tmp_path: Path) -> None:
+    """Where an import takes long, a sentence says at which line it is; it then goes on."""
+    file = tmp_path / "target.py"
+    file.write_text(
+        "import time\nfrom pathlib import Path\n"
+        "while not Path(__file__).with_name('noticed').exists():\n    time.sleep(0.01)\n"
+        "from torch.utils.data import DataLoader\nloader = DataLoader(range(9))\n"
+    )
+    said: list[str] = []
+
+    def notice(sentence: str) -> None:
+        said.append(sentence)
+        file.with_name("noticed").touch()
+
+    its = Bench(f"{file}:loader", look_seconds=0.2, notice=notice)
+    try:
+        assert its.open()["samples"] == 9
+    finally:
+        its.close()
+    assert len(said) == 1
+    assert "still being imported, and is at" in said[0]
+    assert "target.py:" in said[0]
 
 
 def test_threads_of_the_module_forbid_forking_it(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from gpuwatch.tuning.intervals import interval, ratio, shared_scatter, t_quantile
+from gpuwatch.tuning.intervals import interval, ratio, shared_scatter
 
 
 def noisy(generator: random.Random, rate: float, rounds: int, noise: float) -> dict[int, float]:
@@ -60,11 +60,3 @@ def test_equal_visits_still_have_a_width() -> None:
     found = interval(rates, shared_scatter([rates]))
     assert found.low is not None
     assert found.low < 100 < (found.high or 0)
-
-
-def test_quantiles_fall_to_the_normal_one() -> None:
-    """Student's t falls with its degrees of freedom and meets the normal distribution's."""
-    found = [t_quantile(freedom) for freedom in (1, 2, 5, 10, 30, 31, 100, 10_000)]
-    assert found == sorted(found, reverse=True)
-    assert found[-1] == pytest.approx(1.96, abs=0.001)
-    assert t_quantile(60) == pytest.approx(2.000, abs=0.002)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from gpuwatch.tuning import trial
 from gpuwatch.tuning.plan import Plan, PlanError, make_plan
 from gpuwatch.tuning.search import Outcome, Search
 from gpuwatch.tuning.setting import Failure, Setting, Visit
@@ -337,6 +338,40 @@ def test_time_that_is_left_goes_to_what_is_not_decided(grid: bool) -> None:
     outcome = searched(machine, its, 400.0)
     assert outcome.settled or outcome.seconds > 390
     assert max(len(trial.visits) for trial in outcome.trials) > 9
+
+
+def test_other_knobs_are_measured_until_they_are_decided() -> None:
+    """On a noisy machine the time that is left goes to prefetch factors that cannot be told apart
+    yet, not only to numbers of workers."""
+    machine = Machine(peak(4), 0.08)
+    outcome = searched(machine, plan(num_workers=(4,), prefetch_factor=(2, 4)), 400.0)
+    assert outcome.settled or outcome.seconds > 390
+
+
+@pytest.mark.parametrize("noise", [0.1, 0.25])
+def test_what_cannot_be_told_apart_is_listed(noise: float) -> None:
+    """Where visits scatter by more than the settings differ, what is recommended is within 3% of
+    the fastest as measured, and whatever may still be faster or as good is listed."""
+    for seed in range(10):
+        machine = Machine(peak(3, fall=0.0), noise, seed)
+        outcome = searched(machine, plan(cores=4, prefetch_factor=(2, 4, 8)), 40.0)
+        assert outcome.measured is not None
+        assert outcome.best is not None
+        chosen, best = outcome.trial(outcome.measured), outcome.trial(outcome.best)
+        assert chosen is not None
+        assert best is not None
+        scatter = trial.scatter_of(outcome.trials)
+        assert trial.compared(chosen, best, scatter).rate >= 0.97
+        assert not outcome.settled
+        assert chosen is best or chosen.setting in outcome.undecided
+        assert best.setting not in outcome.undecided
+
+
+def test_nothing_is_undecided_on_a_quiet_machine() -> None:
+    """Once all is settled no setting is listed as one that cannot be told apart."""
+    outcome = searched(Machine(peak(4, fall=0.0), 0.005), plan(prefetch_factor=(2, 4)))
+    assert outcome.settled
+    assert outcome.undecided == []
 
 
 def test_what_was_too_slow_for_a_part_of_the_time_gets_the_rest() -> None:
