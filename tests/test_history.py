@@ -150,15 +150,12 @@ def test_old_readings_keep_their_extremes() -> None:
 
 
 def test_a_bucket_between_two_columns_counts_in_each_for_the_time_it_has_there() -> None:
-    """Old readings are kept by the second: one of 75% from 97 s to 98 s is half before 97.5 s and
+    """Old readings are kept by the half minute: that from 120 s to 150 s lies half before 135 s and
     half behind it."""
-    values: list[float | None] = [0.0] * 1400
-    series = polled(values)
-    values[97] = 75.0
-    peaked = polled(values)
-    assert series.columns(105.0, 7.5, 2) == [one(0.0), one(0.0)]
-    found = peaked.columns(105.0, 7.5, 2)
-    assert found == [Column(0.0, pytest.approx(5.0), 75.0)] * 2
+    values: list[float | None] = [0.0] * 5000
+    values[124] = 75.0
+    found = polled(values).columns(180.0, 45.0, 2)
+    assert found == [Column(0.0, pytest.approx(2.5 * 15 / 45), 75.0)] * 2
 
 
 def test_old_gaps_stay_gaps() -> None:
