@@ -1,6 +1,13 @@
 """Runs the command line: ``python -m gpuwatch``."""
 
-from gpuwatch.cli import main
+import os
+import sys
+
+# python -m puts the current folder first, where a file could stand in for any module.
+if not sys.flags.safe_path and sys.path[0] == os.path.realpath("/proc/self/cwd"):
+    del sys.path[0]
+
+from gpuwatch.cli import main  # noqa: E402
 
 if __name__ == "__main__":
     main()

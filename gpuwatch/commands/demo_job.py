@@ -129,7 +129,8 @@ def _practise(cause: Cause, knobs: Sequence[str], options: RunOptions) -> int:
     try:
         folder = scratch_folder()
         command = [
-            sys.executable, "-m", _MODULE, cause.name, "--folder", str(folder),
+            # -P: nothing is imported from the current folder.
+            sys.executable, "-P", "-m", _MODULE, cause.name, "--folder", str(folder),
             "--remove-folder", "--ends-with", str(os.getpid()), *knobs,
         ]  # fmt: skip
         output, path = open_kept([f"demo-{cause.name}"])
