@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TextIO
 from gpuwatch.commands import common
 from gpuwatch.commands.run_plain import SENT_ON, end_like, hold_signals, release_signals
 from gpuwatch.commands.run_report import open_report, print_report
-from gpuwatch.jobs.output_files import OutputFileError, open_chosen, open_kept
+from gpuwatch.jobs.output_files import KEPT_BYTES, OutputFileError, open_chosen, open_kept
 from gpuwatch.jobs.runner import RunningJob, Start, start_in_terminal
 from gpuwatch.jobs.spawn import CannotStartError
 
@@ -45,6 +45,7 @@ def run_with_dashboard(command: Sequence[str], options: RunOptions) -> int:
             start,
             output=output,
             path=path,
+            most_bytes=KEPT_BYTES if options.output is None else None,
             size=(common.terminal_width(sys.stderr), _PANE_ROWS),
         )
     except CannotStartError as error:
@@ -139,7 +140,7 @@ def _wait(job: RunningJob, waited: frozenset[signal.Signals]) -> None:
         news = signal.sigtimedwait(waited, 1.0)
         if news is None or news.si_signo == signal.SIGCHLD:
             continue
-        if news.si_signo == signal.SIGHUP:
+        if news.si_signo == signal.SIGHUP and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
             break
         if news.si_signo == signal.SIGINT and news.si_code > 0:
             # From the keyboard, which is not the job's.

@@ -103,12 +103,12 @@ def _program_instead(pid: int, notes: tuple[str, ...], proc: Path) -> Attachment
     label = starters.label(look, proc)
     if (elsewhere := starters.works_elsewhere(look)) is not None:
         raise AttachError(f"PID {pid} ({label}) is {elsewhere}.")
-    if not ours and not first and (script := starters.script_around(look, proc)) is not None:
-        # With several jobs at a time it is not clear that they are one.
-        if len(starters.jobs_below(script.pid, proc)) <= 1:
-            if script.pid == pid:
-                return None
-            return _resolve(script.pid, (*notes, _script_note(pid, label, script, proc)), proc)
+    script = None if ours or first else starters.script_around(look, proc)
+    # With several jobs at a time it is not clear that they are one.
+    if script is not None and len(starters.jobs_below(script.pid, proc)) <= 1:
+        if script.pid == pid:
+            return None
+        return _resolve(script.pid, (*notes, _script_note(pid, label, script, proc)), proc)
     if what is None and not first and not starters.is_wrapper(look):
         return None
     below = starters.jobs_below(pid, proc)
@@ -298,6 +298,6 @@ def _missing_rights(pid: int, uid: int | None, proc: Path) -> str:
     container = cgroup.read_membership(pid, proc).container
     inside = "" if container is None else f", or inside container {container} (docker exec)"
     return (
-        f"PID {pid} belongs to {user}, so {missing}: run gpuwatch as {user} or with sudo{inside} "
-        "to see them."
+        f"PID {pid} belongs to {user}, so {missing}: run gpuwatch "
+        f"{'' if user == 'root' else f'as {user} or '}with sudo{inside} to see them."
     )

@@ -16,8 +16,9 @@ def climb(pid: int, look: Looker) -> tuple[Look, ...]:
     """The process and those above it that belong to its job, the topmost last.
 
     Launchers belong to the job, and so do parents that run the same program (``fork``, the start
-    methods of Python's multiprocessing, or a script that starts itself again, as Lightning does). Wrappers and shells do only below a launcher that
-    started them; everything else ends the climb. Empty where there is no such process.
+    methods of Python's multiprocessing, or a script that starts itself again, as Lightning does).
+    Wrappers and shells do only below a launcher that started them; everything else ends the
+    climb. Empty where there is no such process.
     """
     first = look(pid)
     if first is None:

@@ -89,7 +89,7 @@ def _refused(job: TrackedJob) -> str:
         )
     return (
         f"Of job {_label(job)} {what} cannot be read, because it belongs to {user}: run gpuwatch "
-        f"as {user} or as root to see them."
+        f"as {user}{'' if user == 'root' else ' or as root'} to see them."
     )
 
 

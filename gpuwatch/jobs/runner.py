@@ -236,15 +236,17 @@ def start_in_terminal(
     *,
     output: int,
     path: Path,
+    most_bytes: int | None = None,
     size: tuple[int, int] = (80, 24),
     clock: Clock | None = None,
 ) -> RunningJob:
     """Start ``command`` so that it can outlive this program, what it prints going to ``path``.
 
-    ``output`` is that file, open for appending: it belongs to the job from here on. ``size`` is
-    in columns and rows. Raises ``CannotStartError``.
+    ``output`` is that file, open for appending: it belongs to the job from here on, and loses its
+    middle once it has more than ``most_bytes``. ``size`` is in columns and rows. Raises
+    ``CannotStartError``.
     """
-    terminal = _OutputTerminal(output, path, start)
+    terminal = _OutputTerminal(output, path, start, most_bytes)
     with contextlib.ExitStack() as closing:
         closing.callback(terminal.let_go)
         terminal.resize(*size)
@@ -267,8 +269,9 @@ def start_in_terminal(
 class _OutputTerminal:
     """The pseudo-terminal that a job prints to, and the process that keeps what comes out."""
 
-    def __init__(self, output: int, path: Path, start: Start) -> None:
+    def __init__(self, output: int, path: Path, start: Start, most_bytes: int | None) -> None:
         self.path = path
+        self._most = () if most_bytes is None else (str(most_bytes),)
         self._start = start
         self._output = output
         self._near, self.far_end = os.openpty()
@@ -290,7 +293,7 @@ class _OutputTerminal:
             self._keeper = os.posix_spawn(
                 sys.executable,
                 # Neither site packages nor variables meant for the job lead it astray.
-                [sys.executable, "-I", "-S", keeper.__file__, str(near), str(near + 1)],
+                [sys.executable, "-I", "-S", keeper.__file__, str(near), str(near + 1), *self._most],
                 self._start.environment,
                 file_actions=[
                     *files,

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 from click.testing import CliRunner
 
@@ -267,6 +268,30 @@ class TestSignals:
         process.communicate(timeout=60)
         assert process.returncode == 7
         assert b" 1\n" not in log.read_bytes()
+
+    def test_in_the_background_of_a_script_they_reach_the_job_too(self, tmp_path: Path) -> None:
+        """There the shell has SIGINT and SIGQUIT ignored: by gpuwatch, and by a job that has no
+        handlers of its own."""
+        log = tmp_path / "log"
+        background = ("sh", "-c", '"$@" & wait $!', "sh", *GPUWATCH_RUN)
+        command = (*background, "--no-report", "-o", str(log), "--", *job(FAMILY))
+        process = subprocess.Popen(
+            command,
+            cwd=tmp_path,
+            env=environment_in(tmp_path),
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        try:
+            wait_until(lambda: log.exists() and log.read_bytes().count(b"ready") == 2)
+            gpuwatch = psutil.Process(process.pid).children()[0]
+            for number in (signal.SIGINT, signal.SIGQUIT):
+                gpuwatch.send_signal(number)
+                told = b" %d\n" % number
+                wait_until(lambda told=told: log.read_bytes().count(told) == 2)
+        finally:
+            (tmp_path / "enough").touch()
+        assert process.wait(60) == 7
 
     def test_the_job_outlives_gpuwatch(self, tmp_path: Path) -> None:
         """Killing gpuwatch leaves the job as it is."""

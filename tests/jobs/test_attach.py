@@ -263,7 +263,9 @@ def test_two_jobs_that_one_script_runs_at_a_time_stay_two(
 
 def resolves(pid: int) -> bool:
     """To itself, as a program of its own."""
-    return resolve(pid).pid == pid and b"sleep" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    # Until then it is the shell's fork.
+    has_begun = Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"sleep")
+    return has_begun and resolve(pid).pid == pid
 
 
 def test_a_script_that_runs_gpuwatch_itself_is_not_the_job(
@@ -523,7 +525,7 @@ def test_another_users_process_is_watched_with_a_note(started: Children) -> None
     said = look(child.pid, "nobody")
     assert said.startswith(f"watched {child.pid} PID {child.pid} belongs to root")
     assert "environment" in said
-    assert "sudo" in said
+    assert "run gpuwatch with sudo to see them." in said
 
 
 def test_a_process_of_ones_own_that_is_protected_is_watched_with_a_note(
