@@ -162,7 +162,7 @@ def _end(
         return 0
     _say(f"{_how_it_ended(code)}; its output is in {_quoted(job)}")
     if options.report and not watched_to_its_end:
-        _say("it ended after the dashboard was left: there is no report.")
+        _say("it ended after the dashboard was left: 'gpuwatch report' shows what it did before.")
     elif options.report:
         _report(job, options, report_file)
     if code >= 0:

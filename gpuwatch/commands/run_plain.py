@@ -62,6 +62,8 @@ def run_plain(command: Sequence[str], options: RunOptions) -> int:
     watch = JobWatch(job.key, options.interval_seconds)
     watch.start()
     code = follow(job, waited)
+    # A terminal that goes sends SIGHUP more than once: the report is kept all the same.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     # From here on Ctrl-C is for gpuwatch, which has only the report left to do.
     release_signals(waited)
     try:

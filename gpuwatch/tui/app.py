@@ -156,8 +156,10 @@ class GpuwatchApp(RecorderApp):
         # Asked to end from outside, the terminal must still be given back as it was.
         with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
             loop = asyncio.get_running_loop()
-            for number in (signal.SIGTERM, signal.SIGINT):
-                loop.add_signal_handler(number, self.exit, None, 128 + number)
+            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+                # Under nohup a hangup means nothing.
+                if signal.getsignal(number) != signal.SIG_IGN:
+                    loop.add_signal_handler(number, self.exit, None, 128 + number)
             if isinstance(self._driver, TerminalDriver):
                 # Textual's own handlers write from wherever the program happens to be.
                 loop.add_signal_handler(signal.SIGTSTP, self._driver.lend)

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -305,6 +306,26 @@ class TestSignals:
 
 
 class TestReport:
+    def test_is_kept_however_often_the_terminal_hangs_up(self, tmp_path: Path) -> None:
+        """A connection that drops sends SIGHUP to the shell, by the shell, and when that ends."""
+        code = (
+            "import os, signal, sys, time\nsignal.signal(1, signal.SIG_IGN)\n"
+            "print(os.getpid(), flush=True)\ntime.sleep(float(sys.argv[1]))\n"
+        )
+        for seconds in self.LONG_ENOUGH:
+            process = start(tmp_path, "-i", "0.2", "--", *job(code, str(seconds)))
+            assert process.stdout is not None
+            pid = int(process.stdout.readline())
+            wait_until(lambda pid=pid: ends(pid))
+            while process.poll() is None:
+                process.send_signal(signal.SIGHUP)
+                time.sleep(0.001)
+            _, errors = process.communicate(timeout=60)
+            assert process.returncode == 0
+            if b"before it could be looked at" not in errors:
+                break
+        assert len(list((tmp_path / "state" / "gpuwatch" / "reports").glob("*.json"))) == 1
+
     LONG_ENOUGH = (1.0, 5.0, 30.0)
     """Seconds; what a busy machine may need until gpuwatch has looked at the job."""
 

@@ -252,6 +252,22 @@ class TestDashboard:
         wait_until(lambda: ends(pid))
 
     @pytest.mark.parametrize("options", [(), ("--kill-on-exit",)], ids=["goes on", "ends with it"])
+    def test_the_report_so_far_is_kept_when_the_terminal_goes(
+        self, tmp_path: Path, options: tuple[str, ...]
+    ) -> None:
+        """Nobody watches the job any further, whether it goes on or not."""
+        with self.shown(tmp_path, *options) as it:
+            it.until_it_says("line ")
+            pid = self.pid(self.log(tmp_path))
+            it.type("R")
+            it.until_it_says("still running after")
+            it.hang_up()
+            it.program.wait(60)
+        (path,) = (tmp_path / "state" / "gpuwatch" / "reports").glob("*.json")
+        assert json.loads(path.read_text())["pid"] == pid
+        (tmp_path / "enough").touch()
+
+    @pytest.mark.parametrize("options", [(), ("--kill-on-exit",)], ids=["goes on", "ends with it"])
     def test_a_terminal_that_goes_without_a_word(
         self, tmp_path: Path, options: tuple[str, ...]
     ) -> None:
