@@ -14,7 +14,7 @@ from gpuwatch.commands import common
 from gpuwatch.commands.run_plain import SENT_ON, end_like, hold_signals, release_signals
 from gpuwatch.commands.run_report import open_report, print_report
 from gpuwatch.jobs.output_files import KEPT_BYTES, OutputFileError, open_chosen, open_kept
-from gpuwatch.jobs.runner import RunningJob, Start, start_in_terminal
+from gpuwatch.jobs.runner import NO_INPUT, RunningJob, Start, start_in_terminal
 from gpuwatch.jobs.spawn import CannotStartError
 
 if TYPE_CHECKING:
@@ -161,6 +161,8 @@ def _end(
         _say_that_it_goes_on(job)
         return 0
     _say(f"{_how_it_ended(code)}; its output is in {_quoted(job)}")
+    if job.missed_input:
+        _say(f"{NO_INPUT}.")
     if options.report and not watched_to_its_end:
         _say("it ended after the dashboard was left: 'gpuwatch report' shows what it did before.")
     elif options.report:

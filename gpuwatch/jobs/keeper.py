@@ -1,10 +1,10 @@
 """Keeps what a job prints: a program of its own, which outlives gpuwatch as the job does.
 
-``python -I -S keeper.py MASTER FILE [BYTES]`` reads the far end of the job's pseudo-terminal (descriptor
-``MASTER``) and appends the bytes, as they are, to descriptor ``FILE``, until nobody has the
-terminal open any more. The job must never wait for a full disk: what cannot be written is
-dropped and counted, and the file says so where the bytes are missing, once it can. A file of
-more than ``BYTES`` loses its middle: how a job began and how it ended are what is asked for later.
+``python -I -S keeper.py MASTER FILE [BYTES]`` reads the far end of the job's pseudo-terminal
+(descriptor ``MASTER``) and appends the bytes, as they are, to descriptor ``FILE``, until nobody has
+the terminal open any more. The job must never wait for a full disk: what cannot be written is
+dropped and counted, and the file says so where the bytes are missing, once it can. A file of more
+than ``BYTES`` loses its middle: how a job began and how it ended are what is asked for later.
 
 Next to nothing is imported: this is a process beside every job (9 MiB, of which 3 are its own).
 """

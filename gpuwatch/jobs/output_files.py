@@ -20,7 +20,7 @@ from gpuwatch.text import clean
 
 RUNS_KEPT = 50
 KEPT_BYTES = 64 << 20
-"""Of what one job prints; more than a day of progress bars. A file that a person chose is theirs."""
+"""Of what one job prints: more than a day of progress bars."""
 
 _NAME = re.compile(r"\d{8}-\d{6}-[A-Za-z0-9._-]{1,60}\.log")
 _INTERPRETERS = re.compile(r"(?:python|pypy)[\d.]*|uv|poetry|run|bash|sh|zsh|env|nice|torchrun")

@@ -102,7 +102,8 @@ class GpuwatchCallback(TrainerCallback):  # type: ignore[misc]
         """In this epoch, which ``max_steps`` can end early."""
         if self._steps is None or state.max_steps <= 0:
             return self._steps
-        return min(self._steps, max(0, state.max_steps - state.global_step))
+        left: int = state.max_steps - state.global_step
+        return min(self._steps, max(0, left))
 
     def _next_batches(self) -> int:
         """Of the step that begins: the last of an epoch has what is left."""

@@ -214,6 +214,15 @@ class TestDashboard:
             self.pid(tmp_path / "out.log")
             assert not (tmp_path / "state" / "gpuwatch" / "runs").exists()
 
+    def test_a_job_that_asks_for_input_is_explained(self, tmp_path: Path) -> None:
+        """It has none here: below its error, and when gpuwatch is left, is what gives it some."""
+        with self.shown(tmp_path, code="print('ready'); input('name? ')") as it:
+            it.until_it_says("EOFError: EOF when reading a line")
+            it.until_it_says("gpuwatch run --plain lets it read from this terminal")
+            it.type("q")
+            assert it.end() == 1
+            assert b"gpuwatch run --plain" in it.raw.rpartition(b"\x1b[?1049l")[2]
+
     def test_left_while_the_job_runs(self, tmp_path: Path) -> None:
         """Left, gpuwatch ends with 0 and says where the job is; the job goes on and prints on."""
         with self.shown(tmp_path) as it:

@@ -241,9 +241,7 @@ def test_max_steps_end_an_epoch_of_transformers_early(tmp_path: Path) -> None:
         disable_tqdm=True,
         use_cpu=True,
     )
-    transformers.Trainer(
-        Line(), arguments, train_dataset=Slow(32), callbacks=[Looking()]
-    ).train()
+    transformers.Trainer(Line(), arguments, train_dataset=Slow(32), callbacks=[Looking()]).train()
     now = told().now
     assert seen == {8, 2}
     assert (now.epoch, now.step_in_epoch, now.steps_in_epoch) == (1, 2, 2)
