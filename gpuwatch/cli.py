@@ -131,6 +131,7 @@ def cli(
     Without a command the dashboard opens, with --pid on one job. For scripts there are status and
     stream.
     """
+    common.check_open_files()
     if context.invoked_subcommand is not None:
         _refuse_misplaced_options(context, context.invoked_subcommand)
         return 0

@@ -6,10 +6,11 @@ in the header line, once, and a snapshot refers to a GPU by ``uuid``; when the G
 new header precedes the snapshot. Every line can be read with the last header before it.
 
 ``busy_samples`` (and a job's ``main_thread_samples`` and ``loader_worker_samples``) are pairs
-``[at_unix_seconds, percent]``, ``throttle_durations`` pairs ``[reason, seconds]``. What ``Job``
-computes from its parts is written beside its fields, for ``jq``, and not read back. Reading
-ignores fields (and, after a header, kinds of lines) it does not know and takes a missing optional
-field as ``None``, so that a newer minor version is readable.
+``[at_unix_seconds, percent]``, ``throttle_durations`` pairs ``[reason, seconds]``,
+``late_readings`` pairs ``[field, seconds]``. What ``Job`` computes from its parts is written
+beside its fields, for ``jq``, and not read back. Reading ignores fields (and, after a header,
+kinds of lines) it does not know and takes a missing optional field as ``None``, so that a newer
+minor version is readable.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from gpuwatch.model import (
     OwnCost,
     Problem,
     Process,
+    ReadingAge,
     ReasonSeconds,
     Snapshot,
     TrainingLoop,
@@ -265,7 +267,7 @@ def _decode_header(value: Json) -> Header:
         machine=_field(value, "machine", "header", json_values.text),
         simulated=_field(value, "simulated", "header", json_values.flag),
         started_at_unix_seconds=_field(
-            value, "started_at_unix_seconds", "header", json_values.number
+            value, "started_at_unix_seconds", "header", json_values.moment
         ),
         interval_seconds=None
         if interval is None
@@ -280,7 +282,7 @@ def _decode_snapshot(value: Json, gpu: Callable[[Json, str], Gpu]) -> Snapshot:
     jobs = value.get("jobs")
     return Snapshot(
         sequence=_field(value, "sequence", where, json_values.whole),
-        taken_at_unix_seconds=_field(value, "taken_at_unix_seconds", where, json_values.number),
+        taken_at_unix_seconds=_field(value, "taken_at_unix_seconds", where, json_values.moment),
         monotonic_seconds=_field(value, "monotonic_seconds", where, json_values.number),
         interval_seconds=_field(value, "interval_seconds", where, json_values.number),
         simulated=_field(value, "simulated", where, json_values.flag),
@@ -344,6 +346,11 @@ def _reason_seconds(value: Any, where: str) -> ReasonSeconds:
     return ReasonSeconds(json_values.text(reason, where), json_values.number(seconds, where))
 
 
+def _reading_age(value: Any, where: str) -> ReadingAge:
+    name, seconds = json_values.pair(value, where)
+    return ReadingAge(json_values.text(name, where), json_values.number(seconds, where))
+
+
 _CHECKS: Mapping[str, Callable[[Any, str], Any]] = {
     "str": json_values.text,
     "GpuKey": json_values.text,
@@ -356,8 +363,13 @@ _CHECKS: Mapping[str, Callable[[Any, str], Any]] = {
     "tuple[float | None, ...]": _many(_optional_number),
     "tuple[BusySample, ...]": _many(_busy_sample),
     "tuple[ReasonSeconds, ...]": _many(_reason_seconds),
+    "tuple[ReadingAge, ...]": _many(_reading_age),
 }
 """By a field's annotation, as written in ``model``, less its ``| None``."""
+
+
+def _check(name: str, annotation: str) -> Callable[[Any, str], Any]:
+    return json_values.moment if name.endswith("_unix_seconds") else _CHECKS[annotation]
 
 
 class Table(Generic[T]):
@@ -383,7 +395,7 @@ class Table(Generic[T]):
         )
         self.annotations = {field.name: str(field.type).removesuffix(" | None") for field in fields}
         self.checks: Mapping[str, Callable[[Any, str], Any]] = {
-            name: self.parts[name].decode_all if name in self.parts else _CHECKS[annotation]
+            name: self.parts[name].decode_all if name in self.parts else _check(name, annotation)
             for name, annotation in self.annotations.items()
         }
         """What takes a field's value out of JSON; ``None`` is not among what they take."""

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, make_dataclass
+from dataclasses import make_dataclass
 from functools import cached_property, partial
 from itertools import accumulate, chain, compress, pairwise
 from operator import attrgetter, is_, ne
@@ -118,7 +118,7 @@ def apply_delta(before: Snapshot, value: Json) -> Snapshot:
     """The snapshot that ``value`` is, after ``before``. Raises ``CodecError``."""
     if _given(value, "base", json_values.whole) != before.sequence:
         raise BaselessError("What this builds on is missing.")
-    at = _given(value, "taken_at_unix_seconds", json_values.number)
+    at = _given(value, "taken_at_unix_seconds", json_values.moment)
     interval, simulated = value.get("interval_seconds"), value.get("simulated")
     return Snapshot(
         sequence=_given(value, "sequence", json_values.whole),
@@ -143,54 +143,15 @@ def apply_delta(before: Snapshot, value: Json) -> Snapshot:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Skim:
-    """Fields whose changes a reader has no use for, and that are not followed for its sake: they
-    stay as the last whole snapshot had them, and what else is as it was need not be made anew."""
-
-    host: frozenset[str] = frozenset()
-    gpus: frozenset[str] = frozenset()
-    processes: frozenset[str] = frozenset()
-    jobs: frozenset[str] = frozenset()
-    members: frozenset[str] = frozenset()
-    until_unix_seconds: float = math.inf
-    """Behind a header that is not earlier everything is followed."""
-
-    def thin(self, delta: Json) -> None:
-        """Take what need not be followed out of a delta."""
-        jobs = _part(delta, "jobs")
-        _drop(_part(delta, "host"), self.host)
-        _drop(_part(delta, "gpus", "changed"), self.gpus)
-        _drop(_part(delta, "processes", "changed"), self.processes)
-        _drop(_part(jobs, "changed"), self.jobs)
-        _drop(_part(jobs, "parts", "members", "changed"), self.members)
-
-
-def _part(value: Json, *names: str) -> Json:
-    for name in names:
-        found = value.get(name)
-        if not isinstance(found, dict):
-            return {}
-        value = found
-    return value
-
-
-def _drop(columns: Json, names: frozenset[str]) -> None:
-    for name in names:
-        columns.pop(name, None)
-
-
 class RecordingDecoder(Decoder):
     """Reads the lines of a recording, deltas too.
 
     A delta is refused (``BaselessError``) unless every line since the key frame could be read.
     """
 
-    def __init__(self, skim: Skim | None = None) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self._before: Snapshot | None = None
-        self._skim = skim
-        self._skimmed = False
 
     def decode(self, line: str) -> Header | Snapshot | None:
         try:
@@ -205,8 +166,6 @@ class RecordingDecoder(Decoder):
         if value.get("kind") == "delta":
             if self._before is None:
                 raise BaselessError("What this builds on is missing.")
-            if self._skim is not None and self._skimmed:
-                self._skim.thin(value)
             self._before = apply_delta(self._before, value)
             return self._before
         taken = super().take(value)
@@ -214,8 +173,6 @@ class RecordingDecoder(Decoder):
             self._before = taken
         elif isinstance(taken, Header):
             self._before = None
-            if self._skim is not None:
-                self._skimmed = taken.started_at_unix_seconds < self._skim.until_unix_seconds
         return taken
 
     def lose(self) -> None:

@@ -25,7 +25,7 @@ from gpuwatch.codec import (
     READING_TABLE,
     Table,
 )
-from gpuwatch.model import BusySample, Gpu, ReasonSeconds, Snapshot
+from gpuwatch.model import BusySample, Gpu, ReadingAge, ReasonSeconds, Snapshot
 
 T = TypeVar("T")
 _Round = Callable[[Any], Any]
@@ -135,6 +135,10 @@ def _reasons(reasons: tuple[ReasonSeconds, ...]) -> tuple[ReasonSeconds, ...]:
     )
 
 
+def _ages(ages: tuple[ReadingAge, ...]) -> tuple[ReadingAge, ...]:
+    return tuple([ReadingAge(name, round(age, 1)) for name, age in ages if math.isfinite(age)])
+
+
 def _percents(percents: tuple[float | None, ...]) -> tuple[float | None, ...]:
     return tuple([None if value is None else _finite(value, 1) for value in percents])
 
@@ -151,6 +155,7 @@ def _how(name: str, annotation: str) -> _Round | None:
 _TUPLES: Mapping[str, _Round] = {
     "tuple[BusySample, ...]": _samples,
     "tuple[ReasonSeconds, ...]": _reasons,
+    "tuple[ReadingAge, ...]": _ages,
     "tuple[float | None, ...]": _percents,
 }
 

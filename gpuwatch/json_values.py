@@ -51,6 +51,19 @@ def number(value: Any, where: str) -> float:
     wrong(value if isinstance(value, str | bool | list | dict) else "?", where, "a number")
 
 
+def is_moment(unix_seconds: float) -> bool:
+    """Between the years 5 and 5138: calendars end at 1 and 9999, local time up to a day off."""
+    return -6.2e10 < unix_seconds < 1e11
+
+
+def moment(value: Any, where: str) -> float:
+    """Unix seconds that a calendar has."""
+    found = number(value, where)
+    if not is_moment(found):
+        wrong(value, where, "a time between the years 5 and 5138")
+    return found
+
+
 def json_object(value: Any, where: str) -> Json:
     if not isinstance(value, dict):
         wrong(value, where, "an object")

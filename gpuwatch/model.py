@@ -48,6 +48,13 @@ class ReasonSeconds(NamedTuple):
     seconds: float
 
 
+class ReadingAge(NamedTuple):
+    """A reading that is shown late: the field it sets, and its age in seconds."""
+
+    field: str
+    seconds: float
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuIdentity:
     """What does not change while a GPU is there.
@@ -137,6 +144,10 @@ class GpuReading:
     sm_occupancy_percent: float | None = None
     tensor_active_percent: float | None = None
     dram_active_percent: float | None = None
+    late_readings: tuple[ReadingAge, ...] = ()
+    """Fields (of this, or of ``Process``) whose values are older than usual, because the driver
+    is too slow to be asked at every look. What is not here is as old as the snapshot, or is read
+    every few seconds on any driver."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

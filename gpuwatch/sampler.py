@@ -18,7 +18,7 @@ from typing import NamedTuple
 from gpuwatch.model import Host, Problem, Snapshot
 from gpuwatch.sources.background import DaemonWorker, Task
 from gpuwatch.sources.base import Clock, Source, SystemClock
-from gpuwatch.text import clean
+from gpuwatch.text import bug_place
 from gpuwatch.units import interval as interval_text
 
 INTERVAL_MIN_SECONDS = 0.1
@@ -238,11 +238,11 @@ class Sampler:
         )
 
     def _bug(self, error: BaseException | None) -> Problem:
-        detail = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        detail = "" if error is None else f": {bug_place(error)}"
         return Problem(
             source="sampler",
             message=(
-                f"A read failed ({clean(detail, 200)}), and what is shown is from before it. "
+                f"A read failed{detail}. What is shown is from before it. "
                 "This is a bug in gpuwatch: please report it."
             ),
             since_unix_seconds=self.clock.unix(),

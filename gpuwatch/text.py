@@ -7,7 +7,9 @@ one door they pass, and every source calls it before a string enters the model.
 
 from __future__ import annotations
 
+import os
 import unicodedata
+from pathlib import PurePath
 
 # Characters that hold no picture of their own and change what surrounds them: C0, C1 and DEL
 # (Cc), bidirectional overrides and other format characters (Cf), unpaired surrogates (Cs, from
@@ -41,3 +43,18 @@ def clean(text: str, limit: int = 4096) -> str:
             out.append(character)
     cleaned = "".join(out)
     return cleaned + "…" if cut else cleaned
+
+
+def bug_place(error: BaseException) -> str:
+    """``KeyError in nvml_parse.py line 88``, where it was raised. Without its own words, which can
+    quote whatever was read: a command line, a path, a name."""
+    what = type(error).__name__
+    if isinstance(error, OSError) and error.errno is not None:
+        what += f" ({os.strerror(error.errno)})"
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None:
+        return what
+    file = PurePath(trace.tb_frame.f_code.co_filename).name
+    return f"{what} in {file} line {trace.tb_lineno}"

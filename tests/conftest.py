@@ -10,7 +10,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 # A busy machine is no failure. Other examples each time: pytest --hypothesis-profile=search
-settings.register_profile("search", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "search", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
+)
 settings.register_profile("gpuwatch", settings.get_profile("search"), derandomize=True)
 settings.load_profile("gpuwatch")
 

@@ -8,6 +8,7 @@ import json
 import os
 import pty
 import re
+import resource
 import select
 import signal
 import subprocess
@@ -282,6 +283,17 @@ def test_closed_output_is_a_sentence(command: str) -> None:
     assert done.returncode == 74
     assert done.stderr.count("\n") == 1
     assert "closed" in done.stderr
+
+
+@pytest.mark.parametrize("command", [(), ("status",), ("run", "--", "true")], ids=" ".join)
+def test_too_few_open_files_are_a_sentence(command: tuple[str, ...]) -> None:
+    """Where next to no file can be opened (``ulimit -n 16``) it says so, and what to do."""
+    few = (16, 16)
+    done = gpuwatch(*command, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, few))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.count("\n") == 1
+    assert "Only 16 files" in done.stderr
+    assert "ulimit -n" in done.stderr
 
 
 # --- the dashboard's door ----------------------------------------------------------------------

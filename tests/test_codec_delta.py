@@ -16,7 +16,6 @@ from gpuwatch.codec import DELTA_SCHEMA_VERSION, header_line, key_line, snapshot
 from gpuwatch.codec_delta import (
     BaselessError,
     RecordingDecoder,
-    Skim,
     apply_delta,
     delta_line,
     delta_object,
@@ -207,48 +206,6 @@ def test_in_a_long_column_nothing_odd_passes_for_what_was(odd: Any) -> None:
         apply_delta(MANY, json.loads(delta(processes={"changed": columns})))
 
 
-def test_what_is_skimmed_stays_up_to_the_header_that_ends_it() -> None:
-    """All else is read as it was written."""
-    first = snapshot(
-        sequence=7,
-        taken_at_unix_seconds=100.0,
-        host=Host(name="a", cpu_percent=1.0, load_average_1_minute=1.0),
-        gpus=(gpu("A", busy_percent=1.0, fan_percent=1.0),),
-        processes=(Process(pid=1, cpu_percent=1.0, threads=1),),
-        jobs=(Job(pid=1, exit_code=1, world_size=1, members=(JobMember(pid=1, threads=1),)),),
-    )
-    second = replace(
-        first,
-        sequence=8,
-        host=Host(name="a", cpu_percent=2.0, load_average_1_minute=2.0),
-        gpus=(gpu("A", busy_percent=2.0, fan_percent=2.0),),
-        processes=(Process(pid=1, cpu_percent=2.0, threads=2),),
-        jobs=(Job(pid=1, exit_code=2, world_size=2, members=(JobMember(pid=1, threads=2),)),),
-    )
-    skimmed = replace(
-        second,
-        host=Host(name="a", cpu_percent=2.0, load_average_1_minute=1.0),
-        gpus=(gpu("A", busy_percent=2.0, fan_percent=1.0),),
-        processes=(Process(pid=1, cpu_percent=2.0, threads=1),),
-        jobs=(Job(pid=1, exit_code=2, world_size=1, members=(JobMember(pid=1, threads=1),)),),
-    )
-    decoder = RecordingDecoder(
-        Skim(
-            host=frozenset({"load_average_1_minute"}),
-            gpus=frozenset({"fan_percent"}),
-            processes=frozenset({"threads"}),
-            jobs=frozenset({"world_size"}),
-            members=frozenset({"threads"}),
-            until_unix_seconds=150.0,
-        )
-    )
-    for later, expected in ((0.0, skimmed), (50.0, second)):
-        at = first.taken_at_unix_seconds + later
-        decoder.decode(header_line(replace(first, taken_at_unix_seconds=at), DELTA_SCHEMA_VERSION))
-        decoder.decode(key_line(first))
-        assert decoder.decode(delta_line(first, second)) == expected
-
-
 def test_what_has_not_changed_is_not_written() -> None:
     """Of two equal snapshots only the times."""
     one = simulated(1)[0]
@@ -322,8 +279,8 @@ def delta(**fields: Any) -> str:
     return json.dumps({"kind": "delta", "base": 7, **times, **fields})
 
 
-def prepared(skim: Skim | None = None) -> RecordingDecoder:
-    decoder = RecordingDecoder(skim)
+def prepared() -> RecordingDecoder:
+    decoder = RecordingDecoder()
     decoder.decode(header_line(BASE, DELTA_SCHEMA_VERSION))
     decoder.decode(key_line(BASE))
     return decoder
@@ -373,10 +330,9 @@ def prepared(skim: Skim | None = None) -> RecordingDecoder:
         {"problems": {"rows": [{}]}},
     ],
 )
-@pytest.mark.parametrize("skim", [None, Skim(members=frozenset({"threads"}))])
-def test_bad_deltas_are_refused_with_a_sentence(fields: dict[str, Any], skim: Skim | None) -> None:
+def test_bad_deltas_are_refused_with_a_sentence(fields: dict[str, Any]) -> None:
     """And what builds on them."""
-    decoder = prepared(skim)
+    decoder = prepared()
     with pytest.raises(CodecError) as caught:
         decoder.decode(delta(**fields))
     assert str(caught.value).isprintable()

@@ -173,3 +173,19 @@ def test_one_look_says_the_same(machine: tuple[FakeNvml, Job]) -> None:
     assert row["gpu_uuid"] == first["uuid"]
     assert first["memory_used_bytes"] >= MEMORY_BYTES
     assert status["simulated"] is False
+
+
+def test_gpus_that_are_lost_before_the_start_are_shown(tmp_path: Path) -> None:
+    """``status`` has a row for each, marked as lost, and one sentence for all."""
+    fake = create_or_skip(tmp_path, gpus=4)
+    for index in (1, 2):
+        fake.gpu[index].set(lost=1)
+    status = json.loads(gpuwatch(fake, "status", "--json"))
+    shown = [(gpu["index"], gpu["lost"]) for gpu in status["gpus"]]
+    assert shown == [(0, False), (1, True), (2, True), (3, False)]
+    (problem,) = [one for one in status["problems"] if one["source"] == "nvml"]
+    assert problem["message"].startswith("GPUs 1 and 2 are lost")
+    rows = gpuwatch(fake, "status").splitlines()
+    assert [row.split()[:4] for row in rows if " lost " in row and row.startswith("  ")] == [
+        [str(index), "NVIDIA", "GPU", "lost"] for index in (1, 2)
+    ]

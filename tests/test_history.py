@@ -149,6 +149,18 @@ def test_old_readings_keep_their_extremes() -> None:
         assert len(spikes) <= 2
 
 
+def test_a_bucket_between_two_columns_counts_in_each_for_the_time_it_has_there() -> None:
+    """Old readings are kept by the second: one of 75% from 97 s to 98 s is half before 97.5 s and
+    half behind it."""
+    values: list[float | None] = [0.0] * 1400
+    series = polled(values)
+    values[97] = 75.0
+    peaked = polled(values)
+    assert series.columns(105.0, 7.5, 2) == [one(0.0), one(0.0)]
+    found = peaked.columns(105.0, 7.5, 2)
+    assert found == [Column(0.0, pytest.approx(5.0), 75.0)] * 2
+
+
 def test_old_gaps_stay_gaps() -> None:
     """Folded minutes without a reading are drawn as none."""
     series = Series(readings_kept=60)

@@ -30,7 +30,6 @@ print(ssl.OPENSSL_VERSION.split()[0])
 
 _DASHBOARD = """
 import sys
-import click.testing
 from gpuwatch import cli, lean
 
 cli._require_terminal = lambda: None
@@ -43,7 +42,7 @@ def run(*_, **__):
 with lean.without_openssl():
     import gpuwatch.tui.app
 gpuwatch.tui.app.run_dashboard = run
-print(click.testing.CliRunner().invoke(cli.cli, ["--demo"], standalone_mode=False).output)
+cli.cli.main(["--demo"], standalone_mode=False)
 """
 
 
@@ -102,6 +101,30 @@ del node
 gc.collect()
 assert gone() is None
 assert gc.get_freeze_count() > 0
+print("ok")
+"""
+    assert _run(program) == "ok"
+
+
+def test_tidying_frees_what_has_become_old() -> None:
+    """A cycle that outlived young collections goes, too, although nothing looks at old objects."""
+    program = """
+import gc, weakref
+from gpuwatch import lean
+
+class Node:
+    pass
+
+lean.settle()
+node = Node()
+node.me = node
+gone = weakref.ref(node)
+gc.collect(1)
+del node
+gc.collect(1)
+assert gone() is not None
+lean.tidy()
+assert gone() is None
 print("ok")
 """
     assert _run(program) == "ok"

@@ -284,7 +284,7 @@ async def test_failing_open_is_reported() -> None:
 
     source.open = fail  # type: ignore[method-assign]
     (snapshot,) = await take(sampler, 1)
-    assert "OSError: no such library" in sampler_problems(snapshot)[0]
+    assert "OSError in test_sampler.py" in sampler_problems(snapshot)[0]
 
 
 async def test_slow_reads_stretch_the_interval_and_fast_ones_give_it_back() -> None:
@@ -306,6 +306,33 @@ async def test_slow_reads_stretch_the_interval_and_fast_ones_give_it_back() -> N
     assert sampler_problems(taken[59]) == []
     assert times[59] - times[58] == pytest.approx(1.0)
     assert sampler.interval_seconds == 1.0
+
+
+@pytest.mark.parametrize(("hiccups", "stretched"), [(1, False), (2, True)])
+async def test_one_slow_read_in_eight_is_no_reason_and_two_are(
+    hiccups: int, stretched: bool
+) -> None:
+    """The slowest of the last reads is left out of what a read usually takes."""
+    sampler, source, _ = make()
+    source.read_seconds = 0.05
+
+    def hiccup(snapshot: Snapshot) -> None:
+        source.read_seconds = 1.9 if 8 <= snapshot.sequence < 8 + hiccups else 0.05
+
+    taken = await take(sampler, 14, hiccup)
+    assert any(sampler_problems(snapshot) for snapshot in taken) == stretched
+
+
+@pytest.mark.parametrize(("seconds", "overdue"), [(2.0, False), (2.01, True)])
+@pytest.mark.parametrize("interval", [1.0, 10.0])
+async def test_a_snapshot_is_overdue_after_two_intervals(
+    seconds: float, overdue: bool, interval: float
+) -> None:
+    """A screen shows the age of the newest snapshot from then on, and not before."""
+    sampler, _, clock = make(interval)
+    (snapshot,) = await take(sampler, 1)
+    clock.seconds = snapshot.monotonic_seconds + seconds * interval
+    assert sampler.overdue == overdue
 
 
 async def test_one_slow_first_read_changes_nothing() -> None:

@@ -31,6 +31,8 @@ EXIT_INTERRUPTED = 130
 
 GPUS_MAX = 64
 
+OPEN_FILES_LEAST = 64
+"""The dashboard has 18 open without a GPU; a driver opens some for each."""
 CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -313,6 +315,21 @@ def terminated_as_interrupted() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def check_open_files() -> None:
+    """Raises ``click.UsageError`` where too few files may be open at once for most of this to
+    work, and what fails first would be anything."""
+    try:
+        import resource
+    except ImportError:
+        return
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < OPEN_FILES_LEAST:
+        raise click.UsageError(
+            f"Only {soft} files may be open at once here, and gpuwatch needs {OPEN_FILES_LEAST}: "
+            "run 'ulimit -n 1024' first."
+        )
 
 
 def open_output() -> TextIO:

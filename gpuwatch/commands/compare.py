@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from gpuwatch.outputs.summing.comparison import Comparison
 
 
-@click.command()
+@click.command("compare")
 @click.argument("before", required=False, metavar="BEFORE")
 @click.argument("after", required=False, metavar="AFTER")
 @click.option("--html", metavar="OUT", help="Write one HTML file (- prints it).")

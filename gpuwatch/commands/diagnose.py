@@ -48,7 +48,7 @@ def _interval(
     return value
 
 
-@click.command()
+@click.command("diagnose")
 @click.argument("file", required=False, metavar="[FILE]")
 @common.pid_option
 @click.option(

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpuwatch.diagnosis.engine import Engine
+from gpuwatch.diagnosis.finding import ordered
 from gpuwatch.outputs.diagnosis import DiagnosisReport, Ended, GpuSeen, SourceSeen
 
 if TYPE_CHECKING:
@@ -113,11 +114,12 @@ class Collector:
     def report(self, source: SourceSeen) -> DiagnosisReport:
         diagnosis = self.engine.diagnosis
         ended = [each for key, each in self._ended.items() if key not in self._held]
+        order = ordered([each.finding for each in ended])
         return DiagnosisReport(
             diagnosis=diagnosis,
             source=source,
             gpus=tuple([tally.seen() for tally in self._gpus.values()]),
-            ended=tuple(sorted(ended, key=lambda each: -(each.finding.cost_gpu_seconds or 0.0))),
+            ended=tuple(sorted(ended, key=lambda each: order.index(each.finding))),
             stacks=self.stacks,
             problem=self._problem(),
         )

@@ -19,7 +19,7 @@ WIDTH_MAX = 100
 _NAMES_SHOWN = 3
 
 
-@click.command()
+@click.command("explain")
 @click.argument("rule", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def explain_command(rule: str | None, as_json: bool) -> int:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     Table = tuple[str, Sequence[str], Rows]
 
 
-@click.command()
+@click.command("export")
 @click.argument("file", metavar="FILE")
 @click.option("--csv", "gpus", metavar="OUT", help="One row per GPU and time.")
 @click.option("--processes", metavar="OUT", help="One row per process and time.")

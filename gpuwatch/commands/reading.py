@@ -6,14 +6,14 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO, cast
+from typing import TYPE_CHECKING, BinaryIO, TextIO, cast
 
 import click
 
 from gpuwatch.commands import common
+from gpuwatch.private_files import private
 
 if TYPE_CHECKING:
-    from gpuwatch.codec_delta import Skim
     from gpuwatch.model import Snapshot
     from gpuwatch.outputs.summing.moments import Moment
     from gpuwatch.outputs.summing.summary import FileSeen, Summary
@@ -58,10 +58,6 @@ class Cut:
         self, begin: Moment | None = None, end: Moment | None = None, pid: int | None = None
     ) -> None:
         self.begin, self.end, self.pid = begin, end, pid
-
-    @property
-    def whole(self) -> bool:
-        return self.begin is None and self.end is None and self.pid is None
 
     @property
     def needs_end(self) -> bool:
@@ -131,40 +127,31 @@ def _of_job(snapshots: Iterable[Snapshot], pid: int) -> Iterator[Snapshot]:
             yield only_job(snapshot, key)
 
 
-def summarise(path: str, cut: Cut | None = None, *, judge: bool = False) -> Summary:
-    """Read a recording or log. Raises ``click.UsageError`` with a sentence for what it is not.
-
-    The findings are those that the recording tells; ``judge``: they are found anew, as they are
-    where it tells none or where a part of it is asked for.
-    """
-    from gpuwatch.outputs.summing.recorded import recorded_events
+def summarise(path: str, cut: Cut | None = None) -> Summary:
+    """Read a recording or log, and diagnose it: what it costs is what its readings say, however
+    the recording ended. Raises ``click.UsageError`` with a sentence for what it is not."""
     from gpuwatch.outputs.summing.summer import Summer
 
     cut = cut or Cut()
-    recorded = None
-    if cut.whole and not judge and path != STANDARD_STREAM:
-        recorded = recorded_events(path)
-    summer = Summer(recorded)
-    with part(path, cut, summer.skim) as (log, snapshots):
+    summer = Summer()
+    with part(path, cut) as (log, snapshots):
         for snapshot in progress(log, snapshots):
             summer.push(snapshot)
         if summer.snapshots == 0:
             raise click.UsageError(cut.nothing(log))
-        return summer.summary(file_seen(log, judged=recorded is None), pid=cut.pid)
+        return summer.summary(file_seen(log), pid=cut.pid)
 
 
 @contextmanager
-def part(
-    path: str, cut: Cut, skim: Skim | None = None
-) -> Iterator[tuple[OpenedLog, Iterator[Snapshot]]]:
+def part(path: str, cut: Cut) -> Iterator[tuple[OpenedLog, Iterator[Snapshot]]]:
     """A recording opened, and the snapshots of it that are asked for. What lies before them is
-    passed over without being read, where that can be; ``skim`` as for ``open_any``."""
+    passed over without being read, where that can be."""
     first, last, place = None, None, 0
     if (cut.begin is not None or cut.end is not None) and path != STANDARD_STREAM:
         first, last, place = _found_fast(path, cut)
     if cut.needs_end and last is None:
         last = last_moment(path)
-    with opened(path, place, skim) as log:
+    with opened(path, place) as log:
         yield log, cut.of(log, last, first)
 
 
@@ -181,13 +168,13 @@ def _found_fast(path: str, cut: Cut) -> tuple[float | None, float | None, int]:
 
 
 @contextmanager
-def opened(path: str, begin: int = 0, skim: Skim | None = None) -> Iterator[OpenedLog]:
+def opened(path: str, begin: int = 0) -> Iterator[OpenedLog]:
     """Raises ``click.UsageError`` for what cannot be read, also while it is read."""
     from gpuwatch.sources.log_text import LogError
     from gpuwatch.sources.recording import open_any
 
     try:
-        with open_any(path, begin=begin, skim=skim) as log:
+        with open_any(path, begin=begin) as log:
             yield log
             if log.stats.interrupted:
                 raise KeyboardInterrupt
@@ -207,7 +194,7 @@ def last_moment(path: str) -> float | None:
     return last
 
 
-def file_seen(log: OpenedLog, *, judged: bool = True) -> FileSeen:
+def file_seen(log: OpenedLog) -> FileSeen:
     from gpuwatch.outputs.summing.summary import FileSeen
 
     stats = log.stats
@@ -217,7 +204,6 @@ def file_seen(log: OpenedLog, *, judged: bool = True) -> FileSeen:
         lines=stats.lines,
         left_out_lines=stats.other_lines + stats.torn_lines + stats.overlong_lines,
         notes=tuple(stats.sentences()),
-        judged=judged,
     )
 
 
@@ -267,10 +253,15 @@ def write_file(path: str, text: str) -> None:
         return
     beside = target.with_name(f"{target.name}.{os.getpid()}.part")
     try:
-        _written(path, lambda: beside.write_text(text, encoding="utf-8"))
+        _written(path, lambda: _write_new(beside, text))
         _written(path, lambda: beside.replace(target))
     finally:
         beside.unlink(missing_ok=True)
+
+
+def _write_new(path: Path, text: str) -> None:
+    with open(path, "x", encoding="utf-8", opener=private) as file:
+        file.write(text)
 
 
 def _written(path: str, write: Callable[[], object]) -> None:
@@ -299,7 +290,7 @@ def text_file(path: str) -> Iterator[TextIO]:
             raise common.NoOutputError(common.cannot_write(error)) from None
         return
     try:
-        with _open_text(path) as file:
+        with open(path, "wb", opener=private) as raw, _text(raw, path) as file:
             yield file
     except BrokenPipeError as error:
         raise common.ReaderGoneError from error
@@ -309,12 +300,14 @@ def text_file(path: str) -> Iterator[TextIO]:
         ) from None
 
 
-def _open_text(path: str) -> TextIO:
+def _text(raw: BinaryIO, path: str) -> TextIO:
     if path.endswith(".gz"):
         import gzip
 
-        return cast("TextIO", gzip.open(path, "wt", encoding="utf-8", newline=""))
-    return Path(path).open("w", encoding="utf-8", newline="")
+        return cast("TextIO", gzip.open(raw, "wt", encoding="utf-8", newline=""))
+    import io
+
+    return io.TextIOWrapper(raw, encoding="utf-8", newline="")
 
 
 def _shown(path: str) -> str:

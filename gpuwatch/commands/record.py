@@ -68,7 +68,7 @@ class Request:
         return common.make_source(self.demo, self.gpus, self.all_processes, self.interval)
 
 
-@click.command()
+@click.command("record")
 @click.option(
     "-o", "--output", "output", metavar="FILE", help="The file, compressed if it ends in .gz."
 )
@@ -132,7 +132,8 @@ def record_command(
     The file is readable by you alone, since it holds command lines (with their arguments), user
     names, the host's name, folders and the names of containers and Python environments. It never
     holds the variables of an environment beyond what tells a job's ranks. With --redact there are
-    only the names of programs and numbers of users, and no host, folder, container or environment.
+    only the names of programs and numbers of users, and no host, folder, container or environment;
+    the GPUs' UUIDs and PCI addresses, PIDs and the numbers of Slurm jobs stay.
     """
     if as_list:
         return _list()
@@ -155,20 +156,7 @@ def record_command(
         demo=demo,
         detached=detach,
     )
-    _refuse_twice(request.path)
     return _detach(request) if detach else _record(request)
-
-
-def _refuse_twice(path: Path) -> None:
-    """Two writers of one file would spoil it."""
-    from gpuwatch.outputs.running_recordings import running_recordings
-
-    for recording in running_recordings():
-        if os.path.realpath(recording.path) == os.path.realpath(path):
-            raise click.UsageError(
-                f"Process {recording.pid} records to {_shown(path)} already: choose another name, "
-                f"or end it with gpuwatch record --stop {recording.pid}."
-            )
 
 
 def _shown(path: Path | str) -> str:
@@ -246,6 +234,7 @@ class _Watch:
         self._stop: asyncio.Event | None = None
         self._began: float | None = None
         self._troubled = False
+        self._noticed: str | None = None
 
     async def run(self) -> None:
         import asyncio
@@ -307,6 +296,11 @@ class _Watch:
             missing = _count(state.lost_snapshots, "snapshot is", "snapshots are")
             common.complain(f"It can be written again: {missing} missing.", 0)
         self._troubled = state.trouble is not None
+        if state.notice is not self._noticed:
+            # Each happening is a sentence of its own, also where it reads like the one before.
+            self._noticed = state.notice
+            self.status.end()
+            common.complain(str(state.notice), 0)
 
 
 def _tell_end(state: RecordingState, watched: float, whole: bool) -> int:
@@ -318,9 +312,7 @@ def _tell_end(state: RecordingState, watched: float, whole: bool) -> int:
     if state.findings:
         sentence += f", with {_count(state.findings, 'finding', 'findings')}"
     if state.lost_snapshots:
-        sentence += (
-            f"; {_count(state.lost_snapshots, 'snapshot', 'snapshots')} could not be written"
-        )
+        sentence += f"; {_count(state.lost_snapshots, 'snapshot', 'snapshots')} could not be kept"
     with contextlib.suppress(OSError, common.NoOutputError, common.ReaderGoneError):
         out = common.open_output()
         common.write_to(out, lambda: out.write(f"{sentence}.\n"))
@@ -488,28 +480,51 @@ def _stop(wanted: str) -> int:
     from gpuwatch.outputs.running_recordings import process_mark
 
     chosen = _chosen(wanted)
-    marks = {recording.pid: process_mark(recording.pid) for recording in chosen}
-    for recording in chosen:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(recording.pid, signal.SIGTERM)
+    marks = {recording.pid: _ask_to_end(recording.pid) for recording in chosen}
     deadline = time.monotonic() + STOP_SECONDS
     code = 0
     out = common.open_output()
     for recording in chosen:
-        while marks[recording.pid] is not None and time.monotonic() < deadline:
-            if process_mark(recording.pid) != marks[recording.pid]:
-                break
-            time.sleep(0.02)
-        else:
-            if marks[recording.pid] is not None:
+        mark = marks[recording.pid]
+        while mark is not None and process_mark(recording.pid) == mark:
+            if time.monotonic() >= deadline:
                 code = common.complain(
                     f"Process {recording.pid} was asked to end, and has not done so yet.",
                     common.EXIT_NO_ANSWER,
                 )
-                continue
-        text = f"The recording to {_shown(recording.path)} has ended.\n"
-        common.write_to(out, lambda text=text: out.write(text))  # type: ignore[misc]
+                break
+            time.sleep(0.02)
+        else:
+            text = f"The recording to {_shown(recording.path)} has ended.\n"
+            common.write_to(out, lambda text=text: out.write(text))  # type: ignore[misc]
     return code
+
+
+def _ask_to_end(pid: int) -> str | None:
+    """The mark of the process that was signalled; ``None`` where its recording had ended."""
+    from gpuwatch.outputs.running_recordings import process_mark, running_recordings
+    from gpuwatch.sources.signals import pin
+
+    try:
+        descriptor = pin(pid)
+    except ProcessLookupError:
+        return None
+    try:
+        # Looked at again once pinned: its PID may be another's by now.
+        mark = process_mark(pid)
+        if all(recording.pid != pid for recording in running_recordings()):
+            return None
+        if descriptor is None:
+            os.kill(pid, signal.SIGTERM)
+        else:
+            signal.pidfd_send_signal(descriptor, signal.SIGTERM)
+    except ProcessLookupError:
+        return None
+    else:
+        return mark
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)
 
 
 def _chosen(wanted: str) -> list[RunningRecording]:

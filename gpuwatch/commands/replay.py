@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import stat
 import sys
-import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +16,7 @@ from gpuwatch.commands.screen import screen_options, theme_called
 
 if TYPE_CHECKING:
     from gpuwatch.model import Snapshot
+    from gpuwatch.sources.background import Task
     from gpuwatch.sources.recording import OpenedLog
     from gpuwatch.sources.recording_index import Follower
     from gpuwatch.sources.replay import EndableInput, Tape
@@ -24,10 +24,13 @@ if TYPE_CHECKING:
 STANDARD_STREAM = "-"
 _LIVE_SECONDS = 120.0
 """What was taken so short ago is live."""
+_AT_ONCE_SECONDS = 0.5
+"""Until then keys are left to the screen."""
+_KEY_SECONDS = 0.05
 _PATIENCE_SECONDS = 5.0
 
 
-@click.command()
+@click.command("replay")
 @click.argument("file", metavar="FILE")
 @screen_options
 def replay_command(
@@ -42,7 +45,10 @@ def replay_command(
     _require_terminal(keys_elsewhere=file == STANDARD_STREAM)
     given = _keys_from_terminal() if file == STANDARD_STREAM else None
     try:
-        tape, first = _opened(file, given)
+        opened = _opened(file, given)
+        if opened is None:
+            return 0
+        tape, first = opened
 
         from gpuwatch.tui.replay_app import run_replay
 
@@ -100,23 +106,43 @@ def _keys_from_terminal() -> EndableInput | None:
     return source
 
 
-def _opened(file: str, given: EndableInput | None) -> tuple[Tape, Snapshot]:
-    """The tape and its first snapshot. Raises ``click.UsageError`` for what cannot be played."""
+def _opened(file: str, given: EndableInput | None) -> tuple[Tape, Snapshot] | None:
+    """The tape and its first snapshot; ``None`` where a person left before that came. Raises
+    ``click.UsageError`` for what cannot be played."""
+    from gpuwatch.sources.background import DaemonWorker
     from gpuwatch.sources.log_text import LogError
 
-    waiting = threading.Timer(
-        _PATIENCE_SECONDS,
-        lambda: common.complain("waiting for the first snapshot on standard input", 0),
-    )
-    waiting.daemon = True
-    if file == STANDARD_STREAM:
-        waiting.start()
+    opening = DaemonWorker("gpuwatch-opening").submit(lambda: _tape(file, given))
     try:
-        return _tape(file, given)
+        if not opening.wait(_AT_ONCE_SECONDS) and _left(opening):
+            return None
+        return opening.result()
     except LogError as error:
         raise click.UsageError(str(error)) from None
+
+
+def _left(opening: Task[tuple[Tape, Snapshot]]) -> bool:
+    """Wait for it and listen for q, as the screen will; whether that was pressed."""
+    import select
+    import termios
+    import tty
+
+    before = termios.tcgetattr(0)
+    # What was typed so far stays.
+    tty.setcbreak(0, termios.TCSADRAIN)
+    told, began = False, time.monotonic()
+    try:
+        while not opening.wait(_KEY_SECONDS):
+            if select.select([0], [], [], 0.0)[0]:
+                typed = os.read(0, 1024)
+                if b"q" in typed or not typed:
+                    return True
+            if not told and time.monotonic() - began > _PATIENCE_SECONDS:
+                told = True
+                common.complain("waiting for the first snapshot (q ends it)", 0)
     finally:
-        waiting.cancel()
+        termios.tcsetattr(0, termios.TCSADRAIN, before)
+    return False
 
 
 def _tape(file: str, given: EndableInput | None) -> tuple[Tape, Snapshot]:

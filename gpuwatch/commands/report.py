@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 WIDTH_WITHOUT_TERMINAL = 80
 
 
-@click.command()
+@click.command("report")
 @click.argument("reference", required=False, metavar="[NUMBER|PID|FILE]")
 @click.option("--list", "as_list", is_flag=True, help="List the reports that are kept.")
 @click.option(
@@ -53,11 +53,6 @@ WIDTH_WITHOUT_TERMINAL = 80
     help="Of a recording: from 14:30, 2026-03-01 14:30, +15m (from its start), -2h (from its end).",
 )
 @click.option("--to", "end", callback=moment_option, metavar="TIME", help="Until then.")
-@click.option(
-    "--judge",
-    is_flag=True,
-    help="Of a recording: find its findings anew instead of telling those that were recorded.",
-)
 @click.option("--html", metavar="OUT", help="Of a recording: write one HTML file (- prints it).")
 @click.option("--md", "as_markdown", is_flag=True, help="Of a recording: print Markdown.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON (see --schema).")
@@ -74,7 +69,6 @@ def report_command(
     pid: int | None,
     begin: Moment | None,
     end: Moment | None,
-    judge: bool,
     html: str | None,
     as_markdown: bool,
     as_json: bool,
@@ -89,10 +83,10 @@ def report_command(
     kept.
 
     FILE may also be a recording (of gpuwatch record or stream, also gzip) or a log that nvidia-smi
-    wrote; - is standard input. Its report tells of everything that was on the machine, and what
-    was found while it was recorded; of a part of it (--pid, --from, --to) findings are found anew.
-    Files that record --rotate put aside are read with it. Times are local; --from and --to count a
-    time of day from the start of the recording on.
+    wrote; - is standard input. Its report covers everything that was on the machine, or a part of
+    it (--pid, --from, --to); what was wrong, and what it cost, is worked out from the readings in
+    it. Files that record --rotate put aside are read with it. Times are local; --from and --to
+    count a time of day from the start of the recording on.
     """
     if schema:
         return _print_schema()
@@ -104,13 +98,12 @@ def report_command(
                 "recordings."
             )
         cut = Cut(begin, end, pid)
-        return _recording(reference, cut, judge, html, as_markdown, as_json, ascii_mode)
+        return _recording(reference, cut, html, as_markdown, as_json, ascii_mode)
     _refuse_recordings_options(
         {
             "--pid": pid,
             "--from": begin,
             "--to": end,
-            "--judge": judge or None,
             "--html": html,
             "--md": as_markdown or None,
         }
@@ -180,7 +173,6 @@ def _is_of_lines(body: bytes) -> bool:
 def _recording(
     path: str,
     cut: Cut,
-    judge: bool,
     html: str | None,
     as_markdown: bool,
     as_json: bool,
@@ -188,7 +180,7 @@ def _recording(
 ) -> int:
     refuse_overwriting(html, path)
     out = None if html is not None else common.open_output()
-    summary = summarise(path, cut, judge=judge)
+    summary = summarise(path, cut)
     if html is not None:
         from gpuwatch.outputs.html_report import recording_html
 

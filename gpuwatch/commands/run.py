@@ -27,7 +27,7 @@ class RunOptions:
 
 
 # What follows the command's name is the command's own, options included.
-@click.command(context_settings={"allow_interspersed_args": False})
+@click.command("run", context_settings={"allow_interspersed_args": False})
 @common.interval_option
 @click.option(
     "--plain",

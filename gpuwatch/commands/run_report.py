@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TextIO
 import click
 
 from gpuwatch.commands import common
+from gpuwatch.private_files import private
 from gpuwatch.text import clean
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ def open_report(path: Path | None) -> TextIO | None:
     if path is None:
         return None
     try:
-        return path.open("w", encoding="utf-8", errors="replace")
+        return open(path, "w", encoding="utf-8", errors="replace", opener=private)
     except OSError as error:
         raise click.UsageError(
             f"The report cannot be written to {clean(str(path), 300)}: {error.strerror}."

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 WIDTH_WITHOUT_TERMINAL = 120
 
 
-@click.command()
+@click.command("stacks")
 @click.argument("pid", type=click.IntRange(min=1))
 @click.option(
     "-s",

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from gpuwatch.sources.base import Source
 
 
-@click.command()
+@click.command("status")
 @common.source_options
 @common.pid_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")

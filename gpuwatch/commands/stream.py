@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from gpuwatch.model import Snapshot
 
 
-@click.command()
+@click.command("stream")
 @common.interval_option
 @common.source_options
 @common.pid_option

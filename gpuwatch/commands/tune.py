@@ -87,7 +87,7 @@ def _patience(
     return None if value is None else common.parse_duration(value, 1.0, 3600.0)
 
 
-@click.command(cls=_Tune)
+@click.command("tune", cls=_Tune)
 @click.argument("target", required=False, metavar="TARGET")
 @click.option(
     "--batch-size",

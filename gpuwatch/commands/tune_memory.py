@@ -60,7 +60,7 @@ def _device(_context: click.Context, _parameter: click.Parameter, value: str | N
     return found[1] or "0"
 
 
-@click.command()
+@click.command("memory")
 @click.option("--step", required=True, metavar="FILE:NAME", help="The train step; see above.")
 @click.option(
     "--loader", metavar="FILE:NAME", help="A Dataset or DataLoader to make the batches from."

@@ -140,6 +140,9 @@ def _compete(window: Window, ordered: list[tuple[str, Held]]) -> list[Cause]:
             continue
         wanted = firing.gpus or everything
         given = shares.take(rule, wanted, claim, busy=firing.lost_while_busy)
+        if firing.pauses:
+            # They lie in other minutes, too: what the others leave of this one says nothing.
+            given = claim
         leader = _leader(causes, firing)
         if leader is not None and given < LEFT_OVER * claim:
             leader.rivals.append((rule, firing))

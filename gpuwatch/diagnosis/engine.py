@@ -12,9 +12,10 @@ import math
 from collections.abc import Container, Sequence
 from typing import Protocol
 
+from gpuwatch.diagnosis.accounting import GpuTime
 from gpuwatch.diagnosis.catalogue import RULES
-from gpuwatch.diagnosis.finding import SEVERITIES, Diagnosis, Finding, NotTold
-from gpuwatch.diagnosis.observer import Observer, SubjectKey
+from gpuwatch.diagnosis.finding import Diagnosis, Finding, NotTold, ordered
+from gpuwatch.diagnosis.observer import GAP_INTERVALS, Observer, SubjectKey
 from gpuwatch.diagnosis.rule import Rule
 from gpuwatch.diagnosis.subject import Subject
 from gpuwatch.diagnosis.verdict import EARLY_SECONDS, Seen, is_decided, sentence
@@ -75,9 +76,11 @@ class Engine:
 
     def _begin(self) -> None:
         self._subjects: dict[SubjectKey, Subject] = {}
+        self._time = GpuTime()
         self._diagnosis = _NOTHING_YET
         self._stale = False
         self._last: float | None = None
+        self._newest: Snapshot | None = None
         self._before: float | None = None
         self._watched = 0.0
         self._unix = 0.0
@@ -92,17 +95,29 @@ class Engine:
         now = snapshot.monotonic_seconds
         if self._before is not None and now < self._before:
             self._begin()
+        spoken_for = snapshot.interval_seconds
         if self._before is not None:
             step = now - self._before
+            spoken_for = step if step <= GAP_INTERVALS * spoken_for else spoken_for
             longest = max(LONGEST_STEP_SECONDS, 2.5 * snapshot.interval_seconds)
             self._watched += min(step, longest)
         self._before = now
         self._observer.push(snapshot)
+        self._time.push(snapshot, spoken_for)
         # What was said of GPUs that cannot be read any more does not stand for a moment longer.
         at_once = self._take_there(snapshot)
         if at_once or self._last is None or now - self._last >= self._every - EARLY_BY_SECONDS:
             self._unix = snapshot.taken_at_unix_seconds
             self._evaluate(now, snapshot.interval_seconds)
+        self._newest = snapshot
+
+    def finish(self) -> None:
+        """Nothing comes any more: look at everything once again, so that the last seconds count."""
+        newest = self._newest
+        if newest is not None and newest.monotonic_seconds != self._last:
+            self._changed = True
+            self._unix = newest.taken_at_unix_seconds
+            self._evaluate(newest.monotonic_seconds, newest.interval_seconds)
 
     def _take_there(self, snapshot: Snapshot) -> bool:
         """Notes what is there, and whether the GPUs of which there are readings are others now."""
@@ -144,9 +159,9 @@ class Engine:
             key = _key(window)
             subject = self._subjects.get(key)
             if subject is None or subject.ended != _has_ended(window):
-                subject = Subject(*self._rules_for(window))
-            subject.look(window, self._seconds_since(subject, now, interval))
-            subject.looked_at = now
+                rules, ended = self._rules_for(window)
+                subject = Subject(rules, self._time, ended)
+            subject.look(window, now, self._seconds_since(subject, now, interval))
             subjects[key] = subject
         both = {**resting, **subjects}
         # In the order they had: of findings that rank alike none jumps.
@@ -190,13 +205,13 @@ class Engine:
             unknown += subject.not_told()
             if subject.seen is not None and not subject.ended:
                 seen.append(subject.seen)
-        ordered = _without_repeats(_ordered(findings))
+        told = _without_repeats(_once(ordered(findings, self._diagnosis.findings)))
         undecided = [gpu.uuid for one in seen if not is_decided(one) for gpu in one.window.gpus]
         return Diagnosis(
             taken_at_unix_seconds=self._unix,
             watched_seconds=self._watched,
-            verdict=sentence(ordered, seen),
-            findings=tuple(ordered),
+            verdict=sentence(told, seen),
+            findings=tuple(told),
             unknown=tuple(unknown),
             decided=self._watched >= EARLY_SECONDS and not undecided,
             undecided_gpus=tuple(dict.fromkeys(undecided)),
@@ -241,23 +256,13 @@ def _key(window: Window) -> SubjectKey:
     return (None, tuple([gpu.uuid for gpu in window.gpus]))
 
 
-def _ordered(findings: list[Finding]) -> list[Finding]:
-    """The most severe first, then the most costly; of faults of a card, one each."""
-    ordered = sorted(findings, key=_rank)
+def _once(findings: list[Finding]) -> list[Finding]:
+    """Of the faults of a card, one each."""
     out = []
     told: set[tuple[str, tuple[GpuKey, ...]]] = set()
-    for finding in ordered:
+    for finding in findings:
         key = (finding.rule, finding.gpus)
         if finding.rule not in OF_THE_CARD or key not in told:
             out.append(finding)
         told.add(key)
     return out
-
-
-def _rank(finding: Finding) -> tuple[int, float, float]:
-    cost = finding.cost_gpu_seconds
-    return (
-        SEVERITIES.index(finding.severity),
-        0.0 if cost is None else -cost,
-        -finding.confidence,
-    )

@@ -5,12 +5,15 @@ The names are those of ``gpuwatch diagnose --json``.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from gpuwatch.model import GpuKey, ProcessKey
 
 SEVERITIES = ("error", "warning", "info")
 """``error``: work is lost or at risk; ``warning``: time is lost; ``info``: good to know."""
+NEARLY_EQUAL = 0.05
+"""Of a cost: findings that differ by less keep their order, so that no two take turns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,8 +71,52 @@ class Finding:
     advice: tuple[Advice, ...] = ()
     ruled_out: tuple[RuledOut, ...] = ()
     cost_share: float | None = None
-    """0 to 1: the share of the time watched that the GPUs named lost to it."""
+    """0 to 1: of the GPU time of its job while it was watched. The shares of one job add up to 1
+    at most."""
     cost_gpu_seconds: float | None = None
+
+
+def rank(
+    severity: str, gpu_seconds: float | None, share: float | None = None, sure: float = 0.0
+) -> tuple[bool, float, float, int, float]:
+    """Sorts what is in danger first, then by cost, the most costly first. This is the order of
+    findings everywhere."""
+    return (
+        severity != "error",
+        -(gpu_seconds or 0.0),
+        -(share or 0.0),
+        SEVERITIES.index(severity),
+        -sure,
+    )
+
+
+def ordered(findings: Iterable[Finding], before: Sequence[Finding] = ()) -> list[Finding]:
+    """By ``rank``; those that cost nearly the same stay in the order of ``before``."""
+    places = {(one.rule, one.gpus, one.job): place for place, one in enumerate(before)}
+    out: list[Finding] = []
+    for one in sorted(findings, key=_rank):
+        at, place = len(out), places.get((one.rule, one.gpus, one.job), len(places))
+        while at and _is_near(out[at - 1], one):
+            other = out[at - 1]
+            if place >= places.get((other.rule, other.gpus, other.job), len(places)):
+                break
+            at -= 1
+        out.insert(at, one)
+    return out
+
+
+def _rank(finding: Finding) -> tuple[bool, float, float, int, float]:
+    return rank(finding.severity, finding.cost_gpu_seconds, finding.cost_share, finding.confidence)
+
+
+def _is_near(more: Finding, less: Finding) -> bool:
+    """What they cost; ``more`` ranks before ``less``."""
+    if (more.severity == "error") != (less.severity == "error"):
+        return False
+    costs = (more.cost_gpu_seconds or 0.0, less.cost_gpu_seconds or 0.0)
+    if costs == (0.0, 0.0):
+        costs = (more.cost_share or 0.0, less.cost_share or 0.0)
+    return costs[1] >= (1.0 - NEARLY_EQUAL) * costs[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

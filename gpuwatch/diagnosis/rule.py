@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from gpuwatch.diagnosis.finding import Advice, Evidence
-from gpuwatch.diagnosis.window import Window
+from gpuwatch.diagnosis.window import Pause, Window
 from gpuwatch.model import GpuKey
 
 
@@ -32,6 +32,9 @@ class Firing:
     """0 to 1: the share of the window's time those GPUs lost to it; ``None``: nothing is lost."""
     lost_while_busy: bool = False
     """That time was lost while a kernel was resident, though the rule is one of idle time."""
+    pauses: tuple[Pause, ...] = ()
+    """The time was lost in these and nowhere else; ``lost_share`` is then of the time over which
+    pauses are remembered."""
     hold_seconds: float = 0.0
     """It is raised only when it held for so long: what passes by itself looks the same before."""
     explains: frozenset[str] = field(default_factory=frozenset)

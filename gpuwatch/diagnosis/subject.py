@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 
-from gpuwatch.diagnosis.accounting import Ledger
+from gpuwatch.diagnosis.accounting import WHILE_BUSY, GpuTime, idle_share
 from gpuwatch.diagnosis.arranging import Cause, arrange
 from gpuwatch.diagnosis.confidence import confidence
 from gpuwatch.diagnosis.finding import Evidence, Finding, NotTold, RuledOut
 from gpuwatch.diagnosis.hysteresis import Held
 from gpuwatch.diagnosis.rule import Clear, Firing, Rule, Unknown, Verdict
 from gpuwatch.diagnosis.verdict import Seen
-from gpuwatch.diagnosis.window import Window
+from gpuwatch.diagnosis.window import Pause, Window
 
 LOOK_ALIKES = (
     "thermal_throttle",
@@ -54,34 +54,40 @@ LOOK_ALIKE_FOR = frozenset(
 
 CALM_SECONDS = 50.0
 """By then a fault that was there from the beginning has been found."""
+PAUSE_SETTLED_SECONDS = 4.0
+"""What was written in a pause, and so what it was, is known a few seconds after its end."""
 
 
 class Subject:
-    """Follows one job, or one GPU of which no job is known."""
+    """Follows one job, or one GPU of which no job is known; ``time`` is that of all GPUs."""
 
-    def __init__(self, rules: Sequence[Rule], ended: bool = False) -> None:
+    def __init__(self, rules: Sequence[Rule], time: GpuTime, ended: bool = False) -> None:
         self._rules = rules
+        self._time = time
         self.ended = ended
         """Of a job that has ended."""
         self.looked_at: float | None = None
         """Monotonic time of the last look, for whoever looks."""
         self._held: dict[str, Held] = {}
-        self._ledgers: dict[str, Ledger] = {}
+        self._costs: dict[str, float] = {}
+        """Seconds of its GPUs' time, by rule."""
+        self._counted: dict[tuple[str, Hashable], float] = {}
+        """By rule and GPU: up to when the time has been counted."""
         self._verdicts: dict[str, Verdict] = {}
         self._causes: list[Cause] = []
         self._window: Window | None = None
         self._watched_seconds = 0.0
         self._looks = 0
-        self._first_unix_seconds = 0.0
         self._found: tuple[Finding, ...] | None = None
         self._not_told: tuple[NotTold, ...] | None = None
         """As of the last look; ``None`` until they are asked for."""
 
-    def look(self, window: Window, seconds: float) -> None:
-        """Take the newest window; ``seconds`` since the one before."""
-        self._watched_seconds += seconds if self._looks else window.watched_seconds
-        if not self._looks:
-            self._first_unix_seconds = window.taken_at_unix_seconds
+    def look(self, window: Window, now: float, seconds: float) -> None:
+        """Take the newest window, of monotonic time ``now``; ``seconds`` since the one before."""
+        passed = seconds if self._looks else window.watched_seconds
+        self._watched_seconds += passed
+        if not window.gpus:
+            self._time.add(_key(window), now, passed, passed)
         self._looks += 1
         self._window = window
         self._found = self._not_told = None
@@ -95,19 +101,44 @@ class Subject:
             held.update(verdict, seconds, window.taken_at_unix_seconds)
         led = frozenset([cause.rule for cause in self._causes])
         self._causes = arrange(window, self._held, led)
-        self._account(window)
+        self._account(window, now)
+        self.looked_at = now
 
-    def _account(self, window: Window) -> None:
+    def _account(self, window: Window, now: float) -> None:
+        everything: dict[Hashable, float] = {gpu.uuid: idle_share(gpu) for gpu in window.gpus}
+        everything = everything or {_key(window): 1.0}
         for cause in self._causes:
-            if cause.lost_share is not None and cause.held.fires_now:
-                ledger = self._ledgers.get(cause.rule)
-                if ledger is None:
-                    ledger = self._ledgers[cause.rule] = Ledger()
-                gpus = len(cause.firing.gpus or window.gpus) or 1
-                since = cause.held.since_unix_seconds
-                # What held at the first look held before it, too.
-                known = None if since is None or since <= self._first_unix_seconds else since
-                ledger.add(window, cause.lost_share, gpus, known)
+            firing, claim = cause.firing, cause.firing.lost_share
+            if claim is None or not cause.held.fires_now:
+                continue
+            cost = self._costs.get(cause.rule, 0.0)
+            if firing.pauses:
+                cost += self._in_pauses(cause.rule, window, now, firing.pauses)
+            else:
+                busy = firing.lost_while_busy or cause.rule in WHILE_BUSY
+                for key in firing.gpus or everything:
+                    idle = 1.0 if busy else everything.get(key, 1.0)
+                    share = min(1.0, claim / idle) if idle > 0.0 else 0.0
+                    share /= self._time.sharers(key, _key(window), now)
+                    since = now - window.watched_seconds
+                    since = max(since, self._counted.get((cause.rule, key), since))
+                    cost += self._time.take(key, since, now, share, busy=busy)
+                    self._counted[cause.rule, key] = self._time.end_of(key)
+            self._costs[cause.rule] = cost
+
+    def _in_pauses(self, rule: str, window: Window, now: float, pauses: Sequence[Pause]) -> float:
+        """Seconds idled in those that were not counted yet."""
+        cost = 0.0
+        for pause in pauses:
+            begin = pause.at_unix_seconds - window.taken_at_unix_seconds + now
+            end = begin + pause.seconds
+            if end > now - PAUSE_SETTLED_SECONDS:
+                continue
+            for key in pause.gpus or (_key(window),):
+                since = max(begin, self._counted.get((rule, key), begin))
+                cost += self._time.take(key, since, end, 1.0)
+                self._counted[rule, key] = max(end, since)
+        return cost
 
     @property
     def is_young(self) -> bool:
@@ -162,15 +193,14 @@ class Subject:
 
     def _finding(self, window: Window, cause: Cause) -> Finding:
         firing = cause.firing
-        ledger = self._ledgers.get(cause.rule)
         gpus = firing.gpus or tuple([gpu.uuid for gpu in window.gpus])
-        lost = None if ledger is None else ledger.gpu_seconds
-        time = self._watched_seconds * (len(gpus) or 1)
+        lost = self._costs.get(cause.rule)
+        time = self._watched_seconds * (len(window.gpus) or 1)
         return Finding(
             rule=cause.rule,
             severity=firing.severity,
             confidence=round(confidence(cause.rule, firing, cause.held.strength), 3),
-            summary=firing.summary,
+            summary=_named(window, firing.summary),
             gpus=gpus,
             job=None if window.job is None else window.job.key,
             since_unix_seconds=cause.held.since_unix_seconds,
@@ -194,6 +224,11 @@ class Subject:
                 yield RuledOut(rule=rule, why=verdict.why)
 
 
+def _key(window: Window) -> Hashable:
+    """Whose time a window without GPUs is about."""
+    return None if window.job is None else window.job.key
+
+
 def _checked(rule: Rule, window: Window) -> Verdict:
     """A rule that fails costs its own answer and nothing else."""
     try:
@@ -211,6 +246,14 @@ def _not_read(firing: Firing) -> tuple[Evidence, ...]:
             for name in firing.missing
         ]
     )
+
+
+def _named(window: Window, summary: str) -> str:
+    """Of a job on no GPU nothing else in the sentence says which one it is."""
+    if window.gpus or window.job is None:
+        return summary
+    pid = f"PID {window.job.job.pid}"
+    return summary if pid in summary else f"{pid}: {_lower(summary)}"
 
 
 def _lower(summary: str) -> str:

@@ -132,7 +132,7 @@ def _rests(seen: Seen) -> bool:
 
 def sentence(findings: Sequence[Finding], seen: Sequence[Seen]) -> str:
     """For a person."""
-    if findings and findings[0].severity != "info":
+    if any(one.severity != "info" for one in findings):
         return findings[0].summary
     open_ones = [
         one

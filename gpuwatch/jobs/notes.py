@@ -1,4 +1,8 @@
-"""What a person should know about the jobs, as sentences."""
+"""What a person should know about the jobs, as sentences.
+
+They name jobs by their PIDs alone: a redacted recording holds them as they are, so no command line,
+user or folder may be in them.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +13,10 @@ from gpuwatch.jobs.tracked import TrackedJob
 from gpuwatch.model import Problem
 from gpuwatch.sources.base import Clock
 from gpuwatch.sources.process_details import user_name
-from gpuwatch.text import clean
 
 LEFT_OVER_SECONDS = 10.0
 """PyTorch's workers look every 5 s whether their parent is there, and end by themselves."""
 STARTED_AGAIN_SECONDS = 60.0
-LABEL_LENGTH = 60
 PIDS_TOLD = 6
 
 
@@ -81,16 +83,13 @@ class Notes:
 
 def _refused(job: TrackedJob) -> str:
     user = next((member.row.user for member in job.members.values() if member.meter.refused), None)
-    what = "its environment, its libraries, what it reads and writes, and its shared memory"
+    what = f"The environment, libraries, I/O and shared memory of job {job.key[0]} cannot be read"
     if user is None or user == user_name(os.geteuid()):
         return (
-            f"Of job {_label(job)} {what} cannot be read: run gpuwatch as root, or in a container "
-            "with the capability SYS_PTRACE, to see them."
+            f"{what}: run gpuwatch as root, or in a container with the capability SYS_PTRACE, to "
+            "see them."
         )
-    return (
-        f"Of job {_label(job)} {what} cannot be read, because it belongs to {user}: run gpuwatch "
-        f"as {user}{'' if user == 'root' else ' or as root'} to see them."
-    )
+    return f"{what}, because another user owns it: run gpuwatch as that user or as root."
 
 
 def _left_over(job: TrackedJob) -> str:
@@ -102,8 +101,3 @@ def _left_over(job: TrackedJob) -> str:
         f"job that has ended, and {'holds' if one else 'hold'} memory: end "
         f"{'it' if one else 'them'} with `kill {shown}`."
     )
-
-
-def _label(job: TrackedJob) -> str:
-    command = job.last.command if job.last is not None else None
-    return f"{job.key[0]} ({clean(command, LABEL_LENGTH)})" if command else str(job.key[0])

@@ -16,6 +16,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path, PurePath
 
+from gpuwatch.private_files import make_folder, state_folder
 from gpuwatch.text import clean
 
 RUNS_KEPT = 50
@@ -30,21 +31,14 @@ class OutputFileError(Exception):
     """The file for the output cannot be used; the message is a sentence."""
 
 
-def runs_folder() -> Path:
-    """``runs`` in gpuwatch's own folder under ``XDG_STATE_HOME`` (``~/.local/state``)."""
-    from platformdirs import user_state_path  # noqa: PLC0415 - only who keeps output pays for it
-
-    return user_state_path("gpuwatch", appauthor=False) / "runs"
-
-
 def open_kept(command: Sequence[str], folder: Path | None = None) -> tuple[int, Path]:
     """A new file of its own for what ``command`` prints, open for appending; the oldest files
     make room for it. Raises ``OutputFileError``."""
-    folder = runs_folder() if folder is None else folder
+    folder = state_folder("runs") if folder is None else folder
     when = time.strftime("%Y%m%d-%H%M%S")
     path = folder / f"{when}-{short_name(command)}-{os.getpid()}.log"
     try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_folder(folder)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
         descriptor = os.open(path, flags, 0o600)
     except OSError as error:

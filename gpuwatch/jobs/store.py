@@ -19,6 +19,7 @@ from pathlib import Path
 
 from gpuwatch.jobs.report import JobReport, ReportError
 from gpuwatch.jobs.report_json import decode_report, report_text_json
+from gpuwatch.private_files import make_folder, state_folder
 from gpuwatch.text import clean
 
 REPORTS_KEPT = 200
@@ -38,7 +39,7 @@ _SENTENCES = {
     errno.EFBIG: "the largest file size allowed (ulimit -f) is too small",
     errno.EROFS: "the disk is read-only",
     errno.EACCES: "you may not write there",
-    errno.EPERM: "you may not write there",
+    errno.EPERM: "it belongs to another user",
     errno.ELOOP: "it is a symbolic link, which is not followed",
     errno.ENOTDIR: "it is no folder (a symbolic link is not followed)",
     errno.ENOENT: "it is not there",
@@ -58,13 +59,6 @@ class Kept:
     report: JobReport
 
 
-def default_folder() -> Path:
-    """``reports`` in gpuwatch's own folder under ``XDG_STATE_HOME`` (``~/.local/state``)."""
-    from platformdirs import user_state_path  # noqa: PLC0415 - only who keeps reports pays for it
-
-    return user_state_path("gpuwatch", appauthor=False) / "reports"
-
-
 class ReportStore:
     """The kept reports. Nothing is created before the first ``save``.
 
@@ -74,7 +68,7 @@ class ReportStore:
     def __init__(
         self, folder: Path | None = None, *, unix_time: Callable[[], float] = time.time
     ) -> None:
-        self.folder = default_folder() if folder is None else folder
+        self.folder = state_folder("reports") if folder is None else folder
         self._unix_time = unix_time
 
     def save(self, report: JobReport) -> Path:
@@ -88,9 +82,8 @@ class ReportStore:
         run = _run_name(report)
         name = f"{_moment(now)}-{run}.json"
         try:
-            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            make_folder(self.folder)
             with self._opened() as folder:
-                _make_private(folder)
                 fullest = _fullest([report, *_of_run(folder, run)])
                 data = (report_text_json(fullest) + "\n").encode("utf-8", "replace")
                 _write(folder, name, data)
@@ -159,10 +152,13 @@ class ReportStore:
 
     @contextlib.contextmanager
     def _opened(self) -> Iterator[int]:
-        """A descriptor of the folder itself, whatever its name comes to mean meanwhile."""
+        """A descriptor of the folder itself, whatever its name comes to mean meanwhile. Raises
+        ``OSError``, also where it is another user's: what is in it would be theirs."""
         flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
         descriptor = os.open(self.folder, flags)
         try:
+            if os.fstat(descriptor).st_uid != os.geteuid():
+                raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
             yield descriptor
         finally:
             os.close(descriptor)
@@ -220,14 +216,6 @@ def _place(names: list[str], wanted: int) -> int | None:
 def _names(folder: int) -> list[str]:
     """Those of reports, the newest first."""
     return sorted((name for name in os.listdir(folder) if _NAME.fullmatch(name)), reverse=True)
-
-
-def _make_private(folder: int) -> None:
-    status = os.fstat(folder)
-    if status.st_uid != os.geteuid():
-        raise PermissionError(errno.EPERM, "not yours")
-    if stat.S_IMODE(status.st_mode) & 0o077:
-        os.fchmod(folder, 0o700)
 
 
 def _write(folder: int, name: str, data: bytes) -> None:
@@ -291,7 +279,8 @@ def _read(folder: int, name: str) -> JobReport | None:
     try:
         descriptor = os.open(name, _READ_FLAGS, dir_fd=folder)
         with os.fdopen(descriptor, "rb") as file:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            found = os.fstat(descriptor)
+            if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
                 return None
             return decode_report(_decoded(file.read(REPORT_BYTES_MAX + 1)))
     except (OSError, ReportError):

@@ -3,8 +3,8 @@
 The titles are the names of the model, units included: the time and whether it is simulated,
 then the GPU's identity, ``lost``, then its readings. What was not read is an empty cell, and
 zero is ``0``. ``throttle_reasons`` are joined with ``;``, ``throttle_durations`` are
-``reason=seconds`` joined with ``;``. The driver's fine samples fit in no cell and are left out:
-``--json`` and ``gpuwatch stream`` have them.
+``reason=seconds`` joined with ``;``, ``late_readings`` likewise ``field=seconds``. The driver's
+fine samples fit in no cell and are left out: ``--json`` and ``gpuwatch stream`` have them.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 
 from gpuwatch.codec import gpu_object
 from gpuwatch.model import Gpu, GpuIdentity, GpuReading, Snapshot
+from gpuwatch.outputs.export import guarded
 
 _LEFT_OUT = "busy_samples"
 
@@ -54,7 +55,7 @@ def _cell(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, tuple):
-        return ";".join(
+        value = ";".join(
             item if isinstance(item, str) else "=".join(map(str, item)) for item in value
         )
-    return value
+    return guarded(value) if isinstance(value, str) else value

@@ -23,8 +23,9 @@ The JSON is one object, ``schema`` 1 (``diagnosis_schema`` says the same for pro
      "unknown": [{"rule", "missing": [reading], "gpus", "job"}],
      "stacks": [{"pid", "rank", "problem", "shares": [{"category", "percent", "line"}]}]}
 
-Findings that hold at the end come first, the most costly first; then those that had ended. Times of
-a log without dates count from its beginning (1970-01-01). What was not read is ``null``.
+Findings that hold at the end come first, errors and then the most costly; then those that had
+ended. Times of a log without dates count from its beginning (1970-01-01). What was not read is
+``null``.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ _GPU = _object(
     power_watts=_value("number", "Mean power.", null=True, minimum=0),
 )
 _FINDING = _object(
-    "Something that is wrong. Those that hold at the end come first, the most costly first.",
+    "Something that is wrong. Those that hold at the end come first: errors, then the most costly.",
     rule=_value("string", "As in gpuwatch explain."),
     severity=_value(
         "string",
@@ -128,7 +128,13 @@ _FINDING = _object(
     ),
     cost=_object(
         "What it cost over the time watched.",
-        share=_value("number", "Share of the time.", null=True, minimum=0, maximum=1),
+        share=_value(
+            "number",
+            "Of all GPU time of its job while watched; those of a job add up to at most 1.",
+            null=True,
+            minimum=0,
+            maximum=1,
+        ),
         gpu_seconds=_value("number", "GPU-seconds lost.", null=True, minimum=0),
     ),
 )

@@ -15,6 +15,7 @@ percent is no accident, and still short for somebody who waits."""
 
 PATIENCE_SECONDS = 30.0
 """A first driver call can take several seconds (without the persistence daemon, say)."""
+LAST_WAIT_SECONDS = 0.5
 HOST_PATIENCE_SECONDS = 5.0
 """How much longer than the driver the rest of a read may take."""
 _NOTICED_SECONDS = 1.5
@@ -47,8 +48,9 @@ def look_once(
 
     def call(function: Callable[[], Snapshot | None]) -> Snapshot | None:
         nonlocal explain
-        # A driver that used it all up is not waited for a second time.
-        left = max(0.0, give_up_at - time.monotonic())
+        # A driver that used it all up is not waited for a second time, but for one that answers
+        # slowly there is time enough to give what it has said.
+        left = max(LAST_WAIT_SECONDS, give_up_at - time.monotonic())
         source.options.driver_wait_seconds = left
         task = worker.submit(function)
         if explain is not None and not task.wait(min(left, _NOTICED_SECONDS)):

@@ -29,7 +29,7 @@ from gpuwatch.json_values import Json
 from gpuwatch.model import Snapshot
 from gpuwatch.outputs.finding_events import FindingEvents
 from gpuwatch.outputs.recording_file import RecordingError, RecordingFile, why
-from gpuwatch.outputs.redaction import Redactor
+from gpuwatch.outputs.redaction import redacted
 from gpuwatch.outputs.running_recordings import RunningRecording, running_recordings
 from gpuwatch.sources import recording_index
 from gpuwatch.sources.file_set import rotated_files, split_name
@@ -76,9 +76,11 @@ class RecordingState:
     findings: int
     """Raised so far."""
     lost_snapshots: int
-    """That could not be written, all in all."""
+    """That could not be written, or were in a file that was deleted, all in all."""
     trouble: str | None
     """Why nothing can be written now, as a sentence."""
+    notice: str | None = None
+    """What happened to the file last, as a sentence; recording goes on."""
 
 
 class Recorder:
@@ -102,7 +104,7 @@ class Recorder:
         self.path = path
         self._rotate_seconds = rotate_seconds
         self._keep = keep
-        self._redact = Redactor() if redact else None
+        self._redact = redact
         self._findings = FindingEvents() if findings is None else findings
         self._folder = BucketFolder()
         self._monotonic = monotonic
@@ -111,6 +113,7 @@ class Recorder:
         self._file: RecordingFile | None = self._opened()
         self._file_began: float | None = None
         """When its first snapshot was taken."""
+        self._file_snapshots = 0
         self._closed_bytes = 0
         self._before: tuple[Snapshot, Snapshot] | None = None
         """The last snapshot, as it was given and as it is recorded."""
@@ -122,6 +125,7 @@ class Recorder:
         self._snapshots = 0
         self._lost = 0
         self._trouble: str | None = None
+        self._notice: str | None = None
 
     @property
     def state(self) -> RecordingState:
@@ -133,12 +137,13 @@ class Recorder:
             findings=self._findings.raised,
             lost_snapshots=self._lost,
             trouble=self._trouble,
+            notice=self._notice,
         )
 
     def push(self, snapshot: Snapshot) -> None:
         """Record ``snapshot``."""
-        if self._redact is not None:
-            snapshot = self._redact(snapshot)
+        if self._redact:
+            snapshot = redacted(snapshot)
         done = rounded(snapshot, self._before)
         self._before = (snapshot, done)
         self._follow(done)
@@ -148,24 +153,26 @@ class Recorder:
             return
         self._base = done
         self._snapshots += 1
+        self._file_snapshots += 1
         self._note_trouble()
 
     def close(self) -> None:
         """Write what there is to say at the end."""
-        if self._before is not None:
+        fate = self._leave_lost_file()
+        if fate is not None:
+            self._trouble = f"{fate}."
+        elif self._before is not None:
             done = self._before[1]
             rest = self._folder.end()
             if rest is not None:
                 self._say(bucket_object(rest))
             for event in self._findings.end(done.taken_at_unix_seconds):
                 self._say(event)
-            if self._file is not None and self._snapshots and self._can_write():
+            if self._file is not None and self._file_snapshots and self._can_write():
                 self._file.begin(self._taken_head(done))
         if self._file is not None:
-            self._file.close()
+            self._leave_file(self._file)
             self._note_trouble()
-            self._closed_bytes += self._file.written_bytes
-            self._file = None
 
     def _follow(self, done: Snapshot) -> None:
         for event in self._findings.push(done):
@@ -181,18 +188,24 @@ class Recorder:
 
     def _needs_key(self, done: Snapshot) -> bool:
         base = self._base
-        if base is None or not same_gpus(base, done):
+        if base is None or not same_gpus(base, done) or self._rotation_due(done):
             return True
         at, before = done.taken_at_unix_seconds, base.taken_at_unix_seconds
         if at // KEY_SECONDS != before // KEY_SECONDS:
             return True
         return self._urgent and abs(at - self._key_at) >= _KEY_LEAST_SECONDS
 
+    def _rotation_due(self, done: Snapshot) -> bool:
+        began, rotate = self._file_began, self._rotate_seconds
+        if began is None or rotate is None:
+            return False
+        return done.taken_at_unix_seconds - began >= rotate
+
     def _put(self, done: Snapshot) -> bool:
         """Whether there is a file for it."""
         key = self._needs_key(done)
         if key:
-            self._turn_over(done.taken_at_unix_seconds)
+            self._turn_over(done)
         file, base = self._file, self._base
         if file is None:
             return False
@@ -211,7 +224,7 @@ class Recorder:
                 "recording": {
                     "run": self._run,
                     "bucket_seconds": BUCKET_SECONDS,
-                    "redacted": self._redact is not None,
+                    "redacted": self._redact,
                 }
             },
         )
@@ -223,13 +236,40 @@ class Recorder:
     def _opened(self) -> RecordingFile:
         return RecordingFile(self.path, monotonic=self._monotonic, write=self._write)
 
+    def _leave_file(self, file: RecordingFile) -> None:
+        file.close()
+        self._closed_bytes += file.written_bytes
+        self._file, self._file_began, self._file_snapshots = None, None, 0
+
+    def _leave_lost_file(self) -> str | None:
+        """End a file that no longer has its name: what happened, as a clause. Looked at with every
+        snapshot, since what goes into a deleted file is lost."""
+        file = self._file
+        fate = None if file is None else file.fate()
+        if file is None or fate is None:
+            return None
+        # The name alone: a line of the screen holds what happened to it, too.
+        clause = f"{clean(self.path.name, 60)} was {fate} during the recording"
+        if fate == "deleted":
+            lost = self._file_snapshots
+            clause += f", with {lost} snapshot{'' if lost == 1 else 's'} in it"
+            self._snapshots -= lost
+            self._lost += lost
+            self._closed_bytes -= file.written_bytes
+        self._leave_file(file)
+        self._base = None
+        return clause
+
     def _can_write(self) -> bool:
+        lost_file = self._leave_lost_file()
         if self._file is None:
             try:
-                self._file, self._file_began = self._opened(), None
+                self._file = self._opened()
             except RecordingError as error:
-                self._trouble = str(error)
+                self._trouble = str(error) if lost_file is None else f"{lost_file}. {error}"
                 return False
+            if lost_file is not None:
+                self._notice = f"{lost_file}: recording goes on in another file of that name."
         file = self._file
         if file.stuck and not file.retry():
             full = file.trouble is not None and file.trouble.errno in _FULL
@@ -248,28 +288,22 @@ class Recorder:
             "and it is tried again."
         )
 
-    def _turn_over(self, at: float) -> None:
-        """Put the file aside if it is time to, and begin another; also if somebody else has."""
-        file = self._file
+    def _turn_over(self, done: Snapshot) -> None:
+        """Put the file aside if it is time to, and begin another."""
+        file, began = self._file, self._file_began
         assert file is not None
-        if self._file_began is None:
-            self._file_began = at
-        rotate = self._rotate_seconds
-        due = rotate is not None and at - self._file_began >= rotate
-        if not due and file.is_there():
+        if began is None or not self._rotation_due(done):
+            self._file_began = done.taken_at_unix_seconds if began is None else began
             return
-        file.close()
-        self._closed_bytes += file.written_bytes
-        self._file = None
-        if due:
-            # Where it cannot be renamed it is written to on and on.
-            with contextlib.suppress(OSError):
-                self._put_aside(self._file_began)
+        self._leave_file(file)
+        # Where it cannot be renamed it is written to on and on.
+        with contextlib.suppress(OSError):
+            self._put_aside(began)
         try:
-            self._file, self._file_began = self._opened(), at
+            self._file, self._file_began = self._opened(), done.taken_at_unix_seconds
         except RecordingError as error:
             self._trouble = str(error)
-        if due and self._keep is not None:
+        if self._keep is not None:
             self._remove_oldest(self._keep)
 
     def _put_aside(self, began: float) -> None:

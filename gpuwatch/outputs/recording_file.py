@@ -1,5 +1,5 @@
 """The file that a recording is written to: append only, and good up to the last few seconds
-whatever ends the writing.
+whatever ends the writing. One recorder at a time: it holds a lock (flock(2)) while it writes.
 
 Text is compressed in gzip members, one a key frame, and written in whole blocks (``Z_SYNC_FLUSH``),
 in the order in which it came. What a full disk does not take is kept and tried again, so the file
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 import stat
 import struct
@@ -44,6 +45,7 @@ _SENTENCES = {
     errno.EISDIR: "it is a folder",
     errno.ENAMETOOLONG: "its name is too long",
     errno.EIO: "the disk reports an error",
+    errno.ELOOP: "it is a symbolic link, which is not followed",
     errno.ESTALE: "the network file system has lost it",
 }
 
@@ -139,13 +141,18 @@ class RecordingFile:
         self._put()
         return not self.stuck
 
-    def is_there(self) -> bool:
-        """Whether the file still has its name: it may have been moved or deleted."""
+    def fate(self) -> str | None:
+        """``moved`` or ``deleted`` where the file no longer has its name, else ``None``."""
+        own = os.fstat(self._descriptor)
         try:
-            named, own = self.path.stat(), os.fstat(self._descriptor)
+            if os.path.samestat(self.path.lstat(), own):
+                return None
+        except (FileNotFoundError, NotADirectoryError):
+            pass
         except OSError:
-            return False
-        return (named.st_dev, named.st_ino) == (own.st_dev, own.st_ino)
+            # Whether it is there cannot be seen: writing tells what is the matter.
+            return None
+        return "moved" if own.st_nlink else "deleted"
 
     def close(self) -> None:
         """End it well, as far as the disk takes it."""
@@ -173,19 +180,42 @@ class RecordingFile:
         self.trouble = None
 
     def _open(self) -> int:
+        """The file, locked. Only one of this user: another could read on in theirs, or plant it."""
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK
         shown = clean(str(self.path), 200)
         try:
-            descriptor = os.open(self.path, flags, 0o600)
+            descriptor = os.open(self.path, flags | os.O_NOFOLLOW, 0o600)
         except (OSError, ValueError) as error:
             reason = why(error) if isinstance(error, OSError) else "no file has such a name"
             raise RecordingError(f"{shown} cannot be written: {reason}.") from None
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        try:
+            self._claim(descriptor, shown)
+        except BaseException:
             os.close(descriptor)
+            raise
+        return descriptor
+
+    @staticmethod
+    def _claim(descriptor: int, shown: str) -> None:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
             raise RecordingError(
                 f"{shown} is no file to record to: for a pipe there is gpuwatch stream."
             )
-        return descriptor
+        if found.st_uid != os.geteuid():
+            raise RecordingError(f"{shown} belongs to another user: choose another name.")
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = _holder(found)
+            who = "Another process" if holder is None else f"Process {holder}"
+            end = "" if holder is None else f", or end it with gpuwatch record --stop {holder}"
+            raise RecordingError(
+                f"{who} records to {shown} already: choose another name{end}."
+            ) from None
+        except OSError:
+            # Some network file systems have no locks.
+            return
 
     # What is in the file already.
 
@@ -237,3 +267,14 @@ class RecordingFile:
             return
         if member.eof:
             self._pending += end
+
+
+def _holder(found: os.stat_result) -> int | None:
+    """Who holds the lock of a file (proc_locks(5)); ``None`` where that cannot be seen."""
+    wanted = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
+    with contextlib.suppress(OSError, ValueError):
+        for line in Path("/proc/locks").read_text("ascii", "replace").splitlines():
+            fields = line.split()
+            if fields[1] == "FLOCK" and fields[5] == wanted:
+                return int(fields[4])
+    return None

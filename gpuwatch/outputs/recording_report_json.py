@@ -114,7 +114,6 @@ def recording_object(summary: Summary, *, courses: bool = True) -> dict[str, Any
             "kind": file.kind,
             "lines": file.lines,
             "left_out_lines": file.left_out_lines,
-            "findings": "judged" if file.judged else "recorded",
             "notes": list(file.notes),
         },
         "time": {

@@ -146,7 +146,7 @@ def _finding() -> Schema:
     )
     schema["properties"] |= added["properties"]
     schema["required"] += added["required"]
-    schema["description"] = "Something that was wrong, the most severe and costly first."
+    schema["description"] = "Something that was wrong: errors first, then the most costly."
     return schema
 
 
@@ -249,11 +249,6 @@ RECORDING_SCHEMA: Schema = {
             kind=value("string", "What it is.", enum=list(KINDS)),
             lines=count("Its lines."),
             left_out_lines=count("Lines that could not be read."),
-            findings=value(
-                "string",
-                "recorded: what was said while it was recorded; judged: by this gpuwatch, now.",
-                enum=["recorded", "judged"],
-            ),
             notes=many("What a person should know of it.", text("A sentence.")),
         ),
         time=record(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from gpuwatch import units
-from gpuwatch.diagnosis.finding import SEVERITIES, Advice, Finding
+from gpuwatch.diagnosis.finding import Advice, Finding, rank
 from gpuwatch.outputs.report_words import REASONS
 from gpuwatch.outputs.summing.summary import FindingUse, GpuSummary, Stretch, Summary
 
@@ -17,6 +17,8 @@ FINE_SECONDS = 3600.0
 STRETCHES_SHOWN = 4
 FED_PERCENT = 85.0
 """From here on, nothing found means nothing wrong (as in the diagnosis)."""
+NOTABLE_SHARE = 0.05
+"""Of all GPU time: what costs as much is told first, though it may be as it should."""
 
 
 class Times:
@@ -268,18 +270,12 @@ class Group:
 
 
 def groups(summary: Summary) -> tuple[Group, ...]:
-    """The most severe first, then the most costly."""
+    """In the order of ``rank``."""
     found: dict[str, list[FindingUse]] = {}
     for use in summary.findings:
         found.setdefault(use.finding.rule, []).append(use)
     made = [Group(0, tuple(uses), summary) for uses in found.values()]
-    made.sort(
-        key=lambda group: (
-            SEVERITIES.index(group.severity),
-            -(group.cost or 0.0),
-            -group.seconds,
-        )
-    )
+    made.sort(key=lambda group: rank(group.severity, group.cost, sure=group.seconds))
     return tuple([Group(place + 1, group.uses, summary) for place, group in enumerate(made)])
 
 
@@ -310,7 +306,11 @@ def verdict_parts(summary: Summary) -> tuple[str, str]:
         return f"It cannot be told how busy the GPUs were: no utilisation was read in {length}.", ""
     subject = "The GPU was" if len(summary.cards) == 1 else "The GPUs were"
     head = f"{subject} busy {units.percent(busy)} of {length}."
-    worst = [group for group in groups(summary) if group.severity != "info"]
+    worst = [
+        group
+        for group in groups(summary)
+        if group.severity != "info" or (group.share or 0.0) >= NOTABLE_SHARE
+    ]
     if not worst:
         return head, _nothing(summary, busy)
     costly = max(worst, key=lambda group: group.cost or 0.0)
@@ -410,8 +410,6 @@ def quality(summary: Summary) -> Iterable[str]:
         gone = f"{summary.left_out_processes:,}"
         yield f"There were very many processes: {gone} that used little are not listed."
     yield from summary.file.notes
-    if not summary.file.judged:
-        yield "What was found is told as it was when it was recorded."
     yield from _not_told(summary)
 
 

@@ -18,11 +18,13 @@ from typing import Any
 
 from gpuwatch import json_values
 from gpuwatch.json_values import CodecError, Json
+from gpuwatch.private_files import make_folder, state_folder
 from gpuwatch.text import clean
 
 _ENDING = ".json"
 _NOTE_BYTES_MOST = 64 * 1024
 _TROUBLE_LENGTH = 400
+_INIT = 1
 _READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -71,10 +73,7 @@ class Announcement:
 
 
 def notes_folder() -> Path:
-    """``recordings`` in gpuwatch's own folder under ``XDG_STATE_HOME`` (``~/.local/state``)."""
-    from platformdirs import user_state_path  # noqa: PLC0415 - only who records pays for it
-
-    return user_state_path("gpuwatch", appauthor=False) / "recordings"
+    return state_folder("recordings")
 
 
 def running_recordings(folder: Path | None = None) -> list[RunningRecording]:
@@ -92,7 +91,8 @@ def running_recordings(folder: Path | None = None) -> list[RunningRecording]:
         if note is None or note.get("machine") != machine():
             continue
         recording = _recording(note)
-        if recording is None or process_mark(recording.pid) != note.get("process"):
+        mark = None if recording is None else process_mark(recording.pid)
+        if recording is None or mark is None or mark != note.get("process"):
             # It was killed: nobody else will tidy up.
             with contextlib.suppress(OSError):
                 (folder / name).unlink()
@@ -138,7 +138,7 @@ def _first_line(path: Path) -> str:
 
 
 def _write(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_folder(path.parent)
     temporary = path.with_suffix(".writing")
     temporary.unlink(missing_ok=True)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -174,10 +174,12 @@ def _recording(note: Json) -> RunningRecording | None:
         path = note.get("path")
         trouble = note.get("trouble")
         watched = note.get("watched_pid")
-        if not isinstance(path, str) or clean(path) != path:
+        pid = json_values.whole(note.get("pid"), "pid")
+        # Others than these name no process that records: zero and below whole groups of them.
+        if pid <= _INIT or not isinstance(path, str) or clean(path) != path:
             return None
         return RunningRecording(
-            pid=json_values.whole(note.get("pid"), "pid"),
+            pid=pid,
             path=path,
             started_at_unix_seconds=number("started_at_unix_seconds") or 0.0,
             until_unix_seconds=number("until_unix_seconds"),

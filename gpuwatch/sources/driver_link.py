@@ -16,7 +16,7 @@ from gpuwatch.model import Gpu, GpuReading, Problem
 from gpuwatch.sources.background import DaemonWorker, Task
 from gpuwatch.sources.base import Clock, ReadOptions
 from gpuwatch.sources.gpu_process import GpuProcess
-from gpuwatch.text import clean
+from gpuwatch.text import bug_place
 
 if TYPE_CHECKING:
     from gpuwatch.sources.nvml import NvmlReading
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 FIRST_WAIT_SECONDS = 0.25
 """A driver that is awake opens faster than this; the first picture does not wait longer."""
 SHORTEST_WAIT_SECONDS = 0.4
+SO_FAR_SECONDS = 5.0
+"""How long what a slow driver has said so far is shown without any news from it."""
 CLOSE_SECONDS = 0.5
 WAKES_SECONDS = 2.0
 """A wait that is longer is worth a line on the screen."""
@@ -33,6 +35,9 @@ HANGS_SECONDS = 20.0
 
 class GpuSource(Protocol):
     """What ``NvmlSource`` offers; called on one thread."""
+
+    @property
+    def so_far(self) -> tuple[float, NvmlReading] | None: ...
 
     def open(self) -> None: ...
 
@@ -102,6 +107,8 @@ class DriverLink:
         self._opening: Task[GpuSource] | None = None
         self._opened_at = 0.0
         self._waited = False
+        self._made: GpuSource | None = None
+        """The source, from before it is open."""
         self._source: GpuSource | None = None
         self._open_failure: Problem | None = None
         self._task: Task[NvmlReading] | None = None
@@ -136,7 +143,9 @@ class DriverLink:
         if self._source is None and not self._wait_for_source():
             if self._open_failure is not None:
                 return DriverLook(problem=self._open_failure)
-            return DriverLook(problem=self._waking(), silent=True)
+            return self._so_far(self._opened_at) or self._without_readings(
+                self._waking(), silent=True
+            )
         assert self._source is not None
         if self._task is None:
             self._submit(self._source)
@@ -144,7 +153,9 @@ class DriverLink:
         assert task is not None
         waited = self._clock.monotonic() - self._asked_at
         if not task.wait(max(0.0, self._patience - waited)):
-            return self._silent(self._clock.monotonic() - self._asked_at)
+            return self._so_far(self._asked_at) or self._silent(
+                self._clock.monotonic() - self._asked_at
+            )
         self._task = None
         too_slow = task.run_seconds is not None and task.run_seconds > self._patience
         if too_slow:
@@ -170,7 +181,7 @@ class DriverLink:
         return max(self._shortest_wait_seconds, self._options.interval_seconds / 2)
 
     def _open_source(self) -> GpuSource:
-        source = self._make()
+        self._made = source = self._make()
         source.open()
         return source
 
@@ -201,6 +212,26 @@ class DriverLink:
             return DriverLook(task.result())
         except Exception as error:
             return self._without_readings(bug("nvml", "the GPUs", error))
+
+    def _so_far(self, began_at: float) -> DriverLook | None:
+        """What a driver that is slow to say all for the first time has said."""
+        now = self._clock.monotonic()
+        known = None if self._made is None else self._made.so_far
+        if known is None or now - known[0] > SO_FAR_SECONDS:
+            return None
+        waits = Problem(
+            source="nvml",
+            message=f"The NVIDIA driver is slow to start ({_seconds(now - began_at)} so far); the "
+            "readings that are missing follow.",
+            since_unix_seconds=self._clock.unix() - (now - began_at),
+            severity="info",
+        )
+        reading = known[1]
+        self._last = DriverLook(
+            gpus=reading.gpus, processes=reading.processes, problem=waits, silent=True
+        )
+        self._last.problems += reading.problems
+        return self._last
 
     def _waking(self) -> Problem:
         seconds = self._clock.monotonic() - self._opened_at
@@ -239,10 +270,9 @@ class DriverLink:
 
 def bug(source: str, what: str, error: Exception) -> Problem:
     """An exception nobody foresaw, as a sentence."""
-    text = clean(f"{type(error).__name__}: {error}", 300)
     return Problem(
         source=source,
-        message=f"Reading {what} failed: {text}; this is a bug in gpuwatch.",
+        message=f"Reading {what} failed: {bug_place(error)}; this is a bug in gpuwatch.",
         severity="error",
     )
 

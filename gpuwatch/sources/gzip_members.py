@@ -21,6 +21,9 @@ _OUT = 256 * 1024
 _RECENT = 256 * 1024
 """What of a member is looked through again once it turns out to be damaged: what is wrong shows
 only some way behind the place."""
+_GONE_BACK_MOST = 4
+"""Times what was read: a torn member is gone through again once. More is what somebody made to
+look like members within members, each of which would be gone through again."""
 _PROBE = 4096
 _BEGINS_LENGTH = 8
 
@@ -37,6 +40,7 @@ class GzipMembers(io.RawIOBase):
         """Places that were passed over, and the bytes in them (packed)."""
         self.skipped_bytes = 0
         self._raw = raw
+        self._read_bytes = self._gone_back_bytes = 0
         self._input = b""
         self._recent = b""
         self._out = b""
@@ -71,25 +75,34 @@ class GzipMembers(io.RawIOBase):
             try:
                 out = self._member.decompress(given, _OUT)
             except zlib.error:
-                # Less the beginning of the damaged member, which would be found again.
-                self._resync((self._recent + given)[1:])
-                return _salvage(before, given) + b"\n"
+                out, taken = _salvage(before, given)
+                self._resync(self._from_damage(given, taken))
+                return out + b"\n"
             left = self._member.unconsumed_tail
             if self._member.eof:
                 left, self._member = self._member.unused_data, None
                 self._recent = b""
             else:
-                taken = given[: len(given) - len(left)]
-                self._recent = (self._recent + taken)[-_RECENT:]
+                self._recent = (self._recent + given[: len(given) - len(left)])[-_RECENT:]
             self._input = left
             if out:
                 if not self._began:
                     self._begins, self._began = out[:_BEGINS_LENGTH], True
                 return out
 
+    def _from_damage(self, given: bytes, taken: int) -> bytes:
+        """Where to look for the next member: what was passed on the way to the place that is
+        damaged can hold one, too."""
+        self._gone_back_bytes += len(self._recent) + taken
+        if self._gone_back_bytes > _GONE_BACK_MOST * self._read_bytes + _RECENT:
+            return given[max(1, taken) :]
+        # Less the beginning of the damaged member, which would be found again.
+        return (self._recent + given)[1:]
+
     def _read(self) -> bool:
         more = self._raw.read1(_CHUNK) if hasattr(self._raw, "read1") else self._raw.read(_CHUNK)
         self._input += more
+        self._read_bytes += len(more)
         return bool(more)
 
     def _end(self) -> bytes:
@@ -120,6 +133,9 @@ class GzipMembers(io.RawIOBase):
         self.stretches += 1
         place = 0
         while True:
+            if place > _CHUNK:
+                self.skipped_bytes += place
+                self._input, place = self._input[place:], 0
             place = self._input.find(MAGIC, place)
             if place < 0:
                 kept = self._input[-len(MAGIC) + 1 :]
@@ -147,18 +163,18 @@ class GzipMembers(io.RawIOBase):
         return out.startswith(self._begins)
 
 
-def _salvage(member: zlib._Decompress, data: bytes) -> bytes:
-    """What ``member`` gives before the place in ``data`` at which it fails."""
+def _salvage(member: zlib._Decompress, data: bytes) -> tuple[bytes, int]:
+    """What ``member`` gives before the place in ``data`` at which it fails, and that place."""
     out = bytearray()
-    step = 1024
-    while data:
+    step, place = 1024, 0
+    while place < len(data):
         before = member.copy() if step > 1 else member
         try:
-            out += member.decompress(data[:step])
+            out += member.decompress(data[place : place + step])
         except zlib.error:
             if step == 1:
                 break
             member, step = before, 1
             continue
-        data = data[step:]
-    return bytes(out)
+        place += step
+    return bytes(out), min(place, len(data))

@@ -8,8 +8,9 @@ in ``nvml_device``.
 
 from __future__ import annotations
 
+import ctypes
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
@@ -22,10 +23,17 @@ from gpuwatch.sources.base import Clock, ReadOptions
 from gpuwatch.sources.gpu_process import GpuProcess
 from gpuwatch.sources.nvml_device import DriverGoneError, NvmlDevice, Tally
 from gpuwatch.sources.nvml_inventory import PROBE_SECONDS, Inventory
+from gpuwatch.sources.nvml_readings import READINGS
 from gpuwatch.sources.nvml_troubles import troubles
+from gpuwatch.text import clean
+
+LIBRARY = "libnvidia-ml.so.1"
+_Due = tuple[NvmlDevice, schedule.Slot]
 
 RETRY_SECONDS = 5.0
 """How often a driver that is not there is looked for."""
+SHOWN_SECONDS = 0.2
+"""While GPUs are found and read for the first time, what is known is handed over so often."""
 
 BINDING_NEEDS = (
     "NVMLError",
@@ -74,6 +82,17 @@ def load_binding() -> Any:
     return binding
 
 
+def _loader_error() -> str | None:
+    """Why a driver library that is there cannot be loaded; ``None`` where there is none."""
+    try:
+        ctypes.CDLL(LIBRARY)
+    except OSError as error:
+        text = str(error)
+        missing = text.startswith(f"{LIBRARY}:") and "No such file" in text
+        return None if missing else clean(text, 200)
+    return None
+
+
 class NvmlSource:
     """Takes readings of every NVIDIA GPU of this machine.
 
@@ -81,6 +100,9 @@ class NvmlSource:
     first ``read``); ``close`` may come from any, and returns at once even while a driver call
     hangs. None of them raises for what a driver can do wrong. ``timer`` is what driver calls are
     timed with.
+
+    ``so_far`` is what is known while ``open`` or ``read`` finds slow GPUs, with the monotonic
+    time it was known at; any thread may take it.
     """
 
     def __init__(
@@ -97,6 +119,9 @@ class NvmlSource:
         self._ran_before = False
         self._failure: Problem | None = None
         self._retry_at = 0.0
+        self._pace = schedule.Pace()
+        self._shown_at = 0.0
+        self.so_far: tuple[float, NvmlReading] | None = None
 
     def open(self) -> None:
         """Start the driver's library and find the GPUs; what fails is a problem of ``read``."""
@@ -113,6 +138,7 @@ class NvmlSource:
         try:
             return self._read()
         finally:
+            self.so_far = None
             if self._closed:
                 self._stop()
             self._lock.release()
@@ -130,10 +156,13 @@ class NvmlSource:
 
     def _start(self) -> None:
         self._retry_at = self._clock.monotonic() + RETRY_SECONDS
+        self._shown_at = self._tally.timer()
         if not self._initialise():
             return
         self._failure = None
-        self._inventory = Inventory(self._nvml, self._clock, self._options, self._tally)
+        self._inventory = Inventory(
+            self._nvml, self._clock, self._options, self._tally, self._found
+        )
         try:
             self._inventory.find()
         except DriverGoneError as error:
@@ -164,7 +193,8 @@ class NvmlSource:
         if code == tables.LIB_RM_VERSION_MISMATCH and self._ran_before:
             # The library stays loaded in this process, so only a new one can have the new one.
             return messages.UPDATED_MEANWHILE
-        return messages.cannot_start(code, messages.surroundings())
+        loader_error = _loader_error() if code == tables.LIBRARY_NOT_FOUND else None
+        return messages.cannot_start(code, messages.surroundings(), loader_error)
 
     def _fail(self, sentence: str) -> None:
         since: float | None = self._clock.unix()
@@ -185,6 +215,7 @@ class NvmlSource:
 
     def _driver_went_away(self, code: int) -> None:
         self._stop()
+        self.so_far = None
         self._retry_at = self._clock.monotonic() + RETRY_SECONDS
         mismatch = code == tables.LIB_RM_VERSION_MISMATCH
         self._fail(self._start_sentence(code) if mismatch else messages.WENT_AWAY)
@@ -203,64 +234,117 @@ class NvmlSource:
         return self._result(self._inventory)
 
     def _look(self, inventory: Inventory) -> None:
+        while not self._round(inventory) and not self._closed:
+            self._hand_over(inventory.devices)
+
+    def _round(self, inventory: Inventory) -> bool:
+        """Take what is due, and for some time what was never taken; whether all of that was."""
         now, unix = self._clock.monotonic(), self._clock.unix()
         inventory.refresh(now)
         interval = self._options.interval_seconds
-        # A tick that comes a little early must not put a reading off by a whole interval.
-        horizon = now + 0.1 * interval
         detailed = self._options.detailed_gpu
-        deferred: list[tuple[NvmlDevice, schedule.Slot]] = []
-        for device in inventory.devices:
-            if device.lost_error:
-                continue
+        devices = [device for device in inventory.devices if not device.lost_error]
+        for device in devices:
             device.interval_seconds = interval
             looked_at = device.identity.uuid == detailed
             device.period_factor = schedule.DETAILED_FACTOR if looked_at else 1.0
             device.probe_at = now + PROBE_SECONDS
-            device.read_due(now, unix, horizon, deferred)
-        if deferred:
-            self._take_slow(deferred, interval * schedule.TICK_SHARE)
+        gpus = [(device.slots, device.period_factor) for device in devices]
+        self._pace.follow(gpus)
+        share = schedule.plan(gpus, interval)
+        due: list[_Due] = []
+        for device in devices:
+            # Half an interval early is as good as half an interval late.
+            due += [(device, slot) for slot in device.due(now, unix, now + 0.5 * interval)]
+        unknown = [pair for pair in due if pair[1].unknown]
+        # What is known to be slow waits until everything else was read once.
+        again = [pair for pair in due if not unknown or pair[1].read_at is not None]
+        self._take_due(again, interval * share * schedule.BURST)
+        started = self._tally.timer()
+        for _ in _first_steps(devices, unknown):
+            if self._tally.timer() - started >= SHOWN_SECONDS:
+                return False
+        return True
 
-    def _take_slow(
-        self, deferred: list[tuple[NvmlDevice, schedule.Slot]], budget_seconds: float
-    ) -> None:
-        """Take the longest overdue slow readings, at least one, and leave the rest to the next
-        ticks, so that the slow calls of all GPUs never fall together."""
-        deferred.sort(key=lambda pair: pair[1].due_at)
-        start = self._tally.timer()
-        for place, (device, slot) in enumerate(deferred):
+    def _take_due(self, due: list[_Due], budget_seconds: float) -> None:
+        """Take the readings, the first in any case, for about so long, so that the slow calls of
+        all GPUs never fall together."""
+        due.sort(key=lambda pair: (-pair[1].reading.importance, pair[1].due_at))
+        tally = self._tally
+        enough = tally.seconds + budget_seconds
+        for device, slot in due:
             if device.lost_error:
                 continue
-            if place and self._tally.timer() - start >= budget_seconds:
+            before, believed = tally.seconds, slot.cost
+            if before >= enough:
                 device.drop_outdated(slot)
-            else:
-                device.take(slot)
+                continue
+            device.take(slot)
+            self._pace.note(slot, believed, tally.seconds - before)
+
+    def _found(self, devices: list[NvmlDevice]) -> None:
+        """Where GPUs take long to find, show each as soon as it says how busy it is."""
+        if self._tally.timer() - self._shown_at >= SHOWN_SECONDS:
+            device = devices[-1]
+            if device.lost_error:
+                return
+            device.now, device.unix = self._clock.monotonic(), self._clock.unix()
+            device.take(device.slots[0])
+            self._hand_over(devices)
+
+    def _hand_over(self, devices: list[NvmlDevice]) -> None:
+        self._shown_at = self._tally.timer()
+        self.so_far = self._clock.monotonic(), NvmlReading(*self._known(devices))
+
+    def _known(
+        self, devices: list[NvmlDevice]
+    ) -> tuple[tuple[Gpu, ...], tuple[GpuProcess, ...], tuple[Problem, ...]]:
+        assert self._inventory is not None
+        return (
+            tuple(device.gpu() for device in devices),
+            _processes(devices, self._inventory.instances),
+            (*self._inventory.unopened, *troubles(devices)),
+        )
 
     def _result(self, inventory: Inventory | None) -> NvmlReading:
         seconds, calls = self._tally.take()
         if inventory is None:
             failures = () if self._failure is None else (self._failure,)
             return NvmlReading((), (), failures, seconds, calls)
-        devices = inventory.devices
-        problems: tuple[Problem, ...] = (*inventory.unopened, *troubles(devices))
-        if not devices and not problems:
+        gpus, processes, problems = self._known(inventory.devices)
+        if not gpus and not problems:
             problems = (messages.problem(messages.NO_DEVICES),)
-        return NvmlReading(
-            gpus=tuple(device.gpu() for device in devices),
-            processes=_processes(inventory),
-            problems=problems,
-            call_seconds=seconds,
-            call_count=calls,
-        )
+        return NvmlReading(gpus, processes, problems, seconds, calls)
 
 
-def _processes(inventory: Inventory) -> tuple[GpuProcess, ...]:
+def _first_steps(devices: list[NvmlDevice], unknown: list[_Due]) -> Iterator[None]:
+    """Reads what was never read, one step at a time: each important reading of all GPUs, the rest
+    of their identities, then each other reading of all GPUs.
+
+    Not held to a share of the time: it is done once, and somebody waits for it.
+    """
+    unknown.sort(key=lambda pair: READINGS.index(pair[1].reading))
+    for important in (True, False):
+        for device, slot in unknown:
+            if (slot.reading.importance == schedule.IMPORTANT) is important:
+                if not device.lost_error:
+                    device.take(slot)
+                yield
+        for device in devices:
+            # Not "yield from": what is left of it is learned in the next round.
+            for _ in device.learning or ():
+                yield
+
+
+def _processes(
+    devices: list[NvmlDevice], instances: dict[str, dict[int, str]]
+) -> tuple[GpuProcess, ...]:
     rows: list[GpuProcess] = []
-    for device in inventory.devices:
+    for device in devices:
         if not device.lost_error:
             card = device.identity.mig_parent_uuid or device.identity.uuid
-            rows.extend(device.gpu_processes(inventory.instances.get(card, {})))
-    return _without_repeats(rows) if inventory.instances else tuple(rows)
+            rows.extend(device.gpu_processes(instances.get(card, {})))
+    return _without_repeats(rows) if instances else tuple(rows)
 
 
 def _without_repeats(rows: list[GpuProcess]) -> tuple[GpuProcess, ...]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from time import perf_counter
 from typing import Any
 
-from gpuwatch.model import Gpu, GpuIdentity, GpuReading
+from gpuwatch.model import Gpu, GpuIdentity, GpuReading, ReadingAge
 from gpuwatch.sources import nvml_parse as parse
 from gpuwatch.sources import nvml_readings as readings
 from gpuwatch.sources import nvml_tables as tables
@@ -19,7 +19,13 @@ from gpuwatch.sources.nvml_buffers import (
     ProcessBusyBuffer,
 )
 from gpuwatch.sources.nvml_gpm import GpmReader
-from gpuwatch.sources.nvml_schedule import RARELY_SECONDS, TRANSIENT_SECONDS, Reading, Slot
+from gpuwatch.sources.nvml_schedule import (
+    LASTED_READS,
+    RARELY_SECONDS,
+    TRANSIENT_SECONDS,
+    Reading,
+    Slot,
+)
 
 EMPTY_READING = GpuReading()
 _NONE_LISTED: list[tuple[parse.ProcessSlot, int | None]] = []
@@ -80,14 +86,15 @@ class NvmlDevice:
         self.now = now
         self.unix = 0.0
         self.interval_seconds = interval_seconds
-        self.gpu_count = 1
         self.period_factor = 1.0
+        self.learning: Iterator[None] | None = None
+        """Learns more of its identity at each step, until all of it is known."""
 
         self.lost_error = 0
-        self.lost_since_unix: float | None = None
+        self.lost_since_unix = 0.0
         self.probe_at = 0.0
 
-        self.values: dict[str, Any] = {}
+        self.values = parse.Values()
         self.steps: dict[str, int] = {}
         self.before: dict[int, tuple[float, float]] = {}
         self.unsupported: set[str] = set()
@@ -95,10 +102,11 @@ class NvmlDevice:
         self.gpm_gives: set[str] = set()
         self.pcie_from_counters = False
         self.processes: tuple[GpuProcess, ...] = ()
-        self.mps_listed = _NONE_LISTED
+        self.listed: dict[str, list[tuple[parse.ProcessSlot, int | None]]] = {}
+        """What each of the driver's lists gave; none that failed or does not exist."""
         self._merged_lists = (_NONE_LISTED, _NONE_LISTED, _NONE_LISTED)
         self.process_busy: dict[int, float] | None = None
-        self._process_table: parse.ProcessTable = {}
+        self._merged: parse.ProcessTable = {}
         self._rows_before: dict[parse.ProcessSlot, GpuProcess] = {}
         self._processes_changed = False
         self.slots = [self._slot(reading) for reading in self._readings()]
@@ -128,7 +136,7 @@ class NvmlDevice:
     def power_average_fields(self) -> FieldBatch:
         return self._fields(tables.FIELD_POWER_AVERAGE)
 
-    @cached_property
+    @property
     def power_usage_is_average(self) -> bool:
         """``nvmlDeviceGetPowerUsage`` is a one-second average from Ampere on, but for GA100."""
         capability = (self.identity.compute_capability or "99.0").split(".")
@@ -214,30 +222,24 @@ class NvmlDevice:
         self.before[field] = (self.now, value)
         return rate
 
-    def read_processes(self) -> None:
-        compute = self._listed(self.compute_buffer, "compute")
-        graphics = self._listed(self.graphics_buffer, "graphics")
-        lists = (compute, self.mps_listed, graphics)
+    @property
+    def _process_table(self) -> parse.ProcessTable:
+        compute, mps, graphics = lists = (
+            self.listed.get("compute", _NONE_LISTED),
+            self.listed.get("mps", _NONE_LISTED),
+            self.listed.get("graphics", _NONE_LISTED),
+        )
         if any(new is not old for new, old in zip(lists, self._merged_lists, strict=True)):
             self._merged_lists = lists
-            self._process_table = parse.merge_processes([*compute, *self.mps_listed], graphics)
-
-    def _listed(
-        self, buffer: ProcessBuffer, kind: str
-    ) -> list[tuple[parse.ProcessSlot, int | None]]:
-        if kind in self.unsupported:
-            return _NONE_LISTED
-        try:
-            return buffer.read()
-        except self.nvml.NVMLError as error:
-            if kind == "compute" or error.value not in tables.PERMANENT:
-                raise
-            self.unsupported.add(kind)
-            return _NONE_LISTED
+            most = self.identity.memory_total_bytes
+            self._merged = parse.merge_processes([*compute, *mps], graphics, most)
+        return self._merged
 
     def process_memory_sum(self) -> int | None:
         """Bytes over this GPU's processes; ``None`` when they are not known."""
-        if any(slot.reading.name == readings.PROCESS_LIST for slot in self.troubled):
+        if "compute" not in self.listed:
+            return None
+        if any(slot.reading.name in readings.LISTS for slot in self.troubled):
             return None
         if readings.PROCESS_LIST in self.unsupported:
             return None
@@ -247,28 +249,21 @@ class NvmlDevice:
 
     # One look.
 
-    def read_due(
-        self, now: float, unix: float, horizon: float, deferred: list[tuple[NvmlDevice, Slot]]
-    ) -> None:
-        """Take every reading that is due; slow ones are put on ``deferred`` for the caller.
-
-        Raises ``DriverGoneError``.
-        """
+    def due(self, now: float, unix: float, horizon: float) -> list[Slot]:
+        """Begin a look; the readings that are due by ``horizon``."""
         self.now = now
         self.unix = unix
+        due = []
         for slot in self.slots:
             reading = slot.reading
-            if slot.due_at <= horizon:
-                if reading.needed is not None and not reading.needed(self):
-                    slot.due_at = now + reading.period_seconds
-                    continue
-                if not slot.slow:
-                    if not self.take(slot):
-                        return
-                    continue
-                deferred.append((self, slot))
             if reading.between and not slot.failures:
                 self.values.update(reading.between)
+            if slot.due_at <= horizon:
+                if reading.needed is None or reading.needed(self):
+                    due.append(slot)
+                else:
+                    slot.due_at = now + reading.period_seconds
+        return due
 
     def take(self, slot: Slot) -> bool:
         """Take one reading; whether the GPU is still there. Raises ``DriverGoneError``."""
@@ -279,13 +274,16 @@ class NvmlDevice:
             slot.reading.read(self)
         except self.nvml.NVMLError as failure:
             error = failure.value
+        # An answer nobody foresaw costs this reading, and nothing else.
+        except Exception:
+            error = tables.SENSELESS
         seconds = tally.timer() - start
         tally.seconds += seconds
         tally.calls += slot.reading.calls
-        slot.measured(self.now, seconds, self.gpu_count, self.period_factor)
+        slot.measured(self.now, seconds)
         if error:
             return self._failed(slot, error)
-        slot.worked = True
+        slot.worked = slot.worked or self._gave_something(slot.reading)
         if slot.failures:
             slot.works()
             self.troubled.remove(slot)
@@ -293,9 +291,13 @@ class NvmlDevice:
             self._processes_changed = True
         return True
 
+    def _gave_something(self, reading: Reading) -> bool:
+        got = self.values.get
+        return not reading.fields or any(got(name) is not None for name in reading.fields)
+
     def drop_outdated(self, slot: Slot) -> None:
         """Forget a value whose reading had to wait for too long."""
-        if slot.outdated(self.now, self.gpu_count):
+        if slot.outdated(self.now, self.interval_seconds):
             self._forget(slot.reading)
 
     def _failed(self, slot: Slot, error: int) -> bool:
@@ -305,7 +307,7 @@ class NvmlDevice:
             self.lose(error)
             return False
         self._forget(slot.reading)
-        if error in tables.PERMANENT:
+        if error in tables.PERMANENT and not slot.worked:
             self.unsupported.add(slot.reading.name)
             # A new list: the caller may be walking the old one.
             self.slots = [other for other in self.slots if other is not slot]
@@ -315,18 +317,19 @@ class NvmlDevice:
         if not slot.failures:
             self.troubled.append(slot)
         slot.failed(error, self.unix)
-        rarely = error in tables.RARELY_RETRIED
+        rarely = error == tables.NO_PERMISSION or (
+            error in tables.RARELY_RETRIED and slot.failures >= LASTED_READS
+        )
         slot.due_at = max(slot.due_at, self.now + (RARELY_SECONDS if rarely else 0.0))
         if not rarely:
             slot.due_at = min(slot.due_at, self.now + max(TRANSIENT_SECONDS, slot.cost * 100))
         return True
 
     def _forget(self, reading: Reading) -> None:
-        for name in reading.fields:
+        for name in readings.fields_set(self, reading):
             self.values[name] = None
-        if reading.name == readings.PROCESS_LIST:
-            self._process_table = {}
-            self._merged_lists = ([], [], [])
+        if reading.name in readings.LISTS:
+            self.listed.pop(readings.LISTS[reading.name], None)
         elif reading.name == readings.PROCESS_BUSY:
             self.process_busy = None
         elif reading.name == readings.GPM_NAME:
@@ -338,18 +341,31 @@ class NvmlDevice:
         """The GPU stopped answering: nothing that was read of it holds any more."""
         self.lost_error = error
         self.lost_since_unix = self.unix
-        self.values = {}
+        self.values.clear()
         self.before = {}
         self.troubled = []
         self.processes = ()
-        self._process_table = {}
+        self.listed = {}
 
     # What came of it.
 
     def gpu(self) -> Gpu:
         if self.lost_error:
             return Gpu(identity=self.identity, reading=EMPTY_READING, lost=True)
-        return Gpu(identity=self.identity, reading=GpuReading(**self.values))
+        late = tuple(self._late())
+        return Gpu(identity=self.identity, reading=GpuReading(**self.values, late_readings=late))
+
+    def _late(self) -> Iterator[ReadingAge]:
+        for slot in self.slots:
+            reading = slot.reading
+            if not slot.late(self.now) or slot.failures:
+                continue
+            for name in readings.fields_set(self, reading):
+                # Samples, and what is said of the time since the look before, carry their times.
+                if self.values.get(name) is not None and name not in reading.between:
+                    yield ReadingAge(name, slot.age(self.now))
+            if reading.process_field is not None:
+                yield ReadingAge(reading.process_field, slot.age(self.now))
 
     def gpu_processes(self, instances: dict[int, str]) -> tuple[GpuProcess, ...]:
         """This GPU's processes; ``instances`` gives the uuid of each of its MIG instances."""

@@ -17,10 +17,10 @@ METRICS = (
     (tables.GPM_SM_OCCUPANCY, "sm_occupancy_percent", parse.activity),
     (tables.GPM_ANY_TENSOR_UTIL, "tensor_active_percent", parse.activity),
     (tables.GPM_DRAM_BANDWIDTH_UTIL, "dram_active_percent", parse.activity),
-    (tables.GPM_PCIE_RX_MIB_PER_SECOND, "pcie_rx_bytes_per_second", parse.mebibytes_rate),
-    (tables.GPM_PCIE_TX_MIB_PER_SECOND, "pcie_tx_bytes_per_second", parse.mebibytes_rate),
-    (tables.GPM_NVLINK_RX_MIB_PER_SECOND, "nvlink_rx_bytes_per_second", parse.mebibytes_rate),
-    (tables.GPM_NVLINK_TX_MIB_PER_SECOND, "nvlink_tx_bytes_per_second", parse.mebibytes_rate),
+    (tables.GPM_PCIE_RX_MIB_PER_SECOND, "pcie_rx_bytes_per_second", parse.mebibytes),
+    (tables.GPM_PCIE_TX_MIB_PER_SECOND, "pcie_tx_bytes_per_second", parse.mebibytes),
+    (tables.GPM_NVLINK_RX_MIB_PER_SECOND, "nvlink_rx_bytes_per_second", parse.mebibytes),
+    (tables.GPM_NVLINK_TX_MIB_PER_SECOND, "nvlink_tx_bytes_per_second", parse.mebibytes),
 )
 
 
@@ -40,6 +40,7 @@ class GpmReader:
         self._spare: Any = None
         self._query: Any = None
         self._answers = memoryview(b"")
+        self._asked = b""
 
     def supported(self) -> bool:
         """Raises ``NVMLError``."""
@@ -79,6 +80,8 @@ class GpmReader:
             self._answers = raw[first : first + len(METRICS) * _METRIC_RECORD.size]
             for place, (metric, _, _) in enumerate(METRICS):
                 self._query.metrics[place].metricId = metric
+            self._asked = bytes(self._answers)
+        self._answers[:] = self._asked
         return self._query
 
     def _values(self) -> dict[str, float]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import Any
 
 from gpuwatch.model import GpuIdentity, Problem
@@ -12,12 +13,26 @@ from gpuwatch.sources import nvml_parse as parse
 from gpuwatch.sources import nvml_tables as tables
 from gpuwatch.sources.base import Clock, ReadOptions
 from gpuwatch.sources.nvml_device import DriverGoneError, NvmlDevice, Tally
-from gpuwatch.sources.nvml_identity import Inquirer, read_identity, read_mig_identity
+from gpuwatch.sources.nvml_identity import (
+    Inquirer,
+    essential_facts,
+    further_facts,
+    lost_identity,
+    makeshift_name,
+    mig_mode,
+    read_mig_identity,
+)
 
 RECHECK_SECONDS = 10.0
-"""How often the number of GPUs and their MIG mode are compared with what we know."""
+"""How often the number of GPUs and their MIG mode are compared with what we know ..."""
+RECHECK_SHARE = 0.01
+"""... unless that would take more than this share of the time."""
 PROBE_SECONDS = 5.0
 """How often a lost GPU is asked whether it is back."""
+GPUS_MAX = 256
+"""No machine has more; a count beyond is rubbish."""
+INSTANCES_MAX = 64
+"""The same for the MIG instances of a card (7 so far)."""
 
 
 class Inventory:
@@ -27,14 +42,26 @@ class Inventory:
     error of the driver.
     """
 
-    def __init__(self, nvml: Any, clock: Clock, options: ReadOptions, tally: Tally) -> None:
+    def __init__(
+        self,
+        nvml: Any,
+        clock: Clock,
+        options: ReadOptions,
+        tally: Tally,
+        found: Callable[[list[NvmlDevice]], None],
+    ) -> None:
+        """``found`` is called with the GPUs so far after each that the first search finds."""
         self._nvml = nvml
         self._clock = clock
         self._options = options
         self._tally = tally
+        self._found = found
         self._recheck_at = 0.0
         self._count_seen = 0
         self._incomplete: set[str] = set()
+        self._refused: dict[int, list[int]] = {}
+        """By error: indexes of GPUs that cannot be opened."""
+        self._versions_known = False
         self._driver_version: str | None = None
         self._cuda_version: str | None = None
         self.devices: list[NvmlDevice] = []
@@ -45,11 +72,6 @@ class Inventory:
 
     def find(self) -> None:
         """Ask the driver who it is and which GPUs it has."""
-        ask = Inquirer(self._nvml)
-        with self._driver_calls(ask):
-            self._driver_version = ask.text("nvmlSystemGetDriverVersion")
-            cuda = ask.number("nvmlSystemGetCudaDriverVersion_v2")
-            self._cuda_version = None if cuda is None else parse.cuda_version(cuda)
         self._enumerate(self._clock.monotonic())
 
     def refresh(self, now: float) -> None:
@@ -76,28 +98,58 @@ class Inventory:
             if error.value in tables.DRIVER_GONE:
                 raise DriverGoneError(error.value) from None
             raise
+        # An answer nobody foresaw is about this GPU, or this question, alone.
+        except Exception:
+            raise self._nvml.NVMLError(tables.SENSELESS) from None
         finally:
             self._tally.count(start, ask.calls - before)
 
     # The list.
 
+    def _ask_versions(self) -> None:
+        ask = Inquirer(self._nvml)
+        try:
+            with self._driver_calls(ask):
+                version = ask.text("nvmlSystemGetDriverVersion", like=parse.VERSION)
+                self._driver_version = version
+                cuda = ask.number("nvmlSystemGetCudaDriverVersion_v2")
+                if cuda is not None:
+                    text = parse.cuda_version(cuda) or str(cuda)
+                    self._cuda_version = ask.matching(text, parse.CUDA_VERSION)
+        except self._nvml.NVMLError:
+            # A GPU that is lost can make even these fail: they are asked again with the list.
+            return
+        self._versions_known = ask.complete
+
     def _enumerate(self, now: float) -> None:
         self._recheck_at = now + RECHECK_SECONDS
         self.unopened = []
+        self._refused = {}
+        if not self._versions_known:
+            self._ask_versions()
         known = {device.identity.uuid: device for device in self.devices}
         found: dict[str, NvmlDevice] = {}
         self._count_seen = self._count()
         for index in range(self._count_seen):
             device = self._card_at(index, known, now)
             if device is not None:
+                if device.lost_error and device.identity.uuid in found:
+                    continue
                 found[device.identity.uuid] = device
+                if not known:
+                    self._found(list(found.values()))
                 for instance in self._mig_instances(device, known, now):
                     found[instance.identity.uuid] = instance
+        self.unopened += [messages.cannot_open(*one) for one in self._refused.items()]
+        indexes = {device.identity.index for device in found.values()}
         for uuid, device in known.items():
-            if uuid not in found and not _is_retired_instance(device, found):
+            # What had a makeshift name has been found under its own.
+            renamed = not parse.UUID.fullmatch(uuid) and device.identity.index in indexes
+            if uuid not in found and not renamed and not _is_retired_instance(device, found):
                 if not device.lost_error:
                     self._lose(device, tables.GPU_NOT_FOUND, now)
                 found[uuid] = device
+        self._incomplete &= found.keys()
         self._take_over(list(found.values()))
 
     def _take_over(self, devices: list[NvmlDevice]) -> None:
@@ -107,7 +159,6 @@ class Inventory:
         self.devices = sorted(devices, key=_order)
         self.instances = {}
         for device in self.devices:
-            device.gpu_count = len(self.devices)
             parent, instance = device.identity.mig_parent_uuid, device.identity.mig_instance
             if parent is not None and instance is not None:
                 self.instances.setdefault(parent, {}).setdefault(instance, device.identity.uuid)
@@ -115,8 +166,10 @@ class Inventory:
     def _recheck(self, now: float) -> None:
         """Enumerate again only if something changed: a handle by index takes real drivers
         milliseconds a GPU."""
-        self._recheck_at = now + RECHECK_SECONDS
-        changed = bool(self._incomplete or self.unopened) or self._count() != self._count_seen
+        started = self._tally.timer()
+        unnamed = any(not parse.UUID.fullmatch(device.identity.uuid) for device in self.devices)
+        changed = bool(unnamed or self._incomplete or self.unopened)
+        changed = changed or self._count() != self._count_seen
         for card in [device for device in self.devices if device.identity.mig_mode is not None]:
             if card.lost_error:
                 continue
@@ -127,6 +180,8 @@ class Inventory:
                 card.close()
                 changed = True
             changed = changed or enabled
+        seconds = self._tally.timer() - started
+        self._recheck_at = now + max(RECHECK_SECONDS, seconds / RECHECK_SHARE)
         if changed:
             self._enumerate(now)
 
@@ -134,46 +189,105 @@ class Inventory:
         ask = Inquirer(self._nvml)
         try:
             with self._driver_calls(ask):
-                return int(ask.must("nvmlDeviceGetCount"))
+                count = int(ask.must("nvmlDeviceGetCount"))
+            if count <= GPUS_MAX:
+                return count
+            why = f"it says there are {count:,}"
         except self._nvml.NVMLError as error:
-            self.unopened.append(messages.cannot_count(error.value))
-            return sum(device.identity.mig_parent_uuid is None for device in self.devices)
+            why = messages.error_words(error.value)
+        self.unopened.append(messages.cannot_count(why))
+        return sum(device.identity.mig_parent_uuid is None for device in self.devices)
 
     def _card_at(self, index: int, known: dict[str, NvmlDevice], now: float) -> NvmlDevice | None:
         ask = Inquirer(self._nvml)
+        handle = None
         try:
             with self._driver_calls(ask):
                 handle = ask.must("nvmlDeviceGetHandleByIndex", index)
-                uuid = ask.text("nvmlDeviceGetUUID", handle)
-                old = known.get(uuid or "")
-                if old is not None and (old.lost_error or uuid not in self._incomplete):
+                uuid = ask.text("nvmlDeviceGetUUID", handle, like=parse.UUID)
+                # One that does not say who it is now is the one that was there.
+                old = known.get(uuid) if uuid else _named_at(index, known)
+                if old is None:
+                    uuid = uuid or makeshift_name(ask, handle, index)
+                    old = known.get(uuid)
+                    # It answers, and what is found by such a name is not looked for by it.
+                    old = None if old is not None and old.lost_error else old
+                if old is not None and (
+                    old.lost_error or old.identity.uuid not in self._incomplete
+                ):
                     return old
-                identity = self._identity(ask, handle, index)
+                facts = essential_facts(ask, handle)
         except self._nvml.NVMLError as error:
-            return self._unreachable(index, error.value, known, now)
-        if old is not None:
-            old.identity = identity
+            return self._unreachable(index, handle, error.value, known, now)
+        # Which readings there are depends on the driver's version.
+        if old is not None and old.identity.driver_version == self._driver_version:
+            old.identity = replace(old.identity, cuda_version=self._cuda_version, **facts)
+            old.learning = self._learning(old, ask)
             return old
-        return self._new_device(handle, identity, now)
+        name = old.identity.uuid if old is not None else uuid or f"index-{index}"
+        return self._new_card(handle, index, name, facts, ask, now)
 
-    def _identity(self, ask: Inquirer, handle: Any, index: int) -> GpuIdentity:
-        identity = read_identity(ask, handle, index, self._driver_version, self._cuda_version)
-        if ask.complete:
+    def _new_card(
+        self,
+        handle: Any,
+        index: int,
+        uuid: str,
+        facts: dict[str, Any],
+        ask: Inquirer,
+        now: float,
+    ) -> NvmlDevice:
+        identity = GpuIdentity(
+            index=index,
+            uuid=uuid,
+            driver_version=self._driver_version,
+            cuda_version=self._cuda_version,
+            **facts,
+        )
+        device = self._new_device(handle, identity, now)
+        device.learning = self._learning(device, ask)
+        return device
+
+    def _learning(self, device: NvmlDevice, ask: Inquirer) -> Iterator[None]:
+        """Learns a few more facts of a card at each step, and marks it if any was missed."""
+        steps = further_facts(ask, device.handle)
+        try:
+            while True:
+                with self._driver_calls(ask):
+                    facts = next(steps, None)
+                if facts is None:
+                    break
+                device.identity = replace(device.identity, **facts)
+                yield
+        except self._nvml.NVMLError:
+            # Lost at this moment: its readings will say so.
+            ask.complete = False
+        self._note(ask, device.identity)
+
+    def _note(self, ask: Inquirer, identity: GpuIdentity) -> None:
+        if ask.complete and self._versions_known:
             self._incomplete.discard(identity.uuid)
         else:
             self._incomplete.add(identity.uuid)
-        return identity
 
     def _unreachable(
-        self, index: int, code: int, known: dict[str, NvmlDevice], now: float
+        self, index: int, handle: Any, code: int, known: dict[str, NvmlDevice], now: float
     ) -> NvmlDevice | None:
         for device in known.values():
             if device.identity.index == index and device.identity.mig_parent_uuid is None:
                 if code in tables.LOST and not device.lost_error:
                     self._lose(device, code, now)
                 return device
-        self.unopened.append(messages.cannot_open(index, code))
-        return None
+        if code not in tables.LOST:
+            self._refused.setdefault(code, []).append(index)
+            return None
+        identity = replace(
+            lost_identity(Inquirer(self._nvml), handle, index, self._count_seen),
+            driver_version=self._driver_version,
+            cuda_version=self._cuda_version,
+        )
+        lost = self._new_device(handle, identity, now)
+        self._lose(lost, code, now)
+        return lost
 
     def _new_device(
         self, handle: Any, identity: GpuIdentity, now: float, parent_handle: Any = None
@@ -194,43 +308,51 @@ class Inventory:
         ask = Inquirer(self._nvml)
         try:
             with self._driver_calls(ask):
-                mode = ask.ask("nvmlDeviceGetMigMode", card.handle)
+                mode = mig_mode(ask, card.handle)
         except self._nvml.NVMLError:
             # Lost at this moment: its readings will say so.
             mode = None
-        return bool(card.identity.mig_mode) if mode is None else mode[0] == 1
+        return bool(card.identity.mig_mode) if mode is None else mode
 
     def _mig_instances(
         self, card: NvmlDevice, known: dict[str, NvmlDevice], now: float
     ) -> list[NvmlDevice]:
         if card.lost_error or not card.identity.mig_mode:
             return []
+        for _ in card.learning or ():
+            # All at once: the instances have most of their facts from the card.
+            continue
         ask = Inquirer(self._nvml)
-        found: list[NvmlDevice] = []
-        try:
-            with self._driver_calls(ask):
-                for place in range(ask.number("nvmlDeviceGetMaxMigDeviceCount", card.handle) or 0):
-                    handle = ask.ask("nvmlDeviceGetMigDeviceHandleByIndex", card.handle, place)
-                    if handle is not None:
-                        found.append(self._mig_instance(ask, card, handle, known, now))
-        except self._nvml.NVMLError:
-            # Lost at this moment: its readings will say so.
-            return found
-        return found
+        places = None
+        with suppress(self._nvml.NVMLError), self._driver_calls(ask):
+            places = ask.number("nvmlDeviceGetMaxMigDeviceCount", card.handle)
+        if places is None or places > INSTANCES_MAX:
+            # It does not say now: those that were there are taken to be.
+            parent = card.identity.uuid
+            return [one for one in known.values() if one.identity.mig_parent_uuid == parent]
+        found = (self._mig_instance(card, place, known, now) for place in range(places))
+        return [one for one in found if one is not None]
 
     def _mig_instance(
-        self,
-        ask: Inquirer,
-        card: NvmlDevice,
-        handle: Any,
-        known: dict[str, NvmlDevice],
-        now: float,
-    ) -> NvmlDevice:
-        device = known.get(ask.text("nvmlDeviceGetUUID", handle) or "")
-        if device is not None and not device.lost_error:
-            return device
-        instance = ask.number("nvmlDeviceGetGpuInstanceId", handle)
-        identity = read_mig_identity(ask, handle, card.identity, instance)
+        self, card: NvmlDevice, place: int, known: dict[str, NvmlDevice], now: float
+    ) -> NvmlDevice | None:
+        ask = Inquirer(self._nvml)
+        try:
+            with self._driver_calls(ask):
+                handle = ask.ask("nvmlDeviceGetMigDeviceHandleByIndex", card.handle, place)
+                if handle is None:
+                    return None
+                uuid = ask.text("nvmlDeviceGetUUID", handle, like=parse.UUID)
+                device = known.get(uuid or "")
+                if device is not None and not device.lost_error and uuid not in self._incomplete:
+                    return device
+                number = ask.number("nvmlDeviceGetGpuInstanceId", handle)
+                instance: int | None = ask.fact("mig_instance", number)
+                identity = read_mig_identity(ask, handle, card.identity, instance)
+        except self._nvml.NVMLError:
+            # Lost at this moment: its readings will say so.
+            return None
+        self._note(ask, identity)
         return self._new_device(handle, identity, now, card.handle)
 
     # Lost GPUs.
@@ -252,11 +374,12 @@ class Inventory:
                 handle = ask.must("nvmlDeviceGetHandleByUUID", lost.identity.uuid.encode())
                 # A handle and a uuid can be had from the library's memory; a temperature cannot.
                 ask.ask("nvmlDeviceGetTemperature", handle, tables.TEMPERATURE_GPU)
-                identity = self._identity(ask, handle, lost.identity.index)
+                uuid = ask.text("nvmlDeviceGetUUID", handle, like=parse.UUID)
+                facts = essential_facts(ask, handle)
         except self._nvml.NVMLError:
             return
-        if identity.uuid == lost.identity.uuid:
-            fresh = self._new_device(handle, identity, now)
+        if uuid == lost.identity.uuid:
+            fresh = self._new_card(handle, lost.identity.index, uuid, facts, ask, now)
             self._take_over([fresh if device is lost else device for device in self.devices])
             self._recheck_at = now
 
@@ -266,6 +389,15 @@ def _order(device: NvmlDevice) -> tuple[int, int]:
     if identity.mig_parent_uuid is None:
         return identity.index, -1
     return identity.index, 0 if identity.mig_instance is None else identity.mig_instance
+
+
+def _named_at(index: int, known: dict[str, NvmlDevice]) -> NvmlDevice | None:
+    """The card known at this place by a uuid of its own."""
+    for uuid, device in known.items():
+        identity = device.identity
+        if identity.index == index and identity.mig_parent_uuid is None:
+            return device if parse.UUID.fullmatch(uuid) else None
+    return None
 
 
 def _is_retired_instance(device: NvmlDevice, found: dict[str, NvmlDevice]) -> bool:

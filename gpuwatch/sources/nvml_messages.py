@@ -81,9 +81,17 @@ def surroundings(root: Path = Path("/")) -> str:
     return "wsl" if "microsoft" in kernel.lower() else ""
 
 
-def cannot_start(code: int, where: str) -> str:
-    """Why ``nvmlInit`` failed and what to do; ``where`` is what ``surroundings`` gave."""
+def cannot_start(code: int, where: str, loader_error: str | None = None) -> str:
+    """Why ``nvmlInit`` failed and what to do; ``where`` is what ``surroundings`` gave.
+
+    ``loader_error``: why the loader refused a driver library that is there.
+    """
     sentence = _START_SENTENCES.get(code)
+    if code == tables.LIBRARY_NOT_FOUND and loader_error is not None:
+        sentence = (
+            f"The NVIDIA driver's library is there but cannot be loaded ({loader_error}), so no "
+            "GPU can be read: reinstall the NVIDIA driver."
+        )
     if sentence is None:
         sentence = (
             f"The NVIDIA driver does not start ({error_words(code)}), so no GPU can be read: look "
@@ -113,10 +121,13 @@ def labels(gpus: Sequence[GpuIdentity]) -> str:
         return label(gpus[0])
     if any(gpu.mig_parent_uuid is not None for gpu in gpus):
         return _listed([label(gpu) for gpu in gpus])
-    indexes = sorted(gpu.index for gpu in gpus)
-    if len(indexes) > 2 and indexes == list(range(indexes[0], indexes[-1] + 1)):
-        return f"GPUs {indexes[0]}-{indexes[-1]}"
-    return f"GPUs {_listed([str(index) for index in indexes])}"
+    return f"GPUs {_numbers(sorted(gpu.index for gpu in gpus))}"
+
+
+def _numbers(indexes: Sequence[int]) -> str:
+    if len(indexes) > 2 and list(indexes) == list(range(indexes[0], indexes[-1] + 1)):
+        return f"{indexes[0]}-{indexes[-1]}"
+    return _listed([str(index) for index in indexes])
 
 
 def _listed(words: list[str]) -> str:
@@ -128,38 +139,47 @@ def problem(sentence: str, *, since: float | None = None, severity: str = "error
     return Problem(source=SOURCE, message=sentence, since_unix_seconds=since, severity=severity)
 
 
-def cannot_count(code: int) -> Problem:
-    """The driver runs but does not even tell how many GPUs it has."""
+def cannot_count(why: str) -> Problem:
+    """The driver runs but does not say how many GPUs it has."""
     return problem(
-        f"The NVIDIA driver does not list its GPUs ({error_words(code)}): look in `dmesg`, and "
-        "see whether `nvidia-smi` works."
+        f"The NVIDIA driver does not list its GPUs ({why}): look in `dmesg`, and see whether "
+        "`nvidia-smi` works."
     )
 
 
-def lost(gpu: GpuIdentity, code: int, since: float | None) -> Problem:
-    name = f"{label(gpu)} ({gpu.name})"
+def lost(gpus: Sequence[GpuIdentity], code: int, since: float | None) -> Problem:
+    """GPUs that are lost for the same reason."""
+    one = len(gpus) == 1
+    name = f"{label(gpus[0])} ({gpus[0].name}) is" if one else f"{labels(gpus)} are"
+    it, them = ("it", "it") if one else ("they", "them")
     if code == tables.RESET_REQUIRED:
+        indexes = ",".join(str(index) for index in sorted({gpu.index for gpu in gpus}))
         message = (
-            f"{name} is lost until it is reset: stop the jobs on it, then "
-            f"`sudo nvidia-smi --gpu-reset -i {gpu.index}`, or reboot."
+            f"{name} lost until reset: stop the jobs on {them}, then "
+            f"`sudo nvidia-smi --gpu-reset -i {indexes}`, or reboot."
         )
     else:
         message = (
-            f"{name} is lost: it fell off the bus, and the jobs on it have died. Check `dmesg` "
-            "for Xid errors; a reset or reboot is needed."
+            f"{name} lost: {it} fell off the bus, and the jobs on {them} have died. Check "
+            "`dmesg` for Xid errors; a reset or reboot is needed."
         )
     return Problem(
-        source=SOURCE, message=message, target=gpu.uuid, since_unix_seconds=since, severity="error"
+        source=SOURCE,
+        message=message,
+        target=gpus[0].uuid if one else None,
+        since_unix_seconds=since,
+        severity="error",
     )
 
 
-def cannot_open(index: int, code: int) -> Problem:
-    """A GPU that was never seen alive has no uuid and so no row."""
+def cannot_open(code: int, indexes: Sequence[int]) -> Problem:
+    """GPUs that the driver counts and does not hand out, all for the same reason."""
+    subject = f"GPU {indexes[0]}" if len(indexes) == 1 else f"GPUs {_numbers(indexes)}"
     return Problem(
         source=SOURCE,
         message=(
-            f"GPU {index} cannot be opened ({error_words(code)}), so it is not shown: check "
-            "`dmesg` for Xid errors, and whether this user was granted it."
+            f"{subject} cannot be opened ({error_words(code)}) and so cannot be shown: check "
+            "`dmesg` for Xid errors, and whether this user was granted access."
         ),
         severity="error",
     )
@@ -196,21 +216,34 @@ def cannot_read(
     )
 
 
-def seldom_read(
-    reading: str, field: str | None, gpus: Sequence[GpuIdentity], seconds: float
+def slow_driver(
+    readings: Sequence[tuple[str, float]], gpus: Sequence[GpuIdentity], call_seconds: float
 ) -> Problem:
-    """One reading that costs so much that it is taken every ``seconds`` only."""
+    """Readings (a name for a person, seconds from one to the next) that a driver is too slow to
+    give more often; ``call_seconds`` is what a call for them takes."""
+    # Rounded, so that the sentence does not change with every call.
+    milliseconds = float(f"{call_seconds * 1000:.1g}")
+    rounded = [(name, round(each, -1 if each >= 20 else 0)) for name, each in readings]
+    ordered = sorted(rounded, key=lambda reading: reading[1])
+    first, rest = ordered[:READINGS_NAMED], ordered[READINGS_NAMED:]
+    often = f"{_enumerated([name for name, _ in first])} every {_periods(first)}"
+    if rest:
+        noun = "reading" if len(rest) == 1 else "readings"
+        often += f", and {len(rest)} more {noun} every {_periods(rest)}"
     return Problem(
         source=SOURCE,
-        # Rounded, so that the sentence does not change with every call.
         message=(
-            f"{_capitalised(reading)} of {labels(gpus)} can be {max(10, round(seconds, -1)):.0f} s "
-            "old: the driver is slow to give it, so it is asked for that seldom."
+            f"The NVIDIA driver takes about {milliseconds:g} ms a call, so some readings of "
+            f"{labels(gpus)} are refreshed less often: {often}."
         ),
-        target=gpus[0].uuid if len(gpus) == 1 else None,
-        reading=field,
         severity="info",
     )
+
+
+def _periods(readings: Sequence[tuple[str, float]]) -> str:
+    """``3 s`` or ``10 to 30 s``: the shortest and the longest of ``readings``, which are sorted."""
+    ends = [f"{seconds:.0f}" for _, seconds in (readings[0], readings[-1])]
+    return f"{' to '.join(dict.fromkeys(ends))} s"
 
 
 def _capitalised(sentence: str) -> str:

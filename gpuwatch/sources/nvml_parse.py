@@ -1,11 +1,16 @@
-"""From what the driver wrote into a buffer to values of the model. Pure: no driver, no clock."""
+"""From what the driver wrote into a buffer to values of the model. Pure: no driver, no clock.
+
+Every number on its way into a ``GpuReading`` or ``GpuIdentity`` passes ``plausible``.
+"""
 
 from __future__ import annotations
 
 import math
+import re
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from sys import byteorder
+from typing import Any
 
 from gpuwatch.model import BusySample
 from gpuwatch.sources import nvml_tables as tables
@@ -20,6 +25,8 @@ PROCESS_RECORDS = {
     3: struct.Struct("@I4xQII"),
 }
 """``nvmlProcessInfo_v1/v2/v3_t``: pid, bytes used[, GPU instance, compute instance]."""
+PID_MAX = 1 << 22
+"""The kernel's own limit (proc(5): pid_max)."""
 BUSY_RECORD = struct.Struct("@I4xQI12x")
 """``nvmlProcessUtilizationSample_t``: pid, microseconds, SM percent (and three more)."""
 SAMPLE_RECORDS = tuple(
@@ -40,14 +47,89 @@ def text(raw: bytes | str) -> str:
     return clean(raw.strip(), 256)
 
 
-def percent(value: float) -> float | None:
-    """0-100, or ``None`` for anything else (all ones included)."""
-    return float(value) if 0 <= value <= 100 else None
+_WATTS = (0.0, 10_000.0)
+_CELSIUS = (-60.0, 250.0)
+_PERCENT = (0.0, 100.0)
+_BYTES = (0, 1 << 44)
+_MEGAHERTZ = (0, 50_000)
+_COUNT = (0, tables.ALL_ONES_32 - 1)
+_RATE = (0.0, 1e12)
+_LINK_RATE = (0.0, 1e14)
+
+RANGES: dict[str, tuple[int, int] | tuple[float, float]] = {
+    "memory_total_bytes": (1, 1 << 44),
+    "power_limit_default_watts": _WATTS,
+    "power_limit_max_watts": _WATTS,
+    "temperature_slowdown_celsius": _CELSIUS,
+    "temperature_shutdown_celsius": _CELSIUS,
+    "sm_clock_max_mhz": _MEGAHERTZ,
+    "memory_clock_max_mhz": _MEGAHERTZ,
+    "pcie_generation_max": (1, 15),
+    "pcie_width_max": (1, 32),
+    "mig_instance": (0, 255),
+    "busy_percent": _PERCENT,
+    "memory_controller_percent": _PERCENT,
+    "memory_used_bytes": _BYTES,
+    "power_watts": _WATTS,
+    "power_limit_watts": _WATTS,
+    "temperature_celsius": _CELSIUS,
+    "memory_temperature_celsius": _CELSIUS,
+    # Over 100 is possible: the speed is relative to the fan's nominal maximum.
+    "fan_percent": (0.0, 200.0),
+    "sm_clock_mhz": _MEGAHERTZ,
+    "memory_clock_mhz": _MEGAHERTZ,
+    # 32 is NVML_PSTATE_UNKNOWN.
+    "performance_state": (0, tables.PSTATE_MAX),
+    "pcie_generation": (1, 15),
+    "pcie_width": (1, 32),
+    "pcie_rx_bytes_per_second": _RATE,
+    "pcie_tx_bytes_per_second": _RATE,
+    "nvlink_rx_bytes_per_second": _LINK_RATE,
+    "nvlink_tx_bytes_per_second": _LINK_RATE,
+    "encoder_percent": _PERCENT,
+    "decoder_percent": _PERCENT,
+    "energy_joules": (0.0, 1e13),
+    "ecc_corrected_count": _COUNT,
+    "ecc_uncorrected_count": _COUNT,
+    "remapped_rows_correctable": (0, 1_000_000),
+    "remapped_rows_uncorrectable": (0, 1_000_000),
+    "sm_active_percent": _PERCENT,
+    "sm_occupancy_percent": _PERCENT,
+    "tensor_active_percent": _PERCENT,
+    "dram_active_percent": _PERCENT,
+}
+"""What a number can be, wide enough for cards to come, by field. NVML's "not available" (all
+ones, in 32 or 64 bits, before or after the unit is changed) lies outside each."""
 
 
-def unsigned(value: int) -> int | None:
-    """``None`` for the 32 and 64-bit "not available" sentinels."""
+def plausible(name: str, value: Any) -> Any:
+    """``value`` in the type of its range, or ``None`` where that is left; a field without a range
+    takes anything."""
+    limits = RANGES.get(name)
+    if value is None or limits is None:
+        return value
+    low, high = limits
+    return type(low)(value) if low <= value <= high else None
+
+
+class Values(dict[str, Any]):
+    """Values by field name; a number that cannot be is put in as ``None``."""
+
+    def __setitem__(
+        self, name: str, value: Any, put: Callable[..., None] = dict.__setitem__
+    ) -> None:
+        put(self, name, plausible(name, value))
+
+
+def available(value: int | None) -> int | None:
+    """``None`` for the 32 and 64-bit "not available"."""
     return None if value in (tables.ALL_ONES_32, tables.ALL_ONES_64) else value
+
+
+UUID = re.compile(r"(GPU|MIG)-[0-9A-Za-z./-]{1,100}")
+BUS_ID = re.compile(r"[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]")
+VERSION = re.compile(r"[0-9][0-9A-Za-z._-]{0,40}")
+CUDA_VERSION = re.compile(r"[0-9]{1,3}\.[0-9]{1,2}")
 
 
 def signed(value: float) -> float:
@@ -55,19 +137,14 @@ def signed(value: float) -> float:
     return value - (1 << 32) if value >= 1 << 31 else value
 
 
-def memory_bytes(value: int | None) -> int | None:
-    """Bytes, or ``None`` where the driver does not say (no right to, WSL, Windows)."""
-    return None if value is None or value >= tables.ALL_ONES_64 - 1 else value
+def in_thousands(value: float | None) -> float | None:
+    """Watts from milliwatts, joules from millijoules."""
+    return None if value is None else value / 1000.0
 
 
-def watts(milliwatts: float) -> float | None:
-    """``None`` for sentinels and for what no card draws (above 100 kW)."""
-    return milliwatts / 1000.0 if 0 <= milliwatts < 100_000_000 else None
-
-
-def celsius(value: float) -> float | None:
-    """``None`` for sentinels and for what is no temperature of a chip."""
-    return float(value) if -60 <= value <= 250 else None
+def at_most(value: int | None, most: int | None) -> int | None:
+    """``None`` for more than there is, where that is known."""
+    return None if value is not None and most is not None and value > most else value
 
 
 def cuda_version(number: int) -> str | None:
@@ -79,10 +156,10 @@ _REASON_CACHE: dict[int, tuple[str, ...]] = {}
 
 
 def throttle_reasons(mask: int) -> tuple[str, ...] | None:
-    """Names of the set bits; bits nobody knows are left out; ``None`` for all ones."""
+    """Names of the set bits; bits nobody knows are left out; ``None`` for what is no mask."""
     reasons = _REASON_CACHE.get(mask)
     if reasons is None:
-        if unsigned(mask) is None:
+        if mask >= tables.ALL_ONES_32:
             return None
         reasons = tuple(name for bit, name in tables.EVENT_REASONS if mask & bit)
         if len(_REASON_CACHE) < 256:
@@ -177,11 +254,11 @@ def field_values(raw: memoryview) -> tuple[FieldValues, dict[int, int]]:
 
 
 def processes(raw: bytes | memoryview, version: int) -> Iterator[tuple[ProcessSlot, int | None]]:
-    """((pid, GPU instance), bytes or ``None``) of one driver list."""
+    """((pid, GPU instance), bytes or ``None``) of one driver list, without what is no process."""
     for record in PROCESS_RECORDS[version].iter_unpack(raw):
-        instance = record[2] if version > 1 else tables.ALL_ONES_32
-        slot = (record[0], None if instance == tables.ALL_ONES_32 else instance)
-        yield slot, memory_bytes(record[1])
+        if 0 < record[0] <= PID_MAX:
+            instance = plausible("mig_instance", record[2]) if version > 1 else None
+            yield (record[0], instance), plausible("memory_used_bytes", record[1])
 
 
 ProcessTable = dict[ProcessSlot, tuple[int | None, str]]
@@ -190,14 +267,16 @@ ProcessTable = dict[ProcessSlot, tuple[int | None, str]]
 def merge_processes(
     compute: Iterable[tuple[ProcessSlot, int | None]],
     graphics: Iterable[tuple[ProcessSlot, int | None]],
+    most_bytes: int | None = None,
 ) -> ProcessTable:
-    """One row a (pid, instance): bytes and kind.
+    """One row a (pid, instance): bytes (at most ``most_bytes``, or unknown) and kind.
 
     A process in both lists has the same memory in both, so the larger is taken, not the sum.
     """
     merged: ProcessTable = {}
     for kind, listed in (("compute", compute), ("graphics", graphics)):
-        for slot, used in listed:
+        for slot, listed_bytes in listed:
+            used = at_most(listed_bytes, most_bytes)
             known = merged.get(slot)
             if known is None:
                 merged[slot] = (used, kind)
@@ -252,6 +331,6 @@ def activity(value: float) -> float | None:
     return min(value, 100.0)
 
 
-def mebibytes_rate(value: float) -> float | None:
-    """A GPM rate (MiB/s) in bytes a second."""
-    return None if math.isnan(value) or not 0 <= value < 1e9 else value * 1048576.0
+def mebibytes(value: float) -> float:
+    """Bytes."""
+    return value * 1048576.0

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from gpuwatch.model import ReasonSeconds
 from gpuwatch.sources import nvml_parse as parse
 from gpuwatch.sources import nvml_tables as tables
-from gpuwatch.sources.nvml_schedule import Reading
+from gpuwatch.sources.nvml_schedule import IMPORTANT, NOTABLE, Reading
 
 if TYPE_CHECKING:
     from gpuwatch.sources.nvml_device import NvmlDevice
@@ -22,22 +22,27 @@ if TYPE_CHECKING:
 
 
 def first_supported(device: NvmlDevice, name: str, steps: tuple[Step, ...]) -> None:
-    """Take the first of ``steps`` this GPU has, remembering which that is."""
-    at = device.steps.get(name, 0)
-    while True:
+    """Take the first of ``steps`` this GPU has, and from then on that one: another may mean
+    something a little different."""
+    known = device.steps.get(name)
+    if known is not None:
+        steps[known](device)
+        return
+    for at, step in enumerate(steps):
         try:
-            return steps[at](device)
+            step(device)
         except device.nvml.NVMLError as error:
             if error.value not in tables.PERMANENT or at + 1 == len(steps):
                 raise
-            at += 1
+        else:
             device.steps[name] = at
+            return
 
 
 def utilization(device: NvmlDevice) -> None:
     rates = device.nvml.nvmlDeviceGetUtilizationRates(device.handle)
-    device.values["busy_percent"] = parse.percent(rates.gpu)
-    device.values["memory_controller_percent"] = parse.percent(rates.memory)
+    device.values["busy_percent"] = rates.gpu
+    device.values["memory_controller_percent"] = rates.memory
 
 
 def busy_samples(device: NvmlDevice) -> None:
@@ -47,14 +52,14 @@ def busy_samples(device: NvmlDevice) -> None:
 def _memory_v2(device: NvmlDevice) -> None:
     # "used" leaves out what the driver keeps for itself ("reserved").
     used = device.nvml.nvmlDeviceGetMemoryInfo(device.handle, device.nvml.nvmlMemory_v2).used
-    device.values["memory_used_bytes"] = parse.memory_bytes(used)
+    device.values["memory_used_bytes"] = parse.at_most(used, device.identity.memory_total_bytes)
 
 
 def _memory_v1(device: NvmlDevice) -> None:
     # Drivers without v2 (before 510) left the reserved part out of "used" here too; later ones
     # count it in, but those have v2.
     used = device.nvml.nvmlDeviceGetMemoryInfo(device.handle).used
-    device.values["memory_used_bytes"] = parse.memory_bytes(used)
+    device.values["memory_used_bytes"] = parse.at_most(used, device.identity.memory_total_bytes)
 
 
 def memory(device: NvmlDevice) -> None:
@@ -66,19 +71,19 @@ def memory(device: NvmlDevice) -> None:
 
 
 def _power_instant(device: NvmlDevice) -> None:
-    watts = device.power_fields.read().get(tables.FIELD_POWER_INSTANT)
-    device.values["power_watts"] = None if watts is None else parse.watts(watts)
+    milliwatts = device.power_fields.read().get(tables.FIELD_POWER_INSTANT)
+    device.values["power_watts"] = parse.in_thousands(milliwatts)
 
 
 def _power_average(device: NvmlDevice) -> None:
-    watts = device.power_average_fields.read().get(tables.FIELD_POWER_AVERAGE)
-    device.values["power_watts"] = None if watts is None else parse.watts(watts)
+    milliwatts = device.power_average_fields.read().get(tables.FIELD_POWER_AVERAGE)
+    device.values["power_watts"] = parse.in_thousands(milliwatts)
     device.values["power_is_average"] = True
 
 
 def _power_usage(device: NvmlDevice) -> None:
-    watts = device.nvml.nvmlDeviceGetPowerUsage(device.handle)
-    device.values["power_watts"] = parse.watts(watts)
+    milliwatts = device.nvml.nvmlDeviceGetPowerUsage(device.handle)
+    device.values["power_watts"] = parse.in_thousands(milliwatts)
     device.values["power_is_average"] = device.power_usage_is_average
 
 
@@ -87,13 +92,13 @@ def power(device: NvmlDevice) -> None:
 
 
 def _limit_enforced(device: NvmlDevice) -> None:
-    limit = device.nvml.nvmlDeviceGetEnforcedPowerLimit(device.handle)
-    device.values["power_limit_watts"] = parse.watts(limit)
+    milliwatts = device.nvml.nvmlDeviceGetEnforcedPowerLimit(device.handle)
+    device.values["power_limit_watts"] = parse.in_thousands(milliwatts)
 
 
 def _limit_set(device: NvmlDevice) -> None:
-    limit = device.nvml.nvmlDeviceGetPowerManagementLimit(device.handle)
-    device.values["power_limit_watts"] = parse.watts(limit)
+    milliwatts = device.nvml.nvmlDeviceGetPowerManagementLimit(device.handle)
+    device.values["power_limit_watts"] = parse.in_thousands(milliwatts)
 
 
 def power_limit(device: NvmlDevice) -> None:
@@ -102,23 +107,22 @@ def power_limit(device: NvmlDevice) -> None:
 
 def temperature(device: NvmlDevice) -> None:
     degrees = device.nvml.nvmlDeviceGetTemperature(device.handle, tables.TEMPERATURE_GPU)
-    device.values["temperature_celsius"] = parse.celsius(degrees)
+    device.values["temperature_celsius"] = degrees
 
 
 def sm_clock(device: NvmlDevice) -> None:
     clock = device.nvml.nvmlDeviceGetClockInfo(device.handle, tables.CLOCK_SM)
-    device.values["sm_clock_mhz"] = parse.unsigned(clock)
+    device.values["sm_clock_mhz"] = clock
 
 
 def memory_clock(device: NvmlDevice) -> None:
     clock = device.nvml.nvmlDeviceGetClockInfo(device.handle, tables.CLOCK_MEMORY)
-    device.values["memory_clock_mhz"] = parse.unsigned(clock)
+    device.values["memory_clock_mhz"] = clock
 
 
 def performance_state(device: NvmlDevice) -> None:
     state = device.nvml.nvmlDeviceGetPerformanceState(device.handle)
-    # 32 is NVML_PSTATE_UNKNOWN.
-    device.values["performance_state"] = state if 0 <= state <= tables.PSTATE_MAX else None
+    device.values["performance_state"] = state
 
 
 def _reasons_event(device: NvmlDevice) -> None:
@@ -139,9 +143,9 @@ def throttle_reasons(device: NvmlDevice) -> None:
 def pcie_link(device: NvmlDevice) -> None:
     nvml, handle = device.nvml, device.handle
     generation = nvml.nvmlDeviceGetCurrPcieLinkGeneration(handle)
-    device.values["pcie_generation"] = parse.unsigned(generation)
+    device.values["pcie_generation"] = generation
     width = nvml.nvmlDeviceGetCurrPcieLinkWidth(handle)
-    device.values["pcie_width"] = parse.unsigned(width)
+    device.values["pcie_width"] = width
 
 
 def pcie_throughput(device: NvmlDevice) -> None:
@@ -151,38 +155,30 @@ def pcie_throughput(device: NvmlDevice) -> None:
         (tables.PCIE_RX, "pcie_rx_bytes_per_second"),
         (tables.PCIE_TX, "pcie_tx_bytes_per_second"),
     ):
-        kilobytes = parse.unsigned(nvml.nvmlDeviceGetPcieThroughput(handle, counter))
-        device.values[name] = None if kilobytes is None else kilobytes * 1000.0
+        device.values[name] = nvml.nvmlDeviceGetPcieThroughput(handle, counter) * 1000.0
 
 
 def encoder(device: NvmlDevice) -> None:
     busy, _ = device.nvml.nvmlDeviceGetEncoderUtilization(device.handle)
-    device.values["encoder_percent"] = parse.percent(busy)
+    device.values["encoder_percent"] = busy
 
 
 def decoder(device: NvmlDevice) -> None:
     busy, _ = device.nvml.nvmlDeviceGetDecoderUtilization(device.handle)
-    device.values["decoder_percent"] = parse.percent(busy)
+    device.values["decoder_percent"] = busy
 
 
 def fan(device: NvmlDevice) -> None:
-    # Over 100 is possible: the speed is relative to the fan's nominal maximum.
-    speed = parse.unsigned(device.nvml.nvmlDeviceGetFanSpeed(device.handle))
-    device.values["fan_percent"] = None if speed is None or speed > 200 else float(speed)
+    device.values["fan_percent"] = device.nvml.nvmlDeviceGetFanSpeed(device.handle)
 
 
 def counters(device: NvmlDevice) -> None:
     """Everything that grows: energy, PCIe and NVLink bytes, time in each throttle reason."""
     got = device.counter_fields.read()
     values = device.values
-    millijoules = got.get(tables.FIELD_ENERGY_MILLIJOULES)
-    if millijoules is not None and parse.unsigned(int(millijoules)) is not None:
-        values["energy_joules"] = millijoules / 1000.0
-    else:
-        values["energy_joules"] = None
-    degrees = got.get(tables.FIELD_MEMORY_TEMPERATURE)
+    values["energy_joules"] = parse.in_thousands(got.get(tables.FIELD_ENERGY_MILLIJOULES))
     # 0 is what boards without a memory sensor answer.
-    values["memory_temperature_celsius"] = parse.celsius(degrees) if degrees else None
+    values["memory_temperature_celsius"] = got.get(tables.FIELD_MEMORY_TEMPERATURE) or None
     if not device.gpm_gives_links:
         _link_rates(device, got)
     _pcie_rates(device, got)
@@ -237,22 +233,20 @@ def health(device: NvmlDevice) -> None:
         (tables.FIELD_REMAPPED_CORRECTABLE, "remapped_rows_correctable"),
         (tables.FIELD_REMAPPED_UNCORRECTABLE, "remapped_rows_uncorrectable"),
     ):
-        count = got.get(number)
-        values[name] = None if count is None else parse.unsigned(int(count))
+        values[name] = got.get(number)
     for number, name in (
         (tables.FIELD_REMAPPED_PENDING, "remapped_rows_pending"),
         (tables.FIELD_REMAPPED_FAILURE, "remapped_rows_failed"),
     ):
         flag = got.get(number)
-        values[name] = None if flag is None else flag == 1
+        values[name] = bool(flag) if flag in (0, 1) else None
 
 
 def gpm(device: NvmlDevice) -> None:
     got = device.gpm.read()
     for name in GPM_ACTIVITIES:
         device.values[name] = got.get(name)
-    for name in ("pcie", "nvlink"):
-        rates = (f"{name}_rx_bytes_per_second", f"{name}_tx_bytes_per_second")
+    for name, rates in RATES.items():
         if all(rate in got for rate in rates):
             device.gpm_gives.add(name)
         if name in device.gpm_gives:
@@ -261,16 +255,37 @@ def gpm(device: NvmlDevice) -> None:
 
 
 def processes(device: NvmlDevice) -> None:
-    device.read_processes()
+    device.listed["compute"] = device.compute_buffer.read()
+    if device.identity.memory_unified:
+        memory(device)
+
+
+def graphics_processes(device: NvmlDevice) -> None:
+    device.listed["graphics"] = device.graphics_buffer.read()
 
 
 def mps_processes(device: NvmlDevice) -> None:
-    device.mps_listed = device.mps_buffer.read()
+    device.listed["mps"] = device.mps_buffer.read()
 
 
 def process_busy(device: NvmlDevice) -> None:
     window = max(2.0, 2 * device.interval_seconds)
     device.process_busy = device.process_busy_buffer.read(device.now, device.unix, window)
+
+
+def fields_set(device: NvmlDevice, reading: Reading) -> tuple[str, ...]:
+    """The fields that a reading sets on this GPU: rates come from the best call that gives them."""
+    if reading.name == GPM_NAME:
+        return reading.fields + tuple(
+            rate for name, rates in RATES.items() if name in device.gpm_gives for rate in rates
+        )
+    if reading.name == COUNTERS:
+        links = () if device.gpm_gives_links else RATES["nvlink"]
+        pcie = device.pcie_from_counters and not device.gpm_gives_pcie
+        return reading.fields + links + (RATES["pcie"] if pcie else ())
+    if reading.name == PCIE_THROUGHPUT and device.pcie_rates_from_elsewhere:
+        return ()
+    return reading.fields
 
 
 GPM_ACTIVITIES = (
@@ -292,47 +307,77 @@ HEALTH_FIELDS = (
     "remapped_rows_pending",
     "remapped_rows_failed",
 )
-PCIE_RATES = ("pcie_rx_bytes_per_second", "pcie_tx_bytes_per_second")
+RATES = {
+    name: (f"{name}_rx_bytes_per_second", f"{name}_tx_bytes_per_second")
+    for name in ("pcie", "nvlink")
+}
 
 SAMPLES = "fine utilisation samples"
 PROCESS_LIST = "the list of processes"
+GRAPHICS_LIST = "the list of graphics processes"
+MPS_LIST = "the list of MPS processes"
+LISTS = {PROCESS_LIST: "compute", GRAPHICS_LIST: "graphics", MPS_LIST: "mps"}
 PROCESS_BUSY = "the SM share of each process"
+COUNTERS = "energy, link and throttle counters"
+PCIE_THROUGHPUT = "PCIe throughput"
 GPM_NAME = "SM, tensor and memory activity (GPM)"
 
 # Periods: what moves with every step of a job is read each time; what moves with the state of
 # the machine every few seconds; what changes when a person or a fault changes it, every ten.
+# The order is that in which a GPU that was just found is read.
 READINGS = (
-    Reading("the utilisation", ("busy_percent", "memory_controller_percent"), utilization),
-    Reading(SAMPLES, ("busy_samples",), busy_samples, between={"busy_samples": ()}),
-    Reading("power", ("power_watts",), power),
-    Reading("the SM clock", ("sm_clock_mhz",), sm_clock),
-    Reading("the throttle reasons", ("throttle_reasons",), throttle_reasons),
-    Reading("the temperature", ("temperature_celsius",), temperature, 1.0),
     Reading(
-        "energy, link and throttle counters",
+        "the utilisation",
+        ("busy_percent", "memory_controller_percent"),
+        utilization,
+        importance=IMPORTANT,
+    ),
+    Reading("the memory in use", ("memory_used_bytes",), memory, importance=IMPORTANT),
+    Reading("power", ("power_watts",), power, importance=IMPORTANT),
+    Reading(
+        SAMPLES,
+        ("busy_samples",),
+        busy_samples,
+        importance=IMPORTANT,
+        between={"busy_samples": ()},
+    ),
+    Reading(
+        PROCESS_LIST,
+        (),
+        processes,
+        1.0,
+        importance=NOTABLE,
+        process_field="gpu_memory_bytes",
+    ),
+    Reading(GRAPHICS_LIST, (), graphics_processes, 1.0, importance=NOTABLE),
+    Reading("the temperature", ("temperature_celsius",), temperature, 1.0, importance=NOTABLE),
+    Reading("the throttle reasons", ("throttle_reasons",), throttle_reasons, importance=NOTABLE),
+    Reading("the SM clock", ("sm_clock_mhz",), sm_clock, importance=NOTABLE),
+    # Two samples make a reading, and a single look takes no longer than 0.7 s.
+    Reading(GPM_NAME, GPM_ACTIVITIES, gpm, 0.5, calls=2, importance=NOTABLE),
+    Reading(
+        PROCESS_BUSY, (), process_busy, 1.0, importance=NOTABLE, process_field="gpu_busy_percent"
+    ),
+    Reading(
+        COUNTERS,
         COUNTER_FIELDS,
         counters,
         0.5,
+        importance=NOTABLE,
         between={"throttle_durations": None},
     ),
-    Reading(PROCESS_LIST, (), processes, 1.0, calls=2),
-    Reading("the list of MPS processes", (), mps_processes, 5.0),
-    # After the lists: on unified memory this is their sum.
-    Reading("the memory in use", ("memory_used_bytes",), memory),
-    Reading(PROCESS_BUSY, (), process_busy, 1.0),
-    # Two samples make a reading, and a single look takes no longer than 0.7 s.
-    Reading(GPM_NAME, GPM_ACTIVITIES, gpm, 0.5, calls=2),
-    Reading("the memory clock", ("memory_clock_mhz",), memory_clock, 2.0),
+    Reading("the power limit", ("power_limit_watts",), power_limit, 5.0),
+    Reading(MPS_LIST, (), mps_processes, 5.0),
     Reading("the performance state", ("performance_state",), performance_state, 1.0),
+    Reading("the memory clock", ("memory_clock_mhz",), memory_clock, 2.0),
     Reading("the PCIe link", ("pcie_generation", "pcie_width"), pcie_link, 2.0, calls=2),
     Reading("encoder use", ("encoder_percent",), encoder, 2.0),
     Reading("decoder use", ("decoder_percent",), decoder, 2.0),
     Reading("the fan speed", ("fan_percent",), fan, 5.0),
-    Reading("the power limit", ("power_limit_watts",), power_limit, 5.0),
     Reading("ECC errors and remapped rows", HEALTH_FIELDS, health, 10.0),
     Reading(
-        "PCIe throughput",
-        PCIE_RATES,
+        PCIE_THROUGHPUT,
+        RATES["pcie"],
         pcie_throughput,
         2.0,
         calls=2,
@@ -341,6 +386,8 @@ READINGS = (
     ),
 )
 MIG_READINGS = tuple(
-    reading for reading in READINGS if reading.name in (PROCESS_LIST, "the memory in use", GPM_NAME)
+    reading
+    for reading in READINGS
+    if reading.name in (PROCESS_LIST, GRAPHICS_LIST, "the memory in use", GPM_NAME)
 )
 """The rest of a MIG instance's readings are its card's; NVML refuses them for the instance."""

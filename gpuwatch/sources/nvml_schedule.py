@@ -2,35 +2,51 @@
 
 A reading says how often it is worth taking; what the driver takes for it can only lengthen
 that. PCIe throughput blocks for 20 ms a call on real drivers, process lists take several
-milliseconds, and a card in trouble can make anything slow.
+milliseconds, and under load or in trouble a driver can take milliseconds for anything.
+
+All readings of all GPUs together may cost ``SHARE`` of the time. What would cost more is spread
+by ``plan``: the period of a reading then grows with the square root of its cost and falls with
+its importance, which gives the freshest readings for the time there is. That period is the real
+one: it says how long a value is kept, and what the user is told.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import sqrt
+from statistics import median
 from typing import Any
 
-OWN_SHARE = 0.01
-"""Of wall time, that one reading of one GPU may cost ..."""
-ALL_SHARE = 0.04
-"""... and that one reading may cost over all GPUs together."""
+SHARE = 0.05
+"""Of wall time: what all readings of all GPUs may cost together ..."""
+SHARE_MAX = 0.10
+"""... and what they may cost where an important reading would otherwise be older than this:"""
+IMPORTANT_SECONDS = 5.0
+BURST = 1.5
+"""Times its share of the interval is what one look may take, so that calls do not fall together
+and those put off are soon made up for."""
 DETAILED_FACTOR = 0.25
 """A GPU somebody looks at closely is read so much more often."""
-PERIOD_MAX_SECONDS = 60.0
-SLOW_SECONDS = 0.002
-"""A reading that takes longer is not taken for every GPU in one tick (see ``take_slow``)."""
-CHEAP_SECONDS = 1e-4
-"""A reading that takes less can be had at every read, whatever the number of GPUs."""
-TICK_SHARE = 0.05
-"""Of the interval: what slow readings may take in one tick, all GPUs together."""
 RARELY_SECONDS = 60.0
 """How soon a refused reading is tried again."""
 LASTED_READS = 3
 """A failure is told to the user once it lasted so many tries; at once if it never worked."""
 SELDOM_SECONDS = 10.0
-"""A reading put off for longer than this by its cost is explained to the user."""
+"""An ordinary reading put off for longer than this by its cost is explained to the user."""
+LATE_FACTOR = 2.0
+"""A reading is late when it is this many times as old as it would be with a quick driver."""
+KEPT_SECONDS = 30.0
+"""A value is kept for so long at least: when a driver turns slow, its periods lag behind."""
 TRANSIENT_SECONDS = 1.0
+READINGS_JUDGED = 17
+"""Enough that they are several different ones on a machine with 8 GPUs."""
+PACE_FACTOR = 4.0
+LEAST_SECONDS = 1e-5
+"""Differences below this are no sign of anything."""
+
+ORDINARY, NOTABLE, IMPORTANT = 1.0, 3.0, 9.0
+"""How often a reading is taken, relative to the others, when the driver is too slow for all."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,12 +63,15 @@ class Reading:
     """How often it is worth asking; 0: at every read."""
     calls: int = 1
     """Driver calls it makes."""
+    importance: float = ORDINARY
     expected_seconds: float = 0.0
     """What real drivers are known to take, so that the first call is planned for."""
     needed: Callable[[Any], bool] | None = None
     """Whether the device still needs it, asked when it is due; ``None``: always."""
     between: Mapping[str, Any] = field(default_factory=dict)
     """Values of fields that mean "since the last snapshot" in a snapshot without this reading."""
+    process_field: str | None = None
+    """The field of ``Process`` it sets, for a reading that sets none of ``GpuReading``."""
 
 
 class Slot:
@@ -64,44 +83,56 @@ class Slot:
         "error",
         "failed_since_unix",
         "failures",
+        "period",
         "read_at",
         "reading",
-        "slow",
+        "usual_period",
         "worked",
     )
 
     def __init__(self, reading: Reading, due_at: float) -> None:
         self.reading = reading
         self.cost = reading.expected_seconds
-        self.slow = self.cost > SLOW_SECONDS
+        self.usual_period = self.period = reading.period_seconds
+        """With a quick driver, and as ``plan`` gave it."""
         self.due_at = due_at
-        self.read_at = due_at
+        self.read_at: float | None = None
         self.failures = 0
         self.error = 0
         self.failed_since_unix = 0.0
         self.worked = False
 
-    def period(self, gpu_count: int, factor: float = 1.0) -> float:
-        costly = self.cost * max(1.0 / OWN_SHARE, gpu_count / ALL_SHARE)
-        return min(PERIOD_MAX_SECONDS, max(self.reading.period_seconds, costly) * factor)
+    @property
+    def unknown(self) -> bool:
+        """It was never taken, and what it costs is not known either."""
+        return self.read_at is None and not self.reading.expected_seconds
 
-    def measured(self, now: float, seconds: float, gpu_count: int, factor: float) -> None:
+    def measured(self, now: float, seconds: float) -> None:
         """Count one call that took ``seconds`` and plan the next."""
         cost = self.cost
-        # A single outlier (a busy machine) must not silence a reading for a minute, and a driver
-        # that got slow must be noticed within a few calls.
-        self.cost = cost = seconds if cost == 0.0 else cost + 0.3 * (seconds - cost)
-        self.read_at = now
-        if cost < CHEAP_SECONDS:
-            self.slow = False
-            self.due_at = now + self.reading.period_seconds * factor
+        if cost == 0.0:
+            self.cost = seconds
+        elif seconds < 0.1 * cost:
+            # The driver is quick again: what is read once a minute must not take ten to show it.
+            self.cost = sqrt(cost * seconds)
         else:
-            self.slow = cost > SLOW_SECONDS
-            self.due_at = now + self.period(gpu_count, factor)
+            # A single outlier (a busy machine) must not silence a reading for a minute, and a
+            # driver that got slow must be noticed within a few calls.
+            self.cost = cost + 0.3 * (seconds - cost)
+        self.read_at = now
+        self.due_at = now + self.period
 
-    def outdated(self, now: float, gpu_count: int) -> bool:
-        """Its value is older than two periods, so it no longer says what is."""
-        return now - self.read_at > 2 * self.period(gpu_count)
+    def age(self, now: float) -> float:
+        """Seconds since it was last tried; 0 before."""
+        return 0.0 if self.read_at is None else now - self.read_at
+
+    def outdated(self, now: float, interval_seconds: float) -> bool:
+        """Its value is so old that its turn must have failed to come."""
+        return self.age(now) > max(KEPT_SECONDS, 2 * self.period + interval_seconds)
+
+    def late(self, now: float) -> bool:
+        """Its value is older than it would be with a quick driver."""
+        return self.read_at is not None and now - self.read_at > LATE_FACTOR * self.usual_period
 
     def failed(self, error: int, unix_seconds: float) -> None:
         # A reading that fails now so, now so, is one that fails: the count goes on.
@@ -119,10 +150,90 @@ class Slot:
         """The failure is no hiccup."""
         return self.failures >= LASTED_READS or (self.failures > 0 and not self.worked)
 
-    def seldom_seconds(self, gpu_count: int) -> float | None:
-        """How often it is read, when its cost alone makes that seldom; otherwise ``None``."""
-        if not self.slow:
-            return None
-        period = self.period(gpu_count)
-        usual = max(SELDOM_SECONDS, 2 * self.reading.period_seconds)
-        return period if self.worked and not self.failures and period > usual else None
+    @property
+    def seldom(self) -> bool:
+        """It works, and its cost alone keeps it from being read as often as it is worth."""
+        if self.period <= LATE_FACTOR * self.usual_period:
+            return False
+        return self.worked and not self.failures
+
+
+Gpus = Sequence[tuple[Sequence[Slot], float]]
+"""The slots of each GPU, with the factor on their periods."""
+
+
+class Pace:
+    """Notices when the driver as a whole becomes slower or quicker.
+
+    What most of the last readings show is then believed of those that were not taken since:
+    their turn may be minutes away, or so frequent that it takes the time of all.
+    """
+
+    def __init__(self) -> None:
+        self._changes: list[tuple[Slot, float]] = []
+
+    def note(self, slot: Slot, believed_seconds: float, seconds: float) -> None:
+        """``slot`` took ``seconds``."""
+        self._changes.append((slot, (seconds + LEAST_SECONDS) / (believed_seconds + LEAST_SECONDS)))
+
+    def follow(self, gpus: Gpus) -> None:
+        """Correct the costs of the slots, once there is enough to judge by."""
+        if len(self._changes) < READINGS_JUDGED:
+            return
+        change = median(change for _, change in self._changes)
+        taken = {id(slot) for slot, _ in self._changes}
+        self._changes.clear()
+        if 1 / PACE_FACTOR < change < PACE_FACTOR:
+            return
+        for slots, _ in gpus:
+            for slot in slots:
+                if slot.read_at is not None and id(slot) not in taken:
+                    slot.cost = (slot.cost + LEAST_SECONDS) * change
+
+
+def plan(gpus: Gpus, interval_seconds: float) -> float:
+    """Give the slots their periods; the share of the time that they then cost at most."""
+    load = 0.0
+    for slots, factor in gpus:
+        for slot in slots:
+            usual = slot.reading.period_seconds * factor
+            slot.usual_period = slot.period = usual = max(usual, interval_seconds)
+            load += slot.cost / usual
+    share = SHARE
+    if load > share:
+        costly = [
+            (slot, factor / slot.reading.importance * sqrt(slot.cost))
+            for slots, factor in gpus
+            for slot in slots
+            if slot.cost > 0.0
+        ]
+        _stretch(costly, share)
+        periods = [slot.period for slot, _ in costly if slot.reading.importance == IMPORTANT]
+        longest = max(periods, default=0.0)
+        if longest > IMPORTANT_SECONDS:
+            share = min(SHARE_MAX, SHARE * longest / IMPORTANT_SECONDS)
+            _stretch(costly, share)
+    for slots, _ in gpus:
+        for slot in slots:
+            # Not as planned when it was read: the driver may be slower or quicker by now.
+            if slot.read_at is not None and not slot.failures:
+                slot.due_at = slot.read_at + slot.period
+    return share
+
+
+def _stretch(costly: list[tuple[Slot, float]], share: float) -> None:
+    """Periods in proportion to the numbers beside the slots, none shorter than usual, so that
+    all cost ``share`` of the time."""
+    room = share
+    while costly:
+        unit = sum(slot.cost / relative for slot, relative in costly) / room
+        rest = []
+        for slot, relative in costly:
+            slot.period = max(slot.usual_period, unit * relative)
+            if slot.period > slot.usual_period:
+                rest.append((slot, relative))
+            else:
+                room -= slot.cost / slot.period
+        if len(rest) == len(costly):
+            return
+        costly = rest

@@ -35,6 +35,8 @@ NOT_READY = 27
 GPU_NOT_FOUND = 28
 INVALID_STATE = 29
 UNKNOWN = 999
+SENSELESS = -1
+"""Ours: what the driver answered cannot be, or nobody foresaw it."""
 
 ERROR_WORDS = {
     UNINITIALIZED: "the driver library is not initialised",
@@ -64,14 +66,17 @@ ERROR_WORDS = {
     GPU_NOT_FOUND: "no such GPU",
     INVALID_STATE: "invalid state",
     UNKNOWN: "unknown error",
+    SENSELESS: "the driver's answer makes no sense",
 }
 
 PERMANENT = frozenset({NOT_SUPPORTED, FUNCTION_NOT_FOUND, ARGUMENT_VERSION_MISMATCH, DEPRECATED})
-"""This GPU under this driver will never answer: not asked again until the driver restarts."""
+"""Where it never worked, this GPU under this driver will never answer: not asked again."""
 PERMANENT_FIELD = PERMANENT | {INVALID_ARGUMENT}
 """The same for one id in ``nvmlDeviceGetFieldValues``, where an unknown id is an invalid one."""
-RARELY_RETRIED = frozenset({NO_PERMISSION, INVALID_ARGUMENT})
-"""May change (rights granted, MIG mode switched), but seldom."""
+REFUSED = PERMANENT | {NO_PERMISSION, INVALID_ARGUMENT}
+"""An answer, not a hiccup, though it can change (rights granted, MIG mode switched)."""
+RARELY_RETRIED = REFUSED | {INSUFFICIENT_SIZE}
+"""Tried again every minute once it has lasted."""
 LOST = frozenset({GPU_IS_LOST, RESET_REQUIRED, GPU_NOT_FOUND})
 DRIVER_GONE = frozenset({UNINITIALIZED, DRIVER_NOT_LOADED, LIB_RM_VERSION_MISMATCH})
 FATAL = LOST | DRIVER_GONE

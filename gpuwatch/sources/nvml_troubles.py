@@ -7,7 +7,7 @@ from gpuwatch.sources import nvml_messages as messages
 from gpuwatch.sources import nvml_readings as readings
 from gpuwatch.sources import nvml_tables as tables
 from gpuwatch.sources.nvml_device import NvmlDevice
-from gpuwatch.sources.nvml_schedule import Reading
+from gpuwatch.sources.nvml_schedule import IMPORTANT, SELDOM_SECONDS, Reading
 
 _WORTH_SAYING = (
     (readings.SAMPLES, messages.NO_SAMPLES, "busy_samples"),
@@ -23,11 +23,16 @@ def troubles(devices: list[NvmlDevice]) -> list[Problem]:
 
 
 def _lost(devices: list[NvmlDevice]) -> list[Problem]:
-    return [
-        messages.lost(device.identity, device.lost_error, device.lost_since_unix)
-        for device in devices
-        if device.lost_error
-    ]
+    """GPUs that are lost alike are one problem."""
+    together: dict[int, list[NvmlDevice]] = {}
+    for device in devices:
+        if device.lost_error:
+            together.setdefault(device.lost_error, []).append(device)
+    problems = []
+    for code, gone in together.items():
+        since = min(device.lost_since_unix for device in gone)
+        problems.append(messages.lost([device.identity for device in gone], code, since))
+    return problems
 
 
 def _failing(devices: list[NvmlDevice]) -> list[Problem]:
@@ -55,23 +60,30 @@ def _failing(devices: list[NvmlDevice]) -> list[Problem]:
 
 def _seldom(devices: list[NvmlDevice]) -> list[Problem]:
     """Readings that the driver is slow to give, so that what is shown of them can be old."""
-    together: dict[Reading, list[tuple[NvmlDevice, float]]] = {}
+    together: dict[Reading, float] = {}
+    affected: list[NvmlDevice] = []
+    seconds = calls = 0.0
     for device in devices:
-        if device.lost_error:
-            continue
-        for slot in device.slots:
-            seconds = slot.seldom_seconds(device.gpu_count)
-            needed = slot.reading.needed
-            if seconds is not None and (needed is None or needed(device)):
-                together.setdefault(slot.reading, []).append((device, seconds))
+        seldom = [slot for slot in device.slots if slot.seldom and not device.lost_error]
+        for slot in seldom:
+            reading = slot.reading
+            if reading.needed is None or reading.needed(device):
+                together[reading] = max(together.get(reading, 0.0), slot.period)
+                seconds += slot.cost
+                calls += reading.calls
+        if seldom:
+            affected.append(device)
+    if not any(
+        period > SELDOM_SECONDS or reading.importance == IMPORTANT
+        for reading, period in together.items()
+    ):
+        return []
     return [
-        messages.seldom_read(
-            reading.name,
-            reading.fields[0] if reading.fields else None,
-            [device.identity for device, _ in slow],
-            max(seconds for _, seconds in slow),
+        messages.slow_driver(
+            [(reading.name, period) for reading, period in together.items()],
+            [device.identity for device in affected],
+            seconds / calls,
         )
-        for reading, slow in together.items()
     ]
 
 

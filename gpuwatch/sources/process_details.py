@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-import functools
 import re
 import shlex
+import time
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from gpuwatch.sources import cgroup, procfs
+from gpuwatch.sources.background import DaemonWorker
 from gpuwatch.text import clean
 
 COMMAND_BYTES = 4096
 """A command line can be megabytes; no screen shows more than this of it."""
+
+PATIENCE_SECONDS = 0.2
+"""For users' names, in all: those in a local file are known in less, so that the first picture
+has them."""
 
 _NEEDS_QUOTES = re.compile(r"[\s'\"]")
 _NOT_IN_DOUBLE_QUOTES = re.compile(r'["$`\\!]')
@@ -21,7 +27,7 @@ _NOT_IN_DOUBLE_QUOTES = re.compile(r'["$`\\!]')
 class ProcessDetails(NamedTuple):
     """All text has passed ``text.clean``; ``None`` where it could not be read."""
 
-    user: str | None = None
+    uid: int | None = None
     command: str | None = None
     container: str | None = None
     slurm_job: str | None = None
@@ -30,7 +36,7 @@ class ProcessDetails(NamedTuple):
 def read_details(pid: int, name: bytes, proc: Path = procfs.PROC) -> ProcessDetails:
     """Everything that rarely changes. What cannot be read stays ``None``; never raises."""
     return ProcessDetails(
-        read_user(pid, proc),
+        read_uid(pid, proc),
         read_command(pid, name, proc),
         *cgroup.read_membership(pid, proc),
     )
@@ -81,13 +87,12 @@ def clean_name(name: bytes) -> str:
     return clean(name.decode("utf-8", "replace"), 64)
 
 
-def read_user(pid: int, proc: Path = procfs.PROC) -> str | None:
+def read_uid(pid: int, proc: Path = procfs.PROC) -> int | None:
     """The user the process acts as; ``None`` where its status may not be read."""
     try:
-        uid = parse_effective_uid(procfs.read_once(f"{proc}/{pid}/status"))
+        return parse_effective_uid(procfs.read_once(f"{proc}/{pid}/status"))
     except OSError:
         return None
-    return None if uid is None else user_name(uid)
 
 
 def parse_effective_uid(text: bytes) -> int | None:
@@ -99,13 +104,31 @@ def parse_effective_uid(text: bytes) -> int | None:
     return None if at < 0 else int(text[at + 5 :].split(None, 2)[1])
 
 
-@functools.lru_cache(maxsize=512)
-def user_name(uid: int) -> str:
-    """The user's name; the number where nobody knows it. Asked once a user: the answer can come
-    from a directory server."""
-    import pwd  # noqa: PLC0415 - not on every platform
+class UserNames:
+    """Names of users, looked up once each on a thread of its own: a directory server (LDAP) can
+    take half a minute to answer, or never do."""
 
-    try:
-        return clean(pwd.getpwuid(uid).pw_name, 64)
-    except (KeyError, OSError):
-        return str(uid)
+    def __init__(self, patience_seconds: float = PATIENCE_SECONDS) -> None:
+        self._names: dict[int, str] = {}
+        self._worker = DaemonWorker("gpuwatch-users")
+        self._patience_seconds = patience_seconds
+
+    def name(self, uid: int) -> str:
+        """The user's name; the number where nobody knows it, and until it is known."""
+        known = self._names.get(uid)
+        if known is not None:
+            return known
+        self._names[uid] = str(uid)
+        begun = time.monotonic()
+        self._worker.submit(lambda: self._look_up(uid)).wait(self._patience_seconds)
+        self._patience_seconds = max(0.0, self._patience_seconds - (time.monotonic() - begun))
+        return self._names[uid]
+
+    def _look_up(self, uid: int) -> None:
+        import pwd  # noqa: PLC0415 - not on every platform
+
+        with suppress(KeyError, OSError):
+            self._names[uid] = clean(pwd.getpwuid(uid).pw_name, 64)
+
+
+user_name = UserNames().name

@@ -13,6 +13,7 @@ from gpuwatch.sources.process_details import (
     clean_name,
     read_command,
     read_details,
+    user_name,
 )
 
 MINIMUM_SECONDS = 0.05
@@ -79,6 +80,11 @@ class ProcessEntry:
     def kept_open(self) -> bool:
         return self._descriptor is not None
 
+    @property
+    def has_ended(self) -> bool:
+        """A zombie, and not only its main thread has ended."""
+        return self._stat.state in "ZX" and self._stat.threads <= 1
+
     def keep_open(self) -> bool:
         """Read through one descriptor from now on, at half the cost; whether that worked."""
         if self._descriptor is None:
@@ -139,7 +145,7 @@ class ProcessEntry:
 
     def _refresh_details(self, now: float) -> None:
         before = self._details
-        if self._stat.state in "ZX" and before.user is not None:
+        if self._stat.state in "ZX" and before.uid is not None:
             # A zombie has no command line any more; what it was is worth more than "[name]".
             details = before
         elif self._full_reads > 0:
@@ -162,20 +168,25 @@ class ProcessEntry:
     def row(self, gpu: GpuProcess | None) -> Process:
         """The row for one GPU, or for none: the same object while nothing in it changes."""
         key = None if gpu is None else (gpu.gpu_uuid, gpu.mig_instance)
+        uid = self._details.uid
+        # Asked each time, since the answer can be late.
+        user = None if uid is None else user_name(uid)
         cached = self._rows.get(key)
         if cached is not None and cached[0] == self.version and cached[1] == gpu:
-            return cached[2]
-        row = self._build_row(gpu)
+            row = cached[2]
+            if row.user == user:
+                return row
+        row = self._build_row(gpu, user)
         self._rows[key] = (self.version, gpu, row)
         return row
 
-    def _build_row(self, gpu: GpuProcess | None) -> Process:
+    def _build_row(self, gpu: GpuProcess | None, user: str | None) -> Process:
         stat, details = self._stat, self._details
         return Process(
             pid=self.pid,
             started_at_unix_seconds=self.started_at,
             parent_pid=stat.parent_pid,
-            user=details.user,
+            user=user,
             name=self.name,
             command=details.command,
             state=stat.state,

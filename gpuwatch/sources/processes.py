@@ -129,7 +129,9 @@ class ProcessSource:
         except (OSError, ValueError) as error:
             self._drop(pid)
             if not (isinstance(error, OSError) and procfs.is_gone(error)):
-                self._messages["unreadable"] = f"Some processes cannot be read ({error})."
+                # Not the error itself, which can quote what was read.
+                why = error.strerror if isinstance(error, OSError) else "its text is not understood"
+                self._messages["unreadable"] = f"Process {pid} cannot be read ({why})."
 
     def _read_again(self, entry: ProcessEntry, now: float, *, keep: bool) -> None:
         parent = entry.parent_pid
@@ -162,15 +164,19 @@ class ProcessSource:
     def _gpu_rows(self, gpu_processes: Sequence[GpuProcess]) -> list[Process]:
         rows = []
         missing = []
+        ended = set()
         for gpu in gpu_processes:
             entry = self._entries.get(gpu.pid)
             if entry is None:
                 missing.append(gpu)
+            elif entry.has_ended:
+                # The driver goes on naming it for a while: nobody's GPU process any more.
+                ended.add(gpu.pid)
             else:
                 rows.append(entry.row(gpu))
         shown, messages = self._unseen.explain(missing)
         self._messages.update(messages)
-        return rows + [_driver_row(gpu) for gpu in shown]
+        return rows + self._entry_rows(sorted(ended)) + [_driver_row(gpu) for gpu in shown]
 
     def _other_rows(self, hot: set[int], now: float) -> list[Process]:
         if not self.options.all_processes:

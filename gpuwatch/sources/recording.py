@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import chain
 from types import TracebackType
 
-from gpuwatch.codec_delta import BaselessError, RecordingDecoder, Skim
+from gpuwatch.codec_delta import BaselessError, RecordingDecoder
 from gpuwatch.json_values import CodecError
 from gpuwatch.model import Snapshot
 from gpuwatch.sources import log_text
@@ -59,13 +59,12 @@ def open_any(
     options: LogOptions | None = None,
     *,
     begin: int = 0,
-    skim: Skim | None = None,
 ) -> OpenedLog:
     """Open a recording or an ``nvidia-smi`` log, told by what is in it; ``-`` is standard input. A
     recording is read with the files that were put aside before it (``file_set``).
 
-    ``begin`` is a place in a recording at which reading can begin (``recording_scan``), ``skim``
-    what of it need not be followed. Raises ``LogError`` with a sentence.
+    ``begin`` is a place in a recording at which reading can begin (``recording_scan``). Raises
+    ``LogError`` with a sentence.
     """
     stats = LogStats()
     lines = TextLines(path, stats, LINE_LENGTH, begin=begin)
@@ -76,7 +75,7 @@ def open_any(
         options = options or LogOptions()
         if options.columns is None and first and _strip(first[-1])[:1] == "{":
             stats.kind = RECORDING
-            snapshots = read_recording(every, stats, shown=lines.shown, text=lines, skim=skim)
+            snapshots = read_recording(every, stats, shown=lines.shown, text=lines)
         else:
             lines.line_length = log_text.LINE_LENGTH
             snapshots = read_lines(every, stats, options, shown=lines.shown, text=lines)
@@ -106,10 +105,9 @@ def read_recording(
     *,
     shown: str = "The recording",
     text: TextLines | None = None,
-    skim: Skim | None = None,
 ) -> Iterator[Snapshot]:
     """The snapshots of a stream, as they come. Raises ``LogError`` if there is none."""
-    decoder = RecordingDecoder(skim)
+    decoder = RecordingDecoder()
     first_error: str | None = None
     for line in lines:
         body = _strip(line)
@@ -131,8 +129,8 @@ def read_recording(
                 stats.remark(str(error))
             continue
         if isinstance(value, Snapshot) and not _has_times(value):
-            first_error = first_error or "Its times are none."
-            stats.remark("A snapshot whose times are none.")
+            first_error = first_error or "Its monotonic time or its interval is out of range."
+            stats.remark("A snapshot whose monotonic time or interval is out of range.")
         elif isinstance(value, Snapshot):
             stats.snapshots += 1
             stats.interval_seconds = value.interval_seconds
@@ -146,7 +144,6 @@ def read_recording(
 def _has_times(snapshot: Snapshot) -> bool:
     return (
         abs(snapshot.monotonic_seconds) < _SECONDS_MAX
-        and abs(snapshot.taken_at_unix_seconds) < _SECONDS_MAX
         and 0.0 <= snapshot.interval_seconds < _SECONDS_MAX
     )
 

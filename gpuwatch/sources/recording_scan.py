@@ -18,6 +18,7 @@ from itertools import chain
 from pathlib import Path
 from typing import BinaryIO, cast
 
+from gpuwatch import json_values
 from gpuwatch.codec import loads
 from gpuwatch.json_values import CodecError, Json
 from gpuwatch.model import Snapshot
@@ -32,6 +33,9 @@ _MEMBER = MAGIC + b"\0\0\0\0\0"
 _HEADER = b'{"kind":"header"'
 _HEAD_ENDS = re.compile(rb'\n\{"kind":"(?:snapshot|delta|header)"')
 _HEAD_BYTES_MOST = 4 * 1024 * 1024
+_HEAD_BYTES_A_BYTE = 100
+"""Unpacked for heads, a byte of the file: several times what any recording takes. Rubbish that was
+made to look like heads, each within the one before, would take hours."""
 _STEP_BYTES = 16 * 1024
 _CHUNK_BYTES = 4 * 1024 * 1024
 _WINDOW_BYTES = 1024 * 1024
@@ -50,8 +54,10 @@ class Head:
 
     @property
     def started_at_unix_seconds(self) -> float | None:
-        at = self.header.get("started_at_unix_seconds")
-        return float(at) if isinstance(at, int | float) and not isinstance(at, bool) else None
+        try:
+            return json_values.moment(self.header.get("started_at_unix_seconds"), "header")
+        except CodecError:
+            return None
 
     @property
     def recording(self) -> Json | None:
@@ -66,6 +72,7 @@ class RecordingFileReader:
     def __init__(self, path: str) -> None:
         self.path = path
         self.shown = clean(path, 200)
+        self._head_bytes = 0
         try:
             self._file = open_set(path)
             self.size = size_of(self._file)
@@ -97,7 +104,10 @@ class RecordingFileReader:
 
     def head(self, offset: int) -> Head | None:
         """What stands at ``offset``, if that is a head that can be read."""
+        if self._head_bytes > _HEAD_BYTES_A_BYTE * self.size + _HEAD_BYTES_MOST:
+            return None
         text = self._head_text(offset)
+        self._head_bytes += len(text)
         if not text.startswith(_HEADER):
             return None
         end = _HEAD_ENDS.search(text)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpuwatch.sources import procfs
-from gpuwatch.sources.process_details import clean_name, read_user
+from gpuwatch.sources.process_details import clean_name, read_uid, user_name
 
 SAME_START_SECONDS = 0.05
 """Start times are in ticks of 10 ms, and may have been rounded on their way; no PID comes round
@@ -78,7 +78,7 @@ def _send(pid: int, started_at: float, kind: signal.Signals) -> str:
     """Send the signal; the name of the process it went to."""
     if not sys.platform.startswith("linux"):
         return _send_portable(pid, started_at, kind)
-    descriptor = _pin(pid)
+    descriptor = pin(pid)
     if descriptor is None:
         name = _check_same(pid, started_at)
         os.kill(pid, kind)
@@ -93,7 +93,7 @@ def _send(pid: int, started_at: float, kind: signal.Signals) -> str:
     return name
 
 
-def _pin(pid: int) -> int | None:
+def pin(pid: int) -> int | None:
     """A descriptor of the process; ``None`` where the kernel (before 5.3) or a sandbox has none."""
     if not hasattr(os, "pidfd_open") or not hasattr(signal, "pidfd_send_signal"):
         return None
@@ -130,10 +130,11 @@ def _check_same(pid: int, started_at: float, proc: Path = procfs.PROC) -> str:
 
 
 def _not_permitted(pid: int) -> str:
-    owner = read_user(pid)
-    helper = "root" if owner in (None, "root") else f"{owner} or root"
+    uid = read_uid(pid)
+    owner = "another user" if uid is None else user_name(uid)
+    helper = f"{owner} or root" if uid else "root"
     return (
-        f"Process {pid} belongs to {owner or 'another user'}, and you may not end it: run "
+        f"Process {pid} belongs to {owner}, and you may not end it: run "
         f"gpuwatch as {helper} to do so."
     )
 

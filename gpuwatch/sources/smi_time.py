@@ -10,6 +10,8 @@ import re
 import time
 from datetime import datetime
 
+from gpuwatch.json_values import is_moment
+
 _DAY_SECONDS = 86400.0
 
 _STAMP = re.compile(
@@ -123,8 +125,10 @@ def _unix(found: re.Match[str]) -> float | None:
         moment = datetime(year, month, day, hour, minute)  # noqa: DTZ001 - local time is meant
         if found["zone"] is not None:
             zone = "+00:00" if found["zone"] == "Z" else found["zone"]
-            return datetime.fromisoformat(f"{moment.isoformat()}{zone}").timestamp() + second
-        # Local midnight and the like do not exist on some days: mktime takes the next best.
-        return time.mktime(moment.timetuple()) + second
+            unix = datetime.fromisoformat(f"{moment.isoformat()}{zone}").timestamp() + second
+        else:
+            # Local midnight and the like do not exist on some days: mktime takes the next best.
+            unix = time.mktime(moment.timetuple()) + second
     except (ValueError, OverflowError, OSError):
         return None
+    return unix if is_moment(unix) else None

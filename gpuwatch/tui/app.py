@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from rich.terminal_theme import DIMMED_MONOKAI, TerminalTheme
+from textual._styles_cache import StylesCache
 from textual.app import App
 from textual.binding import Binding, BindingType
 from textual.driver import Driver
@@ -21,6 +22,7 @@ from textual.drivers.linux_driver import LinuxDriver
 from textual.events import CursorPosition
 from textual.screen import Screen
 
+from gpuwatch import lean
 from gpuwatch.model import Process, ProcessKey, Snapshot
 from gpuwatch.sampler import Sampler
 from gpuwatch.sources.base import Source
@@ -50,10 +52,17 @@ _CAN_WRITE = all(hasattr(App, name) for name in ("_begin_update", "_end_update")
 
 INTERVALS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 _MESSAGE_SECONDS = 6.0
+_TIDY_SECONDS = 60.0
 _SLOW_LINK_LEAST_SECONDS = 2.0
 """A slow link is drawn to at most this often; sampling goes on at its own pace."""
 _AGAIN_SECONDS = 0.1
 """Until a terminal that was behind is looked at again."""
+_ALWAYS_ENDING = (signal.SIGTERM, signal.SIGINT)
+_ENDING_SIGNALS = (
+    *_ALWAYS_ENDING,
+    *(signal.SIGHUP, signal.SIGQUIT, signal.SIGABRT, signal.SIGALRM),
+    *(signal.SIGUSR1, signal.SIGUSR2),
+)
 _TERMINAL_GONE = 128 + signal.SIGHUP
 
 
@@ -133,7 +142,7 @@ class GpuwatchApp(RecorderApp):
             not _CAN_WRITE
             or driver is None
             or self.is_headless
-            or not self._running
+            or not self.is_running
             or self._batch_count
         ):
             return False
@@ -153,12 +162,15 @@ class GpuwatchApp(RecorderApp):
         self._sampling = asyncio.create_task(self._sampler.run(self.deliver))
         self._sampling.add_done_callback(self._task_ended)
         self.set_interval(1.0, self._every_second)
+        self.set_interval(_TIDY_SECONDS, tidy)
         # Asked to end from outside, the terminal must still be given back as it was.
         with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
             loop = asyncio.get_running_loop()
-            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-                # Under nohup a hangup means nothing.
-                if signal.getsignal(number) != signal.SIG_IGN:
+            for number in _ENDING_SIGNALS:
+                before = signal.getsignal(number)
+                hangs_up = number == signal.SIGHUP and before != signal.SIG_IGN
+                # nohup has it ignore one, and a job that it runs may be sent others.
+                if number in _ALWAYS_ENDING or before is signal.SIG_DFL or hangs_up:
                     loop.add_signal_handler(number, self.exit, None, 128 + number)
             if isinstance(self._driver, TerminalDriver):
                 # Textual's own handlers write from wherever the program happens to be.
@@ -504,9 +516,17 @@ def speaks_unicode(environment: Mapping[str, str]) -> bool:
     return encoding.lower().replace("-", "") == "utf8"
 
 
+def tidy() -> None:
+    """Free what would pile up over hours."""
+    # By mistake this is kept for each widget, with the lines drawn of it, long after it has gone.
+    forget = getattr(getattr(StylesCache, "get_inner_outer", None), "cache_clear", None)
+    if forget is not None:
+        forget()
+    lean.tidy()
+
+
 def new_engine() -> Diagnoser:
     """The one that knows every rule: the last that is loaded of what stays."""
-    from gpuwatch import lean  # noqa: PLC0415
     from gpuwatch.diagnosis.engine import Engine  # noqa: PLC0415
 
     engine = Engine()

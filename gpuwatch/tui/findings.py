@@ -65,8 +65,9 @@ def draw(view: View, width: int, height: int) -> FindingsFrame:
     frame = FindingsFrame(lines=[header.draw(view, width)])
     lines = frame.lines
     verdict = "Nothing has been diagnosed yet." if diagnosis is None else clean(diagnosis.verdict)
-    if now and clean(now[0].summary).rstrip(".") == verdict.rstrip("."):
-        verdict = "one finding" if len(now) == 1 else f"{len(now)} findings, worst first"
+    if any(clean(one.summary).rstrip(".") == verdict.rstrip(".") for one in now):
+        order = "worst first" if view.job.last is None else "those of the job shown first"
+        verdict = "one finding" if len(now) == 1 else f"{len(now)} findings, {order}"
     for text in wrapped(verdict, width - 2)[:2]:
         lines.append(Row(width).add(f" {text}", "title").line())
     if view.mark is not None:

@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gpuwatch.diagnosis.finding import Finding
-from gpuwatch.tui.finding_words import FindingKey, by_key, key_of
+from gpuwatch.tui.finding_words import FindingKey, about_job, by_key, key_of
 from gpuwatch.tui.panels.job_header import ended_at
 from gpuwatch.tui.view import View
 
 
 def present(view: View) -> tuple[Finding, ...]:
-    return () if view.diagnosis is None else view.diagnosis.findings
+    """Those of the job that is looked at come first."""
+    diagnosis, job = view.diagnosis, view.job.last
+    if diagnosis is None or job is None:
+        return () if diagnosis is None else diagnosis.findings
+    own = about_job(diagnosis, job)
+    return (*own, *[one for one in diagnosis.findings if not any(one is other for other in own)])
 
 
 def of_ended_job(view: View) -> tuple[Finding, ...]:

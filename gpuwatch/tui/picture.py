@@ -12,12 +12,13 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from xml.sax.saxutils import escape
 
-from platformdirs import user_state_path
 from rich.cells import cell_len
 from rich.color import Color
 from rich.segment import Segment
 from rich.style import Style
 from rich.terminal_theme import TerminalTheme
+
+from gpuwatch.private_files import make_folder, private, state_folder
 
 _CELL_WIDTH = 8.4
 _CELL_HEIGHT = 18.0
@@ -187,9 +188,10 @@ def save(text: str, moment: float, folder: Path | None = None) -> Path:
     """
     name = time.strftime("gpuwatch-%Y%m%d-%H%M%S", time.localtime(moment))
     last_error: OSError | None = None
-    for place in [folder] if folder is not None else [Path.cwd(), user_state_path("gpuwatch")]:
+    for place in [folder] if folder is not None else [Path.cwd(), state_folder()]:
         try:
-            place.mkdir(parents=True, exist_ok=True)
+            if not place.is_dir():
+                make_folder(place)
             return _write_new(place, name, text)
         except OSError as error:
             last_error = error
@@ -202,7 +204,7 @@ def _write_new(folder: Path, name: str, text: str) -> Path:
     for number in range(1, 1000):
         path = folder / (f"{name}.svg" if number == 1 else f"{name}-{number}.svg")
         try:
-            with path.open("x", encoding="utf-8") as file:
+            with open(path, "x", encoding="utf-8", opener=private) as file:
                 file.write(text)
         except FileExistsError:
             continue

@@ -33,6 +33,7 @@ class RecorderApp(TimelineApp):
         is announced (by default in the user's state folder)."""
         self._notes = notes
         self._recorder: BackgroundRecorder | None = None
+        self._noticed: str | None = None
         self._announced = ExitStack()
         self._find_recordings = find
         self._filling: Filling | None = None
@@ -67,9 +68,13 @@ class RecorderApp(TimelineApp):
             before = self.view.recording
             self.view.recording = self._recording_mark(self._recorder)
             changed = changed or before != self.view.recording
-            trouble = self._recorder.state.trouble
-            if trouble is not None and before != self.view.recording:
-                self.say(trouble)
+            state = self._recorder.state
+            if state.trouble is not None and before != self.view.recording:
+                self.say(state.trouble)
+            if state.notice is not None and state.notice is not self._noticed:
+                self.say(state.notice)
+                changed = True
+            self._noticed = state.notice
         return changed
 
     # -- the past -----------------------------------------------------------------------------
@@ -159,5 +164,5 @@ class RecorderApp(TimelineApp):
             return f"the end of {path} could not be written"
         if state.trouble is not None:
             return state.trouble
-        lost = f"; {state.lost_snapshots} could not be written" if state.lost_snapshots else ""
+        lost = f"; {state.lost_snapshots} could not be kept" if state.lost_snapshots else ""
         return f"{state.snapshots} snapshots are in {path}{lost}"

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from gpuwatch.private_files import make_folder, state_folder
 from gpuwatch.text import clean
 
 KEPT = 100
@@ -22,23 +23,15 @@ class KeepError(Exception):
     """A result cannot be kept or found; the message is a sentence for a person."""
 
 
-def default_folder() -> Path:
-    """``tunings`` in gpuwatch's own folder under ``XDG_STATE_HOME`` (``~/.local/state``)."""
-    from platformdirs import user_state_path  # noqa: PLC0415 - only who keeps pays for it
-
-    return user_state_path("gpuwatch", appauthor=False) / "tunings"
-
-
 def save(result: dict[str, Any], folder: Path | None = None) -> Path:
     """Write a result whole or not at all, and forget the oldest. Raises ``KeepError``."""
-    folder = default_folder() if folder is None else folder
+    folder = state_folder("tunings") if folder is None else folder
     moment = result["taken_at_unix_seconds"]
     seconds = time.strftime("%Y%m%dT%H%M%S", time.gmtime(int(moment)))
     path = folder / f"{seconds}.{int(moment * 1000) % 1000:03d}-{os.getpid()}.json"
     temporary = folder / f".writing-{os.getpid()}"
     try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        _require_own(folder)
+        make_folder(folder)
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
         with os.fdopen(os.open(temporary, flags, 0o600), "w", encoding="utf-8") as file:
             json.dump(result, file)
@@ -62,7 +55,7 @@ def last(
 ) -> dict[str, Any] | None:
     """The newest result (of this target, measured in the folder ``run_in``) that can be read;
     ``None``: there is none."""
-    folder = default_folder() if folder is None else folder
+    folder = state_folder("tunings") if folder is None else folder
     for name in _names(folder):
         found = _read(folder / name)
         if (
@@ -72,14 +65,6 @@ def last(
         ):
             return found
     return None
-
-
-def _require_own(folder: Path) -> None:
-    status = folder.lstat()
-    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
-        raise PermissionError(1, "it is not a folder of yours")
-    if stat.S_IMODE(status.st_mode) & 0o077:
-        folder.chmod(0o700)
 
 
 def _names(folder: Path) -> list[str]:
@@ -94,6 +79,9 @@ def _read(path: Path) -> dict[str, Any] | None:
     try:
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         with os.fdopen(os.open(path, flags), "rb") as file:
+            whose = os.fstat(file.fileno())
+            if not stat.S_ISREG(whose.st_mode) or whose.st_uid != os.geteuid():
+                return None
             found = json.loads(file.read(BYTES_MAX))
     except (OSError, ValueError):
         return None

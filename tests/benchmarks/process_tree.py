@@ -48,6 +48,15 @@ def cpu_seconds(root: int) -> float:
     return ticks / _TICKS_PER_SECOND
 
 
+def own_resident_bytes(pid: int) -> int:
+    """Resident memory of one process; 0 once it is gone."""
+    try:
+        pages = Path(f"/proc/{pid}/statm").read_text().split()[1]
+    except (OSError, IndexError):
+        return 0
+    return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+
 def memory(root: int) -> Memory:
     """Resident memory of the tree now."""
     sums = {"Rss": 0, "Pss": 0}

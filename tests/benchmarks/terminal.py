@@ -135,6 +135,20 @@ class Terminal:
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
+    def type(self, keys: str) -> None:
+        """As if a person pressed them; nothing once the program has ended."""
+        with contextlib.suppress(OSError):
+            os.write(self._screen, keys.encode())
+
+    def resize(self, columns: int, lines: int) -> None:
+        """Change the terminal's size, of which the program is told by SIGWINCH."""
+        assert self._program is not None
+        self.columns, self.lines = columns, lines
+        size = struct.pack("HHHH", lines, columns, columns * 8, lines * 16)
+        fcntl.ioctl(self._screen, termios.TIOCSWINSZ, size)
+        with contextlib.suppress(ProcessLookupError):
+            self._program.send_signal(signal.SIGWINCH)
+
     @property
     def pid(self) -> int:
         assert self._program is not None

@@ -17,7 +17,7 @@ size of its memory."""
 GIB = 1 << 30
 
 
-def _start_process(index: int) -> subprocess.Popen[bytes]:
+def start_process(index: int) -> subprocess.Popen[bytes]:
     """A process that costs nothing and has a command line of a usual length."""
     sleep = shutil.which("sleep")
     if sleep is None:
@@ -33,7 +33,7 @@ def simulated_machine(folder: Path, gpus: int, processes: int) -> Iterator[FakeN
     A PCIe throughput reading takes the 20 ms that it takes on real drivers.
     """
     fake = FakeNvml.create(folder, gpus=gpus, preset="h200", pcie_delay_seconds=PCIE_DELAY_SECONDS)
-    started = [_start_process(index) for index in range(processes)]
+    started = [start_process(index) for index in range(processes)]
     try:
         for gpu in fake.gpu[:gpus]:
             own = started[gpu.index :: gpus]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import signal
@@ -16,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from gpuwatch.cli import run
+from gpuwatch.commands import record as record_module
 from gpuwatch.model import Snapshot
 from gpuwatch.outputs.recorder import recent_snapshots
 from gpuwatch.outputs.running_recordings import (
@@ -207,7 +209,7 @@ def test_a_file_that_may_not_grow_is_no_traceback(tmp_path: Path, state: Path) -
     assert done.returncode == 74
     assert "the largest file size allowed (ulimit -f) is reached" in done.stderr
     assert "Traceback" not in done.stderr
-    assert "could not be written" in done.stdout
+    assert "could not be kept" in done.stdout
     assert (tmp_path / "run.jsonl").stat().st_size <= 8 * 1024
 
 
@@ -268,7 +270,8 @@ def test_one_that_runs_is_found_read_and_stopped(
 
 
 def test_a_note_that_is_no_longer_true_is_none(state: Path) -> None:
-    """Its process has ended, its PID is another's, it is of another machine, or no note."""
+    """Its process has ended, its PID is another's or no process's (a signal to -1 reaches all), it
+    is of another machine, or no note."""
     ended = subprocess.Popen(["true"])
     ended.wait()
     mine = RunningRecording(pid=os.getpid(), path="/x", started_at_unix_seconds=1.0)
@@ -285,8 +288,30 @@ def test_a_note_that_is_no_longer_true_is_none(state: Path) -> None:
         (state / "e.json").write_text("[]")
         (state / "f.json").symlink_to(note)
         os.mkfifo(state / "g.json")
+        for number, pid in enumerate((-1, 0, 1, -os.getpid())):
+            forged = {**json.loads(text), "pid": pid, "process": process_mark(pid)}
+            (state / f"h{number}.json").write_text(json.dumps(forged))
         assert running_recordings() == [mine]
     assert running_recordings() == []
+
+
+def test_only_the_process_of_the_note_is_signalled(
+    state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not the one that has its PID by the time --stop comes to it."""
+    child = subprocess.Popen(["sleep", "600"])
+    try:
+        recording = RunningRecording(pid=child.pid, path="/x", started_at_unix_seconds=1.0)
+        monkeypatch.setattr(record_module, "_chosen", lambda _wanted: [recording])
+        monkeypatch.setattr(record_module, "STOP_SECONDS", 60.0)
+        assert run(["record", "--stop", "all"]) == 0
+        assert child.poll() is None
+        with announced(recording):
+            assert run(["record", "--stop", "all"]) == 0
+        assert child.wait() == -signal.SIGTERM
+    finally:
+        child.kill()
+        child.wait()
 
 
 def test_the_list_says_what_is_the_matter(

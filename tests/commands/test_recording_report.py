@@ -8,6 +8,7 @@ import gzip
 import io
 import json
 import os
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -167,6 +168,8 @@ def test_html_is_one_whole_file(
     assert text.startswith("<!doctype html>")
     assert text.endswith("</html>\n")
     assert os.listdir(tmp_path) == ["out.html"]  # noqa: PTH208 - names are enough
+    # It has command lines in it, as the recording has.
+    assert stat.S_IMODE(out.stat().st_mode) == 0o600
 
 
 def test_markdown_is_printed(starved: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -323,6 +326,7 @@ def test_tables_are_written(
     with gzip.open(processes, "rt", encoding="utf-8") as file:
         found = list(csv.DictReader(file))
     assert {row["role"] for row in found} >= {"launcher", "rank", "loader_worker"}
+    assert {stat.S_IMODE(path.stat().st_mode) for path in (gpus, processes, host)} == {0o600}
 
 
 def test_csv_goes_to_standard_output(starved: str, capsys: pytest.CaptureFixture[str]) -> None:

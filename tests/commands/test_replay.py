@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -82,6 +83,15 @@ def test_input_that_is_waited_for_can_be_left(night: Path) -> None:
         assert b"Fatal" not in screen.raw
     finally:
         screen.close()
+
+
+def test_a_file_that_does_not_come_can_be_left(tmp_path: Path) -> None:
+    """However long it takes to its first snapshot: q is heard before there is a screen."""
+    path = tmp_path / "run.jsonl"
+    os.mkfifo(path)
+    with terminal("-m", "gpuwatch", "replay", str(path)) as screen:
+        screen.type("q")
+        assert screen.end() == 0
 
 
 def test_live_stream_is_followed() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -361,6 +362,7 @@ class TestReport:
         code, out, errors = self.seen(tmp_path, *options, command=command)
         assert (code, out, errors) == (4, b"", b"")
         report = json.loads(path.read_text())
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
         assert report["exit_code"] == 4
         assert 0.9 < report["ended_at_unix_seconds"] - report["started_at_unix_seconds"] < 60
 

@@ -11,7 +11,7 @@ from gpuwatch.diagnosis.finding import Diagnosis, Evidence
 from gpuwatch.diagnosis.observer import SubjectKey
 from gpuwatch.diagnosis.rule import Clear, Firing, Rule, Verdict
 from gpuwatch.diagnosis.window import Window
-from gpuwatch.model import Host, Snapshot
+from gpuwatch.model import Gpu, GpuReading, Host, Snapshot
 from gpuwatch.sources.base import ManualClock
 from gpuwatch.sources.simulated import SimulatedSource
 from tests.diagnosis.windows import NOW, window
@@ -41,6 +41,20 @@ class Script:
         self._windows = windows or (window(),)
         self._at = 0.0
 
+    def gpus(self) -> tuple[Gpu, ...]:
+        """As busy as the windows say."""
+        every = {gpu.uuid: gpu for one in self._windows for gpu in one.gpus}
+        return tuple(
+            [
+                Gpu(
+                    identity=gpu.identity,
+                    reading=GpuReading(busy_percent=gpu.busy and gpu.busy.mean_percent),
+                    lost=gpu.lost,
+                )
+                for gpu in every.values()
+            ]
+        )
+
     def push(self, snapshot: Snapshot) -> None:
         self._at = snapshot.taken_at_unix_seconds
 
@@ -59,11 +73,27 @@ def _key(one: Window) -> SubjectKey:
     return (None, gpus) if one.job is None else (one.job.key, ())
 
 
+class Scripted(Engine):
+    """Whose snapshots have the GPUs of the script, which have been watched for a minute."""
+
+    def __init__(self, rules: list[Rule], *windows: Window) -> None:
+        self._script = Script(*windows)
+        super().__init__(rules, observer=self._script)
+        for gpu in self._script.gpus():
+            busy = gpu.reading.busy_percent
+            # The first snapshot speaks for the second up to it.
+            idle = 59.0 if busy is None else 59.0 - 0.59 * busy
+            self._time.add(gpu.uuid, -1.0, 59.0, idle)
+
+    def push(self, snapshot: Snapshot) -> None:
+        super().push(replace(snapshot, gpus=self._script.gpus()))
+
+
 def scripted(says: Mapping[str, Say], *windows: Window) -> Engine:
     def rule(name: str, say: Say) -> Rule:
         return Rule(name, lambda one: say(one.taken_at_unix_seconds - NOW), "")
 
-    return Engine([rule(name, say) for name, say in says.items()], observer=Script(*windows))
+    return Scripted([rule(name, say) for name, say in says.items()], *windows)
 
 
 def snapshot(second: float, interval: float = 1.0) -> Snapshot:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from gpuwatch.diagnosis.accounting import GpuTime, idle_share
+from gpuwatch.diagnosis.engine import Engine
 from gpuwatch.diagnosis.finding import Finding
-from gpuwatch.diagnosis.rule import Verdict
-from tests.diagnosis.engines import CLEAR, always, between, firing, play, scripted
-from tests.diagnosis.windows import gpu, swinging, window
+from gpuwatch.diagnosis.rule import Rule, Verdict
+from gpuwatch.diagnosis.window import Window
+from gpuwatch.model import Gpu, GpuIdentity, GpuReading
+from tests.diagnosis.engines import CLEAR, always, between, firing, play, scripted, snapshot
+from tests.diagnosis.windows import gpu, job, pause, swinging, window
 
 TWO = window(gpus=(gpu(0, busy=swinging(0.4)), gpu(1, busy=swinging(0.4))))
 
@@ -34,15 +40,20 @@ def test_only_the_gpus_named_are_counted() -> None:
 
 
 def test_windows_that_overlap_count_once() -> None:
-    """A fault of the last minute of five: each window says how much of it is lost so far."""
+    """A fault of the last minute of five costs what the GPU idled in that minute."""
 
-    def say(second: float) -> Verdict:
-        lost = min(60.0, max(0.0, second - 240.0)) / 60.0 * 0.6
-        return firing(lost_share=lost) if lost > 0.02 else CLEAR
+    def check(one: Window) -> Verdict:
+        lost = idle_share(one.gpus[0])
+        return firing(lost_share=lost) if lost > 0.1 else CLEAR
 
-    said = play(scripted({"fault": say}, window(gpus=(gpu(busy=swinging(0.4)),))), range(301))
-    # The last look was up to five seconds before the end.
-    assert _cost(said[-1].findings[0])[1] == pytest.approx(0.6 * 60, rel=0.09)
+    engine = Engine([Rule("fault", check, "")])
+    identity = GpuIdentity(index=0, uuid="GPU-0", name="card")
+    for second in range(301):
+        reading = GpuReading(busy_percent=99.0 if second < 240 else 40.0)
+        seen = Gpu(identity=identity, reading=reading)
+        engine.push(replace(snapshot(second), gpus=(seen,)))
+    # A few seconds before it were not worth a look of their own.
+    assert _cost(engine.diagnosis.findings[0])[1] == pytest.approx(0.6 * 60, rel=0.09)
 
 
 def test_two_causes_do_not_count_the_same_time() -> None:
@@ -68,3 +79,43 @@ def test_the_cost_stays_while_a_fault_is_being_taken_back() -> None:
     """What was lost is lost, and does not grow any more."""
     said = play(scripted({"fault": between(0, 30, firing(lost_share=0.5))}, TWO), range(46))
     assert _cost(said[-1].findings[0])[1] == pytest.approx(_cost(said[31].findings[0])[1])
+
+
+def test_shares_of_one_job_add_up_to_at_most_all_of_its_time() -> None:
+    """Also where causes claim idle time, busy time and some of its GPUs only."""
+    says = {
+        "starved": always(firing(strength=0.9, lost_share=0.6)),
+        "batch_too_small": always(firing(strength=0.8, lost_share=0.8)),
+        "other": always(firing(strength=0.7, lost_share=0.6, gpus=("GPU-1",))),
+    }
+    said = play(scripted(says, TWO), range(200))[-1]
+    assert len(said.findings) > 1
+    assert sum(_cost(one)[0] for one in said.findings) <= 1.0
+
+
+def test_jobs_on_one_gpu_share_its_idle_time() -> None:
+    """Two starved jobs together lose no more than their GPU idles."""
+    jobs = [window(gpus=TWO.gpus[:1], job=job(model={"pid": pid})) for pid in (1, 2)]
+    said = play(scripted({"fault": always(firing(lost_share=0.6))}, *jobs), range(301))[-1]
+    one, other = [_cost(finding)[1] for finding in said.findings]
+    assert one + other <= 0.61 * 361
+    assert other >= 0.6 * one
+
+
+def test_pauses_cost_what_the_gpu_idled_in_them() -> None:
+    """Ten seconds in two pauses, whatever the windows in between show; nothing outside them."""
+    paused = (pause(-60.0, 10.0, gpus=("GPU-0",)), pause(-200.0, 10.0, gpus=("GPU-0",)))
+    fault = firing(lost_share=0.49, pauses=paused)
+    only = window(gpus=TWO.gpus[:1])
+    said = play(scripted({"fault": between(250, 301, fault)}, only), range(301))[-1]
+    assert _cost(said.findings[0])[1] == pytest.approx(0.608 * 20, rel=0.05)
+
+
+def test_the_time_of_what_is_gone_is_forgotten() -> None:
+    """Jobs come and go for months."""
+    time = GpuTime()
+    for number in range(1000):
+        time.add(number, 60.0 * number, 60.0, 60.0)
+        time.sharers(number, "who", 60.0 * number)
+    assert len(time._cells) <= 20
+    assert len(time._claims) <= 20

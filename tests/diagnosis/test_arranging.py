@@ -4,9 +4,20 @@ from __future__ import annotations
 
 import pytest
 
+from gpuwatch.diagnosis.catalogue import find
 from gpuwatch.diagnosis.finding import Diagnosis
-from tests.diagnosis.engines import CLEAR, Say, always, between, firing, play, rules_of, scripted
-from tests.diagnosis.windows import gpu, swinging, window
+from tests.diagnosis.engines import (
+    CLEAR,
+    Say,
+    Scripted,
+    always,
+    between,
+    firing,
+    play,
+    rules_of,
+    scripted,
+)
+from tests.diagnosis.windows import gpu, pause, swinging, window
 
 STARVED = window(gpus=(gpu(busy=swinging(0.4)),))
 
@@ -142,3 +153,15 @@ def test_severity_comes_before_cost(severity: str) -> None:
     )
     order = ["other", "costly"] if severity == "error" else ["costly", "other"]
     assert rules_of(said) == order
+
+
+def test_a_checkpoint_that_costs_little_does_not_rule_out_validation() -> None:
+    """Their pauses are different ones: both are told, the more costly first."""
+    saves = (pause(80.0, 4.0, gpus=("GPU-0",), wrote_bytes=500e6),)
+    quiet = tuple(
+        [pause(400.0 - 120.0 * n, 40.0, gpus=("GPU-0",), wrote_bytes=0.0) for n in range(3)]
+    )
+    paused = window(pauses=tuple(sorted((*saves, *quiet), key=lambda one: one.at_unix_seconds)))
+    engine = Scripted([find("checkpoint_pauses"), find("validation_pauses")], paused)
+    said = play(engine, range(60))[-1]
+    assert rules_of(said) == ["validation_pauses", "checkpoint_pauses"]

@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 
 from gpuwatch.diagnosis.engine import Engine
+from gpuwatch.diagnosis.finding import Finding, ordered
 from gpuwatch.diagnosis.rule import Clear, Firing, Rule, Unknown, Verdict
 from gpuwatch.diagnosis.window import Window
 from gpuwatch.model import JobMember
 from tests.diagnosis.engines import (
     CLEAR,
     Script,
+    Scripted,
     always,
     firing,
     play,
@@ -285,9 +287,9 @@ def test_many_restless_jobs_are_looked_at_in_turn() -> None:
 
 def test_what_a_fault_costs_is_right_where_many_take_turns_and_snapshots_come_slowly() -> None:
     """Each is looked at every half minute, which is watched all the same."""
-    engine = Engine(
+    engine = Scripted(
         [Rule("fault", lambda _: firing(lost_share=0.5), "")],
-        observer=Script(*[_job_on(pid % 8, pid, busy=swinging(0.4)) for pid in range(24)]),
+        *[_job_on(pid, pid, busy=swinging(0.4)) for pid in range(24)],
     )
     said = play(engine, range(0, 1800, 10), interval=10.0)[-1]
     shares = [one.cost_share for one in said.findings]
@@ -317,3 +319,36 @@ def test_calm_does_not_outlast_what_was_calm(then: str) -> None:
     assert {(found.job, found.gpus) for found in engine.diagnosis.findings} <= {
         (new.key, ("GPU-0",))
     }
+
+
+def finding(rule: str, cost: float | None, severity: str = "warning") -> Finding:
+    return Finding(
+        rule=rule, severity=severity, confidence=0.9, summary=rule, cost_gpu_seconds=cost
+    )
+
+
+def test_findings_are_ordered_by_cost() -> None:
+    """What is in danger comes first, what costs no time last."""
+    found = [
+        finding("unknown", None),
+        finding("checkpoint", 2.0),
+        finding("broken", None, "error"),
+        finding("validation", 49.0, "info"),
+    ]
+    names = [one.rule for one in ordered(found)]
+    assert names == ["broken", "validation", "checkpoint", "unknown"]
+
+
+@pytest.mark.parametrize(("other", "first"), [(101.0, "a"), (104.0, "a"), (110.0, "b")])
+def test_findings_of_nearly_the_same_cost_do_not_swap(other: float, first: str) -> None:
+    """The order changes only when one costs clearly more."""
+    before = ordered([finding("a", 100.0), finding("b", 90.0)])
+    assert ordered([finding("b", other), finding("a", 100.0)], before)[0].rule == first
+
+
+def test_a_finding_of_a_job_on_no_gpu_names_its_pid() -> None:
+    """Nothing else says which of several jobs it is about."""
+    fault = firing("The training loop waits")
+    on_none = window(gpus=(), job=job(model={"pid": 77, "gpu_uuids": ()}))
+    said = play(scripted({"fault": lambda _: fault}, on_none), range(20))[-1]
+    assert said.findings[0].summary == "PID 77: the training loop waits"

@@ -7,7 +7,8 @@ from itertools import pairwise
 
 import pytest
 
-from gpuwatch.diagnosis.rule import Clear, Unknown
+from gpuwatch.diagnosis.hysteresis import Held
+from gpuwatch.diagnosis.rule import Clear, Unknown, Verdict
 from tests.diagnosis.engines import CLEAR, always, between, firing, play, rules_of, scripted
 from tests.diagnosis.windows import NOW
 
@@ -96,3 +97,38 @@ def test_it_says_since_when() -> None:
     since = said[-1].findings[0].since_unix_seconds
     assert since is not None
     assert 20 <= since - NOW <= 25
+
+
+@pytest.mark.parametrize(
+    ("severity", "verdict", "seconds"),
+    [
+        ("warning", CLEAR, 20),
+        ("warning", Unknown(("power",)), 40),
+        ("error", CLEAR, 60),
+        ("error", Unknown(("power",)), 120),
+    ],
+)
+def test_a_raised_finding_drains_at_its_own_pace(
+    severity: str, verdict: Verdict, seconds: int
+) -> None:
+    """However long it held; a reading that is missing drains it half as fast."""
+    held = Held()
+    for second in range(300):
+        held.update(firing(severity=severity), 1.0, second)
+    drained = 0
+    while held.raised:
+        held.update(verdict, 1.0, 300 + drained)
+        drained += 1
+    assert drained == seconds
+
+
+def test_what_is_not_raised_drains_twice_as_fast_as_it_filled() -> None:
+    """Five seconds of it are forgotten within three."""
+    held = Held()
+    for second in range(5):
+        held.update(firing(strength=0.4), 1.0, second)
+    looks = []
+    for second in range(5, 8):
+        held.update(CLEAR, 1.0, second)
+        looks.append(held.looks)
+    assert looks == [5, 5, 0]

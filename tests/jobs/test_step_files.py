@@ -143,55 +143,127 @@ def test_64_processes_tell_at_once(started: Children, place: Path, files: StepFi
         assert loop.steps == key[0] % 50 + 1
 
 
-@pytest.mark.parametrize("spoiled", ["version", "size", "empty", "garbage", "pid", "start"])
+HEADERS = ("version", "pid", "start", "namespace")
+"""What can be wrong with a header."""
+
+
+def header_of(pid: int, spoiled: str = "") -> bytes:
+    """A whole file without a record, as that process would write it, less what is ``spoiled``."""
+    ticks = step_file.start_ticks_of(pid)
+    assert ticks is not None
+    header = step_file.HEADER.pack(
+        step_file.MAGIC,
+        2 if spoiled == "version" else 1,
+        1024,
+        os.getpid() if spoiled == "pid" else pid,
+        ticks + 1 if spoiled == "start" else ticks,
+        1 if spoiled == "namespace" else step_file.own_pid_namespace(),
+    )
+    return header.ljust(1024, b"\0")
+
+
+def planted(place: Path, pid: int, data: bytes) -> Path:
+    """A file in the folder, under the name that belongs to that process."""
+    ticks = step_file.start_ticks_of(pid)
+    assert ticks is not None
+    folder = place / "gpuwatch" / "steps"
+    folder.mkdir(parents=True, mode=0o700)
+    (place / "gpuwatch").chmod(0o700)
+    path = folder / step_file.file_name(pid, ticks)
+    path.write_bytes(data)
+    return path
+
+
+@pytest.mark.parametrize("spoiled", [*HEADERS, "size", "empty", "garbage"])
 def test_a_spoiled_file_is_not_believed(
     started: Children, place: Path, files: StepFiles, spoiled: str
 ) -> None:
     """The process is there, and the file is not what it should be."""
     child = started.python("ready(); wait()")
     started.ready(child)
-    ticks = step_file.start_ticks_of(child.pid)
-    assert ticks is not None
-    header = [step_file.MAGIC, 1, 1024, child.pid, ticks, step_file.own_pid_namespace()]
-    if spoiled == "version":
-        header[1] = 2
-    elif spoiled == "pid":
-        header[3] = os.getpid()
-    elif spoiled == "start":
-        header[4] = ticks + 1
-    data = step_file.HEADER.pack(*header).ljust(1024, b"\0")
+    data = header_of(child.pid, spoiled)
     contents = {"size": data + b"\0", "empty": b"", "garbage": os.urandom(1024)}
-    folder = place / "gpuwatch" / "steps"
-    folder.mkdir(parents=True, mode=0o700)
-    (place / "gpuwatch").chmod(0o700)
-    path = folder / step_file.file_name(child.pid, ticks)
-    path.write_bytes(contents.get(spoiled, data))
+    path = planted(place, child.pid, contents.get(spoiled, data))
     files.look(0.0)
     assert list(files.telling) == []
-    path.write_bytes(data)
-    if spoiled not in ("version", "pid", "start"):
-        # So it was for this reason: whole, it is taken.
-        path.rename(folder / "other")
-        (folder / "other").rename(path)
-        files.look(LOOK_SECONDS)
-        assert list(files.telling) == [key_of(child.pid)]
-        assert read(files, key_of(child.pid)) is None
+    # So it was for this reason: whole, it is taken.
+    path.write_bytes(header_of(child.pid))
+    path.rename(path.parent / "other")
+    (path.parent / "other").rename(path)
+    files.look(LOOK_SECONDS)
+    assert list(files.telling) == [key_of(child.pid)]
+    assert read(files, key_of(child.pid)) is None
 
 
-@pytest.mark.parametrize("planted", ["link", "pipe", "folder", "hard link"])
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user, too")
+def test_a_file_speaks_for_processes_of_its_owner_only(place: Path, files: StepFiles) -> None:
+    """In a folder of one user, a file of that user about a process of another."""
+    child = subprocess.Popen(["sleep", "600"], user=65534)
+    try:
+        planted(place, child.pid, header_of(child.pid))
+        files.look(0.0)
+        assert list(files.telling) == []
+    finally:
+        child.kill()
+        child.wait()
+
+
+HOLD = "import os\nheld = os.open(sys.argv[1], os.O_RDWR)\nready()\nwait()\n"
+
+
+@pytest.mark.parametrize("spoiled", ["", *HEADERS])
+def test_a_descriptor_is_believed_as_a_file_is(
+    started: Children, tmp_path: Path, files: StepFiles, spoiled: str
+) -> None:
+    """What a process holds open can be anybody's file. (Its PID namespace is that of the process,
+    whatever the file says: a container has one of its own.)"""
+    path = tmp_path / "1-1.steps"
+    path.write_bytes(b"")
+    child = started.python(HOLD, str(path))
+    started.ready(child)
+    path.write_bytes(header_of(child.pid, spoiled))
+    for now in (0.0, 10.0):
+        files.look(now, [key_of(child.pid)])
+    believed = spoiled in ("", "namespace")
+    assert list(files.telling) == ([key_of(child.pid)] if believed else [])
+
+
+def test_what_a_process_holds_is_looked_at_before_it_is_opened(
+    started: Children, tmp_path: Path, files: StepFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To open a device, or a pipe, does things."""
+    path = tmp_path / "1-1.steps"
+    os.mkfifo(path)
+    child = started.python(HOLD, str(path))
+    started.ready(child)
+    opened = []
+    true_open = os.open
+
+    def noting(path: str, flags: int, *more: int, **named: int | None) -> int:
+        if not flags & os.O_PATH:
+            opened.append(path)
+        return true_open(path, flags, *more, **named)
+
+    monkeypatch.setattr(os, "open", noting)
+    for now in (0.0, 10.0):
+        files.look(now, [key_of(child.pid)])
+    assert [path for path in opened if str(path).startswith("/proc/self/fd/")] == []
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe", "folder", "hard link"])
 def test_what_is_planted_is_not_followed(
-    started: Children, place: Path, files: StepFiles, planted: str
+    started: Children, place: Path, files: StepFiles, kind: str
 ) -> None:
     """In the place of a file, for a process that is there."""
     child = telling(started, place)
     (path,) = files_below(place)
     moved = place / "moved"
     path.rename(moved)
-    if planted == "link":
+    if kind == "link":
         path.symlink_to(moved)
-    elif planted == "pipe":
+    elif kind == "pipe":
         os.mkfifo(path)
-    elif planted == "folder":
+    elif kind == "folder":
         path.mkdir()
     else:
         path.hardlink_to(moved)
@@ -304,20 +376,29 @@ def test_a_recycled_number_does_not_inherit_what_was_told(
     """The file of a process that ended says nothing of the one that has its number now."""
     child = started.python("ready(); wait()")
     started.ready(child)
+    whole = planted(place, child.pid, header_of(child.pid, "start"))
     ticks = step_file.start_ticks_of(child.pid)
     assert ticks is not None
-    before = ticks - 1
-    header = (step_file.MAGIC, 1, 1024, child.pid, before, step_file.own_pid_namespace())
-    folder = place / "gpuwatch" / "steps"
-    folder.mkdir(parents=True, mode=0o700)
-    (place / "gpuwatch").chmod(0o700)
-    path = folder / step_file.file_name(child.pid, before)
-    path.write_bytes(step_file.HEADER.pack(*header).ljust(1024, b"\0"))
+    path = whole.rename(whole.with_name(step_file.file_name(child.pid, ticks + 1)))
     with path.open("rb") as held:
         # As a writer in another PID namespace would, so that it is not removed as dead.
         fcntl.flock(held, fcntl.LOCK_SH)
         files.look(0.0)
         assert path.exists()
+    assert list(files.telling) == []
+
+
+def test_a_number_that_is_recycled_meanwhile_is_forgotten(
+    started: Children, place: Path, files: StepFiles
+) -> None:
+    """Another process has the PID of one whose file is open."""
+    child = telling(started, place)
+    files.look(0.0)
+    pid, start = key_of(child.pid)
+    assert start is not None
+    files._told[(pid, start - 5.0)] = files._told.pop((pid, start))
+    shutil.rmtree(place / "gpuwatch")
+    files.look(LOOK_SECONDS)
     assert list(files.telling) == []
 
 

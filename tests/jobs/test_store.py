@@ -24,7 +24,6 @@ from gpuwatch.jobs.store import (
     REPORTS_KEPT,
     ReportStore,
     StoreError,
-    default_folder,
     read_file,
 )
 from tests.jobs.stories import UNIX, recorded, training
@@ -90,11 +89,24 @@ def test_the_folder_is_that_of_the_user_s_state(
 ) -> None:
     """``XDG_STATE_HOME``, and ``~/.local/state`` without it."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    assert default_folder() == tmp_path / "gpuwatch" / "reports"
+    assert ReportStore().folder == tmp_path / "gpuwatch" / "reports"
     monkeypatch.delenv("XDG_STATE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert default_folder() == tmp_path / ".local" / "state" / "gpuwatch" / "reports"
+    assert ReportStore().folder == tmp_path / ".local" / "state" / "gpuwatch" / "reports"
     assert not (tmp_path / ".local").exists()
+
+
+def test_the_state_folder_is_closed_to_others(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """All of it that is made, and what an earlier version had left open."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "made" / "state"))
+    path = ReportStore().save(report())
+    for folder in path.parents[:4]:
+        assert mode(folder) == 0o700
+    path.parents[1].chmod(0o755)
+    ReportStore().save(report(1))
+    assert mode(path.parents[1]) == 0o700
 
 
 def test_the_newest_comes_first(store: ReportStore) -> None:
@@ -244,6 +256,26 @@ def test_a_link_in_place_of_a_report_is_neither_read_nor_written_through(
     assert store.save(report(command="other")) == path
     assert not path.is_symlink()
     assert secret.read_text() == written
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_another_users_report_is_not_read(store: ReportStore) -> None:
+    """Whoever put it there would tell a person what their job did."""
+    path = store.save(report())
+    os.chown(path, 12345, -1)
+    assert store.last() == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+def test_another_users_folder_is_neither_read_nor_written(store: ReportStore) -> None:
+    """What is in it would be theirs to change."""
+    path = store.save(report())
+    os.chown(store.folder, 12345, -1)
+    with pytest.raises(StoreError, match="belongs to another user"):
+        store.last()
+    with pytest.raises(StoreError, match="belongs to another user"):
+        store.save(report(1))
+    assert list(store.folder.iterdir()) == [path]
 
 
 def test_what_is_no_file_is_passed_over_without_waiting(store: ReportStore) -> None:

@@ -60,8 +60,10 @@ class Running:
         self._started: list[subprocess.Popen[bytes]] = []
 
     def __call__(self, called: str, *arguments: str, program: Path, cwd: Path | None = None) -> int:
+        # A bare name is looked up by Python, too: to find its own library.
+        env = {**os.environ, "PATH": f"{program.parent}:{os.environ['PATH']}"}
         child = subprocess.Popen(
-            [called, *arguments], executable=program, cwd=cwd, stdin=subprocess.PIPE
+            [called, *arguments], executable=program, cwd=cwd, env=env, stdin=subprocess.PIPE
         )
         self._started.append(child)
         wait_until(lambda: called.encode() in Path(f"/proc/{child.pid}/cmdline").read_bytes())

@@ -311,7 +311,7 @@ def test_what_was_asked_for_and_has_ended_is_said(started: Children) -> None:
     _kill(child)
     watch = Watch(attached=key)
     assert watch.look() == ()
-    assert watch.messages == [f"Process {child.pid} has ended: there is no job of it to show."]
+    assert watch.messages[0] == f"Process {child.pid} has ended: there is no job of it to show."
     watch.close()
 
 
@@ -447,9 +447,11 @@ def test_another_users_job_says_once_what_cannot_be_read(started: Children) -> N
     by_pid, read, messages = json.loads(found.stdout)
     assert by_pid == {str(pid): "rank", **dict.fromkeys(map(str, workers), "loader_worker")}
     assert read == [None, None, None]
-    (message,) = messages
-    assert f"Of job {pid}" in message
-    assert message.endswith("because it belongs to root: run gpuwatch as root to see them.")
+    # Other jobs of this machine may have something said of them, too.
+    (message,) = [one for one in messages if f"of job {pid} " in one]
+    assert "because another user owns it" in message
+    # A redacted recording has the sentence as it is.
+    assert "python" not in message
 
 
 def _children_of(pid: int) -> list[int]:

@@ -8,9 +8,27 @@ import io
 import json
 import math
 
+import pytest
+
 from gpuwatch.codec import Decoder
-from gpuwatch.model import BusySample, GpuIdentity, GpuReading, ReasonSeconds
+from gpuwatch.model import (
+    BusySample,
+    GpuIdentity,
+    GpuReading,
+    Host,
+    Process,
+    ReasonSeconds,
+)
 from gpuwatch.outputs.csv import csv_text
+from gpuwatch.outputs.export import (
+    GPU_COLUMNS,
+    HOST_COLUMNS,
+    PROCESS_COLUMNS,
+    RowWriter,
+    gpu_rows,
+    host_rows,
+    process_rows,
+)
 from gpuwatch.outputs.jsonlines import JsonLinesWriter
 from tests.support.snapshots import gpu, snapshot
 
@@ -46,6 +64,29 @@ def test_csv_cells_of_lists_and_odd_numbers() -> None:
     assert row["busy_percent"] == ""
     assert row["throttle_reasons"] == "sw_power_cap;sync_boost"
     assert row["throttle_durations"] == "sw_power_cap=0.5"
+
+
+@pytest.mark.parametrize("begin", ["=", "+", "-", "@", "\t=", "\r=", " =", "\t@"])
+def test_no_text_is_a_formula_in_either_csv(begin: str) -> None:
+    """A spreadsheet that opens the file runs nothing that somebody put into a name; a number below
+    zero is no text."""
+    text = f"{begin}cmd|'/c calc'!A0"
+    taken = snapshot(
+        host=Host(name=text),
+        gpus=(gpu(text, power_watts=-1.0, throttle_reasons=(text,)),),
+        processes=(Process(pid=1, user=text, name=text, command=text, gpu_uuid=text),),
+    )
+    out = io.StringIO()
+    RowWriter(out, GPU_COLUMNS).write(gpu_rows(taken))
+    RowWriter(out, PROCESS_COLUMNS).write(process_rows(taken))
+    RowWriter(out, HOST_COLUMNS).write(host_rows(taken))
+    cells = [
+        cell for row in csv.reader(io.StringIO(csv_text(taken) + out.getvalue())) for cell in row
+    ]
+    told = [cell for cell in cells if "calc" in cell]
+    assert len(told) >= 10
+    assert all(cell.startswith("'") for cell in told)
+    assert cells.count("-1.0") == 2
 
 
 class FlushCounter(io.StringIO):

@@ -303,6 +303,105 @@ def test_a_file_that_is_moved_away_is_begun_anew(tmp_path: Path, machine: Machin
     assert read(moved)[0] + read(path)[0] == machine.taken
 
 
+# --- one file, one recorder --------------------------------------------------------------------
+
+
+def test_a_file_that_is_recorded_to_is_refused(tmp_path: Path, machine: Machine) -> None:
+    """With the process that records to it; what that one wrote stays whole, and once it has ended
+    the file is free."""
+    path = tmp_path / "run.jsonl.gz"
+    recorder = Recorder(path, monotonic=machine.clock.monotonic)
+    machine.record(recorder, 30)
+    with pytest.raises(RecordingError, match=rf"Process {os.getpid()} records to .* already: .*\."):
+        Recorder(path)
+    machine.record(recorder, 30)
+    recorder.close()
+    found, stats = read(path)
+    assert (found, stats.sentences()) == (machine.taken, [])
+    Recorder(path).close()
+
+
+def test_a_link_is_not_followed(tmp_path: Path) -> None:
+    """Whoever planted it would have chosen the file."""
+    target, link = tmp_path / "target.jsonl", tmp_path / "run.jsonl"
+    target.write_bytes(b"")
+    link.symlink_to(target)
+    with pytest.raises(RecordingError, match="symbolic link, which is not followed"):
+        Recorder(link)
+    assert target.read_bytes() == b""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_a_file_of_another_user_is_not_recorded_to(tmp_path: Path) -> None:
+    """Though root could: they would read the command lines."""
+    path = tmp_path / "run.jsonl"
+    path.write_bytes(b"")
+    os.chown(path, 12345, -1)
+    with pytest.raises(RecordingError, match="belongs to another user: choose another name"):
+        Recorder(path)
+    assert path.read_bytes() == b""
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_deleted_file_is_noticed_at_the_next_snapshot(
+    tmp_path: Path, machine: Machine, replaced: bool
+) -> None:
+    """It is said what went with it, and recording goes on under the same name; also where another
+    file took its place."""
+    path = tmp_path / "run.jsonl.gz"
+    recorder = Recorder(path, monotonic=machine.clock.monotonic)
+    machine.record(recorder, 3)
+    if replaced:
+        (tmp_path / "other").write_bytes(b"")
+        (tmp_path / "other").replace(path)
+    else:
+        path.unlink()
+    machine.record(recorder, 1)
+    state = recorder.state
+    assert state.trouble is None
+    assert state.notice is not None
+    assert "deleted during the recording, with 3 snapshots in it" in state.notice
+    assert (state.snapshots, state.lost_snapshots) == (1, 3)
+    machine.record(recorder, 4)
+    recorder.close()
+    assert read(path)[0] == machine.taken[3:]
+
+
+def test_a_deleted_folder_is_trouble_at_the_next_snapshot(tmp_path: Path, machine: Machine) -> None:
+    """And once it is there again recording goes on in it."""
+    path = tmp_path / "folder" / "run.jsonl"
+    path.parent.mkdir()
+    recorder = Recorder(path, monotonic=machine.clock.monotonic)
+    machine.record(recorder, 3)
+    path.unlink()
+    path.parent.rmdir()
+    machine.record(recorder, 1)
+    said = recorder.state.trouble
+    assert said is not None
+    assert "deleted during the recording" in said
+    assert "there is no such folder" in said
+    path.parent.mkdir()
+    machine.record(recorder, 2)
+    assert recorder.state.trouble is None
+    recorder.close()
+    assert recorder.state.lost_snapshots == 4
+    assert read(path)[0] == machine.taken[4:]
+
+
+def test_a_file_deleted_at_the_very_end_is_trouble(tmp_path: Path, machine: Machine) -> None:
+    """Nothing of it is left, and nobody takes it for written."""
+    path = tmp_path / "run.jsonl"
+    recorder = Recorder(path, monotonic=machine.clock.monotonic)
+    machine.record(recorder, 3)
+    path.unlink()
+    recorder.close()
+    state = recorder.state
+    assert state.trouble is not None
+    assert "deleted during the recording" in state.trouble
+    assert (state.snapshots, state.lost_snapshots) == (0, 3)
+    assert not path.exists()
+
+
 # --- a disk that does not take it --------------------------------------------------------------
 
 
@@ -374,8 +473,8 @@ def test_on_a_full_disk_the_oldest_files_make_room(tmp_path: Path, machine: Mach
     recorder = Recorder(
         path, rotate_seconds=60, keep=10, monotonic=machine.clock.monotonic, write=write
     )
-    machine.record(recorder, 250)
-    assert len(rotated_files(path)) >= 3
+    machine.record(recorder, 200)
+    assert len(rotated_files(path)) == 3
     oldest = rotated_files(path)[0]
     disk.room = 0
     machine.record(recorder, 30)
@@ -454,6 +553,15 @@ def test_files_are_put_aside_by_time(tmp_path: Path, machine: Machine) -> None:
     everything = tmp_path / "all.jsonl.gz"
     everything.write_bytes(b"".join(each.read_bytes() for each in [*aside, path]))
     assert read(everything)[0] == machine.taken
+
+
+def test_a_file_is_put_aside_on_time(tmp_path: Path, machine: Machine) -> None:
+    """Each is as long as was asked for, wherever in a minute the recording began."""
+    path = tmp_path / "run.jsonl.gz"
+    recorder = Recorder(path, rotate_seconds=60, monotonic=machine.clock.monotonic)
+    machine.record(recorder, 250)
+    recorder.close()
+    assert [len(read(each)[0]) for each in rotated_files(path)] == [60, 60, 60, 60]
 
 
 def test_only_so_many_files_are_kept(tmp_path: Path, machine: Machine) -> None:

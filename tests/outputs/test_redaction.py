@@ -2,65 +2,156 @@
 
 from __future__ import annotations
 
+import dataclasses
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
 import pytest
 
-from gpuwatch.codec import snapshot_line
-from gpuwatch.model import Host, Job, JobMember, JobRank, Problem, Process
-from gpuwatch.outputs.redaction import Redactor, program_name
+from gpuwatch.jobs.notes import Notes
+from gpuwatch.jobs.tracked import TrackedJob
+from gpuwatch.model import Host, Job, JobMember, JobRank, Problem, Process, Snapshot, TrainingLoop
+from gpuwatch.outputs.recorder import Recorder
+from gpuwatch.outputs.redaction import program_name, redacted
+from gpuwatch.sampler import Sampler
+from gpuwatch.sources.base import ManualClock, ReadOptions
+from gpuwatch.sources.driver_link import bug
+from gpuwatch.sources.gpu_process import GpuProcess
+from gpuwatch.sources.processes import ProcessSource
+from tests.support.fake_proc import FakeProc
 from tests.support.snapshots import gpu, snapshot
 
-SECRETS = ("tok-123", "ada", "box3", "secretdir", "mlenv", "pod-7", "cafe01", "RANK")
+SECRET = "tok-s3cret"
+KEPT = {
+    Process: {"name", "state", "slurm_job", "gpu_uuid", "gpu_kind"},
+    JobMember: {"name", "state", "role"},
+    Job: {"launcher", "framework", "slurm_job"},
+    JobRank: set(),
+    TrainingLoop: {"phase"},
+    Host: set(),
+}
+"""Fields of text that a redacted recording has."""
 
 
-def test_secrets_and_names_are_gone() -> None:
-    """Wherever they stood; what is measured stays."""
+def secretive(kind: type[Any], **known: object) -> Any:
+    """One whose every field of text holds the secret, but for those that stay."""
+    texts = {
+        field.name: SECRET
+        for field in dataclasses.fields(kind)
+        if "str" in str(field.type) and field.name not in KEPT[kind]
+    }
+    if "command" in texts:
+        texts["command"] = f"/home/{SECRET}/bin/python train.py --token {SECRET}"
+    return kind(**{**texts, **known})
+
+
+def problems_of_a_job(user: str) -> tuple[Problem, ...]:
+    """What is said of a job whose processes may not be read, and of one that left workers."""
+    member = SimpleNamespace(
+        pid=7, meter=SimpleNamespace(refused=True), row=secretive(Process, pid=7, user=user)
+    )
+    job = SimpleNamespace(
+        key=(7, 1.0),
+        refused=True,
+        members={7: member},
+        left_over_workers=[member],
+        without_ranks_since=lambda _now: 0.0,
+        last=secretive(Job, pid=7, user=user),
+    )
+    notes = Notes(ManualClock())
+    notes.attached_to(7, recycled=True)
+    notes.started_again(8)
+    notes.about([cast("TrackedJob", job)], 0.0)
+    return notes.about([cast("TrackedJob", job)], 100.0)
+
+
+def problems_of_processes(root: Path) -> tuple[Problem, ...]:
+    """What is said of a process whose file in /proc is not understood."""
+    FakeProc(root).process(7, command=SECRET.encode())
+    (root / "7" / "stat").write_bytes(f"7 (a) S {SECRET} 1".encode())
+    source = ProcessSource(ManualClock(1000.0), ReadOptions(), root)
+    return source.read([GpuProcess(7, "GPU-0")])[1]
+
+
+class Failing:
+    """A source that fails with the secret in the error."""
+
+    simulated = False
+    clock = ManualClock()
+    options = ReadOptions()
+
+    def open(self) -> None: ...
+
+    def close(self) -> None: ...
+
+    def read(self) -> Snapshot:
+        raise KeyError(SECRET)
+
+
+def problems_of_bugs() -> tuple[Problem, ...]:
+    sampler = Sampler(cast("Any", Failing()), 1.0)
+    said = sampler._judge(sampler._read_blocking()).problems
+    try:
+        int(SECRET)
+    except ValueError as error:
+        return (*said, bug("nvml", "the GPUs", error))
+    raise AssertionError("no number is read")
+
+
+def test_a_redacted_recording_holds_no_secret(tmp_path: Path) -> None:
+    """Wherever it stands in a snapshot, nor in a sentence that the readers make of such things."""
+    problems = (
+        *problems_of_a_job(SECRET),
+        *problems_of_processes(tmp_path / "proc"),
+        *problems_of_bugs(),
+    )
+    assert len(problems) == 7
+    rank = secretive(JobRank, pid=7)
+    taken = snapshot(
+        host=secretive(Host, cpu_percent=5.0),
+        gpus=(gpu(busy_percent=3.0),),
+        processes=(secretive(Process, pid=7), secretive(Process, pid=8, gpu_uuid="GPU-0")),
+        jobs=(
+            secretive(
+                Job,
+                pid=7,
+                ranks=(rank,),
+                members=(secretive(JobMember, pid=7, role="rank"),),
+                loops=(secretive(TrainingLoop, pid=7),),
+            ),
+        ),
+        problems=problems,
+    )
+    path = tmp_path / "run.jsonl"
+    recorder = Recorder(path, redact=True)
+    for second in range(90):
+        at = taken.taken_at_unix_seconds + second
+        recorder.push(dataclasses.replace(taken, taken_at_unix_seconds=at))
+    recorder.close()
+    text = path.read_text()
+    assert [line for line in text.splitlines() if SECRET in line] == []
+    assert all(problem.message in text for problem in problems)
+
+
+def test_what_is_measured_stays() -> None:
+    """With the names of programs, and numbers of users that nobody has a name for."""
     taken = snapshot(
         host=Host(name="box3", cpu_percent=5.0),
         gpus=(gpu(busy_percent=3.0),),
         processes=(
-            Process(
-                pid=7,
-                user="ada",
-                name="python",
-                command="/home/ada/secretdir/python train.py --token tok-123",
-                container="cafe01",
-                cpu_percent=9.0,
-            ),
+            Process(pid=7, user="ada", command="/home/ada/python x", name="pt", cpu_percent=9.0),
             Process(pid=8, user="1004", command="python x"),
         ),
-        jobs=(
-            Job(
-                pid=7,
-                user="ada",
-                command="python train.py --token tok-123",
-                working_directory="/home/ada/secretdir",
-                environment="conda mlenv",
-                container="cafe01",
-                pod="pod-7",
-                members=(
-                    JobMember(
-                        pid=7,
-                        command="python --token tok-123",
-                        role_sign="RANK=0 in its environment",
-                    ),
-                    JobMember(pid=9, role_sign="named pt_data_worker"),
-                ),
-                ranks=(JobRank(pid=7, loader_workers_sign="see /home/ada/secretdir/x.py"),),
-            ),
-        ),
-        problems=(
-            Problem(source="processes", message="The files of ada on box3 in ~/secretdir: no."),
-        ),
+        jobs=(Job(pid=7, ranks=(JobRank(pid=7, rank=0),), members=(JobMember(pid=7),)),),
     )
-    found = Redactor()(taken)
-    text = snapshot_line(found)
-    assert [secret for secret in SECRETS if secret in text] == []
-    assert found.processes[0].command == "python"
-    assert found.processes[0].cpu_percent == 9.0
-    assert found.processes[1].user == "1004"
-    assert found.jobs[0].members[1].role_sign == "named pt_data_worker"
-    assert found.gpus == taken.gpus
-    assert found.host.cpu_percent == 5.0
+    found = redacted(taken)
+    assert (found.gpus, found.jobs) == (taken.gpus, taken.jobs)
+    assert found.host == Host(name="", cpu_percent=5.0)
+    assert found.processes == (
+        Process(pid=7, command="python", name="pt", cpu_percent=9.0),
+        Process(pid=8, user="1004", command="python"),
+    )
 
 
 @pytest.mark.parametrize(
@@ -71,6 +162,9 @@ def test_secrets_and_names_are_gone() -> None:
         ("ray::IDLE worker", "ray"),
         ("TOKEN=abc python x", "TOKEN"),
         ("sshd: ada@pts/0", "sshd"),
+        ("'/home/ada/my secrets/python' x", "…"),
+        ("'python train.py --key /secret' x", "…"),
+        ("it's a title", "it's"),
         ("", None),
         ("   ", None),
         (None, None),

@@ -25,6 +25,8 @@ class Watch:
         self.costs: dict[str, float] = {}
         """Seconds that one call of a driver function is said to take; nothing by default, so
         that how busy the test machine is changes nothing."""
+        self.call_seconds = 0.0
+        """The same for a call of any function."""
         self._spent = 0.0
         self._counted: dict[str, int] = {}
         self.source = NvmlSource(self.clock, self.options, self.timer)
@@ -37,6 +39,10 @@ class Watch:
             calls = self.fake.calls(function)
             self._spent += cost * max(0, calls - self._counted.get(function, 0))
             self._counted[function] = calls
+        if self.call_seconds:
+            calls = self.fake.calls()
+            self._spent += self.call_seconds * max(0, calls - self._counted.get("", calls))
+            self._counted[""] = calls
         return self._spent
 
     def tick(self, seconds: float = 1.0) -> NvmlReading:

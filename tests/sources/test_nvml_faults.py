@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from gpuwatch.model import GpuReading
+from gpuwatch.sources.nvml_identity import Inquirer, lost_identity
 from gpuwatch.sources.nvml_messages import label
 from tests.sources.nvml_watch import START_UNIX_SECONDS, Watch, watching
 from tests.support.fake_nvml import ALL_ONES_32, ALL_ONES_64, GpuProcess
@@ -187,13 +188,15 @@ def test_many_readings_that_fail_alike_are_one_sentence(tmp_path: Path) -> None:
 
 
 def test_a_reading_that_is_seldom_because_it_is_slow_is_explained(tmp_path: Path) -> None:
-    """What is shown of it can be old, and the sentence says how old until it is fast again."""
+    """The sentence says how slow a call is and how often that lets it be read, until it is quick
+    again."""
     with watching(tmp_path, gpus=2) as watch:
         watch.costs["nvmlDeviceGetTemperature"] = 0.5
         watch.ticks(4)
-        problem = watch.problem("temperature of GPUs 0 and 1 can be 50 s old")
+        problem = watch.problem("driver takes about 500 ms a call")
+        assert "readings of GPUs 0 and 1 are refreshed less often" in problem.message
+        assert problem.message.endswith(": the temperature every 20 s.")
         assert problem.severity == "info"
-        assert problem.reading == "temperature_celsius"
         watch.costs.clear()
         watch.ticks(300)
         assert watch.last.problems == ()
@@ -361,18 +364,107 @@ def test_a_gpu_that_needs_a_reset_says_how(tmp_path: Path) -> None:
         assert "--gpu-reset -i 0" in watch.problem("reset").message
 
 
-def test_a_gpu_lost_from_the_start_is_explained(tmp_path: Path) -> None:
-    """A card that never answered has no row, but a sentence; when it recovers it appears."""
-    with watching(tmp_path, gpus=2, opened=False) as watch:
-        watch.fake.gpu[0].set(lost=1)
+def test_gpus_lost_from_the_start_have_rows(tmp_path: Path) -> None:
+    """Cards that never answered are shown as lost, in one sentence, until they recover."""
+    with watching(tmp_path, gpus=4, opened=False) as watch:
+        for index in (0, 2):
+            watch.fake.gpu[index].set(lost=1)
         watch.source.open()
-        watch.tick()
-        assert [gpu.identity.index for gpu in watch.last.gpus] == [1]
-        assert "GPU 0 cannot be opened" in watch.problem("GPU is lost").message
+        began = watch.clock.unix()
+        watch.ticks(25)
+        shown = [(gpu.identity.index, gpu.lost) for gpu in watch.last.gpus]
+        assert shown == [(0, True), (1, False), (2, True), (3, False)]
+        assert len({gpu.uuid for gpu in watch.last.gpus}) == 4
+        (problem,) = watch.last.problems
+        assert problem.message.startswith("GPUs 0 and 2 are lost: they fell off the bus")
+        assert (problem.severity, problem.since_unix_seconds) == ("error", began)
         watch.fake.gpu[0].set(lost=0)
         watch.ticks(12)
-        assert [gpu.identity.index for gpu in watch.last.gpus] == [0, 1]
+        assert [gpu.lost for gpu in watch.last.gpus] == [False, False, True, False]
+        assert watch.gpu(0).identity.name == "NVIDIA H200"
+        assert watch.reading(0).busy_percent is not None
+        assert "GPU 2 (NVIDIA GPU) is lost" in watch.problem("lost").message
+
+
+def test_a_gpu_lost_while_it_is_opened_keeps_its_bus_id(tmp_path: Path) -> None:
+    """A card whose handle could be had and nothing else is shown with what it did say."""
+    with watching(tmp_path, gpus=2, opened=False) as watch:
+        for function in ("nvmlDeviceGetUUID", "nvmlDeviceGetName"):
+            watch.fake.fault(function, "GPU_IS_LOST", gpu=1)
+        watch.source.open()
+        watch.tick()
+        assert [gpu.lost for gpu in watch.last.gpus] == [False, True]
+        bus_id = watch.gpu(1).identity.pci_bus_id
+        assert bus_id is not None
+        for function in ("nvmlDeviceGetUUID", "nvmlDeviceGetName"):
+            watch.fake.fault(function, "SUCCESS", gpu=1)
+        watch.ticks(12)
+        assert [gpu.lost for gpu in watch.last.gpus] == [False, False]
+        assert watch.gpu(1).identity.pci_bus_id == bus_id
+
+
+CARD = """Model: \t\t NVIDIA H200
+IRQ:   \t\t 113
+GPU UUID: \t {uuid}
+Bus Type: \t PCIe
+Bus Location: \t 0000:{bus}:00.0
+Device Minor: \t 1
+"""
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_the_kernel_knows_a_lost_gpu_by_name(tmp_path: Path, count: int) -> None:
+    """Its bus id, uuid and model come from /proc, where that lists as many cards as NVML."""
+    for bus in ("1b", "4e"):
+        (tmp_path / f"0000:{bus}:00.0").mkdir()
+        text = CARD.format(bus=bus, uuid=f"GPU-{bus}" if bus == "4e" else "GPU-????????")
+        (tmp_path / f"0000:{bus}:00.0" / "information").write_text(text)
+    ask = Inquirer(None)
+    first, second = (lost_identity(ask, None, index, count, tmp_path) for index in range(2))
+    if count == 3:
+        assert (first.uuid, second.name, second.pci_bus_id) == ("index-0", "NVIDIA GPU", None)
+        return
+    assert (first.uuid, first.pci_bus_id) == ("0000:1b:00.0", "0000:1b:00.0")
+    assert (second.uuid, second.name) == ("GPU-4e", "NVIDIA H200")
+
+
+def test_gpus_that_cannot_be_opened_are_one_sentence(tmp_path: Path) -> None:
+    """Cards refused for the same reason are named together; they are tried again."""
+    with watching(tmp_path, gpus=4, opened=False) as watch:
+        for index in (0, 1, 3):
+            watch.fake.fault("nvmlDeviceGetHandleByIndex_v2", "NO_PERMISSION", gpu=index)
+        watch.source.open()
+        watch.tick()
+        assert [gpu.identity.index for gpu in watch.last.gpus] == [2]
+        assert watch.problem("GPUs 0, 1 and 3 cannot be opened (no permission)")
+        for index in (0, 1, 3):
+            watch.fake.fault("nvmlDeviceGetHandleByIndex_v2", "SUCCESS", gpu=index)
+        watch.ticks(12)
+        assert [gpu.identity.index for gpu in watch.last.gpus] == [0, 1, 2, 3]
         assert watch.last.problems == ()
+
+
+def test_gpus_lost_together_are_one_sentence(tmp_path: Path) -> None:
+    """Four GPUs that fall off the bus in mid-run make one problem."""
+    with watching(tmp_path, gpus=4) as watch:
+        watch.tick()
+        for gpu in watch.fake.gpu[:4]:
+            gpu.set(lost=1)
+        watch.tick()
+        (problem,) = watch.last.problems
+        assert problem.message.startswith("GPUs 0-3 are lost: they fell off the bus")
+
+
+def test_another_card_in_the_place_of_a_lost_one_is_not_taken_for_it(tmp_path: Path) -> None:
+    """A handle had by the lost card's uuid that says it is another card brings nothing back."""
+    with watching(tmp_path, gpus=2) as watch:
+        watch.tick()
+        watch.fake.gpu[1].set(lost=1)
+        watch.tick()
+        watch.fake.answer("nvmlDeviceGetUUID", "garbage", gpu=1)
+        watch.fake.gpu[1].set(lost=0)
+        watch.ticks(8)
+        assert [gpu.lost for gpu in watch.last.gpus] == [False, True]
 
 
 def test_a_gpu_that_vanishes_from_the_list_is_lost(tmp_path: Path) -> None:

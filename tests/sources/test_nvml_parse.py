@@ -48,6 +48,12 @@ def test_several_shares_of_a_process_are_averaged() -> None:
     assert parse.process_busy(raw, NOW_US - 200, NOW, 2.0) == ({7: 30.0, 8: 5.0}, NOW_US)
 
 
+def test_a_share_over_a_hundred_percent_is_dropped() -> None:
+    """All of the SMs is the most that one sample can say."""
+    raw = shares((7, NOW_US, 100), (8, NOW_US, 101))
+    assert parse.process_busy(raw, 0, NOW, 2.0) == ({7: 100.0}, NOW_US)
+
+
 def test_shares_much_older_than_the_newest_are_stale() -> None:
     """What another process left in the buffer before the window does not count as now."""
     raw = shares((7, NOW_US - 5_000_000, 90), (8, NOW_US, 5))

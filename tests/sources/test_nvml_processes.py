@@ -109,6 +109,17 @@ def test_unbelievable_shares_are_dropped(tmp_path: Path) -> None:
         }
 
 
+def test_shares_come_again_after_the_clock_was_set_back(tmp_path: Path) -> None:
+    """After the wall clock stepped back an hour, a busy process is idle for seconds only."""
+    with watching(tmp_path, gpus=1) as watch:
+        watch.fake.gpu[0].processes = [FakeProcess(pid=1, sm_percent=42)]
+        watch.ticks(2)
+        watch.clock.unix_epoch_seconds -= 3600
+        assert by_pid(watch)[1].busy_percent == 42
+        watch.ticks(15)
+        assert by_pid(watch)[1].busy_percent == 42
+
+
 def test_the_first_look_does_not_report_what_was_long_ago(tmp_path: Path) -> None:
     """A sample of half a minute before the start, the only one there is, does not count as now."""
     with watching(tmp_path, gpus=1) as watch:
@@ -227,6 +238,7 @@ def test_mig_instances_are_gpus_beside_their_card(tmp_path: Path) -> None:
         ]
         assert identities[0].mig_mode is True
         assert identities[1].memory_total_bytes == 18 << 30
+        assert identities[1].pci_bus_id == identities[0].pci_bus_id is not None
         assert watch.reading(1).memory_used_bytes == 2 * GIB
         assert watch.reading(1).busy_percent is None
         assert watch.reading(1).power_watts is None

@@ -5,90 +5,160 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from gpuwatch.model import Gpu
 from gpuwatch.sources.nvml import NvmlSource
-from gpuwatch.sources.nvml_schedule import PERIOD_MAX_SECONDS, Reading, Slot
-from tests.sources.nvml_watch import watching
+from gpuwatch.sources.nvml_schedule import (
+    BURST,
+    IMPORTANT,
+    NOTABLE,
+    ORDINARY,
+    SHARE,
+    SHARE_MAX,
+    Reading,
+    Slot,
+    plan,
+)
+from tests.benchmarks.slow_driver import MAIN_FIELDS, sweep
+from tests.sources.nvml_watch import Watch, watching
+from tests.support.fake_nvml import GpuProcess
 
 
-def slot(period_seconds: float = 0.0, expected_seconds: float = 0.0) -> Slot:
+def slot(
+    period_seconds: float = 0.0,
+    expected_seconds: float = 0.0,
+    importance: float = ORDINARY,
+    cost: float = 0.0,
+) -> Slot:
     reading = Reading(
         "the test value",
         ("busy_percent",),
         lambda _: None,
         period_seconds,
+        importance=importance,
         expected_seconds=expected_seconds,
     )
-    return Slot(reading, due_at=0.0)
+    made = Slot(reading, due_at=0.0)
+    if cost:
+        made.measured(0.0, cost)
+    return made
+
+
+def planned(*slots: Slot, factor: float = 1.0) -> float:
+    return plan([(slots, factor)], interval_seconds=1.0)
+
+
+def load(slots: list[Slot]) -> float:
+    return sum(each.cost / each.period for each in slots)
 
 
 def test_a_cheap_reading_keeps_its_period() -> None:
-    """Microseconds do not put a reading off."""
-    cheap = slot(period_seconds=2.0)
-    cheap.measured(10.0, 5e-6, gpu_count=16, factor=1.0)
+    """Beside readings that are put off for what they cost, microseconds put nothing off."""
+    cheap = slot(period_seconds=2.0, cost=5e-6)
+    planned(cheap, *[slot(cost=0.010) for _ in range(20)])
+    cheap.measured(10.0, 5e-6)
     assert cheap.due_at == 12.0
 
 
-def test_a_costly_reading_takes_at_most_one_percent_of_the_time() -> None:
-    """20 ms a call means at most one call every two seconds."""
-    costly = slot()
-    costly.measured(10.0, 0.020, gpu_count=1, factor=1.0)
-    assert costly.due_at == 12.0
+@given(
+    st.lists(
+        st.builds(
+            slot,
+            period_seconds=st.sampled_from([0.0, 0.5, 5.0]),
+            importance=st.sampled_from([ORDINARY, NOTABLE, IMPORTANT]),
+            cost=st.floats(1e-6, 1.0),
+        ),
+        max_size=40,
+    )
+)
+def test_all_readings_together_keep_to_their_share_of_the_time(slots: list[Slot]) -> None:
+    """Whatever each costs, the periods of all make up the share that is planned for, and that is
+    a twentieth, or a tenth where important readings would be old otherwise."""
+    share = planned(*slots)
+    assert SHARE <= share <= SHARE_MAX
+    assert load(slots) <= share * 1.0001
+    assert all(each.period >= each.usual_period for each in slots)
 
 
-def test_many_gpus_share_the_budget_of_a_reading() -> None:
-    """With 16 GPUs the same call is made less often for each, so the sum stays bounded."""
-    costly = slot()
-    costly.measured(10.0, 0.020, gpu_count=16, factor=1.0)
-    assert costly.due_at == pytest.approx(18.0)
-    assert 16 * 0.020 / (costly.due_at - 10.0) <= 0.04 + 1e-9
+def test_important_readings_have_most_of_the_time() -> None:
+    """Equally slow, they are read three times as often as those next in importance, and nine
+    times as often as the rest."""
+    slots = [slot(importance=each, cost=0.2) for each in (IMPORTANT, NOTABLE, ORDINARY)]
+    planned(*slots)
+    important, notable, ordinary = (each.period for each in slots)
+    assert notable == pytest.approx(3 * important)
+    assert ordinary == pytest.approx(9 * important)
 
 
-def test_a_reading_never_waits_longer_than_a_minute() -> None:
-    """Even a call of ten seconds is made again."""
-    awful = slot()
-    awful.measured(10.0, 10.0, gpu_count=8, factor=1.0)
-    assert awful.due_at == 10.0 + PERIOD_MAX_SECONDS
+@pytest.mark.parametrize(
+    ("cost", "period", "share"), [(0.2, 4, 0.05), (0.3, 5, 0.06), (1, 10, 0.1)]
+)
+def test_more_time_is_taken_so_that_important_readings_are_not_old(
+    cost: float, period: float, share: float
+) -> None:
+    """Once they would be older than five seconds at a twentieth of the time, up to a tenth is
+    taken; beyond that they are older."""
+    important = slot(importance=IMPORTANT, cost=cost)
+    assert planned(important) == pytest.approx(share)
+    assert important.period == pytest.approx(period)
 
 
 def test_one_outlier_does_not_silence_a_cheap_reading() -> None:
     """A single slow call among quick ones is forgotten within some reads."""
-    reading = slot()
-    for _ in range(5):
-        reading.measured(0.0, 20e-6, gpu_count=8, factor=1.0)
-    reading.measured(0.0, 0.010, gpu_count=8, factor=1.0)
-    assert reading.due_at <= 1.0
+    reading = slot(cost=20e-6)
+    reading.measured(0.0, 0.100)
+    planned(reading)
+    assert reading.period <= 1.0
     for _ in range(20):
-        reading.measured(0.0, 20e-6, gpu_count=8, factor=1.0)
-    assert reading.due_at == 0.0
+        reading.measured(0.0, 20e-6)
+    assert reading.cost < 1e-3
+
+
+def test_what_was_put_off_is_due_as_soon_as_the_driver_is_quick_again() -> None:
+    """It does not wait for a time that was planned when everything was slow."""
+    slots = [slot(cost=0.1) for _ in range(10)]
+    planned(*slots)
+    slots[0].measured(0.0, 0.1)
+    put_off = slots[0].due_at
+    for each in slots:
+        each.cost = 1e-6
+    planned(*slots)
+    assert put_off > 10.0
+    assert slots[0].due_at == 1.0
 
 
 def test_a_detailed_gpu_is_read_more_often() -> None:
     """The GPU somebody looks at has a quarter of the period."""
-    costly = slot(period_seconds=4.0)
-    costly.measured(0.0, 1e-6, gpu_count=1, factor=0.25)
-    assert costly.due_at == 1.0
+    costly = slot(period_seconds=4.0, cost=1e-6)
+    planned(costly, factor=0.25)
+    assert costly.period == 1.0
 
 
-def test_a_value_is_outdated_after_two_periods() -> None:
-    """A slow value is kept for two periods and no longer."""
-    reading = slot(period_seconds=5.0)
-    reading.measured(100.0, 1e-6, gpu_count=1, factor=1.0)
-    assert not reading.outdated(110.0, gpu_count=1)
-    assert reading.outdated(110.1, gpu_count=1)
+def test_a_value_is_outdated_after_two_of_its_real_periods() -> None:
+    """A slow value is kept for two periods, as long as they really are, and one look more."""
+    slots = [slot(period_seconds=5.0, cost=0.5) for _ in range(2)]
+    planned(*slots)
+    assert slots[0].period == pytest.approx(20.0)
+    assert not slots[0].outdated(41.0, interval_seconds=1.0)
+    assert slots[0].outdated(41.1, interval_seconds=1.0)
 
 
 def test_what_is_known_to_be_slow_is_planned_for() -> None:
-    """A reading with an expected cost counts as slow before it was ever measured."""
-    assert slot(expected_seconds=0.04).slow
-    assert not slot().slow
+    """A reading with an expected cost has its period before it was ever measured."""
+    expected = slot(expected_seconds=0.2)
+    planned(expected)
+    assert expected.period == pytest.approx(4.0)
 
 
 def test_a_driver_call_that_gets_slow_is_made_less_often(tmp_path: Path) -> None:
-    """Twenty milliseconds for the temperature halve how often it is asked, and its last value
+    """A tenth of a second for the temperature halves how often it is asked, and its last value
     is shown meanwhile; when it is quick again it is asked at every look."""
     with watching(tmp_path, gpus=1) as watch:
-        watch.costs["nvmlDeviceGetTemperature"] = 0.020
+        watch.tick()
+        watch.fake.reset_counters()
+        watch.costs["nvmlDeviceGetTemperature"] = 0.1
         shown = [watch.tick().gpus[0].reading.temperature_celsius for _ in range(10)]
         assert watch.fake.calls("nvmlDeviceGetTemperature") == 5
         assert shown == [40.0] * 10
@@ -102,7 +172,7 @@ def test_a_driver_call_that_gets_slow_is_made_less_often(tmp_path: Path) -> None
 def test_slow_calls_of_several_gpus_do_not_fall_on_one_tick(tmp_path: Path) -> None:
     """Once known to be slow, the call is made for one GPU a tick, and each GPU gets its turn."""
     with watching(tmp_path, gpus=4) as watch:
-        watch.costs["nvmlDeviceGetTemperature"] = 0.055
+        watch.costs["nvmlDeviceGetTemperature"] = 0.08
         watch.tick()
         counts = []
         for _ in range(12):
@@ -146,18 +216,155 @@ def test_the_steady_state_makes_no_needless_calls(tmp_path: Path) -> None:
         assert counts["nvmlDeviceGetSamples"] == 40
 
 
-def test_a_value_that_had_to_wait_for_too_long_is_dropped(tmp_path: Path) -> None:
-    """With calls so slow that not every GPU gets its turn in time, the last value of those that
-    wait becomes unknown instead of being shown as if it were new."""
-    with watching(tmp_path, gpus=16) as watch:
-        watch.options.interval_seconds = 10.0
-        watch.costs["nvmlDeviceGetTemperature"] = 2.0
+@pytest.mark.parametrize(("milliseconds", "gpus"), [(2.5, 2), (2.5, 8), (10.0, 8)])
+def test_a_slow_driver_takes_no_reading_away(
+    tmp_path: Path, milliseconds: float, gpus: int
+) -> None:
+    """From the moment that every call is slow each GPU shows every reading in every snapshot, in
+    about a tenth of the time at most."""
+    shown = sweep(tmp_path, milliseconds / 1000, gpus, snapshots=40, warm_up=0)
+    assert set(shown.share.values()) == {1.0}
+    assert shown.driver_share < SHARE_MAX * BURST
+    settled = sweep(tmp_path, milliseconds / 1000, gpus, snapshots=40, warm_up=40)
+    assert set(settled.share.values()) == {1.0}
+    assert settled.driver_share < SHARE_MAX * 1.25
+
+
+def test_a_slow_driver_is_explained_in_one_sentence(tmp_path: Path) -> None:
+    """How long a call takes, and how often which readings are refreshed for it, the important
+    ones first; it goes when the driver is quick again."""
+    with watching(tmp_path, gpus=8) as watch:
+        watch.call_seconds = 0.005
+        watch.ticks(60)
+        (problem,) = watch.last.problems
+        assert problem.message.startswith(
+            "The NVIDIA driver takes about 5 ms a call, so some readings of GPUs 0-7 are refreshed "
+            "less often: the utilisation, the memory in use and power every 5 s, and "
+        )
+        watch.call_seconds = 0.0
+        watch.ticks(60)
+        assert watch.last.problems == ()
+
+
+def test_a_reading_that_is_shown_late_says_its_age(tmp_path: Path) -> None:
+    """Its fields are listed with the seconds since they were read, those of processes too; what
+    is read at every look is not listed."""
+    with watching(tmp_path, gpus=1) as watch:
+        for function in ("Temperature", "ProcessUtilization"):
+            watch.costs[f"nvmlDeviceGet{function}"] = 0.1
+        seen: set[str] = set()
+        temperatures = []
+        for step in range(30):
+            watch.fake.gpu[0].set(temperature_c=40 + step)
+            watch.tick()
+            reading = watch.reading()
+            ages = dict(reading.late_readings)
+            temperatures.append(reading.temperature_celsius)
+            if "temperature_celsius" in ages:
+                assert temperatures[-1] == 40 + step - ages["temperature_celsius"]
+            seen |= set(ages)
+        assert len(set(temperatures)) > 2
+        assert seen == {"temperature_celsius", "gpu_busy_percent"}
+        watch.costs.clear()
+        watch.ticks(60)
+        assert watch.reading().late_readings == ()
+
+
+def test_a_quick_driver_has_nothing_late(tmp_path: Path) -> None:
+    """Readings that are taken every few seconds on any driver are not called late."""
+    with watching(tmp_path, gpus=2, preset="rtx4090") as watch:
+        late = [gpu.reading.late_readings for _ in range(30) for gpu in watch.tick().gpus]
+        assert set(late) == {()}
+
+
+def test_a_value_whose_turn_does_not_come_is_dropped(tmp_path: Path) -> None:
+    """Put off again and again, it becomes unknown instead of being shown for ever."""
+    with watching(tmp_path, gpus=1) as watch:
         watch.tick()
-        assert all(gpu.reading.temperature_celsius == 40 for gpu in watch.last.gpus)
-        watch.ticks(13, 10.0)
-        values = [gpu.reading.temperature_celsius for gpu in watch.last.gpus]
-        assert 40 in values
-        assert None in values
+        assert watch.source._inventory is not None
+        (device,) = watch.source._inventory.devices
+        (waiting,) = [each for each in device.slots if each.reading.name == "the temperature"]
+        device.now += 29.0
+        device.drop_outdated(waiting)
+        assert device.gpu().reading.temperature_celsius == 40
+        device.now += 2.0
+        device.drop_outdated(waiting)
+        assert device.gpu().reading.temperature_celsius is None
+
+
+def handed_over(watch: Watch) -> list[tuple[float, tuple[Gpu, ...]]]:
+    """(seconds, GPUs) that the source hands over while it opens and looks for the first time,
+    with a clock that goes on by what its calls are said to take."""
+    shown = []
+    timer, began = watch.source._tally.timer, watch.clock.seconds
+
+    def noting() -> float:
+        watch.clock.seconds = began + timer()
+        if watch.source.so_far is not None:
+            shown.append((timer(), watch.source.so_far[1].gpus))
+        return timer()
+
+    watch.source._tally.timer = noting
+    watch.source.open()
+    last = watch.source.read().gpus
+    return [*shown, (timer(), last)]
+
+
+def test_each_gpu_is_shown_as_soon_as_it_says_anything(tmp_path: Path) -> None:
+    """With 8 GPUs and a tenth of a second a call the first is shown after a second, all with
+    what matters most after nine, while the rest of their readings and facts is still read."""
+    with watching(tmp_path, gpus=8, opened=False) as watch:
+        watch.call_seconds = 0.1
+        shown = handed_over(watch)
+        assert watch.fake.calls("nvmlDeviceGetUtilizationRates") <= 16
+
+    def when(count: int, *fields: str) -> float:
+        return next(
+            at
+            for at, gpus in shown
+            if sum(all(getattr(gpu.reading, name) is not None for name in fields) for gpu in gpus)
+            >= count
+        )
+
+    assert when(1, "busy_percent") < 1.5
+    assert when(8, "busy_percent") < when(1, "memory_used_bytes")
+    assert when(8, *MAIN_FIELDS) < 9.0
+    assert when(8, *MAIN_FIELDS) < when(1, "temperature_celsius")
+    assert when(8, "temperature_celsius") < when(1, "encoder_percent")
+    whole, last = shown[-1]
+    assert whole < 36.0
+    assert all(gpu.identity.pcie_width_max for gpu in last)
+    assert watch.source.so_far is None
+
+
+def test_memory_in_use_is_unknown_until_the_processes_are_listed(tmp_path: Path) -> None:
+    """On unified memory it is their sum, and that of a list never read is not 0."""
+    with watching(tmp_path, gpus=1, preset="gb10", opened=False) as watch:
+        watch.fake.gpu[0].processes = [GpuProcess(pid=1, used_bytes=7)]
+        watch.call_seconds = 0.1
+        sums = [gpu.reading.memory_used_bytes for _, gpus in handed_over(watch) for gpu in gpus]
+        assert set(sums) == {None, 7}
+
+
+def test_a_driver_that_is_quick_again_is_read_as_before(tmp_path: Path) -> None:
+    """Within a minute, even where some readings were minutes apart."""
+    with watching(tmp_path, gpus=8) as watch:
+        watch.call_seconds = 0.1
+        watch.ticks(60)
+        assert watch.reading().late_readings
+        watch.call_seconds = 0.0
+        watch.ticks(60)
+        assert {gpu.reading.late_readings for gpu in watch.last.gpus} == {()}
+
+
+def test_a_slow_driver_is_seldom_asked_which_gpus_there_are(tmp_path: Path) -> None:
+    """Nine calls of a tenth of a second every ten seconds would be a tenth of the time."""
+    with watching(tmp_path, gpus=8) as watch:
+        watch.call_seconds = 0.1
+        watch.ticks(20)
+        watch.fake.reset_counters()
+        watch.ticks(80)
+        assert watch.fake.calls("nvmlDeviceGetCount_v2") <= 1
 
 
 def test_time_in_the_driver_is_measured(tmp_path: Path) -> None:

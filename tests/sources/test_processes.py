@@ -293,6 +293,27 @@ def test_a_zombie_keeps_its_row_and_what_it_was(fake: Fake) -> None:
     assert (row.state, row.command, row.memory_resident_bytes) == ("Z", "python train.py", 0)
 
 
+@pytest.mark.parametrize(("threads", "uuid"), [(1, None), (3, "GPU-0")])
+def test_a_zombie_is_on_no_gpu(fake: Fake, threads: int, uuid: str | None) -> None:
+    """The driver names it on, and it would count as somebody else's; one whose main thread alone
+    has ended still works there."""
+    fake.proc.process(FIRST)
+    fake.read(gpu(FIRST))
+    fake.proc.process(FIRST, state="Z", threads=threads, resident_pages=0, command=b"")
+    rows = fake.read(gpu(FIRST), gpu(FIRST, "GPU-1"), after=1.0)
+    assert {row.gpu_uuid for row in rows} == ({None} if uuid is None else {"GPU-0", "GPU-1"})
+    assert fake.problems == ()
+
+
+def test_a_zombie_keeps_where_it_was(fake: Fake) -> None:
+    """It has left its cgroup; what it was is not read again from what is left of it."""
+    fake.proc.process(FIRST, cgroup=f"0::/docker-{'ab' * 32}.scope\n")
+    container = fake.read(gpu(FIRST))[0].container
+    assert container is not None
+    fake.proc.process(FIRST, state="Z", resident_pages=0, command=b"", cgroup="0::/\n")
+    assert fake.read(gpu(FIRST), after=5.0)[0].container == container
+
+
 @pytest.mark.parametrize("namespace", ["pid:[4026531836]", "pid:[4026532999]"])
 def test_a_process_that_ends_is_dropped_though_the_driver_still_names_it(
     fake: Fake, namespace: str

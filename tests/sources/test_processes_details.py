@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
+import pwd
+import subprocess
+import sys
+import threading
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -10,12 +16,16 @@ from hypothesis import strategies as st
 
 from gpuwatch.sources.process_details import (
     COMMAND_BYTES,
+    UserNames,
     parse_command,
     parse_effective_uid,
     read_command,
-    read_user,
+    read_uid,
     user_name,
 )
+from gpuwatch.sources.process_entry import ProcessEntry
+from gpuwatch.sources.procfs import PROC
+from tests.support.children import wait_until
 
 COMMANDS = {
     "plain": (b"python\0train.py\0--lr=1e-4\0", "python train.py --lr=1e-4"),
@@ -82,8 +92,55 @@ def test_an_unknown_user_is_shown_by_number() -> None:
     assert user_name(3_999_999_999) == "3999999999"
 
 
+def test_a_slow_name_service_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user is shown by number until the name is known."""
+    answers = threading.Event()
+
+    def look_up(uid: int) -> SimpleNamespace:
+        assert answers.wait(60)
+        return SimpleNamespace(pw_name=f"user{uid}")
+
+    monkeypatch.setattr(pwd, "getpwuid", look_up)
+    names = UserNames(patience_seconds=0.0)
+    assert [names.name(uid) for uid in (7001, 7002, 7001)] == ["7001", "7002", "7001"]
+    answers.set()
+    wait_until(lambda: [names.name(uid) for uid in (7001, 7002)] == ["user7001", "user7002"])
+
+
+def test_a_name_that_comes_late_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The row of a process gets it although nothing about the process has changed."""
+    names = iter(["1000", "1000", "ada"])
+    monkeypatch.setattr("gpuwatch.sources.process_entry.user_name", lambda _: next(names))
+    entry = ProcessEntry(os.getpid(), 0.0, PROC)
+    first, same, named = (entry.row(None) for _ in range(3))
+    assert (first.user, named.user) == ("1000", "ada")
+    assert same is first
+
+
+_HUNG = """
+import ctypes, pwd, sys
+from gpuwatch.cli import main
+
+# As in C: the thread that asks cannot be ended.
+pwd.getpwuid = lambda uid: ctypes.CDLL(None).sleep(3600)
+sys.argv = ["gpuwatch", "status", "--all", "--json"]
+main()
+"""
+
+
+def test_a_hung_name_service_keeps_nothing_from_ending() -> None:
+    """``status`` shows users by number, and the program ends."""
+    done = subprocess.run(
+        [sys.executable, "-c", _HUNG], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    users = {process["user"] for process in json.loads(done.stdout)["processes"]}
+    assert str(os.geteuid()) in users
+    assert all(user is None or user.isdigit() for user in users)
+
+
 def test_what_cannot_be_read_is_unknown() -> None:
     """A process that has ended has neither command nor user."""
     assert read_command(2**22 + 1, b"x") is None
-    assert read_user(2**22 + 1) is None
-    assert read_user(os.getpid()) == user_name(os.geteuid())
+    assert read_uid(2**22 + 1) is None
+    assert read_uid(os.getpid()) == os.geteuid()

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import io
 import os
+import re
 import sys
 from pathlib import Path
 
 import pytest
 
+from gpuwatch.cli import run
 from gpuwatch.model import Snapshot
 from gpuwatch.outputs.jsonlines import JsonLinesWriter
 from gpuwatch.sources import log_text
-from gpuwatch.sources.log_text import LogError, LogStats
+from gpuwatch.sources.gzip_members import GzipMembers
+from gpuwatch.sources.log_text import DAMAGE, LogError, LogStats
 from gpuwatch.sources.recording import open_any
+from gpuwatch.sources.recording_scan import RecordingFileReader
 from gpuwatch.sources.smi_log import LogOptions, parse_columns
 from tests.sources.smi_writing import query_log, simulated
 
@@ -79,6 +84,81 @@ def test_a_log_s_last_line_without_its_end_is_left_out(tmp_path: Path) -> None:
     found, stats = read(written(tmp_path, text))
     assert [snapshot.gpus[0].reading.busy_percent for snapshot in found] == [90.0, 95.0]
     assert stats.torn_lines == 1
+
+
+HEAD = b'{"kind":"header"'
+MEMBER = b"\x1f\x8b\x08\0\0\0\0\0\0\x03"
+STORED = MEMBER + b"\0\xf0\xff\x0f\x00" + HEAD
+"""A member whose first block is 64 KiB of what follows it: of such members, each within the one
+before, a thousandfold of the file could be unpacked."""
+
+
+def test_what_looks_like_members_within_members_is_not_unpacked_a_thousand_times() -> None:
+    """The work grows with the file, not with its square."""
+    data = gzip.compress(HEAD + b"}\n", mtime=0) + STORED * 10_000
+    unpacked = 0
+    with GzipMembers(io.BufferedReader(io.BytesIO(data))) as members, contextlib.suppress(*DAMAGE):
+        while part := members.read(1 << 20):
+            unpacked += len(part)
+    assert unpacked < 20 * len(data)
+
+
+def test_what_looks_like_heads_within_heads_is_not_unpacked_a_thousand_times(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The overview of a file is looked for in places that look like one."""
+    data = STORED * 10_000
+    reader = RecordingFileReader(written(tmp_path, data))
+    unpacked = 0
+    text_at = reader._head_text
+
+    def counted(offset: int) -> bytes:
+        nonlocal unpacked
+        text = text_at(offset)
+        unpacked += len(text)
+        return text
+
+    monkeypatch.setattr(reader, "_head_text", counted)
+    heads = [reader.head(offset) for offset in reader.starts(0, reader.size)]
+    reader.close()
+    assert len(heads) == 10_000
+    assert unpacked < 200 * len(data)
+
+
+def test_recordings_around_rubbish_are_read(tmp_path: Path) -> None:
+    """Beginnings of members that are none are passed over, however many."""
+    snapshots = simulated(count=60, gpus=1)
+    parts = [gzip.compress(recording(some).encode()) for some in (snapshots[:30], snapshots[30:])]
+    found, stats = read(written(tmp_path, (MEMBER * 20_000).join(parts)))
+    assert found == snapshots
+    assert stats.damaged_stretches == 1
+
+
+@pytest.mark.parametrize("at", ["1e300", "-1e18", "2.6e11", "-62135596800.0", "-63000000000.0"])
+@pytest.mark.parametrize("name", ["taken_at", "started_at"])
+def test_a_time_that_no_calendar_has_costs_its_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, at: str
+) -> None:
+    """It is counted and the rest is read; no command that shows times fails over it."""
+    lines = recording(SNAPSHOTS).splitlines()
+    for place in (0, 3) if name == "started_at" else (3,):
+        lines.insert(place, re.sub(rf'("{name}_unix_seconds":)[^,]+', rf"\g<1>{at}", lines[place]))
+    path = written(tmp_path, "\n".join(lines) + "\n", "run.jsonl")
+    found, stats = read(path)
+    assert (found, stats.other_lines) == (SNAPSHOTS, len(lines) - 6)
+    for command in ("report", "report --from 00:00", "diagnose", "export --csv -"):
+        assert run([*command.split()[:1], path, *command.split()[1:]]) != 70, command
+    assert "between the years" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("at", ["0001/01/01 00:00:00", "9999/12/31 23:59:59"])
+def test_a_date_at_the_end_of_the_calendar_is_no_time(tmp_path: Path, at: str) -> None:
+    """In local time it would lie outside of it; rows without a time are counted."""
+    row = f"{at}.000, 0, NVIDIA H200, 5 %\n"
+    path = written(tmp_path, "timestamp, index, name, utilization.gpu [%]\n" + row * 5)
+    _, stats = read(path)
+    assert stats.unread_times == 5
+    assert run(["report", path, "--from", "00:00"]) in (0, 2)
 
 
 def test_damaged_lines_are_left_out_and_counted(tmp_path: Path) -> None:

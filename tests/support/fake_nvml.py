@@ -105,6 +105,13 @@ _WAVEFORM_CODES = {
     name: CONSTANTS[f"FAKE_WAVEFORM_{name.upper()}"]
     for name in ("manual", "steady", "square", "steps", "sine", "virtual")
 }
+Answer = Literal["truth", "empty", "garbage", "garbage count"]
+_ANSWER_CODES: dict[Answer, int] = {
+    "truth": 0,
+    "empty": CONSTANTS["FAKE_ANSWER_EMPTY"],
+    "garbage": CONSTANTS["FAKE_ANSWER_GARBAGE"],
+    "garbage count": CONSTANTS["FAKE_ANSWER_GARBAGE_COUNT"],
+}
 _KIND_BITS = {
     "compute": CONSTANTS["FAKE_PROCESS_COMPUTE"],
     "graphics": CONSTANTS["FAKE_PROCESS_GRAPHICS"],
@@ -452,6 +459,23 @@ class FakeNvml:
         fault = self._faults(function, gpu)
         fault.remaining = ALL_ONES_32 if times is None else times
         fault.error = ERRORS[error]
+
+    def answer(
+        self,
+        function: str,
+        what: Answer,
+        *,
+        gpu: int | None = None,
+        times: int | None = None,
+    ) -> None:
+        """Let ``function`` succeed with something else than the truth.
+
+        ``empty``: zeros, and counts of 0; ``garbage``: rubbish for every value; ``garbage count``:
+        rubbish for the number of records of a list alone. ``truth`` takes it back.
+        """
+        fault = self._faults(function, gpu)
+        fault.remaining = ALL_ONES_32 if times is None else times
+        fault.answer = _ANSWER_CODES[what]
 
     def fault_init(self, error: str) -> None:
         """Let initialising fail, as with no driver or one out of step; ``SUCCESS`` mends it."""

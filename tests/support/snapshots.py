@@ -20,6 +20,7 @@ from gpuwatch.model import (
     OwnCost,
     Problem,
     Process,
+    ReadingAge,
     ReasonSeconds,
     Snapshot,
     TrainingLoop,
@@ -27,6 +28,8 @@ from gpuwatch.model import (
 from gpuwatch.text import clean
 
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False, width=64)
+MOMENTS = st.floats(-6.1e10, 9.9e10)
+"""Times that a calendar has."""
 TEXTS = st.text(max_size=20).map(clean)
 
 _BY_ANNOTATION: dict[str, st.SearchStrategy[Any]] = {
@@ -40,6 +43,9 @@ _BY_ANNOTATION: dict[str, st.SearchStrategy[Any]] = {
     "tuple[int, ...]": st.lists(st.integers(0, 64), max_size=3).map(tuple),
     "tuple[float | None, ...]": st.lists(st.none() | NUMBERS, max_size=4).map(tuple),
     "tuple[BusySample, ...]": st.lists(st.builds(BusySample, NUMBERS, NUMBERS), max_size=4).map(
+        tuple
+    ),
+    "tuple[ReadingAge, ...]": st.lists(st.builds(ReadingAge, TEXTS, NUMBERS), max_size=3).map(
         tuple
     ),
     "tuple[ReasonSeconds, ...]": st.lists(st.builds(ReasonSeconds, TEXTS, NUMBERS), max_size=3).map(
@@ -72,6 +78,8 @@ def any_of(made: type[Any], **given: st.SearchStrategy[Any]) -> st.SearchStrateg
             continue
         annotation = str(field.type)
         strategy = _BY_ANNOTATION[annotation.removesuffix(" | None")]
+        if field.name.endswith("_unix_seconds"):
+            strategy = MOMENTS
         fields[field.name] = st.none() | strategy if annotation.endswith(" | None") else strategy
     return st.builds(made, **fields)
 
@@ -89,7 +97,7 @@ def snapshots() -> st.SearchStrategy[Snapshot]:
     return st.builds(
         Snapshot,
         sequence=st.integers(0, 2**40),
-        taken_at_unix_seconds=NUMBERS,
+        taken_at_unix_seconds=MOMENTS,
         monotonic_seconds=NUMBERS,
         interval_seconds=NUMBERS,
         simulated=st.booleans(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import subprocess
 import sys
 import threading
@@ -170,6 +171,37 @@ def test_sentinels_pass_unchanged(fake: FakeNvml, handle: Any) -> None:
     blank, stale = nv.nvmlDeviceGetProcessUtilization(handle, 0)
     assert (blank.pid, blank.timeStamp) == (0, 0)
     assert (stale.smUtil, stale.timeStamp) == (4_000_000_000, 1)
+
+
+def test_a_call_can_succeed_without_the_truth(fake: FakeNvml, handle: Any) -> None:
+    """Zeros or rubbish come with success, for one GPU, until taken back."""
+    fake.gpu[0].set(utilization=40)
+    fake.answer("nvmlDeviceGetUtilizationRates", "empty", gpu=0)
+    assert nv.nvmlDeviceGetUtilizationRates(handle).gpu == 0
+    fake.answer("nvmlDeviceGetUtilizationRates", "garbage", gpu=0, times=1)
+    assert nv.nvmlDeviceGetUtilizationRates(handle).gpu == 0xF4DBF5C2
+    assert nv.nvmlDeviceGetUtilizationRates(handle).gpu == 40
+
+
+def test_the_count_of_a_list_can_be_wrong(fake: FakeNvml, handle: Any) -> None:
+    """A list can have no records, rubbish in them, or a count far beyond the buffer."""
+    fake.gpu[0].processes = [GpuProcess(pid=10)]
+    name = "nvmlDeviceGetComputeRunningProcesses_v3"
+    fake.answer(name, "empty", gpu=0)
+    assert nv.nvmlDeviceGetComputeRunningProcesses_v3(handle) == []
+    fake.answer(name, "garbage", gpu=0)
+    assert [p.pid for p in nv.nvmlDeviceGetComputeRunningProcesses_v3(handle)] == [0xF4DBF5C2]
+    fake.answer(name, "garbage count", gpu=0)
+    count = ctypes.c_uint(8)
+    records = ctypes.create_string_buffer(8 * 24)
+    assert nv._nvmlGetFunctionPointer(name)(handle, ctypes.byref(count), records) == 0
+    assert count.value == 0xF4DBF5C2
+
+
+def test_samples_can_be_none_with_success(fake: FakeNvml, handle: Any) -> None:
+    """Success with a count of 0, where drivers answer NOT_FOUND."""
+    fake.answer("nvmlDeviceGetSamples", "empty", gpu=0)
+    assert nv.nvmlDeviceGetSamples(handle, 1, 0)[1] == []
 
 
 def test_bad_utf8_in_a_name(fake: FakeNvml, handle: Any) -> None:

@@ -220,6 +220,19 @@ def test_a_writer_that_cannot_be_seen_keeps_its_file(place: Path) -> None:
     assert files_below(place) == []
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_another_users_file_is_not_removed(place: Path) -> None:
+    """Though its name is that of a process that has ended."""
+    file = create(place)
+    steps = Path(file.path).parent
+    theirs = steps / "1-1.steps"
+    theirs.write_bytes(b"")
+    os.chown(theirs, 65534, 65534)
+    file.close()
+    create(place).close()
+    assert theirs.exists()
+
+
 def test_what_is_not_ours_is_left_alone(place: Path) -> None:
     """Links, pipes and other names in the folder."""
     file = create(place)

@@ -78,6 +78,13 @@ class HandSampler(Sampler):
         await asyncio.wait_for(delivered, 30)
 
 
+class InATerminal(GpuwatchApp):
+    """Draws past Textual's compositor, as it does in a terminal."""
+
+    def write_directly(self, text: str) -> bool:
+        return bool(text)
+
+
 class Driven:
     """The running application, and what a test wants to know of it."""
 

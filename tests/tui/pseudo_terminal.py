@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pyte
 
@@ -62,6 +63,11 @@ class PseudoTerminal:
         if tell:
             self.screen.resize(height, width)
             self.program.send_signal(signal.SIGWINCH)
+
+    def settings(self) -> list[Any]:
+        """Whether it echoes, waits for whole lines and so on."""
+        assert self._master is not None
+        return termios.tcgetattr(self._master)
 
     def type(self, text: str) -> None:
         assert self._master is not None

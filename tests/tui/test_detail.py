@@ -70,6 +70,20 @@ def test_scrolled_in_one_leap_or_by_lines_it_shows_the_same(height: int) -> None
     assert top[body][last:] == below[body][: len(top[body]) - last]
 
 
+def test_a_reading_that_is_late_says_its_age() -> None:
+    """In the list of readings, beside its number; the others say none."""
+    late = gpu(
+        busy_percent=47.0,
+        temperature_celsius=41.0,
+        fan_percent=30.0,
+        late_readings=(("temperature_celsius", 12.0), ("fan_percent", 95.0)),
+    )
+    known = {label: text for label, text, _ in readings(late)[0]}
+    assert known["temperature"] == "41C (12s old)"
+    assert known["fan"] == "30% (1m35 old)"
+    assert known["busy"] == "47%"
+
+
 @pytest.mark.parametrize("size", SIZES[:4], ids=str)
 def test_ascii_mode_draws_ascii_only(size: tuple[int, int]) -> None:
     """Frames, labels, data and marks of the charts included."""

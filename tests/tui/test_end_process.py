@@ -67,7 +67,7 @@ async def test_yes_sends_term_and_the_process_ends(family: Children, size: tuple
         await drive.press("y")
         assert drive.dialog is None
         assert "asked to end" in drive.lines[-1] or size[0] == 40
-    assert child.wait(10) == -15
+    assert child.wait(60) == -15
 
 
 @SIZES
@@ -151,7 +151,7 @@ async def test_a_process_that_ignores_term_is_offered_kill(family: Children) -> 
         assert "send KILL" in drive.dialog.text
         assert child.poll() is None
         await drive.press("y")
-    assert child.wait(10) == -9
+    assert child.wait(60) == -9
 
 
 async def test_a_refused_term_does_not_lead_to_kill(family: Children) -> None:
@@ -177,7 +177,7 @@ async def test_the_process_asked_about_is_the_one_that_is_ended(family: Children
         await ask(drive)
         await drive.feed(both)
         await drive.press("y")
-    assert named.wait(10) == -15
+    assert named.wait(60) == -15
     assert other.poll() is None
 
 
@@ -229,4 +229,4 @@ async def test_a_process_of_a_job_is_ended_from_its_screen(family: Children) -> 
             assert said in drive.dialog.text
         await drive.press("y")
         assert "asked to end" in drive.lines[-1]
-    assert child.wait(10) == -15
+    assert child.wait(60) == -15

@@ -62,6 +62,10 @@ def found(gpus: int = 2, **fields: Any) -> View:
     return view_of(what, **({"diagnosis": several(what.now)} | fields))
 
 
+def _index(now: Snapshot, of: Job) -> int:
+    return next(n for n, one in enumerate(now.gpus) if one.uuid in of.gpu_uuids)
+
+
 # -- under the header -------------------------------------------------------------------------
 
 
@@ -170,6 +174,20 @@ def test_the_job_screen_is_about_its_job() -> None:
     assert "too early to say what holds this job up (1 elsewhere" in job_drawn(view, 80, 24)[1]
     view.job.seen_seconds = 40.0
     assert "nothing found in this job (1 elsewhere" in job_drawn(view, 80, 24)[1]
+
+
+async def test_the_list_begins_with_the_findings_of_the_job_asked_for() -> None:
+    """Those of other GPUs come after them, whatever they cost."""
+    what = scene("starved", 8, attached=True)
+    attached = next(one for one in what.now.jobs if one.attached)
+    own = starved(what.now, _index(what.now, attached), cost_gpu_seconds=1.0)
+    elsewhere = starved(what.now, 5, cost_gpu_seconds=900.0)
+    assert elsewhere.job != attached.key
+    engine = HandEngine(diagnosis(what.now, elsewhere, own))
+    async with driven(what, engine=engine, attached=attached.key) as drive:
+        await drive.press("d")
+        assert drive.text.index(own.summary[:20]) < drive.text.index(elsewhere.summary[:20])
+        assert "2 findings, those of the job shown first" in drive.text
 
 
 def test_places_are_told_as_people_count() -> None:

@@ -484,6 +484,7 @@ async def save_picture(drive: Driven, key: str) -> None:
     saved = pictures(Path.cwd())
     assert len(saved) == 2
     for path in saved:
+        assert path.stat().st_mode & 0o777 == 0o600
         text = path.read_text(encoding="utf-8")
         root = ElementTree.fromstring(text)
         assert root.tag == "{http://www.w3.org/2000/svg}svg"

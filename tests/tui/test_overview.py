@@ -50,6 +50,23 @@ def gpu_lines(frame: Frame, uuid: str) -> list[str]:
     return [plain(frame.lines[y]) for y in rows]
 
 
+@pytest.mark.parametrize("count", [1, 8])
+@pytest.mark.parametrize("size", [(200, 50), (120, 40), (80, 24)], ids=str)
+def test_numbers_that_are_late_say_how_old_they_may_be(count: int, size: tuple[int, int]) -> None:
+    """At every density that has the room, each GPU by its own oldest; readings that are not
+    drawn do not count."""
+    ages = (("busy_percent", 6.0), ("temperature_celsius", 19.0), ("fan_percent", 95.0))
+    gpus = [
+        gpu(f"GPU-{index}", index, busy_percent=47.0, late_readings=ages[: 3 if index else 1])
+        for index in range(count)
+    ]
+    view = view_of(snapshot(gpus=tuple(gpus)))
+    frame = overview.draw(view, *size)
+    for each in gpus:
+        lines = " ".join(gpu_lines(frame, each.uuid))
+        assert f"{6 if each is gpus[0] else 19}s old" in lines
+
+
 # -- sizes ----------------------------------------------------------------------------------
 
 
@@ -544,6 +561,12 @@ def test_a_flat_list_is_sorted(sort: str, expected: list[int]) -> None:
     """Numbers largest first, names ascending, what is unknown last; reversed on demand."""
     assert order(view_of(FAMILY, tree=False, sort=sort)) == expected
     assert order(view_of(FAMILY, tree=False, sort=sort, reverse=True)) == expected[::-1]
+
+
+def test_a_chain_of_thousands_of_processes_is_a_tree_like_any_other() -> None:
+    """However deep it is, every process has its row."""
+    chain = tuple(Process(pid=pid, parent_pid=pid - 1) for pid in range(1, 3001))
+    assert order(view_of(snapshot(processes=chain))) == list(range(1, 3001))
 
 
 def test_a_filter_keeps_the_ancestors_of_a_match() -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -53,6 +55,14 @@ async def taken(drive: Driven) -> None:
         drive.app._every_second()
         await asyncio.sleep(0.02)
     raise AssertionError("the recording is still being read")
+
+
+async def until(done: Callable[[], bool]) -> None:
+    for _ in range(3000):
+        if done():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("it is not so after 30 seconds")
 
 
 async def test_the_past_comes_from_a_running_recording(tmp_path: Path) -> None:
@@ -160,6 +170,45 @@ async def test_a_recording_that_cannot_begin_says_so(
         await drive.press("escape")
         assert drive.view.recording is None
         assert drive.app._recorder is None
+
+
+async def test_a_file_that_another_recorder_writes_is_left_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """W says which process records to it, and records nothing."""
+    monkeypatch.chdir(tmp_path)
+    held = Recorder(tmp_path / "run.jsonl")
+    async with driven() as drive:
+        await drive.press("W")
+        drive.app.screen.name_typed = "run.jsonl"  # type: ignore[attr-defined]
+        await drive.press("enter")
+        assert f"Process {os.getpid()} records to run.jsonl already" in drive.lines[-1]
+        assert drive.app._recorder is None
+    held.close()
+
+
+async def test_a_deleted_recording_is_told_on_the_screen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Within a second, and what comes is recorded under the same name."""
+    monkeypatch.chdir(tmp_path)
+    what = scene("starved", 2)
+    async with driven(what, notes=tmp_path / "notes") as drive:
+        await drive.press("W")
+        await drive.press("enter")
+        await drive.feed(next(drive.ahead))
+        path = Path(running_recordings(tmp_path / "notes")[0].path)
+        recorder = drive.app._recorder
+        assert recorder is not None
+        await until(lambda: recorder.state.snapshots == 1)
+        os.unlink(path)  # noqa: PTH108 - of a few bytes
+        await drive.feed(next(drive.ahead))
+        await until(lambda: recorder.state.notice is not None)
+        drive.app._every_second()
+        await drive.settle()
+        assert f"{path.name} was deleted during the recording" in drive.text
+    with open_any(str(path)) as log:
+        assert [one.sequence for one in log.snapshots] == [what.later[1].sequence]
 
 
 async def test_marks_of_a_live_dashboard_are_kept_by_time() -> None:

@@ -50,7 +50,7 @@ def jobs(tmp_path: Path) -> Iterator[Jobs]:
     yield started
     for job in started.started:
         job.kill()
-        job.wait(10)
+        job.wait(60)
         job.close()
 
 

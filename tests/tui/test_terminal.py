@@ -121,7 +121,7 @@ def test_a_terminal_that_goes_away_ends_it() -> None:
     with terminal(*DEMO) as opened:
         first_picture(opened)
         opened.hang_up()
-        wait_until(lambda: opened.program.poll() is not None, 10)
+        wait_until(lambda: opened.program.poll() is not None)
         assert opened.program.returncode in {0, 1, 129, -signal.SIGHUP}
 
 
@@ -150,7 +150,7 @@ def test_a_terminal_that_takes_nothing_can_be_left_by_a_signal() -> None:
         first_picture(opened)
         opened.until_nothing_more_fits()
         opened.program.terminate()
-        wait_until(lambda: opened.program.poll() is not None, 60)
+        wait_until(lambda: opened.program.poll() is not None)
         assert opened.end() == 143
         assert LEAVE_ALTERNATE_SCREEN in opened.raw
 
@@ -185,7 +185,7 @@ def test_a_terminal_that_goes_away_leaves_no_traceback(tmp_path: Path) -> None:
     with terminal("-c", code) as opened:
         first_picture(opened)
         opened.hang_up()
-        wait_until(lambda: opened.program.poll() is not None, 10)
+        wait_until(lambda: opened.program.poll() is not None)
     assert noise.read_text() == ""
 
 
@@ -231,14 +231,18 @@ def _session_of(pid: str) -> int | None:
         return None
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["TERM", "INT"])
-def test_a_signal_to_end_gives_the_terminal_back(number: signal.Signals) -> None:
-    """Ended from outside, it leaves the alternate screen and says by its code what ended it."""
+@pytest.mark.parametrize("name", ["TERM", "INT", "HUP", "QUIT", "ABRT", "ALRM", "USR1", "USR2"])
+def test_a_signal_to_end_gives_the_terminal_back(name: str) -> None:
+    """Ended from outside, it leaves the alternate screen, sets the terminal as it was and says by
+    its code what ended it."""
+    number = signal.Signals[f"SIG{name}"]
     with terminal(*DEMO) as opened:
+        before = opened.settings()
         first_picture(opened)
         opened.program.send_signal(number)
         assert opened.end() == 128 + number
         assert opened.raw.rindex(LEAVE_ALTERNATE_SCREEN) > opened.raw.rindex(b"SIMULATED")
+        assert opened.settings() == before
         assert b"Traceback" not in opened.raw
 
 

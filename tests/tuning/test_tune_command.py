@@ -388,6 +388,10 @@ def test_kept_results_are_bounded_and_foreign_files_ignored(tmp_path: Path) -> N
     assert newest is not None
     assert newest["taken_at_unix_seconds"] == 1e9 + keep.KEPT + 2
     assert keep.last("other.py:x", folder) is None
+    if os.geteuid() == 0:
+        for path in folder.iterdir():
+            os.chown(path, 12345, -1, follow_symlinks=False)
+        assert keep.last(folder=folder) is None
 
 
 def test_result_that_cannot_be_kept_is_a_sentence(tmp_path: Path) -> None:

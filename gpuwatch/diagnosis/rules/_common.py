@@ -180,7 +180,7 @@ class Underfed:
                 f"{self.held_up_percent:.0f}% of the time"
             )
         if self.told_only:
-            verb = "have" if len(self.job.ranks) > 1 else "has"
+            verb = "have" if len(self.gpus) > 1 else "has"
             return f"{self.who} {verb} waited for data {self.idle_share:.0%} of the time"
         return f"{named(self.gpus)} idled {self.idle_share:.0%} of the time"
 

@@ -86,8 +86,9 @@ def _firing(window: Window, saves: list[Pause]) -> Firing:
             1.0 if every is not None or told else ramp(len(saves), 0.0, 3.0),
         ),
         lost_share=lost,
+        pauses=tuple(saves),
         # The others of the job wait in a collective until the writer is back.
-        explains=frozenset({"oscillation", "collective_wait", "validation_pauses", "straggler"}),
+        explains=frozenset({"oscillation", "collective_wait", "straggler"}),
     )
 
 

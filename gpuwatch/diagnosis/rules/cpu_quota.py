@@ -120,7 +120,8 @@ def _firing(
     complaint, lost = found.complaint, found.lost_share
     if _is_fed(found):
         # What is lost is in the steps: how much, throttled periods do not tell.
-        complaint, lost = f"The steps of {found.who.lower()} are slow", None
+        who = found.who if found.gpus else "the training loop"
+        complaint, lost = f"The steps of {who} are slow", None
         evidence = evidence[1:]
     else:
         clearness.append(found.clearness)

@@ -96,6 +96,7 @@ def _firing(window: Window, quiet: list[Pause]) -> Firing:
             1.0 if evaluating or told else 0.5,
         ),
         lost_share=lost,
+        pauses=tuple(quiet),
         explains=frozenset({"oscillation"}),
     )
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from gpuwatch import units
-from gpuwatch.diagnosis.finding import SEVERITIES
+from gpuwatch.diagnosis.finding import rank
 from gpuwatch.outputs.summing.spans import share_of
 from gpuwatch.outputs.summing.summary import FindingUse, Summary
 
@@ -193,8 +193,7 @@ def _changes(before: Summary, after: Summary) -> Iterable[FindingChange]:
         changes,
         key=lambda change: (
             states.index(change.state),
-            SEVERITIES.index(change.severity),
-            -max(change.before_share or 0.0, change.after_share or 0.0),
+            rank(change.severity, max(change.before_share or 0.0, change.after_share or 0.0)),
         ),
     )
 

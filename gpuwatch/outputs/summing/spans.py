@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from gpuwatch.diagnosis.finding import SEVERITIES, Diagnosis, Finding
+from gpuwatch.diagnosis.finding import Diagnosis, Finding, rank
 from gpuwatch.model import GpuKey, ProcessKey
 from gpuwatch.outputs.summing.summary import FindingUse, Stretch
 
@@ -67,7 +67,7 @@ class Spans:
         use.stretches[-1][1] = now
         cost = finding.cost_gpu_seconds
         if cost is not None:
-            if use.counted is not None and cost < 0.5 * use.counted:
+            if use.counted is not None and cost < use.counted:
                 # A job that began anew, or another recording: it counts from zero again.
                 use.before += use.counted
             use.counted = cost
@@ -112,12 +112,9 @@ def _merge_nearest(stretches: list[list[float]]) -> None:
     one[1], one[3] = other[1], other[3]
 
 
-def _rank(use: FindingUse) -> tuple[int, float, float]:
-    return (
-        SEVERITIES.index(use.finding.severity),
-        -(use.cost_gpu_seconds or 0.0),
-        -use.seconds,
-    )
+def _rank(use: FindingUse) -> tuple[object, ...]:
+    finding = use.finding
+    return rank(finding.severity, use.cost_gpu_seconds, finding.cost_share, use.seconds)
 
 
 def share_of(uses: Iterable[FindingUse], watched: float | None) -> float | None:

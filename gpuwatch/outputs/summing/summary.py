@@ -192,8 +192,6 @@ class FileSeen:
     left_out_lines: int = 0
     notes: tuple[str, ...] = ()
     """Sentences."""
-    judged: bool = True
-    """False: its findings are those that it tells itself, as they were recorded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,7 +222,7 @@ class Summary:
     gpus: tuple[GpuSummary, ...] = ()
     host: HostSummary = HostSummary()
     findings: tuple[FindingUse, ...] = ()
-    """The most severe first, then the most costly."""
+    """Those in danger first, then by cost (``diagnosis.finding.rank``)."""
     not_told: tuple[NotTold, ...] = ()
     jobs: tuple[JobUse, ...] = ()
     """Those that used most GPU time first."""

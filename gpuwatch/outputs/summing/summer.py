@@ -2,68 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from gpuwatch.codec_delta import Skim
 from gpuwatch.diagnosis.engine import Engine
 from gpuwatch.diagnosis.finding import Diagnosis
 from gpuwatch.jobs.course import Grid
 from gpuwatch.model import GpuKey, Snapshot
 from gpuwatch.outputs.summing.gpu_sum import GpuSum
 from gpuwatch.outputs.summing.host_sum import HostSum
-from gpuwatch.outputs.summing.recorded import Event, RecordedFindings
 from gpuwatch.outputs.summing.spans import Spans
 from gpuwatch.outputs.summing.summary import FileSeen, Summary
-from gpuwatch.outputs.summing.timeline import Timeline
+from gpuwatch.outputs.summing.timeline import Step, Timeline
 from gpuwatch.outputs.summing.use import Uses
 
 BUCKETS = 480
 """Twelve hours in buckets of about two minutes: as fine as a page shows them."""
 EVALUATE_SECONDS = 5.0
 """The diagnosis looks at windows of a minute; more often would tell no more and takes longer."""
-END_SECONDS = 180.0
-"""What an engine needs to see to say what could not be told at the end, where the findings are
-recorded ones: twice its window, and the minute in which a recording's end lies."""
-UNTOLD = Skim(
-    host=frozenset({"core_percents"}),
-    gpus=frozenset(
-        {
-            "memory_controller_percent",
-            "memory_temperature_celsius",
-            "nvlink_rx_bytes_per_second",
-            "nvlink_tx_bytes_per_second",
-            "sm_occupancy_percent",
-            "dram_active_percent",
-        }
-    ),
-    processes=frozenset({"state", "threads"}),
-    jobs=frozenset({"main_thread_samples", "loader_worker_samples"}),
-    members=frozenset(
-        {
-            "state",
-            "threads",
-            "main_thread_cpu_percent",
-            "run_queue_wait_percent",
-            "disk_wait_percent",
-            "voluntary_switches_per_second",
-            "involuntary_switches_per_second",
-        }
-    ),
-)
-"""What moves all the time, and only the diagnosis looks at."""
-HEADERS_SECONDS = 60.0
-"""From one header of a recording to the next."""
 GPUS_KEPT = 256
 PROBLEMS_KEPT = 12
 
 
 class Summer:
-    """Push every snapshot, then ask for the summary once.
+    """Push every snapshot, then ask for the summary once."""
 
-    ``recorded`` are findings that need not be judged anew, and about when the recording ends.
-    """
-
-    def __init__(self, recorded: tuple[list[Event], float] | None = None) -> None:
+    def __init__(self) -> None:
         self._timeline = Timeline()
         self._grid: Grid | None = None
         self._host: HostSum | None = None
@@ -71,20 +32,12 @@ class Summer:
         self._uses = Uses()
         self._spans = Spans()
         self._engine = Engine(evaluate_seconds=EVALUATE_SECONDS)
-        self._recorded = None if recorded is None else RecordedFindings(recorded[0])
-        self._judged_from = float("-inf") if recorded is None else recorded[1] - END_SECONDS
         self._diagnosis: Diagnosis | None = None
         self._problems: dict[str, None] = {}
         self._last: Snapshot | None = None
+        self._step: Step | None = None
         self._simulated = False
         self.snapshots = 0
-
-    @property
-    def skim(self) -> Skim | None:
-        """What of a recording need not be followed for this; ``None``: all is looked at."""
-        if self._recorded is None:
-            return None
-        return replace(UNTOLD, until_unix_seconds=self._judged_from - HEADERS_SECONDS)
 
     def push(self, snapshot: Snapshot) -> None:
         step = self._timeline.step(snapshot)
@@ -104,18 +57,15 @@ class Summer:
             recorder.add(present.get(uuid), step)
         self._uses.add(snapshot, step)
         self._note_problems(snapshot)
-        begin = self._timeline.begin
-        assert begin is not None
-        if self._recorded is not None:
-            self._recorded.advance(self._spans, step, begin)
-        if snapshot.taken_at_unix_seconds < self._judged_from:
-            return
         self._engine.push(snapshot)
-        diagnosis = self._engine.diagnosis
-        if diagnosis is not self._diagnosis:
+        self._note_diagnosis(step)
+        self._step = step
+
+    def _note_diagnosis(self, step: Step) -> None:
+        begin, diagnosis = self._timeline.begin, self._engine.diagnosis
+        if diagnosis is not self._diagnosis and begin is not None:
             self._diagnosis = diagnosis
-            if self._recorded is None:
-                self._spans.add(diagnosis, step.until, begin, step.offset)
+            self._spans.add(diagnosis, step.until, begin, step.offset)
 
     def _note_problems(self, snapshot: Snapshot) -> None:
         for problem in snapshot.problems:
@@ -128,8 +78,11 @@ class Summer:
     def summary(self, file: FileSeen, *, pid: int | None = None) -> Summary:
         """Raises ``ValueError`` if there was no snapshot."""
         last, grid, host, timeline = self._last, self._grid, self._host, self._timeline
-        if last is None or grid is None or host is None or timeline.begin is None:
+        step = self._step
+        if last is None or grid is None or host is None or step is None or timeline.begin is None:
             raise ValueError("no snapshot was pushed")
+        self._engine.finish()
+        self._note_diagnosis(step)
         gpus = [recorder.summary(timeline.end) for recorder in self._gpus.values()]
         gpus.sort(key=lambda gpu: (gpu.identity.index, _instance(gpu.identity.mig_instance)))
         diagnosis = self._diagnosis

@@ -15,7 +15,7 @@ def losses(views: Sequence[GpuView], unix_at_zero: float) -> list[tuple[int, Pro
     return [
         (
             number,
-            messages.lost(view.identity, tables.GPU_IS_LOST, unix_at_zero + view.slot.lost_from),
+            messages.lost([view.identity], tables.GPU_IS_LOST, unix_at_zero + view.slot.lost_from),
         )
         for number, view in enumerate(views)
         if view.slot.lost_from is not None

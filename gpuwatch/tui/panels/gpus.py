@@ -29,6 +29,8 @@ _HARMFUL = {
     "sync_boost": "sync boost",
 }
 
+_CHARTED = ("busy_percent", "memory_used_bytes", "power_watts", "temperature_celsius")
+
 
 @dataclass(frozen=True, slots=True)
 class Metric:
@@ -127,11 +129,18 @@ def facts(gpu: Gpu, calm: bool = False) -> list[tuple[str, str]]:
     reading = gpu.reading
     return [
         *_alarms(reading),
+        *_lateness(reading),
         *_speeds(gpu.identity, reading, calm),
         *([] if calm else _activities(reading)),
         *_links(reading, calm),
         *_at_ease(reading),
     ]
+
+
+def _lateness(reading: GpuReading) -> list[tuple[str, str]]:
+    """How old the oldest number of a chart is, where the driver is too slow for every look."""
+    ages = [seconds for name, seconds in reading.late_readings if name in _CHARTED]
+    return [(f"up to {right(units.age(max(ages)), 3)} old", "warn")] if ages else []
 
 
 def _at_ease(reading: GpuReading) -> list[tuple[str, str]]:
@@ -516,11 +525,14 @@ class _Painter:
             row.add("  GPU is lost", "error")
             return [row.line()]
         throttled = throttle_text(gpu.reading)
-        note = ""
+        note, note_style = "", "warn"
         if throttled is not None:
+            note_style = throttled[1]
             note = (
                 f" {self._glyphs.warning}throttled" if width >= 100 else f" {self._glyphs.warning}"
             )
+        elif width >= 60:
+            note = "".join(f" {text.removeprefix('up to ')}" for text, _ in _lateness(gpu.reading))
         cells = [(busy, 5)]
         # Memory's number is compact where there is no room for its total.
         if width >= 60:
@@ -542,8 +554,8 @@ class _Painter:
                 chart = self._chart(gpu, metric, widths[position])[0]
                 self.spans.append((row.used, widths[position]))
                 row.add_runs(chart, widths[position])
-        if note and throttled is not None:
-            row.add(note, throttled[1])
+        if note:
+            row.add(note, note_style)
         return [row.line()]
 
     def brief(self, gpu: Gpu) -> list[Line]:

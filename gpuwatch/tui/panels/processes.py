@@ -201,60 +201,54 @@ def _as_tree(
             children.setdefault(parent, []).append(process)
         else:
             roots.append(process)
-    _sort_by_family(roots, children, {row_key(p): rank for rank, p in enumerate(ordered)})
+    _sort_by_family(ordered, roots, children)
     keep = _with_ancestors(ordered, wanted)
     glyphs = view.glyphs
     out: list[TableRow] = []
     opened: set[int] = set()
     shown: set[RowKey] = set()
-
-    def visit(process: Process, branch: str, below: str) -> None:
-        if row_key(process) in shown:
-            return
-        shown.add(row_key(process))
-        out.append(TableRow(process, branch))
-        if process.pid in opened:
-            return
-        opened.add(process.pid)
-        kept = [child for child in children.get(process.pid, ()) if row_key(child) in keep]
-        for position, child in enumerate(kept):
-            last = position == len(kept) - 1
-            visit(
-                child,
-                below + (glyphs.last_branch if last else glyphs.branch),
-                below + ("  " if last else glyphs.trunk),
-            )
-
-    for root in roots:
-        if row_key(root) in keep:
-            visit(root, "", "")
     # Torn parent links can form a loop, which no root leads to: nobody may be hidden for it.
-    for process in ordered:
-        if row_key(process) in keep:
-            visit(process, "", "")
+    for start in (*roots, *ordered):
+        waiting = [(start, "", "")] if row_key(start) in keep else []
+        while waiting:
+            process, branch, below = waiting.pop()
+            if row_key(process) in shown:
+                continue
+            shown.add(row_key(process))
+            out.append(TableRow(process, branch))
+            if process.pid in opened:
+                continue
+            opened.add(process.pid)
+            kept = [child for child in children.get(process.pid, ()) if row_key(child) in keep]
+            lead, trunk = glyphs.last_branch, "  "
+            for child in reversed(kept):
+                waiting.append((child, below + lead, below + trunk))
+                lead, trunk = glyphs.branch, glyphs.trunk
     return out
 
 
 def _sort_by_family(
-    roots: list[Process], children: dict[int, list[Process]], ranks: dict[RowKey, int]
+    ordered: Sequence[Process], roots: list[Process], children: dict[int, list[Process]]
 ) -> None:
     """A family stands where its best member would: a launcher without a GPU stands where its
     first rank does."""
-    best: dict[int, int] = {}
+    ranks = {row_key(process): rank for rank, process in enumerate(ordered)}
+    parents = {process.pid: process.parent_pid for process in ordered}
+    below: dict[int, int] = {}
+    for rank, process in enumerate(ordered):
+        # The best comes first, so what is set stays (and a loop in torn parent links ends).
+        pid = process.parent_pid if process.pid in children else process.pid
+        while pid is not None and pid in parents and pid not in below:
+            below[pid] = rank
+            pid = parents[pid]
 
-    def rank(process: Process) -> int:
+    def family_rank(process: Process) -> int:
         own = ranks[row_key(process)]
-        below = best.get(process.pid)
-        if below is None:
-            # Set first: a loop in torn parent links must end.
-            best[process.pid] = own
-            below = min((rank(child) for child in children.get(process.pid, ())), default=own)
-            best[process.pid] = below
-        return min(own, below)
+        return min(own, below.get(process.pid, own))
 
-    roots.sort(key=rank)
+    roots.sort(key=family_rank)
     for family in children.values():
-        family.sort(key=rank)
+        family.sort(key=family_rank)
 
 
 def _with_ancestors(ordered: Sequence[Process], wanted: Callable[[Process], bool]) -> set[RowKey]:

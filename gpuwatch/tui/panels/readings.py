@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from gpuwatch import units
 from gpuwatch.model import Gpu, GpuIdentity, GpuReading
 from gpuwatch.tui.panels.gpus import throttle_text
@@ -36,50 +39,58 @@ def _identity(identity: GpuIdentity) -> list[_Maybe]:
 
 def _moving(identity: GpuIdentity, reading: GpuReading) -> list[_Maybe]:
     samples = reading.busy_samples
-    state = reading.performance_state
+    ages = dict(reading.late_readings)
+
+    def dated(field: str, text: str | None) -> str | None:
+        age = ages.get(field)
+        return text if text is None or age is None else f"{text} ({units.age(age)} old)"
+
+    def known(field: str, write: Callable[[Any], str]) -> str | None:
+        value = getattr(reading, field)
+        return None if value is None else dated(field, write(value))
+
+    def alarming(field: str, write: Callable[[Any], str]) -> tuple[str | None, str]:
+        return known(field, write), "error" if getattr(reading, field) else "text"
+
+    reasons, reasons_style = _throttle(reading)
     return [
-        ("busy", _percent(reading.busy_percent), "value"),
+        ("busy", known("busy_percent", units.percent), "value"),
         ("fine samples", None if samples is None else f"{len(samples)} new", "text"),
-        ("memory controller", _percent(reading.memory_controller_percent), "text"),
-        ("memory used", _memory(identity, reading), "value"),
-        ("power", _power(reading), "value"),
-        ("power limit", _known(units.watts, reading.power_limit_watts), "text"),
-        ("temperature", _known(units.celsius, reading.temperature_celsius), "value"),
-        ("slowdown at", _known(units.celsius, identity.temperature_slowdown_celsius), "text"),
-        ("memory temperature", _known(units.celsius, reading.memory_temperature_celsius), "text"),
-        ("fan", _percent(reading.fan_percent), "text"),
-        ("performance state", None if state is None else f"P{state}", "text"),
-        ("SM clock", _clock(reading.sm_clock_mhz, identity.sm_clock_max_mhz), "text"),
-        ("memory clock", _clock(reading.memory_clock_mhz, identity.memory_clock_max_mhz), "text"),
-        ("throttle reasons", *_throttle(reading)),
+        ("memory controller", known("memory_controller_percent", units.percent), "text"),
+        ("memory used", dated("memory_used_bytes", _memory(identity, reading)), "value"),
+        ("power", dated("power_watts", _power(reading)), "value"),
+        ("power limit", known("power_limit_watts", units.watts), "text"),
+        ("temperature", known("temperature_celsius", units.celsius), "value"),
+        ("slowdown at", _celsius(identity.temperature_slowdown_celsius), "text"),
+        ("memory temperature", known("memory_temperature_celsius", units.celsius), "text"),
+        ("fan", known("fan_percent", units.percent), "text"),
+        ("performance state", known("performance_state", "P{}".format), "text"),
+        ("SM clock", known("sm_clock_mhz", _clock(identity.sm_clock_max_mhz)), "text"),
+        ("memory clock", known("memory_clock_mhz", _clock(identity.memory_clock_max_mhz)), "text"),
+        ("throttle reasons", dated("throttle_reasons", reasons), reasons_style),
         ("throttled", *_durations(reading)),
-        ("PCIe link", _link(identity, reading), "text"),
-        ("PCIe rx (to GPU)", _known(units.rate, reading.pcie_rx_bytes_per_second), "text"),
-        ("PCIe tx (to host)", _known(units.rate, reading.pcie_tx_bytes_per_second), "text"),
-        ("NVLink rx", _known(units.rate, reading.nvlink_rx_bytes_per_second), "text"),
-        ("NVLink tx", _known(units.rate, reading.nvlink_tx_bytes_per_second), "text"),
-        ("SM active", _percent(reading.sm_active_percent), "text"),
-        ("SM occupancy", _percent(reading.sm_occupancy_percent), "text"),
-        ("tensor active", _percent(reading.tensor_active_percent), "text"),
-        ("DRAM active", _percent(reading.dram_active_percent), "text"),
-        ("encoder", _percent(reading.encoder_percent), "text"),
-        ("decoder", _percent(reading.decoder_percent), "text"),
-        ("energy", _energy(reading.energy_joules), "text"),
-        ("ECC corrected", _count(reading.ecc_corrected_count), "text"),
-        ("ECC uncorrected", *_alarming(reading.ecc_uncorrected_count)),
-        ("remapped rows", _remapped(reading), "text"),
-        ("remap failed", *_flag(reading.remapped_rows_failed)),
-        ("remap pending", *_flag(reading.remapped_rows_pending)),
+        ("PCIe link", dated("pcie_generation", _link(identity, reading)), "text"),
+        ("PCIe rx (to GPU)", known("pcie_rx_bytes_per_second", units.rate), "text"),
+        ("PCIe tx (to host)", known("pcie_tx_bytes_per_second", units.rate), "text"),
+        ("NVLink rx", known("nvlink_rx_bytes_per_second", units.rate), "text"),
+        ("NVLink tx", known("nvlink_tx_bytes_per_second", units.rate), "text"),
+        ("SM active", known("sm_active_percent", units.percent), "text"),
+        ("SM occupancy", known("sm_occupancy_percent", units.percent), "text"),
+        ("tensor active", known("tensor_active_percent", units.percent), "text"),
+        ("DRAM active", known("dram_active_percent", units.percent), "text"),
+        ("encoder", known("encoder_percent", units.percent), "text"),
+        ("decoder", known("decoder_percent", units.percent), "text"),
+        ("energy", known("energy_joules", _energy), "text"),
+        ("ECC corrected", known("ecc_corrected_count", str), "text"),
+        ("ECC uncorrected", *alarming("ecc_uncorrected_count", str)),
+        ("remapped rows", dated("remapped_rows_correctable", _remapped(reading)), "text"),
+        ("remap failed", *alarming("remapped_rows_failed", _flag)),
+        ("remap pending", *alarming("remapped_rows_pending", _flag)),
     ]
 
 
-def _percent(value: float | None) -> str | None:
-    return None if value is None else units.percent(value)
-
-
-def _known(write: object, value: float | None) -> str | None:
-    assert callable(write)
-    return None if value is None else str(write(value))
+def _celsius(value: float | None) -> str | None:
+    return None if value is None else units.celsius(value)
 
 
 def _memory(identity: GpuIdentity, reading: GpuReading) -> str | None:
@@ -96,10 +107,8 @@ def _power(reading: GpuReading) -> str | None:
     return units.watts(reading.power_watts) + (" (average)" if reading.power_is_average else "")
 
 
-def _clock(value: int | None, most: int | None) -> str | None:
-    if value is None:
-        return None
-    return f"{value}MHz" if most is None else f"{value}/{most}MHz"
+def _clock(most: int | None) -> Callable[[int], str]:
+    return ("{}MHz" if most is None else f"{{}}/{most}MHz").format
 
 
 def _throttle(reading: GpuReading) -> tuple[str | None, str]:
@@ -135,22 +144,12 @@ def _dash(value: int | None) -> str:
     return units.UNKNOWN if value is None else str(value)
 
 
-def _energy(joules: float | None) -> str | None:
-    return None if joules is None else f"{joules / 3.6e6:.3f}kWh"
+def _energy(joules: float) -> str:
+    return f"{joules / 3.6e6:.3f}kWh"
 
 
-def _count(value: int | None) -> str | None:
-    return None if value is None else str(value)
-
-
-def _alarming(value: int | None) -> tuple[str | None, str]:
-    return _count(value), "error" if value is not None and value > 0 else "text"
-
-
-def _flag(value: bool | None) -> tuple[str | None, str]:
-    if value is None:
-        return None, "text"
-    return ("yes", "error") if value else ("no", "text")
+def _flag(value: bool) -> str:
+    return "yes" if value else "no"
 
 
 def _remapped(reading: GpuReading) -> str | None:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from functools import lru_cache
 
-from rich.color import ColorSystem
+from rich.console import COLOR_SYSTEMS
 from rich.segment import Segment
 from textual.geometry import Region
 from textual.strip import Strip
@@ -180,9 +180,10 @@ class Canvas(Widget):
             return False
         if self.size != screen.size or self.size != (self._line_width, len(self._lines)):
             return False
-        color_system = app.console._color_system
-        if self.few_bytes and color_system is ColorSystem.TRUECOLOR:
-            color_system = ColorSystem.EIGHT_BIT
+        colors = app.console.color_system
+        if self.few_bytes and colors == "truecolor":
+            colors = "256"
+        color_system = None if colors is None else COLOR_SYSTEMS[colors]
         encoder = self._encoder
         if encoder.palette is not self.palette or encoder.color_system is not color_system:
             encoder = self._encoder = Encoder(self.palette, color_system)

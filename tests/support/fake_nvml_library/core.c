@@ -92,19 +92,44 @@ int fake_read_again(const uint32_t *sequence, uint32_t begun) {
     return !(begun & 1) && __atomic_load_n(sequence, __ATOMIC_RELAXED) != begun;
 }
 
-static nvmlReturn_t apply_fault(fake_fault_t *fault) {
-    if (fault->delay_us) sleep_us(fault->delay_us);
-    while (*(volatile uint32_t *)&fault->hang) sleep_us(2000);
-    uint32_t error = fault->error;
-    if (!error) return NVML_SUCCESS;
+/* Whether the fault is for this call, too. */
+static int take_one(fake_fault_t *fault) {
     uint32_t remaining = __atomic_load_n(&fault->remaining, __ATOMIC_RELAXED);
-    if (remaining == UINT32_MAX) return error;
+    if (remaining == UINT32_MAX) return 1;
     while (remaining) {
         if (__atomic_compare_exchange_n(&fault->remaining, &remaining, remaining - 1, 0,
                                         __ATOMIC_RELAXED, __ATOMIC_RELAXED))
-            return error;
+            return 1;
     }
-    return NVML_SUCCESS;
+    return 0;
+}
+
+static nvmlReturn_t apply_fault(fake_call_t *call, fake_fault_t *fault) {
+    if (fault->delay_us) sleep_us(fault->delay_us);
+    while (*(volatile uint32_t *)&fault->hang) sleep_us(2000);
+    uint32_t error = fault->error, answer = fault->answer;
+    if ((!error && !answer) || !take_one(fault)) return NVML_SUCCESS;
+    call->answer = answer;
+    return error;
+}
+
+void fake_output(fake_call_t *call, void *at, unsigned size, int is_count) {
+    if (!at || call->given == FAKE_OUTPUTS) return;
+    call->outputs[call->given].at = at;
+    call->outputs[call->given].size = size;
+    call->outputs[call->given++].is_count = is_count;
+}
+
+/* Rubbish as seen from real drivers: 4108056002 as a number, no UTF-8 as text. */
+static void falsify(fake_call_t *call) {
+    static const unsigned char rubbish[] = {0xc2, 0xf5, 0xdb, 0xf4};
+    for (unsigned n = 0; n < call->given; n++) {
+        unsigned char *at = call->outputs[n].at;
+        int is_count = call->outputs[n].is_count;
+        if (call->answer == FAKE_ANSWER_EMPTY) memset(at, 0, call->outputs[n].size);
+        else if (is_count == (call->answer == FAKE_ANSWER_GARBAGE_COUNT))
+            for (unsigned i = 0; i < call->outputs[n].size; i++) at[i] = rubbish[i % 4];
+    }
 }
 
 uint64_t fake_now_us(void) {
@@ -120,13 +145,13 @@ static void start(fake_call_t *call) { clock_gettime(CLOCK_MONOTONIC, &call->sta
 nvmlReturn_t fake_enter(fake_call_t *call) {
     start(call);
     if (!fake_state || !init_count) return NVML_ERROR_UNINITIALIZED;
-    return apply_fault(&fake_state->faults[call->function]);
+    return apply_fault(call, &fake_state->faults[call->function]);
 }
 
 /* For calls that find their GPU by other means than a handle. */
 nvmlReturn_t fake_enter_gpu(fake_call_t *call, uint32_t gpu) {
     call->gpu = &fake_state->gpus[gpu];
-    nvmlReturn_t error = apply_fault(&call->gpu->faults[call->function]);
+    nvmlReturn_t error = apply_fault(call, &call->gpu->faults[call->function]);
     if (!error && *(volatile uint32_t *)&call->gpu->lost) error = NVML_ERROR_GPU_IS_LOST;
     return error;
 }
@@ -142,7 +167,7 @@ nvmlReturn_t fake_enter_device(fake_call_t *call, nvmlDevice_t device, int scope
     if (!fake_state || !init_count) return NVML_ERROR_UNINITIALIZED;
     if (!known_handle(device) || device->gpu >= fake_state->gpu_count)
         return NVML_ERROR_INVALID_ARGUMENT;
-    nvmlReturn_t error = apply_fault(&fake_state->faults[call->function]);
+    nvmlReturn_t error = apply_fault(call, &fake_state->faults[call->function]);
     if (!error) error = fake_enter_gpu(call, device->gpu);
     if (!error && device->mig >= 0 && scope == FOR_CARD) error = NVML_ERROR_NOT_SUPPORTED;
     return error;
@@ -155,6 +180,7 @@ static void count(fake_counter_t *counter, uint64_t nanoseconds) {
 
 void fake_leave(fake_call_t *call) {
     if (!fake_state) return;
+    if (call->answer) falsify(call);
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     uint64_t spent = (uint64_t)(now.tv_sec - call->started.tv_sec) * 1000000000u +
@@ -178,7 +204,7 @@ static nvmlReturn_t initialise(fake_call_t *call) {
     nvmlReturn_t error = ensure_state();
     pthread_mutex_unlock(&init_lock);
     start(call);
-    if (!error) error = apply_fault(&fake_state->faults[call->function]);
+    if (!error) error = apply_fault(call, &fake_state->faults[call->function]);
     if (error) return error;
     pthread_mutex_lock(&init_lock);
     init_count++;

@@ -22,10 +22,15 @@ extern fake_state_t *fake_state;
 extern struct fake_device fake_devices[FAKE_MAX_GPUS];
 extern struct fake_device fake_mig_devices[FAKE_MAX_GPUS][FAKE_MAX_MIG];
 
+#define FAKE_OUTPUTS 3
+
 typedef struct {
     int function;
     fake_gpu_t *gpu; /* NULL: the call names no GPU */
     struct timespec started;
+    uint32_t answer; /* FAKE_ANSWER_* */
+    unsigned given;
+    struct { void *at; unsigned size; int is_count; } outputs[FAKE_OUTPUTS];
 } fake_call_t;
 
 enum { FOR_CARD, FOR_CARD_OR_MIG };
@@ -35,6 +40,7 @@ nvmlReturn_t fake_enter(fake_call_t *call);
 nvmlReturn_t fake_enter_gpu(fake_call_t *call, uint32_t gpu);
 nvmlReturn_t fake_enter_device(fake_call_t *call, nvmlDevice_t device, int scope);
 void fake_leave(fake_call_t *call);
+void fake_output(fake_call_t *call, void *at, unsigned size, int is_count);
 uint32_t fake_read_begin(const uint32_t *sequence);
 int fake_read_again(const uint32_t *sequence, uint32_t begun);
 nvmlReturn_t fake_copy_text(const char *text, unsigned size, char *out, unsigned length);
@@ -49,6 +55,11 @@ nvmlReturn_t fake_copy_text(const char *text, unsigned size, char *out, unsigned
     do { nvmlReturn_t early = fake_enter_device(&call, device, scope); if (early) return early; } while (0); \
     fake_gpu_t *gpu = call.gpu; \
     (void)gpu
+
+/* What the call writes, so that its fault can put something else there before it returns. */
+#define FAKE_VALUE(out) fake_output(&call, out, sizeof *(out), 0)
+#define FAKE_VALUES(out, count) fake_output(&call, out, (unsigned)((count) * sizeof *(out)), 0)
+#define FAKE_COUNT(out) fake_output(&call, out, sizeof *(out), 1)
 
 /* signal.c: what a GPU does over time, 0.0 to 100.0. */
 double fake_level(const fake_gpu_t *gpu, uint64_t from_us, uint64_t to_us);

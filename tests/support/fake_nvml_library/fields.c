@@ -111,6 +111,7 @@ nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t device, int count, nvmlFieldV
     FAKE_DEVICE_CALL(nvmlDeviceGetFieldValues, device, FOR_CARD);
     if (count <= 0 || !values) return NVML_ERROR_INVALID_ARGUMENT;
     uint64_t now = fake_now_us();
+    FAKE_VALUES(values, count);
     for (int i = 0; i < count; i++) {
         values[i].timestamp = (long long)now;
         values[i].latencyUsec = 0;

@@ -14,6 +14,7 @@ struct fake_gpm_sample {
 nvmlReturn_t nvmlGpmQueryDeviceSupport(nvmlDevice_t device, nvmlGpmSupport_t *support) {
     FAKE_DEVICE_CALL(nvmlGpmQueryDeviceSupport, device, FOR_CARD_OR_MIG);
     if (support->version != 1) return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+    fake_output(&call, &support->isSupportedDevice, sizeof(unsigned), 0);
     support->isSupportedDevice = gpu->gpm_supported;
     return NVML_SUCCESS;
 }
@@ -100,6 +101,7 @@ nvmlReturn_t nvmlGpmMetricsGet(nvmlGpmMetricsGet_t *get) {
     nvmlReturn_t error = fake_enter_gpu(&call, a->gpu);
     if (error) return error;
     const fake_gpu_t *gpu = call.gpu;
+    FAKE_VALUES(get->metrics, get->numMetrics);
     double share = fake_moves(gpu) ? fake_level(gpu, a->at_us, b->at_us) / 100.0 : 1.0;
     for (unsigned i = 0; i < get->numMetrics; i++)
         get->metrics[i].nvmlReturn =

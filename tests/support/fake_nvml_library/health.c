@@ -106,6 +106,8 @@ nvmlReturn_t nvmlDeviceGetNvLinkUtilizationCounter(nvmlDevice_t device, unsigned
 nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned *current, unsigned *pending) {
     FAKE_DEVICE_CALL(nvmlDeviceGetMigMode, device, FOR_CARD);
     if (!gpu->mig_supported) return NVML_ERROR_NOT_SUPPORTED;
+    FAKE_VALUE(current);
+    FAKE_VALUE(pending);
     *current = gpu->mig_mode;
     *pending = gpu->mig_pending;
     return NVML_SUCCESS;
@@ -113,6 +115,7 @@ nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned *current, unsign
 
 nvmlReturn_t nvmlDeviceGetMaxMigDeviceCount(nvmlDevice_t device, unsigned *count) {
     FAKE_DEVICE_CALL(nvmlDeviceGetMaxMigDeviceCount, device, FOR_CARD);
+    FAKE_VALUE(count);
     *count = gpu->mig_supported ? 7 : 0;
     return NVML_SUCCESS;
 }
@@ -123,6 +126,7 @@ nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t device, unsigned i
     if (!gpu->mig_supported) return NVML_ERROR_NOT_SUPPORTED;
     if (index >= FAKE_MAX_MIG) return NVML_ERROR_INVALID_ARGUMENT;
     if (!gpu->mig_mode || !gpu->mig[index].present) return NVML_ERROR_NOT_FOUND;
+    FAKE_VALUE(mig);
     *mig = &fake_mig_devices[device->gpu][index];
     return NVML_SUCCESS;
 }
@@ -143,6 +147,7 @@ nvmlReturn_t nvmlDeviceIsMigDeviceHandle(nvmlDevice_t device, unsigned *is_mig) 
 nvmlReturn_t nvmlDeviceGetGpuInstanceId(nvmlDevice_t device, unsigned *id) {
     FAKE_DEVICE_CALL(nvmlDeviceGetGpuInstanceId, device, FOR_CARD_OR_MIG);
     if (device->mig < 0) return NVML_ERROR_INVALID_ARGUMENT;
+    FAKE_VALUE(id);
     *id = gpu->mig[device->mig].gpu_instance;
     return NVML_SUCCESS;
 }

@@ -9,6 +9,7 @@
 
 nvmlReturn_t nvmlSystemGetDriverVersion(char *version, unsigned length) {
     FAKE_CALL(nvmlSystemGetDriverVersion);
+    FAKE_VALUES(version, length);
     return COPY(fake_state->driver_version, version, length);
 }
 
@@ -19,12 +20,14 @@ nvmlReturn_t nvmlSystemGetNVMLVersion(char *version, unsigned length) {
 
 nvmlReturn_t nvmlSystemGetCudaDriverVersion(int *version) {
     FAKE_CALL(nvmlSystemGetCudaDriverVersion);
+    FAKE_VALUE(version);
     *version = (int)fake_state->cuda_version;
     return NVML_SUCCESS;
 }
 
 nvmlReturn_t nvmlSystemGetCudaDriverVersion_v2(int *version) {
     FAKE_CALL(nvmlSystemGetCudaDriverVersion_v2);
+    FAKE_VALUE(version);
     *version = (int)fake_state->cuda_version;
     return NVML_SUCCESS;
 }
@@ -45,6 +48,7 @@ nvmlReturn_t nvmlSystemGetProcessName(unsigned pid, char *name, unsigned length)
     nvmlReturn_t name(unsigned *count) { \
         FAKE_CALL(name); \
         *count = fake_state->gpu_count; \
+        FAKE_VALUE(count); \
         return NVML_SUCCESS; \
     }
 COUNT(nvmlDeviceGetCount)
@@ -62,6 +66,7 @@ static nvmlReturn_t hand_out(fake_call_t *call, unsigned gpu, nvmlDevice_t *devi
     nvmlReturn_t name(unsigned index, nvmlDevice_t *device) { \
         FAKE_CALL(name); \
         if (index >= fake_state->gpu_count || !device) return NVML_ERROR_INVALID_ARGUMENT; \
+        FAKE_VALUE(device); \
         return hand_out(&call, index, device); \
     }
 BY_INDEX(nvmlDeviceGetHandleByIndex)
@@ -70,6 +75,7 @@ BY_INDEX(nvmlDeviceGetHandleByIndex_v2)
 nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device) {
     FAKE_CALL(nvmlDeviceGetHandleByUUID);
     if (!uuid || !device) return NVML_ERROR_INVALID_ARGUMENT;
+    FAKE_VALUE(device);
     for (unsigned gpu = 0; gpu < fake_state->gpu_count; gpu++) {
         fake_gpu_t *card = &fake_state->gpus[gpu];
         if (strncmp(card->uuid, uuid, sizeof card->uuid) == 0) return hand_out(&call, gpu, device);
@@ -111,12 +117,14 @@ nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char *text, nvmlDevice_t *de
 
 nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t device, char *name, unsigned length) {
     FAKE_DEVICE_CALL(nvmlDeviceGetName, device, FOR_CARD_OR_MIG);
+    FAKE_VALUES(name, length);
     if (device->mig >= 0) return COPY(gpu->mig[device->mig].name, name, length);
     return COPY(gpu->name, name, length);
 }
 
 nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char *uuid, unsigned length) {
     FAKE_DEVICE_CALL(nvmlDeviceGetUUID, device, FOR_CARD_OR_MIG);
+    FAKE_VALUES(uuid, length);
     if (device->mig >= 0) return COPY(gpu->mig[device->mig].uuid, uuid, length);
     return COPY(gpu->uuid, uuid, length);
 }
@@ -136,6 +144,7 @@ TEXT(nvmlDeviceGetBoardPartNumber, part_number)
         FAKE_DEVICE_CALL(name, device, FOR_CARD); \
         if (!out) return NVML_ERROR_INVALID_ARGUMENT; \
         *out = (value); \
+        FAKE_VALUE(out); \
         return NVML_SUCCESS; \
     }
 NUMBER(nvmlDeviceGetMinorNumber, gpu->minor_number)
@@ -157,6 +166,8 @@ nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t device, unsigned *index) {
 
 nvmlReturn_t nvmlDeviceGetCudaComputeCapability(nvmlDevice_t device, int *major, int *minor) {
     FAKE_DEVICE_CALL(nvmlDeviceGetCudaComputeCapability, device, FOR_CARD_OR_MIG);
+    FAKE_VALUE(major);
+    FAKE_VALUE(minor);
     *major = (int)gpu->compute_major;
     *minor = (int)gpu->compute_minor;
     return NVML_SUCCESS;
@@ -175,6 +186,7 @@ static void fill_pci(const fake_gpu_t *gpu, nvmlPciInfo_t *pci) {
 
 nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, nvmlPciInfo_t *pci) {
     FAKE_DEVICE_CALL(nvmlDeviceGetPciInfo_v3, device, FOR_CARD);
+    FAKE_VALUE(pci);
     fill_pci(gpu, pci);
     return NVML_SUCCESS;
 }

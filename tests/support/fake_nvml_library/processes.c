@@ -88,7 +88,10 @@ static nvmlReturn_t list(nvmlDevice_t device, fake_gpu_t *gpu, uint32_t kind, un
 #define LIST(name, kind, version) \
     nvmlReturn_t name(nvmlDevice_t device, unsigned *count, void *infos) { \
         FAKE_DEVICE_CALL(name, device, FOR_CARD_OR_MIG); \
-        return list(device, gpu, kind, count, infos, version); \
+        FAKE_COUNT(count); \
+        nvmlReturn_t error = list(device, gpu, kind, count, infos, version); \
+        if (!error) fake_output(&call, infos, *count * (version == 1 ? 16 : 24), 0); \
+        return error; \
     }
 LIST(nvmlDeviceGetComputeRunningProcesses, FAKE_PROCESS_COMPUTE, 1)
 LIST(nvmlDeviceGetComputeRunningProcesses_v2, FAKE_PROCESS_COMPUTE, 2)
@@ -129,16 +132,18 @@ nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device,
     FAKE_DEVICE_CALL(nvmlDeviceGetProcessUtilization, device, FOR_CARD);
     nvmlProcessUtilizationSample_t found[LIST_ROOM + FAKE_MAX_KERNEL_SLOTS];
     if (!count) return NVML_ERROR_INVALID_ARGUMENT;
+    FAKE_COUNT(count);
     unsigned have = utilization(gpu, after, found);
     if (!have) {
         *count = 0;
-        return NVML_ERROR_NOT_FOUND;
+        return call.answer ? NVML_SUCCESS : NVML_ERROR_NOT_FOUND;
     }
     if (!samples || *count < have) {
         *count = have;
         return NVML_ERROR_INSUFFICIENT_SIZE;
     }
     memcpy(samples, found, have * sizeof *samples);
+    FAKE_VALUES(samples, have);
     *count = have;
     return NVML_SUCCESS;
 }

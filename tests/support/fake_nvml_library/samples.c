@@ -74,6 +74,7 @@ nvmlReturn_t nvmlDeviceGetSamples(nvmlDevice_t device, unsigned type, unsigned l
     FAKE_DEVICE_CALL(nvmlDeviceGetSamples, device, FOR_CARD);
     if (!value_type || !count) return NVML_ERROR_INVALID_ARGUMENT;
     if (type >= FAKE_SAMPLE_TYPES) return NVML_ERROR_NOT_SUPPORTED;
+    FAKE_COUNT(count);
     *value_type = gpu->sample_value_type[type];
     if (!samples) {
         *count = gpu->sample_capacity;
@@ -82,5 +83,6 @@ nvmlReturn_t nvmlDeviceGetSamples(nvmlDevice_t device, unsigned type, unsigned l
     unsigned got = gpu->samples_set[type] ? from_list(gpu, type, after, *count, samples)
                                           : from_signal(gpu, type, after, *count, samples);
     *count = got;
-    return got ? NVML_SUCCESS : NVML_ERROR_NOT_FOUND;
+    FAKE_VALUES(samples, got);
+    return got || call.answer ? NVML_SUCCESS : NVML_ERROR_NOT_FOUND;
 }

@@ -42,11 +42,18 @@
 #define FAKE_SAMPLE_FIXED 1
 #define FAKE_SAMPLE_SHARE 2
 
+/* What a call answers instead of the truth: zeros, rubbish, or (lists) the truth with a rubbish
+ * count. */
+#define FAKE_ANSWER_EMPTY 1
+#define FAKE_ANSWER_GARBAGE 2
+#define FAKE_ANSWER_GARBAGE_COUNT 3
+
 typedef struct {
     uint32_t error;     /* nvmlReturn_t to answer; 0: none */
     uint32_t delay_us;  /* time to spend before answering */
     uint32_t hang;      /* block until this is 0 again */
-    uint32_t remaining; /* how many more calls the error is for; all ones: every call */
+    uint32_t remaining; /* how many more calls the error or answer is for; all ones: every call */
+    uint32_t answer;    /* FAKE_ANSWER_*; 0: the truth */
 } fake_fault_t;
 
 typedef struct {

@@ -8,6 +8,7 @@
         FAKE_DEVICE_CALL(name, device, FOR_CARD); \
         if (!out) return NVML_ERROR_INVALID_ARGUMENT; \
         *out = (value); \
+        FAKE_VALUE(out); \
         return NVML_SUCCESS; \
     }
 
@@ -25,6 +26,7 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory) 
     unsigned long long reserved;
     memory_of(device, gpu, &memory->total, &memory->used, &reserved);
     memory->used += reserved;
+    FAKE_VALUE(memory);
     memory->free = memory->total > memory->used ? memory->total - memory->used : 0;
     return NVML_SUCCESS;
 }
@@ -33,6 +35,7 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *me
     FAKE_DEVICE_CALL(nvmlDeviceGetMemoryInfo_v2, device, FOR_CARD_OR_MIG);
     if (memory->version != ((2u << 24) | sizeof *memory)) return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
     memory_of(device, gpu, &memory->total, &memory->used, &memory->reserved);
+    FAKE_VALUE(memory);
     unsigned long long taken = memory->used + memory->reserved;
     memory->free = memory->total > taken ? memory->total - taken : 0;
     return NVML_SUCCESS;
@@ -49,6 +52,7 @@ nvmlReturn_t nvmlDeviceGetBAR1MemoryInfo(nvmlDevice_t device, nvmlBAR1Memory_t *
 nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_t *rates) {
     FAKE_DEVICE_CALL(nvmlDeviceGetUtilizationRates, device, FOR_CARD);
     uint64_t now = fake_now_us();
+    FAKE_VALUE(rates);
     rates->gpu = fake_utilization(gpu, now);
     rates->memory = fake_scaled(gpu, now, gpu->memory_utilization);
     return NVML_SUCCESS;
@@ -59,6 +63,7 @@ nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_
         FAKE_DEVICE_CALL(name, device, FOR_CARD); \
         *percent = fake_scaled(gpu, fake_now_us(), gpu->member); \
         *period_us = (unsigned)gpu->sample_period_us; \
+        FAKE_VALUE(percent); \
         return NVML_SUCCESS; \
     }
 ENGINE(nvmlDeviceGetEncoderUtilization, encoder_utilization)
@@ -77,6 +82,8 @@ NUMBER(nvmlDeviceGetPowerManagementDefaultLimit, gpu->power_limit_default_mw)
 nvmlReturn_t nvmlDeviceGetPowerManagementLimitConstraints(nvmlDevice_t device, unsigned *least,
                                                           unsigned *most) {
     FAKE_DEVICE_CALL(nvmlDeviceGetPowerManagementLimitConstraints, device, FOR_CARD);
+    FAKE_VALUE(least);
+    FAKE_VALUE(most);
     *least = gpu->power_limit_min_mw;
     *most = gpu->power_limit_max_mw;
     return NVML_SUCCESS;
@@ -91,6 +98,7 @@ nvmlReturn_t nvmlDeviceGetTotalEnergyConsumption(nvmlDevice_t device, unsigned l
 nvmlReturn_t nvmlDeviceGetTemperature(nvmlDevice_t device, unsigned sensor, unsigned *celsius) {
     FAKE_DEVICE_CALL(nvmlDeviceGetTemperature, device, FOR_CARD);
     if (sensor != 0) return NVML_ERROR_INVALID_ARGUMENT;
+    FAKE_VALUE(celsius);
     *celsius = (unsigned)fake_temperature_c(gpu, fake_now_us());
     return NVML_SUCCESS;
 }
@@ -108,6 +116,7 @@ nvmlReturn_t nvmlDeviceGetMarginTemperature(nvmlDevice_t device, nvmlMarginTempe
     FAKE_DEVICE_CALL(nvmlDeviceGetMarginTemperature, device, FOR_CARD);
     if (margin->version != ((1u << 24) | sizeof *margin)) return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
     if (!gpu->margins_supported) return NVML_ERROR_NOT_SUPPORTED;
+    fake_output(&call, &margin->marginTemperature, sizeof(int), 0);
     margin->marginTemperature = gpu->temperature_margin_c;
     return NVML_SUCCESS;
 }
@@ -116,6 +125,7 @@ nvmlReturn_t nvmlDeviceGetTemperatureThreshold(nvmlDevice_t device, unsigned whi
     FAKE_DEVICE_CALL(nvmlDeviceGetTemperatureThreshold, device, FOR_CARD);
     if (which >= 8) return NVML_ERROR_INVALID_ARGUMENT;
     if (!gpu->temperature_threshold_c[which]) return NVML_ERROR_NOT_SUPPORTED;
+    FAKE_VALUE(celsius);
     *celsius = gpu->temperature_threshold_c[which];
     return NVML_SUCCESS;
 }
@@ -123,6 +133,7 @@ nvmlReturn_t nvmlDeviceGetTemperatureThreshold(nvmlDevice_t device, unsigned whi
 nvmlReturn_t nvmlDeviceGetFanSpeed(nvmlDevice_t device, unsigned *percent) {
     FAKE_DEVICE_CALL(nvmlDeviceGetFanSpeed, device, FOR_CARD);
     if (!gpu->fan_count) return NVML_ERROR_NOT_SUPPORTED;
+    FAKE_VALUE(percent);
     *percent = gpu->fan_percent[0];
     return NVML_SUCCESS;
 }
@@ -154,6 +165,7 @@ static unsigned clock_max(const fake_gpu_t *gpu, unsigned type) {
 nvmlReturn_t nvmlDeviceGetClockInfo(nvmlDevice_t device, unsigned type, unsigned *mhz) {
     FAKE_DEVICE_CALL(nvmlDeviceGetClockInfo, device, FOR_CARD);
     if (type > 3) return NVML_ERROR_INVALID_ARGUMENT;
+    FAKE_VALUE(mhz);
     *mhz = fake_clock_mhz(gpu, type, fake_now_us());
     return NVML_SUCCESS;
 }
@@ -163,6 +175,7 @@ nvmlReturn_t nvmlDeviceGetClockInfo(nvmlDevice_t device, unsigned type, unsigned
         FAKE_DEVICE_CALL(name, device, FOR_CARD); \
         if (type > 3) return NVML_ERROR_INVALID_ARGUMENT; \
         *mhz = clock_max(gpu, type); \
+        FAKE_VALUE(mhz); \
         return NVML_SUCCESS; \
     }
 MAX_CLOCK(nvmlDeviceGetMaxClockInfo)
@@ -180,6 +193,7 @@ nvmlReturn_t nvmlDeviceGetClock(nvmlDevice_t device, unsigned type, unsigned id,
     nvmlReturn_t name(nvmlDevice_t device, unsigned long long *reasons) { \
         FAKE_DEVICE_CALL(name, device, FOR_CARD); \
         *reasons = (value); \
+        FAKE_VALUE(reasons); \
         return NVML_SUCCESS; \
     }
 REASONS(nvmlDeviceGetCurrentClocksEventReasons, fake_event_reasons(gpu, fake_now_us()))
@@ -205,6 +219,7 @@ nvmlReturn_t nvmlDeviceGetPcieThroughput(nvmlDevice_t device, unsigned counter, 
     FAKE_DEVICE_CALL(nvmlDeviceGetPcieThroughput, device, FOR_CARD);
     if (counter > 1) return NVML_ERROR_INVALID_ARGUMENT;
     unsigned full = counter == 0 ? gpu->pcie_tx_kib_per_second : gpu->pcie_rx_kib_per_second;
+    FAKE_VALUE(kib);
     *kib = fake_scaled(gpu, fake_now_us(), full);
     return NVML_SUCCESS;
 }

@@ -1,0 +1,154 @@
+"""What a report says of the same minutes does not depend on how their recording ended."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuwatch.cli import run
+from gpuwatch.model import Snapshot
+from gpuwatch.outputs.recorder import Recorder
+from gpuwatch.sources.base import ManualClock
+from tests.long_recording import Piece, snapshots
+
+FIVE_MINUTES = 300
+
+
+def starved() -> list[Snapshot]:
+    """Five minutes of a starved loader, one snapshot a second."""
+    return list(snapshots((Piece("starved", FIVE_MINUTES),), gpus=1, interval=1.0))
+
+
+def record(path: Path, made: Iterable[Snapshot], **options: Any) -> Recorder:
+    """Not closed yet."""
+    clock = ManualClock()
+    recorder = Recorder(path, monotonic=clock.monotonic, **options)
+    for snapshot in made:
+        recorder.push(snapshot)
+        clock.advance(1.0)
+    return recorder
+
+
+@pytest.fixture(scope="module")
+def endings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The same five minutes, recorded and ended in different ways."""
+    folder = tmp_path_factory.mktemp("endings")
+    made = starved()
+    paths = {name: folder / f"{name}.jsonl.gz" for name in ("orderly", "killed", "rotated")}
+    record(paths["orderly"], made).close()
+    record(paths["rotated"], made, rotate_seconds=100.0).close()
+    recorder = record(folder / "running.jsonl.gz", made)
+    recorder._file.flush()  # type: ignore[union-attr]
+    # As kill -9 leaves it: what was written so far, the gzip member open.
+    paths["killed"].write_bytes((folder / "running.jsonl.gz").read_bytes())
+    recorder.close()
+    return paths
+
+
+@pytest.fixture(scope="module")
+def swings(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Starved for three minutes between healthy ones."""
+    path = tmp_path_factory.mktemp("recorded") / "swings.jsonl.gz"
+    pieces = (Piece("healthy", 150), Piece("starved", 180), Piece("healthy", 200))
+    record(path, snapshots(pieces, gpus=1, interval=1.0)).close()
+    return path
+
+
+def report(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    assert run(["report", *arguments, "--json"]) == 0
+    value: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return value
+
+
+def costs(value: dict[str, Any]) -> dict[str, float]:
+    return {one["rule"]: one["cost_gpu_seconds"] for one in value["findings"]}
+
+
+def test_the_cost_does_not_depend_on_how_the_recording_ended(
+    endings: dict[str, Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ended in order, killed, rotated and on standard input: what was lost is what was read."""
+    told = {name: costs(report(capsys, str(path))) for name, path in endings.items()}
+    given = io.TextIOWrapper(io.BytesIO(endings["orderly"].read_bytes()))
+    monkeypatch.setattr(sys, "stdin", given)
+    told["standard input"] = costs(report(capsys, "-"))
+    expected = told["orderly"]
+    assert expected["loader_cpu_bound"] > 0.25 * FIVE_MINUTES
+    for name, found in told.items():
+        assert found == pytest.approx(expected, rel=0.02), name
+
+
+def test_causes_never_cost_more_than_the_idle_time(
+    endings: dict[str, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All of them together, in each of the files, also in one that was put aside."""
+    aside = sorted(endings["rotated"].parent.glob("rotated.2*.gz"))
+    assert aside
+    for path in (*endings.values(), *aside):
+        value = report(capsys, str(path))
+        idle = value["total"]["watched_gpu_seconds"] - value["total"]["busy_gpu_seconds"]
+        assert 0.0 < sum(costs(value).values()) <= idle
+
+
+def test_two_recordings_of_the_same_minutes_compare_as_the_same(
+    endings: dict[str, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whatever ended them."""
+    for other in ("killed", "rotated"):
+        assert run(["compare", str(endings["orderly"]), str(endings[other]), "--json"]) == 0
+        value = json.loads(capsys.readouterr().out)
+        rows = {row["name"]: row for row in value["figures"]}
+        assert rows["finding_percent"]["judged"] == "same"
+        assert {one["state"] for one in value["findings"]} == {"still"}
+
+
+def test_what_held_when_the_recorder_was_killed_ends_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Another run that appends knows nothing of it; the finding is no one's for ever."""
+    path = tmp_path / "run.jsonl"
+    recorder = Recorder(path)
+    made = list(snapshots((Piece("starved", 130), Piece(None, 600), Piece("healthy", 130)),
+                          gpus=1, interval=1.0))  # fmt: skip
+    for snapshot in made[:130]:
+        recorder.push(snapshot)
+    recorder._file.flush()  # type: ignore[union-attr]
+    again = Recorder(path)
+    for snapshot in made[130:]:
+        again.push(snapshot)
+    again.close()
+    value = report(capsys, str(path))
+    (finding,) = [one for one in value["findings"] if one["rule"] == "loader_cpu_bound"]
+    assert not finding["holds_at_end"]
+    assert finding["stretches"][-1]["end_unix_seconds"] <= made[129].taken_at_unix_seconds
+
+
+def test_the_end_and_the_beginning_are_found_without_reading(
+    swings: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A part told from the end or the start has the moments it would have if all was read."""
+    stream = swings.with_name("stream.jsonl")
+    lines = gzip.decompress(swings.read_bytes()).decode().splitlines(keepends=True)
+    # Without what tells that record wrote it, it is read from its beginning.
+    plain = []
+    for line in lines:
+        value = json.loads(line)
+        value.pop("recording", None)
+        plain.append(json.dumps(value, separators=(",", ":")) + "\n")
+    stream.write_text("".join(plain), encoding="utf-8")
+    for options in (
+        ["--from", "-2m"],
+        ["--from", "+1m", "--to", "+3m"],
+        ["--to", "-7m"],
+        ["--from", "-400s", "--to", "-100s"],
+    ):
+        fast, slow = report(capsys, str(swings), *options), report(capsys, str(stream), *options)
+        assert fast["time"] == slow["time"]
+        assert fast["total"] == slow["total"]

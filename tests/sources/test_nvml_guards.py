@@ -1,0 +1,548 @@
+"""A driver that answers nonsense: nothing escapes, nothing grows, the rest is read."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tracemalloc
+from dataclasses import fields, replace
+from pathlib import Path
+
+import pytest
+
+from gpuwatch.model import GpuIdentity, GpuReading
+from gpuwatch.sources import nvml_parse as parse
+from gpuwatch.sources.nvml import NvmlSource
+from gpuwatch.sources.nvml_schedule import RARELY_SECONDS
+from tests.sources.nvml_watch import Watch, watching
+from tests.sources.test_nvml_faults import present
+from tests.sources.test_nvml_processes import mig_machine
+from tests.support.fake_nvml import ERRORS, Answer, GpuProcess
+
+COMPUTE = "nvmlDeviceGetComputeRunningProcesses_v3"
+LISTS = (COMPUTE, "nvmlDeviceGetGraphicsRunningProcesses_v3", "nvmlDeviceGetProcessUtilization")
+
+# Lists and counts.
+
+
+def peak_bytes(watch: Watch, ticks: int) -> int:
+    tracemalloc.start()
+    try:
+        watch.ticks(ticks)
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("function", LISTS)
+def test_a_list_that_is_never_large_enough_takes_bounded_memory(
+    tmp_path: Path, function: str
+) -> None:
+    """INSUFFICIENT_SIZE for ever: asked ever more rarely, said, and read again afterwards."""
+    with watching(tmp_path, gpus=2) as watch:
+        watch.fake.gpu[0].processes = [GpuProcess(pid=7, sm_percent=30)]
+        watch.ticks(2)
+        watch.fake.fault(function, "INSUFFICIENT_SIZE", gpu=0)
+        watch.fake.reset_counters()
+        assert peak_bytes(watch, 70) < 4 << 20
+        assert watch.fake.gpu[0].calls(function) <= 30
+        assert len([text for text in watch.sentences() if "of GPU 0 cannot be read" in text]) == 1
+        watch.fake.fault(function, "SUCCESS", gpu=0)
+        watch.ticks(int(RARELY_SECONDS))
+        assert [row.busy_percent for row in watch.last.processes] == [30]
+        assert watch.last.problems == ()
+
+
+@pytest.mark.parametrize("function", [*LISTS, "nvmlDeviceGetSamples"])
+def test_an_absurd_count_is_a_failed_reading(tmp_path: Path, function: str) -> None:
+    """Four billion records are neither made room for nor read, whether asked for or returned."""
+    with watching(tmp_path, gpus=2, opened=False) as watch:
+        watch.fake.answer(function, "garbage count", gpu=0)
+        watch.source.open()
+        for gpu in watch.fake.gpu[:2]:
+            gpu.processes = [GpuProcess(pid=pid, sm_percent=1) for pid in range(1, 100)]
+        assert peak_bytes(watch, 4) < 4 << 20
+        assert "of GPU 0 cannot be read" in watch.problem("makes no sense").message
+        assert len(watch.last.gpus) == 2
+        watch.fake.answer(function, "truth", gpu=0)
+        watch.ticks(int(RARELY_SECONDS))
+        assert watch.last.problems == ()
+        assert watch.reading().busy_samples is not None
+        assert len(watch.last.processes) == 198
+
+
+def test_samples_with_a_count_of_zero_cost_nothing_else(tmp_path: Path) -> None:
+    """Success without any sample, for longer than the driver's clock can stand still."""
+    with watching(tmp_path, gpus=2) as watch:
+        watch.fake.answer("nvmlDeviceGetSamples", "empty", gpu=0)
+        watch.ticks(30)
+        assert len(watch.last.gpus) == 2
+        assert watch.reading(0).busy_samples == ()
+        assert watch.reading(0).busy_percent is not None
+
+
+@pytest.mark.parametrize("opened", [True, False])
+def test_an_absurd_number_of_gpus_is_said_and_not_counted_to(tmp_path: Path, opened: bool) -> None:
+    """A count of four billion is no count: the GPUs known stay, and it is asked for again."""
+    with watching(tmp_path, gpus=2, opened=opened) as watch:
+        watch.fake.answer("nvmlDeviceGetCount_v2", "garbage")
+        watch.source.open()
+        watch.ticks(20)
+        assert [gpu.lost for gpu in watch.last.gpus] == [False] * (2 if opened else 0)
+        assert (
+            "(it says there are 4,108,056,002)" in watch.problem("does not list its GPUs").message
+        )
+        watch.fake.answer("nvmlDeviceGetCount_v2", "truth")
+        watch.ticks(11)
+        assert [gpu.lost for gpu in watch.last.gpus] == [False, False]
+        assert watch.last.problems == ()
+
+
+# Values.
+
+
+def test_every_number_has_a_range() -> None:
+    """A field of a reading or an identity that is a number has a range, and only those have."""
+    numbers = {
+        field.name
+        for kind in (GpuReading, GpuIdentity)
+        for field in fields(kind)
+        if field.type in ("float | None", "int | None")
+    }
+    # The kernel's, and ours.
+    assert parse.RANGES.keys() == numbers - {"numa_node"}
+
+
+@pytest.mark.parametrize("name", sorted(parse.RANGES))
+def test_a_number_out_of_its_range_is_not_reported(name: str) -> None:
+    """The ends are believed, what lies beyond is unknown and never moved to the nearest end."""
+    low, high = parse.RANGES[name]
+    assert parse.plausible(name, low) == low
+    assert parse.plausible(name, high) == high
+    assert type(parse.plausible(name, low)) is type(low)
+    for wrong in (low - 1, high + 1, 2**64 - 1, float("nan"), float("inf")):
+        assert parse.plausible(name, wrong) is None
+    assert parse.plausible(name, None) is None
+
+
+def test_rubbish_for_every_value_is_shown_nowhere(tmp_path: Path) -> None:
+    """With success and rubbish from every call about a GPU, no number of it is shown."""
+    with watching(tmp_path, gpus=2) as watch:
+        watch.fake.gpu[0].processes = [GpuProcess(pid=7)]
+        watch.ticks(4)
+        healthy = present(watch.reading(1))
+        for function in watch.fake.call_counts():
+            if function.startswith(("nvmlDeviceGet", "nvmlGpmMetrics")):
+                watch.fake.answer(function, "garbage", gpu=0)
+        watch.ticks(12)
+        numbers = {name for name in parse.RANGES if hasattr(watch.reading(0), name)}
+        assert present(watch.reading(0)) & numbers == set()
+        assert watch.last.processes == ()
+        assert present(watch.reading(1)) == healthy
+
+
+def test_more_memory_in_use_than_there_is_is_not_reported(tmp_path: Path) -> None:
+    """Neither a card nor a process holds more than the card has."""
+    with watching(tmp_path, gpus=1) as watch:
+        total = watch.fake.gpu[0].get("memory_total_bytes")
+        watch.fake.gpu[0].set(memory_used_bytes=total + 1)
+        watch.fake.gpu[0].processes = [
+            GpuProcess(pid=1, used_bytes=total),
+            GpuProcess(pid=2, used_bytes=total + 1),
+        ]
+        watch.tick()
+        assert watch.reading().memory_used_bytes is None
+        assert {row.pid: row.memory_bytes for row in watch.last.processes} == {1: total, 2: None}
+
+
+def test_rubbish_at_the_start_is_asked_again(tmp_path: Path) -> None:
+    """Facts of a GPU that made no sense are unknown, and right at the next look at the list."""
+    with watching(tmp_path, gpus=2) as watch:
+        healthy = watch.tick().gpus[0].identity
+        asked = [name for name in watch.fake.call_counts() if name.startswith("nvmlDeviceGet")]
+    with watching(tmp_path, gpus=2, opened=False) as watch:
+        for function in asked:
+            if "Handle" not in function and "Count" not in function:
+                watch.fake.answer(function, "garbage", gpu=0)
+        watch.source.open()
+        watch.tick()
+        shown = watch.gpu(0).identity
+        assert present_facts(shown) <= {"index", "uuid", "name", "driver_version", "cuda_version"}
+        for function in asked:
+            watch.fake.answer(function, "truth", gpu=0)
+        watch.ticks(12)
+        assert [gpu.identity.index for gpu in watch.last.gpus] == [0, 1]
+        assert watch.gpu(0) == replace(watch.gpu(0), identity=healthy, lost=False)
+
+
+def present_facts(identity: GpuIdentity) -> set[str]:
+    return {
+        field.name
+        for field in fields(identity)
+        if getattr(identity, field.name) not in (None, False)
+    }
+
+
+def test_a_bus_id_that_is_no_text_costs_only_itself(tmp_path: Path) -> None:
+    """Bytes that are not UTF-8 leave the GPU, and the others, as they are."""
+    with watching(tmp_path, gpus=2, opened=False) as watch:
+        watch.fake.answer("nvmlDeviceGetPciInfo_v3", "garbage", gpu=0)
+        watch.source.open()
+        watch.ticks(2)
+        assert len(watch.last.gpus) == 2
+        assert watch.gpu(0).identity.pci_bus_id is None
+        assert watch.gpu(0).identity.memory_total_bytes is not None
+
+
+def test_an_unforeseen_exception_costs_one_reading(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever a reading raises, it alone has failed, and a sentence names it."""
+    import pynvml
+
+    with watching(tmp_path, gpus=2) as watch:
+        watch.tick()
+        monkeypatch.setattr(pynvml, "nvmlDeviceGetTemperature", lambda *_: 1 / 0)
+        watch.ticks(4)
+        assert watch.reading().temperature_celsius is None
+        assert watch.reading().busy_percent is not None
+        assert "The temperature of GPUs 0 and 1" in watch.problem("makes no sense").message
+
+
+# Refused in mid-run.
+
+
+@pytest.mark.parametrize("error", ["NOT_SUPPORTED", "FUNCTION_NOT_FOUND", "INVALID_ARGUMENT"])
+@pytest.mark.parametrize(
+    ("function", "field"),
+    [
+        ("nvmlDeviceGetTemperature", "temperature_celsius"),
+        ("nvmlDeviceGetMemoryInfo_v2", "memory_used_bytes"),
+        ("nvmlDeviceGetFieldValues", "energy_joules"),
+        ("nvmlDeviceGetSamples", "busy_samples"),
+        ("nvmlGpmMetricsGet", "sm_active_percent"),
+    ],
+)
+def test_what_worked_before_is_not_given_up(
+    tmp_path: Path, error: str, function: str, field: str
+) -> None:
+    """Refused for a while in mid-run: said within a few reads, back within a minute."""
+    with watching(tmp_path, gpus=2) as watch:
+        watch.ticks(4)
+        value = getattr(watch.reading(), field)
+        assert value is not None
+        watch.fake.fault(function, error, gpu=0)
+        watch.ticks(5)
+        assert getattr(watch.reading(), field) is None
+        assert "of GPU 0 cannot be read" in " ".join(watch.sentences())
+        watch.ticks(30)
+        watch.fake.reset_counters()
+        watch.fake.fault(function, "SUCCESS", gpu=0)
+        watch.ticks(int(RARELY_SECONDS))
+        assert getattr(watch.reading(), field) is not None
+        assert watch.last.problems == ()
+
+
+def test_one_value_of_a_batch_that_is_refused_once_comes_back(tmp_path: Path) -> None:
+    """A field id that gave a value is asked for again, however it was refused in between."""
+    with watching(tmp_path, gpus=1) as watch:
+        watch.ticks(2)
+        assert watch.reading().energy_joules is not None
+        watch.fake.gpu[0].field_error(83)
+        watch.tick()
+        assert watch.reading().energy_joules is None
+        watch.fake.gpu[0].field_error(83, "SUCCESS")
+        watch.tick()
+        assert watch.reading().energy_joules is not None
+
+
+@pytest.mark.parametrize("error", ["NOT_SUPPORTED", "ARGUMENT_VERSION_MISMATCH", "DEPRECATED"])
+def test_what_never_worked_is_asked_once(tmp_path: Path, error: str) -> None:
+    """A card that never had a reading is not asked for it again, and nothing is said."""
+    with watching(tmp_path, gpus=1) as watch:
+        watch.fake.fault("nvmlDeviceGetTemperature", error)
+        watch.ticks(200)
+        assert watch.fake.calls("nvmlDeviceGetTemperature") == 1
+        assert watch.last.problems == ()
+
+
+@pytest.mark.parametrize("error", ["GPU_IS_LOST", "RESET_REQUIRED", "UNKNOWN", "TIMEOUT"])
+@pytest.mark.parametrize(
+    "function",
+    [
+        "nvmlInitWithFlags",
+        "nvmlSystemGetDriverVersion",
+        "nvmlSystemGetCudaDriverVersion_v2",
+        "nvmlDeviceGetCount_v2",
+    ],
+)
+def test_a_system_call_that_fails_at_the_start_is_retried(
+    tmp_path: Path, function: str, error: str
+) -> None:
+    """The GPUs and both versions are there soon after the driver answers."""
+    with watching(tmp_path, gpus=2, opened=False) as watch:
+        watch.fake.set(driver_version="580.95.05")
+        watch.fake.fault(function, error)
+        watch.source.open()
+        watch.ticks(3)
+        watch.fake.fault(function, "SUCCESS")
+        watch.ticks(12)
+        identities = [gpu.identity for gpu in watch.last.gpus]
+        assert [identity.index for identity in identities] == [0, 1]
+        assert {identity.driver_version for identity in identities} == {"580.95.05"}
+        assert {identity.cuda_version for identity in identities} == {"12.8"}
+        watch.ticks(2)
+        reasons = {entry.reason for entry in watch.reading().throttle_durations or ()}
+        assert "hw_power_brake_slowdown" in reasons
+        assert watch.last.problems == ()
+
+
+# A library that cannot be loaded.
+
+OPEN_SOURCE = """
+from gpuwatch.sources.base import ReadOptions, SystemClock
+from gpuwatch.sources.nvml import NvmlSource
+source = NvmlSource(SystemClock(), ReadOptions())
+source.open()
+print(*(problem.message for problem in source.read().problems))
+"""
+
+
+@pytest.mark.parametrize("content", [b"", b"\x7fELF", b"version https://git-lfs.github.com/spec"])
+def test_a_library_that_cannot_be_loaded_is_not_called_missing(
+    tmp_path: Path, content: bytes
+) -> None:
+    """An empty, cut or false file is there: the sentence says so, and to install it anew."""
+    (tmp_path / "libnvidia-ml.so.1").write_bytes(content)
+    done = subprocess.run(
+        [sys.executable, "-c", OPEN_SOURCE],
+        env={"LD_LIBRARY_PATH": str(tmp_path), "PATH": "/usr/bin"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "not installed" not in done.stdout
+    assert f"({tmp_path}/libnvidia-ml.so.1: " in done.stdout
+    assert "reinstall the NVIDIA driver" in done.stdout
+
+
+# Every function, every fault.
+
+ANSWERS: tuple[Answer, ...] = ("empty", "garbage", "garbage count")
+CODES = [code for code in ERRORS if code not in ("SUCCESS", "ALREADY_INITIALIZED")]
+DRIVER_GONE = ("UNINITIALIZED", "DRIVER_NOT_LOADED", "LIB_RM_VERSION_MISMATCH")
+"""Whichever GPU says it, none can be read."""
+OF_THE_SYSTEM = {
+    "nvmlInitWithFlags",
+    "nvmlSystemGetDriverVersion",
+    "nvmlSystemGetCudaDriverVersion_v2",
+    "nvmlDeviceGetCount_v2",
+    "nvmlShutdown",
+    "nvmlGpmSampleAlloc",
+    "nvmlGpmSampleFree",
+}
+AT_THE_START = [
+    "nvmlInitWithFlags",
+    "nvmlSystemGetDriverVersion",
+    "nvmlSystemGetCudaDriverVersion_v2",
+    "nvmlDeviceGetCount_v2",
+    "nvmlDeviceGetHandleByIndex_v2",
+    "nvmlDeviceGetUUID",
+    "nvmlDeviceGetName",
+    "nvmlDeviceGetPciInfo_v3",
+    "nvmlDeviceGetMemoryInfo_v2",
+    "nvmlDeviceGetMemoryInfo",
+    "nvmlDeviceGetPowerManagementDefaultLimit",
+    "nvmlDeviceGetPowerManagementLimitConstraints",
+    "nvmlDeviceGetTemperatureThreshold",
+    "nvmlDeviceGetMarginTemperature",
+    "nvmlDeviceGetMaxClockInfo",
+    "nvmlDeviceGetMaxPcieLinkGeneration",
+    "nvmlDeviceGetMaxPcieLinkWidth",
+    "nvmlDeviceGetCudaComputeCapability",
+    "nvmlDeviceGetMigMode",
+    "nvmlDeviceGetMaxMigDeviceCount",
+    "nvmlDeviceGetMigDeviceHandleByIndex",
+    "nvmlDeviceGetGpuInstanceId",
+]
+ALL_ALONG = [
+    "nvmlDeviceGetCount_v2",
+    "nvmlDeviceGetHandleByUUID",
+    "nvmlDeviceGetUtilizationRates",
+    "nvmlDeviceGetSamples",
+    "nvmlDeviceGetMemoryInfo_v2",
+    "nvmlDeviceGetFieldValues",
+    "nvmlDeviceGetPowerUsage",
+    "nvmlDeviceGetEnforcedPowerLimit",
+    "nvmlDeviceGetPowerManagementLimit",
+    "nvmlDeviceGetTemperature",
+    "nvmlDeviceGetClockInfo",
+    "nvmlDeviceGetPerformanceState",
+    "nvmlDeviceGetCurrentClocksEventReasons",
+    "nvmlDeviceGetCurrentClocksThrottleReasons",
+    "nvmlDeviceGetCurrPcieLinkGeneration",
+    "nvmlDeviceGetCurrPcieLinkWidth",
+    "nvmlDeviceGetPcieThroughput",
+    "nvmlDeviceGetEncoderUtilization",
+    "nvmlDeviceGetDecoderUtilization",
+    "nvmlDeviceGetFanSpeed",
+    "nvmlDeviceGetComputeRunningProcesses_v3",
+    "nvmlDeviceGetGraphicsRunningProcesses_v3",
+    "nvmlDeviceGetMPSComputeRunningProcesses_v3",
+    "nvmlDeviceGetProcessUtilization",
+    "nvmlGpmQueryDeviceSupport",
+    "nvmlGpmSampleAlloc",
+    "nvmlGpmSampleGet",
+    "nvmlGpmMigSampleGet",
+    "nvmlGpmMetricsGet",
+    "nvmlDeviceGetMigMode",
+]
+
+
+class Sweep:
+    """A machine with two equal GPUs, the first of which suffers one fault after another."""
+
+    def __init__(self, watch: Watch, function: str) -> None:
+        self.watch = watch
+        self.function = function
+        self.gpu = None if function in OF_THE_SYSTEM else 0
+        for gpu in watch.fake.gpu[:2]:
+            gpu.set(fan_count=1)
+            gpu.waveform("steady", level_percent=40)
+            gpu.processes = [GpuProcess(pid=7, sm_percent=5)]
+
+    def fault(self, kind: str, times: int | None) -> None:
+        if self.function == "nvmlDeviceGetHandleByUUID":
+            self.watch.fake.gpu[0].set(lost=1)
+        if kind in ERRORS:
+            self.watch.fake.fault(self.function, kind, gpu=self.gpu, times=times)
+        else:
+            answer: Answer = kind  # type: ignore[assignment]
+            self.watch.fake.answer(self.function, answer, gpu=self.gpu, times=times)
+
+    def end(self) -> None:
+        self.watch.fake.gpu[0].set(lost=0)
+        self.watch.fake.fault(self.function, "SUCCESS", gpu=self.gpu)
+        self.watch.fake.answer(self.function, "truth", gpu=self.gpu)
+
+    def shown(self, *indexes: int) -> tuple[object, ...]:
+        gpus = [gpu for gpu in self.watch.last.gpus if gpu.identity.index in indexes]
+        uuids = {gpu.uuid for gpu in gpus}
+        return (
+            [(gpu.identity, gpu.lost, present(gpu.reading)) for gpu in gpus],
+            [row for row in self.watch.last.processes if row.gpu_uuid in uuids],
+        )
+
+    def returns_to(self, healthy: tuple[object, ...]) -> bool:
+        """Everything is there again, without a word, a retry's time after the fault ended."""
+        for seconds in (1.0, 1.0, 1.0, *[2.0] * 35):
+            self.watch.tick(seconds)
+            if self.shown(0, 1) == healthy and not self.watch.last.problems:
+                return True
+        return False
+
+
+def cases() -> list[tuple[str, int | None]]:
+    return [(kind, times) for kind in (*CODES, *ANSWERS) for times in (1, None)]
+
+
+def presets(function: str) -> list[str]:
+    """What card calls it, and one beside it."""
+    if function == "nvmlDeviceGetPcieThroughput":
+        return ["t4", "t4"]
+    return ["h200", "h200"]
+
+
+def arrange(watch: Watch, function: str) -> None:
+    """Let the machine be one on which the function is called."""
+    if "Mig" in function or "GpuInstance" in function:
+        mig_machine(watch)
+    if function == "nvmlDeviceGetPowerUsage":
+        for gpu in watch.fake.gpu[:2]:
+            gpu.field_error(185)
+            gpu.field_error(186)
+    for newer, older in (
+        ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons"),
+        ("nvmlDeviceGetEnforcedPowerLimit", "nvmlDeviceGetPowerManagementLimit"),
+        ("nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetMemoryInfo"),
+        ("nvmlDeviceGetTemperatureThreshold", "nvmlDeviceGetMarginTemperature"),
+    ):
+        if function == older:
+            watch.fake.fault(newer, "NOT_SUPPORTED")
+    if function == "nvmlDeviceGetMarginTemperature":
+        for gpu in watch.fake.gpu[:2]:
+            gpu.set(margins_supported=1, temperature_margin_c=47)
+
+
+@pytest.mark.parametrize("function", ALL_ALONG)
+def test_no_fault_in_mid_run_does_more_than_it_must(tmp_path: Path, function: str) -> None:
+    """Each fault of each call, once and for a while: nothing escapes, the other GPU is read as
+    before, and what failed is back a retry's time after the fault has ended."""
+    with watching(tmp_path, gpus=2, preset=presets(function), opened=False) as watch:
+        sweep = Sweep(watch, function)
+        arrange(watch, function)
+        watch.source.open()
+        watch.ticks(12)
+        healthy, other = sweep.shown(0, 1), sweep.shown(1)
+        for kind, times in cases():
+            sweep.fault(kind, times)
+            for _ in range(5):
+                watch.tick(2.0)
+                if sweep.gpu is not None and kind not in DRIVER_GONE:
+                    assert sweep.shown(1) == other, (kind, times)
+            # Not found, no data: nothing new to report, which is no failure.
+            failed = times is None and kind in ERRORS and kind not in ("NOT_FOUND", "NO_DATA")
+            if failed and sweep.shown(0, 1) != healthy:
+                assert watch.last.problems, kind
+            sweep.end()
+            assert sweep.returns_to(healthy), (kind, times, watch.sentences())
+        assert watch.fake.calls(function)
+
+
+@pytest.mark.parametrize("function", AT_THE_START)
+def test_no_fault_at_the_start_does_more_than_it_must(tmp_path: Path, function: str) -> None:
+    """The same for the calls that are made when the GPUs are found."""
+    with watching(tmp_path, gpus=2, preset=presets(function), opened=False) as watch:
+        sweep = Sweep(watch, function)
+        arrange(watch, function)
+        watch.source.open()
+        watch.ticks(4)
+        healthy, other = sweep.shown(0, 1), sweep.shown(1)
+        for kind, times in cases():
+            watch.source.close()
+            watch.source = NvmlSource(watch.clock, watch.options, watch.timer)
+            sweep.fault(kind, times)
+            watch.source.open()
+            watch.ticks(4)
+            if sweep.gpu is not None and kind not in DRIVER_GONE:
+                assert sweep.shown(1) == other, (kind, times)
+            sweep.end()
+            answered = kind in ("empty", *PERMANENT_CODES)
+            assert sweep.returns_to(healthy) or answered, (kind, times, watch.sentences())
+        assert watch.fake.calls(function)
+
+
+PERMANENT_CODES = (
+    "NOT_SUPPORTED",
+    "FUNCTION_NOT_FOUND",
+    "ARGUMENT_VERSION_MISMATCH",
+    "DEPRECATED",
+    "INVALID_ARGUMENT",
+    "NO_PERMISSION",
+)
+"""At the start these say that a card lacks a fact, and nothing tells it from a fault."""
+
+
+def test_the_sweep_knows_every_call(tmp_path: Path) -> None:
+    """Each function that the source calls on some card is swept."""
+    called: set[str] = set()
+    for preset in ("h200", "t4", "rtx4090", "gb10"):
+        with watching(tmp_path, gpus=1, preset=preset, opened=False) as watch:
+            if preset == "h200":
+                mig_machine(watch)
+            watch.source.open()
+            watch.ticks(12)
+            watch.fake.gpu[0].set(lost=1)
+            watch.ticks(8)
+            called |= watch.fake.call_counts().keys()
+    assert called - {"nvmlShutdown", "nvmlGpmSampleFree"} <= {*AT_THE_START, *ALL_ALONG}

@@ -1,0 +1,102 @@
+"""Watching all day leaves nothing behind."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import weakref
+from dataclasses import replace
+from types import FunctionType
+
+import pytest
+
+from gpuwatch.diagnosis.engine import Engine
+from gpuwatch.model import Process, Snapshot
+from gpuwatch.sources.base import ManualClock, ReadOptions
+from gpuwatch.sources.simulated import SimulatedSource
+from gpuwatch.tui import app as app_module
+from tests.tui.driving import InATerminal, driven
+from tests.tui.scenes import scene
+
+SNAPSHOTS = 20
+
+
+def machine(count: int) -> list[Snapshot]:
+    """A second apart; with each, all processes but those of the job in front are new ones."""
+    clock = ManualClock(seconds=1000.0)
+    source = SimulatedSource("starved", 2, clock=clock, options=ReadOptions(all_processes=True))
+    taken = []
+    for number in range(count):
+        clock.advance(1.0)
+        snapshot = source.read()
+        members = {member.key for job in snapshot.jobs for member in job.members}
+        taken.append(
+            replace(
+                snapshot,
+                processes=tuple(
+                    process if process.key in members else _reborn(process, number)
+                    for process in snapshot.processes
+                ),
+            )
+        )
+    return taken
+
+
+def _reborn(process: Process, number: int) -> Process:
+    return replace(process, pid=process.pid + 10_000 * (1 + number))
+
+
+def _garbage() -> list[str]:
+    """Of all that only a collection frees: what is gpuwatch's own."""
+    gc.set_debug(gc.DEBUG_SAVEALL)
+    try:
+        gc.collect()
+    finally:
+        gc.set_debug(0)
+    found = [part if isinstance(part, FunctionType) else type(part) for part in gc.garbage]
+    gc.garbage.clear()
+    return [part.__qualname__ for part in found if part.__module__.startswith("gpuwatch")]
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [(), ("t",), ("c",), ("enter",), ("j",), ("d",), ("d", "enter")],
+    ids=lambda keys: " ".join(keys) or "overview",
+)
+async def test_what_a_snapshot_leaves_goes_by_itself(keys: tuple[str, ...]) -> None:
+    """On every screen, drawing snapshots makes no objects that only the garbage collector can
+    free: it runs so rarely that they would pile up."""
+    snapshots = machine(5 + SNAPSHOTS)
+    async with driven(snapshots[0], (150, 50), app_type=InATerminal, make_engine=Engine) as drive:
+        await drive.feed(*snapshots[1:5])
+        await drive.press(*keys)
+        gc.collect()
+        gc.disable()
+        try:
+            await drive.feed(*snapshots[5:])
+            assert _garbage() == []
+        finally:
+            gc.enable()
+
+
+async def test_closed_screens_go() -> None:
+    """Nothing keeps a screen, a dialog or the lines drawn of them once they are closed."""
+    async with driven(scene("starved", 2), (150, 50)) as drive:
+        gone: list[weakref.ref[object]] = []
+        for key in ("question_mark", "enter", "j", "exclamation_mark"):
+            await drive.press(key)
+            for widget in drive.app.screen.walk_children(with_self=True):
+                gone += [weakref.ref(widget), weakref.ref(widget._styles_cache)]
+            await drive.press("escape")
+        del widget
+        app_module.tidy()
+        assert [kept() for kept in gone if kept() is not None] == []
+
+
+async def test_what_has_piled_up_is_freed_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the dashboard runs, a timer does it."""
+    tidied = asyncio.Event()
+    monkeypatch.setattr(app_module, "_TIDY_SECONDS", 0.001)
+    monkeypatch.setattr(app_module, "tidy", tidied.set)
+    async with driven():
+        await asyncio.wait_for(tidied.wait(), 30)
