@@ -101,6 +101,9 @@ def running(script: str, folder: Path, processes: int) -> Iterator[tuple[int, li
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         process.stdout.close()
+        # joblib's tracker, which was killed with it, can tidy up no more.
+        for left in Path("/dev/shm").glob(f"sem.loky-{process.pid}-*"):
+            left.unlink()
 
 
 def job_of(pid: int, ranks: int) -> Job:
