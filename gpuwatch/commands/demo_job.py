@@ -119,7 +119,7 @@ def _practise(cause: Cause, knobs: Sequence[str], options: RunOptions) -> int:
 
     from gpuwatch.commands.run_dashboard import show
     from gpuwatch.jobs.cores import read_cores
-    from gpuwatch.jobs.output_files import OutputFileError, open_kept
+    from gpuwatch.jobs.output_files import KEPT_BYTES, OutputFileError, open_kept
     from gpuwatch.jobs.runner import Start, start_in_terminal
     from gpuwatch.jobs.spawn import CannotStartError
     from gpuwatch.workloads.machine import scratch_folder
@@ -129,12 +129,15 @@ def _practise(cause: Cause, knobs: Sequence[str], options: RunOptions) -> int:
     try:
         folder = scratch_folder()
         command = [
-            sys.executable, "-m", _MODULE, cause.name, "--folder", str(folder),
+            # -P: nothing is imported from the current folder.
+            sys.executable, "-P", "-m", _MODULE, cause.name, "--folder", str(folder),
             "--remove-folder", "--ends-with", str(os.getpid()), *knobs,
         ]  # fmt: skip
         output, path = open_kept([f"demo-{cause.name}"])
         size = (common.terminal_width(sys.stderr), _PANE_ROWS)
-        job = start_in_terminal(command, start, output=output, path=path, size=size)
+        job = start_in_terminal(
+            command, start, output=output, path=path, most_bytes=KEPT_BYTES, size=size
+        )
     except (OSError, OutputFileError, CannotStartError) as error:
         _remove(folder)
         return common.complain(str(error), common.EXIT_OUTPUT)

@@ -41,7 +41,7 @@ class RunOptions:
     type=click.Path(path_type=Path),
     metavar="FILE",
     help="Write what the job prints to FILE, which is emptied first.  [default: with the dashboard "
-    "a file named in its title; the last 50 are kept]",
+    "a file named in its title, of at most 64 MiB; the last 50 are kept]",
 )
 @click.option(
     "--kill-on-exit",

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, TextIO
 from gpuwatch.commands import common
 from gpuwatch.commands.run_plain import SENT_ON, end_like, hold_signals, release_signals
 from gpuwatch.commands.run_report import open_report, print_report
-from gpuwatch.jobs.output_files import OutputFileError, open_chosen, open_kept
-from gpuwatch.jobs.runner import RunningJob, Start, start_in_terminal
+from gpuwatch.jobs.output_files import KEPT_BYTES, OutputFileError, open_chosen, open_kept
+from gpuwatch.jobs.runner import NO_INPUT, RunningJob, Start, start_in_terminal
 from gpuwatch.jobs.spawn import CannotStartError
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ def run_with_dashboard(command: Sequence[str], options: RunOptions) -> int:
             start,
             output=output,
             path=path,
+            most_bytes=KEPT_BYTES if options.output is None else None,
             size=(common.terminal_width(sys.stderr), _PANE_ROWS),
         )
     except CannotStartError as error:
@@ -139,7 +140,7 @@ def _wait(job: RunningJob, waited: frozenset[signal.Signals]) -> None:
         news = signal.sigtimedwait(waited, 1.0)
         if news is None or news.si_signo == signal.SIGCHLD:
             continue
-        if news.si_signo == signal.SIGHUP:
+        if news.si_signo == signal.SIGHUP and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
             break
         if news.si_signo == signal.SIGINT and news.si_code > 0:
             # From the keyboard, which is not the job's.
@@ -160,8 +161,10 @@ def _end(
         _say_that_it_goes_on(job)
         return 0
     _say(f"{_how_it_ended(code)}; its output is in {_quoted(job)}")
+    if job.missed_input:
+        _say(f"{NO_INPUT}.")
     if options.report and not watched_to_its_end:
-        _say("it ended after the dashboard was left: there is no report.")
+        _say("it ended after the dashboard was left: 'gpuwatch report' shows what it did before.")
     elif options.report:
         _report(job, options, report_file)
     if code >= 0:

@@ -62,6 +62,8 @@ def run_plain(command: Sequence[str], options: RunOptions) -> int:
     watch = JobWatch(job.key, options.interval_seconds)
     watch.start()
     code = follow(job, waited)
+    # A terminal that goes sends SIGHUP more than once: the report is kept all the same.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     # From here on Ctrl-C is for gpuwatch, which has only the report left to do.
     release_signals(waited)
     try:
@@ -77,10 +79,12 @@ def run_plain(command: Sequence[str], options: RunOptions) -> int:
 def hold_signals() -> frozenset[signal.Signals]:
     """Block what is to be sent on, and news of the job, to be waited for; which signals those are.
 
-    What this process ignores since its start (``nohup``) stays ignored, by the job too. To be
-    called while there is one thread: others inherit the mask.
+    What this process ignores since its start (under ``nohup``; SIGINT and SIGQUIT where a script
+    started it with ``&``) the job ignores too, unless it has a handler of its own: so it is sent on
+    as well, and Linux keeps what is blocked even where it is ignored. To be called while there is
+    one thread: others inherit the mask.
     """
-    waited = {number for number in SENT_ON if signal.getsignal(number) is not signal.SIG_IGN}
+    waited = set(SENT_ON)
     # Ignored, it would have the kernel throw the exit code away.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     waited.add(signal.SIGCHLD)

@@ -22,7 +22,6 @@ _read = attrgetter(
     "swap_used_bytes",
     "disk_read_bytes_per_second",
     "disk_write_bytes_per_second",
-    "shm_used_bytes",
 )
 READ, WRITTEN, CPU = range(3)
 """Positions in ``ledger``: bytes read, bytes written, CPU percent times seconds."""
@@ -32,7 +31,7 @@ class HostTrack:
     def __init__(self, keep_seconds: float, ledger_seconds: float) -> None:
         self.ledger = Ledger(3, ledger_seconds)
         self._keep = keep_seconds
-        self._means = RunningMeans(12, keep_seconds)
+        self._means = RunningMeans(11, keep_seconds)
         self._memory = Trend()
         self._swap: deque[tuple[float, int]] = deque()
         self._last: Host | None = None
@@ -78,5 +77,6 @@ class HostTrack:
             disk_read_bytes_per_second=mean[9],
             disk_write_bytes_per_second=mean[10],
             shm_total_bytes=host.shm_total_bytes,
-            shm_used_bytes=mean[11],
+            # As it is now: a worker that finds no room does not ask how the last minute was.
+            shm_used_bytes=host.shm_used_bytes,
         )

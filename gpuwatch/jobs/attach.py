@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from gpuwatch.jobs import starters
-from gpuwatch.jobs.evidence import read_look
+from gpuwatch.jobs.evidence import Look, read_look
 from gpuwatch.jobs.surroundings import parse_inner_pids
 from gpuwatch.sources import cgroup, procfs
 from gpuwatch.sources.process_details import clean_name, parse_effective_uid, user_name
@@ -103,6 +103,12 @@ def _program_instead(pid: int, notes: tuple[str, ...], proc: Path) -> Attachment
     label = starters.label(look, proc)
     if (elsewhere := starters.works_elsewhere(look)) is not None:
         raise AttachError(f"PID {pid} ({label}) is {elsewhere}.")
+    script = None if ours or first else starters.script_around(look, proc)
+    # With several jobs at a time it is not clear that they are one.
+    if script is not None and len(starters.jobs_below(script.pid, proc)) <= 1:
+        if script.pid == pid:
+            return None
+        return _resolve(script.pid, (*notes, _script_note(pid, label, script, proc)), proc)
     if what is None and not first and not starters.is_wrapper(look):
         return None
     below = starters.jobs_below(pid, proc)
@@ -120,6 +126,13 @@ def _program_instead(pid: int, notes: tuple[str, ...], proc: Path) -> Attachment
     else:
         said = f"PID {pid} ({label}) is {what}, not a job"
     raise AttachError(said + _jobs_named(below) + (_container_hint(pid, proc) if pid == 1 else ""))
+
+
+def _script_note(pid: int, label: str, script: Look, proc: Path) -> str:
+    return (
+        f"PID {pid} ({label}) is a command of the script with PID {script.pid} "
+        f"({starters.label(script, proc)}), which is watched as a whole."
+    )
 
 
 def _jobs_named(below: list[starters.Candidate]) -> str:
@@ -285,6 +298,6 @@ def _missing_rights(pid: int, uid: int | None, proc: Path) -> str:
     container = cgroup.read_membership(pid, proc).container
     inside = "" if container is None else f", or inside container {container} (docker exec)"
     return (
-        f"PID {pid} belongs to {user}, so {missing}: run gpuwatch as {user} or with sudo{inside} "
-        "to see them."
+        f"PID {pid} belongs to {user}, so {missing}: run gpuwatch "
+        f"{'' if user == 'root' else f'as {user} or '}with sudo{inside} to see them."
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from gpuwatch.jobs.evidence import Look
-from gpuwatch.jobs.programs import is_title
+from gpuwatch.jobs.programs import is_restart, is_title
 
 DEEPEST = 64
 
@@ -15,9 +15,10 @@ Looker = Callable[[int], Look | None]
 def climb(pid: int, look: Looker) -> tuple[Look, ...]:
     """The process and those above it that belong to its job, the topmost last.
 
-    Launchers belong to the job, and so do parents that run the same program (``fork``, or the
-    start methods of Python's multiprocessing). Wrappers and shells do only below a launcher that
-    started them; everything else ends the climb. Empty where there is no such process.
+    Launchers belong to the job, and so do parents that run the same program (``fork``, the start
+    methods of Python's multiprocessing, or a script that starts itself again, as Lightning does).
+    Wrappers and shells do only below a launcher that started them; everything else ends the
+    climb. Empty where there is no such process.
     """
     first = look(pid)
     if first is None:
@@ -53,7 +54,9 @@ def is_same_program(child: Look, parent: Look) -> bool:
     mine, other = child.program, parent.program
     if other.kind not in ("python", "other"):
         return False
-    return mine.started_by is not None or mine.helper is not None or is_fork(child, parent)
+    if mine.started_by is not None or mine.helper is not None or is_fork(child, parent):
+        return True
+    return mine.is_python and other.is_python and is_restart(child.arguments, parent.arguments)
 
 
 def is_fork(child: Look, parent: Look) -> bool:

@@ -94,19 +94,20 @@ class OutputTail:
         length = os.fstat(self._descriptor).st_size
         if length < self._offset:
             self._offset = 0
-            self._say("the file was cut short; from its start again")
+            self.say("the file was cut short; from its start again")
         skipped = length - self._offset - READ_BYTES
         if skipped > 0:
             self._offset += skipped
         data = os.pread(self._descriptor, min(READ_BYTES, length - self._offset), self._offset)
         self._offset += len(data)
         if skipped > 0:
-            self._say(f"{size(skipped)} more of it in the file")
+            self.say(f"{size(skipped)} more of it in the file")
             # From the next whole line on, if there is one.
             data = data[data.find(b"\n") + 1 :]
         return data
 
-    def _say(self, what: str) -> None:
+    def say(self, what: str) -> None:
+        """A line of gpuwatch's own among those of the job."""
         self._decoder.reset()
         self._screen.interrupt(f"[... {what} ...]")
 

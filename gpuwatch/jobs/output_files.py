@@ -20,6 +20,8 @@ from gpuwatch.private_files import make_folder, state_folder
 from gpuwatch.text import clean
 
 RUNS_KEPT = 50
+KEPT_BYTES = 64 << 20
+"""Of what one job prints: more than a day of progress bars."""
 
 _NAME = re.compile(r"\d{8}-\d{6}-[A-Za-z0-9._-]{1,60}\.log")
 _INTERPRETERS = re.compile(r"(?:python|pypy)[\d.]*|uv|poetry|run|bash|sh|zsh|env|nice|torchrun")

@@ -88,11 +88,13 @@ _MULTIPROCESSING = (
     ("multiprocessing.forkserver import", "forkserver"),
     ("multiprocessing.resource_tracker import", "resource tracker"),
     ("multiprocessing.semaphore_tracker import", "resource tracker"),
+    ("loky.backend.resource_tracker import", "resource tracker"),
 )
 _HELPERS = (
     ("torch_shm_manager", "torch_shm_manager, which cleans up shared memory"),
     ("_inductor/compile_worker", "a compile worker of torch.compile"),
     ("torch._inductor.compile_worker", "a compile worker of torch.compile"),
+    ("loky.backend.popen_loky_posix", "a worker of joblib"),
     ("ptxas", "a compiler"),
     ("cicc", "a compiler"),
     ("wandb-core", "the wandb service"),
@@ -164,6 +166,33 @@ def _python(arguments: tuple[str, ...], name: str) -> Program:
     if kind is not None and kind != "shell":
         return Program(kind, label)
     return Program("python", label, helper=_helper(value))
+
+
+def is_restart(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
+    """Whether two Python command lines run the same script or module with the same arguments: by
+    whatever interpreter, whether the script is named by its full path or not."""
+    what, value, rest = _parse_python(one)
+    other_what, other_value, other_rest = _parse_python(other)
+    return (
+        what == other_what != "code"
+        and value != ""
+        and _base(value) == _base(other_value)
+        and rest == other_rest
+    )
+
+
+def script_file(arguments: tuple[str, ...]) -> str | None:
+    """The file that a shell with these arguments runs; ``None`` for a person's shell, and for one
+    that runs a line it was given (``-c``)."""
+    words = iter(arguments[1:])
+    for word in words:
+        if word[:1] not in ("-", "+"):
+            return word
+        if not word.startswith("--") and set(word) & set("cis"):
+            return None
+        if word in ("--rcfile", "--init-file") or word[-1] in "oO":
+            next(words, None)
+    return None
 
 
 def _kind_of(name: str, rest: tuple[str, ...]) -> Kind | None:

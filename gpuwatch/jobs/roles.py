@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from gpuwatch.jobs.evidence import Look, RankNumbers, rank_numbers
-from gpuwatch.jobs.grouping import is_fork
+from gpuwatch.jobs.grouping import is_fork, is_same_program
 from gpuwatch.jobs.programs import Program
 
 WORKER_NAME = "pt_data_worker"
@@ -194,6 +194,8 @@ class _Assignment:
         pid = candidate.look.pid
         if candidate.uses_gpu:
             return Given("rank", "it uses a GPU", False, pid)
+        if self._started_the_others(candidate) is not None:
+            return Given("rank", "it started the other ranks", False, pid)
         if self._started_ranks(pid):
             return Given("launcher", "it started the training processes", True)
         if candidate.framework is not None:
@@ -308,12 +310,48 @@ class _Assignment:
         given = self.result[pid]
         above = self._rank_above(candidate)
         if given.role == "rank" and given.numbers is None and above is None:
-            self.result[pid] = given._replace(numbers=rank_numbers(candidate.environment))
+            numbers = rank_numbers(candidate.environment) or self._started_the_others(candidate)
+            self.result[pid] = given._replace(numbers=numbers or self._spawned_as(candidate))
         if given.role in ("rank", "launcher"):
             return
         before = self._before.get(pid) if candidate.left_over else None
         if (of := above or before) is not None:
             self.result[pid] = given._replace(rank_pid=of.rank_pid, numbers=of.numbers)
+
+    def _started_the_others(self, candidate: Candidate) -> RankNumbers | None:
+        """The numbers of a first rank that started the other ones of this machine itself, as
+        Lightning's does: only the environment of those says theirs."""
+        started = [self.result[other.look.pid].numbers for other in self._parts_of(candidate)]
+        numbers = min(filter(None, started), key=lambda one: one.local_rank or 0, default=None)
+        if numbers is None or not numbers.local_rank:
+            return None
+        first = None if numbers.rank is None else numbers.rank - numbers.local_rank
+        return RankNumbers(first, 0, numbers.world_size, "it started the other ranks")
+
+    def _spawned_as(self, candidate: Candidate) -> RankNumbers | None:
+        """By the order in which one program started its ranks, as ``torch.multiprocessing.spawn``
+        does: which it is, they hear through a pipe."""
+        parent = None if candidate.parent is None else self._by_pid[candidate.parent]
+        if parent is None or self._role_above(candidate) != "launcher":
+            return None
+        ranks = sorted(
+            self._parts_of(parent), key=lambda one: (one.look.started_at or 0.0, one.look.pid)
+        )
+        if candidate not in ranks:
+            return None
+        index, node = ranks.index(candidate), (parent.environment or {}).get("NODE_RANK", "0")
+        sign = "by the order in which the ranks were started"
+        return RankNumbers(index if node == "0" else None, index, None, sign)
+
+    def _parts_of(self, candidate: Candidate) -> list[Candidate]:
+        """The ranks among its children that run the same program as it."""
+        return [
+            other
+            for other in self._by_pid.values()
+            if other.parent == candidate.look.pid
+            and self.result.get(other.look.pid, OTHER).role == "rank"
+            and is_same_program(other.look, candidate.look)
+        ]
 
 
 def _same(one: RankNumbers, other: RankNumbers) -> bool:

@@ -32,6 +32,12 @@ from gpuwatch.text import clean
 EXIT_UNKNOWN = 255
 """The exit code of a job that somebody else has waited for."""
 
+NO_INPUT = (
+    "the job asked for input, which it does not have in the dashboard: gpuwatch run --plain lets "
+    "it read from this terminal"
+)
+"""What to say where ``RunningJob.missed_input``."""
+
 AGAIN_SECONDS = 10.0
 """A Ctrl-C that follows this soon on another asks for more than that one did. Later it is a new
 request: the job may well have been saving a checkpoint since."""
@@ -110,6 +116,20 @@ class RunningJob:
     def output_complete(self) -> bool:
         """No process of the job can print any more, and all that was printed is in the file."""
         return self._terminal is None or not self._terminal.is_kept()
+
+    @property
+    def missed_input(self) -> bool:
+        """Whether it failed because it asked for input: the last that it printed is Python's
+        EOFError. Only where its output is kept; then it has no input."""
+        if self._terminal is None or not self.poll():
+            return False
+        try:
+            with self._terminal.path.open("rb") as file:
+                file.seek(max(0, file.seek(0, os.SEEK_END) - 1024))
+                return file.read().rstrip().rpartition(b"\n")[2].startswith(b"EOFError")
+        except OSError:
+            # A pipe, say.
+            return False
 
     def poll(self) -> int | None:
         """The job's exit code, negative for the signal that ended it; ``None``: it runs."""
@@ -236,15 +256,17 @@ def start_in_terminal(
     *,
     output: int,
     path: Path,
+    most_bytes: int | None = None,
     size: tuple[int, int] = (80, 24),
     clock: Clock | None = None,
 ) -> RunningJob:
     """Start ``command`` so that it can outlive this program, what it prints going to ``path``.
 
-    ``output`` is that file, open for appending: it belongs to the job from here on. ``size`` is
-    in columns and rows. Raises ``CannotStartError``.
+    ``output`` is that file, open for appending: it belongs to the job from here on, and loses its
+    middle once it has more than ``most_bytes``. ``size`` is in columns and rows. Raises
+    ``CannotStartError``.
     """
-    terminal = _OutputTerminal(output, path, start)
+    terminal = _OutputTerminal(output, path, start, most_bytes)
     with contextlib.ExitStack() as closing:
         closing.callback(terminal.let_go)
         terminal.resize(*size)
@@ -267,8 +289,9 @@ def start_in_terminal(
 class _OutputTerminal:
     """The pseudo-terminal that a job prints to, and the process that keeps what comes out."""
 
-    def __init__(self, output: int, path: Path, start: Start) -> None:
+    def __init__(self, output: int, path: Path, start: Start, most_bytes: int | None) -> None:
         self.path = path
+        self._most_bytes = most_bytes
         self._start = start
         self._output = output
         self._near, self.far_end = os.openpty()
@@ -285,12 +308,13 @@ class _OutputTerminal:
         """Start the keeper. Raises ``CannotStartError``."""
         # The numbers after ours are free for the child.
         near = max(self._near, self._output) + 1
+        said = [near, near + 1, *([] if self._most_bytes is None else [self._most_bytes])]
         files = [(os.POSIX_SPAWN_OPEN, stream, os.devnull, os.O_RDWR, 0) for stream in range(3)]
         try:
             self._keeper = os.posix_spawn(
                 sys.executable,
                 # Neither site packages nor variables meant for the job lead it astray.
-                [sys.executable, "-I", "-S", keeper.__file__, str(near), str(near + 1)],
+                [sys.executable, "-I", "-S", keeper.__file__, *map(str, said)],
                 self._start.environment,
                 file_actions=[
                     *files,

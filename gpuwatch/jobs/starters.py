@@ -7,7 +7,9 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
+from gpuwatch.jobs import grouping
 from gpuwatch.jobs.evidence import Look, read_look
+from gpuwatch.jobs.programs import script_file
 from gpuwatch.sources import procfs
 from gpuwatch.sources.process_details import read_command
 from gpuwatch.text import clean
@@ -71,6 +73,33 @@ def runs_script(look: Look) -> bool:
         and len(look.arguments) > 1
         and not all(argument.startswith("-") for argument in look.arguments[1:])
     )
+
+
+def script_around(look: Look, proc: Path = procfs.PROC) -> Look | None:
+    """The topmost shell script that the job of a process is a command of, or that it is itself;
+    ``None`` for a job that runs in no script. One that runs this gpuwatch too does not count: it
+    does not end before gpuwatch does."""
+
+    def above(pid: int) -> Look | None:
+        return read_look(pid, proc)
+
+    found, at = None, next(iter(reversed(grouping.climb(look.pid, above))), None)
+    while at is not None:
+        if at.program.kind == "shell" and script_file(at.arguments) is not None:
+            found = at
+        parent = above(at.parent) if at.parent > 1 else None
+        only_starts = parent is not None and (is_wrapper(parent) or runs_script(parent))
+        at = parent if only_starts else None
+    return None if found is None or found.pid in _own_ancestors(proc) else found
+
+
+def _own_ancestors(proc: Path) -> set[int]:
+    found: set[int] = set()
+    at = read_look(os.getpid(), proc)
+    while at is not None and at.pid not in found:
+        found.add(at.pid)
+        at = read_look(at.parent, proc)
+    return found
 
 
 def works_elsewhere(look: Look) -> str | None:

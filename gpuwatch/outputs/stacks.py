@@ -137,7 +137,8 @@ def _details(report: StackReport, width: int, ascii_only: bool) -> list[str]:
     name = name_of(report)
     if str(report.pid) not in name.split():
         name += f" (PID {report.pid})"
-    head = f"{name}: {report.samples} samples in {report.seconds:.0f} s"
+    samples = f"{report.samples} sample{'' if report.samples == 1 else 's'}"
+    head = f"{name}: {samples} in {report.seconds:.0f} s"
     if report.ended:
         head += ", until it ended"
     lines = [cut(f"{head}  {report.command or ''}".rstrip(), width)]

@@ -30,6 +30,8 @@ class GpuwatchCallback(TrainerCallback):  # type: ignore[misc]
         self._left: int | None = None
         """Still to come in this one."""
         self._evaluation: int | None = None
+        self._steps: int | None = None
+        self._loader: tuple[int | None, bool | None] = (None, None)
 
     @quiet
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -37,9 +39,10 @@ class GpuwatchCallback(TrainerCallback):  # type: ignore[misc]
         self._batch_size = getattr(state, "train_batch_size", None) or args.train_batch_size
         batches, workers, pinned = about(first_loader(kwargs.get("train_dataloader")))
         self._batches = self._left = batches
-        steps = None if batches is None else -(-batches // together)
+        self._steps = None if batches is None else -(-batches // together)
+        self._loader = (workers, pinned)
         TELLER.loop = self
-        TELLER.loop_begins(steps, workers, pinned)
+        TELLER.loop_begins(self._steps_to_come(state), workers, pinned)
         TELLER.mark(WAIT)
 
     @quiet
@@ -47,6 +50,7 @@ class GpuwatchCallback(TrainerCallback):  # type: ignore[misc]
         self._left = self._batches
         if TELLER.loop is self and state.epoch is not None:
             TELLER.epoch_is(int(state.epoch + 0.001))
+            TELLER.loop_begins(self._steps_to_come(state), *self._loader)
 
     @quiet
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -93,6 +97,13 @@ class GpuwatchCallback(TrainerCallback):  # type: ignore[misc]
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if TELLER.loop is self:
             TELLER.trainer_ends()
+
+    def _steps_to_come(self, state: Any) -> int | None:
+        """In this epoch, which ``max_steps`` can end early."""
+        if self._steps is None or state.max_steps <= 0:
+            return self._steps
+        left: int = state.max_steps - state.global_step
+        return min(self._steps, max(0, left))
 
     def _next_batches(self) -> int:
         """Of the step that begins: the last of an epoch has what is left."""

@@ -167,8 +167,10 @@ class GpuwatchApp(RecorderApp):
         with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
             loop = asyncio.get_running_loop()
             for number in _ENDING_SIGNALS:
+                before = signal.getsignal(number)
+                hangs_up = number == signal.SIGHUP and before != signal.SIG_IGN
                 # nohup has it ignore one, and a job that it runs may be sent others.
-                if number in _ALWAYS_ENDING or signal.getsignal(number) is signal.SIG_DFL:
+                if number in _ALWAYS_ENDING or before is signal.SIG_DFL or hangs_up:
                     loop.add_signal_handler(number, self.exit, None, 128 + number)
             if isinstance(self._driver, TerminalDriver):
                 # Textual's own handlers write from wherever the program happens to be.

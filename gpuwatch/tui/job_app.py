@@ -74,6 +74,8 @@ class JobApp(App[int]):
             code, at = running.raw_code, running.ended_at_unix_seconds
             if code is not None and at is not None:
                 self._started_recording.end_at(at, code)
+            else:
+                self._started_recording.end_here()
             running.close()
         self._started_recording.close()
         self._recording.close()

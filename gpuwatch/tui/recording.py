@@ -95,6 +95,11 @@ class Recording:
                 recorder.report(), ended_at_unix_seconds=unix_seconds, exit_code=code
             )
 
+    def end_here(self) -> None:
+        """Nobody watches the job any further: its report so far is all there may be of it."""
+        if self._final is None:
+            self._final = self.report()
+
     def close(self) -> str | None:
         """Keep the report of a job that ended a moment ago."""
         return None if self._final is None or self._kept else self._keep()

@@ -25,6 +25,8 @@ class Running:
         self._view = view
         self._names: set[ProcessKey] = {job.key}
         self._tail: OutputTail | None = None
+        self._is_read = False
+        """All that it printed before it ended."""
         self.quits_when_ended = False
         """The person pressed Ctrl-C: what they wanted is to be done with it."""
         if job.output_path is not None:
@@ -74,8 +76,19 @@ class Running:
         return self._job.ended_at_unix_seconds
 
     def read_output(self) -> bool:
-        """Take what it printed since; whether it printed anything."""
-        return self._tail is not None and self._tail.poll()
+        """Take what it printed since; whether there is anything new to show."""
+        tail = self._tail
+        if tail is None:
+            return False
+        came = tail.poll()
+        if came or self._is_read or self.runs or not self._job.output_complete:
+            return came
+        self._is_read = True
+        if self._job.missed_input:
+            from gpuwatch.jobs.runner import NO_INPUT  # noqa: PLC0415
+
+            tail.say(NO_INPUT)
+        return self._job.missed_input
 
     def fit_output(self, columns: int, rows: int) -> None:
         """Tell it how wide the pane is."""

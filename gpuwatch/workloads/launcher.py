@@ -51,7 +51,7 @@ def _start(arguments: Sequence[str], rank: int, ranks: int, port: int) -> subpro
         "MASTER_PORT": str(port),
     }
     command = [
-        sys.executable, "-m", "gpuwatch.workloads.train", *arguments, "--launched",
+        sys.executable, "-P", "-m", "gpuwatch.workloads.train", *arguments, "--launched",
         "--ends-with", str(os.getpid()),
     ]  # fmt: skip
     return subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL)

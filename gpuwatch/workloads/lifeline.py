@@ -30,9 +30,10 @@ def _wait(pid: int, after_seconds: float) -> None:
         poll.register(watched, select.POLLIN)
         poll.poll()
     time.sleep(after_seconds)
-    # It may have something to give back.
-    os.kill(os.getpid(), signal.SIGTERM)
-    time.sleep(_PATIENCE_SECONDS)
+    if signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN:
+        # It may have something to give back.
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(_PATIENCE_SECONDS)
     os.kill(os.getpid(), signal.SIGKILL)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import multiprocessing
+import signal
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
@@ -71,6 +73,7 @@ class Training:
         self._tenant: Tenant | None = None
         self._orphans: Orphans | None = None
         self._aside = saving.AsideSaver()
+        self._loading: Loader | None = None
         self._stale = False
         self._file: Path | None = None
         self._meter = Meter()
@@ -99,6 +102,8 @@ class Training:
 
     def close(self) -> None:
         """Give back all that was taken of the machine."""
+        if self._loading is not None:
+            self._loading.end_workers()
         self._shm.close()
         if self._tenant is not None:
             self._tenant.end()
@@ -116,6 +121,7 @@ class Training:
     def _batches(self) -> Iterator[Any]:
         while True:
             loader, new = self._loader(), self._stale
+            self._loading = loader
             self._stale = False
             for batch in self.telling.watch(loader):
                 if new:
@@ -149,7 +155,7 @@ class Training:
             pin_memory=knobs.pin_memory and self.device.kind != "cpu",
             sampler=None if knobs.epoch_steps else Endless(),
             prefetch_factor=knobs.prefetch if knobs.workers else None,
-            worker_init_fn=None if place.ends_with is None else _Worker(place.ends_with),
+            worker_init_fn=_Worker(place.ends_with),
         )
 
     # -- a step -----------------------------------------------------------------------------
@@ -306,8 +312,10 @@ class Meter:
 class Loader(DataLoader[Any]):
     """One whose workers can be ended at a moment of one's own."""
 
+    _last: Any = None
+
     def __iter__(self) -> Any:
-        self._last: Any = super().__iter__()
+        self._last = super().__iter__()
         return self._last
 
     def end_workers(self) -> None:
@@ -315,6 +323,9 @@ class Loader(DataLoader[Any]):
         end = getattr(self._last, "_shutdown_workers", None)
         if end is not None:
             end()
+        for worker in multiprocessing.active_children():
+            # It hangs, and Python would wait for it.
+            worker.kill()
 
 
 class Endless(Sampler[int]):
@@ -330,13 +341,18 @@ class Endless(Sampler[int]):
 class _Worker:
     """What each loader worker does first; can be pickled."""
 
-    def __init__(self, pid: int) -> None:
+    def __init__(self, pid: int | None) -> None:
         self._pid = pid
 
     def __call__(self, worker: int) -> None:
         del worker
-        # The job ends its workers itself, unless it is gone.
-        end_with(self._pid, after_seconds=3.0)
+        # A worker ends with the job, which asks it to, or is gone. Amid a batch a signal would
+        # leave that batch in /dev/shm, half made, for as long as the machine is up.
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+        if self._pid is not None:
+            # Unless it hangs.
+            end_with(self._pid, after_seconds=10.0)
 
 
 def _silent(line: str) -> None:

@@ -87,6 +87,8 @@ class ShmFiller:
 
     def close(self) -> None:
         if self._file is not None:
+            # Workers that were forked meanwhile have it open, too.
+            os.ftruncate(self._file, 0)
             os.close(self._file)
             self._file = None
 

@@ -32,7 +32,7 @@ def start(folder: Path, device: str, *options: str) -> subprocess.Popen[str]:
 def _command(folder: Path, device: str, *options: str) -> list[str]:
     folder.mkdir(exist_ok=True)
     return [
-        sys.executable, "-m", MODULE, *options, "--no-tell", "--device", device,
+        sys.executable, "-P", "-m", MODULE, *options, "--no-tell", "--device", device,
         "--folder", str(folder), "--ends-with", str(os.getpid()),
     ]  # fmt: skip
 
@@ -52,7 +52,7 @@ class Tenant:
     def __init__(self, folder: Path, device: str) -> None:
         command = _command(folder / "tenant", device, "healthy", "--step-ms", "80")
         started = subprocess.run(
-            [sys.executable, "-S", "-c", _APART, *command],
+            [sys.executable, "-I", "-S", "-c", _APART, *command],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             text=True,

@@ -8,9 +8,11 @@ import signal
 import stat
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 from click.testing import CliRunner
 
@@ -269,6 +271,30 @@ class TestSignals:
         assert process.returncode == 7
         assert b" 1\n" not in log.read_bytes()
 
+    def test_in_the_background_of_a_script_they_reach_the_job_too(self, tmp_path: Path) -> None:
+        """There the shell has SIGINT and SIGQUIT ignored: by gpuwatch, and by a job that has no
+        handlers of its own."""
+        log = tmp_path / "log"
+        background = ("sh", "-c", '"$@" & wait $!', "sh", *GPUWATCH_RUN)
+        command = (*background, "--no-report", "-o", str(log), "--", *job(FAMILY))
+        process = subprocess.Popen(
+            command,
+            cwd=tmp_path,
+            env=environment_in(tmp_path),
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        try:
+            wait_until(lambda: log.exists() and log.read_bytes().count(b"ready") == 2)
+            gpuwatch = psutil.Process(process.pid).children()[0]
+            for number in (signal.SIGINT, signal.SIGQUIT):
+                gpuwatch.send_signal(number)
+                told = b" %d\n" % number
+                wait_until(lambda told=told: log.read_bytes().count(told) == 2)
+        finally:
+            (tmp_path / "enough").touch()
+        assert process.wait(60) == 7
+
     def test_the_job_outlives_gpuwatch(self, tmp_path: Path) -> None:
         """Killing gpuwatch leaves the job as it is."""
         process, log = self.family(tmp_path)
@@ -281,6 +307,26 @@ class TestSignals:
 
 
 class TestReport:
+    def test_is_kept_however_often_the_terminal_hangs_up(self, tmp_path: Path) -> None:
+        """A connection that drops sends SIGHUP to the shell, by the shell, and when that ends."""
+        code = (
+            "import os, signal, sys, time\nsignal.signal(1, signal.SIG_IGN)\n"
+            "print(os.getpid(), flush=True)\ntime.sleep(float(sys.argv[1]))\n"
+        )
+        for seconds in self.LONG_ENOUGH:
+            process = start(tmp_path, "-i", "0.2", "--", *job(code, str(seconds)))
+            assert process.stdout is not None
+            pid = int(process.stdout.readline())
+            wait_until(lambda pid=pid: ends(pid))
+            while process.poll() is None:
+                process.send_signal(signal.SIGHUP)
+                time.sleep(0.001)
+            _, errors = process.communicate(timeout=60)
+            assert process.returncode == 0
+            if b"before it could be looked at" not in errors:
+                break
+        assert len(list((tmp_path / "state" / "gpuwatch" / "reports").glob("*.json"))) == 1
+
     LONG_ENOUGH = (1.0, 5.0, 30.0)
     """Seconds; what a busy machine may need until gpuwatch has looked at the job."""
 

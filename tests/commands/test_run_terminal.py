@@ -214,6 +214,15 @@ class TestDashboard:
             self.pid(tmp_path / "out.log")
             assert not (tmp_path / "state" / "gpuwatch" / "runs").exists()
 
+    def test_a_job_that_asks_for_input_is_explained(self, tmp_path: Path) -> None:
+        """It has none here: below its error, and when gpuwatch is left, is what gives it some."""
+        with self.shown(tmp_path, code="print('ready'); input('name? ')") as it:
+            it.until_it_says("EOFError: EOF when reading a line")
+            it.until_it_says("gpuwatch run --plain lets it read from this terminal")
+            it.type("q")
+            assert it.end() == 1
+            assert b"gpuwatch run --plain" in it.raw.rpartition(b"\x1b[?1049l")[2]
+
     def test_left_while_the_job_runs(self, tmp_path: Path) -> None:
         """Left, gpuwatch ends with 0 and says where the job is; the job goes on and prints on."""
         with self.shown(tmp_path) as it:
@@ -250,6 +259,22 @@ class TestDashboard:
         (tmp_path / "enough").touch()
         wait_until(lambda: path.read_bytes().endswith(b"the end\n"))
         wait_until(lambda: ends(pid))
+
+    @pytest.mark.parametrize("options", [(), ("--kill-on-exit",)], ids=["goes on", "ends with it"])
+    def test_the_report_so_far_is_kept_when_the_terminal_goes(
+        self, tmp_path: Path, options: tuple[str, ...]
+    ) -> None:
+        """Nobody watches the job any further, whether it goes on or not."""
+        with self.shown(tmp_path, *options) as it:
+            it.until_it_says("line ")
+            pid = self.pid(self.log(tmp_path))
+            it.type("R")
+            it.until_it_says("still running after")
+            it.hang_up()
+            it.program.wait(60)
+        (path,) = (tmp_path / "state" / "gpuwatch" / "reports").glob("*.json")
+        assert json.loads(path.read_text())["pid"] == pid
+        (tmp_path / "enough").touch()
 
     @pytest.mark.parametrize("options", [(), ("--kill-on-exit",)], ids=["goes on", "ends with it"])
     def test_a_terminal_that_goes_without_a_word(

@@ -74,6 +74,23 @@ def test_a_starved_loader_is_named_within_fifteen_seconds() -> None:
     assert rules_of(said[-1]) == ["loader_cpu_bound"]
 
 
+def test_dev_shm_is_judged_as_it_is_now() -> None:
+    """Full, it is named within ten seconds, however empty it was before; emptied, soon gone."""
+    clock = ManualClock()
+    source = SimulatedSource("healthy", 1, clock=clock)
+    engine, said = Engine(), []
+    for second in range(180):
+        found, share = source.read(), 0.85 if 90 <= second < 130 else 0.1
+        total = found.host.shm_total_bytes
+        assert total is not None
+        host = replace(found.host, shm_used_bytes=round(share * total))
+        engine.push(replace(found, host=host))
+        said.append("shm_full" in rules_of(engine.diagnosis))
+        clock.advance(1.0)
+    assert said.index(True) in range(90, 101)
+    assert not any(said[155:])
+
+
 @pytest.mark.parametrize("scenario", ["checkpoint", "throttled", "imbalanced", "tenant"])
 def test_the_loader_is_never_blamed_for_something_else(scenario: str) -> None:
     """Not even for a moment on the way."""

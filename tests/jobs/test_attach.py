@@ -200,6 +200,7 @@ def test_another_gpuwatch_is_recognised_by_its_command(fake: FakeProc) -> None:
     assert "use --pid 43" in said
 
 
+PYTHON_FORKS = f"{sys.executable} -S -c 'import os, time; os.fork(); time.sleep(600)'"
 PYTHON_WAITS = f"{sys.executable} -S -c 'import sys; sys.stdin.read()'"
 
 
@@ -224,6 +225,59 @@ def test_the_shell_of_a_script_leads_to_its_only_job(started: Children) -> None:
     found = resolve(shell.pid)
     assert found.pid == job
     assert "only waits" in found.notes[0]
+
+
+def test_a_command_of_a_script_leads_to_the_script(started: Children, tmp_path: Path) -> None:
+    """Which goes on when that command has ended: given its own PID, that of the command or of
+    what the command started, and also between two commands."""
+    script = tmp_path / "train.sh"
+    script.write_text(f"{PYTHON_WAITS}; read line; {PYTHON_FORKS}; true\n")
+    shell = started.run(["sh", "-u", str(script)])
+    assert shell.stdin is not None
+    first = only_child(shell.pid)
+    for pid in (shell.pid, first):
+        assert resolve(pid).pid == shell.pid
+    assert resolve(shell.pid).notes == ()
+    assert f"PID {first} (" in resolve(first).notes[0]
+    assert ", which is watched as a whole." in resolve(first).notes[0]
+    os.kill(first, signal.SIGKILL)
+    wait_until(lambda: not below(shell.pid))
+    assert resolve(shell.pid).pid == shell.pid
+    shell.stdin.write(b"\n")
+    shell.stdin.flush()
+    second = only_child(shell.pid)
+    wait_until(lambda: len(below(second)) == 1)
+    assert resolve(below(second)[0]).pid == shell.pid
+
+
+def test_two_jobs_that_one_script_runs_at_a_time_stay_two(
+    started: Children, tmp_path: Path
+) -> None:
+    """The one that was asked for is watched, and the script itself is no job."""
+    script = tmp_path / "both.sh"
+    script.write_text("sleep 600 & sleep 601 & wait\n")
+    shell = started.run(["sh", str(script)])
+    wait_until(lambda: [resolves(pid) for pid in below(shell.pid)].count(True) == 2)
+    assert "one of those below it" in refusal(shell.pid)
+
+
+def resolves(pid: int) -> bool:
+    """To itself, as a program of its own."""
+    # Until then it is the shell's fork.
+    has_begun = Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"sleep")
+    return has_begun and resolve(pid).pid == pid
+
+
+def test_a_script_that_runs_gpuwatch_itself_is_not_the_job(
+    started: Children, tmp_path: Path
+) -> None:
+    """It ends after gpuwatch does, which would wait for it for ever."""
+    script = tmp_path / "train.sh"
+    look = "import sys; from gpuwatch.jobs.attach import resolve; print(resolve(int(sys.argv[1])))"
+    script.write_text(f"sleep 600 &\n'{sys.executable}' -c '{look}' $!\nwait\n")
+    shell = started.run(["sh", str(script)])
+    said = started.ready(shell)
+    assert f"pid={only_child(shell.pid)}," in said
 
 
 def test_a_shell_without_a_job_says_so(started: Children) -> None:
@@ -471,7 +525,7 @@ def test_another_users_process_is_watched_with_a_note(started: Children) -> None
     said = look(child.pid, "nobody")
     assert said.startswith(f"watched {child.pid} PID {child.pid} belongs to root")
     assert "environment" in said
-    assert "sudo" in said
+    assert "run gpuwatch with sudo to see them." in said
 
 
 def test_a_process_of_ones_own_that_is_protected_is_watched_with_a_note(

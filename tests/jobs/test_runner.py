@@ -389,3 +389,24 @@ def has_ended(descriptor: int) -> bool:
     import select
 
     return bool(select.select([descriptor], [], [], 0)[0])
+
+
+def test_the_middle_of_very_much_output_is_left_out(tmp_path: Path) -> None:
+    """The file has how it began and how it ended, and says how much is missing in between."""
+    path = tmp_path / "log"
+    code = "for number in range(1_000_000): print(f'line {number:7}')"
+    output = open_chosen(path)
+    command = [sys.executable, "-S", "-c", code]
+    started = start_in_terminal(command, START, output=output, path=path, most_bytes=1 << 20)
+    with ended(started) as job:
+        lines = kept(job).decode().splitlines()
+    assert path.stat().st_size < (1 << 20) + (1 << 16)
+    assert (lines[0], lines[-1]) == ("line       0", "line  999999")
+    notes = [(at, line) for at, line in enumerate(lines) if not line.startswith("line")]
+    ((at, note),) = notes
+    missing = 1_000_000 - (len(lines) - 1)
+    assert int(lines[at + 1].split()[1]) - int(lines[at - 1].split()[1]) == missing + 1
+    assert note == (
+        f"[gpuwatch: {missing * 13 >> 20} MiB of output are left out here: the file is kept below "
+        "1 MiB]"
+    )

@@ -217,3 +217,31 @@ def test_the_last_step_of_an_epoch_has_the_batches_that_are_left(tmp_path: Path)
     ).train()
     counters = told().counters
     assert (counters.steps, counters.samples) == (6, 80)
+
+
+def test_max_steps_end_an_epoch_of_transformers_early(tmp_path: Path) -> None:
+    """Ten steps, eight of them in the first epoch: the second has two."""
+    transformers: Any = pytest.importorskip("transformers", reason="transformers is not installed")
+    pytest.importorskip("accelerate", reason="accelerate is not installed")
+    from gpuwatch.torch.transformers import GpuwatchCallback
+
+    seen = set()
+
+    class Looking(GpuwatchCallback):
+        def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            super().on_step_begin(args, state, control, **kwargs)
+            seen.add(told().now.steps_in_epoch)
+
+    arguments = transformers.TrainingArguments(
+        str(tmp_path / "out"),
+        per_device_train_batch_size=4,
+        max_steps=10,
+        save_strategy="no",
+        report_to=[],
+        disable_tqdm=True,
+        use_cpu=True,
+    )
+    transformers.Trainer(Line(), arguments, train_dataset=Slow(32), callbacks=[Looking()]).train()
+    now = told().now
+    assert seen == {8, 2}
+    assert (now.epoch, now.step_in_epoch, now.steps_in_epoch) == (1, 2, 2)

@@ -30,13 +30,13 @@ CTRL_C = "\x03"
 
 @contextmanager
 def demo_job(
-    folder: Path, *arguments: str, size: tuple[int, int] = (120, 40)
+    folder: Path, *arguments: str, size: tuple[int, int] = (120, 40), python: tuple[str, ...] = ()
 ) -> Iterator[PseudoTerminal]:
-    """In a terminal; with what it writes below ``folder``."""
+    """In a terminal; with what it writes below ``folder``. ``python``: options of Python's."""
     settings = {
         **environment_in(folder), "TERM": "xterm-256color", "TMPDIR": str(folder),
     }  # fmt: skip
-    command = ("-m", "gpuwatch", "demo-job", *arguments, "--device", "cpu")
+    command = (*python, "-m", "gpuwatch", "demo-job", *arguments, "--device", "cpu")
     with terminal(*command, size=size, environment=settings, folder=folder) as it:
         yield it
 
@@ -124,6 +124,22 @@ def test_the_job_ends_with_gpuwatch(tmp_path: Path, how: str | signal.Signals, c
         assert it.end() == code
         wait_until(lambda: all(is_gone(one) for one in left))
     assert _folders(tmp_path) == []
+
+
+@needs_torch
+@pytest.mark.parametrize("options", [(), ("-P",)], ids=["python -m gpuwatch", "gpuwatch"])
+def test_nothing_is_imported_from_the_current_folder(
+    tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    """Neither by gpuwatch nor by the practice job: a planted ``select.py`` is left alone."""
+    for name in ("select", "subprocess", "shutil", "click", "torch"):
+        (tmp_path / f"{name}.py").write_text("open(__file__ + '.ran', 'w')\nraise SystemExit(9)")
+    with demo_job(tmp_path, "other_tenant", python=options) as it:
+        it.until(lambda: "training" in it.text or "job has ended" in it.text)
+        it.until(lambda: len(jobs_in(tmp_path)) > 1)
+        it.type("q")
+        assert it.end() == 0
+    assert list(tmp_path.glob("*.ran")) == []
 
 
 def test_an_end_that_is_asked_for_amid_an_import_comes_after_it() -> None:

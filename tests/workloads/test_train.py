@@ -3,10 +3,12 @@ importing PyTorch takes seconds."""
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -23,6 +25,15 @@ from tests.workloads.jobs import QUICK, ROOT, SAYS_MORE, PracticeJob, is_gone, p
 needs_torch = pytest.mark.skipif(
     importlib.util.find_spec("torch") is None, reason="torch is not installed"
 )
+
+
+def links_of(process: psutil.Process) -> list[str]:
+    """What its descriptors are open on."""
+    found = []
+    for link in Path(f"/proc/{process.pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            found.append(str(link.readlink()))
+    return found
 
 
 @needs_torch
@@ -128,8 +139,12 @@ class TestKnobs:
 
         job.turn(workers=0, shm_percent=round(percent, 4))
         wait_until(lambda: more() > 32 << 20)
-        job.turn(workers=0, shm_percent=0)
+        # Also where a worker that was forked meanwhile holds it open.
+        (worker,) = job.load(workers=1, shm_percent=round(percent, 4), prefetch=3)
+        assert any("/dev/shm" in one for one in links_of(worker))
+        job.turn(workers=1, shm_percent=0, prefetch=3)
         wait_until(lambda: more() < 32 << 20)
+        assert job.workers() == [worker]
 
     def test_idle(self, job: PracticeJob) -> None:
         """It does nothing until it is told to go on."""
@@ -283,6 +298,32 @@ print(limit.read_text().split()[0])
 quota.leave()
 print(folder.exists())
 """
+
+
+@needs_torch
+@pytest.mark.parametrize("job_is", ["asked to end", "killed"])
+def test_large_batches_are_not_left_in_dev_shm(tmp_path: Path, job_is: str) -> None:
+    """However the job ends while a worker makes a batch: all of its processes are asked to end,
+    or itself is killed first."""
+    large = (*QUICK, "--sample-kib", "32768", "--workers", "1", "--no-tell")
+    with practice_job(tmp_path, *large) as job:
+        job.until_it_says("training")
+        (worker,) = job.workers()
+
+        def half_made() -> bool:
+            # Once it is all there PyTorch takes the name away.
+            return bool(list(SHM.glob(f"torch_{worker.pid}_*")))
+
+        wait_until(half_made)
+        if job_is == "killed":
+            job.process.kill()
+        os.killpg(job.process.pid, signal.SIGTERM)
+        try:
+            wait_until(lambda: is_gone(worker))
+            assert not half_made()
+        finally:
+            for file in SHM.glob(f"torch_{worker.pid}_*"):
+                file.unlink()
 
 
 def test_a_quota_is_the_kernels(tmp_path: Path) -> None:

@@ -49,7 +49,8 @@ def _add_report(
     text.append(name, palette["b:title"])
     if str(report.pid) not in name.split():
         text.append(f"  PID {report.pid}", palette["b:label"])
-    text.append(f"  {report.samples} samples in {report.seconds:.0f} s", palette["b:label"])
+    samples = f"{report.samples} sample{'' if report.samples == 1 else 's'}"
+    text.append(f"  {samples} in {report.seconds:.0f} s", palette["b:label"])
     text.append("  it ended meanwhile\n" if report.ended else "\n", palette["b:warn"])
     for share in report.shares:
         if share.percent >= _LEAST_PERCENT:
