@@ -94,7 +94,8 @@ def test_causes_never_cost_more_than_the_idle_time(
     for path in (*endings.values(), *aside):
         value = report(capsys, str(path))
         idle = value["total"]["watched_gpu_seconds"] - value["total"]["busy_gpu_seconds"]
-        assert 0.0 < sum(costs(value).values()) <= idle
+        # The report rounds to a ten-thousandth.
+        assert 0.0 < sum(costs(value).values()) <= idle + 0.001
 
 
 def test_two_recordings_of_the_same_minutes_compare_as_the_same(
