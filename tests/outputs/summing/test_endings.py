@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import os
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -121,6 +122,7 @@ def test_what_held_when_the_recorder_was_killed_ends_there(
     for snapshot in made[:130]:
         recorder.push(snapshot)
     recorder._file.flush()  # type: ignore[union-attr]
+    os.close(recorder._file._descriptor)  # type: ignore[union-attr]
     again = Recorder(path)
     for snapshot in made[130:]:
         again.push(snapshot)
