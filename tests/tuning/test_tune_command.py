@@ -145,7 +145,7 @@ def test_working_settings_are_recommended_beside_failing_ones(
     run_here: Callable[..., subprocess.CompletedProcess[str]],
 ) -> None:
     """Workers are killed, the main process is not: num_workers=0 is recommended."""
-    done = run_here(f"{LOADERS}:killed", "--budget", "2s", "--json")
+    done = run_here(f"{LOADERS}:killed", "--budget", "10s", "--json")
     result = json.loads(done.stdout)
     assert done.returncode == 0
     assert result["recommended"]["num_workers"] == 0
