@@ -7,7 +7,7 @@ import sys
 if not sys.flags.safe_path and sys.path[0] == os.path.realpath("/proc/self/cwd"):
     del sys.path[0]
 
-from gpuwatch.cli import main
+from gpuwatch.commands.cli import main
 
 if __name__ == "__main__":
     main()

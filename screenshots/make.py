@@ -24,14 +24,14 @@ from pathlib import Path
 
 from textual.pilot import Pilot
 
-from gpuwatch.cli import run as gpuwatch
-from gpuwatch.outputs.recorder import Recorder, open_index
-from gpuwatch.sampler import Sampler
-from gpuwatch.sources.base import ManualClock, ReadOptions
-from gpuwatch.sources.replay import FileTape
-from gpuwatch.sources.simulated import SimulatedSource
+from gpuwatch.commands.cli import run as gpuwatch
+from gpuwatch.core.sampler import Sampler
+from gpuwatch.core.source import ManualClock, ReadOptions
+from gpuwatch.recording.recorder import Recorder, open_index
+from gpuwatch.recording.replay import FileTape
+from gpuwatch.sources.simulated.source import SimulatedSource
 from gpuwatch.tui.app import GpuwatchApp, new_engine
-from gpuwatch.tui.replay_app import ReplayApp
+from gpuwatch.tui.replay.app import ReplayApp
 from tests.long_recording import NIGHT, snapshots
 
 HERE = Path(__file__).parent

@@ -13,10 +13,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple, TextIO, cast
 
-from gpuwatch.model import Snapshot
-from gpuwatch.outputs.jsonlines import JsonLinesWriter
-from gpuwatch.sources.base import ManualClock, ReadOptions
-from gpuwatch.sources.simulated import SimulatedSource
+from gpuwatch.core.model import Snapshot
+from gpuwatch.core.source import ManualClock, ReadOptions
+from gpuwatch.outputs.status.jsonlines import JsonLinesWriter
+from gpuwatch.sources.simulated.source import SimulatedSource
 
 BEGIN_UNIX_SECONDS = 1_772_395_200.0
 """2026-03-01 20:00 UTC."""

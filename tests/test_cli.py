@@ -21,10 +21,10 @@ from typing import Any
 import click
 import pytest
 
-from gpuwatch import __version__, cli
-from gpuwatch.codec import Decoder, Header, decode_status
-from gpuwatch.commands import common
-from gpuwatch.sources.simulated import SCENARIOS
+from gpuwatch import __version__
+from gpuwatch.commands import cli, common
+from gpuwatch.core.codec.snapshots import Decoder, Header, decode_status
+from gpuwatch.sources.simulated.source import SCENARIOS
 from tests.support.fake_nvml import INIT_FUNCTIONS, create_or_skip
 
 COMMAND = [sys.executable, "-m", "gpuwatch"]
@@ -257,7 +257,7 @@ def test_a_silent_driver_has_its_exit_code(tmp_path: Path) -> None:
     fake = create_or_skip(tmp_path, gpus=1)
     fake.hang("nvmlDeviceGetUtilizationRates")
     program = (
-        "from gpuwatch import cli; from gpuwatch.outputs import once; "
+        "from gpuwatch.commands import cli; from gpuwatch.outputs.status import once; "
         "look = once.look_once; "
         "once.look_once = lambda *a, **k: look(*a, patience_seconds=2.0, **k); "
         "cli.main(['status', '--json', '--quick'])"
@@ -401,7 +401,7 @@ class BrokenSource:
     simulated = True
 
     def __init__(self) -> None:
-        from gpuwatch.sources.base import ReadOptions
+        from gpuwatch.core.source import ReadOptions
 
         self.options = ReadOptions()
 

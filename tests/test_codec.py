@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from gpuwatch.codec import (
+from gpuwatch.core.codec.snapshots import (
     SCHEMA_VERSION,
     CodecError,
     Decoder,
@@ -21,7 +21,7 @@ from gpuwatch.codec import (
     status_object,
     status_text,
 )
-from gpuwatch.model import (
+from gpuwatch.core.model import (
     BusySample,
     GpuReading,
     Host,

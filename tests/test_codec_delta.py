@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuwatch.codec import DELTA_SCHEMA_VERSION, header_line, key_line, snapshot_line
-from gpuwatch.codec_delta import (
+from gpuwatch.core.codec.delta import (
     BaselessError,
     RecordingDecoder,
     apply_delta,
@@ -21,9 +20,10 @@ from gpuwatch.codec_delta import (
     delta_object,
     same_gpus,
 )
-from gpuwatch.codec_rounding import rounded
-from gpuwatch.json_values import CodecError
-from gpuwatch.model import (
+from gpuwatch.core.codec.rounding import rounded
+from gpuwatch.core.codec.snapshots import DELTA_SCHEMA_VERSION, header_line, key_line, snapshot_line
+from gpuwatch.core.json_values import CodecError
+from gpuwatch.core.model import (
     BusySample,
     GpuReading,
     Host,
@@ -34,8 +34,8 @@ from gpuwatch.model import (
     ReasonSeconds,
     Snapshot,
 )
-from gpuwatch.sources.base import ManualClock
-from gpuwatch.sources.simulated import SCENARIOS, SimulatedSource
+from gpuwatch.core.source import ManualClock
+from gpuwatch.sources.simulated.source import SCENARIOS, SimulatedSource
 from tests.support.snapshots import any_of, gpu, jobs, snapshot, snapshots
 
 

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuwatch.history import JOBS_KEPT, Column, History, Series, bucket_index
-from gpuwatch.model import BusySample, Host, Job, JobMember, Process, Snapshot
+from gpuwatch.core.history import JOBS_KEPT, Column, History, Series, bucket_index
+from gpuwatch.core.model import BusySample, Host, Job, JobMember, Process, Snapshot
 from tests.support.snapshots import gpu, snapshot
 
 

@@ -8,11 +8,11 @@ import re
 import subprocess
 import sys
 
-from gpuwatch import lean
+from gpuwatch.core import lean
 
 _WITHOUT = """
 import sys
-from gpuwatch import lean
+from gpuwatch.core import lean
 
 with lean.without_openssl():
     import asyncio
@@ -30,7 +30,7 @@ print(ssl.OPENSSL_VERSION.split()[0])
 
 _DASHBOARD = """
 import sys
-from gpuwatch import cli, lean
+from gpuwatch.commands import cli; from gpuwatch.core import lean
 
 cli._require_terminal = lambda: None
 import gpuwatch.commands.common
@@ -40,8 +40,8 @@ def run(*_, **__):
     return 0
 
 with lean.without_openssl():
-    import gpuwatch.tui.app
-gpuwatch.tui.app.run_dashboard = run
+    import gpuwatch.tui.dashboard
+gpuwatch.tui.dashboard.run_dashboard = run
 cli.cli.main(["--demo"], standalone_mode=False)
 """
 
@@ -73,7 +73,7 @@ def test_only_the_first_settling_counts() -> None:
     """A replay makes an engine for every moment that is gone to: what it shows then is to go."""
     program = """
 import gc
-from gpuwatch import lean
+from gpuwatch.core import lean
 
 lean.settle()
 before = gc.get_freeze_count()
@@ -88,7 +88,7 @@ def test_what_is_settled_stays_and_new_garbage_goes() -> None:
     """Cycles that come later are still found."""
     program = """
 import gc, weakref
-from gpuwatch import lean
+from gpuwatch.core import lean
 
 class Node:
     pass
@@ -110,7 +110,7 @@ def test_tidying_frees_what_has_become_old() -> None:
     """A cycle that outlived young collections goes, too, although nothing looks at old objects."""
     program = """
 import gc, weakref
-from gpuwatch import lean
+from gpuwatch.core import lean
 
 class Node:
     pass

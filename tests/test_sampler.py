@@ -9,9 +9,9 @@ from collections.abc import Callable
 
 import pytest
 
-from gpuwatch.model import Host, Problem, Snapshot
-from gpuwatch.sampler import Sampler, next_deadline
-from gpuwatch.sources.base import ManualClock, ReadOptions
+from gpuwatch.core.model import Host, Problem, Snapshot
+from gpuwatch.core.sampler import Sampler, next_deadline
+from gpuwatch.core.source import ManualClock, ReadOptions
 
 
 class FakeSource:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.text import clean
+from gpuwatch.core.text import clean
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch import units
+from gpuwatch.core import units
 
 GIB = 2**30
 

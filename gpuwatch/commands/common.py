@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, NoReturn, TextIO, TypeVar
 import click
 
 if TYPE_CHECKING:
-    from gpuwatch.model import ProcessKey, Snapshot
-    from gpuwatch.sources.base import JobReader, ReadOptions, Source
+    from gpuwatch.core.model import ProcessKey, Snapshot
+    from gpuwatch.core.source import JobReader, ReadOptions, Source
 
 EXIT_USAGE = 2
 EXIT_NO_ANSWER = 69
@@ -118,7 +118,7 @@ def interval_option(command: F) -> F:
 def _pid(_context: click.Context, _parameter: click.Parameter, value: str | None) -> int | None:
     if value is None:
         return None
-    from gpuwatch.jobs.attach import AttachError, parse_pid
+    from gpuwatch.jobs.identity.attach import AttachError, parse_pid
 
     try:
         return parse_pid(value)
@@ -147,7 +147,7 @@ def attach_to(source: Source, pid: int) -> tuple[str, ...]:
 
 def attached_only(snapshot: Snapshot, pid: int) -> Snapshot:
     """The snapshot of the attached job alone. Raises ``click.UsageError`` when it is not there."""
-    from gpuwatch.jobs.only import only_job
+    from gpuwatch.jobs.identity.job_filter import only_job
 
     for job in snapshot.jobs:
         if job.attached:
@@ -156,7 +156,7 @@ def attached_only(snapshot: Snapshot, pid: int) -> Snapshot:
 
 
 def _local_key(pid: int) -> tuple[ProcessKey, tuple[str, ...]]:
-    from gpuwatch.jobs.attach import AttachError, resolve
+    from gpuwatch.jobs.identity.attach import AttachError, resolve
 
     try:
         found = resolve(pid)
@@ -166,7 +166,7 @@ def _local_key(pid: int) -> tuple[ProcessKey, tuple[str, ...]]:
 
 
 def _simulated_key(source: Source, pid: int) -> tuple[ProcessKey, tuple[str, ...]]:
-    from gpuwatch.sources.simulated import SimulatedSource
+    from gpuwatch.sources.simulated.source import SimulatedSource
 
     assert isinstance(source, SimulatedSource)
     key = source.find(pid)
@@ -175,6 +175,18 @@ def _simulated_key(source: Source, pid: int) -> tuple[ProcessKey, tuple[str, ...
             f"The simulated machine has no process {pid}: gpuwatch status --demo lists them."
         )
     return key, ()
+
+
+def check_targets(*targets: str | None) -> None:
+    """Refuse what is no target, before torch is imported. Raises ``click.UsageError``."""
+    from gpuwatch.tuning.child.target import TargetError, parse
+
+    for one in targets:
+        if one is not None:
+            try:
+                parse(one)
+            except TargetError as error:
+                raise click.UsageError(str(error)) from None
 
 
 COMMAND_NAMES = (
@@ -195,8 +207,8 @@ COMMAND_NAMES = (
 
 
 def _job_tracker(options: ReadOptions) -> JobReader:
-    from gpuwatch.jobs.tracker import JobTracker
-    from gpuwatch.sources.base import SystemClock
+    from gpuwatch.core.source import SystemClock
+    from gpuwatch.jobs.tracking.tracker import JobTracker
 
     return JobTracker(SystemClock(), options)
 
@@ -204,7 +216,7 @@ def _job_tracker(options: ReadOptions) -> JobReader:
 def make_source(
     demo: str | None, gpus: int | None, all_processes: bool, interval: float = 1.0
 ) -> Source:
-    from gpuwatch.sources.base import ReadOptions
+    from gpuwatch.core.source import ReadOptions
 
     options = ReadOptions(interval_seconds=interval, all_processes=all_processes)
     if demo is None:
@@ -213,10 +225,10 @@ def make_source(
         from gpuwatch.sources.local import LocalSource
 
         return LocalSource(options=options, jobs=_job_tracker(options))
-    from gpuwatch.sources.simulated import SCENARIOS, SimulatedSource
+    from gpuwatch.sources.simulated.source import SCENARIOS, SimulatedSource
 
     if demo not in SCENARIOS:
-        from gpuwatch.text import clean
+        from gpuwatch.core.text import clean
 
         hint = f"; the command goes first: gpuwatch {demo} --demo" if demo in COMMAND_NAMES else ""
         raise click.UsageError(

@@ -17,10 +17,10 @@ import click
 from gpuwatch.commands import common
 
 if TYPE_CHECKING:
-    from gpuwatch.model import Snapshot
-    from gpuwatch.outputs.diagnosis import DiagnosisReport
-    from gpuwatch.sources.base import Source
-    from gpuwatch.sources.recording import OpenedLog
+    from gpuwatch.core.model import Snapshot
+    from gpuwatch.core.source import Source
+    from gpuwatch.outputs.diagnosis.text import DiagnosisReport
+    from gpuwatch.recording.reader import OpenedLog
 
 EXIT_NOTHING = 0
 EXIT_FINDINGS = 1
@@ -129,7 +129,7 @@ def diagnose_command(
 def _print_schema() -> int:
     import json
 
-    from gpuwatch.outputs.diagnosis_schema import DIAGNOSIS_SCHEMA
+    from gpuwatch.outputs.diagnosis.schema import DIAGNOSIS_SCHEMA
 
     out = common.open_output()
     common.write_to(out, lambda: out.write(json.dumps(DIAGNOSIS_SCHEMA, indent=2) + "\n"))
@@ -166,7 +166,7 @@ def _refuse(
 
 
 def _text(report: DiagnosisReport, out: TextIO, as_json: bool) -> str:
-    from gpuwatch.outputs.diagnosis import diagnosis_json, diagnosis_page
+    from gpuwatch.outputs.diagnosis.text import diagnosis_json, diagnosis_page
 
     if as_json:
         return diagnosis_json(report)
@@ -184,9 +184,9 @@ def _text(report: DiagnosisReport, out: TextIO, as_json: bool) -> str:
 def _read(
     file: str, pid: int | None, interval: float | None, columns: str | None, gpus: int | None
 ) -> tuple[DiagnosisReport, bool]:
-    from gpuwatch.sources.log_text import LogError
-    from gpuwatch.sources.recording import open_any
-    from gpuwatch.sources.smi_log import LogOptions, parse_columns
+    from gpuwatch.recording.reader import open_any
+    from gpuwatch.sources.files.log_text import LogError
+    from gpuwatch.sources.smi_log.source import LogOptions, parse_columns
 
     if gpus == 0:
         raise click.UsageError("A log has at least one GPU.")
@@ -229,7 +229,7 @@ def _read_log(log: OpenedLog, pid: int | None) -> tuple[DiagnosisReport, bool]:
 
 def _of_job(log: OpenedLog, pid: int) -> Iterable[Snapshot]:
     """What is about the job that ``pid`` belongs to, from the first snapshot that has it."""
-    from gpuwatch.jobs.only import only_job
+    from gpuwatch.jobs.identity.job_filter import only_job
 
     key = None
     for snapshot in log.snapshots:
@@ -265,7 +265,7 @@ def _watch(
 
 
 def _require_py_spy() -> None:
-    from gpuwatch.jobs.stack_access import find_py_spy, install_sentence
+    from gpuwatch.jobs.stacks.access import find_py_spy, install_sentence
 
     if find_py_spy() is None:
         raise click.UsageError(install_sentence())
@@ -276,8 +276,8 @@ def _watch_simulated(
 ) -> DiagnosisReport:
     """The simulated machine has a clock of its own, so nobody has to wait for it."""
     from gpuwatch.commands.diagnosing import Collector, live_source
-    from gpuwatch.sources.base import ManualClock
-    from gpuwatch.sources.simulated import SimulatedSource
+    from gpuwatch.core.source import ManualClock
+    from gpuwatch.sources.simulated.source import SimulatedSource
 
     assert isinstance(source, SimulatedSource)
     clock = ManualClock(unix_epoch_seconds=time.time())
@@ -298,7 +298,7 @@ def _watch_live(
     import asyncio
 
     from gpuwatch.commands.diagnosing import Collector, LiveWatch, live_source
-    from gpuwatch.sampler import Sampler
+    from gpuwatch.core.sampler import Sampler
 
     collector = Collector()
     progress = common.StatusLine(_PROGRESS_SECONDS)

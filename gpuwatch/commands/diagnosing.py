@@ -8,16 +8,16 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gpuwatch.diagnosis.engine import Engine
+from gpuwatch.diagnosis.engine.engine import Engine
 from gpuwatch.diagnosis.finding import ordered
-from gpuwatch.outputs.diagnosis import DiagnosisReport, Ended, GpuSeen, SourceSeen
+from gpuwatch.outputs.diagnosis.text import DiagnosisReport, Ended, GpuSeen, SourceSeen
 
 if TYPE_CHECKING:
+    from gpuwatch.core.model import Gpu, GpuKey, ProcessKey, Snapshot
+    from gpuwatch.core.sampler import Sampler
     from gpuwatch.diagnosis.finding import Diagnosis, Finding
-    from gpuwatch.jobs.stacks import StackReport
-    from gpuwatch.model import Gpu, GpuKey, ProcessKey, Snapshot
-    from gpuwatch.sampler import Sampler
-    from gpuwatch.sources.recording import OpenedLog
+    from gpuwatch.jobs.stacks.summary import StackReport
+    from gpuwatch.recording.reader import OpenedLog
 
 ENDED_KEPT = 64
 EARLY_BY_SECONDS = 0.05
@@ -237,9 +237,9 @@ class LiveWatch:
                     await sampling
 
     async def _sample_stacks(self) -> None:
-        from gpuwatch.jobs.stack_facts import stack_facts
-        from gpuwatch.jobs.stack_sampler import StackSampler
-        from gpuwatch.jobs.stack_targets import job_targets
+        from gpuwatch.jobs.stacks.facts import stack_facts
+        from gpuwatch.jobs.stacks.sampler import StackSampler
+        from gpuwatch.jobs.stacks.targets import job_targets
 
         await asyncio.sleep(self._seconds / 2)
         last = self._collector.last

@@ -30,7 +30,7 @@ def explain_command(rule: str | None, as_json: bool) -> int:
     """
     out = common.open_output()
 
-    from gpuwatch.diagnosis.catalogue import RULES
+    from gpuwatch.diagnosis.engine.catalogue import RULES
 
     chosen = list(RULES) if rule is None else [_find(rule, RULES)]
     if as_json:
@@ -47,7 +47,7 @@ def _find(name: str, rules: Sequence[Rule]) -> Rule:
     for rule in rules:
         if rule.name == wanted:
             return rule
-    from gpuwatch.text import clean
+    from gpuwatch.core.text import clean
 
     near = _near(wanted, [rule.name for rule in rules])
     hint = f"did you mean {' or '.join(near)}? " if near else ""
@@ -69,7 +69,7 @@ def _json(rules: Sequence[Rule], *, one: bool) -> str:
 
 def rule_list(rules: Sequence[Rule], width: int) -> str:
     """The rules with the first line of their documentation."""
-    from gpuwatch.outputs.table import wrap
+    from gpuwatch.outputs.terminal.table import wrap
 
     column = max((len(rule.name) for rule in rules), default=0) + 2
     lines: list[str] = []
@@ -86,7 +86,7 @@ def rule_list(rules: Sequence[Rule], width: int) -> str:
 
 def rule_page(rule: Rule, width: int) -> str:
     """A rule's documentation in lines of at most ``width`` cells; its indents stay."""
-    from gpuwatch.outputs.table import wrap
+    from gpuwatch.outputs.terminal.table import wrap
 
     width = min(max(width, 20), WIDTH_MAX)
     lines = [rule.name, ""]

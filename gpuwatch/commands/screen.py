@@ -30,8 +30,8 @@ def theme_called(name: str | None) -> str | None:
     ``click.UsageError``."""
     if name is None:
         return None
-    from gpuwatch.text import clean
-    from gpuwatch.tui.palette import THEMES
+    from gpuwatch.core.text import clean
+    from gpuwatch.tui.terminal.palette import THEMES
 
     for known in (name, f"gpuwatch-{name}"):
         if known in THEMES:

@@ -10,8 +10,8 @@ import click
 from gpuwatch.commands import common
 
 if TYPE_CHECKING:
-    from gpuwatch.jobs.stack_sampler import StackSampler, StackTarget
-    from gpuwatch.jobs.stacks import StackReport
+    from gpuwatch.jobs.stacks.sampler import StackSampler, StackTarget
+    from gpuwatch.jobs.stacks.summary import StackReport
 
 WIDTH_WITHOUT_TERMINAL = 120
 
@@ -54,12 +54,12 @@ def stacks_command(
     """
     out = common.open_output()
 
-    from gpuwatch.jobs.stack_access import find_py_spy, install_sentence
+    from gpuwatch.jobs.stacks.access import find_py_spy, install_sentence
 
     if find_py_spy() is None:
         return common.complain(install_sentence(), common.EXIT_USAGE)
 
-    from gpuwatch.jobs.stack_sampler import StackSampler
+    from gpuwatch.jobs.stacks.sampler import StackSampler
 
     targets = _targets(pid, only=only, workers=workers)
     sampler = StackSampler(targets, seconds=seconds, rate_per_second=rate, pause=pause)
@@ -124,12 +124,12 @@ def _text(reports: tuple[StackReport, ...], out: TextIO, as_json: bool) -> str:
 
 def _targets(pid: int, *, only: bool, workers: bool) -> list[StackTarget]:
     """The processes to sample. Raises ``click.UsageError`` where there is nothing."""
-    from gpuwatch.jobs.attach import AttachError, resolve
-    from gpuwatch.jobs.stack_sampler import StackTarget
+    from gpuwatch.jobs.identity.attach import AttachError, resolve
+    from gpuwatch.jobs.stacks.sampler import StackTarget
 
     if only:
         return [StackTarget(pid)]
-    from gpuwatch.jobs.stack_targets import find_job, job_targets
+    from gpuwatch.jobs.stacks.targets import find_job, job_targets
 
     try:
         found = resolve(pid)

@@ -11,8 +11,8 @@ import click
 from gpuwatch.commands import common
 
 if TYPE_CHECKING:
-    from gpuwatch.model import Snapshot
-    from gpuwatch.sources.base import Source
+    from gpuwatch.core.model import Snapshot
+    from gpuwatch.core.source import Source
 
 
 @click.command("status")
@@ -37,7 +37,7 @@ def status_command(
     source = common.make_source(demo, gpus, all_processes)
     notes = () if pid is None else common.attach_to(source, pid)
 
-    from gpuwatch.outputs.once import SETTLE_SECONDS, NoAnswerError, look_once
+    from gpuwatch.outputs.status.once import SETTLE_SECONDS, NoAnswerError, look_once
 
     try:
         snapshot = look_once(
@@ -75,14 +75,14 @@ def _status_text(
     snapshot: Snapshot, out: TextIO, as_json: bool, as_csv: bool, all_processes: bool
 ) -> str:
     if as_json:
-        from gpuwatch.codec import status_text
+        from gpuwatch.core.codec.snapshots import status_text
 
         return status_text(snapshot) + "\n"
     if as_csv:
-        from gpuwatch.outputs.csv import csv_text
+        from gpuwatch.outputs.status.csv import csv_text
 
         return csv_text(snapshot)
-    from gpuwatch.outputs.text import PROCESSES_SHOWN, WIDTH_WITHOUT_TERMINAL, status_page
+    from gpuwatch.outputs.status.text import PROCESSES_SHOWN, WIDTH_WITHOUT_TERMINAL, status_page
 
     terminal = out.isatty()
     return (

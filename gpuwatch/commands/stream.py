@@ -9,7 +9,7 @@ import click
 from gpuwatch.commands import common
 
 if TYPE_CHECKING:
-    from gpuwatch.model import Snapshot
+    from gpuwatch.core.model import Snapshot
 
 
 @click.command("stream")
@@ -34,8 +34,8 @@ def stream_command(
     import asyncio
     import contextlib
 
-    from gpuwatch.outputs.jsonlines import JsonLinesWriter
-    from gpuwatch.sampler import Sampler
+    from gpuwatch.core.sampler import Sampler
+    from gpuwatch.outputs.status.jsonlines import JsonLinesWriter
 
     writer = JsonLinesWriter(out)
     sampler = Sampler(source, interval)

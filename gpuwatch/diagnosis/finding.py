@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from gpuwatch.model import GpuKey, ProcessKey
+from gpuwatch.core.model import GpuKey, ProcessKey
 
 SEVERITIES = ("error", "warning", "info")
 """``error``: work is lost or at risk; ``warning``: time is lost; ``info``: good to know."""

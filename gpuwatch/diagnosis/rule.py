@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from gpuwatch.core.model import GpuKey
+from gpuwatch.diagnosis.facts.window import Pause, Window
 from gpuwatch.diagnosis.finding import Advice, Evidence
-from gpuwatch.diagnosis.window import Pause, Window
-from gpuwatch.model import GpuKey
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, TextIO
 
-from gpuwatch.model import (
+from gpuwatch.core.model import (
     Gpu,
     GpuReading,
     Host,
@@ -25,7 +25,7 @@ from gpuwatch.model import (
     Snapshot,
     TrainingLoop,
 )
-from gpuwatch.text import clean
+from gpuwatch.core.text import clean
 
 FORMULAS = ("=", "+", "-", "@")
 JOINED = "|"

@@ -22,16 +22,9 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from gpuwatch.jobs.stack_rules import CATEGORIES
-from gpuwatch.jobs.stacks import (
-    Place,
-    Share,
-    StackReport,
-    UserLine,
-    compare_ranks,
-    name_of,
-)
-from gpuwatch.outputs.table import cell_width, cut
+from gpuwatch.jobs.stacks.rules import CATEGORIES
+from gpuwatch.jobs.stacks.summary import Place, Share, StackReport, UserLine, compare_ranks, name_of
+from gpuwatch.outputs.terminal.table import cell_width, cut
 
 SCHEMA = 1
 

@@ -12,14 +12,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
-from gpuwatch.model import Gpu, GpuReading, Problem
-from gpuwatch.sources.background import DaemonWorker, Task
-from gpuwatch.sources.base import Clock, ReadOptions
+from gpuwatch.core.background import DaemonWorker, Task
+from gpuwatch.core.model import Gpu, GpuReading, Problem
+from gpuwatch.core.source import Clock, ReadOptions
+from gpuwatch.core.text import bug_place
 from gpuwatch.sources.gpu_process import GpuProcess
-from gpuwatch.text import bug_place
 
 if TYPE_CHECKING:
-    from gpuwatch.sources.nvml import NvmlReading
+    from gpuwatch.sources.nvml.source import NvmlReading
 
 FIRST_WAIT_SECONDS = 0.25
 """A driver that is awake opens faster than this; the first picture does not wait longer."""

@@ -10,15 +10,15 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from gpuwatch.model import Host, Job, OwnCost, Problem, Process, Snapshot
-from gpuwatch.sources import procfs
-from gpuwatch.sources.base import Clock, JobReader, ReadOptions, SystemClock
+from gpuwatch.core.model import Host, Job, OwnCost, Problem, Process, Snapshot
+from gpuwatch.core.source import Clock, JobReader, ReadOptions, SystemClock
+from gpuwatch.core.text import clean
 from gpuwatch.sources.driver_link import DriverLink, DriverLook, GpuSource, bug
 from gpuwatch.sources.gpu_process import GpuProcess
-from gpuwatch.sources.host import HostSource
-from gpuwatch.sources.own_cpu import OwnCpu
-from gpuwatch.sources.processes import ProcessSource
-from gpuwatch.text import clean
+from gpuwatch.sources.linux import procfs
+from gpuwatch.sources.linux.host import HostSource
+from gpuwatch.sources.linux.own_cpu import OwnCpu
+from gpuwatch.sources.linux.processes import ProcessSource
 
 T = TypeVar("T")
 
@@ -124,7 +124,7 @@ class LocalSource:
 
     def _nvml(self) -> GpuSource:
         # On the driver's thread: not even the import may hold up the host half.
-        from gpuwatch.sources.nvml import NvmlSource  # noqa: PLC0415
+        from gpuwatch.sources.nvml.source import NvmlSource  # noqa: PLC0415
 
         return NvmlSource(self.clock, self.options)
 

@@ -12,9 +12,9 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from gpuwatch.step_file import BETWEEN, VALIDATION, WAIT
+from gpuwatch.core.step_file import BETWEEN, VALIDATION, WAIT
 from gpuwatch.torch import batches
-from gpuwatch.torch.teller import TELLER
+from gpuwatch.torch.reporter import TELLER
 from gpuwatch.torch.trainers import first_loader, quiet
 from gpuwatch.torch.watching import Checkpoint, Copying, about
 

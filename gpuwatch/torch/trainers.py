@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from gpuwatch.torch.teller import TELLER
+from gpuwatch.torch.reporter import TELLER
 
 Hook = TypeVar("Hook", bound=Callable[..., None])
 

@@ -12,8 +12,8 @@ from typing import Any
 
 from transformers import TrainerCallback
 
-from gpuwatch.step_file import BETWEEN, CHECKPOINT, STEP, VALIDATION, WAIT
-from gpuwatch.torch.teller import TELLER
+from gpuwatch.core.step_file import BETWEEN, CHECKPOINT, STEP, VALIDATION, WAIT
+from gpuwatch.torch.reporter import TELLER
 from gpuwatch.torch.trainers import first_loader, quiet
 from gpuwatch.torch.watching import about
 

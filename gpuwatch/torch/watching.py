@@ -12,16 +12,7 @@ from types import TracebackType
 from typing import Any, Generic, TypeVar
 
 from gpuwatch.torch import batches
-from gpuwatch.torch.teller import (
-    CHECKPOINT,
-    COPY,
-    IDLE,
-    STEP,
-    TELLER,
-    VALIDATION,
-    WAIT,
-    Teller,
-)
+from gpuwatch.torch.reporter import CHECKPOINT, COPY, IDLE, STEP, TELLER, VALIDATION, WAIT, Teller
 
 Batch = TypeVar("Batch")
 

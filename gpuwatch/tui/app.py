@@ -9,7 +9,6 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -22,29 +21,28 @@ from textual.drivers.linux_driver import LinuxDriver
 from textual.events import CursorPosition
 from textual.screen import Screen
 
-from gpuwatch import lean
-from gpuwatch.model import Process, ProcessKey, Snapshot
-from gpuwatch.sampler import Sampler
-from gpuwatch.sources.base import Source
-from gpuwatch.text import clean
-from gpuwatch.tui import picture
-from gpuwatch.tui.diagnosis_app import Diagnoser
-from gpuwatch.tui.following import job_of_selected_process
-from gpuwatch.tui.glyphs import ASCII, DOTS, UNICODE
+from gpuwatch.core import lean
+from gpuwatch.core.model import Process, ProcessKey, Snapshot
+from gpuwatch.core.sampler import Sampler
+from gpuwatch.core.source import Source
+from gpuwatch.core.text import clean
+from gpuwatch.tui.charts.glyphs import ASCII, DOTS, UNICODE
+from gpuwatch.tui.controllers.diagnosis import Diagnoser
+from gpuwatch.tui.controllers.following import job_of_selected_process
+from gpuwatch.tui.controllers.recording import RecorderApp
 from gpuwatch.tui.keys import APP_KEYS
-from gpuwatch.tui.link import LinkProbe, over_ssh
-from gpuwatch.tui.palette import GPUWATCH_DARK, GPUWATCH_LIGHT, THEMES, Palette
 from gpuwatch.tui.panels.processes import rows
-from gpuwatch.tui.recorder_app import RecorderApp
 from gpuwatch.tui.screens.overview import OverviewScreen
-from gpuwatch.tui.terminal import TerminalDriver, let_go
+from gpuwatch.tui.terminal import picture
+from gpuwatch.tui.terminal.link import LinkProbe, over_ssh
+from gpuwatch.tui.terminal.palette import GPUWATCH_DARK, GPUWATCH_LIGHT, THEMES, Palette
+from gpuwatch.tui.terminal.terminal import TerminalDriver
 from gpuwatch.tui.view import View, row_key
 
 if TYPE_CHECKING:
-    from gpuwatch.jobs.runner import RunningJob
-    from gpuwatch.jobs.store import ReportStore
-    from gpuwatch.outputs.running_recordings import RunningRecording
-    from gpuwatch.tui.practice import Practice
+    from gpuwatch.jobs.launch.runner import RunningJob
+    from gpuwatch.jobs.report.store import ReportStore
+    from gpuwatch.recording.running import RunningRecording
 
 # What direct writing needs of Textual beyond its public interface; without it, its own way is
 # taken, which is right too and only dearer.
@@ -63,7 +61,7 @@ _ENDING_SIGNALS = (
     *(signal.SIGHUP, signal.SIGQUIT, signal.SIGABRT, signal.SIGALRM),
     *(signal.SIGUSR1, signal.SIGUSR2),
 )
-_TERMINAL_GONE = 128 + signal.SIGHUP
+TERMINAL_GONE = 128 + signal.SIGHUP
 
 
 class GpuwatchApp(RecorderApp):
@@ -228,7 +226,7 @@ class GpuwatchApp(RecorderApp):
     def _every_second(self) -> None:
         """What changes without a snapshot: the age of old data, a message that has been read."""
         if isinstance(self._driver, TerminalDriver) and self._driver.is_gone:
-            self.exit(return_code=_TERMINAL_GONE)
+            self.exit(return_code=TERMINAL_GONE)
             return
         view = self.view
         age = self._sampler.age_seconds
@@ -394,12 +392,12 @@ class GpuwatchApp(RecorderApp):
         return DIMMED_MONOKAI
 
     def action_help(self) -> None:
-        from gpuwatch.tui.screens.dialogs import help_dialog  # noqa: PLC0415
+        from gpuwatch.tui.screens.dialogs.windows import help_dialog  # noqa: PLC0415
 
         self.push_screen(help_dialog(self.palette, self.view.glyphs, self._source.simulated))
 
     def action_problems(self) -> None:
-        from gpuwatch.tui.screens.dialogs import problems_dialog  # noqa: PLC0415
+        from gpuwatch.tui.screens.dialogs.windows import problems_dialog  # noqa: PLC0415
 
         snapshot = self.view.snapshot
         if snapshot is not None:
@@ -440,7 +438,7 @@ class GpuwatchApp(RecorderApp):
     # -- ending a process -------------------------------------------------------------------
 
     def action_end_process(self) -> None:
-        from gpuwatch.tui.screens.dialogs import EndProcessDialog  # noqa: PLC0415
+        from gpuwatch.tui.screens.dialogs.windows import EndProcessDialog  # noqa: PLC0415
 
         process = self._selected_process()
         snapshot = self.view.snapshot
@@ -473,7 +471,7 @@ class GpuwatchApp(RecorderApp):
         return table[0].process if len(table) == 1 else None
 
     def _end(self, process: Process, force: bool) -> None:
-        from gpuwatch.sources.signals import end_process  # noqa: PLC0415
+        from gpuwatch.sources.linux.signals import end_process  # noqa: PLC0415
 
         result = end_process(process.pid, process.started_at_unix_seconds, force=force)
         if result.ok:
@@ -523,70 +521,3 @@ def tidy() -> None:
     if forget is not None:
         forget()
     lean.tidy()
-
-
-def new_engine() -> Diagnoser:
-    """The one that knows every rule: the last that is loaded of what stays."""
-    from gpuwatch.diagnosis.engine import Engine  # noqa: PLC0415
-
-    engine = Engine()
-    lean.settle()
-    return engine
-
-
-def _running() -> Sequence[RunningRecording]:
-    from gpuwatch.outputs.running_recordings import running_recordings  # noqa: PLC0415
-
-    return running_recordings()
-
-
-def run_dashboard(
-    source: Source,
-    sampler: Sampler,
-    *,
-    ascii_mode: bool | None = None,
-    theme: str | None = None,
-    slow_link: bool | None = None,
-    attached: ProcessKey | None = None,
-    running: RunningJob | None = None,
-    message: str | None = None,
-    practice: Practice | None = None,
-) -> int:
-    """Show the dashboard until the person quits; the exit code. ``message`` is said at first.
-
-    ``attached``: a process (any of its job) whose job is the first picture. ``running``: a job that
-    gpuwatch has started: its output is shown below it, and once it has ended, the exit code is
-    its own (128 and more for a signal). ``practice``: what is wrong with it, and the knobs.
-    """
-    make: Callable[..., GpuwatchApp] = GpuwatchApp
-    if practice is not None:
-        from gpuwatch.tui.practice_app import PracticeApp  # noqa: PLC0415
-
-        make = partial(PracticeApp, practice)
-    app = make(
-        source,
-        sampler,
-        make_engine=new_engine,
-        find_recordings=_running,
-        ascii_mode=ascii_mode,
-        theme=theme,
-        slow_link=slow_link,
-        attached=attached,
-        running=running,
-    )
-    if message:
-        app.say(message)
-    try:
-        app.run()
-    finally:
-        sampler.close()
-    return result_of(app)
-
-
-def result_of(app: GpuwatchApp) -> int:
-    """The exit code, after it has run. Raises what ended it."""
-    if app.return_code == _TERMINAL_GONE:
-        let_go()
-    if app.error is not None:
-        raise app.error
-    return app.return_code or 0

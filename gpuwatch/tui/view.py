@@ -6,18 +6,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from gpuwatch.core.history import History
+from gpuwatch.core.model import Gpu, GpuKey, Job, Process, ProcessKey, Snapshot
 from gpuwatch.diagnosis.finding import Diagnosis, Finding
-from gpuwatch.history import History
-from gpuwatch.model import Gpu, Job, Process, ProcessKey, Snapshot
-from gpuwatch.tui.charts import StripCache, TimeWindow
-from gpuwatch.tui.glyphs import UNICODE, Glyphs
-from gpuwatch.tui.timeline import FindingMark, Timeline
+from gpuwatch.tui.charts.glyphs import UNICODE, Glyphs
+from gpuwatch.tui.charts.strips import StripCache, TimeWindow
+from gpuwatch.tui.charts.timeline import FindingMark, Timeline
 
 if TYPE_CHECKING:
-    from gpuwatch.tui.finding_words import FindingKey
-    from gpuwatch.tui.marking import Mark
+    from gpuwatch.tui.pages.finding_words import FindingKey
     from gpuwatch.tui.practice import Practice
-    from gpuwatch.tui.replay_state import ReplayState
+    from gpuwatch.tui.replay.state import ReplayState
 
 RowKey = tuple[int, float | None, str | None]
 
@@ -26,6 +25,38 @@ SORT_KEYS = ("gpu", "sm", "gpu memory", "cpu", "memory", "time", "pid", "user", 
 
 def row_key(process: Process) -> RowKey:
     return (process.pid, process.started_at_unix_seconds, process.gpu_uuid)
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """What jobs told of their own loops (``gpuwatch.torch``): all ranks' samples, the mean wait."""
+
+    samples_per_second: float | None
+    data_wait_share: float | None
+
+
+@dataclass(slots=True)
+class Mark:
+    """Times are on the snapshots' monotonic clock; busy is the mean of ``gpus``."""
+
+    at: float
+    at_unix_seconds: float
+    gpus: tuple[GpuKey, ...]
+    next_run: bool
+    """The job was started anew, as opposed to marked with a key."""
+    busy_before: float | None
+    rules_before: tuple[str, ...]
+    after_from: float | None
+    """From when on it counts; ``None``: a new run that has not used its GPU yet."""
+    job: ProcessKey | None = None
+    """The next run; of a change, the job looked at where that uses no GPU."""
+    busy_after: float | None = None
+    rules_gone: tuple[str, ...] = ()
+    rules_new: tuple[str, ...] = ()
+    pace_before: Pace | None = None
+    pace_after: Pace | None = None
+    told: bool = False
+    """Enough has been seen since to say what changed."""
 
 
 class OutputLines(Protocol):

@@ -19,10 +19,10 @@ import time
 import tracemalloc
 from dataclasses import dataclass, replace
 
-from gpuwatch.diagnosis.engine import Engine
-from gpuwatch.model import Snapshot
-from gpuwatch.sources.base import ManualClock
-from gpuwatch.sources.simulated import SimulatedSource
+from gpuwatch.core.model import Snapshot
+from gpuwatch.core.source import ManualClock
+from gpuwatch.diagnosis.engine.engine import Engine
+from gpuwatch.sources.simulated.source import SimulatedSource
 from tests.evaluation import long_runs
 from tests.evaluation.machine import Watch
 from tests.evaluation.scene import starved

@@ -14,8 +14,8 @@ from dataclasses import replace
 
 import psutil
 
-from gpuwatch.history import History
-from gpuwatch.model import Snapshot
+from gpuwatch.core.history import History
+from gpuwatch.core.model import Snapshot
 from tests.benchmarks.recording import PROCESSES, machine, repeated
 
 GPUS = 16

@@ -22,13 +22,13 @@ from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
-from gpuwatch.codec import snapshot_line
-from gpuwatch.model import BusySample, Gpu, Job, Process, Snapshot
-from gpuwatch.outputs.finding_events import FindingEvents
-from gpuwatch.outputs.recorder import Recorder, open_index
-from gpuwatch.sources.base import ManualClock, ReadOptions
-from gpuwatch.sources.recording import open_any
-from gpuwatch.sources.simulated import SimulatedSource
+from gpuwatch.core.codec.snapshots import snapshot_line
+from gpuwatch.core.model import BusySample, Gpu, Job, Process, Snapshot
+from gpuwatch.core.source import ManualClock, ReadOptions
+from gpuwatch.recording.finding_events import FindingEvents
+from gpuwatch.recording.reader import open_any
+from gpuwatch.recording.recorder import Recorder, open_index
+from gpuwatch.sources.simulated.source import SimulatedSource
 from tests.benchmarks import replaying
 
 GPUS = 8

@@ -11,10 +11,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from gpuwatch.outputs.recorder import open_index
-from gpuwatch.sources.replay import FileTape
-from gpuwatch.tui.replay_app import ReplayApp
-from gpuwatch.tui.replay_state import SPEEDS
+from gpuwatch.recording.recorder import open_index
+from gpuwatch.recording.replay import FileTape
+from gpuwatch.tui.replay.app import ReplayApp
+from gpuwatch.tui.replay.state import SPEEDS
 from tests.benchmarks.terminal import Terminal
 
 ROOT = Path(__file__).parents[2]

@@ -20,10 +20,10 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from gpuwatch.model import Gpu
-from gpuwatch.sources.base import ReadOptions, SystemClock
+from gpuwatch.core.model import Gpu
+from gpuwatch.core.source import ReadOptions, SystemClock
 from gpuwatch.sources.driver_link import DriverLink
-from gpuwatch.sources.nvml import NvmlSource
+from gpuwatch.sources.nvml.source import NvmlSource
 from tests.sources.nvml_watch import watching
 from tests.support.fake_nvml import FakeNvml
 from tests.support.fake_nvml_layout import FUNCTIONS

@@ -21,13 +21,13 @@ from typing import Any
 
 import torch
 
-from gpuwatch.jobs.cores import read_cores
-from gpuwatch.tuning import usage
-from gpuwatch.tuning.bench import Bench
-from gpuwatch.tuning.plan import Plan, make_plan
-from gpuwatch.tuning.result import result
-from gpuwatch.tuning.search import NEAR, Search
-from gpuwatch.tuning.setting import KNOBS, Failure, Setting, Visit
+from gpuwatch.jobs.resources.cores import read_cores
+from gpuwatch.tuning.bench import usage
+from gpuwatch.tuning.bench.bench import Bench
+from gpuwatch.tuning.search.plan import Plan, make_plan
+from gpuwatch.tuning.search.result import result
+from gpuwatch.tuning.search.search import NEAR, Search
+from gpuwatch.tuning.search.setting import KNOBS, Failure, Setting, Visit
 
 PICTURES = 800
 SIDE = 256

@@ -18,9 +18,9 @@ from collections.abc import Iterator
 import torch
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
-from gpuwatch.tuning import intervals
-from gpuwatch.tuning.bench import Bench
-from gpuwatch.tuning.setting import Setting, Visit
+from gpuwatch.tuning.bench.bench import Bench
+from gpuwatch.tuning.search import intervals
+from gpuwatch.tuning.search.setting import Setting, Visit
 
 COST = 0.008
 BATCH = 16

@@ -18,11 +18,11 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 
-from gpuwatch.model import Process, Snapshot
-from gpuwatch.sources.base import ManualClock
-from gpuwatch.sources.simulated import SimulatedSource
+from gpuwatch.core.model import Process, Snapshot
+from gpuwatch.core.source import ManualClock
+from gpuwatch.sources.simulated.source import SimulatedSource
 from gpuwatch.tui import app as app_module
-from gpuwatch.tui.app import new_engine
+from gpuwatch.tui.dashboard import new_engine
 from tests.benchmarks import process_tree
 from tests.tui.driving import Driven, InATerminal, driven
 

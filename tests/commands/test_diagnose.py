@@ -19,16 +19,16 @@ from typing import Any
 
 import pytest
 
-from gpuwatch import cli
+from gpuwatch.commands import cli
 from gpuwatch.commands.diagnose import exit_code
 from gpuwatch.commands.diagnosing import Collector, file_source, live_source
 from gpuwatch.commands.explain import paragraphs, rule_list, rule_page
-from gpuwatch.diagnosis.catalogue import RULES
+from gpuwatch.core.model import Snapshot
+from gpuwatch.diagnosis.engine.catalogue import RULES
 from gpuwatch.diagnosis.finding import Diagnosis, Finding
-from gpuwatch.model import Snapshot
-from gpuwatch.outputs.jsonlines import JsonLinesWriter
-from gpuwatch.outputs.table import cell_width
-from gpuwatch.sources.recording import open_any
+from gpuwatch.outputs.status.jsonlines import JsonLinesWriter
+from gpuwatch.outputs.terminal.table import cell_width
+from gpuwatch.recording.reader import open_any
 from tests.commands.running import environment_in
 from tests.jobs.stacks_support import SPIN, require_py_spy
 from tests.sources.smi_writing import query_log, simulated

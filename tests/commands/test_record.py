@@ -16,18 +16,18 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.cli import run
-from gpuwatch.commands import record as record_module
-from gpuwatch.model import Snapshot
-from gpuwatch.outputs.recorder import recent_snapshots
-from gpuwatch.outputs.running_recordings import (
+from gpuwatch.commands.cli import run
+from gpuwatch.commands.recordings import record as record_module
+from gpuwatch.core.model import Snapshot
+from gpuwatch.recording.reader import open_any
+from gpuwatch.recording.recorder import recent_snapshots
+from gpuwatch.recording.running import (
     RunningRecording,
     announced,
     notes_folder,
     process_mark,
     running_recordings,
 )
-from gpuwatch.sources.recording import open_any
 from tests.commands.running import environment_in
 from tests.support.children import wait_until
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.cli import run
+from gpuwatch.commands.cli import run
 from tests.support.recordings import recorded, simulated, written
 
 LOG = """timestamp, index, uuid, name, utilization.gpu [%], memory.used [MiB], power.draw [W]

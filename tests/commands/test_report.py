@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.cli import run
-from gpuwatch.jobs.report import JobReport
-from gpuwatch.jobs.report_json import decode_report
-from gpuwatch.jobs.store import ReportStore
-from gpuwatch.tuning import keep
+from gpuwatch.commands.cli import run
+from gpuwatch.jobs.report.json import decode_report
+from gpuwatch.jobs.report.report import JobReport
+from gpuwatch.jobs.report.store import ReportStore
+from gpuwatch.tuning.search import keep
 from tests.commands.running import environment_in
 from tests.jobs.stories import UNIX, recorded, training
 from tests.tuning.test_tune_command import found as tuned
@@ -300,7 +300,7 @@ def test_output_that_cannot_be_written_is_told_by_the_exit_code(tmp_path: Path) 
 def test_the_list_needs_no_charts(tmp_path: Path) -> None:
     """Neither plotext nor Textual is imported for what does not draw."""
     script = (
-        "import sys; from gpuwatch.cli import run; run(['report', '--list']);"
+        "import sys; from gpuwatch.commands.cli import run; run(['report', '--list']);"
         "print(sorted({'plotext', 'textual', 'asyncio'} & set(sys.modules)))"
     )
     done = subprocess.run(

@@ -16,7 +16,7 @@ import psutil
 import pytest
 from click.testing import CliRunner
 
-from gpuwatch.commands.run import run_command
+from gpuwatch.commands.run.command import run_command
 from tests.commands.running import GPUWATCH_RUN, ends, environment_in, job, run, start
 from tests.support.children import wait_until
 from tests.support.fake_nvml import INIT_FUNCTIONS, create_or_skip
@@ -416,7 +416,7 @@ def test_nothing_heavy_is_imported_before_the_job_starts(tmp_path: Path) -> None
     """The job does not wait for gpuwatch's imports."""
     code = (
         "import sys\n"
-        "import gpuwatch.cli, gpuwatch.commands.run, gpuwatch.commands.run_plain\n"
+        "import gpuwatch.commands.cli, gpuwatch.commands.run.command, gpuwatch.commands.run.plain\n"
         "print(*sorted({'asyncio', 'textual', 'psutil', 'pynvml', 'plotext'} & set(sys.modules)))\n"
     )
     done = subprocess.run(

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.cli import run
+from gpuwatch.commands.cli import run
 from gpuwatch.commands.stacks import exit_code
-from gpuwatch.jobs import stack_access
-from gpuwatch.jobs.stacks import StackReport
+from gpuwatch.jobs.stacks import access as stack_access
+from gpuwatch.jobs.stacks.summary import StackReport
 from tests.commands.running import environment_in
 from tests.jobs.stacks_support import (
     SPIN,

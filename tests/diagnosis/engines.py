@@ -6,14 +6,14 @@ from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from gpuwatch.diagnosis.engine import Engine
+from gpuwatch.core.model import Gpu, GpuReading, Host, Snapshot
+from gpuwatch.core.source import ManualClock
+from gpuwatch.diagnosis.engine.engine import Engine
+from gpuwatch.diagnosis.facts.observer import SubjectKey
+from gpuwatch.diagnosis.facts.window import Window
 from gpuwatch.diagnosis.finding import Diagnosis, Evidence
-from gpuwatch.diagnosis.observer import SubjectKey
 from gpuwatch.diagnosis.rule import Clear, Firing, Rule, Verdict
-from gpuwatch.diagnosis.window import Window
-from gpuwatch.model import Gpu, GpuReading, Host, Snapshot
-from gpuwatch.sources.base import ManualClock
-from gpuwatch.sources.simulated import SimulatedSource
+from gpuwatch.sources.simulated.source import SimulatedSource
 from tests.diagnosis.windows import NOW, window
 
 Say = Callable[[float], Verdict]

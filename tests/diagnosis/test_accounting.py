@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from gpuwatch.diagnosis.accounting import GpuTime, idle_share
-from gpuwatch.diagnosis.engine import Engine
+from gpuwatch.core.model import Gpu, GpuIdentity, GpuReading
+from gpuwatch.diagnosis.engine.accounting import GpuTime, idle_share
+from gpuwatch.diagnosis.engine.engine import Engine
+from gpuwatch.diagnosis.facts.window import Window
 from gpuwatch.diagnosis.finding import Finding
 from gpuwatch.diagnosis.rule import Rule, Verdict
-from gpuwatch.diagnosis.window import Window
-from gpuwatch.model import Gpu, GpuIdentity, GpuReading
 from tests.diagnosis.engines import CLEAR, always, between, firing, play, scripted, snapshot
 from tests.diagnosis.windows import gpu, job, pause, swinging, window
 

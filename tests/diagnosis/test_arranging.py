@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuwatch.diagnosis.catalogue import find
+from gpuwatch.diagnosis.engine.catalogue import find
 from gpuwatch.diagnosis.finding import Diagnosis
 from tests.diagnosis.engines import (
     CLEAR,

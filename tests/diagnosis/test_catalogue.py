@@ -11,7 +11,8 @@ from types import ModuleType
 
 import pytest
 
-from gpuwatch.diagnosis import catalogue, rules
+from gpuwatch.diagnosis import rules
+from gpuwatch.diagnosis.engine import catalogue
 from gpuwatch.diagnosis.rule import Rule
 from tests.diagnosis import rules as rule_tests
 
@@ -33,9 +34,9 @@ NAMED_BY_DESIGN = {
     "idle_holding_memory", "orphaned_workers", "host_memory_growing", "shm_full", "cpu_misplaced",
 }  # fmt: skip
 MODULES = sorted(
-    path.stem
+    f"{path.parent.name}.{path.stem}"
     for folder in rules.__path__
-    for path in Path(folder).glob("*.py")
+    for path in Path(folder).rglob("*.py")
     if path.name != "__init__.py"
 )
 EVERY_RULE = [pytest.param(rule, id=rule.name) for rule in catalogue.RULES]
@@ -109,10 +110,11 @@ def _text(node: ast.stmt | None) -> str:
 
 
 def test_helpers_are_no_rules() -> None:
-    """Modules with a leading underscore are left out."""
-    helpers = [path for path in rules.__path__ for path in Path(path).glob("_*.py")]
-    assert helpers
-    assert not [rule for rule in catalogue.RULES if rule.name.startswith("_")]
+    """What several rules share is left out."""
+    folders = [Path(folder, "shared") for folder in rules.__path__]
+    shared = {path.stem for folder in folders for path in folder.glob("*.py")}
+    assert len(shared) > 1
+    assert shared.isdisjoint(rule.name for rule in catalogue.RULES)
 
 
 def test_a_rule_is_found_by_its_name() -> None:

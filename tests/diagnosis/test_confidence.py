@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.diagnosis.confidence import confidence
+from gpuwatch.diagnosis.engine.confidence import confidence
 from tests.diagnosis.engines import firing
 
 SHARES = st.floats(0.0, 1.0)

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.diagnosis.engine import Engine
+from gpuwatch.core.model import JobMember
+from gpuwatch.diagnosis.engine.engine import Engine
+from gpuwatch.diagnosis.facts.window import Window
 from gpuwatch.diagnosis.finding import Finding, ordered
 from gpuwatch.diagnosis.rule import Clear, Firing, Rule, Unknown, Verdict
-from gpuwatch.diagnosis.window import Window
-from gpuwatch.model import JobMember
 from tests.diagnosis.engines import (
     CLEAR,
     Script,

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from gpuwatch.diagnosis.engine import Engine
-from gpuwatch.model import GpuReading, Snapshot
-from gpuwatch.sources.base import ManualClock
-from gpuwatch.sources.simulated import SimulatedSource
+from gpuwatch.core.model import GpuReading, Snapshot
+from gpuwatch.core.source import ManualClock
+from gpuwatch.diagnosis.engine.engine import Engine
+from gpuwatch.sources.simulated.source import SimulatedSource
 from tests.diagnosis.engines import rules_of, simulate
 from tests.support.snapshots import gpu, snapshot
 

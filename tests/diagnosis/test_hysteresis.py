@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from gpuwatch.diagnosis.hysteresis import Held
+from gpuwatch.diagnosis.engine.hysteresis import Held
 from gpuwatch.diagnosis.rule import Clear, Unknown, Verdict
 from tests.diagnosis.engines import CLEAR, always, between, firing, play, rules_of, scripted
 from tests.diagnosis.windows import NOW

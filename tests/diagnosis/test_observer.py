@@ -10,9 +10,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from gpuwatch.diagnosis.observer import FOLLOWED_JOBS_MAX, Observer
-from gpuwatch.diagnosis.window import GpuFacts, JobFacts, Window
-from gpuwatch.model import (
+from gpuwatch.core.model import (
     BusySample,
     Host,
     Job,
@@ -23,8 +21,10 @@ from gpuwatch.model import (
     Snapshot,
     TrainingLoop,
 )
-from gpuwatch.sources.base import ManualClock, ReadOptions
-from gpuwatch.sources.simulated import SimulatedSource
+from gpuwatch.core.source import ManualClock, ReadOptions
+from gpuwatch.diagnosis.facts.observer import FOLLOWED_JOBS_MAX, Observer
+from gpuwatch.diagnosis.facts.window import GpuFacts, JobFacts, Window
+from gpuwatch.sources.simulated.source import SimulatedSource
 from tests.support.snapshots import gpu, snapshot, snapshots
 
 GIB = 2**30

@@ -6,11 +6,11 @@ import random
 
 import pytest
 
-from gpuwatch.diagnosis.phase import Integral, compare
-from gpuwatch.diagnosis.running import Counter, Highest, Ledger, RunningMeans
-from gpuwatch.diagnosis.startup import steady_from
-from gpuwatch.diagnosis.stretches import PauseWatch
-from gpuwatch.diagnosis.trend import Trend
+from gpuwatch.diagnosis.facts.startup import steady_from
+from gpuwatch.diagnosis.signals.phase import Integral, compare
+from gpuwatch.diagnosis.signals.running import Counter, Highest, Ledger, RunningMeans
+from gpuwatch.diagnosis.signals.stretches import PauseWatch
+from gpuwatch.diagnosis.signals.trend import Trend
 from tests.diagnosis.waves import Samples, flat, square
 
 

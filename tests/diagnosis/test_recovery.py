@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from gpuwatch.diagnosis.engine import Engine
-from gpuwatch.diagnosis.recovery import Recovery, recovered
-from gpuwatch.model import Snapshot
-from gpuwatch.sources.base import ManualClock
-from gpuwatch.sources.simulated import SimulatedSource
+from gpuwatch.core.model import Snapshot
+from gpuwatch.core.source import ManualClock
+from gpuwatch.diagnosis.engine.engine import Engine
+from gpuwatch.diagnosis.facts.recovery import Recovery, recovered
+from gpuwatch.sources.simulated.source import SimulatedSource
 from tests.diagnosis.engines import rules_of
 
 WAITS = [99.0, 0.0, 0.0, 0.0]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gpuwatch.diagnosis.watched_loop import LoopTrack
-from gpuwatch.model import TrainingLoop
+from gpuwatch.core.model import TrainingLoop
+from gpuwatch.diagnosis.facts.watched_loop import LoopTrack
 
 UNIX = 1_700_000_000.0
 

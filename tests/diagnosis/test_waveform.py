@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.diagnosis.waveform import analyse
+from gpuwatch.diagnosis.signals.waveform import analyse
 from tests.diagnosis.waves import Samples, flat, square
 
 

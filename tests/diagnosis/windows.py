@@ -10,9 +10,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from gpuwatch.diagnosis.rule import Clear, Firing, Unknown, Verdict
-from gpuwatch.diagnosis.waveform import Runs, Waveform
-from gpuwatch.diagnosis.window import (
+from gpuwatch.core.model import GpuIdentity, Job, JobRank
+from gpuwatch.diagnosis.facts.window import (
     GpuFacts,
     HostFacts,
     JobFacts,
@@ -21,7 +20,8 @@ from gpuwatch.diagnosis.window import (
     Window,
     WorkerFacts,
 )
-from gpuwatch.model import GpuIdentity, Job, JobRank
+from gpuwatch.diagnosis.rule import Clear, Firing, Unknown, Verdict
+from gpuwatch.diagnosis.signals.waveform import Runs, Waveform
 
 GIB = 1024**3
 NOW = 1_700_000_000.0

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from array import array
 
-from gpuwatch.model import GpuKey, Snapshot
+from gpuwatch.core.model import GpuKey, Snapshot
 from tests.evaluation.case import HEALTHY, LOADING, Subject
 
 NAMES = ("fluctuation", "threshold")

@@ -1,8 +1,8 @@
 """``python -m tests.evaluation.calibrate``: fits confidences on the tuning cases.
 
-Prints the constants for ``gpuwatch/diagnosis/confidence.py``: a monotone curve from a firing's
-strength to the share that was right (isotonic regression, pooling adjacent violators), and a
-factor for each rule that was right clearly more or less often than others of its strength. The
+Prints the constants for ``gpuwatch/diagnosis/engine/confidence.py``: a monotone curve from a
+firing's strength to the share that was right (isotonic regression, pooling adjacent violators), and
+a factor for each rule that was right clearly more or less often than others of its strength. The
 findings are all that were shown at the end of a case, not only the first: each claims a cause.
 """
 
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from gpuwatch.diagnosis import confidence
+from gpuwatch.diagnosis.engine import confidence
 from tests.evaluation import cases, recorded
 from tests.evaluation.harness import Judged, run
 

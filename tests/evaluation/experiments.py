@@ -24,12 +24,12 @@ from pathlib import Path
 import torch
 from torch.utils.data import DataLoader
 
-from gpuwatch.workloads import saving
-from gpuwatch.workloads.data import Samples
-from gpuwatch.workloads.device import TorchDevice
-from gpuwatch.workloads.knobs import Knobs
-from gpuwatch.workloads.loop import Endless, Loader
-from gpuwatch.workloads.machine import scratch_folder
+from gpuwatch.practice.job import saving
+from gpuwatch.practice.job.data import Samples
+from gpuwatch.practice.job.device import TorchDevice
+from gpuwatch.practice.job.loop import Endless, Loader
+from gpuwatch.practice.job.machine import scratch_folder
+from gpuwatch.practice.knobs import Knobs
 from tests.support.fake_nvml import FakeNvml
 
 ROOT = Path(__file__).parents[2]
@@ -114,7 +114,7 @@ def _use(workers: int, real: bool) -> float:
         device = "cuda" if real else "tests.support.virtual_device:open_device"
         job = subprocess.Popen(
             [
-                sys.executable, "-m", "gpuwatch.workloads.train", "--batch", "1", "--workers",
+                sys.executable, "-m", "gpuwatch.practice.train", "--batch", "1", "--workers",
                 str(workers), "--transform-ms", "20", "--step-ms", "8", "--python-ms", "1",
                 "--no-tell", "--device", device, "--folder", f"{place}/job",
                 "--ends-with", str(os.getpid()),

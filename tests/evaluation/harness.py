@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Protocol
 
+from gpuwatch.core.model import GpuKey, ProcessKey, Snapshot
 from gpuwatch.diagnosis.finding import Diagnosis, Finding
-from gpuwatch.model import GpuKey, ProcessKey, Snapshot
 from tests.evaluation.baselines import Baseline
 from tests.evaluation.case import HEALTHY, UNDECIDED, Subject
 from tests.evaluation.machine import Stacks
@@ -85,7 +85,7 @@ class Judged(Protocol):
 
 def engine() -> Diagnosing:
     """A new engine, as ``gpuwatch diagnose`` makes it."""
-    from gpuwatch.diagnosis.engine import Engine
+    from gpuwatch.diagnosis.engine.engine import Engine
 
     made: Diagnosing = Engine()
     return made

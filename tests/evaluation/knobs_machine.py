@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gpuwatch.sources.simulation.device import Cooling
-from gpuwatch.sources.simulation.plans import JobPlan, Slot
+from gpuwatch.sources.simulated.parts.device import Cooling
+from gpuwatch.sources.simulated.plans import JobPlan, Slot
 from tests.evaluation.case import HEALTHY, judge
 from tests.evaluation.physics import Work
 from tests.evaluation.scene import (

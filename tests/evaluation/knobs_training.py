@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gpuwatch.sources.simulation.plans import JobPlan
+from gpuwatch.sources.simulated.plans import JobPlan
 from tests.evaluation.case import HEALTHY, UNDECIDED, judge
 from tests.evaluation.physics import Checkpoint, Validation
 from tests.evaluation.scene import (

@@ -6,10 +6,10 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
-from gpuwatch.diagnosis.catalogue import RULES
-from gpuwatch.diagnosis.observer import Observer
+from gpuwatch.diagnosis.engine.catalogue import RULES
+from gpuwatch.diagnosis.facts.observer import Observer
+from gpuwatch.diagnosis.facts.window import Window
 from gpuwatch.diagnosis.rule import Clear, Firing
-from gpuwatch.diagnosis.window import Window
 from tests.evaluation.harness import STACKS_SECONDS, Judged
 
 _MOST_GPUS = 2

@@ -8,15 +8,15 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
-from gpuwatch.model import Gpu, GpuReading, Host, Job, JobMember, JobRank, ProcessKey, Snapshot
-from gpuwatch.sources.base import ManualClock, ReadOptions
-from gpuwatch.sources.simulated import SimulatedSource, _Machine
-from gpuwatch.sources.simulation.crew import Crew
-from gpuwatch.sources.simulation.plans import Setup
-from gpuwatch.sources.simulation.processes import Memory
-from gpuwatch.sources.simulation.telling import Diary
-from gpuwatch.sources.simulation.training import Job as SimulatedJob
-from gpuwatch.sources.simulation.world import World
+from gpuwatch.core.model import Gpu, GpuReading, Host, Job, JobMember, JobRank, ProcessKey, Snapshot
+from gpuwatch.core.source import ManualClock, ReadOptions
+from gpuwatch.sources.simulated.parts.crew import Crew
+from gpuwatch.sources.simulated.parts.loop_telemetry import Diary
+from gpuwatch.sources.simulated.parts.processes import Memory
+from gpuwatch.sources.simulated.parts.training import Job as SimulatedJob
+from gpuwatch.sources.simulated.plans import Setup
+from gpuwatch.sources.simulated.source import SimulatedSource, _Machine
+from gpuwatch.sources.simulated.world import World
 from tests.evaluation.physics import Course, Work
 
 _WARM_UP_SECONDS = 60.0

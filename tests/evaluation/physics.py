@@ -16,9 +16,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from gpuwatch.sources.simulation.device import Activity
-from gpuwatch.sources.simulation.meter import Meter
-from gpuwatch.sources.simulation.telling import Diary, Entry
+from gpuwatch.sources.simulated.parts.device import Activity
+from gpuwatch.sources.simulated.parts.loop_telemetry import Diary, Entry
+from gpuwatch.sources.simulated.parts.meter import Meter
 
 SPIN = 1.0
 ASLEEP = 0.02

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpuwatch import codec
-from gpuwatch.model import Snapshot
+from gpuwatch.core.codec import snapshots as codec
+from gpuwatch.core.model import Snapshot
 from tests.evaluation.case import Subject
 
 FOLDER = Path(__file__).parent / "recordings"

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from gpuwatch.sources.simulation.cards import Card
-from gpuwatch.sources.simulation.device import Activity
-from gpuwatch.sources.simulation.plans import JobPlan, Slot
+from gpuwatch.sources.simulated.parts.cards import Card
+from gpuwatch.sources.simulated.parts.device import Activity
+from gpuwatch.sources.simulated.plans import JobPlan, Slot
 from tests.evaluation import cards
 from tests.evaluation.case import HEALTHY, UNDECIDED
 from tests.evaluation.draw import Draw

@@ -6,7 +6,7 @@ import gzip
 
 import pytest
 
-from gpuwatch.diagnosis.catalogue import RULES
+from gpuwatch.diagnosis.engine.catalogue import RULES
 from tests.evaluation import cases, long_runs, recorded
 from tests.evaluation.harness import run
 from tests.evaluation.look import look_into

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.diagnosis.catalogue import RULES
-from gpuwatch.diagnosis.engine import Engine
+from gpuwatch.diagnosis.engine.catalogue import RULES
+from gpuwatch.diagnosis.engine.engine import Engine
 from tests.evaluation.case import HEALTHY, UNDECIDED
 from tests.evaluation.harness import run
 from tests.evaluation.recorded import FOLDER, INDEX, STILL_WRONG, all_recordings

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.jobs import stack_access
-from gpuwatch.sources import procfs
+from gpuwatch.jobs.stacks import access as stack_access
+from gpuwatch.sources.linux import procfs
 from tests.support.children import Children, children
 
 JOB = Path(__file__).with_name("stacks_job.py")

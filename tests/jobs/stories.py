@@ -8,9 +8,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from gpuwatch.jobs.recorder import JobRecorder
-from gpuwatch.jobs.report import JobReport
-from gpuwatch.model import BusySample, Gpu, Job, JobMember, JobRank, Process, Snapshot
+from gpuwatch.core.model import BusySample, Gpu, Job, JobMember, JobRank, Process, Snapshot
+from gpuwatch.jobs.report.recorder import JobRecorder
+from gpuwatch.jobs.report.report import JobReport
 from tests.support.snapshots import gpu, snapshot
 
 UNIX = 1_700_000_000.0

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.jobs.attach import AttachError, Attachment, parse_pid, resolve
-from gpuwatch.sources import procfs
+from gpuwatch.jobs.identity.attach import AttachError, Attachment, parse_pid, resolve
+from gpuwatch.sources.linux import procfs
 from tests.support.children import Children, children, wait_until
 from tests.support.fake_proc import BOOTED_AT, FakeProc
 
@@ -273,7 +273,10 @@ def test_a_script_that_runs_gpuwatch_itself_is_not_the_job(
 ) -> None:
     """It ends after gpuwatch does, which would wait for it for ever."""
     script = tmp_path / "train.sh"
-    look = "import sys; from gpuwatch.jobs.attach import resolve; print(resolve(int(sys.argv[1])))"
+    look = (
+        "import sys; from gpuwatch.jobs.identity.attach import resolve; "
+        "print(resolve(int(sys.argv[1])))"
+    )
     script.write_text(f"sleep 600 &\n'{sys.executable}' -c '{look}' $!\nwait\n")
     shell = started.run(["sh", str(script)])
     said = started.ready(shell)
@@ -489,7 +492,7 @@ UNSHARE = shutil.which("unshare")
 LOOK = """
 import os, sys
 sys.path.insert(0, sys.argv[1])
-from gpuwatch.jobs.attach import AttachError, resolve
+from gpuwatch.jobs.identity.attach import AttachError, resolve
 if "nobody" in sys.argv:
     os.setgroups([]), os.setgid(65534), os.setuid(65534)
 try:

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.jobs import cores
-from gpuwatch.jobs.cores import JobCores, ThrottleMeter, read_cores, slurm_cores
-from gpuwatch.sources import procfs
+from gpuwatch.jobs.resources import cores
+from gpuwatch.jobs.resources.cores import JobCores, ThrottleMeter, read_cores, slurm_cores
+from gpuwatch.sources.linux import procfs
 from tests.support.children import Children, children, wait_until
 from tests.support.fake_proc import FakeProc
 

@@ -6,8 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.jobs import evidence
-from gpuwatch.jobs.evidence import ThreadNames, parse_environment, parse_framework, rank_numbers
+from gpuwatch.jobs.identity import evidence
+from gpuwatch.jobs.identity.evidence import (
+    ThreadNames,
+    parse_environment,
+    parse_framework,
+    rank_numbers,
+)
 from tests.support.fake_proc import BOOTED_AT, FakeProc
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.jobs.fine import PERIOD_SECONDS, READS_PER_SECOND, FineSampler, Group
-from gpuwatch.sources.base import ManualClock, SystemClock
+from gpuwatch.core.source import ManualClock, SystemClock
+from gpuwatch.jobs.tracking.fine import PERIOD_SECONDS, READS_PER_SECOND, FineSampler, Group
 from tests.support.children import Children, children, wait_until
 from tests.support.fake_proc import FakeProc
 

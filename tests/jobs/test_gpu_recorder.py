@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.jobs.course import Grid
-from gpuwatch.jobs.gpu_recorder import GpuRecorder, Span, unbroken
-from gpuwatch.model import BusySample
+from gpuwatch.core.model import BusySample
+from gpuwatch.jobs.report.gpu_recorder import GpuRecorder, Span, unbroken
+from gpuwatch.jobs.report.time_profile import Grid
 from tests.support.snapshots import gpu
 
 BEGIN = 1000.0

@@ -6,8 +6,8 @@ import shlex
 
 import pytest
 
-from gpuwatch.jobs.evidence import Look
-from gpuwatch.jobs.grouping import climb, is_left_over, world_of
+from gpuwatch.jobs.identity.evidence import Look
+from gpuwatch.jobs.identity.grouping import climb, is_left_over, world_of
 
 SPAWN = "python -c 'from multiprocessing.spawn import spawn_main; spawn_main()'"
 FORKSERVER = "python -c 'from multiprocessing.forkserver import main; main(3)'"

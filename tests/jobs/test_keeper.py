@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.jobs import keeper
-from gpuwatch.jobs.keeper import Keeper
+from gpuwatch.jobs.launch import keeper
+from gpuwatch.jobs.launch.keeper import Keeper
 from tests.support.children import wait_until
 
 

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.jobs.attach import resolve
-from gpuwatch.model import Job
+from gpuwatch.core.model import Job
+from gpuwatch.jobs.identity.attach import resolve
 from tests.jobs.watching import watching
 from tests.support.children import wait_until
 

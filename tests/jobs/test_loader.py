@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gpuwatch.jobs.loader import (
+from gpuwatch.jobs.tracking.loader import (
     GONE_SECONDS,
     PIN_SETTLE_SECONDS,
     TRAINING_SECONDS,

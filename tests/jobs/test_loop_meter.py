@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.jobs.loop_meter import Did, LoopMeter
-from gpuwatch.model import TrainingLoop
+from gpuwatch.core.model import TrainingLoop
+from gpuwatch.jobs.report.loop_meter import Did, LoopMeter
 
 UNIX = 1_700_000_000.0
 Share = Callable[[float], float]

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.jobs.report import JobReport, LoopReport
-from gpuwatch.jobs.report_json import decode_report, report_text_json
-from gpuwatch.model import Snapshot, TrainingLoop
-from gpuwatch.outputs.report import report_text
-from gpuwatch.outputs.report_compare import compare_text
+from gpuwatch.core.model import Snapshot, TrainingLoop
+from gpuwatch.jobs.report.json import decode_report, report_text_json
+from gpuwatch.jobs.report.report import JobReport, LoopReport
+from gpuwatch.outputs.job_report.compare import compare_text
+from gpuwatch.outputs.job_report.text import report_text
 from tests.jobs.stories import PID, STARTED, UNIX, job, look, rank, recorded
 
 SGR = re.compile(r"\x1b\[\d*m")

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.jobs import meters
-from gpuwatch.jobs.meters import MemberMeter, MemoryShare
+from gpuwatch.jobs.tracking import meters
+from gpuwatch.jobs.tracking.meters import MemberMeter, MemoryShare
 from tests.support.fake_proc import FakeProc
 
 PID = 42

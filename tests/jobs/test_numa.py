@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.jobs.numa import NODES, nodes_of, read_nodes
+from gpuwatch.jobs.resources.numa import NODES, nodes_of, read_nodes
 
 TWO = {0: frozenset(range(8)), 1: frozenset(range(8, 16))}
 

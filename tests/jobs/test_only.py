@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from gpuwatch.jobs.only import only_job
-from gpuwatch.model import (
+from gpuwatch.core.model import (
     Gpu,
     GpuIdentity,
     GpuReading,
@@ -14,8 +13,9 @@ from gpuwatch.model import (
     Process,
     Snapshot,
 )
-from gpuwatch.sources.base import ManualClock, ReadOptions
-from gpuwatch.sources.simulated import SimulatedSource
+from gpuwatch.core.source import ManualClock, ReadOptions
+from gpuwatch.jobs.identity.job_filter import only_job
+from gpuwatch.sources.simulated.source import SimulatedSource
 from tests.support.snapshots import gpu, snapshot
 
 

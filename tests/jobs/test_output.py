@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuwatch.jobs.output import LINE_CHARACTERS, READ_BYTES, LineScreen, OutputTail
-from gpuwatch.text import clean
+from gpuwatch.core.text import clean
+from gpuwatch.jobs.launch.output import LINE_CHARACTERS, READ_BYTES, LineScreen, OutputTail
 
 
 def shown(*parts: str) -> list[str]:

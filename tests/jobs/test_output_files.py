@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.jobs.output_files import (
+from gpuwatch.jobs.launch.output_files import (
     OutputFileError,
     forget_oldest,
     open_chosen,

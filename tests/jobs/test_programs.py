@@ -6,7 +6,7 @@ import shlex
 
 import pytest
 
-from gpuwatch.jobs.programs import Program, recognise
+from gpuwatch.jobs.identity.programs import Program, recognise
 
 
 def of(line: str, name: str = "python") -> Program:

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from gpuwatch.jobs.recorder import JobRecorder
-from gpuwatch.jobs.report import GpuReport, JobReport
-from gpuwatch.jobs.report_json import decode_report, report_text_json
-from gpuwatch.model import BusySample, Problem, Process, ReasonSeconds, Snapshot
+from gpuwatch.core.model import BusySample, Problem, Process, ReasonSeconds, Snapshot
+from gpuwatch.jobs.report.json import decode_report, report_text_json
+from gpuwatch.jobs.report.recorder import JobRecorder
+from gpuwatch.jobs.report.report import GpuReport, JobReport
 from tests.jobs.stories import (
     COMMAND,
     KEY,

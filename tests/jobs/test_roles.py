@@ -5,8 +5,8 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 
-from gpuwatch.jobs.evidence import Look, RankNumbers
-from gpuwatch.jobs.roles import Candidate, Given, assign, names_are_used
+from gpuwatch.jobs.identity.evidence import Look, RankNumbers
+from gpuwatch.jobs.identity.roles import Candidate, Given, assign, names_are_used
 
 TRAIN = "python train.py"
 SPAWN = "python -c 'from multiprocessing.spawn import spawn_main; spawn_main()'"

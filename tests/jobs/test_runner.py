@@ -12,17 +12,17 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.jobs.output_files import open_chosen
-from gpuwatch.jobs.runner import (
+from gpuwatch.core.source import ManualClock
+from gpuwatch.jobs.launch.output_files import open_chosen
+from gpuwatch.jobs.launch.runner import (
     AGAIN_SECONDS,
     RunningJob,
     Start,
     start_in_terminal,
     start_plain,
 )
-from gpuwatch.jobs.spawn import CannotStartError, initial_environment, spawn
-from gpuwatch.sources import procfs
-from gpuwatch.sources.base import ManualClock
+from gpuwatch.jobs.launch.spawn import CannotStartError, initial_environment, spawn
+from gpuwatch.sources.linux import procfs
 from tests.support.children import wait_until
 
 ENVIRONMENT = {b"PATH": os.environb[b"PATH"], b"LC_ALL": b"C.UTF-8"}
@@ -156,7 +156,7 @@ def test_initial_environment_is_the_kernels(tmp_path: Path) -> None:
     """What the interpreter does to the environment on its way up is not in it: in the C locale it
     adds LC_CTYPE."""
     code = (
-        "import os, sys; from gpuwatch.jobs.spawn import initial_environment;"
+        "import os, sys; from gpuwatch.jobs.launch.spawn import initial_environment;"
         "os.environ['ADDED'] = '1';"
         "sys.stdout.buffer.write(repr((initial_environment(), 'LC_CTYPE' in os.environ)).encode())"
     )

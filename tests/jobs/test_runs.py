@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.jobs.runs import RunIdentity, essence, parse_arguments, run_identity
+from gpuwatch.jobs.identity.runs import RunIdentity, essence, parse_arguments, run_identity
 from tests.support.children import Children, children
 from tests.support.fake_proc import FakeProc
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import pytest
 
-from gpuwatch.jobs import stacks
-from gpuwatch.jobs.stack_rules import Frame
-from gpuwatch.jobs.stacks import SourceLine, StackReport
+from gpuwatch.jobs.stacks import summary as stacks
+from gpuwatch.jobs.stacks.rules import Frame
+from gpuwatch.jobs.stacks.summary import SourceLine, StackReport
 
 SITE = "/opt/venv/lib/python3.11/site-packages"
 STD = "/usr/lib/python3.11"

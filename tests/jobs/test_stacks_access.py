@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.jobs import stack_access
-from gpuwatch.jobs.stack_access import Refused
+from gpuwatch.jobs.stacks import access as stack_access
+from gpuwatch.jobs.stacks.access import Refused
 from tests.support.children import Children, children, wait_until
 from tests.support.fake_proc import FakeProc
 

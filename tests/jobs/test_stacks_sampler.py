@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.jobs.stack_sampler import StackSampler, StackTarget, parse_errors
-from gpuwatch.jobs.stacks import StackReport
+from gpuwatch.jobs.stacks.sampler import StackSampler, StackTarget, parse_errors
+from gpuwatch.jobs.stacks.summary import StackReport
 from tests.jobs.stacks_support import (
     SPIN,
     TrainingJob,

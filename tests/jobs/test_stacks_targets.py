@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gpuwatch.jobs.stack_targets import find_job, job_targets
-from gpuwatch.model import Job, JobMember
+from gpuwatch.core.model import Job, JobMember
+from gpuwatch.jobs.stacks.targets import find_job, job_targets
 
 
 def member(pid: int, role: str, parent: int = 1, **changes: object) -> JobMember:

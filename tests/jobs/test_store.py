@@ -18,14 +18,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gpuwatch
-from gpuwatch.jobs.report import GpuReport, JobReport, ReportError
-from gpuwatch.jobs.report_json import decode_report, report_text_json
-from gpuwatch.jobs.store import (
-    REPORTS_KEPT,
-    ReportStore,
-    StoreError,
-    read_file,
-)
+from gpuwatch.jobs.report.json import decode_report, report_text_json
+from gpuwatch.jobs.report.report import GpuReport, JobReport, ReportError
+from gpuwatch.jobs.report.store import REPORTS_KEPT, ReportStore, StoreError, read_file
 from tests.jobs.stories import UNIX, recorded, training
 
 DIGEST = "0123456789abcdef"
@@ -302,8 +297,8 @@ def test_a_damaged_report_is_passed_over_and_named_when_asked_for(store: ReportS
 SAVE = """
 import os, resource, sys
 from pathlib import Path
-from gpuwatch.jobs.report import JobReport
-from gpuwatch.jobs.store import ReportStore, StoreError
+from gpuwatch.jobs.report.report import JobReport
+from gpuwatch.jobs.report.store import ReportStore, StoreError
 {before}
 try:
     ReportStore(Path(sys.argv[1])).save(JobReport(pid=1, command="x" * 100_000))

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.jobs import cores, surroundings
-from gpuwatch.jobs.cores import read_cores
-from gpuwatch.jobs.surroundings import read_surroundings
+from gpuwatch.jobs.identity import surroundings
+from gpuwatch.jobs.identity.surroundings import read_surroundings
+from gpuwatch.jobs.resources import cores
+from gpuwatch.jobs.resources.cores import read_cores
 from tests.support.children import Children, children, wait_until
 from tests.support.fake_proc import FakeProc
 

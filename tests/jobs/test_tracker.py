@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.jobs.tracker import JobTracker
-from gpuwatch.sources.base import SystemClock
+from gpuwatch.core.source import SystemClock
+from gpuwatch.jobs.tracking.tracker import JobTracker
 from tests.jobs.watching import RENAME, Watch, key_of, members, own_step_files, roles, watching
 from tests.support.children import Children, children, wait_until
 

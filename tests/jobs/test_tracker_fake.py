@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.jobs.loader import PIN_SETTLE_SECONDS
-from gpuwatch.jobs.machine import LOOK_SECONDS
+from gpuwatch.jobs.tracking.loader import PIN_SETTLE_SECONDS
+from gpuwatch.jobs.tracking.machine import LOOK_SECONDS
 from tests.jobs.watching import Watch, members, roles
 from tests.support.fake_proc import BOOTED_AT, FakeProc
 

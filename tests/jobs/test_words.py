@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from gpuwatch.jobs.words import cores_sentence, job_loading_sentence, loading_sentence, role_name
-from gpuwatch.model import Host, Job, JobMember, JobRank
+from gpuwatch.core.model import Host, Job, JobMember, JobRank
+from gpuwatch.jobs.report.words import (
+    cores_sentence,
+    job_loading_sentence,
+    loading_sentence,
+    role_name,
+)
 
 
 def rank(number: int | None = 0, workers: int | None = 4, pinned: bool | None = True) -> JobRank:

@@ -8,14 +8,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from gpuwatch import step_file
-from gpuwatch.jobs.step_files import StepFiles
-from gpuwatch.jobs.tracker import JobTracker
-from gpuwatch.model import Job, JobMember, Problem, Process, ProcessKey
-from gpuwatch.sources import procfs
-from gpuwatch.sources.base import ManualClock, ReadOptions
+from gpuwatch.core import step_file
+from gpuwatch.core.model import Job, JobMember, Problem, Process, ProcessKey
+from gpuwatch.core.source import ManualClock, ReadOptions
+from gpuwatch.jobs.tracking.loop_files import StepFiles
+from gpuwatch.jobs.tracking.tracker import JobTracker
 from gpuwatch.sources.gpu_process import GpuProcess
-from gpuwatch.sources.processes import ProcessSource
+from gpuwatch.sources.linux import procfs
+from gpuwatch.sources.linux.processes import ProcessSource
 
 RENAME = """
 import threading

@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 
 from gpuwatch.diagnosis.finding import Advice, Diagnosis, Evidence, Finding, NotTold, RuledOut
-from gpuwatch.jobs.stacks import StackReport
-from gpuwatch.outputs.diagnosis import (
+from gpuwatch.jobs.stacks.summary import StackReport
+from gpuwatch.outputs.diagnosis.text import (
     DiagnosisReport,
     Ended,
     GpuSeen,
@@ -20,7 +20,7 @@ from gpuwatch.outputs.diagnosis import (
     evidence_line,
     quantity,
 )
-from gpuwatch.outputs.table import cell_width
+from gpuwatch.outputs.terminal.table import cell_width
 
 START = 1_700_000_000.0
 FINDING = Finding(

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from gpuwatch import cli
-from gpuwatch.jobs.stacks import Share, StackReport
-from gpuwatch.outputs.diagnosis import Ended, diagnosis_json
-from gpuwatch.outputs.diagnosis_schema import DIAGNOSIS_SCHEMA
-from gpuwatch.sources.simulated import SCENARIOS
+from gpuwatch.commands import cli
+from gpuwatch.jobs.stacks.summary import Share, StackReport
+from gpuwatch.outputs.diagnosis.schema import DIAGNOSIS_SCHEMA
+from gpuwatch.outputs.diagnosis.text import Ended, diagnosis_json
+from gpuwatch.sources.simulated.source import SCENARIOS
 from tests.outputs.test_diagnosis import FINDING, LOG, START, report
 
 TYPES: dict[str, tuple[type, ...]] = {

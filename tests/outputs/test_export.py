@@ -9,7 +9,7 @@ from datetime import datetime
 
 import pytest
 
-from gpuwatch.model import BusySample, Snapshot
+from gpuwatch.core.model import BusySample, Snapshot
 from gpuwatch.outputs.export import (
     GPU_COLUMNS,
     HOST_COLUMNS,

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.jobs.report import Course
-from gpuwatch.outputs import html_svg as svg
-from gpuwatch.outputs.html_compare import comparison_html
-from gpuwatch.outputs.html_report import recording_html
-from gpuwatch.outputs.html_style import STYLE
-from gpuwatch.outputs.html_timeline import ticks
-from gpuwatch.outputs.summing.comparison import compare
-from gpuwatch.outputs.summing.summary import FileSeen, Summary
+from gpuwatch.jobs.report.report import Course
+from gpuwatch.outputs.html import svg
+from gpuwatch.outputs.html.compare import comparison_html
+from gpuwatch.outputs.html.report import recording_html
+from gpuwatch.outputs.html.style import STYLE
+from gpuwatch.outputs.html.timeline import ticks
+from gpuwatch.outputs.summary.comparison import compare
+from gpuwatch.outputs.summary.model import FileSeen, Summary
 from tests.support.pages import Page, browse, measure
 from tests.support.recordings import simulated, summed
 

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from gpuwatch.jobs.only import only_job
-from gpuwatch.model import Host, Job, JobMember, JobRank, Process, Snapshot
-from gpuwatch.outputs.job_text import JOBS_SHOWN
-from gpuwatch.outputs.text import status_page
-from gpuwatch.sources.base import ManualClock
-from gpuwatch.sources.simulated import SCENARIOS, SimulatedSource
+from gpuwatch.core.model import Host, Job, JobMember, JobRank, Process, Snapshot
+from gpuwatch.core.source import ManualClock
+from gpuwatch.jobs.identity.job_filter import only_job
+from gpuwatch.outputs.status.job_text import JOBS_SHOWN
+from gpuwatch.outputs.status.text import status_page
+from gpuwatch.sources.simulated.source import SCENARIOS, SimulatedSource
 from tests.support.snapshots import gpu, snapshot
 
 GIB = 2**30

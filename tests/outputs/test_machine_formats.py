@@ -10,16 +10,8 @@ import math
 
 import pytest
 
-from gpuwatch.codec import Decoder
-from gpuwatch.model import (
-    BusySample,
-    GpuIdentity,
-    GpuReading,
-    Host,
-    Process,
-    ReasonSeconds,
-)
-from gpuwatch.outputs.csv import csv_text
+from gpuwatch.core.codec.snapshots import Decoder
+from gpuwatch.core.model import BusySample, GpuIdentity, GpuReading, Host, Process, ReasonSeconds
 from gpuwatch.outputs.export import (
     GPU_COLUMNS,
     HOST_COLUMNS,
@@ -29,7 +21,8 @@ from gpuwatch.outputs.export import (
     host_rows,
     process_rows,
 )
-from gpuwatch.outputs.jsonlines import JsonLinesWriter
+from gpuwatch.outputs.status.csv import csv_text
+from gpuwatch.outputs.status.jsonlines import JsonLinesWriter
 from tests.support.snapshots import gpu, snapshot
 
 

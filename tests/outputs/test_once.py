@@ -6,9 +6,9 @@ import threading
 
 import pytest
 
-from gpuwatch.model import Snapshot
-from gpuwatch.outputs.once import NoAnswerError, look_once
-from gpuwatch.sources.base import ReadOptions
+from gpuwatch.core.model import Snapshot
+from gpuwatch.core.source import ReadOptions
+from gpuwatch.outputs.status.once import NoAnswerError, look_once
 from tests.support.snapshots import snapshot
 
 

@@ -15,9 +15,11 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.codec_rounding import rounded
-from gpuwatch.model import GpuReading, Snapshot
-from gpuwatch.outputs.recorder import (
+from gpuwatch.core.codec.rounding import rounded
+from gpuwatch.core.model import GpuReading, Snapshot
+from gpuwatch.core.source import ManualClock
+from gpuwatch.recording.reader import open_any
+from gpuwatch.recording.recorder import (
     BackgroundRecorder,
     Recorder,
     RecordingError,
@@ -25,10 +27,8 @@ from gpuwatch.outputs.recorder import (
     recent_snapshots,
     rotated_files,
 )
-from gpuwatch.sources.base import ManualClock
-from gpuwatch.sources.log_text import LogStats
-from gpuwatch.sources.recording import open_any
-from gpuwatch.sources.simulated import SimulatedSource
+from gpuwatch.sources.files.log_text import LogStats
+from gpuwatch.sources.simulated.source import SimulatedSource
 from tests.support.snapshots import gpu, snapshot
 
 
@@ -108,7 +108,7 @@ def _member(data: bytes) -> bytes:
 
 def test_a_recording_is_small(tmp_path: Path) -> None:
     """What has not changed is not repeated: a third of a packed stream at most."""
-    from gpuwatch.codec import snapshot_line
+    from gpuwatch.core.codec.snapshots import snapshot_line
 
     machine = Machine(gpus=2, processes=32)
     path = tmp_path / "run.jsonl.gz"

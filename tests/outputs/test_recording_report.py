@@ -11,20 +11,20 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.outputs.recording_report import recording_text
-from gpuwatch.outputs.recording_report_compare import (
+from gpuwatch.outputs.recording_report.compare import (
     COMPARISON_SCHEMA,
     comparison_json,
     comparison_markdown,
     comparison_text,
     verdict,
 )
-from gpuwatch.outputs.recording_report_json import recording_json
-from gpuwatch.outputs.recording_report_markdown import recording_markdown
-from gpuwatch.outputs.recording_report_schema import RECORDING_SCHEMA
-from gpuwatch.outputs.summing.comparison import compare
-from gpuwatch.outputs.summing.summary import FileSeen, Summary
-from gpuwatch.outputs.table import cell_width
+from gpuwatch.outputs.recording_report.json import recording_json
+from gpuwatch.outputs.recording_report.markdown import recording_markdown
+from gpuwatch.outputs.recording_report.schema import RECORDING_SCHEMA
+from gpuwatch.outputs.recording_report.text import recording_text
+from gpuwatch.outputs.summary.comparison import compare
+from gpuwatch.outputs.summary.model import FileSeen, Summary
+from gpuwatch.outputs.terminal.table import cell_width
 from tests.outputs.test_diagnosis_schema import faults
 from tests.support.recordings import simulated, summed
 

@@ -9,16 +9,25 @@ from typing import Any, cast
 
 import pytest
 
-from gpuwatch.jobs.notes import Notes
-from gpuwatch.jobs.tracked import TrackedJob
-from gpuwatch.model import Host, Job, JobMember, JobRank, Problem, Process, Snapshot, TrainingLoop
-from gpuwatch.outputs.recorder import Recorder
-from gpuwatch.outputs.redaction import program_name, redacted
-from gpuwatch.sampler import Sampler
-from gpuwatch.sources.base import ManualClock, ReadOptions
+from gpuwatch.core.model import (
+    Host,
+    Job,
+    JobMember,
+    JobRank,
+    Problem,
+    Process,
+    Snapshot,
+    TrainingLoop,
+)
+from gpuwatch.core.sampler import Sampler
+from gpuwatch.core.source import ManualClock, ReadOptions
+from gpuwatch.jobs.tracking.notes import Notes
+from gpuwatch.jobs.tracking.tracked import TrackedJob
+from gpuwatch.recording.recorder import Recorder
+from gpuwatch.recording.redaction import program_name, redacted
 from gpuwatch.sources.driver_link import bug
 from gpuwatch.sources.gpu_process import GpuProcess
-from gpuwatch.sources.processes import ProcessSource
+from gpuwatch.sources.linux.processes import ProcessSource
 from tests.support.fake_proc import FakeProc
 from tests.support.snapshots import gpu, snapshot
 

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuwatch.jobs.report import Course, GpuReport, HostReport, JobReport, LoadingReport
-from gpuwatch.model import ReasonSeconds, Snapshot
-from gpuwatch.outputs import report_charts as charts
-from gpuwatch.outputs.report import report_text
-from gpuwatch.outputs.report_compare import compare_text
-from gpuwatch.outputs.report_list import list_text
-from gpuwatch.outputs.table import cell_width
+from gpuwatch.core.model import ReasonSeconds, Snapshot
+from gpuwatch.jobs.report.report import Course, GpuReport, HostReport, JobReport, LoadingReport
+from gpuwatch.outputs.job_report import charts
+from gpuwatch.outputs.job_report.compare import compare_text
+from gpuwatch.outputs.job_report.list import list_text
+from gpuwatch.outputs.job_report.text import report_text
+from gpuwatch.outputs.terminal.table import cell_width
 from tests.jobs.stories import UNIX, recorded, training, watched_jobs
 
 WIDTHS = (40, 60, 80, 120, 200)

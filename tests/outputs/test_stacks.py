@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from gpuwatch.jobs import stacks
-from gpuwatch.jobs.stacks import SourceLine, StackCost, StackReport
+from gpuwatch.jobs.stacks import summary as stacks
+from gpuwatch.jobs.stacks.summary import SourceLine, StackCost, StackReport
 from gpuwatch.outputs.stacks import stacks_json, stacks_page
-from gpuwatch.outputs.table import cell_width
+from gpuwatch.outputs.terminal.table import cell_width
 
 SITE = "/opt/venv/lib/python3.11/site-packages/torch"
 LOOP = (

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.outputs.table import Heading, cell_width, cut, table, wrap
-from gpuwatch.text import clean
+from gpuwatch.core.text import clean
+from gpuwatch.outputs.terminal.table import Heading, cell_width, cut, table, wrap
 
 HEADINGS = (Heading("A"), Heading("NAME", text=True, rank=2), Heading("NUM", rank=1))
 

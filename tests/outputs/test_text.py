@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 
-from gpuwatch.model import Host, Problem, Process, Snapshot
-from gpuwatch.outputs.table import cell_width
-from gpuwatch.outputs.text import status_page
+from gpuwatch.core.model import Host, Problem, Process, Snapshot
+from gpuwatch.outputs.status.text import status_page
+from gpuwatch.outputs.terminal.table import cell_width
 from tests.support.snapshots import gpu, snapshot, snapshots
 
 GIB = 2**30

@@ -10,22 +10,22 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.model import Job, JobRank, Snapshot, TrainingLoop
+from gpuwatch.core.model import Job, JobRank, Snapshot, TrainingLoop
 from gpuwatch.outputs.export import PROCESS_COLUMNS, RowWriter, process_rows
-from gpuwatch.outputs.html_compare import comparison_html
-from gpuwatch.outputs.html_report import recording_html
-from gpuwatch.outputs.recording_report import recording_text
-from gpuwatch.outputs.recording_report_compare import (
+from gpuwatch.outputs.html.compare import comparison_html
+from gpuwatch.outputs.html.report import recording_html
+from gpuwatch.outputs.recording_report.compare import (
     COMPARISON_SCHEMA,
     comparison_json,
     comparison_text,
     verdict,
 )
-from gpuwatch.outputs.recording_report_json import recording_json
-from gpuwatch.outputs.recording_report_markdown import recording_markdown
-from gpuwatch.outputs.recording_report_schema import RECORDING_SCHEMA
-from gpuwatch.outputs.summing.comparison import compare
-from gpuwatch.outputs.summing.summary import Summary
+from gpuwatch.outputs.recording_report.json import recording_json
+from gpuwatch.outputs.recording_report.markdown import recording_markdown
+from gpuwatch.outputs.recording_report.schema import RECORDING_SCHEMA
+from gpuwatch.outputs.recording_report.text import recording_text
+from gpuwatch.outputs.summary.comparison import compare
+from gpuwatch.outputs.summary.model import Summary
 from tests.outputs.test_diagnosis_schema import faults
 from tests.support.pages import Page
 from tests.support.recordings import simulated, summed

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from gpuwatch.model import Gpu, GpuReading, Problem
-from gpuwatch.sources.base import ManualClock, ReadOptions
-from gpuwatch.sources.nvml import NvmlReading, NvmlSource
+from gpuwatch.core.model import Gpu, GpuReading, Problem
+from gpuwatch.core.source import ManualClock, ReadOptions
+from gpuwatch.sources.nvml.source import NvmlReading, NvmlSource
 from tests.support.fake_nvml import FakeNvml, create_or_skip
 
 START_UNIX_SECONDS = 1_800_000_000.0

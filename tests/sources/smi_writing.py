@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 
-from gpuwatch.model import Gpu, Snapshot
-from gpuwatch.sources.base import ManualClock, ReadOptions
-from gpuwatch.sources.nvml_tables import EVENT_REASONS
-from gpuwatch.sources.simulated import SimulatedSource
+from gpuwatch.core.model import Gpu, Snapshot
+from gpuwatch.core.source import ManualClock, ReadOptions
+from gpuwatch.sources.nvml.tables import EVENT_REASONS
+from gpuwatch.sources.simulated.source import SimulatedSource
 
 MIB = 1024 * 1024
 

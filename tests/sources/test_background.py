@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from gpuwatch.sources.background import DaemonWorker
+from gpuwatch.core.background import DaemonWorker
 
 
 def test_calls_run_in_order_on_one_other_thread() -> None:
@@ -79,7 +79,7 @@ def test_a_call_that_hangs_does_not_keep_the_program_from_ending() -> None:
     """The interpreter leaves the thread behind."""
     code = (
         "import threading\n"
-        "from gpuwatch.sources.background import DaemonWorker\n"
+        "from gpuwatch.core.background import DaemonWorker\n"
         "worker = DaemonWorker()\n"
         "started = threading.Event()\n"
         "def hang():\n"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.sources import cgroup
+from gpuwatch.sources.linux import cgroup
 
 ID = "0123456789abcdef" * 4
 INNER = "fedcba9876543210" * 4

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.sources.file_set import FileSet, open_set, read_at, rotated_files, size_of
+from gpuwatch.sources.files.file_set import FileSet, open_set, read_at, rotated_files, size_of
 
 
 def made(folder: Path, parts: list[bytes], ending: str = ".jsonl") -> Path:

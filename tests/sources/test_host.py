@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.model import Host, Problem
-from gpuwatch.sources.base import ManualClock, ReadOptions, SystemClock
-from gpuwatch.sources.host import HostReader, HostSource
+from gpuwatch.core.model import Host, Problem
+from gpuwatch.core.source import ManualClock, ReadOptions, SystemClock
+from gpuwatch.sources.linux.host import HostReader, HostSource
 from tests.support.children import wait_until
 
 linux_only = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads Linux's /proc")

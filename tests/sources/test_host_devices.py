@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.sources import host_devices
+from gpuwatch.sources.linux import host_devices
 
 
 def add_disk(sys_root: Path, name: str, where: str, *, hidden: bool | None = None) -> None:

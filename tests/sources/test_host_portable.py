@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gpuwatch.sources.base import ManualClock, SystemClock
-from gpuwatch.sources.host_portable import PortableHostReader
+from gpuwatch.core.source import ManualClock, SystemClock
+from gpuwatch.sources.linux.host_portable import PortableHostReader
 from tests.support.children import wait_until
 
 

@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
-from gpuwatch.model import Gpu, GpuIdentity, GpuReading, Host, Job, Problem, Process, Snapshot
-from gpuwatch.sources.base import ManualClock, ReadOptions, Source
+from gpuwatch.core.model import Gpu, GpuIdentity, GpuReading, Host, Job, Problem, Process, Snapshot
+from gpuwatch.core.source import ManualClock, ReadOptions, Source
 from gpuwatch.sources.driver_link import DriverLink
 from gpuwatch.sources.gpu_process import GpuProcess
-from gpuwatch.sources.host import HostSource
+from gpuwatch.sources.linux.host import HostSource
+from gpuwatch.sources.linux.processes import ProcessSource
 from gpuwatch.sources.local import LocalSource
-from gpuwatch.sources.nvml import NvmlReading
-from gpuwatch.sources.processes import ProcessSource
+from gpuwatch.sources.nvml.source import NvmlReading
 
 GPU = Gpu(
     identity=GpuIdentity(index=0, uuid="GPU-0", name="H200"), reading=GpuReading(busy_percent=50.0)

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.sources.nvml_messages import cannot_start, surroundings
-from gpuwatch.sources.nvml_tables import DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND
+from gpuwatch.sources.nvml.messages import cannot_start, surroundings
+from gpuwatch.sources.nvml.tables import DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND
 from tests.sources.nvml_watch import watching
 
 ROOT = Path(__file__).parents[2]
 
 SAY_PROBLEMS = """
-from gpuwatch.sources.base import ReadOptions, SystemClock
-from gpuwatch.sources.nvml import NvmlSource
+from gpuwatch.core.source import ReadOptions, SystemClock
+from gpuwatch.sources.nvml.source import NvmlSource
 source = NvmlSource(SystemClock(), ReadOptions())
 source.open()
 reading = source.read()
@@ -174,7 +174,7 @@ def test_reading_while_the_driver_starts_does_not_wait(tmp_path: Path) -> None:
 
 def test_pynvml_is_imported_only_when_the_source_opens() -> None:
     """Importing the source, as every command does, does not load the binding."""
-    code = "import gpuwatch.sources.nvml; print('pynvml' in sys.modules)"
+    code = "import gpuwatch.sources.nvml.source; print('pynvml' in sys.modules)"
     assert run_python(code) == "False"
 
 

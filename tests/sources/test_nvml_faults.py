@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.model import GpuReading
-from gpuwatch.sources.nvml_identity import Inquirer, lost_identity
-from gpuwatch.sources.nvml_messages import label
+from gpuwatch.core.model import GpuReading
+from gpuwatch.sources.nvml.identity import Inquirer, lost_identity
+from gpuwatch.sources.nvml.messages import label
 from tests.sources.nvml_watch import START_UNIX_SECONDS, Watch, watching
 from tests.support.fake_nvml import ALL_ONES_32, ALL_ONES_64, GpuProcess
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.model import GpuIdentity, GpuReading
-from gpuwatch.sources import nvml_parse as parse
-from gpuwatch.sources.nvml import NvmlSource
-from gpuwatch.sources.nvml_schedule import RARELY_SECONDS
+from gpuwatch.core.model import GpuIdentity, GpuReading
+from gpuwatch.sources.nvml import parse
+from gpuwatch.sources.nvml.schedule import RARELY_SECONDS
+from gpuwatch.sources.nvml.source import NvmlSource
 from tests.sources.nvml_watch import Watch, watching
 from tests.sources.test_nvml_faults import present
 from tests.sources.test_nvml_processes import mig_machine
@@ -300,8 +300,8 @@ def test_a_system_call_that_fails_at_the_start_is_retried(
 # A library that cannot be loaded.
 
 OPEN_SOURCE = """
-from gpuwatch.sources.base import ReadOptions, SystemClock
-from gpuwatch.sources.nvml import NvmlSource
+from gpuwatch.core.source import ReadOptions, SystemClock
+from gpuwatch.sources.nvml.source import NvmlSource
 source = NvmlSource(SystemClock(), ReadOptions())
 source.open()
 print(*(problem.message for problem in source.read().problems))

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.model import BusySample
-from gpuwatch.sources import nvml_parse as parse
-from gpuwatch.sources.nvml_messages import labels
-from gpuwatch.sources.nvml_tables import ALL_ONES_32, ALL_ONES_64
+from gpuwatch.core.model import BusySample
+from gpuwatch.sources.nvml import parse
+from gpuwatch.sources.nvml.messages import labels
+from gpuwatch.sources.nvml.tables import ALL_ONES_32, ALL_ONES_64
 
 NOW = 1_800_000_000.0
 NOW_US = round(NOW * 1e6)
@@ -144,7 +144,7 @@ def test_activity(value: float, shown: float | None) -> None:
 
 def test_labels_of_many_gpus_are_short() -> None:
     """A run of GPUs is a range, others are listed."""
-    from gpuwatch.model import GpuIdentity
+    from gpuwatch.core.model import GpuIdentity
 
     def gpus(*indexes: int) -> list[GpuIdentity]:
         return [GpuIdentity(index=index, uuid=str(index), name="X") for index in indexes]

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.model import GpuIdentity
-from gpuwatch.outputs.once import SETTLE_SECONDS
-from gpuwatch.sources.nvml_identity import numa_node
+from gpuwatch.core.model import GpuIdentity
+from gpuwatch.outputs.status.once import SETTLE_SECONDS
+from gpuwatch.sources.nvml.identity import numa_node
 from tests.sources.nvml_watch import START_UNIX_SECONDS, watching
 from tests.support.fake_nvml import OLD_DRIVER
 

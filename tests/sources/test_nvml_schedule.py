@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.model import Gpu
-from gpuwatch.sources.nvml import NvmlSource
-from gpuwatch.sources.nvml_schedule import (
+from gpuwatch.core.model import Gpu
+from gpuwatch.sources.nvml.schedule import (
     BURST,
     IMPORTANT,
     NOTABLE,
@@ -21,6 +20,7 @@ from gpuwatch.sources.nvml_schedule import (
     Slot,
     plan,
 )
+from gpuwatch.sources.nvml.source import NvmlSource
 from tests.benchmarks.slow_driver import MAIN_FIELDS, sweep
 from tests.sources.nvml_watch import Watch, watching
 from tests.support.fake_nvml import GpuProcess

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from gpuwatch.sources.own_cpu import START_SECONDS, OwnCpu
+from gpuwatch.sources.linux.own_cpu import START_SECONDS, OwnCpu
 
 
 def test_the_start_is_not_counted() -> None:

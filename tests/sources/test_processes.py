@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.model import Problem, Process
-from gpuwatch.sources import procfs
-from gpuwatch.sources.base import ManualClock, ReadOptions
+from gpuwatch.core.model import Problem, Process
+from gpuwatch.core.source import ManualClock, ReadOptions
 from gpuwatch.sources.gpu_process import GpuProcess
-from gpuwatch.sources.processes import ProcessSource
+from gpuwatch.sources.linux import procfs
+from gpuwatch.sources.linux.processes import ProcessSource
 from tests.support.fake_proc import BOOTED_AT, FakeProc
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads Linux's /proc")

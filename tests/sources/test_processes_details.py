@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.sources.process_details import (
+from gpuwatch.sources.linux.process_details import (
     COMMAND_BYTES,
     UserNames,
     parse_command,
@@ -23,8 +23,8 @@ from gpuwatch.sources.process_details import (
     read_uid,
     user_name,
 )
-from gpuwatch.sources.process_entry import ProcessEntry
-from gpuwatch.sources.procfs import PROC
+from gpuwatch.sources.linux.process_entry import ProcessEntry
+from gpuwatch.sources.linux.procfs import PROC
 from tests.support.children import wait_until
 
 COMMANDS = {
@@ -110,7 +110,7 @@ def test_a_slow_name_service_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) 
 def test_a_name_that_comes_late_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     """The row of a process gets it although nothing about the process has changed."""
     names = iter(["1000", "1000", "ada"])
-    monkeypatch.setattr("gpuwatch.sources.process_entry.user_name", lambda _: next(names))
+    monkeypatch.setattr("gpuwatch.sources.linux.process_entry.user_name", lambda _: next(names))
     entry = ProcessEntry(os.getpid(), 0.0, PROC)
     first, same, named = (entry.row(None) for _ in range(3))
     assert (first.user, named.user) == ("1000", "ada")
@@ -119,7 +119,7 @@ def test_a_name_that_comes_late_is_shown(monkeypatch: pytest.MonkeyPatch) -> Non
 
 _HUNG = """
 import ctypes, pwd, sys
-from gpuwatch.cli import main
+from gpuwatch.commands.cli import main
 
 # As in C: the thread that asks cannot be ended.
 pwd.getpwuid = lambda uid: ctypes.CDLL(None).sleep(3600)

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.model import Process
-from gpuwatch.sources.base import ManualClock, ReadOptions
+from gpuwatch.core.model import Process
+from gpuwatch.core.source import ManualClock, ReadOptions
 from gpuwatch.sources.gpu_process import GpuProcess
-from gpuwatch.sources.processes import ProcessSource
+from gpuwatch.sources.linux.processes import ProcessSource
 from tests.support.children import Children, children, wait_until
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads Linux's /proc")
@@ -289,9 +289,9 @@ def test_another_users_process_is_shown_where_the_system_allows_it(
 SEEN_FROM_ELSEWHERE = """
 import os, pwd, sys
 sys.path.insert(0, sys.argv[1])
-from gpuwatch.sources.base import ReadOptions, SystemClock
+from gpuwatch.core.source import ReadOptions, SystemClock
 from gpuwatch.sources.gpu_process import GpuProcess
-from gpuwatch.sources.processes import ProcessSource
+from gpuwatch.sources.linux.processes import ProcessSource
 if "nobody" in sys.argv:
     os.setgroups([]), os.setgid(65534), os.setuid(65534)
 source = ProcessSource(SystemClock(), ReadOptions())

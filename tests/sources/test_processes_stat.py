@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.sources import procfs
+from gpuwatch.sources.linux import procfs
 from tests.support.fake_proc import BOOTED_AT, FakeProc
 
 REAL_LINE = (

@@ -12,15 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.cli import run
-from gpuwatch.model import Snapshot
-from gpuwatch.outputs.jsonlines import JsonLinesWriter
-from gpuwatch.sources import log_text
-from gpuwatch.sources.gzip_members import GzipMembers
-from gpuwatch.sources.log_text import DAMAGE, LogError, LogStats
-from gpuwatch.sources.recording import open_any
-from gpuwatch.sources.recording_scan import RecordingFileReader
-from gpuwatch.sources.smi_log import LogOptions, parse_columns
+from gpuwatch.commands.cli import run
+from gpuwatch.core.model import Snapshot
+from gpuwatch.outputs.status.jsonlines import JsonLinesWriter
+from gpuwatch.recording.reader import open_any
+from gpuwatch.recording.scan import RecordingFileReader
+from gpuwatch.sources.files import log_text
+from gpuwatch.sources.files.gzip_members import GzipMembers
+from gpuwatch.sources.files.log_text import DAMAGE, LogError, LogStats
+from gpuwatch.sources.smi_log.source import LogOptions, parse_columns
 from tests.sources.smi_writing import query_log, simulated
 
 SNAPSHOTS = simulated("starved", gpus=2, count=5)

@@ -14,16 +14,12 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.codec_rounding import rounded
-from gpuwatch.json_values import CodecError
-from gpuwatch.model import Snapshot
-from gpuwatch.outputs.finding_events import FindingEvents
-from gpuwatch.outputs.jsonlines import JsonLinesWriter
-from gpuwatch.outputs.recorder import Recorder
-from gpuwatch.sources.base import ManualClock
-from gpuwatch.sources.log_text import LogError
-from gpuwatch.sources.recording import open_any
-from gpuwatch.sources.recording_buckets import (
+from gpuwatch.core.codec.rounding import rounded
+from gpuwatch.core.json_values import CodecError
+from gpuwatch.core.model import Snapshot
+from gpuwatch.core.source import ManualClock
+from gpuwatch.outputs.status.jsonlines import JsonLinesWriter
+from gpuwatch.recording.buckets import (
     GPU_READINGS,
     HOST_READINGS,
     Bucket,
@@ -31,8 +27,12 @@ from gpuwatch.sources.recording_buckets import (
     bucket_object,
     read_bucket,
 )
-from gpuwatch.sources.recording_index import RecordingIndex, open_index
-from gpuwatch.sources.simulated import SimulatedSource
+from gpuwatch.recording.finding_events import FindingEvents
+from gpuwatch.recording.index import RecordingIndex, open_index
+from gpuwatch.recording.reader import open_any
+from gpuwatch.recording.recorder import Recorder
+from gpuwatch.sources.files.log_text import LogError
+from gpuwatch.sources.simulated.source import SimulatedSource
 from tests.sources.smi_writing import query_log
 from tests.sources.smi_writing import simulated as simulated_log
 

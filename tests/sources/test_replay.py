@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.codec_rounding import rounded
-from gpuwatch.model import Snapshot
-from gpuwatch.outputs.finding_events import FindingEvents
-from gpuwatch.outputs.jsonlines import JsonLinesWriter
-from gpuwatch.sources import replay
-from gpuwatch.sources.log_text import LogError
-from gpuwatch.sources.recording import open_any
-from gpuwatch.sources.replay import EndableInput, KeptTape, on_wall_clock
+from gpuwatch.core.codec.rounding import rounded
+from gpuwatch.core.model import Snapshot
+from gpuwatch.outputs.status.jsonlines import JsonLinesWriter
+from gpuwatch.recording import replay
+from gpuwatch.recording.finding_events import FindingEvents
+from gpuwatch.recording.reader import open_any
+from gpuwatch.recording.replay import EndableInput, KeptTape, on_wall_clock
+from gpuwatch.sources.files.log_text import LogError
 from tests.long_recording import BEGIN_UNIX_SECONDS as BEGIN
 from tests.long_recording import Piece, snapshots
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.sources import procfs
-from gpuwatch.sources.base import ManualClock, ReadOptions
+from gpuwatch.core.source import ManualClock, ReadOptions
 from gpuwatch.sources.gpu_process import GpuProcess
-from gpuwatch.sources.processes import ProcessSource
-from gpuwatch.sources.signals import end_process
+from gpuwatch.sources.linux import procfs
+from gpuwatch.sources.linux.processes import ProcessSource
+from gpuwatch.sources.linux.signals import end_process
 from tests.support.children import Children, children, wait_until
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads Linux's /proc")
@@ -161,7 +161,7 @@ def test_no_permission_names_the_owner(started: Children) -> None:
     started.ready(child)
     code = (
         "sys.path.insert(0, sys.argv[1])\n"
-        "from gpuwatch.sources.signals import end_process\n"
+        "from gpuwatch.sources.linux.signals import end_process\n"
         "os.setgid(65534); os.setuid(65534)\n"
         "result = end_process(int(sys.argv[2]), float(sys.argv[3]))\n"
         "ready(f'{result.ok} {result.message}')\nwait()\n"

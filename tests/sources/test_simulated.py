@@ -10,9 +10,9 @@ from itertools import pairwise
 
 import pytest
 
-from gpuwatch.model import GpuReading, OwnCost, Snapshot
-from gpuwatch.sources.base import ManualClock, ReadOptions, SystemClock
-from gpuwatch.sources.simulated import SCENARIOS, SimulatedSource
+from gpuwatch.core.model import GpuReading, OwnCost, Snapshot
+from gpuwatch.core.source import ManualClock, ReadOptions, SystemClock
+from gpuwatch.sources.simulated.source import SCENARIOS, SimulatedSource
 
 REQUIRED = {
     "starved", "healthy", "imbalanced", "throttled", "leak", "checkpoint", "idle", "lost",

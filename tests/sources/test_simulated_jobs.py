@@ -7,9 +7,9 @@ from statistics import mean
 
 import pytest
 
-from gpuwatch.model import JOB_ROLES, BusySample, Job, JobMember, Snapshot
-from gpuwatch.sources.base import ManualClock, ReadOptions
-from gpuwatch.sources.simulated import SCENARIOS, SimulatedSource
+from gpuwatch.core.model import JOB_ROLES, BusySample, Job, JobMember, Snapshot
+from gpuwatch.core.source import ManualClock, ReadOptions
+from gpuwatch.sources.simulated.source import SCENARIOS, SimulatedSource
 
 
 @cache

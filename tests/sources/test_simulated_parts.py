@@ -8,16 +8,16 @@ import random
 
 import pytest
 
-from gpuwatch.sources.simulation.cards import H200, RTX_4090
-from gpuwatch.sources.simulation.device import (
+from gpuwatch.sources.simulated.parts.cards import H200, RTX_4090
+from gpuwatch.sources.simulated.parts.device import (
     TICK_SECONDS,
     TICKS_PER_SECOND,
     Activity,
     Cooling,
     Device,
 )
-from gpuwatch.sources.simulation.meter import Meter
-from gpuwatch.sources.simulation.training import Job, Loader, Training
+from gpuwatch.sources.simulated.parts.meter import Meter
+from gpuwatch.sources.simulated.parts.training import Job, Loader, Training
 
 FULL = Activity(busy=1.0, power=0.9, sm=0.9, tensor=0.5, dram=0.5)
 

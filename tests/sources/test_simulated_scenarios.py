@@ -6,9 +6,9 @@ from functools import cache
 from itertools import groupby, pairwise
 from statistics import mean
 
-from gpuwatch.model import GpuReading, Process, Snapshot
-from gpuwatch.sources.base import ManualClock
-from gpuwatch.sources.simulated import SimulatedSource
+from gpuwatch.core.model import GpuReading, Process, Snapshot
+from gpuwatch.core.source import ManualClock
+from gpuwatch.sources.simulated.source import SimulatedSource
 
 
 @cache

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gpuwatch.model import TrainingLoop
-from gpuwatch.sources.simulation.telling import Diary, Entry
+from gpuwatch.core.model import TrainingLoop
+from gpuwatch.sources.simulated.parts.loop_telemetry import Diary, Entry
 
 KEY = (7, 1.0)
 

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuwatch.sources.log_text import LogError, LogStats
-from gpuwatch.sources.smi_log import LogOptions, parse_columns, read_lines
-from gpuwatch.sources.smi_time import StampReader
+from gpuwatch.sources.files.log_text import LogError, LogStats
+from gpuwatch.sources.smi_log.source import LogOptions, parse_columns, read_lines
+from gpuwatch.sources.smi_log.time import StampReader
 from tests.sources.smi_writing import USUAL, query_log, simulated
 from tests.sources.test_smi_dmon import DMON, DMON_ALL, PMON
 

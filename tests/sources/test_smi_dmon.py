@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gpuwatch.model import Snapshot
-from gpuwatch.sources.log_text import LogStats
-from gpuwatch.sources.smi_log import LogOptions, parse_columns, read_lines
+from gpuwatch.core.model import Snapshot
+from gpuwatch.sources.files.log_text import LogStats
+from gpuwatch.sources.smi_log.source import LogOptions, parse_columns, read_lines
 
 MIB = 1024 * 1024
 

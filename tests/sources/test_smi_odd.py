@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.model import Snapshot
-from gpuwatch.sources import log_text
-from gpuwatch.sources.log_text import AmbiguousColumnsError, LogError, LogStats
-from gpuwatch.sources.recording import open_any
-from gpuwatch.sources.smi_log import LOOKED_AT_LINES, LogOptions, parse_columns, read_lines
+from gpuwatch.core.model import Snapshot
+from gpuwatch.recording.reader import open_any
+from gpuwatch.sources.files import log_text
+from gpuwatch.sources.files.log_text import AmbiguousColumnsError, LogError, LogStats
+from gpuwatch.sources.smi_log.source import LOOKED_AT_LINES, LogOptions, parse_columns, read_lines
 from tests.sources.smi_writing import USUAL, query_log, simulated, stamp
 from tests.sources.test_smi_dmon import DMON
 

@@ -8,9 +8,9 @@ from itertools import pairwise
 
 import pytest
 
-from gpuwatch.model import Gpu, Snapshot
-from gpuwatch.sources.log_text import AmbiguousColumnsError, LogError, LogStats
-from gpuwatch.sources.smi_log import LogOptions, parse_columns, read_lines, rows_of_a_moment
+from gpuwatch.core.model import Gpu, Snapshot
+from gpuwatch.sources.files.log_text import AmbiguousColumnsError, LogError, LogStats
+from gpuwatch.sources.smi_log.source import LogOptions, parse_columns, read_lines, rows_of_a_moment
 from tests.sources.smi_writing import ALL, MIB, USUAL, query_log, row, simulated, stamp
 
 HEADER = "timestamp, index, utilization.gpu [%], memory.used [MiB]"

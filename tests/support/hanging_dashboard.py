@@ -8,10 +8,10 @@ from __future__ import annotations
 import sys
 import threading
 
-from gpuwatch.model import Snapshot
-from gpuwatch.sampler import Sampler
-from gpuwatch.sources.simulated import SimulatedSource
-from gpuwatch.tui.app import run_dashboard
+from gpuwatch.core.model import Snapshot
+from gpuwatch.core.sampler import Sampler
+from gpuwatch.sources.simulated.source import SimulatedSource
+from gpuwatch.tui.dashboard import run_dashboard
 
 
 class HangingSource(SimulatedSource):

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from gpuwatch.model import Snapshot
-from gpuwatch.outputs.jsonlines import JsonLinesWriter
-from gpuwatch.outputs.summing.summary import FileSeen, Summary
-from gpuwatch.outputs.summing.summer import Summer
+from gpuwatch.core.model import Snapshot
+from gpuwatch.outputs.status.jsonlines import JsonLinesWriter
+from gpuwatch.outputs.summary.accumulator import Summer
+from gpuwatch.outputs.summary.model import FileSeen, Summary
 from tests.long_recording import Piece, snapshots, write
 
 FILE = FileSeen(name="night.jsonl", kind="recording")

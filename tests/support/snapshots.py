@@ -8,7 +8,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from gpuwatch.model import (
+from gpuwatch.core.model import (
     BusySample,
     Gpu,
     GpuIdentity,
@@ -25,7 +25,7 @@ from gpuwatch.model import (
     Snapshot,
     TrainingLoop,
 )
-from gpuwatch.text import clean
+from gpuwatch.core.text import clean
 
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False, width=64)
 MOMENTS = st.floats(-6.1e10, 9.9e10)

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import distributed
 
-from gpuwatch.workloads.knobs import Knobs
+from gpuwatch.practice.knobs import Knobs
 from tests.support.virtual_gpu import VirtualGpu
 
 GIB = 1 << 30

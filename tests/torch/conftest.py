@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from gpuwatch.torch.teller import TELLER
+from gpuwatch.torch.reporter import TELLER
 
 
 @pytest.fixture(autouse=True)

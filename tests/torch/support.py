@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from gpuwatch import step_file
-from gpuwatch.step_file import Record, StepFile
+from gpuwatch.core import step_file
+from gpuwatch.core.step_file import Record, StepFile
 from gpuwatch.torch.device import Device
-from gpuwatch.torch.teller import Teller
+from gpuwatch.torch.reporter import Teller
 
-ROOT = Path(step_file.__file__).parent.parent
+ROOT = Path(step_file.__file__).parents[2]
 PATH = f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
 """For the code of a child without site packages."""
 

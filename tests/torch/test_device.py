@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gpuwatch import step_file
+from gpuwatch.core import step_file
 from gpuwatch.torch.device import PAIRS, Device, find_device
 from gpuwatch.torch.watching import Copying, Step, Validation, Watched
 from tests.torch.support import teller_in, told

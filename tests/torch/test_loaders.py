@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.torch.teller import Teller
+from gpuwatch.torch.reporter import Teller
 from gpuwatch.torch.watching import Watched
 from tests.torch.support import files_below, teller_in, told
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch import step_file
-from gpuwatch.step_file import Counters, Now, Record, StepFile
+from gpuwatch.core import step_file
+from gpuwatch.core.step_file import Counters, Now, Record, StepFile
 from tests.support.children import children
 from tests.torch.support import PATH, files_below
 
@@ -188,7 +188,7 @@ def test_the_next_place_is_taken(place: Path) -> None:
 
 def test_a_dead_writers_file_is_removed_by_the_next(place: Path) -> None:
     """Killed, it could not do so itself."""
-    tell = PATH + "from gpuwatch.step_file import StepFile\nfile = StepFile.create()\n"
+    tell = PATH + "from gpuwatch.core.step_file import StepFile\nfile = StepFile.create()\n"
     where = f"import os; os.environ['XDG_RUNTIME_DIR'] = {str(place)!r}\n"
     with children() as started:
         child = started.python(where + tell + "ready(); wait()")

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from gpuwatch import step_file
-from gpuwatch.step_file import Record
-from gpuwatch.torch.teller import TELLER
+from gpuwatch.core import step_file
+from gpuwatch.core.step_file import Record
+from gpuwatch.torch.reporter import TELLER
 from tests.torch.support import runtime_folder
 
 torch = pytest.importorskip("torch", reason="torch is not installed")

@@ -16,10 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch import step_file
-from gpuwatch.step_file import BETWEEN, IDLE, STEP, VALIDATION, WAIT, StepFile
+from gpuwatch.core import step_file
+from gpuwatch.core.step_file import BETWEEN, IDLE, STEP, VALIDATION, WAIT, StepFile
 from gpuwatch.torch import batches, watch
-from gpuwatch.torch.teller import TELLER, Teller
+from gpuwatch.torch.reporter import TELLER, Teller
 from gpuwatch.torch.watching import Checkpoint, Copying, Step, Validation, Watched
 from tests.torch.support import ROOT, files_below, teller_in, told
 
@@ -220,11 +220,12 @@ def test_importing_it_imports_the_standard_library_only() -> None:
     assert roots == "['gpuwatch']"
     assert set(eval(own)) == {
         "gpuwatch",
-        "gpuwatch.step_file",
+        "gpuwatch.core",
+        "gpuwatch.core.step_file",
         "gpuwatch.torch",
         "gpuwatch.torch.batches",
         "gpuwatch.torch.device",
-        "gpuwatch.torch.teller",
+        "gpuwatch.torch.reporter",
         "gpuwatch.torch.watching",
     }
 
@@ -444,7 +445,7 @@ def test_ranks_started_by_multiprocessing_tell(tmp_path: Path, method: str) -> N
         "    os.environ['RANK'] = str(rank)\n"
         "    for _ in watch([[1]] * 3): pass\n"
         "    path = Path(describe().rpartition(' ')[2])\n"
-        "    from gpuwatch import step_file\n"
+        "    from gpuwatch.core import step_file\n"
         "    assert step_file.parse_record(path.read_bytes()).now.rank == rank\n"
         "    os.write(1, f'{path.name}\\n'.encode())\n"
         "if __name__ == '__main__':\n"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from gpuwatch.core.model import ProcessKey, Snapshot
 from gpuwatch.diagnosis.finding import Advice, Diagnosis, Evidence, Finding, NotTold, RuledOut
-from gpuwatch.model import ProcessKey, Snapshot
 
 
 class HandEngine:

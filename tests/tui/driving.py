@@ -12,20 +12,20 @@ import pytest
 from textual import events
 from textual.pilot import Pilot
 
-from gpuwatch.jobs.runner import RunningJob
-from gpuwatch.jobs.store import ReportStore
-from gpuwatch.model import ProcessKey, Snapshot
-from gpuwatch.outputs.running_recordings import RunningRecording
-from gpuwatch.sampler import Sampler
-from gpuwatch.sources.base import ManualClock, ReadOptions
+from gpuwatch.core.model import ProcessKey, Snapshot
+from gpuwatch.core.sampler import Sampler
+from gpuwatch.core.source import ManualClock, ReadOptions
+from gpuwatch.jobs.launch.runner import RunningJob
+from gpuwatch.jobs.report.store import ReportStore
+from gpuwatch.recording.running import RunningRecording
 from gpuwatch.tui.app import GpuwatchApp
-from gpuwatch.tui.diagnosis_app import Diagnoser
-from gpuwatch.tui.frame import Zone, plain
+from gpuwatch.tui.controllers.diagnosis import Diagnoser
 from gpuwatch.tui.screens.canvas_screen import CanvasScreen
-from gpuwatch.tui.screens.dialogs import Dialog
+from gpuwatch.tui.screens.dialogs.windows import Dialog
 from gpuwatch.tui.screens.findings import FindingsScreen
 from gpuwatch.tui.screens.job import JobScreen
 from gpuwatch.tui.screens.overview import OverviewScreen
+from gpuwatch.tui.terminal.frame import Zone, plain
 from gpuwatch.tui.view import View
 from tests.tui.scenes import Scene, scene
 

@@ -11,12 +11,12 @@ from pathlib import Path
 from textual import events
 from textual.keys import _character_to_key
 
-from gpuwatch.outputs.finding_events import FindingEvents
-from gpuwatch.outputs.recorder import Recorder
-from gpuwatch.sources.recording import RECORDING, open_any
-from gpuwatch.sources.recording_index import open_index
-from gpuwatch.sources.replay import FileTape, KeptTape, Tape
-from gpuwatch.tui.replay_app import ReplayApp
+from gpuwatch.recording.finding_events import FindingEvents
+from gpuwatch.recording.index import open_index
+from gpuwatch.recording.reader import RECORDING, open_any
+from gpuwatch.recording.recorder import Recorder
+from gpuwatch.recording.replay import FileTape, KeptTape, Tape
+from gpuwatch.tui.replay.app import ReplayApp
 from tests.long_recording import BEGIN_UNIX_SECONDS, Piece, snapshots
 from tests.tui.driving import TRUECOLOR, Driven, surroundings
 

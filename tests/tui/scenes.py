@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
-from gpuwatch.history import History
-from gpuwatch.model import Snapshot
-from gpuwatch.sources.base import ManualClock, ReadOptions
-from gpuwatch.sources.simulated import SimulatedSource
-from gpuwatch.tui import job, overview
-from gpuwatch.tui.charts import StripCache
-from gpuwatch.tui.frame import Line, plain, width_of
-from gpuwatch.tui.glyphs import ASCII, DOTS, UNICODE
+from gpuwatch.core.history import History
+from gpuwatch.core.model import Snapshot
+from gpuwatch.core.source import ManualClock, ReadOptions
+from gpuwatch.sources.simulated.source import SimulatedSource
+from gpuwatch.tui.charts.glyphs import ASCII, DOTS, UNICODE
+from gpuwatch.tui.charts.strips import StripCache
+from gpuwatch.tui.pages import job, overview
+from gpuwatch.tui.terminal.frame import Line, plain, width_of
 from gpuwatch.tui.view import View
 
 GLYPHS = (UNICODE, DOTS, ASCII)

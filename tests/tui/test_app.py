@@ -12,10 +12,10 @@ from xml.etree import ElementTree
 import pytest
 from rich.cells import cell_len
 
-from gpuwatch.tui import picture
 from gpuwatch.tui.app import GpuwatchApp, speaks_unicode, theme_name
-from gpuwatch.tui.glyphs import ASCII, DOTS, UNICODE
+from gpuwatch.tui.charts.glyphs import ASCII, DOTS, UNICODE
 from gpuwatch.tui.screens.detail import DetailScreen
+from gpuwatch.tui.terminal import picture
 from tests.support.snapshots import snapshot
 from tests.tui.driving import TRUECOLOR, HandSampler, HandSource, driven, surroundings
 from tests.tui.scenes import scene

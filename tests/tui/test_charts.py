@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuwatch.history import Series
-from gpuwatch.tui.charts import Strip, StripCache, TimeWindow, nice_ceiling
-from gpuwatch.tui.frame import Run, width_of
-from gpuwatch.tui.glyphs import ASCII, DOTS, UNICODE, Glyphs
-from gpuwatch.tui.timeline import SPANS
+from gpuwatch.core.history import Series
+from gpuwatch.tui.charts.glyphs import ASCII, DOTS, UNICODE, Glyphs
+from gpuwatch.tui.charts.strips import Strip, StripCache, TimeWindow, nice_ceiling
+from gpuwatch.tui.charts.timeline import SPANS
+from gpuwatch.tui.terminal.frame import Run, width_of
 from tests.tui.scenes import GLYPHS
 
 PERCENTS = st.integers(0, 100).map(float)

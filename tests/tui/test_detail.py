@@ -6,12 +6,12 @@ import re
 
 import pytest
 
-from gpuwatch.model import Gpu, Process
-from gpuwatch.tui import detail
-from gpuwatch.tui.glyphs import ASCII
+from gpuwatch.core.model import Gpu, Process
+from gpuwatch.tui.charts.glyphs import ASCII
+from gpuwatch.tui.charts.timeline import Timeline
+from gpuwatch.tui.pages import detail
 from gpuwatch.tui.panels.gpus import metrics
 from gpuwatch.tui.panels.readings import readings
-from gpuwatch.tui.timeline import Timeline
 from gpuwatch.tui.view import View
 from tests.support.snapshots import gpu, snapshot
 from tests.tui.scenes import GLYPHS, controls, history_of, scene, texts, view_of, widths

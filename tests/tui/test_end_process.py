@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.model import Process, Snapshot
-from gpuwatch.sources import procfs
-from gpuwatch.tui.screens.dialogs import EndProcessDialog
+from gpuwatch.core.model import Process, Snapshot
+from gpuwatch.sources.linux import procfs
+from gpuwatch.tui.screens.dialogs.windows import EndProcessDialog
 from tests.support.children import Children, children, wait_until
 from tests.support.snapshots import gpu, snapshot
 from tests.tui.driving import Driven, driven

@@ -9,22 +9,22 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.diagnosis.catalogue import RULES, find
+from gpuwatch.core.model import Job, Snapshot
+from gpuwatch.core.text import clean
+from gpuwatch.diagnosis.engine.catalogue import RULES, find
 from gpuwatch.diagnosis.finding import Advice, Diagnosis, Evidence, Finding, NotTold, RuledOut
-from gpuwatch.jobs.stacks import Place, Share, StackReport, UserLine
-from gpuwatch.model import Job, Snapshot
-from gpuwatch.text import clean
-from gpuwatch.tui import evidence, findings, job, overview
-from gpuwatch.tui.app import new_engine
-from gpuwatch.tui.finding_words import cause, evidence_value, key_of, place
-from gpuwatch.tui.frame import width_of, wrapped
-from gpuwatch.tui.glyphs import ASCII, UNICODE
-from gpuwatch.tui.marking import bring_up_to_date, mark_now
-from gpuwatch.tui.palette import GPUWATCH_DARK, Palette
-from gpuwatch.tui.runs import Runs
+from gpuwatch.jobs.stacks.summary import Place, Share, StackReport, UserLine
+from gpuwatch.tui.charts.glyphs import ASCII, UNICODE
+from gpuwatch.tui.controllers.marking import bring_up_to_date, mark_now
+from gpuwatch.tui.controllers.runs import Runs
+from gpuwatch.tui.dashboard import new_engine
+from gpuwatch.tui.pages import evidence, findings, job, overview
+from gpuwatch.tui.pages.finding_words import cause, evidence_value, key_of, place
+from gpuwatch.tui.screens.dialogs.unknown import unknown_dialog
 from gpuwatch.tui.screens.evidence import EvidenceScreen
 from gpuwatch.tui.screens.findings import FindingsScreen
-from gpuwatch.tui.screens.unknown import unknown_dialog
+from gpuwatch.tui.terminal.frame import width_of, wrapped
+from gpuwatch.tui.terminal.palette import GPUWATCH_DARK, Palette
 from gpuwatch.tui.view import View
 from tests.tui.diagnoses import (
     HandEngine,

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from gpuwatch.text import clean
-from gpuwatch.tui.frame import Row, fit, fit_end, left, plain, right, width_of
+from gpuwatch.core.text import clean
+from gpuwatch.tui.terminal.frame import Row, fit, fit_end, left, plain, right, width_of
 
 WIDTHS = st.integers(0, 40)
 # Letters, wide CJK, emoji (joined ones too) and combining marks, as they come out of ``clean``.

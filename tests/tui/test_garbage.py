@@ -10,10 +10,10 @@ from types import FunctionType
 
 import pytest
 
-from gpuwatch.diagnosis.engine import Engine
-from gpuwatch.model import Process, Snapshot
-from gpuwatch.sources.base import ManualClock, ReadOptions
-from gpuwatch.sources.simulated import SimulatedSource
+from gpuwatch.core.model import Process, Snapshot
+from gpuwatch.core.source import ManualClock, ReadOptions
+from gpuwatch.diagnosis.engine.engine import Engine
+from gpuwatch.sources.simulated.source import SimulatedSource
 from gpuwatch.tui import app as app_module
 from tests.tui.driving import InATerminal, driven
 from tests.tui.scenes import scene

@@ -7,7 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from gpuwatch.tui.glyphs import ASCII, DOTS, FULL, LEVELS_PER_ROW, UNICODE, Glyphs, cells, level
+from gpuwatch.tui.charts.glyphs import (
+    ASCII,
+    DOTS,
+    FULL,
+    LEVELS_PER_ROW,
+    UNICODE,
+    Glyphs,
+    cells,
+    level,
+)
 from tests.tui.scenes import GLYPHS
 
 SETS = pytest.mark.parametrize("glyphs", GLYPHS, ids=lambda glyphs: glyphs.name)

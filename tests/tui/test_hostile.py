@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from rich.cells import cell_len
 
-from gpuwatch.history import History
-from gpuwatch.model import Problem, Process, Snapshot
-from gpuwatch.text import clean
-from gpuwatch.tui import detail, overview
-from gpuwatch.tui.glyphs import ASCII
+from gpuwatch.core.history import History
+from gpuwatch.core.model import Problem, Process, Snapshot
+from gpuwatch.core.text import clean
+from gpuwatch.tui.charts.glyphs import ASCII
+from gpuwatch.tui.pages import detail, overview
 from gpuwatch.tui.view import View
 from tests.support.snapshots import gpu, snapshot
 from tests.tui.driving import Driven, driven, pictures

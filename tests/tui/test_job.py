@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.history import History
-from gpuwatch.model import BusySample, Job, JobMember, JobRank, Process, Snapshot
-from gpuwatch.tui import job
-from gpuwatch.tui.following import follow
-from gpuwatch.tui.frame import plain
-from gpuwatch.tui.glyphs import ASCII
-from gpuwatch.tui.job_layout import pane_height, plan
-from gpuwatch.tui.panels import job_lines
-from gpuwatch.tui.panels.job_lines import Together
-from gpuwatch.tui.timeline import Timeline
+from gpuwatch.core.history import History
+from gpuwatch.core.model import BusySample, Job, JobMember, JobRank, Process, Snapshot
+from gpuwatch.tui.charts.glyphs import ASCII
+from gpuwatch.tui.charts.timeline import Timeline
+from gpuwatch.tui.controllers.following import follow
+from gpuwatch.tui.pages import job
+from gpuwatch.tui.pages.job_layout import pane_height, plan
+from gpuwatch.tui.panels.job import lines as job_lines
+from gpuwatch.tui.panels.job.lines import Together
+from gpuwatch.tui.terminal.frame import plain
 from gpuwatch.tui.view import View
 from tests.support.snapshots import gpu, snapshot
 from tests.tui.scenes import (
@@ -215,7 +215,7 @@ def test_a_job_without_a_gpu_is_shown_all_the_same() -> None:
 
 def test_a_job_that_is_not_there_says_why() -> None:
     """While the job asked for is unknown the screen says so, with what the reader of jobs says."""
-    from gpuwatch.model import Problem
+    from gpuwatch.core.model import Problem
 
     view = view_of(machine())
     view.job.look_at((77, None))

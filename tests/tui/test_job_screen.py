@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.jobs.store import ReportStore
-from gpuwatch.model import Process, Snapshot
-from gpuwatch.sources.base import ManualClock, ReadOptions
-from gpuwatch.sources.simulated import SimulatedSource
-from gpuwatch.text import clean
-from gpuwatch.tui.glyphs import ASCII
+from gpuwatch.core.model import Process, Snapshot
+from gpuwatch.core.source import ManualClock, ReadOptions
+from gpuwatch.core.text import clean
+from gpuwatch.jobs.report.store import ReportStore
+from gpuwatch.sources.simulated.source import SimulatedSource
+from gpuwatch.tui.charts.glyphs import ASCII
 from gpuwatch.tui.screens.detail import DetailScreen
 from gpuwatch.tui.screens.findings import FindingsScreen
 from gpuwatch.tui.screens.job import JobScreen

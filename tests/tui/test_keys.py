@@ -13,7 +13,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from gpuwatch.tui.glyphs import ASCII
+from gpuwatch.tui.charts.glyphs import ASCII
+from gpuwatch.tui.charts.timeline import SPANS, FindingMark
 from gpuwatch.tui.keys import (
     APP_KEYS,
     DETAIL_KEYS,
@@ -23,14 +24,13 @@ from gpuwatch.tui.keys import (
     OVERVIEW_KEYS,
     REPORT_KEYS,
 )
-from gpuwatch.tui.palette import THEMES
 from gpuwatch.tui.screens.detail import DetailScreen
+from gpuwatch.tui.screens.dialogs.record import RecordDialog
 from gpuwatch.tui.screens.evidence import EvidenceScreen
 from gpuwatch.tui.screens.findings import FindingsScreen
 from gpuwatch.tui.screens.job import JobScreen
-from gpuwatch.tui.screens.record import RecordDialog
 from gpuwatch.tui.screens.report import ReportScreen
-from gpuwatch.tui.timeline import SPANS, FindingMark
+from gpuwatch.tui.terminal.palette import THEMES
 from gpuwatch.tui.view import SORT_KEYS
 from tests.tui.diagnoses import HandEngine, several
 from tests.tui.driving import Driven, driven, pictures

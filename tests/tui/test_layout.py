@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuwatch.tui.layout import MOST_ROWS_A_GPU, GpuStyle, Plan, plan, stacked_chart_rows
+from gpuwatch.tui.pages.layout import MOST_ROWS_A_GPU, GpuStyle, Plan, plan, stacked_chart_rows
 from gpuwatch.tui.panels.findings import most_rows
 
 COUNTS = {

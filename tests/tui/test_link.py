@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gpuwatch.sources.base import ManualClock
-from gpuwatch.tui.link import LinkProbe, over_ssh
+from gpuwatch.core.source import ManualClock
+from gpuwatch.tui.terminal.link import LinkProbe, over_ssh
 
 
 class Terminal:

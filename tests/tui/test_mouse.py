@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from gpuwatch.tui.charts.timeline import SPANS
 from gpuwatch.tui.screens.detail import DetailScreen
+from gpuwatch.tui.screens.dialogs.record import RecordDialog
 from gpuwatch.tui.screens.findings import FindingsScreen
 from gpuwatch.tui.screens.job import JobScreen
-from gpuwatch.tui.screens.record import RecordDialog
-from gpuwatch.tui.timeline import SPANS
 from tests.tui.driving import driven, pictures
 from tests.tui.scenes import scene
 

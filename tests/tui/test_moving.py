@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.model import Problem, Process, Snapshot
+from gpuwatch.core.model import Problem, Process, Snapshot
+from gpuwatch.tui.charts.timeline import SPANS
 from gpuwatch.tui.screens.detail import DetailScreen
-from gpuwatch.tui.timeline import SPANS
 from gpuwatch.tui.view import row_key
 from tests.support.snapshots import gpu, snapshot
 from tests.tui.driving import Driven, driven, pictures

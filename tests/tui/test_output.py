@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.color import ColorSystem
 
-from gpuwatch.tui.frame import Line, plain, width_of
-from gpuwatch.tui.output import Encoder, difference
-from gpuwatch.tui.palette import GPUWATCH_DARK, Palette
-from gpuwatch.tui.widgets.canvas import changed_spans
+from gpuwatch.tui.terminal.canvas import changed_spans
+from gpuwatch.tui.terminal.frame import Line, plain, width_of
+from gpuwatch.tui.terminal.output import Encoder, difference
+from gpuwatch.tui.terminal.palette import GPUWATCH_DARK, Palette
 from tests.tui.driving import Driven, driven
 from tests.tui.scenes import scene
 from tests.tui.terminal import AppOnTerminal, Terminal, expected_cells

@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-from gpuwatch import units
-from gpuwatch.model import Gpu, GpuReading, Host, Process, Snapshot
-from gpuwatch.tui import overview
-from gpuwatch.tui.frame import Line, plain
-from gpuwatch.tui.glyphs import ASCII, UNICODE, Glyphs
-from gpuwatch.tui.layout import GpuStyle, Plan
-from gpuwatch.tui.overview import Frame
+from gpuwatch.core import units
+from gpuwatch.core.model import Gpu, GpuReading, Host, Process, Snapshot
+from gpuwatch.tui.charts.glyphs import ASCII, UNICODE, Glyphs
+from gpuwatch.tui.charts.timeline import Timeline
+from gpuwatch.tui.pages import overview
+from gpuwatch.tui.pages.layout import GpuStyle, Plan
+from gpuwatch.tui.pages.overview import Frame
 from gpuwatch.tui.panels import gpus as gpu_panel
 from gpuwatch.tui.panels import host as host_panel
 from gpuwatch.tui.panels.gpus import facts, metrics
-from gpuwatch.tui.timeline import Timeline
+from gpuwatch.tui.terminal.frame import Line, plain
 from gpuwatch.tui.view import View, row_key
 from tests.support.snapshots import gpu, snapshot
 from tests.tui.scenes import (

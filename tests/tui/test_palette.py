@@ -10,9 +10,9 @@ from textual.app import App
 from textual.color import Color
 from textual.theme import Theme
 
-from gpuwatch.tui import detail, overview
-from gpuwatch.tui.palette import GPUWATCH_DARK, GPUWATCH_LIGHT, THEMES, Palette
-from gpuwatch.tui.timeline import Timeline
+from gpuwatch.tui.charts.timeline import Timeline
+from gpuwatch.tui.pages import detail, overview
+from gpuwatch.tui.terminal.palette import GPUWATCH_DARK, GPUWATCH_LIGHT, THEMES, Palette
 from tests.tui.scenes import scene, view_of
 
 SIZES = ((200, 50), (120, 40), (80, 24), (40, 12))

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.model import Snapshot
-from gpuwatch.outputs.recorder import Recorder
-from gpuwatch.outputs.running_recordings import RunningRecording, running_recordings
-from gpuwatch.sources.base import ManualClock
-from gpuwatch.sources.recording import open_any
-from gpuwatch.sources.simulated import SimulatedSource
-from gpuwatch.tui.timeline import Timeline
+from gpuwatch.core.model import Snapshot
+from gpuwatch.core.source import ManualClock
+from gpuwatch.recording.reader import open_any
+from gpuwatch.recording.recorder import Recorder
+from gpuwatch.recording.running import RunningRecording, running_recordings
+from gpuwatch.sources.simulated.source import SimulatedSource
+from gpuwatch.tui.charts.timeline import Timeline
 from tests.tui.driving import Driven, driven
 from tests.tui.scenes import scene
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.diagnosis.engine import Engine
-from gpuwatch.history import History
-from gpuwatch.outputs.jsonlines import JsonLinesWriter
-from gpuwatch.sources.recording import open_any
-from gpuwatch.sources.replay import on_wall_clock
-from gpuwatch.tui.screens.dialogs import Dialog
+from gpuwatch.core.history import History
+from gpuwatch.diagnosis.engine.engine import Engine
+from gpuwatch.outputs.status.jsonlines import JsonLinesWriter
+from gpuwatch.recording.reader import open_any
+from gpuwatch.recording.replay import on_wall_clock
+from gpuwatch.tui.screens.dialogs.windows import Dialog
 from tests.long_recording import Piece, snapshots
 from tests.tui.replays import BEGIN, END, STARVED, played, recorded, tape_of
 

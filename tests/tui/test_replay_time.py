@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuwatch.tui.replay_time import TimeError, parse_time
+from gpuwatch.tui.replay.time import TimeError, parse_time
 from tests.long_recording import BEGIN_UNIX_SECONDS as BEGIN
 
 HOUR = 3600.0

@@ -6,11 +6,11 @@ import dataclasses
 
 import pytest
 
-from gpuwatch.model import Job, Snapshot, TrainingLoop
-from gpuwatch.tui.following import next_run
-from gpuwatch.tui.marking import mark_now
+from gpuwatch.core.model import Job, Snapshot, TrainingLoop
+from gpuwatch.tui.controllers.following import next_run
+from gpuwatch.tui.controllers.marking import mark_now
+from gpuwatch.tui.controllers.runs import Runs
 from gpuwatch.tui.panels import findings
-from gpuwatch.tui.runs import Runs
 from gpuwatch.tui.screens.evidence import EvidenceScreen
 from gpuwatch.tui.screens.findings import FindingsScreen
 from tests.tui.diagnoses import HandEngine, diagnosis, nothing, starved

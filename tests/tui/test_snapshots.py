@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.tui import detail, findings, overview
-from gpuwatch.tui.glyphs import ASCII, DOTS, UNICODE
-from gpuwatch.tui.timeline import FindingMark, Timeline
+from gpuwatch.tui.charts.glyphs import ASCII, DOTS, UNICODE
+from gpuwatch.tui.charts.timeline import FindingMark, Timeline
+from gpuwatch.tui.pages import detail, findings, overview
 from tests.tui.diagnoses import diagnosis as diagnosis_of
 from tests.tui.diagnoses import nothing, several, starved
 from tests.tui.driving import driven

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 from rich.cells import cell_len
 
-from gpuwatch.jobs import stack_access
-from gpuwatch.jobs.stacks import Place, Share, SourceLine, StackCost, StackReport, UserLine
-from gpuwatch.model import Snapshot
-from gpuwatch.sources import procfs
-from gpuwatch.tui.glyphs import ASCII, UNICODE
-from gpuwatch.tui.palette import GPUWATCH_DARK, Palette
-from gpuwatch.tui.screens.stacks import stacks_dialog
+from gpuwatch.core.model import Snapshot
+from gpuwatch.jobs.stacks import access as stack_access
+from gpuwatch.jobs.stacks.summary import Place, Share, SourceLine, StackCost, StackReport, UserLine
+from gpuwatch.sources.linux import procfs
+from gpuwatch.tui.charts.glyphs import ASCII, UNICODE
+from gpuwatch.tui.screens.dialogs.stacks import stacks_dialog
+from gpuwatch.tui.terminal.palette import GPUWATCH_DARK, Palette
 from tests.support.children import Children, children
 from tests.tui.driving import Driven, driven
 from tests.tui.test_job import machine, member, one_job

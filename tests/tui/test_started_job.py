@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.jobs.runner import RunningJob, Start, start_in_terminal
-from gpuwatch.jobs.store import ReportStore
-from gpuwatch.model import Snapshot
-from gpuwatch.tui.screens.dialogs import LeaveJobDialog
+from gpuwatch.core.model import Snapshot
+from gpuwatch.jobs.launch.runner import RunningJob, Start, start_in_terminal
+from gpuwatch.jobs.report.store import ReportStore
+from gpuwatch.tui.screens.dialogs.windows import LeaveJobDialog
 from tests.tui.driving import Driven, driven
 from tests.tui.test_job import machine, member, one_job
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from gpuwatch.sources import procfs
+from gpuwatch.sources.linux import procfs
 from tests.support.children import wait_until
 from tests.tui.pseudo_terminal import PseudoTerminal, terminal
 
@@ -128,7 +128,7 @@ def test_a_terminal_that_goes_away_ends_it() -> None:
 # It is started where nobody tells it that the terminal has gone, and draws often.
 _DEAF = "import signal\nsignal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
 _OFTEN = "run(['--demo', 'starved', '--gpus', '2', '--interval', '0.1'])"
-UNHEARD = ("-c", f"{_DEAF}import sys\nfrom gpuwatch.cli import run\nsys.exit({_OFTEN})")
+UNHEARD = ("-c", f"{_DEAF}import sys\nfrom gpuwatch.commands.cli import run\nsys.exit({_OFTEN})")
 
 
 @pytest.mark.parametrize("stalls", [False, True], ids=["read", "stalled"])
@@ -171,7 +171,7 @@ def test_a_terminal_that_goes_away_leaves_no_traceback(tmp_path: Path) -> None:
     noise = tmp_path / "stderr"
     code = (
         "import os, sys\n"
-        "from gpuwatch.cli import run\n"
+        "from gpuwatch.commands.cli import run\n"
         # Faults are reported on descriptor 2 once the terminal is gone: keep them.
         "import threading\n"
         f"keep = os.open({str(noise)!r}, os.O_WRONLY | os.O_CREAT)\n"

@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuwatch.diagnosis.finding import Finding
-from gpuwatch.tui import overview
-from gpuwatch.tui.charts import TimeWindow
-from gpuwatch.tui.frame import plain
-from gpuwatch.tui.glyphs import ASCII, UNICODE
-from gpuwatch.tui.marks import Marks
-from gpuwatch.tui.panels import time_axis
-from gpuwatch.tui.timeline import SPANS, FindingMark, Timeline, mark_at, mark_beside
+from gpuwatch.tui.charts import time_axis
+from gpuwatch.tui.charts.glyphs import ASCII, UNICODE
+from gpuwatch.tui.charts.marks import Marks
+from gpuwatch.tui.charts.strips import TimeWindow
+from gpuwatch.tui.charts.timeline import SPANS, FindingMark, Timeline, mark_at, mark_beside
+from gpuwatch.tui.pages import overview
+from gpuwatch.tui.terminal.frame import plain
 from tests.tui.scenes import GLYPHS, drawn, scene, view_of
 
 NOW, EARLIEST = 50_000.0, 10_000.0

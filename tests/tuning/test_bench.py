@@ -18,10 +18,11 @@ pytest.importorskip("torch", reason="torch is not installed")
 
 from torch.utils.data import DataLoader
 
-from gpuwatch.tuning import advice, failing, processes
-from gpuwatch.tuning import bench as bench_module
-from gpuwatch.tuning.bench import Bench, BenchError
-from gpuwatch.tuning.setting import Failure, Setting, Visit
+from gpuwatch.tuning.bench import bench as bench_module
+from gpuwatch.tuning.bench import failing, processes
+from gpuwatch.tuning.bench.bench import Bench, BenchError
+from gpuwatch.tuning.search import advice
+from gpuwatch.tuning.search.setting import Failure, Setting, Visit
 from tests.support.children import wait_until
 from tests.support.warm_torch import WarmTorch
 from tests.tuning import loaders
@@ -319,8 +320,8 @@ def test_batch_size_and_sampler_are_rebuilt() -> None:
     """Another batch size keeps the order of the samples and ``drop_last``."""
     from torch.utils.data import RandomSampler
 
-    from gpuwatch.tuning.maker import Maker
-    from gpuwatch.tuning.target import Target
+    from gpuwatch.tuning.child.loader_factory import Maker
+    from gpuwatch.tuning.child.target import Target
 
     maker = Maker(Target("loaders.py:shuffled", loaders.shuffled), None)
     made = maker.make(maker.base.with_knob("batch_size", 32).with_knob("num_workers", 3))
@@ -383,8 +384,8 @@ def test_failing_step() -> None:
 )
 def test_what_is_no_loader(name: str, says: str) -> None:
     """Anything else is refused in one sentence before a measurement."""
-    from gpuwatch.tuning.maker import Maker
-    from gpuwatch.tuning.target import Target, TargetError
+    from gpuwatch.tuning.child.loader_factory import Maker
+    from gpuwatch.tuning.child.target import Target, TargetError
 
     with pytest.raises(TargetError, match=says):
         Maker(Target(f"loaders.py:{name}", getattr(loaders, name)), None)
@@ -489,8 +490,8 @@ def test_killed_gpuwatch_leaves_nothing(tmp_path: Path) -> None:
     """When gpuwatch is killed in the middle of a measurement, its processes end by themselves."""
     code = (
         "import sys\n"
-        "from gpuwatch.tuning.bench import Bench\n"
-        "from gpuwatch.tuning.setting import Setting\n"
+        "from gpuwatch.tuning.bench.bench import Bench\n"
+        "from gpuwatch.tuning.search.setting import Setting\n"
         "bench = Bench(sys.argv[1])\nbench.open()\nprint(bench._host.pid, flush=True)\n"
         "setting = Setting(num_workers=2, batch_size=4).valid()\n"
         "bench.visit(setting, round_number=0, seconds=600, limit_seconds=600, seed=1)\n"
@@ -519,8 +520,8 @@ def test_too_little_shared_memory() -> None:
         pytest.skip("this machine allows no mounts of one's own")
     code = (
         "import sys\n"
-        "from gpuwatch.tuning.bench import Bench\n"
-        "from gpuwatch.tuning.setting import Setting\n"
+        "from gpuwatch.tuning.bench.bench import Bench\n"
+        "from gpuwatch.tuning.search.setting import Setting\n"
         "bench = Bench(sys.argv[1])\nbench.open()\n"
         "for workers in (1, 0):\n"
         "    setting = Setting(num_workers=workers, batch_size=8).valid()\n"
@@ -559,7 +560,7 @@ def without_torch(tmp_path: Path) -> str:
     (tmp_path / "gpuwatch").mkdir()
     (tmp_path / "gpuwatch" / "__init__.py").touch()
     code = (
-        "import os, sys\nfrom gpuwatch.tuning.bench import Bench, BenchError\n"
+        "import os, sys\nfrom gpuwatch.tuning.bench.bench import Bench, BenchError\n"
         "os.environ['PYTHONPATH'] = sys.argv[1]\nbench = Bench(f'{sys.argv[1]}/target.py:loader')\n"
         "try:\n    bench.open()\nexcept BenchError as error:\n    print(error)\n"
         "finally:\n    bench.close()\n"

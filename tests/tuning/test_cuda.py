@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.tuning.cuda import hidden_share, measure_copies, rate, tensors_in
+from gpuwatch.tuning.child.cuda import hidden_share, measure_copies, rate, tensors_in
 
 
 def test_none_without_cuda() -> None:

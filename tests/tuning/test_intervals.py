@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from gpuwatch.tuning.intervals import interval, ratio, shared_scatter
+from gpuwatch.tuning.search.intervals import interval, ratio, shared_scatter
 
 
 def noisy(generator: random.Random, rate: float, rounds: int, noise: float) -> dict[int, float]:

@@ -12,13 +12,15 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from gpuwatch.commands.tune_memory import memory_command
+from gpuwatch.commands.tune.memory import memory_command
 
 pytest.importorskip("torch", reason="torch is not installed")
 
-from gpuwatch.tuning import memory_child, memory_process, processes
-from gpuwatch.tuning.memory_device import Reading
-from gpuwatch.tuning.memory_point import AS_IS, TooSlowError
+from gpuwatch.tuning.bench import processes
+from gpuwatch.tuning.memory import child as memory_child
+from gpuwatch.tuning.memory import process as memory_process
+from gpuwatch.tuning.memory.device import Reading
+from gpuwatch.tuning.memory.point import AS_IS, TooSlowError
 from tests.support.children import wait_until
 from tests.support.warm_torch import WarmTorch
 
@@ -104,7 +106,7 @@ def test_interrupt_prints_what_is_measured(tmp_path: Path, number: int) -> None:
     )
     listening = (
         "import signal, sys\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
-        "from gpuwatch.cli import main\nmain(sys.argv[1:])\n"
+        "from gpuwatch.commands.cli import main\nmain(sys.argv[1:])\n"
     )
     child = subprocess.Popen(
         [

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.tuning.memory_fit import fit_line
-from gpuwatch.tuning.student import inside, two_sided
+from gpuwatch.tuning.memory.fit import fit_line
+from gpuwatch.tuning.search.student import inside, two_sided
 
 MIB = 1 << 20
 SIZES = [2, 4, 8, 16, 32, 64]

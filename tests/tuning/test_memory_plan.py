@@ -9,20 +9,20 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.outputs.tuning_memory_chart import chart
-from gpuwatch.outputs.tuning_memory_json import report_json
-from gpuwatch.outputs.tuning_memory_text import page
-from gpuwatch.tuning import memory_words as words
-from gpuwatch.tuning.memory_fit import fit_line
-from gpuwatch.tuning.memory_plan import POINTS_MAX, Plan, next_size, spread
-from gpuwatch.tuning.memory_point import (
+from gpuwatch.outputs.tuning.memory_chart import chart
+from gpuwatch.outputs.tuning.memory_json import report_json
+from gpuwatch.outputs.tuning.memory_text import page
+from gpuwatch.tuning.memory import words
+from gpuwatch.tuning.memory.fit import fit_line
+from gpuwatch.tuning.memory.plan import POINTS_MAX, Plan, next_size, spread
+from gpuwatch.tuning.memory.point import (
     AS_IS,
     MeasureError,
     MemoryPoint,
     NoMemoryError,
     TooSlowError,
 )
-from gpuwatch.tuning.memory_report import MemoryReport, Subject
+from gpuwatch.tuning.memory.report import MemoryReport, Subject
 
 GIB = 1 << 30
 MIB = 1 << 20

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from gpuwatch.tuning.memory_fit import fit_line
-from gpuwatch.tuning.memory_point import AS_IS, MemoryPoint
-from gpuwatch.tuning.memory_predict import (
+from gpuwatch.tuning.memory.fit import fit_line
+from gpuwatch.tuning.memory.point import AS_IS, MemoryPoint
+from gpuwatch.tuning.memory.predict import (
     BATCH_MAX,
     Attempt,
     Confirmed,

@@ -11,7 +11,7 @@ pytest.importorskip("torch", reason="torch is not installed")
 
 import torch
 
-from gpuwatch.tuning.repeats import RepeatsError, Watch
+from gpuwatch.tuning.child.repeats import RepeatsError, Watch
 
 WORKERS = 2
 Batch = Callable[[int, int], Any]

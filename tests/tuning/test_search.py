@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.tuning import trial
-from gpuwatch.tuning.plan import Plan, PlanError, make_plan
-from gpuwatch.tuning.search import Outcome, Search
-from gpuwatch.tuning.setting import Failure, Setting, Visit
+from gpuwatch.tuning.search import trial
+from gpuwatch.tuning.search.plan import Plan, PlanError, make_plan
+from gpuwatch.tuning.search.search import Outcome, Search
+from gpuwatch.tuning.search.setting import Failure, Setting, Visit
 
 Curve = Callable[[Setting], float]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.tuning.stamps import Stamps
+from gpuwatch.tuning.child.stamps import Stamps
 
 
 def stamped(times: Mapping[int, Sequence[float]]) -> Stamps:

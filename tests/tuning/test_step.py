@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.tuning.step import StepError, is_factory, make_step, measure_step, samples_in
-from gpuwatch.tuning.step_cuda import idle_share
+from gpuwatch.tuning.child.step import StepError, is_factory, make_step, measure_step, samples_in
+from gpuwatch.tuning.child.step_cuda import idle_share
 
 
 class Naps:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gpuwatch.sources.gpu_process import GpuProcess
-from gpuwatch.tuning.step_gpu import gpu_of, uuid_of
+from gpuwatch.tuning.child.step_gpu import gpu_of, uuid_of
 from tests.support.fake_nvml import FakeNvml
 
 ROOT = Path(__file__).parents[2]
@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 STEP = """
 import json, time
 from tests.support.virtual_gpu import VirtualGpu
-from gpuwatch.tuning.step import measure_step
+from gpuwatch.tuning.child.step import measure_step
 
 gpu = VirtualGpu.open(0, memory_bytes=1 << 30)
 

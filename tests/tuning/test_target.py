@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.tuning.target import TargetError, parse
+from gpuwatch.tuning.child.target import TargetError, parse
 
 ASK = (
     "import sys, json\n"
-    "from gpuwatch.tuning.target import load, TargetError\n"
+    "from gpuwatch.tuning.child.target import load, TargetError\n"
     "try:\n    print(json.dumps(['found', repr(load(sys.argv[1]).found), sys.argv, sys.path[0]]))\n"
     "except TargetError as error:\n    print(json.dumps(['error', str(error)]))\n"
 )

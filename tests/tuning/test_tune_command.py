@@ -14,11 +14,12 @@ from typing import Any
 
 import pytest
 
-from gpuwatch import cli
-from gpuwatch.outputs.tuning import text
-from gpuwatch.tuning import bench, keep, processes
-from gpuwatch.tuning.search import Progress
-from gpuwatch.tuning.setting import Setting
+from gpuwatch.commands import cli
+from gpuwatch.outputs.tuning.text import text
+from gpuwatch.tuning.bench import bench, processes
+from gpuwatch.tuning.search import keep
+from gpuwatch.tuning.search.search import Progress
+from gpuwatch.tuning.search.setting import Setting
 from tests.support.children import wait_until
 from tests.support.warm_torch import WarmTorch
 
@@ -33,7 +34,7 @@ def command(*arguments: str) -> list[str]:
 LISTENING = (
     # Who starts tests in the background may have Ctrl-C ignored.
     "import signal, sys\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
-    "from gpuwatch.cli import main\n"
+    "from gpuwatch.commands.cli import main\n"
     "main(['tune', sys.argv[1], '--num-workers', '0,1', '--budget', '60s', '--json'])\n"
 )
 
@@ -222,7 +223,7 @@ def test_dataset_needs_a_batch_size(
 def test_help_needs_no_torch() -> None:
     """The help is printed without importing torch or anything heavy."""
     code = (
-        "import sys\nfrom gpuwatch.cli import run\nrun(['tune', '--help'])\n"
+        "import sys\nfrom gpuwatch.commands.cli import run\nrun(['tune', '--help'])\n"
         "assert not {'torch', 'plotext', 'textual'} & set(sys.modules)\n"
     )
     done = subprocess.run(
@@ -367,7 +368,7 @@ def test_columns_of_what_was_never_measured_are_left_out() -> None:
 
 def test_bar_tells_the_time_that_is_left() -> None:
     """Half of the budget used, then two seconds more: what is left goes on sinking."""
-    from gpuwatch.commands.tune import bar
+    from gpuwatch.commands.tune.command import bar
 
     progress = Progress("num_workers", Setting(num_workers=4).valid(), 0.5, 7, 1234.5)
     shown = bar(progress, 20.0, 0.0)

@@ -15,14 +15,14 @@ from pathlib import Path
 
 import psutil
 
-from gpuwatch.workloads import control
+from gpuwatch.practice import control
 
 ROOT = Path(__file__).resolve().parents[2]
 _LIMIT_SECONDS = 60.0
 """Only ends a failing test."""
 
 _SAYS_MORE = (
-    "import runpy, sys; from gpuwatch.workloads import loop; loop.SAY_EVERY_SECONDS = 0.5; "
+    "import runpy, sys; from gpuwatch.practice.job import loop; loop.SAY_EVERY_SECONDS = 0.5; "
     "sys.argv[:3] = sys.argv[2:3]; runpy.run_module(sys.argv[0], run_name='__main__')"
 )
 SAYS_MORE = ("-c", _SAYS_MORE)
@@ -55,7 +55,7 @@ class PracticeJob:
         self._lines: queue.Queue[str | None] = queue.Queue()
         self.process = subprocess.Popen(
             [
-                sys.executable, *launcher, "-m", "gpuwatch.workloads.train", *arguments,
+                sys.executable, *launcher, "-m", "gpuwatch.practice.train", *arguments,
                 "--device", "cpu", "--folder", str(folder),
             ],
             cwd=ROOT,

@@ -15,8 +15,8 @@ import psutil
 import pytest
 from click.testing import CliRunner
 
-from gpuwatch.commands.demo_job import demo_job_command
-from gpuwatch.workloads.causes import CAUSES, UNPRACTISED
+from gpuwatch.commands.run.demo_job import demo_job_command
+from gpuwatch.practice.causes import CAUSES, UNPRACTISED
 from tests.commands.running import environment_in
 from tests.support.children import wait_until
 from tests.tui.pseudo_terminal import PseudoTerminal, terminal
@@ -46,7 +46,7 @@ def jobs_in(folder: Path) -> list[psutil.Process]:
     found = []
     for one in psutil.process_iter(["cmdline"]):
         line = " ".join(one.info["cmdline"] or ())
-        if "gpuwatch.workloads.train" in line and str(folder) in line:
+        if "gpuwatch.practice.train" in line and str(folder) in line:
             found.append(one)
     return found
 
@@ -146,7 +146,7 @@ def test_an_end_that_is_asked_for_amid_an_import_comes_after_it() -> None:
     """Where an exception would be lost, or end the process without giving back what it took."""
     code = (
         "import os, signal\n"
-        "from gpuwatch.workloads import leaving\n"
+        "from gpuwatch.practice import leaving\n"
         "leaving.listen()\n"
         "try:\n"
         "    with leaving.held():\n"

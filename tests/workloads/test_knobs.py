@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.diagnosis.catalogue import RULES
-from gpuwatch.sources.simulated import SCENARIOS
-from gpuwatch.workloads import control, train
-from gpuwatch.workloads.causes import CAUSES, UNPRACTISED, Cause, Unpractised, find
-from gpuwatch.workloads.knobs import (
+from gpuwatch.diagnosis.engine.catalogue import RULES
+from gpuwatch.practice import control, train
+from gpuwatch.practice.causes import CAUSES, UNPRACTISED, Cause, Unpractised, find
+from gpuwatch.practice.knobs import (
     KnobError,
     Knobs,
     changed,
@@ -22,6 +21,7 @@ from gpuwatch.workloads.knobs import (
     in_words,
     parse_cores,
 )
+from gpuwatch.sources.simulated.source import SCENARIOS
 
 
 def test_every_rule_has_a_job_or_a_reason() -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from gpuwatch.workloads.machine import SHM, scratch_folder
+from gpuwatch.practice.job.machine import SHM, scratch_folder
 from tests.support.children import wait_until
 from tests.workloads.jobs import QUICK, ROOT, SAYS_MORE, PracticeJob, is_gone, practice_job
 
@@ -284,7 +284,7 @@ def _is_below(process: psutil.Process, pid: int) -> bool:
 QUOTA = """
 import os, sys
 from pathlib import Path
-from gpuwatch.workloads.machine import MachineError, enter_quota, _Group
+from gpuwatch.practice.job.machine import MachineError, enter_quota, _Group
 try:
     quota = enter_quota(0.5)
 except MachineError as error:
@@ -345,7 +345,7 @@ def test_a_quota_is_the_kernels(tmp_path: Path) -> None:
 
 
 class TestWithoutAJob:
-    def run(self, *arguments: str, module: str = "gpuwatch.workloads.train") -> tuple[int, str]:
+    def run(self, *arguments: str, module: str = "gpuwatch.practice.train") -> tuple[int, str]:
         ran = subprocess.run(
             [sys.executable, "-c", NO_TORCH, module, *arguments],
             cwd=ROOT,
@@ -355,7 +355,7 @@ class TestWithoutAJob:
         )
         return ran.returncode, ran.stderr
 
-    @pytest.mark.parametrize("module", ["gpuwatch.workloads.train", "gpuwatch demo-job"])
+    @pytest.mark.parametrize("module", ["gpuwatch.practice.train", "gpuwatch demo-job"])
     def test_without_torch(self, module: str) -> None:
         """Where PyTorch is not installed one sentence says how to install it."""
         module, *command = module.split()
@@ -374,7 +374,7 @@ class TestWithoutAJob:
         """A device that is not there is a sentence, and the job ends."""
         pytest.importorskip("torch", reason="torch is not installed")
         ran = subprocess.run(
-            [sys.executable, "-m", "gpuwatch.workloads.train", "--device", "nobody:home",
+            [sys.executable, "-m", "gpuwatch.practice.train", "--device", "nobody:home",
              "--folder", str(tmp_path)],
             cwd=ROOT, capture_output=True, text=True, check=False,
         )  # fmt: skip

@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 
-from gpuwatch import units
+from gpuwatch.core import units
+from gpuwatch.core.model import Job
+from gpuwatch.core.text import clean
 from gpuwatch.diagnosis.finding import Diagnosis, Finding
-from gpuwatch.model import Job
-from gpuwatch.text import clean
-from gpuwatch.tui.finding_words import (
+from gpuwatch.tui.controllers.marking import is_about
+from gpuwatch.tui.pages.finding_words import (
     FindingKey,
     about_job,
     cause,
@@ -21,10 +22,9 @@ from gpuwatch.tui.finding_words import (
     sign,
     style_of,
 )
-from gpuwatch.tui.frame import Line, Row, Zone, fit, left, width_of, wrapped
-from gpuwatch.tui.marking import Mark, is_about
-from gpuwatch.tui.panels.job_header import ended_at
-from gpuwatch.tui.view import View
+from gpuwatch.tui.panels.job.header import ended_at
+from gpuwatch.tui.terminal.frame import Line, Row, Zone, fit, left, width_of, wrapped
+from gpuwatch.tui.view import Mark, View
 
 _GAP = "  "
 _LEAST_ADVICE = 12

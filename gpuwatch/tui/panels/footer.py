@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gpuwatch.tui.frame import Line, Row, Zone, fit
 from gpuwatch.tui.panels import practice_bar, replay_bar
+from gpuwatch.tui.terminal.frame import Line, Row, Zone, fit
 from gpuwatch.tui.view import View
 
 KEYS: tuple[tuple[str, str, str], ...] = (

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from gpuwatch import units
-from gpuwatch.model import Gpu, GpuIdentity, GpuReading
-from gpuwatch.tui.charts import nice_ceiling
-from gpuwatch.tui.finding_words import about_gpu, sign, style_of
-from gpuwatch.tui.frame import Line, Row, Run, Zone, fit, left, right
-from gpuwatch.tui.layout import GpuStyle, Plan, stacked_chart_rows
-from gpuwatch.tui.panels import time_axis
-from gpuwatch.tui.then import gpu_then
+from gpuwatch.core import units
+from gpuwatch.core.model import Gpu, GpuIdentity, GpuReading
+from gpuwatch.tui.charts import time_axis
+from gpuwatch.tui.charts.past_readings import gpu_then
+from gpuwatch.tui.charts.strips import nice_ceiling
+from gpuwatch.tui.pages.finding_words import about_gpu, sign, style_of
+from gpuwatch.tui.pages.layout import GpuStyle, Plan, stacked_chart_rows
+from gpuwatch.tui.terminal.frame import Line, Row, Run, Zone, fit, left, right
 from gpuwatch.tui.view import View
 
 _LABEL_WIDTH = 7

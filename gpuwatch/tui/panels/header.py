@@ -5,10 +5,10 @@ from __future__ import annotations
 import textwrap
 import time
 
-from gpuwatch import units
-from gpuwatch.model import OwnCost, Problem, Snapshot
-from gpuwatch.tui.frame import Line, Row, Zone, fit, left, right
-from gpuwatch.tui.panels import time_axis
+from gpuwatch.core import units
+from gpuwatch.core.model import OwnCost, Problem, Snapshot
+from gpuwatch.tui.charts import time_axis
+from gpuwatch.tui.terminal.frame import Line, Row, Zone, fit, left, right
 from gpuwatch.tui.view import View
 
 _SEVERITY_ORDER = {"error": 0, "warning": 1, "info": 2}

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from gpuwatch import units
-from gpuwatch.model import Host
-from gpuwatch.tui.charts import rate_ceiling
-from gpuwatch.tui.frame import Line, Row, Run, left, right
-from gpuwatch.tui.panels import time_axis
-from gpuwatch.tui.then import host_then
+from gpuwatch.core import units
+from gpuwatch.core.model import Host
+from gpuwatch.tui.charts import time_axis
+from gpuwatch.tui.charts.past_readings import host_then
+from gpuwatch.tui.charts.strips import rate_ceiling
+from gpuwatch.tui.terminal.frame import Line, Row, Run, left, right
 from gpuwatch.tui.view import View
 
 _MEGABYTE = 1024 * 1024

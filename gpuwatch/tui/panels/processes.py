@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from gpuwatch import units
-from gpuwatch.model import Process, ProcessKey
-from gpuwatch.tui.charts import TimeWindow
-from gpuwatch.tui.frame import Line, Row, Run, Zone, fit, left, right
+from gpuwatch.core import units
+from gpuwatch.core.model import Process, ProcessKey
+from gpuwatch.tui.charts.strips import TimeWindow
+from gpuwatch.tui.terminal.frame import Line, Row, Run, Zone, fit, left, right
 from gpuwatch.tui.view import RowKey, View, row_key
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from gpuwatch import units
-from gpuwatch.model import Gpu, GpuIdentity, GpuReading
+from gpuwatch.core import units
+from gpuwatch.core.model import Gpu, GpuIdentity, GpuReading
 from gpuwatch.tui.panels.gpus import throttle_text
 
 Fact = tuple[str, str, str]

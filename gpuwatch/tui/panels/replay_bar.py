@@ -9,11 +9,11 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from gpuwatch import units
-from gpuwatch.tui.finding_words import SEVERITY_STYLES, cause
-from gpuwatch.tui.frame import Line, Row, fit, width_of
-from gpuwatch.tui.glyphs import ASCII, FULL, Glyphs, cells, level
-from gpuwatch.tui.replay_state import ReplayState
+from gpuwatch.core import units
+from gpuwatch.tui.charts.glyphs import ASCII, FULL, Glyphs, cells, level
+from gpuwatch.tui.pages.finding_words import SEVERITY_STYLES, cause
+from gpuwatch.tui.replay.state import ReplayState
+from gpuwatch.tui.terminal.frame import Line, Row, fit, width_of
 from gpuwatch.tui.view import View
 
 _FooterKey = tuple[str, str, str]

@@ -7,12 +7,12 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.screen import Screen
 
-from gpuwatch.tui.frame import Line
-from gpuwatch.tui.glyphs import ASCII
-from gpuwatch.tui.palette import Palette
+from gpuwatch.tui.charts.glyphs import ASCII
 from gpuwatch.tui.panels import practice_bar, replay_bar
+from gpuwatch.tui.terminal.canvas import Canvas
+from gpuwatch.tui.terminal.frame import Line
+from gpuwatch.tui.terminal.palette import Palette
 from gpuwatch.tui.view import View
-from gpuwatch.tui.widgets.canvas import Canvas
 
 
 class CanvasScreen(Screen[None]):

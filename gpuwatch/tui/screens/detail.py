@@ -6,11 +6,11 @@ from typing import ClassVar
 
 from textual.binding import Binding, BindingType
 
-from gpuwatch.sources.base import ReadOptions
-from gpuwatch.tui import detail
+from gpuwatch.core.source import ReadOptions
 from gpuwatch.tui.keys import DETAIL_KEYS
-from gpuwatch.tui.palette import Palette
+from gpuwatch.tui.pages import detail
 from gpuwatch.tui.screens.scrolled_screen import ScrolledScreen
+from gpuwatch.tui.terminal.palette import Palette
 from gpuwatch.tui.view import View
 
 

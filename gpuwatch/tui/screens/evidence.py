@@ -7,10 +7,11 @@ from typing import ClassVar
 from textual.binding import Binding, BindingType
 
 from gpuwatch.diagnosis.finding import Finding
-from gpuwatch.tui import findings, found
 from gpuwatch.tui.keys import EVIDENCE_KEYS
-from gpuwatch.tui.palette import Palette
+from gpuwatch.tui.pages import finding_selection as found
+from gpuwatch.tui.pages import findings
 from gpuwatch.tui.screens.scrolled_screen import ScrolledScreen
+from gpuwatch.tui.terminal.palette import Palette
 from gpuwatch.tui.view import View
 
 
@@ -67,7 +68,7 @@ class EvidenceScreen(ScrolledScreen):
 
 def documentation_of(rule: str) -> str | None:
     """What ``gpuwatch explain`` prints of it; ``None``: no such rule."""
-    from gpuwatch.diagnosis.catalogue import find  # noqa: PLC0415
+    from gpuwatch.diagnosis.engine.catalogue import find  # noqa: PLC0415
 
     try:
         return find(rule).documentation

@@ -7,11 +7,12 @@ from typing import ClassVar
 from textual import events
 from textual.binding import Binding, BindingType
 
-from gpuwatch.tui import findings, found
-from gpuwatch.tui.finding_words import FindingKey, key_of
 from gpuwatch.tui.keys import FINDINGS_KEYS
-from gpuwatch.tui.palette import Palette
+from gpuwatch.tui.pages import finding_selection as found
+from gpuwatch.tui.pages import findings
+from gpuwatch.tui.pages.finding_words import FindingKey, key_of
 from gpuwatch.tui.screens.canvas_screen import CanvasScreen
+from gpuwatch.tui.terminal.palette import Palette
 from gpuwatch.tui.view import View
 
 

@@ -7,14 +7,16 @@ from typing import ClassVar
 from textual import events
 from textual.binding import Binding, BindingType
 
-from gpuwatch.model import JobMember, Process
-from gpuwatch.tui import found, job
-from gpuwatch.tui.frame import Line, Zone
+from gpuwatch.core.model import JobMember, Process
 from gpuwatch.tui.keys import JOB_KEYS
-from gpuwatch.tui.palette import Palette
-from gpuwatch.tui.panels import job_output, job_tree
+from gpuwatch.tui.pages import finding_selection as found
+from gpuwatch.tui.pages import job
 from gpuwatch.tui.panels.findings import keys_in
+from gpuwatch.tui.panels.job import output as job_output
+from gpuwatch.tui.panels.job import tree as job_tree
 from gpuwatch.tui.screens.canvas_screen import CanvasScreen
+from gpuwatch.tui.terminal.frame import Line, Zone
+from gpuwatch.tui.terminal.palette import Palette
 from gpuwatch.tui.view import PANES, View
 
 

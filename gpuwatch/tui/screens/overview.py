@@ -7,13 +7,14 @@ from typing import ClassVar
 from textual import events
 from textual.binding import Binding, BindingType
 
-from gpuwatch.text import clean
-from gpuwatch.tui import found, overview
-from gpuwatch.tui.frame import Zone
+from gpuwatch.core.text import clean
 from gpuwatch.tui.keys import OVERVIEW_KEYS
-from gpuwatch.tui.palette import Palette
+from gpuwatch.tui.pages import finding_selection as found
+from gpuwatch.tui.pages import overview
 from gpuwatch.tui.panels.findings import keys_in
 from gpuwatch.tui.screens.canvas_screen import CanvasScreen
+from gpuwatch.tui.terminal.frame import Zone
+from gpuwatch.tui.terminal.palette import Palette
 from gpuwatch.tui.view import SORT_KEYS, View, row_key
 
 

@@ -7,12 +7,12 @@ from typing import ClassVar
 
 from textual.binding import Binding, BindingType
 
-from gpuwatch.tui import job
-from gpuwatch.tui.frame import Line, Row, blank
 from gpuwatch.tui.keys import REPORT_KEYS
-from gpuwatch.tui.palette import Palette
+from gpuwatch.tui.pages import job
 from gpuwatch.tui.panels import header
 from gpuwatch.tui.screens.scrolled_screen import ScrolledScreen
+from gpuwatch.tui.terminal.frame import Line, Row, blank
+from gpuwatch.tui.terminal.palette import Palette
 from gpuwatch.tui.view import View
 
 

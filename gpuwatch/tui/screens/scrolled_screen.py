@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from textual import events
 
-from gpuwatch.tui.palette import Palette
 from gpuwatch.tui.screens.canvas_screen import CanvasScreen
+from gpuwatch.tui.terminal.palette import Palette
 from gpuwatch.tui.view import View
 
 _END = 1_000_000

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpuwatch.diagnosis.rules.batch_too_small import check
-from gpuwatch.diagnosis.window import GpuFacts
+from gpuwatch.diagnosis.facts.window import GpuFacts
+from gpuwatch.diagnosis.rules.loop.batch_too_small import check
 from tests.diagnosis.windows import (
     GIB,
     fires,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuwatch.diagnosis.rules.busy_without_work import check
+from gpuwatch.diagnosis.rules.loop.busy_without_work import check
 from tests.diagnosis.windows import fires, gpu, gpu_only, is_clear, misses, steady, window
 
 LITTLE = {

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gpuwatch.diagnosis.rules.checkpoint_pauses import check
-from gpuwatch.diagnosis.window import Window
+from gpuwatch.diagnosis.facts.window import Window
+from gpuwatch.diagnosis.rules.loop.checkpoint_pauses import check
 from tests.diagnosis.windows import fires, gpu_only, is_clear, misses, pause, window
 
 

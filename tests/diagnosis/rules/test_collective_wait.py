@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from gpuwatch.diagnosis.facts.window import GpuFacts, Window
 from gpuwatch.diagnosis.rule import Firing
-from gpuwatch.diagnosis.rules.collective_wait import check
-from gpuwatch.diagnosis.window import GpuFacts, Window
+from gpuwatch.diagnosis.rules.distributed.collective_wait import check
 from tests.diagnosis.windows import (
     fires,
     gpu,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from gpuwatch.diagnosis.rules.cpu_misplaced import check
-from gpuwatch.diagnosis.waveform import Waveform
-from gpuwatch.diagnosis.window import Window
-from gpuwatch.model import JobRank
+from gpuwatch.core.model import JobRank
+from gpuwatch.diagnosis.facts.window import Window
+from gpuwatch.diagnosis.rules.host.cpu_misplaced import check
+from gpuwatch.diagnosis.signals.waveform import Waveform
 from tests.diagnosis.windows import (
     fires,
     gpu,

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.diagnosis.rules.cpu_quota import check
-from gpuwatch.diagnosis.window import LoopFacts, Window
+from gpuwatch.diagnosis.facts.window import LoopFacts, Window
+from gpuwatch.diagnosis.rules.host.cpu_quota import check
 from tests.diagnosis.windows import (
     fires,
     gpu,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuwatch.diagnosis.rules.gpu_lost import check
+from gpuwatch.diagnosis.rules.gpu.gpu_lost import check
 from tests.diagnosis.windows import fires, gpu, gpu_only, is_clear, misses, window
 
 

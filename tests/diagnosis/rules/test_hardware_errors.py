@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuwatch.diagnosis.rules.hardware_errors import check
+from gpuwatch.diagnosis.rules.gpu.hardware_errors import check
 from tests.diagnosis.windows import fires, gpu, gpu_only, is_clear, misses, window
 
 NO_COUNTERS = {

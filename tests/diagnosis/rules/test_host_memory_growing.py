@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.diagnosis.rules.host_memory_growing import check
-from gpuwatch.diagnosis.window import Window
+from gpuwatch.diagnosis.facts.window import Window
+from gpuwatch.diagnosis.rules.memory.host_memory_growing import check
 from tests.diagnosis.windows import fires, gpu_only, host, is_clear, job, misses, window, workers
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpuwatch.diagnosis.rules.idle_holding_memory import check
-from gpuwatch.diagnosis.window import Window
+from gpuwatch.diagnosis.facts.window import Window
+from gpuwatch.diagnosis.rules.gpu.idle_holding_memory import check
 from tests.diagnosis.windows import (
     GIB,
     fires,

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.diagnosis.rules.job_stopped import check
-from gpuwatch.diagnosis.window import RankFacts, Window
+from gpuwatch.diagnosis.facts.window import RankFacts, Window
+from gpuwatch.diagnosis.rules.loop.job_stopped import check
 from tests.diagnosis.windows import (
     fires,
     gpu,

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.diagnosis.rules.loader_cpu_bound import check
-from gpuwatch.diagnosis.window import LoopFacts, Window
+from gpuwatch.diagnosis.facts.window import LoopFacts, Window
+from gpuwatch.diagnosis.rules.loader.loader_cpu_bound import check
 from tests.diagnosis.windows import (
     fires,
     gpu,

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.diagnosis.rules.loader_in_main_process import check
-from gpuwatch.diagnosis.waveform import Waveform
-from gpuwatch.diagnosis.window import Window
+from gpuwatch.diagnosis.facts.window import Window
+from gpuwatch.diagnosis.rules.loader.loader_in_main_process import check
+from gpuwatch.diagnosis.signals.waveform import Waveform
 from tests.diagnosis.windows import (
     fires,
     gpu,

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.diagnosis.rules.memory_growing import check
-from gpuwatch.diagnosis.window import Window
+from gpuwatch.diagnosis.facts.window import Window
+from gpuwatch.diagnosis.rules.memory.memory_growing import check
 from tests.diagnosis.windows import GIB, fires, gpu, gpu_only, is_clear, misses, window
 
 MIB = 1024**2

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuwatch.diagnosis.rules.memory_nearly_full import check
+from gpuwatch.diagnosis.rules.memory.memory_nearly_full import check
 from tests.diagnosis.windows import (
     GIB,
     fires,

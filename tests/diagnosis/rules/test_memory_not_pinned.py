@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.diagnosis.rules.memory_not_pinned import check
-from gpuwatch.diagnosis.window import Window
+from gpuwatch.diagnosis.facts.window import Window
+from gpuwatch.diagnosis.rules.loader.memory_not_pinned import check
 from tests.diagnosis.windows import (
     fires,
     gpu,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gpuwatch.diagnosis.rules.orphaned_workers import check
-from gpuwatch.diagnosis.window import Window
-from gpuwatch.model import JobMember
+from gpuwatch.core.model import JobMember
+from gpuwatch.diagnosis.facts.window import Window
+from gpuwatch.diagnosis.rules.loader.orphaned_workers import check
 from tests.diagnosis.windows import fires, gpu_only, is_clear, job, misses, window, workers
 
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from gpuwatch.diagnosis.rules.oscillation import check
-from gpuwatch.diagnosis.window import Window
+from gpuwatch.diagnosis.facts.window import Window
+from gpuwatch.diagnosis.rules.loader.oscillation import check
 from tests.diagnosis.windows import (
     fires,
     gpu,

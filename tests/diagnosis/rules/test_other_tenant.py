@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuwatch.diagnosis.rules.other_tenant import check
+from gpuwatch.diagnosis.rules.gpu.other_tenant import check
 from tests.diagnosis.windows import GIB, fires, gpu, gpu_only, is_clear, misses, window
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuwatch.diagnosis.rules.pcie_degraded import check
+from gpuwatch.diagnosis.rules.gpu.pcie_degraded import check
 from tests.diagnosis.windows import fires, gpu, gpu_only, is_clear, misses, steady, swinging
 
 FIRST_BY_FOUR = {"pcie_generation_busy": 1, "pcie_width_busy": 4}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gpuwatch.diagnosis.rules.power_throttle import check
-from gpuwatch.model import ReasonSeconds
+from gpuwatch.core.model import ReasonSeconds
+from gpuwatch.diagnosis.rules.gpu.power_throttle import check
 from tests.diagnosis.windows import fires, gpu, gpu_only, identity, is_clear, misses
 
 CAPPED = (ReasonSeconds("sw_power_cap", 55.0),)

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.diagnosis.rules.python_bound import check
-from gpuwatch.diagnosis.waveform import Runs
-from gpuwatch.diagnosis.window import Window
+from gpuwatch.diagnosis.facts.window import Window
+from gpuwatch.diagnosis.rules.loop.python_bound import check
+from gpuwatch.diagnosis.signals.waveform import Runs
 from tests.diagnosis.windows import (
     fires,
     gpu,

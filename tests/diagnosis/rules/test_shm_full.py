@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.diagnosis.rules.shm_full import check
-from gpuwatch.diagnosis.window import Window
-from gpuwatch.model import JobRank
+from gpuwatch.core.model import JobRank
+from gpuwatch.diagnosis.facts.window import Window
+from gpuwatch.diagnosis.rules.loader.shm_full import check
 from tests.diagnosis.windows import GIB, fires, gpu_only, host, is_clear, job, misses, window
 
 

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from gpuwatch.diagnosis.catalogue import RULES
-from gpuwatch.diagnosis.observer import Observer
+from gpuwatch.core.model import Host, Snapshot
+from gpuwatch.core.source import ManualClock
+from gpuwatch.diagnosis.engine.catalogue import RULES
+from gpuwatch.diagnosis.facts.observer import Observer
+from gpuwatch.diagnosis.facts.window import Window
 from gpuwatch.diagnosis.rule import Firing
-from gpuwatch.diagnosis.window import Window
-from gpuwatch.model import Host, Snapshot
-from gpuwatch.sources.base import ManualClock
-from gpuwatch.sources.simulated import SimulatedSource
+from gpuwatch.sources.simulated.source import SimulatedSource
 
 Found = dict[str, Firing]
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.diagnosis.rules.straggler import check
-from gpuwatch.diagnosis.window import GpuFacts
+from gpuwatch.diagnosis.facts.window import GpuFacts
+from gpuwatch.diagnosis.rules.distributed.straggler import check
 from tests.diagnosis.windows import (
     fires,
     gpu,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gpuwatch.diagnosis.rules.thermal_throttle import check
-from gpuwatch.model import ReasonSeconds
+from gpuwatch.core.model import ReasonSeconds
+from gpuwatch.diagnosis.rules.gpu.thermal_throttle import check
 from tests.diagnosis.windows import fires, gpu, gpu_only, is_clear, misses, window
 
 

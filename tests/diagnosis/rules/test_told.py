@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.diagnosis.catalogue import RULES
+from gpuwatch.diagnosis.engine.catalogue import RULES
+from gpuwatch.diagnosis.facts.window import LoopFacts, RankFacts, Window
 from gpuwatch.diagnosis.rule import Firing
-from gpuwatch.diagnosis.window import LoopFacts, RankFacts, Window
 from tests.diagnosis.windows import gpu, job, rank, swinging, window, workers
 
 RULE = {rule.name: rule for rule in RULES}

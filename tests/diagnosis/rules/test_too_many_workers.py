@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.diagnosis.rules.too_many_workers import check
-from gpuwatch.diagnosis.window import Window
+from gpuwatch.diagnosis.facts.window import Window
+from gpuwatch.diagnosis.rules.loader.too_many_workers import check
 from tests.diagnosis.windows import (
     fires,
     gpu,

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.cli import run
-from gpuwatch.model import Snapshot
-from gpuwatch.outputs.recorder import Recorder
-from gpuwatch.sources.base import ManualClock
+from gpuwatch.commands.cli import run
+from gpuwatch.core.model import Snapshot
+from gpuwatch.core.source import ManualClock
+from gpuwatch.recording.recorder import Recorder
 from tests.long_recording import Piece, snapshots
 
 FIVE_MINUTES = 300

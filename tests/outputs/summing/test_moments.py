@@ -8,7 +8,7 @@ from datetime import datetime
 
 import pytest
 
-from gpuwatch.outputs.summing.moments import MomentError, parse_moment
+from gpuwatch.outputs.summary.moments import MomentError, parse_moment
 
 START = 1_772_395_200.0
 """2026-03-01 20:00 UTC, 21:00 in Berlin."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuwatch.outputs.summing.rhythm import Rhythm
+from gpuwatch.outputs.summary.rhythm import Rhythm
 
 
 def samples(begin: float, seconds: float, busy: int) -> list[tuple[float, float]]:

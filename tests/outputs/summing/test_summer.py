@@ -8,8 +8,8 @@ from itertools import pairwise
 
 import pytest
 
-from gpuwatch.model import BusySample, Gpu, GpuReading, ReasonSeconds, Snapshot
-from gpuwatch.outputs.summing.summary import Summary
+from gpuwatch.core.model import BusySample, Gpu, GpuReading, ReasonSeconds, Snapshot
+from gpuwatch.outputs.summary.model import Summary
 from tests.support.recordings import simulated, summed
 
 GIB = 2**30

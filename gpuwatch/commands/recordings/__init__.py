@@ -1,0 +1,1 @@
+"""``record``, ``replay``, ``report``, ``compare`` and ``export``."""

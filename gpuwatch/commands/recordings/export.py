@@ -1,0 +1,116 @@
+"""``gpuwatch export``: recordings as CSV."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import click
+
+from gpuwatch.commands import common
+from gpuwatch.commands.recordings.reading import (
+    Cut,
+    moment_option,
+    part,
+    pid_callback,
+    progress,
+    refuse_overwriting,
+    text_file,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from typing import Any
+
+    from gpuwatch.core.model import Snapshot
+    from gpuwatch.outputs.summary.moments import Moment
+
+    Rows = Callable[[Snapshot], Iterator[list[Any]]]
+    Table = tuple[str, Sequence[str], Rows]
+
+
+@click.command("export")
+@click.argument("file", metavar="FILE")
+@click.option("--csv", "gpus", metavar="OUT", help="One row per GPU and time.")
+@click.option("--processes", metavar="OUT", help="One row per process and time.")
+@click.option("--host", metavar="OUT", help="One row per time: CPU, memory, disk, network.")
+@click.option(
+    "--pid",
+    callback=pid_callback,
+    metavar="PID",
+    help="Only the job that this process (any of its processes) belongs to.",
+)
+@click.option(
+    "--from",
+    "begin",
+    callback=moment_option,
+    metavar="TIME",
+    help="From 14:30, 2026-03-01 14:30, +15m (from the start), -2h (from the end).",
+)
+@click.option("--to", "end", callback=moment_option, metavar="TIME", help="Until then.")
+def export_command(
+    file: str,
+    gpus: str | None,
+    processes: str | None,
+    host: str | None,
+    pid: int | None,
+    begin: Moment | None,
+    end: Moment | None,
+) -> int:
+    """Write a recording as CSV, for pandas and spreadsheets.
+
+    FILE is a recording (also gzip), a log that nvidia-smi wrote, or - for standard input. OUT may
+    be - for standard output, and is gzip where it ends in .gz. Times are in UTC; units are in the
+    names of the columns; what was not read is empty. A text that a spreadsheet would take for a
+    formula has an apostrophe before it.
+    """
+    from gpuwatch.outputs import export
+
+    tables: list[Table] = [
+        (path, columns, rows)
+        for path, columns, rows in (
+            (gpus, export.GPU_COLUMNS, export.gpu_rows),
+            (processes, export.PROCESS_COLUMNS, export.process_rows),
+            (host, export.HOST_COLUMNS, export.host_rows),
+        )
+        if path is not None
+    ]
+    _refuse(file, [path for path, _, _ in tables])
+    cut = Cut(begin, end, pid)
+    with part(file, cut) as (log, snapshots):
+        if _write(progress(log, snapshots), tables) == 0:
+            raise click.UsageError(cut.nothing(log))
+    for note in log.stats.sentences():
+        common.complain(note, 0)
+    return 0
+
+
+def _refuse(file: str, paths: Sequence[str]) -> None:
+    if not paths:
+        raise click.UsageError(
+            "Say what to write: --csv OUT, --processes OUT or --host OUT (- is standard output)."
+        )
+    if len(set(paths)) < len(paths):
+        raise click.UsageError("Two tables cannot go to the same place.")
+    for path in paths:
+        refuse_overwriting(path, file)
+
+
+def _write(snapshots: Iterator[Snapshot], tables: Sequence[Table]) -> int:
+    """How many snapshots there were; files are made at the first, so that a FILE that is none
+    leaves none behind."""
+    from gpuwatch.outputs.export import RowWriter
+
+    written = 0
+    with ExitStack() as files:
+        writers: list[tuple[RowWriter, Rows]] = []
+        for snapshot in snapshots:
+            if not writers:
+                writers = [
+                    (RowWriter(files.enter_context(text_file(path)), columns), rows)
+                    for path, columns, rows in tables
+                ]
+            for writer, rows in writers:
+                writer.write(rows(snapshot))
+            written += 1
+    return written

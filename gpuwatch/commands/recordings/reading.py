@@ -1,0 +1,316 @@
+"""What ``report FILE``, ``compare`` and ``export`` share: recordings read, files written."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, TextIO, cast
+
+import click
+
+from gpuwatch.commands import common
+from gpuwatch.core.private_files import private
+
+if TYPE_CHECKING:
+    from gpuwatch.core.model import Snapshot
+    from gpuwatch.outputs.summary.model import FileSeen, Summary
+    from gpuwatch.outputs.summary.moments import Moment
+    from gpuwatch.recording.reader import OpenedLog
+
+STANDARD_STREAM = "-"
+_PROGRESS_SECONDS = 0.5
+
+
+def moment_option(
+    context: click.Context, _parameter: click.Parameter, value: str | None
+) -> Moment | None:
+    """A callback for click."""
+    if value is None or context.resilient_parsing:
+        return None
+    from gpuwatch.outputs.summary.moments import MomentError, parse_moment
+
+    try:
+        return parse_moment(value)
+    except MomentError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+def pid_callback(
+    _context: click.Context, _parameter: click.Parameter, value: str | None
+) -> int | None:
+    """As ``--pid`` is read elsewhere, of a process that need not run any more."""
+    if value is None:
+        return None
+    from gpuwatch.jobs.identity.attach import AttachError, parse_pid
+
+    try:
+        return parse_pid(value)
+    except AttachError as error:
+        raise click.UsageError(str(error)) from None
+
+
+class Cut:
+    """The part of a recording that was asked for: ``--from``, ``--to``, ``--pid``."""
+
+    def __init__(
+        self, begin: Moment | None = None, end: Moment | None = None, pid: int | None = None
+    ) -> None:
+        self.begin, self.end, self.pid = begin, end, pid
+
+    @property
+    def needs_end(self) -> bool:
+        return any(moment is not None and moment.needs_end for moment in (self.begin, self.end))
+
+    def span(self, first: float, last: float | None) -> tuple[float | None, float | None]:
+        """From when to when, in a recording from ``first`` to ``last``. Raises
+        ``click.UsageError`` for a part that cannot be."""
+        from gpuwatch.outputs.summary.moments import MomentError
+
+        try:
+            begin = None if self.begin is None else self.begin.unix(first, last)
+            end = None
+            if self.end is not None:
+                # 22:00 to 02:00 is a night: the second time of day is after the first.
+                of_day = self.end.day_seconds is not None and begin is not None
+                end = self.end.unix(begin if of_day and begin is not None else first, last)
+        except MomentError as error:
+            raise click.UsageError(str(error)) from None
+        if begin is not None and end is not None and end <= begin:
+            raise click.UsageError("--to is not after --from: nothing lies between.")
+        return begin, end
+
+    def of(
+        self, log: OpenedLog, last: float | None, first: float | None = None
+    ) -> Iterator[Snapshot]:
+        """The snapshots of it; ``first``: when the recording began, where ``log`` does not begin
+        with it. Raises ``click.UsageError`` for a part that cannot be."""
+        snapshots = self._between(log.snapshots, last, first)
+        return snapshots if self.pid is None else _of_job(snapshots, self.pid)
+
+    def _between(
+        self, snapshots: Iterable[Snapshot], last: float | None, first: float | None
+    ) -> Iterator[Snapshot]:
+        span: tuple[float | None, float | None] | None = None
+        for snapshot in snapshots:
+            now = snapshot.taken_at_unix_seconds
+            if span is None:
+                span = self.span(now if first is None else first, last)
+            begin, end = span
+            if end is not None and now > end:
+                return
+            if begin is None or now >= begin:
+                yield snapshot
+
+    def nothing(self, log: OpenedLog) -> str:
+        """Why there was no snapshot, as a sentence."""
+        if self.pid is not None:
+            if log.kind == "recording":
+                return f"{log.shown} has no job with a process {self.pid} in that time."
+            return f"{log.shown} tells of no jobs: --pid needs a recording."
+        return f"{log.shown} has nothing between --from and --to."
+
+
+def _of_job(snapshots: Iterable[Snapshot], pid: int) -> Iterator[Snapshot]:
+    """What is about the job that ``pid`` belongs to, from the first snapshot that has it."""
+    from gpuwatch.jobs.identity.job_filter import only_job
+
+    key = None
+    for snapshot in snapshots:
+        if key is None:
+            for job in snapshot.jobs:
+                if pid in {job.pid, *(member.pid for member in job.members)}:
+                    key = job.key
+                    break
+        if key is not None:
+            yield only_job(snapshot, key)
+
+
+def summarise(path: str, cut: Cut | None = None) -> Summary:
+    """Read a recording or log, and diagnose it: what it costs is what its readings say, however
+    the recording ended. Raises ``click.UsageError`` with a sentence for what it is not."""
+    from gpuwatch.outputs.summary.accumulator import Summer
+
+    cut = cut or Cut()
+    summer = Summer()
+    with part(path, cut) as (log, snapshots):
+        for snapshot in progress(log, snapshots):
+            summer.push(snapshot)
+        if summer.snapshots == 0:
+            raise click.UsageError(cut.nothing(log))
+        return summer.summary(file_seen(log), pid=cut.pid)
+
+
+@contextmanager
+def part(path: str, cut: Cut) -> Iterator[tuple[OpenedLog, Iterator[Snapshot]]]:
+    """A recording opened, and the snapshots of it that are asked for. What lies before them is
+    passed over without being read, where that can be."""
+    first, last, place = None, None, 0
+    if (cut.begin is not None or cut.end is not None) and path != STANDARD_STREAM:
+        first, last, place = _found_fast(path, cut)
+    if cut.needs_end and last is None:
+        last = last_moment(path)
+    with opened(path, place) as log:
+        yield log, cut.of(log, last, first)
+
+
+def _found_fast(path: str, cut: Cut) -> tuple[float | None, float | None, int]:
+    """When a recording of ``record`` begins and ends, and the place to read from: without reading
+    it. ``None``, ``None``, 0 of anything else."""
+    from gpuwatch.recording.scan import ends_of, place_of
+
+    first, last = ends_of(path)
+    if first is None or last is None:
+        return None, None, 0
+    begin, _ = cut.span(first, last)
+    return first, last, 0 if begin is None else place_of(path, begin)
+
+
+@contextmanager
+def opened(path: str, begin: int = 0) -> Iterator[OpenedLog]:
+    """Raises ``click.UsageError`` for what cannot be read, also while it is read."""
+    from gpuwatch.recording.reader import open_any
+    from gpuwatch.sources.files.log_text import LogError
+
+    try:
+        with open_any(path, begin=begin) as log:
+            yield log
+            if log.stats.interrupted:
+                raise KeyboardInterrupt
+    except LogError as error:
+        raise click.UsageError(str(error)) from None
+
+
+def last_moment(path: str) -> float | None:
+    """When the last snapshot of a file was taken: it is read once more for that, where it does not
+    say so at its end."""
+    if path == STANDARD_STREAM:
+        return None
+    last = None
+    with opened(path) as log:
+        for snapshot in progress(log, log.snapshots, "looking for the end"):
+            last = snapshot.taken_at_unix_seconds
+    return last
+
+
+def file_seen(log: OpenedLog) -> FileSeen:
+    from gpuwatch.outputs.summary.model import FileSeen
+
+    stats = log.stats
+    return FileSeen(
+        name=log.shown,
+        kind=log.kind,
+        lines=stats.lines,
+        left_out_lines=stats.other_lines + stats.torn_lines + stats.overlong_lines,
+        notes=tuple(stats.sentences()),
+    )
+
+
+def progress(
+    log: OpenedLog, snapshots: Iterable[Snapshot], doing: str = "reading"
+) -> Iterator[Snapshot]:
+    """``snapshots``, with one line on a terminal that says how far it is, gone at the end."""
+    line = common.StatusLine(_PROGRESS_SECONDS, first_after_seconds=_PROGRESS_SECONDS)
+    try:
+        for snapshot in snapshots:
+            yield snapshot
+            if line.due:
+                line.show(f"gpuwatch: {doing} {log.shown}, {log.stats.snapshots} moments so far")
+    finally:
+        line.end()
+
+
+# --- files written ---------------------------------------------------------------------------
+
+
+def refuse_overwriting(out: str | None, *inputs: str) -> None:
+    """Writing to the recording that is read would lose it."""
+    if out is None or out == STANDARD_STREAM:
+        return
+    if not out:
+        raise click.UsageError("The name of the file to write is empty.")
+    for given in inputs:
+        try:
+            same = Path(out).samefile(given)
+        except (OSError, ValueError):
+            continue
+        if same:
+            raise click.UsageError(f"{_shown(out)} is the recording itself: write elsewhere.")
+
+
+def write_file(path: str, text: str) -> None:
+    """Whole or not at all: another file of that name is only replaced by the finished one.
+    ``-`` is standard output. Raises ``NoOutputError``."""
+    if path == STANDARD_STREAM:
+        out = common.open_output()
+        common.write_to(out, lambda: out.write(text))
+        return
+    target = Path(path)
+    if target.exists() and not target.is_file():
+        # A device or a pipe is written to, never replaced.
+        _written(path, lambda: target.write_text(text, encoding="utf-8"))
+        return
+    beside = target.with_name(f"{target.name}.{os.getpid()}.part")
+    try:
+        _written(path, lambda: _write_new(beside, text))
+        _written(path, lambda: beside.replace(target))
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def _write_new(path: Path, text: str) -> None:
+    with open(path, "x", encoding="utf-8", opener=private) as file:
+        file.write(text)
+
+
+def _written(path: str, write: Callable[[], object]) -> None:
+    try:
+        write()
+    except OSError as error:
+        raise common.NoOutputError(
+            f"{_shown(path)} cannot be written: {error.strerror or error}."
+        ) from None
+    except ValueError:
+        raise common.NoOutputError(f"{_shown(path)} cannot be written: no such name.") from None
+
+
+@contextmanager
+def text_file(path: str) -> Iterator[TextIO]:
+    """A file to write rows to, gzip by its ending; ``-`` is standard output. What goes wrong with
+    it raises ``NoOutputError`` (``ReaderGoneError`` for a pipe nobody reads)."""
+    if path == STANDARD_STREAM:
+        out = common.open_output()
+        try:
+            yield out
+            out.flush()
+        except BrokenPipeError as error:
+            raise common.ReaderGoneError from error
+        except OSError as error:
+            raise common.NoOutputError(common.cannot_write(error)) from None
+        return
+    try:
+        with open(path, "wb", opener=private) as raw, _text(raw, path) as file:
+            yield file
+    except BrokenPipeError as error:
+        raise common.ReaderGoneError from error
+    except OSError as error:
+        raise common.NoOutputError(
+            f"{_shown(path)} cannot be written: {error.strerror or error}."
+        ) from None
+
+
+def _text(raw: BinaryIO, path: str) -> TextIO:
+    if path.endswith(".gz"):
+        import gzip
+
+        return cast("TextIO", gzip.open(raw, "wt", encoding="utf-8", newline=""))
+    import io
+
+    return io.TextIOWrapper(raw, encoding="utf-8", newline="")
+
+
+def _shown(path: str) -> str:
+    from gpuwatch.core.text import clean
+
+    return clean(path, 200)

@@ -1,0 +1,192 @@
+"""``gpuwatch replay``: the dashboard over a recording, a log, or what comes in."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from gpuwatch.commands import common
+from gpuwatch.commands.screen import screen_options, theme_called
+
+if TYPE_CHECKING:
+    from gpuwatch.core.background import Task
+    from gpuwatch.core.model import Snapshot
+    from gpuwatch.recording.index import Follower
+    from gpuwatch.recording.reader import OpenedLog
+    from gpuwatch.recording.replay import EndableInput, Tape
+
+STANDARD_STREAM = "-"
+_LIVE_SECONDS = 120.0
+"""What was taken so short ago is live."""
+_AT_ONCE_SECONDS = 0.5
+"""Until then keys are left to the screen."""
+_KEY_SECONDS = 0.05
+_PATIENCE_SECONDS = 5.0
+
+
+@click.command("replay")
+@click.argument("file", metavar="FILE")
+@screen_options
+def replay_command(
+    file: str, ascii_mode: bool | None, theme: str | None, slow_link: bool | None
+) -> int:
+    """Play a recording in the dashboard: pause, step, seek, jump from finding to finding.
+
+    FILE is what gpuwatch record or stream wrote, or a log of nvidia-smi, also gzip. - is standard
+    input: ssh box gpuwatch stream | gpuwatch replay -
+    """
+    theme = theme_called(theme)
+    _require_terminal(keys_elsewhere=file == STANDARD_STREAM)
+    given = _keys_from_terminal() if file == STANDARD_STREAM else None
+    try:
+        opened = _opened(file, given)
+        if opened is None:
+            return 0
+        tape, first = opened
+
+        from gpuwatch.tui.replay.app import run_replay
+
+        age = time.time() - first.taken_at_unix_seconds
+        return run_replay(
+            tape,
+            simulated=first.simulated,
+            follows=given is not None and abs(age) < _LIVE_SECONDS,
+            ascii_mode=ascii_mode,
+            theme=theme,
+            slow_link=slow_link,
+            message=" ".join(tape.notes()) or None,
+        )
+    finally:
+        if given is not None:
+            given.end()
+
+
+def _require_terminal(*, keys_elsewhere: bool) -> None:
+    instead = "gpuwatch report FILE tells what a recording says without one."
+    streams = [sys.stdout] if keys_elsewhere else [sys.stdin, sys.stdout]
+    if not all(common.is_terminal(stream) for stream in streams):
+        raise click.UsageError(f"replay needs a terminal to read keys and to draw: {instead}")
+    if not common.is_terminal(sys.stderr):
+        raise click.UsageError("The screen is drawn on standard error: do not redirect it.")
+    if common.is_dumb():
+        raise click.UsageError(f"This terminal (TERM=dumb) cannot place text: {instead}")
+
+
+def _keys_from_terminal() -> EndableInput | None:
+    """The screen reads keys from descriptor 0: have that be the terminal, and read what comes in
+    from another. ``None`` where standard input is a terminal."""
+    from gpuwatch.recording.replay import EndableInput
+
+    if sys.stdin is None:
+        raise click.UsageError("Standard input is closed, so there is nothing to play.")
+    if common.is_terminal(sys.stdin):
+        raise click.UsageError(
+            "Standard input is the keyboard: pipe a recording into it, as in: "
+            "ssh box gpuwatch stream | gpuwatch replay -"
+        )
+    data = os.dup(0)
+    try:
+        terminal = os.open("/dev/tty", os.O_RDWR)
+    except OSError:
+        raise click.UsageError(
+            "Keys are read from the terminal when standard input is a recording, and there is none."
+        ) from None
+    os.dup2(terminal, 0)
+    os.close(terminal)
+    source = EndableInput(data)
+    import io
+
+    sys.stdin = io.TextIOWrapper(io.BufferedReader(source))
+    return source
+
+
+def _opened(file: str, given: EndableInput | None) -> tuple[Tape, Snapshot] | None:
+    """The tape and its first snapshot; ``None`` where a person left before that came. Raises
+    ``click.UsageError`` for what cannot be played."""
+    from gpuwatch.core.background import DaemonWorker
+    from gpuwatch.sources.files.log_text import LogError
+
+    opening = DaemonWorker("gpuwatch-opening").submit(lambda: _tape(file, given))
+    try:
+        if not opening.wait(_AT_ONCE_SECONDS) and _left(opening):
+            return None
+        return opening.result()
+    except LogError as error:
+        raise click.UsageError(str(error)) from None
+
+
+def _left(opening: Task[tuple[Tape, Snapshot]]) -> bool:
+    """Wait for it and listen for q, as the screen will; whether that was pressed."""
+    import select
+    import termios
+    import tty
+
+    before = termios.tcgetattr(0)
+    # What was typed so far stays.
+    tty.setcbreak(0, termios.TCSADRAIN)
+    told, began = False, time.monotonic()
+    try:
+        while not opening.wait(_KEY_SECONDS):
+            if select.select([0], [], [], 0.0)[0]:
+                typed = os.read(0, 1024)
+                if b"q" in typed or not typed:
+                    return True
+            if not told and time.monotonic() - began > _PATIENCE_SECONDS:
+                told = True
+                common.complain("waiting for the first snapshot (q ends it)", 0)
+    finally:
+        termios.tcsetattr(0, termios.TCSADRAIN, before)
+    return False
+
+
+def _tape(file: str, given: EndableInput | None) -> tuple[Tape, Snapshot]:
+    from gpuwatch.recording.index import open_index
+    from gpuwatch.recording.reader import RECORDING, open_any
+    from gpuwatch.recording.replay import FileTape, KeptTape
+
+    log = open_any(file)
+    size = _size(file)
+    if log.kind == RECORDING and size is not None:
+        with log:
+            first = _first(log)
+        return FileTape(open_index(file, findings=_finds)), first
+    try:
+        end = None if given is None else given.end
+        tape = KeptTape(log, size=size, findings=_finds, end=end)
+    except BaseException:
+        log.lines.close()
+        raise
+    if log.stats.interrupted:
+        raise KeyboardInterrupt
+    return tape, next(tape.snapshots(float("-inf")))
+
+
+def _finds() -> Follower:
+    from gpuwatch.recording.finding_events import FindingEvents
+
+    return FindingEvents()
+
+
+def _first(log: OpenedLog) -> Snapshot:
+    from gpuwatch.sources.files.log_text import LogError
+
+    for snapshot in log.snapshots:
+        return snapshot
+    raise LogError(f"{log.shown} holds no snapshot.")
+
+
+def _size(file: str) -> int | None:
+    """Of a file that can be read twice, else ``None``."""
+    if file == STANDARD_STREAM:
+        return None
+    try:
+        found = Path(file).stat()
+    except (OSError, ValueError):
+        return None
+    return found.st_size if stat.S_ISREG(found.st_mode) else None

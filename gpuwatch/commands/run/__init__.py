@@ -1,0 +1,1 @@
+"""``gpuwatch run`` and ``demo-job``: jobs that gpuwatch starts."""

@@ -1,0 +1,94 @@
+"""``gpuwatch run``: start a job, watch it, say at its end what it did."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from gpuwatch.commands import common
+from gpuwatch.commands.run.options import RunOptions
+from gpuwatch.commands.screen import has_screen, screen_options, theme_called
+
+
+# What follows the command's name is the command's own, options included.
+@click.command("run", context_settings={"allow_interspersed_args": False})
+@common.interval_option
+@click.option(
+    "--plain",
+    is_flag=True,
+    help="No dashboard: the job has this terminal, pipe or file to itself, and the report comes at "
+    "its end.  [default: unless input, output and errors are a terminal]",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write what the job prints to FILE, which is emptied first.  [default: with the dashboard "
+    "a file named in its title, of at most 64 MiB; the last 50 are kept]",
+)
+@click.option(
+    "--kill-on-exit",
+    is_flag=True,
+    help="End the job when gpuwatch is left.  [default: it goes on]",
+)
+@click.option(
+    "--report",
+    "report_path",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write the report to FILE.  [default: to standard error]",
+)
+@click.option(
+    "--no-report", is_flag=True, help="Print no report ('gpuwatch report' shows it all the same)."
+)
+@click.option("--json", "as_json", is_flag=True, help="Write the report as one JSON object.")
+@screen_options
+@click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="COMMAND [ARGUMENT]...")
+def run_command(
+    interval: float,
+    plain: bool,
+    output: Path | None,
+    kill_on_exit: bool,
+    report_path: Path | None,
+    no_report: bool,
+    as_json: bool,
+    ascii_mode: bool | None,
+    theme: str | None,
+    slow_link: bool | None,
+    command: tuple[str, ...],
+) -> int:
+    """Start a job and watch it: gpuwatch run -- python train.py
+
+    The job is what it would be without gpuwatch: its environment, its input and (with --plain)
+    its output are untouched, and its exit code is gpuwatch's. Signals sent to gpuwatch go to it.
+
+    In the dashboard its output is shown in a pane and written to a file, and it has no input.
+    Ctrl-C interrupts the job (SIGINT), a second time within ten seconds ends it (SIGTERM), a
+    third time kills it. It goes on when gpuwatch is left or its terminal is closed; gpuwatch then
+    ends with 0, and gpuwatch --pid PID watches the job again.
+    """
+    if not command:
+        raise click.UsageError("Say what to run, as in: gpuwatch run -- python train.py")
+    if no_report and (report_path is not None or as_json):
+        raise click.UsageError("--no-report goes with neither --report nor --json.")
+    plain = plain or not has_screen()
+    options = RunOptions(
+        interval_seconds=interval,
+        output=output,
+        kill_on_exit=kill_on_exit,
+        report=not no_report,
+        report_path=report_path,
+        as_json=as_json,
+        ascii_mode=ascii_mode,
+        theme=None if plain else theme_called(theme),
+        slow_link=slow_link,
+    )
+    if plain:
+        from gpuwatch.commands.run.plain import run_plain
+
+        return run_plain(command, options)
+    from gpuwatch.commands.run.dashboard import run_with_dashboard
+
+    return run_with_dashboard(command, options)

@@ -1,0 +1,238 @@
+"""``gpuwatch demo-job``: a practice job under the dashboard, ill until a key cures it."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from gpuwatch.commands import common
+from gpuwatch.commands.screen import has_screen, screen_options, theme_called
+
+if TYPE_CHECKING:
+    from gpuwatch.commands.run.options import RunOptions
+    from gpuwatch.practice.causes import Cause
+
+_PANE_ROWS = 10
+_MODULE = "gpuwatch.practice.train"
+
+
+# What follows "--" is the job's own.
+@click.command("demo-job")
+@common.interval_option
+@click.option(
+    "--device",
+    default="auto",
+    show_default=True,
+    metavar="DEVICE",
+    help="Train on cpu, cuda, cuda:1, or a device of your own (module:name).",
+)
+@click.option(
+    "--no-tell",
+    is_flag=True,
+    help="The job tells nothing of its own loop: it is seen from outside only.",
+)
+@screen_options
+@click.argument("cause", required=False, metavar="[CAUSE]")
+@click.argument("knobs", nargs=-1, type=click.UNPROCESSED, metavar="[-- KNOB...]")
+def demo_job_command(
+    interval: float,
+    device: str,
+    no_tell: bool,
+    ascii_mode: bool | None,
+    theme: str | None,
+    slow_link: bool | None,
+    cause: str | None,
+    knobs: tuple[str, ...],
+) -> int:
+    """Practise: run a real training job with something wrong, and cure it with a key.
+
+    Without a CAUSE it lists them. The job trains a small model on the GPU, or on the CPU where
+    there is none, until gpuwatch is left. x turns its knobs back, and before and after are
+    compared. More knobs go behind "--" (python -m gpuwatch.practice.train --help lists them).
+    """
+    import importlib.util
+
+    from gpuwatch.core.text import clean
+    from gpuwatch.practice import causes
+
+    if cause is None:
+        click.echo(_listed())
+        return 0
+    found = causes.find(cause)
+    if found is None:
+        raise click.UsageError(
+            f"There is no cause {clean(cause, 60)!r}: gpuwatch demo-job lists them."
+        )
+    if isinstance(found, causes.Unpractised):
+        raise click.UsageError(f"{causes.sentence_of(found)}.")
+    if importlib.util.find_spec("torch") is None:
+        raise click.UsageError(f"{causes.NO_TORCH}.")
+    theme = theme_called(theme)
+    if not has_screen():
+        raise click.UsageError(
+            f"The dashboard needs a terminal. The job alone: python -m {_MODULE} {found.name}"
+        )
+    from gpuwatch.commands.run.options import RunOptions
+
+    options = RunOptions(
+        interval_seconds=interval,
+        output=None,
+        kill_on_exit=True,
+        report=False,
+        report_path=None,
+        as_json=False,
+        ascii_mode=ascii_mode,
+        theme=theme,
+        slow_link=slow_link,
+    )
+    told = ("--no-tell",) if no_tell else ()
+    return _practise(found, ("--device", device, *told, *knobs), options)
+
+
+def _listed() -> str:
+    from gpuwatch.practice.causes import CAUSES, UNPRACTISED
+
+    lines = ["Practise with: gpuwatch demo-job CAUSE", ""]
+    for cause in CAUSES.values():
+        needs = [] if not cause.gpus else ["a GPU" if cause.gpus == 1 else f"{cause.gpus} GPUs"]
+        needs += [] if cause.needs is None else [cause.needs]
+        lines.append(f"  {cause.name:<23} {cause.says}")
+        if needs:
+            lines.append(f"  {'':<23} needs {'; '.join(needs)}")
+    lines += ["", "Cannot be practised, but can be seen simulated:", ""]
+    for other in UNPRACTISED:
+        lines.append(f"  {other.name:<23} {other.why}")
+        if other.demo is not None:
+            lines.append(f"  {'':<23} gpuwatch --demo {other.demo}")
+    lines += ["", "gpuwatch explain CAUSE says what each is."]
+    return "\n".join(lines)
+
+
+def _practise(cause: Cause, knobs: Sequence[str], options: RunOptions) -> int:
+    """The exit code: the dashboard's where it was left, else the job's."""
+    import os
+
+    from gpuwatch.commands.run.dashboard import show
+    from gpuwatch.jobs.launch.output_files import KEPT_BYTES, OutputFileError, open_kept
+    from gpuwatch.jobs.launch.runner import Start, start_in_terminal
+    from gpuwatch.jobs.launch.spawn import CannotStartError
+    from gpuwatch.jobs.resources.cores import read_cores
+    from gpuwatch.practice.job.machine import scratch_folder
+
+    start = Start.now()
+    folder = None
+    try:
+        folder = scratch_folder()
+        command = [
+            # -P: nothing is imported from the current folder.
+            sys.executable, "-P", "-m", _MODULE, cause.name, "--folder", str(folder),
+            "--remove-folder", "--ends-with", str(os.getpid()), *knobs,
+        ]  # fmt: skip
+        output, path = open_kept([f"demo-{cause.name}"])
+        size = (common.terminal_width(sys.stderr), _PANE_ROWS)
+        job = start_in_terminal(
+            command, start, output=output, path=path, most_bytes=KEPT_BYTES, size=size
+        )
+    except (OSError, OutputFileError, CannotStartError) as error:
+        _remove(folder)
+        return common.complain(str(error), common.EXIT_OUTPUT)
+    job.ends_with_gpuwatch = True
+    try:
+        cores = read_cores(os.getpid(), os.environ).usable_cores or 1.0
+        left_with = show(
+            job, options, PracticeKnobs(cause, folder, cores, lambda: job.poll() is not None)
+        )
+        code = job.poll()
+    finally:
+        job.end()
+        job.close()
+        _remove(folder)
+    if code is None or code == 0:
+        return left_with
+    return common.complain(_last_words(path), code if code > 0 else 128 - code)
+
+
+def _remove(folder: Path | None) -> None:
+    if folder is not None:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _last_words(path: Path) -> str:
+    """What the job printed last, which says why it ended."""
+    from gpuwatch.core.text import clean
+
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
+    except OSError:
+        lines = []
+    last = next((line for line in reversed(lines) if line.strip()), "")
+    return f"the practice job ended: {clean(last, 300)}"
+
+
+class PracticeKnobs:
+    """The dashboard's hold on a practice job (``gpuwatch.tui.practice.Practice``)."""
+
+    def __init__(
+        self, cause: Cause, folder: Path, cores: float, has_ended: Callable[[], bool]
+    ) -> None:
+        """``cores``: how many the job may use."""
+        self._cause = cause
+        self._cure = cause.cure_on(cores)
+        self._folder = folder
+        self._has_ended = has_ended
+        self._on_cpu: bool | None = None
+        self._said_ended = False
+        self.cured = False
+        self.name = cause.name
+        self.says = cause.says
+        self.after_seconds = cause.after_seconds
+        self.press = cause.press
+
+    @property
+    def turns(self) -> str:
+        from dataclasses import replace
+
+        from gpuwatch.practice.knobs import in_words
+
+        ill = self._cause.knobs
+        cured = replace(ill, **self._cure)
+        return in_words(cured, ill) if self.cured else in_words(ill, cured)
+
+    @property
+    def note(self) -> str | None:
+        return self._cause.cpu_note if self._on_cpu else None
+
+    @property
+    def can_be_named(self) -> bool:
+        return self.name != "healthy" and not (self._on_cpu and self._cause.gpus)
+
+    @property
+    def ended(self) -> bool:
+        return self._has_ended()
+
+    def look(self) -> bool:
+        """On what the job trains it says once it runs."""
+        if self.ended != self._said_ended:
+            self._said_ended = self.ended
+            return True
+        if self._on_cpu is not None:
+            return False
+        from gpuwatch.practice.control import device_kind
+
+        kind = device_kind(self._folder)
+        if kind is None:
+            return False
+        self._on_cpu = kind == "cpu"
+        return self._on_cpu
+
+    def turn(self) -> None:
+        """Turn the knobs back, or ill again. Raises ``OSError``."""
+        from gpuwatch.practice.control import turn
+
+        turn(self._folder, {} if self.cured else self._cure)
+        self.cured = not self.cured

@@ -1,0 +1,159 @@
+"""``gpuwatch run --plain``: the job has gpuwatch's own standard streams.
+
+With a terminal the job stays in gpuwatch's process group, so that the keyboard's signals reach it
+as they always do, and those are not sent on; see ``gpuwatch.jobs.launch.runner``. When the job
+ended by a signal, gpuwatch ends by the same: a shell that runs a script stops on Ctrl-C only if
+what it ran was ended by SIGINT, and prints "Killed" or "Segmentation fault" for whoever looks.
+
+A signal that somebody sends to the whole group (``kill %1``) reaches a job in it twice: by itself,
+and from gpuwatch, which cannot tell it from one that was sent to gpuwatch alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, TextIO
+
+from gpuwatch.commands import common
+from gpuwatch.commands.run.report import keep_and_print, open_report
+from gpuwatch.jobs.launch.runner import RunningJob, Start, has_controlling_terminal, start_plain
+from gpuwatch.jobs.launch.spawn import CannotStartError
+
+if TYPE_CHECKING:
+    from gpuwatch.commands.run.options import RunOptions
+    from gpuwatch.commands.run.watching import JobWatch
+
+SENT_ON = (
+    signal.SIGINT,
+    signal.SIGTERM,
+    signal.SIGHUP,
+    signal.SIGQUIT,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+)
+_POLL_SECONDS = 1.0
+
+
+def run_plain(command: Sequence[str], options: RunOptions) -> int:
+    """The exit code; does not return for a job that a signal has ended."""
+    from gpuwatch.jobs.launch.output_files import OutputFileError, open_chosen
+
+    start = Start.now()
+    report_file = open_report(options.report_path)
+    try:
+        output = None if options.output is None else open_chosen(options.output)
+    except OutputFileError as error:
+        return common.complain(str(error), common.EXIT_USAGE)
+    waited = hold_signals()
+    try:
+        job = start_plain(command, start, shares_group=has_controlling_terminal(), output=output)
+    except CannotStartError as error:
+        return common.complain(str(error), error.exit_code)
+    if output is not None:
+        os.close(output)
+
+    from gpuwatch.commands.run.watching import JobWatch
+
+    watch = JobWatch(job.key, options.interval_seconds)
+    watch.start()
+    code = follow(job, waited)
+    # A terminal that goes sends SIGHUP more than once: the report is kept all the same.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    # From here on Ctrl-C is for gpuwatch, which has only the report left to do.
+    release_signals(waited)
+    try:
+        _report(job, watch, options, report_file)
+    except KeyboardInterrupt:
+        pass
+    finally:
+        if report_file is not None:
+            report_file.close()
+    return code if code >= 0 else end_like(-code)
+
+
+def hold_signals() -> frozenset[signal.Signals]:
+    """Block what is to be sent on, and news of the job, to be waited for; which signals those are.
+
+    What this process ignores since its start (under ``nohup``; SIGINT and SIGQUIT where a script
+    started it with ``&``) the job ignores too, unless it has a handler of its own: so it is sent on
+    as well, and Linux keeps what is blocked even where it is ignored. To be called while there is
+    one thread: others inherit the mask.
+    """
+    waited = set(SENT_ON)
+    # Ignored, it would have the kernel throw the exit code away.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    waited.add(signal.SIGCHLD)
+    signal.pthread_sigmask(signal.SIG_BLOCK, waited)
+    return frozenset(waited)
+
+
+def release_signals(waited: Collection[signal.Signals]) -> None:
+    """Undo ``hold_signals``; what came in between is forgotten."""
+    while signal.sigtimedwait(waited, 0) is not None:
+        pass
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, waited)
+
+
+def follow(job: RunningJob, waited: Collection[signal.Signals]) -> int:
+    """Wait for the job to end and send signals on to it; its exit code, negative for a signal."""
+    while True:
+        code = job.poll()
+        if code is not None:
+            return code
+        news = signal.sigtimedwait(waited, _POLL_SECONDS)
+        if news is None or news.si_signo == signal.SIGCHLD:
+            continue
+        # Positive: from the kernel, so from the terminal, which has told the job as well.
+        if not (job.shares_group and news.si_code > 0):
+            job.signal(news.si_signo)
+
+
+def end_like(number: int) -> int:
+    """End by the signal that ended the job; what to exit with where that is not possible (the
+    first process of a container takes no signals)."""
+    import resource
+
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            stream.flush()
+    # Its core dump is the one worth having.
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    with contextlib.suppress(OSError, ValueError):
+        signal.signal(number, signal.SIG_DFL)
+    with contextlib.suppress(OSError, ValueError):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
+    with contextlib.suppress(OSError):
+        os.kill(os.getpid(), number)
+    return 128 + number
+
+
+def _report(job: RunningJob, watch: JobWatch, options: RunOptions, file: TextIO | None) -> None:
+    ended_at = job.ended_at_unix_seconds
+    assert ended_at is not None
+    recorder = watch.finish(ended_at)
+    if watch.error is not None:
+        from gpuwatch.core.text import clean
+
+        detail = f"{type(watch.error).__name__}: {clean(str(watch.error), 200)}"
+        common.complain(
+            f"Watching the job failed ({detail}), so there is no report. This is a bug in "
+            "gpuwatch: please report it.",
+            0,
+        )
+    elif recorder is None or not recorder.seen:
+        if options.report:
+            common.complain("the job ended before it could be looked at: there is no report.", 0)
+    else:
+        report = replace(
+            recorder.report(),
+            ended_at_unix_seconds=ended_at,
+            end_is_last_seen=False,
+            exit_code=job.poll(),
+        )
+        keep_and_print(report, options, file)

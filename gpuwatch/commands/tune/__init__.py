@@ -1,0 +1,1 @@
+"""``gpuwatch tune`` and ``tune memory``."""

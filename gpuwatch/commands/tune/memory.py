@@ -1,0 +1,276 @@
+"""``gpuwatch tune memory``: how large a batch fits, measured with real steps."""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import TYPE_CHECKING, TextIO
+
+import click
+
+from gpuwatch.commands import common
+from gpuwatch.commands.recordings.reading import refuse_overwriting, write_file
+
+if TYPE_CHECKING:
+    from gpuwatch.tuning.memory.plan import Plan
+    from gpuwatch.tuning.memory.process import Gpu, Torch
+    from gpuwatch.tuning.memory.report import MemoryReport, Subject
+
+WIDTH_WITHOUT_TERMINAL = 100
+_SIZES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+
+
+def _sizes(
+    _context: click.Context, _parameter: click.Parameter, value: str | None
+) -> tuple[int, ...]:
+    if value is None:
+        return ()
+    parts = [part.strip() for part in value.split(",")]
+    if not all(re.fullmatch(r"[1-9][0-9]{0,6}", part, re.ASCII) for part in parts):
+        raise click.BadParameter("write whole numbers with commas between, as in 8,16,32,64.")
+    sizes = sorted({int(part) for part in parts})
+    if len(sizes) < 2:
+        raise click.BadParameter(
+            "a line takes at least two batch sizes, and three to say how good."
+        )
+    return tuple(sizes)
+
+
+def _bytes(_context: click.Context, _parameter: click.Parameter, value: str | None) -> int | None:
+    if value is None:
+        return None
+    found = re.fullmatch(r"\s*(\d{1,6}(?:\.\d{1,3})?)\s*([KMGT]?)(?:iB|B)?\s*", value, re.I | re.A)
+    amount = 0 if found is None else int(float(found[1]) * _SIZES[found[2].upper()])
+    if amount < 64 << 20:
+        raise click.BadParameter("write a size of 64M or more, as in 24G.")
+    return amount
+
+
+def _seconds(_context: click.Context, _parameter: click.Parameter, value: str) -> float:
+    return common.parse_duration(value, 1, 86400)
+
+
+def _device(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
+    if value is None or value == "cpu":
+        return value
+    found = re.fullmatch(r"(?:cuda(?::(?=\d))?)?(\d{0,3})", value, re.ASCII)
+    if found is None or not value:
+        raise click.BadParameter("name it cuda, cuda:1, 1 or cpu.")
+    return found[1] or "0"
+
+
+@click.command("memory")
+@click.option("--step", required=True, metavar="FILE:NAME", help="The train step; see above.")
+@click.option(
+    "--loader", metavar="FILE:NAME", help="A Dataset or DataLoader to make the batches from."
+)
+@click.option(
+    "--device",
+    callback=_device,
+    metavar="DEVICE",
+    help="cuda, cuda:1, or cpu: the host's memory of a step on the CPU.  [default: cuda]",
+)
+@click.option(
+    "--batch-sizes",
+    "sizes",
+    callback=_sizes,
+    metavar="N,N,...",
+    help="Measure these. Default: they grow until the line is clear.",
+)
+@click.option(
+    "--precision",
+    "precisions",
+    multiple=True,
+    type=click.Choice(["bfloat16", "float16", "none"]),
+    help="Also with this autocast around the step; none: only as it is.  [default: the GPU's own]",
+)
+@click.option(
+    "--margin",
+    type=click.FloatRange(0, 90),
+    default=10,
+    show_default=True,
+    metavar="PERCENT",
+    help="Of the device's memory that is to stay free.",
+)
+@click.option(
+    "--limit",
+    callback=_bytes,
+    metavar="SIZE",
+    help="As if the device had only so much memory, as in 24G: to plan for a smaller one.",
+)
+@click.option(
+    "--timeout",
+    callback=_seconds,
+    default="5m",
+    show_default=True,
+    metavar="TIME",
+    help="What the steps of one batch size may take.",
+)
+@click.option(
+    "--budget",
+    callback=_seconds,
+    default="10m",
+    show_default=True,
+    metavar="TIME",
+    help="After so long nothing more is begun.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    help="Also write the report to a file; JSON where it ends in .json.",
+)
+@click.option("--ascii/--no-ascii", "ascii_mode", default=None, help="Draw with ASCII only.")
+def memory_command(
+    step: str,
+    loader: str | None,
+    device: str | None,
+    sizes: tuple[int, ...],
+    precisions: tuple[str, ...],
+    margin: float,
+    limit: int | None,
+    timeout: float,
+    budget: float,
+    as_json: bool,
+    output: str | None,
+    ascii_mode: bool | None,
+) -> int:
+    """Find the largest batch that fits into memory, with real steps.
+
+    The step of --step is a function train_step(batch_size) that does one optimizer step on data
+    it makes itself; with --loader it is train_step(batch), and gets a batch of that size collated
+    from the dataset. Or it is a function without arguments that builds the model and returns such
+    a function. It moves model and batch to the GPU itself, as cuda.
+
+    A few steps run at growing batch sizes, each in a process of its own. Through their peaks a
+    line is laid, memory = fixed + batch x per sample, and it is told how well that holds. The
+    largest batch by it is tried with a guarded step: running out of memory is caught, and a
+    smaller one tried. Then the same with mixed precision. Ctrl-C keeps what is measured.
+    """
+    out = common.open_output()
+    refuse_overwriting(output, step.rpartition(":")[0])
+
+    from gpuwatch.tuning.memory.point import MeasureError, NoMemoryError
+
+    line = common.StatusLine(0.0)
+    try:
+        common.check_targets(step, loader)
+        line.show("gpuwatch: looking for the device ...")
+        plan = _plan(step, loader, device, limit, timeout)
+        plan.precisions = _precisions(plan, precisions)
+        plan.sizes, plan.margin_share, plan.budget_seconds = sizes, margin / 100, budget
+        plan.tell = lambda doing: line.show(f"gpuwatch: {doing} ... (Ctrl-C ends it)")
+        with common.terminated_as_interrupted():
+            report = plan.run()
+    except (MeasureError, NoMemoryError) as error:
+        line.end()
+        return common.complain(str(error), common.EXIT_USAGE)
+    finally:
+        line.end()
+    if not report.results:
+        return common.EXIT_INTERRUPTED
+    _write(report, out, as_json, output, ascii_mode)
+    return common.EXIT_INTERRUPTED if report.ended == "interrupted" else 0
+
+
+def _plan(
+    step: str, loader: str | None, device: str | None, limit: int | None, timeout: float
+) -> Plan:
+    """Raises ``MeasureError`` and ``click.UsageError``."""
+    from gpuwatch.tuning.memory.plan import Plan
+    from gpuwatch.tuning.memory.process import ChildMeasurer, probe
+
+    torch = probe()
+    subject = _subject(step, loader, device, limit, torch)
+    measurer = ChildMeasurer(
+        step=step,
+        loader=loader,
+        device=int(subject.device.removeprefix("cuda:")) if subject.is_gpu else "cpu",
+        limit_bytes=limit,
+        seconds=timeout,
+    )
+    return Plan(
+        subject=subject,
+        measurer=measurer,
+        seconds_max=timeout,
+        precisions=_own_precisions(torch.gpus, subject),
+    )
+
+
+def _subject(
+    step: str, loader: str | None, device: str | None, limit: int | None, torch: Torch
+) -> Subject:
+    from gpuwatch.tuning.memory.report import Subject
+
+    if device == "cpu":
+        where, name = "cpu", "this host"
+    else:
+        index = int(device or 0)
+        _require_gpu(index, torch)
+        where, name = f"cuda:{index}", torch.gpus[index].name
+        if device is None and len(torch.gpus) > 1:
+            common.complain(
+                f"{len(torch.gpus)} GPUs are there: measuring on cuda:0 ({name}); --device takes "
+                "another.",
+                0,
+            )
+    return Subject(
+        step=step,
+        loader=loader,
+        device=where,
+        device_name=name,
+        torch_version=torch.version,
+        limit_bytes=limit,
+    )
+
+
+def _require_gpu(index: int, torch: Torch) -> None:
+    if not torch.gpus:
+        raise click.UsageError(
+            f"gpuwatch tune memory measures on a CUDA device, and there is none: {torch.why}. "
+            "With --device cpu it measures the host's memory of the step on the CPU, which says "
+            "nothing about a GPU's."
+        )
+    if index >= len(torch.gpus):
+        known = ", ".join(f"cuda:{place} ({gpu.name})" for place, gpu in enumerate(torch.gpus))
+        raise click.UsageError(f"There is no cuda:{index}: PyTorch sees {known}.")
+
+
+def _own_precisions(gpus: tuple[Gpu, ...], subject: Subject) -> tuple[str, ...]:
+    """The mixed precision that people use on this device. On a CPU few have the instructions,
+    and without them a step takes many times as long: only where it is asked for."""
+    if not subject.is_gpu:
+        return ()
+    gpu = gpus[int(subject.device.removeprefix("cuda:"))]
+    return ("bfloat16",) if gpu.bfloat16 else ("float16",)
+
+
+def _precisions(plan: Plan, asked: tuple[str, ...]) -> tuple[str, ...]:
+    from gpuwatch.tuning.memory.point import AS_IS
+
+    if "none" in asked:
+        if len(set(asked)) > 1:
+            raise click.UsageError("--precision none stands alone.")
+        return (AS_IS,)
+    return (AS_IS, *dict.fromkeys(asked or plan.precisions))
+
+
+def _write(
+    report: MemoryReport, out: TextIO, as_json: bool, output: str | None, ascii_mode: bool | None
+) -> None:
+    from gpuwatch.outputs.tuning.memory_json import report_json
+    from gpuwatch.outputs.tuning.memory_text import page
+
+    width = common.terminal_width(out) if common.is_terminal(out) else WIDTH_WITHOUT_TERMINAL
+    unicode = not ascii_mode if ascii_mode is not None else common.can_write(out, "●⣿─±²")
+    text = report_json(report) if as_json else page(report, width=width, unicode=unicode)
+    common.write_to(out, lambda: out.write(text))
+    if output is not None:
+        saved = (
+            report_json(report)
+            if output.endswith(".json")
+            else page(report, width=WIDTH_WITHOUT_TERMINAL, unicode=True)
+        )
+        write_file(output, saved)
+        print(f"gpuwatch: saved to {output}", file=sys.stderr)

@@ -1,0 +1,1 @@
+"""Snapshots as JSON lines, in full or as what changed, and rounded for recordings."""

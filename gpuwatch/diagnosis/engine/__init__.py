@@ -1,0 +1,1 @@
+"""From the rules' results to a diagnosis: ranking, hysteresis, cost and the verdict."""

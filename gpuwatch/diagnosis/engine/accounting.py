@@ -1,0 +1,197 @@
+"""What each cause cost: GPU time, of which no second is counted for two causes."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
+
+from gpuwatch.core.model import BusySample, GpuKey, Snapshot
+from gpuwatch.diagnosis.facts.window import GpuFacts, Window
+
+KEEP_SECONDS = 900.0
+"""The first of two pauses is known for what it was when the second has been seen."""
+CELL_SECONDS = 2.0
+"""Time is kept in pieces of about this length."""
+SAMPLE_SECONDS = 2.0
+"""No driver's own samples lie further apart."""
+CLAIM_SECONDS = 60.0
+"""Jobs that claimed time of a GPU within the last minute share it."""
+
+WHILE_BUSY = frozenset(
+    {
+        "collective_wait",
+        "straggler",
+        "busy_without_work",
+        "batch_too_small",
+        "thermal_throttle",
+        "power_throttle",
+        "other_tenant",
+    }
+)
+"""Rules whose loss lies in the time a kernel was resident; all others explain idle time."""
+
+
+class Shares:
+    """The time of a window's GPUs that is still to be explained, 0 to 1 of each."""
+
+    def __init__(self, window: Window) -> None:
+        self._idle: dict[GpuKey, float] = {}
+        self._busy: dict[GpuKey, float] = {}
+        for gpu in window.gpus:
+            self._idle[gpu.uuid] = idle_share(gpu)
+            # The time a GPU waits in a collective for one that idles is told as that one's.
+            self._busy[gpu.uuid] = 1.0
+
+    def take(self, rule: str, gpus: Iterable[GpuKey], claim: float, *, busy: bool = False) -> float:
+        """What is left of ``claim`` for this rule, a mean over the GPUs; it is used up by it.
+        ``busy``: it was lost while a kernel was resident, whatever the rule usually says."""
+        left = self._busy if busy or rule in WHILE_BUSY else self._idle
+        keys = [key for key in gpus if key in left]
+        if not keys:
+            return claim
+        given = 0.0
+        for key in keys:
+            part = min(claim, left[key])
+            left[key] -= part
+            given += part
+        return given / len(keys)
+
+
+def idle_share(gpu: GpuFacts) -> float:
+    """0 to 1; 1 where nothing is known of it."""
+    return 1.0 if gpu.lost or gpu.busy is None else 1.0 - gpu.busy.mean_percent / 100.0
+
+
+def _idle(percent: float) -> float:
+    return 1.0 - min(100.0, max(0.0, percent)) / 100.0
+
+
+@dataclass(slots=True)
+class _Cell:
+    """A piece of a GPU's time, in seconds."""
+
+    end: float
+    seconds: float
+    idle: float
+    left: float
+    """That no cause has taken."""
+    idle_left: float
+
+
+class GpuTime:
+    """The time of every GPU, and how much of it no cause has taken yet.
+
+    Idle time is what the driver's samples say, so all causes together never cost more than the
+    GPUs idled, nor a job more than the time it was watched. Times are monotonic.
+    """
+
+    def __init__(self) -> None:
+        self._cells: dict[Hashable, deque[_Cell]] = {}
+        self._read_until: dict[GpuKey, float] = {}
+        self._claims: dict[Hashable, dict[Hashable, float]] = {}
+
+    def push(self, snapshot: Snapshot, seconds: float) -> None:
+        """``seconds``: what the snapshot speaks for."""
+        now = snapshot.monotonic_seconds
+        offset = snapshot.taken_at_unix_seconds - now
+        for gpu in snapshot.gpus:
+            samples, percent = gpu.reading.busy_samples, gpu.reading.busy_percent
+            read = self._read_until.get(gpu.uuid)
+            if gpu.lost or (samples is None and percent is None and read is None):
+                # Nothing says that it worked.
+                self.add(gpu.uuid, now, seconds, seconds)
+            elif samples is not None:
+                longest = max(seconds, 2.0 * snapshot.interval_seconds, SAMPLE_SECONDS)
+                since = now if read is None else read
+                self._add_samples(gpu.uuid, samples, offset, since, now, longest)
+            elif percent is not None:
+                self._read_until[gpu.uuid] = now
+                self.add(gpu.uuid, now, seconds, seconds * _idle(percent))
+
+    def _add_samples(
+        self,
+        uuid: GpuKey,
+        samples: Iterable[BusySample],
+        offset: float,
+        until: float,
+        now: float,
+        longest: float,
+    ) -> None:
+        """Each speaks for the time since the one before; they may come a second late."""
+        covered = idle = hole = 0.0
+        for stamp, percent in samples:
+            step = stamp - offset - until
+            if not 0.0 < step <= now - until:
+                continue
+            until += step
+            if step <= longest:
+                # Where looks are rare, the driver's buffer has only the newest part.
+                hole += max(0.0, step - SAMPLE_SECONDS)
+                covered += min(step, SAMPLE_SECONDS)
+                idle += min(step, SAMPLE_SECONDS) * _idle(percent)
+        self._read_until[uuid] = until
+        if covered > 0.0:
+            self.add(uuid, until, covered + hole, idle * (covered + hole) / covered)
+
+    def add(self, key: Hashable, end: float, seconds: float, idle: float) -> None:
+        """The ``seconds`` up to ``end``, in which it idled for ``idle``."""
+        if seconds <= 0.0:
+            return
+        if key not in self._cells:
+            self._forget(end - KEEP_SECONDS)
+        cells = self._cells.setdefault(key, deque())
+        last = cells[-1] if cells else None
+        if (
+            last is not None
+            and last.left == last.seconds < CELL_SECONDS
+            and end - seconds - last.end < 0.5 * seconds
+        ):
+            last.end = end
+            last.seconds += seconds
+            last.left += seconds
+            last.idle += idle
+            last.idle_left += idle
+        else:
+            cells.append(_Cell(end, seconds, idle, seconds, idle))
+        while cells[0].end < end - KEEP_SECONDS:
+            cells.popleft()
+
+    def _forget(self, oldest: float) -> None:
+        """Jobs and GPUs that have been gone for so long."""
+        for key in [key for key, cells in self._cells.items() if cells[-1].end < oldest]:
+            del self._cells[key]
+            self._claims.pop(key, None)
+
+    def end_of(self, key: Hashable) -> float:
+        """Up to where its time is known."""
+        cells = self._cells.get(key)
+        return cells[-1].end if cells else float("-inf")
+
+    def sharers(self, key: Hashable, who: Hashable, now: float) -> int:
+        """``who`` claims time of it now: how many do."""
+        claims = self._claims.setdefault(key, {})
+        claims[who] = now
+        for other in [one for one, at in claims.items() if now - at > CLAIM_SECONDS]:
+            del claims[other]
+        return len(claims)
+
+    def take(
+        self, key: Hashable, begin: float, end: float, share: float, *, busy: bool = False
+    ) -> float:
+        """Take ``share`` (0 to 1) of the idle time between the two, or with ``busy`` of all time,
+        as far as it is left: how many seconds that were."""
+        taken = 0.0
+        for cell in reversed(self._cells.get(key, ())):
+            if cell.end <= begin:
+                break
+            inside = min(cell.end, end) - max(cell.end - cell.seconds, begin)
+            if inside <= 0.0:
+                continue
+            there = cell.seconds if busy else cell.idle
+            part = share * there * inside / cell.seconds
+            part = min(part, cell.left if busy else cell.idle_left)
+            cell.left -= part
+            cell.idle_left = min(cell.idle_left - (0.0 if busy else part), cell.left)
+            taken += part
+        return taken

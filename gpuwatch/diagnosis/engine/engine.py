@@ -1,0 +1,268 @@
+"""The engine: snapshots in, a diagnosis out.
+
+``push`` takes every snapshot; every two seconds of their own time all rules look at all windows.
+What they say is held against flapping (``hysteresis``), arranged into causes and symptoms
+(``arranging``), accounted (``accounting``) and put into a sentence (``verdict``). There is no
+clock but the snapshots', so a recording gives the same answers as the machine did.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Container, Sequence
+from typing import Protocol
+
+from gpuwatch.core.model import GpuKey, ProcessKey, Snapshot
+from gpuwatch.diagnosis.engine.accounting import GpuTime
+from gpuwatch.diagnosis.engine.catalogue import RULES
+from gpuwatch.diagnosis.engine.subject import Subject
+from gpuwatch.diagnosis.engine.verdict import EARLY_SECONDS, Seen, is_decided, sentence
+from gpuwatch.diagnosis.facts.observer import GAP_INTERVALS, Observer, SubjectKey
+from gpuwatch.diagnosis.facts.watched_gpu import is_read
+from gpuwatch.diagnosis.facts.window import STOPPED_STATES, Window
+from gpuwatch.diagnosis.finding import Diagnosis, Finding, NotTold, ordered
+from gpuwatch.diagnosis.rule import Rule
+
+EVALUATE_SECONDS = 2.0
+"""Windows are a minute long: more often would say the same again, at a cost."""
+CALM = 5.0
+"""How much longer a job watched for a minute waits for its next look while nothing begins or ends
+to fire on it, and no job or GPU comes or goes."""
+LOOKS_AT_ONCE = 8
+"""Of more jobs (and GPUs without one) than this, not all are looked at each time: they take turns,
+and what is new comes first."""
+EARLY_BY_SECONDS = 0.25
+"""Snapshots are not taken to the millisecond; one a little early is not left out."""
+LONGEST_STEP_SECONDS = 4.0
+"""A pause of the watching counts as one look, not as minutes in which a fault held."""
+OF_THE_CARD = frozenset({"gpu_lost", "hardware_errors", "thermal_throttle", "power_throttle"})
+"""Faults of a GPU, which all jobs on it show: told once."""
+
+OF_THE_ENDED = frozenset({"orphaned_workers"})
+"""All that can still be wrong with a job that has ended."""
+
+Stacks = tuple[tuple[str, float, str | None], ...]
+
+_NOTHING_YET = Diagnosis(
+    taken_at_unix_seconds=0.0,
+    watched_seconds=0.0,
+    verdict="Nothing has been seen yet.",
+    decided=False,
+)
+
+
+class Watching(Protocol):
+    """What makes windows of snapshots: ``Observer``."""
+
+    def push(self, snapshot: Snapshot) -> None: ...
+
+    def windows(self, without: Container[SubjectKey] = ()) -> tuple[Window, ...]: ...
+
+
+class Engine:
+    """Follows a machine, or a recording of one."""
+
+    def __init__(
+        self,
+        rules: Sequence[Rule] = RULES,
+        *,
+        observer: Watching | None = None,
+        evaluate_seconds: float = EVALUATE_SECONDS,
+    ) -> None:
+        self._rules = tuple(rules)
+        self._observer = Observer() if observer is None else observer
+        self._every = evaluate_seconds
+        self._begin()
+
+    def _begin(self) -> None:
+        self._subjects: dict[SubjectKey, Subject] = {}
+        self._time = GpuTime()
+        self._diagnosis = _NOTHING_YET
+        self._stale = False
+        self._last: float | None = None
+        self._newest: Snapshot | None = None
+        self._before: float | None = None
+        self._watched = 0.0
+        self._unix = 0.0
+        self._changed = True
+        self._there: tuple[object, ...] = ()
+        self._read: tuple[bool, ...] = ()
+        self._turns = 1
+
+    def push(self, snapshot: Snapshot) -> None:
+        """Take a snapshot; they come in the order of their time. One that is older than the one
+        before is the beginning of another recording."""
+        now = snapshot.monotonic_seconds
+        if self._before is not None and now < self._before:
+            self._begin()
+        spoken_for = snapshot.interval_seconds
+        if self._before is not None:
+            step = now - self._before
+            spoken_for = step if step <= GAP_INTERVALS * spoken_for else spoken_for
+            longest = max(LONGEST_STEP_SECONDS, 2.5 * snapshot.interval_seconds)
+            self._watched += min(step, longest)
+        self._before = now
+        self._observer.push(snapshot)
+        self._time.push(snapshot, spoken_for)
+        # What was said of GPUs that cannot be read any more does not stand for a moment longer.
+        at_once = self._take_there(snapshot)
+        if at_once or self._last is None or now - self._last >= self._every - EARLY_BY_SECONDS:
+            self._unix = snapshot.taken_at_unix_seconds
+            self._evaluate(now, snapshot.interval_seconds)
+        self._newest = snapshot
+
+    def finish(self) -> None:
+        """Nothing comes any more: look at everything once again, so that the last seconds count."""
+        newest = self._newest
+        if newest is not None and newest.monotonic_seconds != self._last:
+            self._changed = True
+            self._unix = newest.taken_at_unix_seconds
+            self._evaluate(newest.monotonic_seconds, newest.interval_seconds)
+
+    def _take_there(self, snapshot: Snapshot) -> bool:
+        """Notes what is there, and whether the GPUs of which there are readings are others now."""
+        there = _there(snapshot)
+        read = tuple([is_read(gpu.reading) for gpu in snapshot.gpus])
+        others = read != self._read
+        if others or there != self._there:
+            self._changed = True
+        self._there, self._read = there, read
+        return others
+
+    def note_stacks(self, job: ProcessKey, stacks: Stacks) -> None:
+        """What a stack sampler saw of a job's main threads (see ``JobFacts.stacks``)."""
+        if isinstance(self._observer, Observer):
+            self._observer.note_stacks(job, stacks)
+
+    @property
+    def diagnosis(self) -> Diagnosis:
+        """As of the last evaluation; the same object until the next one."""
+        if self._stale:
+            self._stale = False
+            self._diagnosis = self._compose()
+        return self._diagnosis
+
+    def _evaluate(self, now: float, interval: float) -> None:
+        self._last = now
+        resting = {} if self._changed else self._resting(now)
+        self._turns = max(1, math.ceil((len(self._subjects) - len(resting)) / LOOKS_AT_ONCE))
+        if self._turns > 1 and not self._changed:
+            resting |= self._waiting(resting)
+        if resting and len(resting) == len(self._subjects):
+            return
+        self._changed = False
+        self._stale = True
+        subjects: dict[SubjectKey, Subject] = {}
+        for window in self._observer.windows(resting):
+            if _has_ended(window) and not _left_some(window):
+                continue
+            key = _key(window)
+            subject = self._subjects.get(key)
+            if subject is None or subject.ended != _has_ended(window):
+                rules, ended = self._rules_for(window)
+                subject = Subject(rules, self._time, ended)
+            subject.look(window, now, self._seconds_since(subject, now, interval))
+            subjects[key] = subject
+        both = {**resting, **subjects}
+        # In the order they had: of findings that rank alike none jumps.
+        self._subjects = {key: both[key] for key in (*self._subjects, *subjects) if key in both}
+
+    def _seconds_since(self, subject: Subject, now: float, interval: float) -> float:
+        if subject.looked_at is None:
+            return 0.0
+        apart = max(self._every, interval)
+        rested = self._every * CALM if subject.is_calm else apart
+        waited = rested + (self._turns - 1) * apart
+        longest = max(LONGEST_STEP_SECONDS, 1.5 * interval, 1.2 * waited)
+        return min(now - subject.looked_at, longest)
+
+    def _resting(self, now: float) -> dict[SubjectKey, Subject]:
+        """Those whose next look can wait."""
+        calm = CALM * self._every - EARLY_BY_SECONDS
+        return {
+            key: subject
+            for key, subject in self._subjects.items()
+            if subject.is_calm and subject.looked_at is not None and now - subject.looked_at < calm
+        }
+
+    def _waiting(self, resting: Container[SubjectKey]) -> dict[SubjectKey, Subject]:
+        """Those whose turn is a later one."""
+        due = [one for one in self._subjects.items() if one[0] not in resting]
+        due.sort(key=lambda one: one[1].looked_at or 0.0)
+        return dict(due[LOOKS_AT_ONCE:])
+
+    def _rules_for(self, window: Window) -> tuple[tuple[Rule, ...], bool]:
+        if not _has_ended(window):
+            return self._rules, False
+        return tuple([rule for rule in self._rules if rule.name in OF_THE_ENDED]), True
+
+    def _compose(self) -> Diagnosis:
+        findings: list[Finding] = []
+        unknown: list[NotTold] = []
+        seen: list[Seen] = []
+        for subject in self._subjects.values():
+            findings += subject.findings()
+            unknown += subject.not_told()
+            if subject.seen is not None and not subject.ended:
+                seen.append(subject.seen)
+        told = _without_repeats(_once(ordered(findings, self._diagnosis.findings)))
+        undecided = [gpu.uuid for one in seen if not is_decided(one) for gpu in one.window.gpus]
+        return Diagnosis(
+            taken_at_unix_seconds=self._unix,
+            watched_seconds=self._watched,
+            verdict=sentence(told, seen),
+            findings=tuple(told),
+            unknown=tuple(unknown),
+            decided=self._watched >= EARLY_SECONDS and not undecided,
+            undecided_gpus=tuple(dict.fromkeys(undecided)),
+        )
+
+
+def _there(snapshot: Snapshot) -> tuple[object, ...]:
+    """What jobs run, on what, whether one is stopped, and what GPUs answer."""
+    jobs = [
+        (
+            job.key,
+            job.ended_at_unix_seconds is None,
+            job.gpu_uuids,
+            any(member.state in STOPPED_STATES for member in job.members),
+        )
+        for job in snapshot.jobs
+    ]
+    return (*jobs, *[(gpu.identity.uuid, gpu.lost) for gpu in snapshot.gpus])
+
+
+def _has_ended(window: Window) -> bool:
+    return window.job is not None and window.job.job.ended_at_unix_seconds is not None
+
+
+def _left_some(window: Window) -> bool:
+    return window.job is not None and any(one.orphaned for one in window.job.job.members)
+
+
+def _without_repeats(findings: list[Finding]) -> list[Finding]:
+    """Memory that a job's orphans hold is told with them, not again of the GPU."""
+    held = {uuid for one in findings if one.rule == "orphaned_workers" for uuid in one.gpus}
+    return [
+        one
+        for one in findings
+        if one.rule != "idle_holding_memory" or not held.issuperset(one.gpus)
+    ]
+
+
+def _key(window: Window) -> SubjectKey:
+    if window.job is not None:
+        return (window.job.key, ())
+    return (None, tuple([gpu.uuid for gpu in window.gpus]))
+
+
+def _once(findings: list[Finding]) -> list[Finding]:
+    """Of the faults of a card, one each."""
+    out = []
+    told: set[tuple[str, tuple[GpuKey, ...]]] = set()
+    for finding in findings:
+        key = (finding.rule, finding.gpus)
+        if finding.rule not in OF_THE_CARD or key not in told:
+            out.append(finding)
+        told.add(key)
+    return out

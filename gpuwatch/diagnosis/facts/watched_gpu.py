@@ -1,0 +1,329 @@
+"""One GPU as one job uses it (or as nobody does), followed from snapshot to snapshot."""
+
+from __future__ import annotations
+
+from collections import deque
+from operator import attrgetter
+
+from gpuwatch.core.model import BusySample, Gpu, GpuReading, ReasonSeconds
+from gpuwatch.diagnosis.facts.recovery import Recovery
+from gpuwatch.diagnosis.facts.window import GpuFacts
+from gpuwatch.diagnosis.signals.running import (
+    BUCKET_SECONDS,
+    Counter,
+    Highest,
+    Remembered,
+    RunningMeans,
+)
+from gpuwatch.diagnosis.signals.stretches import KEEP_SECONDS, PauseWatch
+from gpuwatch.diagnosis.signals.trend import Trend
+from gpuwatch.diagnosis.signals.waveform import GAP_SAMPLES, IDLE_PERCENT, Waveform, analyse
+
+RESIDENT_PERCENT = 90.0
+"""From here on a kernel counts as having been resident all the time."""
+SAMPLES_MAX = 4096
+DENSEST_SECONDS = 0.08
+"""Samples nearer together than this are merged to ``MERGED_SECONDS``: nothing here needs them, and
+each costs."""
+MERGED_SECONDS = 0.1
+AHEAD_SECONDS = 1.0
+"""How far the driver's clock may be ahead of ours."""
+FINE_STALE_SECONDS = 10.0
+"""A driver that has brought no sample for so long is polled."""
+POWER_BIN_WATTS = 5.0
+POWER_BINS_MAX = 1000
+
+_READ = (
+    "power_watts",
+    "power_limit_watts",
+    "sm_active_percent",
+    "tensor_active_percent",
+    "dram_active_percent",
+    "memory_controller_percent",
+    "memory_used_bytes",
+    "temperature_celsius",
+    "sm_clock_mhz",
+    "pcie_rx_bytes_per_second",
+    "pcie_tx_bytes_per_second",
+)
+_read = attrgetter(*_READ)
+_COUNT = len(_READ)
+_POWER_BUSY, _CLOCK_BUSY, _RX_IDLE = range(_COUNT, _COUNT + 3)
+_OWN = _COUNT + 3
+
+Use = tuple[float | None, float | None, float | None, float | None]
+"""SM percent and memory of the job's processes, and of all others."""
+
+
+class GpuTrack:
+    """``not_before``: monotonic time of the job's start, where it is known."""
+
+    def __init__(self, gpu: Gpu, keep_seconds: float, not_before: float) -> None:
+        self.identity = gpu.identity
+        self.lost = gpu.lost
+        self.seen_at = 0.0
+        self.read_at: float | None = None
+        """When its utilisation was read last."""
+        self.pauses = PauseWatch()
+        self.recovery = Recovery()
+        self.memory = Trend()
+        self.fine = False
+        """``series`` holds the driver's samples, not polls."""
+        self.series: deque[tuple[float, float]] = deque(maxlen=SAMPLES_MAX)
+        """(monotonic seconds, percent), oldest first."""
+        self._shape = Remembered[Waveform | None]()
+        self._not_before = not_before
+        self._keep = keep_seconds
+        self._means = RunningMeans(_OWN + 4, keep_seconds)
+        self._memory_highest = Highest(keep_seconds)
+        self._temperature_highest = Highest(keep_seconds)
+        self._generation = Highest(keep_seconds)
+        self._width = Highest(keep_seconds)
+        self._corrected = Counter(keep_seconds)
+        self._uncorrected = Counter(keep_seconds)
+        self._power: dict[int, float] = {}
+        self._reasons: deque[tuple[float, dict[str, float]]] = deque()
+        self._last = GpuReading()
+
+    def push(self, gpu: Gpu, at: float, seconds: float, offset: float, use: Use) -> None:
+        """``offset`` is unix less monotonic time; ``seconds`` what the snapshot speaks for."""
+        self.seen_at = at
+        self.lost = gpu.lost
+        self.identity = gpu.identity
+        if gpu.lost:
+            self.pauses.gap()
+            self.recovery.gap()
+            return
+        reading = gpu.reading
+        if is_read(reading):
+            self.read_at = at
+        low, high = self._take_samples(reading, at, seconds, offset)
+        power, clock = reading.power_watts, reading.sm_clock_mhz
+        resident = low >= RESIDENT_PERCENT
+        self._means.add(
+            at,
+            (
+                *_read(reading),
+                power if resident else None,
+                clock if resident else None,
+                reading.pcie_rx_bytes_per_second if high <= IDLE_PERCENT else None,
+                *use,
+            ),
+            seconds,
+        )
+        # A link powers down some time after the last kernel, not between two.
+        self._take_rest(reading, at, seconds, under_load=high > IDLE_PERCENT)
+        if power is not None:
+            bin_number = min(POWER_BINS_MAX, int(power / POWER_BIN_WATTS))
+            self._power[bin_number] = self._power.get(bin_number, 0.0) + seconds
+        self._last = reading
+
+    def rest(self, gpu: Gpu, at: float) -> None:
+        """Its job is stopped: what the GPU does now says nothing of it."""
+        self.seen_at = at
+        self.lost = gpu.lost
+        self.identity = gpu.identity
+        if is_read(gpu.reading):
+            self.read_at = at
+        self.pauses.gap()
+        self.recovery.gap()
+
+    def _take_rest(
+        self, reading: GpuReading, at: float, seconds: float, *, under_load: bool
+    ) -> None:
+        self._memory_highest.add(at, reading.memory_used_bytes)
+        self._temperature_highest.add(at, reading.temperature_celsius)
+        self.memory.add(at, reading.memory_used_bytes)
+        if under_load:
+            self._generation.add(at, reading.pcie_generation)
+            self._width.add(at, reading.pcie_width)
+        self._corrected.add(at, reading.ecc_corrected_count)
+        self._uncorrected.add(at, reading.ecc_uncorrected_count)
+        self._take_reasons(reading, at, seconds)
+
+    def _take_samples(
+        self, reading: GpuReading, at: float, seconds: float, offset: float
+    ) -> tuple[float, float]:
+        """The lowest and highest of what is newest: under it, the other readings were taken."""
+        fine = reading.busy_samples
+        fresh = [] if not fine else self._fresh(fine, at, offset)
+        if fresh:
+            if not self.fine:
+                self.series.clear()
+                self.pauses.gap()
+                self.recovery.gap()
+                self.fine = True
+            spacing = fresh[-1][0] - fresh[-2][0] if len(fresh) > 1 else seconds
+            self._append(fresh, spacing)
+            last = [percent for _, percent in fresh[-2:]]
+            self._trim(at)
+            return min(last), max(last)
+        stale = not self.series or at - self.series[-1][0] > FINE_STALE_SECONDS
+        percent = reading.busy_percent
+        if percent is None:
+            return -1.0, 101.0
+        if self.fine and not stale:
+            return percent, percent
+        if self.fine:
+            self.series.clear()
+            self.fine = False
+        self._append([(at, percent)], seconds)
+        self._trim(at)
+        return percent, percent
+
+    def _fresh(
+        self, samples: tuple[BusySample, ...], at: float, offset: float
+    ) -> list[tuple[float, float]]:
+        """In monotonic time; a clock that jumped brings nothing from the future."""
+        after = self.series[-1][0] if self.fine and self.series else at - self._keep
+        after = max(after + 1e-4, self._not_before)
+        found = [
+            (stamp - offset, percent)
+            for stamp, percent in samples
+            if after < stamp - offset <= at + AHEAD_SECONDS
+        ]
+        count = len(found)
+        if count > 4 and found[-1][0] - found[0][0] < DENSEST_SECONDS * (count - 1):
+            return _merged(found)
+        return found
+
+    def _append(self, fresh: list[tuple[float, float]], spacing: float) -> None:
+        """``spacing``: their usual distance."""
+        series, pauses = self.series, self.pauses
+        longest = GAP_SAMPLES * max(spacing, MERGED_SECONDS)
+        before = series[-1][0] if series else fresh[0][0] - spacing
+        for sample in fresh:
+            at, percent = sample
+            length = at - before
+            if length > longest:
+                pauses.gap()
+                self.recovery.gap()
+                length = spacing
+            before = at
+            series.append(sample)
+            pauses.add(at, percent, length)
+            self.recovery.add(at, percent, length)
+
+    def _trim(self, at: float) -> None:
+        series, oldest = self.series, at - self._keep
+        while series and series[0][0] <= oldest:
+            series.popleft()
+        self.pauses.forget_before(at - KEEP_SECONDS)
+
+    def _take_reasons(self, reading: GpuReading, at: float, seconds: float) -> None:
+        durations, reasons = reading.throttle_durations, reading.throttle_reasons
+        if durations is None and reasons is None:
+            return
+        rows = self._reasons
+        if not rows or at >= rows[-1][0] + BUCKET_SECONDS:
+            rows.append((at, {}))
+            while len(rows) > 1 and rows[0][0] <= at - self._keep:
+                rows.popleft()
+        held = rows[-1][1]
+        counted: tuple[str, ...] = ()
+        if durations is not None:
+            counted = tuple([name for name, _ in durations])
+            for name, length in durations:
+                if length > 0.0:
+                    held[name] = held.get(name, 0.0) + min(length, seconds)
+        for name in reasons or ():
+            if name not in counted:
+                held[name] = held.get(name, 0.0) + seconds
+
+    # What it says
+
+    def waveform(self, since: float) -> Waveform | None:
+        """Of the samples after ``since``."""
+        return self._shape.get((since, self.seen_at), lambda: self._analyse(since))
+
+    def _analyse(self, since: float) -> Waveform | None:
+        samples = list(self.series)
+        if samples and samples[0][0] <= since:
+            samples = [sample for sample in samples if sample[0] > since]
+        return analyse(samples)
+
+    def facts(self, since: float) -> GpuFacts:
+        """Over the time after ``since``."""
+        mean = self._means.over(since)
+        last = self._last
+        slope, slope_error = self.memory.slope() or (None, None)
+        generation, width = self._generation.over(since), self._width.over(since)
+        idle, usual, plateau = self._power_at(0.05, 0.75, 0.95)
+        corrected, uncorrected = self._corrected.risen(since), self._uncorrected.risen(since)
+        return GpuFacts(
+            identity=self.identity,
+            lost=self.lost,
+            busy=self.waveform(since),
+            busy_read=bool(self.series),
+            unread_seconds=0.0 if self.read_at is None else self.seen_at - self.read_at,
+            power_mean_watts=mean[0],
+            power_busy_watts=mean[_POWER_BUSY],
+            power_plateau_watts=plateau,
+            power_usual_watts=usual,
+            power_idle_watts=idle,
+            power_limit_watts=mean[1],
+            sm_active_percent=mean[2],
+            tensor_active_percent=mean[3],
+            dram_active_percent=mean[4],
+            memory_controller_percent=mean[5],
+            memory_used_bytes=mean[6],
+            memory_highest_bytes=self._memory_highest.over(since),
+            memory_slope_bytes_per_second=slope,
+            memory_slope_error_bytes_per_second=slope_error,
+            memory_rises=self.memory.rises(),
+            temperature_celsius=mean[7],
+            temperature_highest_celsius=self._temperature_highest.over(since),
+            sm_clock_mhz=mean[8],
+            sm_clock_busy_mhz=mean[_CLOCK_BUSY],
+            throttle_shares=self._throttled(since),
+            pcie_generation_busy=None if generation is None else int(generation),
+            pcie_width_busy=None if width is None else int(width),
+            pcie_rx_bytes_per_second=mean[9],
+            pcie_rx_idle_bytes_per_second=mean[_RX_IDLE],
+            pcie_tx_bytes_per_second=mean[10],
+            ecc_uncorrected_new=None if uncorrected is None else int(uncorrected),
+            ecc_corrected_new=None if corrected is None else int(corrected),
+            remapped_rows_failed=last.remapped_rows_failed,
+            remapped_rows_pending=last.remapped_rows_pending,
+            remapped_rows_uncorrectable=last.remapped_rows_uncorrectable,
+            own_busy_percent=mean[_OWN],
+            own_memory_bytes=mean[_OWN + 1],
+            foreign_busy_percent=mean[_OWN + 2],
+            foreign_memory_bytes=mean[_OWN + 3],
+        )
+
+    def _power_at(self, *shares: float) -> list[float | None]:
+        """Percentiles of the power since watched; ``shares`` (0 to 1) in ascending order."""
+        bins = self._power
+        total, seen = sum(bins.values()), 0.0
+        found: list[float | None] = []
+        for number in sorted(bins):
+            seen += bins[number]
+            while len(found) < len(shares) and seen >= shares[len(found)] * total:
+                found.append((number + 0.5) * POWER_BIN_WATTS)
+        return found + [None] * (len(shares) - len(found))
+
+    def _throttled(self, since: float) -> tuple[ReasonSeconds, ...] | None:
+        rows = [held for begin, held in self._reasons if begin > since - BUCKET_SECONDS]
+        if not rows:
+            return None
+        total: dict[str, float] = {}
+        for held in rows:
+            for name, seconds in held.items():
+                total[name] = total.get(name, 0.0) + seconds
+        return tuple([ReasonSeconds(name, seconds) for name, seconds in total.items()])
+
+
+def is_read(reading: GpuReading) -> bool:
+    """Whether the driver said anything of its utilisation, be it that there is nothing new."""
+    return reading.busy_percent is not None or reading.busy_samples is not None
+
+
+def _merged(samples: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    span = samples[-1][0] - samples[0][0]
+    # Stamps that are all the same (a recording may say anything) are one sample.
+    size = max(2, round(MERGED_SECONDS * (len(samples) - 1) / span)) if span else len(samples)
+    return [
+        (part[-1][0], sum([percent for _, percent in part]) / len(part))
+        for part in (samples[at : at + size] for at in range(0, len(samples), size))
+    ]

@@ -1,0 +1,251 @@
+"""What a rule looks at: the last stretch of time of one job and its GPUs, boiled down to facts.
+
+Built by ``observer`` from snapshots, live or not. Every fact is ``None`` where it was not read.
+Means are over the window's watched time (gaps left out); shares are 0 to 1, percents 0 to 100.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gpuwatch.core.model import GpuIdentity, GpuKey, Job, ProcessKey, ReasonSeconds
+from gpuwatch.diagnosis.signals.waveform import Waveform
+
+STOPPED_STATES = ("T", "t")
+"""By a signal, and held by a debugger: of the kernel's letters for what a process does."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuFacts:
+    """One GPU over the window."""
+
+    identity: GpuIdentity
+    lost: bool = False
+    busy: Waveform | None = None
+    """Of the driver's fine samples where there are any, else of the polls; ``None`` for fewer than
+    two in the window."""
+    busy_read: bool = False
+    """A reading of utilisation is known, be it from before the window."""
+    unread_seconds: float = 0.0
+    """For how long it has not been read any more, though it had been: the driver is silent, or
+    refuses it."""
+    power_mean_watts: float | None = None
+    power_busy_watts: float | None = None
+    """While a kernel was resident (busy at 90% or more)."""
+    power_plateau_watts: float | None = None
+    """The job's own busy plateau: the 95th percentile of its power since it has been watched."""
+    power_usual_watts: float | None = None
+    """The 75th percentile since watched: what it draws for more than a quarter of the time."""
+    power_idle_watts: float | None = None
+    """The 5th percentile since watched."""
+    power_limit_watts: float | None = None
+    sm_active_percent: float | None = None
+    tensor_active_percent: float | None = None
+    dram_active_percent: float | None = None
+    memory_controller_percent: float | None = None
+    memory_used_bytes: float | None = None
+    memory_highest_bytes: float | None = None
+    memory_slope_bytes_per_second: float | None = None
+    memory_slope_error_bytes_per_second: float | None = None
+    """Standard error of the slope (over up to 10 minutes, not only the window)."""
+    memory_rises: int | None = None
+    """How often the memory used went higher than ever before, since the job's work is steady."""
+    temperature_celsius: float | None = None
+    temperature_highest_celsius: float | None = None
+    sm_clock_mhz: float | None = None
+    sm_clock_busy_mhz: float | None = None
+    throttle_shares: tuple[ReasonSeconds, ...] | None = None
+    """Seconds of the window in which each reason held, by the driver's counters or the polls."""
+    pcie_generation_busy: int | None = None
+    pcie_width_busy: int | None = None
+    """The highest seen under load: links power down when idle."""
+    pcie_rx_bytes_per_second: float | None = None
+    pcie_rx_idle_bytes_per_second: float | None = None
+    """Host to GPU while no kernel was resident."""
+    pcie_tx_bytes_per_second: float | None = None
+    ecc_uncorrected_new: int | None = None
+    ecc_corrected_new: int | None = None
+    remapped_rows_failed: bool | None = None
+    remapped_rows_pending: bool | None = None
+    remapped_rows_uncorrectable: int | None = None
+    foreign_busy_percent: float | None = None
+    """SM share of processes that are not of the window's job (``None``: not read)."""
+    foreign_memory_bytes: float | None = None
+    own_busy_percent: float | None = None
+    own_memory_bytes: float | None = None
+
+    @property
+    def uuid(self) -> GpuKey:
+        return self.identity.uuid
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerFacts:
+    """The loader workers of a job (or of one rank) over the window."""
+
+    count: float
+    """Mean number alive."""
+    cpu_percent: float | None = None
+    """Of one core, mean of all."""
+    at_limit_share: float | None = None
+    """Share of the time in which their mean was at 90% of a core or more."""
+    run_queue_wait_percent: float | None = None
+    disk_wait_percent: float | None = None
+    in_disk_wait_share: float | None = None
+    """Share of looks that found one of them in state D."""
+    read_bytes_per_second: float | None = None
+    """All together."""
+    involuntary_switches_per_second: float | None = None
+    """Mean of all."""
+    memory_slope_bytes_per_second: float | None = None
+    """Of their PSS, all together."""
+    memory_slope_error_bytes_per_second: float | None = None
+    orphaned: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopFacts:
+    """What a rank tells of its own training loop (``model.TrainingLoop``), over the window. Shares
+    are of the time in which it trained: validation and checkpoints are left out."""
+
+    data_wait_share: float | None = None
+    copy_share: float | None = None
+    compute_share: float | None = None
+    compute_on_device: bool | None = None
+    samples_per_second: float | None = None
+    phase: str | None = None
+    """Now."""
+    memory_allocated_bytes: int | None = None
+    memory_reserved_bytes: int | None = None
+    """Now, by PyTorch's own counters."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankFacts:
+    """One rank over the window."""
+
+    pid: int
+    rank: int | None = None
+    gpu_uuids: tuple[GpuKey, ...] = ()
+    loader_workers: int | None = None
+    pinned_memory: bool | None = None
+    """Both as the rank itself tells, where it does."""
+    main_thread_percent: float | None = None
+    main_thread_at_limit_share: float | None = None
+    run_queue_wait_percent: float | None = None
+    disk_wait_percent: float | None = None
+    read_bytes_per_second: float | None = None
+    write_bytes_per_second: float | None = None
+    workers: WorkerFacts | None = None
+    told: LoopFacts | None = None
+    state: str | None = None
+    """The kernel's letter for its process, now."""
+    stopped_seconds: float | None = None
+    """For how long its process has been stopped, up to now; 0: it is not; ``None``: its state is
+    not known. While all ranks are, the job is not watched."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobFacts:
+    """One job over the window."""
+
+    job: Job
+    """As it was last."""
+    age_seconds: float | None = None
+    watched_seconds: float = 0.0
+    cpu_cores: float | None = None
+    """Mean of all its processes together, in cores."""
+    main_thread_percent: float | None = None
+    main_thread_when_idle_percent: float | None = None
+    main_thread_when_busy_percent: float | None = None
+    """The main threads' share of one core while the job's GPUs were idle, and while busy."""
+    workers: WorkerFacts | None = None
+    workers_when_idle_percent: float | None = None
+    workers_when_busy_percent: float | None = None
+    main_thread_phase: float | None = None
+    """Correlation (-1 to 1) of the main threads' CPU with the GPUs' busy samples; -1 is
+    anti-phase."""
+    workers_phase: float | None = None
+    run_queue_wait_percent: float | None = None
+    """Mean over ranks and workers."""
+    runnable: float | None = None
+    """Mean number of its processes that ran or could have."""
+    cpu_throttled_percent: float | None = None
+    read_bytes_per_second: float | None = None
+    write_bytes_per_second: float | None = None
+    write_when_idle_bytes_per_second: float | None = None
+    write_when_busy_bytes_per_second: float | None = None
+    ranks: tuple[RankFacts, ...] = ()
+    stacks: tuple[tuple[str, float, str | None], ...] = ()
+    """(category, percent, the user's line) of the main threads, where stacks were sampled."""
+
+    @property
+    def key(self) -> ProcessKey:
+        return self.job.key
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostFacts:
+    """The machine over the window."""
+
+    cpu_percent: float | None = None
+    iowait_percent: float | None = None
+    core_count: int | None = None
+    load_average: float | None = None
+    pressure_cpu_percent: float | None = None
+    pressure_io_percent: float | None = None
+    pressure_io_full_percent: float | None = None
+    pressure_memory_percent: float | None = None
+    memory_total_bytes: int | None = None
+    memory_used_bytes: float | None = None
+    memory_slope_bytes_per_second: float | None = None
+    memory_slope_error_bytes_per_second: float | None = None
+    swap_used_bytes: float | None = None
+    swap_growth_bytes: float | None = None
+    disk_read_bytes_per_second: float | None = None
+    disk_write_bytes_per_second: float | None = None
+    shm_total_bytes: int | None = None
+    shm_used_bytes: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pause:
+    """A stretch of idling of a GPU that had been steadily busy, longer than its usual waits, or
+    one in which it was far less busy than usual (see ``busy_percent``)."""
+
+    at_unix_seconds: float
+    seconds: float
+    busy_percent: float | None = None
+    """Mean of those GPUs meanwhile: near 0 is idling, more is another kind of work (a validation
+    pass with smaller batches)."""
+    gpus: tuple[GpuKey, ...] = ()
+    """Which paused."""
+    wrote_bytes: float | None = None
+    read_bytes: float | None = None
+    host_cpu_percent: float | None = None
+    phase: str | None = None
+    """What the job told that it did: ``checkpoint``, ``validation`` or ``train``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """One subject: a job with its GPUs, or one GPU without a known job (``job`` is ``None``)."""
+
+    taken_at_unix_seconds: float
+    seconds: float
+    """How long the window is; of this, ``watched_seconds`` were seen."""
+    watched_seconds: float
+    interval_seconds: float
+    """Between snapshots."""
+    gpus: tuple[GpuFacts, ...]
+    job: JobFacts | None = None
+    host: HostFacts = HostFacts()
+    starting: bool = False
+    """The job is in its start-up: no steady stretch of work has been seen yet and it is young."""
+    pauses: tuple[Pause, ...] = ()
+    """Of the last 15 minutes, oldest first."""
+    ongoing: tuple[Pause, ...] = ()
+    """One for each GPU that has left its usual work and may come back to it: a pause that is not
+    over, or the beginning of another regime. Not for longer than a minute or two."""
+    steady_seconds: float = 0.0
+    """How long the job has been watched past its start-up."""

@@ -1,0 +1,1 @@
+"""Rules about ranks that wait for each other."""

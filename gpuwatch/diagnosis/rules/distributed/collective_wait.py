@@ -1,0 +1,252 @@
+"""The ranks of a job wait for one of them, inside a collective.
+
+What it checks
+    Whether most GPUs of one job are busy all the time at less power (or SM activity) than this job
+    draws when it works, while another of its GPUs idles part of that time. The one that idles is
+    named, and what its process does meanwhile: it is the one to look at, not those that wait.
+
+Why it matters
+    Kernels of NCCL spin while they wait, so the waiting GPUs show 99% and look perfect. The time is
+    lost on all of them at once.
+
+Evidence needed
+    The busy share of at least two GPUs of one job; power or SM activity to see that the busy ones
+    do not work. What the late rank does needs its processes' CPU, disk and write readings.
+
+    Where the ranks tell of their own loops (gpuwatch.torch), one that waits for its data 10 points
+    more than the others do is late for that; one that waits less than 5% is late for another
+    reason.
+
+When it is wrong
+    Where the GPUs of one job do different things by design (pipeline stages, one for evaluation,
+    replicas of a server): then the busy ones do more work, and this stays quiet. Where all ranks
+    here wait for a rank on another machine, that one cannot be seen.
+
+What to do
+    As the late rank's doing says: asynchronous, sharded or rarer checkpoints; more workers or
+    cheaper samples on that rank; evaluation and logging off rank 0, or spread over all ranks.
+
+Thresholds
+    waiting GPUs busy 85% of the time: drivers show 95 to 100% for kernels back to back, and a job
+    that logs or saves now and then some points less.
+
+    late rank's GPU 8 points less busy: ranks in step differ by one to three points, and a rank that
+    saves for four seconds of a minute makes seven. No more of them than of those that wait. 15
+    points where nothing shows what that rank does. The waiting ones may have done real work in 60%
+    of that gap at most (SM activity, else power): data-parallel ranks all do the same work.
+
+    What the late rank does: writes of 5 MB/s and three times the others' (logs and event files stay
+    below 1 MB/s); disk wait of 20%, workers at 75% of a core or the main thread at 85%, each 15
+    points above the others'; run-queue wait of 10%, 10 points above theirs.
+
+    A trouble that half of the others have too makes no late rank: workers, disk or queue at those
+    values, a main thread that loads by itself at 50% of a core; nor does a CPU quota that holds the
+    job back in 20% of its periods. All are this project's choice, tried on the labelled cases in
+    tests/evaluation.
+
+Sources
+    NVML's definition of utilisation (a resident kernel counts). NCCL's documentation: all ranks
+    must call a collective, and its kernels stay on the GPU until they have.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gpuwatch.diagnosis.facts.window import GpuFacts, Window
+from gpuwatch.diagnosis.finding import Evidence
+from gpuwatch.diagnosis.rule import Clear, Firing, Unknown, Verdict
+from gpuwatch.diagnosis.rules.shared.gpus import (
+    PINNED_PERCENT,
+    highest,
+    mean,
+    named,
+    ramp,
+    who,
+    works,
+)
+from gpuwatch.diagnosis.rules.shared.late_rank import Doing, doing_of, shared_trouble
+
+GAP_PERCENT = 8.0
+"""Of the time: how much less busy the late rank's GPU is. Ranks of a job in step differ by one to
+three points; a rank that saves for four seconds of a minute makes seven."""
+UNSEEN_GAP_PERCENT = 15.0
+"""The gap that must be there where nothing shows what the late rank does."""
+CLEAR_GAP_PERCENT = 25.0
+"""A quarter of the time: from here on confidence grows no more."""
+WORKING = 0.6
+"""How much of the gap the waiting ones may have spent at full work: data-parallel ranks all do the
+same work, so those that wait should show no more of it than the late one."""
+
+LEAST_BUSY_SHARE = 0.03
+"""Of the time: what a GPU does while it works cannot be told from less."""
+
+SYMPTOMS = frozenset(
+    {
+        "oscillation",
+        "busy_without_work",
+        "batch_too_small",
+        "straggler",
+        "checkpoint_pauses",
+        "validation_pauses",
+        "loader_cpu_bound",
+        "loader_io_bound",
+        "loader_in_main_process",
+        "too_many_workers",
+        "memory_not_pinned",
+        "python_bound",
+        "sync_every_step",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Split:
+    waiting: list[GpuFacts]
+    late: list[GpuFacts]
+
+    @property
+    def gap(self) -> float:
+        """0 to 1: of the time, how much longer those that wait had a kernel resident."""
+        return (_busy(self.waiting) - _busy(self.late)) / 100.0
+
+
+def check(window: Window) -> Verdict:
+    if window.job is None:
+        return Unknown(("the job's processes",))
+    present = works(window.gpus)
+    if len(present) < 2:
+        return _alone(window, present)
+    if window.starting:
+        return Clear("the job is starting")
+    split = _split(present)
+    if split is None:
+        return Clear("its GPUs are equally busy, or not busy all the time")
+    return _verdict(window, split)
+
+
+def _verdict(window: Window, split: _Split) -> Verdict:
+    works_too = _works_meanwhile(split)
+    if works_too:
+        return Clear("the busy GPUs do more work than the other: they do not wait for it")
+    late = min(split.late, key=lambda gpu: _busy([gpu]))
+    shared = shared_trouble(window, late)
+    if shared is not None:
+        return Clear(f"the rank that is late is in the same trouble as the others: {shared}")
+    doing = doing_of(window, late)
+    if not doing.known and 100.0 * split.gap < UNSEEN_GAP_PERCENT:
+        return Clear("no rank does anything that the others do not")
+    return _firing(window, split, late, doing, blind=works_too is None)
+
+
+def _alone(window: Window, present: list[GpuFacts]) -> Verdict:
+    if not present:
+        return Unknown(("the GPUs' utilisation",))
+    size = None if window.job is None else window.job.job.world_size
+    if size is not None and size > 1:
+        return Unknown(("the ranks on other machines",))
+    return Clear("one GPU alone waits for nobody")
+
+
+def _busy(gpus: list[GpuFacts]) -> float:
+    return mean([gpu.busy.mean_percent for gpu in gpus if gpu.busy is not None]) or 0.0
+
+
+def _split(present: list[GpuFacts]) -> _Split | None:
+    """Those that are busy all the time, and the few that are less so."""
+    top = max(_busy([gpu]) for gpu in present)
+    waiting = [gpu for gpu in present if _busy([gpu]) > top - GAP_PERCENT]
+    late = [gpu for gpu in present if _busy([gpu]) <= top - GAP_PERCENT]
+    if not late or len(late) > len(waiting) or _busy(waiting) < PINNED_PERCENT:
+        return None
+    return _Split(waiting, late)
+
+
+def _works_meanwhile(split: _Split) -> bool | None:
+    """Whether those that wait do real work in the time the late one idles; ``None``: not known."""
+    # SM activity comes first: power has the spinning and the idle draw in it.
+    worked = _worked(split)
+    if worked is not None:
+        return worked > WORKING
+    ours = mean([gpu.power_mean_watts for gpu in split.waiting])
+    theirs = mean([gpu.power_mean_watts for gpu in split.late])
+    if ours is None or theirs is None or ours <= 0.0:
+        return None
+    return 1.0 - theirs / ours > WORKING * split.gap
+
+
+def _worked(split: _Split) -> float | None:
+    """0 to 1: how much of the gap those that wait worked in, at what the late one does while it
+    works; ``None`` where SM activity is not known, or the late one hardly ever works."""
+    ours = mean([gpu.sm_active_percent for gpu in split.waiting])
+    theirs = mean([gpu.sm_active_percent for gpu in split.late])
+    busy = _busy(split.late) / 100.0
+    if ours is None or theirs is None or theirs <= 0.0 or busy < LEAST_BUSY_SHARE:
+        return None
+    return (ours - theirs) / split.gap / (theirs / busy)
+
+
+def _firing(window: Window, split: _Split, late: GpuFacts, doing: Doing, *, blind: bool) -> Firing:
+    clear = ramp(100.0 * split.gap, GAP_PERCENT, CLEAR_GAP_PERCENT)
+    strength = 0.6 + 0.25 * clear + (0.15 if doing.known else 0.0)
+    missing = list(doing.missing)
+    if blind:
+        strength -= 0.2
+        missing.append("power or SM activity")
+    elif mean([gpu.sm_active_percent for gpu in split.waiting]) is None:
+        strength -= 0.05
+    verb = "waits" if len(split.waiting) == 1 else "wait"
+    return Firing(
+        summary=f"{named(split.waiting)} {verb} for {who(window, late)} "
+        f"{100 * split.gap:.0f}% of the time, in collectives: {doing.says}",
+        evidence=(*_evidence(split, late), *doing.evidence),
+        advice=doing.advice,
+        strength=max(0.3, strength),
+        missing=tuple(missing),
+        gpus=(late.uuid, *[gpu.uuid for gpu in [*split.late, *split.waiting] if gpu is not late]),
+        lost_share=split.gap,
+        explains=SYMPTOMS,
+    )
+
+
+def _evidence(split: _Split, late: GpuFacts) -> list[Evidence]:
+    busy = _busy(split.waiting)
+    plateau = highest([gpu.power_plateau_watts for gpu in [*split.waiting, *split.late]])
+    power = mean([gpu.power_mean_watts for gpu in split.waiting])
+    sm, own = mean([gpu.sm_active_percent for gpu in split.waiting]), late.sm_active_percent
+    worked, name = _worked(split), named([late])
+    says = f"about that of {name}, though busy longer"
+    if worked is not None:
+        says = f"while {name} idles, {max(0.0, worked):.0%} of what {name} does at work"
+    return [
+        Evidence(
+            name=f"{named(split.waiting)} busy",
+            value=round(busy, 1),
+            unit="%",
+            threshold=PINNED_PERCENT,
+            says="all the time, by the driver's count",
+        ),
+        Evidence(
+            name=f"{named([late])} busy",
+            value=round(_busy([late]), 1),
+            unit="%",
+            threshold=round(busy - GAP_PERCENT, 1),
+            says="idle part of that time",
+        ),
+        Evidence(
+            name=f"{named(split.waiting)} power",
+            value=None if power is None else round(power, 1),
+            unit="W",
+            threshold=plateau,
+            says="below what this job draws when it works",
+            supports=power is not None and plateau is not None and power < plateau,
+        ),
+        Evidence(
+            name=f"{named(split.waiting)} SM activity",
+            value=None if sm is None else round(sm, 1),
+            unit="%",
+            threshold=own,
+            says=says,
+            supports=sm is not None,
+        ),
+    ]

@@ -1,0 +1,1 @@
+"""Rules about the health, speed and sharing of a GPU."""

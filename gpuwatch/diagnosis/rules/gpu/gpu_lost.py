@@ -1,0 +1,87 @@
+"""A GPU does not answer any more.
+
+What it checks
+    Whether the driver still reaches every GPU it knew when watching began.
+
+Why it matters
+    A GPU that "fell off the bus" ends every process on it, and a job that spans several GPUs
+    hangs in its next collective until that times out, often half an hour later.
+
+Evidence needed
+    None but the driver's answer. There is nothing to weigh: it is said at once.
+
+When it is wrong
+    While the card is reset or its driver is reloaded on purpose, for those seconds.
+
+What to do
+    Read the kernel's log for "Xid" (79 is a card off the bus, 48 and 94-95 memory). Stop what
+    still holds the card, reset it (nvidia-smi --gpu-reset) or restart the machine, and start again
+    from the last checkpoint. If it comes back again and again: power cables, riser, temperature,
+    then the card itself.
+
+Thresholds
+    One GPU that the driver calls lost, in one reading: NVML's answer is yes or no, so there is no
+    number to choose and nothing to wait for.
+
+Sources
+    NVML's NVML_ERROR_GPU_IS_LOST ("the GPU has fallen off the bus or has otherwise become
+    inaccessible"); NVIDIA's Xid catalogue.
+"""
+
+from __future__ import annotations
+
+from gpuwatch.diagnosis.facts.window import Window
+from gpuwatch.diagnosis.finding import Advice, Evidence
+from gpuwatch.diagnosis.rule import Clear, Firing, Unknown, Verdict
+from gpuwatch.diagnosis.rules.shared.gpus import named, verb
+
+SYMPTOMS = frozenset(
+    {
+        "oscillation",
+        "collective_wait",
+        "straggler",
+        "busy_without_work",
+        "batch_too_small",
+        "idle_holding_memory",
+        "pcie_degraded",
+        "python_bound",
+        "loader_cpu_bound",
+        "loader_io_bound",
+        "loader_in_main_process",
+        "checkpoint_pauses",
+        "validation_pauses",
+    }
+)
+"""What the GPUs left look like while they wait for the one that is gone."""
+
+
+def check(window: Window) -> Verdict:
+    if not window.gpus:
+        return Unknown(("a GPU",))
+    lost = [gpu for gpu in window.gpus if gpu.lost]
+    if not lost:
+        return Clear("every GPU answers", at_once=True)
+    names = named(lost)
+    return Firing(
+        severity="error",
+        summary=f"{names} {verb(lost, 'does', 'do')} not answer the driver any more: "
+        "what ran there has ended or hangs",
+        evidence=(
+            Evidence(
+                name="GPUs that answer",
+                value=float(len(window.gpus) - len(lost)),
+                threshold=float(len(window.gpus)),
+                says=f"the driver calls {names} lost",
+            ),
+        ),
+        advice=(
+            Advice(
+                action="Look for Xid in the kernel's log, then reset the GPU or restart the "
+                "machine, and start the job from its last checkpoint.",
+                why="no process can use a lost GPU again before that",
+            ),
+        ),
+        gpus=tuple([gpu.uuid for gpu in lost]),
+        lost_share=1.0,
+        explains=SYMPTOMS,
+    )

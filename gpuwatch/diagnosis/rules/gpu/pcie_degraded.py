@@ -1,0 +1,189 @@
+"""The PCIe link of a GPU runs at a fraction of its speed under load.
+
+What it checks
+    The link's generation and width while the GPU works, against the most this card and this
+    machine can do, and whether the job waits for copies.
+
+Why it matters
+    A card that trained its link at x4 or at generation 1 copies batches at a tenth of the speed or
+    less. It looks exactly like a slow data loader.
+
+Evidence needed
+    Generation and width read under load: links power down when the GPU idles, so an idle reading
+    says nothing. The traffic to the GPU while no kernel runs tells whether it costs something.
+
+When it is wrong
+    Two cards that share one slot's lanes run at x8 each by design: half the speed is reported only
+    where the job waits for copies. A riser or a switch between slot and card can be narrower than
+    both.
+
+What to do
+    Reseat the card and its riser, look for PCIe errors in the kernel's log, look at the slot's
+    settings in the firmware. Meanwhile: fewer bytes (uint8 images, converted on the GPU), pinned
+    memory and copies that overlap with work.
+
+Thresholds
+    25% of the link's possible rate or less: no usual layout of lanes ends there, so it is said even
+    if nothing waits. 50% or less only where the job waits for copies: x8 in place of x16 is common
+    by design.
+
+    waiting: idle 8% of the time or more, and meanwhile traffic of 40% of the link's rate: copies
+    reach 80 to 90% of it at most, and NVML counts bytes over 20 ms, which catch some of them. This
+    project's choice.
+
+    rate: lanes times 0.25, 0.5, 0.985, 1.969, 3.938 and 7.563 GB/s for generations 1 to 6.
+
+Sources
+    PCI-SIG's rates a lane (generation 1: 0.25 GB/s, doubling about each generation); NVML's
+    current and maximum link generation and width, of which the current one falls when idle, and
+    its PCIe throughput (a byte counter over 20 ms).
+"""
+
+from __future__ import annotations
+
+from gpuwatch.diagnosis.facts.window import GpuFacts, Window
+from gpuwatch.diagnosis.finding import Advice, Evidence
+from gpuwatch.diagnosis.rule import Clear, Firing, Unknown, Verdict
+from gpuwatch.diagnosis.rules.shared.gpus import clamp, highest, named, ramp, verb
+
+LANE_BYTES_PER_SECOND = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
+"""One way, by generation, less what the encoding of the line takes."""
+HALF = 0.5
+"""Of the possible rate: what is at or below it is degraded where copies are waited for."""
+QUARTER = 0.25
+"""No usual layout of lanes ends here: worth a line even if nothing waits for it now."""
+FILLED = 0.4
+"""Of the link's rate, in traffic while no kernel runs: copies reach 80-90% of it at most, and the
+driver's traffic counters are 20 ms samples."""
+IDLE_SHARE = 0.08
+"""Less idling than this is nothing to explain."""
+
+SYMPTOMS = frozenset({"memory_not_pinned", "oscillation", "python_bound"})
+"""A thread that waits for a copy spins, which looks like Python at work."""
+
+
+def check(window: Window) -> Verdict:
+    present = [gpu for gpu in window.gpus if not gpu.lost]
+    known = [gpu for gpu in present if _ratio(gpu) is not None]
+    if not known:
+        return Unknown(("the PCIe link's generation and width under load",))
+    slow = [gpu for gpu in known if _is_degraded(gpu)]
+    if slow:
+        return _firing(slow)
+    if len(known) < len(present):
+        return Unknown(("the PCIe link's generation and width under load",))
+    return Clear("its PCIe link runs at full speed under load")
+
+
+def _rate(generation: int | None, width: int | None) -> float | None:
+    if generation is None or width is None:
+        return None
+    lane = LANE_BYTES_PER_SECOND.get(generation)
+    return None if lane is None else lane * width
+
+
+def _ratio(gpu: GpuFacts) -> float | None:
+    """0 to 1: of the rate the link could have."""
+    now = _rate(gpu.pcie_generation_busy, gpu.pcie_width_busy)
+    best = _rate(gpu.identity.pcie_generation_max, gpu.identity.pcie_width_max)
+    return None if now is None or not best else now / best
+
+
+def _waits(gpu: GpuFacts) -> float | None:
+    """0 to 1: the share of the time in which no kernel ran and the link was full."""
+    rate, traffic = _rate(gpu.pcie_generation_busy, gpu.pcie_width_busy), _idle_traffic(gpu)
+    if gpu.busy is None or traffic is None or not rate:
+        return None
+    idle = 1.0 - gpu.busy.mean_percent / 100.0
+    return idle if idle >= IDLE_SHARE and traffic / rate >= FILLED else 0.0
+
+
+def _idle_traffic(gpu: GpuFacts) -> float | None:
+    """Bytes a second to the GPU while no kernel runs; where those moments are too short to be
+    seen apart, what it would be if all of the traffic fell into them."""
+    if gpu.pcie_rx_idle_bytes_per_second is not None:
+        return gpu.pcie_rx_idle_bytes_per_second
+    overall = gpu.pcie_rx_bytes_per_second
+    if gpu.busy is None or overall is None or gpu.busy.mean_percent > 100.0 * (1.0 - IDLE_SHARE):
+        return None
+    return overall / (1.0 - gpu.busy.mean_percent / 100.0)
+
+
+def _is_degraded(gpu: GpuFacts) -> bool:
+    ratio = _ratio(gpu)
+    if ratio is None:
+        return False
+    return ratio <= QUARTER or (ratio <= HALF and (_waits(gpu) or 0.0) > 0.0)
+
+
+def _loss(gpu: GpuFacts) -> float | None:
+    waits, ratio = _waits(gpu), _ratio(gpu)
+    if waits is None or ratio is None:
+        return None
+    return clamp(waits * (1.0 - ratio))
+
+
+def _firing(gpus: list[GpuFacts]) -> Firing:
+    first = gpus[0]
+    loss = highest([_loss(gpu) for gpu in gpus])
+    blind = all(_waits(gpu) is None for gpu in gpus)
+    waits = loss is not None and loss > 0.0
+    link = f"generation {first.pcie_generation_busy} x{first.pcie_width_busy}"
+    best = f"generation {first.identity.pcie_generation_max} x{first.identity.pcie_width_max}"
+    cost = f"; the GPU waits for copies {100 * (loss or 0.0):.0f}% of the time" if waits else ""
+    ratio = min(_ratio(gpu) or 1.0 for gpu in gpus)
+    return Firing(
+        severity="warning" if waits or blind else "info",
+        summary=f"The PCIe link of {named(gpus)} {verb(gpus, 'runs', 'run')} at {link} "
+        f"under load, {best} is possible{cost}",
+        evidence=tuple([item for gpu in gpus for item in _evidence(gpu)]),
+        advice=(
+            Advice(
+                action="Reseat the card and its riser, and look for PCIe errors in the kernel's "
+                "log.",
+                setting="PCIe link",
+                present=link,
+                wanted=best,
+                why=f"it copies at {100 * ratio:.0f}% of the rate it could",
+            ),
+            Advice(
+                action="Until then send fewer bytes: uint8 instead of float32, converted on the "
+                "GPU; pinned memory with non_blocking copies.",
+            ),
+        ),
+        strength=0.75 + 0.25 * ramp(ratio, HALF, 0.1) if waits else 0.6,
+        missing=("PCIe traffic",) if blind else (),
+        gpus=tuple([gpu.uuid for gpu in gpus]),
+        lost_share=loss if waits else None,
+        explains=SYMPTOMS if waits or blind else frozenset(),
+    )
+
+
+def _evidence(gpu: GpuFacts) -> list[Evidence]:
+    name = named([gpu])
+    rate = _rate(gpu.pcie_generation_busy, gpu.pcie_width_busy)
+    return [
+        Evidence(
+            name=f"{name} PCIe generation under load",
+            value=gpu.pcie_generation_busy,
+            threshold=gpu.identity.pcie_generation_max,
+        ),
+        Evidence(
+            name=f"{name} PCIe lanes under load",
+            value=gpu.pcie_width_busy,
+            threshold=gpu.identity.pcie_width_max,
+        ),
+        Evidence(
+            name=f"{name} traffic to the GPU while no kernel runs",
+            value=_idle_traffic(gpu),
+            unit="bytes/s",
+            threshold=None if rate is None else FILLED * rate,
+            says="" if rate is None else f"the link carries {rate / 1e9:.1f} GB/s at most",
+            supports=bool(_waits(gpu)),
+        ),
+        Evidence(
+            name=f"{name} busy",
+            value=None if gpu.busy is None else round(gpu.busy.mean_percent, 1),
+            unit="%",
+        ),
+    ]

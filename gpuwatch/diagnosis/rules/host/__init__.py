@@ -1,0 +1,1 @@
+"""Rules about the cores a job may use."""

@@ -1,0 +1,116 @@
+"""The cores of a rank are far from its GPU: on another NUMA node.
+
+What it checks
+    Whether any core that a rank may use belongs to the NUMA node its GPU is attached to.
+
+Why it matters
+    Everything the rank sends to its GPU then crosses the link between the sockets: copies are
+    slower, launches take longer, and all ranks that sit wrong share that one link.
+
+Evidence needed
+    The GPU's NUMA node (from the kernel's PCI devices) and the rank's affinity.
+
+When it is wrong
+    A virtual machine can show nodes that are not those of the hardware. Cards behind one switch
+    can be equally far from both sockets. Where the GPU is fed all the same, it costs little: then
+    it is information only. A rank whose affinity spans several nodes is not judged, since the
+    scheduler may keep it where it should be; neither is where its memory lies.
+
+What to do
+    Bind each rank to cores of its GPU's node: numactl --cpunodebind=N --membind=N, Slurm's
+    --gpu-bind=closest with --cpu-bind, torchrun's --numa-binding where there is one, a topology
+    manager in Kubernetes (single-numa-node). nvidia-smi topo -m shows who belongs together.
+
+Thresholds
+    None of the cores on the GPU's node; no lesser degree is judged.
+    GPUs idle 10% of the time for a warning: see loader_cpu_bound.
+
+Sources
+    Linux, /sys/bus/pci/devices/*/numa_node and /sys/devices/system/node/node*/cpulist.
+    NVIDIA, nvidia-smi topo -m (CPU and NUMA affinity of each GPU).
+"""
+
+from __future__ import annotations
+
+from gpuwatch.diagnosis.facts.window import GpuFacts, Window
+from gpuwatch.diagnosis.finding import Advice, Evidence
+from gpuwatch.diagnosis.rule import Clear, Firing, Unknown, Verdict
+from gpuwatch.diagnosis.rules.shared.common import IDLE_SHARE, NO_JOB, idle_share, pause_share
+from gpuwatch.diagnosis.rules.shared.gpus import named, verb
+
+FAR_STRENGTH = 0.6
+"""Where the cores are is certain; that it costs time is not measured."""
+
+
+def check(window: Window) -> Verdict:
+    job = window.job
+    if job is None:
+        return Unknown(missing=NO_JOB)
+    if job.job.ended_at_unix_seconds is not None:
+        return Clear(why="the job has ended")
+    by_gpu = {
+        uuid: rank.numa_nodes
+        for rank in job.job.ranks
+        if rank.numa_nodes is not None
+        for uuid in rank.gpu_uuids
+    }
+    known = [
+        (gpu, gpu.identity.numa_node, by_gpu[gpu.uuid])
+        for gpu in window.gpus
+        if gpu.identity.numa_node is not None and gpu.uuid in by_gpu
+    ]
+    if not known:
+        return Unknown(missing=_missing(window, bool(by_gpu)))
+    far = [(gpu, node, nodes) for gpu, node, nodes in known if node not in nodes]
+    if not far:
+        return Clear(why="each rank may use cores of its GPU's NUMA node")
+    return _firing(window, far)
+
+
+def _missing(window: Window, cores_known: bool) -> tuple[str, ...]:
+    missing = []
+    if not cores_known:
+        missing.append("the NUMA nodes of the job's cores")
+    if all(gpu.identity.numa_node is None for gpu in window.gpus):
+        missing.append("the GPUs' NUMA nodes")
+    return tuple(missing) or ("which rank drives which GPU",)
+
+
+def _firing(window: Window, far: list[tuple[GpuFacts, int, tuple[int, ...]]]) -> Firing:
+    gpus = tuple([gpu for gpu, _, _ in far])
+    node, nodes = far[0][1], far[0][2]
+    there = ", ".join([str(number) for number in nodes])
+    idles = any(
+        gpu.busy is not None and idle_share(gpu.busy) - pause_share(window, gpu.uuid) >= IDLE_SHARE
+        for gpu in gpus
+    )
+    one = len({(node, nodes) for _, node, nodes in far}) == 1
+    where = f" (on NUMA node {node}; the cores are on {there})" if one else ""
+    return Firing(
+        summary=f"{named(gpus)} {verb(gpus, 'is', 'are')} driven from cores of another NUMA "
+        f"node{where}",
+        evidence=tuple([_evidence(gpu, node, nodes) for gpu, node, nodes in far[:4]]),
+        advice=(
+            Advice(
+                action=f"Bind the rank to its GPU's node: numactl --cpunodebind={node} "
+                f"--membind={node}.",
+                setting="numactl",
+                present=there if one else None,
+                wanted=str(node) if one else None,
+                why="what it sends to its GPU now crosses the link between the sockets",
+            ),
+        ),
+        severity="warning" if idles else "info",
+        strength=FAR_STRENGTH,
+        gpus=tuple([gpu.uuid for gpu in gpus]),
+    )
+
+
+def _evidence(gpu: GpuFacts, node: int, nodes: tuple[int, ...]) -> Evidence:
+    there = ", ".join([str(number) for number in nodes])
+    return Evidence(
+        name=f"NUMA node of the cores for GPU {gpu.identity.index}",
+        value=there,
+        threshold=float(node),
+        says=f"the GPU is attached to node {node}",
+    )

@@ -1,0 +1,118 @@
+"""/dev/shm, through which loader workers hand over their batches, is nearly full.
+
+What it checks
+    The share of /dev/shm in use while a job with loader workers (or with several ranks) runs.
+
+Why it matters
+    A worker that finds no room dies with "Bus error" or "unable to write to file
+    </torch_...>", and the job with it. Docker gives a container 64 MB unless told otherwise.
+
+Evidence needed
+    The size and use of /dev/shm.
+
+When it is wrong
+    What gpuwatch reads is the /dev/shm of the place it runs in: a job in another container has
+    its own. NCCL and other programs keep files there, too, and a job that crashed can have left
+    some.
+
+What to do
+    docker run --shm-size=8g (or --ipc=host); in Kubernetes an emptyDir with medium: Memory
+    mounted on /dev/shm; otherwise mount -o remount,size=... /dev/shm. Else fewer workers, a
+    smaller prefetch_factor, smaller types (uint8), and remove what dead jobs left there.
+
+Thresholds
+    80% in use: a batch more for each worker can fill the rest. 50% where all of it is 128 MB or
+    less: there one batch is a large part.
+
+Sources
+    PyTorch README, "Docker Image": needs --ipc=host or --shm-size since torch uses shared memory.
+    Docker, docker run --shm-size: 64m by default.
+"""
+
+from __future__ import annotations
+
+from gpuwatch.diagnosis.facts.window import JobFacts, Window
+from gpuwatch.diagnosis.finding import Advice, Evidence
+from gpuwatch.diagnosis.rule import Clear, Firing, Unknown, Verdict
+from gpuwatch.diagnosis.rules.shared.common import NO_JOB, amount, strength
+from gpuwatch.diagnosis.rules.shared.gpus import ramp
+
+FULL_SHARE = 0.80
+"""A batch more for each worker can fill the rest."""
+
+ERROR_SHARE = 0.95
+"""The next batch may not fit, and a worker that finds no room ends with a bus error."""
+
+SMALL_BYTES = 128 * 1024**2
+"""Docker's default of 64 MB and a little more."""
+
+SMALL_FULL_SHARE = 0.5
+"""Where all of it is small one batch is a large part of it."""
+
+
+def check(window: Window) -> Verdict:
+    job = window.job
+    if job is None:
+        return Unknown(missing=NO_JOB)
+    if job.job.ended_at_unix_seconds is not None:
+        return Clear(why="the job has ended")
+    if job.job.loader_workers == 0 and len(job.ranks) < 2:
+        return Clear(why="without loader workers the job hardly uses /dev/shm")
+    total, used = window.host.shm_total_bytes, window.host.shm_used_bytes
+    if total is None or used is None or total <= 0:
+        return Unknown(missing=("the size and use of /dev/shm",))
+    share, limit = used / total, SMALL_FULL_SHARE if total <= SMALL_BYTES else FULL_SHARE
+    if share < limit:
+        return Clear(why=f"{share:.0%} of /dev/shm is in use")
+    return _firing(job, total, used, limit)
+
+
+def _firing(job: JobFacts, total: int, used: float, limit: float) -> Firing:
+    share = used / total
+    return Firing(
+        summary=f"/dev/shm is {share:.0%} full ({amount(used)} of {amount(total)}): the loader "
+        "workers crash when it is",
+        evidence=(
+            Evidence(
+                name="/dev/shm in use",
+                value=round(100.0 * share, 1),
+                unit="%",
+                threshold=100.0 * limit,
+                says=f"{amount(total - used)} are left for all batches on their way",
+            ),
+            Evidence(
+                name="size of /dev/shm",
+                value=float(total),
+                unit="bytes",
+                says="a container's default"
+                if total <= SMALL_BYTES
+                else "what all jobs here share",
+            ),
+        ),
+        advice=_advice(job, total),
+        severity="error" if share >= ERROR_SHARE else "warning",
+        strength=strength(ramp(share, limit - 0.1, limit + 0.1), 1.0),
+    )
+
+
+def _advice(job: JobFacts, total: int) -> tuple[Advice, ...]:
+    in_container = job.job.container is not None or total <= SMALL_BYTES
+    wanted = max(8, 2 * round(total / 1024**3))
+    if in_container:
+        larger = f"Start the container with --shm-size={wanted}g (or --ipc=host)."
+    else:
+        larger = f"Make it larger: mount -o remount,size={wanted}G /dev/shm."
+    return (
+        Advice(
+            action=larger,
+            setting="shm-size",
+            present=amount(total),
+            wanted=f"{wanted}g",
+            why="every batch on its way from a worker lies there",
+        ),
+        Advice(
+            action="Lower num_workers or prefetch_factor, or hand over smaller types (uint8).",
+            setting="prefetch_factor",
+            why="num_workers x prefetch_factor batches can lie there at once",
+        ),
+    )

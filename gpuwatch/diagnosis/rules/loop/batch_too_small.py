@@ -1,0 +1,237 @@
+"""The batch (or the model) is too small for the GPU.
+
+What it checks
+    Whether a GPU that is fed all the time does little work (SM activity, power) while half of its
+    memory or more is free.
+
+Why it matters
+    Each kernel has too few rows to fill the multiprocessors, so a step of four times the samples
+    often takes hardly longer. It is the cheapest speed there is to gain.
+
+Evidence needed
+    The busy share; SM activity, or power with its limit; memory used and the card's memory. All
+    GPUs of the job must show it: if one works hard and the others do not, they wait for it.
+
+When it is wrong
+    When the batch is bounded by the method (small batches for convergence) or the work is decoding
+    one token at a time. Where SM activity does not exist, power alone cannot tell small kernels
+    from bandwidth-bound ones, and the finding is less sure.
+
+What to do
+    Raise the batch size (and the learning rate with it). Memory is about model + batch x sample, so
+    if all the memory used were the batch's, the free memory would allow the factor named; since the
+    model's part stays what it is, more than that will fit. If tensor cores are idle: bfloat16
+    autocast. Several small jobs can also share the card (MPS, MIG).
+
+Thresholds
+    busy 85% of the time: drivers show 95 to 100% for kernels back to back, and a job that logs or
+    saves now and then some points less. From 60% on where the level is steady (the 5th percentile
+    of the samples is 60% of their mean or more) and the main thread is below 85% of a core:
+    launches of tiny kernels leave gaps, and Python is not what limits.
+
+    SM activity below 50% while busy, and power below 60% of its limit: what DCGM calls likely
+    ineffective. Where SM activity does not exist: power below 35% of the limit, or below 40% with
+    the memory controller at work 10% of the time or less; not judged from 40% of the time on. Below
+    28% of the limit no activity counts against it. DRAM activity of 50% or more is work bound by
+    bandwidth, and power 1.6 times as high before is a wait. The reasons are with busy_without_work.
+
+    memory at most 50% used: a batch of twice the size then fits for sure (SageMaker's BatchSize
+    asks for 70% or less, of CPU and GPU too). The advice fills it to 90%: the rest is for
+    fragmentation and evaluation. Tensor cores active below 2% of the time: the large products run
+    in full precision. The numbers that are neither DCGM's nor SageMaker's are this project's
+    choice.
+
+Sources
+    DCGM's guidance on SM activity (below 0.5: likely ineffective use); NVIDIA's deep-learning
+    performance guide (small matrices do not fill the GPU; tensor cores need mixed precision or
+    TF32). SageMaker Debugger, BatchSize (95th percentiles of CPU, GPU and GPU memory at 70%).
+"""
+
+from __future__ import annotations
+
+from gpuwatch.diagnosis.facts.window import GpuFacts, Window
+from gpuwatch.diagnosis.finding import Advice, Evidence
+from gpuwatch.diagnosis.rule import Clear, Firing, Unknown, Verdict
+from gpuwatch.diagnosis.rules.shared.effort import (
+    LOW_SM_PERCENT,
+    clearness,
+    is_bandwidth_bound,
+    little_work,
+    little_work_share,
+    power_when_busy,
+    sm_when_busy,
+    unused,
+    waits_now,
+)
+from gpuwatch.diagnosis.rules.shared.gpus import (
+    PINNED_PERCENT,
+    gib,
+    highest,
+    mean,
+    named,
+    ramp,
+    verb,
+    works,
+)
+
+ROOM = 0.5
+"""Of the card's memory in use: below, a batch of twice the size surely fits."""
+FILL_TO = 0.9
+"""Of the card's memory: what to fill it to, with a rest for fragmentation and evaluation."""
+FLAT_PERCENT = 60.0
+"""A steady level from here to "busy all the time" is fed as well, where Python is not the limit:
+launches of tiny kernels leave gaps."""
+PYTHON_PERCENT = 85.0
+"""Of a core: from here on the main thread may be what holds the launches back."""
+NO_TENSOR_PERCENT = 2.0
+"""Tensor-core activity below this, in a job that trains, is full precision."""
+
+
+def check(window: Window) -> Verdict:
+    present = works(window.gpus)
+    if not present:
+        return Unknown(("the GPUs' utilisation",))
+    otherwise = _otherwise(window, present)
+    if otherwise:
+        return Clear(otherwise)
+    if any(little_work(gpu) is None for gpu in present):
+        return Unknown(("SM activity", "power and its limit"))
+    shares = [_used_share(gpu) for gpu in present]
+    if all(share is None for share in shares):
+        return Unknown(("memory used", "the card's memory size"))
+    share = highest(shares) or 0.0
+    if share > ROOM:
+        return Clear(f"{100 * share:.0f}% of the memory is used: no room for a larger batch")
+    return _firing(present, share)
+
+
+def _otherwise(window: Window, gpus: list[GpuFacts]) -> str | None:
+    """Why the batch is not the question."""
+    if window.starting:
+        return "the job is starting"
+    if not all(_is_fed(window, gpu) for gpu in gpus):
+        return "its GPUs are not fed all the time, so the batch is not what limits"
+    if any(little_work(gpu) is False or is_bandwidth_bound(gpu) for gpu in gpus):
+        return "the GPUs are filled while they are busy"
+    if any(waits_now(gpu) for gpu in gpus):
+        return "it draws more power at other times: it waits, the batch is not small"
+    return None
+
+
+def _is_fed(window: Window, gpu: GpuFacts) -> bool:
+    if gpu.busy is None:
+        return False
+    if gpu.busy.mean_percent >= PINNED_PERCENT:
+        return True
+    main = None if window.job is None else window.job.main_thread_percent
+    flat = gpu.busy.low_percent >= 0.6 * gpu.busy.mean_percent
+    quick = main is not None and main < PYTHON_PERCENT
+    return gpu.busy.mean_percent >= FLAT_PERCENT and flat and quick
+
+
+def _used(gpu: GpuFacts) -> float | None:
+    return highest([gpu.memory_highest_bytes, gpu.memory_used_bytes])
+
+
+def _used_share(gpu: GpuFacts) -> float | None:
+    used, total = _used(gpu), gpu.identity.memory_total_bytes
+    return None if used is None or not total else used / total
+
+
+def _firing(gpus: list[GpuFacts], share: float) -> Firing:
+    fullest = max(gpus, key=lambda gpu: _used_share(gpu) or 0.0)
+    factor = FILL_TO / max(share, 0.01)
+    sm = mean([sm_when_busy(gpu) for gpu in gpus])
+    power = mean([power_when_busy(gpu) for gpu in gpus])
+    seen = [] if sm is None else [f"{sm:.0f}% of the multiprocessors active"]
+    seen += [] if power is None else [f"{power:.0f} W"]
+    clear = sum(clearness(gpu) for gpu in gpus) / len(gpus)
+    return Firing(
+        summary=f"{named(gpus)} {verb(gpus, 'is', 'are')} fed and under-used ({', '.join(seen)}) "
+        f"with {100 * (1 - share):.0f}% of the memory free: the batch is too small",
+        evidence=tuple([item for gpu in gpus for item in _evidence(gpu)]),
+        advice=_advice(gpus, fullest, factor),
+        strength=0.5 + 0.35 * clear + 0.15 * ramp(share, ROOM, 0.25),
+        missing=_missing(gpus),
+        gpus=tuple([gpu.uuid for gpu in gpus]),
+        lost_share=highest([unused(gpu) for gpu in gpus]),
+        explains=frozenset({"busy_without_work"}),
+    )
+
+
+def _advice(gpus: list[GpuFacts], fullest: GpuFacts, factor: float) -> tuple[Advice, ...]:
+    used = gib(_used(fullest) or 0.0)
+    total = gib(fullest.identity.memory_total_bytes or 0)
+    larger = Advice(
+        action=f"Raise the batch size: {factor:.1f} times the present one fits for sure, more if "
+        "the model is a good part of the memory.",
+        setting="batch size",
+        wanted=f"{factor:.1f} times",
+        why=f"{used} of {total} are used, and only the batch's part grows with it",
+    )
+    tensor = [gpu.tensor_active_percent for gpu in gpus]
+    if any(value is None or value >= NO_TENSOR_PERCENT for value in tensor):
+        return (larger,)
+    return (
+        larger,
+        Advice(
+            action="Use mixed precision (torch.autocast with bfloat16, or TF32 matrix products).",
+            setting="precision",
+            wanted="bfloat16",
+            why="the tensor cores do nothing",
+        ),
+    )
+
+
+def _missing(gpus: list[GpuFacts]) -> tuple[str, ...]:
+    names = {
+        "SM activity": any(sm_when_busy(gpu) is None for gpu in gpus),
+        "power": any(power_when_busy(gpu) is None for gpu in gpus),
+    }
+    return tuple([name for name, absent in names.items() if absent])
+
+
+def _evidence(gpu: GpuFacts) -> list[Evidence]:
+    name = named([gpu])
+    sm, power, limit = sm_when_busy(gpu), power_when_busy(gpu), gpu.power_limit_watts
+    total = gpu.identity.memory_total_bytes
+    return [
+        Evidence(
+            name=f"{name} busy",
+            value=None if gpu.busy is None else round(gpu.busy.mean_percent, 1),
+            unit="%",
+            threshold=PINNED_PERCENT,
+            says="it is fed",
+        ),
+        Evidence(
+            name=f"{name} SM activity while busy",
+            value=None if sm is None else round(sm, 1),
+            unit="%",
+            threshold=LOW_SM_PERCENT,
+            supports=sm is not None and sm < LOW_SM_PERCENT,
+        ),
+        Evidence(
+            name=f"{name} power while busy",
+            value=None if power is None else round(power, 1),
+            unit="W",
+            threshold=None if limit is None else little_work_share(gpu) * limit,
+            supports=power is not None
+            and limit is not None
+            and power < little_work_share(gpu) * limit,
+        ),
+        Evidence(
+            name=f"{name} memory used",
+            value=_used(gpu),
+            unit="bytes",
+            threshold=None if total is None else ROOM * total,
+            says="there is room" if total is not None else "",
+        ),
+        Evidence(
+            name=f"{name} tensor-core activity",
+            value=gpu.tensor_active_percent,
+            unit="%",
+            threshold=NO_TENSOR_PERCENT,
+            supports=(gpu.tensor_active_percent or 0.0) < NO_TENSOR_PERCENT
+            and gpu.tensor_active_percent is not None,
+        ),
+    ]

@@ -1,0 +1,115 @@
+"""The training loop waits for the GPU in every step (.item(), .cpu(), print of a tensor).
+
+What it checks
+    With stacks: the main thread is in a call that waits for the device for 20% of its samples or
+    more, and GPUs of the job idle all the same.
+
+Why it matters
+    CUDA runs ahead of Python only while Python does not ask for a result. After each question the
+    GPU has nothing queued and waits until the next kernels are launched.
+
+Evidence needed
+    Stacks of the main thread (gpuwatch --stacks) and the GPUs' utilisation. From outside a
+    process without stacks a thread that spins for the GPU looks like one that computes.
+
+When it is wrong
+    Where the GPU is the limit, Python must wait somewhere, and it waits at the first such call:
+    that costs nothing, which is why the GPU must idle as well. Clipping of gradients and scaling
+    for mixed precision synchronise by design.
+
+What to do
+    Keep the loss on the GPU (loss.detach()) and read it every 50 or 100 steps; compute metrics on
+    the GPU; copy results with non_blocking=True; at the line named.
+
+Thresholds
+    20% of the samples: below it, even if all of it were lost, a GPU would be busy at 80%.
+    idle 10%: see loader_cpu_bound.
+
+Sources
+    PyTorch, "Performance Tuning Guide", section "Avoid unnecessary CPU-GPU synchronization".
+    torch.cuda.set_sync_debug_mode finds the calls from inside.
+"""
+
+from __future__ import annotations
+
+from gpuwatch.diagnosis.facts.window import Window
+from gpuwatch.diagnosis.finding import Advice, Evidence
+from gpuwatch.diagnosis.rule import Clear, Firing, Unknown, Verdict
+from gpuwatch.diagnosis.rules.shared.common import (
+    Underfed,
+    stack_line,
+    stack_percent,
+    strength,
+    underfed,
+)
+from gpuwatch.diagnosis.rules.shared.gpus import ramp
+
+SYNCHRONISING_PERCENT = 20.0
+"""Of the main thread's samples."""
+
+
+def check(window: Window) -> Verdict:
+    found = underfed(window)
+    if not isinstance(found, Underfed):
+        return found
+    waits = stack_percent(found.job, "synchronising")
+    if waits is None:
+        return Unknown(missing=("stacks of the main thread",))
+    if waits < SYNCHRONISING_PERCENT:
+        return Clear(
+            why=f"the main thread waits for the device in only {waits:.0f}% of its samples"
+        )
+    data = stack_percent(found.job, "waiting_for_data", "loading_data") or 0.0
+    if data > waits:
+        return Clear(why=f"the main thread waits for data ({data:.0f}%) more than for the device")
+    return _firing(found, waits, data)
+
+
+def _firing(found: Underfed, waits: float, data: float) -> Firing:
+    line = stack_line(found.job, "synchronising")
+    place = f" at {line}" if line else ""
+    return Firing(
+        summary=f"{found.who} idled {found.idle_share:.0%} of the time: the training loop "
+        f"waits for the device{place}",
+        evidence=(
+            found.evidence,
+            Evidence(
+                name="stacks that wait for the device",
+                value=round(waits, 1),
+                unit="%",
+                threshold=SYNCHRONISING_PERCENT,
+                says=f"Python asks for a result{place}",
+            ),
+            Evidence(
+                name="stacks that wait for or make data",
+                value=round(data, 1),
+                unit="%",
+                says="less than for the device",
+                supports=data < waits / 2.0,
+            ),
+        ),
+        advice=_advice(line),
+        strength=strength(
+            found.clearness,
+            ramp(waits, SYNCHRONISING_PERCENT - 5.0, 50.0),
+            1.0 - ramp(data, 0.0, waits),
+        ),
+        gpus=found.keys,
+        lost_share=found.idle_share,
+        explains=frozenset({"python_bound", "oscillation", "batch_too_small"}),
+    )
+
+
+def _advice(line: str | None) -> tuple[Advice, ...]:
+    where = f" (at {line})" if line else ""
+    return (
+        Advice(
+            action=f"Read results rarely: keep the loss on the GPU and call .item() every 50 "
+            f"steps{where}.",
+            why="each such call lets the GPU run dry",
+        ),
+        Advice(
+            action="Copy results back with non_blocking=True, and compute metrics on the GPU.",
+            why="Python can then launch the next step meanwhile",
+        ),
+    )

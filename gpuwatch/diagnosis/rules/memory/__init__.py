@@ -1,0 +1,1 @@
+"""Rules about GPU and host memory."""

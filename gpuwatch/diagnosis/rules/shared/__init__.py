@@ -1,0 +1,1 @@
+"""What several rules share; nothing here is a rule."""

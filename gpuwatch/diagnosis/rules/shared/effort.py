@@ -1,0 +1,113 @@
+"""How hard a GPU works while it is busy: what "busy without work" and "batch too small" share."""
+
+from __future__ import annotations
+
+from gpuwatch.diagnosis.facts.window import GpuFacts
+from gpuwatch.diagnosis.rules.shared.gpus import clamp
+
+LOW_SM_PERCENT = 50.0
+"""DCGM's guidance: an SM activity below 0.5 likely means that the GPU is used ineffectively."""
+GOOD_SM_PERCENT = 80.0
+"""DCGM's guidance: 0.8 or more is needed (though not enough) for effective use."""
+LOW_POWER = 0.42
+"""Of the power limit, chosen between what matrix work that fills a card draws (most of the limit,
+more or less with its data) and what kernels that spin or leave most of it empty draw (a third or
+less)."""
+SURE_POWER = 0.35
+"""Of the power limit, where SM activity is not known: work bound by memory bandwidth (decoding,
+large embeddings) can stay near 0.4."""
+QUIET_CONTROLLER_PERCENT = 10.0
+"""With the memory controller this idle the work is not bound by bandwidth, and 0.4 is little; cards
+of low power draw a third of their limit with nothing on them."""
+BUSY_CONTROLLER_PERCENT = 40.0
+"""With it this busy the work may be bound by bandwidth: power then tells nothing."""
+QUIET_POWER = 0.4
+"""Of the power limit, with the memory controller quiet."""
+NO_WORK_POWER = 0.28
+"""Of the power limit: below, nothing works hard, whatever the activities say."""
+GOOD_POWER = 0.6
+"""Of the power limit: from here on nobody would ask."""
+BANDWIDTH_PERCENT = 50.0
+"""DRAM activity from which the work is bound by memory bandwidth rather than too small."""
+FORMER_PLATEAU = 1.6
+"""The job's own plateau over its power now: it did work much harder before."""
+FORMER_USUAL = 1.3
+"""And for more than a quarter of the time: an evaluation may draw more than training does."""
+
+
+def sm_when_busy(gpu: GpuFacts) -> float | None:
+    """SM activity in percent, of the time in which a kernel was resident."""
+    if gpu.sm_active_percent is None or gpu.busy is None or gpu.busy.mean_percent < 1.0:
+        return None
+    return min(100.0, 100.0 * gpu.sm_active_percent / gpu.busy.mean_percent)
+
+
+def power_when_busy(gpu: GpuFacts) -> float | None:
+    return gpu.power_mean_watts if gpu.power_busy_watts is None else gpu.power_busy_watts
+
+
+def power_share(gpu: GpuFacts) -> float | None:
+    """0 to 1: of its power limit, while busy."""
+    power, limit = power_when_busy(gpu), gpu.power_limit_watts
+    return None if power is None or not limit else power / limit
+
+
+def little_work(gpu: GpuFacts) -> bool | None:
+    """Whether it does little while it is busy; ``None`` where neither SM nor power tell."""
+    sm, power = sm_when_busy(gpu), power_share(gpu)
+    if power is not None and power < NO_WORK_POWER:
+        # Multiprocessors count as active while a warp waits on them.
+        return True
+    if sm is not None:
+        # Low SM activity at high power would be a contradiction: then the power is believed.
+        return sm < LOW_SM_PERCENT and (power is None or power < GOOD_POWER)
+    if power is None:
+        return None
+    controller = gpu.memory_controller_percent
+    if controller is None or controller >= BUSY_CONTROLLER_PERCENT:
+        return power < SURE_POWER and controller is None
+    return power < (QUIET_POWER if controller <= QUIET_CONTROLLER_PERCENT else SURE_POWER)
+
+
+def little_work_share(gpu: GpuFacts) -> float:
+    """0 to 1 of the power limit: below it the readings that are there speak of little work."""
+    if sm_when_busy(gpu) is not None:
+        return GOOD_POWER
+    controller = gpu.memory_controller_percent
+    quiet = controller is not None and controller <= QUIET_CONTROLLER_PERCENT
+    return QUIET_POWER if quiet else SURE_POWER
+
+
+def is_bandwidth_bound(gpu: GpuFacts) -> bool:
+    """Its memory works half of the time or more: low SM activity is then no waste."""
+    power, dram = power_share(gpu), gpu.dram_active_percent
+    works = power is None or power >= NO_WORK_POWER
+    return works and dram is not None and dram >= BANDWIDTH_PERCENT
+
+
+def waits_now(gpu: GpuFacts) -> bool:
+    """It drew much more power earlier in this job: what it does now is not its usual work."""
+    power, plateau = power_when_busy(gpu), gpu.power_plateau_watts
+    if power is None or plateau is None or plateau < FORMER_PLATEAU * power:
+        return False
+    usual = gpu.power_usual_watts
+    return usual is None or usual >= FORMER_USUAL * power
+
+
+def clearness(gpu: GpuFacts) -> float:
+    """0 to 1: how far below the thresholds it is, with both readings better than with one."""
+    sm, power = sm_when_busy(gpu), power_share(gpu)
+    by_sm = None if sm is None else clamp((LOW_SM_PERCENT - sm) / 25.0)
+    by_power = None if power is None else clamp((LOW_POWER - power) / 0.12)
+    if by_sm is None or by_power is None:
+        only = by_sm if by_sm is not None else by_power
+        return 0.6 * (only or 0.0)
+    return 0.5 * by_sm + 0.5 * by_power
+
+
+def unused(gpu: GpuFacts) -> float | None:
+    """0 to 1: the share of the GPU that this work leaves unused."""
+    sm, power = sm_when_busy(gpu), power_share(gpu)
+    if sm is not None:
+        return clamp(1.0 - sm / GOOD_SM_PERCENT)
+    return None if power is None else clamp(1.0 - power / GOOD_POWER)

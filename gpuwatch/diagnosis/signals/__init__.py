@@ -1,0 +1,1 @@
+"""Pure signal processing: waveforms, periods, pauses, trends and running means."""

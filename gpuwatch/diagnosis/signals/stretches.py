@@ -1,0 +1,225 @@
+"""Pauses of a GPU: what interrupts its work now and then, told from its usual waits."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from gpuwatch.diagnosis.signals.waveform import BUSY_PERCENT, IDLE_PERCENT, percentile
+
+LEAST_SECONDS = 3.0
+"""Shorter idling is a wait for a batch, a logging step, a garbage collection."""
+USUAL_FACTOR = 4.0
+"""How many times longer than nine of ten of its idle runs a pause is."""
+WORK_BEFORE_SECONDS = 10.0
+"""Work since the pause before: without it, idling is the usual state."""
+WORK_SHARE = 0.2
+"""Busy share of that work."""
+KEEP_SECONDS = 900.0
+PAUSES_MAX = 200
+RUNS_REMEMBERED = 200
+
+CELL_SECONDS = 1.0
+CELLS_REMEMBERED = 240
+CELLS_LEAST = 12
+"""Before a usual level is known."""
+CELLS_APART = 6
+"""Cells between two looks at the usual level."""
+CELLS_FLAT = 3
+FLAT_PERCENT = 5.0
+FLAT_LEAST_PERCENT = 80.0
+"""A few cells that are high and alike need no more to be the usual level."""
+LEVEL_LEAST_PERCENT = 50.0
+DIP_PERCENT = 15.0
+DIP_DEVIATIONS = 6.0
+"""A dip is this far below the median of the last minutes: in percent, and in median deviations, so
+that a signal that swings all the time has none."""
+DIP_MAX_SECONDS = 180.0
+"""Longer is the new usual."""
+GAP_MAX_SECONDS = 30.0
+"""Behind a longer gap it is another dip."""
+
+CELLS_BEFORE_IDLING = 24
+"""A job whose first waits for batches are seen has no usual work yet to leave."""
+OPEN_MAX_SECONDS = 90.0
+"""How long what may be a pause is waited for: most validation passes are over by then, and a job
+that got slower for good is not kept from being told for longer."""
+OPEN_FACTOR = 2.0
+"""Of the longest pause that was seen, if that is more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    begin: float
+    end: float
+    busy_percent: float
+
+
+class PauseWatch:
+    """Fed with the samples of one GPU as they come."""
+
+    __slots__ = (
+        "_begin",
+        "_busy",
+        "_busy_seconds",
+        "_cell",
+        "_dip",
+        "_idle_area",
+        "_level",
+        "_levels",
+        "_since_level",
+        "_state",
+        "_usual",
+        "_work",
+        "found",
+    )
+
+    def __init__(self) -> None:
+        self.found: deque[Stretch] = deque(maxlen=PAUSES_MAX)
+        """Those that are over, by their end."""
+        self._usual: deque[float] = deque(maxlen=RUNS_REMEMBERED)
+        self._levels: deque[float] = deque(maxlen=CELLS_REMEMBERED)
+        self._level = -math.inf
+        self._since_level = 0
+        self._work = 0.0
+        self._busy_seconds = 0.0
+        self._state: bool | None = None
+        self._begin = 0.0
+        self._idle_area = 0.0
+        self._cell = [0.0, 0.0]
+        self._dip: list[float] | None = None
+        """Begin, area, seconds seen, end so far."""
+
+    def add(self, at: float, percent: float, length: float) -> None:
+        """A sample: the mean over the ``length`` up to ``at``."""
+        if percent >= BUSY_PERCENT:
+            if self._state is False:
+                self._end_idling(at - length)
+            self._state = True
+        elif percent <= IDLE_PERCENT and self._state is not False:
+            self._state = False
+            self._begin = at - length
+            self._idle_area = 0.0
+        if self._state is False:
+            self._idle_area += percent * length
+        else:
+            self._work += length
+            if self._state:
+                self._busy_seconds += length
+        cell = self._cell
+        cell[0] += percent * length
+        cell[1] += length
+        # Samples of a sixth of a second do not add up to a second exactly.
+        if cell[1] >= 0.99 * CELL_SECONDS:
+            self._end_cell(at)
+
+    def gap(self) -> None:
+        """Nothing is known between the sample before and the next. A dip ends with it, unless it
+        is still there behind a short gap."""
+        self._state = None
+        self._cell[0] = self._cell[1] = 0.0
+
+    def open(self, at: float) -> Stretch | None:
+        """What may be a pause and is not over; ``None`` where nothing is, or not any more."""
+        found = self._open(at) if self._level > 0.0 else None
+        if found is None or self._is_young(found):
+            return None
+        longest = max([one.end - one.begin for one in self.found], default=0.0)
+        waits = max(OPEN_MAX_SECONDS, OPEN_FACTOR * longest)
+        return found if found.end - found.begin <= min(waits, DIP_MAX_SECONDS) else None
+
+    def _is_young(self, found: Stretch) -> bool:
+        return found.busy_percent <= IDLE_PERCENT and len(self._levels) < CELLS_BEFORE_IDLING
+
+    def _open(self, at: float) -> Stretch | None:
+        seconds = at - self._begin
+        if self._state is False and seconds >= LEAST_SECONDS and self._is_pause(seconds):
+            return Stretch(self._begin, at, self._idle_area / seconds)
+        dip = self._dip
+        if dip is None or dip[2] < LEAST_SECONDS:
+            return None
+        return Stretch(dip[0], dip[3], dip[1] / dip[2])
+
+    def forget_before(self, at: float) -> None:
+        while self.found and self.found[0].end < at:
+            self.found.popleft()
+
+    def _end_idling(self, at: float) -> None:
+        seconds = at - self._begin
+        if seconds >= LEAST_SECONDS and self._is_pause(seconds):
+            self.found.append(Stretch(self._begin, at, self._idle_area / seconds))
+            self._work = self._busy_seconds = 0.0
+            return
+        self._usual.append(seconds)
+        self._work += seconds
+
+    def _is_pause(self, seconds: float) -> bool:
+        steady = self._work >= WORK_BEFORE_SECONDS and (
+            self._busy_seconds >= WORK_SHARE * self._work
+        )
+        return steady and seconds > self._usual_wait()
+
+    def _usual_wait(self) -> float:
+        return USUAL_FACTOR * percentile(sorted(self._usual), 0.9) if self._usual else 0.0
+
+    def _end_cell(self, at: float) -> None:
+        cell = self._cell
+        level, seconds = cell[0] / cell[1], cell[1]
+        cell[0] = cell[1] = 0.0
+        self._dips(at, level, seconds)
+        dip = self._dip
+        if dip is not None and at - dip[0] < OPEN_MAX_SECONDS:
+            # What may be a pause says nothing of the usual work.
+            return
+        levels = self._levels
+        levels.append(level)
+        self._since_level += 1
+        if len(levels) < CELLS_LEAST:
+            if len(levels) == CELLS_FLAT:
+                self._level = _flat_level(levels)
+        elif self._since_level >= CELLS_APART:
+            self._since_level = 0
+            self._level = _usual_level(levels)
+
+    def _dips(self, at: float, level: float, seconds: float) -> None:
+        dip = self._dip
+        if dip is not None and at - seconds - dip[3] > GAP_MAX_SECONDS:
+            self._end_dip(dip)
+            dip = None
+        if level < self._level and not self._is_first_wait(level):
+            if dip is None:
+                dip = self._dip = [at - seconds, 0.0, 0.0, at]
+            dip[1] += level * seconds
+            dip[2] += seconds
+            dip[3] = at
+        elif dip is not None:
+            self._end_dip(dip)
+
+    def _is_first_wait(self, level: float) -> bool:
+        return level <= IDLE_PERCENT and len(self._levels) < CELLS_LEAST
+
+    def _end_dip(self, dip: list[float]) -> None:
+        self._dip = None
+        begin, area, seen, end = dip
+        if seen < LEAST_SECONDS or end - begin > DIP_MAX_SECONDS:
+            return
+        overlap = sum([max(0.0, min(end, one.end) - max(begin, one.begin)) for one in self.found])
+        if overlap < 0.5 * (end - begin):
+            self.found.append(Stretch(begin, end, area / seen))
+
+
+def _flat_level(levels: Sequence[float]) -> float:
+    flat = min(levels) >= FLAT_LEAST_PERCENT and max(levels) - min(levels) <= FLAT_PERCENT
+    return min(levels) - DIP_PERCENT if flat else -math.inf
+
+
+def _usual_level(levels: Sequence[float]) -> float:
+    """What a dip is below; minus infinity where there is no usual level to leave."""
+    middle = median(levels)
+    if middle < LEVEL_LEAST_PERCENT:
+        return -math.inf
+    scatter = median([abs(one - middle) for one in levels])
+    return middle - max(DIP_PERCENT, DIP_DEVIATIONS * scatter)

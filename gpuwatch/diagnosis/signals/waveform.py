@@ -1,0 +1,223 @@
+"""The shape of a utilisation signal: duty cycle, busy and idle runs, their rhythm.
+
+The driver's samples are themselves means over 1/6 to 1 second, which sets what can be told: an
+edge falls inside a sample and gives it any value, and what swings within a sample is a middling
+line, which nothing can tell from steady partial use.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from operator import lt, mul, sub
+
+from gpuwatch.diagnosis.signals.rhythm import find_period
+
+BUSY_PERCENT = 60.0
+IDLE_PERCENT = 25.0
+"""The trigger turns to busy at the first and to idle at the second; in between it stays as it was.
+
+A burst of length L in the worst phase is split over two samples, L/2 each: from 1.2 samples on
+one of them reaches 60%, and an idle stretch from 1.5 samples on brings one down to 25%. Nearer
+together, one edge sample could turn the trigger twice; further apart, short runs were missed.
+25% also lets an idle stretch hold the odd copy or logging kernel. Both edges together lengthen a
+busy run by 0.15 samples on average, which is less than an edge can be placed to."""
+
+GAP_SAMPLES = 2.5
+"""Samples further apart than this many times their median distance have a gap between them."""
+
+END_LOW_PERCENT = 10.0
+END_HIGH_PERCENT = 90.0
+NEITHER_END_SHARE = 0.6
+"""What swings between idle and busy slower than twice the sample distance fills whole samples
+with either; with six of ten samples at neither end it is partial use, or faster."""
+NEIGHBOURS_DIFFER_PERCENT = 40.0
+"""Mean step between neighbours up to which such a line counts as one. A swing of 1.5 samples
+beats with the sampling and still steps 35; one that is seen steps more, or reaches the ends."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Runs:
+    """Stretches of one kind (busy or idle) that began and ended inside what was seen."""
+
+    count: int
+    mean_seconds: float | None = None
+    longest_seconds: float | None = None
+    variation: float | None = None
+    """Coefficient of variation of their lengths; near 0 is a rhythm. ``None`` below three."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waveform:
+    """Facts of one GPU's busy signal over a window."""
+
+    seconds: float
+    """Time covered by samples; gaps are not in it."""
+    sample_seconds: float
+    """Median distance of the samples: nothing faster than twice this can be seen."""
+    mean_percent: float
+    low_percent: float
+    high_percent: float
+    """5th and 95th percentile of the samples."""
+    duty: float
+    """0 to 1: share of the time in busy runs (Schmitt trigger). Where the trigger never turned
+    and the samples lie between its thresholds, their mean (it is itself a share of time)."""
+    busy: Runs
+    idle: Runs
+    period_seconds: float | None = None
+    """From one busy run to the next where at least three cycles show a rhythm."""
+    faster_than_seen: bool = False
+    """Samples at neither end most of the time: it may swing faster than they can show."""
+    middling_share: float = 0.0
+    """Share of the samples between the two thresholds of the trigger."""
+
+
+@dataclass(slots=True)
+class _Trace:
+    """What the trigger found."""
+
+    busy: list[float]
+    idle: list[float]
+    busy_seconds: float
+    rises: list[float]
+    """Distances between neighbouring turns to busy that have no gap between them."""
+
+
+def analyse(
+    samples: Sequence[tuple[float, float]], *, sample_seconds: float | None = None
+) -> Waveform | None:
+    """The shape of ``samples``: (seconds on any clock, percent), each the mean over the time since
+    the one before.
+
+    ``sample_seconds`` is the distance they should have, where it is known; by default their
+    median distance. Samples that do not come later than the one before are left out. ``None`` for
+    fewer than two.
+    """
+    times, values = _ascending(samples)
+    if len(times) < 2:
+        return None
+    spacings = list(map(sub, times[1:], times))
+    step = sample_seconds if sample_seconds is not None else sorted(spacings)[len(spacings) // 2]
+    longest = GAP_SAMPLES * step
+    lengths = [step, *spacings]
+    if max(spacings) > longest:
+        lengths = [length if length <= longest else step for length in lengths]
+    seconds = sum(lengths)
+    trace = _trigger(times, values, lengths, longest)
+    ordered = sorted(values)
+    low, high = percentile(ordered, 0.05), percentile(ordered, 0.95)
+    period = find_period(times, values, step, low=low, high=high, rises=trace.rises)
+    return Waveform(
+        seconds=seconds,
+        sample_seconds=step,
+        mean_percent=sum(map(mul, values, lengths)) / seconds,
+        low_percent=low,
+        high_percent=high,
+        duty=min(1.0, max(0.0, trace.busy_seconds / seconds)),
+        busy=_runs(trace.busy),
+        idle=_runs(trace.idle),
+        period_seconds=period,
+        faster_than_seen=period is None and _at_neither_end(values, ordered),
+        middling_share=_share_between(ordered, IDLE_PERCENT, BUSY_PERCENT),
+    )
+
+
+def percentile(ordered: Sequence[float], share: float) -> float:
+    """Of values in ascending order, at least one, between neighbours in proportion."""
+    at = share * (len(ordered) - 1)
+    below = int(at)
+    if below + 1 >= len(ordered):
+        return ordered[-1]
+    return ordered[below] + (at - below) * (ordered[below + 1] - ordered[below])
+
+
+def _ascending(samples: Sequence[tuple[float, float]]) -> tuple[list[float], list[float]]:
+    times, values = [list(column) for column in zip(*samples, strict=True)] or ([], [])
+    if all(map(lt, times, times[1:])):
+        return times, values
+    kept_times: list[float] = []
+    kept_values: list[float] = []
+    newest = -math.inf
+    for at, percent in samples:
+        if at > newest:
+            kept_times.append(at)
+            kept_values.append(percent)
+            newest = at
+    return kept_times, kept_values
+
+
+def _trigger(
+    times: list[float], values: list[float], lengths: list[float], longest: float
+) -> _Trace:
+    """Runs by the two thresholds. What lies before the first clear sample of a stretch without
+    gaps belongs to that sample's run."""
+    busy: list[float] = []
+    idle: list[float] = []
+    rises: list[float] = []
+    busy_seconds = run = middling = 0.0
+    state: bool | None = None
+    turned = False
+    rose_at: float | None = None
+    before = times[0]
+    for at, value, length in zip(times, values, lengths, strict=True):
+        if at - before > longest:
+            busy_seconds += _open_end(state, run, middling)
+            state, turned, rose_at, run, middling = None, False, None, 0.0, 0.0
+        before = at
+        if value >= BUSY_PERCENT:
+            is_busy = True
+        elif value <= IDLE_PERCENT:
+            is_busy = False
+        elif state is None:
+            run += length
+            middling += length * value
+            continue
+        else:
+            run += length
+            continue
+        if is_busy is state or state is None:
+            state = is_busy
+            run += length
+            continue
+        if turned:
+            (busy if state else idle).append(run)
+        if state:
+            busy_seconds += run
+        else:
+            if rose_at is not None:
+                rises.append(at - rose_at)
+            rose_at = at
+        state, turned, run = is_busy, True, length
+    busy_seconds += _open_end(state, run, middling)
+    return _Trace(busy, idle, busy_seconds, rises)
+
+
+def _open_end(state: bool | None, run: float, middling: float) -> float:
+    """Busy seconds of the run that a gap, or the end, broke off."""
+    if state is None:
+        return middling / 100.0
+    return run if state else 0.0
+
+
+def _runs(lengths: list[float]) -> Runs:
+    count = len(lengths)
+    if not count:
+        return Runs(count=0)
+    mean = sum(lengths) / count
+    variation = None
+    if count >= 3 and mean > 0.0:
+        variation = math.sqrt(sum((one - mean) ** 2 for one in lengths) / (count - 1)) / mean
+    return Runs(count=count, mean_seconds=mean, longest_seconds=max(lengths), variation=variation)
+
+
+def _at_neither_end(values: list[float], ordered: list[float]) -> bool:
+    if _share_between(ordered, END_LOW_PERCENT, END_HIGH_PERCENT) < NEITHER_END_SHARE:
+        return False
+    steps = sum(map(abs, map(sub, values[1:], values)))
+    return bool(steps <= NEIGHBOURS_DIFFER_PERCENT * (len(values) - 1))
+
+
+def _share_between(ordered: list[float], low: float, high: float) -> float:
+    return max(0, bisect_left(ordered, high) - bisect_right(ordered, low)) / len(ordered)

@@ -1,0 +1,1 @@
+"""What belongs to a job and what each process is in it."""

@@ -1,0 +1,303 @@
+"""From the PID a person gives to the process to watch, or one sentence that says why not."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+from gpuwatch.core.text import clean
+from gpuwatch.jobs.identity import starters
+from gpuwatch.jobs.identity.evidence import Look, read_look
+from gpuwatch.jobs.identity.surroundings import parse_inner_pids
+from gpuwatch.sources.linux import cgroup, procfs
+from gpuwatch.sources.linux.process_details import clean_name, parse_effective_uid, user_name
+from gpuwatch.sources.linux.processes import INITIAL_PID_NAMESPACE, process_exists
+
+NAMED_AT_MOST = 3
+"""Processes that one sentence names."""
+
+
+class AttachError(Exception):
+    """There is nothing to watch at this PID; the text is a sentence for a person."""
+
+
+class Attachment(NamedTuple):
+    """The process to watch. With its start time it is known from a later one of the same PID."""
+
+    pid: int
+    started_at_unix_seconds: float
+    notes: tuple[str, ...] = ()
+    """Sentences: what is different from what was asked, and what will be missing."""
+
+
+def parse_pid(text: str) -> int:
+    """A PID as a person types it. Raises ``AttachError``."""
+    digits = text.strip()
+    if not (digits.isascii() and digits.removeprefix("-").isdigit()):
+        shown = clean(digits, 40)
+        raise AttachError(f'"{shown}" is not a PID: give the number of a process, as ps shows it.')
+    pid = int(digits[:20])
+    _check_number(pid)
+    return pid
+
+
+def resolve(pid: int, proc: Path = procfs.PROC) -> Attachment:
+    """What to watch for ``pid``. Raises ``AttachError`` where there is nothing to watch.
+
+    Any process of a job will do: finding the rest of it is the tracker's part.
+    """
+    _check_number(pid)
+    if not sys.platform.startswith("linux"):
+        raise AttachError("A single job can be watched on Linux only.")
+    return _resolve(pid, (), proc)
+
+
+def _check_number(pid: int) -> None:
+    if pid <= 0:
+        raise AttachError(
+            f"{pid} is not the PID of a process: give a number above zero, as ps shows it."
+        )
+
+
+def _resolve(pid: int, notes: tuple[str, ...], proc: Path) -> Attachment:
+    try:
+        stat = procfs.parse_process_stat(procfs.read_once(f"{proc}/{pid}/stat", 1024))
+        status = procfs.read_once(f"{proc}/{pid}/status")
+    except (OSError, ValueError) as error:
+        raise AttachError(_why_unreadable(pid, error, proc)) from None
+    if stat.is_kernel_thread:
+        raise AttachError(_kernel_thread(pid, stat, proc))
+    process = _thread_group(status)
+    if process is not None and process != pid:
+        return _resolve(process, (*notes, _thread_note(pid, stat, process)), proc)
+    if stat.state in "ZX" and stat.threads <= 1:
+        raise AttachError(_zombie(pid, stat, proc))
+    if (instead := _program_instead(pid, notes, proc)) is not None:
+        return instead
+    started_at = procfs.start_unix_seconds(stat, proc)
+    return Attachment(
+        pid, started_at, (*notes, *_state_notes(pid, stat), *_rights_notes(pid, status, proc))
+    )
+
+
+def _thread_group(status: bytes) -> int | None:
+    at = status.find(b"\nTgid:")
+    return None if at < 0 else int(status[at + 6 :].split(None, 1)[0])
+
+
+def _program_instead(pid: int, notes: tuple[str, ...], proc: Path) -> Attachment | None:
+    """What to watch instead of a program that only started the job; ``None``: itself.
+
+    Raises ``AttachError`` where that is not clear, and names what runs below it.
+    """
+    look = read_look(pid, proc)
+    if look is None:
+        raise AttachError(f"PID {pid} has just ended.")
+    ours = pid == os.getpid() and _is_our_view(proc)
+    # In a container the first process can be the training itself.
+    first = pid == 1 and not _is_nested(proc)
+    what = "gpuwatch itself" if ours else starters.what_instead(look)
+    label = starters.label(look, proc)
+    if (elsewhere := starters.works_elsewhere(look)) is not None:
+        raise AttachError(f"PID {pid} ({label}) is {elsewhere}.")
+    script = None if ours or first else starters.script_around(look, proc)
+    # With several jobs at a time it is not clear that they are one.
+    if script is not None and len(starters.jobs_below(script.pid, proc)) <= 1:
+        if script.pid == pid:
+            return None
+        return _resolve(script.pid, (*notes, _script_note(pid, label, script, proc)), proc)
+    if what is None and not first and not starters.is_wrapper(look):
+        return None
+    below = starters.jobs_below(pid, proc)
+    waits = starters.is_wrapper(look) or starters.runs_script(look)
+    if waits and len(below) == 1 and not first:
+        note = (
+            f"PID {pid} is {look.program.name}, which only waits for what it started: PID "
+            f"{below[0].pid} ({below[0].label}) is watched instead."
+        )
+        return _resolve(below[0].pid, (*notes, note), proc)
+    if pid == 1:
+        said = f"PID 1 ({label}) starts everything else here and is no job"
+    elif starters.is_wrapper(look):
+        said = f"PID {pid} ({label}) only waits for what it started"
+    else:
+        said = f"PID {pid} ({label}) is {what}, not a job"
+    raise AttachError(said + _jobs_named(below) + (_container_hint(pid, proc) if pid == 1 else ""))
+
+
+def _script_note(pid: int, label: str, script: Look, proc: Path) -> str:
+    return (
+        f"PID {pid} ({label}) is a command of the script with PID {script.pid} "
+        f"({starters.label(script, proc)}), which is watched as a whole."
+    )
+
+
+def _jobs_named(below: list[starters.Candidate]) -> str:
+    if not below:
+        return (
+            ", and no job runs below it now: give the PID of the training process (gpuwatch "
+            "without a PID shows what uses the GPUs)."
+        )
+    first = below[0]
+    if len(below) == 1:
+        return f". The job below it is PID {first.pid} ({first.label}): use --pid {first.pid}."
+    if first.foreground and not below[1].foreground:
+        rest = _listed([f"PID {job.pid} ({job.label})" for job in below[1:]])
+        return (
+            f". In its foreground runs PID {first.pid} ({first.label}): use --pid {first.pid}. "
+            f"Below it there is also {rest}."
+        )
+    named = _listed([f"PID {job.pid} ({job.label})" for job in below])
+    return f". Give the PID of one of those below it: {named}."
+
+
+def _listed(names: list[str]) -> str:
+    more = len(names) - NAMED_AT_MOST
+    return ", ".join(names[:NAMED_AT_MOST]) + (f" and {more} more" if more > 0 else "")
+
+
+def _kernel_thread(pid: int, stat: procfs.ProcessStat, proc: Path) -> str:
+    return (
+        f"PID {pid} ({clean_name(stat.name)}) is a thread of the kernel and runs no program: give "
+        f"the PID of the training process.{_container_hint(pid, proc)}"
+    )
+
+
+def _zombie(pid: int, stat: procfs.ProcessStat, proc: Path) -> str:
+    parent = stat.parent_pid
+    try:
+        name = procfs.parse_process_stat(procfs.read_once(f"{proc}/{parent}/stat", 1024)).name
+        waiting = f"PID {parent} ({clean_name(name)})"
+    except (OSError, ValueError):
+        waiting = "its parent"
+    return (
+        f"PID {pid} ({clean_name(stat.name)}) has ended: it is a zombie, of which only the exit "
+        f"code is left until {waiting} fetches it. There is nothing to watch any more."
+    )
+
+
+def _thread_note(pid: int, stat: procfs.ProcessStat, process: int) -> str:
+    return (
+        f"{pid} is a thread ({clean_name(stat.name)}) of the process with PID {process}, which is "
+        "watched as a whole."
+    )
+
+
+def _state_notes(pid: int, stat: procfs.ProcessStat) -> tuple[str, ...]:
+    if stat.state in "Tt":
+        return (
+            f"PID {pid} is stopped: nothing of it runs until it is continued (fg, kill -CONT).",
+        )
+    if stat.state in "ZX":
+        return (f"The main thread of PID {pid} has ended; other threads of it still run.",)
+    return ()
+
+
+def _why_unreadable(pid: int, error: Exception, proc: Path) -> str:
+    hidden = isinstance(error, PermissionError) or (_is_our_view(proc) and process_exists(pid))
+    if hidden:
+        return (
+            f"PID {pid} exists, but /proc hides it from you (hidepid): run gpuwatch as the user it "
+            "belongs to, or as root."
+        )
+    if not (isinstance(error, OSError) and procfs.is_gone(error)):
+        return f"PID {pid} cannot be read ({clean(str(error), 200)})."
+    if not (proc / "self").exists():
+        return f"{proc} is not mounted here, so no process can be read."
+    inner = _known_inside_as(pid, proc)
+    if inner:
+        return f"No process has PID {pid} here, but {_inner_named(pid, inner, proc)}."
+    if _is_nested(proc):
+        return (
+            f"No process has PID {pid} in this container: it has PIDs of its own, so a number "
+            "from outside (as nvidia-smi can show) means nothing here. Give the PID that ps shows "
+            "here, or run gpuwatch on the host."
+        )
+    return (
+        f"No process has PID {pid}: it has ended, or the number is from another machine or "
+        "container. gpuwatch without a PID shows what uses the GPUs now."
+    )
+
+
+def _container_hint(pid: int, proc: Path) -> str:
+    inner = _known_inside_as(pid, proc)
+    return f" If a container's number is meant: {_inner_named(pid, inner, proc)}." if inner else ""
+
+
+def _inner_named(pid: int, inner: list[int], proc: Path) -> str:
+    known = f"PID {pid} of a container is known here as"
+    if len(inner) == 1:
+        return f"{known} {_described(inner[0], proc)}: use --pid {inner[0]}"
+    return f"{known} {_listed([_described(outer, proc) for outer in inner])}: use one of these"
+
+
+def _described(pid: int, proc: Path) -> str:
+    """``4312 (python train.py, container ab12cd34)``."""
+    look = read_look(pid, proc)
+    if look is None:
+        return str(pid)
+    container = cgroup.read_membership(pid, proc).container
+    where = "" if container is None else f", container {container}"
+    return f"{pid} ({starters.label(look, proc)}{where})"
+
+
+def _known_inside_as(pid: int, proc: Path) -> list[int]:
+    """The processes that a PID namespace below this one knows by ``pid``."""
+    found = []
+    for name in os.listdir(proc):  # noqa: PTH208 - names only
+        if name.isdigit():
+            try:
+                if pid in parse_inner_pids(procfs.read_once(f"{proc}/{name}/status")):
+                    found.append(int(name))
+            except (OSError, ValueError):
+                continue
+    return sorted(found)
+
+
+def _is_our_view(proc: Path) -> bool:
+    """Whether ``proc`` shows this process under its own PID: then ``kill`` means the same."""
+    try:
+        return os.readlink(proc / "self") == str(os.getpid())  # noqa: PTH115
+    except OSError:
+        return False
+
+
+def _is_nested(proc: Path) -> bool:
+    try:
+        return os.readlink(proc / "self" / "ns" / "pid") != INITIAL_PID_NAMESPACE  # noqa: PTH115
+    except OSError:
+        return False
+
+
+def _rights_notes(pid: int, status: bytes, proc: Path) -> tuple[str, ...]:
+    """What will be missing, and how to get it, where the process may not be looked into."""
+    try:
+        os.close(os.open(f"{proc}/{pid}/environ", os.O_RDONLY | os.O_CLOEXEC))
+    except OSError as error:
+        if error.errno in (errno.EACCES, errno.EPERM):
+            return (_missing_rights(pid, parse_effective_uid(status), proc),)
+    return ()
+
+
+def _missing_rights(pid: int, uid: int | None, proc: Path) -> str:
+    missing = "its environment (ranks), folder, disk use and shared memory cannot be read"
+    if os.geteuid() == 0:
+        return (
+            f"Even root may not look into PID {pid} from here, so {missing}: run gpuwatch on the "
+            "host, or give its container the capability SYS_PTRACE."
+        )
+    if uid is None or uid == os.geteuid():
+        return (
+            f"PID {pid} is protected (it changed its user or forbids to be looked into), so "
+            f"{missing}: run gpuwatch with sudo to see them."
+        )
+    user = user_name(uid)
+    container = cgroup.read_membership(pid, proc).container
+    inside = "" if container is None else f", or inside container {container} (docker exec)"
+    return (
+        f"PID {pid} belongs to {user}, so {missing}: run gpuwatch "
+        f"{'' if user == 'root' else f'as {user} or '}with sudo{inside} to see them."
+    )

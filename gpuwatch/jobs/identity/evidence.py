@@ -1,0 +1,278 @@
+"""What the kernel's files say of one process, read for jobs: who it is and what is loaded in it.
+
+``/proc/PID/stat``, ``comm`` and ``task/*/comm`` are open to everybody; ``environ``, ``maps``,
+``io``, ``exe`` and ``smaps_rollup`` only to the process's user and to root (proc(5), "Governed by
+a ptrace access mode").
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from gpuwatch.core.text import clean
+from gpuwatch.jobs.identity import programs, surroundings
+from gpuwatch.sources.linux import procfs
+from gpuwatch.sources.linux.process_details import clean_name
+
+COMMAND_BYTES = 4096
+ARGUMENTS_KEPT = 64
+ENVIRONMENT_BYTES = 1 << 20
+VALUE_LENGTH = 4096
+THREADS_READ = 128
+"""New threads whose names are read at one look; a process with more is read over several."""
+
+ENVIRONMENT_NAMES = surroundings.ENVIRONMENT_NAMES | {
+    "CUDA_VISIBLE_DEVICES",
+    "GROUP_RANK",
+    "LOCAL_RANK",
+    "LOCAL_WORLD_SIZE",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "MPI_LOCALNRANKS",
+    "MPI_LOCALRANKID",
+    "NODE_RANK",
+    "OMPI_COMM_WORLD_LOCAL_RANK",
+    "OMPI_COMM_WORLD_RANK",
+    "OMPI_COMM_WORLD_SIZE",
+    "PMI_RANK",
+    "PMI_SIZE",
+    "RANK",
+    "SLURM_LOCALID",
+    "SLURM_PROCID",
+    "SLURM_STEP_ID",
+    "SLURM_STEP_NUM_TASKS",
+    "TORCHELASTIC_RUN_ID",
+    "WORLD_SIZE",
+}
+"""The only variables that are kept: environments hold passwords and keys."""
+
+_FRAMEWORKS = (
+    ("torch", (b"/libtorch_cpu.so", b"/libtorch_python.so", b"/libtorch.so")),
+    ("jax", (b"/jaxlib/", b"/libjax", b"/xla_extension.so")),
+    ("tensorflow", (b"/libtensorflow_framework.so", b"_pywrap_tensorflow_internal.so")),
+)
+
+
+class Lineage(NamedTuple):
+    """Where a process stands among the others, from ``/proc/PID/stat``."""
+
+    name: str
+    parent: int
+    group: int
+    session: int
+    is_kernel_thread: bool
+    start_ticks: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """One process as grouping and roles see it. Text is ``text.clean``."""
+
+    pid: int
+    parent: int
+    started_at: float | None = None
+    name: str = ""
+    group: int = 0
+    session: int = 0
+    arguments: tuple[str, ...] = ()
+    executable: str | None = None
+    """``None`` also where it may not be read."""
+
+    @property
+    def program(self) -> programs.Program:
+        return programs.recognise(self.arguments, self.name, self.executable)
+
+
+def parse_lineage(text: bytes) -> Lineage:
+    """The first fields of ``/proc/PID/stat``. Raises ``ValueError`` for anything else."""
+    end = text.rindex(b")")
+    fields = text[end + 2 :].split(None, 20)
+    try:
+        return Lineage(
+            clean_name(text[text.index(b"(") + 1 : end]),
+            int(fields[1]),
+            int(fields[2]),
+            int(fields[3]),
+            bool(int(fields[6]) & procfs.KERNEL_THREAD_FLAG),
+            int(fields[19]),
+        )
+    except IndexError:
+        raise ValueError("not a process stat line") from None
+
+
+def read_lineage(pid: int, proc: Path = procfs.PROC) -> Lineage | None:
+    """``None`` where there is no such process, or it is hidden."""
+    try:
+        return parse_lineage(procfs.read_once(f"{proc}/{pid}/stat", 2048))
+    except (OSError, ValueError):
+        return None
+
+
+def read_look(pid: int, proc: Path = procfs.PROC) -> Look | None:
+    """Who a process is; ``None`` where there is none, or it is hidden or a kernel thread."""
+    lineage = read_lineage(pid, proc)
+    if lineage is None or lineage.is_kernel_thread:
+        return None
+    ticks = lineage.start_ticks / procfs.TICKS_PER_SECOND
+    return Look(
+        pid=pid,
+        parent=lineage.parent,
+        # As procfs.start_unix_seconds has it.
+        started_at=round(procfs.boot_unix_seconds(proc) + ticks, 2),
+        name=lineage.name,
+        group=lineage.group,
+        session=lineage.session,
+        arguments=read_arguments(pid, proc),
+        executable=read_executable(pid, proc),
+    )
+
+
+def read_arguments(pid: int, proc: Path = procfs.PROC) -> tuple[str, ...]:
+    """The first arguments; empty where there are none or they may not be read."""
+    try:
+        raw = procfs.read_once(f"{proc}/{pid}/cmdline", COMMAND_BYTES)
+    except OSError:
+        return ()
+    raw = raw.rstrip(b"\0 \n")
+    if not raw:
+        return ()
+    parts = raw.split(b"\0", ARGUMENTS_KEPT)
+    return tuple([clean(part.decode("utf-8", "replace"), COMMAND_BYTES) for part in parts])
+
+
+def read_executable(pid: int, proc: Path = procfs.PROC) -> str | None:
+    found = surroundings.read_link(pid, "exe", proc)
+    return None if found is None else clean(found)
+
+
+def read_environment(pid: int, proc: Path = procfs.PROC) -> dict[str, str] | None:
+    """The variables in ``ENVIRONMENT_NAMES`` that the process was started with, made safe.
+
+    ``None`` where they may not be read. What a program sets later is not seen.
+    """
+    try:
+        raw = procfs.read_whole(f"{proc}/{pid}/environ", ENVIRONMENT_BYTES)
+    except OSError:
+        return None
+    return parse_environment(raw)
+
+
+def parse_environment(raw: bytes) -> dict[str, str]:
+    """``/proc/PID/environ``, of which only the known names are kept."""
+    kept = {}
+    for entry in raw.split(b"\0"):
+        name, equals, value = entry.partition(b"=")
+        if equals and (key := name.decode("ascii", "replace")) in ENVIRONMENT_NAMES:
+            kept[key] = clean(value.decode("utf-8", "replace"), VALUE_LENGTH)
+    return kept
+
+
+def read_framework(pid: int, proc: Path = procfs.PROC) -> str | None:
+    """The training library loaded in a process; ``None`` for none. Raises ``OSError``."""
+    return parse_framework(procfs.read_whole(f"{proc}/{pid}/maps"))
+
+
+def parse_framework(maps: bytes) -> str | None:
+    """PyTorch first: it is what loads data when another is there too, and jobs that import
+    ``transformers`` can have all of them loaded without use."""
+    for name, libraries in _FRAMEWORKS:
+        if any(library in maps for library in libraries):
+            return name
+    return None
+
+
+class RankNumbers(NamedTuple):
+    """A rank's place among the ranks, as its launcher told it; ``sign`` says by what."""
+
+    rank: int | None
+    local_rank: int | None
+    world_size: int | None
+    sign: str
+
+
+_RANK_VARIABLES = (
+    ("RANK", "LOCAL_RANK", "WORLD_SIZE"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("PMI_RANK", "MPI_LOCALRANKID", "PMI_SIZE"),
+    # SLURM_PROCID is 0 in a batch script too; the number of tasks is only told to those of srun.
+    ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_STEP_NUM_TASKS"),
+)
+
+
+def rank_numbers(environment: Mapping[str, str] | None) -> RankNumbers | None:
+    """What the environment says of a rank; ``None`` when it names none."""
+    if not environment:
+        return None
+    for rank_name, local_name, size_name in _RANK_VARIABLES:
+        rank = _number(environment.get(rank_name))
+        size = _number(environment.get(size_name))
+        if rank is None or (rank_name == "SLURM_PROCID" and size in (None, 1)):
+            continue
+        return RankNumbers(
+            rank,
+            _number(environment.get(local_name)),
+            size,
+            f"{rank_name}={rank} in its environment",
+        )
+    return _lightning_numbers(environment)
+
+
+def _lightning_numbers(environment: Mapping[str, str]) -> RankNumbers | None:
+    """Lightning starts ranks 1, 2, ... of a machine by itself and tells them only these."""
+    local = _number(environment.get("LOCAL_RANK"))
+    if local is None:
+        return None
+    node = _number(environment.get("NODE_RANK"))
+    return RankNumbers(
+        local if node == 0 else None,
+        local,
+        _number(environment.get("WORLD_SIZE")),
+        f"LOCAL_RANK={local} in its environment",
+    )
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text and text.isascii() and text.isdigit() and len(text) < 10 else None
+
+
+class ThreadNames:
+    """The names of a process's threads, each read twice: a thread names itself after it began."""
+
+    __slots__ = ("_names", "_path", "_settled", "complete")
+
+    def __init__(self, pid: int, proc: Path = procfs.PROC) -> None:
+        self._path = f"{proc}/{pid}/task"
+        self._names: dict[str, str] = {}
+        self._settled: set[str] = set()
+        self.complete = False
+        """Every thread of the last look has been read."""
+
+    def refresh(self) -> frozenset[str]:
+        """The names now. Raises ``OSError`` where the threads cannot be listed."""
+        now = set(os.listdir(self._path))  # noqa: PTH208 - names only, no Path each
+        self._settled &= now
+        self._names = {thread: name for thread, name in self._names.items() if thread in now}
+        waiting = sorted(now - self._settled, key=_as_number)
+        for thread in waiting[:THREADS_READ]:
+            self._read(thread)
+        self.complete = len(waiting) <= THREADS_READ
+        return frozenset(self._names.values())
+
+    def _read(self, thread: str) -> None:
+        try:
+            name = procfs.read_once(f"{self._path}/{thread}/comm", 64)
+        except OSError:
+            # It has ended since.
+            return
+        if thread in self._names:
+            self._settled.add(thread)
+        self._names[thread] = clean_name(name.rstrip(b"\n"))
+
+
+def _as_number(thread: str) -> int:
+    # Newest last, so that on the first look at very many the old ones are known first.
+    return int(thread) if thread.isdigit() else 0

@@ -1,0 +1,152 @@
+"""Whether a job is the next run of an earlier one.
+
+"The same command, in the same folder, by the same user" as a person means it: the interpreter's
+path, ports and ids that a launcher draws at random, and the settings of data loading that
+gpuwatch itself advises to change, make no other run of it. What GPUs it was given is not part
+of a command at all.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+from gpuwatch.core.text import clean
+from gpuwatch.jobs.identity.surroundings import read_link
+from gpuwatch.sources.linux import procfs
+
+COMMAND_BYTES = 65_536
+ARGUMENT_LENGTH = 4096
+
+_INTERPRETER = re.compile(r"(?:python|pypy)[0-9.]*[dt]*")
+_INTERPRETER_SWITCHES = re.compile(r"-[uBOsSEIdvqb]+")
+_SWITCHES_WITH_VALUE = ("-X", "-W")
+_DRAWN = re.compile(
+    r"--?(?:rdzv[-_](?:id|endpoint)|master[-_]port|main[-_]process[-_]port|run[-_]id)"
+)
+_LOADING = re.compile(
+    r"(?:--?(?:no[-_])?|\+{0,2})(?:[\w-]+\.)*"
+    r"(?:(?:\w+[-_])?(?:num[-_]workers|pin[-_]mem(?:ory)?|prefetch[-_]factor|persistent[-_]workers)"
+    r"|workers)"
+)
+"""``--num-workers``, ``--no_pin_memory``, ``data.num_workers`` (Hydra)."""
+_SHORT_WORKERS = re.compile(r"-j\d*")
+"""As in PyTorch's own example of ImageNet."""
+_NO_OPTION = re.compile(r"[^-].*", re.DOTALL)
+_SETTING = re.compile(r"\d+|true|false|yes|no|on|off|none", re.IGNORECASE)
+# A date with a time of day: what scripts put into the names of folders, new at each run.
+_MOMENT = re.compile(
+    r"(?:19|20)\d\d[-_.]?[01]\d[-_.]?[0-3]\d[-_.T/]?[0-2]\d[-_.:h]?[0-5]\d(?:[-_.:m]?[0-5]\d)?(?!\d)"
+)
+
+
+class RunIdentity(NamedTuple):
+    """Who runs what where: ``command`` is the argument list, each made safe by ``text.clean``."""
+
+    uid: int
+    working_directory: str
+    command: tuple[str, ...]
+
+    def digest(self) -> str:
+        """The same 16 hexadecimal digits for every run of the same job, now and in later
+        versions."""
+        # Hydra can make a folder for each run and work there.
+        folder = _MOMENT.sub("*", self.working_directory)
+        parts = (str(self.uid), folder, *self.essence())
+        text = "\0".join(parts).encode("utf-8", "surrogatepass")
+        return hashlib.sha256(text).hexdigest()[:16]
+
+    def essence(self) -> tuple[str, ...]:
+        """The command without what may differ between two runs of the same."""
+        return essence(self.command, self.working_directory)
+
+
+def run_identity(pid: int, proc: Path = procfs.PROC) -> RunIdentity | None:
+    """Who runs what where; ``None`` where one of the three cannot be read.
+
+    That is so for other users' processes (their folder is theirs), for what has ended, and for
+    what erased its command line.
+    """
+    try:
+        uid = parse_real_uid(procfs.read_once(f"{proc}/{pid}/status"))
+        line = procfs.read_whole(f"{proc}/{pid}/cmdline", COMMAND_BYTES)
+    except (OSError, ValueError):
+        return None
+    folder = read_link(pid, "cwd", proc)
+    command = parse_arguments(line)
+    if uid is None or folder is None or not command:
+        return None
+    return RunIdentity(uid, clean(folder.removesuffix(" (deleted)")), command)
+
+
+def parse_real_uid(status: bytes) -> int | None:
+    """The first number of ``Uid:``: who started it, also where it then acts as another."""
+    at = status.find(b"\nUid:")
+    return None if at < 0 else int(status[at + 5 :].split(None, 1)[0])
+
+
+def parse_arguments(line: bytes) -> tuple[str, ...]:
+    """``/proc/PID/cmdline`` as arguments, each made safe; empty where there is none."""
+    text = line.rstrip(b"\0 \n")
+    if not text:
+        return ()
+    return tuple(
+        [clean(part.decode("utf-8", "replace"), ARGUMENT_LENGTH) for part in text.split(b"\0")]
+    )
+
+
+def essence(command: tuple[str, ...], folder: str) -> tuple[str, ...]:
+    """What two runs of the same command have in common."""
+    kept: list[str] = []
+    value_of: re.Pattern[str] | None = None
+    for argument in _without_interpreter(command):
+        if value_of is not None and value_of.fullmatch(argument):
+            value_of = None
+            continue
+        name, equals, _ = argument.partition("=")
+        value_of = None if equals else _values_of(name)
+        if value_of is None and not (equals and _values_of(name, settable=True)):
+            kept.append(_MOMENT.sub("*", _relative(argument, folder)))
+    return tuple(kept)
+
+
+def _values_of(name: str, *, settable: bool = False) -> re.Pattern[str] | None:
+    """What may follow an option that makes no other run; ``None`` for all other arguments.
+
+    Without a dash (Hydra's ``data.num_workers=4``) it must be ``settable``, else it is a word.
+    """
+    if not settable and not name.startswith("-"):
+        return None
+    if _DRAWN.fullmatch(name):
+        return _NO_OPTION
+    return _SETTING if _LOADING.fullmatch(name) or _SHORT_WORKERS.fullmatch(name) else None
+
+
+def _without_interpreter(command: tuple[str, ...]) -> list[str]:
+    """``/venv/bin/python3.11 -u /venv/bin/torchrun x`` is ``torchrun x``; plain ``python x`` is
+    ``python x``, whichever Python it is."""
+    first = os.path.basename(command[0])  # noqa: PTH119
+    rest = list(command[1:])
+    if not _INTERPRETER.fullmatch(first):
+        return [first, *rest]
+    while rest and (rest[0] in _SWITCHES_WITH_VALUE or _INTERPRETER_SWITCHES.fullmatch(rest[0])):
+        del rest[: 2 if rest[0] in _SWITCHES_WITH_VALUE else 1]
+    if rest[:2] == ["-m", "torch.distributed.run"]:
+        return ["torchrun", *rest[2:]]
+    if rest and "/bin/" in rest[0] and not rest[0].endswith(".py"):
+        # An installed command: its file begins with the interpreter it was installed for.
+        return [os.path.basename(rest[0]), *rest[1:]]  # noqa: PTH119
+    return ["python", *rest]
+
+
+def _relative(argument: str, folder: str) -> str:
+    """Paths in the job's folder without that folder: ``./train.py`` is ``train.py``."""
+    name, equals, value = argument.partition("=")
+    if not equals or "/" in name:
+        name, equals, value = "", "", argument
+    if value.startswith("./") or (value + "/").startswith(folder.rstrip("/") + "/"):
+        value = os.path.relpath(os.path.join(folder, value), folder)  # noqa: PTH118
+    return f"{name}{equals}{value}"

@@ -1,0 +1,175 @@
+"""Programs that start jobs and are none (shells, multiplexers, logins, services), as a person
+calls them, and what runs below one of them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+from gpuwatch.core.text import clean
+from gpuwatch.jobs.identity import grouping
+from gpuwatch.jobs.identity.evidence import Look, read_look
+from gpuwatch.jobs.identity.programs import script_file
+from gpuwatch.sources.linux import procfs
+from gpuwatch.sources.linux.process_details import read_command
+
+LABEL_LENGTH = 60
+"""Of a command line within a sentence."""
+
+_BOUNDARIES = {
+    "a terminal multiplexer": "abduco dtach screen tmux zellij",
+    "a terminal": "alacritty foot ghostty kitty konsole terminator wezterm-gui xterm",
+    "a login": "login mosh-server sshd sshd-session",
+    "an editor": "code code-server emacs nvim vim zed-editor",
+    "a notebook server": "jupyter jupyterhub jupyterlab notebook",
+}
+_BOUNDARY_OF = {name: phrase for phrase, names in _BOUNDARIES.items() for name in names.split()}
+
+_ELSEWHERE = {
+    "ssh": "a connection to another machine: what runs there is seen by a gpuwatch there",
+    "mosh-client": "a connection to another machine: what runs there is seen by a gpuwatch there",
+}
+_CLIENT = (
+    "only the client of a container engine: give the PID of the training process itself, which "
+    "runs below the engine's service"
+)
+_CLIENTS = frozenset({"docker", "kubectl", "nerdctl", "podman"})
+
+
+class Candidate(NamedTuple):
+    """A process that may be the job somebody means."""
+
+    pid: int
+    label: str
+    """Its command line, shortened and made safe."""
+    foreground: bool
+    """It has the keyboard of its terminal."""
+
+
+def what_instead(look: Look) -> str | None:
+    """What a process is that is no job, as the rest of "it is ..."; ``None`` for a job.
+
+    Wrappers are not told apart from jobs here: see ``is_wrapper``.
+    """
+    program = look.program
+    if program.kind == "shell":
+        return "a shell"
+    if program.kind == "gpuwatch":
+        return "gpuwatch itself"
+    if program.kind != "boundary":
+        return None
+    if program.name.startswith("jupyter-"):
+        return "a notebook server"
+    # Titles such as "tmux: server", "sshd: ada@pts/3".
+    name = program.name if program.name in _BOUNDARY_OF else look.name.partition(":")[0]
+    return _BOUNDARY_OF.get(name, "a service that runs other programs")
+
+
+def runs_script(look: Look) -> bool:
+    """Whether a shell was started for a script or a command line, and not for a person."""
+    return (
+        look.program.kind == "shell"
+        and len(look.arguments) > 1
+        and not all(argument.startswith("-") for argument in look.arguments[1:])
+    )
+
+
+def script_around(look: Look, proc: Path = procfs.PROC) -> Look | None:
+    """The topmost shell script that the job of a process is a command of, or that it is itself;
+    ``None`` for a job that runs in no script. One that runs this gpuwatch too does not count: it
+    does not end before gpuwatch does."""
+
+    def above(pid: int) -> Look | None:
+        return read_look(pid, proc)
+
+    found, at = None, next(iter(reversed(grouping.climb(look.pid, above))), None)
+    while at is not None:
+        if at.program.kind == "shell" and script_file(at.arguments) is not None:
+            found = at
+        parent = above(at.parent) if at.parent > 1 else None
+        only_starts = parent is not None and (is_wrapper(parent) or runs_script(parent))
+        at = parent if only_starts else None
+    return None if found is None or found.pid in _own_ancestors(proc) else found
+
+
+def _own_ancestors(proc: Path) -> set[int]:
+    found: set[int] = set()
+    at = read_look(os.getpid(), proc)
+    while at is not None and at.pid not in found:
+        found.add(at.pid)
+        at = read_look(at.parent, proc)
+    return found
+
+
+def works_elsewhere(look: Look) -> str | None:
+    """For clients of other machines and of container engines, what they are as a phrase: the
+    processes of the job are not below them."""
+    name = look.arguments[0].rpartition("/")[2] if look.arguments else look.name
+    return _CLIENT if name in _CLIENTS else _ELSEWHERE.get(name)
+
+
+def is_wrapper(look: Look) -> bool:
+    """Whether it starts one program and waits for it (``sudo``, ``timeout``, ``nsys``)."""
+    return look.program.kind == "wrapper"
+
+
+def label(look: Look, proc: Path = procfs.PROC) -> str:
+    """The command line for a sentence, or the name where there is none."""
+    command = read_command(look.pid, look.name.encode(), proc)
+    return clean(command, LABEL_LENGTH) if command else look.name
+
+
+def jobs_below(pid: int, proc: Path = procfs.PROC) -> list[Candidate]:
+    """The topmost processes below ``pid`` that are no starters themselves.
+
+    Python programs and launchers if there are any, else all; the foreground first, then by CPU
+    time used. This gpuwatch is never among them.
+    """
+    seen = _read_all(proc)
+    children: dict[int, list[int]] = {}
+    for child, process in seen.items():
+        children.setdefault(process.parent_pid, []).append(child)
+    found: list[tuple[bool, int, Candidate]] = []
+    waiting = list(children.get(pid, ()))
+    while waiting:
+        at = waiting.pop()
+        look = None if at == os.getpid() else read_look(at, proc)
+        if look is None or seen[at].state in "ZX":
+            continue
+        if what_instead(look) is not None or is_wrapper(look):
+            waiting += children.get(at, ())
+            continue
+        likely = look.program.kind in ("python", "launcher")
+        candidate = Candidate(at, label(look, proc), seen[at].foreground)
+        found.append((likely, seen[at].cpu_ticks, candidate))
+    if any(likely for likely, _ticks, _candidate in found):
+        found = [item for item in found if item[0]]
+    found.sort(key=lambda item: (not item[2].foreground, -item[1], item[2].pid))
+    return [candidate for _likely, _ticks, candidate in found]
+
+
+class _Seen(NamedTuple):
+    parent_pid: int
+    state: str
+    foreground: bool
+    cpu_ticks: int
+
+
+def _read_all(proc: Path) -> dict[int, _Seen]:
+    seen = {}
+    for name in os.listdir(proc):  # noqa: PTH208 - names only
+        if name.isdigit():
+            try:
+                seen[int(name)] = _parse(procfs.read_once(f"{proc}/{name}/stat", 1024))
+            except (OSError, ValueError, IndexError):
+                continue
+    return seen
+
+
+def _parse(text: bytes) -> _Seen:
+    stat = procfs.parse_process_stat(text)
+    # process group, session, terminal, the terminal's foreground group (-1: no terminal)
+    fields = text[text.rindex(b")") + 2 :].split(None, 7)
+    foreground = int(fields[5]) > 0 and fields[2] == fields[5]
+    return _Seen(stat.parent_pid, stat.state, foreground, stat.cpu_ticks)

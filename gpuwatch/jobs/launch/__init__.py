@@ -1,0 +1,1 @@
+"""Jobs that gpuwatch starts: their terminal, output, signals and end."""

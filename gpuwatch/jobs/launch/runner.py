@@ -1,0 +1,382 @@
+"""A job that gpuwatch starts, and what can be done to it while it runs.
+
+Two ways. **Plain**: the job has this program's own standard input, output and error. With a
+controlling terminal it also stays in this process group, so that the kernel gives the keyboard's
+signals to both, the shell's job control moves both, and a pager at the end of a pipe or a script
+around it sees what it would see without gpuwatch; without one, the job gets a process group of
+its own, which signals can be sent to. **In a terminal of its own**: a session of its own, with a
+pseudo-terminal that does not control it for its output (a program that prints to a terminal
+prints line by line and draws progress bars), which a separate process (``keeper``) writes to a
+file. It needs nothing of gpuwatch then, and goes on when gpuwatch ends, however it ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import termios
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpuwatch.core.model import ProcessKey
+from gpuwatch.core.source import Clock, SystemClock
+from gpuwatch.core.text import clean
+from gpuwatch.jobs.launch import keeper, tree_signals
+from gpuwatch.jobs.launch.spawn import (
+    EXIT_NOT_EXECUTABLE,
+    CannotStartError,
+    initial_environment,
+    spawn,
+)
+from gpuwatch.sources.linux import procfs
+
+EXIT_UNKNOWN = 255
+"""The exit code of a job that somebody else has waited for."""
+
+NO_INPUT = (
+    "the job asked for input, which it does not have in the dashboard: gpuwatch run --plain lets "
+    "it read from this terminal"
+)
+"""What to say where ``RunningJob.missed_input``."""
+
+AGAIN_SECONDS = 10.0
+"""A Ctrl-C that follows this soon on another asks for more than that one did. Later it is a new
+request: the job may well have been saving a checkpoint since."""
+
+_STEPS = (
+    (signal.SIGINT, "sent SIGINT to the job; Ctrl-C again sends SIGTERM"),
+    (signal.SIGTERM, "sent SIGTERM to the job; Ctrl-C again kills it"),
+    (signal.SIGKILL, "killed the job and all its processes"),
+)
+
+_KEEPERS_MAX = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """How this process itself was started, and what a job it starts is to be given; taken before
+    anything of it is changed."""
+
+    environment: Mapping[bytes, bytes]
+    mask: frozenset[int]
+
+    @classmethod
+    def now(cls) -> Start:
+        return cls(initial_environment(), frozenset(signal.pthread_sigmask(signal.SIG_BLOCK, ())))
+
+
+def has_controlling_terminal() -> bool:
+    """Whether this process has a terminal that sends it signals."""
+    try:
+        descriptor = os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    os.close(descriptor)
+    return True
+
+
+class RunningJob:
+    """One job that this process has started, and waits for. For one thread.
+
+    ``pid`` is also the number of its process group (and session) unless ``shares_group``.
+    """
+
+    def __init__(
+        self,
+        pid: int,
+        command: Sequence[str],
+        *,
+        shares_group: bool,
+        terminal: _OutputTerminal | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.pid = pid
+        self.command = clean(" ".join(command))
+        self.shares_group = shares_group
+        self.clock: Clock = SystemClock() if clock is None else clock
+        self.started_at_unix_seconds = _start_of(pid)
+        """As the sources say it: with ``pid`` it makes the key of the job's first process."""
+        self.ends_with_gpuwatch = False
+        """Leaving gpuwatch ends it; else it goes on."""
+        self.ended_at_unix_seconds: float | None = None
+        self._exit_code: int | None = None
+        self._terminal = terminal
+        self._step = 0
+        self._stepped_at = float("-inf")
+
+    @property
+    def key(self) -> ProcessKey:
+        return (self.pid, self.started_at_unix_seconds)
+
+    @property
+    def output_path(self) -> Path | None:
+        """The file that what the job prints goes to; ``None``: it goes where gpuwatch's does."""
+        return None if self._terminal is None else self._terminal.path
+
+    @property
+    def output_complete(self) -> bool:
+        """No process of the job can print any more, and all that was printed is in the file."""
+        return self._terminal is None or not self._terminal.is_kept()
+
+    @property
+    def missed_input(self) -> bool:
+        """Whether it failed because it asked for input: the last that it printed is Python's
+        EOFError. Only where its output is kept; then it has no input."""
+        if self._terminal is None or not self.poll():
+            return False
+        try:
+            with self._terminal.path.open("rb") as file:
+                file.seek(max(0, file.seek(0, os.SEEK_END) - 1024))
+                return file.read().rstrip().rpartition(b"\n")[2].startswith(b"EOFError")
+        except OSError:
+            # A pipe, say.
+            return False
+
+    def poll(self) -> int | None:
+        """The job's exit code, negative for the signal that ended it; ``None``: it runs."""
+        if self._terminal is not None:
+            self._terminal.is_kept()
+        if self._exit_code is None:
+            try:
+                pid, status = os.waitpid(self.pid, os.WNOHANG)
+            except ChildProcessError:
+                self._ended(EXIT_UNKNOWN)
+            else:
+                if pid:
+                    self._ended(os.waitstatus_to_exitcode(status))
+        return self._exit_code
+
+    def wait(self, timeout: float | None = None) -> int | None:
+        """Wait until the job has ended, at most ``timeout`` seconds; what ``poll`` says then."""
+        until = None if timeout is None else time.monotonic() + timeout
+        pause = 0.001
+        while (code := self.poll()) is None:
+            left = pause if until is None else until - time.monotonic()
+            if left <= 0:
+                break
+            time.sleep(min(pause, left))
+            pause = min(0.05, 2 * pause)
+        return code
+
+    def signal(self, number: int) -> bool:
+        """Send a signal to the job's process group; whether there was somebody to send it to.
+
+        A job that shares this one's gets it as the processes of the group that descend from it.
+        """
+        if self.poll() is not None:
+            return False
+        if self.shares_group:
+            return tree_signals.signal_tree(self.pid, number, group=os.getpgrp())
+        try:
+            os.killpg(self.pid, number)
+        except (ProcessLookupError, PermissionError):
+            return tree_signals.signal_tree(self.pid, number)
+        return True
+
+    def kill(self) -> None:
+        """End the job and all that descends from it, at once: also the ranks of torchrun, which
+        have sessions of their own and would go on without it."""
+        if self.poll() is None:
+            tree_signals.kill_tree(self.pid)
+
+    def end(self, patience_seconds: float = 10.0) -> int | None:
+        """Ask the job to end (TERM), and kill it if it has not within ``patience_seconds``."""
+        self.signal(signal.SIGTERM)
+        self.signal(signal.SIGCONT)
+        if self.wait(patience_seconds) is None:
+            self.kill()
+        return self.wait(1.0)
+
+    def _end_rest(self) -> None:
+        """Ask what the job has left behind in its own process group to end."""
+        if not self.shares_group:
+            # The number stays the group's for as long as there is anybody in it.
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, signal.SIGTERM)
+
+    def stop_step(self) -> str:
+        """What Ctrl-C does: SIGINT, soon after that SIGTERM, soon after that SIGKILL to all of
+        it. A sentence for a person, without a full stop."""
+        if self.poll() is not None:
+            return "the job has ended"
+        now = self.clock.monotonic()
+        if now - self._stepped_at > AGAIN_SECONDS:
+            self._step = 0
+        self._stepped_at = now
+        number, says = _STEPS[self._step]
+        self._step = min(self._step + 1, len(_STEPS) - 1)
+        if number == signal.SIGKILL:
+            self.kill()
+            return says
+        if not self.signal(number):
+            return f"process {self.pid} may not be signalled by you"
+        # One that was stopped would not see the other before it is continued.
+        self.signal(signal.SIGCONT)
+        return says
+
+    def resize(self, columns: int, rows: int) -> None:
+        """Tell the job how wide the place is in which its output is shown."""
+        if self._terminal is not None and self._terminal.resize(columns, rows):
+            self.signal(signal.SIGWINCH)
+
+    def close(self) -> None:
+        """Let go of the job and of its output; both go on, unless it ends with gpuwatch."""
+        if self.ends_with_gpuwatch:
+            self._end_rest()
+        if self._terminal is not None:
+            self._terminal.close()
+
+    def _ended(self, code: int) -> None:
+        self._exit_code = code
+        self.ended_at_unix_seconds = self.clock.unix()
+
+
+def start_plain(
+    command: Sequence[str],
+    start: Start,
+    *,
+    shares_group: bool,
+    output: int | None = None,
+    clock: Clock | None = None,
+) -> RunningJob:
+    """Start ``command`` with this program's own standard streams, or with its output in the file
+    ``output`` (a descriptor). Raises ``CannotStartError``."""
+    pid = spawn(
+        command,
+        start.environment,
+        group="shared" if shares_group else "own",
+        descriptors={} if output is None else {1: output, 2: output},
+        mask=start.mask,
+    )
+    return RunningJob(pid, command, shares_group=shares_group, clock=clock)
+
+
+def start_in_terminal(
+    command: Sequence[str],
+    start: Start,
+    *,
+    output: int,
+    path: Path,
+    most_bytes: int | None = None,
+    size: tuple[int, int] = (80, 24),
+    clock: Clock | None = None,
+) -> RunningJob:
+    """Start ``command`` so that it can outlive this program, what it prints going to ``path``.
+
+    ``output`` is that file, open for appending: it belongs to the job from here on, and loses its
+    middle once it has more than ``most_bytes``. ``size`` is in columns and rows. Raises
+    ``CannotStartError``.
+    """
+    terminal = _OutputTerminal(output, path, start, most_bytes)
+    with contextlib.ExitStack() as closing:
+        closing.callback(terminal.let_go)
+        terminal.resize(*size)
+        nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        closing.callback(os.close, nothing)
+        failed = closing.enter_context(contextlib.ExitStack())
+        failed.callback(terminal.close)
+        terminal.keep()
+        pid = spawn(
+            command,
+            start.environment,
+            group="session",
+            descriptors={0: nothing, 1: terminal.far_end, 2: terminal.far_end},
+            mask=start.mask,
+        )
+        failed.pop_all()
+    return RunningJob(pid, command, shares_group=False, terminal=terminal, clock=clock)
+
+
+class _OutputTerminal:
+    """The pseudo-terminal that a job prints to, and the process that keeps what comes out."""
+
+    def __init__(self, output: int, path: Path, start: Start, most_bytes: int | None) -> None:
+        self.path = path
+        self._most_bytes = most_bytes
+        self._start = start
+        self._output = output
+        self._near, self.far_end = os.openpty()
+        self._keeper: int | None = None
+        self._keepers = 0
+        self._size: tuple[int, int] | None = None
+        settings = termios.tcgetattr(self.far_end)
+        # Bytes as they are: no carriage return before each line feed.
+        settings[1] &= ~termios.OPOST
+        settings[3] &= ~termios.ECHO
+        termios.tcsetattr(self.far_end, termios.TCSANOW, settings)
+
+    def keep(self) -> None:
+        """Start the keeper. Raises ``CannotStartError``."""
+        # The numbers after ours are free for the child.
+        near = max(self._near, self._output) + 1
+        said = [near, near + 1, *([] if self._most_bytes is None else [self._most_bytes])]
+        files = [(os.POSIX_SPAWN_OPEN, stream, os.devnull, os.O_RDWR, 0) for stream in range(3)]
+        try:
+            self._keeper = os.posix_spawn(
+                sys.executable,
+                # Neither site packages nor variables meant for the job lead it astray.
+                [sys.executable, "-I", "-S", keeper.__file__, *map(str, said)],
+                self._start.environment,
+                file_actions=[
+                    *files,
+                    (os.POSIX_SPAWN_DUP2, self._near, near),
+                    (os.POSIX_SPAWN_DUP2, self._output, near + 1),
+                ],
+                setsid=True,
+                setsigmask=(),
+            )
+        except OSError as error:
+            raise CannotStartError(
+                f"The job's output cannot be kept: {sys.executable}: {error.strerror}.",
+                EXIT_NOT_EXECUTABLE,
+            ) from None
+        self._keepers += 1
+
+    def is_kept(self) -> bool:
+        """Whether the keeper still waits for output; one that was killed is replaced."""
+        if self._keeper is None:
+            return False
+        try:
+            pid, status = os.waitpid(self._keeper, os.WNOHANG)
+        except ChildProcessError:
+            self._keeper = None
+            return False
+        if not pid:
+            return True
+        self._keeper = None
+        if status != 0 and self._near >= 0 and self._keepers < _KEEPERS_MAX:
+            with contextlib.suppress(CannotStartError):
+                self.keep()
+        return self._keeper is not None
+
+    def resize(self, columns: int, rows: int) -> bool:
+        """Whether that is another size than before."""
+        size = (max(1, columns), max(1, rows))
+        if size == self._size or self._near < 0:
+            return False
+        self._size = size
+        termios.tcsetwinsize(self._near, (size[1], size[0]))
+        return True
+
+    def let_go(self) -> None:
+        """Close the job's end of the terminal, so that its last process closes it for good."""
+        os.close(self.far_end)
+
+    def close(self) -> None:
+        if self._near >= 0:
+            os.close(self._near)
+            os.close(self._output)
+            self._near = self._output = -1
+
+
+def _start_of(pid: int) -> float | None:
+    # The process has not been waited for, so its number cannot be another's.
+    try:
+        stat = procfs.parse_process_stat(procfs.read_once(procfs.PROC / str(pid) / "stat"))
+    except (OSError, ValueError):
+        return None
+    return procfs.start_unix_seconds(stat)

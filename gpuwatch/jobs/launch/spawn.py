@@ -1,0 +1,163 @@
+"""Starting a program as if the shell had started it: nothing of this process shows in it.
+
+What a child inherits and an interpreter changes on its way up: the environment (PEP 538 puts
+``LC_CTYPE`` into it where the locale is C) and the signals that are ignored (SIGPIPE and SIGXFSZ).
+``subprocess`` also closes the descriptors that the shell opened for the command (``3> log``), and
+hands on the signal mask; hence posix_spawn(3), which does neither and runs nothing of this
+program in the child.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import stat
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from gpuwatch.core.text import clean
+
+EXIT_NOT_EXECUTABLE = 126
+EXIT_NOT_FOUND = 127
+
+SHELL = b"/bin/sh"
+_DEFAULT_PATH = b"/bin:/usr/bin"
+
+# On to the next folder of PATH after these, as execvp(3) does.
+_LOOK_FURTHER = (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ESTALE, errno.ENODEV)
+
+# Ignored by CPython itself (Py_InitializeEx), so what they were before cannot be told.
+_IGNORED_BY_PYTHON = frozenset({signal.SIGPIPE, signal.SIGXFSZ})
+
+
+class CannotStartError(Exception):
+    """The command was not started; the message is a sentence, ``exit_code`` what a shell gives
+    for it: 127 where there is no such command, 126 where it cannot be executed."""
+
+    def __init__(self, message: str, exit_code: int) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+def initial_environment(path: Path = Path("/proc/self/environ")) -> dict[bytes, bytes]:
+    """The environment this process was started with, in its order.
+
+    The kernel's copy: ``os.environ`` has what the interpreter and libraries did to it since.
+    """
+    try:
+        data = path.read_bytes()
+    except OSError:
+        return dict(os.environb)
+    found: dict[bytes, bytes] = {}
+    for entry in data.split(b"\0"):
+        name, equals, value = entry.partition(b"=")
+        # The first of two with one name is the one that getenv(3) gives.
+        if name and equals:
+            found.setdefault(name, value)
+    return found
+
+
+def spawn(
+    command: Sequence[str],
+    environment: Mapping[bytes, bytes],
+    *,
+    group: str = "shared",
+    descriptors: Mapping[int, int] | None = None,
+    mask: frozenset[int] = frozenset(),
+) -> int:
+    """Start ``command``, found on the environment's ``PATH``; its PID once it is executed.
+
+    ``group`` is ``shared`` (this process group), ``own``, or ``session`` (a session of its own,
+    without a controlling terminal). ``descriptors`` says which of ours become which there,
+    ``mask`` is its signal mask. Raises ``CannotStartError``.
+    """
+    words = [os.fsencode(word) for word in command]
+    number = errno.ENOENT
+    if not words[0]:
+        raise _cannot_start(command[0], number, environment)
+    for path in _candidates(words[0], environment):
+        # What execvp(3) does, but for its errors telling one from another.
+        for line in ([path, *words[1:]], [SHELL, path, *words[1:]]):
+            try:
+                return _spawn(
+                    line[0],
+                    words if line[0] == path else line,
+                    environment,
+                    group,
+                    descriptors or {},
+                    mask,
+                )
+            except OSError as error:
+                found = error.errno or errno.EINVAL
+            if found != errno.ENOEXEC:
+                break
+            # A script without a first line that says what runs it: the shell does.
+        # One that may not be executed is worth naming even if no other folder has any.
+        if found not in (errno.ENOENT, errno.ENOTDIR):
+            number = found
+        if found not in _LOOK_FURTHER:
+            break
+    raise _cannot_start(command[0], number, environment)
+
+
+def _spawn(
+    path: bytes,
+    words: list[bytes],
+    environment: Mapping[bytes, bytes],
+    group: str,
+    descriptors: Mapping[int, int],
+    mask: frozenset[int],
+) -> int:
+    placed = [(os.POSIX_SPAWN_DUP2, here, there) for there, here in descriptors.items()]
+    given: dict[str, Any] = {"setsigmask": mask, "setsigdef": _IGNORED_BY_PYTHON}
+    if group == "own":
+        given["setpgroup"] = 0
+    elif group == "session":
+        given["setsid"] = True
+    return os.posix_spawn(path, words, environment, file_actions=placed, **given)
+
+
+def _candidates(name: bytes, environment: Mapping[bytes, bytes]) -> list[bytes]:
+    if b"/" in name:
+        return [name]
+    places = environment.get(b"PATH", _DEFAULT_PATH).split(b":")
+    return [os.path.join(place or b".", name) for place in places]  # noqa: PTH118 - bytes
+
+
+def _cannot_start(name: str, number: int, environment: Mapping[bytes, bytes]) -> CannotStartError:
+    shown = clean(name, 200)
+    there = [path for path in _candidates(os.fsencode(name), environment) if os.path.isfile(path)]  # noqa: PTH113
+    if number == errno.ENOENT and there:
+        return CannotStartError(
+            f"{shown} cannot be run: what its first line (#!) asks for, or the loader it was built "
+            "for, is not there.",
+            EXIT_NOT_EXECUTABLE,
+        )
+    if number in (errno.ENOENT, errno.ENOTDIR):
+        if "/" in name:
+            return CannotStartError(f"There is no file {shown}.", EXIT_NOT_FOUND)
+        near = " (here it is: put ./ before it)" if Path(name).is_file() else ""
+        return CannotStartError(
+            f"The command {shown!r} was not found on PATH{near}.", EXIT_NOT_FOUND
+        )
+    if number == errno.EACCES:
+        return CannotStartError(_no_access(name, shown), EXIT_NOT_EXECUTABLE)
+    return CannotStartError(f"{shown} cannot be run: {os.strerror(number)}.", EXIT_NOT_EXECUTABLE)
+
+
+def _no_access(name: str, shown: str) -> str:
+    try:
+        mode = Path(name).stat().st_mode
+    except OSError:
+        return f"{shown} cannot be run: permission denied."
+    if stat.S_ISDIR(mode):
+        return f"{shown} is a folder, not a command."
+    if not mode & 0o111:
+        hint = f": python {shown}, say," if name.endswith(".py") else ""
+        return (
+            f"{shown} is not executable: name the program that runs it{hint} or make it "
+            f"executable (chmod +x)."
+        )
+    return f"{shown} cannot be run: permission denied."

@@ -1,0 +1,112 @@
+"""Signals to a process and all that descends from it, and never to anybody else."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import NamedTuple
+
+from gpuwatch.sources.linux import procfs
+
+_ROUNDS_MAX = 5
+"""A process can start another while the tree is read; the next round finds it."""
+
+
+class _Seen(NamedTuple):
+    parent: int
+    start_ticks: int
+
+
+def tree_of(pid: int) -> dict[int, int]:
+    """``pid`` and its descendants as they are now, each with its start in ticks since boot."""
+    seen = {}
+    for name in os.listdir(procfs.PROC):  # noqa: PTH208 - names only, no Path each
+        if name.isdigit() and (found := _look(int(name))) is not None:
+            seen[int(name)] = found
+    children: dict[int, list[int]] = {}
+    for child, found in seen.items():
+        children.setdefault(found.parent, []).append(child)
+    tree: dict[int, int] = {}
+    waiting = [pid] if pid in seen else []
+    while waiting:
+        member = waiting.pop()
+        if member not in tree:
+            tree[member] = seen[member].start_ticks
+            waiting += children.get(member, ())
+    return tree
+
+
+def signal_tree(pid: int, number: int, *, group: int | None = None) -> bool:
+    """Send a signal to ``pid`` and its descendants, or to those of them in process group
+    ``group``; whether anybody got it."""
+    reached = False
+    for member, start in tree_of(pid).items():
+        if group is None or _group_of(member) == group:
+            reached = _send(member, start, number) or reached
+    return reached
+
+
+def kill_tree(pid: int) -> None:
+    """Kill ``pid`` and all its descendants, also those started while that is done."""
+    killed: dict[int, int] = {}
+    for _ in range(_ROUNDS_MAX):
+        # Stopped first: what is killed one by one could start replacements.
+        tree = tree_of(pid)
+        new = {member: start for member, start in tree.items() if killed.get(member) != start}
+        if not new:
+            break
+        for member, start in new.items():
+            _send(member, start, signal.SIGSTOP)
+        killed |= new
+    for member, start in killed.items():
+        _send(member, start, signal.SIGKILL)
+
+
+def _look(pid: int) -> _Seen | None:
+    try:
+        stat = procfs.parse_process_stat(procfs.read_once(f"{procfs.PROC}/{pid}/stat", 2048))
+    except (OSError, ValueError):
+        return None
+    return None if stat.state in "ZX" else _Seen(stat.parent_pid, stat.start_ticks)
+
+
+def _group_of(pid: int) -> int | None:
+    try:
+        return os.getpgid(pid)
+    except OSError:
+        return None
+
+
+def _send(pid: int, start_ticks: int, number: int) -> bool:
+    """Pinned first (pidfd_open(2)): the number could be another's by now."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        # Before Linux 5.3, and in some sandboxes.
+        return _send_unpinned(pid, start_ticks, number)
+    try:
+        if not _is_same(pid, start_ticks):
+            return False
+        signal.pidfd_send_signal(descriptor, number)
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True
+
+
+def _send_unpinned(pid: int, start_ticks: int, number: int) -> bool:
+    try:
+        if not _is_same(pid, start_ticks):
+            return False
+        os.kill(pid, number)
+    except OSError:
+        return False
+    return True
+
+
+def _is_same(pid: int, start_ticks: int) -> bool:
+    found = _look(pid)
+    return found is not None and found.start_ticks == start_ticks

@@ -1,0 +1,1 @@
+"""What a job did while it was watched: recorded, added up, stored."""

@@ -1,0 +1,1 @@
+"""The cores and NUMA nodes that a job may use."""

@@ -1,0 +1,288 @@
+"""The cores a job may really use: affinity, cgroup quota, Slurm's allocation.
+
+Affinity already holds what cpuset cgroups allow: the kernel keeps a task's mask inside its
+cpuset (cpuset(7)).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import re
+from collections.abc import Iterable, Mapping, Set
+from pathlib import Path
+from typing import NamedTuple
+
+from gpuwatch.sources.linux import cgroup, procfs
+
+ENVIRONMENT_NAMES = frozenset(
+    {
+        "SLURMD_NODENAME",
+        "SLURM_CPUS_ON_NODE",
+        "SLURM_CPUS_PER_TASK",
+        "SLURM_JOB_CPUS_PER_NODE",
+        "SLURM_JOB_NODELIST",
+        "SLURM_NODELIST",
+        "SLURM_STEP_TASKS_PER_NODE",
+        "SLURM_TASKS_PER_NODE",
+    }
+)
+"""What ``slurm_cores`` looks at (srun(1), sbatch(1): output environment variables)."""
+
+SEARCH_EVERY = 30
+"""Reads after which a throttle meter looks again for the folder: limits are changed, and
+processes moved, while a job runs."""
+NODES_MAX = 16_384
+"""Machines of one allocation; anybody can write any number into an environment."""
+NAME_LENGTH = 253
+
+_COUNTS = re.compile(r"([0-9]{1,9})(?:\(x([0-9]{1,9})\))?")
+_RANGE = re.compile(r"([0-9]{1,9})-([0-9]{1,9})")
+_HOST_PART = re.compile(r"([^,\[]*)(?:\[([^]]*)\])?")
+
+
+class JobCores(NamedTuple):
+    """Cores of this machine that a job may use; ``None``: not known, or no such limit.
+
+    ``usable_cores`` is the least of those known and the machine's own; ``None`` when nothing is
+    known about the job.
+    """
+
+    affinity_cores: int | None
+    quota_cores: float | None
+    slurm_cores: int | None
+    usable_cores: float | None
+
+
+def read_cores(
+    pid: int,
+    environment: Mapping[str, str],
+    proc: Path = procfs.PROC,
+    *,
+    others: Iterable[int] = (),
+) -> JobCores:
+    """What binds the process ``pid`` and all it starts.
+
+    ``environment`` holds (at least) those of its variables that ``ENVIRONMENT_NAMES`` lists.
+    ``others`` are further ranks of the job: launchers can pin each to cores of its own, and what
+    any of them may use is the job's. What cannot be read is ``None``; never raises for what a
+    machine can do wrong.
+    """
+    masks = [mask for one in (pid, *others) if (mask := read_allowed(one, proc)) is not None]
+    affinity = len(frozenset().union(*masks)) or None
+    tightest = cgroup.read_tightest_quota(pid, proc)
+    quota = None if tightest is None else tightest.cores
+    slurm = None
+    if not ENVIRONMENT_NAMES.isdisjoint(environment):
+        slurm = slurm_cores(environment, os.uname().nodename)
+    limits = [float(cores) for cores in (affinity, quota, slurm) if cores is not None]
+    online = _online(proc)
+    usable = None
+    if limits:
+        usable = min([*limits, float(len(online))]) if online is not None else min(limits)
+    return JobCores(affinity, quota, slurm, usable)
+
+
+def read_allowed(pid: int, proc: Path = procfs.PROC) -> Set[int] | None:
+    """The cores a process may be scheduled on; ``None`` where nothing says so."""
+    if proc == procfs.PROC:
+        with contextlib.suppress(OSError, OverflowError):
+            return os.sched_getaffinity(pid)
+    try:
+        allowed = parse_allowed(procfs.read_once(f"{proc}/{pid}/status"))
+    except (OSError, ValueError):
+        return None
+    if allowed is None:
+        return None
+    # The mask can name cores that are offline, or that the machine could have but has not.
+    online = _online(proc)
+    return allowed if online is None else allowed & online
+
+
+def parse_allowed(status: bytes) -> frozenset[int] | None:
+    """``Cpus_allowed_list`` of ``/proc/PID/status``. Raises ``ValueError`` if it is no list."""
+    at = status.find(b"\nCpus_allowed_list:")
+    if at < 0:
+        return None
+    return parse_core_list(status[at + 19 :].split(b"\n", 1)[0].decode())
+
+
+def parse_core_list(text: str) -> frozenset[int]:
+    """``"0-3,8"``, as the kernel writes sets of cores. Raises ``ValueError`` for anything else."""
+    cores: set[int] = set()
+    for part in text.strip().split(","):
+        if part:
+            first, _, last = part.partition("-")
+            cores.update(range(int(first), int(last or first) + 1))
+    return frozenset(cores)
+
+
+def _online(proc: Path) -> frozenset[int] | None:
+    """The cores that are online; ``None`` where nothing says so."""
+    with contextlib.suppress(OSError, ValueError):
+        if proc == procfs.PROC:
+            return (
+                parse_core_list(procfs.read_once("/sys/devices/system/cpu/online").decode()) or None
+            )
+        names = [line.split(None, 1)[0] for line in _stat_lines(proc) if line.startswith(b"cpu")]
+        return frozenset([int(name[3:]) for name in names if name != b"cpu"]) or None
+    return None
+
+
+def _stat_lines(proc: Path) -> list[bytes]:
+    return procfs.read_whole(proc / "stat").splitlines()
+
+
+def slurm_cores(environment: Mapping[str, str], host: str) -> int | None:
+    """What Slurm gave the job (or its step) on the machine called ``host``; ``None``: not Slurm.
+
+    All tasks of a step on one machine share ``SLURM_CPUS_ON_NODE``, which slurmd sets for each
+    machine by itself. A launcher that carries its environment to other machines (``mpirun -x``)
+    takes the first machine's number with it, so it is believed only where the variables belong.
+    Without it the allocation's list has a number for each machine; on one that is not in the
+    list (``salloc`` on a login node) nothing was allocated.
+    """
+    nodes = expand_hosts(
+        environment.get("SLURM_JOB_NODELIST") or environment.get("SLURM_NODELIST", "")
+    )
+    short = host.partition(".")[0]
+    here = short if short in nodes else host if host in nodes else None
+    named = environment.get("SLURMD_NODENAME")
+    carried = here is not None and named in nodes and named != here
+    on_node = _positive(environment.get("SLURM_CPUS_ON_NODE"))
+    if on_node is not None and not carried:
+        return on_node
+    node = here if here is not None else named
+    if node is None:
+        return None
+    index = nodes.index(node) if node in nodes else None
+    allocated = _at(environment.get("SLURM_JOB_CPUS_PER_NODE"), index)
+    if allocated is not None:
+        return allocated
+    tasks = _at(
+        environment.get("SLURM_STEP_TASKS_PER_NODE") or environment.get("SLURM_TASKS_PER_NODE"),
+        index,
+    )
+    each = _positive(environment.get("SLURM_CPUS_PER_TASK"))
+    return tasks * each if tasks is not None and each is not None else None
+
+
+def _positive(text: str | None) -> int | None:
+    if text is None or not text.isascii() or not text.isdigit():
+        return None
+    return int(text[:9]) or None
+
+
+def _at(text: str | None, index: int | None) -> int | None:
+    """One machine's number of ``16(x2),8``; without an index only if all have the same."""
+    counts = parse_counts(text or "")
+    if index is not None and index < len(counts):
+        return counts[index]
+    return counts[0] if len(set(counts)) == 1 else None
+
+
+def parse_counts(text: str) -> tuple[int, ...]:
+    """Slurm's number a machine: ``16(x2),8`` is 16, 16, 8. Empty for anything else."""
+    counts: list[int] = []
+    for part in text.split(","):
+        found = _COUNTS.fullmatch(part.strip())
+        if found is None or len(counts) > NODES_MAX:
+            return ()
+        counts += [int(found[1])] * min(int(found[2] or 1), NODES_MAX)
+    return tuple(counts)
+
+
+def expand_hosts(text: str) -> tuple[str, ...]:
+    """Slurm's list of machines: ``gpu[01-03,7],login`` is gpu01, gpu02, gpu03, gpu7, login."""
+    hosts: list[str] = []
+    for part in _split_outside_brackets(text):
+        names = [""]
+        for found in _HOST_PART.finditer(part):
+            ends = [""] if found[2] is None else _numbers(found[2])
+            longer = (f"{name}{found[1]}{end}" for name in names for end in ends)
+            names = list(itertools.islice(longer, NODES_MAX))
+            if names and len(names[-1]) > NAME_LENGTH:
+                return ()
+        hosts += [name for name in names if name]
+        if len(hosts) > NODES_MAX:
+            break
+    return tuple(hosts)
+
+
+def _split_outside_brackets(text: str) -> list[str]:
+    return re.split(r",(?![^\[]*\])", text)
+
+
+def _numbers(text: str) -> list[str]:
+    """``01-03,7`` with the width each range is written with."""
+    numbers: list[str] = []
+    for part in text.split(","):
+        found = _RANGE.fullmatch(part)
+        if found is not None:
+            first, width = int(found[1]), len(found[1])
+            last = min(int(found[2]), first + NODES_MAX)
+            numbers += [f"{number:0{width}d}" for number in range(first, last + 1)]
+        elif "-" not in part:
+            numbers.append(part)
+    return numbers
+
+
+class ThrottleMeter:
+    """How much of the time a process was held back by the tightest CPU quota on its path.
+
+    One ``pread`` a reading. The share is of the quota's periods (usually 0.1 s) in which the
+    group wanted to run at all.
+    """
+
+    __slots__ = ("_before", "_file", "_folder", "_pid", "_proc", "_search_in")
+
+    def __init__(self, pid: int, proc: Path = procfs.PROC) -> None:
+        self._pid = pid
+        self._proc = proc
+        self._folder: Path | None = None
+        self._file: procfs.KernelFile | None = None
+        self._before: cgroup.Periods | None = None
+        self._search_in = 0
+
+    def read(self) -> float | None:
+        """Percent since the read before, 0-100: 0 also while the group did nothing.
+
+        ``None`` without a quota, at the first read, and where the file cannot be read.
+        """
+        if self._search_in == 0:
+            self._search_in = SEARCH_EVERY
+            self._search()
+        self._search_in -= 1
+        now = self._periods()
+        before, self._before = self._before, now
+        if now is None or before is None:
+            return None
+        periods, throttled = now.all - before.all, now.throttled - before.throttled
+        if periods <= 0:
+            # Counters of a group that was made again begin at zero.
+            return 0.0 if periods == 0 else None
+        return min(100.0, max(0.0, 100.0 * throttled / periods))
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+        self._folder, self._file, self._before = None, None, None
+
+    def _search(self) -> None:
+        tightest = cgroup.read_tightest_quota(self._pid, self._proc)
+        folder = None if tightest is None else tightest.path
+        if folder != self._folder:
+            self.close()
+            self._folder = folder
+            self._file = None if folder is None else procfs.KernelFile(folder / "cpu.stat")
+
+    def _periods(self) -> cgroup.Periods | None:
+        if self._file is None:
+            return None
+        try:
+            return cgroup.parse_periods(self._file.read())
+        except OSError:
+            # The group was removed; where the process is now is for the next search.
+            self.close()
+            return None

@@ -1,0 +1,1 @@
+"""Python stacks of training processes, sampled with py-spy and summed up."""

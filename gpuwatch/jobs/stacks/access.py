@@ -1,0 +1,294 @@
+"""Whether stacks can be taken at all: where py-spy is, and what the kernel allows.
+
+Everything is asked before py-spy is started, so that a person gets the reason and not a "Try
+running again with elevated permissions". The rules are those of ptrace(2), "Ptrace access mode
+checking", and of Documentation/admin-guide/LSM/Yama.rst.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from gpuwatch.core.text import clean
+from gpuwatch.sources.linux import cgroup, procfs
+from gpuwatch.sources.linux.process_details import user_name
+
+SYS_PTRACE_BIT = 19
+"""``CAP_SYS_PTRACE``, include/uapi/linux/capability.h."""
+
+NOT_INSTALLED = (
+    "Stacks are taken by py-spy, which is not installed: install it into gpuwatch's own "
+    "environment with: {command}"
+)
+
+
+class Refused(NamedTuple):
+    """What is known where the kernel said no, or will."""
+
+    pid: int
+    user: str
+    """The user the process belongs to."""
+    own_user: bool
+    """All of its user ids are ours."""
+    capable: bool
+    """We have ``CAP_SYS_PTRACE``."""
+    ptrace_scope: int | None
+    """``kernel.yama.ptrace_scope``; ``None``: this kernel has no Yama."""
+    root: bool
+    """We are root, at least inside our container."""
+    contained: bool
+    """We seem to run inside a container."""
+
+
+def find_py_spy(folders: Sequence[str] | None = None, path: str | None = None) -> str | None:
+    """The program py-spy: in ``folders`` (those of our own environment), else on ``path`` (the
+    environment's ``PATH``)."""
+    import shutil  # noqa: PLC0415 - only when stacks are asked for
+
+    if folders is None:
+        import sysconfig  # noqa: PLC0415
+
+        folders = (sysconfig.get_path("scripts"), os.path.dirname(sys.executable))  # noqa: PTH120
+    for folder in folders:
+        found = shutil.which("py-spy", path=folder) if folder else None
+        if found is not None:
+            return found
+    return shutil.which("py-spy", path=path)
+
+
+def install_sentence(prefix: str = sys.prefix) -> str:
+    """How to get py-spy into the environment at ``prefix``, which this gpuwatch runs in."""
+    command = "pip install py-spy"
+    if "/pipx/" in prefix:
+        command = "pipx inject gpuwatch-tui py-spy"
+    elif "/uv/tools/" in prefix:
+        command = "uv tool install --with py-spy gpuwatch-tui"
+    return NOT_INSTALLED.format(command=command)
+
+
+def why_not(pid: int, py_spy: str, proc: Path = procfs.PROC) -> str | None:
+    """Why the stacks of ``pid`` cannot be taken, as a sentence with what to do; ``None``: they
+    can, as far as can be known before trying."""
+    gone = _why_nothing_there(pid, proc)
+    if gone is not None:
+        return gone
+    error = 0 if _has_rights_of_its_own(py_spy) else probe_memory(pid)
+    if error == errno.ESRCH:
+        return f"Process {pid} has ended."
+    return explain_refusal(gather(pid, proc)) if error else _why_not_python(pid, proc)
+
+
+def _why_nothing_there(pid: int, proc: Path) -> str | None:
+    try:
+        stat = procfs.parse_process_stat(procfs.read_once(f"{proc}/{pid}/stat", 1024))
+    except (OSError, ValueError):
+        return f"There is no process {pid} (any more)."
+    if stat.is_kernel_thread:
+        return f"Process {pid} is a kernel thread: it has no Python stack."
+    if stat.state in "ZX" and stat.threads <= 1:
+        return f"Process {pid} has ended."
+    if stat.state in "Tt":
+        return (
+            f"Process {pid} is stopped (by Ctrl-Z, SIGSTOP or a debugger), so its stack does not "
+            f"change. Let it go on with: kill -CONT {pid}"
+        )
+    return None
+
+
+def probe_memory(pid: int) -> int:
+    """Whether the kernel lets us read the memory of ``pid``, by the call that py-spy uses: 0 or
+    an error number. Nothing is read: the address asked for is in no process."""
+    import ctypes  # noqa: PLC0415
+
+    class Piece(ctypes.Structure):
+        _fields_ = (("base", ctypes.c_void_p), ("length", ctypes.c_size_t))
+
+    libc = ctypes.CDLL(None, use_errno=True)
+    if not hasattr(libc, "process_vm_readv"):
+        return errno.ENOSYS
+    buffer = ctypes.create_string_buffer(1)
+    local, remote = Piece(ctypes.addressof(buffer), 1), Piece(1, 1)
+    size = ctypes.c_ulong
+    result = libc.process_vm_readv(
+        ctypes.c_int(pid),
+        ctypes.byref(local),
+        size(1),
+        ctypes.byref(remote),
+        size(1),
+        size(0),
+    )
+    error = ctypes.get_errno()
+    return 0 if result >= 0 or error == errno.EFAULT else error
+
+
+def _has_rights_of_its_own(program: str) -> bool:
+    """``setcap`` or a set-user-ID bit lets py-spy do what we may not."""
+    try:
+        if os.stat(program).st_mode & 0o4000:  # noqa: PTH116
+            return True
+        return bool(os.getxattr(program, "security.capability"))
+    except OSError:
+        return False
+
+
+def gather(pid: int, proc: Path = procfs.PROC) -> Refused:
+    """The facts that decide why. What cannot be read counts as not in the way."""
+    status = _read(proc / str(pid) / "status")
+    found = re.search(rb"^Uid:\s+(\d+)\s+(\d+)\s+(\d+)", status, re.MULTILINE)
+    uids = {int(part) for part in found.groups()} if found else set()
+    capabilities = re.search(rb"^CapEff:\s+([0-9a-f]+)", _read(proc / "self/status"), re.MULTILINE)
+    scope = _read(proc / "sys/kernel/yama/ptrace_scope").strip()
+    return Refused(
+        pid=pid,
+        user=user_name(max(uids)) if uids else "another user",
+        own_user=uids <= {os.getuid()},
+        capable=bool(capabilities and int(capabilities[1], 16) >> SYS_PTRACE_BIT & 1),
+        ptrace_scope=int(scope) if scope.isdigit() else None,
+        root=os.geteuid() == 0,
+        contained=_is_contained(proc),
+    )
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return procfs.read_once(path)
+    except OSError:
+        return b""
+
+
+def _is_contained(proc: Path) -> bool:
+    marks = ("/.dockerenv", "/run/.containerenv")
+    if any(os.path.exists(mark) for mark in marks):  # noqa: PTH110
+        return True
+    if "KUBERNETES_SERVICE_HOST" in os.environ:
+        return True
+    groups = _read(proc / "self/cgroup").decode("utf-8", "replace")
+    return cgroup.parse_membership(groups).container is not None
+
+
+_AS_ROOT = 'run it as root: sudo "$(command -v gpuwatch)" stacks {pid}'
+_GIVE_CAPABILITY = (
+    "start the container with --cap-add SYS_PTRACE (docker, podman), or with SYS_PTRACE under "
+    "securityContext.capabilities.add (Kubernetes)"
+)
+
+
+def explain_refusal(facts: Refused) -> str:
+    """Why the memory of another process may not be read, and what to do about it."""
+    pid = facts.pid
+    if (facts.ptrace_scope or 0) >= 3:
+        return (
+            "No process may look into another here, not even root's (kernel.yama.ptrace_scope is "
+            f"{facts.ptrace_scope} and stays so until the machine restarts): the stacks of {pid} "
+            "cannot be taken."
+        )
+    if facts.capable:
+        return (
+            f"The kernel refuses to let gpuwatch read the memory of process {pid}, though it has "
+            "the capability SYS_PTRACE: a seccomp filter, a security module or the process's own "
+            "user namespace forbids it. Try it outside of this container or sandbox."
+        )
+    if facts.root:
+        return (
+            f"gpuwatch is root here but lacks the capability SYS_PTRACE, so it may not read the "
+            f"memory of process {pid}: {_GIVE_CAPABILITY}."
+        )
+    return _explain_to_user(facts, _AS_ROOT.format(pid=pid))
+
+
+def _explain_to_user(facts: Refused, as_root: str) -> str:
+    pid = facts.pid
+    if not facts.own_user:
+        return (
+            f"Process {pid} belongs to {facts.user}: only {facts.user} and root may read its "
+            f"memory. To see its stacks, {as_root}"
+        )
+    if facts.ptrace_scope == 2:
+        return (
+            "Only root may look into other processes here (kernel.yama.ptrace_scope is 2). To "
+            f"see the stacks of {pid}, {as_root}"
+        )
+    if facts.ptrace_scope == 1:
+        return _explain_scope_1(facts, as_root)
+    if facts.contained:
+        return (
+            "The container's seccomp filter or security profile forbids reading the memory of "
+            f"process {pid}: {_GIVE_CAPABILITY}."
+        )
+    return (
+        f"Process {pid} may not be looked into, though it is yours: it changed its user, or its "
+        f"program has rights of its own. To see its stacks, {as_root}"
+    )
+
+
+def _explain_scope_1(facts: Refused, as_root: str) -> str:
+    why = (
+        "A process may only look into those it started here (kernel.yama.ptrace_scope is 1), and "
+        f"it is not py-spy that started {facts.pid}, also in a job under gpuwatch run."
+    )
+    if facts.contained:
+        return (
+            f"{why} Allow it on the host with: sudo sysctl kernel.yama.ptrace_scope=0 - or be "
+            f"root and {_GIVE_CAPABILITY}."
+        )
+    return (
+        f"{why} Allow it until the machine restarts with: sudo sysctl "
+        f"kernel.yama.ptrace_scope=0 - or {as_root}"
+    )
+
+
+_PYTHON_FILE = re.compile(rb"/[^/\n]*python[^/\n]*(?:/[^\n]*)?$", re.IGNORECASE | re.MULTILINE)
+_MAPS_BYTES = 8 << 20
+
+
+def _why_not_python(pid: int, proc: Path) -> str | None:
+    """Only where it is sure: no file it maps has ``python`` in its name."""
+    try:
+        maps = procfs.read_whole(proc / str(pid) / "maps", _MAPS_BYTES)
+    except OSError:
+        return None
+    if not maps or _PYTHON_FILE.search(maps):
+        return None
+    try:
+        program = clean(os.readlink(f"{proc}/{pid}/exe"), 200)  # noqa: PTH115
+    except OSError:
+        program = "another program"
+    return f"Process {pid} is no Python: it runs {program}. Give the PID of the training process."
+
+
+_FORBIDDEN = re.compile(r"Permission Denied|Operation not permitted|os error 1\b", re.IGNORECASE)
+
+
+def is_refusal(text: str) -> bool:
+    """Whether py-spy, by what it printed, would say the same at every attempt."""
+    return bool(_FORBIDDEN.search(text)) or "Unsupported version of Python" in text
+
+
+def explain_failure(pid: int, text: str) -> str:
+    """A sentence for what py-spy printed when it ended without a result."""
+    if "Unsupported version of Python" in text:
+        version = re.search(r"Unsupported version of Python: ([\w.+-]+)", text)
+        which = f" {version[1]}" if version else ""
+        return (
+            f"This py-spy does not know the Python{which} of process {pid} yet: "
+            "update it with: pip install --upgrade py-spy"
+        )
+    if "Failed to find" in text and "python" in text:
+        return (
+            f"py-spy found no Python it knows in process {pid}: it is another program, a Python "
+            "built in an unusual way, or still starting."
+        )
+    if re.search(r"process is running|No such process|os error 3\b", text):
+        return f"Process {pid} ended before its stacks could be read."
+    if _FORBIDDEN.search(text):
+        return explain_refusal(gather(pid))
+    lines = [line.strip() for line in text.splitlines()]
+    said = next((line for line in lines if line.startswith("Error: ")), None)
+    said = said or next((line for line in lines if line), "nothing")
+    return f"py-spy could not read process {pid}: {clean(said.removeprefix('Error: '), 300)}"

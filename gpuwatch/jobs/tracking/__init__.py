@@ -1,0 +1,1 @@
+"""Jobs followed from one snapshot to the next."""

@@ -1,0 +1,162 @@
+"""How one rank gets its data, as far as it shows from outside: its workers, its pinned memory.
+
+Loader workers are not always there: without ``persistent_workers`` they end with every epoch and
+begin again with the next, and before the first batch there are none. So none now is not none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from gpuwatch.core.units import age
+from gpuwatch.jobs.identity.roles import PIN_NAME, WORKER_NAME, is_training
+
+YOUNG_SECONDS = 30.0
+"""Imports, the model and the dataset's index come before the first batch. Most training scripts
+are past them by then; where threads of autograd show that training runs, it is not waited for."""
+TRAINING_SECONDS = 2.0
+"""Kernels over that long are training, not the model being set up; a DataLoader starts its workers
+before its first batch, so they would be there."""
+WATCHED_SECONDS = 30.0
+"""From then on "none seen" is more than a guess: of a job that has workers, few moments are
+between epochs, and few of those last that long."""
+GONE_SECONDS = 120.0
+"""Validation and checkpoints between epochs can take a minute or two; workers away for longer
+belonged to something else (a first phase, a test of speed)."""
+PIN_SETTLE_SECONDS = 6.0
+"""The pinning thread begins after the workers, and threads are listed every few seconds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoaderLook:
+    """What is seen of a rank and its children now."""
+
+    age_seconds: float | None
+    named_workers: int
+    """Children that are known to be loader workers by their name."""
+    guessed_workers: int
+    workers_age_seconds: float | None = None
+    """Of the oldest of them."""
+    framework: str | None
+    framework_readable: bool
+    """What is loaded may be read; ``framework`` is then what was found so far."""
+    threads: frozenset[str] | None
+    """Names of its threads; ``None``: they cannot be listed, or have not been yet."""
+    kernel_seconds: float = 0.0
+    """From the first kernels of it that were seen to the latest."""
+
+
+class LoaderFacts(NamedTuple):
+    """As ``JobRank`` has them. A sign of something unknown reads well after "because"."""
+
+    workers: int | None
+    workers_sign: str
+    workers_guessed: bool
+    pinned: bool | None
+    pinned_sign: str
+
+
+def with_told(facts: LoaderFacts, workers: int | None, pinned: bool | None) -> LoaderFacts:
+    """What does not show from outside, or only as a guess, is what the rank tells of its loader
+    (``gpuwatch.torch``): ``num_workers`` and ``pin_memory``."""
+    if workers is not None and (facts.workers is None or facts.workers_guessed):
+        sign = f"it tells that its loader has num_workers={workers}"
+        facts = facts._replace(workers=workers, workers_sign=sign, workers_guessed=False)
+    if pinned is not None and facts.pinned is None:
+        sign = f"it tells that its loader has pin_memory={pinned}"
+        facts = facts._replace(pinned=pinned, pinned_sign=sign)
+    return facts
+
+
+class LoaderWatch:
+    """Remembers what was seen of one rank."""
+
+    __slots__ = ("_pin_at", "_since", "_workers", "_workers_at")
+
+    def __init__(self, now: float) -> None:
+        self._since = now
+        self._workers = 0
+        self._workers_at: float | None = None
+        self._pin_at: float | None = None
+
+    def update(self, now: float, look: LoaderLook) -> LoaderFacts:
+        """``now``: monotonic seconds."""
+        count = look.named_workers or look.guessed_workers
+        if count > 0:
+            self._workers, self._workers_at = count, now
+        if look.threads is not None and PIN_NAME in look.threads:
+            self._pin_at = now
+        workers, sign, guessed = self._count(now, look, count)
+        pinned, pinned_sign = self._pinned(now, look, workers)
+        return LoaderFacts(workers, sign, guessed, pinned, pinned_sign)
+
+    def _count(self, now: float, look: LoaderLook, count: int) -> tuple[int | None, str, bool]:
+        if look.named_workers > 0:
+            return count, f"{_processes(count)} named {WORKER_NAME}", False
+        if count > 0:
+            return count, f"{_processes(count)} that it forked or spawned", True
+        if self._workers_at is not None:
+            away = now - self._workers_at
+            had = f"it had {self._workers} until {age(away)} ago"
+            # 0 is then a guess: what came before says that it can have some again.
+            return (None if away < GONE_SECONDS else 0), had, away >= GONE_SECONDS
+        why = _cannot_say(look)
+        if why is not None:
+            return None, why, False
+        watched = now - self._since
+        guessed = watched < WATCHED_SECONDS
+        seen = "none there now" if guessed else f"none seen in {age(watched)}"
+        return 0, seen, guessed
+
+    def _pinned(self, now: float, look: LoaderLook, workers: int | None) -> tuple[bool | None, str]:
+        if self._pin_at is not None and now - self._pin_at < GONE_SECONDS:
+            ago = now - self._pin_at
+            if ago == 0.0 or ago < PIN_SETTLE_SECONDS or not _is_settled(look):
+                when = "" if ago == 0.0 else f", until {age(ago)} ago"
+                return True, f"a thread named {PIN_NAME}{when}"
+        if workers is None:
+            return None, "it shows only beside loader workers"
+        if workers == 0:
+            return None, (
+                "with no workers the training process pins by itself, which cannot be seen "
+                "from outside"
+            )
+        return _pinned_beside_workers(look)
+
+
+def _pinned_beside_workers(look: LoaderLook) -> tuple[bool | None, str]:
+    """Workers are there and no thread that pins has been seen beside them."""
+    if look.named_workers == 0:
+        return None, "this PyTorch does not name the thread that pins"
+    if look.threads is None:
+        return None, "the names of its threads cannot be read"
+    if not _is_settled(look):
+        return None, "its workers have just begun"
+    return False, f"no thread named {PIN_NAME} beside workers named {WORKER_NAME}"
+
+
+def _is_settled(look: LoaderLook) -> bool:
+    """Whether a thread that pins would have been seen by now."""
+    age_seconds = look.workers_age_seconds
+    return age_seconds is not None and age_seconds >= PIN_SETTLE_SECONDS
+
+
+def _cannot_say(look: LoaderLook) -> str | None:
+    """Why no worker seen says nothing about this rank; ``None`` if it says something."""
+    if look.threads is not None and is_training(look.threads):
+        return None
+    if not look.framework_readable:
+        return "which libraries it has loaded cannot be read"
+    if look.framework not in (None, "torch"):
+        return f"only the workers of PyTorch are known, and it runs {look.framework}"
+    trains = look.kernel_seconds >= TRAINING_SECONDS
+    if look.age_seconds is not None and look.age_seconds < YOUNG_SECONDS and not trains:
+        return f"it began only {age(look.age_seconds)} ago"
+    if look.framework is None:
+        return "PyTorch is not loaded in it"
+    return None
+
+
+def _processes(count: int) -> str:
+    return "1 process" if count == 1 else f"{count} processes"

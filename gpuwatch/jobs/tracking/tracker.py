@@ -1,0 +1,369 @@
+"""Turns the processes of a machine into jobs, and follows them from one snapshot to the next."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+
+from gpuwatch.core.model import BusySample, GpuKey, Job, Problem, Process, ProcessKey
+from gpuwatch.core.source import Clock, ReadOptions
+from gpuwatch.jobs.identity import evidence, grouping
+from gpuwatch.jobs.identity.evidence import Look
+from gpuwatch.jobs.identity.next_run import LOOK_SECONDS as NEXT_RUN_SECONDS
+from gpuwatch.jobs.identity.next_run import NextRun
+from gpuwatch.jobs.tracking.fine import FineSampler
+from gpuwatch.jobs.tracking.loop_files import StepFiles
+from gpuwatch.jobs.tracking.machine import LOOK_SECONDS, MachineLook
+from gpuwatch.jobs.tracking.meters import (
+    PSS_SHARE,
+    PSS_SHARE_APART,
+    MemberMeter,
+    MemoryShare,
+    accounts_for_disk_wait,
+)
+from gpuwatch.jobs.tracking.notes import Notes
+from gpuwatch.jobs.tracking.orphans import LeftOverFinder, is_worker_left_over
+from gpuwatch.jobs.tracking.tracked import TrackedJob
+from gpuwatch.sources.linux import procfs
+from gpuwatch.sources.linux.processes import descriptors_to_keep
+
+CLIMB_SECONDS = 10.0
+"""What is above a process is looked up again this often: an exec can make it a launcher."""
+
+Gpus = Mapping[int, tuple[GpuKey, ...]]
+
+
+class JobTracker:
+    """A ``JobReader`` (``sources.base``). Used on one thread only, but for the thread that it
+    starts itself to sample the attached job finely, which ``close`` ends."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        options: ReadOptions,
+        proc: Path = procfs.PROC,
+        step_files: StepFiles | None = None,
+    ) -> None:
+        self._clock = clock
+        self._options = options
+        self._proc = proc
+        self._step_files = StepFiles(proc) if step_files is None else step_files
+        self._machine = MachineLook(proc)
+        self._left_over = LeftOverFinder(self._machine, self._look)
+        self._fine = FineSampler(clock, proc)
+        self._memory = MemoryShare(proc)
+        self._notes = Notes(clock)
+        self._jobs: list[TrackedJob] = []
+        self._attached: ProcessKey | None = None
+        self._bound: TrackedJob | None = None
+        """The job of ``_attached``, which stays until somebody asks for another."""
+        self._next_run = NextRun(proc)
+        self._looks: dict[int, Look | None] = {}
+        self._tops: dict[int, tuple[float, int]] = {}
+        self._wanted: frozenset[int] = frozenset()
+        self._disk_wait = accounts_for_disk_wait(proc)
+        self._shared_of: tuple[object, ...] | None = None
+        self._shares: list[tuple[TrackedJob, list[int]]] = []
+        """What each job was given last, and of what that was worked out."""
+
+    def roots(self, gpu_pids: Sequence[int]) -> frozenset[int]:
+        """The topmost processes of all jobs to be read; see ``JobReader``."""
+        now = self._clock.monotonic()
+        self._looks.clear()
+        if self._options.attached != self._attached:
+            self._attach(self._options.attached)
+            self._notes.started_again(None)
+        self._look_around(now)
+        self._step_files.look(now, self._ranks())
+        wanted = {self._top(pid, now) for pid in gpu_pids}
+        wanted.update([self._top(pid, now) for pid, _ in self._step_files.telling])
+        if self._attached is not None and self._bound is None:
+            wanted.add(self._top(self._attached[0], now))
+        wanted.update(self._left_over.found, self._beside())
+        for job in self._jobs:
+            wanted.update(job.to_follow())
+        self._wanted = frozenset([pid for pid in wanted if pid > 1 and pid != os.getpid()])
+        return self._wanted
+
+    def read(self, processes: tuple[Process, ...]) -> tuple[tuple[Job, ...], tuple[Problem, ...]]:
+        """The jobs among ``processes``, the attached one first; see ``JobReader``."""
+        now, unix = self._clock.monotonic(), self._clock.unix()
+        rows, gpus = _by_pid(processes)
+        self._tops = {pid: known for pid, known in self._tops.items() if pid in rows}
+        self._share_out(rows, gpus, now, unix)
+        self._bind(rows, now)
+        self._drop_unused(now)
+        share = PSS_SHARE_APART if self._bound is None else PSS_SHARE
+        self._memory.spend(now, self._residents, share)
+        main_samples, worker_samples = self._sample_finely()
+        jobs = []
+        for job in sorted(self._jobs, key=_job_order):
+            made = job.publish(now, unix, gpus, disk_wait=self._disk_wait)
+            if job is self._bound:
+                made = job.with_samples(main_samples, worker_samples)
+            jobs.append(made)
+        return tuple(jobs), self._notes.about(self._jobs, now)
+
+    def close(self) -> None:
+        self._fine.close()
+        self._step_files.close()
+        for job in self._jobs:
+            job.close()
+        self._jobs.clear()
+        self._bound = None
+
+    # Who is asked for
+
+    def _attach(self, key: ProcessKey | None) -> None:
+        self._attached, self._bound = key, None
+        self._next_run = NextRun(self._proc)
+        self._notes.attached_to(None)
+        for job in self._jobs:
+            job.set_attached(False, 0)
+
+    def _bind(self, rows: Mapping[int, Process], now: float) -> None:
+        """Find the job of the process that was asked for, once."""
+        if self._attached is None:
+            return
+        pid, started = self._attached
+        if self._bound is None:
+            self._bound = next((job for job in self._jobs if _holds(job, pid, started)), None)
+            self._notes.attached_to(pid if self._bound is None else None, recycled=pid in rows)
+        job = self._bound
+        if job is None:
+            return
+        if not job.attached:
+            job.set_attached(True, descriptors_to_keep() // 2)
+        if job.key[0] in job.members and job.without_ranks_since(now) is None:
+            self._next_run.learn(now, job.key[0])
+
+    # What is to be read
+
+    def _look_around(self, now: float) -> None:
+        """All processes of the machine, on a slow timer."""
+        job = self._bound
+        ended_at = None if job is None else job.ended_at
+        every = LOOK_SECONDS if ended_at is None else NEXT_RUN_SECONDS
+        began = self._machine.refresh(now, every)
+        if began is not None:
+            self._left_over.search(self._jobs)
+        if job is None or ended_at is None:
+            return
+        new = frozenset([pid for pid in began or () if pid not in job.members])
+        top = self._next_run.find(now, new, ended_at, self._climb)
+        # Somebody may have asked for another job in the meantime.
+        if top is not None and self._options.attached == self._attached:
+            self._options.attached = key = (top.pid, top.started_at)
+            self._attach(key)
+            self._notes.started_again(top.pid)
+
+    def _ranks(self) -> list[ProcessKey]:
+        """Those that may tell of themselves and are not known to."""
+        return [rank.key for job in self._jobs for rank in job.ranks if not rank.tells]
+
+    def _top(self, pid: int, now: float) -> int:
+        known = self._tops.get(pid)
+        if known is not None and now < known[0]:
+            return known[1]
+        chain = self._climb(pid)
+        top = chain[-1].pid if chain else pid
+        # Spread out, so that not all are looked up at one moment.
+        self._tops[pid] = (now + CLIMB_SECONDS + pid % 8 * 0.3, top)
+        return top
+
+    def _climb(self, pid: int) -> tuple[Look, ...]:
+        return grouping.climb(pid, self._look)
+
+    def _look(self, pid: int) -> Look | None:
+        """Read once for each snapshot."""
+        if pid not in self._looks:
+            self._looks[pid] = evidence.read_look(pid, self._proc)
+        return self._looks[pid]
+
+    def _beside(self) -> set[int]:
+        """Ranks of the attached job beside its own topmost process, as below ``slurmstepd``."""
+        job = self._bound
+        if job is None or job.world is None:
+            return set()
+        above = {job.members[pid].row.parent_pid for pid in job.roots if pid in job.members}
+        return {
+            pid
+            for parent in above
+            if parent is not None and parent > 1
+            for pid in self._machine.beside(parent)
+            if pid not in job.members and self._world(pid) == job.world
+        }
+
+    def _world(self, pid: int) -> tuple[str, ...] | None:
+        look = self._look(pid)
+        if look is None:
+            return None
+        environment = evidence.read_environment(pid, self._proc)
+        return grouping.world_of(environment, self._look(look.parent))
+
+    # What belongs to which job
+
+    def _share_out(self, rows: Mapping[int, Process], gpus: Gpus, now: float, unix: float) -> None:
+        parents = {pid: (row.parent_pid, row.started_at_unix_seconds) for pid, row in rows.items()}
+        shared_of = (parents, self._wanted, self._left_over.found, list(self._jobs))
+        left_over = frozenset[int]()
+        if shared_of != self._shared_of:
+            left_over = self._share_anew(_Tree(rows), now)
+            self._shared_of = (parents, self._wanted, self._left_over.found, list(self._jobs))
+        for job, pids in self._shares:
+            job.follow(pids, left_over, rows, gpus, now, unix)
+
+    def _share_anew(self, tree: _Tree, now: float) -> frozenset[int]:
+        """Work out what belongs to which job; gives the PIDs that are left over and new."""
+        tops = tree.tops([*self._wanted, *[pid for job in self._jobs for pid in job.roots]])
+        topmost = frozenset(tops)
+        for job in list(self._jobs):
+            own_roots = job.roots_among(tree.rows)
+            if own_roots and topmost.isdisjoint(own_roots):
+                # All of it is below the topmost process of another.
+                self._remove(job)
+        shares = {id(job): tree.of(job, topmost) for job in self._jobs}
+        left_over = frozenset(
+            [pid for pid in tops if pid not in tree.taken and self._add_root(pid, tree, now)]
+        )
+        self._shares = [
+            (job, shares.get(id(job), []) + tree.below(job.roots_among(tree.rows)))
+            for job in self._jobs
+        ]
+        return left_over
+
+    def _add_root(self, pid: int, tree: _Tree, now: float) -> bool:
+        """Give a topmost process to its job, a new one if need be; whether it is left over."""
+        row = tree.rows[pid]
+        look = self._look(pid)
+        left_over = pid in self._left_over.found or (
+            look is not None and is_worker_left_over(look, self._look(look.parent))
+        )
+        job = self._left_over.found.get(pid)
+        if job not in self._jobs:
+            world = self._world(pid)
+            if left_over and look is not None:
+                world = ("left over", str(look.session), str(look.group))
+            job = next((known for known in self._jobs if world and known.world == world), None)
+            if job is None:
+                job = TrackedJob(row.key, now, self._proc, self._step_files)
+                job.world = world
+                self._jobs.append(job)
+        assert job is not None
+        job.roots[pid] = row.started_at_unix_seconds
+        return left_over
+
+    def _drop_unused(self, now: float) -> None:
+        for job in list(self._jobs):
+            alive = any(member.is_alive for member in job.members.values())
+            used = alive and (job.uses_gpu(now) or job.tells or bool(job.left_over_workers))
+            if job is not self._bound and not used:
+                self._remove(job)
+
+    def _remove(self, job: TrackedJob) -> None:
+        self._jobs.remove(job)
+        job.close()
+        if job is self._bound:
+            self._bound = None
+
+    # What else is read
+
+    def _residents(self) -> Iterable[tuple[int, int | None, MemberMeter]]:
+        """Of the attached job only, if there is one: the time is short."""
+        jobs = self._jobs if self._bound is None else [self._bound]
+        return [
+            (member.pid, member.row.memory_resident_bytes, member.meter)
+            for job in jobs
+            for member in job.members.values()
+            if member.is_alive
+        ]
+
+    def _sample_finely(self) -> tuple[tuple[BusySample, ...], tuple[BusySample, ...]]:
+        job = self._bound
+        members = [] if job is None else list(job.members.values())
+        self._fine.watch(
+            [member.key for member in members if member.given.role == "rank" and member.is_alive],
+            [
+                member.key
+                for member in members
+                if member.given.role == "loader_worker" and member.is_alive
+            ],
+        )
+        return self._fine.take() if job is not None else ((), ())
+
+
+class _Tree:
+    """The processes of one snapshot, and who is below whom."""
+
+    def __init__(self, rows: Mapping[int, Process]) -> None:
+        self.rows = rows
+        self.taken: set[int] = set()
+        self._children: dict[int, list[int]] = {}
+        for pid, row in rows.items():
+            if row.parent_pid is not None and pid != os.getpid():
+                self._children.setdefault(row.parent_pid, []).append(pid)
+
+    def tops(self, candidates: Collection[int]) -> list[int]:
+        """Those with none of the others above them, by PID."""
+        there = {pid for pid in candidates if pid in self.rows}
+        return sorted([pid for pid in there if not self._is_below(pid, there)])
+
+    def of(self, job: TrackedJob, tops: frozenset[int]) -> list[int]:
+        """A known job's processes: all below its roots, and what was left over of it."""
+        found = self.below([pid for pid in job.roots_among(self.rows) if pid in tops])
+        rest = [
+            pid
+            for pid, member in job.members.items()
+            if pid not in self.taken and pid in self.rows and self.rows[pid].key == member.key
+        ]
+        there = set(rest)
+        return found + self.below([pid for pid in rest if not self._is_below(pid, there)])
+
+    def below(self, starts: Iterable[int]) -> list[int]:
+        """``starts`` and all below them, parents first; each is given out once."""
+        found = []
+        waiting = sorted(starts, reverse=True)
+        while waiting:
+            pid = waiting.pop()
+            if pid in self.taken:
+                continue
+            self.taken.add(pid)
+            found.append(pid)
+            waiting += sorted(self._children.get(pid, ()), reverse=True)
+        return found
+
+    def _is_below(self, pid: int, others: Collection[int]) -> bool:
+        seen = {pid}
+        while (row := self.rows.get(pid)) is not None:
+            parent = row.parent_pid
+            # What gpuwatch started is no part of the job that started gpuwatch.
+            if parent is None or parent in seen or parent == os.getpid():
+                return False
+            if parent in others:
+                return True
+            seen.add(parent)
+            pid = parent
+        return False
+
+
+def _by_pid(processes: Iterable[Process]) -> tuple[dict[int, Process], dict[int, tuple[str, ...]]]:
+    """Each process once, and the GPUs it uses. What only the driver names is left out."""
+    rows: dict[int, Process] = {}
+    gpus: dict[int, tuple[str, ...]] = {}
+    for row in processes:
+        if row.started_at_unix_seconds is None:
+            continue
+        rows.setdefault(row.pid, row)
+        if row.gpu_uuid is not None:
+            gpus[row.pid] = (*gpus.get(row.pid, ()), row.gpu_uuid)
+    return rows, gpus
+
+
+def _holds(job: TrackedJob, pid: int, started: float | None) -> bool:
+    member = job.members.get(pid)
+    return member is not None and (started is None or member.key[1] == started)
+
+
+def _job_order(job: TrackedJob) -> tuple[bool, float, int]:
+    return (not job.attached, job.key[1] or 0.0, job.key[0])

@@ -1,0 +1,1 @@
+"""Reports and comparisons as HTML pages that need nothing else."""

@@ -1,0 +1,1 @@
+"""``gpuwatch status`` and ``stream``: one snapshot as a page, CSV or JSON lines."""

@@ -1,0 +1,32 @@
+"""``gpuwatch stream``: a header line, then a line a snapshot."""
+
+from __future__ import annotations
+
+from typing import TextIO
+
+from gpuwatch.core.codec.snapshots import header_line, snapshot_line
+from gpuwatch.core.model import GpuIdentity, Snapshot
+
+
+class JsonLinesWriter:
+    """Writes snapshots to ``out``, each flushed, so that a reader sees it at once.
+
+    A header comes first, and again whenever the GPUs are others than before. Raises what the
+    file raises: ``BrokenPipeError`` when its reader has gone.
+    """
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+        self._identities: tuple[GpuIdentity, ...] | None = None
+        self.written = 0
+        """Snapshots so far."""
+
+    def write(self, snapshot: Snapshot) -> None:
+        identities = tuple([gpu.identity for gpu in snapshot.gpus])
+        lines = snapshot_line(snapshot) + "\n"
+        if identities != self._identities:
+            lines = header_line(snapshot) + "\n" + lines
+        self._out.write(lines)
+        self._out.flush()
+        self._identities = identities
+        self.written += 1

@@ -1,0 +1,1 @@
+"""Plain text for a terminal: tables, pages, colours."""

@@ -1,0 +1,1 @@
+"""What ``gpuwatch tune`` and ``tune memory`` found, as text, charts and JSON."""

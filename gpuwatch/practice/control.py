@@ -1,0 +1,94 @@
+"""Knobs that are turned while a job runs: a file of ``name=value`` lines in the job's folder."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+
+from gpuwatch.core.text import clean
+from gpuwatch.practice.knobs import KnobError, Knobs, changed, written
+
+FILE_NAME = "knobs"
+MOST_BYTES = 10_000
+_DEVICE_FILE = "device"
+
+
+class Control:
+    """What the file says on top of how the job was started; cheap enough to ask in each step."""
+
+    def __init__(self, path: Path, knobs: Knobs) -> None:
+        self.path = path
+        self.started_with = self.knobs = knobs
+        self._seen = self._stamp()
+        self.trouble: str | None = None
+        """Why the file was not followed last time."""
+        if self._seen is not None:
+            self._read()
+
+    def turned(self) -> bool:
+        """Whether the knobs are others than at the last call."""
+        stamp = self._stamp()
+        if stamp == self._seen:
+            return False
+        self._seen = stamp
+        before = self.knobs
+        self._read()
+        return self.knobs != before
+
+    def _stamp(self) -> tuple[int, int, int] | None:
+        try:
+            found = self.path.stat()
+        except OSError:
+            return None
+        return (found.st_ino, found.st_mtime_ns, found.st_size)
+
+    def _read(self) -> None:
+        self.trouble = None
+        try:
+            # Always from the start: a line that is gone is a knob that is back.
+            self.knobs = changed(self.started_with, _text_of(self.path))
+        except KnobError as error:
+            self.trouble = clean(f"{self.path.name} was not followed: {error}", 300)
+
+
+def _text_of(path: Path) -> str:
+    """Empty where there is none. Raises ``KnobError`` for what is no file of knobs."""
+    try:
+        # A pipe that nobody writes to would be waited for.
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        raise KnobError(f"it cannot be read ({error.strerror})") from None
+    try:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise KnobError("it is not a file")
+        found = os.read(handle, MOST_BYTES + 1)
+    finally:
+        os.close(handle)
+    if len(found) > MOST_BYTES:
+        raise KnobError(f"it is longer than {MOST_BYTES} bytes")
+    return found.decode(errors="replace")
+
+
+def turn(folder: Path, values: Mapping[str, object]) -> None:
+    """Write the control file of the job in ``folder``, whole or not at all. Raises ``OSError``."""
+    path = folder / FILE_NAME
+    fresh = path.with_suffix(".new")
+    fresh.write_text(written(values))
+    fresh.replace(path)
+
+
+def note_device(folder: Path, kind: str) -> None:
+    """Say on what the job in ``folder`` trains. Raises ``OSError``."""
+    (folder / _DEVICE_FILE).write_text(kind)
+
+
+def device_kind(folder: Path) -> str | None:
+    """What the job said; ``None``: it has not yet."""
+    try:
+        return _text_of(folder / _DEVICE_FILE) or None
+    except KnobError:
+        return None

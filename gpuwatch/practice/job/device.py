@@ -1,0 +1,312 @@
+"""What a practice job trains on: the CPU, a CUDA GPU, or a device that somebody else brings.
+
+A device of one's own is a callable ``module:name`` that takes the rank and the knobs and gives an
+object with the methods of ``Device``.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import time
+from collections import deque
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import distributed, nn
+
+from gpuwatch.practice import leaving
+from gpuwatch.practice.job.data import FEATURES
+from gpuwatch.practice.knobs import Knobs
+
+AHEAD = 2
+"""Steps that may be queued on the device before the job waits for it."""
+CALIBRATIONS = 5
+MIB = 1 << 20
+
+
+class DeviceError(Exception):
+    """There is no such device; the message is a sentence."""
+
+
+class Device(Protocol):
+    """Work is queued with ``launch`` and ``spin``, and is done in that order."""
+
+    name: str
+    kind: str
+    """``cpu``, ``cuda``, or what a device of one's own calls itself."""
+
+    def prepare(self, knobs: Knobs) -> None:
+        """Be as the knobs say; also when they were turned."""
+        ...
+
+    def copy(self, batch: Any) -> Any:
+        """The batch, on the device."""
+        ...
+
+    def launch(self, batch: Any, milliseconds: float) -> None:
+        """So much training on ``batch``: forward, backward, optimizer."""
+        ...
+
+    def evaluate(self, batch: Any, milliseconds: float) -> None:
+        """So much of the forward pass alone."""
+        ...
+
+    def spin(self, milliseconds: float) -> None:
+        """A kernel that only waits."""
+        ...
+
+    def meet(self) -> None:
+        """Average the model with the other ranks (as local SGD does)."""
+        ...
+
+    def loss(self) -> float:
+        """That of the last step, which is waited for."""
+        ...
+
+    def step_done(self) -> None:
+        """A step was launched: wait if the device is too far behind."""
+        ...
+
+    def synchronize(self) -> None: ...
+
+    def leak(self, bytes_: int) -> None:
+        """Keep so much more; 0 lets go of all that was kept so."""
+        ...
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint holds."""
+        ...
+
+
+class TorchDevice:
+    """A model on PyTorch's own CPU or CUDA device."""
+
+    def __init__(self, device: torch.device, rank: int) -> None:
+        self.device = device
+        self.kind = device.type
+        self.cuda = device.type == "cuda"
+        self.name = _name_of(device)
+        self._rank = rank
+        self._shape: tuple[str, int] | None = None
+        self._timed: tuple[object, ...] | None = None
+        self._pass_ms = 1.0
+        self._loss = torch.zeros(())
+        self._held: torch.Tensor | None = None
+        self._held_percent = 0.0
+        self._leaked: list[torch.Tensor] = []
+        self._queued: deque[Any] = deque()
+        self._cycles_per_ms: float | None = None
+
+    def prepare(self, knobs: Knobs) -> None:
+        self._knobs = knobs
+        if self._shape != (knobs.model, knobs.width):
+            self._shape = (knobs.model, knobs.width)
+            torch.manual_seed(0)
+            self._model = (Recurrent if knobs.model == "gru" else perceptron)(knobs.width)
+            self._model.to(self.device)
+            # The first one imports a large part of PyTorch.
+            with leaving.held():
+                self._optimizer = torch.optim.SGD(self._model.parameters(), lr=1e-3, momentum=0.9)
+        self._hold(knobs.gpu_held_percent)
+
+    def copy(self, batch: Any) -> Any:
+        samples, labels = batch
+        if not self.cuda:
+            return samples, labels
+        return (
+            samples.to(self.device, non_blocking=True),
+            labels.to(self.device, non_blocking=True),
+        )
+
+    def launch(self, batch: Any, milliseconds: float) -> None:
+        for _ in range(self._passes(batch, milliseconds)):
+            self._train_pass(batch)
+
+    def _train_pass(self, batch: Any) -> None:
+        samples, labels = batch
+        self._optimizer.zero_grad(set_to_none=True)
+        outputs = self._model(samples[:, :FEATURES])
+        loss: Any = nn.functional.mse_loss(outputs.squeeze(-1), labels)
+        loss.backward()
+        self._optimizer.step()
+        self._loss = loss.detach()
+
+    def evaluate(self, batch: Any, milliseconds: float) -> None:
+        with torch.inference_mode():
+            # A forward pass is about a third of a training pass.
+            for _ in range(3 * self._passes(batch, milliseconds)):
+                self._model(batch[0][:, :FEATURES])
+
+    def _passes(self, batch: Any, milliseconds: float) -> int:
+        """How many take about so long on this device when nobody else uses it."""
+        if milliseconds <= 0:
+            return 1
+        key = (self._shape, len(batch[0]))
+        if self._timed != key:
+            self._timed = key
+            self._pass_ms = self._time_a_pass(batch)
+        return max(1, round(milliseconds / self._pass_ms))
+
+    def _time_a_pass(self, batch: Any) -> float:
+        self._train_pass(batch)
+        self.synchronize()
+        took = []
+        for _ in range(CALIBRATIONS):
+            began = time.perf_counter()
+            self._train_pass(batch)
+            self.synchronize()
+            took.append(time.perf_counter() - began)
+        # The shortest: what another process took is not the device's.
+        return max(0.01, min(took) * 1000)
+
+    def spin(self, milliseconds: float) -> None:
+        if milliseconds <= 0:
+            return
+        if not self.cuda:
+            time.sleep(milliseconds / 1000)
+            return
+        sleep: Any = torch.cuda._sleep
+        if self._cycles_per_ms is None:
+            cycles = 20_000_000
+            event: Any = torch.cuda.Event
+            begin, end = event(enable_timing=True), event(enable_timing=True)
+            begin.record()
+            sleep(cycles)
+            end.record()
+            end.synchronize()
+            self._cycles_per_ms = cycles / max(0.1, begin.elapsed_time(end))
+        sleep(round(milliseconds * self._cycles_per_ms))
+
+    def meet(self) -> None:
+        parameters = list(self._model.parameters())
+        flat = torch.cat([one.detach().flatten() for one in parameters])
+        shared = flat.cpu() if distributed.get_backend() == "gloo" else flat
+        distributed.all_reduce(shared)
+        shared /= distributed.get_world_size()
+        start = 0
+        with torch.no_grad():
+            for one in parameters:
+                one.copy_(shared[start : start + one.numel()].view_as(one))
+                start += one.numel()
+
+    def loss(self) -> float:
+        return float(self._loss.item())
+
+    def step_done(self) -> None:
+        if not self.cuda:
+            return
+        make: Any = torch.cuda.Event
+        event = make()
+        event.record()
+        self._queued.append(event)
+        if len(self._queued) > AHEAD:
+            self._queued.popleft().synchronize()
+
+    def synchronize(self) -> None:
+        if self.cuda:
+            torch.cuda.synchronize(self.device)
+
+    def _hold(self, percent: float) -> None:
+        if not self.cuda or percent == self._held_percent:
+            return
+        self._held_percent = percent
+        self._held = None
+        torch.cuda.empty_cache()
+        if percent > 0:
+            free, total = torch.cuda.mem_get_info(self.device)
+            wanted = round(total * percent / 100) - (total - free)
+            # 64 MiB are left to the kernels.
+            wanted = min(wanted, free - (64 << 20))
+            if wanted > 0:
+                self._held = torch.ones(wanted, dtype=torch.uint8, device=self.device)
+
+    def leak(self, bytes_: int) -> None:
+        if not bytes_:
+            if self._leaked:
+                self._leaked.clear()
+                if self.cuda:
+                    torch.cuda.empty_cache()
+            return
+        if not self.cuda:
+            return
+        free, total = torch.cuda.mem_get_info(self.device)
+        if free - bytes_ > total * 0.03:
+            self._leaked.append(torch.ones(bytes_, dtype=torch.uint8, device=self.device))
+
+    def state(self) -> dict[str, Any]:
+        return {"model": self._model.state_dict(), "optimizer": self._optimizer.state_dict()}
+
+
+def perceptron(width: int) -> nn.Module:
+    """Large products, as of a transformer's layers."""
+    return nn.Sequential(
+        nn.Linear(FEATURES, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(),
+        nn.Linear(width, 1),
+    )  # fmt: skip
+
+
+class Recurrent(nn.Module):
+    """One small product after the other: with a small batch they fill no card."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.cells = nn.GRU(4, width, batch_first=True)
+        self.head = nn.Linear(width, 1)
+
+    def forward(self, samples: torch.Tensor) -> torch.Tensor:
+        outputs, _ = self.cells(samples.reshape(len(samples), -1, 4))
+        found: torch.Tensor = self.head(outputs[:, -1])
+        return found
+
+
+def choose(text: str, rank: int, knobs: Knobs) -> Device:
+    """The device that ``auto``, ``cpu``, ``cuda`` or ``module:name`` stands for.
+
+    Raises ``DeviceError``.
+    """
+    if ":" in text and not text.startswith("cuda:"):
+        return _from_factory(text, rank, knobs)
+    if text == "auto":
+        text = "cuda" if torch.cuda.is_available() else "cpu"
+    if text == "cpu":
+        return TorchDevice(torch.device("cpu"), rank)
+    if not text.startswith("cuda"):
+        raise DeviceError(f"There is no device {text[:60]!r}: cpu, cuda, cuda:1 or module:name.")
+    if not torch.cuda.is_available():
+        why = "it was built without CUDA" if torch.version.cuda is None else "it finds no GPU"
+        raise DeviceError(f"This PyTorch ({torch.__version__}) cannot use CUDA: {why}.")
+    if text == "cuda":
+        text = f"cuda:{rank % torch.cuda.device_count()}"
+    try:
+        device = torch.device(text)
+        torch.cuda.set_device(device)
+    except (RuntimeError, ValueError) as error:
+        raise DeviceError(f"{text[:60]} cannot be used: {str(error).splitlines()[0]}") from None
+    return TorchDevice(device, rank)
+
+
+def _from_factory(text: str, rank: int, knobs: Knobs) -> Device:
+    module, _, name = text.partition(":")
+    if "" not in sys.path and os.getcwd() not in sys.path:  # noqa: PTH109
+        sys.path.insert(0, os.getcwd())  # noqa: PTH109
+    try:
+        factory = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise DeviceError(f"The device {text[:120]} was not found: {error}.") from None
+    device: Device = factory(rank, knobs)
+    return device
+
+
+def _name_of(device: torch.device) -> str:
+    if device.type == "cuda":
+        return f"{device}: {torch.cuda.get_device_name(device)}"
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return f"cpu: {line.partition(':')[2].strip()}"
+    except OSError:
+        pass
+    return "cpu"

@@ -1,0 +1,368 @@
+"""The training loop of a practice job, as its knobs are now."""
+
+from __future__ import annotations
+
+import itertools
+import multiprocessing
+import signal
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import distributed
+from torch.utils.data import DataLoader, Sampler
+
+from gpuwatch.practice.control import Control
+from gpuwatch.practice.job import data, saving
+from gpuwatch.practice.job.device import MIB, Device
+from gpuwatch.practice.job.loop_telemetry import Telling
+from gpuwatch.practice.job.machine import Cores, Quota, ShmFiller, is_in_memory
+from gpuwatch.practice.job.side_jobs import HANG_FILE, Orphans, Tenant
+from gpuwatch.practice.knobs import Knobs, differences
+from gpuwatch.practice.lifeline import end_with
+
+SAY_EVERY_SECONDS = 2.0
+_LOADER_KNOBS = frozenset(
+    {knob.name for knob in fields(Knobs) if knob.metadata["group"] == "loading"}
+    | {"host_leak_kib", "slow_rank", "slow_loads", "epoch_steps", "cores"}
+)
+"""A loader is made anew when one of these is turned."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where and as what a job runs."""
+
+    folder: Path
+    device_name: str
+    rank: int = 0
+    ranks: int = 1
+    hangs: bool = False
+    """The loader hangs once there is a file ``hang`` in the folder."""
+    ends_with: int | None = None
+    """The process that its workers end with, besides their own parent."""
+    most_steps: int | None = None
+    most_seconds: float | None = None
+
+
+class Training:
+    """One rank. ``say`` prints a line."""
+
+    def __init__(
+        self,
+        control: Control,
+        device: Device,
+        place: Place,
+        telling: Telling,
+        say: Callable[[str], None],
+        quota: Quota | None = None,
+    ) -> None:
+        self.control = control
+        self.knobs = control.knobs
+        self.device = device
+        self.place = place
+        self.telling = telling
+        self.steps = 0
+        self._say = say if place.rank == 0 else _silent
+        self._quota = quota
+        self._shm = ShmFiller()
+        self._cores = Cores()
+        self._tenant: Tenant | None = None
+        self._orphans: Orphans | None = None
+        self._aside = saving.AsideSaver()
+        self._loading: Loader | None = None
+        self._stale = False
+        self._file: Path | None = None
+        self._meter = Meter()
+
+    # -- life -------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Train until it is enough."""
+        self._apply(Knobs())
+        began = self._saved = self._validated = time.monotonic()
+        for batch in self._batches():
+            if not self.steps:
+                self._say("training")
+                began = self._saved = self._validated = time.monotonic()
+            with self.telling.step():
+                self._step(batch)
+            self.steps += 1
+            now = time.monotonic()
+            self._pauses(now)
+            self._idle(began)
+            self._report(batch)
+            if self._is_enough(began):
+                break
+            self._follow()
+            self._meter.asks()
+
+    def close(self) -> None:
+        """Give back all that was taken of the machine."""
+        if self._loading is not None:
+            self._loading.end_workers()
+        self._shm.close()
+        if self._tenant is not None:
+            self._tenant.end()
+        if self._orphans is not None:
+            self._orphans.end()
+
+    def _is_enough(self, began: float) -> bool:
+        place = self.place
+        if place.most_steps is not None and self.steps >= place.most_steps:
+            return True
+        return place.most_seconds is not None and time.monotonic() - began >= place.most_seconds
+
+    # -- data -------------------------------------------------------------------------------
+
+    def _batches(self) -> Iterator[Any]:
+        while True:
+            loader, new = self._loader(), self._stale
+            self._loading = loader
+            self._stale = False
+            for batch in self.telling.watch(loader):
+                if new:
+                    self._say(f"loader: {self.knobs.workers} workers")
+                    new = False
+                self._meter.has()
+                yield batch
+                if self._stale:
+                    break
+            loader.end_workers()
+
+    def _loader(self) -> Loader:
+        knobs, place = self.knobs, self.place
+        if knobs.read != "none" and self._file is None:
+            self._say("writing 256 MiB of samples ...")
+            self._file = data.write_samples(place.folder)
+            if is_in_memory(place.folder):
+                self._say(f"{place.folder} is in memory: reads are not real; give a --folder")
+        slow = place.rank == knobs.slow_rank
+        samples = data.Samples(
+            knobs,
+            self._file,
+            knobs.epoch_steps * knobs.batch,
+            slowness=knobs.slow_loads if slow else 1.0,
+            hangs_at=place.folder / HANG_FILE if place.hangs else None,
+        )
+        return Loader(
+            samples,
+            batch_size=knobs.batch,
+            num_workers=knobs.workers,
+            pin_memory=knobs.pin_memory and self.device.kind != "cpu",
+            sampler=None if knobs.epoch_steps else Endless(),
+            prefetch_factor=knobs.prefetch if knobs.workers else None,
+            worker_init_fn=_Worker(place.ends_with),
+        )
+
+    # -- a step -----------------------------------------------------------------------------
+
+    def _step(self, batch: Any) -> None:
+        knobs, device = self.knobs, self.device
+        there = device.copy(batch)
+        work = knobs.step_ms * (knobs.slow_works if self.place.rank == knobs.slow_rank else 1.0)
+        for _ in range(knobs.pieces):
+            data.compute(knobs.python_ms / knobs.pieces)
+            device.launch(there, work / knobs.pieces)
+        device.spin(knobs.spin_ms)
+        if self.place.ranks > 1:
+            device.meet()
+        if knobs.sync:
+            device.loss()
+        device.leak(round(knobs.gpu_leak_mib * MIB))
+        device.step_done()
+
+    def _pauses(self, now: float) -> None:
+        knobs = self.knobs
+        if knobs.save_every and now - self._saved >= knobs.save_every:
+            self.device.synchronize()
+            if self.place.rank == 0:
+                self._save()
+            self._saved = time.monotonic()
+        if knobs.validate_every and now - self._validated >= knobs.validate_every:
+            self.device.synchronize()
+            with self.telling.validation():
+                self._validate()
+            self._validated = time.monotonic()
+
+    def _save(self) -> None:
+        knobs, began = self.knobs, time.monotonic()
+        if knobs.save_aside:
+            self._aside.save(self.place.folder, self.device.state(), knobs.save_mib)
+            return
+        with self.telling.checkpoint():
+            saving.save(self.place.folder, self.device.state(), knobs.save_mib)
+        self._say(f"saved {knobs.save_mib} MiB in {time.monotonic() - began:.1f} s")
+
+    def _validate(self) -> None:
+        """As many do it: without workers, and with a small part of a step's work."""
+        until = time.monotonic() + self.knobs.validate_for
+        samples = data.Samples(self.knobs, None, 0)
+        loader = DataLoader(samples, batch_size=self.knobs.batch, sampler=Endless())
+        for batch in loader:
+            self.device.evaluate(self.device.copy(batch), self.knobs.step_ms / 10)
+            self.device.synchronize()
+            if time.monotonic() >= until:
+                break
+        self._say(f"validated for {self.knobs.validate_for:g} s")
+
+    def _idle(self, began: float) -> None:
+        """Do nothing, for as long as the knobs say so."""
+        said = False
+        while self.knobs.idle_after and time.monotonic() - began >= self.knobs.idle_after:
+            if not said:
+                self.device.synchronize()
+                self._say("doing nothing from here on")
+                said = True
+            time.sleep(0.1)
+            self._follow()
+            if self._is_enough(began):
+                return
+
+    # -- knobs ------------------------------------------------------------------------------
+
+    def _follow(self) -> None:
+        """Turn what was turned."""
+        control = self.control
+        before, trouble = self.knobs, control.trouble
+        if control.turned():
+            self.knobs = control.knobs
+            self._say(f"turned {', '.join(differences(before, self.knobs))}")
+            self._apply(before)
+        if control.trouble is not None and control.trouble != trouble:
+            self._say(control.trouble)
+
+    def _apply(self, before: Knobs) -> None:
+        knobs, place = self.knobs, self.place
+        self._stale = any(getattr(before, name) != getattr(knobs, name) for name in _LOADER_KNOBS)
+        torch.set_num_threads(knobs.threads)
+        self.device.prepare(knobs)
+        if not knobs.gpu_leak_mib and before.gpu_leak_mib:
+            self.device.leak(0)
+        if knobs.cores != before.cores:
+            self._complain(self._cores.use(knobs.cores))
+        if place.rank != 0:
+            return
+        if knobs.shm_percent != before.shm_percent:
+            self._complain(self._shm.fill(knobs.shm_percent))
+        if self._quota is not None and knobs.quota_cores != before.quota_cores:
+            try:
+                self._quota.set(knobs.quota_cores)
+            except OSError as error:
+                self._complain(f"the quota was not changed: {error.strerror or error}")
+        if knobs.tenant and self._tenant is None:
+            self._tenant = Tenant(place.folder, place.device_name)
+        elif not knobs.tenant and self._tenant is not None:
+            self._tenant.end()
+            self._tenant = None
+        if knobs.orphans and self._orphans is None:
+            self._orphans = Orphans(place.folder, place.device_name)
+        elif not knobs.orphans and self._orphans is not None:
+            self._orphans.end()
+            self._orphans = None
+
+    def _complain(self, sentence: str | None) -> None:
+        if sentence is not None:
+            self._say(sentence)
+
+    # -- words ------------------------------------------------------------------------------
+
+    def _report(self, batch: Any) -> None:
+        line = self._meter.step(len(batch[0]))
+        if line is not None:
+            # The loss is left out: to read it is to wait for the device.
+            self._say(f"step {self.steps}  {line}")
+
+
+class Meter:
+    """What the job itself can say of its pace."""
+
+    def __init__(self) -> None:
+        self._since = self._asked = time.monotonic()
+        self._steps = self._samples = 0
+        self._waited = 0.0
+
+    def asks(self) -> None:
+        """For the next batch."""
+        self._asked = time.monotonic()
+
+    def has(self) -> None:
+        """It is there."""
+        self._waited += time.monotonic() - self._asked
+
+    def step(self, samples: int) -> str | None:
+        """A step is done; now and then, a line about those since the last line."""
+        self._steps += 1
+        self._samples += samples
+        now = time.monotonic()
+        passed = now - self._since
+        if passed < SAY_EVERY_SECONDS:
+            return None
+        line = (
+            f"{self._steps / passed:.1f} steps/s  {self._samples / passed:.0f} samples/s  "
+            f"waited for data {min(1.0, self._waited / passed):.0%}"
+        )
+        self._since, self._steps, self._samples, self._waited = now, 0, 0, 0.0
+        return line
+
+
+class Loader(DataLoader[Any]):
+    """One whose workers can be ended at a moment of one's own."""
+
+    _last: Any = None
+
+    def __iter__(self) -> Any:
+        self._last = super().__iter__()
+        return self._last
+
+    def end_workers(self) -> None:
+        """Before others are forked: an iterator that is copied into a child complains there."""
+        end = getattr(self._last, "_shutdown_workers", None)
+        if end is not None:
+            end()
+        for worker in multiprocessing.active_children():
+            # It hangs, and Python would wait for it.
+            worker.kill()
+
+
+class Endless(Sampler[int]):
+    """Samples one after the other, without an end, and so without a length."""
+
+    def __init__(self) -> None:
+        """Nothing is needed."""
+
+    def __iter__(self) -> Iterator[int]:
+        return itertools.count()
+
+
+class _Worker:
+    """What each loader worker does first; can be pickled."""
+
+    def __init__(self, pid: int | None) -> None:
+        self._pid = pid
+
+    def __call__(self, worker: int) -> None:
+        del worker
+        # A worker ends with the job, which asks it to, or is gone. Amid a batch a signal would
+        # leave that batch in /dev/shm, half made, for as long as the machine is up.
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+        if self._pid is not None:
+            # Unless it hangs.
+            end_with(self._pid, after_seconds=10.0)
+
+
+def _silent(line: str) -> None:
+    del line
+
+
+def join_ranks(rank: int, ranks: int, backend: str, device: Device) -> str:
+    """Meet the others (by the environment that torchrun gives); the backend."""
+    if backend == "auto":
+        enough = device.kind == "cuda" and torch.cuda.device_count() >= ranks
+        backend = "nccl" if enough else "gloo"
+    distributed.init_process_group(backend, rank=rank, world_size=ranks)
+    return backend

@@ -1,0 +1,1 @@
+"""Recordings: written, indexed, redacted, repaired and replayed."""

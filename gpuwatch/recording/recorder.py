@@ -1,0 +1,376 @@
+"""Records snapshots: rounds them, finds what changed, follows the findings, folds the overview.
+
+The file is made of members, one a minute (by the wall clock) and one more where a finding comes or
+goes, the GPUs are others or something could not be written: a header line, the bucket and finding
+lines since the member before, a whole snapshot; then a delta line a snapshot (``codec_delta``).
+
+With ``rotate_seconds`` the file is put aside from time to time under its name with the time (UTC)
+of its first snapshot in it: ``run.jsonl.gz`` becomes ``run.20260131T120000Z.jsonl.gz``, so names
+sort by time. ``keep`` of those are kept, besides the one that is written to.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import math
+import os
+import queue
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from gpuwatch.core.codec.delta import delta_line, same_gpus
+from gpuwatch.core.codec.rounding import rounded
+from gpuwatch.core.codec.snapshots import DELTA_SCHEMA_VERSION, dumps, header_line, key_line
+from gpuwatch.core.json_values import Json
+from gpuwatch.core.model import Snapshot
+from gpuwatch.core.text import clean
+from gpuwatch.recording import index as recording_index
+from gpuwatch.recording.buckets import BUCKET_SECONDS, BucketFolder, bucket_object
+from gpuwatch.recording.finding_events import FindingEvents
+from gpuwatch.recording.index import RecordingIndex
+from gpuwatch.recording.redaction import redacted
+from gpuwatch.recording.running import RunningRecording, running_recordings
+from gpuwatch.recording.scan import recent_snapshots
+from gpuwatch.recording.writer import RecordingError, RecordingFile, why
+from gpuwatch.sources.files.file_set import rotated_files, split_name
+
+__all__ = [
+    "BackgroundRecorder",
+    "Recorder",
+    "RecordingError",
+    "RecordingState",
+    "RunningRecording",
+    "open_index",
+    "recent_snapshots",
+    "rotated_files",
+    "running_recordings",
+]
+
+KEY_SECONDS = 60.0
+_KEY_LEAST_SECONDS = 10.0
+"""Between two members that findings ask for."""
+_HEAD_LINES_MOST = 5000
+"""Kept for a disk that is full: a day and a half of buckets."""
+_QUEUE_MOST = 120
+"""Snapshots that wait for a disk that hangs."""
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+def open_index(path: str) -> RecordingIndex:
+    """As ``recording_index.open_index``, with the diagnosis for files that tell no findings."""
+    return recording_index.open_index(path, findings=FindingEvents)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordingState:
+    """How it goes."""
+
+    path: Path
+    snapshots: int
+    """Written."""
+    written_bytes: int
+    findings: int
+    """Raised so far."""
+    lost_snapshots: int
+    """That could not be written, or were in a file that was deleted, all in all."""
+    trouble: str | None
+    """Why nothing can be written now, as a sentence."""
+    notice: str | None = None
+    """What happened to the file last, as a sentence; recording goes on."""
+
+
+class Recorder:
+    """Writes snapshots to ``path`` (appending). ``push`` blocks as a disk does, and raises nothing
+    for what a disk can do: see ``state``. Raises ``RecordingError`` where it cannot begin.
+
+    ``write`` stands for ``os.write``, ``monotonic`` for the clock that says when to flush.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        rotate_seconds: float | None = None,
+        keep: int | None = None,
+        redact: bool = False,
+        findings: FindingEvents | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+        write: Callable[[int, bytes], int] = os.write,
+    ) -> None:
+        self.path = path
+        self._rotate_seconds = rotate_seconds
+        self._keep = keep
+        self._redact = redact
+        self._findings = FindingEvents() if findings is None else findings
+        self._folder = BucketFolder()
+        self._monotonic = monotonic
+        self._write = write
+        self._run = os.urandom(6).hex()
+        self._file: RecordingFile | None = self._opened()
+        self._file_began: float | None = None
+        """When its first snapshot was taken."""
+        self._file_snapshots = 0
+        self._closed_bytes = 0
+        self._before: tuple[Snapshot, Snapshot] | None = None
+        """The last snapshot, as it was given and as it is recorded."""
+        self._base: Snapshot | None = None
+        """What a delta may build on."""
+        self._key_at = -math.inf
+        self._head: list[str] = []
+        self._urgent = False
+        self._snapshots = 0
+        self._lost = 0
+        self._trouble: str | None = None
+        self._notice: str | None = None
+
+    @property
+    def state(self) -> RecordingState:
+        file = self._file
+        return RecordingState(
+            path=self.path,
+            snapshots=self._snapshots,
+            written_bytes=self._closed_bytes + (0 if file is None else file.written_bytes),
+            findings=self._findings.raised,
+            lost_snapshots=self._lost,
+            trouble=self._trouble,
+            notice=self._notice,
+        )
+
+    def push(self, snapshot: Snapshot) -> None:
+        """Record ``snapshot``."""
+        if self._redact:
+            snapshot = redacted(snapshot)
+        done = rounded(snapshot, self._before)
+        self._before = (snapshot, done)
+        self._follow(done)
+        if not self._can_write() or not self._put(done):
+            self._lost += 1
+            self._base = None
+            return
+        self._base = done
+        self._snapshots += 1
+        self._file_snapshots += 1
+        self._note_trouble()
+
+    def close(self) -> None:
+        """Write what there is to say at the end."""
+        fate = self._leave_lost_file()
+        if fate is not None:
+            self._trouble = f"{fate}."
+        elif self._before is not None:
+            done = self._before[1]
+            rest = self._folder.end()
+            if rest is not None:
+                self._say(bucket_object(rest))
+            for event in self._findings.end(done.taken_at_unix_seconds):
+                self._say(event)
+            if self._file is not None and self._file_snapshots and self._can_write():
+                self._file.begin(self._taken_head(done))
+        if self._file is not None:
+            self._leave_file(self._file)
+            self._note_trouble()
+
+    def _follow(self, done: Snapshot) -> None:
+        for event in self._findings.push(done):
+            self._say(event)
+            self._urgent = self._urgent or event["event"] != "changed"
+        bucket = self._folder.push(done)
+        if bucket is not None:
+            self._say(bucket_object(bucket))
+
+    def _say(self, line: Json) -> None:
+        self._head.append(dumps(line))
+        del self._head[:-_HEAD_LINES_MOST]
+
+    def _needs_key(self, done: Snapshot) -> bool:
+        base = self._base
+        if base is None or not same_gpus(base, done) or self._rotation_due(done):
+            return True
+        at, before = done.taken_at_unix_seconds, base.taken_at_unix_seconds
+        if at // KEY_SECONDS != before // KEY_SECONDS:
+            return True
+        return self._urgent and abs(at - self._key_at) >= _KEY_LEAST_SECONDS
+
+    def _rotation_due(self, done: Snapshot) -> bool:
+        began, rotate = self._file_began, self._rotate_seconds
+        if began is None or rotate is None:
+            return False
+        return done.taken_at_unix_seconds - began >= rotate
+
+    def _put(self, done: Snapshot) -> bool:
+        """Whether there is a file for it."""
+        key = self._needs_key(done)
+        if key:
+            self._turn_over(done)
+        file, base = self._file, self._base
+        if file is None:
+            return False
+        if key or base is None:
+            file.begin(self._taken_head(done) + key_line(done) + "\n")
+            self._key_at = done.taken_at_unix_seconds
+        else:
+            file.write(delta_line(base, done) + "\n")
+        return True
+
+    def _taken_head(self, done: Snapshot) -> str:
+        header = header_line(
+            done,
+            DELTA_SCHEMA_VERSION,
+            {
+                "recording": {
+                    "run": self._run,
+                    "bucket_seconds": BUCKET_SECONDS,
+                    "redacted": self._redact,
+                }
+            },
+        )
+        lines, self._head, self._urgent = [header, *self._head], [], False
+        return "\n".join(lines) + "\n"
+
+    # The file.
+
+    def _opened(self) -> RecordingFile:
+        return RecordingFile(self.path, monotonic=self._monotonic, write=self._write)
+
+    def _leave_file(self, file: RecordingFile) -> None:
+        file.close()
+        self._closed_bytes += file.written_bytes
+        self._file, self._file_began, self._file_snapshots = None, None, 0
+
+    def _leave_lost_file(self) -> str | None:
+        """End a file that no longer has its name: what happened, as a clause. Looked at with every
+        snapshot, since what goes into a deleted file is lost."""
+        file = self._file
+        fate = None if file is None else file.fate()
+        if file is None or fate is None:
+            return None
+        # The name alone: a line of the screen holds what happened to it, too.
+        clause = f"{clean(self.path.name, 60)} was {fate} during the recording"
+        if fate == "deleted":
+            lost = self._file_snapshots
+            clause += f", with {lost} snapshot{'' if lost == 1 else 's'} in it"
+            self._snapshots -= lost
+            self._lost += lost
+            self._closed_bytes -= file.written_bytes
+        self._leave_file(file)
+        self._base = None
+        return clause
+
+    def _can_write(self) -> bool:
+        lost_file = self._leave_lost_file()
+        if self._file is None:
+            try:
+                self._file = self._opened()
+            except RecordingError as error:
+                self._trouble = str(error) if lost_file is None else f"{lost_file}. {error}"
+                return False
+            if lost_file is not None:
+                self._notice = f"{lost_file}: recording goes on in another file of that name."
+        file = self._file
+        if file.stuck and not file.retry():
+            full = file.trouble is not None and file.trouble.errno in _FULL
+            if not (full and self._remove_oldest(0) and file.retry()):
+                self._note_trouble()
+                return False
+        return True
+
+    def _note_trouble(self) -> None:
+        error = None if self._file is None else self._file.trouble
+        if error is None:
+            self._trouble = None if self._file is not None else self._trouble
+            return
+        self._trouble = (
+            f"{clean(str(self.path), 200)} cannot be written: {why(error)}. What is in it is kept, "
+            "and it is tried again."
+        )
+
+    def _turn_over(self, done: Snapshot) -> None:
+        """Put the file aside if it is time to, and begin another."""
+        file, began = self._file, self._file_began
+        assert file is not None
+        if began is None or not self._rotation_due(done):
+            self._file_began = done.taken_at_unix_seconds if began is None else began
+            return
+        self._leave_file(file)
+        # Where it cannot be renamed it is written to on and on.
+        with contextlib.suppress(OSError):
+            self._put_aside(began)
+        try:
+            self._file, self._file_began = self._opened(), done.taken_at_unix_seconds
+        except RecordingError as error:
+            self._trouble = str(error)
+        if self._keep is not None:
+            self._remove_oldest(self._keep)
+
+    def _put_aside(self, began: float) -> None:
+        stem, ending = split_name(self.path.name)
+        stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(began))
+        target = self.path.with_name(f"{stem}.{stamp}{ending}")
+        number = 1
+        while target.exists():
+            number += 1
+            target = self.path.with_name(f"{stem}.{stamp}-{number}{ending}")
+        self.path.rename(target)
+
+    def _remove_oldest(self, keep: int) -> bool:
+        """Down to ``keep`` files put aside, or by one where the disk is full (``keep`` 0)."""
+        if self._rotate_seconds is None or self._keep is None:
+            return False
+        aside = rotated_files(self.path)
+        surplus = aside[: len(aside) - keep] if keep else aside[:1]
+        removed = False
+        for path in surplus:
+            with contextlib.suppress(OSError):
+                path.unlink()
+                removed = True
+        return removed
+
+
+class BackgroundRecorder:
+    """A ``Recorder`` on a thread of its own: ``push`` never waits for a disk. What comes while a
+    disk hangs for minutes is left out, and counted."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self.error: BaseException | None = None
+        """What ended it: a bug."""
+        self._recorder = recorder
+        self._dropped = 0
+        self._queue: queue.Queue[Snapshot | None] = queue.Queue(_QUEUE_MOST)
+        self._thread = threading.Thread(target=self._work, name="gpuwatch-recorder", daemon=True)
+        self._thread.start()
+
+    @property
+    def state(self) -> RecordingState:
+        state = self._recorder.state
+        if not self._dropped:
+            return state
+        return replace(state, lost_snapshots=state.lost_snapshots + self._dropped)
+
+    def push(self, snapshot: Snapshot) -> None:
+        """Have ``snapshot`` recorded."""
+        try:
+            self._queue.put_nowait(snapshot)
+        except queue.Full:
+            self._dropped += 1
+
+    def close(self, seconds: float = 10.0) -> bool:
+        """Have the end written; whether that was done within ``seconds``."""
+        deadline = time.monotonic() + seconds
+        try:
+            self._queue.put(None, timeout=seconds)
+        except queue.Full:
+            return False
+        self._thread.join(max(0.0, deadline - time.monotonic()))
+        return not self._thread.is_alive() and self.error is None
+
+    def _work(self) -> None:
+        try:
+            while (snapshot := self._queue.get()) is not None:
+                self._recorder.push(snapshot)
+            self._recorder.close()
+        except Exception as error:
+            self.error = error

@@ -1,0 +1,194 @@
+"""The recordings that run now: each leaves a note in the user's state folder.
+
+A note is a small JSON file that only its owner can read. One of another machine (the folder may be
+shared), of a process that has ended, or of one whose PID is another's now, is no running recording.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from gpuwatch.core import json_values
+from gpuwatch.core.json_values import CodecError, Json
+from gpuwatch.core.private_files import make_folder, state_folder
+from gpuwatch.core.text import clean
+
+_ENDING = ".json"
+_NOTE_BYTES_MOST = 64 * 1024
+_TROUBLE_LENGTH = 400
+_INIT = 1
+_READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningRecording:
+    """A recording that is being made on this machine, by a process of this user."""
+
+    pid: int
+    path: str
+    """Whole."""
+    started_at_unix_seconds: float
+    until_unix_seconds: float | None = None
+    """When it is to end."""
+    interval_seconds: float = 1.0
+    detached: bool = False
+    redacted: bool = False
+    watched_pid: int | None = None
+    """Of the one job it records; ``None``: the machine."""
+    simulated: bool = False
+    trouble: str | None = None
+    """Why nothing can be written now, as a sentence."""
+
+
+class Announcement:
+    """The note of one recording that runs."""
+
+    def __init__(self, recording: RunningRecording, folder: Path) -> None:
+        self._recording = recording
+        self._path = folder / f"{machine()[:12]}-{recording.pid}{_ENDING}"
+        self._mark = process_mark(recording.pid)
+
+    def tell(self, trouble: str | None) -> None:
+        """Say what is the matter, or that nothing is. Where that cannot be written (on a disk that
+        is full) the note stays as it was."""
+        self._recording = replace(self._recording, trouble=trouble)
+        self._put()
+
+    def _put(self) -> None:
+        note = {**asdict(self._recording), "machine": machine(), "process": self._mark}
+        with contextlib.suppress(OSError):
+            _write(self._path, json.dumps(note) + "\n")
+
+    def _remove(self) -> None:
+        with contextlib.suppress(OSError):
+            self._path.unlink()
+
+
+def notes_folder() -> Path:
+    return state_folder("recordings")
+
+
+def running_recordings(folder: Path | None = None) -> list[RunningRecording]:
+    """Those that run now, the oldest first. Raises nothing: what cannot be read is none."""
+    folder = notes_folder() if folder is None else folder
+    found = []
+    try:
+        names = sorted(entry.name for entry in folder.iterdir())
+    except OSError:
+        return []
+    for name in names:
+        if not name.endswith(_ENDING):
+            continue
+        note = _read(folder / name)
+        if note is None or note.get("machine") != machine():
+            continue
+        recording = _recording(note)
+        mark = None if recording is None else process_mark(recording.pid)
+        if recording is None or mark is None or mark != note.get("process"):
+            # It was killed: nobody else will tidy up.
+            with contextlib.suppress(OSError):
+                (folder / name).unlink()
+            continue
+        found.append(recording)
+    return sorted(found, key=lambda recording: recording.started_at_unix_seconds)
+
+
+@contextmanager
+def announced(recording: RunningRecording, folder: Path | None = None) -> Iterator[Announcement]:
+    """Leave a note while this process records. Where that cannot be, it records without."""
+    announcement = Announcement(recording, notes_folder() if folder is None else folder)
+    announcement._put()
+    try:
+        yield announcement
+    finally:
+        announcement._remove()
+
+
+def machine() -> str:
+    """Tells this run of this machine, and of this PID namespace, from all others."""
+    boot = _first_line(Path("/proc/sys/kernel/random/boot_id"))
+    try:
+        namespace = str(Path("/proc/self/ns/pid").readlink())
+    except OSError:
+        namespace = ""
+    return f"{boot}-{namespace}"
+
+
+def process_mark(pid: int) -> str | None:
+    """When ``pid`` began, in the kernel's ticks; ``None`` if it is not there (or has ended)."""
+    fields = _first_line(Path(f"/proc/{pid}/stat")).rpartition(")")[2].split()
+    if len(fields) < 20 or fields[0] in ("Z", "X"):
+        return None
+    return fields[19]
+
+
+def _first_line(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").partition("\n")[0]
+    except OSError:
+        return ""
+
+
+def _write(path: Path, text: str) -> None:
+    make_folder(path.parent)
+    temporary = path.with_suffix(".writing")
+    temporary.unlink(missing_ok=True)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(temporary, flags, 0o600)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+        temporary.rename(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def _read(path: Path) -> Json | None:
+    try:
+        descriptor = os.open(path, _READ_FLAGS)
+        with os.fdopen(descriptor, "rb") as file:
+            seen = os.fstat(descriptor)
+            if not stat.S_ISREG(seen.st_mode) or seen.st_uid != os.geteuid():
+                return None
+            value: Any = json.loads(file.read(_NOTE_BYTES_MOST))
+    except (OSError, ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _recording(note: Json) -> RunningRecording | None:
+    def number(name: str) -> float | None:
+        value = note.get(name)
+        return None if value is None else json_values.number(value, name)
+
+    try:
+        path = note.get("path")
+        trouble = note.get("trouble")
+        watched = note.get("watched_pid")
+        pid = json_values.whole(note.get("pid"), "pid")
+        # Others than these name no process that records: zero and below whole groups of them.
+        if pid <= _INIT or not isinstance(path, str) or clean(path) != path:
+            return None
+        return RunningRecording(
+            pid=pid,
+            path=path,
+            started_at_unix_seconds=number("started_at_unix_seconds") or 0.0,
+            until_unix_seconds=number("until_unix_seconds"),
+            interval_seconds=number("interval_seconds") or 1.0,
+            detached=note.get("detached") is True,
+            redacted=note.get("redacted") is True,
+            watched_pid=None if watched is None else json_values.whole(watched, "watched_pid"),
+            simulated=note.get("simulated") is True,
+            trouble=clean(trouble, _TROUBLE_LENGTH) if isinstance(trouble, str) else None,
+        )
+    except CodecError:
+        return None

@@ -1,0 +1,1 @@
+"""Text files that anyone wrote: plain, compressed, damaged or in several parts."""

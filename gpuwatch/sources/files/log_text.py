@@ -1,0 +1,326 @@
+"""Lines of a log that somebody else wrote: opened with care, bounded, counted.
+
+A log may be gzip (told by its first bytes, whatever its name), begin with a byte-order mark, be in
+UTF-16 (what ``>`` writes in Windows PowerShell), end in the middle of a line or of a gzip block,
+and hold anything. Nothing is read whole: a line is held at a time.
+"""
+
+from __future__ import annotations
+
+import codecs
+import errno
+import gzip
+import io
+import sys
+import zlib
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import BinaryIO, cast
+
+from gpuwatch.core.text import clean
+from gpuwatch.core.units import age
+from gpuwatch.sources.files.file_set import FileSet, open_set
+from gpuwatch.sources.files.gzip_members import GzipMembers
+
+STANDARD_INPUT = "-"
+LINE_LENGTH = 64 * 1024
+"""A row of all query fields takes about 2 KiB; longer lines are left out and counted."""
+ENDLESS_LENGTH = 64 * 1024 * 1024
+"""Of a line that never ends, as a device has: reading it would not end either."""
+REMARKS_KEPT = 3
+REMARK_LENGTH = 160
+PARTLY_READ_SHOWN = 3
+
+_GZIP_MAGIC = b"\x1f\x8b"
+DAMAGE = (EOFError, gzip.BadGzipFile, zlib.error)
+
+_SENTENCES = {
+    errno.ENOENT: "there is no such file",
+    errno.EISDIR: "it is a folder",
+    errno.EACCES: "you may not read it",
+    errno.EPERM: "you may not read it",
+    errno.ENAMETOOLONG: "its name is too long",
+    errno.ELOOP: "its symbolic links go in a circle",
+}
+
+
+class LogError(Exception):
+    """A file that cannot be read as a log; the message is a sentence for a person."""
+
+
+class AmbiguousColumnsError(LogError):
+    """A log without a header whose columns cannot be told apart: ``--columns`` has to say."""
+
+
+@dataclass(slots=True)
+class LogStats:
+    """What was read and what was not; filled in while the snapshots are taken."""
+
+    kind: str = ""
+    """``recording``, ``query``, ``dmon`` or ``pmon``."""
+    lines: int = 0
+    snapshots: int = 0
+    header_lines: int = 0
+    blank_lines: int = 0
+    other_lines: int = 0
+    """Neither a reading nor a header: warnings, errors, what a shell wrote in between."""
+    torn_lines: int = 0
+    """Cut off: the last one, mostly."""
+    overlong_lines: int = 0
+    unread_values: int = 0
+    """``[N/A]``, ``[Not Supported]``, ``[Unknown Error]``, ``-`` and what is no number."""
+    rows: int = 0
+    unread: Counter[str] = field(default_factory=Counter)
+    """In how many of the ``rows`` a column had no value."""
+    unread_times: int = 0
+    """Rows whose time stamp is none, in a log that has times."""
+    unread_time: str = ""
+    """The first of them."""
+    incomplete_ticks: int = 0
+    """Left out, since which GPUs their rows were cannot be told."""
+    missing_ticks: int = 0
+    """Moments that the rhythm of the log lets one expect, and that are not in it."""
+    longest_gap_seconds: float = 0.0
+    """Between two moments where some are missing."""
+    clock_jumps: int = 0
+    """Times that the clock went back (summer time ends, somebody sets it) or leapt."""
+    interval_seconds: float | None = None
+    interval_assumed: bool = False
+    damage: str | None = None
+    """Why it ends early, as a clause."""
+    damaged_stretches: int = 0
+    """Of a gzip file, passed over, and how many bytes of it they are."""
+    damaged_bytes: int = 0
+    baseless_lines: int = 0
+    """Of a recording: changes to what is damaged."""
+    interrupted: bool = False
+    """Ctrl-C came while the first lines were waited for."""
+    remarks: Counter[str] = field(default_factory=Counter)
+    """The first few different ``other_lines``, made safe."""
+    notes: list[str] = field(default_factory=list)
+    """How it was read where that was not plain, in sentences."""
+
+    def remark(self, line: str) -> None:
+        """Count a line that is no reading."""
+        self.other_lines += 1
+        text = clean(line.strip(), REMARK_LENGTH)
+        if text in self.remarks or len(self.remarks) < REMARKS_KEPT:
+            self.remarks[text] += 1
+
+    def note(self, sentence: str) -> None:
+        if sentence not in self.notes:
+            self.notes.append(sentence)
+
+    def sentences(self) -> list[str]:
+        """What a person should know about how well this could be read; empty if all was plain."""
+        said = list(self.notes)
+        skipped = [
+            _count(self.other_lines, "line is no reading", "lines are no readings"),
+            _count(self.torn_lines, "line is cut off", "lines are cut off"),
+            _count(self.overlong_lines, "line is too long", "lines are too long"),
+            _count(
+                self.baseless_lines, "line builds on what is lost", "lines build on what is lost"
+            ),
+        ]
+        told = [text for text in skipped if text]
+        if told:
+            said.append(f"Left out of {self.lines} lines: {', '.join(told)}.")
+        if self.remarks:
+            first, times = self.remarks.most_common(1)[0]
+            said.append(f'The most frequent of those says: "{first}" ({times}).')
+        gap = f" (longest gap {age(self.longest_gap_seconds)})" if self.missing_ticks > 1 else ""
+        counted = [
+            _count(self.missing_ticks, "moment is missing", "moments are missing") + gap,
+            _count(self.incomplete_ticks, "moment is incomplete", "moments are incomplete"),
+            _count(self.clock_jumps, "jump of the clock", "jumps of the clock"),
+        ]
+        told = [text for text in counted if text]
+        if told:
+            said.append(f"In what was read: {', '.join(told)}.")
+        said += self._unread()
+        if self.damaged_stretches:
+            places = _count(self.damaged_stretches, "place", "places")
+            said.append(
+                f"Its compressed data is damaged in {places}: {self.damaged_bytes} bytes are "
+                "passed over."
+            )
+        if self.damage is not None:
+            said.append(f"It ends early: {self.damage}.")
+        return said
+
+    def _unread(self) -> list[str]:
+        """Columns that had a value in some rows only: what a driver never says is no news."""
+        partly = [
+            (name, times) for name, times in self.unread.most_common() if 0 < times < self.rows
+        ]
+        said = []
+        if partly:
+            named = ", ".join(f"{name} ({times})" for name, times in partly[:PARTLY_READ_SHOWN])
+            left = _count(len(partly) - PARTLY_READ_SHOWN, "other column", "other columns")
+            more = f" and {left}" if len(partly) > PARTLY_READ_SHOWN else ""
+            said.append(f"Without a value in some of {self.rows} rows: {named}{more}.")
+        if self.unread_times:
+            rows = _count(self.unread_times, "row has", "rows have")
+            said.append(f'{rows} a time that cannot be read, as "{self.unread_time}".')
+        return said
+
+
+def _count(number: int, one: str, many: str) -> str:
+    return "" if number == 0 else f"{number} {one if number == 1 else many}"
+
+
+class TextLines:
+    """The lines of a file, without their ends; a context manager and an iterator, once.
+
+    Raises ``LogError`` where the file cannot be opened. What goes wrong later ends the iteration
+    and is told in ``stats.damage``.
+    """
+
+    def __init__(
+        self, path: str, stats: LogStats, line_length: int = LINE_LENGTH, *, begin: int = 0
+    ) -> None:
+        self.shown = "standard input" if path == STANDARD_INPUT else clean(path, 200)
+        self.terminated = True
+        """Whether the line given last had an end: if not, it may be cut off."""
+        self._stats = stats
+        self.line_length = line_length
+        """Longer lines are left out; may be changed between two lines."""
+        self._owned: list[io.IOBase] = []
+        self._borrowed: io.TextIOWrapper | None = None
+        self._members: GzipMembers | None = None
+        try:
+            self._text = self._open(path, begin)
+        except LogError:
+            self.close()
+            raise
+        except OSError as error:
+            self.close()
+            raise LogError(f"{self.shown} cannot be read: {why(error)}.") from None
+        except ValueError:
+            raise LogError(f"{self.shown} cannot be read: no file has such a name.") from None
+
+    @property
+    def bytes_read(self) -> int:
+        """Of the file (packed), about; 0 of standard input."""
+        for owned in self._owned[:1]:
+            if not owned.closed:
+                return owned.tell()
+        return 0
+
+    def __enter__(self) -> TextLines:
+        return self
+
+    def __exit__(
+        self,
+        _kind: type[BaseException] | None,
+        _error: BaseException | None,
+        _traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if self._borrowed is not None:
+            # A wrapper that is thrown away closes what it wraps.
+            self._borrowed.detach()
+            self._borrowed = None
+        while self._owned:
+            self._owned.pop().close()
+
+    def __iter__(self) -> Iterator[str]:
+        stats = self._stats
+        read = self._text.readline
+        while True:
+            length = self.line_length
+            try:
+                line = read(length)
+                overlong = len(line) >= length and not line.endswith("\n")
+                passed = len(line)
+                while overlong and line and not line.endswith("\n"):
+                    line = read(length)
+                    passed += len(line)
+                    if passed > ENDLESS_LENGTH:
+                        stats.damage = "a line of it does not end"
+                        return
+            except DAMAGE:
+                stats.damage = "the compressed data is damaged or cut off"
+                self._count_skipped()
+                return
+            except OSError as error:
+                stats.damage = why(error)
+                return
+            if overlong:
+                stats.lines += 1
+                stats.overlong_lines += 1
+                continue
+            if not line:
+                self._count_skipped()
+                return
+            stats.lines += 1
+            self.terminated = line.endswith("\n")
+            yield line.rstrip("\r\n")
+
+    def _count_skipped(self) -> None:
+        if self._members is not None:
+            self._stats.damaged_stretches = self._members.stretches
+            self._stats.damaged_bytes = self._members.skipped_bytes
+
+    def _open(self, path: str, begin: int) -> io.TextIOWrapper:
+        if path == STANDARD_INPUT:
+            raw: BinaryIO = _standard_input()
+        else:
+            raw = open_set(path)
+            if isinstance(raw, FileSet):
+                told = _count(len(raw.aside), "file that was", "files that were")
+                self._stats.note(f"It is read with {told} put aside before it.")
+            self._owned.append(cast("io.RawIOBase", raw))
+            if begin:
+                raw.seek(begin)
+        buffered = _peekable(raw)
+        if buffered.peek(2)[:2] == _GZIP_MAGIC:
+            self._members = GzipMembers(buffered)
+            buffered = io.BufferedReader(self._members)
+            try:
+                start = buffered.peek(4)
+            except DAMAGE:
+                raise LogError(
+                    f"{self.shown} begins like a gzip file and cannot be unpacked."
+                ) from None
+        else:
+            start = buffered.peek(4)
+        text = io.TextIOWrapper(buffered, encoding=_encoding(start), errors="replace")
+        if path == STANDARD_INPUT:
+            self._borrowed = text
+        else:
+            self._owned.append(text)
+        return text
+
+
+def _standard_input() -> BinaryIO:
+    if sys.stdin is None:
+        raise LogError("Standard input is closed, so there is nothing to read.")
+    return sys.stdin.buffer
+
+
+def _peekable(raw: BinaryIO) -> io.BufferedReader:
+    if isinstance(raw, io.BufferedReader):
+        return raw
+    return io.BufferedReader(cast("io.RawIOBase", raw))
+
+
+def _encoding(start: bytes) -> str:
+    if start[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+        return "utf-16"
+    # Some tools leave the mark out; text in a log begins with ASCII.
+    if len(start) >= 4 and start[1] == start[3] == 0 and start[0] and start[2]:
+        return "utf-16-le"
+    if len(start) >= 4 and start[0] == start[2] == 0 and start[1] and start[3]:
+        return "utf-16-be"
+    # Without a mark this is plain UTF-8.
+    return "utf-8-sig"
+
+
+def why(error: OSError) -> str:
+    """As a clause."""
+    return _SENTENCES.get(error.errno or 0) or clean(str(error.strerror or error), 100)

@@ -1,0 +1,1 @@
+"""The host, its processes and cgroups, from ``/proc`` and ``/sys``."""

@@ -1,0 +1,296 @@
+"""What cgroups say: how much CPU a process may use, and which container or job it is in.
+
+Both hierarchies are understood: v1 (a mount a controller, ``cpu.cfs_quota_us``), v2 (one mount,
+``cpu.max``) and the two side by side. See cgroups(7), cgroup_namespaces(7) and the kernel's
+cgroup-v2.rst.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from gpuwatch.core.text import clean
+from gpuwatch.sources.linux import procfs
+
+SHORT_ID_LENGTH = 12
+"""Container engines print the first twelve digits of an id."""
+
+_MOUNT_ESCAPE = re.compile(r"\\([0-7]{3})")
+
+
+class CgroupLine(NamedTuple):
+    """One line of ``/proc/PID/cgroup``; ``controllers`` is empty for v2."""
+
+    controllers: frozenset[str]
+    path: str
+
+
+class CgroupMount(NamedTuple):
+    """Where a hierarchy is mounted, and which of its folders that mount shows (``root``)."""
+
+    version: int
+    controllers: frozenset[str]
+    root: str
+    mount_point: str
+
+
+def parse_cgroup(text: str) -> tuple[CgroupLine, ...]:
+    """``/proc/PID/cgroup``: ``id:controllers:path`` a line; the path may hold colons."""
+    lines = []
+    for line in text.splitlines():
+        parts = line.split(":", 2)
+        if len(parts) == 3:
+            controllers = frozenset(name for name in parts[1].split(",") if name)
+            lines.append(CgroupLine(controllers, parts[2].removesuffix(" (deleted)")))
+    return tuple(lines)
+
+
+def parse_mounts(text: str) -> tuple[CgroupMount, ...]:
+    """The cgroup mounts in ``/proc/self/mountinfo`` (proc_pid_mountinfo(5))."""
+    mounts = []
+    for line in text.splitlines():
+        before, separator, after = line.partition(" - ")
+        fields, kind = before.split(), after.split()
+        if not separator or len(fields) < 5 or not kind or kind[0] not in ("cgroup", "cgroup2"):
+            continue
+        controllers = frozenset(kind[-1].split(",")) if kind[0] == "cgroup" else frozenset[str]()
+        version = 1 if kind[0] == "cgroup" else 2
+        mounts.append(CgroupMount(version, controllers, _unescape(fields[3]), _unescape(fields[4])))
+    return tuple(mounts)
+
+
+def _unescape(field: str) -> str:
+    return _MOUNT_ESCAPE.sub(lambda match: chr(int(match[1], 8)), field)
+
+
+def quota_folders(lines: tuple[CgroupLine, ...], mounts: tuple[CgroupMount, ...]) -> list[Path]:
+    """Every folder whose CPU quota binds the process, its own first, up to each mount."""
+    folders: list[Path] = []
+    for mount in mounts:
+        path = _path_in(mount, lines)
+        if path is None:
+            continue
+        base = Path(mount.mount_point)
+        own = base / path
+        folders.append(own)
+        while own != base:
+            own = own.parent
+            folders.append(own)
+    return folders
+
+
+def _path_in(mount: CgroupMount, lines: tuple[CgroupLine, ...]) -> str | None:
+    """The process's folder relative to the mount; ``None`` when this mount does not bind it."""
+    for line in lines:
+        binds = not line.controllers if mount.version == 2 else "cpu" in line.controllers
+        if not binds or (mount.version == 1 and "cpu" not in mount.controllers):
+            continue
+        root = mount.root.rstrip("/")
+        path = line.path.rstrip("/")
+        if path == root or path.startswith(root + "/"):
+            relative = path[len(root) + 1 :]
+            return None if relative.startswith("..") else relative
+        # Seen from a cgroup namespace, "/.." is above it. A mount made out there shows a folder
+        # over the process, and what lies between the two cannot be named from here. Any other
+        # root belongs to somebody else.
+        return "" if _is_above(root, path) else None
+    return None
+
+
+def _is_above(root: str, path: str) -> bool:
+    steps = root.split("/")[1:]
+    outside = sum(step == ".." for step in path.split("/"))
+    return bool(steps) and all(step == ".." for step in steps) and len(steps) >= outside
+
+
+def parse_cpu_max(text: str) -> float | None:
+    """v2 ``cpu.max``: ``"200000 100000"`` is 2.0 cores, ``"max 100000"`` none."""
+    fields = text.split()
+    if not fields or fields[0] == "max":
+        return None
+    period = int(fields[1]) if len(fields) > 1 else 100_000
+    return int(fields[0]) / period if period > 0 else None
+
+
+def parse_cfs_quota(quota: str, period: str) -> float | None:
+    """v1 ``cpu.cfs_quota_us`` and ``cpu.cfs_period_us``; a quota of -1 is none."""
+    microseconds = int(quota)
+    every = int(period)
+    return microseconds / every if microseconds > 0 and every > 0 else None
+
+
+def folder_quota(folder: Path) -> float | None:
+    """The CPU quota set on one cgroup folder, in cores; ``None`` without one."""
+    for read in (_read_v2, _read_v1):
+        try:
+            return read(folder)
+        except (OSError, ValueError):
+            continue
+    return None
+
+
+def _read_v2(folder: Path) -> float | None:
+    return parse_cpu_max(procfs.read_once(folder / "cpu.max").decode())
+
+
+def _read_v1(folder: Path) -> float | None:
+    return parse_cfs_quota(
+        procfs.read_once(folder / "cpu.cfs_quota_us").decode(),
+        procfs.read_once(folder / "cpu.cfs_period_us").decode(),
+    )
+
+
+class QuotaFolder(NamedTuple):
+    """A cgroup folder with a CPU quota on it."""
+
+    path: Path
+    cores: float
+
+
+def read_quota_folders(pid: int | None = None, proc: Path = procfs.PROC) -> list[QuotaFolder]:
+    """The CPU quotas that bind a process (``None``: this one), its own folder's first.
+
+    Paths in ``/proc/PID/cgroup`` and roots in ``mountinfo`` are both told from the reader's
+    cgroup namespace, so this process's own mounts serve for every process under them. One that
+    is not (gpuwatch in a container, looking out of it) is looked up through its own mounts, which
+    takes the right to trace it.
+    """
+    process = "self" if pid is None else str(pid)
+    try:
+        groups = os.fsdecode(procfs.read_once(f"{proc}/{process}/cgroup"))
+    except OSError:
+        return []
+    folders = _quota_folders(groups, _own_mounts(proc))
+    if not folders and pid is not None:
+        inside = f"{proc}/{pid}/root"
+        mounts = _mounts(proc / process)
+        seen = [mount._replace(mount_point=inside + mount.mount_point) for mount in mounts]
+        folders = _quota_folders(groups, tuple(seen))
+    quotas = [(folder, folder_quota(folder)) for folder in folders]
+    return [QuotaFolder(folder, cores) for folder, cores in quotas if cores is not None]
+
+
+@functools.lru_cache(maxsize=64)
+def _quota_folders(groups: str, mounts: tuple[CgroupMount, ...]) -> tuple[Path, ...]:
+    """Of the text of ``/proc/PID/cgroup``, which most processes share."""
+    return tuple(quota_folders(parse_cgroup(groups), mounts))
+
+
+@functools.lru_cache(maxsize=4)
+def _own_mounts(proc: Path) -> tuple[CgroupMount, ...]:
+    """Read once: cgroups are mounted when a machine starts, and a host of many containers has
+    thousands of other mounts to read through."""
+    return _mounts(proc / "self")
+
+
+def _mounts(process: Path) -> tuple[CgroupMount, ...]:
+    try:
+        return parse_mounts(os.fsdecode(procfs.read_whole(process / "mountinfo")))
+    except OSError:
+        return ()
+
+
+def read_tightest_quota(pid: int | None = None, proc: Path = procfs.PROC) -> QuotaFolder | None:
+    """The folder that allows a process (``None``: this one) the least CPU; ``None``: no quota."""
+    return min(read_quota_folders(pid, proc), key=lambda folder: folder.cores, default=None)
+
+
+def read_quota_cores(proc: Path = procfs.PROC) -> float | None:
+    """The tightest CPU quota from this process's cgroup to the root, in cores."""
+    tightest = read_tightest_quota(None, proc)
+    return None if tightest is None else tightest.cores
+
+
+class Periods(NamedTuple):
+    """How often a group with a quota was looked at, and held back, since it was made."""
+
+    all: int
+    throttled: int
+
+
+def parse_periods(text: bytes) -> Periods | None:
+    """``nr_periods`` and ``nr_throttled`` of ``cpu.stat``, the same in v1 and v2.
+
+    A period counts only when something in the group wanted to run. ``None``: no such lines.
+    """
+    values = dict(line.split(None, 1) for line in text.splitlines() if b" " in line)
+    try:
+        return Periods(int(values[b"nr_periods"]), int(values[b"nr_throttled"]))
+    except (KeyError, ValueError):
+        return None
+
+
+class Membership(NamedTuple):
+    """The container and the Slurm job a process runs in, as its cgroup names them."""
+
+    container: str | None
+    slurm_job: str | None
+
+
+# docker-ID.scope, cri-containerd-ID.scope, crio-ID.scope, libpod-ID.scope, nerdctl-ID.scope,
+# .../docker/ID, .../kubepods/burstable/podUID/ID, ...slice:cri-containerd:ID. The monitor
+# processes of podman and cri-o (conmon) are in folders of their own and not in the container.
+_CONTAINER_ID = re.compile(r"(?:^|[/:-])(?<!conmon-)([0-9a-f]{64})(?:\.scope)?(?=/|$)")
+_FARGATE_ID = re.compile(r"/ecs/[0-9a-f]{32}/([0-9a-f]{32}-\d+)")
+_LXC_NAME = re.compile(r"/(?:lxc\.payload[./]|lxc/)([^/]+)")
+_NSPAWN_NAME = re.compile(r"/machine\.slice/(?:machine-|systemd-nspawn@)([^/]+)\.(?:scope|service)")
+_POD = re.compile(r"pod([0-9a-f]{8}[-_][0-9a-f]{4})[-_][0-9a-f]{4}[-_]")
+_POD_UID = re.compile(
+    r"pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})(?=[./:\s]|$)"
+)
+_SLURM_JOB = re.compile(r"/[^/]*slurm[^/]*/(?:[^/]+/)*?job_(\d+)(?=/|$)")
+
+
+@functools.lru_cache(maxsize=256)
+def parse_membership(text: str) -> Membership:
+    """Container and Slurm job from ``/proc/PID/cgroup``; most processes share the text.
+
+    Of nested containers the innermost is named. An id is cut to its first 12 digits, as the
+    engines print it; an LXC or nspawn container is named in full; a pod whose container is not
+    named gives the beginning of the pod's uid.
+    """
+    paths = [line.path for line in parse_cgroup(text)]
+    return Membership(_first(_container, paths), _first(_slurm_job, paths))
+
+
+def _first(find: Callable[[str], str | None], paths: list[str]) -> str | None:
+    return next((found for path in paths if (found := find(path)) is not None), None)
+
+
+def _container(path: str) -> str | None:
+    if ids := _CONTAINER_ID.findall(path):
+        return str(ids[-1])[:SHORT_ID_LENGTH]
+    if fargate := _FARGATE_ID.search(path):
+        return fargate[1][:SHORT_ID_LENGTH]
+    if named := _LXC_NAME.search(path) or _NSPAWN_NAME.search(path):
+        return clean(named[1], 64)
+    if pod := _POD.search(path):
+        return pod[1].replace("_", "-")
+    return None
+
+
+def _slurm_job(path: str) -> str | None:
+    found = _SLURM_JOB.search(path)
+    return found[1] if found else None
+
+
+def parse_pod_uid(text: str) -> str | None:
+    """The uid of the Kubernetes pod in ``/proc/PID/cgroup``, as the API server writes it.
+
+    The systemd driver writes its dashes as underscores; a static pod's is a plain hash.
+    """
+    found = _POD_UID.search(text)
+    return None if found is None else found[1].replace("_", "-")
+
+
+def read_membership(pid: int, proc: Path = procfs.PROC) -> Membership:
+    """Container and job of a process; both ``None`` where its cgroup cannot be read."""
+    try:
+        return parse_membership(os.fsdecode(procfs.read_once(f"{proc}/{pid}/cgroup")))
+    except OSError:
+        return Membership(None, None)

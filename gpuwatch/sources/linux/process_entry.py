@@ -1,0 +1,203 @@
+"""One process watched over time: what it used since the last look, and its row."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from gpuwatch.core.model import Process
+from gpuwatch.sources.gpu_process import GpuProcess
+from gpuwatch.sources.linux import procfs
+from gpuwatch.sources.linux.process_details import (
+    ProcessDetails,
+    clean_name,
+    read_command,
+    read_details,
+    user_name,
+)
+
+MINIMUM_SECONDS = 0.05
+"""The kernel counts CPU time in ticks of 10 ms: over less than five a share means nothing."""
+SETTLE_SECONDS = 2.0
+"""Between fork and exec a process still shows its parent's command line."""
+COMMAND_SECONDS = 20.0
+"""A process can rewrite its command line in place; nothing tells, so it is read again."""
+
+FULL_READS = 2
+"""At first sight (or after an exec) and once settled; from then on only the command line."""
+
+_BUFFER = 1024
+
+
+class ProcessEndedError(Exception):
+    """The process has ended, or its PID belongs to another one now."""
+
+
+class ProcessEntry:
+    """Reads one process again and again. Raises ``OSError`` where it cannot be read."""
+
+    __slots__ = (
+        "_descriptor",
+        "_details",
+        "_details_due",
+        "_full_reads",
+        "_measured_at",
+        "_path",
+        "_proc",
+        "_raw",
+        "_rows",
+        "_stat",
+        "_ticks",
+        "cpu_percent",
+        "name",
+        "parent_pid",
+        "pid",
+        "started_at",
+        "version",
+    )
+
+    def __init__(self, pid: int, now: float, proc: Path) -> None:
+        self.pid = pid
+        self._proc = proc
+        self._path = f"{proc}/{pid}/stat"
+        self._descriptor: int | None = None
+        self._raw = procfs.read_once(self._path, _BUFFER)
+        self._stat = procfs.parse_process_stat(self._raw)
+        self.parent_pid = self._stat.parent_pid
+        self.started_at = procfs.start_unix_seconds(self._stat, proc)
+        self.cpu_percent: float | None = None
+        self._ticks = self._stat.cpu_ticks
+        self._measured_at = now
+        self.version = 0
+        self._rows: dict[tuple[str, int | None] | None, tuple[int, GpuProcess | None, Process]] = {}
+        self.name = clean_name(self._stat.name)
+        self._details = ProcessDetails()
+        self._details_due = now
+        self._full_reads = FULL_READS
+        self._refresh_details(now)
+
+    @property
+    def kept_open(self) -> bool:
+        return self._descriptor is not None
+
+    @property
+    def has_ended(self) -> bool:
+        """A zombie, and not only its main thread has ended."""
+        return self._stat.state in "ZX" and self._stat.threads <= 1
+
+    def keep_open(self) -> bool:
+        """Read through one descriptor from now on, at half the cost; whether that worked."""
+        if self._descriptor is None:
+            try:
+                self._descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+            except OSError:
+                return False
+        return True
+
+    def close(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def update(self, now: float) -> None:
+        """Read the process again. Raises ``ProcessEndedError`` when it is no longer the same."""
+        try:
+            if self._descriptor is None:
+                raw = procfs.read_once(self._path, _BUFFER)
+            else:
+                raw = os.pread(self._descriptor, _BUFFER, 0)
+        except OSError as error:
+            if procfs.is_gone(error):
+                raise ProcessEndedError from None
+            raise
+        if raw != self._raw:
+            self._take(raw, now)
+            self._measure(now)
+        elif self.cpu_percent == 0.0:
+            self._measured_at = now
+        else:
+            self._measure(now)
+        if now >= self._details_due:
+            self._refresh_details(now)
+
+    def _take(self, raw: bytes, now: float) -> None:
+        before, stat = self._stat, procfs.parse_process_stat(raw)
+        if stat.start_ticks != before.start_ticks:
+            raise ProcessEndedError
+        self._raw, self._stat, self.parent_pid = raw, stat, stat.parent_pid
+        if stat.name != before.name or stat.stack_start not in (before.stack_start, b"0"):
+            self.name = clean_name(stat.name)
+            self._full_reads = FULL_READS
+            self._details_due = now
+        if stat[:3] != before[:3] or stat[5:] != before[5:]:
+            self.version += 1
+
+    def _measure(self, now: float) -> None:
+        seconds = now - self._measured_at
+        if seconds < MINIMUM_SECONDS:
+            return
+        ticks = self._stat.cpu_ticks
+        percent = max(0, ticks - self._ticks) * 100.0 / procfs.TICKS_PER_SECOND / seconds
+        if percent != self.cpu_percent:
+            self.cpu_percent = percent
+            self.version += 1
+        self._ticks, self._measured_at = ticks, now
+
+    def _refresh_details(self, now: float) -> None:
+        before = self._details
+        if self._stat.state in "ZX" and before.uid is not None:
+            # A zombie has no command line any more; what it was is worth more than "[name]".
+            details = before
+        elif self._full_reads > 0:
+            self._full_reads -= 1
+            details = read_details(self.pid, self._stat.name, self._proc)
+        else:
+            command = read_command(self.pid, self._stat.name, self._proc)
+            details = before._replace(command=command)
+        if details.command in (None, f"[{self.name}]") and before.command is not None:
+            # The memory of an ending process is gone before it is a zombie.
+            details = details._replace(command=before.command)
+        # Spread out: else all that was there at the start would be read again at one moment.
+        self._details_due = now + (
+            SETTLE_SECONDS if self._full_reads else COMMAND_SECONDS + self.pid % 16
+        )
+        if details != before:
+            self._details = details
+            self.version += 1
+
+    def row(self, gpu: GpuProcess | None) -> Process:
+        """The row for one GPU, or for none: the same object while nothing in it changes."""
+        key = None if gpu is None else (gpu.gpu_uuid, gpu.mig_instance)
+        uid = self._details.uid
+        # Asked each time, since the answer can be late.
+        user = None if uid is None else user_name(uid)
+        cached = self._rows.get(key)
+        if cached is not None and cached[0] == self.version and cached[1] == gpu:
+            row = cached[2]
+            if row.user == user:
+                return row
+        row = self._build_row(gpu, user)
+        self._rows[key] = (self.version, gpu, row)
+        return row
+
+    def _build_row(self, gpu: GpuProcess | None, user: str | None) -> Process:
+        stat, details = self._stat, self._details
+        return Process(
+            pid=self.pid,
+            started_at_unix_seconds=self.started_at,
+            parent_pid=stat.parent_pid,
+            user=user,
+            name=self.name,
+            command=details.command,
+            state=stat.state,
+            cpu_percent=self.cpu_percent,
+            memory_resident_bytes=stat.resident_pages * procfs.PAGE_BYTES,
+            threads=stat.threads,
+            container=details.container,
+            slurm_job=details.slurm_job,
+            gpu_uuid=None if gpu is None else gpu.gpu_uuid,
+            gpu_memory_bytes=None if gpu is None else gpu.memory_bytes,
+            gpu_busy_percent=None if gpu is None else gpu.busy_percent,
+            gpu_kind=None if gpu is None else gpu.kind,
+            mig_instance=None if gpu is None else gpu.mig_instance,
+        )

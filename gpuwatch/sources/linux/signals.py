@@ -1,0 +1,155 @@
+"""Ending a process a person pointed at, and never another one.
+
+Between the picture and the key press a process can end and its PID can be given to somebody
+else. The process is therefore pinned first (pidfd_open(2)), its start time compared, and the
+signal sent to what was pinned.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpuwatch.sources.linux import procfs
+from gpuwatch.sources.linux.process_details import clean_name, read_uid, user_name
+
+SAME_START_SECONDS = 0.05
+"""Start times are in ticks of 10 ms, and may have been rounded on their way; no PID comes round
+again this fast."""
+
+_INIT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class EndResult:
+    """Whether the signal was sent, and a sentence for a person."""
+
+    ok: bool
+    message: str
+
+
+class _RefusedError(Exception):
+    """Nothing was sent; the message says why."""
+
+
+def end_process(pid: int, started_at_unix_seconds: float | None, force: bool = False) -> EndResult:
+    """Ask a process to end (TERM), or with ``force`` end it at once (KILL).
+
+    ``started_at_unix_seconds`` is the start time as a snapshot of this run gave it. The result
+    is that the signal was sent: a process can take its time over TERM, or ignore it. Never
+    raises.
+    """
+    kind = signal.SIGKILL if force else signal.SIGTERM
+    try:
+        _check_target(pid, started_at_unix_seconds)
+        assert started_at_unix_seconds is not None
+        name = _send(pid, started_at_unix_seconds, kind)
+    except _RefusedError as refused:
+        return EndResult(False, str(refused))
+    except ProcessLookupError:
+        return EndResult(False, f"Process {pid} has already ended.")
+    except PermissionError:
+        return EndResult(False, _not_permitted(pid))
+    except OSError as error:
+        return EndResult(False, f"Process {pid} could not be signalled: {error.strerror}.")
+    if force:
+        return EndResult(True, f"Process {pid} ({name}) was killed.")
+    return EndResult(True, f"Process {pid} ({name}) was asked to end.")
+
+
+def _check_target(pid: int, started_at: float | None) -> None:
+    if pid == os.getpid():
+        raise _RefusedError(f"Process {pid} is gpuwatch itself: leave it with its own quit key.")
+    if pid == _INIT:
+        raise _RefusedError("Process 1 keeps the machine or container running and is not ended.")
+    # Zero and negative numbers name whole groups of processes to kill(2).
+    if pid < _INIT:
+        raise _RefusedError(f"{pid} is no process.")
+    if started_at is None:
+        raise _RefusedError(
+            f"Process {pid} cannot be seen from here, so it is not certain which process that is."
+        )
+
+
+def _send(pid: int, started_at: float, kind: signal.Signals) -> str:
+    """Send the signal; the name of the process it went to."""
+    if not sys.platform.startswith("linux"):
+        return _send_portable(pid, started_at, kind)
+    descriptor = pin(pid)
+    if descriptor is None:
+        name = _check_same(pid, started_at)
+        os.kill(pid, kind)
+        return name
+    try:
+        # After pinning: had the pinned process ended before this look, the look would show
+        # another start time, and the signal would reach nobody.
+        name = _check_same(pid, started_at)
+        signal.pidfd_send_signal(descriptor, kind)
+    finally:
+        os.close(descriptor)
+    return name
+
+
+def pin(pid: int) -> int | None:
+    """A descriptor of the process; ``None`` where the kernel (before 5.3) or a sandbox has none."""
+    if not hasattr(os, "pidfd_open") or not hasattr(signal, "pidfd_send_signal"):
+        return None
+    try:
+        return os.pidfd_open(pid)
+    except ProcessLookupError:
+        raise
+    except OverflowError:
+        raise ProcessLookupError from None
+    except OSError:
+        return None
+
+
+def _check_same(pid: int, started_at: float, proc: Path = procfs.PROC) -> str:
+    try:
+        stat = procfs.parse_process_stat(procfs.read_once(proc / str(pid) / "stat"))
+    except OSError as error:
+        if procfs.is_gone(error):
+            raise ProcessLookupError from None
+        raise
+    if abs(procfs.start_unix_seconds(stat, proc) - started_at) > SAME_START_SECONDS:
+        raise _RefusedError(
+            f"Process {pid} is no longer the one that was shown: that one has ended and its "
+            "number is in use again. Nothing was sent."
+        )
+    if stat.is_kernel_thread:
+        raise _RefusedError(f"Process {pid} is a part of the kernel and cannot be ended.")
+    if stat.state in "ZX":
+        raise _RefusedError(
+            f"Process {pid} has already ended; its parent, process {stat.parent_pid}, has not "
+            "taken note yet."
+        )
+    return clean_name(stat.name)
+
+
+def _not_permitted(pid: int) -> str:
+    uid = read_uid(pid)
+    owner = "another user" if uid is None else user_name(uid)
+    helper = f"{owner} or root" if uid else "root"
+    return (
+        f"Process {pid} belongs to {owner}, and you may not end it: run "
+        f"gpuwatch as {helper} to do so."
+    )
+
+
+def _send_portable(pid: int, started_at: float, kind: signal.Signals) -> str:
+    import psutil  # noqa: PLC0415 - only where /proc is not
+
+    try:
+        process = psutil.Process(pid)
+        if abs(process.create_time() - started_at) > SAME_START_SECONDS:
+            raise _RefusedError(f"Process {pid} is no longer the one that was shown.")
+        name = process.name()
+        process.send_signal(kind)
+    except psutil.AccessDenied:
+        raise PermissionError from None
+    except psutil.NoSuchProcess:
+        raise ProcessLookupError from None
+    return clean_name(name.encode())

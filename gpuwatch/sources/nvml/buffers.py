@@ -1,0 +1,291 @@
+"""The driver's array calls, each with a buffer that is made once and used again.
+
+pynvml's own wrappers of these ask the driver twice a call (once for the size), which doubles
+what takes milliseconds on real drivers, and turn each record into an object. The functions and
+structures used here are still pynvml's. Every method raises ``pynvml.NVMLError``.
+
+The driver writes where it likes in a buffer: what it was asked is written anew for each call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from ctypes import byref, c_int32, c_uint, c_ulonglong, create_string_buffer
+from typing import Any
+
+from gpuwatch.core.model import BusySample
+from gpuwatch.sources.nvml import parse, tables
+
+GROWTH_TRIES = 4
+"""A list can grow between learning its size and fetching it; past this many it is trouble."""
+RECORDS_MAX = 1 << 16
+"""No list of a driver is longer; a count beyond is rubbish, and room is never made for it."""
+STUCK_SECONDS = 10.0
+
+
+class FieldBatch:
+    """Several field ids read by one ``nvmlDeviceGetFieldValues`` call.
+
+    Ids this GPU does not have are left out of the following calls, so they cost nothing; one that
+    ever gave a value is not such an id.
+    """
+
+    def __init__(self, nvml: Any, handle: Any, fields: tuple[tuple[int, int], ...]) -> None:
+        self._nvml = nvml
+        self._handle = handle
+        self._gave: set[int] = set()
+        self._prepare(fields)
+
+    def _prepare(self, fields: tuple[tuple[int, int], ...]) -> None:
+        self._fields = fields
+        self._ids = {field for field, _ in fields}
+        self._array = (self._nvml.c_nvmlFieldValue_t * len(fields))()
+        for cell, (field, scope) in zip(self._array, fields, strict=True):
+            cell.fieldId = field
+            cell.scopeId = scope
+        self._raw = memoryview(self._array).cast("B")
+        self._asked = bytes(self._raw)
+        self._count = c_int32(len(fields))
+        self._reference = byref(self._array)
+
+    def read(self) -> parse.FieldValues:
+        """Values by field id; ids that gave none are absent.
+
+        Raises when the whole call failed, the GPU is lost, or no id is left.
+        """
+        if not self._fields:
+            raise self._nvml.NVMLError(tables.NOT_SUPPORTED)
+        call = self._nvml._nvmlGetFunctionPointer("nvmlDeviceGetFieldValues")
+        self._raw[:] = self._asked
+        code = call(self._handle, self._count, self._reference)
+        if code:
+            raise self._nvml.NVMLError(code)
+        values, failures = parse.field_values(self._raw)
+        if values.keys() | failures.keys() != self._ids:
+            raise self._nvml.NVMLError(tables.SENSELESS)
+        self._gave |= values.keys()
+        if failures:
+            self._handle_failures(failures)
+        return values
+
+    def _handle_failures(self, failures: dict[int, int]) -> None:
+        for code in failures.values():
+            if code in tables.FATAL:
+                raise self._nvml.NVMLError(code)
+        none_answered = failures.keys() == self._ids
+        left = tuple(
+            (field, scope)
+            for field, scope in self._fields
+            if field in self._gave or failures.get(field) not in tables.PERMANENT_FIELD
+        )
+        if len(left) < len(self._fields):
+            self._prepare(left)
+        if not left:
+            raise self._nvml.NVMLError(tables.NOT_SUPPORTED)
+        if none_answered:
+            raise self._nvml.NVMLError(next(iter(failures.values())))
+
+
+class _Records:
+    """Room for a list that the driver fills, made larger when the list is, at most to
+    ``RECORDS_MAX``; after a failure it is as small as at first."""
+
+    def __init__(self, nvml: Any, record_bytes: int, capacity: int = 0) -> None:
+        self._nvml = nvml
+        self._record_bytes = record_bytes
+        self._first_capacity = self._capacity = capacity
+        self._buffer: Any = None
+        self._count = c_uint(0)
+        self._count_reference = byref(self._count)
+
+    def fetch(self, call: Callable[[Any, Any], int], ask_size: bool = False) -> int:
+        """The code of ``call(count, buffer)``, made until the list fits; ``ask_size``: before
+        the first it is asked for the size, without a buffer. Raises ``NVMLError`` for a list that
+        never fits and for a count that cannot be."""
+        for _ in range(GROWTH_TRIES):
+            if self._buffer is None and ask_size:
+                self._count.value = 0
+                code = call(self._count_reference, None)
+                if code or not self._count.value:
+                    return code
+                self._capacity = self._believed(RECORDS_MAX)
+            if self._buffer is None:
+                self._buffer = create_string_buffer(self._capacity * self._record_bytes)
+            self._count.value = self._capacity
+            code = call(self._count_reference, self._buffer)
+            if code == tables.SUCCESS:
+                self._believed(self._capacity)
+            if code != tables.INSUFFICIENT_SIZE:
+                return code
+            # Room for those that start meanwhile, as NVML's documentation advises.
+            longer = max(self._believed(RECORDS_MAX), self._capacity) * 2
+            self._capacity = min(longer, RECORDS_MAX)
+            self._buffer = None
+        self._forget()
+        raise self._nvml.NVMLError(tables.INSUFFICIENT_SIZE)
+
+    def filled(self) -> memoryview:
+        """The records of the last call, which succeeded."""
+        if self._buffer is None:
+            return memoryview(b"")
+        return memoryview(self._buffer)[: self._count.value * self._record_bytes]
+
+    def _believed(self, most: int) -> int:
+        if self._count.value <= most:
+            return self._count.value
+        self._forget()
+        raise self._nvml.NVMLError(tables.SENSELESS)
+
+    def _forget(self) -> None:
+        self._buffer = None
+        self._capacity = self._first_capacity
+
+
+class BusySampleBuffer:
+    """``nvmlDeviceGetSamples`` of the GPU utilisation, remembering the newest time stamp."""
+
+    def __init__(self, nvml: Any, handle: Any) -> None:
+        self._nvml = nvml
+        self._handle = handle
+        self._records = _Records(nvml, parse.SAMPLE_BYTES)
+        self._last_seen = c_ulonglong(0)
+        self._value_type = c_uint(0)
+        self._value_type_reference = byref(self._value_type)
+        self._last_microseconds = 0
+        self._newest_at = 0.0
+
+    def read(self, monotonic_seconds: float, unix_seconds: float) -> tuple[BusySample, ...]:
+        """New samples, oldest first; at the first call all the driver still holds."""
+        code = self._fetch(self._last_microseconds)
+        if code and code not in (tables.NOT_FOUND, tables.NO_DATA):
+            raise self._nvml.NVMLError(code)
+        samples: tuple[BusySample, ...] = ()
+        if not code:
+            samples = parse.busy_samples(
+                self._records.filled(),
+                self._value_type.value,
+                self._last_microseconds,
+                unix_seconds,
+            )
+        if samples:
+            self._last_microseconds = round(samples[-1].at_unix_seconds * 1e6)
+            self._newest_at = monotonic_seconds
+        elif monotonic_seconds - self._newest_at >= STUCK_SECONDS:
+            self._newest_at = monotonic_seconds
+            self._rewind_after_clock_step(unix_seconds)
+        return samples
+
+    def _rewind_after_clock_step(self, unix_seconds: float) -> None:
+        # The time stamps are wall time: after the clock was set back, every new one is older
+        # than the last one seen, and the driver would answer "none newer" until it catches up.
+        if self._fetch(0) == tables.SUCCESS:
+            newest = parse.newest_stamp(self._records.filled(), unix_seconds)
+            if 0 < newest < self._last_microseconds:
+                self._last_microseconds = newest
+
+    def _fetch(self, last_microseconds: int) -> int:
+        call = self._nvml._nvmlGetFunctionPointer("nvmlDeviceGetSamples")
+
+        def samples(count: Any, buffer: Any) -> int:
+            self._last_seen.value = last_microseconds if buffer is not None else 0
+            code: int = call(
+                self._handle,
+                tables.SAMPLING_GPU_UTILIZATION,
+                self._last_seen,
+                self._value_type_reference,
+                count,
+                buffer,
+            )
+            return code
+
+        return self._records.fetch(samples, ask_size=True)
+
+
+class ProcessBuffer:
+    """One of the driver's process lists, in the newest version the driver has."""
+
+    def __init__(self, nvml: Any, handle: Any, kind: str) -> None:
+        """``kind``: ``Compute``, ``Graphics`` or ``MPSCompute``, as in NVML's function names."""
+        self._nvml = nvml
+        self._handle = handle
+        self._kind = kind
+        self._version = 3
+        self._call: Any = None
+        self._records: Any = None
+        self._last = b""
+        self._listed: list[tuple[parse.ProcessSlot, int | None]] = []
+
+    def read(self) -> list[tuple[parse.ProcessSlot, int | None]]:
+        """((pid, GPU instance), bytes) of each listed process: the same list object as before
+        where nothing changed."""
+        if self._call is None:
+            self._call = self._function()
+            self._records = _Records(self._nvml, parse.PROCESS_RECORDS[self._version].size, 32)
+        code = self._records.fetch(lambda count, buffer: self._call(self._handle, count, buffer))
+        if code:
+            raise self._nvml.NVMLError(code)
+        filled = bytes(self._records.filled())
+        if filled != self._last:
+            self._last = filled
+            self._listed = list(parse.processes(filled, self._version))
+        return self._listed
+
+    def _function(self) -> Any:
+        while True:
+            suffix = f"_v{self._version}" if self._version > 1 else ""
+            name = f"nvmlDeviceGet{self._kind}RunningProcesses{suffix}"
+            try:
+                return self._nvml._nvmlGetFunctionPointer(name)
+            except self._nvml.NVMLError as error:
+                if error.value != tables.FUNCTION_NOT_FOUND or self._version == 1:
+                    raise
+                self._version -= 1
+
+
+class ProcessBusyBuffer:
+    """``nvmlDeviceGetProcessUtilization``, remembering the newest time stamp."""
+
+    def __init__(self, nvml: Any, handle: Any) -> None:
+        self._nvml = nvml
+        self._handle = handle
+        self._records = _Records(nvml, parse.BUSY_RECORD.size, 64)
+        self._last_microseconds = 0
+        self._newest_at = 0.0
+
+    def read(
+        self, monotonic_seconds: float, unix_seconds: float, window_seconds: float
+    ) -> dict[int, float]:
+        """SM percent by pid; processes that are not in it were idle.
+
+        ``window_seconds``: how old, against the newest, a sample may be to count as "now".
+        """
+        if not self._last_microseconds:
+            # The buffer can hold what processes did long ago; only the last moments are news.
+            self._last_microseconds = max(1, round((unix_seconds - window_seconds) * 1e6))
+        code = self._fetch(self._last_microseconds)
+        if code and code != tables.NOT_FOUND:
+            raise self._nvml.NVMLError(code)
+        busy: dict[int, float] = {}
+        newest = self._last_microseconds
+        if not code:
+            busy, newest = parse.process_busy(
+                self._records.filled(), self._last_microseconds, unix_seconds, window_seconds
+            )
+        if newest > self._last_microseconds:
+            self._last_microseconds = newest
+            self._newest_at = monotonic_seconds
+        elif monotonic_seconds - self._newest_at >= STUCK_SECONDS:
+            self._newest_at = monotonic_seconds
+            self._rewind_after_clock_step(unix_seconds)
+        return busy
+
+    def _rewind_after_clock_step(self, unix_seconds: float) -> None:
+        if self._fetch(0) == tables.SUCCESS:
+            newest = parse.newest_busy_stamp(self._records.filled(), unix_seconds)
+            if 0 < newest < self._last_microseconds:
+                self._last_microseconds = newest
+
+    def _fetch(self, last_microseconds: int) -> int:
+        call = self._nvml._nvmlGetFunctionPointer("nvmlDeviceGetProcessUtilization")
+        last = c_ulonglong(last_microseconds)
+        return self._records.fetch(lambda count, buffer: call(self._handle, buffer, count, last))

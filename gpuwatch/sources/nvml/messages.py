@@ -1,0 +1,273 @@
+"""The sentences a person reads when the driver, a GPU or a reading is in trouble."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from gpuwatch.core.model import GpuIdentity, Problem
+from gpuwatch.sources.nvml import tables
+
+SOURCE = "nvml"
+
+NO_BINDING = (
+    "The Python package nvidia-ml-py is not installed, so no GPU can be read: "
+    "pip install nvidia-ml-py."
+)
+WRONG_BINDING = (
+    "Another package named pynvml hides NVIDIA's own, so no GPU can be read: "
+    "pip uninstall pynvml, then pip install --force-reinstall nvidia-ml-py."
+)
+OLD_BINDING = (
+    "The installed nvidia-ml-py is too old to read GPUs with: pip install --upgrade nvidia-ml-py."
+)
+STARTING = "The NVIDIA driver is still starting up; its GPUs appear when it is ready."
+BUSY = "The NVIDIA driver does not answer: a call made earlier has not come back yet."
+NO_DEVICES = (
+    "The NVIDIA driver works but has no GPU to show. In a container or a batch job, none may "
+    "have been granted; otherwise look for the card with `lspci` and in `dmesg`."
+)
+WENT_AWAY = (
+    "The NVIDIA driver went away (unloaded, reset or updated); gpuwatch looks for it every few "
+    "seconds."
+)
+UPDATED_MEANWHILE = (
+    "The NVIDIA driver was updated while gpuwatch ran: restart gpuwatch. If that does not help, "
+    "reboot, or unload and reload the nvidia module."
+)
+
+_IN_CONTAINER = (
+    " Inside a container the host's driver must be passed in: start it with `--gpus all` "
+    "(NVIDIA Container Toolkit)."
+)
+_IN_WSL = " Under WSL the driver is the one of Windows: update it there and run `wsl --shutdown`."
+
+_START_SENTENCES = {
+    tables.LIBRARY_NOT_FOUND: (
+        "No NVIDIA driver was found (libnvidia-ml.so.1 is not installed), so there is no GPU to "
+        "show. If this machine has an NVIDIA card, install its driver."
+    ),
+    tables.DRIVER_NOT_LOADED: (
+        "The NVIDIA driver is installed but its kernel module is not loaded, so no GPU can be "
+        "read: try `sudo modprobe nvidia`, and look in `dmesg` if that fails."
+    ),
+    tables.LIB_RM_VERSION_MISMATCH: (
+        # What to do comes first: a small terminal cuts the rest.
+        "The NVIDIA driver was updated: reboot, or unload and reload the nvidia module. Until "
+        "then no GPU can be read, because the old kernel module is still loaded."
+    ),
+    tables.NO_PERMISSION: (
+        "This user may not open the NVIDIA driver, so no GPU can be read: check who may read and "
+        "write /dev/nvidiactl and /dev/nvidia0 (a group such as video or render)."
+    ),
+    tables.FUNCTION_NOT_FOUND: (
+        "The NVIDIA driver's library is too old or not NVIDIA's own (it lacks the start-up call), "
+        "so no GPU can be read: update the driver."
+    ),
+}
+
+
+def surroundings(root: Path = Path("/")) -> str:
+    """``container``, ``wsl`` or an empty string for a plain machine."""
+    if (root / ".dockerenv").exists() or (root / "run/.containerenv").exists():
+        return "container"
+    if "KUBERNETES_SERVICE_HOST" in os.environ or "container" in os.environ:
+        return "container"
+    try:
+        kernel = (root / "proc/version").read_text("utf-8", "replace")
+    except OSError:
+        return ""
+    return "wsl" if "microsoft" in kernel.lower() else ""
+
+
+def cannot_start(code: int, where: str, loader_error: str | None = None) -> str:
+    """Why ``nvmlInit`` failed and what to do; ``where`` is what ``surroundings`` gave.
+
+    ``loader_error``: why the loader refused a driver library that is there.
+    """
+    sentence = _START_SENTENCES.get(code)
+    if code == tables.LIBRARY_NOT_FOUND and loader_error is not None:
+        sentence = (
+            f"The NVIDIA driver's library is there but cannot be loaded ({loader_error}), so no "
+            "GPU can be read: reinstall the NVIDIA driver."
+        )
+    if sentence is None:
+        sentence = (
+            f"The NVIDIA driver does not start ({error_words(code)}), so no GPU can be read: look "
+            "in `dmesg`, and see whether `nvidia-smi` works."
+        )
+    if code in (tables.LIBRARY_NOT_FOUND, tables.DRIVER_NOT_LOADED, tables.NO_PERMISSION):
+        if where == "container":
+            return sentence + _IN_CONTAINER
+        if where == "wsl":
+            return sentence + _IN_WSL
+    return sentence
+
+
+def error_words(code: int) -> str:
+    return tables.ERROR_WORDS.get(code, f"error {code}")
+
+
+def label(gpu: GpuIdentity) -> str:
+    """``GPU 3``, or ``GPU 3 MIG 7`` for an instance."""
+    instance = "" if gpu.mig_parent_uuid is None else f" MIG {gpu.mig_instance}"
+    return f"GPU {gpu.index}{instance}"
+
+
+def labels(gpus: Sequence[GpuIdentity]) -> str:
+    """``GPU 3``, ``GPUs 0-7`` or ``GPUs 0, 2 and 5``."""
+    if len(gpus) == 1:
+        return label(gpus[0])
+    if any(gpu.mig_parent_uuid is not None for gpu in gpus):
+        return _listed([label(gpu) for gpu in gpus])
+    return f"GPUs {_numbers(sorted(gpu.index for gpu in gpus))}"
+
+
+def _numbers(indexes: Sequence[int]) -> str:
+    if len(indexes) > 2 and list(indexes) == list(range(indexes[0], indexes[-1] + 1)):
+        return f"{indexes[0]}-{indexes[-1]}"
+    return _listed([str(index) for index in indexes])
+
+
+def _listed(words: list[str]) -> str:
+    return f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def problem(sentence: str, *, since: float | None = None, severity: str = "error") -> Problem:
+    """A problem of the driver as a whole."""
+    return Problem(source=SOURCE, message=sentence, since_unix_seconds=since, severity=severity)
+
+
+def cannot_count(why: str) -> Problem:
+    """The driver runs but does not say how many GPUs it has."""
+    return problem(
+        f"The NVIDIA driver does not list its GPUs ({why}): look in `dmesg`, and see whether "
+        "`nvidia-smi` works."
+    )
+
+
+def lost(gpus: Sequence[GpuIdentity], code: int, since: float | None) -> Problem:
+    """GPUs that are lost for the same reason."""
+    one = len(gpus) == 1
+    name = f"{label(gpus[0])} ({gpus[0].name}) is" if one else f"{labels(gpus)} are"
+    it, them = ("it", "it") if one else ("they", "them")
+    if code == tables.RESET_REQUIRED:
+        indexes = ",".join(str(index) for index in sorted({gpu.index for gpu in gpus}))
+        message = (
+            f"{name} lost until reset: stop the jobs on {them}, then "
+            f"`sudo nvidia-smi --gpu-reset -i {indexes}`, or reboot."
+        )
+    else:
+        message = (
+            f"{name} lost: {it} fell off the bus, and the jobs on {them} have died. Check "
+            "`dmesg` for Xid errors; a reset or reboot is needed."
+        )
+    return Problem(
+        source=SOURCE,
+        message=message,
+        target=gpus[0].uuid if one else None,
+        since_unix_seconds=since,
+        severity="error",
+    )
+
+
+def cannot_open(code: int, indexes: Sequence[int]) -> Problem:
+    """GPUs that the driver counts and does not hand out, all for the same reason."""
+    subject = f"GPU {indexes[0]}" if len(indexes) == 1 else f"GPUs {_numbers(indexes)}"
+    return Problem(
+        source=SOURCE,
+        message=(
+            f"{subject} cannot be opened ({error_words(code)}) and so cannot be shown: check "
+            "`dmesg` for Xid errors, and whether this user was granted access."
+        ),
+        severity="error",
+    )
+
+
+READINGS_NAMED = 3
+
+
+def cannot_read(
+    readings: Sequence[tuple[str, str | None]],
+    gpus: Sequence[GpuIdentity],
+    code: int,
+    since: float | None,
+) -> Problem:
+    """Readings (a name for a person, the field) that keep failing alike on the same GPUs.
+
+    Of many the first few are named; the problem carries a field only when it is about one.
+    """
+    names = [name for name, _ in readings]
+    if len(names) > READINGS_NAMED + 1:
+        names[READINGS_NAMED:] = [f"{len(names) - READINGS_NAMED} more readings"]
+    subject = _capitalised(f"{_enumerated(names)} of {labels(gpus)}")
+    if code == tables.NO_PERMISSION:
+        message = f"{subject} cannot be read without more rights (as root it may work)."
+    else:
+        message = f"{subject} cannot be read ({error_words(code)}); gpuwatch keeps trying."
+    return Problem(
+        source=SOURCE,
+        message=message,
+        target=gpus[0].uuid if len(gpus) == 1 else None,
+        reading=readings[0][1] if len(readings) == 1 else None,
+        since_unix_seconds=since,
+        severity="info" if code == tables.NO_PERMISSION else "warning",
+    )
+
+
+def slow_driver(
+    readings: Sequence[tuple[str, float]], gpus: Sequence[GpuIdentity], call_seconds: float
+) -> Problem:
+    """Readings (a name for a person, seconds from one to the next) that a driver is too slow to
+    give more often; ``call_seconds`` is what a call for them takes."""
+    # Rounded, so that the sentence does not change with every call.
+    milliseconds = float(f"{call_seconds * 1000:.1g}")
+    rounded = [(name, round(each, -1 if each >= 20 else 0)) for name, each in readings]
+    ordered = sorted(rounded, key=lambda reading: reading[1])
+    first, rest = ordered[:READINGS_NAMED], ordered[READINGS_NAMED:]
+    often = f"{_enumerated([name for name, _ in first])} every {_periods(first)}"
+    if rest:
+        noun = "reading" if len(rest) == 1 else "readings"
+        often += f", and {len(rest)} more {noun} every {_periods(rest)}"
+    return Problem(
+        source=SOURCE,
+        message=(
+            f"The NVIDIA driver takes about {milliseconds:g} ms a call, so some readings of "
+            f"{labels(gpus)} are refreshed less often: {often}."
+        ),
+        severity="info",
+    )
+
+
+def _periods(readings: Sequence[tuple[str, float]]) -> str:
+    """``3 s`` or ``10 to 30 s``: the shortest and the longest of ``readings``, which are sorted."""
+    ends = [f"{seconds:.0f}" for _, seconds in (readings[0], readings[-1])]
+    return f"{' to '.join(dict.fromkeys(ends))} s"
+
+
+def _capitalised(sentence: str) -> str:
+    return f"{sentence[0].upper()}{sentence[1:]}"
+
+
+def _enumerated(words: list[str]) -> str:
+    return words[0] if len(words) == 1 else _listed(words)
+
+
+def unsupported(sentence: str, field: str, gpus: Sequence[GpuIdentity]) -> Problem:
+    """Something a person would look for that these GPUs do not have; ``{gpus}`` is filled in."""
+    return Problem(
+        source=SOURCE,
+        message=sentence.format(gpus=labels(gpus), verb="has" if len(gpus) == 1 else "have"),
+        target=gpus[0].uuid if len(gpus) == 1 else None,
+        reading=field,
+        severity="info",
+    )
+
+
+NO_SAMPLES = (
+    "{gpus} {verb} no fine utilisation samples: the busy percentage is polled instead, and dips "
+    "shorter than the interval can be missed."
+)
+NO_PROCESS_BUSY = "{gpus} {verb} no record of each process's share of the SMs."
+NO_PROCESS_LIST = "{gpus} {verb} no list of processes under this driver."

@@ -1,0 +1,336 @@
+"""From what the driver wrote into a buffer to values of the model. Pure: no driver, no clock.
+
+Every number on its way into a ``GpuReading`` or ``GpuIdentity`` passes ``plausible``.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import struct
+from collections.abc import Callable, Iterable, Iterator
+from sys import byteorder
+from typing import Any
+
+from gpuwatch.core.model import BusySample
+from gpuwatch.core.text import clean
+from gpuwatch.sources.nvml import tables
+
+ProcessSlot = tuple[int, int | None]
+"""(pid, MIG GPU instance or ``None``)."""
+
+PROCESS_RECORDS = {
+    1: struct.Struct("@I4xQ"),
+    2: struct.Struct("@I4xQII"),
+    3: struct.Struct("@I4xQII"),
+}
+"""``nvmlProcessInfo_v1/v2/v3_t``: pid, bytes used[, GPU instance, compute instance]."""
+PID_MAX = 1 << 22
+"""The kernel's own limit (proc(5): pid_max)."""
+BUSY_RECORD = struct.Struct("@I4xQI12x")
+"""``nvmlProcessUtilizationSample_t``: pid, microseconds, SM percent (and three more)."""
+SAMPLE_RECORDS = tuple(
+    struct.Struct(f"@Q{value}") for value in ("d", "I4x", "Q", "Q", "q", "i4x", "H6x")
+)
+"""``nvmlSample_t`` by ``nvmlValueType_t``: microseconds, value (64-bit Linux)."""
+SAMPLE_BYTES = 16
+
+FUTURE_SECONDS = 60.0
+"""A time stamp further ahead of the wall clock than this is not one (drivers have returned
+uninitialised ones); less can be a clock that was just set."""
+
+
+def text(raw: bytes | str) -> str:
+    """A driver string, safe to show; bytes that are not UTF-8 become U+FFFD."""
+    if isinstance(raw, bytes):
+        raw = raw.decode("utf-8", "replace")
+    return clean(raw.strip(), 256)
+
+
+_WATTS = (0.0, 10_000.0)
+_CELSIUS = (-60.0, 250.0)
+_PERCENT = (0.0, 100.0)
+_BYTES = (0, 1 << 44)
+_MEGAHERTZ = (0, 50_000)
+_COUNT = (0, tables.ALL_ONES_32 - 1)
+_RATE = (0.0, 1e12)
+_LINK_RATE = (0.0, 1e14)
+
+RANGES: dict[str, tuple[int, int] | tuple[float, float]] = {
+    "memory_total_bytes": (1, 1 << 44),
+    "power_limit_default_watts": _WATTS,
+    "power_limit_max_watts": _WATTS,
+    "temperature_slowdown_celsius": _CELSIUS,
+    "temperature_shutdown_celsius": _CELSIUS,
+    "sm_clock_max_mhz": _MEGAHERTZ,
+    "memory_clock_max_mhz": _MEGAHERTZ,
+    "pcie_generation_max": (1, 15),
+    "pcie_width_max": (1, 32),
+    "mig_instance": (0, 255),
+    "busy_percent": _PERCENT,
+    "memory_controller_percent": _PERCENT,
+    "memory_used_bytes": _BYTES,
+    "power_watts": _WATTS,
+    "power_limit_watts": _WATTS,
+    "temperature_celsius": _CELSIUS,
+    "memory_temperature_celsius": _CELSIUS,
+    # Over 100 is possible: the speed is relative to the fan's nominal maximum.
+    "fan_percent": (0.0, 200.0),
+    "sm_clock_mhz": _MEGAHERTZ,
+    "memory_clock_mhz": _MEGAHERTZ,
+    # 32 is NVML_PSTATE_UNKNOWN.
+    "performance_state": (0, tables.PSTATE_MAX),
+    "pcie_generation": (1, 15),
+    "pcie_width": (1, 32),
+    "pcie_rx_bytes_per_second": _RATE,
+    "pcie_tx_bytes_per_second": _RATE,
+    "nvlink_rx_bytes_per_second": _LINK_RATE,
+    "nvlink_tx_bytes_per_second": _LINK_RATE,
+    "encoder_percent": _PERCENT,
+    "decoder_percent": _PERCENT,
+    "energy_joules": (0.0, 1e13),
+    "ecc_corrected_count": _COUNT,
+    "ecc_uncorrected_count": _COUNT,
+    "remapped_rows_correctable": (0, 1_000_000),
+    "remapped_rows_uncorrectable": (0, 1_000_000),
+    "sm_active_percent": _PERCENT,
+    "sm_occupancy_percent": _PERCENT,
+    "tensor_active_percent": _PERCENT,
+    "dram_active_percent": _PERCENT,
+}
+"""What a number can be, wide enough for cards to come, by field. NVML's "not available" (all
+ones, in 32 or 64 bits, before or after the unit is changed) lies outside each."""
+
+
+def plausible(name: str, value: Any) -> Any:
+    """``value`` in the type of its range, or ``None`` where that is left; a field without a range
+    takes anything."""
+    limits = RANGES.get(name)
+    if value is None or limits is None:
+        return value
+    low, high = limits
+    return type(low)(value) if low <= value <= high else None
+
+
+class Values(dict[str, Any]):
+    """Values by field name; a number that cannot be is put in as ``None``."""
+
+    def __setitem__(
+        self, name: str, value: Any, put: Callable[..., None] = dict.__setitem__
+    ) -> None:
+        put(self, name, plausible(name, value))
+
+
+def available(value: int | None) -> int | None:
+    """``None`` for the 32 and 64-bit "not available"."""
+    return None if value in (tables.ALL_ONES_32, tables.ALL_ONES_64) else value
+
+
+UUID = re.compile(r"(GPU|MIG)-[0-9A-Za-z./-]{1,100}")
+BUS_ID = re.compile(r"[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]")
+VERSION = re.compile(r"[0-9][0-9A-Za-z._-]{0,40}")
+CUDA_VERSION = re.compile(r"[0-9]{1,3}\.[0-9]{1,2}")
+
+
+def signed(value: float) -> float:
+    """A 32-bit number that the driver may have typed as unsigned though it is below zero."""
+    return value - (1 << 32) if value >= 1 << 31 else value
+
+
+def in_thousands(value: float | None) -> float | None:
+    """Watts from milliwatts, joules from millijoules."""
+    return None if value is None else value / 1000.0
+
+
+def at_most(value: int | None, most: int | None) -> int | None:
+    """``None`` for more than there is, where that is known."""
+    return None if value is not None and most is not None and value > most else value
+
+
+def cuda_version(number: int) -> str | None:
+    """``12080`` -> ``"12.8"``."""
+    return f"{number // 1000}.{number % 1000 // 10}" if number > 0 else None
+
+
+_REASON_CACHE: dict[int, tuple[str, ...]] = {}
+
+
+def throttle_reasons(mask: int) -> tuple[str, ...] | None:
+    """Names of the set bits; bits nobody knows are left out; ``None`` for what is no mask."""
+    reasons = _REASON_CACHE.get(mask)
+    if reasons is None:
+        if mask >= tables.ALL_ONES_32:
+            return None
+        reasons = tuple(name for bit, name in tables.EVENT_REASONS if mask & bit)
+        if len(_REASON_CACHE) < 256:
+            _REASON_CACHE[mask] = reasons
+    return reasons
+
+
+def rate(
+    before: tuple[float, float] | None, now_seconds: float, value: float, unit: float = 1.0
+) -> float | None:
+    """Growth of a counter a second, in ``unit``; ``None`` at first and after it went back."""
+    if before is None:
+        return None
+    then_seconds, old = before
+    elapsed = now_seconds - then_seconds
+    if elapsed <= 0 or value < old:
+        return None
+    return (value - old) * unit / elapsed
+
+
+def held_seconds(before: tuple[float, float] | None, now: float, value: float) -> float | None:
+    """Seconds a nanosecond accumulator grew, at most the time that passed.
+
+    Drivers advance it in steps of about 100 ms, so a little more than the elapsed time is
+    rounding; a lot more is not a time.
+    """
+    if before is None:
+        return None
+    elapsed = now - before[0]
+    held = (value - before[1]) / 1e9
+    if held < 0 or held > elapsed + 0.3:
+        return None
+    return min(held, elapsed)
+
+
+def is_time(microseconds: int, unix_seconds: float) -> bool:
+    return 0 < microseconds < (unix_seconds + FUTURE_SECONDS) * 1e6
+
+
+def busy_samples(
+    raw: memoryview, value_type: int, last_microseconds: int, unix_seconds: float
+) -> tuple[BusySample, ...]:
+    """The new, believable ones of ``nvmlSample_t`` records, oldest first."""
+    if not 0 <= value_type < len(SAMPLE_RECORDS):
+        return ()
+    limit = (unix_seconds + FUTURE_SECONDS) * 1e6
+    found = [
+        BusySample(stamp / 1e6, float(value))
+        for stamp, value in SAMPLE_RECORDS[value_type].iter_unpack(raw)
+        if last_microseconds < stamp < limit and 0 <= value <= 100
+    ]
+    found.sort()
+    return tuple(found)
+
+
+def newest_stamp(raw: memoryview, unix_seconds: float) -> int:
+    """The newest believable time stamp (microseconds) of ``nvmlSample_t`` records, or 0."""
+    stamps = [
+        stamp for stamp, _ in SAMPLE_RECORDS[3].iter_unpack(raw) if is_time(stamp, unix_seconds)
+    ]
+    return max(stamps, default=0)
+
+
+FieldValues = dict[int, float | int]
+
+_FIELD_RECORD = struct.Struct("@IIqqIIQ")
+_NARROW_MEMBERS = {
+    0: struct.Struct("@d"),
+    1: struct.Struct("@I"),
+    4: struct.Struct("@q"),
+    5: struct.Struct("@i"),
+    6: struct.Struct("@H"),
+}
+"""How to read ``nvmlValue_t`` by ``nvmlValueType_t`` where it is not simply 64 unsigned bits."""
+
+
+def field_values(raw: memoryview) -> tuple[FieldValues, dict[int, int]]:
+    """(values, error codes), each by field id, of ``nvmlFieldValue_t`` records."""
+    values: FieldValues = {}
+    failures: dict[int, int] = {}
+    for field, _, _, _, kind, code, value in _FIELD_RECORD.iter_unpack(raw):
+        if code:
+            failures[field] = code
+        elif kind == 1:
+            values[field] = value & 0xFFFF_FFFF
+        elif kind in _NARROW_MEMBERS:
+            member = _NARROW_MEMBERS[kind]
+            values[field] = member.unpack(value.to_bytes(8, byteorder)[: member.size])[0]
+        else:
+            values[field] = value
+    return values, failures
+
+
+def processes(raw: bytes | memoryview, version: int) -> Iterator[tuple[ProcessSlot, int | None]]:
+    """((pid, GPU instance), bytes or ``None``) of one driver list, without what is no process."""
+    for record in PROCESS_RECORDS[version].iter_unpack(raw):
+        if 0 < record[0] <= PID_MAX:
+            instance = plausible("mig_instance", record[2]) if version > 1 else None
+            yield (record[0], instance), plausible("memory_used_bytes", record[1])
+
+
+ProcessTable = dict[ProcessSlot, tuple[int | None, str]]
+
+
+def merge_processes(
+    compute: Iterable[tuple[ProcessSlot, int | None]],
+    graphics: Iterable[tuple[ProcessSlot, int | None]],
+    most_bytes: int | None = None,
+) -> ProcessTable:
+    """One row a (pid, instance): bytes (at most ``most_bytes``, or unknown) and kind.
+
+    A process in both lists has the same memory in both, so the larger is taken, not the sum.
+    """
+    merged: ProcessTable = {}
+    for kind, listed in (("compute", compute), ("graphics", graphics)):
+        for slot, listed_bytes in listed:
+            used = at_most(listed_bytes, most_bytes)
+            known = merged.get(slot)
+            if known is None:
+                merged[slot] = (used, kind)
+                continue
+            both = kind if known[1] == kind else "compute+graphics"
+            merged[slot] = (larger(known[0], used), both)
+    return merged
+
+
+def larger(one: int | None, other: int | None) -> int | None:
+    if one is None or other is None:
+        return other if one is None else one
+    return max(one, other)
+
+
+def process_busy(
+    raw: memoryview, last_microseconds: int, unix_seconds: float, window_seconds: float
+) -> tuple[dict[int, float], int]:
+    """Mean SM percent by pid over the new samples, and the newest time stamp.
+
+    The driver can return several samples for a PID; the mean over them is what it used since
+    the last look. Samples over 100, from before the last look, or more than ``window_seconds``
+    older than the newest one (left in the buffer by processes long idle) are dropped.
+    """
+    limit = (unix_seconds + FUTURE_SECONDS) * 1e6
+    samples = [
+        (stamp, pid, sm)
+        for pid, stamp, sm in BUSY_RECORD.iter_unpack(raw)
+        if last_microseconds < stamp < limit and sm <= 100
+    ]
+    if not samples:
+        return {}, last_microseconds
+    newest = max(samples)[0]
+    oldest = newest - window_seconds * 1e6
+    by_pid: dict[int, list[int]] = {}
+    for stamp, pid, sm in samples:
+        if stamp >= oldest:
+            by_pid.setdefault(pid, []).append(sm)
+    return {pid: sum(values) / len(values) for pid, values in by_pid.items()}, newest
+
+
+def newest_busy_stamp(raw: memoryview, unix_seconds: float) -> int:
+    """The newest believable time stamp (microseconds) of utilisation records, or 0."""
+    records = BUSY_RECORD.iter_unpack(raw)
+    return max((record[1] for record in records if is_time(record[1], unix_seconds)), default=0)
+
+
+def activity(value: float) -> float | None:
+    """A GPM percentage; ``None`` for NaN and nonsense. Rounding can put it just above 100."""
+    if math.isnan(value) or value < 0 or value > 101:
+        return None
+    return min(value, 100.0)
+
+
+def mebibytes(value: float) -> float:
+    """Bytes."""
+    return value * 1048576.0

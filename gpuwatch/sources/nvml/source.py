@@ -1,0 +1,355 @@
+"""The NVIDIA GPUs, through ``pynvml`` (nvidia-ml-py). The only module that imports it.
+
+``NvmlSource`` finds the driver and the GPUs, keeps looking for them while they are not there,
+and takes one reading of all of them. Which GPUs there are is found in ``nvml_inventory``; what
+is read of a GPU in ``nvml_readings``, when in ``nvml_schedule``, and what an error means for it
+in ``nvml_device``.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+
+from gpuwatch.core.model import Gpu, Problem
+from gpuwatch.core.source import Clock, ReadOptions
+from gpuwatch.core.text import clean
+from gpuwatch.sources.gpu_process import GpuProcess
+from gpuwatch.sources.nvml import messages, schedule, tables
+from gpuwatch.sources.nvml.device import DriverGoneError, NvmlDevice, Tally
+from gpuwatch.sources.nvml.inventory import PROBE_SECONDS, Inventory
+from gpuwatch.sources.nvml.readings import READINGS
+from gpuwatch.sources.nvml.troubles import troubles
+
+LIBRARY = "libnvidia-ml.so.1"
+_Due = tuple[NvmlDevice, schedule.Slot]
+
+RETRY_SECONDS = 5.0
+"""How often a driver that is not there is looked for."""
+SHOWN_SECONDS = 0.2
+"""While GPUs are found and read for the first time, what is known is handed over so often."""
+
+BINDING_NEEDS = (
+    "NVMLError",
+    "nvmlInit",
+    "nvmlShutdown",
+    "nvmlDeviceGetSamples",
+    "nvmlDeviceGetFieldValues",
+    "nvmlDeviceGetProcessUtilization",
+    "nvmlMemory_v2",
+    "c_nvmlFieldValue_t",
+    "nvmlGpmMetricsGet",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class NvmlReading:
+    """One look at all GPUs.
+
+    ``call_seconds`` and ``call_count``: spent in the driver since the look before.
+    """
+
+    gpus: tuple[Gpu, ...] = ()
+    processes: tuple[GpuProcess, ...] = ()
+    problems: tuple[Problem, ...] = ()
+    call_seconds: float = 0.0
+    call_count: int = 0
+
+
+class BindingError(Exception):
+    """pynvml cannot be used; the message is a sentence for a person."""
+
+
+def load_binding() -> Any:
+    """The ``pynvml`` module. Raises ``BindingError`` when it is missing or not NVIDIA's."""
+    try:
+        # Not at the top: without GPUs, or before they are asked for, nobody should pay for it.
+        import pynvml as binding  # noqa: PLC0415
+    except ImportError:
+        raise BindingError(messages.NO_BINDING) from None
+    # The abandoned distribution "pynvml" is a package of the same name, which Python finds
+    # before nvidia-ml-py's module; it re-exports no private name.
+    if not hasattr(binding, "_nvmlGetFunctionPointer"):
+        raise BindingError(messages.WRONG_BINDING)
+    if any(not hasattr(binding, name) for name in BINDING_NEEDS):
+        raise BindingError(messages.OLD_BINDING)
+    return binding
+
+
+def _loader_error() -> str | None:
+    """Why a driver library that is there cannot be loaded; ``None`` where there is none."""
+    try:
+        ctypes.CDLL(LIBRARY)
+    except OSError as error:
+        text = str(error)
+        missing = text.startswith(f"{LIBRARY}:") and "No such file" in text
+        return None if missing else clean(text, 200)
+    return None
+
+
+class NvmlSource:
+    """Takes readings of every NVIDIA GPU of this machine.
+
+    ``open`` and ``read`` block and belong on one thread (``open`` may run on another before the
+    first ``read``); ``close`` may come from any, and returns at once even while a driver call
+    hangs. None of them raises for what a driver can do wrong. ``timer`` is what driver calls are
+    timed with.
+
+    ``so_far`` is what is known while ``open`` or ``read`` finds slow GPUs, with the monotonic
+    time it was known at; any thread may take it.
+    """
+
+    def __init__(
+        self, clock: Clock, options: ReadOptions, timer: Callable[[], float] = perf_counter
+    ) -> None:
+        self._clock = clock
+        self._options = options
+        self._tally = Tally(timer)
+        self._lock = threading.Lock()
+        self._closed = False
+        self._nvml: Any = None
+        self._inventory: Inventory | None = None
+        """The GPUs, while the driver runs."""
+        self._ran_before = False
+        self._failure: Problem | None = None
+        self._retry_at = 0.0
+        self._pace = schedule.Pace()
+        self._shown_at = 0.0
+        self.so_far: tuple[float, NvmlReading] | None = None
+
+    def open(self) -> None:
+        """Start the driver's library and find the GPUs; what fails is a problem of ``read``."""
+        with self._lock:
+            if not self._closed and self._inventory is None:
+                self._start()
+
+    def read(self) -> NvmlReading:
+        """What every GPU says now; nothing but a problem while another thread is in a call."""
+        if not self._lock.acquire(blocking=False):
+            if self._ran_before:
+                return NvmlReading(problems=(messages.problem(messages.BUSY, severity="warning"),))
+            return NvmlReading(problems=(messages.problem(messages.STARTING, severity="info"),))
+        try:
+            return self._read()
+        finally:
+            self.so_far = None
+            if self._closed:
+                self._stop()
+            self._lock.release()
+
+    def close(self) -> None:
+        """Let go of the driver; if a call is under way, whoever makes it does so afterwards."""
+        self._closed = True
+        if self._lock.acquire(blocking=False):
+            try:
+                self._stop()
+            finally:
+                self._lock.release()
+
+    # The driver as a whole.
+
+    def _start(self) -> None:
+        self._retry_at = self._clock.monotonic() + RETRY_SECONDS
+        self._shown_at = self._tally.timer()
+        if not self._initialise():
+            return
+        self._failure = None
+        self._inventory = Inventory(
+            self._nvml, self._clock, self._options, self._tally, self._found
+        )
+        try:
+            self._inventory.find()
+        except DriverGoneError as error:
+            self._driver_went_away(error.code)
+        self._ran_before = True
+        if self._closed:
+            self._stop()
+
+    def _initialise(self) -> bool:
+        start = self._tally.timer()
+        try:
+            self._nvml = load_binding()
+            start = self._tally.timer()
+            self._nvml.nvmlInit()
+        except BindingError as error:
+            self._fail(str(error))
+            return False
+        # Whatever a broken binding or loader raises here, the host half must go on.
+        except Exception as error:
+            code = getattr(error, "value", None)
+            self._fail(self._start_sentence(code if isinstance(code, int) else tables.UNKNOWN))
+            return False
+        finally:
+            self._tally.count(start, 1)
+        return True
+
+    def _start_sentence(self, code: int) -> str:
+        if code == tables.LIB_RM_VERSION_MISMATCH and self._ran_before:
+            # The library stays loaded in this process, so only a new one can have the new one.
+            return messages.UPDATED_MEANWHILE
+        loader_error = _loader_error() if code == tables.LIBRARY_NOT_FOUND else None
+        return messages.cannot_start(code, messages.surroundings(), loader_error)
+
+    def _fail(self, sentence: str) -> None:
+        since: float | None = self._clock.unix()
+        if self._failure is not None and self._failure.message == sentence:
+            since = self._failure.since_unix_seconds
+        self._failure = messages.problem(sentence, since=since)
+
+    def _stop(self) -> None:
+        inventory, self._inventory = self._inventory, None
+        if inventory is None:
+            return
+        inventory.close()
+        try:
+            self._nvml.nvmlShutdown()
+        except self._nvml.NVMLError:
+            # It was down already: what is wanted.
+            return
+
+    def _driver_went_away(self, code: int) -> None:
+        self._stop()
+        self.so_far = None
+        self._retry_at = self._clock.monotonic() + RETRY_SECONDS
+        mismatch = code == tables.LIB_RM_VERSION_MISMATCH
+        self._fail(self._start_sentence(code) if mismatch else messages.WENT_AWAY)
+
+    # One look.
+
+    def _read(self) -> NvmlReading:
+        absent = self._inventory is None and not self._closed
+        if absent and self._clock.monotonic() >= self._retry_at:
+            self._start()
+        if self._inventory is not None:
+            try:
+                self._look(self._inventory)
+            except DriverGoneError as error:
+                self._driver_went_away(error.code)
+        return self._result(self._inventory)
+
+    def _look(self, inventory: Inventory) -> None:
+        while not self._round(inventory) and not self._closed:
+            self._hand_over(inventory.devices)
+
+    def _round(self, inventory: Inventory) -> bool:
+        """Take what is due, and for some time what was never taken; whether all of that was."""
+        now, unix = self._clock.monotonic(), self._clock.unix()
+        inventory.refresh(now)
+        interval = self._options.interval_seconds
+        detailed = self._options.detailed_gpu
+        devices = [device for device in inventory.devices if not device.lost_error]
+        for device in devices:
+            device.interval_seconds = interval
+            looked_at = device.identity.uuid == detailed
+            device.period_factor = schedule.DETAILED_FACTOR if looked_at else 1.0
+            device.probe_at = now + PROBE_SECONDS
+        gpus = [(device.slots, device.period_factor) for device in devices]
+        self._pace.follow(gpus)
+        share = schedule.plan(gpus, interval)
+        due: list[_Due] = []
+        for device in devices:
+            # Half an interval early is as good as half an interval late.
+            due += [(device, slot) for slot in device.due(now, unix, now + 0.5 * interval)]
+        unknown = [pair for pair in due if pair[1].unknown]
+        # What is known to be slow waits until everything else was read once.
+        again = [pair for pair in due if not unknown or pair[1].read_at is not None]
+        self._take_due(again, interval * share * schedule.BURST)
+        started = self._tally.timer()
+        for _ in _first_steps(devices, unknown):
+            if self._tally.timer() - started >= SHOWN_SECONDS:
+                return False
+        return True
+
+    def _take_due(self, due: list[_Due], budget_seconds: float) -> None:
+        """Take the readings, the first in any case, for about so long, so that the slow calls of
+        all GPUs never fall together."""
+        due.sort(key=lambda pair: (-pair[1].reading.importance, pair[1].due_at))
+        tally = self._tally
+        enough = tally.seconds + budget_seconds
+        for device, slot in due:
+            if device.lost_error:
+                continue
+            before, believed = tally.seconds, slot.cost
+            if before >= enough:
+                device.drop_outdated(slot)
+                continue
+            device.take(slot)
+            self._pace.note(slot, believed, tally.seconds - before)
+
+    def _found(self, devices: list[NvmlDevice]) -> None:
+        """Where GPUs take long to find, show each as soon as it says how busy it is."""
+        if self._tally.timer() - self._shown_at >= SHOWN_SECONDS:
+            device = devices[-1]
+            if device.lost_error:
+                return
+            device.now, device.unix = self._clock.monotonic(), self._clock.unix()
+            device.take(device.slots[0])
+            self._hand_over(devices)
+
+    def _hand_over(self, devices: list[NvmlDevice]) -> None:
+        self._shown_at = self._tally.timer()
+        self.so_far = self._clock.monotonic(), NvmlReading(*self._known(devices))
+
+    def _known(
+        self, devices: list[NvmlDevice]
+    ) -> tuple[tuple[Gpu, ...], tuple[GpuProcess, ...], tuple[Problem, ...]]:
+        assert self._inventory is not None
+        return (
+            tuple(device.gpu() for device in devices),
+            _processes(devices, self._inventory.instances),
+            (*self._inventory.unopened, *troubles(devices)),
+        )
+
+    def _result(self, inventory: Inventory | None) -> NvmlReading:
+        seconds, calls = self._tally.take()
+        if inventory is None:
+            failures = () if self._failure is None else (self._failure,)
+            return NvmlReading((), (), failures, seconds, calls)
+        gpus, processes, problems = self._known(inventory.devices)
+        if not gpus and not problems:
+            problems = (messages.problem(messages.NO_DEVICES),)
+        return NvmlReading(gpus, processes, problems, seconds, calls)
+
+
+def _first_steps(devices: list[NvmlDevice], unknown: list[_Due]) -> Iterator[None]:
+    """Reads what was never read, one step at a time: each important reading of all GPUs, the rest
+    of their identities, then each other reading of all GPUs.
+
+    Not held to a share of the time: it is done once, and somebody waits for it.
+    """
+    unknown.sort(key=lambda pair: READINGS.index(pair[1].reading))
+    for important in (True, False):
+        for device, slot in unknown:
+            if (slot.reading.importance == schedule.IMPORTANT) is important:
+                if not device.lost_error:
+                    device.take(slot)
+                yield
+        for device in devices:
+            # Not "yield from": what is left of it is learned in the next round.
+            for _ in device.learning or ():
+                yield
+
+
+def _processes(
+    devices: list[NvmlDevice], instances: dict[str, dict[int, str]]
+) -> tuple[GpuProcess, ...]:
+    rows: list[GpuProcess] = []
+    for device in devices:
+        if not device.lost_error:
+            card = device.identity.mig_parent_uuid or device.identity.uuid
+            rows.extend(device.gpu_processes(instances.get(card, {})))
+    return _without_repeats(rows) if instances else tuple(rows)
+
+
+def _without_repeats(rows: list[GpuProcess]) -> tuple[GpuProcess, ...]:
+    """A MIG card and its instances list the same processes; keep one row each, the fuller one."""
+    unique: dict[tuple[int, str], GpuProcess] = {}
+    for row in rows:
+        known = unique.get((row.pid, row.gpu_uuid))
+        if known is None or (known.memory_bytes is None and row.memory_bytes is not None):
+            unique[(row.pid, row.gpu_uuid)] = row
+    return tuple(unique.values())

@@ -1,0 +1,1 @@
+"""The parts of the simulated machine: cards, jobs, processes and a host."""

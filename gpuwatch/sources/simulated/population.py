@@ -1,0 +1,254 @@
+"""Fills a simulated machine: turns job plans into jobs on devices and the processes they are."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from gpuwatch.sources.simulated.parts.cards import GIB, H200
+from gpuwatch.sources.simulated.parts.crew import Crew, Part
+from gpuwatch.sources.simulated.parts.device import Device
+from gpuwatch.sources.simulated.parts.loop_telemetry import Diary
+from gpuwatch.sources.simulated.parts.meter import Meter
+from gpuwatch.sources.simulated.parts.processes import (
+    EXTRA_COMMANDS,
+    MIB,
+    SYSTEM_COMMANDS,
+    Memory,
+    PidCounter,
+    Task,
+)
+from gpuwatch.sources.simulated.parts.training import Job, Rank
+from gpuwatch.sources.simulated.plans import JobPlan, Setup
+
+RESERVED_BYTES = int(0.46 * GIB)
+"""What the driver itself holds on a card."""
+
+WORKER_OWN_PAGES = 0.36
+"""The greater part of a forked worker's pages are still those of its parent."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Population:
+    """Builds jobs and processes; ``begin`` is when the simulation starts, before time zero."""
+
+    setup: Setup
+    devices: list[Device]
+    begin: float
+    random_for: Callable[..., random.Random]
+    reads: Meter = field(default_factory=Meter)
+    writes: Meter = field(default_factory=Meter)
+    jobs: list[Job] = field(default_factory=list)
+    tasks: list[Task] = field(default_factory=list)
+    crews: list[Crew] = field(default_factory=list)
+    _pids: PidCounter = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._pids = PidCounter(self.random_for("pids"))
+
+    def fill(self, gpu_processes: int | None) -> None:
+        """Start everything; ``gpu_processes`` is how many shall be on the GPUs at time zero.
+
+        With fewer than the jobs have ranks, jobs get fewer ranks; with more, servers and
+        notebooks come beside them.
+        """
+        plans = self.setup.jobs
+        present = sum(len(plan.gpus) for plan in plans if plan.begin is None)
+        wanted = present if gpu_processes is None else gpu_processes
+        left = wanted
+        for number, plan in enumerate(plans):
+            gpus = plan.gpus
+            if plan.begin is None:
+                gpus = gpus[:left]
+                left -= len(gpus)
+            if gpus or plan.cpu_only:
+                self._start(number, plan, gpus)
+        self._start_beside(wanted - present)
+        self._start_system()
+
+    def _start(self, number: int, plan: JobPlan, gpus: tuple[int, ...]) -> None:
+        fresh = plan.begin is not None
+        begin = self.begin if plan.begin is None else plan.begin
+        started = begin if fresh else begin - plan.age_seconds
+        ranks = self._start_job(number, plan, gpus, begin)
+        rng = self.random_for("processes", number)
+        crew = self._crew(plan)
+        parent, command = self._launcher(plan, crew, gpus, started)
+        for position, gpu in enumerate(gpus or (None,)):
+            task = self._add(plan, parent, started + (0.4 if fresh else 3.1), command)
+            task.resident_bytes = plan.resident_bytes * rng.uniform(0.97, 1.04)
+            task.resident_growth = plan.resident_growth_bytes_per_second
+            task.threads = 78 if plan.training else 34
+            task.gpu_share = plan.gpu_share if plan.training or plan.gpu_share < 1.0 else 0.0
+            diary = ranks[position].diary if ranks else None
+            crew.parts.append(_gpu_part(task, plan, position if len(gpus) > 1 else None, diary))
+            if gpu is not None:
+                task.gpu = gpu
+                task.instance = plan.instance
+                task.gpu_memory = self._memory(plan, gpu, rng.uniform(0.99, 1.01))
+            if not ranks:
+                # A tenant's program is not simulated, but it too has a thread that launches.
+                task.steady_cpu = 0.93 if task.gpu_share else 0.004
+                continue
+            rank = ranks[position]
+            task.cpu, task.main = rank.cpu, rank.main
+            task.reads, task.writes = rank.reads, rank.writes
+            born = begin + plan.loading_seconds - 0.3 if fresh else started + 9.0
+            self._start_workers(crew, rank, task, born, rng)
+        self._pids.skip()
+
+    def _crew(self, plan: JobPlan) -> Crew:
+        """A new one; workers whose job has ended are found together."""
+        if plan.orphaned:
+            for crew in self.crews:
+                if crew.plan.orphaned and crew.plan.user == plan.user:
+                    return crew
+        crew = Crew(plan=plan)
+        self.crews.append(crew)
+        return crew
+
+    def _start_job(
+        self, number: int, plan: JobPlan, gpus: tuple[int, ...], begin: float
+    ) -> list[Rank]:
+        if plan.training is None:
+            return []
+        rng = self.random_for("job", number)
+        devices = [self.devices[gpu] for gpu in gpus] or [_nowhere(rng)]
+        loading = 0.0 if plan.begin is None else plan.loading_seconds
+        job = Job(
+            plan.training,
+            devices,
+            rng,
+            begin=begin + loading,
+            reads=self.reads,
+            writes=self.writes,
+            end=plan.end,
+            loading_seconds=loading,
+        )
+        self.jobs.append(job)
+        return job.ranks
+
+    def _launcher(
+        self, plan: JobPlan, crew: Crew, gpus: tuple[int, ...], started: float
+    ) -> tuple[int, str]:
+        """The parent of the ranks and the command each of them shows."""
+        if len(gpus) < 2:
+            return 1, plan.command
+        script = plan.command.removeprefix("python ")
+        launcher = self._add(
+            plan,
+            1,
+            started,
+            f"python /usr/bin/torchrun --standalone --nproc-per-node={len(gpus)} {script}",
+            name="torchrun",
+        )
+        launcher.resident_bytes = 260.0 * MIB
+        launcher.threads = 6
+        launcher.steady_cpu = 0.003
+        crew.parts.append(Part(task=launcher, role="launcher", sign="it is torchrun"))
+        return launcher.pid, f"python -u {script}"
+
+    def _start_workers(
+        self, crew: Crew, rank: Rank, parent: Task, born: float, rng: random.Random
+    ) -> None:
+        if rank.loader is None:
+            return
+        plan, number = crew.plan, crew.parts[-1].number
+        for worker in rank.loader.workers:
+            child = self._add(plan, parent.pid, born, parent.command, name="pt_data_worker")
+            child.resident_bytes = rng.uniform(0.72, 0.94) * GIB
+            child.resident_growth = plan.resident_growth_bytes_per_second
+            child.threads = 2
+            child.own_pages = WORKER_OWN_PAGES
+            child.cpu, child.reads = worker.cpu, worker.reads
+            child.core_share = rank.loader.worker_speed
+            if rank.loader.waits:
+                child.wait = worker.wait
+            sign = "named pt_data_worker"
+            crew.parts.append(Part(task=child, role="loader_worker", sign=sign, number=number))
+
+    def _add(
+        self, plan: JobPlan, parent: int, started: float, command: str, name: str | None = None
+    ) -> Task:
+        task = Task(
+            pid=self._pids.take(),
+            parent=parent,
+            user=plan.user,
+            name=plan.name if name is None else name,
+            command=command,
+            started=started,
+            ended=plan.end,
+            container=plan.container,
+            slurm_job=plan.slurm_job,
+        )
+        self.tasks.append(task)
+        return task
+
+    def _memory(self, plan: JobPlan, gpu: int, factor: float) -> Memory:
+        total = self.devices[gpu].card.memory_bytes
+        return Memory(
+            min(plan.memory_bytes * factor, total * 0.82),
+            step=plan.leak_bytes_per_step,
+            every=plan.leak_every_seconds,
+            room=total * plan.full_share - RESERVED_BYTES,
+            begin=plan.begin,
+            seconds=plan.loading_seconds + 2.0,
+        )
+
+    def _start_beside(self, count: int) -> None:
+        """More processes on the cards: servers and notebooks beside the jobs."""
+        gpus = len(self.devices)
+        if not gpus or count <= 0:
+            return
+        rng = self.random_for("beside")
+        share = 0.06 / math.ceil(count / gpus)
+        for number in range(count):
+            gpu = number % gpus
+            user, name, command = EXTRA_COMMANDS[number // gpus % len(EXTRA_COMMANDS)]
+            plan = JobPlan(gpus=(gpu,), user=user, name=name)
+            started = self.begin - rng.uniform(300, 200_000)
+            task = self._add(plan, 1, started, command.format(port=8000 + number))
+            task.gpu = gpu
+            total = self.devices[gpu].card.memory_bytes
+            task.gpu_memory = Memory(total * share * rng.uniform(0.5, 1.0))
+            task.steady_cpu = rng.choice((0.001, 0.004, 0.02, 0.11))
+            task.threads = rng.randrange(4, 40)
+            task.resident_bytes = rng.uniform(0.3, 1.6) * GIB
+            plan = replace(plan, command=task.command)
+            self.crews.append(Crew(plan=plan, parts=[_gpu_part(task, plan, None)]))
+            self._pids.skip()
+
+    def _start_system(self) -> None:
+        rng = self.random_for("system")
+        for number, (user, name, command, cpu) in enumerate(SYSTEM_COMMANDS):
+            task = Task(
+                pid=1 if number == 0 else 300 + 117 * number + rng.randrange(90),
+                parent=0 if number == 0 else 1,
+                user=user,
+                name=name,
+                command=command,
+                started=self.begin - 900_000.0 + 37.0 * number,
+                resident_bytes=rng.uniform(6, 90) * MIB,
+                steady_cpu=cpu,
+                system=True,
+            )
+            self.tasks.append(task)
+
+
+def _gpu_part(task: Task, plan: JobPlan, number: int | None, diary: Diary | None = None) -> Part:
+    if plan.orphaned:
+        return Part(task=task, role="loader_worker", sign="named pt_data_worker")
+    if number is None:
+        return Part(task=task, role="rank", sign="it uses a GPU", diary=diary)
+    sign = f"RANK={number} in its environment"
+    return Part(task=task, role="rank", sign=sign, number=number, diary=diary)
+
+
+def _nowhere(rng: random.Random) -> Device:
+    """The device of a job without a GPU: nobody ticks it, so it must not keep its phases."""
+    device = Device(H200, rng)
+    device.phases = deque(maxlen=1)
+    return device

@@ -1,0 +1,320 @@
+"""Snapshots of a machine that does not exist: for the demo, the pictures and the tests."""
+
+from __future__ import annotations
+
+import resource
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from gpuwatch.core.model import Gpu, OwnCost, Problem, Process, ProcessKey, Snapshot
+from gpuwatch.core.source import Clock, ReadOptions, SystemClock
+from gpuwatch.sources.linux.own_cpu import OwnCpu
+from gpuwatch.sources.simulated.parts import problems
+from gpuwatch.sources.simulated.parts.device import TICK_SECONDS, TICKS_PER_SECOND
+from gpuwatch.sources.simulated.parts.host import Span, build_host
+from gpuwatch.sources.simulated.parts.jobs import JobBook, Look
+from gpuwatch.sources.simulated.parts.processes import Task
+from gpuwatch.sources.simulated.parts.readings import GpuView, fresh_samples
+from gpuwatch.sources.simulated.population import RESERVED_BYTES
+from gpuwatch.sources.simulated.scenarios import BUILDERS
+from gpuwatch.sources.simulated.world import World
+
+SCENARIOS: Mapping[str, str] = {name: text for name, (text, _) in BUILDERS.items()}
+"""What can be shown: name and one line about it."""
+
+_WARM_UP_SECONDS = 60.0
+_TRACED_SECONDS = 20.0
+_LONGEST_JUMP_SECONDS = 1800.0
+_FIRST_INTERVAL_MAX_SECONDS = 10.0
+
+
+class SimulatedSource:
+    """A ``Source`` whose machine is computed.
+
+    Everything follows from ``scenario``, ``gpus``, ``processes`` and ``seed`` and from the time
+    that has passed on ``clock`` since ``open``: how often it is read changes no state. The
+    machine has run for a minute when it is opened, and the first snapshot brings the fine
+    samples of the last twenty seconds, as a driver's buffer does.
+
+    ``processes`` is the number of processes on the GPUs (loader workers come on top); by
+    default one a GPU. Its own cost is measured with a ``SystemClock`` only, so that any other
+    clock gives equal snapshots each time.
+
+    Raises ``ValueError`` for a scenario that is not in ``SCENARIOS`` and for counts below zero.
+    """
+
+    def __init__(
+        self,
+        scenario: str = "starved",
+        gpus: int = 1,
+        seed: int = 0,
+        *,
+        clock: Clock | None = None,
+        options: ReadOptions | None = None,
+        processes: int | None = None,
+    ) -> None:
+        if scenario not in BUILDERS:
+            raise ValueError(f"no scenario {scenario!r}: choose one of {', '.join(BUILDERS)}")
+        if gpus < 0 or (processes is not None and processes < 0):
+            raise ValueError("the number of GPUs and of processes cannot be below zero")
+        self.scenario = scenario
+        self._gpus = gpus
+        self._seed = seed
+        self._clock: Clock = SystemClock() if clock is None else clock
+        self._options = ReadOptions() if options is None else options
+        self._gpu_processes = processes
+        self._machine: _Machine | None = None
+        self._own = _OwnCost() if isinstance(self._clock, SystemClock) else None
+
+    @property
+    def simulated(self) -> bool:
+        return True
+
+    @property
+    def options(self) -> ReadOptions:
+        return self._options
+
+    def open(self) -> None:
+        """Build the machine and let it run for its first minute."""
+        if self._machine is None:
+            self._machine = self._build(self._clock.monotonic())
+
+    def read(self) -> Snapshot:
+        """The machine as it is now."""
+        began = time.perf_counter()
+        now = self._clock.monotonic()
+        if self._machine is None:
+            self._machine = self._build(now)
+        snapshot = self._machine.look(now)
+        if self._own is None:
+            return snapshot
+        return replace(snapshot, own_cost=self._own.take(began))
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def find(self, pid: int) -> ProcessKey | None:
+        """The process that has this PID now; ``None`` if there is none. Opens the source."""
+        self.open()
+        assert self._machine is not None
+        return self._machine.find(pid)
+
+    def history(self, seconds: float) -> Iterator[Snapshot]:
+        """Snapshots of the last ``seconds``, one an interval, oldest first, none of now.
+
+        The scenario then began ``seconds`` ago, and ``read`` goes on from there. Raises
+        ``RuntimeError`` when the source is open already: its beginning is fixed then.
+        """
+        if self._machine is not None:
+            raise RuntimeError("the past can only be asked for before the source is opened")
+        now = self._clock.monotonic()
+        interval = self._options.interval_seconds
+        count = int(seconds / interval)
+        machine = self._machine = self._build(now - count * interval)
+        return (machine.look(now - (count - number) * interval) for number in range(count))
+
+    def _build(self, origin: float) -> _Machine:
+        setup = BUILDERS[self.scenario][1](self._gpus)
+        world = World(
+            setup, seed=self._seed, gpu_processes=self._gpu_processes, warm_up=_WARM_UP_SECONDS
+        )
+        offset = self._clock.unix() - self._clock.monotonic()
+        return _Machine(
+            world, seed=self._seed, origin=origin, unix_offset=offset, options=self._options
+        )
+
+
+class _Machine:
+    """Looks at a world: everything that is a difference between two looks is kept here."""
+
+    def __init__(
+        self,
+        world: World,
+        *,
+        seed: int,
+        origin: float,
+        unix_offset: float,
+        options: ReadOptions,
+    ) -> None:
+        self._world = world
+        self._seed = seed
+        self._options = options
+        self._origin = origin
+        self._unix_offset = unix_offset
+        self._sequence = 0
+        # Whichever job is asked for first has a past, as the GPUs have.
+        world.advance(-_TRACED_SECONDS)
+        world.trace(world.crews)
+        # Looked at once one interval before time zero, so that the first look has differences.
+        world.advance(-min(options.interval_seconds, _FIRST_INTERVAL_MAX_SECONDS))
+        before = world.tick * TICK_SECONDS
+        self._read_at = before
+        self._read_tick = world.tick
+        self._sample_tick = world.tick - 600 * TICKS_PER_SECOND
+        self._elapsed = -before
+        self._jobs = JobBook(world, seed)
+        self._views = [
+            GpuView(number, slot, device, seed=seed, gpus=len(world.devices))
+            for number, (slot, device) in enumerate(
+                zip(world.setup.slots, world.devices, strict=True)
+            )
+        ]
+        for task in world.tasks:
+            task.started_unix = round(origin + unix_offset + task.started, 2)
+            task.note(before, 1.0)
+        self._disk = (world.reads.total(before), world.writes.total(before))
+        self._moved = (0.0, 0.0)
+        unix_at_zero = origin + unix_offset
+        self._standing = problems.standing(self._views, unix_at_zero - _WARM_UP_SECONDS)
+        self._losses = problems.losses(self._views, unix_at_zero)
+
+    def look(self, monotonic: float) -> Snapshot:
+        """The machine at this time of the source's clock, which must not go back."""
+        world = self._world
+        if self._sequence:
+            self._jobs.attach(self._options.attached, self._read_at)
+        world.advance(self._time(monotonic))
+        # What happens between two ticks is known at the later one only.
+        now = world.tick * TICK_SECONDS
+        tasks = [task for task in world.tasks if task.lives(now)]
+        self._note(now)
+        span = Span(
+            now=now,
+            elapsed=self._elapsed,
+            read_bytes=self._moved[0],
+            written_bytes=self._moved[1],
+        )
+        host = build_host(world, tasks, span, self._seed)
+        if not self._sequence:
+            self._jobs.attach(self._options.attached, now)
+        gpus = self._show_gpus(now, tasks)
+        jobs = self._jobs.show(
+            Look(
+                now=now,
+                elapsed=self._elapsed,
+                since_tick=self._sample_tick,
+                unix_at_zero=self._origin + self._unix_offset,
+                gpus={key: gpu.identity.uuid for key, gpu in gpus.items()},
+            )
+        )
+        processes = self._show_processes(now, tasks, gpus)
+        snapshot = Snapshot(
+            sequence=self._sequence,
+            taken_at_unix_seconds=monotonic + self._unix_offset,
+            monotonic_seconds=monotonic,
+            interval_seconds=self._options.interval_seconds,
+            simulated=True,
+            host=host,
+            gpus=tuple(gpus[key] for key in gpus),
+            processes=processes,
+            jobs=jobs,
+            problems=self._problems(now),
+        )
+        self._sequence += 1
+        self._read_tick = self._sample_tick = world.tick
+        self._read_at = now
+        return snapshot
+
+    def find(self, pid: int) -> ProcessKey | None:
+        task = self._jobs.find(pid, self._read_at)
+        return None if task is None else (task.pid, task.started_unix)
+
+    def _time(self, monotonic: float) -> float:
+        now = monotonic - self._origin
+        extra = now - self._read_at - _LONGEST_JUMP_SECONDS
+        if extra > 0:
+            # This computer slept: its simulation slept too, rather than catching up for long.
+            self._origin += extra
+            now -= extra
+        return max(now, self._read_at)
+
+    def _note(self, now: float) -> None:
+        """Take all differences since the last look; none when no time has passed."""
+        elapsed = now - self._read_at
+        if elapsed <= 0.0:
+            return
+        self._elapsed = elapsed
+        world = self._world
+        for task in world.tasks:
+            task.note(now, elapsed)
+        disk = (world.reads.total(now), world.writes.total(now))
+        self._moved = (disk[0] - self._disk[0], disk[1] - self._disk[1])
+        self._disk = disk
+
+    def _show_gpus(self, now: float, tasks: list[Task]) -> dict[tuple[int, int | None], Gpu]:
+        """Every row, keyed by card and MIG instance, in the order shown."""
+        used: dict[tuple[int, int | None], int] = {}
+        for task in tasks:
+            if task.gpu is not None and task.gpu_memory is not None:
+                memory = task.gpu_memory(now)
+                used[task.gpu, None] = used.get((task.gpu, None), 0) + memory
+                if task.instance is not None:
+                    key = (task.gpu, task.instance)
+                    used[key] = used.get(key, 0) + memory
+        ticks = self._world.tick - self._read_tick
+        unix_at_zero = self._origin + self._unix_offset
+        working = {(task.gpu, task.instance) for task in tasks if task.gpu_share > 0.0}
+        rows: dict[tuple[int, int | None], Gpu] = {}
+        for number, view in enumerate(self._views):
+            if self._world.lost(number, now):
+                rows[number, None] = view.lost()
+                continue
+            reserved = 0 if view.slot.card.unified else RESERVED_BYTES
+            rows[number, None] = view.show(
+                now=now,
+                ticks=ticks,
+                used_bytes=used.get((number, None), 0) + reserved,
+                samples=fresh_samples(view.device, self._sample_tick, unix_at_zero),
+            )
+            for position, identity in enumerate(view.instances):
+                instance = (number, identity.mig_instance)
+                rows[instance] = view.show_instance(
+                    position, used_bytes=used.get(instance, 0), works=instance in working
+                )
+        return rows
+
+    def _show_processes(
+        self, now: float, tasks: list[Task], gpus: dict[tuple[int, int | None], Gpu]
+    ) -> tuple[Process, ...]:
+        everything = self._options.all_processes
+        crew = self._jobs.attached
+        asked_for = {part.task for part in crew.parts} if crew is not None else set()
+        shown = []
+        for task in tasks:
+            if task.system and not everything and task not in asked_for:
+                continue
+            gpu = None if task.gpu is None else gpus[task.gpu, task.instance]
+            if gpu is None or gpu.lost:
+                shown.append(task.show(now, self._elapsed, None, None))
+                continue
+            reading = gpu.reading
+            shown.append(task.show(now, self._elapsed, gpu.identity.uuid, reading.busy_percent))
+        return tuple(shown)
+
+    def _problems(self, now: float) -> tuple[Problem, ...]:
+        lost = tuple(problem for number, problem in self._losses if self._world.lost(number, now))
+        return lost + self._standing
+
+
+class _OwnCost:
+    """What this process costs, measured as the local source measures it."""
+
+    def __init__(self) -> None:
+        self._cpu = OwnCpu()
+
+    def take(self, began: float) -> OwnCost:
+        return OwnCost(
+            cpu_percent=self._cpu.percent(time.monotonic()),
+            memory_resident_bytes=_resident_bytes(),
+            read_milliseconds=(time.perf_counter() - began) * 1000.0,
+        )
+
+
+def _resident_bytes() -> int | None:
+    try:
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    except (OSError, ValueError, IndexError):
+        return None
+    return pages * resource.getpagesize()

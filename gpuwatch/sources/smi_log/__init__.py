@@ -1,0 +1,1 @@
+"""Logs that ``nvidia-smi`` wrote, as snapshots."""

@@ -1,0 +1,1 @@
+"""History on time columns: strips, plots, the time axis and its marks."""

@@ -1,0 +1,215 @@
+"""Large charts with axes, drawn by plotext. Imported only when a detail screen opens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import plotext
+
+from gpuwatch.core.history import Series
+from gpuwatch.tui.charts import time_axis
+from gpuwatch.tui.charts.glyphs import Glyphs
+from gpuwatch.tui.charts.strips import Grid, TimeWindow, with_cursor
+from gpuwatch.tui.charts.timeline import FindingMark
+from gpuwatch.tui.terminal.frame import Line, Row, Run
+
+# What plotext draws frames with, and what stands for it where only ASCII can be shown.
+_FRAME = "┌┐└┘├┤┬┴┼─│"
+_ASCII_FRAME = str.maketrans(_FRAME, "+++++|+++-|")
+
+# plotext clips to the terminal it finds; the size of a chart is ours to say.
+plotext.terminal.limit(False, False)
+
+
+Segment = tuple[tuple[float, ...], tuple[float, ...]]
+"""Moments and values of a line without a gap."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """One line of a chart and its style."""
+
+    series: Series | None
+    style: str
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """A fixed scale: from 0 to ``limit``, in steps of ``limit / parts``, written by ``scale``."""
+
+    limit: float
+    unit: str = "%"
+    scale: float = 1.0
+    """What one unit of the label is, in the unit of the series."""
+
+
+def draw(
+    trace: Trace,
+    window: TimeWindow,
+    wall_offset: float,
+    axis: Axis,
+    width: int,
+    height: int,
+    glyphs: Glyphs,
+    marks: Sequence[FindingMark] = (),
+) -> list[Line]:
+    """``height`` lines of ``width`` cells. ``wall_offset``: unix time less the history's clock;
+    ``marks`` are put on the frame's lower side."""
+    canvas = canvas_cells(width)
+    grid = window.grid(canvas)
+    begin, end = grid.begin_seconds, grid.end_seconds
+    ticks = time_axis.ticks(
+        begin + wall_offset, end + wall_offset, canvas, window.now + wall_offset
+    )
+    text = _text(
+        tuple(_segments(trace.series, grid)),
+        (begin, end),
+        tuple((moment - wall_offset, label) for moment, label in ticks),
+        axis,
+        width,
+        height,
+        "*" if glyphs.name == "ascii" else "braille",
+    )
+    lines = [_style(line, width, trace.style, glyphs) for line in text]
+    return _overlaid(lines, text, marks, window, canvas, glyphs)
+
+
+# plotext takes milliseconds a chart. Most are the same when a key is pressed, and those of a long
+# range for many seconds.
+@lru_cache(maxsize=16)
+def _text(
+    segments: tuple[Segment, ...],
+    span: tuple[float, float],
+    ticks: tuple[tuple[float, str], ...],
+    axis: Axis,
+    width: int,
+    height: int,
+    marker: str,
+) -> tuple[str, ...]:
+    """What plotext draws, ``height`` lines. ``span``: the moments at both ends of the canvas."""
+    figure = plotext.figure
+    figure.clear()
+    figure.plot_size(width, height)
+    for xs, ys in segments:
+        signal = figure.signal(list(xs), [y / axis.scale for y in ys], marker=marker)
+        signal.lines()
+        figure.draw(signal)
+    top = axis.limit / axis.scale
+    if not segments:
+        # plotext needs a point to draw a frame around; this one is outside it.
+        figure.draw(figure.signal([span[0] - 1.0], [-top], marker=" "))
+    values = [top * part / 4 for part in range(5)] if height >= 9 else [0.0, top / 2, top]
+    y_ruler = figure.ruler("y", "left")
+    y_ruler.lim(0, top)
+    y_ruler.ticks(values, [f"{_number(value)}{axis.unit}".rjust(5) for value in values])
+    x_ruler = figure.ruler("x")
+    x_ruler.lim(*span)
+    x_ruler.ticks([moment for moment, _ in ticks], [label for _, label in ticks])
+    return tuple(_padded(figure.build().string(True), height))
+
+
+def canvas_cells(width: int) -> int:
+    """Columns of a chart ``width`` cells wide: without the frame (two) and the labels (six)."""
+    return max(4, width - 8)
+
+
+def _overlaid(
+    lines: list[Line],
+    texts: Sequence[str],
+    marks: Sequence[FindingMark],
+    window: TimeWindow,
+    canvas: int,
+    glyphs: Glyphs,
+) -> list[Line]:
+    """The cursor over the canvas, the findings over the frame's lower side."""
+    grid = window.grid(canvas)
+    for number, text in enumerate(texts):
+        corner = text.find("└")
+        if corner >= 0:
+            lines[number] = _marked(lines[number], corner + 1, marks, window, canvas, glyphs)
+        place = -1 if window.cursor is None else grid.place(window.cursor)
+        if 0 <= place < canvas:
+            edge = max(text.find(one) for one in "┤│└┌├")
+            if edge >= 0:
+                start = min(text.find(one) for one in "┤│└┌├" if one in text) + 1
+                lines[number] = tuple(with_cursor(list(lines[number]), start + place))
+    return lines
+
+
+def _marked(
+    line: Line,
+    start: int,
+    marks: Sequence[FindingMark],
+    window: TimeWindow,
+    canvas: int,
+    glyphs: Glyphs,
+) -> Line:
+    """``line`` with the findings' signs and spans from the cell ``start`` on."""
+    cells: list[Run] = [(one, style) for text, style in line for one in text]
+    over = time_axis.mark_cells(marks, window, canvas, glyphs)
+    for number, cell in enumerate(over):
+        if cell is not None and start + number < len(cells):
+            cells[start + number] = cell
+    return tuple(time_axis.joined(cells))
+
+
+def _segments(series: Series | None, grid: Grid) -> Iterator[Segment]:
+    """Points of each stretch without a gap: the minimum and the maximum of every column, the one
+    nearer to the point before first, so that the line does not cross the band twice. Where the
+    line stays level, its two ends."""
+    if series is None:
+        return
+    width = grid.column_seconds
+    columns = series.columns(grid.moment, width, grid.count)
+    xs: list[float] = []
+    ys: list[float] = []
+    first = grid.last - len(columns) + 1
+    for position, column in enumerate(columns):
+        if column is None:
+            if xs:
+                yield tuple(xs), tuple(ys)
+                xs, ys = [], []
+            continue
+        moment = (first + position + 0.5) * width
+        low, high = column[0], column[2]
+        pair = (low, high) if not ys or abs(ys[-1] - low) <= abs(ys[-1] - high) else (high, low)
+        for offset, value in zip((-0.25, 0.25), pair, strict=True):
+            if len(ys) > 1 and ys[-1] == ys[-2] == value:
+                xs[-1] = moment + offset * width
+                continue
+            xs.append(moment + offset * width)
+            ys.append(value)
+    if xs:
+        yield tuple(xs), tuple(ys)
+
+
+def _number(value: float) -> str:
+    return f"{value:.0f}" if value >= 10 or value == int(value) else f"{value:.1f}"
+
+
+def _padded(text: str, height: int) -> list[str]:
+    lines = text.split("\n")[:height]
+    return lines + [""] * (height - len(lines))
+
+
+def _style(line: str, width: int, style: str, glyphs: Glyphs) -> Line:
+    """The frame and its labels quiet, the data in its own colour."""
+    row = Row(width)
+    run, data = "", False
+    inside = False
+    for character in line:
+        if character in _FRAME:
+            # The data lies between the first frame character and the last.
+            inside = True
+            is_data = False
+        else:
+            is_data = inside and (character == "*" or "\u2800" <= character <= "\u28ff")
+        if is_data != data and run:
+            row.add(run, style if data else "dim")
+            run = ""
+        data = is_data
+        run += character.translate(_ASCII_FRAME) if glyphs.name == "ascii" else character
+    row.add(run, style if data else "dim")
+    return row.line()

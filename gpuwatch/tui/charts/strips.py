@@ -1,0 +1,305 @@
+"""Strips of history on absolute time columns, kept from frame to frame.
+
+All charts of a frame show the same stretch of time, each in as many columns as it is wide. A
+column covers a fixed part of the clock, so what was drawn never reshuffles: with time a chart
+only gains columns on the right. The window moves on in steps of several columns ("pages") rather
+than one by one, so between two steps only the newest column changes on the screen, which keeps
+the picture calm and the bytes few.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Protocol
+
+from gpuwatch.core.history import bucket_index
+from gpuwatch.tui.charts.glyphs import FULL, Glyphs, cells, level
+from gpuwatch.tui.terminal.frame import Run
+
+
+class Columns(Protocol):
+    """What a chart needs of a history series."""
+
+    def columns(
+        self, end: float, column_seconds: float, count: int
+    ) -> Sequence[tuple[float, float, float] | None]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """The columns of one chart, by the numbers of their buckets (see ``bucket_index``): ``first``
+    at the left edge, ``end`` at the right; ``last`` is the newest that has begun."""
+
+    column_seconds: float
+    first: int
+    last: int
+    end: int
+
+    @property
+    def moment(self) -> float:
+        """The middle of the last column: names it without rounding trouble at its edges."""
+        return (self.last + 0.5) * self.column_seconds
+
+    @property
+    def count(self) -> int:
+        """How many columns can show something."""
+        return self.last - self.first + 1
+
+    @property
+    def begin_seconds(self) -> float:
+        return self.first * self.column_seconds
+
+    @property
+    def end_seconds(self) -> float:
+        return (self.end + 1) * self.column_seconds
+
+    def place(self, at: float) -> int:
+        """The cell of the moment ``at``, from the left; it may lie outside of the chart."""
+        return bucket_index(at, self.column_seconds) - self.first
+
+
+@dataclass(frozen=True, slots=True)
+class TimeWindow:
+    """Which stretch of time a frame shows, whatever the width of a chart. ``now`` is the newest
+    moment of the history; without an ``end`` it is followed, in steps of ``step_seconds``."""
+
+    now: float
+    span_seconds: float
+    step_seconds: float = 0.0
+    end: float | None = None
+    cursor: float | None = None
+
+    def grid(self, width: int) -> Grid:
+        """The columns of a chart of ``width`` cells (1 or more)."""
+        return _grid(self.now, self.span_seconds, self.step_seconds, self.end, width)
+
+
+# All charts of a frame that are equally wide have the same.
+@lru_cache(maxsize=16)
+def _grid(now: float, span: float, step_seconds: float, end: float | None, width: int) -> Grid:
+    seconds = span / width
+    last = bucket_index(now, seconds)
+    if end is not None:
+        edge = bucket_index(end, seconds)
+        return Grid(seconds, edge - width + 1, min(last, edge), edge)
+    edge = last
+    if step_seconds > 0:
+        step = bucket_index(now, step_seconds) + 1
+        edge = max(last, bucket_index(step * step_seconds, seconds))
+        # Of one column only, the newest.
+        edge = min(edge, last + width - 1)
+    return Grid(seconds, edge - width + 1, last, edge)
+
+
+# Fine samples arrive up to a second after the moment they describe (the driver's own buffering):
+# so much of what the last frame drew, and its newest column, are drawn again.
+_SETTLE_SECONDS = 1.0
+
+
+class Strip:
+    """One chart's drawn columns, for one series at one height and scale.
+
+    Kept as one string of characters and one of tones a row, the newest column last, so that a
+    frame costs the drawing of the few columns that are new and some string slicing.
+    """
+
+    __slots__ = ("_drawn", "_drawn_of", "_first", "_key", "_series", "_texts", "_tones")
+
+    def __init__(self) -> None:
+        self._texts: list[str] = []
+        self._tones: list[str] = []
+        self._first = 0
+        self._key: tuple[object, ...] = ()
+        self._series: Columns | None = None
+        """Held, so that no later one is taken for it."""
+        self._drawn: list[list[Run]] = []
+        self._drawn_of: list[tuple[str, str, str]] = []
+
+    def draw(
+        self,
+        series: Columns | None,
+        window: TimeWindow,
+        width: int,
+        limit: float,
+        glyphs: Glyphs,
+        style: str,
+        rows: int = 1,
+    ) -> list[list[Run]]:
+        """Return ``rows`` lines of runs, each exactly ``width`` cells, the top one first."""
+        if width <= 0:
+            return [[] for _ in range(rows)]
+        if series is None:
+            return [[(" " * width, style)] for _ in range(rows)]
+        grid = window.grid(width)
+        self._bring_up_to(series, grid, limit, glyphs, rows)
+        skip = grid.first - self._first
+        drawn_of = [
+            (text[skip:].ljust(width), tones[skip:], style)
+            for text, tones in zip(self._texts, self._tones, strict=True)
+        ]
+        if drawn_of != self._drawn_of:
+            self._drawn_of = drawn_of
+            self._drawn = [_runs(*row) for row in drawn_of]
+        lines = self._drawn
+        if window.cursor is not None:
+            cell = grid.place(window.cursor)
+            lines = [with_cursor(line, cell) for line in lines]
+        return lines
+
+    def _bring_up_to(
+        self,
+        series: Columns,
+        grid: Grid,
+        limit: float,
+        glyphs: Glyphs,
+        rows: int,
+    ) -> None:
+        """Draw what is new or may still change: then the grid's first column is there, and its
+        last is the newest."""
+        start, last = grid.first, grid.last
+        key = (grid.column_seconds, limit, glyphs.name, rows)
+        same = series is self._series and key == self._key
+        newest = self._first + len(self._texts[0]) - 1 if self._texts else self._first - 1
+        settle = int(_SETTLE_SECONDS / grid.column_seconds) + 2
+        if not same or start < self._first or last < newest or start > newest:
+            self._series, self._key = series, key
+            self._first = wanted_from = start
+            self._texts = [""] * rows
+            self._tones = [""] * rows
+        else:
+            wanted_from = max(start, newest - settle + 1)
+            keep = wanted_from - self._first
+            skip = start - self._first
+            self._texts = [text[skip:keep] for text in self._texts]
+            self._tones = [tones[skip:keep] for tones in self._tones]
+            self._first = start
+        count = last - wanted_from + 1
+        if count <= 0:
+            return
+        columns = series.columns(grid.moment, grid.column_seconds, count)
+        drawn = _draw_columns(columns, limit, glyphs, rows)
+        for row in range(rows):
+            self._texts[row] += "".join([text[row] for text, _ in drawn])
+            self._tones[row] += "".join([tones[row] for _, tones in drawn])
+
+
+_MOST_DRAWN = 1024
+_drawn: dict[tuple[object, ...], tuple[str, str]] = {}
+"""Columns as they were drawn: most are drawn again with the next frames, or alike elsewhere."""
+
+
+def _draw_columns(
+    columns: Sequence[tuple[float, float, float] | None], limit: float, glyphs: Glyphs, rows: int
+) -> list[tuple[str, str]]:
+    if len(_drawn) > _MOST_DRAWN:
+        _drawn.clear()
+    name = glyphs.name
+    made = []
+    for column in columns:
+        key = (column, limit, rows, name)
+        cell = _drawn.get(key)
+        if cell is None:
+            cell = _drawn[key] = _draw_column(column, limit, glyphs, rows)
+        made.append(cell)
+    return made
+
+
+def _draw_column(
+    column: tuple[float, float, float] | None, limit: float, glyphs: Glyphs, rows: int
+) -> tuple[str, str]:
+    """The characters of one column, the top one first, and their tones."""
+    if column is None:
+        return " " * rows, FULL * rows
+    high = level(column[2], limit, rows)
+    low = high if column[0] == column[2] else level(column[0], limit, rows)
+    return cells(glyphs, low, high, rows)
+
+
+def with_cursor(line: list[Run], cell: int) -> list[Run]:
+    """``line`` with the cursor on one of its cells, if it has it."""
+    out: list[Run] = []
+    place = 0
+    for text, style in line:
+        inside = cell - place
+        place += len(text)
+        if not 0 <= inside < len(text):
+            out.append((text, style))
+            continue
+        parts = (
+            (text[:inside], style),
+            (text[inside], f"c:{style}"),
+            (text[inside + 1 :], style),
+        )
+        out.extend(part for part in parts if part[0])
+    return out
+
+
+_SAME_TONE = re.compile(r"(.)\1*")
+
+
+def _runs(text: str, tones: str, style: str) -> list[Run]:
+    """``text`` as runs of one tone each; what follows the last tone is blank."""
+    if not tones.strip(FULL):
+        return [(text, style)]
+    out: list[Run] = []
+    for match in _SAME_TONE.finditer(tones):
+        tone = match[1]
+        name = style if tone == FULL else f"{style}.{tone}"
+        out.append((text[match.start() : match.end()], name))
+    if len(tones) < len(text):
+        out.append((text[len(tones) :], style))
+    return out
+
+
+class StripCache:
+    """Strips by what they show; those not drawn for a while are forgotten."""
+
+    def __init__(self) -> None:
+        self._strips: dict[object, Strip] = {}
+        self._used: set[object] = set()
+
+    def get(self, key: object) -> Strip:
+        self._used.add(key)
+        strip = self._strips.get(key)
+        if strip is None:
+            strip = self._strips[key] = Strip()
+        return strip
+
+    def forget_unused(self) -> None:
+        """Drop every strip that was not asked for since the last call."""
+        if len(self._strips) > len(self._used):
+            self._strips = {key: s for key, s in self._strips.items() if key in self._used}
+        self._used.clear()
+
+
+def nice_ceiling(value: float, floor: float, thousand: float = 1024.0) -> float:
+    """The scale of a chart without a natural limit: 1, 2 or 5 times a power of ten, in steps of
+    1024 for bytes (else of ``thousand``), at least ``floor`` and at least ``value``."""
+    unit = floor
+    while True:
+        for factor in (1, 2, 5, 10, 20, 50, 100, 200, 500):
+            if unit * factor >= value:
+                return unit * factor
+        unit *= thousand
+
+
+def rate_ceiling(
+    series: Columns | None,
+    window: TimeWindow,
+    width: int,
+    floor: float,
+    value: float | None = None,
+    thousand: float = 1024.0,
+) -> float:
+    """The scale of a rate: fixed steps above what the window shows (and above ``value``), so that
+    it rarely moves."""
+    highest = 0.0 if value is None else value
+    if series is not None and width > 0:
+        grid = window.grid(width)
+        for column in series.columns(grid.moment, grid.column_seconds, grid.count):
+            if column is not None and column[2] > highest:
+                highest = column[2]
+    return nice_ceiling(highest, floor, thousand)

@@ -1,0 +1,285 @@
+"""Below the charts: clock times, what was found when, and the exact values under the cursor."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from math import ceil
+
+from gpuwatch.core import units
+from gpuwatch.core.model import Gpu
+from gpuwatch.core.text import clean
+from gpuwatch.diagnosis.finding import SEVERITIES
+from gpuwatch.tui.charts.glyphs import Glyphs
+from gpuwatch.tui.charts.strips import Columns, TimeWindow
+from gpuwatch.tui.charts.timeline import FindingMark, mark_at
+from gpuwatch.tui.pages.finding_words import cause
+from gpuwatch.tui.terminal.frame import Line, Row, Run, Zone, fit
+from gpuwatch.tui.view import View
+
+_HOUR = 3600
+_DAY = 24 * _HOUR
+_ROUND_SECONDS = (
+    *(1, 2, 5, 10, 15, 20, 30, 60, 120, 300, 600, 900, 1800),
+    *(_HOUR, 2 * _HOUR, 3 * _HOUR, 6 * _HOUR, 12 * _HOUR, _DAY),
+)
+_CLOCK_CELLS = 14
+_DATE_CELLS = 17
+"""A mark with its text, and some room before the next."""
+
+_STYLES = {"error": "error", "warning": "warn", "info": "key"}
+
+Span = tuple[int, int]
+"""Where a chart stands: its first cell and its width."""
+
+
+def wall_offset(view: View) -> float:
+    """Unix time less the history's clock."""
+    snapshot = view.snapshot
+    return 0.0 if snapshot is None else snapshot.taken_at_unix_seconds - snapshot.monotonic_seconds
+
+
+# -- ticks ----------------------------------------------------------------------------------
+
+
+def ticks(
+    begin: float, end: float, cells: int, now: float, *, clock_cells: int = _CLOCK_CELLS
+) -> Iterator[tuple[float, str]]:
+    """Round moments of the clock and their texts, for ``cells`` cells from ``begin`` to ``end``
+    (unix times, like ``now``). The first of a day that is not today's, and the first of today after
+    one, says the date."""
+    dated = _day(begin) != _day(now) or _day(end) != _day(now)
+    least = (end - begin) / max(1, cells) * (_DATE_CELLS if dated else clock_cells)
+    spacing = next((one for one in _ROUND_SECONDS if one >= least), _ROUND_SECONDS[-1])
+    # Round by the clock on the wall, not by that of Greenwich.
+    shift = time.localtime(begin).tm_gmtoff
+    moment = ceil((begin + shift) / spacing) * spacing - shift
+    day = None if dated else _day(now)
+    while moment <= end:
+        local = time.localtime(moment)
+        text = time.strftime("%H:%M:%S" if spacing < 60 else "%H:%M", local)
+        if _day(moment) != day:
+            day = _day(moment)
+            text = f"{local.tm_mday} {time.strftime('%b', local)} {text}"
+        yield float(moment), text
+        moment += spacing
+
+
+def _day(moment: float) -> tuple[int, int]:
+    local = time.localtime(moment)
+    return local.tm_year, local.tm_yday
+
+
+# -- the axis -------------------------------------------------------------------------------
+
+
+def draw(
+    view: View, window: TimeWindow, spans: Sequence[Span], width: int, y: int
+) -> tuple[Line, list[Zone]]:
+    """One axis under each of ``spans``, in one line; a click on it sets the cursor."""
+    row = Row(width)
+    zones = []
+    offset = wall_offset(view)
+    for start, cells in spans:
+        if cells <= 0:
+            continue
+        row.pad_to(start)
+        for text, style in axis(view.spans, window, cells, offset, view.glyphs):
+            row.add(text, style)
+        zones.append(Zone(y, start, start + cells, "moment", (start, cells)))
+    return row.line(), zones
+
+
+def axis(
+    marks: Sequence[FindingMark], window: TimeWindow, cells: int, offset: float, glyphs: Glyphs
+) -> list[Run]:
+    """``cells`` cells: ticks with their times, over them the findings and the cursor."""
+    grid = window.grid(cells)
+    # A time is read rather than the line that says how long a finding held, and not at all where
+    # a sign would stand in it.
+    over = mark_cells(marks, window, cells, glyphs)
+    if window.cursor is not None:
+        place = grid.place(window.cursor)
+        if 0 <= place < cells:
+            over[place] = (glyphs.up, "c:value")
+    out = [cell or (" ", "dim") for cell in over]
+    latest = min(window.now, grid.end_seconds) + offset
+    for moment, text in ticks(grid.begin_seconds + offset, latest, cells, window.now + offset):
+        place = grid.place(moment - offset)
+        if not 0 <= place <= cells - len(text) - 1:
+            continue
+        under = over[place : place + len(text) + 1]
+        if all(cell is None or cell[0] == glyphs.rule for cell in under):
+            out[place : place + len(text) + 1] = [(one, "dim") for one in glyphs.tick + text]
+    return joined(out)
+
+
+def mark_cells(
+    marks: Sequence[FindingMark], window: TimeWindow, cells: int, glyphs: Glyphs
+) -> list[Run | None]:
+    """For each of ``cells`` columns the sign of a finding that begins there, a line where one held,
+    or ``None``; the gravest on top."""
+    out: list[Run | None] = [None] * cells
+    if not marks or cells <= 0:
+        return out
+    grid = window.grid(cells)
+    signs = {"error": glyphs.grave, "warning": glyphs.warning, "info": glyphs.note}
+    begins: list[tuple[int, Run]] = []
+    for one in sorted(marks, key=_gravity, reverse=True):
+        first = grid.place(one.begin_seconds)
+        last = grid.place(window.now if one.end_seconds is None else one.end_seconds)
+        last = min(last, grid.last - grid.first)
+        if last < 0 or first >= cells:
+            continue
+        style = _STYLES.get(one.severity, "warn")
+        for cell in range(max(0, first), min(cells, last + 1)):
+            out[cell] = (glyphs.rule, style)
+        if first >= 0:
+            begins.append((first, (signs.get(one.severity, glyphs.warning), style)))
+    for first, sign in begins:
+        out[first] = sign
+    return out
+
+
+def _gravity(mark: FindingMark) -> int:
+    """0 is the gravest."""
+    known = mark.severity in SEVERITIES
+    return SEVERITIES.index(mark.severity) if known else len(SEVERITIES)
+
+
+def joined(cells: Sequence[Run]) -> list[Run]:
+    runs: list[Run] = []
+    for text, style in cells:
+        if runs and runs[-1][1] == style:
+            runs[-1] = (runs[-1][0] + text, style)
+        else:
+            runs.append((text, style))
+    return runs
+
+
+# -- the exact values -----------------------------------------------------------------------
+
+
+def is_shown(view: View) -> bool:
+    """There is something to say of the moment: the charts do not show the newest."""
+    return view.timeline.moment is not None
+
+
+def ago(view: View) -> str:
+    """How long before now the charts end, or the cursor stands: ``3m12``."""
+    moment, snapshot = view.timeline.moment, view.snapshot
+    if moment is None or snapshot is None:
+        return ""
+    return units.age(snapshot.monotonic_seconds - moment)
+
+
+def values(view: View, window: TimeWindow, cells: int, gpu: Gpu | None, width: int) -> Line:
+    """What a column under the cursor holds, of a chart of ``cells`` columns; without a cursor where
+    the charts end."""
+    row = Row(width)
+    cursor = view.timeline.cursor_seconds
+    if cursor is None:
+        end = window.end
+        if end is None:
+            return row.line()
+        row.add(f" charts end {_clock(view, end)}, {ago(view)} ago", "warn")
+        for key, what in (("0", "now"), ("< >", "back and forth"), ("c", "cursor")):
+            if row.room < len(key) + len(what) + 4:
+                break
+            row.add("   ").add(key, "key").add(f" {what}", "label")
+        return row.line()
+    grid = window.grid(max(1, cells))
+    bucket = grid.first + grid.place(cursor)
+    begin = bucket * grid.column_seconds
+    middle = begin + grid.column_seconds / 2
+    row.add(f" {view.glyphs.up}", "key")
+    row.add(_column_clock(view, begin, grid.column_seconds), "value")
+    row.fits(f"  {ago(view)} ago", "warn")
+    if gpu is not None:
+        row.fits(f"  GPU {gpu.identity.index}", "title")
+    for label, text in _numbers(view, gpu, middle, grid.column_seconds):
+        if row.room < len(label) + len(text) + 3:
+            break
+        row.add(f"  {label} ", "label").add(text, "value")
+    found = mark_at(view.spans, begin, begin + grid.column_seconds)
+    if found is not None and row.room > 16:
+        text = fit(f"  {clean(cause(found.rule))}", row.room - 1, view.glyphs.ellipsis)
+        row.add(text, _STYLES.get(found.severity, "warn"))
+    return row.line()
+
+
+def _column_clock(view: View, begin: float, seconds: float) -> str:
+    """``12:31:05.5``; of a column that is longer than a second or two where it begins and ends."""
+    if seconds < 1.5:
+        moment = begin + seconds / 2 + wall_offset(view)
+        tenths = f".{int(moment * 10 % 10)}" if seconds < 1.0 else ""
+        return _clock(view, begin + seconds / 2) + tenths
+    end = time.localtime(begin + seconds + wall_offset(view))
+    return f"{_clock(view, begin)}-{time.strftime('%H:%M:%S', end)}"
+
+
+def _clock(view: View, at: float) -> str:
+    moment = at + wall_offset(view)
+    local = time.localtime(moment)
+    text = time.strftime("%H:%M:%S", local)
+    if _day(moment) != _day(window_now(view) + wall_offset(view)):
+        text = f"{local.tm_mday} {time.strftime('%b', local)} {text}"
+    return text
+
+
+def window_now(view: View) -> float:
+    return 0.0 if view.snapshot is None else view.snapshot.monotonic_seconds
+
+
+def _numbers(
+    view: View, gpu: Gpu | None, middle: float, column_seconds: float
+) -> Iterator[tuple[str, str]]:
+    """(label, text) of each series that was read then, most telling first."""
+    history = view.history
+    series: list[tuple[str, Columns | None, str]] = []
+    if gpu is not None:
+        series = [
+            (label, history.gpu(gpu.uuid, name), kind)
+            for label, name, kind in (
+                ("busy", "busy_percent", "%"),
+                ("mem", "memory_used_bytes", "B"),
+                ("power", "power_watts", "W"),
+                ("temp", "temperature_celsius", "C"),
+            )
+        ]
+    series += [
+        ("CPU", history.host("cpu_percent"), "%"),
+        ("host mem", history.host("memory_used_bytes"), "B"),
+    ]
+    if gpu is not None:
+        series += [
+            ("SM", history.gpu(gpu.uuid, "sm_active_percent"), "%"),
+            ("clock", history.gpu(gpu.uuid, "sm_clock_mhz"), "MHz"),
+            ("rx", history.gpu(gpu.uuid, "pcie_rx_bytes_per_second"), "B/s"),
+            ("tx", history.gpu(gpu.uuid, "pcie_tx_bytes_per_second"), "B/s"),
+        ]
+    series += [
+        ("disk r", history.host("disk_read_bytes_per_second"), "B/s"),
+        ("disk w", history.host("disk_write_bytes_per_second"), "B/s"),
+    ]
+    for label, one, kind in series:
+        if one is None:
+            continue
+        column = one.columns(middle, column_seconds, 1)[0]
+        if column is None:
+            yield label, "no reading"
+        else:
+            yield label, _spread(column, kind)
+
+
+def _spread(column: tuple[float, float, float], kind: str) -> str:
+    """``47% (0-99)``: the mean and, where they say more, the extremes."""
+    low, mean, high = column
+    if kind in {"B", "B/s"}:
+        write = units.size if kind == "B" else units.rate
+        text, extremes = write(mean), (write(low), write(high))
+        return text if extremes == (text, text) else f"{text} ({extremes[0]}-{extremes[1]})"
+    text = f"{mean:.0f}"
+    if f"{low:.0f}" == text == f"{high:.0f}":
+        return f"{text}{kind}"
+    return f"{text}{kind} ({low:.0f}-{high:.0f})"

@@ -1,0 +1,120 @@
+"""Which stretch of the past the charts show: one for all of them, on the history's own clock."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from gpuwatch.core.model import GpuKey
+
+SPANS = (15.0, 30.0, 60.0, 300.0, 900.0, 3600.0, 3 * 3600.0, 6 * 3600.0, 12 * 3600.0)
+"""How much time a chart can show, in seconds, whatever its width."""
+
+FIRST_SPAN = 30.0
+"""At the start: short enough that an oscillation of seconds is a waveform at 80 columns."""
+
+_LEAST_SHOWN = 0.25
+"""Scrolled back as far as it goes, so much of the charts still has something to show."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """``end_seconds`` is the moment at the right edge; ``None``: the newest is followed.
+    ``cursor_seconds`` is a moment whose exact values are shown; ``None``: no cursor."""
+
+    span_seconds: float = FIRST_SPAN
+    end_seconds: float | None = None
+    cursor_seconds: float | None = None
+    held: bool = False
+    """Only the cursor keeps the charts from following the newest."""
+
+    @property
+    def moment(self) -> float | None:
+        """What the numbers beside the charts are about; ``None``: now."""
+        return self.end_seconds if self.cursor_seconds is None else self.cursor_seconds
+
+    def zoomed(self, step: int, now: float) -> Timeline:
+        """The next longer range (``step`` 1), or the next shorter one (-1), about the cursor where
+        there is one, else with the same end."""
+        present = self.span_seconds
+        if step > 0:
+            span = next((one for one in SPANS if one > present), present)
+        else:
+            span = next((one for one in reversed(SPANS) if one < present), present)
+        end, cursor = self.end_seconds, self.cursor_seconds
+        if end is not None and cursor is not None:
+            end = min(now, cursor + (end - cursor) * span / present)
+        return replace(self, span_seconds=span, end_seconds=end)
+
+    def scrolled(self, share: float, now: float, earliest: float) -> Timeline:
+        """Back (below 0) or forth by a share of the range, the cursor with it; at ``now`` the
+        newest is followed again. Not past ``earliest``, the first moment there is."""
+        end = now if self.end_seconds is None else self.end_seconds
+        least = min(now, earliest + _LEAST_SHOWN * self.span_seconds)
+        wanted = max(least, end + share * self.span_seconds)
+        cursor = self.cursor_seconds
+        if cursor is not None:
+            cursor = min(now, max(earliest, cursor + wanted - end))
+        if wanted >= now:
+            if cursor is None:
+                return Timeline(self.span_seconds)
+            return Timeline(self.span_seconds, now, cursor, held=True)
+        return Timeline(self.span_seconds, wanted, cursor)
+
+    def at_now(self) -> Timeline:
+        """Following the newest, without a cursor."""
+        return Timeline(self.span_seconds)
+
+    def with_cursor(self, at: float, now: float) -> Timeline:
+        """The cursor at the moment ``at``, which is brought into sight; the charts stand still."""
+        end = now if self.end_seconds is None else self.end_seconds
+        span = self.span_seconds
+        held = self.held or self.end_seconds is None
+        if at > end:
+            end, held = min(now, at + span / 4), False
+        elif at < end - span:
+            end, held = min(now, at + 3 * span / 4), False
+        return Timeline(span, end, min(at, now), held)
+
+    def without_cursor(self) -> Timeline:
+        return Timeline(self.span_seconds, None if self.held else self.end_seconds)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FindingMark:
+    """A finding on the time axis; ``end_seconds`` is ``None`` while it holds."""
+
+    rule: str
+    severity: str
+    summary: str
+    gpus: tuple[GpuKey, ...] = ()
+    begin_seconds: float
+    end_seconds: float | None = None
+
+
+_SAME_MOMENT_SECONDS = 1e-3
+
+
+def mark_beside(marks: Sequence[FindingMark], at: float, step: int) -> FindingMark | None:
+    """The first mark that begins after ``at`` (``step`` 1), or the last one before it (-1)."""
+    marks = sorted(marks, key=_begin)
+    if step > 0:
+        place = bisect_right(marks, at + _SAME_MOMENT_SECONDS, key=_begin)
+        return marks[place] if place < len(marks) else None
+    place = bisect_left(marks, at - _SAME_MOMENT_SECONDS, key=_begin)
+    return marks[place - 1] if place else None
+
+
+def mark_at(marks: Sequence[FindingMark], begin: float, end: float) -> FindingMark | None:
+    """The one that held last in the time from ``begin`` to ``end``."""
+    holding = [
+        one
+        for one in marks
+        if one.begin_seconds <= end and (one.end_seconds is None or one.end_seconds > begin)
+    ]
+    return max(holding, key=_begin, default=None)
+
+
+def _begin(mark: FindingMark) -> float:
+    return mark.begin_seconds

@@ -1,0 +1,1 @@
+"""What the application does about jobs, findings, time, recordings and practice jobs."""

@@ -1,0 +1,126 @@
+"""Which job of a snapshot is the one looked at, while jobs end, begin and are taken up anew."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from gpuwatch.core.model import Job, ProcessKey, Snapshot
+from gpuwatch.tui.view import View, row_key
+
+_START_TOLERANCE_SECONDS = 2.0
+"""The end is seen late, and the kernel gives start times to the second of its boot."""
+
+
+def find(jobs: Sequence[Job], key: ProcessKey | None) -> Job | None:
+    """The job with this key, or the one that this process is a member of."""
+    for job in jobs:
+        if job.key == key:
+            return job
+    for job in jobs:
+        if any(member.key == key for member in job.members):
+            return job
+    return None
+
+
+def attached_job(jobs: Sequence[Job]) -> Job | None:
+    return next((job for job in jobs if job.attached), None)
+
+
+def has_ended(job: Job) -> bool:
+    return job.ended_at_unix_seconds is not None
+
+
+def next_run(jobs: Sequence[Job], ended: Job, ended_at: float | None = None) -> Job | None:
+    """The run after ``ended``: the same command of the same user in the same folder, begun after it
+    did; or else, begun after it ended, the same script with other arguments (a change is often
+    one: ``--num-workers 8``)."""
+    if ended_at is None:
+        ended_at = ended.ended_at_unix_seconds
+    began = ended.started_at_unix_seconds or 0.0
+    alike = None
+    for job in jobs:
+        started = job.started_at_unix_seconds or 0.0
+        if has_ended(job) or started <= began or _whose(job) != _whose(ended):
+            continue
+        if job.command == ended.command:
+            return job
+        program = _program(job.command)
+        after = ended_at is not None and started >= ended_at - _START_TOLERANCE_SECONDS
+        if alike is None and after and program is not None and program == _program(ended.command):
+            alike = job
+    return alike
+
+
+def _whose(job: Job) -> tuple[str | None, str | None]:
+    return job.user, job.working_directory
+
+
+def _program(command: str | None) -> str | None:
+    """The script or module that a command runs, whatever its arguments are."""
+    words = (command or "").split()
+    for word in words:
+        if word.endswith(".py"):
+            return word
+    for flag, module in pairwise(words):
+        if flag == "-m":
+            return module
+    return None
+
+
+def follow(view: View, snapshot: Snapshot) -> None:
+    """Keep ``view.job`` on its job: a worker's key becomes its job's, a job that was started anew
+    takes the place of the run before, one that left the list is kept as it was last seen."""
+    state = view.job
+    if state.key is None:
+        return
+    job = find(snapshot.jobs, state.key)
+    # Only the attached job may be followed elsewhere; another one that was just opened may not be
+    # marked as attached yet, and the mark still be on the one before.
+    if state.last is None or state.last.attached:
+        attached = attached_job(snapshot.jobs)
+        if attached is not None and (job is None or (has_ended(job) and not has_ended(attached))):
+            job = attached
+    if job is not None and has_ended(job):
+        job = next_run(snapshot.jobs, job) or job
+    elif job is None and state.last is not None and state.gone_at_unix_seconds is not None:
+        job = next_run(snapshot.jobs, state.last, state.gone_at_unix_seconds)
+    if job is None:
+        if state.last is not None and state.gone_at_unix_seconds is None:
+            state.gone_at_unix_seconds = snapshot.taken_at_unix_seconds
+        return
+    if job.key != state.key:
+        state.look_at(job.key)
+    state.last = job
+    if job.ranks and not has_ended(job):
+        state.alive = job
+    state.gone_at_unix_seconds = None
+
+
+def job_to_open(view: View) -> Job | str:
+    """The job that the key means on the overview, or a sentence why there is none: the attached
+    one, the selected process's, the selected GPU's, the only one."""
+    jobs = () if view.snapshot is None else view.snapshot.jobs
+    if view.job.last is not None and view.job.last.attached:
+        return find(jobs, view.job.key) or view.job.last
+    candidates: list[Job | None] = [attached_job(jobs)]
+    if view.focus == "processes" and view.selected_row is not None:
+        candidates.append(find(jobs, view.selected_row[:2]))
+    candidates += [job for job in jobs if view.selected_gpu in job.gpu_uuids]
+    if len(jobs) == 1:
+        candidates.append(jobs[0])
+    for job in candidates:
+        if job is not None:
+            return job
+    if not jobs:
+        return "no job to be seen: nothing trains here (--pid PID opens any process)"
+    return f"{len(jobs)} jobs: select one of their processes first (tab, then up and down)"
+
+
+def job_of_selected_process(view: View) -> Job | None:
+    snapshot = view.snapshot
+    if snapshot is None or view.selected_row is None:
+        return None
+    if all(row_key(process) != view.selected_row for process in snapshot.processes):
+        return None
+    return find(snapshot.jobs, view.selected_row[:2])

@@ -1,0 +1,138 @@
+"""What the application does about time: the charts' range, scrolling, the cursor, the marks."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+from gpuwatch.core.text import clean
+from gpuwatch.tui.charts.time_axis import wall_offset
+from gpuwatch.tui.charts.timeline import SPANS, Timeline, mark_beside
+from gpuwatch.tui.controllers.diagnosis import DiagnosisApp
+from gpuwatch.tui.pages import finding_selection as found
+
+_SCROLL_SHARE = 0.5
+"""Of the range, at a press: what was at one edge is in the middle then."""
+
+
+class TimelineApp(DiagnosisApp):
+    """The part of ``GpuwatchApp`` that is about time."""
+
+    def _now(self) -> float:
+        snapshot = self.view.snapshot
+        return 0.0 if snapshot is None else snapshot.monotonic_seconds
+
+    def _earliest(self) -> float:
+        earliest = self.view.history.earliest_at
+        return self._now() if earliest is None else earliest
+
+    def _show_time(self, timeline: Timeline) -> None:
+        self.view.timeline = timeline
+        self.redraw()
+
+    def _share_range(self) -> None:
+        """From here on the charts of a finding's evidence show the common range, beginning with
+        their own."""
+        from gpuwatch.tui.pages import evidence  # noqa: PLC0415
+        from gpuwatch.tui.screens.evidence import EvidenceScreen  # noqa: PLC0415
+
+        view = self.view
+        if not isinstance(self.screen, EvidenceScreen) or not view.own_range:
+            return
+        one = found.chosen(view)
+        if one is not None:
+            view.timeline = replace(view.timeline, span_seconds=evidence.own_span(view, one))
+        view.own_range = False
+
+    def action_zoom(self, step: int) -> None:
+        """A shorter or a longer range, on all charts."""
+        self._share_range()
+        before = self.view.timeline
+        after = before.zoomed(step, self._now())
+        if after.span_seconds == before.span_seconds:
+            which, span = ("longest", SPANS[-1]) if step > 0 else ("shortest", SPANS[0])
+            self.say(f"the {which} range is {_words(span)}")
+        else:
+            self.say(f"the charts show {_words(after.span_seconds)}")
+        self._show_time(after)
+
+    def action_scroll_time(self, step: int) -> None:
+        """Half a range back or forth."""
+        self._share_range()
+        before, now = self.view.timeline, self._now()
+        after = before.scrolled(step * _SCROLL_SHARE, now, self._earliest())
+        if after == before:
+            if step < 0:
+                begin = time.localtime(self._earliest() + wall_offset(self.view))
+                self.say(f"nothing older: the history begins at {time.strftime('%H:%M:%S', begin)}")
+            else:
+                self.say("this is now")
+        self._show_time(after)
+
+    def action_back_in_time(self) -> None:
+        """Half a range back: the click on the footer."""
+        self.action_scroll_time(-1)
+
+    def action_now(self) -> None:
+        """The newest again, without a cursor."""
+        if self.view.timeline.moment is None:
+            self.say("this is now")
+        self._show_time(self.view.timeline.at_now())
+
+    def action_cursor(self) -> None:
+        """A cursor in the middle of what is shown, or none."""
+        view = self.view
+        timeline, now = view.timeline, self._now()
+        if timeline.cursor_seconds is not None:
+            self._show_time(timeline.without_cursor())
+            return
+        self._share_range()
+        timeline = view.timeline
+        # Where there is something to see: the middle of what has been read of the range.
+        end = now if timeline.end_seconds is None else timeline.end_seconds
+        begin = max(self._earliest(), end - timeline.span_seconds)
+        self._show_time(timeline.with_cursor((begin + end) / 2, now))
+
+    def action_move_cursor(self, step: int) -> None:
+        """By a column of the widest chart; without a cursor one is put at the newest."""
+        view = self.view
+        self._share_range()
+        timeline, now = view.timeline, self._now()
+        cursor = timeline.cursor_seconds
+        if cursor is None:
+            cursor = now if timeline.end_seconds is None else timeline.end_seconds
+        else:
+            cursor += step * view.column_seconds
+        cursor = max(self._earliest(), min(now, cursor))
+        self._show_time(timeline.with_cursor(cursor, now))
+
+    def action_to_mark(self, step: int) -> None:
+        """To where the finding before or after this moment began."""
+        view = self.view
+        self._share_range()
+        timeline, now = view.timeline, self._now()
+        start = now if timeline.moment is None else timeline.moment
+        mark = mark_beside(view.spans, start, step)
+        if mark is None:
+            if not view.spans:
+                self.say("nothing has been found so far: there is no mark to go to")
+            else:
+                self.say("no finding began before this" if step < 0 else "no finding began later")
+            self.redraw()
+            return
+        begin = time.strftime("%H:%M:%S", time.localtime(mark.begin_seconds + wall_offset(view)))
+        self.say(f"{begin} {clean(mark.summary)}")
+        if mark.gpus and view.selected_gpu not in mark.gpus:
+            present = {gpu.uuid for gpu in view.gpus}
+            view.selected_gpu = next(
+                (one for one in mark.gpus if one in present), view.selected_gpu
+            )
+        self._show_time(timeline.with_cursor(mark.begin_seconds, now))
+
+
+def _words(seconds: float) -> str:
+    for unit, name in ((3600.0, "hour"), (60.0, "minute")):
+        if seconds >= unit:
+            count = seconds / unit
+            return f"{count:g} {name}{'' if count == 1 else 's'}"
+    return f"{seconds:g} seconds"

@@ -1,0 +1,229 @@
+"""The detail of one GPU as a pure drawing: large charts, every reading, its processes."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from gpuwatch.core import units
+from gpuwatch.core.model import Gpu
+from gpuwatch.tui.charts import plots, time_axis
+from gpuwatch.tui.charts.past_readings import gpu_then
+from gpuwatch.tui.charts.plots import Axis, Trace
+from gpuwatch.tui.pages.overview import Frame
+from gpuwatch.tui.panels import header, processes
+from gpuwatch.tui.panels.gpus import scaled_metrics, throttle_text
+from gpuwatch.tui.panels.readings import readings
+from gpuwatch.tui.terminal.frame import Line, Row, blank, fit, left
+from gpuwatch.tui.view import View
+
+_GIB = 1024.0**3
+_SIDE_WIDTH = 46
+_CHART_LEAST = 7
+_WIDE = 110
+
+
+def draw(view: View, width: int, height: int, offset: int) -> tuple[Frame, int]:
+    """The frame, and ``offset`` (how far the body is scrolled) brought into range."""
+    position = view.gpu_position()
+    if width < 20 or height < 6 or not view.gpus:
+        return Frame(lines=[blank(width)] * height), 0
+    area = (width - _SIDE_WIDTH) // _grid_columns(width) if width >= _WIDE else width
+    view.chart_columns = plots.canvas_cells(area)
+    live = view.gpus[position]
+    gpu = gpu_then(view, live)
+    lines = [header.draw(view, width), _title(view, live, width)]
+    if time_axis.is_shown(view):
+        lines.append(time_axis.values(view, view.window, view.chart_columns, gpu, width))
+    room = height - len(lines) - 1
+    if width >= _WIDE:
+        body = _wide(view, gpu, width, room)
+    else:
+        body = _narrow(view, gpu, width, room, offset)
+    wanted, offset = offset, max(0, min(offset, len(body) - room))
+    if width < _WIDE and offset != wanted:
+        body = _narrow(view, gpu, width, room, offset)
+    lines += body[offset : offset + room]
+    lines += [blank(width)] * (height - 1 - len(lines))
+    lines.append(_foot(view, width, max(0, len(body) - room - offset)))
+    return Frame(lines=lines), offset
+
+
+def _grid_columns(width: int) -> int:
+    """Charts beside each other on a wide screen."""
+    return 2 if width - _SIDE_WIDTH >= 110 else 1
+
+
+def _title(view: View, gpu: Gpu, width: int) -> Line:
+    count = len(view.gpus)
+    row = Row(width).add(f" GPU {gpu.identity.index}", "title")
+    if gpu.identity.mig_instance is not None:
+        row.add(f".{gpu.identity.mig_instance}", "title")
+    row.add(f" of {count}  " if count > 1 else "  ", "label")
+    row.add(fit(gpu.identity.name, 40, view.glyphs.ellipsis), "title")
+    if gpu.lost:
+        row.add("   GPU is lost", "error")
+    throttled = throttle_text(gpu.reading)
+    if throttled is not None:
+        row.add("   ").add(*throttled)
+    return row.line()
+
+
+def _foot(view: View, width: int, below: int) -> Line:
+    row = Row(width, prefix="b:")
+    if view.message:
+        return row.add(" " + fit(view.message, width - 2, view.glyphs.ellipsis), "title").line()
+    more = f" {view.glyphs.down}{below} more lines" if below else ""
+    for key, what in (
+        ("esc", "back"),
+        ("d", "why"),
+        ("left right", "other GPU"),
+        ("up down", "scroll"),
+        ("[]", "range"),
+        ("<>", "time"),
+        ("c", "cursor"),
+        ("p", "resume" if view.paused else "pause"),
+        ("w", "save"),
+        ("?", "help"),
+        ("q", "quit"),
+    ):
+        if row.room < len(key) + len(what) + 3 + len(more):
+            break
+        row.add(" ").add(key, "key").add(" " + what, "label").add(" ")
+    row.pad_to(width - len(more) - 1).add(more, "warn")
+    return row.line("label")
+
+
+def _charts(view: View, gpu: Gpu, columns: int) -> list[tuple[str, str, str, str, Axis]]:
+    """(title, number, series name, style, axis), most important first."""
+    busy, memory, power, temperature = scaled_metrics(view, gpu, columns)
+    identity, reading = gpu.identity, gpu.reading
+    out = [("busy", busy.text, busy.name, busy.style, Axis(100.0))]
+    if memory.limit is not None:
+        out.append(
+            ("memory", memory.text, memory.name, memory.style, Axis(memory.limit, "G", _GIB))
+        )
+    if power.limit is not None:
+        out.append(("power", power.text, power.name, power.style, Axis(power.limit, "W")))
+    out.append(
+        (
+            "temperature",
+            temperature.text,
+            temperature.name,
+            temperature.style,
+            Axis(temperature.limit or 100.0, "C"),
+        )
+    )
+    if reading.sm_active_percent is not None:
+        number = units.percent(reading.sm_active_percent)
+        out.append(("SM active", number, "sm_active_percent", "busy", Axis(100.0)))
+    if reading.sm_clock_mhz is not None and identity.sm_clock_max_mhz is not None:
+        number = f"{reading.sm_clock_mhz}/{identity.sm_clock_max_mhz}MHz"
+        out.append(
+            ("SM clock", number, "sm_clock_mhz", "host", Axis(identity.sm_clock_max_mhz, ""))
+        )
+    return out
+
+
+def _chart(
+    view: View,
+    gpu: Gpu,
+    what: tuple[str, str, str, str, Axis],
+    width: int,
+    height: int,
+) -> list[Line]:
+    title, number, name, style, axis = what
+    snapshot = view.snapshot
+    assert snapshot is not None
+    offset = snapshot.taken_at_unix_seconds - snapshot.monotonic_seconds
+    heading = Row(width).add("  " + title, "label").add("  " + number, "value").line()
+    trace = Trace(view.history.gpu(gpu.uuid, name), style)
+    return [
+        heading,
+        *plots.draw(trace, view.window, offset, axis, width, height - 1, view.glyphs, view.spans),
+    ]
+
+
+def _wide(view: View, gpu: Gpu, width: int, room: int) -> list[Line]:
+    """Charts in a grid on the left, readings on the right, processes below."""
+    table = _processes(view, gpu, width, max(4, room // 5))
+    facts = _facts(gpu, _SIDE_WIDTH - 2, view)
+    area = width - _SIDE_WIDTH
+    columns = _grid_columns(width)
+    charts = _charts(view, gpu, area // columns)
+    grid_room = max(room - len(table), _CHART_LEAST)
+    fitting = max(1, grid_room // (_CHART_LEAST if columns == 1 else _CHART_LEAST + 2)) * columns
+    charts = charts[: max(columns, min(len(charts) // columns * columns, fitting))]
+    grid_rows = len(charts) // columns
+    heights = [grid_room // grid_rows] * grid_rows
+    heights[0] += grid_room - sum(heights)
+    grid: list[Line] = []
+    for row, height in enumerate(heights):
+        drawn = [
+            _chart(view, gpu, chart, area // columns, height)
+            for chart in charts[row * columns : (row + 1) * columns]
+        ]
+        for parts in zip(*drawn, strict=True):
+            grid.append(tuple(run for part in parts for run in part))
+    spare = ((" " * (area - area // columns * columns), "text"),)
+    empty = blank(_SIDE_WIDTH)
+    body = []
+    for number in range(max(len(grid), len(facts))):
+        first = grid[number] + spare if number < len(grid) else blank(area)
+        second = (("  ", "text"), *facts[number]) if number < len(facts) else empty
+        body.append(first + second)
+    return body[: len(grid)] + table + body[len(grid) :]
+
+
+def _narrow(view: View, gpu: Gpu, width: int, room: int, offset: int) -> list[Line]:
+    """One under the other; what does not fit is reached by scrolling. Charts that are out of
+    sight when it is scrolled by ``offset`` are left blank."""
+    height = max(_CHART_LEAST, min(12, room // 2))
+    body: list[Line] = []
+    for chart in _charts(view, gpu, width)[:4]:
+        in_sight = len(body) < offset + room and len(body) + height > offset
+        body += _chart(view, gpu, chart, width, height) if in_sight else [blank(width)] * height
+    body += _processes(view, gpu, width, 6)
+    body.append(blank(width))
+    if width >= 76:
+        half = width // 2
+        facts = _facts(gpu, half, view)
+        middle = (len(facts) + 1) // 2
+        for number in range(middle):
+            second = facts[middle + number] if middle + number < len(facts) else blank(half)
+            body.append((*facts[number], *second, (" " * (width - 2 * half), "text")))
+    else:
+        body += _facts(gpu, width, view)
+    return body
+
+
+def _facts(gpu: Gpu, width: int, view: View) -> list[Line]:
+    known, missing = readings(gpu)
+    lines = []
+    for label, text, style in known:
+        row = Row(width).add(left(" " + label, 20), "label")
+        row.add(fit(text, max(0, row.room), view.glyphs.ellipsis), style)
+        lines.append(row.line())
+    if missing and not gpu.lost:
+        line = " not reported:"
+        for label in missing:
+            if len(line) + len(label) + 2 > width:
+                lines.append(Row(width).add(line, "dim").line())
+                line = "  "
+            line += f" {label},"
+        lines.append(Row(width).add(line.rstrip(","), "dim").line())
+    return lines
+
+
+def _processes(view: View, gpu: Gpu, width: int, height: int) -> list[Line]:
+    only = dataclasses.replace(
+        view,
+        selected_gpu=gpu.uuid,
+        this_gpu_only=True,
+        filter_text="",
+        selected_row=None,
+        process_offset=0,
+        all_processes=False,
+    )
+    table = processes.rows(only)
+    lines, _ = processes.draw(only, table, width, min(height, len(table) + 1 or 2), 0)
+    return lines

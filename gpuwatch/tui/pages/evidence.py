@@ -1,0 +1,307 @@
+"""A finding in full as a pure drawing: what to do, the waveform that shows it, what speaks for and
+against it, what was ruled out, and the rule's own documentation."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from gpuwatch.core import units
+from gpuwatch.core.model import Gpu, Job
+from gpuwatch.core.text import clean
+from gpuwatch.diagnosis.finding import Advice, Diagnosis, Evidence, Finding
+from gpuwatch.tui.charts import time_axis
+from gpuwatch.tui.charts.past_readings import gpu_then
+from gpuwatch.tui.charts.strips import TimeWindow
+from gpuwatch.tui.controllers.following import find
+from gpuwatch.tui.pages.finding_words import (
+    cause,
+    change,
+    cost_sentence,
+    evidence_value,
+    place,
+    sign,
+    style_of,
+    undecided,
+)
+from gpuwatch.tui.panels.job import lines as job_lines
+from gpuwatch.tui.terminal.frame import Line, Row, blank, left, plain, right, width_of, wrapped
+from gpuwatch.tui.view import View
+
+_CHART_SECONDS = 60.0
+_LONG_CHART_SECONDS = {
+    "checkpoint_pauses": 180.0,
+    "validation_pauses": 180.0,
+    "thermal_throttle": 180.0,
+    "memory_nearly_full": 600.0,
+    "memory_growing": 600.0,
+}
+"""What recurs in minutes, or grows in them, is not to be seen in one."""
+_TELLING = {
+    "checkpoint_pauses": "write",
+    "validation_pauses": "write",
+    "loader_io_bound": "read",
+    "thermal_throttle": "temperature_celsius",
+    "power_throttle": "power_watts",
+    "collective_wait": "power_watts",
+    "busy_without_work": "power_watts",
+    "batch_too_small": "power_watts",
+    "memory_nearly_full": "memory_used_bytes",
+    "memory_growing": "memory_used_bytes",
+    "idle_holding_memory": "memory_used_bytes",
+}
+"""The reading that shows it, beside how busy the GPU and those who feed it are."""
+_MOST_CHARTS = 4
+_COPY_WIDTH = 96
+
+
+def title_lines(view: View, finding: Finding, width: int) -> list[Line]:
+    """The sentence, and where it stands: rule, how sure, since when, what it cost."""
+    style = style_of(finding)
+    lines = []
+    for number, text in enumerate(wrapped(finding.summary, width - 4)):
+        mark = sign(finding, view.glyphs) if number == 0 else " "
+        lines.append(Row(width).add(f" {mark} {text}", style).line())
+    row = Row(width).add("  ")
+    for text in _standing(view, finding):
+        if row.used > 2 and row.room < width_of(text) + 2:
+            lines.append(row.line())
+            row = Row(width).add("  ")
+        row.add(" " if row.used == 2 else "   ").add(text, "label")
+    return [*lines, row.line()]
+
+
+def _standing(view: View, finding: Finding) -> list[str]:
+    parts = [clean(finding.rule), f"{finding.confidence * 100:.0f}% sure"]
+    since = finding.since_unix_seconds
+    if since is not None:
+        text = f"since {time.strftime('%H:%M:%S', time.localtime(since))}"
+        if view.snapshot is not None:
+            text += f" ({units.age(view.snapshot.taken_at_unix_seconds - since)})"
+        parts.append(text)
+    cost = cost_sentence(finding)
+    if cost is not None:
+        parts.append(f"cost {cost}")
+    return parts
+
+
+def body(
+    view: View,
+    diagnosis: Diagnosis | None,
+    finding: Finding,
+    width: int,
+    *,
+    charts: bool = True,
+    documentation: str | None = None,
+    until: float | None = None,
+) -> list[Line]:
+    """All below the title; the charts end at ``until``, on the snapshots' own clock."""
+    lines = list(_advice(finding.advice, width))
+    if charts:
+        lines += _waveform(view, finding, width, until)
+    lines += _evidence(view, finding.evidence, width)
+    lines += _ruled_out(finding, width)
+    lines += _not_told(diagnosis, finding, width)
+    if documentation:
+        lines += _heading(f"ABOUT {clean(finding.rule)}", width)
+        lines += _documentation(documentation, width)
+    return lines
+
+
+def plain_text(
+    view: View, diagnosis: Diagnosis | None, finding: Finding, documentation: str | None = None
+) -> str:
+    """The finding as text to paste somewhere; charts are left out."""
+    host = "" if view.snapshot is None else f"{clean(view.snapshot.host.name)}, "
+    where = place(finding, view.gpus)
+    head = [f"gpuwatch: {host}{where}: {cause(finding.rule)}"]
+    lines = title_lines(view, finding, _COPY_WIDTH)
+    lines += body(view, diagnosis, finding, _COPY_WIDTH, charts=False, documentation=documentation)
+    return "\n".join([*head, *[plain(line).rstrip() for line in lines]]) + "\n"
+
+
+# -- sections -----------------------------------------------------------------------------
+
+
+def _heading(text: str, width: int) -> list[Line]:
+    return [blank(width), Row(width).add(f" {text}", "title").line()]
+
+
+def _paragraph(text: str, width: int, indent: int = 3, style: str = "text") -> Iterator[Line]:
+    for line in wrapped(text, width - indent - 1):
+        yield Row(width).add(" " * indent).add(line, style).line()
+
+
+def _advice(advice: Sequence[Advice], width: int) -> Iterator[Line]:
+    yield from _heading("WHAT TO DO", width)
+    if not advice:
+        yield from _paragraph("Nothing to change: this is for your information.", width)
+    for one in advice:
+        yield from _paragraph(one.action, width, style="value")
+        setting = change(one) if one.setting is not None and one.wanted is not None else ""
+        text = f"{setting}: {one.why}" if setting and one.why else setting or one.why
+        if text:
+            yield from _paragraph(text, width, 5, "label")
+
+
+def _waveform(view: View, finding: Finding, width: int, until: float | None) -> list[Line]:
+    """The GPUs named, who feeds them, and what else shows it, on one time axis."""
+    snapshot = view.snapshot
+    if snapshot is None:
+        return []
+    job = _job(view, finding)
+    gpus = _named(view, finding, job)
+    if not gpus and job is None:
+        return []
+    cells = job_lines.cells_of(width)
+    view.chart_columns = max(1, cells)
+    gpus = [gpu_then(view, gpu) for gpu in gpus]
+    if view.own_range:
+        span = own_span(view, finding)
+        cursor = view.timeline.cursor_seconds
+        step = min(span / 10, 6.0)
+        window = TimeWindow(snapshot.monotonic_seconds, span, step, cursor=cursor)
+    else:
+        window = view.window
+    if until is not None:
+        window = replace(window, now=min(window.now, until))
+    shown = [(trace, 3 if len(gpus) <= 2 else 1) for trace in job_lines.gpu_traces(view, gpus)]
+    telling = _TELLING.get(finding.rule, "")
+    shown += [(trace, 2) for trace in job_lines.metric_traces(view, gpus, telling)]
+    if job is not None:
+        shown += [(trace, 2) for trace in job_lines.host_traces(view, job)]
+        shown += [(trace, 2) for trace in job_lines.disk_traces(view, job, telling)]
+    if until is not None:
+        shown = [(job_lines.of_the_past(trace), rows) for trace, rows in shown]
+    lines = job_lines.draw(view, shown, window, width)
+    lines.append(job_lines.axis(view, window, width)[0])
+    if time_axis.is_shown(view):
+        gpu = gpus[0] if gpus else None
+        lines.append(time_axis.values(view, window, cells, gpu, width))
+    return [*_heading(_span_words(window, until is not None), width), *lines]
+
+
+def own_span(view: View, finding: Finding) -> float:
+    """How many seconds show it best, of those that were watched."""
+    seconds = _LONG_CHART_SECONDS.get(finding.rule, _CHART_SECONDS)
+    if view.diagnosis is not None:
+        seconds = min(seconds, max(_CHART_SECONDS, view.diagnosis.watched_seconds))
+    return seconds
+
+
+def _span_words(window: TimeWindow, gone: bool) -> str:
+    span = window.span_seconds
+    words = f"{span:.0f} SECONDS" if span < 120 else f"{span / 60:.0f} MINUTES"
+    if span >= 7200:
+        words = f"{span / 3600:.0f} HOURS"
+    if window.end is not None and window.end < window.now:
+        return f"{words} OF THE PAST"
+    return f"THE LAST {words}" + (" OF IT" if gone else "")
+
+
+def _job(view: View, finding: Finding) -> Job | None:
+    if finding.job is None or view.snapshot is None:
+        return None
+    last = view.job.last
+    there = find(view.snapshot.jobs, finding.job)
+    return last if there is None and last is not None and last.key == finding.job else there
+
+
+def _named(view: View, finding: Finding, job: Job | None) -> list[Gpu]:
+    wanted = finding.gpus or (() if job is None else job.gpu_uuids)
+    return [gpu for gpu in view.gpus if gpu.uuid in wanted][:_MOST_CHARTS]
+
+
+def _evidence(view: View, evidence: Sequence[Evidence], width: int) -> Iterator[Line]:
+    if not evidence:
+        return
+    yield from _heading("EVIDENCE", width)
+    values = [evidence_value(one.value, one.unit) for one in evidence]
+    bounds = [
+        "" if one.threshold is None else evidence_value(one.threshold, _short(one.unit))
+        for one in evidence
+    ]
+    names = [clean(one.name, 60) for one in evidence]
+    roomy = width >= 76
+    name_width = min(max(map(width_of, names)), width // 3 if roomy else width - 16)
+    value_width = min(max(5, *map(width_of, values)), width // 5)
+    bound_width = min(max(10, *map(width_of, bounds)), width // 6) if roomy else 0
+    if roomy:
+        row = Row(width).add("     ").add(left("reading", name_width), "dim")
+        row.add("  ").add(right("value", value_width), "dim")
+        row.add("  ").add(right("threshold", bound_width), "dim")
+        yield row.add("  ").add("what it says", "dim").line()
+    ellipsis = view.glyphs.ellipsis
+    for one, name, value, bound in zip(evidence, names, values, bounds, strict=True):
+        # For or against, by sign: the colour only repeats it.
+        row = (
+            Row(width)
+            .add("   ")
+            .add("+ " if one.supports else "- ", "key" if one.supports else "warn")
+        )
+        row.add(left(name, name_width, ellipsis)).add("  ")
+        row.add(right(value, value_width, ellipsis), "value")
+        if not roomy:
+            yield row.line()
+            yield from _paragraph(one.says, width, 5, "label")
+            continue
+        row.add("  ").add(right(bound, bound_width, ellipsis), "label").add("  ")
+        indent = row.used
+        says = wrapped(one.says, width - indent - 1) or [""]
+        yield row.add(says[0]).line()
+        for text in says[1:]:
+            yield Row(width).add(" " * indent).add(text).line()
+
+
+def _short(unit: str | None) -> str | None:
+    """Beside the value, which has it in full."""
+    return "%" if unit is not None and unit.startswith("%") else unit
+
+
+def _ruled_out(finding: Finding, width: int) -> Iterator[Line]:
+    if not finding.ruled_out:
+        return
+    yield from _heading("RULED OUT", width)
+    for one in finding.ruled_out:
+        yield from _paragraph(f"{cause(one.rule)}: {one.why}", width)
+
+
+def _not_told(diagnosis: Diagnosis | None, finding: Finding, width: int) -> Iterator[Line]:
+    """Rules about the same that could not be decided."""
+    if diagnosis is None:
+        return
+    mine = set(finding.gpus)
+    unknown = [
+        one
+        for one in diagnosis.unknown
+        if (one.job is not None and one.job == finding.job) or mine.intersection(one.gpus)
+    ]
+    if not unknown:
+        return
+    yield from _heading("COULD NOT BE TOLD", width)
+    for missing, causes in undecided(unknown).items():
+        hint = " (S on the job's screen samples them)" if missing.startswith("stacks") else ""
+        text = f"{missing}{hint} would decide: {', '.join(causes)}"
+        yield from _paragraph(text, width, style="label")
+
+
+def _documentation(text: str, width: int) -> Iterator[Line]:
+    """Headings stand out, paragraphs and list items are wrapped; the text is a docstring of ours:
+    a heading is a line that an indented one follows."""
+    paragraph: list[str] = []
+    indent = 0
+    lines = [*text.splitlines(), ""]
+    for line, after in zip(lines, [*lines[1:], ""], strict=True):
+        depth = len(line) - len(line.lstrip())
+        begins = depth != indent or line.lstrip().startswith(("- ", "* "))
+        if paragraph and (not line.strip() or begins):
+            yield from _paragraph(" ".join(paragraph), width, 5 if indent else 3, "label")
+            paragraph = []
+        if not line.strip():
+            yield blank(width)
+        elif depth == 0 and after.startswith(" "):
+            yield from _paragraph(line, width)
+        else:
+            paragraph.append(line.strip())
+            indent = depth

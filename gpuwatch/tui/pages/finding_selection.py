@@ -1,0 +1,70 @@
+"""What there is to be read of the diagnosis: what holds now, and the last of a job that ended."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gpuwatch.diagnosis.finding import Finding
+from gpuwatch.tui.pages.finding_words import FindingKey, about_job, by_key, key_of
+from gpuwatch.tui.panels.job.header import ended_at
+from gpuwatch.tui.view import View
+
+
+def present(view: View) -> tuple[Finding, ...]:
+    """Those of the job that is looked at come first."""
+    diagnosis, job = view.diagnosis, view.job.last
+    if diagnosis is None or job is None:
+        return () if diagnosis is None else diagnosis.findings
+    own = about_job(diagnosis, job)
+    return (*own, *[one for one in diagnosis.findings if not any(one is other for other in own)])
+
+
+def of_ended_job(view: View) -> tuple[Finding, ...]:
+    """What was the matter with the job looked at when it ended; nothing while it runs."""
+    job = view.job.last
+    return () if job is None or ended_at(view, job) is None else view.job.findings
+
+
+def readable(view: View) -> tuple[Finding, ...]:
+    """Those that hold, then those of a job that ended."""
+    now = present(view)
+    keys = {key_of(one) for one in now}
+    return (*now, *[one for one in of_ended_job(view) if key_of(one) not in keys])
+
+
+def holds(view: View, finding: Finding) -> bool:
+    return any(one is finding for one in present(view))
+
+
+def chosen(view: View) -> Finding | None:
+    """The one under the cursor, as it is now."""
+    return by_key(readable(view), view.finding)
+
+
+def keep_in_sight(view: View, keys: Sequence[FindingKey]) -> bool:
+    """The panel shows ``keys`` now: if the cursor was on one that is gone, it goes to another, or
+    leaves the panel. Whether it had to."""
+    if not view.in_findings or view.finding in keys:
+        return False
+    one = chosen(view)
+    view.in_findings = bool(keys)
+    if keys:
+        view.finding = key_of(one) if one is not None and key_of(one) in keys else keys[0]
+    return True
+
+
+def enter_from_below(view: View, keys: Sequence[FindingKey]) -> bool:
+    """The cursor goes up into the panel, if there is anything to be on."""
+    if keys:
+        view.in_findings, view.finding = True, keys[-1]
+    return bool(keys)
+
+
+def move(view: View, keys: Sequence[FindingKey], step: int) -> bool:
+    """Up and down in the panel; whether the cursor is still in it."""
+    position = keys.index(view.finding) if view.finding in keys else 0
+    if position + step >= len(keys):
+        view.in_findings = False
+    else:
+        view.finding = keys[max(0, position + step)]
+    return view.in_findings

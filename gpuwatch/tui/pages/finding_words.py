@@ -1,0 +1,235 @@
+"""Findings in a few words: the cause, where, what it costs, what to change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from gpuwatch.core import units
+from gpuwatch.core.model import Gpu, GpuIdentity, GpuKey, Job, ProcessKey
+from gpuwatch.core.text import clean
+from gpuwatch.diagnosis.finding import Advice, Diagnosis, Finding, NotTold
+from gpuwatch.tui.charts.glyphs import Glyphs
+
+_CAUSES = {
+    "oscillation": "waits again and again",
+    "loader_cpu_bound": "loader is CPU-bound",
+    "loader_io_bound": "loader waits for disk",
+    "loader_in_main_process": "loads in main process",
+    "too_many_workers": "too many workers",
+    "cpu_quota": "CPU quota too small",
+    "memory_not_pinned": "memory not pinned",
+    "python_bound": "Python-bound",
+    "sync_every_step": "syncs every step",
+    "checkpoint_pauses": "checkpoint pauses",
+    "validation_pauses": "validation pauses",
+    "collective_wait": "waits for another rank",
+    "straggler": "one rank is slower",
+    "busy_without_work": "busy without work",
+    "batch_too_small": "batch too small",
+    "memory_nearly_full": "memory nearly full",
+    "memory_growing": "memory grows",
+    "thermal_throttle": "throttled by heat",
+    "power_throttle": "throttled by power",
+    "pcie_degraded": "PCIe link degraded",
+    "hardware_errors": "hardware errors",
+    "gpu_lost": "GPU is lost",
+    "other_tenant": "shared with others",
+    "idle_holding_memory": "idle, holds memory",
+    "orphaned_workers": "orphaned workers",
+    "job_stopped": "job is stopped",
+    "host_memory_growing": "host memory grows",
+    "shm_full": "/dev/shm is full",
+    "cpu_misplaced": "cores far from GPU",
+}
+
+SEVERITY_STYLES = {"error": "error", "warning": "warn", "info": "label"}
+
+_ORDER = {"error": 0, "warning": 1, "info": 2}
+
+
+class FindingKey(NamedTuple):
+    """What makes a finding the same one a second later."""
+
+    rule: str
+    gpus: tuple[GpuKey, ...]
+    job: ProcessKey | None
+
+
+def key_of(finding: Finding) -> FindingKey:
+    return FindingKey(finding.rule, finding.gpus, finding.job)
+
+
+def by_key(findings: Iterable[Finding], key: FindingKey | None) -> Finding | None:
+    """The finding as it is now; one that has moved to other GPUs of its job is still it."""
+    if key is None:
+        return None
+    same = [finding for finding in findings if finding.rule == key.rule]
+    for finding in same:
+        if key_of(finding) == key:
+            return finding
+    for finding in same:
+        if finding.job is not None and finding.job == key.job:
+            return finding
+    return None
+
+
+def cause(rule: str) -> str:
+    """The cause in at most 22 characters."""
+    return _CAUSES.get(rule) or clean(rule.replace("_", " "), 22)
+
+
+def style_of(finding: Finding) -> str:
+    return SEVERITY_STYLES.get(finding.severity, "warn")
+
+
+def sign(finding: Finding, glyphs: Glyphs) -> str:
+    """A shape of its own for each severity."""
+    if finding.severity == "error":
+        return glyphs.grave
+    return glyphs.note if finding.severity == "info" else glyphs.warning
+
+
+def gravest(findings: Iterable[Finding]) -> Finding | None:
+    return min(findings, key=lambda one: _ORDER.get(one.severity, 1), default=None)
+
+
+def about_gpu(diagnosis: Diagnosis | None, uuid: GpuKey) -> Finding | None:
+    """The gravest finding that names this GPU."""
+    if diagnosis is None or not diagnosis.findings:
+        return None
+    return gravest(finding for finding in diagnosis.findings if uuid in finding.gpus)
+
+
+def about_job(diagnosis: Diagnosis | None, job: Job) -> tuple[Finding, ...]:
+    """The findings that name the job or a GPU of it, and those about the whole machine."""
+    if diagnosis is None:
+        return ()
+    mine = set(job.gpu_uuids)
+    return tuple(
+        [
+            finding
+            for finding in diagnosis.findings
+            if finding.job == job.key
+            or (finding.job is None and (not finding.gpus or mine.intersection(finding.gpus)))
+        ]
+    )
+
+
+def gpu_names(uuids: Sequence[GpuKey], gpus: Sequence[Gpu]) -> str:
+    """``GPU 0``, ``GPU 0-3,6``, ``8 GPUs`` (all); nothing where none of them is there."""
+    named = [gpu.identity for gpu in gpus if gpu.uuid in uuids]
+    if len(named) == len(gpus) > 1:
+        return f"{len(gpus)} GPUs"
+    return f"GPU {_numbers(named)}" if named else ""
+
+
+def place(finding: Finding, gpus: Sequence[Gpu]) -> str:
+    """``GPU 0``, ``GPU 0-3,6``, ``8 GPUs`` (all), ``PID 4242``, or ``host``."""
+    names = gpu_names(finding.gpus, gpus)
+    if names:
+        return names
+    if finding.job is not None:
+        return f"PID {finding.job[0]}"
+    return "GPU" if finding.gpus else "host"
+
+
+def _numbers(named: Sequence[GpuIdentity]) -> str:
+    if any(identity.mig_instance is not None for identity in named):
+        return ",".join(
+            f"{one.index}" if one.mig_instance is None else f"{one.index}.{one.mig_instance}"
+            for one in named
+        )
+    runs: list[list[int]] = []
+    for index in sorted({identity.index for identity in named}):
+        if runs and runs[-1][1] == index - 1:
+            runs[-1][1] = index
+        else:
+            runs.append([index, index])
+    return ",".join(
+        f"{first}" if first == last else f"{first}{',' if last == first + 1 else '-'}{last}"
+        for first, last in runs
+    )
+
+
+def lost(finding: Finding) -> str:
+    """``38% lost``; nothing where no time is lost, or it is not known."""
+    share = finding.cost_share
+    if share is None or share <= 0:
+        return ""
+    return "<1% lost" if share < 0.005 else f"{share * 100:2.0f}% lost"
+
+
+def cost_sentence(finding: Finding) -> str | None:
+    """``38% of the time watched, 46 GPU-seconds so far``."""
+    parts = []
+    if finding.cost_share is not None:
+        parts.append(f"{finding.cost_share * 100:.0f}% of the time")
+    if finding.cost_gpu_seconds is not None:
+        parts.append(f"{_gpu_time(finding.cost_gpu_seconds)} so far")
+    return ", ".join(parts) or None
+
+
+def _gpu_time(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} GPU-seconds"
+    if seconds < 7200:
+        return f"{seconds / 60:.0f} GPU-minutes"
+    return f"{seconds / 3600:.1f} GPU-hours"
+
+
+def change(advice: Advice) -> str:
+    """``num_workers 2 -> 8``, ``pin_memory=True``, ``batch size: 21.1 times``, or the sentence."""
+    if advice.setting is None or advice.wanted is None:
+        return clean(advice.action).rstrip(".")
+    if advice.present is None:
+        is_name = advice.setting.isidentifier()
+        return clean(f"{advice.setting}{'=' if is_name else ': '}{advice.wanted}")
+    return clean(f"{advice.setting} {advice.present} -> {advice.wanted}")
+
+
+def changes(finding: Finding, room: int) -> str:
+    """As many changes as fit, the first in any case."""
+    text = ""
+    sentences = any(one.setting is None or one.wanted is None for one in finding.advice)
+    between = "; " if sentences else ", "
+    for advice in finding.advice:
+        more = f"{text}{between}{change(advice)}" if text else change(advice)
+        if text and len(more) > room:
+            break
+        text = more
+    return text
+
+
+def evidence_value(value: float | str | bool | None, unit: str | None) -> str:
+    """A reading with its unit, as short as it can be told."""
+    if value is None:
+        return units.UNKNOWN
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, str):
+        return clean(value, 200)
+    return _number(value, unit)
+
+
+def _number(value: float, unit: str | None) -> str:
+    if unit in {"bytes", "B"}:
+        return units.size(value)
+    if unit in {"bytes/s", "B/s"}:
+        return units.rate(value)
+    number = f"{value:.0f}" if abs(value) >= 100 or value == int(value) else f"{value:.3g}"
+    if unit is None:
+        return number
+    unit = clean(unit, 24)
+    close = unit.startswith("%") or unit in {"W", "C", "s", "MHz"}
+    return f"{number}{unit}" if close else f"{number} {unit}"
+
+
+def undecided(unknown: Iterable[NotTold]) -> dict[str, list[str]]:
+    """Causes that could not be decided, by the readings that were missing."""
+    causes: dict[str, list[str]] = {}
+    for one in unknown:
+        names = causes.setdefault(clean(", ".join(one.missing)), [])
+        if cause(one.rule) not in names:
+            names.append(cause(one.rule))
+    return causes

@@ -1,0 +1,191 @@
+"""The list of findings as a pure drawing, with the evidence of the selected one below it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+from gpuwatch.core.text import clean
+from gpuwatch.diagnosis.finding import Finding
+from gpuwatch.tui.pages import evidence
+from gpuwatch.tui.pages import finding_selection as found
+from gpuwatch.tui.pages.finding_words import (
+    FindingKey,
+    by_key,
+    cause,
+    changes,
+    key_of,
+    lost,
+    place,
+    sign,
+    style_of,
+)
+from gpuwatch.tui.panels import header
+from gpuwatch.tui.panels.findings import mark_line
+from gpuwatch.tui.terminal.frame import Line, Row, Zone, blank, fit, width_of, wrapped
+from gpuwatch.tui.view import View
+
+_LEAST_PREVIEW = 6
+
+LIST_FOOT = (
+    ("esc", "back"),
+    ("enter", "evidence"),
+    ("up down", "select"),
+    ("y", "copy"),
+    ("u", "unknown"),
+    ("m", "mark"),
+    ("q", "quit"),
+)
+EVIDENCE_FOOT = (
+    ("esc", "back"),
+    ("up down", "scroll"),
+    ("y", "copy"),
+    ("left right", "other finding"),
+    ("u", "unknown"),
+    ("q", "quit"),
+    ("[]", "range"),
+    ("<>", "time"),
+    ("c", "cursor"),
+)
+
+
+@dataclass(slots=True)
+class FindingsFrame:
+    """What is on the screen, and the finding under the cursor."""
+
+    lines: list[Line]
+    zones: list[Zone] = field(default_factory=list)
+    selected: Finding | None = None
+
+
+def draw(view: View, width: int, height: int) -> FindingsFrame:
+    """Exactly ``height`` lines of exactly ``width`` cells; the selection stays in sight."""
+    diagnosis = view.diagnosis
+    findings = found.readable(view)
+    now = found.present(view)
+    frame = FindingsFrame(lines=[header.draw(view, width)])
+    lines = frame.lines
+    verdict = "Nothing has been diagnosed yet." if diagnosis is None else clean(diagnosis.verdict)
+    if any(clean(one.summary).rstrip(".") == verdict.rstrip(".") for one in now):
+        order = "worst first" if view.job.last is None else "those of the job shown first"
+        verdict = "one finding" if len(now) == 1 else f"{len(now)} findings, {order}"
+    for text in wrapped(verdict, width - 2)[:2]:
+        lines.append(Row(width).add(f" {text}", "title").line())
+    if view.mark is not None:
+        lines.append(mark_line(view, width))
+    lines += _watched(view, width)
+    lines.append(blank(width))
+    room = max(0, height - 1 - len(lines))
+    if findings:
+        frame.selected = by_key(findings, view.finding) or findings[0]
+        position = next(n for n, one in enumerate(findings) if one is frame.selected)
+        # Two rows each; what is left shows the evidence, if that is worth it.
+        shown = max(1, min(len(findings), room // 2))
+        first = max(0, min(position, len(findings) - shown))
+        for one in findings[first : first + shown]:
+            zone_top = len(lines)
+            lines += _entry(view, one, width, selected=one is frame.selected)
+            frame.zones += [Zone(zone_top + y, 0, width, "finding", key_of(one)) for y in (0, 1)]
+        left_over = height - 1 - len(lines)
+        if left_over >= _LEAST_PREVIEW:
+            lines.append(((view.glyphs.rule * width, "rule"),))
+            until = None if found.holds(view, frame.selected) else view.job.findings_at
+            body = evidence.body(view, diagnosis, frame.selected, width, until=until)
+            lines += body[1:left_over]
+    del lines[max(0, height - 1) :]
+    lines += [blank(width)] * (height - 1 - len(lines))
+    lines.append(foot(view, width, LIST_FOOT))
+    frame.lines = lines[-height:]
+    return frame
+
+
+def _watched(view: View, width: int) -> list[Line]:
+    diagnosis = view.diagnosis
+    if diagnosis is None:
+        return []
+    rules = len({one.rule for one in diagnosis.unknown})
+    text = f"watched for {diagnosis.watched_seconds:.0f} s"
+    if rules:
+        text += f"; {rules} rule{'' if rules == 1 else 's'} could not be decided (u)"
+    return [Row(width).add(fit(f" {text}", width - 1, view.glyphs.ellipsis), "label").line()]
+
+
+def _entry(view: View, finding: Finding, width: int, *, selected: bool) -> list[Line]:
+    """Its sentence, and what it costs and what to do."""
+    glyphs = view.glyphs
+    prefix = "s:" if selected else ""
+    first = Row(width, prefix=prefix)
+    first.add(glyphs.marker if selected else " ", "marker").add(
+        f"{sign(finding, glyphs)} ", style_of(finding)
+    )
+    summary = clean(finding.summary)
+    if width_of(summary) > width - 4 and width < 60:
+        summary = f"{place(finding, view.gpus)}: {cause(finding.rule)}"
+    first.add(fit(summary, first.room - 1, glyphs.ellipsis), style_of(finding))
+    second = Row(width, prefix=prefix).add("   ")
+    tail = f"{finding.confidence * 100:.0f}% sure"
+    if not found.holds(view, finding):
+        tail = "until the job ended"
+    elif finding.since_unix_seconds is not None and width >= 60:
+        since = time.localtime(finding.since_unix_seconds)
+        tail += f", since {time.strftime('%H:%M:%S', since)}"
+    cost = lost(finding)
+    if cost:
+        second.add(cost.strip(), "label").add("  ")
+    room = second.room - len(tail) - 3
+    second.add(fit(changes(finding, room), room, glyphs.ellipsis), "value")
+    second.pad_to(width - len(tail) - 1).add(tail, "label")
+    return [first.line(), second.line()]
+
+
+def draw_evidence(
+    view: View,
+    finding: Finding,
+    width: int,
+    height: int,
+    offset: int,
+    *,
+    gone_at: float | None = None,
+    documentation: str | None,
+) -> tuple[list[Line], int]:
+    """One finding over the whole screen, and ``offset`` brought into range. One that is gone is
+    shown as it was at ``gone_at``, on the snapshots' own clock."""
+    lines = [header.draw(view, width)]
+    if gone_at is not None:
+        ended = any(one is finding for one in found.of_ended_job(view))
+        what = "The job has ended" if ended else "This is no longer found"
+        note = fit(f" {what}; here is how it was last.", width, view.glyphs.ellipsis)
+        lines.append(Row(width).add(note, "key").line())
+    whole = evidence.title_lines(view, finding, width)
+    whole += evidence.body(
+        view, view.diagnosis, finding, width, documentation=documentation, until=gone_at
+    )
+    room = max(0, height - 1 - len(lines))
+    offset = max(0, min(offset, len(whole) - room))
+    lines += whole[offset : offset + room]
+    lines += [blank(width)] * (height - 1 - len(lines))
+    lines.append(foot(view, width, EVIDENCE_FOOT, max(0, len(whole) - offset - room)))
+    return lines[-height:], offset
+
+
+def foot(view: View, width: int, keys: tuple[tuple[str, str], ...], below: int = 0) -> Line:
+    row = Row(width, prefix="b:")
+    if view.message:
+        return row.add(" " + fit(view.message, width - 2, view.glyphs.ellipsis), "title").line()
+    more = f" {view.glyphs.down}{below} more lines" if below else ""
+    for key, what in keys:
+        if row.room < len(key) + len(what) + 3 + len(more):
+            break
+        row.add(" ").add(key, "key").add(" " + what, "label").add(" ")
+    row.pad_to(width - len(more) - 1).add(more, "warn")
+    return row.line("label")
+
+
+def neighbour(view: View, step: int) -> FindingKey | None:
+    """The finding before or after the chosen one, round about."""
+    findings = found.readable(view)
+    if not findings:
+        return None
+    present = found.chosen(view)
+    position = next((n for n, one in enumerate(findings) if one is present), -step)
+    return key_of(findings[(position + step) % len(findings)])

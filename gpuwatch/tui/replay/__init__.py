@@ -1,0 +1,1 @@
+"""The dashboard over a recording: a player, its clock and its keys."""

@@ -1,0 +1,1 @@
+"""Windows over a screen: help, questions, notes."""

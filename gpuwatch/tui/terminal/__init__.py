@@ -1,0 +1,1 @@
+"""What reaches the terminal: cells, colours, pictures, slow and stalled connections."""

@@ -1,0 +1,173 @@
+"""What a panel draws: lines of styled runs, and the zones of them that a mouse can hit.
+
+Panels are pure: from a view and a size to lines. The canvas widget turns runs into strips and
+sends only what differs from the frame before to the terminal.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from rich.cells import cell_len, set_cell_size
+
+from gpuwatch.core.text import clean
+
+Run = tuple[str, str]
+"""Text and the name of its style (see ``palette``)."""
+
+Line = tuple[Run, ...]
+
+
+class Zone(NamedTuple):
+    """Cells ``[left, right)`` of line ``y`` that do ``action`` with ``argument`` when clicked."""
+
+    y: int
+    left: int
+    right: int
+    action: str
+    argument: object = None
+
+
+def width_of(text: str) -> int:
+    """Cells ``text`` takes."""
+    return len(text) if text.isascii() else cell_len(text)
+
+
+def fit(text: str, width: int, ellipsis: str = "…") -> str:
+    """``text`` cut to at most ``width`` cells, the cut marked; never padded."""
+    if width_of(text) <= width:
+        return text
+    if width <= 0:
+        return ""
+    return set_cell_size(text, width - 1).rstrip() + ellipsis
+
+
+def fit_end(text: str, width: int, ellipsis: str = "…") -> str:
+    """``text`` with its front cut away, so that its end takes at most ``width`` cells."""
+    if width_of(text) <= width:
+        return text
+    if width <= 0:
+        return ""
+    starts = range(len(text))
+    start = bisect_left(starts, True, key=lambda start: width_of(text[start:]) <= width - 1)
+    return ellipsis + text[start:]
+
+
+def wrapped(text: str, width: int) -> list[str]:
+    """``text``, cleaned, in lines of at most ``width`` cells, broken at blanks where it can be."""
+    width = max(1, width)
+    lines: list[str] = []
+    line = ""
+    for word in clean(text).split():
+        if line and width_of(line) + 1 + width_of(word) <= width:
+            line += " " + word
+            continue
+        if line:
+            lines.append(line)
+        while width_of(word) > width:
+            head = fit(word, width, "")
+            # A character wider than the line is dropped rather than tried for ever.
+            head = head or word[0]
+            if width_of(head) <= width:
+                lines.append(head)
+            word = word[len(head) :]  # noqa: PLW2901
+        line = word
+    return [*lines, line] if line else lines
+
+
+def left(text: str, width: int, ellipsis: str = "…") -> str:
+    """``text`` in exactly ``width`` cells, flush left."""
+    if text.isascii() and len(text) <= width:
+        return text.ljust(width)
+    text = fit(text, width, ellipsis)
+    return text + " " * (width - width_of(text))
+
+
+def right(text: str, width: int, ellipsis: str = "…") -> str:
+    """``text`` in exactly ``width`` cells, flush right."""
+    if text.isascii() and len(text) <= width:
+        return text.rjust(width)
+    text = fit(text, width, ellipsis)
+    return " " * (width - width_of(text)) + text
+
+
+class Row:
+    """Builds one line from the left; what would pass ``width`` is cut. Neighbours of one style
+    become one run: fewer runs are fewer segments for everything that follows."""
+
+    __slots__ = ("_prefix", "_runs", "_width", "used")
+
+    def __init__(self, width: int, prefix: str = "") -> None:
+        self._runs: list[Run] = []
+        self._width = width
+        self._prefix = prefix
+        self.used = 0
+
+    @property
+    def room(self) -> int:
+        """Cells left."""
+        return self._width - self.used
+
+    def add(self, text: str, style: str = "text") -> Row:
+        """Append ``text`` as it is, cut at the line's end."""
+        width = len(text) if text.isascii() else cell_len(text)
+        room = self._width - self.used
+        if width > room:
+            text, width = set_cell_size(text, room), room
+        if not width:
+            return self
+        if self._prefix:
+            style = self._prefix + style
+        runs = self._runs
+        if runs and runs[-1][1] == style:
+            runs[-1] = (runs[-1][0] + text, style)
+        else:
+            runs.append((text, style))
+        self.used += width
+        return self
+
+    def add_runs(self, runs: Sequence[Run], width: int) -> Row:
+        """Append runs that take ``width`` cells together; each is cut at the line's end."""
+        if width > self._width - self.used or self._prefix:
+            for text, style in runs:
+                self.add(text, style)
+        else:
+            self._runs.extend(runs)
+            self.used += width
+        return self
+
+    def fits(self, text: str, style: str = "text") -> bool:
+        """Append ``text`` only if all of it has room; say whether it had."""
+        if width_of(text) > self._width - self.used:
+            return False
+        self.add(text, style)
+        return True
+
+    def pad_to(self, column: int, style: str = "text") -> Row:
+        """Blanks up to ``column``."""
+        if column > self.used:
+            self.add(" " * (column - self.used), style)
+        return self
+
+    def line(self, fill: str = "text") -> Line:
+        """The line, padded to its full width."""
+        self.pad_to(self._width, fill)
+        return tuple(self._runs)
+
+
+def to_ascii(text: str) -> str:
+    """``text`` with a question mark for every cell that ASCII cannot show."""
+    if text.isascii():
+        return text
+    return "".join([c if c.isascii() else "?" * cell_len(c) for c in text])
+
+
+def blank(width: int) -> Line:
+    return ((" " * width, "text"),)
+
+
+def plain(line: Line) -> str:
+    """The text of a line, without styles."""
+    return "".join([text for text, _ in line])

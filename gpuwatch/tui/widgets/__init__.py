@@ -1,1 +1,0 @@
-"""Widgets that draw their own lines."""

@@ -1,0 +1,1 @@
+"""Starts measuring processes and survives whatever happens in them."""

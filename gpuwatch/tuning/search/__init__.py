@@ -1,0 +1,1 @@
+"""Which loader settings are measured, in which order, and which is recommended. Pure."""

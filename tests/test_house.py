@@ -1,0 +1,182 @@
+"""How large files, classes and folders may be, and that no imports go in a circle.
+
+What was over a limit when the limit was set is listed with its size: it may shrink, not grow.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import gpuwatch
+
+PACKAGE = Path(gpuwatch.__file__).parent
+FILE_LINES_MAX = 350
+CLASS_LINES_MAX = 250
+FOLDER_ENTRIES_MAX = 12
+PACKAGE_LINES_MAX = 77230
+"""It is to become 45,000."""
+
+LONGER_FILES: dict[str, int] = {
+    "commands/common.py": 367,
+    "commands/recordings/record.py": 554,
+    "commands/recordings/report.py": 363,
+    "commands/tune/command.py": 388,
+    "core/codec/delta.py": 622,
+    "core/codec/snapshots.py": 472,
+    "core/history.py": 893,
+    "core/model.py": 548,
+    "core/step_file.py": 421,
+    "diagnosis/facts/observer.py": 456,
+    "diagnosis/facts/watched_job.py": 592,
+    "diagnosis/rules/shared/common.py": 528,
+    "jobs/identity/roles.py": 358,
+    "jobs/launch/runner.py": 382,
+    "jobs/report/gpu_recorder.py": 371,
+    "jobs/stacks/rules.py": 387,
+    "jobs/stacks/sampler.py": 429,
+    "jobs/stacks/summary.py": 480,
+    "jobs/tracking/loop_files.py": 447,
+    "jobs/tracking/tracked.py": 517,
+    "jobs/tracking/tracker.py": 369,
+    "outputs/diagnosis/text.py": 484,
+    "outputs/recording_report/words.py": 431,
+    "outputs/status/job_text.py": 352,
+    "outputs/tuning/text.py": 386,
+    "practice/job/loop.py": 368,
+    "practice/knobs.py": 362,
+    "recording/index.py": 359,
+    "recording/recorder.py": 376,
+    "recording/replay.py": 429,
+    "sources/nvml/device.py": 401,
+    "sources/nvml/inventory.py": 404,
+    "sources/nvml/readings.py": 392,
+    "sources/nvml/source.py": 355,
+    "sources/simulated/scenarios.py": 401,
+    "sources/smi_log/guess.py": 371,
+    "sources/smi_log/source.py": 584,
+    "torch/reporter.py": 458,
+    "torch/watching.py": 391,
+    "tui/app.py": 523,
+    "tui/panels/gpus.py": 597,
+    "tui/panels/job/tree.py": 382,
+    "tui/panels/processes.py": 418,
+    "tui/replay/app.py": 357,
+    "tui/replay/player.py": 526,
+    "tuning/bench/bench.py": 410,
+    "tuning/child/host.py": 362,
+    "tuning/child/measure.py": 503,
+    "tuning/search/search.py": 574,
+}
+LONGER_CLASSES: dict[str, int] = {
+    "core/codec/delta.py:_Deltas": 277,
+    "core/history.py:Series": 258,
+    "diagnosis/facts/observer.py:Observer": 369,
+    "diagnosis/facts/watched_gpu.py:GpuTrack": 257,
+    "diagnosis/facts/watched_job.py:JobTrack": 290,
+    "jobs/identity/roles.py:_Assignment": 260,
+    "jobs/stacks/sampler.py:StackSampler": 293,
+    "jobs/tracking/members.py:Member": 276,
+    "jobs/tracking/tracked.py:TrackedJob": 431,
+    "jobs/tracking/tracker.py:JobTracker": 257,
+    "recording/index.py:RecordingIndex": 255,
+    "sources/nvml/device.py:NvmlDevice": 337,
+    "sources/nvml/inventory.py:Inventory": 347,
+    "torch/reporter.py:Teller": 365,
+    "tui/app.py:GpuwatchApp": 420,
+    "tui/panels/gpus.py:_Painter": 264,
+    "tui/panels/host.py:_Painter": 297,
+    "tui/replay/app.py:ReplayApp": 267,
+    "tui/replay/player.py:Player": 430,
+    "tuning/bench/bench.py:Bench": 346,
+    "tuning/child/measure.py:_Run": 323,
+    "tuning/search/search.py:Search": 429,
+}
+# The types of two halves of one thing.
+CIRCLES = {frozenset({"gpuwatch.sources.nvml.device", "gpuwatch.sources.nvml.readings"})}
+
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(PACKAGE))
+
+
+def over(sizes: dict[str, int], limit: int, known: dict[str, int]) -> dict[str, int]:
+    """What is larger than it may be."""
+    return {name: size for name, size in sizes.items() if size > known.get(name, limit)}
+
+
+def test_the_package_does_not_grow() -> None:
+    """All lines of the package together stay within their limit."""
+    assert sum(len(path.read_text().splitlines()) for path in FILES) <= PACKAGE_LINES_MAX
+
+
+def test_files_are_short() -> None:
+    """No file is longer than its limit."""
+    sizes = {name_of(path): len(path.read_text().splitlines()) for path in FILES}
+    assert over(sizes, FILE_LINES_MAX, LONGER_FILES) == {}
+
+
+def test_classes_are_short() -> None:
+    """No class is longer than its limit."""
+    sizes = {
+        f"{name_of(path)}:{node.name}": (node.end_lineno or node.lineno) - node.lineno + 1
+        for path in FILES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef)
+    }
+    assert over(sizes, CLASS_LINES_MAX, LONGER_CLASSES) == {}
+
+
+def test_folders_are_small() -> None:
+    """No folder has more than twelve entries, beside its ``__init__.py``."""
+    entries = Counter(
+        name_of(path.parent)
+        for path in PACKAGE.rglob("*")
+        if (path.suffix == ".py" and path.name != "__init__.py")
+        or (path.is_dir() and (path / "__init__.py").exists())
+    )
+    assert over(dict(entries), FOLDER_ENTRIES_MAX, {}) == {}
+
+
+def test_no_import_circle() -> None:
+    """Files import each other in no circle, not even inside functions or for types alone."""
+    names = {module_name(path): path for path in FILES}
+    graph = {name: set(imported(path, set(names))) - {name} for name, path in names.items()}
+    assert circles(graph) == CIRCLES
+
+
+def module_name(path: Path) -> str:
+    parts = [PACKAGE.name, *path.relative_to(PACKAGE).with_suffix("").parts]
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imported(path: Path, names: set[str]) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                full = f"{node.module}.{alias.name}"
+                if full in names or node.module in names:
+                    yield full if full in names else node.module
+
+
+def circles(graph: dict[str, set[str]]) -> set[frozenset[str]]:
+    """The groups of more than one file in which each reaches each other."""
+
+    def reached(start: str) -> set[str]:
+        seen: set[str] = set()
+        waiting = [start]
+        while waiting:
+            for name in graph[waiting.pop()] - seen:
+                seen.add(name)
+                waiting.append(name)
+        return seen
+
+    reach = {name: reached(name) for name in graph}
+    groups = (frozenset(other for other in reach[name] if name in reach[other]) for name in graph)
+    return {group for group in groups if len(group) > 1}
