@@ -64,7 +64,7 @@ LOG = replace(LIVE, kind="query", name="gpus.csv", interval_seconds=1.0, lines=3
 
 
 def diagnosis(*findings: Finding, decided: bool = True, verdict: str | None = None) -> Diagnosis:
-    told = verdict or (findings[0].summary if findings else "GPU 0 is fed: busy 97%.")
+    told = verdict or (findings[0].summary if findings else "GPU 0 is kept busy: 97%.")
     return Diagnosis(
         taken_at_unix_seconds=START + 30,
         watched_seconds=30.0,

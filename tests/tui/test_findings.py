@@ -115,7 +115,7 @@ def test_without_a_diagnosis_no_line_speaks_of_one() -> None:
 def test_where_nothing_is_wrong_a_quiet_line_says_so() -> None:
     """One dim line with the verdict, also while it is too early to say."""
     what = scene("healthy", 1)
-    for verdict in ("GPU 0 is fed: busy 97%.", "Too early to tell: watched for 4 s."):
+    for verdict in ("GPU 0 is kept busy: 97%.", "Not enough data yet: watched for 4 s."):
         view = view_of(what, diagnosis=nothing(what.now, verdict))
         line = overview.draw(view, 80, 24).lines[1]
         assert verdict in texts([line])[0]
@@ -390,7 +390,7 @@ async def test_without_findings_there_is_nothing_to_copy_or_open() -> None:
     what = scene("healthy", 1)
     async with driven(what, engine=HandEngine(nothing(what.now))) as drive:
         await drive.press("d")
-        assert "GPU 0 is fed" in drive.text
+        assert "GPU 0 is kept busy" in drive.text
         await drive.press("y")
         assert "no finding to copy" in drive.lines[-1]
         await drive.press("u")
