@@ -98,7 +98,7 @@ async def test_j_comes_back_to_the_attached_job() -> None:
 @pytest.mark.parametrize(
     ("what", "said"),
     [
-        (snapshot(gpus=(gpu(),)), "no job to be seen"),
+        (snapshot(gpus=(gpu(),)), "no job found"),
         (machine(one_job(gpu_uuids=()), one_job(pid=5, gpu_uuids=())), "2 jobs: select one"),
     ],
 )
