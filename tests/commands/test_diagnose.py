@@ -84,7 +84,7 @@ def test_a_healthy_machine_ends_with_0(capsys: pytest.CaptureFixture[str]) -> No
 def test_too_short_a_look_cannot_tell_and_ends_with_3(capsys: pytest.CaptureFixture[str]) -> None:
     """And says what would decide."""
     assert run("--demo", "healthy", "--for", "2s") == 3
-    assert "What would decide" in capsys.readouterr().out
+    assert "Needed for a diagnosis" in capsys.readouterr().out
 
 
 def test_without_a_gpu_it_says_why_and_ends_with_3(capsys: pytest.CaptureFixture[str]) -> None:
@@ -498,7 +498,7 @@ def test_a_log_that_cannot_tell_says_what_would(
     half = [middling(snapshot) for snapshot in snapshots]
     assert run(logged(tmp_path, query_log(half, columns))) == 3
     page = " ".join(capsys.readouterr().out.split())
-    _, _, decides = page.partition("What would decide: ")
+    _, _, decides = page.partition("Needed for a diagnosis: ")
     assert wanted in decides
     assert "finer" not in decides
 

@@ -69,10 +69,10 @@ def telling_facts(job: Job, now: float | None = None) -> list[str]:
     facts += _shares("compute", loops, "compute_share") + _progress(loops) + _memory(loops)
     facts += _shares("copy", loops, "copy_share")
     if len(loops) < len(job.ranks):
-        facts.append(f"{len(loops)} of {len(job.ranks)} ranks tell")
+        facts.append(f"{len(loops)} of {len(job.ranks)} ranks report")
     told = [one.told_at_unix_seconds for one in loops if one.told_at_unix_seconds is not None]
     if now is not None and told and now - max(told) > STALE_SECONDS:
-        facts.insert(0, f"told {units.age(now - max(told))} ago")
+        facts.insert(0, f"reported {units.age(now - max(told))} ago")
     return facts
 
 
