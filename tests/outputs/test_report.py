@@ -348,8 +348,8 @@ def test_memory_is_compared_by_what_both_runs_have() -> None:
 
 def test_why_the_loading_is_unknown_is_told_without_the_word_twice() -> None:
     """The heading says what it is about."""
-    loading = LoadingReport(sentence="loading unknown: it began only 7s ago")
-    assert "Loading   unknown: it began only 7s ago" in report_text(bare(loading=loading))
+    loading = LoadingReport(sentence="loading unknown: it started only 7s ago")
+    assert "Loading   unknown: it started only 7s ago" in report_text(bare(loading=loading))
 
 
 def test_measured_zeros_are_shown_and_unknown_is_not() -> None:

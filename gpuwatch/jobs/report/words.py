@@ -35,7 +35,7 @@ def job_loading_sentence(job: Job) -> str:
     """The same for all ranks; where they differ it says which ranks have what."""
     ranks = job.ranks
     if not ranks:
-        return "no training process to be seen"
+        return "no training process seen"
     if len(ranks) == 1:
         return loading_sentence(ranks[0])
     first = ranks[0]
@@ -163,7 +163,7 @@ def cores_sentence(job: Job, host: Host) -> str | None:
     if limit is not None:
         text += f" ({limit})"
     if len(job.ranks) > 1:
-        text += f", {usable / len(job.ranks):.3g} a rank"
+        text += f", {usable / len(job.ranks):.3g} per rank"
     return text
 
 

@@ -164,5 +164,5 @@ class RecorderApp(TimelineApp):
             return f"the end of {path} could not be written"
         if state.trouble is not None:
             return state.trouble
-        lost = f"; {state.lost_snapshots} were lost" if state.lost_snapshots else ""
+        lost = f"; {state.lost_snapshots} lost" if state.lost_snapshots else ""
         return f"{state.snapshots} snapshots are in {path}{lost}"

@@ -64,7 +64,7 @@ def check(window: Window) -> Verdict:
     names = named(lost)
     return Firing(
         severity="error",
-        summary=f"{names} {verb(lost, 'does', 'do')} not answer the driver any more: "
+        summary=f"{names} no longer {verb(lost, 'responds', 'respond')} to the driver: "
         "what ran there has ended or hangs",
         evidence=(
             Evidence(
