@@ -301,7 +301,7 @@ class TestDashboard:
             it.until_it_says("line ")
             pid = self.pid(self.log(tmp_path))
             it.type("q")
-            it.until_it_says("--kill-on-exit was asked for")
+            it.until_it_says("as --kill-on-exit asks")
             it.type("l")
             assert it.end() == 128 + signal.SIGTERM
             assert ends(pid)

@@ -56,7 +56,7 @@ def test_nothing_is_ever_said_of_a_healthy_machine(scenario: str, gpus: int) -> 
     """Three minutes without a finding, and a sentence that says so."""
     said = simulate(scenario, 180, gpus)
     assert not any(one.findings for one in said)
-    assert "fed: busy 9" in said[-1].verdict
+    assert "kept busy: 9" in said[-1].verdict
     assert said[-1].decided
 
 
@@ -145,7 +145,7 @@ def _of_nobody(count: int) -> list[Snapshot]:
 
 @pytest.mark.parametrize(
     ("of", "well"),
-    [(_of_a_healthy_job, "are fed"), (_of_nobody, "are idle, and nobody waits for them")],
+    [(_of_a_healthy_job, "are kept busy"), (_of_nobody, "are idle, and nothing waits for them")],
 )
 def test_while_the_driver_is_silent_nothing_is_said_to_be_well(
     of: Callable[[int], list[Snapshot]], well: str
@@ -158,7 +158,7 @@ def test_while_the_driver_is_silent_nothing_is_said_to_be_well(
         said.append(engine.diagnosis)
     assert well in said[69].verdict
     assert {one.verdict for one in said[70:170]} == {
-        "GPUs 0 and 1 cannot be read now: nothing can be told of them."
+        "GPUs 0 and 1 cannot be read now: no diagnosis possible."
     }
     assert not said[90].decided
     assert "cannot be read" not in said[170].verdict

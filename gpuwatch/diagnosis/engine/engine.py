@@ -46,7 +46,7 @@ Stacks = tuple[tuple[str, float, str | None], ...]
 _NOTHING_YET = Diagnosis(
     taken_at_unix_seconds=0.0,
     watched_seconds=0.0,
-    verdict="Nothing has been seen yet.",
+    verdict="No data yet.",
     decided=False,
 )
 
