@@ -122,7 +122,9 @@ class TestPlain:
 
     def test_a_script_around_it_ends_on_ctrl_c(self, tmp_path: Path) -> None:
         """Ctrl-C ends a script that runs one job after another, and not one job only."""
-        one = f"{RUN} --plain --no-report -- sh -c 'echo ready; sleep 60'"
+        # Not a shell: one that gets the signal while it starts its own command can miss it.
+        waits = job("import time; print('ready', flush=True); time.sleep(60)")
+        one = f"{RUN} --plain --no-report -- {shlex.join(waits)}"
         with in_bash(tmp_path, f"for n in 1 2 3; do {one}; echo next; done") as it:
             it.until_it_says("ready")
             it.type(CTRL_C)
