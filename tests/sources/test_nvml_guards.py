@@ -8,6 +8,7 @@ import tracemalloc
 from dataclasses import fields, replace
 from pathlib import Path
 
+import pynvml
 import pytest
 
 from gpuwatch.core.model import GpuIdentity, GpuReading
@@ -519,7 +520,9 @@ def test_no_fault_at_the_start_does_more_than_it_must(tmp_path: Path, function: 
             sweep.end()
             answered = kind in ("empty", *PERMANENT_CODES)
             assert sweep.returns_to(healthy) or answered, (kind, times, watch.sentences())
-        assert watch.fake.calls(function)
+        # Old bindings have no such call.
+        unknown = function == "nvmlDeviceGetMarginTemperature" and not hasattr(pynvml, function)
+        assert watch.fake.calls(function) or unknown
 
 
 PERMANENT_CODES = (
