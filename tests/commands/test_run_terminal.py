@@ -310,11 +310,14 @@ class TestDashboard:
 
     def test_kill_on_exit_ends_what_the_job_left_behind(self, tmp_path: Path) -> None:
         """A child in the background goes with it, though Ctrl-C does not reach that."""
-        script = "sleep 600 & echo started $!; exec sleep 601"
+        script = "sleep 600 & echo started $! $$; exec sleep 601"
         options = ("-i", "0.2", "--kill-on-exit", "--", "sh", "-c", script)
         with gpuwatch_run(tmp_path, *options) as it:
             it.until_it_says("started ")
-            left = int(self.log(tmp_path).read_text().split()[1])
+            left, shell = map(int, self.log(tmp_path).read_text().split()[1:])
+            # A shell that gets the signal while it starts a command can miss it.
+            command = Path(f"/proc/{shell}/cmdline")
+            wait_until(lambda: command.read_bytes() == b"sleep\x00601\x00")
             it.type(CTRL_C)
             assert it.end() == -signal.SIGINT
             wait_until(lambda: ends(left))
