@@ -16,10 +16,11 @@ import math
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from operator import attrgetter, mul
 from typing import NamedTuple
 
-from gpuwatch.core.model import BusySample, GpuKey, Job, ProcessKey, Snapshot
+from gpuwatch.core.model import BusySample, Gpu, GpuKey, Job, ProcessKey, Snapshot
 
 NAN = math.nan
 
@@ -45,6 +46,12 @@ GPU_SERIES = (
     "dram_active_percent",
 )
 """The readings of a GPU that have a series, beside ``busy_percent``, which has its own axis."""
+_STEADY = {
+    *("memory_used_bytes", "power_limit_watts", "temperature_celsius", "fan_percent"),
+    "memory_temperature_celsius",
+}
+_MOVING = {"busy_percent", "throttle_reasons", "pcie_generation", "pcie_width", *GPU_SERIES}
+_MOVING -= _STEADY
 
 HOST_SERIES = (
     "cpu_percent",
@@ -66,12 +73,7 @@ HOST_SERIES = (
     "shm_used_bytes",
 )
 
-PROCESS_SERIES = (
-    "gpu_busy_percent",
-    "cpu_percent",
-    "gpu_memory_bytes",
-    "memory_resident_bytes",
-)
+PROCESS_SERIES = ("gpu_busy_percent", "cpu_percent", "gpu_memory_bytes", "memory_resident_bytes")
 
 JOB_SERIES = (
     "cpu_percent",
@@ -684,6 +686,17 @@ def _placed(bands: Mapping[str, Band], places: Mapping[str, int]) -> dict[int, B
     return {places[name]: band for name, band in bands.items() if name in places}
 
 
+def without_late(gpus: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
+    """``gpus`` without the late readings of what moves by the second: charts have a gap there."""
+    if not any(gpu.reading.late_readings for gpu in gpus):
+        return gpus
+    late = [[name for name, _ in gpu.reading.late_readings if name in _MOVING] for gpu in gpus]
+    return tuple(
+        replace(gpu, reading=replace(gpu.reading, **dict.fromkeys(names)))
+        for gpu, names in zip(gpus, late, strict=True)
+    )
+
+
 class _JobSeries:
     """The series of one job: its readings on one axis, its two fine ones each on their own."""
 
@@ -826,7 +839,7 @@ class History:
     def _push_gpus(self, snapshot: Snapshot, at: float, longest: float) -> None:
         # The driver stamps samples with wall time.
         offset = at - snapshot.taken_at_unix_seconds
-        for gpu in snapshot.gpus:
+        for gpu in without_late(snapshot.gpus):
             uuid, reading = gpu.identity.uuid, gpu.reading
             axis = self._gpus.get(uuid)
             if axis is None:
