@@ -502,8 +502,8 @@ class Problem:
     """One thing that could not be read, as a sentence for a person.
 
     ``source`` is ``nvml``, ``host``, ``processes``, ``jobs`` or ``sampler``; ``target`` the GPU's
-    uuid, or ``None`` for all of the source; ``reading`` the field it concerns, or ``None`` for
-    all.
+    uuid, or ``None`` for all of the source; ``reading`` the field it concerns (of ``Gpu``:
+    ``lost``), or ``None`` for all.
     """
 
     source: str

@@ -281,7 +281,8 @@ class NvmlDevice:
         slot.measured(self.now, seconds)
         if error:
             return self._failed(slot, error)
-        slot.worked = slot.worked or self._gave_something(slot.reading)
+        self._look_for_gaps(slot)
+        slot.worked = slot.worked or bool(slot.gave) or not slot.reading.fields
         if slot.failures:
             slot.works()
             self.troubled.remove(slot)
@@ -289,9 +290,15 @@ class NvmlDevice:
             self._processes_changed = True
         return True
 
-    def _gave_something(self, reading: Reading) -> bool:
-        got = self.values.get
-        return not reading.fields or any(got(name) is not None for name in reading.fields)
+    def _look_for_gaps(self, slot: Slot) -> None:
+        names = readings.fields_set(self, slot.reading)
+        given = {name for name in names if self.values.get(name) is not None}
+        if slot.gave.intersection(names) <= given:
+            slot.lacking_reads = 0
+        else:
+            slot.lacking_since_unix = slot.lacking_since_unix if slot.lacking_reads else self.unix
+            slot.lacking_reads += 1
+        slot.gave |= given
 
     def drop_outdated(self, slot: Slot) -> None:
         """Forget a value whose reading had to wait for too long."""

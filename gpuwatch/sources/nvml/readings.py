@@ -62,8 +62,8 @@ def _memory_v1(device: NvmlDevice) -> None:
 
 
 def memory(device: NvmlDevice) -> None:
+    device.values["memory_used_is_process_sum"] = device.identity.memory_unified
     if device.identity.memory_unified:
-        device.values["memory_used_is_process_sum"] = True
         device.values["memory_used_bytes"] = device.process_memory_sum()
         return
     first_supported(device, "memory", (_memory_v2, _memory_v1))

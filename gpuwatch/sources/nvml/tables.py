@@ -37,6 +37,8 @@ INVALID_STATE = 29
 UNKNOWN = 999
 SENSELESS = -1
 """Ours: what the driver answered cannot be, or nobody foresaw it."""
+INCOMPLETE = -2
+"""Ours: it leaves out a value that it gave before."""
 
 ERROR_WORDS = {
     UNINITIALIZED: "the driver library is not initialised",
@@ -66,7 +68,8 @@ ERROR_WORDS = {
     GPU_NOT_FOUND: "no such GPU",
     INVALID_STATE: "invalid state",
     UNKNOWN: "unknown error",
-    SENSELESS: "the driver's answer makes no sense",
+    SENSELESS: "the driver gives no usable answer",
+    INCOMPLETE: "the driver leaves some out",
 }
 
 PERMANENT = frozenset({NOT_SUPPORTED, FUNCTION_NOT_FOUND, ARGUMENT_VERSION_MISMATCH, DEPRECATED})
