@@ -18,7 +18,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from operator import attrgetter, mul
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from gpuwatch.core.model import BusySample, Gpu, GpuKey, Job, ProcessKey, Snapshot
 
@@ -46,12 +46,8 @@ GPU_SERIES = (
     "dram_active_percent",
 )
 """The readings of a GPU that have a series, beside ``busy_percent``, which has its own axis."""
-_STEADY = {
-    *("memory_used_bytes", "power_limit_watts", "temperature_celsius", "fan_percent"),
-    "memory_temperature_celsius",
-}
-_MOVING = {"busy_percent", "throttle_reasons", "pcie_generation", "pcie_width", *GPU_SERIES}
-_MOVING -= _STEADY
+_MOVING = {*GPU_SERIES, "busy_percent", "throttle_reasons", "pcie_generation", "pcie_width"}
+_MOVING -= {"memory_used_bytes", "power_limit_watts", "temperature_celsius"}
 
 HOST_SERIES = (
     "cpu_percent",
@@ -95,7 +91,6 @@ BLOCK_SECONDS = 30.0
 
 TIERS = ((1.0, 15 * 60.0), (5.0, 3600.0), (30.0, 12 * 3600.0))
 """(bucket width, reach) in seconds, finest first."""
-
 LONG_TIERS = TIERS[1:]
 
 LONGEST_SAMPLE_SECONDS = 1.0
@@ -111,7 +106,6 @@ PROCESSES_KEPT = 512
 """With all processes of a large machine shown, those without a GPU beyond this have no series."""
 
 JOBS_KEPT = 128
-
 PROCESS_FORGOTTEN_SECONDS = 60.0
 """After the last snapshot it was in; jobs alike."""
 
@@ -688,13 +682,12 @@ def _placed(bands: Mapping[str, Band], places: Mapping[str, int]) -> dict[int, B
 
 def without_late(gpus: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
     """``gpus`` without the late readings of what moves by the second: charts have a gap there."""
-    if not any(gpu.reading.late_readings for gpu in gpus):
-        return gpus
-    late = [[name for name, _ in gpu.reading.late_readings if name in _MOVING] for gpu in gpus]
-    return tuple(
-        replace(gpu, reading=replace(gpu.reading, **dict.fromkeys(names)))
-        for gpu, names in zip(gpus, late, strict=True)
-    )
+    return tuple([_without_late(gpu) if gpu.reading.late_readings else gpu for gpu in gpus])
+
+
+def _without_late(gpu: Gpu) -> Gpu:
+    late: dict[str, Any] = {name: None for name, _ in gpu.reading.late_readings if name in _MOVING}
+    return replace(gpu, reading=replace(gpu.reading, **late))
 
 
 class _JobSeries:
@@ -814,10 +807,7 @@ class History:
             self._forget(at - max(PROCESS_FORGOTTEN_SECONDS, longest))
 
     def take_block(
-        self,
-        begin: float,
-        gpus: Mapping[GpuKey, Mapping[str, Band]],
-        host: Mapping[str, Band],
+        self, begin: float, gpus: Mapping[GpuKey, Mapping[str, Band]], host: Mapping[str, Band]
     ) -> None:
         """Take what is known only as (minimum, mean, maximum) of the ``BLOCK_SECONDS`` from
         ``begin`` (a multiple of them): of a recording, the time before the first snapshot that is
@@ -826,10 +816,7 @@ class History:
         for uuid, bands in gpus.items():
             busy = bands.get("busy_percent")
             if busy is not None:
-                series = self._busy.get(uuid)
-                if series is None:
-                    series = self._busy[uuid] = Series()
-                series.take_block(block, busy)
+                self._busy.setdefault(uuid, Series()).take_block(block, busy)
             axis = self._gpus.get(uuid)
             if axis is None:
                 axis = self._gpus[uuid] = self._axis(len(GPU_SERIES), READINGS_KEPT, TIERS)

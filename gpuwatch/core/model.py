@@ -17,13 +17,7 @@ from typing import NamedTuple
 GpuKey = str
 ProcessKey = tuple[int, float | None]
 
-JOB_ROLES = (
-    "launcher",
-    "rank",
-    "loader_worker",
-    "helper",
-    "other",
-)
+JOB_ROLES = ("launcher", "rank", "loader_worker", "helper", "other")
 """``launcher``: starts and watches ranks (torchrun, mpirun ...); ``rank``: a training process (a
 job of one process is one rank); ``loader_worker``: a DataLoader worker process; ``helper``:
 resource tracker, shared-memory manager, compile or checkpoint worker; ``other``: anything else

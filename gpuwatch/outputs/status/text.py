@@ -73,11 +73,7 @@ def status_page(
         middle = _one_job(snapshot, attached, width, processes_shown, paint)
     else:
         middle = _machine(snapshot, width, processes_shown, paint)
-    blocks = [
-        _title(snapshot, width, paint),
-        *middle,
-        _problems(snapshot.problems, width, paint),
-    ]
+    blocks = [_title(snapshot, width, paint), *middle, _problems(snapshot.problems, width, paint)]
     return "\n\n".join("\n".join(block) for block in blocks if block)
 
 

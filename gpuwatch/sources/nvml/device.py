@@ -184,28 +184,13 @@ class NvmlDevice:
         return reader
 
     @property
-    def gpm_gives_pcie(self) -> bool:
-        return "pcie" in self.gpm_gives
-
-    @property
-    def gpm_gives_links(self) -> bool:
-        return "nvlink" in self.gpm_gives
-
-    @property
     def pcie_rates_from_elsewhere(self) -> bool:
-        return self.pcie_from_counters or self.gpm_gives_pcie
+        return self.pcie_from_counters or "pcie" in self.gpm_gives
 
     @cached_property
-    def compute_buffer(self) -> ProcessBuffer:
-        return ProcessBuffer(self.nvml, self.handle, "Compute")
-
-    @cached_property
-    def graphics_buffer(self) -> ProcessBuffer:
-        return ProcessBuffer(self.nvml, self.handle, "Graphics")
-
-    @cached_property
-    def mps_buffer(self) -> ProcessBuffer:
-        return ProcessBuffer(self.nvml, self.handle, "MPSCompute")
+    def process_buffers(self) -> dict[str, ProcessBuffer]:
+        kinds = {"compute": "Compute", "graphics": "Graphics", "mps": "MPSCompute"}
+        return {kind: ProcessBuffer(self.nvml, self.handle, name) for kind, name in kinds.items()}
 
     @cached_property
     def process_busy_buffer(self) -> ProcessBusyBuffer:

@@ -232,13 +232,7 @@ class Inventory:
         return self._new_card(handle, index, name, facts, ask, now)
 
     def _new_card(
-        self,
-        handle: Any,
-        index: int,
-        uuid: str,
-        facts: dict[str, Any],
-        ask: Inquirer,
-        now: float,
+        self, handle: Any, index: int, uuid: str, facts: dict[str, Any], ask: Inquirer, now: float
     ) -> NvmlDevice:
         identity = GpuIdentity(
             index=index,

@@ -159,10 +159,7 @@ def accumulator_fields(driver_version: str | None) -> dict[int, str]:
     slowdown at 251 to 253 and power smoothing at 269, so older drivers are asked for the policy
     counters alone, which have not moved; their thermal one does not tell software from hardware.
     """
-    fields = {
-        FIELD_PERF_POLICY_POWER: "sw_power_cap",
-        FIELD_PERF_POLICY_SYNC_BOOST: "sync_boost",
-    }
+    fields = {FIELD_PERF_POLICY_POWER: "sw_power_cap", FIELD_PERF_POLICY_SYNC_BOOST: "sync_boost"}
     major = (driver_version or "").split(".", 1)[0]
     if major.isdigit() and int(major) >= 575:
         fields[FIELD_REASON_SW_THERMAL] = "sw_thermal_slowdown"

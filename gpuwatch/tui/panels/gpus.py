@@ -323,12 +323,7 @@ def summary(view: View, gpus: Sequence[Gpu], width: int) -> Line:
 class _Painter:
     """Draws GPUs of one frame, all in the same style and on the same time window."""
 
-    def __init__(
-        self,
-        view: View,
-        plan: Plan,
-        among: Sequence[Gpu] | None = None,
-    ) -> None:
+    def __init__(self, view: View, plan: Plan, among: Sequence[Gpu] | None = None) -> None:
         self._view = view
         self._plan = plan
         self._window = view.window
@@ -503,11 +498,8 @@ class _Painter:
             self.spans = [(row.used, room)]
             row.add_runs(self._chart(gpu, busy, room)[0], room)
         second = Row(width).add(" " * (1 + self._index_width))
-        for label, metric, size in (
-            ("mem", memory, 13),
-            ("power", power, 8),
-            ("temp", temperature, 7),
-        ):
+        numbers = (("mem", memory, 13), ("power", power, 8), ("temp", temperature, 7))
+        for label, metric, size in numbers:
             if second.room >= len(label) + size + 2:
                 second.add(f" {label} ", "label").add(*self._value(metric, size))
         for text, style in facts(gpu, self._view.slow_link):
@@ -560,11 +552,8 @@ class _Painter:
         if gpu.lost:
             return [row.add("  GPU is lost", "error").line()]
         chart = max(0, (width - 70) // 5) if width >= 90 else 0
-        for label, metric, size in (
-            ("mem", memory, 13),
-            ("power", power, 8),
-            ("temp", temperature, 7),
-        ):
+        numbers = (("mem", memory, 13), ("power", power, 8), ("temp", temperature, 7))
+        for label, metric, size in numbers:
             if row.room < len(label) + size + 3:
                 break
             row.add(f"  {label} ", "label").add(*self._value(metric, size))
