@@ -182,6 +182,21 @@ def test_readings_of_different_moments_make_no_fault(age: float | None) -> None:
     assert rules_of(engine.diagnosis) == ([] if age else ["batch_too_small"])
 
 
+def test_two_seconds_of_samples_are_no_minute() -> None:
+    """What one look brought is not taken for what the GPU did all the time."""
+    source = SimulatedSource("small_batch", 1, clock=(clock := ManualClock()))
+    source.open()
+    engine = Engine()
+    for second in range(60):
+        clock.advance(1.0)
+        seen = source.read()
+        if second not in (20, 21, 22):
+            read = replace(seen.gpus[0].reading, busy_percent=None, busy_samples=())
+            seen = replace(seen, gpus=(replace(seen.gpus[0], reading=read),))
+        engine.push(seen)
+    assert engine.diagnosis.findings == ()
+
+
 def test_one_look_that_the_driver_answers_late_undoes_no_minute() -> None:
     """What a minute has shown is still decided, though it is not said to be so now."""
     engine = Engine()
