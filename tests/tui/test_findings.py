@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.core.model import Job, Snapshot
+from gpuwatch.core.model import Job, Problem, Snapshot
 from gpuwatch.core.text import clean
 from gpuwatch.diagnosis.engine.catalogue import RULES, find
 from gpuwatch.diagnosis.finding import Advice, Diagnosis, Evidence, Finding, NotTold, RuledOut
@@ -26,6 +26,7 @@ from gpuwatch.tui.screens.findings import FindingsScreen
 from gpuwatch.tui.terminal.frame import width_of, wrapped
 from gpuwatch.tui.terminal.palette import GPUWATCH_DARK, Palette
 from gpuwatch.tui.view import View
+from tests.support.snapshots import gpu, snapshot
 from tests.tui.diagnoses import (
     HandEngine,
     broken,
@@ -669,6 +670,22 @@ async def test_the_waveform_of_a_finding_that_cleared_stays() -> None:
             await drive.sampler.feed(busy_at(what.now, second, 3.0))
         await drive.settle()
         assert chart(drive.lines) == before
+
+
+def test_gpus_lost_together_are_said_once() -> None:
+    """Their common sentence goes once each of them has its finding."""
+    problem = Problem(source="nvml", message="GPUs 0 and 1 are lost: bad.", reading="lost")
+    now = snapshot(gpus=(gpu("a", 0, lost=True), gpu("b", 1, lost=True)), problems=(problem,))
+    findings = [
+        Finding(rule="gpu_lost", severity="error", confidence=1.0, summary="Gone.", gpus=(uuid,))
+        for uuid in ("a", "b")
+    ]
+    shown = {
+        count: problem.message
+        in "\n".join(drawn(view_of(now, diagnosis=diagnosis(now, *findings[:count])), 120, 40))
+        for count in (1, 2)
+    }
+    assert shown == {1: True, 2: False}
 
 
 def test_a_lost_gpu_is_said_once() -> None:
