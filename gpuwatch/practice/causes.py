@@ -10,7 +10,7 @@ from gpuwatch.practice.knobs import Knobs
 
 NEEDS_GPU = "it is about a GPU"
 BURSTS = "the bursts of a GPU between its waits"
-PAUSES = "a GPU that stands still; the loop tells of it"
+PAUSES = "a GPU that stands still; the loop reports it"
 ROOMY_CORES = 6
 """With these, more workers are the cure; with fewer, cheaper transforms are."""
 FEW_CORES = 2
@@ -72,7 +72,7 @@ class Unpractised:
 _ALL = (
     Cause(
         name="healthy",
-        says="nothing is wrong: what a job looks like that is fed",
+        says="nothing is wrong: what a healthy job looks like",
         sick={},
         on_cpu="a busy GPU; the training takes the loader's cores",
     ),
@@ -86,7 +86,7 @@ _ALL = (
     ),
     Cause(
         name="loader_in_main_process",
-        says="num_workers=0: the training process makes its own batches",
+        says="num_workers=0: the training process loads its own batches",
         sick={"workers": 0, "transform_ms": 10.0},
         cure={"workers": 2},
         on_cpu=BURSTS,
@@ -107,7 +107,7 @@ _ALL = (
     ),
     Cause(
         name="cpu_quota",
-        says="a CPU quota of half a core holds the workers back",
+        says="a CPU quota of half a core throttles the workers",
         sick={"workers": 4, "transform_ms": 12.0, "quota_cores": 0.5},
         cure={"quota_cores": 0.0},
         needs="a cgroup of its own: root, or systemd-run",
@@ -124,7 +124,7 @@ _ALL = (
     ),
     Cause(
         name="memory_not_pinned",
-        says="large batches are copied from memory that is not pinned",
+        says="large batches are copied from unpinned memory",
         sick={"pin_memory": False, "sample_kib": 65536, "workers": 4, "step_ms": 60.0,
               "transform_ms": 0.0},
         cure={"pin_memory": True},
@@ -133,7 +133,7 @@ _ALL = (
     ),
     Cause(
         name="python_bound",
-        says="Python launches small kernels more slowly than the GPU ends them",
+        says="Python launches small kernels more slowly than the GPU finishes them",
         sick={"pieces": 20, "python_ms": 160.0, "step_ms": 60.0},
         cure={"pieces": 1, "python_ms": 10.0},
         on_cpu="Python and the work that it launches look alike",
@@ -235,7 +235,7 @@ _ALL = (
         says="a job was killed and its workers stayed",
         sick={"orphans": True},
         cure={"orphans": False},
-        press="j shows the machine, where it is named",
+        press="j shows the machine, where it is diagnosed",
         on_cpu="the GPU memory that such workers hold",
     ),
     Cause(
@@ -272,7 +272,7 @@ UNPRACTISED = (
     Unpractised("gpu_lost", "a job cannot take a card off the bus", "lost"),
     Unpractised(
         "job_stopped",
-        "it could not go on by itself: send SIGSTOP to any job",
+        "it could not continue by itself: send SIGSTOP to any job",
         None,
     ),
 )

@@ -297,7 +297,7 @@ def test_zeros_before_a_log_are_passed_over(tmp_path: Path) -> None:
         (b"", "is empty"),
         (b"\n\n \n", "holds no text"),
         (bytes(5000), "holds no text"),
-        (b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 20, "is no text"),
+        (b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 20, "is not text"),
         (b'<?xml version="1.0" ?>\n<!DOCTYPE nvidia_smi_log SYSTEM "x">\n<a/>\n', "the report"),
         (b"0, gpuUtil , 1700000000000000, 98\n" * 20, "stats"),
         (b"sepal_length,species\n5.1,setosa\n" * 20, "neither a recording"),

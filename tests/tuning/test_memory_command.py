@@ -122,7 +122,7 @@ def test_interrupt_prints_what_is_measured(tmp_path: Path, number: int) -> None:
     child.send_signal(number)
     out, errors = child.communicate()
     assert child.returncode == 130, errors
-    assert "Interrupted: this is what was measured until then." in out
+    assert "Interrupted: this was measured until then." in out
     assert "One batch size makes no line" in out
     assert "Traceback" not in errors
     assert measuring

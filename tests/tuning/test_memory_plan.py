@@ -159,7 +159,7 @@ def test_budget_ends_it_after_at_least_one_point() -> None:
     assert report.ended == "budget"
     assert 1 <= len(device.asked) <= 4
     shown = " ".join(page(report, width=80, unicode=True).split())
-    assert "The time was over (--budget)" in shown
+    assert "Out of time (--budget)" in shown
     # What was not come near is called so.
     assert "times the largest batch that was measured (8): no more than a guess" in shown
     assert "fits by the line alone: no step has confirmed it" in shown
@@ -216,14 +216,14 @@ def test_spread_keeps_both_ends() -> None:
 def test_page_has_table_chart_line_and_result() -> None:
     """A person reads what each size took, the line, how well it holds and what fits."""
     shown = page(measured(Device()), width=100, unicode=True)
-    assert "GPU memory of train.py:step on cuda:0: Test GPU, 20.00G, 20.00G to be had" in shown
+    assert "GPU memory of train.py:step on cuda:0: Test GPU, 20.00G, 20.00G available" in shown
     assert "memory = 1.00G (±0B) + batch x 100.0M (±0B), R² 1" in shown
     assert "The line fits" in shown
     assert "By the line batch 174 is the largest" in shown
     assert "A guarded step confirmed it" in shown
     assert "●" in shown
     lines = shown.splitlines()
-    assert lines[2] == "Batch 174 fits: a step took 17.99G of the 20.00G to be had."
+    assert lines[2] == "Batch 174 fits: a step took 17.99G of the 20.00G available."
     assert "reserved" in lines[4]
 
 

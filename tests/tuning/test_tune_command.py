@@ -415,5 +415,5 @@ def test_kept_results_are_bounded_and_foreign_files_ignored(tmp_path: Path) -> N
 def test_result_that_cannot_be_kept_is_a_sentence(tmp_path: Path) -> None:
     """A folder that is a file is no traceback."""
     (tmp_path / "tunings").write_text("")
-    with pytest.raises(keep.KeepError, match="cannot be kept"):
+    with pytest.raises(keep.KeepError, match="cannot be saved"):
         keep.save(found(), tmp_path / "tunings")

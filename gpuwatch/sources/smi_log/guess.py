@@ -348,8 +348,8 @@ def _question(
     first = clean(", ".join(row), 120)
     asked = (
         f'{shown} has no header, and which of its {len(row)} columns ("{first}") is the GPU\'s '
-        "utilisation cannot be told: name them with --columns, as in the query, with - for those "
-        "to leave out."
+        "utilisation is unclear: name them with --columns, as in the query, with - for those to "
+        "skip."
     )
     if not candidates:
         return asked

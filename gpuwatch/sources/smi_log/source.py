@@ -107,8 +107,8 @@ def _named(name: str) -> str:
     near = difflib.get_close_matches(found, FIELDS, 1)
     hint = f" (is it {near[0]}?)" if near else ""
     raise LogError(
-        f"{clean(name, 60)!r} in --columns is no column of nvidia-smi{hint}: write the names of "
-        "the query, and - for a column to leave out."
+        f"{clean(name, 60)!r} in --columns is not a column of nvidia-smi{hint}: write the names of "
+        "the query, and - for a column to skip."
     )
 
 
@@ -190,7 +190,7 @@ def _layout(first: Sequence[str], options: LogOptions, shown: str, stats: LogSta
 
 def _nothing(shown: str, stats: LogStats) -> str:
     if stats.damage is not None:
-        return f"{shown} is no log: {stats.damage}."
+        return f"{shown} is not a log: {stats.damage}."
     return f"{shown} holds no text." if stats.lines else f"{shown} is empty."
 
 
@@ -279,7 +279,7 @@ def _strange(shown: str, line: str) -> str:
     text = clean(line[:80]).replace("\ufffd", "")
     # Text of any language has few characters that cannot be shown.
     if len(text) < 0.8 * len(line[:80]):
-        return f"{shown} is no text: neither a recording of gpuwatch nor a log of nvidia-smi."
+        return f"{shown} is not text: neither a recording of gpuwatch nor a log of nvidia-smi."
     return (
         f'{shown} is neither a recording of gpuwatch nor a log of nvidia-smi: it begins with "'
         f'{clean(line, 80)}".'
@@ -504,7 +504,7 @@ class _Reader:
             note("No column tells GPUs apart, so the log is read as that of one GPU (--gpus).")
         if self._layout.kind == "pmon":
             note(
-                "pmon tells of processes: a GPU counts as busy as its processes together, one "
+                "pmon reports processes: a GPU counts as busy as its processes together, one "
                 "with a dash as 0%."
             )
         if self._layout.guessed:

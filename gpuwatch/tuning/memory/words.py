@@ -120,7 +120,7 @@ def headline(result: PrecisionResult) -> str | None:
         return f"Batch {largest} fits."
     return (
         f"Batch {largest} fits: a step took {size(took.peak_bytes)} of the "
-        f"{size(took.available_bytes)} to be had."
+        f"{size(took.available_bytes)} available."
     )
 
 

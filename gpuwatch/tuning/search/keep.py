@@ -42,7 +42,7 @@ def save(result: dict[str, Any], folder: Path | None = None) -> Path:
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise KeepError(
-            f"The result cannot be kept in {clean(str(folder), 200)}: {error.strerror}."
+            f"The result cannot be saved in {clean(str(folder), 200)}: {error.strerror}."
         ) from None
     for old in _names(folder)[KEPT:]:
         with contextlib.suppress(OSError):

@@ -39,7 +39,7 @@ _PLACES = {
 """(working directory, Python environment) of those who have one of their own."""
 
 _NO_PIN_SIGN = (
-    "with no workers the training process pins by itself, which cannot be seen from outside"
+    "with no workers the training process pins memory itself, which cannot be seen from outside"
 )
 
 
@@ -239,7 +239,7 @@ def _workers(plan: JobPlan, own: int, lived: float) -> tuple[int | None, str]:
     if framework != "torch":
         return None, f"only the workers of PyTorch are known, and it runs {framework}"
     if plan.training is not None and plan.training.workers:
-        return None, f"it began only {age(lived)} ago"
+        return None, f"it started only {age(lived)} ago"
     return 0, f"none seen in {age(lived)}"
 
 
