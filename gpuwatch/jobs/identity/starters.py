@@ -4,6 +4,7 @@ calls them, and what runs below one of them."""
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -79,18 +80,14 @@ def script_around(look: Look, proc: Path = procfs.PROC) -> Look | None:
     """The topmost shell script that the job of a process is a command of, or that it is itself;
     ``None`` for a job that runs in no script. A script that runs this gpuwatch too does not count:
     it does not end before gpuwatch does."""
-
-    def above(pid: int) -> Look | None:
-        return read_look(pid, proc)
-
+    above = partial(read_look, proc=proc)
     found, ours = None, _own_ancestors(proc)
     at = next(iter(reversed(grouping.climb(look.pid, above))), None)
     while at is not None and at.pid not in ours:
         if at.program.kind == "shell" and script_file(at.arguments) is not None:
             found = at
         parent = above(at.parent) if at.parent > 1 else None
-        only_starts = parent is not None and (is_wrapper(parent) or runs_script(parent))
-        at = parent if only_starts else None
+        at = parent if parent is not None and (is_wrapper(parent) or runs_script(parent)) else None
     return found
 
 
