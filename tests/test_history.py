@@ -775,3 +775,21 @@ def test_number_of_jobs_followed_is_bounded() -> None:
     history = pushed(snapshot(1.0, jobs=many))
     assert history.job((10 * (JOBS_KEPT - 1), 1.0), "cpu_percent") is not None
     assert history.job((10 * JOBS_KEPT, 1.0), "cpu_percent") is None
+
+
+def test_reading_that_is_late_is_a_gap() -> None:
+    """What a GPU does can have changed since a late reading; what it holds hardly has."""
+    history = History()
+    late = (("busy_percent", 9.0), ("memory_used_bytes", 9.0), ("power_watts", 9.0), ("name", 9.0))
+    values = {"busy_percent": 99.0, "power_watts": 119.0, "memory_used_bytes": 1 << 30}
+    for at, ages in ((1.0, ()), (2.0, late), (3.0, ())):
+        history.push(snapshot(at, gpus=(gpu(late_readings=ages, **values),)))
+    assert columns(history, "busy_percent") == [one(99.0), None, one(99.0)]
+    assert columns(history, "power_watts") == [one(119.0), None, one(119.0)]
+    assert columns(history, "memory_used_bytes") == [one(float(1 << 30))] * 3
+
+
+def columns(history: History, name: str) -> list[Column | None]:
+    series = history.gpu(gpu().uuid, name)
+    assert series is not None
+    return series.columns(3.0, 1.0, 3)

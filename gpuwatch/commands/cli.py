@@ -192,12 +192,12 @@ def _refuse_misplaced_options(context: click.Context, command: str) -> None:
                 f"{option} goes after the command, as in: gpuwatch {command} {option}"
             )
         raise click.UsageError(
-            f"{option} is for the dashboard: gpuwatch {command} has no use of it."
+            f"{option} is for the dashboard: gpuwatch {command} does not use it."
         )
 
 
 def _require_terminal() -> None:
-    instead = "Use 'gpuwatch status' for one look or 'gpuwatch stream' for JSON lines."
+    instead = "Use 'gpuwatch status' for one snapshot or 'gpuwatch stream' for JSON lines."
     if not is_terminal(sys.stdin) or not is_terminal(sys.stdout):
         raise click.UsageError(
             f"The dashboard needs a terminal to read keys and to draw. {instead}"

@@ -83,7 +83,7 @@ def source_options(command: F) -> F:
             "--all",
             "all_processes",
             is_flag=True,
-            help="Show all processes, not only those that belong to a GPU's.",
+            help="Show all processes, not only those related to GPUs.",
         ),
         click.option(
             "--gpus",
@@ -111,7 +111,7 @@ def interval_option(command: F) -> F:
         show_default=True,
         metavar="SECONDS",
         callback=_interval,
-        help="Seconds from one reading to the next, 0.1 to 3600.",
+        help="Seconds between readings, 0.1 to 3600.",
     )(command)
 
 
@@ -131,7 +131,7 @@ def pid_option(command: F) -> F:
         "--pid",
         callback=_pid,
         metavar="PID",
-        help="Watch one job: the one that this process (any of its processes) belongs to.",
+        help="Watch only the job of this process (any of its processes).",
     )(command)
 
 

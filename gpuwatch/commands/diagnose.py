@@ -60,7 +60,7 @@ def _interval(
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object (see --schema).")
 @click.option(
-    "--schema", is_flag=True, help="Print the JSON Schema of what --json prints, and do no more."
+    "--schema", is_flag=True, help="Print the JSON Schema of what --json prints, and exit."
 )
 @click.option("--stacks", is_flag=True, help="Also sample the job's Python stacks (with py-spy).")
 @click.option(
@@ -69,17 +69,17 @@ def _interval(
     type=float,
     callback=_interval,
     metavar="SECONDS",
-    help="Seconds from one reading to the next; of a log without times.  [default: 1]",
+    help="Seconds between readings; also for a log without times.  [default: 1]",
 )
 @click.option(
     "--columns",
     metavar="NAMES",
-    help="The columns of a log without a header, as in its query; - leaves one out.",
+    help="The columns of a log without a header, as in its query; - skips one.",
 )
 @click.option(
     "--gpus",
     type=click.IntRange(0, common.GPUS_MAX),
-    help="How many GPUs a log has that does not tell them apart, or the simulated machine.",
+    help="How many GPUs the simulated machine has, or a log that does not tell them apart.",
 )
 @click.option(
     "--demo",
@@ -103,8 +103,8 @@ def diagnose_command(
     """Say why a GPU idles: watch this machine, or read FILE.
 
     FILE is a recording (gpuwatch stream > FILE) or a log that nvidia-smi wrote: --query-gpu with
-    --format=csv, dmon or pmon, also gzip; - is standard input. The exit code is 0 where nothing is
-    wrong, 1 where something was found, 2 for bad input, 3 where it cannot be told. Ctrl-C tells
+    --format=csv, dmon or pmon, also gzip; - is standard input. The exit code is 0 if nothing is
+    wrong, 1 if something was found, 2 for bad input, 3 if no diagnosis is possible. Ctrl-C shows
     what is known by then.
     """
     if schema:
@@ -153,16 +153,16 @@ def _refuse(
 ) -> None:
     if file is None:
         if columns is not None:
-            raise click.UsageError("--columns names the columns of a log: name its file too.")
+            raise click.UsageError("--columns names the columns of a log: give its file too.")
         if stacks and demo is not None:
             raise click.UsageError("A simulated machine has no stacks to sample.")
         return
     if demo is not None:
-        raise click.UsageError("Choose one of a file and --demo.")
+        raise click.UsageError("Choose either a file or --demo.")
     if stacks:
-        raise click.UsageError("--stacks samples processes that run: it has no use of a file.")
+        raise click.UsageError("--stacks samples running processes: it does not apply to a file.")
     if seconds is not None:
-        raise click.UsageError("--for is for watching: a file is read whole.")
+        raise click.UsageError("--for is for live watching: a file is read as a whole.")
 
 
 def _text(report: DiagnosisReport, out: TextIO, as_json: bool) -> str:
@@ -222,7 +222,7 @@ def _read_log(log: OpenedLog, pid: int | None) -> tuple[DiagnosisReport, bool]:
         raise click.UsageError(
             f"{log.shown} has no job with a process {pid}."
             if log.kind == "recording"
-            else f"{log.shown} tells of no jobs: --pid needs a recording (gpuwatch stream)."
+            else f"{log.shown} has no jobs in it: --pid needs a recording (gpuwatch stream)."
         )
     return collector.report(file_source(log, collector)), interrupted
 
@@ -253,7 +253,7 @@ def _watch(
     demo: str | None,
 ) -> tuple[DiagnosisReport, bool]:
     if interval < 0.1:
-        raise click.UsageError(f"{interval:g} seconds is too short: the least is 0.1.")
+        raise click.UsageError(f"{interval:g} seconds is too short: the minimum is 0.1.")
     source = common.make_source(demo, gpus, False, interval)
     if stacks:
         _require_py_spy()
@@ -323,4 +323,4 @@ def _watch_live(
 
 
 def _progress_text(text: str) -> str:
-    return f"gpuwatch: {text} (Ctrl-C tells what is known)"
+    return f"gpuwatch: {text} (Ctrl-C shows what is known)"

@@ -134,7 +134,7 @@ class Collector:
         if jobs and not self._gpus:
             return (
                 f"The job of process {jobs[0].pid} uses no GPU that can be seen from here: it has "
-                "not begun to, has let go of it, or is no job for a GPU."
+                "not started to, has released it, or is not a GPU job."
             )
         return None
 

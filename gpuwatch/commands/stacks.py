@@ -32,7 +32,7 @@ WIDTH_WITHOUT_TERMINAL = 120
     type=click.IntRange(1, 100),
     default=20,
     show_default=True,
-    help="Samples a second.",
+    help="Samples per second.",
 )
 @click.option("--only", is_flag=True, help="Only this process, not all ranks of its job.")
 @click.option("--workers", is_flag=True, help="Also one loader worker of each rank.")

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 @common.source_options
 @common.pid_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-@click.option("--csv", "as_csv", is_flag=True, help="Print CSV, one row a GPU.")
-@click.option("--quick", is_flag=True, help="Read once, at once: rates such as CPU % are missing.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print CSV, one row per GPU.")
+@click.option("--quick", is_flag=True, help="Read only once: rates such as CPU % are missing.")
 def status_command(
     all_processes: bool,
     gpus: int | None,
@@ -30,7 +30,7 @@ def status_command(
     as_csv: bool,
     quick: bool,
 ) -> int:
-    """Print what is there now: a table, JSON or CSV."""
+    """Print the current state: a table, JSON or CSV."""
     if as_json and as_csv:
         raise click.UsageError("Choose one of --json and --csv.")
     out = common.open_output()

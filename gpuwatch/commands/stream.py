@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 @common.interval_option
 @common.source_options
 @common.pid_option
-@click.option("-n", "--count", type=click.IntRange(min=1), help="End after this many snapshots.")
+@click.option("-n", "--count", type=click.IntRange(min=1), help="Stop after this many snapshots.")
 def stream_command(
     interval: float,
     all_processes: bool,

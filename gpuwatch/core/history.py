@@ -16,10 +16,11 @@ import math
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from operator import attrgetter, mul
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from gpuwatch.core.model import BusySample, GpuKey, Job, ProcessKey, Snapshot
+from gpuwatch.core.model import BusySample, Gpu, GpuKey, Job, ProcessKey, Snapshot
 
 NAN = math.nan
 
@@ -45,6 +46,8 @@ GPU_SERIES = (
     "dram_active_percent",
 )
 """The readings of a GPU that have a series, beside ``busy_percent``, which has its own axis."""
+_MOVING = {*GPU_SERIES, "busy_percent", "throttle_reasons", "pcie_generation", "pcie_width"}
+_MOVING -= {"memory_used_bytes", "power_limit_watts", "temperature_celsius"}
 
 HOST_SERIES = (
     "cpu_percent",
@@ -66,12 +69,7 @@ HOST_SERIES = (
     "shm_used_bytes",
 )
 
-PROCESS_SERIES = (
-    "gpu_busy_percent",
-    "cpu_percent",
-    "gpu_memory_bytes",
-    "memory_resident_bytes",
-)
+PROCESS_SERIES = ("gpu_busy_percent", "cpu_percent", "gpu_memory_bytes", "memory_resident_bytes")
 
 JOB_SERIES = (
     "cpu_percent",
@@ -93,7 +91,6 @@ BLOCK_SECONDS = 30.0
 
 TIERS = ((1.0, 15 * 60.0), (5.0, 3600.0), (30.0, 12 * 3600.0))
 """(bucket width, reach) in seconds, finest first."""
-
 LONG_TIERS = TIERS[1:]
 
 LONGEST_SAMPLE_SECONDS = 1.0
@@ -109,7 +106,6 @@ PROCESSES_KEPT = 512
 """With all processes of a large machine shown, those without a GPU beyond this have no series."""
 
 JOBS_KEPT = 128
-
 PROCESS_FORGOTTEN_SECONDS = 60.0
 """After the last snapshot it was in; jobs alike."""
 
@@ -684,6 +680,16 @@ def _placed(bands: Mapping[str, Band], places: Mapping[str, int]) -> dict[int, B
     return {places[name]: band for name, band in bands.items() if name in places}
 
 
+def without_late(gpus: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
+    """``gpus`` without the late readings of what moves by the second: charts have a gap there."""
+    return tuple([_without_late(gpu) if gpu.reading.late_readings else gpu for gpu in gpus])
+
+
+def _without_late(gpu: Gpu) -> Gpu:
+    late: dict[str, Any] = {name: None for name, _ in gpu.reading.late_readings if name in _MOVING}
+    return replace(gpu, reading=replace(gpu.reading, **late))
+
+
 class _JobSeries:
     """The series of one job: its readings on one axis, its two fine ones each on their own."""
 
@@ -801,10 +807,7 @@ class History:
             self._forget(at - max(PROCESS_FORGOTTEN_SECONDS, longest))
 
     def take_block(
-        self,
-        begin: float,
-        gpus: Mapping[GpuKey, Mapping[str, Band]],
-        host: Mapping[str, Band],
+        self, begin: float, gpus: Mapping[GpuKey, Mapping[str, Band]], host: Mapping[str, Band]
     ) -> None:
         """Take what is known only as (minimum, mean, maximum) of the ``BLOCK_SECONDS`` from
         ``begin`` (a multiple of them): of a recording, the time before the first snapshot that is
@@ -813,10 +816,7 @@ class History:
         for uuid, bands in gpus.items():
             busy = bands.get("busy_percent")
             if busy is not None:
-                series = self._busy.get(uuid)
-                if series is None:
-                    series = self._busy[uuid] = Series()
-                series.take_block(block, busy)
+                self._busy.setdefault(uuid, Series()).take_block(block, busy)
             axis = self._gpus.get(uuid)
             if axis is None:
                 axis = self._gpus[uuid] = self._axis(len(GPU_SERIES), READINGS_KEPT, TIERS)
@@ -826,7 +826,7 @@ class History:
     def _push_gpus(self, snapshot: Snapshot, at: float, longest: float) -> None:
         # The driver stamps samples with wall time.
         offset = at - snapshot.taken_at_unix_seconds
-        for gpu in snapshot.gpus:
+        for gpu in without_late(snapshot.gpus):
             uuid, reading = gpu.identity.uuid, gpu.reading
             axis = self._gpus.get(uuid)
             if axis is None:

@@ -17,13 +17,7 @@ from typing import NamedTuple
 GpuKey = str
 ProcessKey = tuple[int, float | None]
 
-JOB_ROLES = (
-    "launcher",
-    "rank",
-    "loader_worker",
-    "helper",
-    "other",
-)
+JOB_ROLES = ("launcher", "rank", "loader_worker", "helper", "other")
 """``launcher``: starts and watches ranks (torchrun, mpirun ...); ``rank``: a training process (a
 job of one process is one rank); ``loader_worker``: a DataLoader worker process; ``helper``:
 resource tracker, shared-memory manager, compile or checkpoint worker; ``other``: anything else
@@ -502,8 +496,8 @@ class Problem:
     """One thing that could not be read, as a sentence for a person.
 
     ``source`` is ``nvml``, ``host``, ``processes``, ``jobs`` or ``sampler``; ``target`` the GPU's
-    uuid, or ``None`` for all of the source; ``reading`` the field it concerns, or ``None`` for
-    all.
+    uuid, or ``None`` for all of the source; ``reading`` the field it concerns (of ``Gpu``:
+    ``lost``), or ``None`` for all.
     """
 
     source: str

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from gpuwatch.core import json_values
+from gpuwatch.core.history import without_late
 from gpuwatch.core.json_values import CodecError, Json
 from gpuwatch.core.model import GpuKey, ProcessKey, Snapshot
 
@@ -114,7 +115,7 @@ class BucketFolder:
         begin = math.floor(snapshot.taken_at_unix_seconds / self.seconds) * self.seconds
         done = self.end() if self._begin is not None and begin != self._begin else None
         self._begin = begin
-        for gpu in snapshot.gpus:
+        for gpu in without_late(snapshot.gpus):
             self._add_gpu(self._gpus.setdefault(gpu.uuid, {}), gpu.reading)
         _add(self._host, HOST_READINGS, snapshot.host)
         return done

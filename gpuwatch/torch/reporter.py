@@ -384,12 +384,12 @@ class Teller:
     def describe(self) -> str:
         """Where it tells, or why it does not, as a sentence."""
         if self._broken is not None:
-            return f"gpuwatch.torch tells nothing any more: {self._broken}"
+            return f"gpuwatch.torch has stopped reporting: {self._broken}"
         if self._file is not None:
-            return f"gpuwatch.torch tells through {self._file.path}"
+            return f"gpuwatch.torch reports through {self._file.path}"
         if self._refused is not None:
-            return f"gpuwatch.torch tells nothing: {self._refused}"
-        return "gpuwatch.torch has had nothing to tell yet"
+            return f"gpuwatch.torch reports nothing: {self._refused}"
+        return "gpuwatch.torch has had nothing to report yet"
 
     def close(self) -> None:
         """End telling and remove the file; a later mark begins a new one. Never raises."""

@@ -287,7 +287,7 @@ class GpuwatchApp(RecorderApp):
 
     def action_suspend_process(self) -> None:
         if not isinstance(self._driver, TerminalDriver) or not self._driver.can_be_lent:
-            self.say("there is no shell to come back from")
+            self.say("no shell to return to")
             self.redraw()
         else:
             # To what feeds this through a pipe, too, as the terminal itself would.

@@ -84,7 +84,7 @@ def test_a_healthy_machine_ends_with_0(capsys: pytest.CaptureFixture[str]) -> No
 def test_too_short_a_look_cannot_tell_and_ends_with_3(capsys: pytest.CaptureFixture[str]) -> None:
     """And says what would decide."""
     assert run("--demo", "healthy", "--for", "2s") == 3
-    assert "What would decide" in capsys.readouterr().out
+    assert "Needed for a diagnosis" in capsys.readouterr().out
 
 
 def test_without_a_gpu_it_says_why_and_ends_with_3(capsys: pytest.CaptureFixture[str]) -> None:
@@ -304,10 +304,10 @@ def test_the_counts_of_a_log_reach_its_report(tmp_path: Path) -> None:
     [
         (("/nowhere/at/all",), "no such file"),
         (("/",), "folder"),
-        (("--columns", "index"), "name its file"),
-        (("x", "--demo"), "Choose one"),
-        (("x", "--stacks"), "no use of a file"),
-        (("x", "--for", "3s"), "read whole"),
+        (("--columns", "index"), "give its file"),
+        (("x", "--demo"), "Choose either"),
+        (("x", "--stacks"), "does not apply to a file"),
+        (("x", "--for", "3s"), "read as a whole"),
         (("--for", "soon"), "60s, 2m or 1h"),
         (("--for", "0s"), "between 1 second and 24 hours"),
         (("--demo", "starved", "--stacks"), "no stacks"),
@@ -498,7 +498,7 @@ def test_a_log_that_cannot_tell_says_what_would(
     half = [middling(snapshot) for snapshot in snapshots]
     assert run(logged(tmp_path, query_log(half, columns))) == 3
     page = " ".join(capsys.readouterr().out.split())
-    _, _, decides = page.partition("What would decide: ")
+    _, _, decides = page.partition("Needed for a diagnosis: ")
     assert wanted in decides
     assert "finer" not in decides
 

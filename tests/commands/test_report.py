@@ -189,12 +189,12 @@ def test_ascii_on_request(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ((), "No report is kept yet"),
-        (("--list",), "No report is kept yet"),
-        (("--list", "--json"), "No report is kept yet"),
-        (("4",), "No report is kept yet"),
+        ((), "No report is saved yet"),
+        (("--list",), "No report is saved yet"),
+        (("--list", "--json"), "No report is saved yet"),
+        (("4",), "No report is saved yet"),
         (("--list", "4"), "--list shows all"),
-        (("train.py",), "is no file"),
+        (("train.py",), "is not a file"),
         (("/",), "is a folder"),
     ],
 )

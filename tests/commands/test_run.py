@@ -394,7 +394,7 @@ class TestReport:
         command = job(self.WORK)
         code, out, errors = self.seen(tmp_path, command=command, environment=environment)
         assert (code, out) == (0, b"working\n")
-        assert b"cannot be kept" in errors
+        assert b"cannot be saved" in errors
         assert b"time.sleep" in errors
 
 

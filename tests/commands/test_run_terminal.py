@@ -122,7 +122,9 @@ class TestPlain:
 
     def test_a_script_around_it_ends_on_ctrl_c(self, tmp_path: Path) -> None:
         """Ctrl-C ends a script that runs one job after another, and not one job only."""
-        one = f"{RUN} --plain --no-report -- sh -c 'echo ready; sleep 60'"
+        # Not a shell: one that gets the signal while it starts its own command can miss it.
+        waits = job("import time; print('ready', flush=True); time.sleep(60)")
+        one = f"{RUN} --plain --no-report -- {shlex.join(waits)}"
         with in_bash(tmp_path, f"for n in 1 2 3; do {one}; echo next; done") as it:
             it.until_it_says("ready")
             it.type(CTRL_C)
@@ -301,18 +303,21 @@ class TestDashboard:
             it.until_it_says("line ")
             pid = self.pid(self.log(tmp_path))
             it.type("q")
-            it.until_it_says("--kill-on-exit was asked for")
+            it.until_it_says("as --kill-on-exit asks")
             it.type("l")
             assert it.end() == 128 + signal.SIGTERM
             assert ends(pid)
 
     def test_kill_on_exit_ends_what_the_job_left_behind(self, tmp_path: Path) -> None:
         """A child in the background goes with it, though Ctrl-C does not reach that."""
-        script = "sleep 600 & echo started $!; exec sleep 601"
+        script = "sleep 600 & echo started $! $$; exec sleep 601"
         options = ("-i", "0.2", "--kill-on-exit", "--", "sh", "-c", script)
         with gpuwatch_run(tmp_path, *options) as it:
             it.until_it_says("started ")
-            left = int(self.log(tmp_path).read_text().split()[1])
+            left, shell = map(int, self.log(tmp_path).read_text().split()[1:])
+            # A shell that gets the signal while it starts a command can miss it.
+            command = Path(f"/proc/{shell}/cmdline")
+            wait_until(lambda: command.read_bytes() == b"sleep\x00601\x00")
             it.type(CTRL_C)
             assert it.end() == -signal.SIGINT
             wait_until(lambda: ends(left))

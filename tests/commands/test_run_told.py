@@ -80,7 +80,7 @@ def test_a_watched_torch_job_is_reported_as_its_own_stopwatch_says(tmp_path: Pat
     words = " ".join(line.split())
     assert f"waited for data {loop['data_wait_percent']:.0f}% of the time" in words
     assert words.endswith(" steps")
-    assert "waits for data, of the time" in text
+    assert "waits for data, % of the time" in text
 
 
 def test_a_job_that_tells_nothing_has_no_line_for_it(tmp_path: Path) -> None:

@@ -111,21 +111,21 @@ def test_the_sentence_is_that_of_the_leading_finding() -> None:
 def test_the_sentence_when_all_is_well() -> None:
     """All fed GPUs of all jobs in one sentence."""
     said = _sentence(_job_on(0, 100), _job_on(1, 200), quiet=always(Clear("fine")))
-    assert said == "GPUs 0 and 1 are fed: busy 97%."
+    assert said == "GPUs 0 and 1 are kept busy: 97%."
 
 
 def test_an_unused_gpu_is_not_under_used() -> None:
     """Nobody waits for it, and that is decided."""
     idle = gpu_only(gpu(1, busy=steady(0.0), memory_used_bytes=0.5 * GIB))
     said = play(scripted({"quiet": always(Clear("fine"))}, _job_on(0, 100), idle), range(30))[-1]
-    assert said.verdict == ("GPU 0 is fed: busy 97%; GPU 1 is idle, and nobody waits for it.")
+    assert said.verdict == ("GPU 0 is kept busy: 97%; GPU 1 is idle, and nothing waits for it.")
     assert said.decided
 
 
 def test_the_start_is_waited_out() -> None:
     """Nothing is decided, and the sentence says what is waited for."""
     said = play(scripted({"quiet": always(Clear("fine"))}, window(starting=True)), range(30))[-1]
-    assert "is starting up" in said.verdict
+    assert "is still starting up" in said.verdict
     assert not said.decided
 
 
@@ -133,7 +133,7 @@ def test_the_first_seconds_decide_nothing() -> None:
     """Not even that all is well."""
     early = window(watched_seconds=3.0)
     said = play(scripted({"quiet": always(Clear("fine"))}, early), range(4))[-1]
-    assert "too early" in said.verdict
+    assert "not enough data yet" in said.verdict
     assert not said.decided
 
 
@@ -146,8 +146,8 @@ def test_what_cannot_be_told_is_said_with_what_would_decide() -> None:
         python_bound=always(Unknown(("stacks",))),
         thermal_throttle=always(Clear("cool")),
     )
-    assert "GPU 0 is 44% busy, and why cannot be told" in said
-    assert "loader workers and Python that launches too slowly are possible" in said
+    assert "GPU 0 is 44% busy; the cause cannot be determined" in said
+    assert "loader workers and slow kernel launches from Python are possible" in said
     assert "stacks of its main thread" in said
 
 
@@ -176,7 +176,7 @@ def test_of_a_job_the_gpu_that_cannot_be_read_any_more_is_named() -> None:
     """And not those that can."""
     job_of_two = window(gpus=(gpu(0), gpu(1, unread_seconds=4.0)), job=job())
     said = _sentence(job_of_two, quiet=always(Clear("fine")))
-    assert said == "GPU 1 cannot be read now: nothing can be told of it."
+    assert said == "GPU 1 cannot be read now: no diagnosis possible."
 
 
 def test_a_fault_about_to_be_raised_leaves_it_undecided() -> None:

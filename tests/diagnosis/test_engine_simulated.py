@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from gpuwatch.core.model import GpuReading, Snapshot
+from gpuwatch.core.model import GpuReading, ReadingAge, Snapshot
 from gpuwatch.core.source import ManualClock
 from gpuwatch.diagnosis.engine.engine import Engine
 from gpuwatch.sources.simulated.source import SimulatedSource
@@ -56,7 +56,7 @@ def test_nothing_is_ever_said_of_a_healthy_machine(scenario: str, gpus: int) -> 
     """Three minutes without a finding, and a sentence that says so."""
     said = simulate(scenario, 180, gpus)
     assert not any(one.findings for one in said)
-    assert "fed: busy 9" in said[-1].verdict
+    assert "kept busy: 9" in said[-1].verdict
     assert said[-1].decided
 
 
@@ -145,7 +145,7 @@ def _of_nobody(count: int) -> list[Snapshot]:
 
 @pytest.mark.parametrize(
     ("of", "well"),
-    [(_of_a_healthy_job, "are fed"), (_of_nobody, "are idle, and nobody waits for them")],
+    [(_of_a_healthy_job, "are kept busy"), (_of_nobody, "are idle, and nothing waits for them")],
 )
 def test_while_the_driver_is_silent_nothing_is_said_to_be_well(
     of: Callable[[int], list[Snapshot]], well: str
@@ -158,10 +158,43 @@ def test_while_the_driver_is_silent_nothing_is_said_to_be_well(
         said.append(engine.diagnosis)
     assert well in said[69].verdict
     assert {one.verdict for one in said[70:170]} == {
-        "GPUs 0 and 1 cannot be read now: nothing can be told of them."
+        "GPUs 0 and 1 cannot be read now: no diagnosis possible."
     }
     assert not said[90].decided
     assert "cannot be read" not in said[170].verdict
+
+
+@pytest.mark.parametrize("age", [None, 20.0])
+def test_readings_of_different_moments_make_no_fault(age: float | None) -> None:
+    """A GPU that is busy with a small batch is found so, and not by an old reading of its power."""
+    source = SimulatedSource("small_batch", 1, clock=(clock := ManualClock()))
+    source.open()
+    engine = Engine()
+    late = () if age is None else (ReadingAge("power_watts", age), ReadingAge("strange", age))
+    for _ in range(60):
+        clock.advance(1.0)
+        seen = source.read()
+        one = seen.gpus[0]
+        reading = replace(
+            one.reading, sm_active_percent=None, tensor_active_percent=None, late_readings=late
+        )
+        engine.push(replace(seen, gpus=(replace(one, reading=reading),)))
+    assert rules_of(engine.diagnosis) == ([] if age else ["batch_too_small"])
+
+
+def test_two_seconds_of_samples_are_no_minute() -> None:
+    """What one look brought is not taken for what the GPU did all the time."""
+    source = SimulatedSource("small_batch", 1, clock=(clock := ManualClock()))
+    source.open()
+    engine = Engine()
+    for second in range(60):
+        clock.advance(1.0)
+        seen = source.read()
+        if second not in (20, 21, 22):
+            read = replace(seen.gpus[0].reading, busy_percent=None, busy_samples=())
+            seen = replace(seen, gpus=(replace(seen.gpus[0], reading=read),))
+        engine.push(seen)
+    assert engine.diagnosis.findings == ()
 
 
 def test_one_look_that_the_driver_answers_late_undoes_no_minute() -> None:

@@ -42,7 +42,7 @@ def test_unnamed_workers_are_a_guess_and_say_nothing_of_pinning() -> None:
     assert (facts.workers, facts.workers_guessed) == (1, True)
     assert facts.workers_sign == "1 process that it forked or spawned"
     assert facts.pinned is None
-    assert facts.pinned_sign == "this PyTorch does not name the thread that pins"
+    assert facts.pinned_sign == "this PyTorch does not name its pinning thread"
 
 
 def test_the_pinning_thread_shows_itself() -> None:
@@ -101,7 +101,7 @@ def test_a_young_process_is_unknown_until_it_trains() -> None:
     """Threads of autograd show that batches have come."""
     young = replace(NONE, age_seconds=YOUNG_SECONDS - 1)
     facts = LoaderWatch(0.0).update(0.0, young)
-    assert (facts.workers, facts.workers_sign) == (None, "it began only 29s ago")
+    assert (facts.workers, facts.workers_sign) == (None, "it started only 29s ago")
     training = replace(young, threads=frozenset({"pt_autograd_0"}))
     assert LoaderWatch(0.0).update(0.0, training).workers == 0
 

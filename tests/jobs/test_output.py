@@ -232,5 +232,5 @@ class TestFile:
         assert tail.poll()
         texts = tail.lines(0, 99)
         assert texts[-1] == "new"
-        assert "cut short" in texts[-2]
+        assert "truncated" in texts[-2]
         tail.close()

@@ -98,7 +98,7 @@ class TestStart:
         [
             ("no-such-command-here", 127, "'no-such-command-here' was not found on PATH."),
             ("./no-such-file", 127, "There is no file ./no-such-file."),
-            ("plain.py", 127, "not found on PATH (here it is: put ./ before it)."),
+            ("plain.py", 127, "not found on PATH (it is here: put ./ before it)."),
             ("./plain.py", 126, "is not executable: name the program that runs it: python"),
             ("./folder", 126, "is a folder"),
             ("./orphan", 126, "first line (#!)"),

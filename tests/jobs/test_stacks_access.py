@@ -116,7 +116,7 @@ def test_a_program_that_is_no_python_is_refused_by_name(started: Children) -> No
         pytest.skip("reading another process's memory is not allowed here")
     sentence = stack_access.why_not(child.pid, sys.executable)
     assert sentence is not None
-    assert f"Process {child.pid} is no Python: it runs /" in sentence
+    assert f"Process {child.pid} is not Python: it runs /" in sentence
 
 
 def test_a_python_program_is_not_refused(started: Children) -> None:

@@ -501,7 +501,7 @@ def test_a_rank_says_how_it_loads(
         (rank,) = job.ranks
         assert (rank.loader_workers, rank.loader_workers_guessed) == (0, False)
         assert rank.pinned_memory is True
-        assert rank.loader_workers_sign == "it tells that its loader has num_workers=0"
+        assert rank.loader_workers_sign == "it reports that its loader has num_workers=0"
         assert job_loading_sentence(job).startswith("no workers: loading runs in the training")
 
 

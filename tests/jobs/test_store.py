@@ -325,7 +325,7 @@ def test_a_file_too_large_is_one_sentence_and_leaves_nothing(store: ReportStore)
     first = store.save(report(0))
     limit = "resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))"
     said = save_in_a_process(store.folder, limit)
-    assert said.startswith("The report cannot be kept in")
+    assert said.startswith("The report cannot be saved in")
     assert "ulimit -f" in said
     assert said.endswith(f"left: {first.name}\n")
 
@@ -357,7 +357,7 @@ def test_a_file_in_place_of_the_folder_is_one_sentence(tmp_path: Path) -> None:
     """At any depth of its path."""
     (tmp_path / "file").write_text("")
     for folder in (tmp_path / "file", tmp_path / "file" / "reports"):
-        with pytest.raises(StoreError, match="cannot be kept"):
+        with pytest.raises(StoreError, match="cannot be saved"):
             ReportStore(folder).save(report())
 
 
@@ -379,7 +379,7 @@ def damaged(**fields: Any) -> str:
         ("", "not JSON"),
         ("{", "not JSON"),
         ("[" * 100_000, "not JSON"),
-        ("[]", "no object"),
+        ("[]", "not an object"),
         ('{"kind": "snapshot"}', "kind"),
         ('{"kind": "report"}', "schema"),
         ('{"kind": "report", "schema": true}', "schema"),
@@ -498,7 +498,7 @@ def test_files_that_cannot_be_read_are_a_sentence(tmp_path: Path) -> None:
     with huge.open("wb") as file:
         file.truncate(2**30)
     for path, says in (
-        (tmp_path / "missing", "is no file"),
+        (tmp_path / "missing", "is not a file"),
         (tmp_path, "is a folder"),
         (Path("a\0b"), "cannot be read"),
         (Path("x" * 5000), "cannot be read"),

@@ -311,7 +311,7 @@ def test_what_was_asked_for_and_has_ended_is_said(started: Children) -> None:
     _kill(child)
     watch = Watch(attached=key)
     assert watch.look() == ()
-    assert watch.messages[0] == f"Process {child.pid} has ended: there is no job of it to show."
+    assert watch.messages[0] == f"Process {child.pid} has ended: there is no job to show."
     watch.close()
 
 

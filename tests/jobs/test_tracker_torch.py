@@ -83,7 +83,7 @@ def test_a_process_that_just_began_is_unknown(job: TrainingJob) -> None:
         assert started is not None
         watch.clock.unix_epoch_seconds = started + 5 - watch.clock.seconds
         rank = rank_of(watch)
-        assert (rank.loader_workers, rank.loader_workers_sign) == (None, "it began only 5s ago")
+        assert (rank.loader_workers, rank.loader_workers_sign) == (None, "it started only 5s ago")
 
 
 def test_the_thread_that_pins_shows_pinned_memory(job: TrainingJob, watch: Watch) -> None:

@@ -58,7 +58,7 @@ def test_one_rank(given: JobRank, said: str) -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (job(), "no training process to be seen"),
+        (job(), "no training process seen"),
         (job(rank(0), rank(1)), "4 loader workers each, pinned memory on"),
         (
             job(rank(0, 0, None), rank(1, 0, None)),
@@ -123,7 +123,7 @@ def test_role_names(given: JobMember, said: str) -> None:
         (
             Job(pid=1, usable_cores=6.0, slurm_cores=6, ranks=(rank(0), rank(1))),
             16,
-            "6 of 16 cores usable (Slurm), 3 a rank",
+            "6 of 16 cores usable (Slurm), 3 per rank",
         ),
         (
             Job(pid=1, usable_cores=4.0, affinity_cores=4),

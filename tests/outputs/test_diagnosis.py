@@ -64,7 +64,7 @@ LOG = replace(LIVE, kind="query", name="gpus.csv", interval_seconds=1.0, lines=3
 
 
 def diagnosis(*findings: Finding, decided: bool = True, verdict: str | None = None) -> Diagnosis:
-    told = verdict or (findings[0].summary if findings else "GPU 0 is fed: busy 97%.")
+    told = verdict or (findings[0].summary if findings else "GPU 0 is kept busy: 97%.")
     return Diagnosis(
         taken_at_unix_seconds=START + 30,
         watched_seconds=30.0,
@@ -141,7 +141,7 @@ def test_nothing_found_says_what_was_seen() -> None:
     """Each GPU with its utilisation and power."""
     page = diagnosis_page(report())
     assert "GPU 0 (NVIDIA H200): busy 38% (0 to 99%), 312 W" in page
-    assert "What would decide" not in page
+    assert "Needed for a diagnosis" not in page
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def test_without_utilisation_nothing_is_decided() -> None:
     """An engine that had nothing to look at does not acquit."""
     blind = report(gpus=(replace(GPU, readings=0, busy_percent=None),))
     assert not blind.decided
-    assert "cannot be told" in blind.verdict
+    assert "cannot be diagnosed" in blind.verdict
     assert "its utilisation was not read" in diagnosis_page(blind)
 
 

@@ -83,7 +83,7 @@ def test_ascii_is_ascii(summaries: dict[str, Summary]) -> None:
 
 def test_healthy_is_said_to_be_healthy(summaries: dict[str, Summary]) -> None:
     """In the first lines."""
-    assert "Nothing was found wrong." in recording_text(summaries["healthy"])[:120]
+    assert "Nothing wrong was found." in recording_text(summaries["healthy"])[:120]
 
 
 def test_a_lost_gpu_is_told_with_its_time(summaries: dict[str, Summary]) -> None:
@@ -199,7 +199,7 @@ def test_what_cannot_be_compared_is_said(summaries: dict[str, Summary]) -> None:
         end_unix_seconds=summaries["mixed"].begin_unix_seconds + 3600,
     )
     text = comparison_text(compare(summaries["starved"], longer))
-    assert "Hardly comparable: The GPUs are others" in text
+    assert "Hardly comparable: The GPUs differ" in text
     assert "much longer" in text
 
 

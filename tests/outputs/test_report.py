@@ -198,7 +198,7 @@ def test_a_simulated_report_says_so_first() -> None:
         ({"exit_code": 3}, "\nexit code 3\n"),
         ({"exit_code": -9}, "\nended by SIGKILL\n"),
         ({"exit_code": -250}, "\nended by signal 250\n"),
-        ({"end_is_last_seen": True}, "ended unseen"),
+        ({"end_is_last_seen": True}, "ended unobserved"),
         ({"ended_at_unix_seconds": None, "taken_at_unix_seconds": UNIX + 65}, "after 1m05"),
         ({"started_at_unix_seconds": None}, "took 1m40"),
         ({"ended_at_unix_seconds": UNIX + 90_000}, "22:13:20 to 2023-11-15 23:13:20"),
@@ -239,7 +239,7 @@ def test_where_it_ran_is_said() -> None:
 def test_a_job_without_a_gpu_says_so() -> None:
     """Its CPU side is still there."""
     text = report_text(bare(host=HostReport(cpu_mean_cores=1.5, usable_cores=4.0)))
-    assert "The job was on no GPU while it was watched." in text
+    assert "The job used no GPU while it was watched." in text
     assert "1.5 of 4 usable cores busy" in text
 
 
@@ -266,8 +266,8 @@ def test_what_is_unknown_is_a_dash_with_its_reason() -> None:
         ),
         ({"lost_at_unix_seconds": UNIX + 60}, "lost at 22:14:20"),
         ({"energy_from": "power", "energy_joules": 5.0}, "energy from power readings"),
-        ({"watched_seconds": 60.0}, "busy not known for 40s (40%)"),
-        ({"held_seconds": 50.0, "watched_seconds": 50.0}, "the job was on it for 50s of 1m40"),
+        ({"watched_seconds": 60.0}, "busy unknown for 40s (40%)"),
+        ({"held_seconds": 50.0, "watched_seconds": 50.0}, "the job used it for 50s of 1m40"),
     ],
 )
 def test_what_a_number_needs_beside_it_is_noted(fields: dict[str, Any], says: str) -> None:
@@ -324,7 +324,7 @@ def test_a_quota_that_held_the_job_back_is_told() -> None:
     """With the share of the time."""
     host = HostReport(cpu_mean_cores=3.9, quota_cores=4.0, cpu_throttled_percent=31.0)
     text = " ".join(report_text(bare(host=host)).split())
-    assert "quota of 4 cores held it back 31% of the time" in text
+    assert "quota of 4 cores throttled it 31% of the time" in text
 
 
 def test_memory_is_the_true_sum_where_it_is_known() -> None:
@@ -348,8 +348,8 @@ def test_memory_is_compared_by_what_both_runs_have() -> None:
 
 def test_why_the_loading_is_unknown_is_told_without_the_word_twice() -> None:
     """The heading says what it is about."""
-    loading = LoadingReport(sentence="loading unknown: it began only 7s ago")
-    assert "Loading   unknown: it began only 7s ago" in report_text(bare(loading=loading))
+    loading = LoadingReport(sentence="loading unknown: it started only 7s ago")
+    assert "Loading   unknown: it started only 7s ago" in report_text(bare(loading=loading))
 
 
 def test_measured_zeros_are_shown_and_unknown_is_not() -> None:

@@ -31,6 +31,16 @@ def test_gpu_row_shows_value_and_limit() -> None:
     assert row.split() == ["0", "NVIDIA", "H200", "47%", "31.0/140.4G", "212/700W", "41C"]
 
 
+def test_a_row_says_how_old_its_numbers_are() -> None:
+    """By the oldest of its main numbers; where all are new there is no such column."""
+    late = (("power_watts", 34.0), ("busy_percent", 9.0), ("fan_percent", 99.0))
+    page = status_page(snapshot(gpus=(gpu("a", 0, late_readings=late), gpu("b", 1))))
+    first, second = [line.split() for line in page.splitlines() if "H200" in line]
+    assert first[4:6] == ["34s", "ago"]
+    assert second[4] == "-"
+    assert "READ" not in status_page(snapshot(gpus=(gpu("b", 1),)))
+
+
 def test_zero_is_not_unknown() -> None:
     """An idle GPU shows 0%, one that was not read a dash."""
     page = status_page(snapshot(gpus=(gpu("a", 0, busy_percent=0.0), gpu("b", 1))))

@@ -138,14 +138,14 @@ def test_the_text_has_columns_for_it(told: Summary, silent: Summary) -> None:
     job = told.jobs[0]
     row = next(line for line in text.split("\n") if line.split()[:1] == [str(job.pid)])
     assert f"{job.data_wait_percent:.0f}%" in row.split()
-    assert f"{job.pid}: of its ranks, rank 1, 3" in text
+    assert f"{job.pid}: waited most for data: rank 1, 3" in text
     assert "SAMPLES/S" not in recording_text(silent)
-    assert "of its ranks" not in recording_text(silent)
+    assert "waited most for data" not in recording_text(silent)
 
 
 def test_markdown_and_html_have_a_table_of_it(told: Summary, silent: Summary) -> None:
     """Of its own, so that the table of jobs keeps its width."""
-    title = "What the jobs told of their loops"
+    title = "What the jobs reported of their loops"
     for job in told.jobs:
         assert job.samples_per_second is not None
         cell = f"{job.samples_per_second:.0f}"
@@ -194,9 +194,9 @@ def test_two_that_told_are_compared_by_it(told: Summary) -> None:
     assert rows["data_wait_percent"].judged == "better"
     assert "samples/s before and" in verdict(comparison)
     assert "(+100%)" in verdict(comparison)
-    assert "waits for data, as told" in comparison_text(comparison)
+    assert "waits for data, as reported" in comparison_text(comparison)
     assert list(faults(json.loads(comparison_json(comparison)), COMPARISON_SCHEMA)) == []
-    assert "samples/s, as told" in Page(comparison_html(comparison)).text
+    assert "samples/s, as reported" in Page(comparison_html(comparison)).text
 
 
 def test_one_that_told_has_nothing_to_be_compared_with(told: Summary, silent: Summary) -> None:
@@ -205,9 +205,9 @@ def test_one_that_told_has_nothing_to_be_compared_with(told: Summary, silent: Su
     rows = {row.name: row for row in comparison.rows}
     assert (rows["samples_per_second"].before, rows["samples_per_second"].judged) == (None, "")
     assert "samples/s" not in verdict(comparison)
-    assert "samples/s, as told" in comparison_text(comparison)
+    assert "samples/s, as reported" in comparison_text(comparison)
     nobody = comparison_text(compare(silent, silent))
-    assert "as told" not in nobody
+    assert "as reported" not in nobody
 
 
 def test_the_csv_has_a_column_for_all_that_is_told(taken: list[Snapshot]) -> None:

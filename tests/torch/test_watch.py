@@ -188,7 +188,7 @@ def test_where_nothing_can_be_written_nothing_happens(tmp_path: Path) -> None:
 
     teller = Teller(refuse, lambda: None)
     assert list(Watched([1, 2], teller=teller)) == [1, 2]
-    assert teller.describe() == "gpuwatch.torch tells nothing: Permission denied"
+    assert teller.describe() == "gpuwatch.torch reports nothing: Permission denied"
 
 
 def test_a_mistake_of_ours_ends_the_telling_only(tmp_path: Path) -> None:
@@ -202,7 +202,7 @@ def test_a_mistake_of_ours_ends_the_telling_only(tmp_path: Path) -> None:
     with Step(None, teller), Validation(teller), Copying(teller):
         pass
     assert files_below(tmp_path) == []
-    assert teller.describe().startswith("gpuwatch.torch tells nothing any more: TypeError")
+    assert teller.describe().startswith("gpuwatch.torch has stopped reporting: TypeError")
 
 
 def test_importing_it_imports_the_standard_library_only() -> None:

@@ -109,7 +109,7 @@ def broken(what: Snapshot, gpu: int = 0) -> Finding:
     )
 
 
-def nothing(what: Snapshot, verdict: str = "GPU 0 is fed: busy 97%.") -> Diagnosis:
+def nothing(what: Snapshot, verdict: str = "GPU 0 is kept busy: 97%.") -> Diagnosis:
     return Diagnosis(
         taken_at_unix_seconds=what.taken_at_unix_seconds, watched_seconds=120.0, verdict=verdict
     )
@@ -121,7 +121,7 @@ def diagnosis(what: Snapshot, *findings: Finding) -> Diagnosis:
     return Diagnosis(
         taken_at_unix_seconds=what.taken_at_unix_seconds,
         watched_seconds=312.0,
-        verdict=findings[0].summary if findings else "GPU 0 is fed: busy 97%.",
+        verdict=findings[0].summary if findings else "GPU 0 is kept busy: 97%.",
         findings=findings,
         unknown=(
             NotTold(rule="busy_without_work", missing=("SM activity (GPM)",), gpus=every),

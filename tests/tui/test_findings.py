@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.core.model import Job, Snapshot
+from gpuwatch.core.model import Job, Problem, Snapshot
 from gpuwatch.core.text import clean
 from gpuwatch.diagnosis.engine.catalogue import RULES, find
 from gpuwatch.diagnosis.finding import Advice, Diagnosis, Evidence, Finding, NotTold, RuledOut
@@ -26,6 +26,7 @@ from gpuwatch.tui.screens.findings import FindingsScreen
 from gpuwatch.tui.terminal.frame import width_of, wrapped
 from gpuwatch.tui.terminal.palette import GPUWATCH_DARK, Palette
 from gpuwatch.tui.view import View
+from tests.support.snapshots import gpu, snapshot
 from tests.tui.diagnoses import (
     HandEngine,
     broken,
@@ -115,7 +116,7 @@ def test_without_a_diagnosis_no_line_speaks_of_one() -> None:
 def test_where_nothing_is_wrong_a_quiet_line_says_so() -> None:
     """One dim line with the verdict, also while it is too early to say."""
     what = scene("healthy", 1)
-    for verdict in ("GPU 0 is fed: busy 97%.", "Too early to tell: watched for 4 s."):
+    for verdict in ("GPU 0 is kept busy: 97%.", "Not enough data yet: watched for 4 s."):
         view = view_of(what, diagnosis=nothing(what.now, verdict))
         line = overview.draw(view, 80, 24).lines[1]
         assert verdict in texts([line])[0]
@@ -171,7 +172,7 @@ def test_the_job_screen_is_about_its_job() -> None:
     elsewhere = starved(what.now, 5)
     assert elsewhere.job != next(one.key for one in what.now.jobs if one.attached)
     view = job_view_of(what, diagnosis=diagnosis(what.now, elsewhere))
-    assert "too early to say what holds this job up (1 elsewhere" in job_drawn(view, 80, 24)[1]
+    assert "not enough data on this job yet (1 elsewhere" in job_drawn(view, 80, 24)[1]
     view.job.seen_seconds = 40.0
     assert "nothing found in this job (1 elsewhere" in job_drawn(view, 80, 24)[1]
 
@@ -310,10 +311,10 @@ async def test_a_finding_that_is_gone_stays_to_be_read() -> None:
     async with driven(what, engine=engine) as drive:
         await drive.press("d")
         await drive.press("enter")
-        assert "no longer found" not in drive.text
+        assert "no longer holds" not in drive.text
         engine.diagnosis = nothing(what.now)
         await drive.next()
-        assert "no longer found" in drive.text
+        assert "no longer holds" in drive.text
         assert "Raise num_workers" in drive.text
         await drive.press("escape")
         assert isinstance(drive.app.screen, FindingsScreen)
@@ -357,7 +358,7 @@ def test_the_evidence_has_all_there_is() -> None:
         "+ busy                      47%         80%  the GPU swings",
         "- disk read",
         "loader waits for disk: no worker waits for a disk",
-        "SM activity (GPM) would decide: busy without work",
+        "SM activity (GPM) needed for: busy without work",
         about.split()[0],
     ):
         assert piece in text
@@ -390,12 +391,12 @@ async def test_without_findings_there_is_nothing_to_copy_or_open() -> None:
     what = scene("healthy", 1)
     async with driven(what, engine=HandEngine(nothing(what.now))) as drive:
         await drive.press("d")
-        assert "GPU 0 is fed" in drive.text
+        assert "GPU 0 is kept busy" in drive.text
         await drive.press("y")
         assert "no finding to copy" in drive.lines[-1]
         await drive.press("u")
         assert drive.dialog is not None
-        assert "Every rule could be decided." in drive.dialog.text
+        assert "Every rule could be checked." in drive.dialog.text
 
 
 # -- the engine -------------------------------------------------------------------------------
@@ -422,7 +423,7 @@ async def test_a_starved_machine_is_diagnosed_on_the_screen() -> None:
     documentation of the rule and the chart."""
     what = scene("starved", 1, seconds=20)
     async with driven(what.past[0], (120, 40), make_engine=new_engine) as drive:
-        assert "Watching for what holds the GPUs up" in drive.lines[1]
+        assert "Collecting data for a diagnosis" in drive.lines[1]
         for snapshot in what.past[1:16]:
             await drive.sampler.feed(snapshot)
         await drive.settle()
@@ -545,7 +546,7 @@ async def test_the_next_run_of_the_job_is_compared_by_itself() -> None:
             )
         await drive.settle()
         assert "next run" in drive.text
-        assert "not at work yet" in drive.text
+        assert "GPU not in use yet" in drive.text
         for now in range(76, 136):
             await drive.sampler.feed(
                 dataclasses.replace(busy_at(what, now, 93.0), jobs=(ended, second))
@@ -669,6 +670,22 @@ async def test_the_waveform_of_a_finding_that_cleared_stays() -> None:
             await drive.sampler.feed(busy_at(what.now, second, 3.0))
         await drive.settle()
         assert chart(drive.lines) == before
+
+
+def test_gpus_lost_together_are_said_once() -> None:
+    """Their common sentence goes once each of them has its finding."""
+    problem = Problem(source="nvml", message="GPUs 0 and 1 are lost: bad.", reading="lost")
+    now = snapshot(gpus=(gpu("a", 0, lost=True), gpu("b", 1, lost=True)), problems=(problem,))
+    findings = [
+        Finding(rule="gpu_lost", severity="error", confidence=1.0, summary="Gone.", gpus=(uuid,))
+        for uuid in ("a", "b")
+    ]
+    shown = {
+        count: problem.message
+        in "\n".join(drawn(view_of(now, diagnosis=diagnosis(now, *findings[:count])), 120, 40))
+        for count in (1, 2)
+    }
+    assert shown == {1: True, 2: False}
 
 
 def test_a_lost_gpu_is_said_once() -> None:

@@ -183,7 +183,7 @@ def test_usable_cores_say_what_limits_them(fields: dict[str, Any], said: str) ->
 def test_cores_are_shared_by_ranks() -> None:
     """With several ranks it says how many cores each has."""
     ranks = tuple(JobRank(pid=pid, loader_workers=0) for pid in (1, 2, 3, 4))
-    assert "8 cores usable, 2 a rank" in text_of(one_job(ranks=ranks, usable_cores=8.0))
+    assert "8 cores usable, 2 per rank" in text_of(one_job(ranks=ranks, usable_cores=8.0))
 
 
 @pytest.mark.parametrize(("percent", "is_said"), [(None, False), (0.0, False), (34.0, True)])

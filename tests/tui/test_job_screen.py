@@ -98,7 +98,7 @@ async def test_j_comes_back_to_the_attached_job() -> None:
 @pytest.mark.parametrize(
     ("what", "said"),
     [
-        (snapshot(gpus=(gpu(),)), "no job to be seen"),
+        (snapshot(gpus=(gpu(),)), "no job found"),
         (machine(one_job(gpu_uuids=()), one_job(pid=5, gpu_uuids=())), "2 jobs: select one"),
     ],
 )
@@ -258,7 +258,7 @@ async def test_a_report_that_cannot_be_kept_is_said(tmp_path: Path) -> None:
         for at in range(101, 107):
             ended = one_job(attached=True, ended_at_unix_seconds=1_000_101.5, members=())
             await drive.feed(machine(ended, at=float(at), taken_at_unix_seconds=1_000_000.0 + at))
-        assert "cannot be kept" in drive.lines[-1]
+        assert "cannot be saved" in drive.lines[-1]
         assert " REPORT" in drive.text
 
 

@@ -396,7 +396,7 @@ async def mark_before(drive: Driven, key: str) -> None:
 async def mark_after(drive: Driven, key: str) -> None:
     drive.view.spans = ()
     await drive.press(key)
-    assert "nothing has been found" in drive.lines[-1]
+    assert "no findings so far" in drive.lines[-1]
     drive.view.spans = marks(drive)
     await drive.press("N", "N", key)
     assert drive.view.timeline.cursor_seconds == drive.view.spans[1].begin_seconds
@@ -530,7 +530,7 @@ async def help_screen(drive: Driven, key: str) -> None:
 async def suspend(drive: Driven, key: str) -> None:
     # Not stopped, the test goes on.
     await drive.press(key)
-    assert "there is no shell to come back from"[: drive.app.size.width] in drive.text
+    assert "no shell to return to"[: drive.app.size.width] in drive.text
 
 
 @expect("app", "q", "ctrl+c")
@@ -832,7 +832,7 @@ async def forget_mark(drive: Driven, key: str) -> None:
     await drive.press("m", key)
     assert drive.view.mark is None
     assert "changed" not in drive.text
-    assert "no longer" in drive.lines[-1]
+    assert "comparison ended" in drive.lines[-1]
 
 
 @expect("findings", "escape", "d", "backspace")

@@ -55,7 +55,7 @@ def gpu_lines(frame: Frame, uuid: str) -> list[str]:
 def test_numbers_that_are_late_say_how_old_they_may_be(count: int, size: tuple[int, int]) -> None:
     """At every density that has the room, each GPU by its own oldest; readings that are not
     drawn do not count."""
-    ages = (("busy_percent", 6.0), ("temperature_celsius", 19.0), ("fan_percent", 95.0))
+    ages = (("busy_percent", 6.0), ("temperature_celsius", 130.0), ("fan_percent", 95.0))
     gpus = [
         gpu(f"GPU-{index}", index, busy_percent=47.0, late_readings=ages[: 3 if index else 1])
         for index in range(count)
@@ -64,7 +64,17 @@ def test_numbers_that_are_late_say_how_old_they_may_be(count: int, size: tuple[i
     frame = overview.draw(view, *size)
     for each in gpus:
         lines = " ".join(gpu_lines(frame, each.uuid))
-        assert f"{6 if each is gpus[0] else 19}s old" in lines
+        assert ("6s old" if each is gpus[0] else "2m10 old") in lines
+
+
+def test_a_note_on_one_gpu_leaves_all_charts_in_line() -> None:
+    """Rows of one line have their numbers below each other, whichever of them says more."""
+    late = (("busy_percent", 130.0),)
+    each = [gpu(f"GPU-{index}", index, memory_used_bytes=1 << 30) for index in range(16)]
+    each[3] = gpu("GPU-3", 3, memory_used_bytes=1 << 30, late_readings=late)
+    frame = overview.draw(view_of(snapshot(gpus=tuple(each))), 80, 24)
+    places = {gpu_lines(frame, one.uuid)[0].index("140.4G") for one in each[:12]}
+    assert len(places) == 1
 
 
 # -- sizes ----------------------------------------------------------------------------------

@@ -49,7 +49,7 @@ def mode_of(path: Path) -> int:
 
 async def taken(drive: Driven) -> None:
     """Wait until the past has been read, and is shown."""
-    for _ in range(500):
+    for _ in range(3000):
         if drive.app._filling is None and drive.app._find_recordings is None:
             return
         drive.app._every_second()

@@ -136,7 +136,7 @@ async def test_prompt_takes_keys_that_are_commands_otherwise(night: Path) -> Non
         await drive.press_text(":qsp")
         assert "go to: qsp" in drive.text
         await drive.press("enter")
-        assert "that is no time" in drive.text
+        assert "not a time" in drive.text
         assert drive.app.is_running
         await drive.press("colon", "1", "backspace", "backspace")
         assert drive.app.player.state.prompt is None
@@ -285,7 +285,7 @@ async def test_click_on_the_bar_goes_there(night: Path) -> None:
 @pytest.mark.parametrize(
     ("key", "says"),
     [
-        ("k", "no process of it can be ended"),
+        ("k", "there is no process to end"),
         ("a", "the processes that were recorded"),
     ],
 )

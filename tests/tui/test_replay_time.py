@@ -60,7 +60,7 @@ def test_minute_in_which_it_begins_is_its_beginning() -> None:
         ("25:00", "no such time of day"),
         ("10:61", "no such time of day"),
         ("2026-02-30 10:00", "no such day"),
-        ("120%", "more than 100%"),
+        ("120%", "ends at 100%"),
         ("12:00", "from 20:00:00 to 08:00:00"),
         ("+9999999999d", "write 14:30"),
     ],

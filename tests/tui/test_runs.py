@@ -237,7 +237,9 @@ async def test_a_job_that_ended_keeps_what_was_found(what: Snapshot) -> None:
         assert "%" not in busy
 
 
-@pytest.mark.parametrize(("decided", "says"), [(True, "nothing was found"), (False, "be told")])
+@pytest.mark.parametrize(
+    ("decided", "says"), [(True, "nothing was found"), (False, "not enough data")]
+)
 async def test_a_job_that_ended_without_findings_says_so(
     what: Snapshot, decided: bool, says: str
 ) -> None:

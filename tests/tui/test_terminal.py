@@ -293,6 +293,6 @@ def test_without_a_shell_it_does_not_stop() -> None:
     with terminal(*DEMO) as opened:
         first_picture(opened)
         opened.type("\x1a")
-        opened.until_it_says("there is no shell to come back from")
+        opened.until_it_says("no shell to return to")
         opened.type("q")
         assert opened.end() == 0

@@ -35,19 +35,24 @@ def batches(naps: Naps, count: int = 10_000) -> Iterator[list[int]]:
 
 @pytest.mark.parametrize(("load", "work"), [(0.010, 0.030), (0.030, 0.010), (0.002, 0.040)])
 def test_wait_share_of_a_known_loader(load: float, work: float) -> None:
-    """A loader of 10 ms before a step of 30 ms is waited for a quarter of the time."""
+    """The sleeps of the loader are time waited for data, those of the step are the step's."""
     loading, working = Naps(load), Naps(work)
 
     def step(_batch: object) -> None:
         working()
 
+    begin = time.perf_counter()
     found = measure_step(batches(loading), step, seconds=0.6, device="cpu", warm_up=0)
-    # What the sleeps really took: a busy machine stretches both, each by another factor.
-    truth = loading.took / (loading.took + working.took)
-    assert found.data_wait_share == pytest.approx(truth, abs=0.08)
+    elapsed = time.perf_counter() - begin
+    waited = found.data_wait_share * found.seconds
+    worked = found.step_seconds_mean * found.batches
+    # Whatever a busy machine adds to them: each has its own sleeps, and both no more than all.
+    assert loading.took <= waited + 1e-6
+    assert working.took <= worked + 1e-6
+    assert waited + worked == pytest.approx(found.seconds)
+    assert found.seconds <= elapsed
     assert found.samples == found.batches * 4
     assert found.samples_per_second == pytest.approx(found.samples / found.seconds)
-    assert found.step_seconds_mean == pytest.approx(working.took / found.batches, rel=0.3)
     assert found.device_idle_share is None
 
 

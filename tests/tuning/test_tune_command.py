@@ -92,7 +92,7 @@ def test_finds_the_known_optimum_and_a_grid_confirms() -> None:
     fixed = ("--prefetch-factor", "2", "--persistent-workers", "no", "--json")
     target = f"{LOADERS}:limited"
     # It ends as soon as the intervals have settled; the rest is for a machine that is busy.
-    counts = ("--num-workers", "1,3,5", "--budget", "18s")
+    counts = ("--num-workers", "1,3,5", "--budget", "30s")
     # They sleep for the most part, and whatever slows one of them slows the other.
     both = [start(target, *fixed, *counts, *how) for how in ((), ("--grid",))]
     found, grid = (json.loads(ended(process).stdout) for process in both)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 @click.option("--md", "as_markdown", is_flag=True, help="Print Markdown.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON (see --schema).")
 @click.option(
-    "--schema", is_flag=True, help="Print the JSON Schema of what --json prints, and do no more."
+    "--schema", is_flag=True, help="Print the JSON Schema of what --json prints, and exit."
 )
 @click.option("--ascii/--no-ascii", "ascii_mode", default=None, help="Draw with ASCII only.")
 def compare_command(
@@ -42,8 +42,8 @@ def compare_command(
     """Compare two recordings: how busy the GPUs were, what was found, what is gone and new.
 
     BEFORE and AFTER are recordings (also gzip) or logs that nvidia-smi wrote; one of them may be
-    - for standard input. It is said where the two can hardly be compared: other GPUs, or one much
-    longer than the other.
+    - for standard input. A warning is given where the two can hardly be compared: other GPUs, or
+    one much longer than the other.
     """
     if schema:
         return _print_schema()

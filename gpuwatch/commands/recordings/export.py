@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     "--pid",
     callback=pid_callback,
     metavar="PID",
-    help="Only the job that this process (any of its processes) belongs to.",
+    help="Only the job of this process (any of its processes).",
 )
 @click.option(
     "--from",
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     metavar="TIME",
     help="From 14:30, 2026-03-01 14:30, +15m (from the start), -2h (from the end).",
 )
-@click.option("--to", "end", callback=moment_option, metavar="TIME", help="Until then.")
+@click.option("--to", "end", callback=moment_option, metavar="TIME", help="End of the time range.")
 def export_command(
     file: str,
     gpus: str | None,
@@ -60,9 +60,9 @@ def export_command(
     """Write a recording as CSV, for pandas and spreadsheets.
 
     FILE is a recording (also gzip), a log that nvidia-smi wrote, or - for standard input. OUT may
-    be - for standard output, and is gzip where it ends in .gz. Times are in UTC; units are in the
-    names of the columns; what was not read is empty. A text that a spreadsheet would take for a
-    formula has an apostrophe before it.
+    be - for standard output, and is gzip if it ends in .gz. Times are in UTC; units are in the
+    column names; missing readings are empty. Text that a spreadsheet would take for a formula
+    starts with an apostrophe.
     """
     from gpuwatch.outputs import export
 

@@ -78,7 +78,7 @@ class Cut:
         except MomentError as error:
             raise click.UsageError(str(error)) from None
         if begin is not None and end is not None and end <= begin:
-            raise click.UsageError("--to is not after --from: nothing lies between.")
+            raise click.UsageError("--to is not after --from: there is nothing between them.")
         return begin, end
 
     def of(
@@ -108,7 +108,7 @@ class Cut:
         if self.pid is not None:
             if log.kind == "recording":
                 return f"{log.shown} has no job with a process {self.pid} in that time."
-            return f"{log.shown} tells of no jobs: --pid needs a recording."
+            return f"{log.shown} has no jobs in it: --pid needs a recording."
         return f"{log.shown} has nothing between --from and --to."
 
 
@@ -272,7 +272,7 @@ def _written(path: str, write: Callable[[], object]) -> None:
             f"{_shown(path)} cannot be written: {error.strerror or error}."
         ) from None
     except ValueError:
-        raise common.NoOutputError(f"{_shown(path)} cannot be written: no such name.") from None
+        raise common.NoOutputError(f"{_shown(path)} cannot be written: no such path.") from None
 
 
 @contextmanager

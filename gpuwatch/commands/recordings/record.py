@@ -77,7 +77,7 @@ class Request:
     "seconds",
     callback=_time_option(1.0, FOR_MOST_SECONDS),
     metavar="TIME",
-    help="End after this time: 90s, 15m, 12h, 2d.  [default: until Ctrl-C]",
+    help="Stop after this time: 90s, 15m, 12h, 2d.  [default: until Ctrl-C]",
 )
 @click.option(
     "-i",
@@ -86,28 +86,28 @@ class Request:
     show_default=True,
     callback=_time_option(0.1, 3600.0),
     metavar="TIME",
-    help="From one reading to the next, 0.1s to 1h.",
+    help="Time between readings, 0.1s to 1h.",
 )
 @click.option(
     "--rotate",
     callback=_time_option(ROTATE_LEAST_SECONDS, FOR_MOST_SECONDS),
     metavar="TIME",
-    help="Begin a new file this often; the old one gets the time of its beginning into its name.",
+    help="Start a new file this often; the old one gets its start time in its name.",
 )
 @click.option(
     "--keep", type=click.IntRange(min=1), metavar="N", help="Keep N such old files.  [default: all]"
 )
-@click.option("--redact", is_flag=True, help="Leave out what may be a secret or name a person.")
+@click.option("--redact", is_flag=True, help="Omit what may be secret or identify a person.")
 @common.source_options
 @common.pid_option
-@click.option("--detach", is_flag=True, help="Go on in the background, also without a terminal.")
-@click.option("--list", "as_list", is_flag=True, help="List the recordings that run.")
+@click.option("--detach", is_flag=True, help="Run in the background, also without a terminal.")
+@click.option("--list", "as_list", is_flag=True, help="List running recordings.")
 @click.option(
     "--stop",
     is_flag=False,
     flag_value="",
     metavar="[PID|FILE]",
-    help="End a recording that runs (all of them: --stop all).",
+    help="Stop a running recording (all of them: --stop all).",
 )
 def record_command(
     output: str | None,
@@ -127,13 +127,13 @@ def record_command(
     """Record this machine into FILE, for replay, report, compare and diagnose.
 
     FILE is appended to, and can be read while it is written: after a crash all but the last few
-    seconds is there. On a full disk it keeps what it has, and goes on as soon as it can.
+    seconds are there. If the disk fills up, it keeps what it has and continues as soon as it can.
 
-    The file is readable by you alone, since it holds command lines (with their arguments), user
-    names, the host's name, folders and the names of containers and Python environments. It never
-    holds the variables of an environment beyond what tells a job's ranks. With --redact there are
-    only the names of programs and numbers of users, and no host, folder, container or environment;
-    the GPUs' UUIDs and PCI addresses, PIDs and the numbers of Slurm jobs stay.
+    Only you can read the file, since it contains command lines (with their arguments), user names,
+    the host name, folders and the names of containers and Python environments. It never contains
+    environment variables other than those that identify a job's ranks. With --redact it has only
+    program names and user numbers, and no host, folder, container or environment; the GPUs' UUIDs
+    and PCI addresses, PIDs and Slurm job numbers stay.
     """
     if as_list:
         return _list()
@@ -142,7 +142,7 @@ def record_command(
     if output is None:
         raise click.UsageError("Name the file to record to: gpuwatch record -o run.jsonl.gz")
     if keep is not None and rotate is None:
-        raise click.UsageError("--keep counts the files that --rotate puts aside: add --rotate 1h.")
+        raise click.UsageError("--keep limits the files that --rotate puts aside: add --rotate 1h.")
     request = Request(
         path=Path(os.path.abspath(output)),  # noqa: PTH100 - resolve() would follow links
         seconds=seconds,
@@ -312,7 +312,7 @@ def _tell_end(state: RecordingState, watched: float, whole: bool) -> int:
     if state.findings:
         sentence += f", with {_count(state.findings, 'finding', 'findings')}"
     if state.lost_snapshots:
-        sentence += f"; {_count(state.lost_snapshots, 'snapshot', 'snapshots')} could not be kept"
+        sentence += f"; {_count(state.lost_snapshots, 'snapshot', 'snapshots')} lost"
     with contextlib.suppress(OSError, common.NoOutputError, common.ReaderGoneError):
         out = common.open_output()
         common.write_to(out, lambda: out.write(f"{sentence}.\n"))
@@ -320,7 +320,7 @@ def _tell_end(state: RecordingState, watched: float, whole: bool) -> int:
         return common.complain((state.trouble + " ").partition(". ")[0] + ".", common.EXIT_OUTPUT)
     if not whole:
         return common.complain(
-            "The disk does not answer: the last moments may be missing.", common.EXIT_OUTPUT
+            "The disk does not respond: the last moments may be missing.", common.EXIT_OUTPUT
         )
     return 0
 
@@ -438,7 +438,7 @@ def _list() -> int:
 
     out = common.open_output()
     found = running_recordings()
-    lines = [_described(recording) for recording in found] or ["No recording runs."]
+    lines = [_described(recording) for recording in found] or ["No recording is running."]
     common.write_to(out, lambda: out.write("\n".join(lines) + "\n"))
     return 0
 
@@ -489,7 +489,7 @@ def _stop(wanted: str) -> int:
         while mark is not None and process_mark(recording.pid) == mark:
             if time.monotonic() >= deadline:
                 code = common.complain(
-                    f"Process {recording.pid} was asked to end, and has not done so yet.",
+                    f"Process {recording.pid} was asked to stop, and has not done so yet.",
                     common.EXIT_NO_ANSWER,
                 )
                 break
@@ -533,13 +533,13 @@ def _chosen(wanted: str) -> list[RunningRecording]:
 
     found = running_recordings()
     if not found:
-        raise click.UsageError("No recording runs.")
+        raise click.UsageError("No recording is running.")
     if wanted == "all" or (wanted == "" and len(found) == 1):
         return found
     if wanted == "":
         raise click.UsageError(
-            f"{len(found)} recordings run: name the PID or the file of one (gpuwatch record --list)"
-            ", or all."
+            f"{len(found)} recordings are running: name the PID or the file of one (gpuwatch "
+            "record --list), or all."
         )
     path = os.path.realpath(wanted)
     same = [
@@ -549,6 +549,6 @@ def _chosen(wanted: str) -> list[RunningRecording]:
     ]
     if not same:
         raise click.UsageError(
-            f"No recording that runs is {_shown(wanted)}: gpuwatch record --list shows them."
+            f"No running recording is {_shown(wanted)}: gpuwatch record --list shows them."
         )
     return same

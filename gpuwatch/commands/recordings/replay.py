@@ -68,7 +68,7 @@ def replay_command(
 
 
 def _require_terminal(*, keys_elsewhere: bool) -> None:
-    instead = "gpuwatch report FILE tells what a recording says without one."
+    instead = "gpuwatch report FILE shows what is in a recording without one."
     streams = [sys.stdout] if keys_elsewhere else [sys.stdin, sys.stdout]
     if not all(common.is_terminal(stream) for stream in streams):
         raise click.UsageError(f"replay needs a terminal to read keys and to draw: {instead}")
@@ -178,7 +178,7 @@ def _first(log: OpenedLog) -> Snapshot:
 
     for snapshot in log.snapshots:
         return snapshot
-    raise LogError(f"{log.shown} holds no snapshot.")
+    raise LogError(f"{log.shown} contains no snapshot.")
 
 
 def _size(file: str) -> int | None:

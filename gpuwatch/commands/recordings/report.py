@@ -32,18 +32,18 @@ WIDTH_WITHOUT_TERMINAL = 80
 
 @click.command("report")
 @click.argument("reference", required=False, metavar="[NUMBER|PID|FILE]")
-@click.option("--list", "as_list", is_flag=True, help="List the reports that are kept.")
+@click.option("--list", "as_list", is_flag=True, help="List the saved reports.")
 @click.option(
     "--compare",
     "other",
     metavar="NUMBER|PID|FILE",
-    help="Compare with this report instead of with the run before.",
+    help="Compare with this report instead of the previous run.",
 )
 @click.option(
     "--pid",
     callback=pid_callback,
     metavar="PID",
-    help="Of a recording: only the job that this process (any of its processes) belongs to.",
+    help="Of a recording: only the job of this process (any of its processes).",
 )
 @click.option(
     "--from",
@@ -52,14 +52,14 @@ WIDTH_WITHOUT_TERMINAL = 80
     metavar="TIME",
     help="Of a recording: from 14:30, 2026-03-01 14:30, +15m (from its start), -2h (from its end).",
 )
-@click.option("--to", "end", callback=moment_option, metavar="TIME", help="Until then.")
+@click.option("--to", "end", callback=moment_option, metavar="TIME", help="End of the time range.")
 @click.option("--html", metavar="OUT", help="Of a recording: write one HTML file (- prints it).")
 @click.option("--md", "as_markdown", is_flag=True, help="Of a recording: print Markdown.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON (see --schema).")
 @click.option(
     "--schema",
     is_flag=True,
-    help="Print the JSON Schema of a recording's report, and do no more.",
+    help="Print the JSON Schema of a recording's report, and exit.",
 )
 @click.option("--ascii/--no-ascii", "ascii_mode", default=None, help="Draw with ASCII only.")
 def report_command(
@@ -78,15 +78,15 @@ def report_command(
     """Print the report of a job that was watched, or of a recording.
 
     Without an argument it is that of the last job. Reports of jobs are numbered from the newest,
-    which is 1; a larger number is a job's PID. A job's report is compared with that of its last
-    run before: the same command, started by the same user in the same folder. The last 200 are
+    which is 1; a larger number is a job's PID. A job's report is compared with that of its
+    previous run: the same command, started by the same user in the same folder. The last 200 are
     kept.
 
     FILE may also be a recording (of gpuwatch record or stream, also gzip) or a log that nvidia-smi
     wrote; - is standard input. Its report covers everything that was on the machine, or a part of
-    it (--pid, --from, --to); what was wrong, and what it cost, is worked out from the readings in
-    it. Files that record --rotate put aside are read with it. Times are local; --from and --to
-    count a time of day from the start of the recording on.
+    it (--pid, --from, --to); what was wrong, and what it cost, is worked out from its readings.
+    Files that record --rotate put aside are read with it. Times are local; in --from and --to a
+    time of day is the first one after the start of the recording.
     """
     if schema:
         return _print_schema()

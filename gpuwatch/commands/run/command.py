@@ -31,7 +31,7 @@ from gpuwatch.commands.screen import has_screen, screen_options, theme_called
 @click.option(
     "--kill-on-exit",
     is_flag=True,
-    help="End the job when gpuwatch is left.  [default: it goes on]",
+    help="End the job when gpuwatch quits.  [default: it keeps running]",
 )
 @click.option(
     "--report",
@@ -41,7 +41,7 @@ from gpuwatch.commands.screen import has_screen, screen_options, theme_called
     help="Write the report to FILE.  [default: to standard error]",
 )
 @click.option(
-    "--no-report", is_flag=True, help="Print no report ('gpuwatch report' shows it all the same)."
+    "--no-report", is_flag=True, help="Print no report ('gpuwatch report' still shows it)."
 )
 @click.option("--json", "as_json", is_flag=True, help="Write the report as one JSON object.")
 @screen_options
@@ -61,13 +61,13 @@ def run_command(
 ) -> int:
     """Start a job and watch it: gpuwatch run -- python train.py
 
-    The job is what it would be without gpuwatch: its environment, its input and (with --plain)
-    its output are untouched, and its exit code is gpuwatch's. Signals sent to gpuwatch go to it.
+    The job runs as it would without gpuwatch: its environment, its input and (with --plain) its
+    output are untouched, and gpuwatch exits with its exit code. It gets gpuwatch's signals.
 
     In the dashboard its output is shown in a pane and written to a file, and it has no input.
     Ctrl-C interrupts the job (SIGINT), a second time within ten seconds ends it (SIGTERM), a
-    third time kills it. It goes on when gpuwatch is left or its terminal is closed; gpuwatch then
-    ends with 0, and gpuwatch --pid PID watches the job again.
+    third time kills it. It keeps running when gpuwatch quits or its terminal is closed; gpuwatch
+    then exits with 0, and gpuwatch --pid PID watches the job again.
     """
     if not command:
         raise click.UsageError("Say what to run, as in: gpuwatch run -- python train.py")

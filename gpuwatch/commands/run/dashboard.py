@@ -164,7 +164,7 @@ def _end(
     if job.missed_input:
         _say(f"{NO_INPUT}.")
     if options.report and not watched_to_its_end:
-        _say("it ended after the dashboard was left: 'gpuwatch report' shows what it did before.")
+        _say("it ended after the dashboard had quit: 'gpuwatch report' shows what it did before.")
     elif options.report:
         _report(job, options, report_file)
     if code >= 0:
@@ -181,7 +181,7 @@ def _report(job: RunningJob, options: RunOptions, file: TextIO | None) -> None:
     if report is None:
         _say(
             "there is no report: the job ended before it could be looked at, or the report could "
-            "not be kept."
+            "not be saved."
         )
     elif file is not None or options.as_json:
         print_report(report, file or sys.stderr, as_json=options.as_json, previous=None)
@@ -214,7 +214,7 @@ def _how_it_ended(code: int) -> str:
 
 def _say_that_it_goes_on(job: RunningJob) -> None:
     _say(
-        f"the job goes on: PID {job.pid}, output in {_quoted(job)}. To watch it again: "
+        f"the job keeps running: PID {job.pid}, output in {_quoted(job)}. To watch it again: "
         f"gpuwatch --pid {job.pid}"
     )
 

@@ -34,7 +34,7 @@ _MODULE = "gpuwatch.practice.train"
 @click.option(
     "--no-tell",
     is_flag=True,
-    help="The job tells nothing of its own loop: it is seen from outside only.",
+    help="The job does not report its own loop: it is seen from outside only.",
 )
 @screen_options
 @click.argument("cause", required=False, metavar="[CAUSE]")
@@ -49,11 +49,11 @@ def demo_job_command(
     cause: str | None,
     knobs: tuple[str, ...],
 ) -> int:
-    """Practise: run a real training job with something wrong, and cure it with a key.
+    """Practise: run a real training job with something wrong, and fix it with a key.
 
     Without a CAUSE it lists them. The job trains a small model on the GPU, or on the CPU where
-    there is none, until gpuwatch is left. x turns its knobs back, and before and after are
-    compared. More knobs go behind "--" (python -m gpuwatch.practice.train --help lists them).
+    there is none, until gpuwatch quits. x fixes the fault and compares before and after.
+    More knobs go after "--" (python -m gpuwatch.practice.train --help lists them).
     """
     import importlib.util
 
@@ -104,7 +104,7 @@ def _listed() -> str:
         lines.append(f"  {cause.name:<23} {cause.says}")
         if needs:
             lines.append(f"  {'':<23} needs {'; '.join(needs)}")
-    lines += ["", "Cannot be practised, but can be seen simulated:", ""]
+    lines += ["", "Cannot be practised, but can be simulated:", ""]
     for other in UNPRACTISED:
         lines.append(f"  {other.name:<23} {other.why}")
         if other.demo is not None:

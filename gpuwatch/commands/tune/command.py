@@ -99,7 +99,7 @@ def _patience(
     "--num-workers",
     callback=_counts(0, 512),
     metavar="N[,N...]",
-    help="Try these.  [default: what pays is searched for]",
+    help="Try these.  [default: searched for]",
 )
 @click.option(
     "--prefetch-factor",
@@ -139,8 +139,8 @@ def _patience(
     "--grid", is_flag=True, help="Measure every combination of what is listed; nothing is dropped."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-@click.option("--save", is_flag=True, help="Keep the result, for --last and for gpuwatch report.")
-@click.option("--last", is_flag=True, help="Print the last result that was kept (of TARGET).")
+@click.option("--save", is_flag=True, help="Save the result, for --last and for gpuwatch report.")
+@click.option("--last", is_flag=True, help="Print the last saved result (of TARGET).")
 @click.option("--ascii/--no-ascii", "ascii_mode", default=None, help="Draw with ASCII only.")
 def tune_command(
     target: str | None,
@@ -161,18 +161,18 @@ def tune_command(
     """Measure a DataLoader with other settings: gpuwatch tune train.py:loader
 
     TARGET is file.py:name or package.module:name: a DataLoader, a Dataset (say --batch-size), or
-    a function that returns one. A function is called without arguments; what it takes of
-    num_workers, batch_size, pin_memory, prefetch_factor and persistent_workers, it gets. The file
-    is imported, so what trains belongs under if __name__ == '__main__':.
+    a function that returns one. A function gets those of num_workers, batch_size, pin_memory,
+    prefetch_factor and persistent_workers that it accepts, and no other arguments. The file is
+    imported, so the training code belongs under if __name__ == '__main__':.
 
-    Every measurement is a process of its own, so a setting that crashes or hangs costs only
-    itself. Settings that are clearly slower are dropped, the others measured in turns until their
-    95% intervals settle or the budget ends. The smallest measured within 3% of the best is
-    recommended; what cannot be told apart yet is listed.
+    Every measurement runs in its own process, so a setting that crashes or hangs affects only
+    itself. Clearly slower settings are dropped, the others measured in turns until their 95%
+    intervals settle or the budget ends. The smallest setting within 3% of the best is
+    recommended; settings that cannot be told apart yet are listed.
     Ctrl-C ends it, and prints what is measured.
 
     --step names a function train_step(batch) that does one optimizer step and moves the batch to
-    the GPU itself, or a function without arguments that builds the model and returns such a one.
+    the GPU itself, or a function without arguments that builds the model and returns one.
 
     gpuwatch tune memory --step FILE:NAME finds the largest batch that fits: see its own --help.
     """
@@ -288,7 +288,7 @@ def _measured(
 def _how_it_went(bench: Bench) -> tuple[str, ...]:
     if bench.reloads_because is None:
         return ()
-    note = "Each measurement imported the target anew, which took time of the budget"
+    note = "Each measurement imported the target anew, which used up some of the budget"
     return (f"{note}: {bench.reloads_because}.",)
 
 
@@ -348,7 +348,7 @@ def _close(bench: Bench) -> None:
 def _unusable(error: Any) -> int:
     code = common.complain(str(error), common.EXIT_USAGE)
     if error.output:
-        common.complain("the last it printed:", code)
+        common.complain("its last output:", code)
         for printed in error.output:
             common.complain(f"| {printed}", code)
     return code
@@ -362,7 +362,7 @@ def _keep(result: dict[str, Any]) -> None:
     except KeepError as error:
         common.complain(str(error), 0)
     else:
-        common.complain(f"kept in {path}; gpuwatch tune --last prints it again.", 0)
+        common.complain(f"saved in {path}; gpuwatch tune --last prints it again.", 0)
 
 
 def _print_last(target: str | None, as_json: bool, ascii_mode: bool | None) -> int:
@@ -372,7 +372,7 @@ def _print_last(target: str | None, as_json: bool, ascii_mode: bool | None) -> i
     found = last(target)
     if found is None:
         of = "" if target is None else f" of {clean(target, 200)}"
-        raise click.UsageError(f"No result{of} is kept: gpuwatch tune TARGET --save keeps one.")
+        raise click.UsageError(f"No result{of} is saved: gpuwatch tune TARGET --save saves one.")
     out = common.open_output()
     common.write_to(out, lambda: out.write(_text(found, as_json, ascii_mode) + "\n"))
     return 0

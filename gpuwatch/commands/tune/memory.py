@@ -31,7 +31,7 @@ def _sizes(
     sizes = sorted({int(part) for part in parts})
     if len(sizes) < 2:
         raise click.BadParameter(
-            "a line takes at least two batch sizes, and three to say how good."
+            "a line needs at least two batch sizes, and three to say how well it fits."
         )
     return tuple(sizes)
 
@@ -75,14 +75,14 @@ def _device(_context: click.Context, _parameter: click.Parameter, value: str | N
     "sizes",
     callback=_sizes,
     metavar="N,N,...",
-    help="Measure these. Default: they grow until the line is clear.",
+    help="Measure these. Default: growing sizes until the line is clear.",
 )
 @click.option(
     "--precision",
     "precisions",
     multiple=True,
     type=click.Choice(["bfloat16", "float16", "none"]),
-    help="Also with this autocast around the step; none: only as it is.  [default: the GPU's own]",
+    help="Also with this autocast around the step; none: only without.  [default: the GPU's own]",
 )
 @click.option(
     "--margin",
@@ -90,13 +90,13 @@ def _device(_context: click.Context, _parameter: click.Parameter, value: str | N
     default=10,
     show_default=True,
     metavar="PERCENT",
-    help="Of the device's memory that is to stay free.",
+    help="Share of the device's memory to keep free.",
 )
 @click.option(
     "--limit",
     callback=_bytes,
     metavar="SIZE",
-    help="As if the device had only so much memory, as in 24G: to plan for a smaller one.",
+    help="As if the device had only this much memory, as in 24G: to plan for a smaller one.",
 )
 @click.option(
     "--timeout",
@@ -104,7 +104,7 @@ def _device(_context: click.Context, _parameter: click.Parameter, value: str | N
     default="5m",
     show_default=True,
     metavar="TIME",
-    help="What the steps of one batch size may take.",
+    help="Time limit for the steps of one batch size.",
 )
 @click.option(
     "--budget",
@@ -112,7 +112,7 @@ def _device(_context: click.Context, _parameter: click.Parameter, value: str | N
     default="10m",
     show_default=True,
     metavar="TIME",
-    help="After so long nothing more is begun.",
+    help="Start nothing new after this long.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option(
@@ -141,11 +141,11 @@ def memory_command(
     The step of --step is a function train_step(batch_size) that does one optimizer step on data
     it makes itself; with --loader it is train_step(batch), and gets a batch of that size collated
     from the dataset. Or it is a function without arguments that builds the model and returns such
-    a function. It moves model and batch to the GPU itself, as cuda.
+    a function. It moves the model and the batch to the GPU itself, as cuda.
 
-    A few steps run at growing batch sizes, each in a process of its own. Through their peaks a
-    line is laid, memory = fixed + batch x per sample, and it is told how well that holds. The
-    largest batch by it is tried with a guarded step: running out of memory is caught, and a
+    A few steps run at growing batch sizes, each in its own process. A line is fitted through
+    their peaks, memory = fixed + batch x per sample, and the report says how well it fits. The
+    largest batch it predicts is tried with a guarded step: running out of memory is caught, and a
     smaller one tried. Then the same with mixed precision. Ctrl-C keeps what is measured.
     """
     out = common.open_output()
@@ -211,8 +211,8 @@ def _subject(
         where, name = f"cuda:{index}", torch.gpus[index].name
         if device is None and len(torch.gpus) > 1:
             common.complain(
-                f"{len(torch.gpus)} GPUs are there: measuring on cuda:0 ({name}); --device takes "
-                "another.",
+                f"{len(torch.gpus)} GPUs found: measuring on cuda:0 ({name}); --device "
+                "chooses another.",
                 0,
             )
     return Subject(
@@ -251,7 +251,7 @@ def _precisions(plan: Plan, asked: tuple[str, ...]) -> tuple[str, ...]:
 
     if "none" in asked:
         if len(set(asked)) > 1:
-            raise click.UsageError("--precision none stands alone.")
+            raise click.UsageError("--precision none cannot be combined.")
         return (AS_IS,)
     return (AS_IS, *dict.fromkeys(asked or plan.precisions))
 

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Container, Sequence
+from dataclasses import replace
 from typing import Protocol
 
+from gpuwatch.core.history import without_late
 from gpuwatch.core.model import GpuKey, ProcessKey, Snapshot
 from gpuwatch.diagnosis.engine.accounting import GpuTime
 from gpuwatch.diagnosis.engine.catalogue import RULES
@@ -46,7 +48,7 @@ Stacks = tuple[tuple[str, float, str | None], ...]
 _NOTHING_YET = Diagnosis(
     taken_at_unix_seconds=0.0,
     watched_seconds=0.0,
-    verdict="Nothing has been seen yet.",
+    verdict="No data yet.",
     decided=False,
 )
 
@@ -92,6 +94,8 @@ class Engine:
     def push(self, snapshot: Snapshot) -> None:
         """Take a snapshot; they come in the order of their time. One that is older than the one
         before is the beginning of another recording."""
+        # Readings of different moments side by side would show faults that are not there.
+        snapshot = replace(snapshot, gpus=without_late(snapshot.gpus))
         now = snapshot.monotonic_seconds
         if self._before is not None and now < self._before:
             self._begin()

@@ -215,7 +215,7 @@ class Subject:
         for rule, firing in cause.symptoms:
             yield RuledOut(rule=rule, why=f"a symptom of this: {_lower(firing.summary)}")
         for rule, _ in cause.rivals:
-            yield RuledOut(rule=rule, why="the evidence for this one, in the same time, is weaker")
+            yield RuledOut(rule=rule, why="weaker evidence over the same time")
         if cause.rule not in LOOK_ALIKE_FOR:
             return
         for rule in LOOK_ALIKES:
@@ -234,14 +234,14 @@ def _checked(rule: Rule, window: Window) -> Verdict:
     try:
         return rule.check(window)
     except Exception as error:
-        return Unknown((f"an answer of this rule, which failed ({type(error).__name__})",))
+        return Unknown((f"a result from this rule, which failed ({type(error).__name__})",))
 
 
 def _not_read(firing: Firing) -> tuple[Evidence, ...]:
     return tuple(
         [
             Evidence(
-                name=name, value=None, says="not read; it would make this surer", supports=False
+                name=name, value=None, says="not read; would raise the confidence", supports=False
             )
             for name in firing.missing
         ]

@@ -1,4 +1,4 @@
-"""The one sentence: what the leading finding says, that all is well, or what cannot be told yet."""
+"""The one sentence: the leading finding, that all is well, or what cannot be determined yet."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ EARLY_LOOKS = 3
 """Where snapshots come slowly, that time is one or two of them."""
 UNREAD_SECONDS = 5.0
 """One look that the driver answers late does not undo what a minute has shown."""
-NAMES, ARE, THEM, SHARE = "\0names", "\0are", "\0them", "\0share"
+NAMES, ARE, SHARE = "\0names", "\0are", "\0share"
 """What of a sentence is filled in when all its GPUs are known."""
 CAPPED_SHARE = 0.5
 MOST_CAUSES = 3
@@ -41,15 +41,15 @@ CAUSES = {
     "loader_in_main_process": "loading in the main process",
     "too_many_workers": "more workers than cores",
     "cpu_quota": "a CPU quota",
-    "memory_not_pinned": "copies from memory that is not pinned",
-    "python_bound": "Python that launches too slowly",
+    "memory_not_pinned": "copies from unpinned memory",
+    "python_bound": "slow kernel launches from Python",
     "sync_every_step": "a synchronisation in every step",
     "checkpoint_pauses": "checkpoints",
     "validation_pauses": "validation",
-    "collective_wait": "a wait for another rank",
+    "collective_wait": "waiting for another rank",
     "pcie_degraded": "a degraded PCIe link",
     "other_tenant": "another tenant",
-    "oscillation": "swings faster than the samples show",
+    "oscillation": "bursts faster than the sampling",
 }
 """What is left to think of, in the order of how often it is the cause."""
 
@@ -159,27 +159,26 @@ def _told(open_ones: Sequence[Seen]) -> list[str]:
 def _with_names(said: str, gpus: Sequence[GpuFacts]) -> str:
     busy = [gpu.busy.mean_percent for gpu in gpus if gpu.busy is not None]
     share = f"{sum(busy) / len(busy):.0f}%" if busy else ""
-    said = said.replace(NAMES, _named(gpus)).replace(ARE, _are(gpus)).replace(SHARE, share)
-    return said.replace(THEM, _them(gpus))
+    return said.replace(NAMES, _named(gpus)).replace(ARE, _are(gpus)).replace(SHARE, share)
 
 
 def _open(seen: Seen) -> str:
     """What is open of this window, without its GPUs and their numbers."""
     window = seen.window
     if unread_seconds(window) > 0.0:
-        return f"{NAMES} cannot be read now: nothing can be told of {THEM}"
+        return f"{NAMES} cannot be read now: no diagnosis possible"
     if all(gpu.busy is None for gpu in window.gpus):
         return _blind(seen)
     if window.starting:
-        return f"The job on {NAMES} is starting up: its steady work is waited for"
+        return f"The job on {NAMES} is still starting up: no diagnosis yet"
     paused = _unexplained(seen)
     if paused is not None:
         return _pauses(window, paused)
     if is_early(seen) or seen.pending:
-        return f"{NAMES} {ARE} {SHARE} busy; it is too early to say more"
+        return f"{NAMES} {ARE} {SHARE} busy; not enough data yet for a diagnosis"
     return (
-        f"{NAMES} {ARE} {SHARE} busy, and why cannot be told: {_left(seen)}; {_decides(seen)} "
-        "would decide"
+        f"{NAMES} {ARE} {SHARE} busy; the cause cannot be determined: {_left(seen)}; "
+        f"this needs {_decides(seen)}"
     )
 
 
@@ -187,11 +186,11 @@ def _blind(seen: Seen) -> str:
     gpus = seen.window.gpus
     if any(gpu.busy_read for gpu in gpus):
         if seen.window.watched_seconds < EARLY_SECONDS and seen.looks < EARLY_LOOKS:
-            return f"It is too early to say anything of {NAMES}"
-        return f"{NAMES} {ARE} read too rarely, or for too short a time, to tell anything"
+            return f"Not enough data yet to diagnose {NAMES}"
+        return f"{NAMES} {ARE} sampled too rarely, or for too short a time, for a diagnosis"
     mig = any(gpu.identity.mig_mode or gpu.identity.mig_parent_uuid for gpu in gpus)
-    why = " (with MIG the driver does not say)" if mig else ""
-    return f"How busy {NAMES} {ARE} cannot be read{why}, so nothing can be told"
+    why = " (the driver does not report it with MIG)" if mig else ""
+    return f"The utilisation of {NAMES} cannot be read{why}: no diagnosis possible"
 
 
 def _pauses(window: Window, lost: float) -> str:
@@ -200,10 +199,10 @@ def _pauses(window: Window, lost: float) -> str:
     longest = max(pause.seconds for pause in window.pauses)
     decides = "the job's processes (gpuwatch beside the job)"
     if window.job is not None:
-        decides = "what the job writes meanwhile"
+        decides = "the job's disk writes"
     return (
         f"{NAMES} paused {times}, up to {lasting(longest)} ({lost:.0%} of the time): "
-        f"checkpoints or validation; {decides} would decide which"
+        f"checkpoints or validation; telling them apart needs {decides}"
     )
 
 
@@ -214,7 +213,7 @@ def _left(seen: Seen) -> str:
         if isinstance(seen.verdicts.get(rule), Unknown) and rule not in WHILE_BUSY
     ]
     if not unknown:
-        return "none of the known causes fits"
+        return "no known cause fits"
     if len(unknown) > MOST_CAUSES:
         return f"{', '.join(unknown[:MOST_CAUSES])} and others are possible"
     return f"{_listed(unknown)} {'is' if len(unknown) == 1 else 'are'} possible"
@@ -225,10 +224,10 @@ def _decides(seen: Seen) -> str:
     if job is None:
         return "the job's processes (gpuwatch beside the job)"
     if job.main_thread_percent is None:
-        return "the permission to read its processes"
+        return "permission to read its processes"
     if not job.stacks:
         return "stacks of its main thread (gpuwatch diagnose --stacks)"
-    return "a longer look"
+    return "a longer observation"
 
 
 def _all_well(seen: Sequence[Seen]) -> str:
@@ -238,11 +237,11 @@ def _all_well(seen: Sequence[Seen]) -> str:
     if fed:
         gpus = _distinct(gpu for window in fed for gpu in window.gpus)
         busy = [gpu.busy.mean_percent for gpu in gpus if gpu.busy is not None]
-        parts.append(f"{_named(gpus)} {_are(gpus)} fed: busy {sum(busy) / max(1, len(busy)):.0f}%")
+        parts.append(f"{_named(gpus)} {_are(gpus)} kept busy: {sum(busy) / max(1, len(busy)):.0f}%")
         parts += _capped(fed)
     if idle:
         gpus = _distinct(gpu for window in idle for gpu in window.gpus)
-        parts.append(f"{_named(gpus)} {_are(gpus)} idle, and nobody waits for {_them(gpus)}")
+        parts.append(f"{_named(gpus)} {_are(gpus)} idle, and nothing waits for {_them(gpus)}")
     parts += [_fell(gpu, pause) for window in fed for gpu, pause in _falls(window)]
     return "; ".join(parts) + "." if parts else "No GPU is in use."
 
@@ -272,7 +271,7 @@ def _fell(gpu: GpuFacts, pause: Pause) -> str:
     level = "idle" if pause.busy_percent is None else f"{pause.busy_percent:.0f}% busy"
     return (
         f"GPU {gpu.identity.index} has been {level} for {lasting(pause.seconds)}: "
-        "a pause, or the beginning of something else"
+        "a pause, or the start of a problem"
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from operator import attrgetter
 
@@ -30,6 +31,8 @@ AHEAD_SECONDS = 1.0
 """How far the driver's clock may be ahead of ours."""
 FINE_STALE_SECONDS = 10.0
 """A driver that has brought no sample for so long is polled."""
+SPAN = 1 / 3
+"""Of the time watched is what samples must span: two seconds of them say nothing of a minute."""
 POWER_BIN_WATTS = 5.0
 POWER_BINS_MAX = 1000
 
@@ -73,6 +76,7 @@ class GpuTrack:
         """(monotonic seconds, percent), oldest first."""
         self._shape = Remembered[Waveform | None]()
         self._not_before = not_before
+        self._began = math.inf
         self._keep = keep_seconds
         self._means = RunningMeans(_OWN + 4, keep_seconds)
         self._memory_highest = Highest(keep_seconds)
@@ -88,6 +92,7 @@ class GpuTrack:
     def push(self, gpu: Gpu, at: float, seconds: float, offset: float, use: Use) -> None:
         """``offset`` is unix less monotonic time; ``seconds`` what the snapshot speaks for."""
         self.seen_at = at
+        self._began = at if gpu.lost else min(at, self._began)
         self.lost = gpu.lost
         self.identity = gpu.identity
         if gpu.lost:
@@ -120,7 +125,7 @@ class GpuTrack:
 
     def rest(self, gpu: Gpu, at: float) -> None:
         """Its job is stopped: what the GPU does now says nothing of it."""
-        self.seen_at = at
+        self.seen_at = self._began = at
         self.lost = gpu.lost
         self.identity = gpu.identity
         if is_read(gpu.reading):
@@ -220,12 +225,10 @@ class GpuTrack:
             while len(rows) > 1 and rows[0][0] <= at - self._keep:
                 rows.popleft()
         held = rows[-1][1]
-        counted: tuple[str, ...] = ()
-        if durations is not None:
-            counted = tuple([name for name, _ in durations])
-            for name, length in durations:
-                if length > 0.0:
-                    held[name] = held.get(name, 0.0) + min(length, seconds)
+        counted = [name for name, _ in durations or ()]
+        for name, length in durations or ():
+            if length > 0.0:
+                held[name] = held.get(name, 0.0) + min(length, seconds)
         for name in reasons or ():
             if name not in counted:
                 held[name] = held.get(name, 0.0) + seconds
@@ -240,12 +243,12 @@ class GpuTrack:
         samples = list(self.series)
         if samples and samples[0][0] <= since:
             samples = [sample for sample in samples if sample[0] > since]
-        return analyse(samples)
+        span = samples[-1][0] - samples[0][0] if samples else 0.0
+        return analyse(samples) if span >= SPAN * (self.seen_at - max(since, self._began)) else None
 
     def facts(self, since: float) -> GpuFacts:
         """Over the time after ``since``."""
         mean = self._means.over(since)
-        last = self._last
         slope, slope_error = self.memory.slope() or (None, None)
         generation, width = self._generation.over(since), self._width.over(since)
         idle, usual, plateau = self._power_at(0.05, 0.75, 0.95)
@@ -283,9 +286,9 @@ class GpuTrack:
             pcie_tx_bytes_per_second=mean[10],
             ecc_uncorrected_new=None if uncorrected is None else int(uncorrected),
             ecc_corrected_new=None if corrected is None else int(corrected),
-            remapped_rows_failed=last.remapped_rows_failed,
-            remapped_rows_pending=last.remapped_rows_pending,
-            remapped_rows_uncorrectable=last.remapped_rows_uncorrectable,
+            remapped_rows_failed=self._last.remapped_rows_failed,
+            remapped_rows_pending=self._last.remapped_rows_pending,
+            remapped_rows_uncorrectable=self._last.remapped_rows_uncorrectable,
             own_busy_percent=mean[_OWN],
             own_memory_bytes=mean[_OWN + 1],
             foreign_busy_percent=mean[_OWN + 2],

@@ -120,7 +120,7 @@ def _program_instead(pid: int, notes: tuple[str, ...], proc: Path) -> Attachment
         )
         return _resolve(below[0].pid, (*notes, note), proc)
     if pid == 1:
-        said = f"PID 1 ({label}) starts everything else here and is no job"
+        said = f"PID 1 ({label}) starts everything else here and is not a job"
     elif starters.is_wrapper(look):
         said = f"PID {pid} ({label}) only waits for what it started"
     else:
@@ -161,7 +161,7 @@ def _listed(names: list[str]) -> str:
 
 def _kernel_thread(pid: int, stat: procfs.ProcessStat, proc: Path) -> str:
     return (
-        f"PID {pid} ({clean_name(stat.name)}) is a thread of the kernel and runs no program: give "
+        f"PID {pid} ({clean_name(stat.name)}) is a kernel thread and runs no program: give "
         f"the PID of the training process.{_container_hint(pid, proc)}"
     )
 
@@ -188,11 +188,9 @@ def _thread_note(pid: int, stat: procfs.ProcessStat, process: int) -> str:
 
 def _state_notes(pid: int, stat: procfs.ProcessStat) -> tuple[str, ...]:
     if stat.state in "Tt":
-        return (
-            f"PID {pid} is stopped: nothing of it runs until it is continued (fg, kill -CONT).",
-        )
+        return (f"PID {pid} is stopped: it runs nothing until it is continued (fg, kill -CONT).",)
     if stat.state in "ZX":
-        return (f"The main thread of PID {pid} has ended; other threads of it still run.",)
+        return (f"The main thread of PID {pid} has ended; its other threads still run.",)
     return ()
 
 
@@ -291,7 +289,7 @@ def _missing_rights(pid: int, uid: int | None, proc: Path) -> str:
         )
     if uid is None or uid == os.geteuid():
         return (
-            f"PID {pid} is protected (it changed its user or forbids to be looked into), so "
+            f"PID {pid} is protected (it changed its user or forbids inspection), so "
             f"{missing}: run gpuwatch with sudo to see them."
         )
     user = user_name(uid)

@@ -94,7 +94,7 @@ class OutputTail:
         length = os.fstat(self._descriptor).st_size
         if length < self._offset:
             self._offset = 0
-            self.say("the file was cut short; from its start again")
+            self.say("the file was truncated; reading from its start")
         skipped = length - self._offset - READ_BYTES
         if skipped > 0:
             self._offset += skipped

@@ -213,7 +213,7 @@ class RunningJob:
             self.kill()
             return says
         if not self.signal(number):
-            return f"process {self.pid} may not be signalled by you"
+            return f"you may not signal process {self.pid}"
         # One that was stopped would not see the other before it is continued.
         self.signal(signal.SIGCONT)
         return says

@@ -138,7 +138,7 @@ def _cannot_start(name: str, number: int, environment: Mapping[bytes, bytes]) ->
     if number in (errno.ENOENT, errno.ENOTDIR):
         if "/" in name:
             return CannotStartError(f"There is no file {shown}.", EXIT_NOT_FOUND)
-        near = " (here it is: put ./ before it)" if Path(name).is_file() else ""
+        near = " (it is here: put ./ before it)" if Path(name).is_file() else ""
         return CannotStartError(
             f"The command {shown!r} was not found on PATH{near}.", EXIT_NOT_FOUND
         )

@@ -81,19 +81,19 @@ def load_object(text: str) -> Json:
     except ReportError:
         raise
     except (ValueError, RecursionError) as error:
-        raise ReportError(f"This is no report: it is not JSON ({clean(str(error), 80)}).") from None
+        raise ReportError(f"This is not a report: not JSON ({clean(str(error), 80)}).") from None
     if not isinstance(value, dict):
-        raise ReportError("This is JSON, but no report of gpuwatch: it is no object.")
+        raise ReportError("This is JSON, but not a gpuwatch report: it is not an object.")
     return value
 
 
 def report_from_object(value: Json) -> JobReport:
     """The report that the object ``value`` holds; raises ``ReportError``."""
     if value.get("kind") != "report":
-        raise ReportError('This is JSON, but no report of gpuwatch: its "kind" is not "report".')
+        raise ReportError('This is JSON, but not a gpuwatch report: its "kind" is not "report".')
     schema = value.get("schema")
     if not isinstance(schema, int) or isinstance(schema, bool) or schema < 1:
-        raise ReportError('This report is damaged: its "schema" is no number.')
+        raise ReportError('This report is damaged: its "schema" is not a number.')
     if schema > SCHEMA_VERSION:
         raise ReportError(
             f"This report was written in schema {clean(str(schema), 20)}, and this gpuwatch "
@@ -110,7 +110,7 @@ def report_from_object(value: Json) -> JobReport:
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise ReportError(f"This report is damaged: {name} is no number that gpuwatch writes.")
+    raise ReportError(f"This report is damaged: {name} is not a number that gpuwatch writes.")
 
 
 # --- values of a report ------------------------------------------------------------------------

@@ -41,8 +41,8 @@ _SENTENCES = {
     errno.EACCES: "you may not write there",
     errno.EPERM: "it belongs to another user",
     errno.ELOOP: "it is a symbolic link, which is not followed",
-    errno.ENOTDIR: "it is no folder (a symbolic link is not followed)",
-    errno.ENOENT: "it is not there",
+    errno.ENOTDIR: "it is not a folder (a symbolic link is not followed)",
+    errno.ENOENT: "it does not exist",
 }
 
 
@@ -77,7 +77,7 @@ class ReportStore:
         Where another gpuwatch watched the same run for longer, its report stays.
         """
         if report.simulated:
-            raise StoreError("The report of a simulated job is not kept.")
+            raise StoreError("The report of a simulated job is not saved.")
         now = self._unix_time()
         run = _run_name(report)
         name = f"{_moment(now)}-{run}.json"
@@ -92,7 +92,7 @@ class ReportStore:
                     _forget(folder, name, run, now)
         except OSError as error:
             raise StoreError(
-                f"The report cannot be kept in {self._shown}: {_why(error)}."
+                f"The report cannot be saved in {self._shown}: {_why(error)}."
             ) from None
         return self.folder / name
 
@@ -111,7 +111,7 @@ class ReportStore:
     def find(self, reference: str) -> Kept:
         """The report with this number (1 is the newest), or the newest one of this PID."""
         if not (reference.isascii() and reference.isdigit()):
-            raise StoreError(f"{clean(reference, 60)!r} is no number of a report and no PID.")
+            raise StoreError(f"{clean(reference, 60)!r} is neither a report number nor a PID.")
         with self._reading() as folder:
             names = _names(folder)
             if not names:
@@ -177,7 +177,7 @@ class ReportStore:
 
 
 NONE_KEPT = (
-    "No report is kept yet: one is written when a job ends that was started by "
+    "No report is saved yet: one is written when a job ends that was started by "
     "'gpuwatch run -- COMMAND' or watched with 'gpuwatch --pid PID'."
 )
 
@@ -294,16 +294,16 @@ def read_file(path: Path) -> JobReport:
             data = file.read(REPORT_BYTES_MAX + 1)
     except FileNotFoundError:
         raise ReportError(
-            f"{_shown(path)} is no file: name a report by its number (gpuwatch report --list), its "
-            "job's PID or its file."
+            f"{_shown(path)} is not a file: name a report by its number (gpuwatch report --list), "
+            "its job's PID or its file."
         ) from None
     except IsADirectoryError:
-        raise ReportError(f"{_shown(path)} is a folder, no report.") from None
+        raise ReportError(f"{_shown(path)} is a folder, not a report.") from None
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else None
         raise ReportError(f"{_shown(path)} cannot be read: {why or 'no such name'}.") from None
     if data[:200].lstrip().startswith(b'{"kind":"header"'):
-        raise ReportError(f"{_shown(path)} is a recording of snapshots, no report.")
+        raise ReportError(f"{_shown(path)} is a recording of snapshots, not a report.")
     try:
         return decode_report(_decoded(data))
     except ReportError as error:
@@ -316,11 +316,11 @@ def _shown(path: Path) -> str:
 
 def _decoded(data: bytes) -> str:
     if len(data) > REPORT_BYTES_MAX:
-        raise ReportError("This is no report: it is too large.")
+        raise ReportError("This is not a report: it is too large.")
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError:
-        raise ReportError("This is no report: it is no text.") from None
+        raise ReportError("This is not a report: it is not text.") from None
 
 
 def _why(error: OSError) -> str:

@@ -35,7 +35,7 @@ def job_loading_sentence(job: Job) -> str:
     """The same for all ranks; where they differ it says which ranks have what."""
     ranks = job.ranks
     if not ranks:
-        return "no training process to be seen"
+        return "no training process seen"
     if len(ranks) == 1:
         return loading_sentence(ranks[0])
     first = ranks[0]
@@ -69,10 +69,10 @@ def telling_facts(job: Job, now: float | None = None) -> list[str]:
     facts += _shares("compute", loops, "compute_share") + _progress(loops) + _memory(loops)
     facts += _shares("copy", loops, "copy_share")
     if len(loops) < len(job.ranks):
-        facts.append(f"{len(loops)} of {len(job.ranks)} ranks tell")
+        facts.append(f"{len(loops)} of {len(job.ranks)} ranks report")
     told = [one.told_at_unix_seconds for one in loops if one.told_at_unix_seconds is not None]
     if now is not None and told and now - max(told) > STALE_SECONDS:
-        facts.insert(0, f"told {units.age(now - max(told))} ago")
+        facts.insert(0, f"reported {units.age(now - max(told))} ago")
     return facts
 
 
@@ -163,7 +163,7 @@ def cores_sentence(job: Job, host: Host) -> str | None:
     if limit is not None:
         text += f" ({limit})"
     if len(job.ranks) > 1:
-        text += f", {usable / len(job.ranks):.3g} a rank"
+        text += f", {usable / len(job.ranks):.3g} per rank"
     return text
 
 

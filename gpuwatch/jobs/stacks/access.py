@@ -96,7 +96,7 @@ def _why_nothing_there(pid: int, proc: Path) -> str | None:
     if stat.state in "Tt":
         return (
             f"Process {pid} is stopped (by Ctrl-Z, SIGSTOP or a debugger), so its stack does not "
-            f"change. Let it go on with: kill -CONT {pid}"
+            f"change. Continue it with: kill -CONT {pid}"
         )
     return None
 
@@ -184,7 +184,7 @@ def explain_refusal(facts: Refused) -> str:
     pid = facts.pid
     if (facts.ptrace_scope or 0) >= 3:
         return (
-            "No process may look into another here, not even root's (kernel.yama.ptrace_scope is "
+            "No process may inspect another here, not even root's (kernel.yama.ptrace_scope is "
             f"{facts.ptrace_scope} and stays so until the machine restarts): the stacks of {pid} "
             "cannot be taken."
         )
@@ -211,7 +211,7 @@ def _explain_to_user(facts: Refused, as_root: str) -> str:
         )
     if facts.ptrace_scope == 2:
         return (
-            "Only root may look into other processes here (kernel.yama.ptrace_scope is 2). To "
+            "Only root may inspect other processes here (kernel.yama.ptrace_scope is 2). To "
             f"see the stacks of {pid}, {as_root}"
         )
     if facts.ptrace_scope == 1:
@@ -222,14 +222,14 @@ def _explain_to_user(facts: Refused, as_root: str) -> str:
             f"process {pid}: {_GIVE_CAPABILITY}."
         )
     return (
-        f"Process {pid} may not be looked into, though it is yours: it changed its user, or its "
+        f"Process {pid} may not be inspected, though it is yours: it changed its user, or its "
         f"program has rights of its own. To see its stacks, {as_root}"
     )
 
 
 def _explain_scope_1(facts: Refused, as_root: str) -> str:
     why = (
-        "A process may only look into those it started here (kernel.yama.ptrace_scope is 1), and "
+        "A process may only inspect those it started here (kernel.yama.ptrace_scope is 1), and "
         f"it is not py-spy that started {facts.pid}, also in a job under gpuwatch run."
     )
     if facts.contained:
@@ -259,7 +259,7 @@ def _why_not_python(pid: int, proc: Path) -> str | None:
         program = clean(os.readlink(f"{proc}/{pid}/exe"), 200)  # noqa: PTH115
     except OSError:
         program = "another program"
-    return f"Process {pid} is no Python: it runs {program}. Give the PID of the training process."
+    return f"Process {pid} is not Python: it runs {program}. Give the PID of the training process."
 
 
 _FORBIDDEN = re.compile(r"Permission Denied|Operation not permitted|os error 1\b", re.IGNORECASE)

@@ -61,10 +61,10 @@ def with_told(facts: LoaderFacts, workers: int | None, pinned: bool | None) -> L
     """What does not show from outside, or only as a guess, is what the rank tells of its loader
     (``gpuwatch.torch``): ``num_workers`` and ``pin_memory``."""
     if workers is not None and (facts.workers is None or facts.workers_guessed):
-        sign = f"it tells that its loader has num_workers={workers}"
+        sign = f"it reports that its loader has num_workers={workers}"
         facts = facts._replace(workers=workers, workers_sign=sign, workers_guessed=False)
     if pinned is not None and facts.pinned is None:
-        sign = f"it tells that its loader has pin_memory={pinned}"
+        sign = f"it reports that its loader has pin_memory={pinned}"
         facts = facts._replace(pinned=pinned, pinned_sign=sign)
     return facts
 
@@ -119,7 +119,7 @@ class LoaderWatch:
             return None, "it shows only beside loader workers"
         if workers == 0:
             return None, (
-                "with no workers the training process pins by itself, which cannot be seen "
+                "with no workers the training process pins memory itself, which cannot be seen "
                 "from outside"
             )
         return _pinned_beside_workers(look)
@@ -128,11 +128,11 @@ class LoaderWatch:
 def _pinned_beside_workers(look: LoaderLook) -> tuple[bool | None, str]:
     """Workers are there and no thread that pins has been seen beside them."""
     if look.named_workers == 0:
-        return None, "this PyTorch does not name the thread that pins"
+        return None, "this PyTorch does not name its pinning thread"
     if look.threads is None:
         return None, "the names of its threads cannot be read"
     if not _is_settled(look):
-        return None, "its workers have just begun"
+        return None, "its workers have just started"
     return False, f"no thread named {PIN_NAME} beside workers named {WORKER_NAME}"
 
 
@@ -152,7 +152,7 @@ def _cannot_say(look: LoaderLook) -> str | None:
         return f"only the workers of PyTorch are known, and it runs {look.framework}"
     trains = look.kernel_seconds >= TRAINING_SECONDS
     if look.age_seconds is not None and look.age_seconds < YOUNG_SECONDS and not trains:
-        return f"it began only {age(look.age_seconds)} ago"
+        return f"it started only {age(look.age_seconds)} ago"
     if look.framework is None:
         return "PyTorch is not loaded in it"
     return None

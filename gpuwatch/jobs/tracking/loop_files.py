@@ -124,7 +124,7 @@ class StepFiles:
             now.rank,
             _below(now.local_rank, RANKS_AT_MOST),
             _below(now.world_size, RANKS_AT_MOST),
-            f"tells that it is rank {now.rank}",
+            f"reports that it is rank {now.rank}",
         )
 
     def loader(self, key: ProcessKey) -> tuple[int | None, bool | None]:

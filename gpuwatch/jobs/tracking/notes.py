@@ -39,7 +39,7 @@ class Notes:
                 "attach to that one if it is the job you mean."
             )
         elif missing is not None:
-            self._attached = f"Process {missing} has ended: there is no job of it to show."
+            self._attached = f"Process {missing} has ended: there is no job to show."
 
     def started_again(self, pid: int | None) -> None:
         self._again = None

@@ -129,7 +129,7 @@ class DiagnosisReport:
 
     @property
     def verdict(self) -> str:
-        """The sentence that is told first."""
+        """The headline sentence."""
         if self.diagnosis.findings:
             return self.diagnosis.verdict
         if self.ended:
@@ -138,7 +138,7 @@ class DiagnosisReport:
         if not self.gpus:
             return self.problem or "There was no GPU to look at."
         if not self.decided and self.diagnosis.decided:
-            return "It cannot be told why a GPU idles: no utilisation was read."
+            return "Idle GPUs cannot be diagnosed: no utilisation was read."
         return self.diagnosis.verdict
 
 
@@ -414,12 +414,12 @@ def _what_would_decide(report: DiagnosisReport) -> str:
         return _better_log(report)
     if not any(gpu.readings for gpu in report.gpus):
         return (
-            "What would decide: a driver that tells how busy the GPU is (with MIG it does not, "
-            "nor do some virtual GPUs)."
+            "Needed for a diagnosis: a driver that reports how busy the GPU is (it does not with "
+            "MIG, nor on some virtual GPUs)."
         )
     if source.kind == "recording":
-        return "What would decide: a longer recording."
-    return "What would decide: to watch for longer (--for 2m), while the job trains."
+        return "Needed for a diagnosis: a longer recording."
+    return "Needed for a diagnosis: a longer observation (--for 2m), while the job trains."
 
 
 def _better_log(report: DiagnosisReport) -> str:
@@ -434,8 +434,8 @@ def _better_log(report: DiagnosisReport) -> str:
             "pmon": "with values in the column sm (nvidia-smi pmon -s um)",
         }[source.kind]
         return (
-            f"What would decide: a log {wanted}, which the driver does not give for GPUs in MIG "
-            f"mode; or {beside}."
+            f"Needed for a diagnosis: a log {wanted}, which the driver does not report for GPUs in "
+            f"MIG mode; or {beside}."
         )
     better = []
     if source.seconds < LONG_SECONDS:
@@ -443,7 +443,7 @@ def _better_log(report: DiagnosisReport) -> str:
     if source.interval_seconds is not None and source.interval_seconds > FINE_SECONDS:
         better.append("finer (nvidia-smi --query-gpu=... -lms 200)")
     log = f"a log that is {' and '.join(better)}, or " if better else ""
-    return f"What would decide: {log}{beside}."
+    return f"Needed for a diagnosis: {log}{beside}."
 
 
 def _not_told(page: Page, report: DiagnosisReport) -> None:
@@ -456,7 +456,7 @@ def _not_told(page: Page, report: DiagnosisReport) -> None:
         return
     undecided = {unknown.rule for unknown in report.diagnosis.unknown}
     page.gap()
-    page.say(f"{_plural(len(undecided), 'rule')} could not be decided for want of:")
+    page.say(f"{_plural(len(undecided), 'rule')} could not be checked; missing:")
     ordered = sorted(rules.items(), key=lambda item: (-len(item[1]), item[0]))
     for missing, names in ordered[:MISSING_SHOWN]:
         shown = ", ".join(sorted(names)[:3])
@@ -474,7 +474,7 @@ def _stacks(page: Page, reports: Sequence[StackReport]) -> None:
     if not reports:
         return
     page.gap()
-    page.say("What the training processes were seen doing:")
+    page.say("What the training processes were doing:")
     for report in reports:
         who = f"process {report.pid}" if report.rank is None else f"rank {report.rank}"
         page.say(f"{who}: {report.sentence()}", first="  - ", later="    ")

@@ -40,7 +40,7 @@ def _body(summary: Summary) -> Iterable[str]:
     yield from _loops(summary)
     yield from _processes(summary)
     yield from _host(summary)
-    yield "<h2>How well it was read</h2>"
+    yield "<h2>Data quality</h2>"
     yield bullets([*words.quality(summary), *summary.problems])
 
 
@@ -54,7 +54,7 @@ def _head(summary: Summary) -> Iterable[str]:
         yield element("p", why, "why")
     yield meta(summary)
     if summary.pid is not None:
-        yield element("p", f"Of the job of process {summary.pid} alone.", "note")
+        yield element("p", f"Only the job of process {summary.pid}.", "note")
     figures = "".join(
         f"<div><dt>{escape(name)}</dt><dd>{escape(figure)}</dd><dd>{escape(of)}</dd></div>"
         for name, figure, of in words.facts(summary)
@@ -120,7 +120,7 @@ def _evidence(group: Group) -> str:
         unit = "%" if (evidence.unit or "").startswith("%") else evidence.unit
         says = evidence.says
         if not evidence.supports:
-            says = f"against it: {says}" if says else "speaks against it"
+            says = f"against it: {says}" if says else "evidence against it"
         rows.append(
             [
                 evidence.name,
@@ -130,11 +130,11 @@ def _evidence(group: Group) -> str:
             ]
         )
     if not rows:
-        return element("span", "see what it says", "note")
+        return element("span", "see the summary", "note")
     return table(f"Evidence for finding {group.number}", EVIDENCE, rows)
 
 
-EVIDENCE = ("Reading:", "Value", "Threshold", "What that means:")
+EVIDENCE = ("Reading:", "Value", "Threshold", "Meaning:")
 
 
 def _ruled_out(group: Group) -> Iterable[str]:
@@ -240,13 +240,13 @@ def _loops(summary: Summary) -> Iterable[str]:
         ]
         for job in told[:JOBS_SHOWN]
     ]
-    yield "<h2>What the jobs told of their loops</h2>"
-    yield table("What the jobs told of their loops", LOOP_HEADINGS, rows)
+    yield "<h2>What the jobs reported of their loops</h2>"
+    yield table("What the jobs reported of their loops", LOOP_HEADINGS, rows)
     yield from _more(len(told) - len(rows))
 
 
 LOOP_HEADINGS = (
-    "PID", "GPUs:", "Samples/s", "Data wait", "Waits most:", "Told for", "Command::",
+    "PID", "GPUs:", "Samples/s", "Data wait", "Waits most:", "Reported for", "Command::",
 )  # fmt: skip
 
 JOB_HEADINGS = (

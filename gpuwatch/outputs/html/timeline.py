@@ -191,7 +191,7 @@ def _key(summary: Summary, marked: bool) -> str:
     if marked:
         parts.append('<span><i class="w"></i>a finding holds (# in the list below)</span>')
     if summary.gaps or any(gpu.lost for gpu in summary.gpus):
-        parts.append('<span><i class="g"></i>nothing known</span>')
+        parts.append('<span><i class="g"></i>no data</span>')
     return f'<div class="key">{"".join(parts)}<span>{escape(_scale(summary))}</span></div>'
 
 

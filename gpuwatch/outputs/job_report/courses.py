@@ -17,7 +17,7 @@ def courses(report: JobReport, width: int, paint: Painter, unicode: bool) -> lis
             name = f"GPUs busy, mean of {len(known)}"
         drawn.append((name, charts.together([gpu.busy_course for gpu in known]), 6))
     if charts.has_values(report.loop.data_wait_course):
-        drawn.append(("waits for data, of the time", report.loop.data_wait_course, 4))
+        drawn.append(("waits for data, % of the time", report.loop.data_wait_course, 4))
     loading = report.loading
     if charts.has_values(loading.loader_worker_course):
         drawn.append(("loader workers, of a core each", loading.loader_worker_course, 4))

@@ -130,7 +130,7 @@ def _cpu_facts(report: JobReport) -> list[str]:
         held_back = host.cpu_throttled_percent
         facts.append(
             f"quota of {host.quota_cores:g} cores"
-            + ("" if held_back is None else f" held it back {units.percent(held_back)} of the time")
+            + ("" if held_back is None else f" throttled it {units.percent(held_back)} of the time")
         )
     return facts
 

@@ -29,13 +29,13 @@ _MOST_OF_IT = 0.75
 """Importing libraries and loading a model comes before the first use of a GPU in any job."""
 _ENERGY = {
     "power": "power readings, not from a counter",
-    "counter and power": "a counter that was missing or reset for a part, and power readings",
+    "counter and power": "a counter that was partly missing or reset, and power readings",
 }
 
 
 def gpus(report: JobReport, width: int, paint: Painter) -> list[str]:
     if not report.gpus:
-        return wrapped("", "The job was on no GPU while it was watched.", width)
+        return wrapped("", "The job used no GPU while it was watched.", width)
     rows = [_gpu_row(gpu) for gpu in report.gpus]
     if len(rows) > 1:
         rows.append(_all_row(report))
@@ -103,7 +103,7 @@ def _gpu_notes(gpu: GpuReport, report: JobReport) -> Iterable[tuple[str, float |
     elif gpu.busy_percent is not None and gpu.watched_seconds is not None:
         missed = gpu.held_seconds - gpu.watched_seconds
         if missed > max(2.0, 0.05 * gpu.held_seconds):
-            yield "busy not known", missed
+            yield "busy unknown", missed
     for reason, seconds in gpu.throttled or ():
         if seconds >= 0.5:
             yield f"slowed down by {REASONS.get(reason, reason.replace('_', ' '))}", seconds
@@ -116,7 +116,7 @@ def _gpu_notes(gpu: GpuReport, report: JobReport) -> Iterable[tuple[str, float |
         yield f"energy from {_ENERGY[gpu.energy_from or '']}", None
     if gpu.held_seconds < _MOST_OF_IT * (report.duration_seconds or 0.0):
         of = units.age(report.duration_seconds)
-        yield f"the job was on it for {units.age(gpu.held_seconds)} of {of}", None
+        yield f"the job used it for {units.age(gpu.held_seconds)} of {of}", None
 
 
 def _for_seconds(places: Sequence[tuple[GpuReport, float | None]]) -> str:

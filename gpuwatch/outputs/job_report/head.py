@@ -41,7 +41,7 @@ def _when(report: JobReport) -> list[str]:
     duration = units.age(report.duration_seconds)
     facts.append(f"still running after {duration}" if end is None else f"took {duration}")
     if report.end_is_last_seen:
-        facts.append("ended unseen")
+        facts.append("ended unobserved")
     if report.exit_code is not None and not failed(report):
         facts.append("exit code 0")
     return facts
@@ -75,7 +75,7 @@ def _watched_lines(report: JobReport, width: int) -> list[str]:
     share = units.percent(100.0 * report.watched_seconds / duration)
     return wrapped(
         "",
-        f"Watched for {units.age(report.watched_seconds)} of it ({share}): what is said below "
-        "is of that time.",
+        f"Watched for {units.age(report.watched_seconds)} of it ({share}); "
+        "this report covers only that time.",
         width,
     )

@@ -19,7 +19,7 @@ def gpu_notes(summary: Summary) -> list[str]:
         for stretch in gpu.lost:
             found.setdefault(f"lost, {times.stretch(stretch)}", []).append(gpu.uuid)
         if gpu.core.busy_percent is None and not gpu.lost:
-            why = gpu.core.busy_missing or "the driver did not tell it"
+            why = gpu.core.busy_missing or "not reported by the driver"
             found.setdefault(f"busy unknown: {why}", []).append(gpu.uuid)
         for reason, seconds in words.throttling(gpu):
             text = f"slowed down by {reason} for {units.age(seconds)}"

@@ -88,7 +88,7 @@ def shown_rows(comparison: Comparison) -> list[Row]:
 
 
 def verdict(comparison: Comparison) -> str:
-    """The sentence that is told first."""
+    """The headline sentence."""
     before, after = comparison.before.busy_percent, comparison.after.busy_percent
     if before is None or after is None:
         told = "How busy the GPUs were cannot be compared: it was not read in both."
@@ -112,13 +112,13 @@ def verdict(comparison: Comparison) -> str:
 
 
 def _speed(comparison: Comparison) -> list[str]:
-    """What it comes to, where the jobs of both told it."""
+    """What it comes to, where the jobs of both reported it."""
     row = next(row for row in comparison.rows if row.name == "samples_per_second")
     if row.before is None or row.after is None:
         return []
     ratio = change(row)
     told = f"{figure(row, row.before)} samples/s before and {figure(row, row.after)} after"
-    return [f"By what the jobs told, {told}{f' ({ratio})' if ratio else ''}."]
+    return [f"As reported by the jobs, {told}{f' ({ratio})' if ratio else ''}."]
 
 
 def named(summary: Summary) -> str:
@@ -290,9 +290,9 @@ COMPARISON_SCHEMA: Schema = {
         kind={"const": "recording_comparison", "description": "What this object is."},
         schema={"const": 1, "description": "Version of this schema."},
         gpuwatch=text("Version of the program."),
-        verdict=text("The sentence that is told first."),
-        comparable=value("boolean", "false: doubts say why hardly."),
-        doubts=many("What speaks against comparing the two.", text("A sentence.")),
+        verdict=text("The headline sentence."),
+        comparable=value("boolean", "false: hardly; doubts say why."),
+        doubts=many("Reasons against comparing the two.", text("A sentence.")),
         figures=many(
             "What was measured in both.",
             record(
@@ -301,7 +301,7 @@ COMPARISON_SCHEMA: Schema = {
                 kind=value("string", "Its unit.", enum=list(KINDS)),
                 before=value("number", "In the first recording.", null=True),
                 after=value("number", "In the second.", null=True),
-                difference=value("number", "After less before.", null=True),
+                difference=value("number", "After minus before.", null=True),
                 judged=text("better, worse, same; null where it is neither.", null=True),
             ),
         ),
@@ -312,7 +312,7 @@ COMPARISON_SCHEMA: Schema = {
                 rule=text("Its name."),
                 severity=text("Of the newer finding."),
                 state=value("string", "What became of it.", enum=list(STATES)),
-                before_share=_of_all("Its cost of all GPU time."),
+                before_share=_of_all("Its cost as a share of all GPU time."),
                 after_share=_of_all("The same after."),
                 before=or_null(FINDING),
                 after=or_null(FINDING),

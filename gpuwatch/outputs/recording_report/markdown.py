@@ -34,7 +34,7 @@ def recording_markdown(summary: Summary) -> str:
         lines.append(f"- Only the job of process {summary.pid}")
     lines += [f"- {label}: {escaped(text)}" for label, text in cells.host_facts(summary)]
     lines += _gpus(summary) + _findings(summary) + _jobs(summary) + _processes(summary)
-    lines += ["", "## How well it was read", ""]
+    lines += ["", "## Data quality", ""]
     lines += [f"- {escaped(sentence)}" for sentence in words.quality(summary)]
     lines += [f"- {escaped(problem)}" for problem in summary.problems]
     return "\n".join(lines)
@@ -147,8 +147,8 @@ def _loops(summary: Summary) -> list[str]:
         ]
         for job in told
     ]
-    headings = ("PID", "Samples/s", "Data wait", "Waits most:", "Told for", "Command:")
-    lines = ["", "## What the jobs told of their loops", ""]
+    headings = ("PID", "Samples/s", "Data wait", "Waits most:", "Reported for", "Command:")
+    lines = ["", "## What the jobs reported of their loops", ""]
     return [*lines, *markdown_table(headings, rows)]
 
 

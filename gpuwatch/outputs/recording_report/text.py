@@ -90,7 +90,7 @@ def _head(page: Page, summary: Summary) -> None:
     page.dim(f"{summary.file.name} · {summary.machine} · {words.gpu_names(summary)}")
     page.dim(f"{words.when(summary)} ({units.age(summary.seconds)}) · {Times(summary).zone()}")
     if summary.pid is not None:
-        page.say(f"Of the job of process {summary.pid} alone.", style=YELLOW)
+        page.say(f"Only the job of process {summary.pid}.", style=YELLOW)
 
 
 # --- GPUs ------------------------------------------------------------------------------------
@@ -238,7 +238,7 @@ def _jobs(page: Page, summary: Summary) -> None:
     page.table(headings, rows)
     for job in shown:
         if most := cells.most_told(job):
-            page.dim(f"{job.pid}: of its ranks, {most} of the time, waited most for data.")
+            page.dim(f"{job.pid}: waited most for data: {most} of the time.")
     _more(page, len(summary.jobs) - len(shown), "job")
 
 

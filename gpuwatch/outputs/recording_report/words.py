@@ -292,7 +292,7 @@ def advice_line(advice: Advice) -> str:
 
 
 def verdict(summary: Summary) -> str:
-    """What is told first."""
+    """The headline."""
     return " ".join(part for part in verdict_parts(summary) if part)
 
 
@@ -303,7 +303,7 @@ def verdict_parts(summary: Summary) -> tuple[str, str]:
         return (summary.problems[0] if summary.problems else "There was no GPU to look at."), ""
     busy = summary.busy_percent
     if busy is None:
-        return f"It cannot be told how busy the GPUs were: no utilisation was read in {length}.", ""
+        return f"How busy the GPUs were is not known: no utilisation was read in {length}.", ""
     subject = "The GPU was" if len(summary.cards) == 1 else "The GPUs were"
     head = f"{subject} busy {units.percent(busy)} of {length}."
     worst = [
@@ -322,10 +322,10 @@ def verdict_parts(summary: Summary) -> tuple[str, str]:
 
 def _nothing(summary: Summary, busy: float) -> str:
     if not summary.decided:
-        return "It was too short, or too little was read, to say whether anything is wrong."
+        return "Too short, or too few readings, to say whether anything is wrong."
     if busy < FED_PERCENT:
         return "No cause was found for the rest."
-    return "Nothing was found wrong."
+    return "Nothing wrong was found."
 
 
 def _leading(summary: Summary, group: Group) -> str:
@@ -336,12 +336,12 @@ def _leading(summary: Summary, group: Group) -> str:
     cost = group.told_cost()
     lost = f" That cost {cost}." if cost else ""
     others = [uuid for uuid in group.gpus if uuid not in group.uses[0].gpus]
-    alike = f"; alike on {labels(others, summary)}" if others else ""
+    alike = f"; the same on {labels(others, summary)}" if others else ""
     return f"{during}: {group.finding.summary.rstrip('.')}{alike}.{lost}"
 
 
 def facts(summary: Summary) -> Iterable[tuple[str, str, str]]:
-    """The few figures told at once: name, value, and what it is of."""
+    """The few headline figures: name, value, and what it is of."""
     if summary.busy_percent is not None:
         yield "GPU busy", units.percent(summary.busy_percent), _duty(summary)
     if summary.idle_gpu_seconds is not None:
@@ -408,7 +408,7 @@ def quality(summary: Summary) -> Iterable[str]:
         yield f"The clock was set back {plural(summary.clock_set_back, 'time')}."
     if summary.left_out_processes:
         gone = f"{summary.left_out_processes:,}"
-        yield f"There were very many processes: {gone} that used little are not listed."
+        yield f"Very many processes: {gone} that used little are not listed."
     yield from summary.file.notes
     yield from _not_told(summary)
 
@@ -426,6 +426,6 @@ def _not_told(summary: Summary) -> Iterable[str]:
     named = ", ".join(missing for missing, _ in most)
     more = len(wanted) - len(most)
     yield (
-        f"{plural(len(rules), 'rule')} could not be decided at the end for want of: {named}"
+        f"{plural(len(rules), 'rule')} could not be checked at the end; missing: {named}"
         f"{f' and {more} more' if more > 0 else ''}."
     )

@@ -134,7 +134,7 @@ def job_header(job: Job, snapshot: Snapshot, width: int, bold: Bold) -> list[str
     lines = [bold(line) for line in wrap(command, width, later="  ", most=_LINES_MAX)]
     facts = (
         ("job", _identity(job, snapshot.taken_at_unix_seconds)),
-        ("tells", telling_facts(job, snapshot.taken_at_unix_seconds)),
+        ("reports", telling_facts(job, snapshot.taken_at_unix_seconds)),
         ("runs", _place(job)),
         ("loading", [job_loading_sentence(job).removeprefix("loading ")]),
         ("because", _loading_signs(job)),

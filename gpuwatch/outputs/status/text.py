@@ -25,6 +25,7 @@ _GPU_HEADINGS = (
     Heading("GPU"),
     Heading("NAME", text=True, rank=3),
     Heading("BUSY"),
+    Heading("READ", rank=1),
     Heading("MEMORY"),
     Heading("POWER", rank=1),
     Heading("TEMP", rank=2),
@@ -38,6 +39,8 @@ _GPU_HEADINGS = (
     Heading("FAN", rank=9),
     Heading("THROTTLED BY", text=True, rank=4),
 )
+
+_MAIN = ("busy_percent", "memory_used_bytes", "power_watts", "temperature_celsius")
 
 _PROCESS_HEADINGS = (
     Heading("GPU"),
@@ -70,11 +73,7 @@ def status_page(
         middle = _one_job(snapshot, attached, width, processes_shown, paint)
     else:
         middle = _machine(snapshot, width, processes_shown, paint)
-    blocks = [
-        _title(snapshot, width, paint),
-        *middle,
-        _problems(snapshot.problems, width, paint),
-    ]
+    blocks = [_title(snapshot, width, paint), *middle, _problems(snapshot.problems, width, paint)]
     return "\n\n".join("\n".join(block) for block in blocks if block)
 
 
@@ -134,10 +133,12 @@ def _gpus(gpus: Sequence[Gpu], width: int, paint: Painter) -> list[str]:
 
 def _gpu_row(gpu: Gpu) -> list[str]:
     identity, reading = gpu.identity, gpu.reading
+    ages = [age for name, age in reading.late_readings if name in _MAIN]
     return [
         gpu_label(gpu),
         identity.name,
         "lost" if gpu.lost else units.percent(reading.busy_percent),
+        f"{units.age(max(ages))} ago" if ages else units.UNKNOWN,
         _gpu_memory(gpu),
         units.watts_of(reading.power_watts, reading.power_limit_watts),
         units.celsius_of(reading.temperature_celsius, identity.temperature_slowdown_celsius),

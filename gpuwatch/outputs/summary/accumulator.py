@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gpuwatch.core.history import without_late
 from gpuwatch.core.model import GpuKey, Snapshot
 from gpuwatch.diagnosis.engine.engine import Engine
 from gpuwatch.diagnosis.finding import Diagnosis
@@ -49,7 +50,7 @@ class Summer:
         self._simulated = self._simulated or snapshot.simulated
         self._last = snapshot
         self._host.add(snapshot.host, step)
-        present = {gpu.uuid: gpu for gpu in snapshot.gpus}
+        present = {gpu.uuid: gpu for gpu in without_late(snapshot.gpus)}
         for uuid, gpu in present.items():
             if uuid not in self._gpus and len(self._gpus) < GPUS_KEPT:
                 self._gpus[uuid] = GpuSum(gpu, self._grid, step.until)

@@ -91,13 +91,13 @@ def compare(before: Summary, after: Summary) -> Comparison:
 
 
 _FIGURES: tuple[tuple[str, str, str, str | None], ...] = (
-    ("samples_per_second", "samples/s, as told", "per second", "more"),
-    ("data_wait_percent", "waits for data, as told", "percent", "less"),
+    ("samples_per_second", "samples/s, as reported", "per second", "more"),
+    ("data_wait_percent", "waits for data, as reported", "percent", "less"),
     ("busy_percent", "GPU busy", "percent", "more"),
     ("duty_percent", "duty cycle", "percent", "more"),
     ("oscillating_percent", "time in swings", "percent", "less"),
     ("period_seconds", "period of the swings", "seconds", None),
-    ("cycles_per_minute", "swings a minute", "per minute", None),
+    ("cycles_per_minute", "swings per minute", "per minute", None),
     ("finding_percent", "GPU time lost to findings", "percent", "less"),
     ("power_mean_watts", "power, all GPUs", "watts", None),
     ("energy_joules", "energy", "joules", None),
@@ -208,7 +208,7 @@ def _by_rule(summary: Summary) -> dict[str, list[FindingUse]]:
 def _doubts(before: Summary, after: Summary) -> Iterable[str]:
     one, two = _gpus(before), _gpus(after)
     if one != two:
-        yield f"The GPUs are others: {_told(one)} before, {_told(two)} after."
+        yield f"The GPUs differ: {_told(one)} before, {_told(two)} after."
     if before.simulated != after.simulated:
         yield f"The {'first' if before.simulated else 'second'} is of a simulated machine."
     shorter, longer = sorted((before.seconds, after.seconds))
@@ -222,7 +222,7 @@ def _doubts(before: Summary, after: Summary) -> Iterable[str]:
             yield f"How busy the GPUs were {which} was not read."
         if summary.gap_seconds > 0.2 * summary.seconds:
             share = units.percent(100.0 * summary.gap_seconds / summary.seconds)
-            yield f"Of the time {which}, {share} is missing."
+            yield f"{share} of the time {which} is missing."
 
 
 def _gpus(summary: Summary) -> dict[str, int]:

@@ -45,8 +45,8 @@ class Moment:
             return _next_time_of_day(start, self.day_seconds)
         if end is None:
             raise MomentError(
-                f"{self.text} counts from the end, which is not known before all was read: give "
-                "a time, or count from the start (+15m)."
+                f"{self.text} counts from the end, which is known only once everything is read: "
+                "give a time, or count from the start (+15m)."
             )
         return end - (self.before_end_seconds or 0.0)
 
@@ -81,7 +81,7 @@ def _date(text: str) -> float:
             return found.timestamp()
         except (OverflowError, OSError, ValueError):
             break
-    raise MomentError(f"that is no time; {WRITE}.")
+    raise MomentError(f"not a time; {WRITE}.")
 
 
 def _next_time_of_day(start: float, seconds: float) -> float:

@@ -15,8 +15,8 @@ from gpuwatch.tuning.memory.words import size
 
 CHART_ROWS = 14
 ENDED = {
-    "interrupted": "Interrupted: this is what was measured until then.",
-    "budget": "The time was over (--budget): this is what was measured until then.",
+    "interrupted": "Interrupted: this was measured until then.",
+    "budget": "Out of time (--budget): this was measured until then.",
 }
 
 
@@ -48,7 +48,7 @@ def heading(subject: Subject, plain: PrecisionResult | None) -> str:
     if subject.limit_bytes is not None:
         room += " by --limit"
     if last is not None:
-        room += f", {size(last.available_bytes)} to be had"
+        room += f", {size(last.available_bytes)} available"
     where = f"{subject.device}: {clean(subject.device_name, 120)}{room}"
     what = "GPU memory" if subject.is_gpu else "Host memory (the step ran on the CPU)"
     return f"{what} of {step} on {where}"

@@ -68,7 +68,7 @@ def summary(result: Mapping[str, Any]) -> dict[str, Any] | None:
 
 def _head(result: Mapping[str, Any], width: int) -> Iterator[str]:
     count, cores = result["samples"], result["usable_cores"]
-    of = "samples of unknown number" if count is None else f"{count:,} sample{'s'[count == 1 :]}"
+    of = "unknown number of samples" if count is None else f"{count:,} sample{'s'[count == 1 :]}"
     what = [clean(result["target"], 200), of, f"{cores:g} usable core{'s'[cores == 1 :]}"]
     what.append(f"torch {clean(result['torch'], 40)}")
     if result["step"] is not None:
@@ -87,7 +87,7 @@ def _recommendation(result: Mapping[str, Any], width: int) -> Iterator[str]:
     yield ""
     yield from _call(result, width)
     if result["also_set"]:
-        yield from wrap(f"and inside of it: {', '.join(result['also_set'])}", width, first=INDENT)
+        yield from wrap(f"and inside it: {', '.join(result['also_set'])}", width, first=INDENT)
 
 
 def _sentence(result: Mapping[str, Any], chosen: Row, own: Row | None) -> str:
@@ -289,7 +289,7 @@ def _cold(result: Mapping[str, Any], width: int) -> Iterator[str]:
         f"({rate})"
     )
     if all(one["all_passes_cold"] for one in rows):
-        text += "; so it was in every pass."
+        text += ", as in every pass."
     else:
         text += "; the table is of later passes, which find them in memory."
     yield from wrap(text, width, later=INDENT)
@@ -322,7 +322,7 @@ def _failures(result: Mapping[str, Any], width: int) -> Iterator[str]:
         yield from wrap(f"{how} with {who}: {clean(sentence, 900)}", width, later=INDENT)
         output = () if slow else rows[0]["failure"]["output"]
         if output:
-            yield f"{INDENT}The last it printed:"
+            yield f"{INDENT}Its last output:"
             for line in output:
                 yield from wrap(clean(line, 300), width, first=f"{INDENT}| ", later=f"{INDENT}| ")
 
@@ -344,7 +344,7 @@ def _rest(result: Mapping[str, Any], width: int) -> Iterator[str]:
     if result["interrupted"] and _chosen(result) is None:
         yield "Interrupted."
     elif result["interrupted"]:
-        yield from wrap("Interrupted: this is what had been measured.", width, later=INDENT)
+        yield from wrap("Interrupted: this was measured until then.", width, later=INDENT)
     undecided = [row for row in result["settings"] if row.get("undecided")]
     if undecided:
         fastest = next(row for row in result["settings"] if row["fastest"])

@@ -184,28 +184,13 @@ class NvmlDevice:
         return reader
 
     @property
-    def gpm_gives_pcie(self) -> bool:
-        return "pcie" in self.gpm_gives
-
-    @property
-    def gpm_gives_links(self) -> bool:
-        return "nvlink" in self.gpm_gives
-
-    @property
     def pcie_rates_from_elsewhere(self) -> bool:
-        return self.pcie_from_counters or self.gpm_gives_pcie
+        return self.pcie_from_counters or "pcie" in self.gpm_gives
 
     @cached_property
-    def compute_buffer(self) -> ProcessBuffer:
-        return ProcessBuffer(self.nvml, self.handle, "Compute")
-
-    @cached_property
-    def graphics_buffer(self) -> ProcessBuffer:
-        return ProcessBuffer(self.nvml, self.handle, "Graphics")
-
-    @cached_property
-    def mps_buffer(self) -> ProcessBuffer:
-        return ProcessBuffer(self.nvml, self.handle, "MPSCompute")
+    def process_buffers(self) -> dict[str, ProcessBuffer]:
+        kinds = {"compute": "Compute", "graphics": "Graphics", "mps": "MPSCompute"}
+        return {kind: ProcessBuffer(self.nvml, self.handle, name) for kind, name in kinds.items()}
 
     @cached_property
     def process_busy_buffer(self) -> ProcessBusyBuffer:
@@ -281,7 +266,8 @@ class NvmlDevice:
         slot.measured(self.now, seconds)
         if error:
             return self._failed(slot, error)
-        slot.worked = slot.worked or self._gave_something(slot.reading)
+        self._look_for_gaps(slot)
+        slot.worked = slot.worked or bool(slot.gave) or not slot.reading.fields
         if slot.failures:
             slot.works()
             self.troubled.remove(slot)
@@ -289,9 +275,15 @@ class NvmlDevice:
             self._processes_changed = True
         return True
 
-    def _gave_something(self, reading: Reading) -> bool:
-        got = self.values.get
-        return not reading.fields or any(got(name) is not None for name in reading.fields)
+    def _look_for_gaps(self, slot: Slot) -> None:
+        names = readings.fields_set(self, slot.reading)
+        given = {name for name in names if self.values.get(name) is not None}
+        if slot.gave.intersection(names) <= given:
+            slot.lacking_reads = 0
+        else:
+            slot.lacking_since_unix = slot.lacking_since_unix if slot.lacking_reads else self.unix
+            slot.lacking_reads += 1
+        slot.gave |= given
 
     def drop_outdated(self, slot: Slot) -> None:
         """Forget a value whose reading had to wait for too long."""

@@ -17,6 +17,7 @@ from gpuwatch.sources.nvml.identity import (
     further_facts,
     lost_identity,
     makeshift_name,
+    memory_total_bytes,
     mig_mode,
     read_mig_identity,
 )
@@ -165,6 +166,11 @@ class Inventory:
         """Enumerate again only if something changed: a handle by index takes real drivers
         milliseconds a GPU."""
         started = self._tally.timer()
+        for card in [device for device in self.devices if device.identity.memory_unified]:
+            ask = Inquirer(self._nvml)
+            with suppress(self._nvml.NVMLError), self._driver_calls(ask):
+                if memory_total_bytes(ask, card.handle)[0] is not None:
+                    self._incomplete.add(card.identity.uuid)
         unnamed = any(not parse.UUID.fullmatch(device.identity.uuid) for device in self.devices)
         changed = bool(unnamed or self._incomplete or self.unopened)
         changed = changed or self._count() != self._count_seen
@@ -226,13 +232,7 @@ class Inventory:
         return self._new_card(handle, index, name, facts, ask, now)
 
     def _new_card(
-        self,
-        handle: Any,
-        index: int,
-        uuid: str,
-        facts: dict[str, Any],
-        ask: Inquirer,
-        now: float,
+        self, handle: Any, index: int, uuid: str, facts: dict[str, Any], ask: Inquirer, now: float
     ) -> NvmlDevice:
         identity = GpuIdentity(
             index=index,

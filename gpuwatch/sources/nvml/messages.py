@@ -167,6 +167,7 @@ def lost(gpus: Sequence[GpuIdentity], code: int, since: float | None) -> Problem
         source=SOURCE,
         message=message,
         target=gpus[0].uuid if one else None,
+        reading=None if one else "lost",
         since_unix_seconds=since,
         severity="error",
     )
@@ -205,7 +206,8 @@ def cannot_read(
     if code == tables.NO_PERMISSION:
         message = f"{subject} cannot be read without more rights (as root it may work)."
     else:
-        message = f"{subject} cannot be read ({error_words(code)}); gpuwatch keeps trying."
+        far = " in full" if code == tables.INCOMPLETE else ""
+        message = f"{subject} cannot be read{far} ({error_words(code)}); gpuwatch keeps trying."
     return Problem(
         source=SOURCE,
         message=message,

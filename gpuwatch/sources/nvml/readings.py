@@ -62,8 +62,8 @@ def _memory_v1(device: NvmlDevice) -> None:
 
 
 def memory(device: NvmlDevice) -> None:
+    device.values["memory_used_is_process_sum"] = device.identity.memory_unified
     if device.identity.memory_unified:
-        device.values["memory_used_is_process_sum"] = True
         device.values["memory_used_bytes"] = device.process_memory_sum()
         return
     first_supported(device, "memory", (_memory_v2, _memory_v1))
@@ -178,7 +178,7 @@ def counters(device: NvmlDevice) -> None:
     values["energy_joules"] = parse.in_thousands(got.get(tables.FIELD_ENERGY_MILLIJOULES))
     # 0 is what boards without a memory sensor answer.
     values["memory_temperature_celsius"] = got.get(tables.FIELD_MEMORY_TEMPERATURE) or None
-    if not device.gpm_gives_links:
+    if "nvlink" not in device.gpm_gives:
         _link_rates(device, got)
     _pcie_rates(device, got)
     values["throttle_durations"] = _durations(device, got)
@@ -198,7 +198,7 @@ def _pcie_rates(device: NvmlDevice, got: dict[int, float | int]) -> None:
     A counter that stands still may be one that the card does not have, so until it moves the
     throughput call is believed.
     """
-    if device.gpm_gives_pcie or tables.FIELD_PCIE_RX_BYTES not in got:
+    if "pcie" in device.gpm_gives or tables.FIELD_PCIE_RX_BYTES not in got:
         return
     rx = device.growth(tables.FIELD_PCIE_RX_BYTES, got)
     tx = device.growth(tables.FIELD_PCIE_TX_BYTES, got)
@@ -254,17 +254,17 @@ def gpm(device: NvmlDevice) -> None:
 
 
 def processes(device: NvmlDevice) -> None:
-    device.listed["compute"] = device.compute_buffer.read()
+    device.listed["compute"] = device.process_buffers["compute"].read()
     if device.identity.memory_unified:
         memory(device)
 
 
 def graphics_processes(device: NvmlDevice) -> None:
-    device.listed["graphics"] = device.graphics_buffer.read()
+    device.listed["graphics"] = device.process_buffers["graphics"].read()
 
 
 def mps_processes(device: NvmlDevice) -> None:
-    device.listed["mps"] = device.mps_buffer.read()
+    device.listed["mps"] = device.process_buffers["mps"].read()
 
 
 def process_busy(device: NvmlDevice) -> None:
@@ -279,8 +279,8 @@ def fields_set(device: NvmlDevice, reading: Reading) -> tuple[str, ...]:
             rate for name, rates in RATES.items() if name in device.gpm_gives for rate in rates
         )
     if reading.name == COUNTERS:
-        links = () if device.gpm_gives_links else RATES["nvlink"]
-        pcie = device.pcie_from_counters and not device.gpm_gives_pcie
+        links = () if "nvlink" in device.gpm_gives else RATES["nvlink"]
+        pcie = device.pcie_from_counters and "pcie" not in device.gpm_gives
         return reading.fields + links + (RATES["pcie"] if pcie else ())
     if reading.name == PCIE_THROUGHPUT and device.pcie_rates_from_elsewhere:
         return ()
@@ -293,11 +293,7 @@ GPM_ACTIVITIES = (
     "tensor_active_percent",
     "dram_active_percent",
 )
-COUNTER_FIELDS = (
-    "energy_joules",
-    "memory_temperature_celsius",
-    "throttle_durations",
-)
+COUNTER_FIELDS = ("energy_joules", "memory_temperature_celsius", "throttle_durations")
 HEALTH_FIELDS = (
     "ecc_corrected_count",
     "ecc_uncorrected_count",
@@ -334,20 +330,9 @@ READINGS = (
     Reading("the memory in use", ("memory_used_bytes",), memory, importance=IMPORTANT),
     Reading("power", ("power_watts",), power, importance=IMPORTANT),
     Reading(
-        SAMPLES,
-        ("busy_samples",),
-        busy_samples,
-        importance=IMPORTANT,
-        between={"busy_samples": ()},
+        SAMPLES, ("busy_samples",), busy_samples, importance=IMPORTANT, between={"busy_samples": ()}
     ),
-    Reading(
-        PROCESS_LIST,
-        (),
-        processes,
-        1.0,
-        importance=NOTABLE,
-        process_field="gpu_memory_bytes",
-    ),
+    Reading(PROCESS_LIST, (), processes, 1.0, importance=NOTABLE, process_field="gpu_memory_bytes"),
     Reading(GRAPHICS_LIST, (), graphics_processes, 1.0, importance=NOTABLE),
     Reading("the temperature", ("temperature_celsius",), temperature, 1.0, importance=NOTABLE),
     Reading("the throttle reasons", ("throttle_reasons",), throttle_reasons, importance=NOTABLE),

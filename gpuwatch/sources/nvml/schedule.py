@@ -83,6 +83,9 @@ class Slot:
         "error",
         "failed_since_unix",
         "failures",
+        "gave",
+        "lacking_reads",
+        "lacking_since_unix",
         "period",
         "read_at",
         "reading",
@@ -101,6 +104,11 @@ class Slot:
         self.error = 0
         self.failed_since_unix = 0.0
         self.worked = False
+        self.gave: set[str] = set()
+        """The fields that ever had a value."""
+        self.lacking_reads = 0
+        """How often in a row it worked but left out one of them."""
+        self.lacking_since_unix = 0.0
 
     @property
     def unknown(self) -> bool:

@@ -37,6 +37,8 @@ INVALID_STATE = 29
 UNKNOWN = 999
 SENSELESS = -1
 """Ours: what the driver answered cannot be, or nobody foresaw it."""
+INCOMPLETE = -2
+"""Ours: it leaves out a value that it gave before."""
 
 ERROR_WORDS = {
     UNINITIALIZED: "the driver library is not initialised",
@@ -66,7 +68,8 @@ ERROR_WORDS = {
     GPU_NOT_FOUND: "no such GPU",
     INVALID_STATE: "invalid state",
     UNKNOWN: "unknown error",
-    SENSELESS: "the driver's answer makes no sense",
+    SENSELESS: "the driver gives no usable answer",
+    INCOMPLETE: "the driver leaves some out",
 }
 
 PERMANENT = frozenset({NOT_SUPPORTED, FUNCTION_NOT_FOUND, ARGUMENT_VERSION_MISMATCH, DEPRECATED})
@@ -156,10 +159,7 @@ def accumulator_fields(driver_version: str | None) -> dict[int, str]:
     slowdown at 251 to 253 and power smoothing at 269, so older drivers are asked for the policy
     counters alone, which have not moved; their thermal one does not tell software from hardware.
     """
-    fields = {
-        FIELD_PERF_POLICY_POWER: "sw_power_cap",
-        FIELD_PERF_POLICY_SYNC_BOOST: "sync_boost",
-    }
+    fields = {FIELD_PERF_POLICY_POWER: "sw_power_cap", FIELD_PERF_POLICY_SYNC_BOOST: "sync_boost"}
     major = (driver_version or "").split(".", 1)[0]
     if major.isdigit() and int(major) >= 575:
         fields[FIELD_REASON_SW_THERMAL] = "sw_thermal_slowdown"

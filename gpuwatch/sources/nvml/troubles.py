@@ -5,7 +5,7 @@ from __future__ import annotations
 from gpuwatch.core.model import Problem
 from gpuwatch.sources.nvml import messages, readings, tables
 from gpuwatch.sources.nvml.device import NvmlDevice
-from gpuwatch.sources.nvml.schedule import IMPORTANT, SELDOM_SECONDS, Reading
+from gpuwatch.sources.nvml.schedule import IMPORTANT, LASTED_READS, SELDOM_SECONDS, Reading
 
 _WORTH_SAYING = (
     (readings.SAMPLES, messages.NO_SAMPLES, "busy_samples"),
@@ -41,6 +41,12 @@ def _failing(devices: list[NvmlDevice]) -> list[Problem]:
             if slot.lasted or slot.error == tables.NO_PERMISSION:
                 affected = together.setdefault((slot.reading, slot.error), [])
                 affected.append((device, slot.failed_since_unix))
+        for slot in device.slots:
+            if slot.lacking_reads >= LASTED_READS and not slot.failures and not device.lost_error:
+                none = all(device.values.get(name) is None for name in slot.gave)
+                error = tables.SENSELESS if none else tables.INCOMPLETE
+                affected = together.setdefault((slot.reading, error), [])
+                affected.append((device, slot.lacking_since_unix))
     alike: dict[tuple[int, tuple[str, ...]], list[Reading]] = {}
     for (reading, error), affected in together.items():
         uuids = tuple(device.identity.uuid for device, _ in affected)

@@ -18,7 +18,7 @@ from gpuwatch.tui.panels.job.header import ended_at
 if TYPE_CHECKING:
     from gpuwatch.jobs.stacks.summary import StackReport
 
-_WATCHING = "Watching for what holds the GPUs up."
+_WATCHING = "Collecting data for a diagnosis."
 
 
 class Diagnoser(Protocol):
@@ -142,7 +142,7 @@ class DiagnosisApp(JobApp):
             self.say("no finding to copy")
         else:
             self.copy_to_clipboard(plain_text(view, view.diagnosis, one))
-            self.say("copied; if nothing can be pasted, the terminal does not allow it (OSC 52)")
+            self.say("copied; if pasting fails, the terminal does not support it (OSC 52)")
         self.redraw()
 
     def action_mark(self) -> None:
@@ -150,13 +150,13 @@ class DiagnosisApp(JobApp):
         view = self.view
         told = view.snapshot is not None and any(job.loops for job in view.snapshot.jobs)
         if view.snapshot is None or not (view.gpus or told):
-            self.say("no GPU has been read: there is nothing to compare")
+            self.say("no GPU readings: there is nothing to compare")
         else:
             view.mark = mark_now(view, view.snapshot, view.diagnosis, self._runs)
-            self.say("marked: before and after are compared from now on (M ends it)")
+            self.say("marked: comparing before and after from now on (M ends it)")
         self.redraw()
 
     def action_forget_mark(self) -> None:
-        self.say("no longer compared" if self.view.mark is not None else "nothing was marked")
+        self.say("comparison ended" if self.view.mark is not None else "nothing was marked")
         self.view.mark = None
         self.redraw()

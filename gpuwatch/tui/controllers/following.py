@@ -113,7 +113,7 @@ def job_to_open(view: View) -> Job | str:
         if job is not None:
             return job
     if not jobs:
-        return "no job to be seen: nothing trains here (--pid PID opens any process)"
+        return "no job found: nothing is training here (--pid PID opens any process)"
     return f"{len(jobs)} jobs: select one of their processes first (tab, then up and down)"
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from gpuwatch.jobs.report.report import JobReport
     from gpuwatch.jobs.report.store import ReportStore
 
-NOTHING_YET = "there is nothing to report yet: this job has not been seen"
+NOTHING_YET = "nothing to report yet: this job has not been seen"
 
 
 class Recording:
@@ -152,7 +152,7 @@ class Recording:
             path = self._reports().save(report)
         except StoreError as error:
             return str(error)
-        return f"the report is kept in {clean(str(path))}"
+        return f"the report is saved in {clean(str(path))}"
 
     def _previous(self, report: JobReport) -> JobReport | None:
         """The run to compare with: the one just watched, else the last that was kept."""

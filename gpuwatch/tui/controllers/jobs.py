@@ -171,7 +171,7 @@ class JobApp(App[int]):
         elif self._source.simulated:
             self.say("a simulated job has no stacks to sample")
         elif job is None or ended_at(self.view, job) is not None:
-            self.say("the job does not run: there are no stacks to sample")
+            self.say("the job is not running: there are no stacks to sample")
         else:
             screen = self.screen
             selected = screen.selected_member() if isinstance(screen, JobScreen) else None

@@ -11,7 +11,7 @@ from gpuwatch.tui.keys import Key
 from gpuwatch.tui.practice import Practice
 
 PRACTICE_KEYS: tuple[Key, ...] = (
-    Key("x", "turn", "x", "turn the knobs back, or ill again", "Practice"),
+    Key("x", "turn", "x", "fix the fault, or bring it back", "Practice"),
 )
 
 
@@ -39,16 +39,14 @@ class PracticeApp(GpuwatchApp):
     def action_turn(self) -> None:
         """Turn the knobs, and compare from here on."""
         if self._practice.ended or not self._practice.turns:
-            ended = "the job has ended: its knobs cannot be turned any more"
-            self.say(
-                ended if self._practice.ended else "nothing is wrong: there is nothing to turn"
-            )
+            ended = "the job has ended: its settings can no longer be changed"
+            self.say(ended if self._practice.ended else "nothing is wrong: there is nothing to fix")
             self.redraw()
             return
         try:
             self._practice.turn()
         except OSError as error:
-            self.say(f"the knobs cannot be turned: {error.strerror or error}")
+            self.say(f"the settings cannot be changed: {error.strerror or error}")
             self.redraw()
             return
         self.action_mark()

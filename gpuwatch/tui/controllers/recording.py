@@ -109,7 +109,7 @@ class RecorderApp(TimelineApp):
         from gpuwatch.tui.screens.dialogs.record import RecordDialog  # noqa: PLC0415
 
         if self.view.replay is not None:
-            self.say("this is a recording already")
+            self.say("this already is a recording")
             self.redraw()
         elif self._recorder is not None:
             self.say(self._stop_recording())
@@ -164,5 +164,5 @@ class RecorderApp(TimelineApp):
             return f"the end of {path} could not be written"
         if state.trouble is not None:
             return state.trouble
-        lost = f"; {state.lost_snapshots} could not be kept" if state.lost_snapshots else ""
+        lost = f"; {state.lost_snapshots} lost" if state.lost_snapshots else ""
         return f"{state.snapshots} snapshots are in {path}{lost}"

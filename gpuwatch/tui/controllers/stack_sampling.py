@@ -41,7 +41,7 @@ class Stacking:
         self._task.add_done_callback(self._ended)
         count = len(targets)
         whom = "the main thread" if count == 1 else f"{count} main threads"
-        return f"sampling the stacks of {whom}: {sampler.seconds_in_all} s (S ends it sooner)"
+        return f"sampling the stacks of {whom}: {sampler.seconds_in_all} s (S ends it early)"
 
     def progress(self) -> str | None:
         """How long it will take; ``None``: nothing is sampled."""
@@ -50,7 +50,7 @@ class Stacking:
         left = self._sampler.seconds_left
         if left < 0.5:
             return "reading the stacks ..."
-        return f"sampling stacks: {left:.0f} s left (S ends it sooner)"
+        return f"sampling stacks: {left:.0f} s left (S ends it early)"
 
     def stop(self) -> None:
         """Make do with what has been sampled."""

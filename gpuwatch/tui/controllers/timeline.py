@@ -115,7 +115,7 @@ class TimelineApp(DiagnosisApp):
         mark = mark_beside(view.spans, start, step)
         if mark is None:
             if not view.spans:
-                self.say("nothing has been found so far: there is no mark to go to")
+                self.say("no findings so far: there is no mark to go to")
             else:
                 self.say("no finding began before this" if step < 0 else "no finding began later")
             self.redraw()

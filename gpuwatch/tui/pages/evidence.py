@@ -136,7 +136,7 @@ def _paragraph(text: str, width: int, indent: int = 3, style: str = "text") -> I
 def _advice(advice: Sequence[Advice], width: int) -> Iterator[Line]:
     yield from _heading("WHAT TO DO", width)
     if not advice:
-        yield from _paragraph("Nothing to change: this is for your information.", width)
+        yield from _paragraph("No action needed: this is for information.", width)
     for one in advice:
         yield from _paragraph(one.action, width, style="value")
         setting = change(one) if one.setting is not None and one.wanted is not None else ""
@@ -231,7 +231,7 @@ def _evidence(view: View, evidence: Sequence[Evidence], width: int) -> Iterator[
         row = Row(width).add("     ").add(left("reading", name_width), "dim")
         row.add("  ").add(right("value", value_width), "dim")
         row.add("  ").add(right("threshold", bound_width), "dim")
-        yield row.add("  ").add("what it says", "dim").line()
+        yield row.add("  ").add("meaning", "dim").line()
     ellipsis = view.glyphs.ellipsis
     for one, name, value, bound in zip(evidence, names, values, bounds, strict=True):
         # For or against, by sign: the colour only repeats it.
@@ -279,10 +279,10 @@ def _not_told(diagnosis: Diagnosis | None, finding: Finding, width: int) -> Iter
     ]
     if not unknown:
         return
-    yield from _heading("COULD NOT BE TOLD", width)
+    yield from _heading("NOT CHECKED", width)
     for missing, causes in undecided(unknown).items():
         hint = " (S on the job's screen samples them)" if missing.startswith("stacks") else ""
-        text = f"{missing}{hint} would decide: {', '.join(causes)}"
+        text = f"{missing}{hint} needed for: {', '.join(causes)}"
         yield from _paragraph(text, width, style="label")
 
 

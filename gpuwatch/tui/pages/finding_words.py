@@ -12,7 +12,7 @@ from gpuwatch.diagnosis.finding import Advice, Diagnosis, Finding, NotTold
 from gpuwatch.tui.charts.glyphs import Glyphs
 
 _CAUSES = {
-    "oscillation": "waits again and again",
+    "oscillation": "starved in bursts",
     "loader_cpu_bound": "loader is CPU-bound",
     "loader_io_bound": "loader waits for disk",
     "loader_in_main_process": "loads in main process",

@@ -65,7 +65,7 @@ def draw(view: View, width: int, height: int) -> FindingsFrame:
     now = found.present(view)
     frame = FindingsFrame(lines=[header.draw(view, width)])
     lines = frame.lines
-    verdict = "Nothing has been diagnosed yet." if diagnosis is None else clean(diagnosis.verdict)
+    verdict = "No diagnosis yet." if diagnosis is None else clean(diagnosis.verdict)
     if any(clean(one.summary).rstrip(".") == verdict.rstrip(".") for one in now):
         order = "worst first" if view.job.last is None else "those of the job shown first"
         verdict = "one finding" if len(now) == 1 else f"{len(now)} findings, {order}"
@@ -106,7 +106,7 @@ def _watched(view: View, width: int) -> list[Line]:
     rules = len({one.rule for one in diagnosis.unknown})
     text = f"watched for {diagnosis.watched_seconds:.0f} s"
     if rules:
-        text += f"; {rules} rule{'' if rules == 1 else 's'} could not be decided (u)"
+        text += f"; {rules} rule{'' if rules == 1 else 's'} could not be checked (u)"
     return [Row(width).add(fit(f" {text}", width - 1, view.glyphs.ellipsis), "label").line()]
 
 
@@ -153,8 +153,8 @@ def draw_evidence(
     lines = [header.draw(view, width)]
     if gone_at is not None:
         ended = any(one is finding for one in found.of_ended_job(view))
-        what = "The job has ended" if ended else "This is no longer found"
-        note = fit(f" {what}; here is how it was last.", width, view.glyphs.ellipsis)
+        what = "The job has ended" if ended else "This no longer holds"
+        note = fit(f" {what}; shown as last seen.", width, view.glyphs.ellipsis)
         lines.append(Row(width).add(note, "key").line())
     whole = evidence.title_lines(view, finding, width)
     whole += evidence.body(

@@ -213,7 +213,7 @@ def _report(view: View, texts: Sequence[str], width: int, height: int) -> list[L
     state.report_offset = max(0, min(state.report_offset, len(texts) - rows))
     below = len(texts) - state.report_offset - rows
     row = Row(width, prefix="b:").add(" REPORT", "label")
-    note = f"{view.glyphs.down}{below} more lines (R: all)" if below > 0 else "R: on its own"
+    note = f"{view.glyphs.down}{below} more lines (R: all)" if below > 0 else "R: full screen"
     if row.room >= len(note) + 2:
         row.pad_to(width - len(note) - 1).add(note, "warn" if below > 0 else "label")
     lines = [row.line()]
@@ -242,7 +242,7 @@ def _waiting(view: View, width: int, height: int) -> JobFrame:
     if snapshot is not None and view.job.key is not None:
         pid = view.job.key[0]
         says = [p.message for p in snapshot.problems if p.source == "jobs"]
-        texts = says or [f"PID {pid}: its job is not to be seen yet."]
+        texts = says or [f"PID {pid}: its job has not been seen yet."]
         lines.append(blank(width))
         for text in texts:
             lines.append(

@@ -72,7 +72,7 @@ def draw(
         if findings:
             lines = _findings(view, findings, width, most)
         elif ended:
-            what = "nothing was found in" if view.job.decided else "nothing could be told of"
+            what = "nothing was found in" if view.job.decided else "not enough data on"
             lines = [_quiet_line(view, f"{what} this job before it ended", width)]
         else:
             lines = _quiet(view, diagnosis, width, most)
@@ -111,11 +111,11 @@ def _begin(view: View, finding: Finding, width: int) -> Row:
 
 
 def _quiet(view: View, diagnosis: Diagnosis, width: int, most: int) -> list[Line]:
-    """The verdict where nothing was found; it is longer where nothing can be told."""
+    """The verdict where nothing was found; it is longer where the cause is not known."""
     text = clean(diagnosis.verdict)
     if diagnosis.findings:
         early = view.job.seen_seconds < _EARLY_SECONDS or not diagnosis.decided
-        text = "too early to say what holds this job up" if early else "nothing found in this job"
+        text = "not enough data on this job yet" if early else "nothing found in this job"
         text += f" ({len(diagnosis.findings)} elsewhere: d)"
     style = "dim" if diagnosis.decided else "label"
     texts = wrapped(text, width - 4)
@@ -162,7 +162,7 @@ def _one_at_length(view: View, finding: Finding, width: int) -> list[Line]:
     if cost:
         second.add(cost, "label").add(_GAP)
     room = second.room - len(hint) - 2
-    told = changes(finding, room - 4) or "nothing to change: this is for your information"
+    told = changes(finding, room - 4) or "no action needed: this is for information"
     second.add(fit(told, room, glyphs.ellipsis), "value" if finding.advice else "label")
     second.pad_to(width - len(hint) - 1).add(hint, "label")
     return [first.line(), second.line()]
@@ -231,7 +231,7 @@ def mark_line(view: View, width: int) -> Line:
         if mark.told:
             row.add(units.percent(mark.busy_after), _better(mark.busy_before, mark.busy_after))
     if not mark.told:
-        waits = "not at work yet" if mark.after_from is None else "measuring"
+        waits = "GPU not in use yet" if mark.after_from is None else "measuring"
         row.add("" if mark.gpus or mark.pace_before is None else "  ")
         return row.add(waits, "label").line()
     _add_pace(row, mark)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from gpuwatch.core import units
 from gpuwatch.core.model import Gpu, GpuIdentity, GpuReading
 from gpuwatch.tui.charts import time_axis
+from gpuwatch.tui.charts.glyphs import Glyphs
 from gpuwatch.tui.charts.past_readings import gpu_then
 from gpuwatch.tui.charts.strips import nice_ceiling
 from gpuwatch.tui.pages.finding_words import about_gpu, sign, style_of
@@ -140,7 +141,7 @@ def facts(gpu: Gpu, calm: bool = False) -> list[tuple[str, str]]:
 def _lateness(reading: GpuReading) -> list[tuple[str, str]]:
     """How old the oldest number of a chart is, where the driver is too slow for every look."""
     ages = [seconds for name, seconds in reading.late_readings if name in _CHARTED]
-    return [(f"up to {right(units.age(max(ages)), 3)} old", "warn")] if ages else []
+    return [(f"up to {units.age(max(ages)):>3} old", "warn")] if ages else []
 
 
 def _at_ease(reading: GpuReading) -> list[tuple[str, str]]:
@@ -322,12 +323,7 @@ def summary(view: View, gpus: Sequence[Gpu], width: int) -> Line:
 class _Painter:
     """Draws GPUs of one frame, all in the same style and on the same time window."""
 
-    def __init__(
-        self,
-        view: View,
-        plan: Plan,
-        among: Sequence[Gpu] | None = None,
-    ) -> None:
+    def __init__(self, view: View, plan: Plan, among: Sequence[Gpu] | None = None) -> None:
         self._view = view
         self._plan = plan
         self._window = view.window
@@ -336,6 +332,8 @@ class _Painter:
         gpus = view.gpus if among is None else among
         self._index_width = max((len(_index_text(gpu)) for gpu in gpus), default=1)
         self._name_width = max((len(short_name(gpu.identity.name)) for gpu in gpus), default=4)
+        notes = (_note(gpu, self._glyphs, plan.width)[0] for gpu in gpus)
+        self._note_width = max(map(len, notes), default=0)
         self.spans: list[time_axis.Span] = []
         """Where the charts of the last GPU stand, those of one line."""
 
@@ -500,11 +498,8 @@ class _Painter:
             self.spans = [(row.used, room)]
             row.add_runs(self._chart(gpu, busy, room)[0], room)
         second = Row(width).add(" " * (1 + self._index_width))
-        for label, metric, size in (
-            ("mem", memory, 13),
-            ("power", power, 8),
-            ("temp", temperature, 7),
-        ):
+        numbers = (("mem", memory, 13), ("power", power, 8), ("temp", temperature, 7))
+        for label, metric, size in numbers:
             if second.room >= len(label) + size + 2:
                 second.add(f" {label} ", "label").add(*self._value(metric, size))
         for text, style in facts(gpu, self._view.slow_link):
@@ -524,15 +519,6 @@ class _Painter:
         if gpu.lost:
             row.add("  GPU is lost", "error")
             return [row.line()]
-        throttled = throttle_text(gpu.reading)
-        note, note_style = "", "warn"
-        if throttled is not None:
-            note_style = throttled[1]
-            note = (
-                f" {self._glyphs.warning}throttled" if width >= 100 else f" {self._glyphs.warning}"
-            )
-        elif width >= 60:
-            note = "".join(f" {text.removeprefix('up to ')}" for text, _ in _lateness(gpu.reading))
         cells = [(busy, 5)]
         # Memory's number is compact where there is no room for its total.
         if width >= 60:
@@ -541,7 +527,7 @@ class _Painter:
             cells += [(_compact(memory, gpu), 7)]
         cells = [(metric, size) for metric, size in cells if size]
         numbers = sum(size for _, size in cells) + len(cells) * 2 - (width < 60)
-        room = max(0, width - row.used - numbers - len(note) - 1)
+        room = max(0, width - row.used - numbers - self._note_width - 1)
         charts = len(cells) if room >= 64 else 2 if room >= 40 and len(cells) > 2 else 1
         share, spare = divmod(room, charts + 1)
         widths = [share * 2 + spare] + [share] * (charts - 1) if charts > 1 else [room]
@@ -554,9 +540,7 @@ class _Painter:
                 chart = self._chart(gpu, metric, widths[position])[0]
                 self.spans.append((row.used, widths[position]))
                 row.add_runs(chart, widths[position])
-        if note:
-            row.add(note, note_style)
-        return [row.line()]
+        return [row.add(*_note(gpu, self._glyphs, width)).line()]
 
     def brief(self, gpu: Gpu) -> list[Line]:
         """One line without the busy chart: memory, power and temperature, then facts."""
@@ -568,11 +552,8 @@ class _Painter:
         if gpu.lost:
             return [row.add("  GPU is lost", "error").line()]
         chart = max(0, (width - 70) // 5) if width >= 90 else 0
-        for label, metric, size in (
-            ("mem", memory, 13),
-            ("power", power, 8),
-            ("temp", temperature, 7),
-        ):
+        numbers = (("mem", memory, 13), ("power", power, 8), ("temp", temperature, 7))
+        for label, metric, size in numbers:
             if row.room < len(label) + size + 3:
                 break
             row.add(f"  {label} ", "label").add(*self._value(metric, size))
@@ -583,6 +564,15 @@ class _Painter:
             if row.room >= len(text) + 2:
                 row.add("  ").add(text, style)
         return [row.line()]
+
+
+def _note(gpu: Gpu, glyphs: Glyphs, width: int) -> tuple[str, str]:
+    """What stands behind the numbers of a GPU that has one line, and its style."""
+    throttled = throttle_text(gpu.reading)
+    if throttled is not None:
+        return f" {glyphs.warning}throttled" if width >= 100 else f" {glyphs.warning}", throttled[1]
+    late = _lateness(gpu.reading) if width >= 60 else []
+    return "".join(f" {text.removeprefix('up to ')}" for text, _ in late), "warn"
 
 
 def _compact(metric: Metric, gpu: Gpu) -> Metric:

@@ -126,12 +126,12 @@ def problem_texts(view: View, width: int, most: int) -> list[tuple[str, str]]:
 
 def _is_a_finding(view: View, problem: Problem) -> bool:
     """A GPU that is lost is said once, with what to do."""
+    names: set[str | None] = {problem.target} if problem.reading is None else set()
+    if problem.reading == "lost":
+        names = {gpu.uuid for gpu in view.gpus if gpu.lost}
     findings = () if view.diagnosis is None else view.diagnosis.findings
-    return (
-        problem.target is not None
-        and problem.reading is None
-        and any(one.rule == "gpu_lost" and problem.target in one.gpus for one in findings)
-    )
+    found = [uuid for one in findings if one.rule == "gpu_lost" for uuid in one.gpus]
+    return bool(names) and names.issubset(found)
 
 
 def _style(problem: Problem) -> str:

@@ -28,7 +28,7 @@ def keys(view: View, others: Sequence[_FooterKey]) -> tuple[_FooterKey, ...]:
     assert practice is not None
     if practice.ended or not practice.turns:
         return tuple(others)
-    word = "ill again" if practice.cured else "cure"
+    word = "break again" if practice.cured else "fix"
     return (*others[:2], (KEY, word, "turn"), *others[2:])
 
 
@@ -58,9 +58,9 @@ def _turns(view: View, practice: Practice, width: int) -> Line:
     if practice.ended:
         return row.add(fit(" The job has ended: q leaves.", width, "")).line("label")
     if not practice.turns:
-        return row.add(fit(" There is nothing to cure.", width, "")).line("label")
+        return row.add(fit(" There is nothing to fix.", width, "")).line("label")
     row.add(f" {KEY}", "key").add(
-        " makes it ill again: " if practice.cured else " cures it: ", "label"
+        " breaks it again: " if practice.cured else " fixes it: ", "label"
     )
     row.add(fit(practice.turns, row.room - 1, view.glyphs.ellipsis), "value")
     progress = _progress(view, practice)
@@ -74,10 +74,10 @@ def _progress(view: View, practice: Practice) -> str:
     if practice.cured:
         return "before and after: above"
     if not practice.can_be_named:
-        return "it is not named here"
+        return "not diagnosed here"
     found = () if view.diagnosis is None else view.diagnosis.findings
     if any(one.rule == practice.name for one in found):
-        return "it is named above"
+        return "diagnosed above"
     if practice.press is not None:
         return practice.press
-    return f"named in about {practice.after_seconds:.0f} s"
+    return f"diagnosed in about {practice.after_seconds:.0f} s"

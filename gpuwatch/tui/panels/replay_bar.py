@@ -52,7 +52,7 @@ def prompt_line(view: View, width: int) -> Line:
     row = Row(width, prefix="b:").add(" go to: ", "key").add(state.prompt or "")
     row.add(view.glyphs.cursor, "key")
     row.fits("   14:30  14:30:05  +5m  -30s  50%", "label")
-    row.fits("   enter goes there, esc does not", "label")
+    row.fits("   enter goes there, esc cancels", "label")
     return row.line("label")
 
 
@@ -223,7 +223,7 @@ def _clock(at: float, state: ReplayState) -> str:
 def _trouble(state: ReplayState) -> str:
     parts = []
     if state.real_speed is not None and state.playing:
-        parts.append(f"reads no faster than {max(0.1, state.real_speed):.2g}x")
+        parts.append(f"cannot read faster than {max(0.1, state.real_speed):.2g}x")
     if state.skipping:
         parts.append("skipping")
     if state.undiagnosed and not state.skipping:
@@ -234,7 +234,7 @@ def _trouble(state: ReplayState) -> str:
 def _read(state: ReplayState) -> str:
     if state.progress >= 1.0:
         return ""
-    return f"{int(state.progress * 100)}% looked through"
+    return f"{int(state.progress * 100)}% searched"
 
 
 def _holding(state: ReplayState) -> tuple[str, str]:

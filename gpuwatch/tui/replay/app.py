@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _PROMPT_LENGTH = 40
 _SEEK_SECONDS = 60.0
 _SLOW_LINK_FRAME_SECONDS = 1.5
-_NOT_LIVE = "this is a recording: what it shows is over"
+_NOT_LIVE = "this is a recording, not a live machine"
 
 
 class _NoSource:
@@ -159,7 +159,7 @@ class ReplayApp(GpuwatchApp):
             taken_at_unix_seconds=at,
             watched_seconds=0.0,
             verdict=(
-                "Too fast to be diagnosed: pause, or play slower."
+                "Too fast for a diagnosis: pause, or play slower."
                 if worst is None
                 else clean(worst.summary)
             ),
@@ -229,15 +229,15 @@ class ReplayApp(GpuwatchApp):
         self.player.refresh_past()
 
     def action_all_processes(self) -> None:
-        self.say("a recording has the processes that were recorded: there are no others to show")
+        self.say("a recording shows only the processes that were recorded")
         self.redraw()
 
     def action_end_process(self) -> None:
-        self.say(f"{_NOT_LIVE}, no process of it can be ended from here")
+        self.say(f"{_NOT_LIVE}: there is no process to end")
         self.redraw()
 
     def action_stacks(self) -> None:
-        self.say(f"{_NOT_LIVE}, there are no stacks to sample")
+        self.say(f"{_NOT_LIVE}: there are no stacks to sample")
         self.redraw()
 
     def action_report(self) -> None:

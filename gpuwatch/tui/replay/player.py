@@ -320,7 +320,7 @@ class Player:
                 if target < state.now + coming.interval_seconds:
                     # The last before it is shown for as long as any.
                     break
-                self.screen.say(f"nothing was recorded for {units.age(gap)}: passed over")
+                self.screen.say(f"nothing was recorded for {units.age(gap)}: skipped")
                 self._anchor = (now, taken_at)
                 target = taken_at
             self._forward()
@@ -493,7 +493,7 @@ class Player:
             return
         if not isinstance(cue.error, OSError | LogError):
             raise cue.error
-        self.screen.say(f"reading has failed: {clean(str(cue.error), 200)}")
+        self.screen.say(f"reading failed: {clean(str(cue.error), 200)}")
 
 
 def stops(findings: Sequence[FindingSpan], last: float) -> list[tuple[float, FindingSpan]]:

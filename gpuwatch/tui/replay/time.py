@@ -29,7 +29,7 @@ def parse_time(text: str, first: float, now: float, last: float) -> float:
     share = _SHARE.fullmatch(typed)
     if share is not None:
         if float(share[1]) > 100:
-            raise TimeError("more than 100% of the recording there is not")
+            raise TimeError("the recording ends at 100%")
         return first + float(share[1]) / 100 * (last - first)
     span = _SPAN.fullmatch(typed.replace(" ", ""))
     if span is not None:
@@ -37,7 +37,7 @@ def parse_time(text: str, first: float, now: float, last: float) -> float:
         return now + (seconds if span[1] == "+" else -seconds)
     clock = _CLOCK.fullmatch(typed)
     if clock is None:
-        raise TimeError(f"that is no time: {WRITE}")
+        raise TimeError(f"not a time: {WRITE}")
     return _of_clock(clock, first, now, last)
 
 

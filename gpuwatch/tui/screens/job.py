@@ -176,7 +176,7 @@ class JobScreen(CanvasScreen):
     def action_pane(self) -> None:
         state = self.view.job
         if state.output is None:
-            self.view.message = "there is output to show only for a job started with gpuwatch run"
+            self.view.message = "only a job started with gpuwatch run has output to show"
         else:
             state.pane = PANES[(PANES.index(state.pane) + 1) % len(PANES)]
             if state.pane == "hidden":

@@ -63,5 +63,5 @@ def test_a_job_without_a_gpu_is_a_loop() -> None:
     """What it tells is enough, and no GPU is spoken of."""
     told = tuple(pause(at, 3.0, phase="checkpoint") for at in (145.0, 100.0, 55.0, 10.0))
     firing = fires(check(window(gpus=(), pauses=told)))
-    assert firing.summary.startswith("The training loop stood still for up to 3 s every 45 s")
+    assert firing.summary.startswith("The training loop paused for up to 3 s every 45 s")
     assert "GPU" not in firing.summary + " ".join(one.says for one in firing.evidence)

@@ -134,7 +134,7 @@ def test_quiet_when_all_ranks_are_in_the_trouble_of_the_late_one(trouble: dict[s
     """Which of them is last is chance; the job's loading is to blame."""
     gpus = (_late(0), *[_waiting(n) for n in range(1, 4)])
     alike = job(ranks=tuple([rank(n, **trouble) for n in range(4)]))
-    assert "same trouble" in is_clear(check(window(gpus=gpus, job=alike))).why
+    assert "same problem" in is_clear(check(window(gpus=gpus, job=alike))).why
 
 
 def test_quiet_for_a_small_gap_that_nothing_explains() -> None:

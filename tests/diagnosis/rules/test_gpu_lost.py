@@ -12,7 +12,7 @@ def test_a_lost_gpu_is_an_error_at_full_cost() -> None:
     assert said.severity == "error"
     assert said.gpus == ("GPU-1",)
     assert said.lost_share == 1.0
-    assert "GPU 1 does not answer" in said.summary
+    assert "GPU 1 no longer responds" in said.summary
 
 
 def test_it_needs_no_job() -> None:

@@ -57,7 +57,7 @@ def test_quiet_at_the_start() -> None:
 
 def test_unknown_before_half_a_minute() -> None:
     """A pause between epochs looks the same for a while."""
-    misses(check(_asleep(watched_seconds=10.0)), "watching")
+    misses(check(_asleep(watched_seconds=10.0)), "s of data")
 
 
 def test_unknown_without_the_busy_share() -> None:

@@ -41,7 +41,7 @@ def test_copies_while_idle_point_to_unpinned_memory() -> None:
     """PCIe traffic is the one thing that tells more from the GPU alone."""
     copying = gpu(busy=swinging(0.5), pcie_rx_idle_bytes_per_second=3e9)
     firing = fires(check(gpu_only(copying)))
-    assert any("not pinned" in evidence.says for evidence in firing.evidence)
+    assert any("unpinned" in evidence.says for evidence in firing.evidence)
 
 
 LOW = replace(steady(30.0), middling_share=0.0)

@@ -3,7 +3,7 @@
 What it checks
     Whether most GPUs of one job are busy all the time at less power (or SM activity) than this job
     draws when it works, while another of its GPUs idles part of that time. The one that idles is
-    named, and what its process does meanwhile: it is the one to look at, not those that wait.
+    named, with what its process is doing: look at that one, not at those that wait.
 
 Why it matters
     Kernels of NCCL spin while they wait, so the waiting GPUs show 99% and look perfect. The time is
@@ -11,38 +11,38 @@ Why it matters
 
 Evidence needed
     The busy share of at least two GPUs of one job; power or SM activity to see that the busy ones
-    do not work. What the late rank does needs its processes' CPU, disk and write readings.
+    do no work. What the late rank is doing needs its processes' CPU, disk and write readings.
 
-    Where the ranks tell of their own loops (gpuwatch.torch), one that waits for its data 10 points
-    more than the others do is late for that; one that waits less than 5% is late for another
-    reason.
+    Where the ranks report their own loops (gpuwatch.torch), a rank that waits for data 10 points
+    more than the others do is late because of that; one that waits less than 5% is late for
+    another reason.
 
 When it is wrong
     Where the GPUs of one job do different things by design (pipeline stages, one for evaluation,
-    replicas of a server): then the busy ones do more work, and this stays quiet. Where all ranks
-    here wait for a rank on another machine, that one cannot be seen.
+    replicas of a server): then the busy ones do more work, and the rule does not fire. Where all
+    ranks here wait for a rank on another machine, that one cannot be seen.
 
 What to do
-    As the late rank's doing says: asynchronous, sharded or rarer checkpoints; more workers or
-    cheaper samples on that rank; evaluation and logging off rank 0, or spread over all ranks.
+    Depends on what the late rank is doing: asynchronous, sharded or rarer checkpoints; more workers
+    or cheaper samples on that rank; evaluation and logging off rank 0, or spread over all ranks.
 
 Thresholds
     waiting GPUs busy 85% of the time: drivers show 95 to 100% for kernels back to back, and a job
     that logs or saves now and then some points less.
 
     late rank's GPU 8 points less busy: ranks in step differ by one to three points, and a rank that
-    saves for four seconds of a minute makes seven. No more of them than of those that wait. 15
-    points where nothing shows what that rank does. The waiting ones may have done real work in 60%
-    of that gap at most (SM activity, else power): data-parallel ranks all do the same work.
+    saves for four seconds of a minute differs by seven. No more late ranks than waiting ones. 15
+    points where nothing shows what that rank is doing. The waiting ones may have done real work in
+    at most 60% of that gap (SM activity, else power): data-parallel ranks all do the same work.
 
     What the late rank does: writes of 5 MB/s and three times the others' (logs and event files stay
     below 1 MB/s); disk wait of 20%, workers at 75% of a core or the main thread at 85%, each 15
     points above the others'; run-queue wait of 10%, 10 points above theirs.
 
-    A trouble that half of the others have too makes no late rank: workers, disk or queue at those
-    values, a main thread that loads by itself at 50% of a core; nor does a CPU quota that holds the
-    job back in 20% of its periods. All are this project's choice, tried on the labelled cases in
-    tests/evaluation.
+    A problem that half of the others have too does not make a rank late: workers, disk or queue at
+    those values, a main thread that loads by itself at 50% of a core; nor does a CPU quota that
+    throttles the job in 20% of its periods. All are this project's choice, tried on the labelled
+    cases in tests/evaluation.
 
 Sources
     NVML's definition of utilisation (a resident kernel counts). NCCL's documentation: all ranks
@@ -128,14 +128,14 @@ def check(window: Window) -> Verdict:
 def _verdict(window: Window, split: _Split) -> Verdict:
     works_too = _works_meanwhile(split)
     if works_too:
-        return Clear("the busy GPUs do more work than the other: they do not wait for it")
+        return Clear("the busy GPUs do more work than the other and do not wait for it")
     late = min(split.late, key=lambda gpu: _busy([gpu]))
     shared = shared_trouble(window, late)
     if shared is not None:
-        return Clear(f"the rank that is late is in the same trouble as the others: {shared}")
+        return Clear(f"the late rank has the same problem as the others: {shared}")
     doing = doing_of(window, late)
     if not doing.known and 100.0 * split.gap < UNSEEN_GAP_PERCENT:
-        return Clear("no rank does anything that the others do not")
+        return Clear("no rank does anything different from the others")
     return _firing(window, split, late, doing, blind=works_too is None)
 
 
@@ -145,7 +145,7 @@ def _alone(window: Window, present: list[GpuFacts]) -> Verdict:
     size = None if window.job is None else window.job.job.world_size
     if size is not None and size > 1:
         return Unknown(("the ranks on other machines",))
-    return Clear("one GPU alone waits for nobody")
+    return Clear("a single GPU waits for no other")
 
 
 def _busy(gpus: list[GpuFacts]) -> float:
@@ -217,7 +217,7 @@ def _evidence(split: _Split, late: GpuFacts) -> list[Evidence]:
     worked, name = _worked(split), named([late])
     says = f"about that of {name}, though busy longer"
     if worked is not None:
-        says = f"while {name} idles, {max(0.0, worked):.0%} of what {name} does at work"
+        says = f"while {name} idles, {max(0.0, worked):.0%} of what {name} does when it works"
     return [
         Evidence(
             name=f"{named(split.waiting)} busy",

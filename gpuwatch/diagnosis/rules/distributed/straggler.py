@@ -1,4 +1,4 @@
-"""One rank of a job works longer than the others, which wait for it.
+"""One rank of a job works longer than the others, and they wait for it.
 
 What it checks
     Whether all GPUs of a job are busy all the time and one of them does clearly more work than its
@@ -10,16 +10,16 @@ Why it matters
 
 Evidence needed
     Two GPUs or more of one model in one job, with SM activity or power; clocks, links and the
-    ranks' CPU readings to say why that one is slow.
+    ranks' CPU readings to show why that one is slow.
 
 When it is wrong
     Where the ranks' shares are unequal by design (pipeline stages, a GPU that also evaluates), the
-    imbalance is real but meant. Power differs by some percent between cards of one model.
+    imbalance is real but intended. Power differs by a few percent between cards of one model.
 
 What to do
-    A slower clock: cooling or power of that card. The same clock: its share of the data is more
-    work (sequences of different lengths): bucket by length, balance the sampler, or move what only
-    that rank does.
+    A slower clock: check the card's cooling and power. The same clock: its share of the data is
+    more work (sequences of different lengths): bucket by length, balance the sampler, or move what
+    only that rank does.
 
 Thresholds
     all GPUs busy 85% of the time: drivers show 95 to 100% for kernels back to back, and a job that
@@ -30,8 +30,8 @@ Thresholds
     percents, and spinning leaves it alone. Else power 80% or less: it differs from card to card by
     up to a tenth, and spinning draws some.
 
-    clock 94% or less of the others' median: two or three steps of 15 MHz are the lottery of the
-    silicon. What the odd rank does meanwhile: see collective_wait. All are this project's choice,
+    clock 94% or less of the others' median: two or three steps of 15 MHz are the silicon lottery.
+    What the odd rank does meanwhile: see collective_wait. All are this project's choice,
     those of work set on the labelled cases in tests/evaluation. SageMaker's LoadBalancing compares
     histograms of utilisation, in which ranks that spin look busy.
 
@@ -87,7 +87,7 @@ def check(window: Window) -> Verdict:
 
 def _not_comparable(window: Window, gpus: list[GpuFacts]) -> str | None:
     if len(gpus) < 2:
-        return "one GPU alone has no sibling"
+        return "a single GPU has none to compare with"
     if window.starting:
         return "the job is starting"
     if any(gpu.busy is None or gpu.busy.mean_percent < PINNED_PERCENT for gpu in gpus):

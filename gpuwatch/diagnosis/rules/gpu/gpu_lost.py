@@ -1,4 +1,4 @@
-"""A GPU does not answer any more.
+"""A GPU no longer responds to the driver.
 
 What it checks
     Whether the driver still reaches every GPU it knew when watching began.
@@ -8,15 +8,15 @@ Why it matters
     hangs in its next collective until that times out, often half an hour later.
 
 Evidence needed
-    None but the driver's answer. There is nothing to weigh: it is said at once.
+    Only the driver's answer. There is nothing to weigh: it is reported at once.
 
 When it is wrong
-    While the card is reset or its driver is reloaded on purpose, for those seconds.
+    For the few seconds in which the card is reset or its driver reloaded on purpose.
 
 What to do
-    Read the kernel's log for "Xid" (79 is a card off the bus, 48 and 94-95 memory). Stop what
+    Search the kernel log for "Xid" (79 is a card off the bus, 48 and 94-95 memory). Stop what
     still holds the card, reset it (nvidia-smi --gpu-reset) or restart the machine, and start again
-    from the last checkpoint. If it comes back again and again: power cables, riser, temperature,
+    from the last checkpoint. If it keeps happening: power cables, riser, temperature,
     then the card itself.
 
 Thresholds
@@ -60,15 +60,15 @@ def check(window: Window) -> Verdict:
         return Unknown(("a GPU",))
     lost = [gpu for gpu in window.gpus if gpu.lost]
     if not lost:
-        return Clear("every GPU answers", at_once=True)
+        return Clear("every GPU responds", at_once=True)
     names = named(lost)
     return Firing(
         severity="error",
-        summary=f"{names} {verb(lost, 'does', 'do')} not answer the driver any more: "
+        summary=f"{names} no longer {verb(lost, 'responds', 'respond')} to the driver: "
         "what ran there has ended or hangs",
         evidence=(
             Evidence(
-                name="GPUs that answer",
+                name="GPUs that respond",
                 value=float(len(window.gpus) - len(lost)),
                 threshold=float(len(window.gpus)),
                 says=f"the driver calls {names} lost",
@@ -76,9 +76,9 @@ def check(window: Window) -> Verdict:
         ),
         advice=(
             Advice(
-                action="Look for Xid in the kernel's log, then reset the GPU or restart the "
+                action="Look for Xid in the kernel log, then reset the GPU or restart the "
                 "machine, and start the job from its last checkpoint.",
-                why="no process can use a lost GPU again before that",
+                why="no process can use a lost GPU until then",
             ),
         ),
         gpus=tuple([gpu.uuid for gpu in lost]),

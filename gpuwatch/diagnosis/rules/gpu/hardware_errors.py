@@ -1,8 +1,8 @@
 """A GPU's memory shows errors.
 
 What it checks
-    Uncorrectable ECC errors that came while it was watched, row remappings that failed or wait for
-    a reset, and corrected errors that come at a rate.
+    New uncorrectable ECC errors since watching began, row remappings that failed or wait for a
+    reset, and corrected errors at a high rate.
 
 Why it matters
     An uncorrectable error ends the process whose memory it hit (or, on older cards, every process
@@ -11,11 +11,11 @@ Why it matters
 
 Evidence needed
     The driver's ECC counters or its row remapper (data-center and workstation cards; GeForce cards
-    have neither, and then this cannot be told). Uncorrectable errors are said at once.
+    have neither, so this cannot be checked). Uncorrectable errors are reported at once.
 
 When it is wrong
-    Counters of "since the driver was loaded" that are read for the first time are not counted as
-    new. A single corrected error is nothing: that is what ECC is for.
+    Errors from before the first reading (counters run since the driver was loaded) do not count as
+    new. A single corrected error is harmless: that is what ECC is for.
 
 What to do
     Uncorrectable: keep the last checkpoint from before it, drain the GPU, reset it, run the
@@ -23,12 +23,12 @@ What to do
     applies it. Failed remapping: the card qualifies for replacement.
 
 Thresholds
-    One new uncorrectable error, one failed remapping, one that is pending: NVIDIA's note says of
-    each what follows from it, and leaves no number to choose.
+    One new uncorrectable error, one failed remapping, one that is pending: NVIDIA's note says what
+    each means, and leaves no number to choose.
 
-    10 corrected errors a minute, over a minute or more: information only, and this project's
-    choice, since that note leaves corrected errors out. ECC repairs them; so many are one bad cell
-    that is read all the time.
+    10 corrected errors per minute, over a minute or more: information only, and this project's
+    choice, since that note does not cover corrected errors. ECC repairs them; so many come from
+    one bad cell that is read all the time.
 
 Sources
     NVIDIA, "GPU Memory Error Management": row remapping takes effect with a GPU reset; a remapping
@@ -94,7 +94,7 @@ def _firing(gpus: list[GpuFacts], severity: str) -> Firing:
     advice = [_DRAIN] if severity == "error" else []
     advice += [_REPLACE] if failed else [_RESET] if pending else []
     if severity == "info":
-        advice = [Advice(action="Watch whether they go on; plan a reset if they do.")]
+        advice = [Advice(action="Watch whether they continue; plan a reset if they do.")]
     return Firing(
         severity=severity,
         summary=f"{named(gpus)} {verb(gpus, 'shows', 'show')} memory errors: "
@@ -108,13 +108,13 @@ def _firing(gpus: list[GpuFacts], severity: str) -> Firing:
 def _troubles(gpu: GpuFacts) -> list[str]:
     out = []
     if gpu.ecc_uncorrected_new:
-        out.append(f"{gpu.ecc_uncorrected_new} uncorrectable since it is watched")
+        out.append(f"{gpu.ecc_uncorrected_new} uncorrectable since watching began")
     if gpu.remapped_rows_failed:
         out.append("a row remapping failed")
     if gpu.remapped_rows_pending:
         out.append("a row remapping waits for a reset")
     if not out:
-        out.append(f"{gpu.ecc_corrected_new} corrected, which is many")
+        out.append(f"{gpu.ecc_corrected_new} corrected, a high number")
     return out
 
 

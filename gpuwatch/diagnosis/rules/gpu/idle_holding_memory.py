@@ -1,12 +1,12 @@
 """Processes hold a GPU's memory and do nothing.
 
 What it checks
-    Whether a GPU ran no kernel in all the time watched while a good piece of its memory is held,
-    by processes that do not work on the CPU either.
+    Whether a GPU ran no kernel in all the time watched while much of its memory is held by
+    processes that do not work on the CPU either.
 
 Why it matters
-    Nobody else can use the card: a forgotten notebook or a job that hangs costs as much as one that
-    trains. It is also what a deadlocked training job looks like.
+    Nobody else can use the card: a forgotten notebook or a hanging job costs as much as one that
+    trains. A deadlocked training job looks like this, too.
 
 Evidence needed
     The busy share over at least half a minute, the memory held, and the CPU time of the job's
@@ -19,21 +19,21 @@ When it is wrong
 
 What to do
     A notebook: shut its kernel down (deleting the variables is not enough; the allocator keeps the
-    memory). A training job: look at where it stands (gpuwatch stacks), end it if it hangs.
+    memory). A training job: see where it is stuck (gpuwatch stacks), end it if it hangs.
 
 Thresholds
-    busy below 1% in the mean of the window: a monitor or a display makes some tenths. For 30 s:
+    mean utilisation below 1% over the window: a monitor or a display causes a few tenths. For 30 s:
     checkpoints and the ends of epochs are mostly over by then.
 
     1 GiB held by the job's processes: a CUDA context alone takes some 300 MB in PyTorch since CUDA
     11.7 (before, it could be 1 GB). 2 GiB of the card where the processes are not known, since what
     the driver reserves is in it.
 
-    CPU below 0.3 cores: who uses more does something, and notebooks and servers that wait use less.
-    All but the size of a context is this project's choice.
+    CPU below 0.3 cores: processes that use more are working; waiting notebooks and servers use
+    less. All but the size of a context are this project's choice.
 
 Sources
-    nvidia-smi's process list holds memory by process; PyTorch's notes on its caching allocator
+    nvidia-smi's process list shows memory per process; PyTorch's notes on its caching allocator
     (memory of freed tensors stays reserved until the process ends or empties the cache) and its
     issues 107667 and 28394 (size of a CUDA context).
 """
@@ -66,9 +66,9 @@ def check(window: Window) -> Verdict:
         return Clear("the job is starting")
     idle = [gpu for gpu in known if _is_idle(gpu) and (_held(window, gpu) or 0.0) >= _least(window)]
     if not idle:
-        return Clear("no GPU with memory in use stands still")
+        return Clear("no GPU with memory in use is idle")
     if window.watched_seconds < LONG_ENOUGH_SECONDS:
-        return Unknown((f"{LONG_ENOUGH_SECONDS:.0f} s of watching",))
+        return Unknown((f"{LONG_ENOUGH_SECONDS:.0f} s of data",))
     cores = None if window.job is None else window.job.cpu_cores
     if cores is not None and cores >= WORKING_CORES:
         return Clear(f"its processes work on the CPU ({cores:.1f} cores)")
@@ -128,9 +128,9 @@ def _firing(window: Window, idle: list[GpuFacts], cores: float | None) -> Firing
         ),
         advice=(
             Advice(
-                action="End what is not needed any more (a notebook's kernel, a job that hangs); "
+                action="End what is no longer needed (a notebook's kernel, a job that hangs); "
                 "gpuwatch stacks shows where a process stands.",
-                why="the memory is free for others only when the process ends",
+                why="the memory is freed only when the process ends",
             ),
         ),
         strength=(0.6 if missing else 0.8)

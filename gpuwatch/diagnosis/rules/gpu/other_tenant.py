@@ -1,4 +1,4 @@
-"""Processes of somebody else use this job's GPU.
+"""Processes outside the job use its GPU.
 
 What it checks
     The share of the GPU's SM time, and of its memory, that goes to processes outside the job.
@@ -8,27 +8,27 @@ Why it matters
     share looks perfect. It is the first thing to rule out on a shared machine.
 
 Evidence needed
-    Which processes are the job's, and the driver's SM share by process (not available inside most
+    Which processes are the job's, and the driver's SM share per process (not available inside most
     containers and on some drivers) or at least their memory.
 
 When it is wrong
-    A desktop holds a little memory on the GPU that drives it, hence the thresholds. Processes of
-    one's own that gpuwatch takes for another job are named as foreign, too: they do take turns.
+    A desktop holds a little memory on the GPU that drives it, hence the thresholds. Your own
+    processes that gpuwatch takes for another job count as others, too: they do take turns.
 
 What to do
     Move one of them to another GPU, or agree on times; where they must share, MPS lets kernels of
-    several processes run side by side, and MIG gives each a part of its own.
+    several processes run side by side, and MIG gives each its own slice.
 
 Thresholds
-    others' SM time 8%: a desktop that redraws takes one to five percent. This job's own 3%: who
-    runs less than that there loses nothing to others.
+    others' SM time 8%: a desktop that redraws takes one to five percent. This job's own 3%: a job
+    that runs less than that loses nothing to others.
 
     others' memory 2 GiB: a desktop and a browser stay below. A warning where the card is 90% full:
-    then what they hold is what is missing. All are this project's choice; the 3% was set on the
+    then the job is short of what they hold. All are this project's choice; the 3% was set on the
     labelled cases in tests/evaluation.
 
 Sources
-    NVML's process utilisation (share of SM time by process); NVIDIA's MPS documentation: without
+    NVML's process utilisation (share of SM time per process); NVIDIA's MPS documentation: without
     it, processes are time-sliced.
 """
 
@@ -57,7 +57,7 @@ def check(window: Window) -> Verdict:
     present = [gpu for gpu in window.gpus if not gpu.lost]
     known = [gpu for gpu in present if _readable(gpu)]
     if not known:
-        return Unknown(("SM share by process", "GPU memory by process"))
+        return Unknown(("SM share per process", "GPU memory per process"))
     return _found(known) or _nothing(present, known)
 
 
@@ -73,8 +73,8 @@ def _nothing(present: list[GpuFacts], known: list[GpuFacts]) -> Verdict:
     if all(_rests(gpu) for gpu in known):
         return Clear("the job itself runs nothing")
     if len(known) < len(present):
-        return Unknown(("SM share by process",))
-    return Clear("nobody else uses its GPU" + ("" if len(present) == 1 else "s"))
+        return Unknown(("SM share per process",))
+    return Clear("no other process uses its GPU" + ("" if len(present) == 1 else "s"))
 
 
 def _readable(gpu: GpuFacts) -> bool:
@@ -124,13 +124,13 @@ def _holding(gpus: list[GpuFacts]) -> Firing:
         evidence=_evidence(gpus),
         advice=(
             Advice(
-                action="Ask their owner to end them, or use another GPU, before a larger batch "
-                "is tried.",
+                action="Ask their owner to end them, or use another GPU, before trying a "
+                "larger batch.",
                 why="memory they hold cannot be used here",
             ),
         ),
         strength=0.7,
-        missing=("SM share by process",) if blind else (),
+        missing=("SM share per process",) if blind else (),
         gpus=tuple([gpu.uuid for gpu in gpus]),
         explains=frozenset({"memory_nearly_full"}),
     )

@@ -6,11 +6,11 @@ What it checks
 
 Why it matters
     A card that trained its link at x4 or at generation 1 copies batches at a tenth of the speed or
-    less. It looks exactly like a slow data loader.
+    less. From outside it looks exactly like a slow data loader.
 
 Evidence needed
     Generation and width read under load: links power down when the GPU idles, so an idle reading
-    says nothing. The traffic to the GPU while no kernel runs tells whether it costs something.
+    means nothing. The traffic to the GPU while no kernel runs shows whether it costs time.
 
 When it is wrong
     Two cards that share one slot's lanes run at x8 each by design: half the speed is reported only
@@ -18,13 +18,13 @@ When it is wrong
     both.
 
 What to do
-    Reseat the card and its riser, look for PCIe errors in the kernel's log, look at the slot's
+    Reseat the card and its riser, look for PCIe errors in the kernel log, check the slot's
     settings in the firmware. Meanwhile: fewer bytes (uint8 images, converted on the GPU), pinned
     memory and copies that overlap with work.
 
 Thresholds
-    25% of the link's possible rate or less: no usual layout of lanes ends there, so it is said even
-    if nothing waits. 50% or less only where the job waits for copies: x8 in place of x16 is common
+    25% of the link's possible rate or less: no usual lane layout does that, so it is reported even
+    if nothing waits. 50% or less only where the job waits for copies: x8 instead of x16 is common
     by design.
 
     waiting: idle 8% of the time or more, and meanwhile traffic of 40% of the link's rate: copies
@@ -34,7 +34,7 @@ Thresholds
     rate: lanes times 0.25, 0.5, 0.985, 1.969, 3.938 and 7.563 GB/s for generations 1 to 6.
 
 Sources
-    PCI-SIG's rates a lane (generation 1: 0.25 GB/s, doubling about each generation); NVML's
+    PCI-SIG's rates per lane (generation 1: 0.25 GB/s, about doubling each generation); NVML's
     current and maximum link generation and width, of which the current one falls when idle, and
     its PCIe throughput (a byte counter over 20 ms).
 """
@@ -139,12 +139,11 @@ def _firing(gpus: list[GpuFacts]) -> Firing:
         evidence=tuple([item for gpu in gpus for item in _evidence(gpu)]),
         advice=(
             Advice(
-                action="Reseat the card and its riser, and look for PCIe errors in the kernel's "
-                "log.",
+                action="Reseat the card and its riser, and look for PCIe errors in the kernel log.",
                 setting="PCIe link",
                 present=link,
                 wanted=best,
-                why=f"it copies at {100 * ratio:.0f}% of the rate it could",
+                why=f"it copies at {100 * ratio:.0f}% of the possible rate",
             ),
             Advice(
                 action="Until then send fewer bytes: uint8 instead of float32, converted on the "

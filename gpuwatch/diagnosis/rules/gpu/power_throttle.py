@@ -1,40 +1,40 @@
-"""A GPU is held below its speed by a power limit that was lowered, or by the power supply.
+"""A GPU is slowed by a lowered power limit, or by the power supply.
 
 What it checks
-    Whether the software power cap holds at a limit below the card's own, or the hardware's power
-    brake is pulled, and what that costs in clock speed.
+    Whether the software power cap is active at a limit below the card's default, or the hardware
+    power brake is asserted, and what that costs in clock speed.
 
 Why it matters
-    Utilisation stays at 99% and only the clock tells. A limit lowered long ago by somebody else is
+    Utilisation stays at 99%; only the clock shows it. A limit lowered long ago by somebody else is
     a classic that nobody looks for.
 
 Evidence needed
     Throttle reasons; the power limit and the card's default limit. Without the reasons, power that
-    stays at a lowered limit makes the case, less surely.
+    stays at a lowered limit is weaker evidence.
 
 When it is wrong
     A card at its own default limit reports the power cap whenever it works hard: large matrix
-    products on an H100 or H200 run against it by design. That is full speed and no finding. A limit
-    may have been lowered on purpose, for noise, heat or the rack's budget.
+    products on an H100 or H200 hit it by design. That is full speed and no finding. A limit may
+    have been lowered on purpose, for noise, heat or the rack's budget.
 
 What to do
-    Set the limit back (nvidia-smi -pl) if it was not meant. For a power brake: the supply, its
-    cables, the rack's budget.
+    Reset the limit (nvidia-smi -pl) if it was not intended. For a power brake: check the supply,
+    its cables, the rack's budget.
 
 Thresholds
-    limit below 95% of the card's default: within 5% is rounding, and steps of the tools that set
-    it.
+    limit below 95% of the card's default: within 5% is rounding, or the step size of the tools
+    that set it.
 
     power cap 10% of the time: peaks of single kernels touch any limit. Power brake 2%: it cuts the
-    clocks to half or less (NVML), so a second of a minute is worth a line. Without the reasons,
+    clocks to half or less (NVML), so one second per minute is worth a line. Without the reasons,
     power at 95% of the limit: the driver keeps it a few percent below.
 
-    clock 3% lower for a warning: less is not worth one. All but NVML's half are this project's
+    clock 3% lower for a warning: less is not worth one. All but NVML's "half" are this project's
     choice.
 
 Sources
     NVML clocks-event reasons: SwPowerCap (clocks are lowered to stay within the power limit),
-    HwPowerBrakeSlowdown (an external brake, for example of the power supply, cuts clocks to half
+    HwPowerBrakeSlowdown (an external brake, for example from the power supply, cuts clocks to half
     or less).
 """
 
@@ -147,7 +147,7 @@ def _lowered(window: Window, gpus: list[GpuFacts]) -> Firing:
         evidence=tuple([item for gpu in gpus for item in _evidence(window, gpu)]),
         advice=(
             Advice(
-                action=f"Set the power limit back to {default:.0f} W if it was not lowered on "
+                action=f"Reset the power limit to {default:.0f} W if it was not lowered on "
                 f"purpose: nvidia-smi -i {first.identity.index} -pl {default:.0f}.",
                 setting="power limit",
                 present=f"{limit:.0f} W",

@@ -10,23 +10,23 @@ Why it matters
 
 Evidence needed
     The throttle reasons (or the driver's counters of how long each held). Without them: the
-    temperature and the clock, which make a weaker case.
+    temperature and the clock, which are weaker evidence.
 
 When it is wrong
-    A burst of a second at the end of a warm-up is no fault; the share of the time is therefore held
-    against a threshold. The loss is told in clock speed: kernels bound by memory lose less.
+    A one-second burst at the end of a warm-up is no fault; that is why the share of the time has a
+    threshold. The loss is given in clock speed: memory-bound kernels lose less.
 
 What to do
-    Cooling first: air flow, dust, fans, the room, cards too close together. Until then a lower
+    Cooling first: airflow, dust, fans, the room, cards too close together. Until then a lower
     power limit costs less than a slowdown does, because it lowers voltage with the clock.
 
 Thresholds
-    slowdown for heat 5% of the time: three seconds of a minute are a state, and less a moment.
+    thermal slowdown 5% of the time: three seconds of a minute is a condition, less is a moment.
     DCGM's health check warns of any. HwSlowdown counts only within 5 C of the card's own slowdown
     temperature, since NVML sets it for a power brake too.
 
     Without the reasons: within 1 C of the slowdown temperature, with a clock at 93% of the highest
-    or less; 8 C below it a card does not throttle for heat. All but the card's own temperature are
+    or less; 8 C below it a card does not throttle thermally. All but the card's own temperature are
     this project's choice.
 
 Sources
@@ -137,7 +137,7 @@ def _firing(window: Window, hot: list[GpuFacts], shares: dict[str, float | None]
         evidence=tuple([item for gpu in hot for item in _evidence(window, gpu)]),
         advice=(
             Advice(
-                action=f"Improve the cooling of {named(hot)}: air flow, dust, fans, neighbours.",
+                action=f"Improve the cooling of {named(hot)}: airflow, dust, fans.",
                 why="it slows down to stay below its temperature limit",
             ),
             Advice(

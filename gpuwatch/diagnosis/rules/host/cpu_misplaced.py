@@ -1,28 +1,28 @@
-"""The cores of a rank are far from its GPU: on another NUMA node.
+"""A rank runs on cores of another NUMA node than its GPU's.
 
 What it checks
     Whether any core that a rank may use belongs to the NUMA node its GPU is attached to.
 
 Why it matters
     Everything the rank sends to its GPU then crosses the link between the sockets: copies are
-    slower, launches take longer, and all ranks that sit wrong share that one link.
+    slower, launches take longer, and all misplaced ranks share that one link.
 
 Evidence needed
     The GPU's NUMA node (from the kernel's PCI devices) and the rank's affinity.
 
 When it is wrong
     A virtual machine can show nodes that are not those of the hardware. Cards behind one switch
-    can be equally far from both sockets. Where the GPU is fed all the same, it costs little: then
-    it is information only. A rank whose affinity spans several nodes is not judged, since the
-    scheduler may keep it where it should be; neither is where its memory lies.
+    can be equally far from both sockets. Where the GPU is busy all the same, it costs little: then
+    it is information only. A rank whose affinity spans several nodes is not checked, since the
+    scheduler may keep it where it should be; nor is the placement of its memory.
 
 What to do
     Bind each rank to cores of its GPU's node: numactl --cpunodebind=N --membind=N, Slurm's
-    --gpu-bind=closest with --cpu-bind, torchrun's --numa-binding where there is one, a topology
-    manager in Kubernetes (single-numa-node). nvidia-smi topo -m shows who belongs together.
+    --gpu-bind=closest with --cpu-bind, torchrun's --numa-binding where it exists, the topology
+    manager in Kubernetes (single-numa-node). nvidia-smi topo -m shows which cores are local.
 
 Thresholds
-    None of the cores on the GPU's node; no lesser degree is judged.
+    None of the cores on the GPU's node; a partial mismatch is not reported.
     GPUs idle 10% of the time for a warning: see loader_cpu_bound.
 
 Sources

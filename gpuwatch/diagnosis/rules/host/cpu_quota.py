@@ -1,9 +1,9 @@
-"""A CPU quota (cgroup, container limit) holds the job back.
+"""A CPU quota (cgroup, container limit) throttles the job.
 
 What it checks
     GPUs of the job idle for 10% of the time or more, the job has a quota below the cores it sees,
     and the kernel throttled it in many of the quota's periods. A job that trains on the CPU (and
-    tells so) needs no idle GPU: there the quota holds up the steps themselves.
+    reports its loop) needs no idle GPU: there the quota delays the steps themselves.
 
 Why it matters
     The program sees all cores of the machine (os.cpu_count, nproc in many images) and starts
@@ -22,10 +22,10 @@ What to do
     then size the workers to it with the number named, and set OMP_NUM_THREADS=1.
 
 Thresholds
-    10% of the periods throttled: Kubernetes' own alert (CPUThrottlingHigh) speaks at 25%, but a
-    main thread that is stopped in every tenth period already holds its GPU up. The GPUs must
+    10% of the periods throttled: Kubernetes' own alert (CPUThrottlingHigh) fires at 25%, but a
+    main thread that is stopped in every tenth period already delays its GPU. The GPUs must
     idle as well; on the CPU, where nothing else shows a loss, it is 25%.
-    quota at most 90% of the cores: else it is hardly a limit.
+    quota at most 90% of the cores: otherwise it is hardly a limit.
 
 Sources
     Linux, Documentation/admin-guide/cgroup-v2.rst (cpu.max; nr_periods, nr_throttled) and
@@ -83,7 +83,7 @@ def _by_throttling(window: Window, found: Underfed, quota: float, cores: int | N
     if throttled is None:
         return Unknown(missing=("how often the quota throttled the job",))
     if throttled < THROTTLED_PERCENT:
-        return Clear(why=f"the quota held the job back in only {throttled:.0f}% of its periods")
+        return Clear(why=f"the quota throttled the job in only {throttled:.0f}% of its periods")
     return _firing(window, found, quota, cores, throttled)
 
 
@@ -169,7 +169,7 @@ def _evidence(found: Underfed, quota: float, cores: int | None, throttled: float
             value=round(quota, 2),
             unit="cores",
             threshold=None if cores is None else float(cores),
-            says="what the job's cgroup may use"
+            says="the limit of the job's cgroup"
             + ("" if cores is None else f" of the {cores} cores it sees"),
         ),
         Evidence(
@@ -183,7 +183,7 @@ def _evidence(found: Underfed, quota: float, cores: int | None, throttled: float
     used = found.job.cpu_cores
     if used is not None:
         near = used >= 0.7 * quota
-        says = "it uses up its quota" if near else "on average it stays well below its quota"
+        says = "it uses its whole quota" if near else "on average it stays well below its quota"
         evidence.append(
             Evidence(
                 name="CPU used",
@@ -212,7 +212,7 @@ def _advice(window: Window, found: Underfed, quota: float, cores: int | None) ->
         setting="cpu quota",
         present=_number(quota),
         wanted=None if wanted is None else str(wanted),
-        why="the job is stopped though the machine has cores",
+        why="the job is throttled though the machine has free cores",
     )
     count = found.worker_count
     better = recommended_workers(window, count, found.busy_share)
@@ -223,7 +223,7 @@ def _advice(window: Window, found: Underfed, quota: float, cores: int | None) ->
         setting="num_workers",
         present=str(count),
         wanted=str(better),
-        why=f"a quota of {_number(quota)} cores feeds no more, and all are stopped together",
+        why=f"a quota of {_number(quota)} cores serves no more, and all are throttled together",
     )
     return (raise_it, fewer)
 

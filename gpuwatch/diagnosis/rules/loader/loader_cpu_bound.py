@@ -8,21 +8,21 @@ Why it matters
     The GPU is paid for and waits. It is the most common reason for 0% -> 99% -> 0%.
 
 Evidence needed
-    The GPUs' utilisation and the workers' CPU. Surer with: the main thread's CPU while the GPU
+    The GPUs' utilisation and the workers' CPU. Stronger with: the main thread's CPU while the GPU
     idles, the phase of the workers against the GPU, the run-queue wait of the workers.
 
-    Where the job tells of its own loop (gpuwatch.torch), that decides: a wait for data below 5% of
-    the time rules this out, one of 10% or more makes it sure, and it is what is counted as lost.
+    Where the job reports its own loop (gpuwatch.torch), that decides: waiting for data below 5% of
+    the time rules this out, 10% or more confirms it, and that wait is the time counted as lost.
 
 When it is wrong
     The workers of a second DataLoader that sleep (validation with persistent_workers=True) pull
-    the mean down and hide it. Worker processes that spin instead of waiting look busy.
+    the mean down and hide this. Worker processes that spin instead of waiting look busy.
 
 What to do
     Spare cores: raise num_workers to the number named (the workers' CPU need over the GPU's busy
     share, never above the cores one rank may use, less one for its main thread). No spare cores:
     more workers only take turns. Then cheaper transforms (uint8 on the CPU and float on the GPU,
-    smaller images, torchvision.transforms.v2, Pillow-SIMD), transforms done once and stored,
+    smaller images, torchvision.transforms.v2, Pillow-SIMD), transforms precomputed and stored,
     decoding on the GPU (DALI, nvJPEG), more cores, or fewer ranks on this machine.
 
 Thresholds
@@ -144,7 +144,7 @@ def _summary(found: Underfed, count: int, spare: float | None) -> str:
     limit = "is at its limit" if count == 1 else "are at their limit"
     start = (
         f"{found.who} waited for data {found.waited_share:.0%} of the time: "
-        f"{counted(count, 'loader worker')}{' a rank' if len(found.ranks) > 1 else ''} {limit}"
+        f"{counted(count, 'loader worker')}{' per rank' if len(found.ranks) > 1 else ''} {limit}"
     )
     if spare is None:
         return f"{start}, and no cores are free"
@@ -168,7 +168,7 @@ def _evidence(
     ]
     queue = workers.run_queue_wait_percent
     if queue is not None and wanted - queue < WORKERS_AT_LIMIT_PERCENT:
-        says = "with the time they waited for a core they are at their limit"
+        says = "counting their wait for cores, they are at their limit"
         evidence.append(Evidence(name="workers' run-queue wait", value=queue, unit="%", says=says))
     main = found.main_idle_percent
     if main is not None:
@@ -194,9 +194,9 @@ def _phase(found: Underfed) -> list[Evidence]:
             name="workers' CPU while the GPU idles",
             value=round(idle, 1),
             unit="% of a core each",
-            says="they work on while the GPU has nothing to do"
+            says="they keep working while the GPU is idle"
             if works_on
-            else "they rest when the GPU does, which speaks for another cause",
+            else "they rest when the GPU does, which suggests another cause",
             supports=works_on,
         )
     ]
@@ -227,9 +227,9 @@ def _more(count: int, better: int, spare: float | None) -> tuple[Advice, ...]:
 def _cheaper(window: Window, count: int, better: int | None) -> tuple[Advice, ...]:
     cores = usable_cores(window)
     if cores is None:
-        why = "the workers are at their limit; how many cores the job may use was not read"
+        why = "the workers are at their limit; the job's usable cores were not read"
     else:
-        why = f"all {cores:.0f} cores the job may use are taken, more workers would take turns"
+        why = f"all {cores:.0f} cores the job may use are taken; more workers would take turns"
     offline = Advice(
         action="Make the transforms cheaper, do them once and store the result, or decode on "
         "the GPU (DALI, nvJPEG).",

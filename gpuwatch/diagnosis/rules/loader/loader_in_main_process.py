@@ -5,7 +5,7 @@ What it checks
     is busy while they idle.
 
 Why it matters
-    Loading and training take turns: the GPU waits for every batch, always. PyTorch's DataLoader
+    Loading and training take turns: the GPU waits for every single batch. PyTorch's DataLoader
     has num_workers=0 by default.
 
 Evidence needed
@@ -13,24 +13,24 @@ Evidence needed
     is the phase: the main thread's CPU goes up when the GPU's utilisation goes down. With
     stacks: the share of samples inside the DataLoader.
 
-    Where the job tells of its own loop (gpuwatch.torch), that decides: a wait for data below 5% of
-    the time rules this out, one of 10% or more makes it sure, and it is what is counted as lost.
+    Where the job reports its own loop (gpuwatch.torch), that decides: waiting for data below 5% of
+    the time rules this out, 10% or more confirms it, and that wait is the time counted as lost.
 
 When it is wrong
-    Where batches take less time than the samples can show, the alternation is not seen and a
-    job whose Python code is slow for other reasons looks alike; stacks tell the two apart. Data
-    that was put on the GPU beforehand needs no workers. Loading in threads (not DataLoader
-    workers) counts as none.
+    Where batches are shorter than the sampling interval, the alternation is not visible and a
+    job whose Python code is slow for other reasons looks the same; stacks tell the two apart.
+    Data that is already on the GPU needs no workers. Threads that load (instead of DataLoader
+    workers) do not count as workers.
 
 What to do
     Set num_workers to the number named, with persistent_workers=True so that workers are not
-    started again at each epoch, and pin_memory=True.
+    restarted at every epoch, and pin_memory=True.
 
 Thresholds
     idle 10%: see loader_cpu_bound. main thread at 60% of a core while the GPU idles: loading
-    from storage waits for part of the time. Where the alternation is too fast to be seen: at 90%
-    of the time that the GPU idles, from 25% idling and 30% of a core on. 15% of the stacks in the
-    DataLoader: three times TensorFlow's 5% for "moderately input-bound".
+    from storage waits for part of the time. Where the alternation is too fast to be seen: 90% of
+    the GPU's idle time, if that is 25% or more and the thread uses 30% of a core. 15% of the stacks
+    in the DataLoader: three times TensorFlow's 5% for "moderately input-bound".
 
 Sources
     PyTorch, torch.utils.data: "Single-process data loading ... may block computing".
@@ -78,7 +78,7 @@ PERSISTENT = Advice(
     setting="persistent_workers",
     present="False",
     wanted="True",
-    why="else the workers are started again at each epoch",
+    why="otherwise the workers are restarted at every epoch",
 )
 
 
@@ -136,7 +136,7 @@ def _other_cause(found: Underfed, main: float | None, loading: float | None) -> 
     if loading is None and rests:
         return Clear(why=f"the main thread rests ({main:.0f}% of a core) while the GPU idles")
     if loading is None and all(g.busy is None or is_one_stretch(g.busy) for g in found.gpus):
-        return Clear(why="the GPUs idled at length once, not with every step")
+        return Clear(why="the GPUs idled once at length, not in every step")
     writes = found.job.write_when_idle_bytes_per_second
     if writes is not None and writes >= WRITES_BYTES_PER_SECOND:
         return Clear(why="the job writes while its GPU idles")
@@ -209,7 +209,7 @@ def _evidence(found: Underfed, main: float | None, loading: float | None) -> lis
                 value=round(phase, 2),
                 unit="correlation",
                 threshold=-0.3,
-                says="they take turns" if supports else "that they take turns is not seen",
+                says="they take turns" if supports else "no alternation is visible",
                 supports=supports,
             )
         )
@@ -224,7 +224,7 @@ def _main_evidence(found: Underfed, main: float) -> Evidence:
             value=value,
             unit="% of a core",
             threshold=percent_of(found.idle_share * TURNS_FILL_PERCENT / 100.0),
-            says="as much as the GPU leaves idle: they can be taking turns",
+            says="as much as the GPU idles: they may be taking turns",
         )
     says = "at a full core" if main >= MAIN_AT_LIMIT_PERCENT else "busy for most of the time"
     queue = found.main_queue_percent
@@ -260,7 +260,7 @@ def _workers(wanted: int) -> Advice:
         setting="num_workers",
         present="0",
         wanted=str(wanted),
-        why="the next batches are then made while the GPU works on this one",
+        why="the next batches are then loaded while the GPU works",
     )
 
 
@@ -273,6 +273,6 @@ def _cost_of_workers(window: Window) -> tuple[Advice, ...]:
             action="Start the container with a larger --shm-size first.",
             setting="shm-size",
             wanted="8g",
-            why="workers hand their batches over in /dev/shm, and this one is very small",
+            why="workers pass batches through /dev/shm, and this one is very small",
         ),
     )

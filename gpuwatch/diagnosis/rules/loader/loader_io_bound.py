@@ -5,7 +5,7 @@ What it checks
     (the kernel's state D, or its accounts of block I/O) and use little CPU.
 
 Why it matters
-    Faster CPUs or cheaper transforms do not help, and on a disk that is at its rate neither do
+    Faster CPUs or cheaper transforms do not help, and on a disk at its maximum rate neither do
     more workers.
 
 Evidence needed
@@ -13,23 +13,23 @@ Evidence needed
     for the wait (delay accounting is off by default since Linux 5.14), how often a worker was
     seen in state D, and the machine's I/O pressure (PSI) and iowait.
 
-    Where the job tells of its own loop (gpuwatch.torch), that decides: a wait for data below 5% of
-    the time rules this out, one of 10% or more makes it sure, and it is what is counted as lost.
+    Where the job reports its own loop (gpuwatch.torch), that decides: waiting for data below 5% of
+    the time rules this out, 10% or more confirms it, and that wait is the time counted as lost.
 
 When it is wrong
-    Network and FUSE file systems can let a process sleep in state S instead of D; then nothing
-    of this is seen, and the workers merely look idle. I/O pressure is the machine's and can be
-    another job's. The first epoch reads from the disk, later ones may be served from memory.
+    Network and FUSE file systems can let a process sleep in state S instead of D; then the wait
+    is invisible and the workers merely look idle. I/O pressure is the machine's and may come from
+    another job. The first epoch reads from the disk, later ones may be served from memory.
 
 What to do
     Put the data on local or faster storage; pack small files into shards (WebDataset, tar,
     LMDB, Parquet) that are read in sequence; keep what fits in memory; smaller or pre-resized
-    files. Where the disk is not at its rate but slow to answer (network storage), more workers
-    hide the delay.
+    files. Where storage has bandwidth left but high latency (network storage), more workers hide
+    the latency.
 
 Thresholds
-    workers waiting for 25% of their time: less can hardly cost a GPU 10%, since the batches of
-    the others go on. SageMaker's IOBottleneck asks for 50% of the machine's time.
+    workers waiting for 25% of their time: less can hardly cost a GPU 10%, since the other workers
+    keep going. SageMaker's IOBottleneck requires 50% of the machine's time.
     I/O pressure "some" of 20%: PSI says that some task was stalled for that share of the time.
 
 Sources
@@ -150,7 +150,7 @@ def _evidence(
             value=round(waits, 1),
             unit="% of the time",
             threshold=DISK_WAIT_PERCENT,
-            says="the workers wait for storage" if workers else "the main process waits for it",
+            says="the workers wait for storage" if workers else "the process waits for storage",
         ),
     ]
     if workers is not None and workers.cpu_percent is not None:
@@ -187,7 +187,7 @@ def _reads(found: Underfed) -> list[Evidence]:
     supports = reads >= READ_BYTES_PER_SECOND
     says = f"the job gets {amount(reads)}/s from storage"
     if not supports:
-        says += ": so little that many small files or a slow answer must be the reason"
+        says += ": so little that many small files or high latency must be the cause"
     return [
         Evidence(name="reads", value=round(reads), unit="bytes/s", says=says, supports=supports)
     ]

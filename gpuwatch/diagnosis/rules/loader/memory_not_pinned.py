@@ -1,4 +1,4 @@
-"""Batches are copied to the GPU from memory that is not pinned.
+"""Batches are copied to the GPU from unpinned memory.
 
 What it checks
     The job's loader has workers but no pinning thread, its workers are not the limit, GPUs idle
@@ -10,16 +10,16 @@ Why it matters
 
 Evidence needed
     Whether a pinning thread exists, the GPUs' utilisation, the PCIe traffic from host to GPU
-    while the GPU idles, the workers' CPU. Surer with the main thread's CPU while the GPU idles:
+    while the GPU idles, the workers' CPU. Stronger with the main thread's CPU while the GPU idles:
     it does that copying.
 
-    Where the job tells of its own loop (gpuwatch.torch), its pin_memory and the time its copies
-    take decide: below 5% of the time they cost little, whatever crosses PCIe.
+    Where the job reports its own loop (gpuwatch.torch), its pin_memory and its copy time decide:
+    below 5% of the time, copies cost little, whatever crosses PCIe.
 
 When it is wrong
-    A job can pin by itself (tensor.pin_memory()) without the DataLoader's thread. Weights that
-    are offloaded to the host cross PCIe as well. With num_workers=0 pinning happens inside the
-    main thread and cannot be seen from outside. PCIe counters are short samples.
+    A job can pin memory itself (tensor.pin_memory()) without the DataLoader's thread. Weights
+    offloaded to the host cross PCIe as well. With num_workers=0 pinning happens inside the main
+    thread and cannot be seen from outside. PCIe counters are short samples.
 
 What to do
     DataLoader(pin_memory=True) and tensor.to(device, non_blocking=True). Where the batch is large,
@@ -70,11 +70,11 @@ def check(window: Window) -> Verdict:
         return found
     pinned = {rank.pinned_memory for rank in found.ranks}
     if pinned == {True}:
-        return Clear(why="a thread of the loader pins the batches")
+        return Clear(why="a loader thread pins the batches")
     if False not in pinned:
         return Unknown(missing=("whether the loader pins memory",))
     if found.workers is not None and is_at_limit(found.workers):
-        return Clear(why="the loader workers are at their limit: pinning would change little")
+        return Clear(why="the loader workers are at their limit: pinning would hardly help")
     copies = told_copies(found.ranks)
     return _by_traffic(found) if copies is None else _by_told(found, copies)
 
@@ -82,10 +82,10 @@ def check(window: Window) -> Verdict:
 def _by_told(found: Underfed, copies: float) -> Verdict:
     """The job itself tells how long its copies take."""
     if copies < COPIES_SHARE:
-        return Clear(why=f"the job itself tells that its copies take {copies:.0%} of the time")
+        return Clear(why=f"the job reports copies taking {copies:.0%} of the time")
     wait = found.told_wait
     if wait is not None and wait >= MOSTLY * found.idle_share:
-        return Clear(why=f"the job itself waits for data {wait:.0%} of the time, not for copies")
+        return Clear(why=f"the job reports waiting for data {wait:.0%} of the time, not for copies")
     full = _link_is_full(found, idle_traffic(found))
     return full or _firing(found, idle_traffic(found), copies)
 
@@ -169,9 +169,7 @@ def _evidence(
         Evidence(
             name="pinned memory",
             value=False,
-            says="no thread of the loader pins the batches"
-            if copies is None
-            else "the job itself tells so",
+            says="no loader thread pins the batches" if copies is None else "reported by the job",
         ),
     ]
     if copies is not None:
@@ -181,7 +179,7 @@ def _evidence(
                 value=round(100.0 * copies, 1),
                 unit="% of the time",
                 threshold=100.0 * COPIES_SHARE,
-                says="the job itself tells so",
+                says="reported by the job",
             )
         )
     if traffic is not None:
@@ -197,7 +195,7 @@ def _evidence(
         )
     workers = found.workers
     if workers is not None and workers.cpu_percent is not None:
-        says = "the workers have time to spare: batches are ready"
+        says = "the workers have spare time: batches are ready"
         evidence.append(
             Evidence(
                 name="loader workers' CPU",
@@ -227,10 +225,10 @@ def _advice() -> tuple[Advice, ...]:
             setting="pin_memory",
             present="False",
             wanted="True",
-            why="a pinned batch is copied faster, and while the GPU works on the one before",
+            why="a pinned batch is copied faster, and while the GPU works on the last one",
         ),
         Advice(
             action="Send smaller types (uint8 images) and convert them on the GPU.",
-            why="fewer bytes have to cross PCIe",
+            why="fewer bytes then cross PCIe",
         ),
     )

@@ -11,12 +11,12 @@ Evidence needed
     The processes of the job and their parents.
 
 When it is wrong
-    In the moments in which a job ends its workers are still ending: seen again some seconds
-    later, they are left over. Workers of a loader that re-parents itself on purpose are rare.
+    While a job ends, its workers take a moment to end, too: only those still there some seconds
+    later are left over. Workers that a loader re-parents on purpose are rare.
 
 What to do
     End the processes named (kill PID; if they stay, kill -9 PID). Start jobs so that the whole
-    process group is ended with them (exec in a container's entrypoint, torchrun, srun). Remove
+    process group ends with them (exec in a container's entrypoint, torchrun, srun). Remove
     what they left in /dev/shm (torch_*).
 
 Thresholds
@@ -50,7 +50,7 @@ def check(window: Window) -> Verdict:
     if count == 0:
         if not job.job.members and job.workers is None:
             return Unknown(missing=NO_JOB)
-        return Clear(why="every process of the job has its parent")
+        return Clear(why="every process of the job still has its parent")
     return _firing(window, job, left, count)
 
 
@@ -119,10 +119,10 @@ def _advice(left: list[JobMember]) -> tuple[Advice, ...]:
     return (
         Advice(
             action=f"End them:{command}{more}; those that stay with kill -9.",
-            why="nobody takes their batches any more",
+            why="nothing uses their batches any more",
         ),
         Advice(
-            action="Start jobs so that their whole process group is ended with them.",
-            why="else it happens again",
+            action="Start jobs so that their whole process group ends with them.",
+            why="otherwise it will happen again",
         ),
     )

@@ -11,20 +11,20 @@ Why it matters
     The second can be twice as fast.
 
 Evidence needed
-    Samples finer than half a swing: several a second. With one a second only swings slower than
-    two seconds can be seen; then it stays undecided.
+    Samples finer than half a swing: several per second. With one per second only swings slower
+    than two seconds are visible; faster ones stay undetermined.
 
-    Where the job tells of its own loop (gpuwatch.torch), how long it waits for data says whether
-    the loader is to be looked at.
+    Where the job reports its own loop (gpuwatch.torch), how long it waits for data shows whether
+    the loader is the cause.
 
 When it is wrong
     Bursts are right for a server that waits for requests, for interactive work, and for training
     on several nodes where the others are slower. Low means and two-peaked histograms alone are
-    no evidence: healthy jobs show both.
+    not evidence: healthy jobs show both.
 
 What to do
     In order of how often it is the cause: raise num_workers above 0 and towards the cores a rank
-    may use; pin_memory=True with non_blocking=True; look for storage that is too slow, saves,
+    may use; pin_memory=True with non_blocking=True; look for slow storage, checkpoints,
     validation. Run gpuwatch beside the job to see which.
 
 Thresholds
@@ -122,7 +122,7 @@ def _firing(window: Window, swinging: list[tuple[GpuFacts, Waveform]]) -> Firing
     first = waves[0]
     ranks = _ranks(window, gpus)
     wait = told_wait(ranks)
-    told = "" if wait is None else f"; the job itself waits for data {wait:.0%} of the time"
+    told = "" if wait is None else f"; the job reports waiting for data {wait:.0%} of the time"
     return Firing(
         summary=f"{named(gpus)} {'goes' if len(gpus) == 1 else 'go'} from {first.low_percent:.0f}% "
         f"to {first.high_percent:.0f}% and back{every}, without work {lost:.0%} of the time{told}",
@@ -155,7 +155,7 @@ def _evidence(window: Window, wave: Waveform, lost: float, period: float | None)
             value=round(wave.low_percent, 1),
             unit="%",
             threshold=15.0,
-            says="it goes down to nothing",
+            says="it drops to idle",
         ),
         Evidence(
             name="highest samples (5%)",
@@ -174,7 +174,7 @@ def _evidence(window: Window, wave: Waveform, lost: float, period: float | None)
     ]
     if period is not None:
         evidence.append(
-            Evidence(name="period", value=round(period, 2), unit="s", says="it has a rhythm")
+            Evidence(name="period", value=round(period, 2), unit="s", says="it is periodic")
         )
     return evidence + _copies(window)
 
@@ -190,9 +190,9 @@ def _copies(window: Window) -> list[Evidence]:
             value=round(rate),
             unit="bytes/s",
             threshold=0.5e9,
-            says="batches are copied then: memory that is not pinned"
+            says="batches are copied then: unpinned memory"
             if much
-            else "the wait is for something before the copy",
+            else "the wait comes before the copy",
             supports=much,
         )
     ]
@@ -216,9 +216,9 @@ def _told(wait: float | None) -> list[Evidence]:
             value=percent_of(wait),
             unit="% of the time",
             threshold=percent_of(STARVED_SHARE),
-            says="the job itself tells so"
+            says="reported by the job"
             if wait >= FED_SHARE
-            else "the job itself tells so: it is not the loader",
+            else "reported by the job: not the loader",
             supports=wait >= STARVED_SHARE,
         )
     ]
@@ -227,12 +227,12 @@ def _told(wait: float | None) -> list[Evidence]:
 def _advice(window: Window, wait: float | None) -> tuple[Advice, ...]:
     decide = (
         "Run gpuwatch beside the job (or gpuwatch diagnose --pid): the CPU of its main thread and "
-        "workers decides which."
+        "workers shows which."
         if window.job is None
         else "Take stacks of the main thread (gpuwatch diagnose --stacks) to see what it waits for."
     )
     if wait is not None and wait < FED_SHARE:
-        return (Advice(action=decide, why="the job has its data in time: it waits for itself"),)
+        return (Advice(action=decide, why="the job has its data in time: it waits elsewhere"),)
     return (
         Advice(
             action="Raise num_workers of the DataLoader (its default is 0), up to the cores of a "
@@ -244,7 +244,7 @@ def _advice(window: Window, wait: float | None) -> tuple[Advice, ...]:
             action="Set pin_memory=True and copy with non_blocking=True.",
             setting="pin_memory",
             wanted="True",
-            why="else each copy to the GPU holds it up",
+            why="otherwise each copy to the GPU delays it",
         ),
-        Advice(action=decide, why="from the GPU alone the causes look the same"),
+        Advice(action=decide, why="seen from the GPU alone, the causes look the same"),
     )

@@ -1,27 +1,27 @@
-"""/dev/shm, through which loader workers hand over their batches, is nearly full.
+"""/dev/shm, through which loader workers pass their batches, is nearly full.
 
 What it checks
     The share of /dev/shm in use while a job with loader workers (or with several ranks) runs.
 
 Why it matters
     A worker that finds no room dies with "Bus error" or "unable to write to file
-    </torch_...>", and the job with it. Docker gives a container 64 MB unless told otherwise.
+    </torch_...>", and the job with it. Docker gives a container 64 MB by default.
 
 Evidence needed
     The size and use of /dev/shm.
 
 When it is wrong
-    What gpuwatch reads is the /dev/shm of the place it runs in: a job in another container has
-    its own. NCCL and other programs keep files there, too, and a job that crashed can have left
+    gpuwatch reads the /dev/shm of the container it runs in: a job in another container has its
+    own. NCCL and other programs keep files there, too, and a job that crashed may have left
     some.
 
 What to do
     docker run --shm-size=8g (or --ipc=host); in Kubernetes an emptyDir with medium: Memory
-    mounted on /dev/shm; otherwise mount -o remount,size=... /dev/shm. Else fewer workers, a
+    mounted on /dev/shm; otherwise mount -o remount,size=... /dev/shm. Or: fewer workers, a
     smaller prefetch_factor, smaller types (uint8), and remove what dead jobs left there.
 
 Thresholds
-    80% in use: a batch more for each worker can fill the rest. 50% where all of it is 128 MB or
+    80% in use: one more batch per worker can fill the rest. 50% where its size is 128 MB or
     less: there one batch is a large part.
 
 Sources
@@ -78,7 +78,7 @@ def _firing(job: JobFacts, total: int, used: float, limit: float) -> Firing:
                 value=round(100.0 * share, 1),
                 unit="%",
                 threshold=100.0 * limit,
-                says=f"{amount(total - used)} are left for all batches on their way",
+                says=f"{amount(total - used)} are left for all batches in flight",
             ),
             Evidence(
                 name="size of /dev/shm",
@@ -108,11 +108,11 @@ def _advice(job: JobFacts, total: int) -> tuple[Advice, ...]:
             setting="shm-size",
             present=amount(total),
             wanted=f"{wanted}g",
-            why="every batch on its way from a worker lies there",
+            why="every batch in flight from a worker is held there",
         ),
         Advice(
-            action="Lower num_workers or prefetch_factor, or hand over smaller types (uint8).",
+            action="Lower num_workers or prefetch_factor, or pass smaller types (uint8).",
             setting="prefetch_factor",
-            why="num_workers x prefetch_factor batches can lie there at once",
+            why="num_workers x prefetch_factor batches can be there at once",
         ),
     )

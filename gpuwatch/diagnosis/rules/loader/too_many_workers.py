@@ -1,21 +1,21 @@
-"""More loader workers than cores: they take turns and slow each other and the main thread down.
+"""More loader workers than cores: they take turns and slow the main thread down.
 
 What it checks
     GPUs of the job idle for 10% of the time or more, the job has more processes that could run
     than cores it may use, and its workers wait in the run queue.
 
 Why it matters
-    Beyond one worker a core nothing is gained: each batch takes longer, the caches are shared,
+    Beyond one worker per core nothing is gained: each batch takes longer, the caches are shared,
     and the main thread, which launches the kernels and writes checkpoints, waits for a core too.
 
 Evidence needed
-    The number of workers, the cores the job may use, the workers' run-queue wait. Surer with
-    involuntary switches and with the number of runnable processes.
+    The number of workers, the cores the job may use, the workers' run-queue wait. Stronger with
+    involuntary switches and the number of runnable processes.
 
 When it is wrong
-    Where other jobs take the cores the workers are not too many by themselves: then it stays
-    quiet, and loader_cpu_bound speaks of the cores. A CPU quota below the cores is cpu_quota's.
-    Workers that mostly wait for a disk may rightly be more than the cores.
+    Where other jobs take the cores, the workers themselves are not too many: then this does not
+    fire, and loader_cpu_bound covers the cores. A CPU quota below the cores is for cpu_quota.
+    Workers that mostly wait for a disk may rightly outnumber the cores.
 
 What to do
     Lower num_workers to the number named (the cores one rank may use, less one for its main
@@ -25,8 +25,8 @@ Thresholds
     1.1 workers and main threads for each usable core: PyTorch warns as soon as num_workers
     exceeds the cores of the affinity; a tenth is left for processes that mostly sleep.
     run-queue wait 10%: a machine with free cores shows below 2%. Where it is not read: 30
-    involuntary switches a second of each worker, in a job that uses 85% of its cores (alone on a
-    core it is one or two; this project's choice).
+    involuntary switches per second and worker, in a job that uses 85% of its cores (a worker
+    alone on a core has one or two; this project's choice).
 
 Sources
     PyTorch, DataLoader.check_worker_number_rationality: "excessive worker creation might get
@@ -128,7 +128,7 @@ def _other_cause(
     if (in_disk_wait(workers) or 0.0) >= DISK_WAIT_PERCENT:
         return Clear(why="the loader workers mostly wait for the disk")
     if is_held_back(found.job):
-        return Clear(why="a CPU quota holds the job back, not the number of its workers")
+        return Clear(why="a CPU quota throttles the job, not the number of workers")
     return None
 
 
@@ -170,7 +170,7 @@ def _evidence(
     evidence = [
         found.evidence,
         Evidence(
-            name="processes a core",
+            name="processes per core",
             value=round(crowding, 2),
             threshold=CROWDING,
             says=f"{round(workers.count)} workers and {len(found.job.ranks)} main threads share "
@@ -181,14 +181,14 @@ def _evidence(
             value=round(queue, 1),
             unit="% of the time",
             threshold=RUN_QUEUE_WAIT_PERCENT,
-            says="they could have run and waited for a core"
+            says="runnable, but waiting for a core"
             if workers.run_queue_wait_percent is not None
-            else "not read: told by how often they are pushed off their cores",
+            else "not read: judged by how often they are preempted",
         ),
     ]
     pushed = workers.involuntary_switches_per_second
     if pushed is not None:
-        says = "how often a worker was pushed off its core"
+        says = "how often a worker was preempted"
         evidence.append(
             Evidence(name="involuntary switches", value=round(pushed, 1), unit="1/s", says=says)
         )

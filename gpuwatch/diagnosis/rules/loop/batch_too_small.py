@@ -1,21 +1,21 @@
 """The batch (or the model) is too small for the GPU.
 
 What it checks
-    Whether a GPU that is fed all the time does little work (SM activity, power) while half of its
+    Whether a GPU that is always busy does little work (SM activity, power) while half of its
     memory or more is free.
 
 Why it matters
     Each kernel has too few rows to fill the multiprocessors, so a step of four times the samples
-    often takes hardly longer. It is the cheapest speed there is to gain.
+    often takes hardly longer. It is the cheapest speed-up there is.
 
 Evidence needed
     The busy share; SM activity, or power with its limit; memory used and the card's memory. All
-    GPUs of the job must show it: if one works hard and the others do not, they wait for it.
+    GPUs of the job must show it: if only one works hard, the others are waiting for it.
 
 When it is wrong
-    When the batch is bounded by the method (small batches for convergence) or the work is decoding
+    When the batch is limited by the method (small batches for convergence) or the work is decoding
     one token at a time. Where SM activity does not exist, power alone cannot tell small kernels
-    from bandwidth-bound ones, and the finding is less sure.
+    from bandwidth-bound ones, and the finding is less certain.
 
 What to do
     Raise the batch size (and the learning rate with it). Memory is about model + batch x sample, so
@@ -27,16 +27,16 @@ Thresholds
     busy 85% of the time: drivers show 95 to 100% for kernels back to back, and a job that logs or
     saves now and then some points less. From 60% on where the level is steady (the 5th percentile
     of the samples is 60% of their mean or more) and the main thread is below 85% of a core:
-    launches of tiny kernels leave gaps, and Python is not what limits.
+    launches of tiny kernels leave gaps, and Python is not the bottleneck.
 
     SM activity below 50% while busy, and power below 60% of its limit: what DCGM calls likely
     ineffective. Where SM activity does not exist: power below 35% of the limit, or below 40% with
-    the memory controller at work 10% of the time or less; not judged from 40% of the time on. Below
-    28% of the limit no activity counts against it. DRAM activity of 50% or more is work bound by
-    bandwidth, and power 1.6 times as high before is a wait. The reasons are with busy_without_work.
+    the memory controller active 10% of the time or less; not judged from 40% of the time on. Below
+    28% of the limit no activity counts against it. DRAM activity of 50% or more is bandwidth-bound
+    work, and power 1.6 times as high before is a wait. busy_without_work gives the reasons.
 
-    memory at most 50% used: a batch of twice the size then fits for sure (SageMaker's BatchSize
-    asks for 70% or less, of CPU and GPU too). The advice fills it to 90%: the rest is for
+    memory at most 50% used: a batch of twice the size then certainly fits (SageMaker's BatchSize
+    requires 70% or less, of CPU and GPU too). The advice fills it to 90%: the rest is for
     fragmentation and evaluation. Tensor cores active below 2% of the time: the large products run
     in full precision. The numbers that are neither DCGM's nor SageMaker's are this project's
     choice.
@@ -110,11 +110,11 @@ def _otherwise(window: Window, gpus: list[GpuFacts]) -> str | None:
     if window.starting:
         return "the job is starting"
     if not all(_is_fed(window, gpu) for gpu in gpus):
-        return "its GPUs are not fed all the time, so the batch is not what limits"
+        return "its GPUs are not always busy, so the batch is not the bottleneck"
     if any(little_work(gpu) is False or is_bandwidth_bound(gpu) for gpu in gpus):
-        return "the GPUs are filled while they are busy"
+        return "the GPUs are well used while busy"
     if any(waits_now(gpu) for gpu in gpus):
-        return "it draws more power at other times: it waits, the batch is not small"
+        return "it draws more power at other times: it waits; the batch is not small"
     return None
 
 
@@ -147,7 +147,7 @@ def _firing(gpus: list[GpuFacts], share: float) -> Firing:
     seen += [] if power is None else [f"{power:.0f} W"]
     clear = sum(clearness(gpu) for gpu in gpus) / len(gpus)
     return Firing(
-        summary=f"{named(gpus)} {verb(gpus, 'is', 'are')} fed and under-used ({', '.join(seen)}) "
+        summary=f"{named(gpus)} {verb(gpus, 'is', 'are')} busy but under-used ({', '.join(seen)}) "
         f"with {100 * (1 - share):.0f}% of the memory free: the batch is too small",
         evidence=tuple([item for gpu in gpus for item in _evidence(gpu)]),
         advice=_advice(gpus, fullest, factor),
@@ -163,7 +163,7 @@ def _advice(gpus: list[GpuFacts], fullest: GpuFacts, factor: float) -> tuple[Adv
     used = gib(_used(fullest) or 0.0)
     total = gib(fullest.identity.memory_total_bytes or 0)
     larger = Advice(
-        action=f"Raise the batch size: {factor:.1f} times the present one fits for sure, more if "
+        action=f"Raise the batch size: {factor:.1f} times the present one will fit, more if "
         "the model is a good part of the memory.",
         setting="batch size",
         wanted=f"{factor:.1f} times",
@@ -178,7 +178,7 @@ def _advice(gpus: list[GpuFacts], fullest: GpuFacts, factor: float) -> tuple[Adv
             action="Use mixed precision (torch.autocast with bfloat16, or TF32 matrix products).",
             setting="precision",
             wanted="bfloat16",
-            why="the tensor cores do nothing",
+            why="the tensor cores are idle",
         ),
     )
 
@@ -201,7 +201,7 @@ def _evidence(gpu: GpuFacts) -> list[Evidence]:
             value=None if gpu.busy is None else round(gpu.busy.mean_percent, 1),
             unit="%",
             threshold=PINNED_PERCENT,
-            says="it is fed",
+            says="it is kept busy",
         ),
         Evidence(
             name=f"{name} SM activity while busy",

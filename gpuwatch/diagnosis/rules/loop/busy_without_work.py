@@ -5,26 +5,26 @@ What it checks
     of its power limit, or far less than the same job drew before.
 
 Why it matters
-    "Utilisation" counts the time in which at least one kernel was resident, be it one block on one
+    "Utilisation" counts the time in which at least one kernel was resident, even one block on one
     of 132 multiprocessors. Two things look like that: kernels too small to fill the card, and
     kernels that wait: a collective that spins for another rank, or a job that hangs in one.
 
 Evidence needed
     The busy share, and SM activity or power with its limit. With both the case is clear; with power
-    alone it takes a lower threshold and stays less sure.
+    alone the threshold is lower and the finding less certain.
 
 When it is wrong
     Work bound by memory bandwidth (decoding tokens, embeddings) draws less power and is not at
-    fault; its DRAM activity is shown. Power also falls with the data: zeros draw less than noise.
+    fault; its DRAM activity is shown. Power also depends on the data: zeros draw less than noise.
 
 What to do
     Profile one step. Many small kernels: a larger batch, torch.compile, CUDA graphs, fused
-    optimizers. A wait: look at the other ranks (gpuwatch stacks shows which one stands elsewhere).
+    optimizers. A wait: look at the other ranks (gpuwatch stacks shows which one is elsewhere).
 
 Thresholds
     busy 85% of the time: drivers show 95 to 100% for kernels back to back, and a job that logs or
-    saves now and then some points less. All GPUs of the job, since those that are busy else wait
-    for those that idle.
+    saves now and then some points less. All GPUs of the job, since otherwise the busy ones wait
+    for the idle ones.
 
     SM activity below 50% while busy: DCGM calls that likely ineffective. Power must be below 60% of
     its limit too: few active multiprocessors do not draw more. The lost share is counted from 80%,
@@ -32,8 +32,8 @@ Thresholds
 
     Where SM activity does not exist: power below 35% of the limit, since work bound by memory
     bandwidth can stay near 40%; below 40% where the memory controller works 10% of the time or
-    less, which rules that out. From 40% of the time on power tells nothing. Below 28% of the limit
-    nothing works hard, whatever the activities say: a warp that waits counts as active. DRAM
+    less, which rules that out. From 40% of the time on power is no evidence. Below 28% of the limit
+    nothing works hard, whatever the activities say: a waiting warp counts as active. DRAM
     activity of 50% or more is work bound by bandwidth (DCGM: some 80% is the most that is reached).
 
     power 1.6 times as high at this job's plateau (95th percentile since watched), and 1.3 times as
@@ -114,7 +114,7 @@ def _firing(gpus: list[GpuFacts]) -> Firing:
 _WAITS = Advice(
     action="Look at the other ranks: one of them is late, or hangs; gpuwatch stacks shows where "
     "each one stands.",
-    why="a collective that spins for another rank counts as busy and draws little power",
+    why="a collective that spins for another rank looks busy and draws little power",
 )
 _SMALL = Advice(
     action="Profile one step: a larger batch, torch.compile or CUDA graphs where kernels are "
@@ -131,7 +131,7 @@ def _summary(gpus: list[GpuFacts], waiting: bool) -> str:
         plateau = highest([gpu.power_plateau_watts for gpu in gpus]) or 0.0
         return (
             f"{names} {is_} {busy:.0f}% busy at {power or 0.0:.0f} W, after {plateau:.0f} W "
-            f"before: {verb(gpus, 'it waits', 'they wait')} and {verb(gpus, 'does', 'do')} not work"
+            f"before: {verb(gpus, 'it waits', 'they wait')} and {verb(gpus, 'does', 'do')} no work"
         )
     sm = highest([sm_when_busy(gpu) for gpu in gpus])
     at = "" if power is None else f" at {power:.0f} W"

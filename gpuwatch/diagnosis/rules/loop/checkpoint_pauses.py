@@ -4,28 +4,28 @@ What it checks
     Pauses of a steadily busy GPU in which the job wrote much to storage.
 
 Why it matters
-    A synchronous save costs its whole length on every GPU of the job: rank 0 writes and the
+    A synchronous save costs its full duration on every GPU of the job: rank 0 writes and the
     others wait in the next collective (busy, at low power).
 
 Evidence needed
-    At least one pause and what was written during it. Surer with a second one: saves come in a
-    rhythm.
+    At least one pause and what was written during it. Stronger with a second one: saves are
+    periodic.
 
-    Where the job tells of its own loop (gpuwatch.torch), a pause that it calls a checkpoint is one,
-    whatever was written, and one that it calls validation is none.
+    Where the job reports its own loop (gpuwatch.torch), a pause reported as a checkpoint is one,
+    whatever was written, and one reported as validation is not.
 
 When it is wrong
-    Storage that is not seen as writes of this job (object stores, some network file systems)
-    makes a save look like validation. Another job's writes are only the machine's.
+    Saves that do not show as writes of this job (object stores, some network file systems) look
+    like validation. Another job's writes count only for the machine.
 
 What to do
     Save asynchronously (torch.distributed.checkpoint.async_save, or copy the state to pinned
-    memory and write from a thread), rarer, to a local disk first, sharded over the ranks, or
+    memory and write from a thread), less often, to a local disk first, sharded over the ranks, or
     without the optimizer's state where it is not needed.
 
 Thresholds
     32 MiB in a pause, at 10 MB/s or more: the weights of a small convolutional network with their
-    optimizer are beyond it; logs and event files are not.
+    optimizer exceed it; logs and event files do not.
     2% of the time lost: below it the finding is information only.
 
 Sources
@@ -63,7 +63,7 @@ def check(window: Window) -> Verdict:
     if not saves:
         if len(unread) == len(window.pauses):
             return Unknown(missing=("what was written during the pauses",))
-        return Clear(why="nothing much was written during the pauses")
+        return Clear(why="little was written during the pauses")
     return _firing(window, saves)
 
 
@@ -76,7 +76,7 @@ def _firing(window: Window, saves: list[Pause]) -> Firing:
     told = any(pause.phase == "checkpoint" for pause in saves)
     written = f" while {amount(wrote)} were written" if wrote > 0.0 or not told else ""
     return Firing(
-        summary=f"{who_paused(window)} stood still for up to {lasting(longest)} {times}"
+        summary=f"{who_paused(window)} paused for up to {lasting(longest)} {times}"
         f"{written}: checkpoints ({lost:.0%} of the time)",
         evidence=tuple(_evidence(window, saves, wrote, longest, lost)),
         advice=_advice(),
@@ -139,7 +139,7 @@ def _advice() -> tuple[Advice, ...]:
             why="training goes on while the copy is written",
         ),
         Advice(
-            action="Save more rarely, to a local disk first, or sharded over the ranks.",
+            action="Save less often, to a local disk first, or sharded over the ranks.",
             why="training waits for as long as the write takes",
         ),
     )

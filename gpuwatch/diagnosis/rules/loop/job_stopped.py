@@ -1,30 +1,30 @@
-"""The job, or a rank of it, is stopped: its process runs nothing until somebody continues it.
+"""The job, or one of its ranks, is stopped: it runs nothing until somebody continues it.
 
 What it checks
     Whether the training process of a rank is in the state "stopped" (T: by a signal) or "traced"
-    (t: held by a debugger), and stays in it. While all ranks are, nothing else is judged of the
-    job, and what it tells of itself only fifteen seconds after it goes on.
+    (t: held by a debugger), and stays so. While all ranks are stopped, no other rule is applied to
+    the job, and its own reports count again only fifteen seconds after it continues.
 
 Why it matters
-    Its GPU idles and its memory stays taken, which looks like a job that waits for data: what the
-    job tells of itself says so, too, if it was stopped while it took a batch. One stopped rank
-    holds up all the others.
+    Its GPU idles and its memory stays taken, which looks like a job that waits for data: so does
+    its own report, if it was stopped while it took a batch. One stopped rank holds up all the
+    others.
 
 Evidence needed
     The state of the job's processes.
 
 When it is wrong
-    Where somebody stopped it on purpose, it is right and no fault: a batch system that suspends
-    jobs, or a debugger at a breakpoint.
+    Where it was stopped on purpose, this is no fault: a batch system that suspends jobs, or a
+    debugger at a breakpoint.
 
 What to do
     Continue it: fg in the shell in which Ctrl-Z was pressed, kill -CONT with the PIDs, or scontrol
-    resume. Where it goes on to be stopped: look who does it (a batch system, or a background job
+    resume. If it keeps being stopped: find out by what (a batch system, or a background job
     that reads from the terminal: SIGTTIN).
 
 Thresholds
-    None but that it is seen so at every look for six seconds, as with every rule: a debugger or a
-    stack sampler that attaches stops a process for moments.
+    None, except that it must be so in every sample for six seconds, as with every rule: a debugger
+    or a stack sampler that attaches stops a process for moments.
 
 Sources
     proc_pid_stat(5), field state. signal(7): SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU.
@@ -94,7 +94,7 @@ def _firing(stopped: list[RankFacts], count: int) -> Firing:
         advice=(
             Advice(
                 action=action,
-                why="until then it computes nothing, and its GPU memory stays taken",
+                why="until then it computes nothing and keeps its GPU memory",
             ),
         ),
         strength=1.0,
@@ -128,6 +128,6 @@ def _evidence(stopped: list[RankFacts]) -> list[Evidence]:
             name="stopped for",
             value=round(min(rank.stopped_seconds or 0.0 for rank in stopped), 1),
             unit="s",
-            says="it does not run, whatever it would wait for",
+            says="it does not run at all",
         ),
     ]

@@ -1,24 +1,24 @@
-"""Python launches kernels more slowly than the GPU ends them.
+"""Python launches kernels more slowly than the GPU finishes them.
 
 What it checks
     The training process is at a full core all the time (or all the time that the GPU idles), the
-    loader workers have time to spare, and GPUs are without a kernel for 15% of the time or more.
+    loader workers have spare time, and GPUs are without a kernel for 15% of the time or more.
 
 Why it matters
-    The GPU does each small kernel at once and then waits for the next. A faster GPU gains nothing.
+    The GPU runs each small kernel at once and waits for the next. A faster GPU gains nothing.
 
 Evidence needed
     The CPU of the main thread (while the GPU idles and while it works), the workers' CPU, the
-    GPUs' utilisation. Surer with a flat, middling utilisation (thousands of tiny gaps instead of
-    0 -> 99%), with low power while busy, and with stacks.
+    GPUs' utilisation. Stronger with a flat, middling utilisation (thousands of tiny gaps instead
+    of 0 -> 99%), with low power while busy, and with stacks.
 
-    Where the job tells of its own loop (gpuwatch.torch), a wait for data that makes up 60% of the
-    idle time rules this out; one below 5% of the time rules out the loader, be there workers or
-    not.
+    Where the job reports its own loop (gpuwatch.torch), a wait for data that makes up 60% of the
+    idle time rules this out; one below 5% of the time rules out the loader, with or without
+    workers.
 
 When it is wrong
-    Without loader workers the same readings come from loading in the main process, so then it
-    stays undecided unless stacks were taken. PyTorch runs the backward pass on a thread of its
+    Without loader workers, loading in the main process gives the same readings, so it stays
+    undetermined unless stacks were taken. PyTorch runs the backward pass on a thread of its
     own: the main thread alone can then show 50%, so the whole process counts as well, which also
     includes its helper threads. A main thread that spins for the GPU (.item(), a blocking
     synchronisation) is at a full core too: see sync_every_step.
@@ -29,10 +29,10 @@ What to do
 
 Thresholds
     training process at 85% of a core: the kernel's clock ticks and short sleeps take some percent
-    of a thread that never rests. One that waits for the GPU in each step computes only in the
-    time that the GPU idles: then at 90% of that time, from 25% idling and 30% of a core on.
+    of a thread that never rests. One that waits for the GPU in each step computes only while the
+    GPU idles: then 90% of that time, if that is 25% or more and the thread uses 30% of a core.
     idle 15%: TensorFlow's profiler calls kernel launching "highly" bound from 15% of the step.
-    workers below 75% of a core: at it they would be the cause.
+    workers below 75% of a core: above it they would be the cause.
 
 Sources
     TensorFlow profiler, op_stats_to_input_pipeline_analysis.cc (kernel launch 3% and 15%).
@@ -99,7 +99,7 @@ def _by_main_thread(found: Underfed) -> Verdict:
         return Clear(why=f"the job's GPUs idle only {found.idle_share:.0%} of the time")
     wait = found.told_wait
     if wait is not None and wait >= WAITS_MOSTLY * found.idle_share:
-        return Clear(why=f"the job itself waits for data {wait:.0%} of the time")
+        return Clear(why=f"the job reports waiting for data {wait:.0%} of the time")
     used = found.main_percent
     if used is None:
         return Unknown(missing=("the main thread's CPU",))
@@ -109,7 +109,7 @@ def _by_main_thread(found: Underfed) -> Verdict:
     if not _is_at_limit(found, main, process):
         return Clear(why=f"the main thread uses only {main:.0f}% of a core")
     if all(gpu.busy is None or is_one_stretch(gpu.busy) for gpu in found.gpus):
-        return Clear(why="the GPUs idled at length once, not a little all the time")
+        return Clear(why="the GPUs idled once at length, not a little all the time")
     return _by_loader(found) or _firing(found, main, process)
 
 
@@ -170,11 +170,11 @@ def _by_copies(found: Underfed) -> Clear | None:
     if copies is not None:
         if copies < WAITS_MOSTLY * found.idle_share:
             return None
-        return Clear(why=f"the job itself tells that copies take {copies:.0%} of the time")
+        return Clear(why=f"the job reports copies taking {copies:.0%} of the time")
     for gpu in found.gpus:
         link, rate = link_rate(gpu), gpu.pcie_rx_bytes_per_second
         if link is not None and rate is not None and rate >= LINK_FULL * link * found.idle_share:
-            return Clear(why="copies over the PCIe link take the time in which the GPU idles")
+            return Clear(why="copies over PCIe account for the GPU's idle time")
     traffic = idle_traffic(found)
     unpinned = any(rank.pinned_memory is False for rank in found.ranks)
     if unpinned and traffic is not None and traffic >= IDLE_TRAFFIC_BYTES_PER_SECOND:
@@ -248,9 +248,9 @@ def _evidence(
         Evidence(
             name="utilisation's shape",
             value="flat" if flat else "0 to 99%",
-            says="many small gaps, none of which is a wait for a batch"
+            says="many small gaps, none of them a wait for a batch"
             if flat
-            else "it swings, so something longer than a launch delays it",
+            else "it swings: something longer than a launch delays it",
             supports=flat,
         )
     )
@@ -261,14 +261,14 @@ def _says_main(found: Underfed, main: float) -> str:
     if main >= MAIN_AT_LIMIT_PERCENT:
         return "one thread can do no more"
     if found.fills_idle_time:
-        return "it works for as long as the GPU does not: they take turns"
+        return "it works while the GPU idles: they take turns"
     return "it takes turns with the thread of the backward pass"
 
 
 def _loader(found: Underfed) -> list[Evidence]:
     if found.workers is None or found.workers.cpu_percent is None:
         return []
-    says = "the workers have time to spare: batches are ready"
+    says = "the workers have spare time: batches are ready"
     return [
         Evidence(
             name="loader workers' CPU",
@@ -289,7 +289,7 @@ def _power(share: float | None) -> list[Evidence]:
             value=round(100.0 * share, 1),
             unit="% of the limit",
             threshold=100.0 * LOW_POWER_SHARE,
-            says="the kernels are small" if low else "while they run, the kernels use the GPU well",
+            says="the kernels are small" if low else "the kernels use the GPU well while they run",
             supports=low,
         )
     ]
@@ -305,7 +305,7 @@ def _advice() -> tuple[Advice, ...]:
         Advice(
             action='Compile the model: torch.compile(model, mode="reduce-overhead"), or use CUDA '
             "graphs.",
-            why="one launch then stands for many",
+            why="one launch then replaces many",
         ),
         Advice(
             action="Do less in Python in each step: fused optimizers, no loops over samples, rare "

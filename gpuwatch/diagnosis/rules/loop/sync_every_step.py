@@ -9,12 +9,12 @@ Why it matters
     GPU has nothing queued and waits until the next kernels are launched.
 
 Evidence needed
-    Stacks of the main thread (gpuwatch --stacks) and the GPUs' utilisation. From outside a
-    process without stacks a thread that spins for the GPU looks like one that computes.
+    Stacks of the main thread (gpuwatch --stacks) and the GPUs' utilisation. Without stacks, a
+    thread that spins for the GPU looks like one that computes.
 
 When it is wrong
-    Where the GPU is the limit, Python must wait somewhere, and it waits at the first such call:
-    that costs nothing, which is why the GPU must idle as well. Clipping of gradients and scaling
+    Where the GPU is the bottleneck, Python must wait somewhere, and waits at the first such call:
+    that costs nothing, which is why the GPU must idle as well. Gradient clipping and loss scaling
     for mixed precision synchronise by design.
 
 What to do
@@ -22,12 +22,12 @@ What to do
     the GPU; copy results with non_blocking=True; at the line named.
 
 Thresholds
-    20% of the samples: below it, even if all of it were lost, a GPU would be busy at 80%.
+    20% of the samples: below that, even if all of it were lost, a GPU would be 80% busy.
     idle 10%: see loader_cpu_bound.
 
 Sources
     PyTorch, "Performance Tuning Guide", section "Avoid unnecessary CPU-GPU synchronization".
-    torch.cuda.set_sync_debug_mode finds the calls from inside.
+    torch.cuda.set_sync_debug_mode finds the calls from inside the job.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def _advice(line: str | None) -> tuple[Advice, ...]:
     where = f" (at {line})" if line else ""
     return (
         Advice(
-            action=f"Read results rarely: keep the loss on the GPU and call .item() every 50 "
+            action=f"Read results less often: keep the loss on the GPU and call .item() every 50 "
             f"steps{where}.",
             why="each such call lets the GPU run dry",
         ),

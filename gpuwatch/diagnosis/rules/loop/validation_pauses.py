@@ -5,27 +5,27 @@ What it checks
     little was written.
 
 Why it matters
-    It is information: the idle time is known, and it is not a starved loader. What can be saved
-    is the start of the loader at each epoch.
+    This is information: the idle time is explained, and it is not a starved loader. What can be
+    saved is restarting the loader at every epoch.
 
 Evidence needed
-    Two pauses or more, and what was written during them. Surer with a third (a rhythm) and with
+    Two pauses or more, and what was written during them. Stronger with a third (a rhythm) and with
     stacks (evaluating, starting workers).
 
-    Where the job tells of its own loop (gpuwatch.torch), a pause that it calls validation is one,
-    be it the first, and one that it calls a checkpoint is none.
+    Where the job reports its own loop (gpuwatch.torch), a pause reported as validation is one,
+    even the first, and one reported as a checkpoint is not.
 
 When it is wrong
-    A save to storage that is not seen as writes looks the same. Two stalls of a network file
-    system can, too. Long waits for a loader whose workers are at their limit are left out.
+    A save that does not show as disk writes looks the same. So can two stalls of a network file
+    system. Long waits for a loader whose workers are at their limit are not counted.
 
 What to do
-    Nothing, if the share is what you expect. Else: persistent_workers=True, so that workers are
-    not started at each epoch (with large datasets that takes seconds); validate more rarely or
-    on a part; a larger batch under torch.inference_mode().
+    Nothing, if the share is what you expect. Otherwise: persistent_workers=True, so that workers
+    are not restarted at every epoch (with large datasets that takes seconds); validate less often
+    or on a subset; a larger batch under torch.inference_mode().
 
 Thresholds
-    Two pauses: one is no pattern. 5% of the time lost before a change is proposed: what
+    Two pauses: one is no pattern. 5% of the time lost before a change is suggested: what
     TensorFlow's profiler calls moderate.
 
 Sources
@@ -68,7 +68,7 @@ def check(window: Window) -> Verdict:
     if not quiet and len(window.pauses) >= LEAST_PAUSES:
         return Clear(why="saves, or workers at their limit, explain the pauses")
     if not quiet:
-        return Clear(why="no pause without writes was seen")
+        return Clear(why="there was no pause without writes")
     told = [pause for pause in quiet if pause.phase == "validation"]
     if len(quiet) < LEAST_PAUSES and not told:
         return Clear(why="one pause is no pattern")
@@ -117,7 +117,7 @@ def _evidence(
             name="longest pause",
             value=round(longest, 1),
             unit="s",
-            says="the GPU had less work" if window.gpus else "no training step was made",
+            says="the GPU had less work" if window.gpus else "no training step ran",
         ),
         Evidence(
             name="written in a pause",
@@ -150,10 +150,10 @@ def _advice() -> tuple[Advice, ...]:
             action="Set persistent_workers=True in both DataLoaders.",
             setting="persistent_workers",
             wanted="True",
-            why="the workers are then not started again at each epoch",
+            why="the workers are then not restarted at every epoch",
         ),
         Advice(
-            action="Validate more rarely or on a part of the data, with a larger batch.",
+            action="Validate less often or on part of the data, with a larger batch.",
             why="the pauses take a noticeable share of the time",
         ),
     )

@@ -1,20 +1,20 @@
-"""The job takes more and more of the machine's memory.
+"""The job's use of host memory keeps growing.
 
 What it checks
     The host memory in use grows steadily, long after start-up, and would be full within half a
     day; or the machine swaps while the job runs.
 
 Why it matters
-    When it is full, the kernel kills the job (or another one), often hours into a run. Swapping
+    When memory is full, the kernel kills the job (or another), often hours into a run. Swapping
     slows the loader long before that.
 
 Evidence needed
     A minute of the machine's memory past the job's start-up, with a trend well above its own
-    uncertainty. Surer with the growth of the workers' own memory (PSS).
+    uncertainty. Stronger with the growth of the workers' own memory (PSS).
 
 When it is wrong
     Datasets that cache in memory grow through the first epoch and stop. Where several jobs share
-    a machine and the workers' memory was not read, it may be another's. The page cache is not
+    a machine and the workers' memory was not read, it may be another job. The page cache is not
     counted as used.
 
 What to do
@@ -24,10 +24,10 @@ What to do
     with their graphs (loss.detach(), loss.item()).
 
 Thresholds
-    slope four times its standard error: chance alone gives that in 1 of 15000 windows.
+    slope four times its standard error: chance alone does that in 1 of 15000 windows.
     1 MB/s, and full within 12 h: slower growth ends with most runs before it matters.
-    watched past start-up for 60 s to 10 min, a thirtieth of the time it lasts: a trend of a minute
-    is told of the next half hour, not of the night.
+    watched past start-up for 60 s to 10 min, a thirtieth of the time left: a one-minute trend
+    predicts the next half hour, not the night.
     100 MB more swap in the window: a machine at rest moves less.
 
 Sources
@@ -92,7 +92,7 @@ def _by_slope(window: Window, slope: float, error: float) -> Verdict:
     if slope < SLOPE_BYTES_PER_SECOND:
         return Clear(why="the host's memory does not grow")
     if slope < SLOPE_ERRORS * error:
-        return Clear(why="the growth of the host's memory is not clear of its scatter")
+        return Clear(why="the growth of the host's memory is within its scatter")
     until_full = _until_full(window.host)
     if until_full is not None and until_full > FULL_WITHIN_SECONDS:
         return Clear(why=f"at this rate the host's memory lasts for {lasting(until_full)}")
@@ -104,7 +104,7 @@ def _by_slope(window: Window, slope: float, error: float) -> Verdict:
 
 
 def _until_full(host: HostFacts) -> float | None:
-    """Seconds at the present rate; ``None`` where that is not known or nothing grows."""
+    """Seconds at the current rate; ``None`` where that is not known or nothing grows."""
     total, used, slope = (
         host.memory_total_bytes,
         host.memory_used_bytes,
@@ -181,7 +181,7 @@ def _evidence(
                 value=round(until_full),
                 unit="s",
                 threshold=FULL_WITHIN_SECONDS,
-                says="at the present rate",
+                says="at the current rate",
                 supports=until_full <= FULL_WITHIN_SECONDS,
             )
         )
@@ -208,7 +208,7 @@ def _swap(host: HostFacts) -> list[Evidence]:
             value=round(host.swap_growth_bytes),
             unit="bytes",
             threshold=SWAP_BYTES,
-            says="memory is moved to disk",
+            says="memory is being moved to disk",
         )
     ]
 
@@ -227,7 +227,7 @@ def _advice(workers: WorkerFacts | None, part: float | None) -> tuple[Advice, ..
         why="each worker holds its copies and its batches",
     )
     keeping = Advice(
-        action="Look for what the training process keeps: losses with their graphs (use "
+        action="Look for what the training process keeps alive: losses with their graphs (use "
         "loss.item() or loss.detach()), caches without a limit.",
         why="the memory grows with every step",
     )

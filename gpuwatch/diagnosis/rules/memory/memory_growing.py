@@ -1,40 +1,40 @@
 """A GPU's memory grows and will run out.
 
 What it checks
-    The slope of the memory used, its standard error, and when the card will be full if it goes on:
+    The slope of the memory used, its standard error, and when the card will be full at that rate:
     a range, from the slope plus to the slope minus twice its error.
 
 Why it matters
-    A leak of a few megabytes a step ends a run hours later, mostly at night. The usual causes hold
-    on to the graph: a loss that is summed without .item() or .detach(), outputs kept in a list,
-    a cache that nothing empties.
+    A leak of a few megabytes per step ends a run hours later, often at night. The usual causes
+    hold on to the graph: a loss that is summed without .item() or .detach(), outputs kept in a
+    list, a cache that is never emptied.
 
 Evidence needed
     Memory used over at least three quarters of a minute of steady work, and better several minutes:
     then a slope counts when it is four times its own error, before that when it is far more. The
-    memory must have gone higher than ever before ten times: a leak adds a little in each step.
+    memory must have reached a new maximum ten times: a leak adds a little in each step.
 
 When it is wrong
     Allocators grow in steps until they have seen the largest batch: sequences of different lengths,
     a first validation, compilation and autotuning all look like a leak for some minutes. That is
-    why growth that leaves a day is not told, and why confidence grows with the time watched.
+    why growth that leaves a day is not reported, and why confidence rises with the time watched.
 
 What to do
     Look for tensors that outlive their step (torch.cuda.memory._record_memory_history shows who
-    allocated them); sum losses as numbers; detach what is kept. Until found: a smaller batch,
-    checkpoints more often, a restart in time.
+    allocated them); sum losses as numbers; detach what is kept. Until then: a smaller batch,
+    more frequent checkpoints, a restart in time.
 
 Thresholds
     slope 15 times its standard error after 45 s of steady work, 12 times after 90 s, 8 times after
     150 s, 4 times after 300 s: allocators grow ever more slowly for a minute or more, and that bend
-    is a slope of five to ten errors; a leak at an even pace has twenty and more. Higher than ever
-    before 10 times: a leak rises in each step, an allocator that meets its longest sequences a few
-    times. Set on the labelled cases in tests/evaluation.
+    is a slope of five to ten errors; a leak at an even pace has twenty and more. 10 new maxima: a
+    leak rises in each step, an allocator that meets its longest sequences rises a few times. Set
+    on the labelled cases in tests/evaluation.
 
     0.4% of the card and 256 MiB grown while watched, over ten minutes at most: less is noise.
 
     full within 24 h, at the earliest (slope plus two errors): a warning within 4 h, an error within
-    5 min, the time to save by hand. This project's choice. SageMaker's GPUMemoryIncrease fires on a
+    5 min, enough to save by hand. This project's choice. SageMaker's GPUMemoryIncrease fires on a
     jump of 5% of the memory between two means; a slow leak makes none.
 
 Sources
@@ -152,14 +152,14 @@ def _firing(growing: list[_Growth], seen: float) -> Firing:
     gpus = [growth.gpu for growth in growing]
     return Firing(
         severity=_severity(first),
-        summary=f"The memory of {named(gpus)} grows by {_rate(first.slope)}: at this pace "
+        summary=f"The memory of {named(gpus)} grows by {_rate(first.slope)}: at this rate "
         f"{verb(gpus, 'it is', 'the first is')} full in {_range(first)}",
         evidence=tuple([item for growth in growing for item in _evidence(growth)]),
         advice=(
             Advice(
                 action="Look for tensors that outlive their step: losses summed without .item(), "
                 "outputs kept in a list, graphs kept by retain_graph.",
-                why="what a step leaves behind adds up until the card is full",
+                why="what each step leaves behind adds up until the card is full",
             ),
             Advice(
                 action=f"Save a checkpoint within {lasting(first.soonest)}; a smaller batch or "
@@ -190,8 +190,8 @@ def _range(growth: _Growth) -> str:
 def _rate(slope: float) -> str:
     a_minute = slope * 60.0
     if a_minute >= GIB:
-        return f"{a_minute / GIB:.1f} GiB a minute"
-    return f"{a_minute / 1024**2:.0f} MiB a minute"
+        return f"{a_minute / GIB:.1f} GiB per minute"
+    return f"{a_minute / 1024**2:.0f} MiB per minute"
 
 
 def _evidence(growth: _Growth) -> list[Evidence]:

@@ -5,7 +5,7 @@ What it checks
 
 Why it matters
     A batch a little larger than the others, an evaluation with other shapes or a second process is
-    then enough for an out-of-memory error, and the caching allocator starts to free and ask again,
+    then enough for an out-of-memory error, and the caching allocator starts to free and reallocate,
     which synchronises the GPU each time.
 
 Evidence needed
@@ -23,8 +23,8 @@ What to do
     optimizer with less state. Against fragmentation: PYTORCH_ALLOC_CONF=expandable_segments:True.
 
 Thresholds
-    96% of the card at the highest: jobs tuned to 90 to 95% are common and run for weeks. More than
-    10% in the hands of other processes is said. Both are this project's choice.
+    96% of the card at the peak: jobs tuned to 90 to 95% are common and run for weeks. More than
+    10% held by other processes is mentioned. Both are this project's choice.
 
 Sources
     PyTorch's notes on CUDA memory management (caching allocator, expandable segments); JAX's note
@@ -77,7 +77,7 @@ def _firing(full: list[GpuFacts], share: float, framework: str | None) -> Firing
     return Firing(
         severity="info",
         summary=f"The memory of {named(full)} is {100 * share:.0f}% used: {gib(max(0.0, free))} "
-        "are left" + (", and other processes hold a good part" if foreign else ""),
+        "are left" + (", and other processes hold much of it" if foreign else ""),
         evidence=tuple(
             [
                 Evidence(
@@ -92,7 +92,7 @@ def _firing(full: list[GpuFacts], share: float, framework: str | None) -> Firing
         ),
         advice=(
             Advice(
-                action="Leave some room: a smaller batch with gradient accumulation, or activation "
+                action="Leave headroom: a smaller batch with gradient accumulation, or activation "
                 "checkpointing.",
                 setting="batch size",
                 why="one larger batch is enough for an out-of-memory error",

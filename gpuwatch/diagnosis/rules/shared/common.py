@@ -206,7 +206,7 @@ class Underfed:
                 says="kernels are launched late; the other ranks spin in collectives and look busy",
             )
         if self.told_only:
-            says = "the job itself tells so"
+            says = "reported by the job"
             if self.gpus:
                 says += ": its GPUs look busy, since they wait for each other in collectives"
             return Evidence(
@@ -245,7 +245,7 @@ def underfed(window: Window, *, by_telling: bool = False) -> Underfed | Clear | 
         return _without_gpu(window) or missing if by_telling else missing
     waves = [(gpu, wave) for gpu, wave in waves if not is_others(gpu)]
     if not waves:
-        return Clear(why="only others use its GPUs now")
+        return Clear(why="only other processes use its GPUs now")
     idle = [(gpu, idle_share(wave) - pause_share(window, gpu.uuid)) for gpu, wave in waves]
     hungry = [(gpu, share) for gpu, share in idle if share >= IDLE_SHARE]
     if hungry:
@@ -259,7 +259,7 @@ def _without_gpu(window: Window) -> Underfed | Clear | None:
     found = on_the_cpu(window)
     if found is None or found.idle_share >= STARVED_SHARE:
         return found
-    return Clear(why=f"the job itself waits for data {found.idle_share:.0%} of the time")
+    return Clear(why=f"the job reports waiting for data {found.idle_share:.0%} of the time")
 
 
 def on_the_cpu(window: Window) -> Underfed | None:

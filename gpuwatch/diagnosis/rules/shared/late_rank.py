@@ -71,7 +71,7 @@ def shared_trouble(window: Window, gpu: GpuFacts) -> str | None:
         return None
     throttled = window.job.cpu_throttled_percent
     if throttled is not None and throttled >= QUOTA_PERCENT:
-        return "a CPU quota holds back the whole job"
+        return "a CPU quota throttles the whole job"
     others = [other for other in window.job.ranks if other.pid != rank.pid]
     for says, holds in _SHARED:
         if others and holds(rank) and 2 * sum(map(holds, others)) >= len(others):
@@ -103,17 +103,17 @@ _SHARED: tuple[tuple[str, Callable[[RankFacts], bool]], ...] = (
     ("their loader workers are at their limit", _starved_workers),
     ("their loaders wait for the disk", _waits_for_disk),
     ("they wait for CPU cores", _waits_for_core),
-    ("they load in their main processes", _loads_itself),
+    ("they load data in their main processes", _loads_itself),
 )
 
 
 def _unseen(missing: tuple[str, ...]) -> Doing:
     return Doing(
-        "what it does meanwhile does not show from outside",
+        "what it is doing does not show from outside",
         (
             Advice(
-                action="Sample the stacks of that rank (gpuwatch stacks): they show what the "
-                "others wait for.",
+                action="Sample that rank's stacks (gpuwatch stacks): they show what the others "
+                "wait for.",
             ),
         ),
         missing=missing,
@@ -127,13 +127,13 @@ def _others(others: Iterable[RankFacts], of: Callable[[RankFacts], float | None]
 
 def _waiting_for_data(rank: RankFacts, others: list[RankFacts], own: float, theirs: float) -> Doing:
     """The ranks tell themselves that only this one waits for its data; why, its processes show."""
-    tells = f"it waits for its data {own:.0%} of the time, the others {theirs:.0%}"
+    tells = f"it waits for data {own:.0%} of the time, the others {theirs:.0%}"
     evidence = Evidence(
         name="the late rank waits for data",
         value=round(100.0 * own, 1),
         unit="% of the time",
         threshold=round(100.0 * (theirs + APART_SHARE), 1),
-        says="the ranks themselves tell so",
+        says="reported by the ranks",
     )
     for look in (_reading, _loading, _own_loading):
         found = look(rank, others)
@@ -142,7 +142,7 @@ def _waiting_for_data(rank: RankFacts, others: list[RankFacts], own: float, thei
             return Doing(says, found.advice, (evidence, *found.evidence))
     advice = Advice(
         action="Look at what that rank loads: its files, their storage, its num_workers.",
-        why="the others have their data in time",
+        why="the others get their data in time",
     )
     return Doing(tells, (advice,), (evidence,))
 
@@ -161,7 +161,7 @@ def _writing(rank: RankFacts, others: list[RankFacts]) -> Doing | None:
         (
             Advice(
                 action="Save without stopping the others: asynchronous or sharded checkpoints "
-                "(torch.distributed.checkpoint.async_save), or rarer ones.",
+                "(torch.distributed.checkpoint.async_save), or less frequent ones.",
                 why="one rank saves while all the others wait in their next collective",
             ),
         ),
@@ -186,7 +186,7 @@ def _reading(rank: RankFacts, others: list[RankFacts]) -> Doing | None:
         (
             Advice(
                 action="Look at where that rank reads from: a slower mount, a cold cache, a "
-                "larger shard than the others have.",
+                "larger shard than the others'.",
             ),
         ),
         (
@@ -274,7 +274,7 @@ def _main(rank: RankFacts, others: list[RankFacts]) -> Doing | None:
     if own is None or own < MAIN_LIMIT_PERCENT or own < theirs + DIFFERENT_PERCENT:
         return None
     loads = rank.loader_workers == 0
-    says = "it makes its batches in the main process" if loads else "its Python thread is at work"
+    says = "it loads its batches in the main process" if loads else "its Python thread is at work"
     action = (
         "Set num_workers above 0 on that rank."
         if loads

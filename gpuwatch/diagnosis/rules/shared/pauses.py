@@ -45,8 +45,8 @@ def told_evidence(pauses: Sequence[Pause], phase: str) -> list[Evidence]:
     if not told:
         return []
     does = "saved a checkpoint" if phase == "checkpoint" else "validated"
-    says = f"the job itself tells that it {does}"
-    return [Evidence(name=f"told as {phase}", value=float(told), says=says)]
+    says = f"the job reported that it {does}"
+    return [Evidence(name=f"reported as {phase}", value=float(told), says=says)]
 
 
 def idle_part(pause: Pause) -> float:

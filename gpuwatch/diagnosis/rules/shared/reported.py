@@ -1,5 +1,5 @@
-"""What a job tells of its own training loop (``gpuwatch.torch``), as evidence: it knows how long it
-waits for data, which from outside can only be inferred."""
+"""What a job reports of its own training loop (``gpuwatch.torch``), as evidence: it knows how long
+it waits for data, which from outside can only be inferred."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def not_starved(ranks: Sequence[RankFacts]) -> Clear | None:
     wait = told_wait(ranks)
     if wait is None or wait >= FED_SHARE:
         return None
-    return Clear(why=f"the job itself waits for data {wait:.0%} of the time")
+    return Clear(why=f"the job reports waiting for data {wait:.0%} of the time")
 
 
 def wait_evidence(ranks: Sequence[RankFacts]) -> list[Evidence]:
@@ -57,7 +57,7 @@ def wait_evidence(ranks: Sequence[RankFacts]) -> list[Evidence]:
             value=round(100.0 * wait, 1),
             unit="% of the time",
             threshold=100.0 * STARVED_SHARE,
-            says="the job itself tells so",
+            says="reported by the job",
             supports=wait >= STARVED_SHARE,
         )
     ]
@@ -75,8 +75,8 @@ def fed_evidence(ranks: Sequence[RankFacts]) -> list[Evidence]:
             value=round(100.0 * wait, 1),
             unit="% of the time",
             threshold=100.0 * FED_SHARE,
-            says="the job itself tells so"
-            + (": it has its data in time" if fed else ": a part of the idle time is the loader's"),
+            says="reported by the job"
+            + (": it has its data in time" if fed else ": part of the idle time is the loader's"),
             supports=fed,
         )
     ]

@@ -41,7 +41,7 @@ class RecordDialog(ModalScreen[str]):
     def compose(self) -> ComposeResult:
         with VerticalScroll() as box:
             box.border_title = "record to a file"
-            box.border_subtitle = "enter begins, esc does not"
+            box.border_subtitle = "enter starts, esc cancels"
             yield Static(self._drawn(), markup=False)
 
     def on_key(self, event: events.Key) -> None:

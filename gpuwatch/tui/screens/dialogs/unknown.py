@@ -1,4 +1,4 @@
-"""What could not be told, and which readings were missing, in a window over the screen."""
+"""What could not be checked, and which readings were missing, in a window over the screen."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ def unknown_dialog(
     """By the readings that were missing, with the GPUs or jobs it is about where not all are."""
     text = Text()
     if not unknown:
-        text.append("Every rule could be decided.", palette["b:text"])
+        text.append("Every rule could be checked.", palette["b:text"])
     for missing, causes in undecided(unknown).items():
         here = [one for one in unknown if clean(", ".join(one.missing)) == missing]
         text.append(missing, palette["b:title"])
         where = list(dict.fromkeys(name for one in here for name in _where(one, gpus)))
         if 0 < len(where) < max(2, len(gpus)):
             text.append(f"  ({', '.join(where)})", palette["b:label"])
-        text.append(f"\n  would decide: {', '.join(causes)}\n", palette["b:text"])
+        text.append(f"\n  needed for: {', '.join(causes)}\n", palette["b:text"])
     text.rstrip()
-    return Dialog("what could not be told", "esc closes", text, glyphs)
+    return Dialog("what could not be checked", "esc closes", text, glyphs)
 
 
 def _where(one: NotTold, gpus: Sequence[Gpu]) -> list[str]:

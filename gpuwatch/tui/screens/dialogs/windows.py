@@ -122,7 +122,7 @@ def help_dialog(
         (
             glyphs.warning,
             "b:warn",
-            "on the time axis: a finding begins, and how long it held",
+            "on the time axis: when a finding began, and how long it held",
         ),
     ):
         text.append(f"  {sample:<12}", palette[style])
@@ -130,8 +130,8 @@ def help_dialog(
     text.append(
         "  busy: a kernel was resident, so 100% can be a wait. rx: host to GPU.\n"
         "  A process's CPU: 100% is one core. MAIN: its main thread alone.\n"
-        "  QUEUE: it could run and waited for a core. DISK: it waited for a disk.\n"
-        "  DATA: the loop waited for data, as a job tells that uses gpuwatch.torch:\n"
+        "  QUEUE: it was runnable but waited for a core. DISK: it waited for a disk.\n"
+        "  DATA: the loop waited for data, as reported by a job with gpuwatch.torch:\n"
         "  for batch in watch(loader) in the training script.\n"
         "  PSS: resident memory, a page shared by n processes counted 1/n each.\n"
         "  A role with a question mark is a guess: nothing names it.",
@@ -210,9 +210,9 @@ class LeaveJobDialog(ModalScreen[str]):
         self, command: str, palette: Palette, glyphs: Glyphs, *, ends: bool = False
     ) -> None:
         super().__init__(classes="ascii" if glyphs is ASCII else None)
-        leaving = "leave it running and quit; its output goes on into its file"
+        leaving = "leave it running and quit; its output still goes to its file"
         if ends:
-            leaving = "quit, and end it (SIGTERM): --kill-on-exit was asked for"
+            leaving = "quit, and end it (SIGTERM), as --kill-on-exit asks"
         text = Text()
         text.append(f"{command[:400]}\n\n", palette["b:text"])
         for key, what in (
@@ -231,7 +231,7 @@ class LeaveJobDialog(ModalScreen[str]):
 
     def compose(self) -> ComposeResult:
         with VerticalScroll() as box:
-            box.border_title = "the job still runs"
+            box.border_title = "the job is still running"
             box.border_subtitle = "l / i / s"
             yield Static(self._text, markup=False)
 
