@@ -20,7 +20,7 @@ from gpuwatch.commands.cli import run
 from gpuwatch.commands.recordings import record as record_module
 from gpuwatch.core.model import Snapshot
 from gpuwatch.recording.reader import open_any
-from gpuwatch.recording.recorder import recent_snapshots
+from gpuwatch.recording.recorder import RecordingState, recent_snapshots
 from gpuwatch.recording.running import (
     RunningRecording,
     announced,
@@ -336,3 +336,19 @@ def test_the_list_says_what_is_the_matter(
         assert run(["record", "--list"]) == 0
         assert "Nothing was written for 10 min." in capsys.readouterr().out
     assert list(state.iterdir()) == []
+
+
+@pytest.mark.parametrize("more", ["", " What is in it is kept, and it is tried again."])
+def test_the_last_word_is_one_sentence(capsys: pytest.CaptureFixture[str], more: str) -> None:
+    """Why nothing could be written, with one full stop; nothing is tried again any more."""
+    state = RecordingState(
+        path=Path("run.jsonl"),
+        snapshots=0,
+        written_bytes=0,
+        findings=0,
+        lost_snapshots=15,
+        trouble=f"run.jsonl cannot be written: there is no such folder.{more}",
+    )
+    assert record_module._tell_end(state, 14.0, whole=True) != 0
+    said = capsys.readouterr().err
+    assert said == "gpuwatch: run.jsonl cannot be written: there is no such folder.\n"

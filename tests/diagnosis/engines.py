@@ -41,6 +41,9 @@ class Script:
         self._windows = windows or (window(),)
         self._at = 0.0
 
+    def show(self, *windows: Window) -> None:
+        self._windows = windows
+
     def gpus(self) -> tuple[Gpu, ...]:
         """As busy as the windows say."""
         every = {gpu.uuid: gpu for one in self._windows for gpu in one.gpus}
@@ -85,11 +88,15 @@ class Scripted(Engine):
             idle = 59.0 if busy is None else 59.0 - 0.59 * busy
             self._time.add(gpu.uuid, -1.0, 59.0, idle)
 
+    def windows_are(self, *windows: Window) -> None:
+        """From now on."""
+        self._script.show(*windows)
+
     def push(self, snapshot: Snapshot) -> None:
         super().push(replace(snapshot, gpus=self._script.gpus()))
 
 
-def scripted(says: Mapping[str, Say], *windows: Window) -> Engine:
+def scripted(says: Mapping[str, Say], *windows: Window) -> Scripted:
     def rule(name: str, say: Say) -> Rule:
         return Rule(name, lambda one: say(one.taken_at_unix_seconds - NOW), "")
 

@@ -102,6 +102,18 @@ def test_jobs_on_one_gpu_share_its_idle_time() -> None:
     assert other >= 0.6 * one
 
 
+def test_a_job_has_the_gpu_to_itself_once_the_one_before_it_has_ended() -> None:
+    """Two starved jobs one after the other, as in a sweep: the second loses all that its GPU
+    idles, from its beginning."""
+    first, second = [window(gpus=TWO.gpus[:1], job=job(model={"pid": pid})) for pid in (1, 2)]
+    engine = scripted({"fault": always(firing(lost_share=0.6))}, first)
+    play(engine, range(30))
+    engine.windows_are(second)
+    said = play(engine, range(30, 91))
+    grown = _cost(said[-1].findings[0])[1] - _cost(said[20].findings[0])[1]
+    assert grown == pytest.approx(0.6 * 40, rel=0.02)
+
+
 def test_pauses_cost_what_the_gpu_idled_in_them() -> None:
     """Ten seconds in two pauses, whatever the windows in between show; nothing outside them."""
     paused = (pause(-60.0, 10.0, gpus=("GPU-0",)), pause(-200.0, 10.0, gpus=("GPU-0",)))
@@ -116,6 +128,6 @@ def test_the_time_of_what_is_gone_is_forgotten() -> None:
     time = GpuTime()
     for number in range(1000):
         time.add(number, 60.0 * number, 60.0, 60.0)
-        time.sharers(number, "who", 60.0 * number)
+        time.sharers(number, time, 60.0 * number)
     assert len(time._cells) <= 20
     assert len(time._claims) <= 20

@@ -283,6 +283,23 @@ def test_a_script_that_runs_gpuwatch_itself_is_not_the_job(
     assert f"pid={only_child(shell.pid)}," in said
 
 
+def test_a_script_started_by_the_one_that_runs_gpuwatch_is_the_job(
+    started: Children, tmp_path: Path
+) -> None:
+    """As in a batch script: ``./train.sh &``, then gpuwatch with its PID."""
+    inner, outer = tmp_path / "train.sh", tmp_path / "batch.sh"
+    inner.write_text("sleep 600; true\n")
+    look = (
+        "import sys, time; from gpuwatch.jobs.identity import attach, starters\n"
+        "while not starters.jobs_below(int(sys.argv[1])): time.sleep(0.01)\n"
+        "print(attach.resolve(int(sys.argv[1])))"
+    )
+    outer.write_text(f"sh '{inner}' &\n'{sys.executable}' -c '{look}' $!\nwait\n")
+    shell = started.run(["sh", str(outer)])
+    said = started.ready(shell)
+    assert f"pid={only_child(shell.pid)}," in said
+
+
 def test_a_shell_without_a_job_says_so(started: Children) -> None:
     """Nothing below it: what to do instead."""
     shell = started.run(["sh", "-c", "read line; exit 0"])

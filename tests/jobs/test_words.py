@@ -113,6 +113,7 @@ def test_role_names(given: JobMember, said: str) -> None:
     [
         (Job(pid=1), 16, None),
         (Job(pid=1, usable_cores=16.0), 16, "all 16 cores usable"),
+        (Job(pid=1, usable_cores=1.0), 1, "the only core usable"),
         (Job(pid=1, usable_cores=8.0), None, "8 cores usable"),
         (
             Job(pid=1, usable_cores=2.5, quota_cores=2.5, affinity_cores=16),

@@ -417,3 +417,11 @@ def test_result_that_cannot_be_kept_is_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "tunings").write_text("")
     with pytest.raises(keep.KeepError, match="cannot be saved"):
         keep.save(found(), tmp_path / "tunings")
+
+
+def test_one_of_a_thing_is_named_in_the_singular() -> None:
+    """One sample on one core."""
+    head = text(
+        {**found(), "samples": 1, "usable_cores": 1.0}, width=100, unicode=True
+    ).splitlines()[0]
+    assert " 1 sample · 1 usable core · " in head

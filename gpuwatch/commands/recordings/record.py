@@ -317,7 +317,7 @@ def _tell_end(state: RecordingState, watched: float, whole: bool) -> int:
         out = common.open_output()
         common.write_to(out, lambda: out.write(f"{sentence}.\n"))
     if state.trouble is not None:
-        return common.complain(state.trouble.partition(". ")[0] + ".", common.EXIT_OUTPUT)
+        return common.complain((state.trouble + " ").partition(". ")[0] + ".", common.EXIT_OUTPUT)
     if not whole:
         return common.complain(
             "The disk does not respond: the last moments may be missing.", common.EXIT_OUTPUT

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 from gpuwatch.core.model import BusySample, GpuKey, Snapshot
 from gpuwatch.diagnosis.facts.window import GpuFacts, Window
@@ -16,7 +17,7 @@ CELL_SECONDS = 2.0
 SAMPLE_SECONDS = 2.0
 """No driver's own samples lie further apart."""
 CLAIM_SECONDS = 60.0
-"""Jobs that claimed time of a GPU within the last minute share it."""
+"""Jobs that are there and claimed time of a GPU within the last minute share it."""
 
 WHILE_BUSY = frozenset(
     {
@@ -89,7 +90,8 @@ class GpuTime:
     def __init__(self) -> None:
         self._cells: dict[Hashable, deque[_Cell]] = {}
         self._read_until: dict[GpuKey, float] = {}
-        self._claims: dict[Hashable, dict[Hashable, float]] = {}
+        # Weak: a job that has ended shares nothing with the one after it.
+        self._claims: dict[Hashable, WeakKeyDictionary[object, float]] = {}
 
     def push(self, snapshot: Snapshot, seconds: float) -> None:
         """``seconds``: what the snapshot speaks for."""
@@ -168,9 +170,9 @@ class GpuTime:
         cells = self._cells.get(key)
         return cells[-1].end if cells else float("-inf")
 
-    def sharers(self, key: Hashable, who: Hashable, now: float) -> int:
-        """``who`` claims time of it now: how many do."""
-        claims = self._claims.setdefault(key, {})
+    def sharers(self, key: Hashable, who: object, now: float) -> int:
+        """``who`` claims time of it now: how many do that still exist."""
+        claims = self._claims.setdefault(key, WeakKeyDictionary())
         claims[who] = now
         for other in [one for one, at in claims.items() if now - at > CLAIM_SECONDS]:
             del claims[other]

@@ -119,7 +119,7 @@ class Subject:
                 for key in firing.gpus or everything:
                     idle = 1.0 if busy else everything.get(key, 1.0)
                     share = min(1.0, claim / idle) if idle > 0.0 else 0.0
-                    share /= self._time.sharers(key, _key(window), now)
+                    share /= self._time.sharers(key, self, now)
                     since = now - window.watched_seconds
                     since = max(since, self._counted.get((cause.rule, key), since))
                     cost += self._time.take(key, since, now, share, busy=busy)

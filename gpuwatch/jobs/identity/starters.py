@@ -4,6 +4,7 @@ calls them, and what runs below one of them."""
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -77,20 +78,17 @@ def runs_script(look: Look) -> bool:
 
 def script_around(look: Look, proc: Path = procfs.PROC) -> Look | None:
     """The topmost shell script that the job of a process is a command of, or that it is itself;
-    ``None`` for a job that runs in no script. One that runs this gpuwatch too does not count: it
-    does not end before gpuwatch does."""
-
-    def above(pid: int) -> Look | None:
-        return read_look(pid, proc)
-
-    found, at = None, next(iter(reversed(grouping.climb(look.pid, above))), None)
-    while at is not None:
+    ``None`` for a job that runs in no script. A script that runs this gpuwatch too does not count:
+    it does not end before gpuwatch does."""
+    above = partial(read_look, proc=proc)
+    found, ours = None, _own_ancestors(proc)
+    at = next(iter(reversed(grouping.climb(look.pid, above))), None)
+    while at is not None and at.pid not in ours:
         if at.program.kind == "shell" and script_file(at.arguments) is not None:
             found = at
         parent = above(at.parent) if at.parent > 1 else None
-        only_starts = parent is not None and (is_wrapper(parent) or runs_script(parent))
-        at = parent if only_starts else None
-    return None if found is None or found.pid in _own_ancestors(proc) else found
+        at = parent if parent is not None and (is_wrapper(parent) or runs_script(parent)) else None
+    return found
 
 
 def _own_ancestors(proc: Path) -> set[int]:

@@ -156,7 +156,7 @@ def cores_sentence(job: Job, host: Host) -> str | None:
     if usable is None:
         return None
     if usable == total:
-        text = f"all {total} cores usable"
+        text = "the only core usable" if total == 1 else f"all {total} cores usable"
     else:
         text = f"{usable:g}{'' if total is None else f' of {total}'} cores usable"
     limit = _limit(job, host)

@@ -74,7 +74,7 @@ def _loop_facts(report: JobReport) -> list[str]:
         if value is not None and value >= 0.5:
             facts.append(f"{name} {units.percent(value)}")
     if loop.steps is not None:
-        facts.append(f"{loop.steps:,} steps")
+        facts.append(f"{loop.steps:,} step{'s'[loop.steps == 1 :]}")
     if loop.memory_reserved_peak_bytes is not None:
         both = units.size_of(loop.memory_allocated_peak_bytes, loop.memory_reserved_peak_bytes)
         facts.append(f"{both} allocated/reserved at most")

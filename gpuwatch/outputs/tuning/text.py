@@ -67,9 +67,9 @@ def summary(result: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def _head(result: Mapping[str, Any], width: int) -> Iterator[str]:
-    samples = result["samples"]
-    of = f"{samples:,} samples" if samples is not None else "unknown number of samples"
-    what = [clean(result["target"], 200), of, f"{result['usable_cores']:g} usable cores"]
+    count, cores = result["samples"], result["usable_cores"]
+    of = "unknown number of samples" if count is None else f"{count:,} sample{'s'[count == 1 :]}"
+    what = [clean(result["target"], 200), of, f"{cores:g} usable core{'s'[cores == 1 :]}"]
     what.append(f"torch {clean(result['torch'], 40)}")
     if result["step"] is not None:
         what.insert(1, f"with {clean(result['step'], 200)}")
