@@ -62,21 +62,21 @@ class TestKey:
         turns them back. However gpuwatch ends, so do the job and its workers: here it is killed."""
         with demo_job(tmp_path, "loader_in_main_process", "--", "--step-ms", "1") as it:
             it.until_it_says("PRACTICE  loader_in_main_process")
-            it.until_it_says("x cures it: num_workers 0 -> 2  (named in about 20 s)")
+            it.until_it_says("x fixes it: num_workers 0 -> 2  (diagnosed in about 20 s)")
             it.until_it_says("Not to be seen on the CPU: the bursts of a GPU")
             # Its pace, without which there is nothing to compare.
             it.until(lambda: "samples/s" in it.text and "waits for data" in it.text)
             it.type("x")
-            it.until_it_says("x makes it ill again: num_workers 2 -> 0")
+            it.until_it_says("x breaks it again: num_workers 2 -> 0")
             it.until_it_says("2 loader workers")
             it.until(lambda: "changed" in it.text and " samples/s  waits " in it.text)
             it.until(lambda: len(jobs_in(tmp_path)) == 3)
             left = jobs_in(tmp_path)
             it.type("x")
-            it.until_it_says("x cures it: num_workers 0 -> 2")
+            it.until_it_says("x fixes it: num_workers 0 -> 2")
             it.until(lambda: sum(not is_gone(one) for one in left) == 1)
             it.type("x")
-            it.until_it_says("x makes it ill again: num_workers 2 -> 0")
+            it.until_it_says("x breaks it again: num_workers 2 -> 0")
             it.until(lambda: len(jobs_in(tmp_path)) == 3)
             left = jobs_in(tmp_path)
             it.program.kill()
@@ -90,7 +90,7 @@ class TestKey:
             jobs_in(tmp_path)[0].kill()
             it.until_it_says("The job has ended: q leaves.")
             it.type("x")
-            it.until_it_says("the job has ended: its knobs cannot be turned any more")
+            it.until_it_says("the job has ended: its settings can no longer be changed")
             it.type("q")
             assert it.end() == 137
         assert _folders(tmp_path) == []
@@ -98,9 +98,9 @@ class TestKey:
     def test_health_has_no_cure(self, tmp_path: Path) -> None:
         """There is nothing to turn, and the key says so; on a small screen it is one line."""
         with demo_job(tmp_path, "healthy", size=(80, 16)) as it:
-            it.until_it_says("There is nothing to cure.")
+            it.until_it_says("There is nothing to fix.")
             it.type("x")
-            it.until_it_says("nothing is wrong: there is nothing to turn")
+            it.until_it_says("nothing is wrong: there is nothing to fix")
             it.type("q")
             assert it.end() == 0
         assert all_gone(tmp_path)
