@@ -229,6 +229,13 @@ def test_fine_samples_are_packed() -> None:
     assert through_json(one, two) == two
 
 
+def test_fine_samples_of_another_time_come_back() -> None:
+    """Steps of centuries are not packed."""
+    samples = (BusySample(-6e10, 1.0), BusySample(6e10, 2.0))
+    one, two = snapshot(gpus=(gpu(),)), snapshot(gpus=(gpu(busy_samples=samples),))
+    assert through_json(one, two) == two
+
+
 def test_other_gpus_need_a_header() -> None:
     """Identities are in no delta."""
     one = snapshot(gpus=(gpu("A"),))

@@ -216,9 +216,18 @@ class TestDashboard:
             self.pid(tmp_path / "out.log")
             assert not (tmp_path / "state" / "gpuwatch" / "runs").exists()
 
-    def test_a_job_that_asks_for_input_is_explained(self, tmp_path: Path) -> None:
+    @pytest.mark.parametrize(
+        "code",
+        [
+            "print('ready'); input('name? ')",
+            # As Python 3.13 and later print it.
+            "import sys; print('\\33[1;35mEOFError\\33[0m: EOF when reading a line'); sys.exit(1)",
+        ],
+        ids=["plain", "in colour"],
+    )
+    def test_a_job_that_asks_for_input_is_explained(self, tmp_path: Path, code: str) -> None:
         """It has none here: below its error, and when gpuwatch is left, is what gives it some."""
-        with self.shown(tmp_path, code="print('ready'); input('name? ')") as it:
+        with self.shown(tmp_path, code=code) as it:
             it.until_it_says("EOFError: EOF when reading a line")
             it.until_it_says("gpuwatch run --plain lets it read from this terminal")
             it.type("q")

@@ -202,8 +202,10 @@ def _pack(samples: _Samples | None, at: float) -> Any:
         if time_ms / 1000 != sample.at_unix_seconds:
             return samples
         times.append(time_ms)
-    steps = [later - time for time, later in pairwise(times)]
-    packed: Json = {"first_ms": times[0] - round(at * 1000)}
+    first, *steps = [later - time for time, later in pairwise([round(at * 1000), *times])]
+    if max(map(abs, (first, *steps))) > _STEP_MOST_MS:
+        return samples
+    packed: Json = {"first_ms": first}
     if steps:
         packed["step_ms"] = steps[0] if len(set(steps)) == 1 else steps
     packed["percent"] = [_short(percent) for _, percent in samples]

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import sys
 import termios
@@ -131,7 +132,9 @@ class RunningJob:
         try:
             with self._terminal.path.open("rb") as file:
                 file.seek(max(0, file.seek(0, os.SEEK_END) - 1024))
-                return file.read().rstrip().rpartition(b"\n")[2].startswith(b"EOFError")
+                last = file.read().rstrip().rpartition(b"\n")[2]
+            # In colour, from Python 3.13 on.
+            return re.match(rb"(\x1b\[[0-9;]*m)*EOFError\b", last) is not None
         except OSError:
             # A pipe, say.
             return False
