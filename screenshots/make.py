@@ -30,7 +30,8 @@ from gpuwatch.core.source import ManualClock, ReadOptions
 from gpuwatch.recording.recorder import Recorder, open_index
 from gpuwatch.recording.replay import FileTape
 from gpuwatch.sources.simulated.source import SimulatedSource
-from gpuwatch.tui.app import GpuwatchApp, new_engine
+from gpuwatch.tui.app import GpuwatchApp
+from gpuwatch.tui.dashboard import new_engine
 from gpuwatch.tui.replay.app import ReplayApp
 from tests.long_recording import NIGHT, snapshots
 

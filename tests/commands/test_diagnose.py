@@ -315,7 +315,7 @@ def test_the_counts_of_a_log_reach_its_report(tmp_path: Path) -> None:
         (("--demo", "starved", "--pid", "99999"), "no process 99999"),
         (("--interval", "0.01"), "too short"),
         (("--interval", "nan"), "not between"),
-        (("x", "--columns", "nonsense!"), "no column of nvidia-smi"),
+        (("x", "--columns", "nonsense!"), "not a column of nvidia-smi"),
         (("x", "--gpus", "0"), "at least one GPU"),
     ],
 )
