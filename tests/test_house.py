@@ -16,7 +16,7 @@ PACKAGE = Path(gpuwatch.__file__).parent
 FILE_LINES_MAX = 350
 CLASS_LINES_MAX = 250
 FOLDER_ENTRIES_MAX = 12
-PACKAGE_LINES_MAX = 77230
+PACKAGE_LINES_MAX = 77_220
 """It is to become 45,000."""
 
 LONGER_FILES: dict[str, int] = {
@@ -24,16 +24,16 @@ LONGER_FILES: dict[str, int] = {
     "commands/recordings/record.py": 554,
     "commands/recordings/report.py": 363,
     "commands/tune/command.py": 388,
-    "core/codec/delta.py": 622,
+    "core/codec/delta.py": 624,
     "core/codec/snapshots.py": 472,
     "core/history.py": 893,
-    "core/model.py": 548,
+    "core/model.py": 542,
     "core/step_file.py": 421,
     "diagnosis/facts/observer.py": 456,
     "diagnosis/facts/watched_job.py": 592,
     "diagnosis/rules/shared/common.py": 528,
     "jobs/identity/roles.py": 358,
-    "jobs/launch/runner.py": 382,
+    "jobs/launch/runner.py": 385,
     "jobs/report/gpu_recorder.py": 371,
     "jobs/stacks/rules.py": 387,
     "jobs/stacks/sampler.py": 429,
@@ -50,9 +50,9 @@ LONGER_FILES: dict[str, int] = {
     "recording/index.py": 359,
     "recording/recorder.py": 376,
     "recording/replay.py": 429,
-    "sources/nvml/device.py": 401,
+    "sources/nvml/device.py": 393,
     "sources/nvml/inventory.py": 404,
-    "sources/nvml/readings.py": 392,
+    "sources/nvml/readings.py": 377,
     "sources/nvml/source.py": 355,
     "sources/simulated/scenarios.py": 401,
     "sources/smi_log/guess.py": 371,
@@ -60,7 +60,7 @@ LONGER_FILES: dict[str, int] = {
     "torch/reporter.py": 458,
     "torch/watching.py": 391,
     "tui/app.py": 523,
-    "tui/panels/gpus.py": 597,
+    "tui/panels/gpus.py": 587,
     "tui/panels/job/tree.py": 382,
     "tui/panels/processes.py": 418,
     "tui/replay/app.py": 357,
@@ -82,11 +82,10 @@ LONGER_CLASSES: dict[str, int] = {
     "jobs/tracking/tracked.py:TrackedJob": 431,
     "jobs/tracking/tracker.py:JobTracker": 257,
     "recording/index.py:RecordingIndex": 255,
-    "sources/nvml/device.py:NvmlDevice": 337,
-    "sources/nvml/inventory.py:Inventory": 347,
+    "sources/nvml/device.py:NvmlDevice": 329,
+    "sources/nvml/inventory.py:Inventory": 346,
     "torch/reporter.py:Teller": 365,
     "tui/app.py:GpuwatchApp": 420,
-    "tui/panels/gpus.py:_Painter": 264,
     "tui/panels/host.py:_Painter": 297,
     "tui/replay/app.py:ReplayApp": 267,
     "tui/replay/player.py:Player": 430,
