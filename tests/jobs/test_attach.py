@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from gpuwatch.jobs.identity import starters
 from gpuwatch.jobs.identity.attach import AttachError, Attachment, parse_pid, resolve
 from gpuwatch.sources.linux import procfs
 from tests.support.children import Children, children, wait_until
@@ -259,6 +260,27 @@ def test_two_jobs_that_one_script_runs_at_a_time_stay_two(
     shell = started.run(["sh", str(script)])
     wait_until(lambda: [resolves(pid) for pid in below(shell.pid)].count(True) == 2)
     assert "one of those below it" in refusal(shell.pid)
+
+
+def test_a_script_that_starts_another_job_meanwhile_is_not_watched(
+    started: Children, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process that was asked for is, although its script had one job a moment ago."""
+    script = tmp_path / "both.sh"
+    script.write_text("sleep 600 & sleep 601 & wait\n")
+    shell = started.run(["sh", str(script)])
+    wait_until(lambda: [resolves(pid) for pid in below(shell.pid)].count(True) == 2)
+    seen: list[int] = []
+    now = starters.jobs_below
+
+    def a_moment_ago(pid: int, proc: Path) -> object:
+        seen.append(pid)
+        return now(pid, proc)[: len(seen)]
+
+    monkeypatch.setattr(starters, "jobs_below", a_moment_ago)
+    pid = below(shell.pid)[0]
+    assert resolve(pid).pid == pid
+    assert len(seen) > 1
 
 
 def resolves(pid: int) -> bool:

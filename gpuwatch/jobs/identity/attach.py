@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import sys
@@ -77,10 +78,8 @@ def _resolve(pid: int, notes: tuple[str, ...], proc: Path) -> Attachment:
         raise AttachError(_zombie(pid, stat, proc))
     if (instead := _program_instead(pid, notes, proc)) is not None:
         return instead
-    started_at = procfs.start_unix_seconds(stat, proc)
-    return Attachment(
-        pid, started_at, (*notes, *_state_notes(pid, stat), *_rights_notes(pid, status, proc))
-    )
+    notes = (*notes, *_state_notes(pid, stat), *_rights_notes(pid, status, proc))
+    return Attachment(pid, procfs.start_unix_seconds(stat, proc), notes)
 
 
 def _thread_group(status: bytes) -> int | None:
@@ -108,12 +107,13 @@ def _program_instead(pid: int, notes: tuple[str, ...], proc: Path) -> Attachment
     if script is not None and len(starters.jobs_below(script.pid, proc)) <= 1:
         if script.pid == pid:
             return None
-        return _resolve(script.pid, (*notes, _script_note(pid, label, script, proc)), proc)
+        # Refused where it has started another job meanwhile.
+        with contextlib.suppress(AttachError):
+            return _resolve(script.pid, (*notes, _script_note(pid, label, script, proc)), proc)
     if what is None and not first and not starters.is_wrapper(look):
         return None
     below = starters.jobs_below(pid, proc)
-    waits = starters.is_wrapper(look) or starters.runs_script(look)
-    if waits and len(below) == 1 and not first:
+    if (starters.is_wrapper(look) or starters.runs_script(look)) and len(below) == 1 and not first:
         note = (
             f"PID {pid} is {look.program.name}, which only waits for what it started: PID "
             f"{below[0].pid} ({below[0].label}) is watched instead."
