@@ -186,7 +186,8 @@ def _read(
 ) -> tuple[DiagnosisReport, bool]:
     from gpuwatch.recording.reader import open_any
     from gpuwatch.sources.files.log_text import LogError
-    from gpuwatch.sources.smi_log.source import LogOptions, parse_columns
+    from gpuwatch.sources.smi_log.columns import parse_columns
+    from gpuwatch.sources.smi_log.source import LogOptions
 
     if gpus == 0:
         raise click.UsageError("A log has at least one GPU.")

@@ -440,8 +440,8 @@ def test_a_long_watch_that_is_ended_early_tells_what_it_saw(
 
 
 def test_a_pipe_is_diagnosed_as_far_as_it_came(tmp_path: Path) -> None:
-    """Ctrl-C ends ``nvidia-smi -l 1 | gpuwatch diagnose -`` before a header without an index has
-    let it see enough."""
+    """Ctrl-C ends ``nvidia-smi -l 1 | gpuwatch diagnose -``: what came before the last row, which
+    may be cut off, is diagnosed."""
     with started_diagnosis(tmp_path, "-", "--json") as process:
         assert process.stdin is not None
         assert process.stdout is not None
@@ -455,7 +455,7 @@ def test_a_pipe_is_diagnosed_as_far_as_it_came(tmp_path: Path) -> None:
         out = process.stdout.read()
         process.stdin.close()
         assert process.wait(timeout=60) == 3
-    assert json.loads(out)["source"]["snapshots"] >= 100
+    assert json.loads(out)["source"]["snapshots"] >= 99
 
 
 def wait_until_read(pipe: int) -> None:

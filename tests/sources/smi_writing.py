@@ -1,4 +1,4 @@
-"""Snapshots as ``nvidia-smi`` writes them to a log."""
+"""Snapshots as ``nvidia-smi`` writes them to a log, and read back."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterable, Sequence
 
 from gpuwatch.core.model import Gpu, Snapshot
 from gpuwatch.core.source import ManualClock, ReadOptions
+from gpuwatch.sources.files.log_text import LogStats
 from gpuwatch.sources.nvml.tables import EVENT_REASONS
 from gpuwatch.sources.simulated.source import SimulatedSource
+from gpuwatch.sources.smi_log.source import LogOptions, read_lines
 
 MIB = 1024 * 1024
 
@@ -114,3 +116,13 @@ def simulated(
         found.append(source.read())
         clock.advance(interval)
     return found
+
+
+def read(text: str, stats: LogStats | None = None, **options: object) -> list[Snapshot]:
+    """The snapshots in a log; ``options`` are those of ``LogOptions``."""
+    given = LogOptions(**options)  # type: ignore[arg-type]
+    return list(read_lines(text.splitlines(), stats or LogStats(), given))
+
+
+def busy(snapshots: Sequence[Snapshot]) -> list[list[float | None]]:
+    return [[gpu.reading.busy_percent for gpu in snapshot.gpus] for snapshot in snapshots]

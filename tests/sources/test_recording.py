@@ -20,7 +20,8 @@ from gpuwatch.recording.scan import RecordingFileReader
 from gpuwatch.sources.files import log_text
 from gpuwatch.sources.files.gzip_members import GzipMembers
 from gpuwatch.sources.files.log_text import DAMAGE, LogError, LogStats
-from gpuwatch.sources.smi_log.source import LogOptions, parse_columns
+from gpuwatch.sources.smi_log.columns import parse_columns
+from gpuwatch.sources.smi_log.source import LogOptions
 from tests.sources.smi_writing import query_log, simulated
 
 SNAPSHOTS = simulated("starved", gpus=2, count=5)

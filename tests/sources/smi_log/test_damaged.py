@@ -12,16 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuwatch.sources.files.log_text import LogError, LogStats
-from gpuwatch.sources.smi_log.source import LogOptions, parse_columns, read_lines
-from gpuwatch.sources.smi_log.time import StampReader
+from gpuwatch.sources.smi_log.columns import parse_columns
+from gpuwatch.sources.smi_log.source import LogOptions, read_lines
+from gpuwatch.sources.smi_log.stamps import StampReader
+from tests.sources.smi_log.test_dmon import DMON, DMON_ALL, PMON
 from tests.sources.smi_writing import USUAL, query_log, simulated
-from tests.sources.test_smi_dmon import DMON, DMON_ALL, PMON
 
 WRITTEN = simulated(gpus=2, count=8)
 LOGS = (
     query_log(WRITTEN),
-    query_log(WRITTEN, with_header=False),
-    query_log(WRITTEN, with_header=False, units=False),
+    query_log(WRITTEN, (*USUAL[:3], *USUAL[4:5]), with_header=False),
     query_log(WRITTEN, USUAL[2:]),
     DMON,
     DMON_ALL,
@@ -74,14 +74,14 @@ def drain(lines: list[str], options: LogOptions | None = None) -> None:
                 assert gpu.identity.name.isprintable()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.lists(st.text(max_size=60), max_size=20))
 def test_any_text_is_read_or_refused(lines: list[str]) -> None:
     """A sentence or snapshots, nothing else."""
     drain(lines)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(
     st.lists(st.lists(CELLS, min_size=1, max_size=6), min_size=1, max_size=20),
     st.sampled_from([",", ", ", "  "]),
@@ -93,7 +93,7 @@ def test_any_rows_are_read_or_refused(rows: list[list[str]], gap: str, columns: 
     drain([gap.join(row) for row in rows], options)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.sampled_from(LOGS), st.data())
 def test_a_damaged_log_is_read_as_far_as_it_goes(log: str, data: st.DataObject) -> None:
     """Cut, spliced and overwritten anywhere."""

@@ -13,21 +13,17 @@ from gpuwatch.core.model import Snapshot
 from gpuwatch.recording.reader import open_any
 from gpuwatch.sources.files import log_text
 from gpuwatch.sources.files.log_text import AmbiguousColumnsError, LogError, LogStats
-from gpuwatch.sources.smi_log.source import LOOKED_AT_LINES, LogOptions, parse_columns, read_lines
-from tests.sources.smi_writing import USUAL, query_log, simulated, stamp
-from tests.sources.test_smi_dmon import DMON
+from gpuwatch.sources.smi_log.columns import parse_columns
+from gpuwatch.sources.smi_log.source import read_lines
+from tests.sources.smi_log.test_dmon import DMON
+from tests.sources.smi_writing import busy, read, stamp
 
 HEADER = "timestamp, index, utilization.gpu [%]"
 START = time.mktime((2025, 1, 31, 12, 0, 0, 0, 0, -1))
 
 
-def read(text: str, stats: LogStats | None = None, **options: object) -> list[Snapshot]:
-    given = LogOptions(**options)  # type: ignore[arg-type]
-    return list(read_lines(text.splitlines(), stats or LogStats(), given))
-
-
-def busy(snapshots: Sequence[Snapshot]) -> list[float | None]:
-    return [snapshot.gpus[0].reading.busy_percent for snapshot in snapshots]
+def first_busy(snapshots: Sequence[Snapshot]) -> list[float | None]:
+    return [row[0] for row in busy(snapshots)]
 
 
 def steps(snapshots: Sequence[Snapshot]) -> set[float]:
@@ -42,7 +38,7 @@ def rows(count: int = 30) -> list[tuple[str, str, str]]:
 BUSY = [float(number * 37 % 101) for number in range(30)]
 
 
-def told(stats: LogStats) -> str:
+def said(stats: LogStats) -> str:
     return " ".join(stats.sentences())
 
 
@@ -55,15 +51,15 @@ def test_columns_may_be_parted_otherwise(separator: str) -> None:
     head = HEADER.replace(", ", separator)
     stats = LogStats()
     found = read("\n".join([head, *(separator.join(row) for row in rows())]), stats)
-    assert busy(found) == BUSY
-    assert told(stats) == ""
+    assert first_busy(found) == BUSY
+    assert said(stats) == ""
 
 
 def test_columns_that_were_aligned_are_read() -> None:
     """``column -s , -t`` puts them under each other with spaces."""
     cells = [HEADER.split(", "), *rows()]
     text = "\n".join("".join(f"{cell:<26}" for cell in row).rstrip() for row in cells)
-    assert busy(read(text)) == BUSY
+    assert first_busy(read(text)) == BUSY
 
 
 def test_numbers_with_a_decimal_comma_are_read() -> None:
@@ -78,7 +74,7 @@ def test_quoted_cells_are_read() -> None:
     stats = LogStats()
     (snapshot,) = read(text, stats)
     assert snapshot.gpus[0].identity.name == "NVIDIA, of a kind"
-    assert busy([snapshot]) == [50.0]
+    assert first_busy([snapshot]) == [50.0]
     assert (stats.header_lines, stats.other_lines) == (1, 0)
 
 
@@ -86,15 +82,15 @@ def test_row_numbers_without_a_name_are_passed_over() -> None:
     """A data frame that was saved has them first."""
     lines = [f"{number},{','.join(row)}" for number, row in enumerate(rows())]
     stats = LogStats()
-    assert busy(read("\n".join([f",{HEADER}", *lines]), stats)) == BUSY
-    assert told(stats) == ""
+    assert first_busy(read("\n".join([f",{HEADER}", *lines]), stats)) == BUSY
+    assert said(stats) == ""
 
 
 def test_fields_of_a_newer_driver_are_left_out() -> None:
     """A header with a name that is not known yet is a header."""
     lines = [", ".join((*row, "3")) for row in rows()]
     found = read("\n".join([f"{HEADER}, dpu.something_new [furlong]", *lines]))
-    assert busy(found) == BUSY
+    assert first_busy(found) == BUSY
     assert found[0].gpus[0].identity.index == 0
 
 
@@ -113,7 +109,7 @@ def test_times_that_were_written_otherwise_keep_their_distances(form: str) -> No
         stats = LogStats()
         found = read("\n".join([HEADER, *lines]), stats)
         assert steps(found) == {2.0}
-        assert told(stats) == ""
+        assert said(stats) == ""
 
 
 def test_times_that_cannot_be_read_are_told() -> None:
@@ -155,10 +151,10 @@ def test_a_line_that_is_no_row_has_no_values_to_miss() -> None:
     command = "$ nvidia-smi --query-gpu=timestamp,index,utilization.gpu -l 1"
     stats = LogStats()
     found = read("\n".join([command, HEADER, *map(", ".join, rows())]), stats)
-    assert busy(found) == BUSY
+    assert first_busy(found) == BUSY
     assert (stats.other_lines, stats.torn_lines, stats.unread_values) == (1, 0, 0)
     assert stats.unread_times == 0
-    assert "Without" not in told(stats)
+    assert "Without" not in said(stats)
 
 
 def test_the_longest_gap_is_told() -> None:
@@ -166,20 +162,7 @@ def test_the_longest_gap_is_told() -> None:
     lines = [f"{stamp(START + at)}, 0, 5 %" for at in [*range(20), *range(3620, 3640)]]
     stats = LogStats()
     read("\n".join([HEADER, *lines]), stats)
-    assert "longest gap 1h00" in told(stats)
-
-
-@pytest.mark.parametrize("gpus", [1, 8])
-def test_no_line_is_lost_where_the_looking_ahead_ends(gpus: int) -> None:
-    """The line after the last that was looked at is read too."""
-    columns = [name for name in USUAL if name != "index"]
-    count = LOOKED_AT_LINES // gpus + 10
-    stats = LogStats()
-    found = list(
-        read_lines(query_log(simulated(gpus=gpus, count=count), columns).splitlines(), stats)
-    )
-    assert len(found) == count
-    assert (stats.missing_ticks, stats.incomplete_ticks) == (0, 0)
+    assert "longest gap 1h00" in said(stats)
 
 
 def test_a_log_that_is_being_written_is_read_line_by_line() -> None:
@@ -197,21 +180,7 @@ def test_a_log_that_is_being_written_is_read_line_by_line() -> None:
     assert taken <= 3
 
 
-def test_ctrl_c_while_the_first_lines_come_keeps_them() -> None:
-    """A pipe without an index column has to be looked at; what came is diagnosed."""
-
-    def lines() -> Iterator[str]:
-        yield "utilization.gpu [%], memory.used [MiB]"
-        yield "50 %, 100 MiB"
-        yield "60 %, 100 MiB"
-        raise KeyboardInterrupt
-
-    stats = LogStats()
-    assert busy(list(read_lines(lines(), stats))) == [50.0, 60.0]
-    assert stats.interrupted
-
-
-# --- what is asked for -----------------------------------------------------------------------
+# --- without nvidia-smi's headings -----------------------------------------------------------
 
 
 def proposed(error: LogError) -> str:
@@ -221,51 +190,62 @@ def proposed(error: LogError) -> str:
     return value
 
 
+def test_columns_are_known_by_units_that_no_other_column_has() -> None:
+    """And by forms of their own; bare numbers are left out, and that is said."""
+    stats = LogStats()
+    text = "2025/01/31 12:00:00.000, GPU-1234abcd, P0, 50 %, 100 MiB, 212.34 W, 41\n"
+    (gpu,) = read(text, stats)[0].gpus
+    reading = gpu.reading
+    assert (gpu.uuid, reading.performance_state, reading.busy_percent) == ("GPU-1234abcd", 0, 50.0)
+    assert (reading.power_watts, reading.temperature_celsius) == (212.34, None)
+    assert any("no header" in note for note in stats.notes)
+
+
 @pytest.mark.parametrize(
-    ("lines", "columns"),
+    "line",
     [
-        (["0, 0, 41"] * 50, "-,utilization.gpu,temperature.gpu"),
-        ([f"{60 + n * 7 % 35}, {60 + n * 11 % 35}" for n in range(50)], "utilization.gpu,-"),
-        (["2025/01/31 12:00:00.000, 0, 33"] * 50, "timestamp,utilization.gpu,temperature.gpu"),
+        "2025/01/31 12:00:00.000, 50 %, 20 %, 100 MiB, 9000 MiB, 212.34 W, 700.00 W, 41",
+        "50 %, 20 %",
     ],
 )
-def test_the_columns_that_are_proposed_work(lines: list[str], columns: str) -> None:
-    """Pasted as they are."""
-    text = "\n".join(lines)
+def test_columns_of_the_same_unit_are_asked_for(line: str) -> None:
+    """In the order in which nvidia-smi's users write them, to be pasted if it is right."""
     with pytest.raises(AmbiguousColumnsError) as caught:
-        read(text)
-    assert proposed(caught.value) == columns
-    assert busy(read(text, columns=parse_columns(columns)))[0] is not None
+        read(line)
+    assert first_busy(read(line, columns=parse_columns(proposed(caught.value)))) == [50.0]
 
 
-def test_dmon_without_its_header_is_known_by_its_form() -> None:
-    """The usual columns of as many are proposed, and work."""
+@pytest.mark.parametrize("text", ["0, 0, 41\n", "50\n", "time,gpu_util,mem\n1700000000,50,40\n"])
+def test_bare_numbers_are_never_guessed(text: str) -> None:
+    """Nor words that are not nvidia-smi's: the sentence asks for the names."""
+    with pytest.raises(AmbiguousColumnsError, match=r"name its \d columns with --columns"):
+        read(text * 50)
+
+
+def test_named_bare_numbers_are_read() -> None:
+    """As ``--columns`` says."""
+    found = read("0, 7, 41\n" * 50, columns=parse_columns("index,utilization.gpu,temperature.gpu"))
+    assert first_busy(found) == [7.0] * 50
+    assert found[0].gpus[0].reading.temperature_celsius == 41.0
+
+
+@pytest.mark.parametrize("columns", [None, "gpu,pwr,gtemp,mtemp,sm,mem,enc,dec,-,-,mclk,pclk"])
+def test_dmon_without_its_header_needs_the_names(columns: str | None) -> None:
+    """dmon's own do; the usual ones of as many columns are proposed."""
     text = "\n".join(DMON.splitlines()[2:])
-    with pytest.raises(AmbiguousColumnsError, match="dmon without its header") as caught:
-        read(text)
-    found = read(text, columns=parse_columns(proposed(caught.value)))
+    if columns is None:
+        with pytest.raises(AmbiguousColumnsError, match="dmon without its header") as caught:
+            read(text)
+        columns = proposed(caught.value)
+    found = read(text, columns=parse_columns(columns))
     assert [gpu.reading.busy_percent for gpu in found[0].gpus] == [92.0, 0.0]
     assert [gpu.reading.power_watts for gpu in found[0].gpus] == [250.0, 71.0]
 
 
-def test_a_log_of_something_else_is_not_guessed() -> None:
-    """The columns' own names speak against it: a CPU is no GPU."""
-    text = "time,cpu_percent,ram_percent\n" + "\n".join(
-        f"{1_700_000_000 + number},{number * 37 % 101},40" for number in range(50)
-    )
-    with pytest.raises(AmbiguousColumnsError, match='begins with "time,cpu_percent') as caught:
-        read(text)
-    assert busy(read(text, columns=parse_columns(proposed(caught.value))))[1] == 37.0
-
-
-def test_a_header_in_other_words_may_agree() -> None:
-    """Names of somebody's script that say what the values look like."""
-    text = "time,gpu_util,mem_used\n" + "\n".join(
-        f"{1_700_000_000 + number},{number * 37 % 101},42000" for number in range(50)
-    )
-    stats = LogStats()
-    assert busy(read(text, stats))[:2] == [0.0, 37.0]
-    assert (stats.header_lines, stats.other_lines) == (1, 0)
+def test_columns_that_no_row_has_are_refused() -> None:
+    """A sentence, not an empty diagnosis."""
+    with pytest.raises(LogError, match="no row of 2 columns"):
+        read("0, 1, 2\n" * 5, columns=parse_columns("index,utilization.gpu"))
 
 
 # --- what is no log --------------------------------------------------------------------------
@@ -282,13 +262,13 @@ def opened(folder: Path, data: bytes) -> list[Snapshot]:
 def test_utf_16_without_its_mark_is_read(tmp_path: Path, encoding: str) -> None:
     """Not taken for text full of zeros, whose numbers mean nothing."""
     text = "\r\n".join([HEADER, *map(", ".join, rows()), ""])
-    assert busy(opened(tmp_path, text.encode(encoding))) == BUSY
+    assert first_busy(opened(tmp_path, text.encode(encoding))) == BUSY
 
 
 def test_zeros_before_a_log_are_passed_over(tmp_path: Path) -> None:
     """What ``logrotate`` leaves where it cuts a file that is being written."""
     text = "\n".join(["", HEADER, *map(", ".join, rows()), ""])
-    assert busy(opened(tmp_path, bytes(5000) + text.encode())) == BUSY
+    assert first_busy(opened(tmp_path, bytes(5000) + text.encode())) == BUSY
 
 
 @pytest.mark.parametrize(

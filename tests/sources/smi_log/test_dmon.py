@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gpuwatch.core.model import Snapshot
 from gpuwatch.sources.files.log_text import LogStats
-from gpuwatch.sources.smi_log.source import LogOptions, parse_columns, read_lines
+from tests.sources.smi_writing import read
 
 MIB = 1024 * 1024
 
@@ -40,11 +39,6 @@ PMON = """\
     0       2390   C+G      5      1      -      -      -      -    137      0    kwin wayland
     1       3000     G      0      0      -      -      -      -     16      0    Xorg
 """
-
-
-def read(text: str, stats: LogStats | None = None, **options: object) -> list[Snapshot]:
-    given = LogOptions(**options)  # type: ignore[arg-type]
-    return list(read_lines(text.splitlines(), stats or LogStats(), given))
 
 
 def test_dmon_gives_a_moment_for_each_round_of_gpus() -> None:
@@ -100,14 +94,6 @@ def test_dmon_as_csv_is_read() -> None:
     lines = [", ".join(line.lstrip("# ").split()) for line in DMON.splitlines()]
     text = "\n".join(["# " + lines[0], "# " + lines[1], *lines[2:]])
     assert [gpu.reading.busy_percent for gpu in read(text)[0].gpus] == [92.0, 0.0]
-
-
-def test_dmon_without_its_header_needs_the_names() -> None:
-    """dmon's own names do for --columns."""
-    text = "\n".join(DMON.splitlines()[2:])
-    columns = parse_columns("gpu,pwr,gtemp,mtemp,sm,mem,enc,dec,-,-,mclk,pclk")
-    found = read(text, columns=columns)
-    assert [gpu.reading.busy_percent for gpu in found[0].gpus] == [92.0, 0.0]
 
 
 def test_dmon_of_older_drivers_has_one_temperature() -> None:

@@ -1,0 +1,226 @@
+"""Headings of logs: what a log is and what its columns are called.
+
+The headings decide. A log without them needs ``--columns``, unless its units leave no choice.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections import Counter
+from collections.abc import Sequence
+from itertools import chain
+from typing import NamedTuple
+
+from gpuwatch.core.text import clean
+from gpuwatch.sources.files.log_text import AmbiguousColumnsError, LogError, LogStats
+from gpuwatch.sources.smi_log.columns import (
+    COLUMNS,
+    COLUMNS_MAX,
+    DMON,
+    PMON,
+    SKIPPED,
+    canonical,
+    heading_unit,
+    is_field,
+    number,
+)
+
+ALIGNED = "  "
+"""Separator of columns that ``column -t`` has put under each other: two spaces or more."""
+SEPARATORS = (",", ";", "\t", ALIGNED)
+SPACES = " "
+"""Separator of dmon and pmon: white space of any length."""
+_GAP = re.compile(r"\s{2,}")
+_WORD = re.compile(r"[a-z][a-z0-9_.]*[a-z0-9]", re.ASCII)
+_QUERY = "nvidia-smi --query-gpu=timestamp,index,utilization.gpu,... --format=csv -l 1"
+_REFUSED = (
+    (
+        re.compile(r"\+-{20,}|\|\s*NVIDIA-SMI \d|=+NVSMI LOG=+|<!DOCTYPE nvidia_smi_log"),
+        (
+            f"is the report that nvidia-smi prints, which is not read: log with {_QUERY}, or with "
+            "gpuwatch stream."
+        ),
+    ),
+    (
+        re.compile(r"\d+, (?:pwrDraw|temp|\w+Util|procClk|memClk|viol\w+) *, *\d+,"),
+        (
+            "is the output of nvidia-smi stats, which is not read: log with nvidia-smi "
+            "--query-gpu=... --format=csv -lms 200."
+        ),
+    ),
+    (
+        re.compile(r"(?:.*, *)?pid *(?:,.*)?"),
+        (
+            "is a list of processes (--query-compute-apps), which does not say how busy the GPUs "
+            "were: log with nvidia-smi --query-gpu=... or nvidia-smi pmon."
+        ),
+    ),
+)
+_FORMS = (
+    (re.compile(r"\d{4}[/-]\d{1,2}[/-]\d{1,2}[ T]\d{1,2}:\d\d:.*|1\d{9}(\.\d+)?"), ["timestamp"]),
+    (re.compile(r"(?:GPU|MIG)-[0-9a-fA-F-]{8,}"), ["uuid"]),
+    (re.compile(r"[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f]"), ["pci.bus_id"]),
+    (re.compile(r"P(?:1[0-5]|[0-9])"), ["pstate"]),
+    (re.compile(r"0x[0-9A-Fa-f]{16}"), ["clocks_event_reasons.active"]),
+    (re.compile(r"\d{3}\.\d{1,4}\.\d{1,4}"), ["driver_version"]),
+    (re.compile(r"[\d.]+ %"), ["utilization.gpu", "utilization.memory"]),
+    (re.compile(r"[\d.]+ MiB"), ["memory.used", "memory.total"]),
+    (re.compile(r"[\d.]+ W"), ["power.draw", "power.limit"]),
+    (re.compile(r"[\d.]+ MHz"), ["clocks.current.sm", "clocks.current.memory"]),
+    (re.compile(r"[A-Z][A-Za-z]{2}.*"), ["name"]),
+)
+"""Cells of a log without headings: its columns in nvidia-smi's own order."""
+_DMON_USUAL = {
+    12: "gpu,pwr,gtemp,mtemp,sm,mem,enc,dec,-,-,mclk,pclk",
+    10: "gpu,pwr,gtemp,mtemp,sm,mem,enc,dec,mclk,pclk",
+    9: "gpu,pwr,temp,sm,mem,enc,dec,mclk,pclk",
+}
+"""Columns of dmon without ``-s``, by their number (drivers since 535, since 418, older)."""
+
+
+class Heading(NamedTuple):
+    """The columns of a log."""
+
+    kind: str
+    """``query``, ``dmon`` or ``pmon``."""
+    names: tuple[str, ...]
+    """Canonical; ``-`` for what is left out."""
+    units: tuple[str, ...] = ()
+    separator: str = ","
+    line: str = ""
+    fixed: bool = False
+    """The names are a person's, or come from the forms of cells: other headings do not count."""
+
+
+def stripped(line: str) -> str:
+    line = line.strip(" \r\ufeff\x00")
+    return "" if line.isspace() else line
+
+
+def named_by(names: tuple[str, ...], line: str) -> Heading | None:
+    """``names`` as the heading of a log that has ``line``; ``None`` where it is no such row."""
+    for separator in SEPARATORS if "," in line else (*SEPARATORS, SPACES):
+        cells = split_cells(line, separator, len(names))
+        if len(cells) == len(names) and has_digit(cells):
+            kind = "dmon" if separator == SPACES else "query"
+            return Heading(kind, names, separator=separator, fixed=True)
+    return None
+
+
+def find_heading(line: str, separators: Sequence[str] = SEPARATORS) -> Heading | None:
+    """The names in a heading; ``None`` for any other line."""
+    if line.startswith("#"):
+        tokens = line.lstrip("#").replace(",", " ").lower().split()
+        if "gpu" not in tokens or len(tokens) < 2:
+            return None
+        kind, table = ("pmon", PMON) if "pid" in tokens else ("dmon", DMON)
+        names = tuple([table.get(token, SKIPPED) for token in tokens])
+        return Heading(kind, names, separator="," if "," in line else SPACES, line=line)
+    for separator in separators:
+        cells = split_cells(line, separator)
+        names = tuple(map(canonical, cells))
+        # A row can hold a word that is a name ("name" as a card's name) but not mostly such.
+        # Columns without a name are row numbers that a program has added; others, fields of a
+        # newer driver.
+        others = [name for name in names if name and not is_field(name)]
+        known = sum(map(is_field, names)) > len(others) and not COLUMNS.keys().isdisjoint(names)
+        if known and len(names) <= COLUMNS_MAX and all(map(_WORD.fullmatch, others)):
+            return Heading("query", names, tuple(map(heading_unit, cells)), separator, line)
+    return None
+
+
+def split_cells(line: str, separator: str = ",", width: int = 0) -> list[str]:
+    if separator == SPACES:
+        # A command (the last column of pmon) may hold spaces.
+        return line.split(None, width - 1)
+    if separator == ALIGNED:
+        parts = _GAP.split(line.strip())
+    elif '"' in line:
+        parts = _quoted(line, separator)
+    else:
+        parts = line.split(separator)
+    return [cell.strip(' \t"\ufeff\x00') for cell in parts]
+
+
+def _quoted(line: str, separator: str) -> list[str]:
+    """Of another program: a name in quotes may hold the separator."""
+    try:
+        return next(csv.reader([line], delimiter=separator, skipinitialspace=True))
+    except (csv.Error, StopIteration):
+        return line.split(separator)
+
+
+def has_digit(cells: Sequence[str]) -> bool:
+    return any(map(str.isdigit, chain.from_iterable(cells)))
+
+
+def without_heading(
+    lines: Sequence[str], named: Sequence[str] | None, shown: str, stats: LogStats
+) -> Heading:
+    """The columns by their units, where no other reading of them is possible."""
+    if not lines:
+        raise LogError(_no_text(shown, stats))
+    if named is not None:
+        raise LogError(f"{shown} begins with no row of {len(named)} columns.")
+    for pattern, sentence in _REFUSED:
+        if any(pattern.match(line) for line in lines):
+            raise LogError(f"{shown} {sentence}")
+    spaced = [line.split() for line in lines if "," not in line]
+    rows = [cells for cells in spaced if all(map(_is_value, cells)) and len(cells) > 2]
+    if len(rows) * 10 >= len(lines) * 9:
+        proposed = _DMON_USUAL.get(len(rows[0]), "gpu,pwr,gtemp,mtemp,sm,mem,...")
+        raise _unnamed(shown, "looks like nvidia-smi dmon without its header", rows[0], proposed)
+    rows = [split_cells(line) for line in lines if len(line) < 12 or "," in line]
+    width = Counter(map(len, rows)).most_common(1)[0][0] if rows else 0
+    rows = [row for row in rows if len(row) == width and has_digit(row)]
+    if len(rows) * 2 < len(lines) or not rows or not all(map(_is_value, rows[0])):
+        raise LogError(_strange(shown, lines[0]))
+    names, sure = _by_form(rows[0])
+    if not sure:
+        proposed = ",".join(names) if "utilization.gpu" in names else "timestamp,index,-,..."
+        what = f'begins with "{clean(lines[0], 120)}", which are no column names of nvidia-smi'
+        raise _unnamed(shown, what, rows[0], proposed)
+    return Heading("query", names, fixed=True)
+
+
+def _by_form(row: Sequence[str]) -> tuple[tuple[str, ...], bool]:
+    """Names in nvidia-smi's own order of columns with a form or unit; whether each is sure: no
+    other column has its unit, and one is the utilisation."""
+    forms = [
+        next((names for form, names in _FORMS if form.fullmatch(cell)), [SKIPPED]) for cell in row
+    ]
+    found = [
+        dict(enumerate(names)).get(forms[:place].count(names), SKIPPED)
+        for place, names in enumerate(forms)
+    ]
+    sure = all(forms.count(names) == 1 or len(names) == 1 for names in forms)
+    return tuple(found), sure and "utilization.gpu" in found
+
+
+def _is_value(cell: str) -> bool:
+    return cell == SKIPPED or number(cell) is not None or any(f.fullmatch(cell) for f, _ in _FORMS)
+
+
+def _unnamed(shown: str, what: str, row: Sequence[str], proposed: str) -> AmbiguousColumnsError:
+    return AmbiguousColumnsError(
+        f"{shown} {what}: if it is a log of GPUs, name its {len(row)} columns with --columns, as "
+        f"in the query, with - for those to skip; for instance --columns {proposed}"
+    )
+
+
+def _no_text(shown: str, stats: LogStats) -> str:
+    if stats.damage is not None:
+        return f"{shown} is not a log: {stats.damage}."
+    return f"{shown} holds no text." if stats.lines else f"{shown} is empty."
+
+
+def _strange(shown: str, line: str) -> str:
+    text = clean(line[:80]).replace("\ufffd", "")
+    # Text of any language has few characters that cannot be shown.
+    if len(text) < 0.8 * len(line[:80]):
+        return f"{shown} is not text: neither a recording of gpuwatch nor a log of nvidia-smi."
+    return (
+        f'{shown} is neither a recording of gpuwatch nor a log of nvidia-smi: it begins with "'
+        f'{clean(line, 80)}".'
+    )
