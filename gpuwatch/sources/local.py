@@ -15,9 +15,8 @@ from gpuwatch.core.source import Clock, JobReader, ReadOptions, SystemClock
 from gpuwatch.core.text import clean
 from gpuwatch.sources.driver_link import DriverLink, DriverLook, GpuSource, bug
 from gpuwatch.sources.gpu_process import GpuProcess
-from gpuwatch.sources.linux import procfs
 from gpuwatch.sources.linux.host import HostSource
-from gpuwatch.sources.linux.own_cpu import OwnCpu
+from gpuwatch.sources.linux.own_cpu import OwnCpu, OwnMemory
 from gpuwatch.sources.linux.processes import ProcessSource
 
 T = TypeVar("T")
@@ -143,12 +142,12 @@ def _host_name() -> str:
 
 
 class _CostMeter:
-    """What this process uses, all its threads together."""
+    """Cost of watching, all threads of this process together."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._statm = procfs.KernelFile(procfs.PROC / "self" / "statm")
         self._cpu = OwnCpu()
+        self._memory = OwnMemory()
         self._answered_at: float | None = None
 
     def measure(self, look: DriverLook, started: float) -> OwnCost:
@@ -156,7 +155,7 @@ class _CostMeter:
         driver_seconds = self._driver_seconds(look, now)
         return OwnCost(
             cpu_percent=self._cpu.percent(now),
-            memory_resident_bytes=self._resident_bytes(),
+            memory_resident_bytes=self._memory.resident_bytes(),
             nvml_milliseconds_per_second=(
                 None if driver_seconds is None else 1000.0 * look.call_seconds / driver_seconds
             ),
@@ -167,7 +166,7 @@ class _CostMeter:
         )
 
     def close(self) -> None:
-        self._statm.close()
+        self._memory.close()
 
     def _driver_seconds(self, look: DriverLook, now: float) -> float | None:
         """The time that the look's calls are spread over: since the answer before."""
@@ -175,9 +174,3 @@ class _CostMeter:
             return None
         before, self._answered_at = self._answered_at, now
         return now - before if before is not None and now > before else None
-
-    def _resident_bytes(self) -> int | None:
-        try:
-            return int(self._statm.read().split(None, 2)[1]) * procfs.PAGE_BYTES
-        except OSError:
-            return None

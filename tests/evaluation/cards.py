@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gpuwatch.sources.simulated.parts.cards import A100, GB10, GIB, H200, RTX_4090, Card
+from gpuwatch.sources.simulated.cards import A100, GB10, GIB, H200, RTX_4090, Card
 
 H100_PCIE = replace(
     H200, name="NVIDIA H100 PCIe", memory_bytes=80 * GIB, limit_watts=350.0, idle_watts=48.0,

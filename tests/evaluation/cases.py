@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
-from gpuwatch.sources.simulated.parts.training import Training
 from gpuwatch.sources.simulated.plans import USERS, JobPlan, Setup
+from gpuwatch.sources.simulated.training import Training
 from tests.evaluation import cards
 from tests.evaluation import knobs_loading as loading
 from tests.evaluation import knobs_machine as machine

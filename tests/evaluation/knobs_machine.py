@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gpuwatch.sources.simulated.parts.device import Cooling
+from gpuwatch.sources.simulated.device import Cooling
 from gpuwatch.sources.simulated.plans import JobPlan, Slot
 from tests.evaluation.case import HEALTHY, judge
 from tests.evaluation.physics import Work

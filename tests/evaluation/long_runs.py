@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gpuwatch.sources.simulated.parts.cards import Card
-from gpuwatch.sources.simulated.parts.training import Training
+from gpuwatch.sources.simulated.cards import Card
 from gpuwatch.sources.simulated.plans import USERS, JobPlan, Setup, Slot
+from gpuwatch.sources.simulated.training import Training
 from tests.evaluation import cards
 from tests.evaluation.case import HEALTHY, Case, Subject
 from tests.evaluation.draw import Draw

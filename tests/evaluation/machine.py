@@ -10,12 +10,12 @@ from typing import Any
 
 from gpuwatch.core.model import Gpu, GpuReading, Host, Job, JobMember, JobRank, ProcessKey, Snapshot
 from gpuwatch.core.source import ManualClock, ReadOptions
-from gpuwatch.sources.simulated.parts.crew import Crew
-from gpuwatch.sources.simulated.parts.loop_telemetry import Diary
-from gpuwatch.sources.simulated.parts.processes import Memory
-from gpuwatch.sources.simulated.parts.training import Job as SimulatedJob
+from gpuwatch.sources.simulated.loop_telemetry import Diary
 from gpuwatch.sources.simulated.plans import Setup
+from gpuwatch.sources.simulated.population import Crew
+from gpuwatch.sources.simulated.processes import Memory
 from gpuwatch.sources.simulated.source import SimulatedSource, _Machine
+from gpuwatch.sources.simulated.training import Job as SimulatedJob
 from gpuwatch.sources.simulated.world import World
 from tests.evaluation.physics import Course, Work
 
@@ -134,7 +134,7 @@ class _RigSource(SimulatedSource):
         assert self.world is not None
         for crew in self.world.crews:
             if crew.plan.training is not None:
-                task = crew.parts[0].task
+                task = crew.tasks[0]
                 return (task.pid, task.started_unix)
         return None
 
@@ -196,20 +196,18 @@ def _course(
     )
     ranks = iter(course.ranks)
     workers: Iterator[Any] = iter(())
-    for part in crew.parts:
-        task = part.task
-        if part.role == "rank":
+    for task in crew.tasks:
+        if task.role == "rank":
             rank = next(ranks)
-            task.cpu, task.main, task.reads, task.writes = (
-                rank.cpu, rank.main, rank.reads, rank.writes,
-            )  # fmt: skip
+            task.meters.update(cpu=rank.cpu, main=rank.main, reads=rank.reads, writes=rank.writes)
             # A job short of cores is short of them in its main process too.
             task.core_share = work.worker_speed
             workers = iter(rank.loader.workers if rank.loader else ())
-        elif part.role == "loader_worker":
+        elif task.role == "loader_worker":
             worker = next(workers)
-            task.cpu, task.reads = worker.cpu, worker.reads
-            task.wait = worker.wait if work.disk_wait else None
+            task.meters = {"cpu": worker.cpu, "reads": worker.reads}
+            if work.disk_wait:
+                task.meters["wait"] = worker.wait
             task.core_share = work.worker_speed
     if tells is not None:
         _let_tell(crew, course, tells)
@@ -220,14 +218,12 @@ def _let_tell(crew: Crew, course: Course, tells: Telling) -> None:
     plan = crew.plan
     if plan.training is None:
         return
-    crew.plan = replace(plan, training=replace(plan.training, tells=True))
+    crew.plan = replace(plan, training=replace(plan.training, reports_loop=True))
     for rank in course.ranks:
         rank.diary = Diary(64, 1000, copies=tells.copies, marks=tells.marks)
     ranks = iter(course.ranks)
-    crew.parts[:] = [
-        replace(part, diary=next(ranks).diary) if part.role == "rank" else part
-        for part in crew.parts
-    ]
+    for task in crew.having("rank"):
+        task.diary = next(ranks).diary
 
 
 def _seen(snapshot: Snapshot, rig: Rig, source: _RigSource, rng: random.Random) -> Snapshot:

@@ -16,9 +16,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from gpuwatch.sources.simulated.parts.device import Activity
-from gpuwatch.sources.simulated.parts.loop_telemetry import Diary, Entry
-from gpuwatch.sources.simulated.parts.meter import Meter
+from gpuwatch.sources.simulated.device import Activity
+from gpuwatch.sources.simulated.loop_telemetry import Diary, Entry
+from gpuwatch.sources.simulated.processes import Meter
 
 SPIN = 1.0
 ASLEEP = 0.02

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from gpuwatch.sources.simulated.parts.cards import Card
-from gpuwatch.sources.simulated.parts.device import Activity
+from gpuwatch.sources.simulated.cards import Card
+from gpuwatch.sources.simulated.device import Activity
 from gpuwatch.sources.simulated.plans import JobPlan, Slot
 from tests.evaluation import cards
 from tests.evaluation.case import HEALTHY, UNDECIDED

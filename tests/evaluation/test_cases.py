@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from gpuwatch.sources.simulated.parts.meter import Meter
+from gpuwatch.sources.simulated.processes import Meter
 from tests.evaluation import cards, cases
 from tests.evaluation.case import HEALTHY, judge
 from tests.evaluation.draw import Draw

@@ -1,8 +1,10 @@
-"""What this process itself uses of the CPU, all its threads together."""
+"""Cost of this process itself, all its threads together."""
 
 from __future__ import annotations
 
 import time
+
+from gpuwatch.sources.linux import procfs
 
 START_SECONDS = 2.0
 """Imports, the first picture and a screen's first drawing are over by then; counted in, a monitor
@@ -26,3 +28,19 @@ class OwnCpu:
         if before is None or now <= before[0] or before[0] - self._began < START_SECONDS:
             return None
         return 100.0 * (self._before[1] - before[1]) / (now - before[0])
+
+
+class OwnMemory:
+    """Its resident memory, bytes; ``None`` where the kernel does not say."""
+
+    def __init__(self) -> None:
+        self._statm = procfs.KernelFile(procfs.PROC / "self" / "statm")
+
+    def resident_bytes(self) -> int | None:
+        try:
+            return int(self._statm.read().split(None, 2)[1]) * procfs.PAGE_BYTES
+        except OSError:
+            return None
+
+    def close(self) -> None:
+        self._statm.close()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
 
-from gpuwatch.sources.simulated.parts.cards import GIB, H200, Card
-from gpuwatch.sources.simulated.parts.device import Cooling
-from gpuwatch.sources.simulated.parts.training import Training
+from gpuwatch.sources.simulated.cards import GIB, H200, Card
+from gpuwatch.sources.simulated.device import Cooling
+from gpuwatch.sources.simulated.training import Training
 
 TRAIN = "python train.py --config configs/resnet50.yaml"
 USERS = ("ada", "grace", "linus", "barbara", "ken", "margaret")
@@ -133,3 +135,33 @@ def one_job(gpus: int, training: Training) -> tuple[JobPlan, ...]:
 def single_jobs(gpus: int, training: Training) -> tuple[JobPlan, ...]:
     """A job of its own on every GPU."""
     return tuple(nth_job(gpu, (gpu,), training) for gpu in range(gpus))
+
+
+Build = Callable[[int], Setup]
+WELL = Slot()
+
+
+def every_card(
+    training: Training,
+    jobs: Callable[[int, Training], tuple[JobPlan, ...]] = shared,
+    *,
+    slot: Slot = WELL,
+    **changes: Any,
+) -> Build:
+    """A machine on which every card is ``slot`` and every job has ``training`` and ``changes``."""
+
+    def build(gpus: int) -> Setup:
+        plans = tuple(replace(job, **changes) for job in jobs(gpus, training))
+        return Setup(slots=(slot,) * gpus, jobs=plans)
+
+    return build
+
+
+def some_cards(training: Training, slot: Slot, every: int = 1000) -> Build:
+    """A machine of which the first (and every so many) cards are ``slot``."""
+
+    def build(gpus: int) -> Setup:
+        slots = tuple(slot if gpu % every == 0 else Slot() for gpu in range(gpus))
+        return Setup(slots=slots, jobs=shared(gpus, training))
+
+    return build

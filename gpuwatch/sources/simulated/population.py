@@ -7,28 +7,44 @@ import random
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import Any
 
-from gpuwatch.sources.simulated.parts.cards import GIB, H200
-from gpuwatch.sources.simulated.parts.crew import Crew, Part
-from gpuwatch.sources.simulated.parts.device import Device
-from gpuwatch.sources.simulated.parts.loop_telemetry import Diary
-from gpuwatch.sources.simulated.parts.meter import Meter
-from gpuwatch.sources.simulated.parts.processes import (
+from gpuwatch.sources.simulated.cards import GIB, H200
+from gpuwatch.sources.simulated.device import Device
+from gpuwatch.sources.simulated.plans import JobPlan, Setup
+from gpuwatch.sources.simulated.processes import (
     EXTRA_COMMANDS,
     MIB,
     SYSTEM_COMMANDS,
     Memory,
+    Meter,
     PidCounter,
     Task,
+    Trace,
 )
-from gpuwatch.sources.simulated.parts.training import Job, Rank
-from gpuwatch.sources.simulated.plans import JobPlan, Setup
+from gpuwatch.sources.simulated.training import Job, Rank
 
 RESERVED_BYTES = int(0.46 * GIB)
-"""What the driver itself holds on a card."""
-
+"""Held by the driver itself on a card."""
 WORKER_OWN_PAGES = 0.36
 """The greater part of a forked worker's pages are still those of its parent."""
+_WORKER = {"role": "loader_worker", "role_sign": "named pt_data_worker"}
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Crew:
+    """One job: its processes, parents first."""
+
+    plan: JobPlan
+    tasks: list[Task] = field(default_factory=list)
+    trace: Trace | None = None
+    """While somebody follows the job closely."""
+
+    def living(self, now: float) -> list[Task]:
+        return [task for task in self.tasks if task.lives(now)]
+
+    def having(self, role: str) -> list[Task]:
+        return [task for task in self.tasks if task.role == role]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -58,12 +74,12 @@ class Population:
         plans = self.setup.jobs
         present = sum(len(plan.gpus) for plan in plans if plan.begin is None)
         wanted = present if gpu_processes is None else gpu_processes
-        left = wanted
+        room = wanted
         for number, plan in enumerate(plans):
             gpus = plan.gpus
             if plan.begin is None:
-                gpus = gpus[:left]
-                left -= len(gpus)
+                gpus = gpus[:room]
+                room -= len(gpus)
             if gpus or plan.cpu_only:
                 self._start(number, plan, gpus)
         self._start_beside(wanted - present)
@@ -76,15 +92,19 @@ class Population:
         ranks = self._start_job(number, plan, gpus, begin)
         rng = self.random_for("processes", number)
         crew = self._crew(plan)
-        parent, command = self._launcher(plan, crew, gpus, started)
+        parent, command = self._launcher(crew, gpus, started)
         for position, gpu in enumerate(gpus or (None,)):
-            task = self._add(plan, parent, started + (0.4 if fresh else 3.1), command)
-            task.resident_bytes = plan.resident_bytes * rng.uniform(0.97, 1.04)
-            task.resident_growth = plan.resident_growth_bytes_per_second
-            task.threads = 78 if plan.training else 34
-            task.gpu_share = plan.gpu_share if plan.training or plan.gpu_share < 1.0 else 0.0
-            diary = ranks[position].diary if ranks else None
-            crew.parts.append(_gpu_part(task, plan, position if len(gpus) > 1 else None, diary))
+            task = self._add(
+                crew,
+                parent,
+                started + (0.4 if fresh else 3.1),
+                command,
+                threads=78 if plan.training else 34,
+                gpu_share=plan.gpu_share if plan.training or plan.gpu_share < 1.0 else 0.0,
+                resident_bytes=plan.resident_bytes * rng.uniform(0.97, 1.04),
+                resident_growth=plan.resident_growth_bytes_per_second,
+                **_role(plan, position if len(gpus) > 1 else None),
+            )
             if gpu is not None:
                 task.gpu = gpu
                 task.instance = plan.instance
@@ -94,8 +114,8 @@ class Population:
                 task.steady_cpu = 0.93 if task.gpu_share else 0.004
                 continue
             rank = ranks[position]
-            task.cpu, task.main = rank.cpu, rank.main
-            task.reads, task.writes = rank.reads, rank.writes
+            task.diary = rank.diary
+            task.meters.update(cpu=rank.cpu, main=rank.main, reads=rank.reads, writes=rank.writes)
             born = begin + plan.loading_seconds - 0.3 if fresh else started + 9.0
             self._start_workers(crew, rank, task, born, rng)
         self._pids.skip()
@@ -116,11 +136,10 @@ class Population:
         if plan.training is None:
             return []
         rng = self.random_for("job", number)
-        devices = [self.devices[gpu] for gpu in gpus] or [_nowhere(rng)]
         loading = 0.0 if plan.begin is None else plan.loading_seconds
         job = Job(
             plan.training,
-            devices,
+            [self.devices[gpu] for gpu in gpus] or [_nowhere(rng)],
             rng,
             begin=begin + loading,
             reads=self.reads,
@@ -131,24 +150,23 @@ class Population:
         self.jobs.append(job)
         return job.ranks
 
-    def _launcher(
-        self, plan: JobPlan, crew: Crew, gpus: tuple[int, ...], started: float
-    ) -> tuple[int, str]:
+    def _launcher(self, crew: Crew, gpus: tuple[int, ...], started: float) -> tuple[int, str]:
         """The parent of the ranks and the command each of them shows."""
         if len(gpus) < 2:
-            return 1, plan.command
-        script = plan.command.removeprefix("python ")
+            return 1, crew.plan.command
+        script = crew.plan.command.removeprefix("python ")
         launcher = self._add(
-            plan,
+            crew,
             1,
             started,
             f"python /usr/bin/torchrun --standalone --nproc-per-node={len(gpus)} {script}",
             name="torchrun",
+            role="launcher",
+            role_sign="it is torchrun",
+            resident_bytes=260.0 * MIB,
+            threads=6,
+            steady_cpu=0.003,
         )
-        launcher.resident_bytes = 260.0 * MIB
-        launcher.threads = 6
-        launcher.steady_cpu = 0.003
-        crew.parts.append(Part(task=launcher, role="launcher", sign="it is torchrun"))
         return launcher.pid, f"python -u {script}"
 
     def _start_workers(
@@ -156,35 +174,44 @@ class Population:
     ) -> None:
         if rank.loader is None:
             return
-        plan, number = crew.plan, crew.parts[-1].number
         for worker in rank.loader.workers:
-            child = self._add(plan, parent.pid, born, parent.command, name="pt_data_worker")
-            child.resident_bytes = rng.uniform(0.72, 0.94) * GIB
-            child.resident_growth = plan.resident_growth_bytes_per_second
-            child.threads = 2
-            child.own_pages = WORKER_OWN_PAGES
-            child.cpu, child.reads = worker.cpu, worker.reads
-            child.core_share = rank.loader.worker_speed
+            meters = {"cpu": worker.cpu, "reads": worker.reads}
             if rank.loader.waits:
-                child.wait = worker.wait
-            sign = "named pt_data_worker"
-            crew.parts.append(Part(task=child, role="loader_worker", sign=sign, number=number))
+                meters["wait"] = worker.wait
+            self._add(
+                crew,
+                parent.pid,
+                born,
+                parent.command,
+                name="pt_data_worker",
+                **_WORKER,
+                number=parent.number,
+                resident_bytes=rng.uniform(0.72, 0.94) * GIB,
+                resident_growth=crew.plan.resident_growth_bytes_per_second,
+                threads=2,
+                own_pages=WORKER_OWN_PAGES,
+                meters=meters,
+                core_share=rank.loader.worker_speed,
+            )
 
-    def _add(
-        self, plan: JobPlan, parent: int, started: float, command: str, name: str | None = None
-    ) -> Task:
+    def _add(self, crew: Crew, parent: int, started: float, command: str, **more: Any) -> Task:
+        plan = crew.plan
         task = Task(
             pid=self._pids.take(),
             parent=parent,
-            user=plan.user,
-            name=plan.name if name is None else name,
             command=command,
             started=started,
-            ended=plan.end,
-            container=plan.container,
-            slurm_job=plan.slurm_job,
+            **{
+                "user": plan.user,
+                "name": plan.name,
+                "ended": plan.end,
+                "container": plan.container,
+                "slurm_job": plan.slurm_job,
+                **more,
+            },
         )
         self.tasks.append(task)
+        crew.tasks.append(task)
         return task
 
     def _memory(self, plan: JobPlan, gpu: int, factor: float) -> Memory:
@@ -209,16 +236,14 @@ class Population:
             gpu = number % gpus
             user, name, command = EXTRA_COMMANDS[number // gpus % len(EXTRA_COMMANDS)]
             plan = JobPlan(gpus=(gpu,), user=user, name=name)
+            crew = self._crew(replace(plan, command=command.format(port=8000 + number)))
             started = self.begin - rng.uniform(300, 200_000)
-            task = self._add(plan, 1, started, command.format(port=8000 + number))
-            task.gpu = gpu
+            task = self._add(crew, 1, started, crew.plan.command, **_role(plan, None), gpu=gpu)
             total = self.devices[gpu].card.memory_bytes
             task.gpu_memory = Memory(total * share * rng.uniform(0.5, 1.0))
             task.steady_cpu = rng.choice((0.001, 0.004, 0.02, 0.11))
             task.threads = rng.randrange(4, 40)
             task.resident_bytes = rng.uniform(0.3, 1.6) * GIB
-            plan = replace(plan, command=task.command)
-            self.crews.append(Crew(plan=plan, parts=[_gpu_part(task, plan, None)]))
             self._pids.skip()
 
     def _start_system(self) -> None:
@@ -234,17 +259,16 @@ class Population:
                 resident_bytes=rng.uniform(6, 90) * MIB,
                 steady_cpu=cpu,
                 system=True,
+                role_guessed=True,
             )
             self.tasks.append(task)
 
 
-def _gpu_part(task: Task, plan: JobPlan, number: int | None, diary: Diary | None = None) -> Part:
+def _role(plan: JobPlan, number: int | None) -> dict[str, Any]:
     if plan.orphaned:
-        return Part(task=task, role="loader_worker", sign="named pt_data_worker")
-    if number is None:
-        return Part(task=task, role="rank", sign="it uses a GPU", diary=diary)
-    sign = f"RANK={number} in its environment"
-    return Part(task=task, role="rank", sign=sign, number=number, diary=diary)
+        return dict(_WORKER)
+    sign = "it uses a GPU" if number is None else f"RANK={number} in its environment"
+    return {"role_sign": sign, "number": number}
 
 
 def _nowhere(rng: random.Random) -> Device:

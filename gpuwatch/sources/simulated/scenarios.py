@@ -6,24 +6,27 @@ runs at so many bytes a second) and never what the charts shall look like.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
-from gpuwatch.sources.simulated.parts.cards import A100, GB10, GIB, RTX_4090
-from gpuwatch.sources.simulated.parts.device import Activity, Cooling
-from gpuwatch.sources.simulated.parts.training import GB, Pause, Training
+from gpuwatch.sources.simulated.cards import A100, GB10, GIB, RTX_4090
+from gpuwatch.sources.simulated.device import Activity, Cooling
 from gpuwatch.sources.simulated.plans import (
     TRAIN,
     USERS,
+    Build,
     JobPlan,
     Setup,
     Slot,
+    every_card,
     nth_job,
     one_job,
     plain,
     shared,
     single_jobs,
+    some_cards,
 )
+from gpuwatch.sources.simulated.training import GB, Pause, Training
 
 HEALTHY = Training(workers=8, batch_cpu_seconds=1.5, step_seconds=0.31)
 STARVED = Training(
@@ -52,6 +55,35 @@ SMALL_BATCH = Training(
     compute=Activity(0.99, 0.27, 0.14, 0.05, 0.03, 0.06),
     main_cpu=0.99,
 )
+IN_MAIN_PROCESS = replace(
+    HEALTHY,
+    workers=0,
+    batch_cpu_seconds=1.3,
+    step_seconds=0.62,
+    pinned=False,
+    copy_bytes_per_second=9 * GB,
+)
+UNPINNED = replace(
+    HEALTHY, pinned=False, batch_bytes=1.9 * GB, copy_bytes_per_second=3.1 * GB, ramp=False
+)
+SLOW_LINK = replace(
+    HEALTHY, pinned=False, batch_bytes=0.5 * GB, copy_bytes_per_second=0.8 * GB, ramp=False
+)
+PYTHON_BOUND = replace(
+    HEALTHY,
+    compute=Activity(0.44, 0.33, 0.3, 0.11, 0.12, 0.18),
+    main_cpu=1.0,
+    main_share=0.93,
+    ramp=False,
+)
+CHECKPOINT = Pause(every_seconds=45.0, seconds=8.0, write_bytes_per_second=2 * GB)
+VALIDATION = Pause(
+    every_seconds=60.0,
+    seconds=14.0,
+    first_seconds=20.0,
+    activity=Activity(0.66, 0.45, 0.5, 0.2, 0.24, 0.3),
+    spin_up_seconds=1.6,
+)
 SLEEPY_COMMANDS = (
     "python -m ipykernel_launcher -f kernel.json",
     "python serve.py --model resnet50 --port 8080",
@@ -60,29 +92,36 @@ FIRST_END_SECONDS = 60.0
 HOT = Cooling(air_celsius=42.0, celsius_per_watt=0.105, from_second=4.0)
 
 
-def starved(gpus: int) -> Setup:
-    return Setup(slots=plain(gpus), jobs=shared(gpus, STARVED))
+starved = every_card(STARVED)
+healthy = every_card(HEALTHY)
+throttled = some_cards(HEALTHY, Slot(cooling=HOT), every=4)
+power_capped = every_card(HEALTHY, slot=Slot(power_limit_watts=400.0))
+host_leak = every_card(HEALTHY, resident_growth_bytes_per_second=55e6)
+checkpoint = every_card(replace(HEALTHY, pauses=(CHECKPOINT,)), one_job)
+validation = every_card(replace(HEALTHY, pauses=(VALIDATION,)), one_job)
+startup = every_card(HEALTHY, begin=6.0, loading_seconds=24.0, age_seconds=0.0)
+io_bound = every_card(IO_BOUND)
+main_process = every_card(IN_MAIN_PROCESS)
+unpinned = every_card(UNPINNED)
+python_bound = every_card(PYTHON_BOUND)
+small_batch = every_card(SMALL_BATCH)
+pcie_degraded = every_card(SLOW_LINK, single_jobs, slot=Slot(pcie_generation=1, pcie_width=4))
+memory_errors = some_cards(HEALTHY, Slot(errors_from=10.0))
+finished = every_card(STARVED, one_job, end=FIRST_END_SECONDS)
 
 
 def told(gpus: int) -> Setup:
     """The jobs use ``gpuwatch.torch``. With several GPUs the last rank's files are slower than
     those of the others, who wait for it in the collectives."""
-    one = replace(STARVED, tells=True)
-    uneven = replace(HEALTHY, tells=True)
-    jobs = tuple(
-        replace(
-            job,
-            training=one
-            if len(job.gpus) < 2
-            else replace(uneven, slow_loaders=((len(job.gpus) - 1, 2.9),)),
-        )
-        for job in shared(gpus, one)
-    )
-    return Setup(slots=plain(gpus), jobs=jobs)
 
+    def training(last: int) -> Training:
+        if last == 0:
+            return replace(STARVED, reports_loop=True)
+        return replace(HEALTHY, reports_loop=True, slow_loaders=((last, 2.9),))
 
-def healthy(gpus: int) -> Setup:
-    return Setup(slots=plain(gpus), jobs=shared(gpus, HEALTHY))
+    jobs = shared(gpus, STARVED)
+    slow = tuple(replace(job, training=training(len(job.gpus) - 1)) for job in jobs)
+    return Setup(slots=plain(gpus), jobs=slow)
 
 
 def imbalanced(gpus: int) -> Setup:
@@ -92,57 +131,15 @@ def imbalanced(gpus: int) -> Setup:
     training = replace(
         HEALTHY, step_seconds=0.28, step_jitter=0.03 if slow else 0.5, slow_ranks=slow
     )
-    jobs = tuple(replace(job, slurm_job="48213") for job in one_job(gpus, training))
-    return Setup(slots=plain(gpus), jobs=jobs)
-
-
-def throttled(gpus: int) -> Setup:
-    slots = tuple(Slot(cooling=HOT) if gpu % 4 == 0 else Slot() for gpu in range(gpus))
-    return Setup(slots=slots, jobs=shared(gpus, HEALTHY))
-
-
-def power_capped(gpus: int) -> Setup:
-    slots = tuple(Slot(power_limit_watts=400.0) for _ in range(gpus))
-    return Setup(slots=slots, jobs=shared(gpus, HEALTHY))
+    return every_card(training, one_job, slurm_job="48213")(gpus)
 
 
 def leak(gpus: int) -> Setup:
-    first, *others = shared(gpus, HEALTHY) or (None,)
-    if first is None:
-        return Setup(slots=(), jobs=())
-    leaking = replace(first, leak_bytes_per_step=2.4 * GIB, memory_bytes=38.0 * GIB)
-    return Setup(slots=plain(gpus), jobs=(leaking, *(job for job in others if job is not None)))
-
-
-def host_leak(gpus: int) -> Setup:
-    jobs = tuple(
-        replace(job, resident_growth_bytes_per_second=55e6) for job in shared(gpus, HEALTHY)
+    first, others = shared(gpus, HEALTHY)[:1], shared(gpus, HEALTHY)[1:]
+    leaking = (
+        replace(job, leak_bytes_per_step=2.4 * GIB, memory_bytes=38.0 * GIB) for job in first
     )
-    return Setup(slots=plain(gpus), jobs=jobs)
-
-
-def checkpoint(gpus: int) -> Setup:
-    pause = Pause(every_seconds=45.0, seconds=8.0, write_bytes_per_second=2 * GB)
-    return Setup(slots=plain(gpus), jobs=one_job(gpus, replace(HEALTHY, pauses=(pause,))))
-
-
-def validation(gpus: int) -> Setup:
-    pause = Pause(
-        every_seconds=60.0,
-        seconds=14.0,
-        first_seconds=20.0,
-        activity=Activity(0.66, 0.45, 0.5, 0.2, 0.24, 0.3),
-        spin_up_seconds=1.6,
-    )
-    return Setup(slots=plain(gpus), jobs=one_job(gpus, replace(HEALTHY, pauses=(pause,))))
-
-
-def startup(gpus: int) -> Setup:
-    jobs = tuple(
-        replace(job, begin=6.0, loading_seconds=24.0, age_seconds=0.0)
-        for job in shared(gpus, HEALTHY)
-    )
-    return Setup(slots=plain(gpus), jobs=jobs)
+    return Setup(slots=plain(gpus), jobs=(*leaking, *others))
 
 
 def idle(gpus: int) -> Setup:
@@ -188,61 +185,6 @@ def lost(gpus: int) -> Setup:
     return Setup(slots=tuple(slots), jobs=tuple(jobs))
 
 
-def io_bound(gpus: int) -> Setup:
-    return Setup(slots=plain(gpus), jobs=shared(gpus, IO_BOUND))
-
-
-def cpu_quota(gpus: int) -> Setup:
-    # The ranks' own threads take the better part of a core each; the workers share what is
-    # left of the quota.
-    workers = 8
-    quota = 4.0 * max(1, gpus)
-    speed = (quota / max(1, gpus) - 0.9) / workers
-    training = replace(
-        HEALTHY, workers=workers, worker_speed=speed, batch_cpu_seconds=1.5, step_seconds=0.25
-    )
-    jobs = tuple(replace(job, container="8f3c1d20ab54") for job in single_jobs(gpus, training))
-    return Setup(slots=plain(gpus), jobs=jobs, quota_cores=quota)
-
-
-def too_many_workers(gpus: int) -> Setup:
-    cores = 16 * max(1, gpus)
-    training = replace(
-        HEALTHY, workers=24, worker_speed=15.0 / 24, batch_cpu_seconds=6.2, step_seconds=0.3
-    )
-    return Setup(slots=plain(gpus), jobs=single_jobs(gpus, training), cores=cores)
-
-
-def small_batch(gpus: int) -> Setup:
-    return Setup(slots=plain(gpus), jobs=shared(gpus, SMALL_BATCH))
-
-
-def unpinned(gpus: int) -> Setup:
-    training = replace(
-        HEALTHY, pinned=False, batch_bytes=1.9 * GB, copy_bytes_per_second=3.1 * GB, ramp=False
-    )
-    return Setup(slots=plain(gpus), jobs=shared(gpus, training))
-
-
-def main_process(gpus: int) -> Setup:
-    training = replace(
-        HEALTHY, workers=0, batch_cpu_seconds=1.3, step_seconds=0.62, pinned=False,
-        copy_bytes_per_second=9 * GB,
-    )  # fmt: skip
-    return Setup(slots=plain(gpus), jobs=shared(gpus, training))
-
-
-def python_bound(gpus: int) -> Setup:
-    training = replace(
-        HEALTHY,
-        compute=Activity(0.44, 0.33, 0.3, 0.11, 0.12, 0.18),
-        main_cpu=1.0,
-        main_share=0.93,
-        ramp=False,
-    )
-    return Setup(slots=plain(gpus), jobs=shared(gpus, training))
-
-
 def tenant(gpus: int) -> Setup:
     slower = replace(HEALTHY, step_seconds=0.54, batch_cpu_seconds=2.4)
     ours = tuple(replace(job, gpu_share=0.57) for job in single_jobs(gpus, slower))
@@ -258,31 +200,6 @@ def tenant(gpus: int) -> Setup:
         for gpu in range(gpus)
     )
     return Setup(slots=plain(gpus), jobs=ours + theirs)
-
-
-def shm_full(gpus: int) -> Setup:
-    # Two thirds of the batches on the way lie ready at any time, so this is all but used up.
-    plan = HEALTHY
-    needed = plan.workers * plan.prefetch * plan.batch_bytes * max(1, gpus)
-    return Setup(slots=plain(gpus), jobs=shared(gpus, plan), shm_bytes=int(needed * 0.72))
-
-
-def pcie_degraded(gpus: int) -> Setup:
-    slots = tuple(Slot(pcie_generation=1, pcie_width=4) for _ in range(gpus))
-    training = replace(
-        HEALTHY, batch_bytes=0.5 * GB, copy_bytes_per_second=0.8 * GB, pinned=False, ramp=False
-    )
-    return Setup(slots=slots, jobs=single_jobs(gpus, training))
-
-
-def memory_errors(gpus: int) -> Setup:
-    slots = tuple(Slot(errors_from=10.0) if gpu == 0 else Slot() for gpu in range(gpus))
-    return Setup(slots=slots, jobs=shared(gpus, HEALTHY))
-
-
-def finished(gpus: int) -> Setup:
-    jobs = tuple(replace(job, end=FIRST_END_SECONDS) for job in one_job(gpus, STARVED))
-    return Setup(slots=plain(gpus), jobs=jobs)
 
 
 def rerun(gpus: int) -> Setup:
@@ -353,19 +270,42 @@ def mig(gpus: int) -> Setup:
 
 def unified(gpus: int) -> Setup:
     boxes = max(1, gpus)
-    slots = tuple(Slot(card=GB10) for _ in range(gpus))
     training = replace(HEALTHY, workers=4, batch_cpu_seconds=1.1, batch_bytes=0.3 * GB)
-    jobs = tuple(replace(job, memory_bytes=46.5 * GIB) for job in single_jobs(gpus, training))
-    return Setup(slots=slots, jobs=jobs, cores=20 * boxes, memory_bytes=128 * boxes * GIB)
+    build = every_card(training, single_jobs, slot=Slot(card=GB10), memory_bytes=46.5 * GIB)
+    return replace(build(gpus), cores=20 * boxes, memory_bytes=128 * boxes * GIB)
 
 
-def no_gpu(gpus: int) -> Setup:  # noqa: ARG001  a machine without GPUs has none however many are asked
+def cpu_quota(gpus: int) -> Setup:
+    # The ranks' own threads take the better part of a core each; the workers share what is
+    # left of the quota.
+    quota = 4.0 * max(1, gpus)
+    speed = (quota / max(1, gpus) - 0.9) / HEALTHY.workers
+    training = replace(HEALTHY, worker_speed=speed, step_seconds=0.25)
+    build = every_card(training, single_jobs, container="8f3c1d20ab54")
+    return replace(build(gpus), quota_cores=quota)
+
+
+def too_many_workers(gpus: int) -> Setup:
+    training = replace(
+        HEALTHY, workers=24, worker_speed=15.0 / 24, batch_cpu_seconds=6.2, step_seconds=0.3
+    )
+    return replace(every_card(training, single_jobs)(gpus), cores=16 * max(1, gpus))
+
+
+def shm_full(gpus: int) -> Setup:
+    # Two thirds of the batches on the way lie ready at any time, so this is all but used up.
+    needed = HEALTHY.workers * HEALTHY.prefetch * HEALTHY.batch_bytes * max(1, gpus)
+    return replace(every_card(HEALTHY)(gpus), shm_bytes=int(needed * 0.72))
+
+
+def no_gpu(_gpus: int) -> Setup:
+    """A machine without GPUs has none however many are asked."""
     training = Training(workers=4, batch_cpu_seconds=2.2, step_seconds=1.9, main_cpu=11.4)
     job = JobPlan(gpus=(), training=training, command=TRAIN + " --device cpu", cpu_only=True)
     return Setup(slots=(), jobs=(job,))
 
 
-BUILDERS: Mapping[str, tuple[str, Callable[[int], Setup]]] = {
+BUILDERS: Mapping[str, tuple[str, Build]] = {
     "starved": ("Too few loader workers: the GPUs go 0-50-80-99-0, pauses of 1-2 s", starved),
     "told": ("Jobs that use gpuwatch.torch: they report how long they wait for data", told),
     "healthy": ("The GPUs are kept busy: 97-99% with small dips", healthy),

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import resource
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from pathlib import Path
 
 from gpuwatch.core.model import Gpu, OwnCost, Problem, Process, ProcessKey, Snapshot
 from gpuwatch.core.source import Clock, ReadOptions, SystemClock
-from gpuwatch.sources.linux.own_cpu import OwnCpu
-from gpuwatch.sources.simulated.parts import problems
-from gpuwatch.sources.simulated.parts.device import TICK_SECONDS, TICKS_PER_SECOND
-from gpuwatch.sources.simulated.parts.host import Span, build_host
-from gpuwatch.sources.simulated.parts.jobs import JobBook, Look
-from gpuwatch.sources.simulated.parts.processes import Task
-from gpuwatch.sources.simulated.parts.readings import GpuView, fresh_samples
+from gpuwatch.sources.linux.own_cpu import OwnCpu, OwnMemory
+from gpuwatch.sources.simulated.device import TICK_SECONDS, TICKS_PER_SECOND
+from gpuwatch.sources.simulated.gpus import GpuView, fresh_samples, losses, standing_problems
+from gpuwatch.sources.simulated.jobs import JobBook
 from gpuwatch.sources.simulated.population import RESERVED_BYTES
+from gpuwatch.sources.simulated.processes import Task
 from gpuwatch.sources.simulated.scenarios import BUILDERS
-from gpuwatch.sources.simulated.world import World
+from gpuwatch.sources.simulated.world import Look, World, build_host
 
 SCENARIOS: Mapping[str, str] = {name: text for name, (text, _) in BUILDERS.items()}
 """What can be shown: name and one line about it."""
@@ -66,7 +62,8 @@ class SimulatedSource:
         self._options = ReadOptions() if options is None else options
         self._gpu_processes = processes
         self._machine: _Machine | None = None
-        self._own = _OwnCost() if isinstance(self._clock, SystemClock) else None
+        measured = isinstance(self._clock, SystemClock)
+        self._own = (OwnCpu(), OwnMemory()) if measured else None
 
     @property
     def simulated(self) -> bool:
@@ -90,10 +87,18 @@ class SimulatedSource:
         snapshot = self._machine.look(now)
         if self._own is None:
             return snapshot
-        return replace(snapshot, own_cost=self._own.take(began))
+        cpu, memory = self._own
+        cost = OwnCost(
+            cpu_percent=cpu.percent(time.monotonic()),
+            memory_resident_bytes=memory.resident_bytes(),
+            read_milliseconds=(time.perf_counter() - began) * 1000.0,
+        )
+        return replace(snapshot, own_cost=cost)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Let go of what the cost is read from."""
+        if self._own is not None:
+            self._own[1].close()
 
     def find(self, pid: int) -> ProcessKey | None:
         """The process that has this PID now; ``None`` if there is none. Opens the source."""
@@ -152,7 +157,7 @@ class _Machine:
         before = world.tick * TICK_SECONDS
         self._read_at = before
         self._read_tick = world.tick
-        self._sample_tick = world.tick - 600 * TICKS_PER_SECOND
+        self._tick = world.tick - 600 * TICKS_PER_SECOND
         self._elapsed = -before
         self._jobs = JobBook(world, seed)
         self._views = [
@@ -167,8 +172,8 @@ class _Machine:
         self._disk = (world.reads.total(before), world.writes.total(before))
         self._moved = (0.0, 0.0)
         unix_at_zero = origin + unix_offset
-        self._standing = problems.standing(self._views, unix_at_zero - _WARM_UP_SECONDS)
-        self._losses = problems.losses(self._views, unix_at_zero)
+        self._standing = standing_problems(self._views, unix_at_zero - _WARM_UP_SECONDS)
+        self._losses = losses(self._views, unix_at_zero)
 
     def look(self, monotonic: float) -> Snapshot:
         """The machine at this time of the source's clock, which must not go back."""
@@ -180,25 +185,19 @@ class _Machine:
         now = world.tick * TICK_SECONDS
         tasks = [task for task in world.tasks if task.lives(now)]
         self._note(now)
-        span = Span(
+        look = Look(
             now=now,
             elapsed=self._elapsed,
             read_bytes=self._moved[0],
             written_bytes=self._moved[1],
+            since_tick=self._tick,
+            unix_at_zero=self._origin + self._unix_offset,
         )
-        host = build_host(world, tasks, span, self._seed)
+        host = build_host(world, tasks, look, self._seed)
         if not self._sequence:
             self._jobs.attach(self._options.attached, now)
         gpus = self._show_gpus(now, tasks)
-        jobs = self._jobs.show(
-            Look(
-                now=now,
-                elapsed=self._elapsed,
-                since_tick=self._sample_tick,
-                unix_at_zero=self._origin + self._unix_offset,
-                gpus={key: gpu.identity.uuid for key, gpu in gpus.items()},
-            )
-        )
+        jobs = self._jobs.show(look, gpus)
         processes = self._show_processes(now, tasks, gpus)
         snapshot = Snapshot(
             sequence=self._sequence,
@@ -213,7 +212,7 @@ class _Machine:
             problems=self._problems(now),
         )
         self._sequence += 1
-        self._read_tick = self._sample_tick = world.tick
+        self._read_tick = self._tick = world.tick
         self._read_at = now
         return snapshot
 
@@ -266,7 +265,7 @@ class _Machine:
                 now=now,
                 ticks=ticks,
                 used_bytes=used.get((number, None), 0) + reserved,
-                samples=fresh_samples(view.device, self._sample_tick, unix_at_zero),
+                samples=fresh_samples(view.device, self._tick, unix_at_zero),
             )
             for position, identity in enumerate(view.instances):
                 instance = (number, identity.mig_instance)
@@ -280,7 +279,7 @@ class _Machine:
     ) -> tuple[Process, ...]:
         everything = self._options.all_processes
         crew = self._jobs.attached
-        asked_for = {part.task for part in crew.parts} if crew is not None else set()
+        asked_for = crew.tasks if crew is not None else []
         shown = []
         for task in tasks:
             if task.system and not everything and task not in asked_for:
@@ -296,25 +295,3 @@ class _Machine:
     def _problems(self, now: float) -> tuple[Problem, ...]:
         lost = tuple(problem for number, problem in self._losses if self._world.lost(number, now))
         return lost + self._standing
-
-
-class _OwnCost:
-    """What this process costs, measured as the local source measures it."""
-
-    def __init__(self) -> None:
-        self._cpu = OwnCpu()
-
-    def take(self, began: float) -> OwnCost:
-        return OwnCost(
-            cpu_percent=self._cpu.percent(time.monotonic()),
-            memory_resident_bytes=_resident_bytes(),
-            read_milliseconds=(time.perf_counter() - began) * 1000.0,
-        )
-
-
-def _resident_bytes() -> int | None:
-    try:
-        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
-    except (OSError, ValueError, IndexError):
-        return None
-    return pages * resource.getpagesize()

@@ -1,15 +1,18 @@
-"""The machine: devices, jobs and processes, moved together in time on a fixed step."""
+"""The machine: devices, jobs and processes, moved together in time on a fixed step; its host."""
 
 from __future__ import annotations
 
 import math
 import random
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from gpuwatch.sources.simulated.parts.crew import Crew, Trace
-from gpuwatch.sources.simulated.parts.device import TICK_SECONDS, TICKS_PER_SECOND, Device
+from gpuwatch.core.model import Host
+from gpuwatch.sources.simulated.cards import GIB
+from gpuwatch.sources.simulated.device import TICK_SECONDS, TICKS_PER_SECOND, Device
 from gpuwatch.sources.simulated.plans import Setup
-from gpuwatch.sources.simulated.population import Population
+from gpuwatch.sources.simulated.population import Crew, Population
+from gpuwatch.sources.simulated.processes import Task, Trace
 
 
 class World:
@@ -41,7 +44,7 @@ class World:
         self.jobs = population.jobs
         self.tasks = population.tasks
         self.crews = population.crews
-        self.traces: list[Trace] = []
+        self._traced: list[Crew] = []
         self.reads = population.reads
         self.writes = population.writes
         self.cores = setup.cores or _usual_cores(len(setup.slots))
@@ -59,15 +62,20 @@ class World:
             for device in self.devices:
                 device.tick(self.tick)
             self.tick += 1
-            for trace in self.traces:
-                trace.tick(self.tick)
+            for crew in self._traced:
+                if crew.trace is not None:
+                    crew.trace.tick(self.tick)
             if self.tick % TICKS_PER_SECOND == 0:
                 self._second(end)
 
     def trace(self, crews: Sequence[Crew]) -> None:
         """Measure these, tick by tick, from now on; those measured already go on."""
-        kept = {trace.crew: trace for trace in self.traces}
-        self.traces = [kept.get(crew) or Trace(crew) for crew in crews]
+        for crew in self._traced:
+            if crew not in crews:
+                crew.trace = None
+        for crew in crews:
+            crew.trace = crew.trace or Trace(crew.tasks)
+        self._traced = list(crews)
 
     def lost(self, gpu: int, now: float) -> bool:
         slot = self.setup.slots[gpu]
@@ -88,10 +96,11 @@ class World:
         running = 0.0
         marks = self._load_marks
         for task in self.tasks:
-            if task.cpu is None:
+            cpu, wait = task.meters.get("cpu"), task.meters.get("wait")
+            if cpu is None:
                 running += task.steady_cpu if task.lives(now) else 0.0
                 continue
-            total = task.cpu.total(now) + (0.0 if task.wait is None else task.wait.total(now))
+            total = cpu.total(now) + (0.0 if wait is None else wait.total(now))
             running += total - marks.get(task.pid, total)
             marks[task.pid] = total
         running += self._queued()
@@ -114,3 +123,140 @@ def _usual_cores(gpus: int) -> int:
     if gpus <= 2:
         return 32
     return 64 if gpus <= 4 else 128
+
+
+# --- the host --------------------------------------------------------------------------------
+
+_MASK = (1 << 64) - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """One moment at which the machine is looked at."""
+
+    now: float
+    elapsed: float
+    """Seconds since the look before, above zero."""
+    read_bytes: float
+    written_bytes: float
+    """Since the look before."""
+    since_tick: int
+    unix_at_zero: float
+
+
+def noise(seed: int, at: int, channel: int) -> float:
+    """A number in [0, 1) that depends on nothing but its arguments."""
+    mixed = seed * 0x9E3779B97F4A7C15 + at * 0xBF58476D1CE4E5B9 + channel * 0x94D049BB133111EB
+    mixed &= _MASK
+    mixed ^= mixed >> 31
+    mixed = mixed * 0xD6E8FEB86659FD93 & _MASK
+    return ((mixed ^ (mixed >> 32)) & 0xFFFFFFFF) / 4294967296.0
+
+
+def core_percents(
+    cores: int, tasks: list[Task], *, second: int, elapsed: float, seed: int
+) -> list[float]:
+    """Busy share of each core: every process on its core, a little of the system on all."""
+    # One stream of cheap numbers for all cores: a good one for each costs more than the GPUs.
+    state = int(noise(seed, second, 0) * 4294967296.0)
+    loads = []
+    for _ in range(cores):
+        state = (state * 1664525 + 1013904223) & 0xFFFFFFFF
+        share = state / 4294967296.0
+        loads.append(0.2 + 2.6 * share * share * share)
+    for task in tasks:
+        percent = 100.0 * task.used["cpu"] / elapsed
+        if percent <= 0.01:
+            continue
+        # The scheduler moves a busy process now and then.
+        core = (task.core + 7 * ((second + task.pid) // 37)) % cores
+        if loads[core] + percent <= 100.0:
+            loads[core] += percent
+        else:
+            _spill(loads, core, percent)
+    return loads
+
+
+def _spill(loads: list[float], core: int, percent: float) -> None:
+    """Put more than this core can take on the ones after it."""
+    for _ in loads:
+        part = min(percent, 100.0 - loads[core])
+        loads[core] += part
+        percent -= part
+        if percent <= 0.01:
+            return
+        core = (core + 1) % len(loads)
+
+
+def build_host(world: World, tasks: list[Task], look: Look, seed: int) -> Host:
+    """The host at ``look.now``; ``tasks`` are those alive."""
+    now, elapsed = look.now, look.elapsed
+    second = int(now // 1)
+    cores = core_percents(world.cores, tasks, second=second, elapsed=elapsed, seed=seed)
+    busy = sum(cores) / len(cores)
+    waiting = sum([task.used.get("wait", 0.0) for task in tasks]) / elapsed
+    memory = _memory_total(world)
+    shm_total = world.setup.shm_bytes or memory // 2
+    shm = min(shm_total, _shared_bytes(world, now))
+    # A worker's pages are for the greater part those of the process it was forked from.
+    used = sum([task.resident(now) for task in tasks]) * 0.8 + 6.2 * GIB + shm
+    for task in tasks:
+        if task.gpu is not None and task.gpu_memory is not None:
+            used += task.gpu_memory(now) if world.devices[task.gpu].card.unified else 0
+    io_some = min(98.0, 100.0 * waiting + look.written_bytes / elapsed / 40e6)
+    quota = world.setup.quota_cores
+    return Host(
+        name="sim-box",
+        cpu_percent=round(busy, 1),
+        cpu_iowait_percent=round(min(100.0 - busy, 100.0 * waiting / world.cores), 1),
+        core_percents=tuple([round(load, 1) for load in cores]),
+        load_average_1_minute=round(world.load[0], 2),
+        load_average_5_minutes=round(world.load[1], 2),
+        load_average_15_minutes=round(world.load[2], 2),
+        memory_total_bytes=memory,
+        memory_used_bytes=int(min(memory * 0.985, used)),
+        swap_total_bytes=8 * GIB,
+        swap_used_bytes=0,
+        pressure_cpu_some_percent=round(_cpu_pressure(world) + noise(seed, second, 901), 2),
+        pressure_io_some_percent=round(io_some, 2),
+        pressure_io_full_percent=round(io_some * 0.55, 2),
+        pressure_memory_some_percent=0.0,
+        pressure_memory_full_percent=0.0,
+        disk_read_bytes_per_second=round(look.read_bytes / elapsed),
+        disk_write_bytes_per_second=round(
+            look.written_bytes / elapsed + 2e5 * noise(seed, second, 902)
+        ),
+        network_receive_bytes_per_second=round(4e4 + 9e4 * noise(seed, second, 903) ** 2),
+        network_transmit_bytes_per_second=round(2e4 + 6e4 * noise(seed, second, 904) ** 2),
+        shm_total_bytes=shm_total,
+        shm_used_bytes=shm,
+        core_count=world.cores,
+        affinity_cores=world.cores,
+        quota_cores=quota,
+        usable_cores=float(world.cores) if quota is None else min(float(world.cores), quota),
+        uptime_seconds=round(900_000.0 + now - world.begin, 2),
+    )
+
+
+def _memory_total(world: World) -> int:
+    if world.setup.memory_bytes is not None:
+        return world.setup.memory_bytes
+    return (256 if world.cores <= 32 else 512 if world.cores <= 64 else 2048) * GIB
+
+
+def _shared_bytes(world: World, now: float) -> int:
+    """Batches that lie in /dev/shm until the main process takes them."""
+    return int(
+        sum(
+            rank.loader.queued(now) * job.plan.batch_bytes
+            for job in world.jobs
+            for rank in job.ranks
+            if rank.loader is not None and now < job.end
+        )
+    )
+
+
+def _cpu_pressure(world: World) -> float:
+    """Where workers get but a share of a core, somebody waits for one nearly all the time."""
+    slowest = min((job.plan.worker_speed for job in world.jobs), default=1.0)
+    return 0.2 if slowest >= 1.0 else 45.0 + 50.0 * (1.0 - slowest)

@@ -151,17 +151,6 @@ def test_a_fresh_job_does_not_know_its_workers_yet() -> None:
     assert jobs("startup")[-1].ranks[0].loader_workers == 8
 
 
-def test_checkpoints_are_written_by_the_first_rank() -> None:
-    """The process that saves is the one that writes."""
-    found = jobs("checkpoint", 4)
-    first, second = (
-        max(job.having("rank")[number].write_bytes_per_second or 0.0 for job in found)
-        for number in (0, 1)
-    )
-    assert first > 1e9
-    assert second == 0.0
-
-
 def test_orphans_have_no_rank() -> None:
     """Workers whose job has ended are found together, and are nobody's."""
     (job,) = run("orphans", 2)[-1].jobs
@@ -177,22 +166,6 @@ def samples_of(found: list[Job], name: str) -> dict[float, float]:
     return {sample.at_unix_seconds: sample.percent for sample in pairs}
 
 
-def test_main_thread_that_loads_is_in_anti_phase_with_the_gpu() -> None:
-    """While the GPU rests the main thread is full, and it rests while the GPU works."""
-    main = samples_of(jobs("main_process"), "main_thread_samples")
-    gpu = {
-        sample.at_unix_seconds: sample.percent
-        for item in run("main_process")
-        for sample in item.gpus[0].reading.busy_samples or ()
-    }
-    common = sorted(set(main) & set(gpu))
-    assert len(common) > 200
-    resting = [main[at] for at in common if gpu[at] < 5]
-    working = [main[at] for at in common if gpu[at] > 95]
-    assert mean(resting) > 90
-    assert mean(working) < 50
-
-
 def test_fine_samples_agree_with_the_readings() -> None:
     """The mean of the fine samples of half a minute is that of the polled values."""
     found = jobs("starved")[1:]
@@ -202,11 +175,6 @@ def test_fine_samples_agree_with_the_readings() -> None:
     ):
         fine = mean(samples_of(found, name).values())
         assert fine == pytest.approx(mean(getattr(job, polled) for job in found), abs=1.0)
-
-
-def test_job_without_workers_has_no_worker_samples() -> None:
-    """Nothing is measured where there is nothing to measure."""
-    assert all(job.loader_worker_samples is None for job in jobs("main_process"))
 
 
 # --- attaching --------------------------------------------------------------------------------

@@ -1,17 +1,17 @@
-"""What a simulated rank tells, as ``gpuwatch.torch`` would."""
+"""Reports of a simulated rank, as ``gpuwatch.torch`` would."""
 
 from __future__ import annotations
 
 import pytest
 
 from gpuwatch.core.model import TrainingLoop
-from gpuwatch.sources.simulated.parts.loop_telemetry import Diary, Entry
+from gpuwatch.sources.simulated.loop_telemetry import Diary, Entry
 
 KEY = (7, 1.0)
 
 
-def told(diary: Diary, now: float) -> TrainingLoop:
-    loop = diary.told(KEY, now, 1000.0, workers=2, pinned=True, memory_bytes=None)
+def reported(diary: Diary, now: float) -> TrainingLoop:
+    loop = diary.report(KEY, now, 1000.0, workers=2, pinned=True, memory_bytes=None)
     assert loop is not None
     return loop
 
@@ -30,7 +30,7 @@ def test_shares_and_rates_of_even_steps() -> None:
     """A tenth of a second each, 30% of it waiting."""
     diary = Diary(8, 100)
     steps(diary, 300, wait=0.03, work=0.07)
-    loop = told(diary, 20.0)
+    loop = reported(diary, 20.0)
     assert loop.data_wait_share == pytest.approx(0.3, abs=0.01)
     assert loop.compute_share == pytest.approx(0.7, abs=0.02)
     assert loop.samples_per_second == pytest.approx(80.0, rel=0.01)
@@ -42,7 +42,7 @@ def test_a_wait_that_lasts_counts_while_it_lasts() -> None:
     diary = Diary(8, 100)
     at = steps(diary, 100, wait=0.0, work=0.1)
     steps(diary, 1, wait=60.0, work=1.0, begin=at)
-    loops = [told(diary, at + after) for after in (0.05, 10.0, 40.0)]
+    loops = [reported(diary, at + after) for after in (0.05, 10.0, 40.0)]
     shares = [loop.data_wait_share for loop in loops]
     assert shares == pytest.approx([0.005, 0.5, 0.8], abs=0.01)
     rates = [loop.steps_per_second or 0.0 for loop in loops]
@@ -52,23 +52,23 @@ def test_a_wait_that_lasts_counts_while_it_lasts() -> None:
     assert {loop.steps for loop in loops} == {100}
 
 
-def test_what_lies_ahead_is_not_told() -> None:
+def test_what_lies_ahead_is_not_reported() -> None:
     """Of a step that goes on, no more than what has passed of it."""
     diary = Diary(8, 100)
     at = steps(diary, 10, wait=0.5, work=0.5)
     steps(diary, 1, wait=1.0, work=100.0, begin=at)
-    loop = told(diary, at + 10.0)
+    loop = reported(diary, at + 10.0)
     assert loop.steps == 10
     assert loop.data_wait_share == pytest.approx(6.0 / 20.0, abs=0.01)
     assert loop.told_at_unix_seconds == pytest.approx(1000.0 + at + 1.0)
 
 
-def test_a_checkpoint_that_goes_on_is_told() -> None:
+def test_a_checkpoint_that_goes_on_is_reported() -> None:
     """As its phase and as its share."""
     diary = Diary(8, 100)
     at = steps(diary, 100, wait=0.0, work=0.1)
     diary.add(Entry(at, at + 20.0, "checkpoint"))
-    loop = told(diary, at + 10.0)
+    loop = reported(diary, at + 10.0)
     assert loop.phase == "checkpoint"
     assert loop.checkpoint_share == pytest.approx(0.5, abs=0.01)
-    assert told(diary, at + 20.0).phase == "train"
+    assert reported(diary, at + 20.0).phase == "train"

@@ -69,33 +69,6 @@ def test_starved_pauses_last_one_to_two_seconds() -> None:
     assert sum(0.8 <= seconds <= 2.2 for seconds in found) > 0.8 * len(found)
 
 
-def test_starved_workers_are_at_their_limit_while_cores_are_idle() -> None:
-    """Two workers use a core each all the time, the main process waits, the host is idle."""
-    found = run("starved")
-    assert len(workers(found[0])) == 2
-    assert worker_cpu(found) > 95
-    assert max(item.host.cpu_percent or 0 for item in found) < 20
-    idle = [item for item in run("starved", step=0.25) if item.gpus[0].reading.busy_percent == 0.0]
-    assert idle
-    assert all(process.state == "R" for item in idle for process in workers(item))
-
-
-def test_starved_power_follows_the_bursts() -> None:
-    """Power falls in the pauses and rises in the bursts, with a short lag."""
-    powers = [reading.power_watts or 0 for reading in readings(run("starved", step=0.25))]
-    assert min(powers) < 200
-    assert max(powers) > 450
-
-
-def test_starved_ranks_of_one_job_pulse_together() -> None:
-    """With several GPUs every one of them swings, and no memory is short."""
-    found = run("starved", gpus=4)
-    for gpu in range(4):
-        values = samples(found, gpu)
-        assert sum(v <= 5 for v in values) > len(values) * 0.2
-        assert sum(v >= 95 for v in values) > len(values) * 0.15
-
-
 def test_healthy_stays_near_full_with_small_dips() -> None:
     """Nearly all samples are at 95% or more, none is a pause, and workers have time to spare."""
     found = run("healthy")
@@ -130,28 +103,6 @@ def test_throttled_heats_up_then_clocks_and_power_fall() -> None:
     assert (last.sm_clock_mhz or 0) < 0.9 * (first.sm_clock_mhz or 0)
     assert (last.power_watts or 0) < 0.8 * (first.power_watts or 0)
     assert (last.busy_percent or 0) > 95
-
-
-def test_throttled_durations_add_up_to_the_time_throttled() -> None:
-    """The accumulated times cover the time in which the reason was seen."""
-    found = run("throttled", seconds=120)
-    held = sum(
-        span.seconds
-        for reading in readings(found)
-        for span in reading.throttle_durations or ()
-        if span.reason == "sw_thermal_slowdown"
-    )
-    seen = sum("sw_thermal_slowdown" in (r.throttle_reasons or ()) for r in readings(found))
-    assert seen > 60
-    assert abs(held - seen) < 3
-
-
-def test_throttled_steps_take_longer() -> None:
-    """Fewer batches are read a second once the clocks are down."""
-    found = run("throttled", seconds=120)
-    early = mean(item.host.disk_read_bytes_per_second or 0 for item in found[:12])
-    late = mean(item.host.disk_read_bytes_per_second or 0 for item in found[-40:])
-    assert late < 0.9 * early
 
 
 def test_leak_grows_in_steps_to_nearly_full_and_no_further() -> None:
@@ -212,43 +163,12 @@ def test_lost_gpu_keeps_its_row_says_so_and_comes_back() -> None:
     assert all((reading.busy_percent or 0) > 90 for reading in readings(found, 0))
 
 
-def test_io_bound_workers_wait_for_the_disk_instead_of_computing() -> None:
-    """Workers are mostly in state D at low CPU, the host waits, the GPU pauses."""
-    found = run("io_bound")
-    states = [process.state for item in found for process in workers(item)]
-    assert states.count("D") > 0.7 * len(states)
-    assert worker_cpu(found) < 25
-    assert mean(item.host.cpu_iowait_percent or 0 for item in found) > 5
-    assert mean(item.host.pressure_io_some_percent or 0 for item in found) > 50
-    assert sum(v <= 5 for v in samples(found)) > 100
-
-
-def test_cpu_quota_holds_workers_below_a_core_each() -> None:
-    """Workers get a share of a core, pressure is high, and the quota is what may be used."""
-    found = run("cpu_quota")
-    assert found[0].host.usable_cores == found[0].host.quota_cores == 4.0
-    assert (found[0].host.core_count or 0) > 4
-    assert worker_cpu(found) < 45
-    total = [sum(process.cpu_percent or 0 for process in item.processes) for item in found]
-    assert mean(total) < 400
-    assert mean(item.host.pressure_cpu_some_percent or 0 for item in found) > 50
-    assert sum(v <= 5 for v in samples(found)) > 60
-
-
 def test_too_many_workers_fill_every_core() -> None:
     """More workers than cores: the host is full and the load is above the number of cores."""
     item = run("too_many_workers")[-1]
     assert len(workers(item)) > (item.host.core_count or 0)
     assert (item.host.cpu_percent or 0) > 85
     assert (item.host.load_average_1_minute or 0) > (item.host.core_count or 0)
-
-
-def test_main_process_loading_has_no_workers_and_a_full_core() -> None:
-    """Without workers the training process itself is busy while the GPU waits."""
-    found = run("main_process")
-    assert not workers(found[0])
-    assert mean(item.processes[0].cpu_percent or 0 for item in found) > 85
-    assert sum(v <= 5 for v in samples(found)) > 100
 
 
 def test_unpinned_copies_fill_the_pauses() -> None:
@@ -316,14 +236,6 @@ def test_tenant_shares_the_gpu_between_two_users() -> None:
     assert len(shares) == 2
     assert all((share or 0) > 30 for share in shares.values())
     assert all((p.cpu_percent or 0) > 80 for p in item.processes if p.gpu_uuid is not None)
-
-
-def test_orphans_are_workers_without_a_job_that_hold_gpu_memory() -> None:
-    """Loader workers whose parent is init hold memory on an idle GPU."""
-    item = run("orphans")[-1]
-    assert len(workers(item)) == 4
-    assert {process.parent_pid for process in item.processes} == {1}
-    assert all((process.gpu_memory_bytes or 0) > 2**30 for process in item.processes)
 
 
 def test_host_leak_raises_host_memory_steadily() -> None:
@@ -408,11 +320,3 @@ def test_unified_memory_has_no_total_and_counts_in_the_host() -> None:
     held = sum(process.gpu_memory_bytes or 0 for process in item.processes)
     assert gpu.reading.memory_used_bytes == held
     assert (item.host.memory_used_bytes or 0) > held
-
-
-def test_no_gpu_shows_a_job_on_the_cpu() -> None:
-    """Without a driver the host half works and shows the process that uses the cores."""
-    item = run("no_gpu", gpus=4)[-1]
-    assert item.gpus == ()
-    assert max(process.cpu_percent or 0 for process in item.processes) > 500
-    assert (item.host.cpu_percent or 0) > 20

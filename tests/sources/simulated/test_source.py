@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import random
 import tracemalloc
 from dataclasses import fields
 from itertools import pairwise
@@ -13,10 +12,6 @@ import pytest
 from gpuwatch.core.model import GpuReading, OwnCost, Snapshot
 from gpuwatch.core.source import ManualClock, ReadOptions, SystemClock
 from gpuwatch.sources.simulated.source import SCENARIOS, SimulatedSource
-
-REQUIRED = {
-    "starved", "healthy", "imbalanced", "throttled", "leak", "checkpoint", "idle", "lost",
-}  # fmt: skip
 
 
 def run(scenario: str, seconds: float = 40.0, step: float = 1.0, **more: object) -> list[Snapshot]:
@@ -30,12 +25,6 @@ def run(scenario: str, seconds: float = 40.0, step: float = 1.0, **more: object)
         clock.advance(step)
     source.close()
     return found
-
-
-def test_every_scenario_of_the_issue_is_offered_with_a_line_about_it() -> None:
-    """The list of scenarios holds the promised ones, each with a short description."""
-    assert set(SCENARIOS) >= REQUIRED
-    assert all(0 < len(text) <= 70 for text in SCENARIOS.values())
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
@@ -79,35 +68,6 @@ def test_fine_samples_are_the_same_however_often_they_are_fetched() -> None:
     assert all(0.15 < later - earlier < 0.18 for earlier, later in pairwise(times))
 
 
-def test_cpu_of_processes_adds_up_the_same_for_fast_and_slow_readers() -> None:
-    """A worker's CPU time over twenty seconds does not depend on the interval."""
-
-    def seconds(step: float) -> float:
-        found = run("healthy", 20.0, step)[1:]
-        pid = found[0].processes[3].pid
-        return sum(
-            process.cpu_percent / 100 * step
-            for item in found
-            for process in item.processes
-            if process.pid == pid and process.cpu_percent is not None
-        )
-
-    assert seconds(0.5) == pytest.approx(seconds(4.0), rel=0.01)
-
-
-def test_one_thread_never_uses_more_than_one_core() -> None:
-    """Whatever the rhythm of reading, a loader worker stays at or below 100% CPU."""
-    clock = ManualClock()
-    source = SimulatedSource("healthy", gpus=4, clock=clock)
-    rhythm = random.Random(3)
-    for _ in range(150):
-        for process in source.read().processes:
-            if process.name == "pt_data_worker":
-                assert process.cpu_percent is not None
-                assert 0.0 <= process.cpu_percent <= 99.1
-        clock.advance(rhythm.uniform(0.05, 2.2))
-
-
 def test_first_snapshot_brings_the_past_of_the_buffer() -> None:
     """The first read has twenty seconds of samples, all before now, in order."""
     first = run("starved", 0.0)[0]
@@ -116,14 +76,6 @@ def test_first_snapshot_brings_the_past_of_the_buffer() -> None:
     assert len(samples) == 120
     assert samples[-1].at_unix_seconds <= first.taken_at_unix_seconds
     assert first.taken_at_unix_seconds - samples[0].at_unix_seconds == pytest.approx(20, abs=0.5)
-
-
-def test_first_snapshot_has_rates_already() -> None:
-    """Rates need two looks; the first was taken before the source was opened."""
-    first = run("starved", 0.0)[0]
-    workers = [item for item in first.processes if item.name == "pt_data_worker"]
-    assert min(item.cpu_percent or 0.0 for item in workers) > 90.0
-    assert (first.host.disk_read_bytes_per_second or 0.0) > 1e6
 
 
 def test_snapshots_say_that_they_are_simulated() -> None:
@@ -135,7 +87,7 @@ def test_snapshots_say_that_they_are_simulated() -> None:
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
-@pytest.mark.parametrize(("gpus", "seconds"), [(1, 100.0), (3, 100.0), (16, 25.0)])
+@pytest.mark.parametrize(("gpus", "seconds"), [(3, 100.0), (16, 25.0)])
 def test_every_reading_is_physically_possible(scenario: str, gpus: int, seconds: float) -> None:
     """Percentages, power, memory, clocks and counters stay within what a card can do."""
     last_energy: dict[str, float] = {}
@@ -202,25 +154,6 @@ def test_gpu_memory_is_the_sum_of_its_processes_and_the_driver(scenario: str) ->
             continue
         assert gpu.reading.memory_used_bytes is not None
         assert 0 <= gpu.reading.memory_used_bytes - held < 2**29
-
-
-def test_energy_is_the_integral_of_power() -> None:
-    """The energy counter rises by what the power readings add up to."""
-    found = run("checkpoint", 60.0, 0.5)
-    readings = [item.gpus[0].reading for item in found]
-    spent = (readings[-1].energy_joules or 0) - (readings[0].energy_joules or 0)
-    powers = [reading.power_watts or 0 for reading in readings[1:]]
-    assert spent == pytest.approx(sum(powers) * 0.5, rel=0.02)
-
-
-def test_temperature_lags_far_behind_power() -> None:
-    """When a checkpoint stops the work, power falls within two seconds, heat takes many more."""
-    found = run("checkpoint", 20.0, 0.5)
-    readings = [item.gpus[0].reading for item in found]
-    stop = next(n for n, r in enumerate(readings) if n > 20 and r.busy_percent == 0)
-    before, after = readings[stop - 6], readings[stop + 4]
-    assert (after.power_watts or 0) < 0.3 * (before.power_watts or 0)
-    assert (after.temperature_celsius or 0) > (before.temperature_celsius or 0) - 8
 
 
 def test_reading_twice_at_one_moment_changes_nothing() -> None:
@@ -302,29 +235,6 @@ def test_processes_can_be_scaled_up_and_down() -> None:
     workers = [process for process in item.processes if process.name == "pt_data_worker"]
     assert len(workers) == 64
     assert {process.gpu_uuid for process in workers} == {None}
-
-
-def test_sixteen_gpus_with_256_processes_fit_together() -> None:
-    """At a large machine's size every GPU has its processes and its own identity."""
-    item = run("starved", 2.0, gpus=16, processes=256)[-1]
-    assert len({gpu.uuid for gpu in item.gpus}) == 16
-    assert len({gpu.identity.pci_bus_id for gpu in item.gpus}) == 16
-    for gpu in item.gpus:
-        assert sum(process.gpu_uuid == gpu.uuid for process in item.processes) == 16
-        assert (gpu.reading.memory_used_bytes or 0) < (gpu.identity.memory_total_bytes or 0)
-
-
-def test_workers_hang_under_their_rank_and_ranks_under_torchrun() -> None:
-    """The process tree is that of a launched job: torchrun, ranks, loader workers."""
-    item = run("healthy", 1.0, gpus=2)[-1]
-    by_pid = {process.pid: process for process in item.processes}
-    for worker in (process for process in item.processes if process.name == "pt_data_worker"):
-        rank = by_pid[worker.parent_pid or 0]
-        assert rank.gpu_uuid is not None
-        assert worker.command == rank.command
-        assert worker.user == rank.user
-        assert (worker.started_at_unix_seconds or 0) > (rank.started_at_unix_seconds or 0)
-        assert "torchrun" in (by_pid[rank.parent_pid or 0].command or "")
 
 
 def test_other_processes_come_only_when_asked_for() -> None:

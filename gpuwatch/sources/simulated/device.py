@@ -8,7 +8,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from gpuwatch.sources.simulated.parts.cards import Card
+from gpuwatch.sources.simulated.cards import Card
 
 TICKS_PER_SECOND = 6
 """One tick is one sample of the driver's buffer; what happens within a tick is exact, since

@@ -11,9 +11,9 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from gpuwatch.sources.simulated.parts.device import Activity, Device
-from gpuwatch.sources.simulated.parts.loop_telemetry import Diary, Entry
-from gpuwatch.sources.simulated.parts.meter import Meter
+from gpuwatch.sources.simulated.device import Activity, Device
+from gpuwatch.sources.simulated.loop_telemetry import Diary, Entry
+from gpuwatch.sources.simulated.processes import Meter
 
 GB = 1e9
 
@@ -80,23 +80,21 @@ class Training:
     ramp: bool = True
     """After a wait the launch queue is empty: the first kernels come with gaps."""
     pauses: tuple[Pause, ...] = ()
-    tells: bool = False
+    reports_loop: bool = False
     """It uses ``gpuwatch.torch``."""
     batch_samples: int = 256
     steps_an_epoch: int = 1251
 
 
+@dataclass(slots=True)
 class Worker:
     """One loader worker process: when it computes and when it waits for the disk."""
 
-    __slots__ = ("cpu", "free_at", "reads", "slip", "wait")
-
-    def __init__(self, free_at: float) -> None:
-        self.cpu = Meter()
-        self.wait = Meter()
-        self.reads = Meter()
-        self.free_at = free_at
-        self.slip = 0.0
+    free_at: float
+    cpu: Meter = field(default_factory=Meter)
+    wait: Meter = field(default_factory=Meter)
+    reads: Meter = field(default_factory=Meter)
+    slip: float = 0.0
 
 
 class Loader:
@@ -165,7 +163,7 @@ class Rank:
     main: Meter = field(default_factory=Meter)
     """The main thread's part of ``cpu``."""
     diary: Diary | None = None
-    """What it tells of its loop."""
+    """Of its loop, if it reports that."""
     reads: Meter = field(default_factory=Meter)
     writes: Meter = field(default_factory=Meter)
 
@@ -205,7 +203,7 @@ class Job:
                 device,
                 Loader(_loading(plan, number), rng, begin, reads) if plan.workers else None,
                 slow.get(number, 1.0),
-                diary=Diary(plan.batch_samples, plan.steps_an_epoch) if plan.tells else None,
+                diary=Diary(plan.batch_samples, plan.steps_an_epoch) if plan.reports_loop else None,
             )
             for number, device in enumerate(devices)
         ]
@@ -233,13 +231,8 @@ class Job:
             self.ranks[0].writes.add(start + 0.2, stop, pause.write_bytes_per_second)
             for position, rank in enumerate(self.ranks):
                 if pause.activity is not None:
-                    rank.device.phases.append(
-                        (
-                            start + pause.spin_up_seconds,
-                            stop - pause.spin_up_seconds,
-                            pause.activity,
-                        )
-                    )
+                    inner = (start + pause.spin_up_seconds, stop - pause.spin_up_seconds)
+                    rank.device.phases.append((*inner, pause.activity))
                 rank.use(start, stop, pause.cpu if position == 0 else 0.1)
                 if rank.diary is not None:
                     kind = "checkpoint" if pause.activity is None else "validation"

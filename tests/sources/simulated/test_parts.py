@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import itertools
-import math
 import random
 
 import pytest
 
-from gpuwatch.sources.simulated.parts.cards import H200, RTX_4090
-from gpuwatch.sources.simulated.parts.device import (
-    TICK_SECONDS,
+from gpuwatch.sources.simulated.cards import H200
+from gpuwatch.sources.simulated.device import (
     TICKS_PER_SECOND,
     Activity,
     Cooling,
     Device,
 )
-from gpuwatch.sources.simulated.parts.meter import Meter
-from gpuwatch.sources.simulated.parts.training import Job, Loader, Training
+from gpuwatch.sources.simulated.processes import Meter
+from gpuwatch.sources.simulated.training import Job, Loader, Training
 
 FULL = Activity(busy=1.0, power=0.9, sm=0.9, tensor=0.5, dram=0.5)
 
@@ -40,22 +38,6 @@ def test_meter_adds_rate_times_time_up_to_now() -> None:
     meter.add(1.0, 3.0, 10.0)
     meter.add(4.0, 5.0, 2.0)
     assert [meter.total(t) for t in (0.5, 2.0, 3.5, 4.5, 9.0, 9.0)] == [0, 10, 20, 21, 22, 22]
-
-
-def test_meter_ignores_intervals_of_no_length() -> None:
-    """An interval that ends before it starts adds nothing."""
-    meter = Meter()
-    meter.add(2.0, 2.0, 5.0)
-    meter.add(3.0, 1.0, 5.0)
-    assert meter.total(10.0) == 0.0
-
-
-def test_meter_runs_only_in_earnest() -> None:
-    """A few percent of housekeeping is sleeping, a good part of a core is running."""
-    meter = Meter()
-    meter.add(0.0, 2.0, 0.02)
-    meter.add(1.0, 2.0, 0.9)
-    assert [meter.runs(t) for t in (0.5, 1.5, 2.5)] == [False, True, False]
 
 
 def exact(**more: object) -> Training:
@@ -82,13 +64,6 @@ def test_a_loader_never_runs_further_ahead_than_its_prefetch() -> None:
     queue = loader(exact(workers=3, prefetch=2, batch_cpu_seconds=1.0))
     assert queue.queued(1000.0) == 6
     assert sum(worker.cpu.total(1000.0) for worker in queue.workers) == pytest.approx(6 * 0.99)
-
-
-def test_a_slow_share_of_a_core_makes_batches_late_in_proportion() -> None:
-    """A worker that gets half a core takes twice the time and the same CPU seconds."""
-    queue = loader(exact(workers=1, prefetch=1, batch_cpu_seconds=2.0, worker_speed=0.5))
-    assert queue.take(0.0) == pytest.approx(4.0)
-    assert queue.workers[0].cpu.total(4.0) == pytest.approx(2.0 * 0.99)
 
 
 def job(plan: Training, cards: list[Device]) -> Job:
@@ -122,27 +97,6 @@ def test_phases_of_a_card_are_in_order_and_apart() -> None:
         assert len(phases) > 50
         for (_, stop, _), (start, _, _) in itertools.pairwise(phases):
             assert start >= stop - 1e-9
-
-
-def test_power_reaches_two_thirds_of_a_step_after_its_time_constant() -> None:
-    """The answer to a step of load is a first-order lag of about a third of a second."""
-    card = device()
-    card.phases.append((0.0, 100.0, FULL))
-    before = card.power_watts
-    move(card, 2 * TICK_SECONDS)
-    risen = (card.power_watts - before) / (0.9 * 700 - before)
-    assert risen == pytest.approx(1 - math.exp(-2 * TICK_SECONDS / 0.35), abs=0.03)
-
-
-def test_a_sample_is_the_busy_share_of_its_sixth_of_a_second() -> None:
-    """A kernel that covers half a sample period gives about 50."""
-    card = device()
-    card.phases.append((TICK_SECONDS / 2, TICK_SECONDS * 2, FULL))
-    move(card, 3 * TICK_SECONDS)
-    first, second, third = [percent for _, percent in card.samples]
-    assert 48 <= first <= 50
-    assert 97 <= second <= 100
-    assert third == 0
 
 
 def test_a_card_that_rests_lowers_its_clocks_and_says_idle() -> None:
@@ -181,11 +135,3 @@ def test_a_power_limit_is_kept_by_lower_clocks() -> None:
     assert 270 < card.power_watts <= 303
     assert card.clock_ratio < 0.8
     assert card.reason_seconds["sw_power_cap"] == pytest.approx(10.0)
-
-
-def test_other_models_have_their_own_clocks() -> None:
-    """A GeForce card runs at its own top clock, whatever the step of its clocks is."""
-    card = Device(RTX_4090, random.Random(0))
-    card.phases.append((0.0, 10.0, FULL))
-    move(card, 3.0)
-    assert card.sm_clock_mhz == 3105

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from gpuwatch.core.model import (
     BusySample,
+    Gpu,
     GpuKey,
     Job,
     JobMember,
@@ -15,12 +15,14 @@ from gpuwatch.core.model import (
     TrainingLoop,
 )
 from gpuwatch.core.units import age
-from gpuwatch.sources.simulated.parts.crew import Crew, Part
-from gpuwatch.sources.simulated.parts.device import TICK_SECONDS
-from gpuwatch.sources.simulated.parts.host import noise
-from gpuwatch.sources.simulated.parts.processes import Task
+from gpuwatch.sources.simulated.device import TICK_SECONDS
 from gpuwatch.sources.simulated.plans import JobPlan
-from gpuwatch.sources.simulated.world import World
+from gpuwatch.sources.simulated.population import Crew
+from gpuwatch.sources.simulated.processes import Task
+from gpuwatch.sources.simulated.world import Look, World, noise
+
+Gpus = Mapping[tuple[int, int | None], Gpu]
+"""By card and MIG instance."""
 
 _SWITCHES_PER_SECOND_OF_WAIT = 380.0
 _SWITCHES_PER_SECOND_ASLEEP = 45.0
@@ -43,17 +45,6 @@ _NO_PIN_SIGN = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
-    """One moment at which jobs are looked at; ``elapsed`` is the time since the last."""
-
-    now: float
-    elapsed: float
-    since_tick: int
-    unix_at_zero: float
-    gpus: Mapping[tuple[int, int | None], GpuKey]
-
-
 class JobBook:
     """Shows the jobs of a world; the attached one comes first."""
 
@@ -65,10 +56,9 @@ class JobBook:
 
     def find(self, pid: int, now: float) -> Task | None:
         """The process with this PID, if it lives."""
-        for task in self._world.tasks:
-            if task.pid == pid and task.lives(now):
-                return task
-        return None
+        return next(
+            (task for task in self._world.tasks if task.pid == pid and task.lives(now)), None
+        )
 
     def attach(self, key: ProcessKey | None, now: float) -> None:
         """Follow the job of this process closely, or else the first one."""
@@ -82,42 +72,48 @@ class JobBook:
     def attached(self) -> Crew | None:
         return self._crew
 
-    def show(self, look: Look) -> tuple[Job, ...]:
+    def show(self, look: Look, gpus: Gpus) -> tuple[Job, ...]:
         crews = self._on_gpus(look.now)
         if self._crew is not None:
             crews = [self._crew, *(crew for crew in crews if crew is not self._crew)]
-        return tuple([self._job(crew, look) for crew in crews])
+        return tuple([self._job(crew, look, gpus) for crew in crews])
 
     def _on_gpus(self, now: float) -> list[Crew]:
         return [
             crew
             for crew in self._world.crews
-            if crew.plan.gpus and any(part.task.gpu is not None for part in crew.living(now))
+            if crew.plan.gpus and any(task.gpu is not None for task in crew.living(now))
         ]
 
     def _crew_of(self, key: ProcessKey) -> Crew | None:
-        pid, started = key
-        for crew in self._world.crews:
-            for part in crew.parts:
-                if part.task.pid == pid and started in (None, part.task.started_unix):
-                    return crew
-        for task in self._world.tasks:
-            if task.pid == pid and started in (None, task.started_unix):
-                return _alone(task)
-        return None
+        """The job of this process; one that belongs to no job is one by itself."""
 
-    def _job(self, crew: Crew, look: Look) -> Job:
-        plan = crew.plan
+        def is_it(task: Task) -> bool:
+            return task.pid == key[0] and key[1] in (None, task.started_unix)
+
+        for crew in self._world.crews:
+            if any(map(is_it, crew.tasks)):
+                return crew
+        task = next(filter(is_it, self._world.tasks), None)
+        if task is None:
+            return None
+        return Crew(plan=JobPlan(gpus=(), user=task.user, command=task.command), tasks=[task])
+
+    def _job(self, crew: Crew, look: Look, gpus: Gpus) -> Job:
+        plan, trace = crew.plan, crew.trace
         living = crew.living(look.now)
-        top = crew.parts[0].task
+        top = crew.tasks[0]
         ranks = crew.having("rank")
         several = len(ranks) > 1
         place, environment = _PLACES.get(plan.user, (None, None))
-        has_workers = bool(crew.having("loader_worker"))
-        trace = next((t for t in self._world.traces if t.crew is crew), None)
         cores = float(self._world.cores)
         slurm = None if plan.slurm_job is None else min(self._world.cores, 12 * len(ranks))
         quota = self._world.setup.quota_cores if plan.container else None
+        samples = {
+            role: _fresh(trace.samples.get(role, ()), look)
+            for role in ("rank", "loader_worker")
+            if trace is not None and crew.having(role)
+        }
         return Job(
             pid=top.pid,
             started_at_unix_seconds=top.started_unix,
@@ -128,10 +124,10 @@ class JobBook:
             launcher="torchrun" if several else None,
             framework=_framework(plan),
             world_size=len(ranks) if several else None,
-            ranks=tuple([self._rank(crew, part, living, look) for part in ranks]),
-            members=tuple([self._member(part, plan, look) for part in living]),
+            ranks=tuple([_rank(crew, task, living, look.now, gpus) for task in ranks]),
+            members=tuple([self._member(task, plan, look) for task in living]),
             loops=_loops(crew, living, look),
-            gpu_uuids=tuple(dict.fromkeys(_gpus_of(crew.parts, look))),
+            gpu_uuids=tuple(dict.fromkeys(_gpus_of(crew.tasks, gpus))),
             affinity_cores=self._world.cores,
             quota_cores=quota,
             slurm_cores=slurm,
@@ -142,35 +138,16 @@ class JobBook:
             environment=None if plan.container else environment,
             inner_pid=1 if plan.container else None,
             ended_at_unix_seconds=_ended(crew, look) if not living else None,
-            main_thread_samples=_fresh(trace.main, look) if trace and ranks else None,
-            loader_worker_samples=_fresh(trace.workers, look) if trace and has_workers else None,
+            main_thread_samples=samples.get("rank"),
+            loader_worker_samples=samples.get("loader_worker"),
         )
 
-    def _rank(self, crew: Crew, part: Part, living: Sequence[Part], look: Look) -> JobRank:
-        task, plan = part.task, crew.plan
-        # Those of an ended job are what they were.
-        everyone = living or crew.parts
-        own = sum(other.task.parent == task.pid for other in everyone)
-        workers, sign = _workers(plan, own, look.now - task.started)
-        pinned, pinned_sign = _pinned(plan, workers)
-        return JobRank(
-            pid=task.pid,
-            started_at_unix_seconds=task.started_unix,
-            rank=part.number,
-            local_rank=part.number,
-            gpu_uuids=tuple(_gpus_of([part], look)),
-            loader_workers=workers,
-            loader_workers_sign=sign,
-            pinned_memory=pinned,
-            pinned_memory_sign=pinned_sign,
-            numa_nodes=(0, 1),
-        )
-
-    def _member(self, part: Part, plan: JobPlan, look: Look) -> JobMember:
-        task, elapsed = part.task, look.elapsed
-        cpu = task.cpu_seconds / elapsed
-        main = min(1.0, task.main_seconds / elapsed)
-        disk = min(1.0 - main, task.wait_seconds / elapsed)
+    def _member(self, task: Task, plan: JobPlan, look: Look) -> JobMember:
+        elapsed = look.elapsed
+        per_second = {name: value / elapsed for name, value in task.used.items()}
+        cpu = per_second["cpu"]
+        main = min(1.0, per_second.get("main", cpu))
+        disk = min(1.0 - main, per_second.get("wait", 0.0))
         wobble = noise(self._seed, int(look.now), task.pid)
         # What a thread lacks of its core whenever it could run, it waits for.
         queue = min(1.0 - main, cpu * (1.0 / task.core_share - 1.0)) + 0.004 * wobble
@@ -180,10 +157,10 @@ class JobBook:
             pid=task.pid,
             started_at_unix_seconds=task.started_unix,
             parent_pid=task.parent,
-            role=part.role,
-            role_sign=part.sign,
-            role_guessed=part.guessed,
-            rank=part.number,
+            role=task.role,
+            role_sign=task.role_sign,
+            role_guessed=task.role_guessed,
+            rank=task.number,
             orphaned=plan.orphaned,
             name=task.name,
             command=task.command,
@@ -192,8 +169,8 @@ class JobBook:
             main_thread_cpu_percent=round(100.0 * main, 1),
             run_queue_wait_percent=round(100.0 * queue, 1),
             disk_wait_percent=round(100.0 * disk, 1),
-            read_bytes_per_second=float(round(task.read_bytes / elapsed)),
-            write_bytes_per_second=float(round(task.written_bytes / elapsed)),
+            read_bytes_per_second=float(round(per_second.get("reads", 0.0))),
+            write_bytes_per_second=float(round(per_second.get("writes", 0.0))),
             voluntary_switches_per_second=round(
                 _SWITCHES_PER_SECOND_OF_WAIT * disk + _SWITCHES_PER_SECOND_ASLEEP * asleep, 1
             ),
@@ -204,30 +181,42 @@ class JobBook:
         )
 
 
-def _alone(task: Task) -> Crew:
-    """A process that belongs to no job is one by itself."""
-    plan = JobPlan(gpus=(), user=task.user, command=task.command)
-    sign = "it is the job's main process"
-    return Crew(plan=plan, parts=[Part(task=task, role="rank", sign=sign, guessed=True)])
+def _rank(crew: Crew, task: Task, living: Sequence[Task], now: float, gpus: Gpus) -> JobRank:
+    # Those of an ended job are what they were.
+    own = sum(other.parent == task.pid for other in living or crew.tasks)
+    workers, sign = _workers(crew.plan, own, now - task.started)
+    pinned, pinned_sign = _pinned(crew.plan, workers)
+    return JobRank(
+        pid=task.pid,
+        started_at_unix_seconds=task.started_unix,
+        rank=task.number,
+        local_rank=task.number,
+        gpu_uuids=tuple(_gpus_of([task], gpus)),
+        loader_workers=workers,
+        loader_workers_sign=sign,
+        pinned_memory=pinned,
+        pinned_memory_sign=pinned_sign,
+        numa_nodes=(0, 1),
+    )
 
 
-def _loops(crew: Crew, living: Sequence[Part], look: Look) -> tuple[TrainingLoop, ...]:
+def _loops(crew: Crew, living: Sequence[Task], look: Look) -> tuple[TrainingLoop, ...]:
     training = crew.plan.training
-    if training is None or not training.tells:
+    if training is None or not training.reports_loop:
         return ()
-    told = [
-        part.diary.told(
-            (part.task.pid, part.task.started_unix),
+    reported = [
+        task.diary.report(
+            (task.pid, task.started_unix),
             look.now,
             look.unix_at_zero,
             workers=training.workers,
             pinned=training.pinned,
-            memory_bytes=None if part.task.gpu_memory is None else part.task.gpu_memory(look.now),
+            memory_bytes=None if task.gpu_memory is None else task.gpu_memory(look.now),
         )
-        for part in living
-        if part.diary is not None
+        for task in living
+        if task.diary is not None
     ]
-    return tuple([loop for loop in told if loop is not None])
+    return tuple([loop for loop in reported if loop is not None])
 
 
 def _workers(plan: JobPlan, own: int, lived: float) -> tuple[int | None, str]:
@@ -260,23 +249,19 @@ def _framework(plan: JobPlan) -> str | None:
     return "jax" if plan.gpu_share < 1.0 else None
 
 
-def _gpus_of(parts: Iterable[Part], look: Look) -> list[GpuKey]:
-    return [
-        look.gpus[part.task.gpu, part.task.instance] for part in parts if part.task.gpu is not None
-    ]
+def _gpus_of(tasks: Iterable[Task], gpus: Gpus) -> list[GpuKey]:
+    return [gpus[task.gpu, task.instance].uuid for task in tasks if task.gpu is not None]
 
 
 def _ended(crew: Crew, look: Look) -> float | None:
-    ends = [part.task.ended for part in crew.parts if part.task.ended <= look.now]
+    ends = [task.ended for task in crew.tasks if task.ended <= look.now]
     return round(look.unix_at_zero + max(ends), 2) if ends else None
 
 
-def _throttled(living: Sequence[Part], elapsed: float) -> float:
+def _throttled(living: Sequence[Task], elapsed: float) -> float:
     """A period is throttled when somebody wanted more than the quota had left."""
     wants = [
-        part.task.cpu_seconds / (elapsed * part.task.core_share)
-        for part in living
-        if part.task.core_share < 1.0
+        task.used["cpu"] / (elapsed * task.core_share) for task in living if task.core_share < 1.0
     ]
     return round(min(99.0, 97.0 * sum(wants) / len(wants)), 1) if wants else 0.0
 

@@ -1,4 +1,4 @@
-"""What the ranks of a simulated job tell of their own loop, as ``gpuwatch.torch`` would."""
+"""Reports of simulated ranks on their own loop, as ``gpuwatch.torch`` would make them."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class Entry(NamedTuple):
 
 
 class Diary:
-    """One rank's; ``copies``: it times its copies, too; ``marks``: it tells of its pauses.
+    """One rank's; ``copies``: it times its copies, too; ``marks``: it reports its pauses.
 
-    What lies ahead of the moment asked for is not told yet, so that how often it is read changes
-    nothing. What goes on then is told up to it: a wait that lasts counts while it lasts.
+    Nothing ahead of the moment asked for is reported, so that how often it is read changes
+    nothing. What goes on then is reported up to it: a wait that lasts counts while it lasts.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Diary:
             computed = end - self._work_at
         self._entries.append(self._begun._replace(end=end, computed=computed, step=self._steps))
 
-    def told(
+    def report(
         self, key: ProcessKey, now: float, unix_at_zero: float, *, workers: int, pinned: bool,
         memory_bytes: int | None,
     ) -> TrainingLoop | None:  # fmt: skip
@@ -76,12 +76,14 @@ class Diary:
         last = entries[-1]
         recent = [entry for entry in entries if entry.end > last.end - WINDOW_SECONDS]
         first, rate = recent[0].begin, _rate(recent, now)
-        told_at = last.end
+        reported_at = last.end
         going = self._going_on(now)
         if going is not None:
             recent.append(going)
             waits = going.kind == "train" and going.waited >= going.end - going.begin
-            told_at = going.begin if waits or going.kind != "train" else going.begin + going.waited
+            reported_at = (
+                going.begin if waits or going.kind != "train" else going.begin + going.waited
+            )
         seconds = recent[-1].end - first
         in_epoch = (last.step - 1) % self._steps_an_epoch + 1 if last.step else 0
 
@@ -99,7 +101,7 @@ class Diary:
             copy_share=share(entry.copied for entry in recent) if self._copies else None,
             compute_share=share(entry.computed for entry in recent),
             compute_on_device=True,
-            phase=self._phase(now),
+            phase="train" if going is None else going.kind,
             validation_share=share(_lasted(recent, "validation")),
             checkpoint_share=share(_lasted(recent, "checkpoint")),
             epoch=max(0, last.step - 1) // self._steps_an_epoch,
@@ -111,11 +113,11 @@ class Diary:
             memory_allocated_bytes=_part(memory_bytes, ALLOCATED_SHARE),
             memory_reserved_bytes=_part(memory_bytes, RESERVED_SHARE),
             memory_peak_bytes=_part(memory_bytes, PEAK_SHARE),
-            told_at_unix_seconds=round(unix_at_zero + told_at, 3),
+            told_at_unix_seconds=round(unix_at_zero + reported_at, 3),
         )
 
     def _going_on(self, now: float) -> Entry | None:
-        """What it is in the middle of, as far as it has come; kernels are measured at their end."""
+        """The entry it is in, as far as it has come; kernels are measured at their end."""
         entry = next((one for one in self._entries if one.begin < now < one.end), None)
         if entry is None:
             return None
@@ -123,9 +125,6 @@ class Diary:
         waited = min(entry.waited, so_far)
         copied = min(entry.copied, so_far - waited)
         return entry._replace(end=now, waited=waited, copied=copied, computed=0.0)
-
-    def _phase(self, now: float) -> str:
-        return next((one.kind for one in self._entries if one.begin <= now < one.end), "train")
 
 
 def _rate(recent: Sequence[Entry], now: float) -> float:

@@ -1,1 +1,0 @@
-"""The parts of the simulated machine: cards, jobs, processes and a host."""
