@@ -9,23 +9,19 @@ other snapshot being empty.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import dataclass, replace
 
 from gpuwatch.core.background import DaemonWorker, Task
-from gpuwatch.core.model import Gpu, GpuReading, Problem
+from gpuwatch.core.model import GpuReading, Problem
 from gpuwatch.core.source import Clock, ReadOptions
 from gpuwatch.core.text import bug_place
-from gpuwatch.sources.gpu_process import GpuProcess
-
-if TYPE_CHECKING:
-    from gpuwatch.sources.nvml.source import NvmlReading
+from gpuwatch.sources.gpu_source import DriverReading, GpuSource
 
 FIRST_WAIT_SECONDS = 0.25
 """A driver that is awake opens faster than this; the first picture does not wait longer."""
 SHORTEST_WAIT_SECONDS = 0.4
 SO_FAR_SECONDS = 5.0
-"""How long what a slow driver has said so far is shown without any news from it."""
+"""How long the readings so far of a slow driver are shown without any news from it."""
 CLOSE_SECONDS = 0.5
 WAKES_SECONDS = 2.0
 """A wait that is longer is worth a line on the screen."""
@@ -33,54 +29,18 @@ HANGS_SECONDS = 20.0
 """A silence that is no longer the waking of several GPUs without the persistence daemon."""
 
 
-class GpuSource(Protocol):
-    """What ``NvmlSource`` offers; called on one thread."""
-
-    @property
-    def so_far(self) -> tuple[float, NvmlReading] | None: ...
-
-    def open(self) -> None: ...
-
-    def read(self) -> NvmlReading: ...
-
-    def close(self) -> None: ...
-
-
+@dataclass(frozen=True, slots=True)
 class DriverLook:
-    """What is known of the GPUs for one snapshot.
+    """GPUs as far as they are known for one snapshot."""
 
-    ``answered``: these are new readings. ``silent``: the driver has not answered in time (a
-    failure is an answer).
-    """
+    reading: DriverReading
+    answered: bool = False
+    """These are new readings."""
+    silent: bool = False
+    """The driver has not answered in time (a failure is an answer)."""
 
-    __slots__ = (
-        "answered",
-        "call_count",
-        "call_seconds",
-        "gpus",
-        "problems",
-        "processes",
-        "silent",
-    )
 
-    def __init__(
-        self,
-        reading: NvmlReading | None = None,
-        *,
-        gpus: tuple[Gpu, ...] = (),
-        processes: tuple[GpuProcess, ...] = (),
-        problem: Problem | None = None,
-        silent: bool = False,
-    ) -> None:
-        self.answered = reading is not None
-        self.silent = silent
-        self.gpus = gpus if reading is None else reading.gpus
-        self.processes = processes if reading is None else reading.processes
-        self.problems = reading.problems if reading is not None else ()
-        if problem is not None:
-            self.problems = (*self.problems, problem)
-        self.call_seconds = 0.0 if reading is None else reading.call_seconds
-        self.call_count = 0 if reading is None else reading.call_count
+_NOTHING = DriverLook(DriverReading())
 
 
 class DriverLink:
@@ -111,9 +71,9 @@ class DriverLink:
         """The source, from before it is open."""
         self._source: GpuSource | None = None
         self._open_failure: Problem | None = None
-        self._task: Task[NvmlReading] | None = None
+        self._task: Task[DriverReading] | None = None
         self._asked_at = 0.0
-        self._last = DriverLook()
+        self._last = _NOTHING
 
     def open(self) -> None:
         """Start waking the driver; returns at once."""
@@ -139,10 +99,10 @@ class DriverLink:
     def collect(self) -> DriverLook:
         """The look asked for, or what can be said without it; nothing after ``close``."""
         if self._closed:
-            return DriverLook()
+            return _NOTHING
         if self._source is None and not self._wait_for_source():
             if self._open_failure is not None:
-                return DriverLook(problem=self._open_failure)
+                return DriverLook(DriverReading(problems=(self._open_failure,)))
             return self._so_far(self._opened_at) or self._without_readings(
                 self._waking(), silent=True
             )
@@ -207,14 +167,14 @@ class DriverLink:
         except Exception as error:
             self._open_failure = bug("nvml", "the GPUs", error)
 
-    def _result(self, task: Task[NvmlReading]) -> DriverLook:
+    def _result(self, task: Task[DriverReading]) -> DriverLook:
         try:
-            return DriverLook(task.result())
+            return DriverLook(task.result(), answered=True)
         except Exception as error:
             return self._without_readings(bug("nvml", "the GPUs", error))
 
     def _so_far(self, began_at: float) -> DriverLook | None:
-        """What a driver that is slow to say all for the first time has said."""
+        """Readings so far of a driver that is slow to give all for the first time."""
         now = self._clock.monotonic()
         known = None if self._made is None else self._made.so_far
         if known is None or now - known[0] > SO_FAR_SECONDS:
@@ -226,11 +186,8 @@ class DriverLink:
             since_unix_seconds=self._clock.unix() - (now - began_at),
             severity="info",
         )
-        reading = known[1]
-        self._last = DriverLook(
-            gpus=reading.gpus, processes=reading.processes, problem=waits, silent=True
-        )
-        self._last.problems += reading.problems
+        reading = replace(known[1], problems=(waits, *known[1].problems), call_seconds=0.0)
+        self._last = DriverLook(replace(reading, call_count=0), silent=True)
         return self._last
 
     def _waking(self) -> Problem:
@@ -257,15 +214,15 @@ class DriverLink:
 
     def _without_readings(self, problem: Problem, *, silent: bool = False) -> DriverLook:
         """The GPUs and processes known, each without any reading."""
-        return DriverLook(
-            gpus=tuple(replace(gpu, reading=GpuReading()) for gpu in self._last.gpus),
+        last = self._last.reading
+        known = DriverReading(
+            gpus=tuple(replace(gpu, reading=GpuReading()) for gpu in last.gpus),
             processes=tuple(
-                replace(process, memory_bytes=None, busy_percent=None)
-                for process in self._last.processes
+                replace(process, memory_bytes=None, busy_percent=None) for process in last.processes
             ),
-            problem=problem,
-            silent=silent,
+            problems=(problem,),
         )
+        return DriverLook(known, silent=silent)
 
 
 def bug(source: str, what: str, error: Exception) -> Problem:

@@ -13,8 +13,8 @@ from typing import TypeVar
 from gpuwatch.core.model import Host, Job, OwnCost, Problem, Process, Snapshot
 from gpuwatch.core.source import Clock, JobReader, ReadOptions, SystemClock
 from gpuwatch.core.text import clean
-from gpuwatch.sources.driver_link import DriverLink, DriverLook, GpuSource, bug
-from gpuwatch.sources.gpu_process import GpuProcess
+from gpuwatch.sources.driver_link import DriverLink, DriverLook, bug
+from gpuwatch.sources.gpu_source import GpuProcess, GpuSource
 from gpuwatch.sources.linux.host import HostSource
 from gpuwatch.sources.linux.own_cpu import OwnCpu, OwnMemory
 from gpuwatch.sources.linux.processes import ProcessSource
@@ -74,7 +74,7 @@ class LocalSource:
         host, host_problems = (Host(name=_host_name()), ()) if read is None else read
         look = self._driver.collect()
         self.driver_silent = look.silent
-        processes, jobs, process_problems = self._read_processes(look.processes)
+        processes, jobs, process_problems = self._read_processes(look.reading.processes)
         snapshot = Snapshot(
             sequence=self._sequence,
             taken_at_unix_seconds=unix,
@@ -82,10 +82,10 @@ class LocalSource:
             interval_seconds=self.options.interval_seconds,
             simulated=False,
             host=host,
-            gpus=look.gpus,
+            gpus=look.reading.gpus,
             processes=processes,
             jobs=jobs,
-            problems=(*look.problems, *host_problems, *host_bug, *process_problems),
+            problems=(*look.reading.problems, *host_problems, *host_bug, *process_problems),
             own_cost=self._cost.measure(look, started),
         )
         self._sequence += 1
@@ -151,17 +151,15 @@ class _CostMeter:
         self._answered_at: float | None = None
 
     def measure(self, look: DriverLook, started: float) -> OwnCost:
-        now = self._clock.monotonic()
-        driver_seconds = self._driver_seconds(look, now)
+        now, reading = self._clock.monotonic(), look.reading
+        seconds = self._driver_seconds(look, now)
         return OwnCost(
             cpu_percent=self._cpu.percent(now),
             memory_resident_bytes=self._memory.resident_bytes(),
             nvml_milliseconds_per_second=(
-                None if driver_seconds is None else 1000.0 * look.call_seconds / driver_seconds
+                None if seconds is None else 1000.0 * reading.call_seconds / seconds
             ),
-            nvml_calls_per_second=(
-                None if driver_seconds is None else look.call_count / driver_seconds
-            ),
+            nvml_calls_per_second=None if seconds is None else reading.call_count / seconds,
             read_milliseconds=1000.0 * (time.perf_counter() - started),
         )
 

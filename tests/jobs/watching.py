@@ -13,7 +13,7 @@ from gpuwatch.core.model import Job, JobMember, Problem, Process, ProcessKey
 from gpuwatch.core.source import ManualClock, ReadOptions
 from gpuwatch.jobs.tracking.loop_files import StepFiles
 from gpuwatch.jobs.tracking.tracker import JobTracker
-from gpuwatch.sources.gpu_process import GpuProcess
+from gpuwatch.sources.gpu_source import GpuProcess
 from gpuwatch.sources.linux import procfs
 from gpuwatch.sources.linux.processes import ProcessSource
 

@@ -26,7 +26,7 @@ from gpuwatch.jobs.tracking.tracked import TrackedJob
 from gpuwatch.recording.recorder import Recorder
 from gpuwatch.recording.redaction import program_name, redacted
 from gpuwatch.sources.driver_link import bug
-from gpuwatch.sources.gpu_process import GpuProcess
+from gpuwatch.sources.gpu_source import GpuProcess
 from gpuwatch.sources.linux.processes import ProcessSource
 from tests.support.fake_proc import FakeProc
 from tests.support.snapshots import gpu, snapshot

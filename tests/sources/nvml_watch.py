@@ -9,7 +9,8 @@ from typing import Any
 
 from gpuwatch.core.model import Gpu, GpuReading, Problem
 from gpuwatch.core.source import ManualClock, ReadOptions
-from gpuwatch.sources.nvml.source import NvmlReading, NvmlSource
+from gpuwatch.sources.gpu_source import DriverReading
+from gpuwatch.sources.nvml.source import NvmlSource
 from tests.support.fake_nvml import FakeNvml, create_or_skip
 
 START_UNIX_SECONDS = 1_800_000_000.0
@@ -30,7 +31,7 @@ class Watch:
         self._spent = 0.0
         self._counted: dict[str, int] = {}
         self.source = NvmlSource(self.clock, self.options, self.timer)
-        self.last = NvmlReading()
+        self.last = DriverReading()
         fake.set_clock(self.clock.unix())
 
     def timer(self) -> float:
@@ -45,14 +46,14 @@ class Watch:
             self._counted[""] = calls
         return self._spent
 
-    def tick(self, seconds: float = 1.0) -> NvmlReading:
+    def tick(self, seconds: float = 1.0) -> DriverReading:
         """Let time pass, then read."""
         self.clock.advance(seconds)
         self.fake.set_clock(self.clock.unix())
         self.last = self.source.read()
         return self.last
 
-    def ticks(self, count: int, seconds: float = 1.0) -> NvmlReading:
+    def ticks(self, count: int, seconds: float = 1.0) -> DriverReading:
         for _ in range(count):
             self.tick(seconds)
         return self.last

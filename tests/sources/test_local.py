@@ -12,11 +12,10 @@ import pytest
 from gpuwatch.core.model import Gpu, GpuIdentity, GpuReading, Host, Job, Problem, Process, Snapshot
 from gpuwatch.core.source import ManualClock, ReadOptions, Source
 from gpuwatch.sources.driver_link import DriverLink
-from gpuwatch.sources.gpu_process import GpuProcess
+from gpuwatch.sources.gpu_source import DriverReading, GpuProcess
 from gpuwatch.sources.linux.host import HostSource
 from gpuwatch.sources.linux.processes import ProcessSource
 from gpuwatch.sources.local import LocalSource
-from gpuwatch.sources.nvml.source import NvmlReading
 
 GPU = Gpu(
     identity=GpuIdentity(index=0, uuid="GPU-0", name="H200"), reading=GpuReading(busy_percent=50.0)
@@ -35,21 +34,21 @@ class StandInGpus:
         self.closed = False
         self.processes: tuple[GpuProcess, ...] = ()
         self.problems: tuple[Problem, ...] = ()
-        self.so_far: tuple[float, NvmlReading] | None = None
+        self.so_far: tuple[float, DriverReading] | None = None
 
     def open(self) -> None:
         self.open_gate.wait(60)
         if self.open_error is not None:
             raise self.open_error
 
-    def read(self) -> NvmlReading:
+    def read(self) -> DriverReading:
         gate = self.read_gate
         gate.wait(60)
         if self.error is not None:
             raise self.error
         self.reads += 1
         gpu = Gpu(identity=GPU.identity, reading=GpuReading(busy_percent=float(self.reads)))
-        return NvmlReading((gpu,), self.processes, self.problems, 0.002, 10)
+        return DriverReading((gpu,), self.processes, self.problems, 0.002, 10)
 
     def close(self) -> None:
         self.closed = True
@@ -228,7 +227,7 @@ def test_what_a_slow_driver_has_said_so_far_is_shown(made: Made, opening: bool) 
     gate.clear()
     made.source.open()
     assert made.read_in_vain().gpus == ()
-    made.gpus.so_far = made.clock.monotonic(), NvmlReading((GPU,))
+    made.gpus.so_far = made.clock.monotonic(), DriverReading((GPU,))
     early = made.read_in_vain(after=3.0)
     assert busy(early) == [50.0]
     assert "slow to start (3 s so far)" in messages(early)[0]
@@ -250,7 +249,7 @@ def test_a_driver_that_is_always_slow_is_shown_one_snapshot_late() -> None:
     for _ in range(4):
         gpus.read_gate = slow = threading.Event()
         link.ask()
-        seen.append([gpu.reading.busy_percent for gpu in link.collect().gpus])
+        seen.append([gpu.reading.busy_percent for gpu in link.collect().reading.gpus])
         clock.advance(1.0)
         # Longer than it is waited for, whenever it began.
         time.sleep(0.05)
@@ -262,7 +261,7 @@ def test_a_driver_that_is_always_slow_is_shown_one_snapshot_late() -> None:
     options.interval_seconds = 60.0
     for expected in (4.0, 5.0, 6.0):
         link.ask()
-        assert [gpu.reading.busy_percent for gpu in link.collect().gpus] == [expected]
+        assert [gpu.reading.busy_percent for gpu in link.collect().reading.gpus] == [expected]
         assert link._task is None
         clock.advance(1.0)
     link.close()

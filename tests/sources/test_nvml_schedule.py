@@ -284,10 +284,10 @@ def test_a_value_whose_turn_does_not_come_is_dropped(tmp_path: Path) -> None:
         assert watch.source._inventory is not None
         (device,) = watch.source._inventory.devices
         (waiting,) = [each for each in device.slots if each.reading.name == "the temperature"]
-        device.now += 29.0
+        device.card.now += 29.0
         device.drop_outdated(waiting)
         assert device.gpu().reading.temperature_celsius == 40
-        device.now += 2.0
+        device.card.now += 2.0
         device.drop_outdated(waiting)
         assert device.gpu().reading.temperature_celsius is None
 

@@ -11,7 +11,7 @@ import pytest
 
 from gpuwatch.core.model import Problem, Process
 from gpuwatch.core.source import ManualClock, ReadOptions
-from gpuwatch.sources.gpu_process import GpuProcess
+from gpuwatch.sources.gpu_source import GpuProcess
 from gpuwatch.sources.linux import procfs
 from gpuwatch.sources.linux.processes import ProcessSource
 from tests.support.fake_proc import BOOTED_AT, FakeProc

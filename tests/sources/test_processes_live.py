@@ -14,7 +14,7 @@ import pytest
 
 from gpuwatch.core.model import Process
 from gpuwatch.core.source import ManualClock, ReadOptions
-from gpuwatch.sources.gpu_process import GpuProcess
+from gpuwatch.sources.gpu_source import GpuProcess
 from gpuwatch.sources.linux.processes import ProcessSource
 from tests.support.children import Children, children, wait_until
 
@@ -290,7 +290,7 @@ SEEN_FROM_ELSEWHERE = """
 import os, pwd, sys
 sys.path.insert(0, sys.argv[1])
 from gpuwatch.core.source import ReadOptions, SystemClock
-from gpuwatch.sources.gpu_process import GpuProcess
+from gpuwatch.sources.gpu_source import GpuProcess
 from gpuwatch.sources.linux.processes import ProcessSource
 if "nobody" in sys.argv:
     os.setgroups([]), os.setgid(65534), os.setuid(65534)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gpuwatch.core.source import ManualClock, ReadOptions
-from gpuwatch.sources.gpu_process import GpuProcess
+from gpuwatch.sources.gpu_source import GpuProcess
 from gpuwatch.sources.linux import procfs
 from gpuwatch.sources.linux.processes import ProcessSource
 from gpuwatch.sources.linux.signals import end_process

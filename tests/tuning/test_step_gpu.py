@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.sources.gpu_process import GpuProcess
+from gpuwatch.sources.gpu_source import GpuProcess
 from gpuwatch.tuning.child.step_gpu import gpu_of, uuid_of
 from tests.support.fake_nvml import FakeNvml
 

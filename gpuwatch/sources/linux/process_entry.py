@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from gpuwatch.core.model import Process
-from gpuwatch.sources.gpu_process import GpuProcess
+from gpuwatch.sources.gpu_source import GpuProcess
 from gpuwatch.sources.linux import procfs
 from gpuwatch.sources.linux.process_details import (
     ProcessDetails,

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from gpuwatch.core.model import Problem, Process
 from gpuwatch.core.source import Clock, ReadOptions
-from gpuwatch.sources.gpu_process import GpuProcess
+from gpuwatch.sources.gpu_source import GpuProcess
 from gpuwatch.sources.linux import procfs
 from gpuwatch.sources.linux.process_entry import ProcessEndedError, ProcessEntry
 from gpuwatch.sources.linux.process_tree import ProcessTree

@@ -9,8 +9,9 @@ The driver writes where it likes in a buffer: what it was asked is written anew 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from ctypes import byref, c_int32, c_uint, c_ulonglong, create_string_buffer
+from struct import Struct
 from typing import Any
 
 from gpuwatch.core.model import BusySample
@@ -21,6 +22,8 @@ GROWTH_TRIES = 4
 RECORDS_MAX = 1 << 16
 """No list of a driver is longer; a count beyond is rubbish, and room is never made for it."""
 STUCK_SECONDS = 10.0
+_NO_SAMPLES = frozenset({tables.NOT_FOUND, tables.NO_DATA})
+_NO_PROCESSES = frozenset({tables.NOT_FOUND})
 
 
 class FieldBatch:
@@ -141,47 +144,66 @@ class _Records:
         self._capacity = self._first_capacity
 
 
-class BusySampleBuffer:
-    """``nvmlDeviceGetSamples`` of the GPU utilisation, remembering the newest time stamp."""
+class _StampedBuffer:
+    """Records with wall time stamps, of which the driver is asked for those since the newest."""
 
-    def __init__(self, nvml: Any, handle: Any) -> None:
+    def __init__(self, nvml: Any, handle: Any, record: Struct, capacity: int = 0) -> None:
         self._nvml = nvml
         self._handle = handle
-        self._records = _Records(nvml, parse.SAMPLE_BYTES)
-        self._last_seen = c_ulonglong(0)
-        self._value_type = c_uint(0)
-        self._value_type_reference = byref(self._value_type)
+        self._records = _Records(nvml, record.size, capacity)
         self._last_microseconds = 0
         self._newest_at = 0.0
 
-    def read(self, monotonic_seconds: float, unix_seconds: float) -> tuple[BusySample, ...]:
-        """New samples, oldest first; at the first call all the driver still holds."""
+    def _news(self, empty: frozenset[int]) -> memoryview | None:
+        """New records; ``None`` for none, which the driver says with a code of ``empty``."""
         code = self._fetch(self._last_microseconds)
-        if code and code not in (tables.NOT_FOUND, tables.NO_DATA):
+        if code and code not in empty:
             raise self._nvml.NVMLError(code)
-        samples: tuple[BusySample, ...] = ()
-        if not code:
-            samples = parse.busy_samples(
-                self._records.filled(),
-                self._value_type.value,
-                self._last_microseconds,
-                unix_seconds,
-            )
-        if samples:
-            self._last_microseconds = round(samples[-1].at_unix_seconds * 1e6)
+        return None if code else self._records.filled()
+
+    def _seen(self, newest: int, monotonic_seconds: float, unix_seconds: float) -> None:
+        """Ask from ``newest`` on next time, or, after a clock step, from what is newest then."""
+        if newest > self._last_microseconds:
+            self._last_microseconds = newest
             self._newest_at = monotonic_seconds
         elif monotonic_seconds - self._newest_at >= STUCK_SECONDS:
             self._newest_at = monotonic_seconds
-            self._rewind_after_clock_step(unix_seconds)
+            # The time stamps are wall time: after the clock was set back, every new one is older
+            # than the last one seen, and the driver would answer "none newer" until it catches up.
+            if self._fetch(0) == tables.SUCCESS:
+                newest = parse.newest_stamp(self._stamps(self._records.filled()), unix_seconds)
+                if 0 < newest < self._last_microseconds:
+                    self._last_microseconds = newest
+
+    def _fetch(self, last_microseconds: int) -> int:
+        raise NotImplementedError
+
+    def _stamps(self, raw: memoryview) -> Iterable[int]:
+        raise NotImplementedError
+
+
+class BusySampleBuffer(_StampedBuffer):
+    """``nvmlDeviceGetSamples`` of the GPU utilisation."""
+
+    def __init__(self, nvml: Any, handle: Any) -> None:
+        super().__init__(nvml, handle, parse.SAMPLE_RECORDS[0])
+        self._last_seen = c_ulonglong(0)
+        self._value_type = c_uint(0)
+        self._value_type_reference = byref(self._value_type)
+
+    def read(self, monotonic_seconds: float, unix_seconds: float) -> tuple[BusySample, ...]:
+        """New samples, oldest first; at the first call all the driver still holds."""
+        raw = self._news(_NO_SAMPLES)
+        samples: tuple[BusySample, ...] = ()
+        if raw is not None:
+            kind = self._value_type.value
+            samples = parse.busy_samples(raw, kind, self._last_microseconds, unix_seconds)
+        newest = round(samples[-1].at_unix_seconds * 1e6) if samples else 0
+        self._seen(newest, monotonic_seconds, unix_seconds)
         return samples
 
-    def _rewind_after_clock_step(self, unix_seconds: float) -> None:
-        # The time stamps are wall time: after the clock was set back, every new one is older
-        # than the last one seen, and the driver would answer "none newer" until it catches up.
-        if self._fetch(0) == tables.SUCCESS:
-            newest = parse.newest_stamp(self._records.filled(), unix_seconds)
-            if 0 < newest < self._last_microseconds:
-                self._last_microseconds = newest
+    def _stamps(self, raw: memoryview) -> Iterable[int]:
+        return (record[0] for record in parse.SAMPLE_RECORDS[3].iter_unpack(raw))
 
     def _fetch(self, last_microseconds: int) -> int:
         call = self._nvml._nvmlGetFunctionPointer("nvmlDeviceGetSamples")
@@ -242,15 +264,11 @@ class ProcessBuffer:
                 self._version -= 1
 
 
-class ProcessBusyBuffer:
-    """``nvmlDeviceGetProcessUtilization``, remembering the newest time stamp."""
+class ProcessBusyBuffer(_StampedBuffer):
+    """``nvmlDeviceGetProcessUtilization``."""
 
     def __init__(self, nvml: Any, handle: Any) -> None:
-        self._nvml = nvml
-        self._handle = handle
-        self._records = _Records(nvml, parse.BUSY_RECORD.size, 64)
-        self._last_microseconds = 0
-        self._newest_at = 0.0
+        super().__init__(nvml, handle, parse.BUSY_RECORD, 64)
 
     def read(
         self, monotonic_seconds: float, unix_seconds: float, window_seconds: float
@@ -262,28 +280,18 @@ class ProcessBusyBuffer:
         if not self._last_microseconds:
             # The buffer can hold what processes did long ago; only the last moments are news.
             self._last_microseconds = max(1, round((unix_seconds - window_seconds) * 1e6))
-        code = self._fetch(self._last_microseconds)
-        if code and code != tables.NOT_FOUND:
-            raise self._nvml.NVMLError(code)
+        raw = self._news(_NO_PROCESSES)
         busy: dict[int, float] = {}
-        newest = self._last_microseconds
-        if not code:
+        newest = 0
+        if raw is not None:
             busy, newest = parse.process_busy(
-                self._records.filled(), self._last_microseconds, unix_seconds, window_seconds
+                raw, self._last_microseconds, unix_seconds, window_seconds
             )
-        if newest > self._last_microseconds:
-            self._last_microseconds = newest
-            self._newest_at = monotonic_seconds
-        elif monotonic_seconds - self._newest_at >= STUCK_SECONDS:
-            self._newest_at = monotonic_seconds
-            self._rewind_after_clock_step(unix_seconds)
+        self._seen(newest, monotonic_seconds, unix_seconds)
         return busy
 
-    def _rewind_after_clock_step(self, unix_seconds: float) -> None:
-        if self._fetch(0) == tables.SUCCESS:
-            newest = parse.newest_busy_stamp(self._records.filled(), unix_seconds)
-            if 0 < newest < self._last_microseconds:
-                self._last_microseconds = newest
+    def _stamps(self, raw: memoryview) -> Iterable[int]:
+        return (record[1] for record in parse.BUSY_RECORD.iter_unpack(raw))
 
     def _fetch(self, last_microseconds: int) -> int:
         call = self._nvml._nvmlGetFunctionPointer("nvmlDeviceGetProcessUtilization")

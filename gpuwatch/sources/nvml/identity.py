@@ -1,4 +1,4 @@
-"""What does not change while a GPU is there, asked once for each."""
+"""Facts that do not change while a GPU is there, asked once for each."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import re
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 from gpuwatch.core.model import GpuIdentity
 from gpuwatch.sources.nvml import parse, tables
 from gpuwatch.sources.nvml.buffers import FieldBatch
+from gpuwatch.sources.nvml.schedule import DriverGoneError, Tally
 
 PCI_DEVICES = Path("/sys/bus/pci/devices")
 DRIVER_GPUS = Path("/proc/driver/nvidia/gpus")
@@ -19,14 +21,44 @@ DRIVER_GPUS = Path("/proc/driver/nvidia/gpus")
 class Inquirer:
     """Asks for single facts: one that cannot be had, or cannot be true, is ``None``.
 
-    A lost GPU and a driver that went away are not about one fact, so those errors are raised.
+    A lost GPU and a driver that went away are not about one fact, so those errors are raised. As a
+    context manager it counts and times the calls within, and raises ``DriverGoneError`` when the
+    driver turns out to be gone and ``NVMLError`` for anything else (``quiet``: nothing).
     """
 
-    def __init__(self, nvml: Any) -> None:
+    def __init__(self, nvml: Any, tally: Tally | None = None, *, quiet: bool = False) -> None:
         self.nvml = nvml
         self.calls = 0
         self.complete = True
         """No fact was missed for a reason that may pass."""
+        self._tally = tally or Tally()
+        self.quiet = quiet
+        self._began = (0.0, 0)
+
+    def __enter__(self) -> Inquirer:
+        self._began = (self._tally.timer(), self.calls)
+        return self
+
+    def __exit__(
+        self,
+        _kind: type[BaseException] | None,
+        error: BaseException | None,
+        _traceback: TracebackType | None,
+    ) -> bool:
+        started, before = self._began
+        self._tally.count(started, self.calls - before)
+        if not isinstance(error, Exception):
+            return False
+        code = getattr(error, "value", tables.SENSELESS)
+        if not isinstance(error, self.nvml.NVMLError):
+            # An answer nobody foresaw is about this GPU, or this question, alone.
+            code = tables.SENSELESS
+        if code in tables.DRIVER_GONE:
+            raise DriverGoneError(code) from None
+        if self.quiet:
+            self.complete = False
+            return True
+        raise self.nvml.NVMLError(code) from None
 
     def must(self, name: str, *arguments: Any) -> Any:
         """The same for what nothing goes without. Raises ``NVMLError``."""
@@ -77,6 +109,17 @@ class Inquirer:
         return known
 
 
+def driver_versions(ask: Inquirer) -> dict[str, str | None]:
+    """The fields of ``GpuIdentity`` that are the driver's."""
+    version = ask.text("nvmlSystemGetDriverVersion", like=parse.VERSION)
+    cuda = ask.number("nvmlSystemGetCudaDriverVersion_v2")
+    text = None if cuda is None else parse.cuda_version(cuda) or str(cuda)
+    return {
+        "driver_version": version,
+        "cuda_version": None if text is None else ask.matching(text, parse.CUDA_VERSION),
+    }
+
+
 def makeshift_name(ask: Inquirer, handle: Any, index: int) -> str:
     """Without a uuid (never seen on a real card) the bus id is as unique."""
     return pci_bus_id(ask, handle) or f"index-{index}"
@@ -122,10 +165,9 @@ def further_facts(ask: Inquirer, handle: Any) -> Iterator[dict[str, Any]]:
         yield {name: ask.fact(name, ask.number(function, handle, *arguments))}
 
 
-def read_mig_identity(
-    ask: Inquirer, handle: Any, parent: GpuIdentity, instance: int | None
-) -> GpuIdentity:
+def read_mig_identity(ask: Inquirer, handle: Any, parent: GpuIdentity) -> GpuIdentity:
     """A MIG instance: its own uuid, name and memory; what it shares it has from the card."""
+    instance = ask.fact("mig_instance", ask.number("nvmlDeviceGetGpuInstanceId", handle))
     memory_total, _ = memory_total_bytes(ask, handle)
     number = "?" if instance is None else str(instance)
     return GpuIdentity(
@@ -146,8 +188,8 @@ def read_mig_identity(
 def lost_identity(
     ask: Inquirer, handle: Any, index: int, count: int, root: Path = DRIVER_GPUS
 ) -> GpuIdentity:
-    """What can be known of a card that does not answer: its place, and what the kernel's half of
-    the driver noted of it (``/proc/driver/nvidia/gpus``, by bus id, which is NVML's order)."""
+    """Identity of a card that does not answer: its place, and the notes of the kernel's half of
+    the driver (``/proc/driver/nvidia/gpus``, by bus id, which is NVML's order)."""
     bus_id = None
     if handle is not None:
         with suppress(ask.nvml.NVMLError):

@@ -1,4 +1,4 @@
-"""From what the driver wrote into a buffer to values of the model. Pure: no driver, no clock.
+"""Values of the model from the driver's buffers. Pure: no driver, no clock.
 
 Every number on its way into a ``GpuReading`` or ``GpuIdentity`` passes ``plausible``.
 """
@@ -33,7 +33,6 @@ SAMPLE_RECORDS = tuple(
     struct.Struct(f"@Q{value}") for value in ("d", "I4x", "Q", "Q", "q", "i4x", "H6x")
 )
 """``nvmlSample_t`` by ``nvmlValueType_t``: microseconds, value (64-bit Linux)."""
-SAMPLE_BYTES = 16
 
 FUTURE_SECONDS = 60.0
 """A time stamp further ahead of the wall clock than this is not one (drivers have returned
@@ -195,10 +194,6 @@ def held_seconds(before: tuple[float, float] | None, now: float, value: float) -
     return min(held, elapsed)
 
 
-def is_time(microseconds: int, unix_seconds: float) -> bool:
-    return 0 < microseconds < (unix_seconds + FUTURE_SECONDS) * 1e6
-
-
 def busy_samples(
     raw: memoryview, value_type: int, last_microseconds: int, unix_seconds: float
 ) -> tuple[BusySample, ...]:
@@ -215,12 +210,10 @@ def busy_samples(
     return tuple(found)
 
 
-def newest_stamp(raw: memoryview, unix_seconds: float) -> int:
-    """The newest believable time stamp (microseconds) of ``nvmlSample_t`` records, or 0."""
-    stamps = [
-        stamp for stamp, _ in SAMPLE_RECORDS[3].iter_unpack(raw) if is_time(stamp, unix_seconds)
-    ]
-    return max(stamps, default=0)
+def newest_stamp(microseconds: Iterable[int], unix_seconds: float) -> int:
+    """The newest believable time stamp, or 0."""
+    limit = (unix_seconds + FUTURE_SECONDS) * 1e6
+    return max((stamp for stamp in microseconds if 0 < stamp < limit), default=0)
 
 
 FieldValues = dict[int, float | int]
@@ -316,12 +309,6 @@ def process_busy(
         if stamp >= oldest:
             by_pid.setdefault(pid, []).append(sm)
     return {pid: sum(values) / len(values) for pid, values in by_pid.items()}, newest
-
-
-def newest_busy_stamp(raw: memoryview, unix_seconds: float) -> int:
-    """The newest believable time stamp (microseconds) of utilisation records, or 0."""
-    records = BUSY_RECORD.iter_unpack(raw)
-    return max((record[1] for record in records if is_time(record[1], unix_seconds)), default=0)
 
 
 def activity(value: float) -> float | None:

@@ -1,288 +1,238 @@
-"""What is read of a GPU, how often, and how: one short function a reading.
+"""Readings of a GPU: what is read, how often, and how, as one short function each.
 
-Each function sets fields of ``GpuReading`` in ``device.values`` and lets ``NVMLError`` through;
-``nvml_device`` decides what an error means. Where drivers differ, ``first_supported`` walks from
-the best call to the oldest and stays with the first that this GPU has.
+Each function sets fields of ``GpuReading`` in ``card.values`` and lets ``NVMLError`` through;
+``device`` decides what an error means. Where drivers differ, ``_first_supported`` walks from the
+best call to the oldest and stays with the first that this GPU has.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from operator import itemgetter
+from typing import Any
 
 from gpuwatch.core.model import ReasonSeconds
 from gpuwatch.sources.nvml import parse, tables
+from gpuwatch.sources.nvml.card import Card
 from gpuwatch.sources.nvml.schedule import IMPORTANT, NOTABLE, Reading
 
-if TYPE_CHECKING:
-    from gpuwatch.sources.nvml.device import NvmlDevice
-
-    Step = Callable[[NvmlDevice], None]
+Step = Callable[[Card], None]
 
 
-def first_supported(device: NvmlDevice, name: str, steps: tuple[Step, ...]) -> None:
-    """Take the first of ``steps`` this GPU has, and from then on that one: another may mean
+def _call(
+    field: str, function: str, *arguments: Any, convert: Callable[[Any], Any] | None = None
+) -> Step:
+    """One driver call that gives one value."""
+
+    def read(card: Card) -> None:
+        value = getattr(card.nvml, function)(card.handle, *arguments)
+        card.values[field] = value if convert is None else convert(value)
+
+    return read
+
+
+def _first_supported(*steps: Step) -> Step:
+    """The first of ``steps`` that a GPU has, and from then on that one: another may mean
     something a little different."""
-    known = device.steps.get(name)
-    if known is not None:
-        steps[known](device)
-        return
-    for at, step in enumerate(steps):
-        try:
-            step(device)
-        except device.nvml.NVMLError as error:
-            if error.value not in tables.PERMANENT or at + 1 == len(steps):
-                raise
-        else:
-            device.steps[name] = at
+
+    def read(card: Card) -> None:
+        known = card.steps.get(steps)
+        if known is not None:
+            steps[known](card)
             return
+        for at, step in enumerate(steps):
+            try:
+                step(card)
+            except card.nvml.NVMLError as error:
+                if error.value not in tables.PERMANENT or at + 1 == len(steps):
+                    raise
+            else:
+                card.steps[steps] = at
+                return
+
+    return read
 
 
-def utilization(device: NvmlDevice) -> None:
-    rates = device.nvml.nvmlDeviceGetUtilizationRates(device.handle)
-    device.values["busy_percent"] = rates.gpu
-    device.values["memory_controller_percent"] = rates.memory
+def utilization(card: Card) -> None:
+    rates = card.nvml.nvmlDeviceGetUtilizationRates(card.handle)
+    card.values["busy_percent"] = rates.gpu
+    card.values["memory_controller_percent"] = rates.memory
 
 
-def busy_samples(device: NvmlDevice) -> None:
-    device.values["busy_samples"] = device.sample_buffer.read(device.now, device.unix)
+def busy_samples(card: Card) -> None:
+    card.values["busy_samples"] = card.sample_buffer.read(card.now, card.unix)
 
 
-def _memory_v2(device: NvmlDevice) -> None:
+def _memory_v2(card: Card) -> None:
     # "used" leaves out what the driver keeps for itself ("reserved").
-    used = device.nvml.nvmlDeviceGetMemoryInfo(device.handle, device.nvml.nvmlMemory_v2).used
-    device.values["memory_used_bytes"] = parse.at_most(used, device.identity.memory_total_bytes)
+    used = card.nvml.nvmlDeviceGetMemoryInfo(card.handle, card.nvml.nvmlMemory_v2).used
+    card.values["memory_used_bytes"] = parse.at_most(used, card.identity.memory_total_bytes)
 
 
-def _memory_v1(device: NvmlDevice) -> None:
+def _memory_v1(card: Card) -> None:
     # Drivers without v2 (before 510) left the reserved part out of "used" here too; later ones
     # count it in, but those have v2.
-    used = device.nvml.nvmlDeviceGetMemoryInfo(device.handle).used
-    device.values["memory_used_bytes"] = parse.at_most(used, device.identity.memory_total_bytes)
+    used = card.nvml.nvmlDeviceGetMemoryInfo(card.handle).used
+    card.values["memory_used_bytes"] = parse.at_most(used, card.identity.memory_total_bytes)
 
 
-def memory(device: NvmlDevice) -> None:
-    device.values["memory_used_is_process_sum"] = device.identity.memory_unified
-    if device.identity.memory_unified:
-        device.values["memory_used_bytes"] = device.process_memory_sum()
-        return
-    first_supported(device, "memory", (_memory_v2, _memory_v1))
+_dedicated_memory = _first_supported(_memory_v2, _memory_v1)
 
 
-def _power_instant(device: NvmlDevice) -> None:
-    milliwatts = device.power_fields.read().get(tables.FIELD_POWER_INSTANT)
-    device.values["power_watts"] = parse.in_thousands(milliwatts)
+def memory(card: Card) -> None:
+    card.values["memory_used_is_process_sum"] = card.identity.memory_unified
+    if card.identity.memory_unified:
+        card.values["memory_used_bytes"] = card.process_memory_sum()
+    else:
+        _dedicated_memory(card)
 
 
-def _power_average(device: NvmlDevice) -> None:
-    milliwatts = device.power_average_fields.read().get(tables.FIELD_POWER_AVERAGE)
-    device.values["power_watts"] = parse.in_thousands(milliwatts)
-    device.values["power_is_average"] = True
+def _power_instant(card: Card) -> None:
+    # By itself: the instant value costs microseconds, while the average takes milliseconds on
+    # real drivers and would be paid for in the same call.
+    milliwatts = card.fields(((tables.FIELD_POWER_INSTANT, 0),)).get(tables.FIELD_POWER_INSTANT)
+    card.values["power_watts"] = parse.in_thousands(milliwatts)
 
 
-def _power_usage(device: NvmlDevice) -> None:
-    milliwatts = device.nvml.nvmlDeviceGetPowerUsage(device.handle)
-    device.values["power_watts"] = parse.in_thousands(milliwatts)
-    device.values["power_is_average"] = device.power_usage_is_average
+def _power_average(card: Card) -> None:
+    milliwatts = card.fields(((tables.FIELD_POWER_AVERAGE, 0),)).get(tables.FIELD_POWER_AVERAGE)
+    card.values["power_watts"] = parse.in_thousands(milliwatts)
+    card.values["power_is_average"] = True
 
 
-def power(device: NvmlDevice) -> None:
-    first_supported(device, "power", (_power_instant, _power_average, _power_usage))
+def _power_usage(card: Card) -> None:
+    milliwatts = card.nvml.nvmlDeviceGetPowerUsage(card.handle)
+    card.values["power_watts"] = parse.in_thousands(milliwatts)
+    # A one-second average from Ampere on, but for GA100.
+    major, minor = (card.identity.compute_capability or "99.0").split(".")
+    card.values["power_is_average"] = (int(major), int(minor)) > (8, 0)
 
 
-def _limit_enforced(device: NvmlDevice) -> None:
-    milliwatts = device.nvml.nvmlDeviceGetEnforcedPowerLimit(device.handle)
-    device.values["power_limit_watts"] = parse.in_thousands(milliwatts)
-
-
-def _limit_set(device: NvmlDevice) -> None:
-    milliwatts = device.nvml.nvmlDeviceGetPowerManagementLimit(device.handle)
-    device.values["power_limit_watts"] = parse.in_thousands(milliwatts)
-
-
-def power_limit(device: NvmlDevice) -> None:
-    first_supported(device, "power limit", (_limit_enforced, _limit_set))
-
-
-def temperature(device: NvmlDevice) -> None:
-    degrees = device.nvml.nvmlDeviceGetTemperature(device.handle, tables.TEMPERATURE_GPU)
-    device.values["temperature_celsius"] = degrees
-
-
-def sm_clock(device: NvmlDevice) -> None:
-    clock = device.nvml.nvmlDeviceGetClockInfo(device.handle, tables.CLOCK_SM)
-    device.values["sm_clock_mhz"] = clock
-
-
-def memory_clock(device: NvmlDevice) -> None:
-    clock = device.nvml.nvmlDeviceGetClockInfo(device.handle, tables.CLOCK_MEMORY)
-    device.values["memory_clock_mhz"] = clock
-
-
-def performance_state(device: NvmlDevice) -> None:
-    state = device.nvml.nvmlDeviceGetPerformanceState(device.handle)
-    device.values["performance_state"] = state
-
-
-def _reasons_event(device: NvmlDevice) -> None:
-    mask = device.nvml.nvmlDeviceGetCurrentClocksEventReasons(device.handle)
-    device.values["throttle_reasons"] = parse.throttle_reasons(mask)
-
-
-def _reasons_throttle(device: NvmlDevice) -> None:
+power_limit = _first_supported(
+    _call("power_limit_watts", "nvmlDeviceGetEnforcedPowerLimit", convert=parse.in_thousands),
+    _call("power_limit_watts", "nvmlDeviceGetPowerManagementLimit", convert=parse.in_thousands),
+)
+_REASONS = {"convert": parse.throttle_reasons}
+throttle_reasons = _first_supported(
+    _call("throttle_reasons", "nvmlDeviceGetCurrentClocksEventReasons", **_REASONS),
     # The name of the same call before driver 535.
-    mask = device.nvml.nvmlDeviceGetCurrentClocksThrottleReasons(device.handle)
-    device.values["throttle_reasons"] = parse.throttle_reasons(mask)
+    _call("throttle_reasons", "nvmlDeviceGetCurrentClocksThrottleReasons", **_REASONS),
+)
+temperature = _call("temperature_celsius", "nvmlDeviceGetTemperature", tables.TEMPERATURE_GPU)
+sm_clock = _call("sm_clock_mhz", "nvmlDeviceGetClockInfo", tables.CLOCK_SM)
+memory_clock = _call("memory_clock_mhz", "nvmlDeviceGetClockInfo", tables.CLOCK_MEMORY)
+performance_state = _call("performance_state", "nvmlDeviceGetPerformanceState")
+fan = _call("fan_percent", "nvmlDeviceGetFanSpeed")
+# Both give the window over which they measure, too.
+encoder = _call("encoder_percent", "nvmlDeviceGetEncoderUtilization", convert=itemgetter(0))
+decoder = _call("decoder_percent", "nvmlDeviceGetDecoderUtilization", convert=itemgetter(0))
+power = _first_supported(_power_instant, _power_average, _power_usage)
 
 
-def throttle_reasons(device: NvmlDevice) -> None:
-    first_supported(device, "reasons", (_reasons_event, _reasons_throttle))
+def pcie_link(card: Card) -> None:
+    nvml, handle = card.nvml, card.handle
+    card.values["pcie_generation"] = nvml.nvmlDeviceGetCurrPcieLinkGeneration(handle)
+    card.values["pcie_width"] = nvml.nvmlDeviceGetCurrPcieLinkWidth(handle)
 
 
-def pcie_link(device: NvmlDevice) -> None:
-    nvml, handle = device.nvml, device.handle
-    generation = nvml.nvmlDeviceGetCurrPcieLinkGeneration(handle)
-    device.values["pcie_generation"] = generation
-    width = nvml.nvmlDeviceGetCurrPcieLinkWidth(handle)
-    device.values["pcie_width"] = width
+def pcie_throughput(card: Card) -> None:
+    """Only where neither GPM nor byte counters say: the driver measures for 20 ms a call."""
+    for counter, name in zip((tables.PCIE_RX, tables.PCIE_TX), RATES["pcie"], strict=True):
+        kib = card.nvml.nvmlDeviceGetPcieThroughput(card.handle, counter)
+        card.values[name] = kib * 1000.0
 
 
-def pcie_throughput(device: NvmlDevice) -> None:
-    """Only where neither GPM nor byte counters tell: the driver measures for 20 ms a call."""
-    nvml, handle = device.nvml, device.handle
-    for counter, name in (
-        (tables.PCIE_RX, "pcie_rx_bytes_per_second"),
-        (tables.PCIE_TX, "pcie_tx_bytes_per_second"),
-    ):
-        device.values[name] = nvml.nvmlDeviceGetPcieThroughput(handle, counter) * 1000.0
-
-
-def encoder(device: NvmlDevice) -> None:
-    busy, _ = device.nvml.nvmlDeviceGetEncoderUtilization(device.handle)
-    device.values["encoder_percent"] = busy
-
-
-def decoder(device: NvmlDevice) -> None:
-    busy, _ = device.nvml.nvmlDeviceGetDecoderUtilization(device.handle)
-    device.values["decoder_percent"] = busy
-
-
-def fan(device: NvmlDevice) -> None:
-    device.values["fan_percent"] = device.nvml.nvmlDeviceGetFanSpeed(device.handle)
-
-
-def counters(device: NvmlDevice) -> None:
+def counters(card: Card) -> None:
     """Everything that grows: energy, PCIe and NVLink bytes, time in each throttle reason."""
-    got = device.counter_fields.read()
-    values = device.values
+    got = card.fields(card.counter_fields)
+    values = card.values
     values["energy_joules"] = parse.in_thousands(got.get(tables.FIELD_ENERGY_MILLIJOULES))
     # 0 is what boards without a memory sensor answer.
     values["memory_temperature_celsius"] = got.get(tables.FIELD_MEMORY_TEMPERATURE) or None
-    if "nvlink" not in device.gpm_gives:
-        _link_rates(device, got)
-    _pcie_rates(device, got)
-    values["throttle_durations"] = _durations(device, got)
+    if "nvlink" not in card.gpm_gives:
+        links = (tables.FIELD_NVLINK_DATA_RX_KIB, tables.FIELD_NVLINK_DATA_TX_KIB)
+        for number, name in zip(links, RATES["nvlink"], strict=True):
+            values[name] = card.growth(number, got, 1024.0)
+    _pcie_rates(card, got)
+    values["throttle_durations"] = _durations(card, got)
 
 
-def _link_rates(device: NvmlDevice, got: dict[int, float | int]) -> None:
-    for number, name in (
-        (tables.FIELD_NVLINK_DATA_RX_KIB, "nvlink_rx_bytes_per_second"),
-        (tables.FIELD_NVLINK_DATA_TX_KIB, "nvlink_tx_bytes_per_second"),
-    ):
-        device.values[name] = device.growth(number, got, 1024.0)
-
-
-def _pcie_rates(device: NvmlDevice, got: dict[int, float | int]) -> None:
+def _pcie_rates(card: Card, got: parse.FieldValues) -> None:
     """From the driver's byte counters, where they have been seen to move.
 
     A counter that stands still may be one that the card does not have, so until it moves the
     throughput call is believed.
     """
-    if "pcie" in device.gpm_gives or tables.FIELD_PCIE_RX_BYTES not in got:
+    if "pcie" in card.gpm_gives or tables.FIELD_PCIE_RX_BYTES not in got:
         return
-    rx = device.growth(tables.FIELD_PCIE_RX_BYTES, got)
-    tx = device.growth(tables.FIELD_PCIE_TX_BYTES, got)
-    if rx or tx:
-        device.pcie_from_counters = True
-    if device.pcie_from_counters:
-        device.values["pcie_rx_bytes_per_second"] = rx
-        device.values["pcie_tx_bytes_per_second"] = tx
+    fields = (tables.FIELD_PCIE_RX_BYTES, tables.FIELD_PCIE_TX_BYTES)
+    rates = [card.growth(field, got) for field in fields]
+    card.pcie_from_counters = card.pcie_from_counters or any(rates)
+    if card.pcie_from_counters:
+        for name, rate in zip(RATES["pcie"], rates, strict=True):
+            card.values[name] = rate
 
 
-def _durations(device: NvmlDevice, got: dict[int, float | int]) -> tuple[ReasonSeconds, ...] | None:
+def _durations(card: Card, got: parse.FieldValues) -> tuple[ReasonSeconds, ...] | None:
     """Seconds each reason held since the reading before; ``None``: no accumulator, or the first."""
     found = []
-    for number, reason in device.accumulators:
+    for number, reason in card.accumulators:
         value = got.get(number)
         if value is None:
             continue
-        held = parse.held_seconds(device.before.get(number), device.now, value)
-        device.before[number] = (device.now, value)
+        held = parse.held_seconds(card.before.get(number), card.now, value)
+        card.before[number] = (card.now, value)
         if held is not None:
             found.append(ReasonSeconds(reason, held))
     return tuple(found) or None
 
 
-def health(device: NvmlDevice) -> None:
-    got = device.health_fields.read()
-    values = device.values
-    for number, name in (
-        (tables.FIELD_ECC_CORRECTED_VOLATILE, "ecc_corrected_count"),
-        (tables.FIELD_ECC_UNCORRECTED_VOLATILE, "ecc_uncorrected_count"),
-        (tables.FIELD_REMAPPED_CORRECTABLE, "remapped_rows_correctable"),
-        (tables.FIELD_REMAPPED_UNCORRECTABLE, "remapped_rows_uncorrectable"),
-    ):
-        values[name] = got.get(number)
-    for number, name in (
-        (tables.FIELD_REMAPPED_PENDING, "remapped_rows_pending"),
-        (tables.FIELD_REMAPPED_FAILURE, "remapped_rows_failed"),
-    ):
-        flag = got.get(number)
-        values[name] = bool(flag) if flag in (0, 1) else None
+def health(card: Card) -> None:
+    got = card.fields(_HEALTH_IDS)
+    for (number, _), name in zip(_HEALTH_IDS, HEALTH_FIELDS, strict=True):
+        value = got.get(number)
+        if number in (tables.FIELD_REMAPPED_PENDING, tables.FIELD_REMAPPED_FAILURE):
+            value = bool(value) if value in (0, 1) else None
+        card.values[name] = value
 
 
-def gpm(device: NvmlDevice) -> None:
-    got = device.gpm.read()
+def gpm(card: Card) -> None:
+    got = card.gpm.read()
     for name in GPM_ACTIVITIES:
-        device.values[name] = got.get(name)
+        card.values[name] = got.get(name)
     for name, rates in RATES.items():
         if all(rate in got for rate in rates):
-            device.gpm_gives.add(name)
-        if name in device.gpm_gives:
+            card.gpm_gives.add(name)
+        if name in card.gpm_gives:
             for rate in rates:
-                device.values[rate] = got.get(rate)
+                card.values[rate] = got.get(rate)
 
 
-def processes(device: NvmlDevice) -> None:
-    device.listed["compute"] = device.process_buffers["compute"].read()
-    if device.identity.memory_unified:
-        memory(device)
+def _list(kind: str) -> Step:
+    def read(card: Card) -> None:
+        card.listed[kind] = card.process_buffers[kind].read()
+        if kind == "compute" and card.identity.memory_unified:
+            memory(card)
+
+    return read
 
 
-def graphics_processes(device: NvmlDevice) -> None:
-    device.listed["graphics"] = device.process_buffers["graphics"].read()
+def process_busy(card: Card) -> None:
+    window = max(2.0, 2 * card.interval_seconds)
+    card.process_busy = card.process_busy_buffer.read(card.now, card.unix, window)
 
 
-def mps_processes(device: NvmlDevice) -> None:
-    device.listed["mps"] = device.process_buffers["mps"].read()
-
-
-def process_busy(device: NvmlDevice) -> None:
-    window = max(2.0, 2 * device.interval_seconds)
-    device.process_busy = device.process_busy_buffer.read(device.now, device.unix, window)
-
-
-def fields_set(device: NvmlDevice, reading: Reading) -> tuple[str, ...]:
-    """The fields that a reading sets on this GPU: rates come from the best call that gives them."""
+def fields_set(card: Card, reading: Reading) -> tuple[str, ...]:
+    """Fields that a reading sets on this GPU: rates come from the best call that gives them."""
     if reading.name == GPM_NAME:
         return reading.fields + tuple(
-            rate for name, rates in RATES.items() if name in device.gpm_gives for rate in rates
+            rate for name, rates in RATES.items() if name in card.gpm_gives for rate in rates
         )
     if reading.name == COUNTERS:
-        links = () if "nvlink" in device.gpm_gives else RATES["nvlink"]
-        pcie = device.pcie_from_counters and "pcie" not in device.gpm_gives
+        links = () if "nvlink" in card.gpm_gives else RATES["nvlink"]
+        pcie = card.pcie_from_counters and "pcie" not in card.gpm_gives
         return reading.fields + links + (RATES["pcie"] if pcie else ())
-    if reading.name == PCIE_THROUGHPUT and device.pcie_rates_from_elsewhere:
+    if reading.name == PCIE_THROUGHPUT and card.pcie_rates_from_elsewhere:
         return ()
     return reading.fields
 
@@ -301,6 +251,14 @@ HEALTH_FIELDS = (
     "remapped_rows_uncorrectable",
     "remapped_rows_pending",
     "remapped_rows_failed",
+)
+_HEALTH_IDS = (
+    (tables.FIELD_ECC_CORRECTED_VOLATILE, 0),
+    (tables.FIELD_ECC_UNCORRECTED_VOLATILE, 0),
+    (tables.FIELD_REMAPPED_CORRECTABLE, 0),
+    (tables.FIELD_REMAPPED_UNCORRECTABLE, 0),
+    (tables.FIELD_REMAPPED_PENDING, 0),
+    (tables.FIELD_REMAPPED_FAILURE, 0),
 )
 RATES = {
     name: (f"{name}_rx_bytes_per_second", f"{name}_tx_bytes_per_second")
@@ -332,8 +290,15 @@ READINGS = (
     Reading(
         SAMPLES, ("busy_samples",), busy_samples, importance=IMPORTANT, between={"busy_samples": ()}
     ),
-    Reading(PROCESS_LIST, (), processes, 1.0, importance=NOTABLE, process_field="gpu_memory_bytes"),
-    Reading(GRAPHICS_LIST, (), graphics_processes, 1.0, importance=NOTABLE),
+    Reading(
+        PROCESS_LIST,
+        (),
+        _list("compute"),
+        1.0,
+        importance=NOTABLE,
+        process_field="gpu_memory_bytes",
+    ),
+    Reading(GRAPHICS_LIST, (), _list("graphics"), 1.0, importance=NOTABLE),
     Reading("the temperature", ("temperature_celsius",), temperature, 1.0, importance=NOTABLE),
     Reading("the throttle reasons", ("throttle_reasons",), throttle_reasons, importance=NOTABLE),
     Reading("the SM clock", ("sm_clock_mhz",), sm_clock, importance=NOTABLE),
@@ -351,7 +316,7 @@ READINGS = (
         between={"throttle_durations": None},
     ),
     Reading("the power limit", ("power_limit_watts",), power_limit, 5.0),
-    Reading(MPS_LIST, (), mps_processes, 5.0),
+    Reading(MPS_LIST, (), _list("mps"), 5.0),
     Reading("the performance state", ("performance_state",), performance_state, 1.0),
     Reading("the memory clock", ("memory_clock_mhz",), memory_clock, 2.0),
     Reading("the PCIe link", ("pcie_generation", "pcie_width"), pcie_link, 2.0, calls=2),
@@ -366,7 +331,7 @@ READINGS = (
         2.0,
         calls=2,
         expected_seconds=0.04,
-        needed=lambda device: not device.pcie_rates_from_elsewhere,
+        needed=lambda card: not card.pcie_rates_from_elsewhere,
     ),
 )
 MIG_READINGS = tuple(

@@ -7,7 +7,7 @@ milliseconds, and under load or in trouble a driver can take milliseconds for an
 All readings of all GPUs together may cost ``SHARE`` of the time. What would cost more is spread
 by ``plan``: the period of a reading then grows with the square root of its cost and falls with
 its importance, which gives the freshest readings for the time there is. That period is the real
-one: it says how long a value is kept, and what the user is told.
+one: it says how long a value is kept, and what the user is shown.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import sqrt
 from statistics import median
+from time import perf_counter
 from typing import Any
 
 SHARE = 0.05
@@ -31,7 +32,7 @@ DETAILED_FACTOR = 0.25
 RARELY_SECONDS = 60.0
 """How soon a refused reading is tried again."""
 LASTED_READS = 3
-"""A failure is told to the user once it lasted so many tries; at once if it never worked."""
+"""A failure is shown to the user once it lasted so many tries; at once if it never worked."""
 SELDOM_SECONDS = 10.0
 """An ordinary reading put off for longer than this by its cost is explained to the user."""
 LATE_FACTOR = 2.0
@@ -49,6 +50,39 @@ ORDINARY, NOTABLE, IMPORTANT = 1.0, 3.0, 9.0
 """How often a reading is taken, relative to the others, when the driver is too slow for all."""
 
 
+class DriverGoneError(Exception):
+    """The driver was unloaded or reset under us; every handle is void."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+class Tally:
+    """Driver time and calls since the last snapshot, over all GPUs.
+
+    ``timer`` gives seconds on any clock; its differences are what calls are said to take.
+    """
+
+    __slots__ = ("calls", "seconds", "timer")
+
+    def __init__(self, timer: Callable[[], float] = perf_counter) -> None:
+        self.timer = timer
+        self.calls = 0
+        self.seconds = 0.0
+
+    def count(self, started: float, calls: int) -> None:
+        """Add ``calls`` made since ``started``."""
+        self.seconds += self.timer() - started
+        self.calls += calls
+
+    def take(self) -> tuple[float, int]:
+        """(seconds, calls) so far; counting begins anew."""
+        taken = self.seconds, self.calls
+        self.seconds, self.calls = 0.0, 0
+        return taken
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Reading:
     """One thing to ask of a GPU: one or a few driver calls that belong together."""
@@ -58,7 +92,7 @@ class Reading:
     fields: tuple[str, ...]
     """The fields of ``GpuReading`` it sets; they become ``None`` when it fails."""
     read: Callable[[Any], None]
-    """Takes the device and sets its values; raises ``NVMLError``."""
+    """Takes the ``Card`` and sets its values; raises ``NVMLError``."""
     period_seconds: float = 0.0
     """How often it is worth asking; 0: at every read."""
     calls: int = 1
@@ -67,48 +101,38 @@ class Reading:
     expected_seconds: float = 0.0
     """What real drivers are known to take, so that the first call is planned for."""
     needed: Callable[[Any], bool] | None = None
-    """Whether the device still needs it, asked when it is due; ``None``: always."""
+    """Whether the card still needs it, asked when it is due; ``None``: always."""
     between: Mapping[str, Any] = field(default_factory=dict)
     """Values of fields that mean "since the last snapshot" in a snapshot without this reading."""
     process_field: str | None = None
     """The field of ``Process`` it sets, for a reading that sets none of ``GpuReading``."""
 
 
+@dataclass(slots=True, eq=False)
 class Slot:
     """One reading of one GPU: when it is due, what it costs, how it fails."""
 
-    __slots__ = (
-        "cost",
-        "due_at",
-        "error",
-        "failed_since_unix",
-        "failures",
-        "gave",
-        "lacking_reads",
-        "lacking_since_unix",
-        "period",
-        "read_at",
-        "reading",
-        "usual_period",
-        "worked",
-    )
+    reading: Reading
+    due_at: float
+    cost: float = 0.0
+    """Seconds that a call is believed to take."""
+    usual_period: float = 0.0
+    period: float = 0.0
+    """With a quick driver, and as ``plan`` gave it."""
+    read_at: float | None = None
+    failures: int = 0
+    error: int = 0
+    failed_since_unix: float = 0.0
+    worked: bool = False
+    gave: set[str] = field(default_factory=set)
+    """The fields that ever had a value."""
+    lacking_reads: int = 0
+    """How often in a row it worked but left out one of them."""
+    lacking_since_unix: float = 0.0
 
-    def __init__(self, reading: Reading, due_at: float) -> None:
-        self.reading = reading
-        self.cost = reading.expected_seconds
-        self.usual_period = self.period = reading.period_seconds
-        """With a quick driver, and as ``plan`` gave it."""
-        self.due_at = due_at
-        self.read_at: float | None = None
-        self.failures = 0
-        self.error = 0
-        self.failed_since_unix = 0.0
-        self.worked = False
-        self.gave: set[str] = set()
-        """The fields that ever had a value."""
-        self.lacking_reads = 0
-        """How often in a row it worked but left out one of them."""
-        self.lacking_since_unix = 0.0
+    def __post_init__(self) -> None:
+        self.cost = self.reading.expected_seconds
+        self.usual_period = self.period = self.reading.period_seconds
 
     @property
     def unknown(self) -> bool:

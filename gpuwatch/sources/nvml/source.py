@@ -1,9 +1,8 @@
 """The NVIDIA GPUs, through ``pynvml`` (nvidia-ml-py). The only module that imports it.
 
 ``NvmlSource`` finds the driver and the GPUs, keeps looking for them while they are not there,
-and takes one reading of all of them. Which GPUs there are is found in ``nvml_inventory``; what
-is read of a GPU in ``nvml_readings``, when in ``nvml_schedule``, and what an error means for it
-in ``nvml_device``.
+and takes one reading of all of them. Which GPUs there are is found in ``inventory``; what is read
+of a GPU in ``readings``, when in ``schedule``, and what an error means for it in ``device``.
 """
 
 from __future__ import annotations
@@ -11,18 +10,18 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
 from gpuwatch.core.model import Gpu, Problem
 from gpuwatch.core.source import Clock, ReadOptions
 from gpuwatch.core.text import clean
-from gpuwatch.sources.gpu_process import GpuProcess
+from gpuwatch.sources.gpu_source import DriverReading, GpuProcess
 from gpuwatch.sources.nvml import messages, schedule, tables
-from gpuwatch.sources.nvml.device import DriverGoneError, NvmlDevice, Tally
-from gpuwatch.sources.nvml.inventory import PROBE_SECONDS, Inventory
+from gpuwatch.sources.nvml.device import PROBE_SECONDS, NvmlDevice
+from gpuwatch.sources.nvml.inventory import Inventory
 from gpuwatch.sources.nvml.readings import READINGS
+from gpuwatch.sources.nvml.schedule import DriverGoneError, Tally
 from gpuwatch.sources.nvml.troubles import troubles
 
 LIBRARY = "libnvidia-ml.so.1"
@@ -44,20 +43,6 @@ BINDING_NEEDS = (
     "c_nvmlFieldValue_t",
     "nvmlGpmMetricsGet",
 )
-
-
-@dataclass(frozen=True, slots=True)
-class NvmlReading:
-    """One look at all GPUs.
-
-    ``call_seconds`` and ``call_count``: spent in the driver since the look before.
-    """
-
-    gpus: tuple[Gpu, ...] = ()
-    processes: tuple[GpuProcess, ...] = ()
-    problems: tuple[Problem, ...] = ()
-    call_seconds: float = 0.0
-    call_count: int = 0
 
 
 class BindingError(Exception):
@@ -119,7 +104,7 @@ class NvmlSource:
         self._retry_at = 0.0
         self._pace = schedule.Pace()
         self._shown_at = 0.0
-        self.so_far: tuple[float, NvmlReading] | None = None
+        self.so_far: tuple[float, DriverReading] | None = None
 
     def open(self) -> None:
         """Start the driver's library and find the GPUs; what fails is a problem of ``read``."""
@@ -127,12 +112,14 @@ class NvmlSource:
             if not self._closed and self._inventory is None:
                 self._start()
 
-    def read(self) -> NvmlReading:
+    def read(self) -> DriverReading:
         """What every GPU says now; nothing but a problem while another thread is in a call."""
         if not self._lock.acquire(blocking=False):
             if self._ran_before:
-                return NvmlReading(problems=(messages.problem(messages.BUSY, severity="warning"),))
-            return NvmlReading(problems=(messages.problem(messages.STARTING, severity="info"),))
+                return DriverReading(
+                    problems=(messages.problem(messages.BUSY, severity="warning"),)
+                )
+            return DriverReading(problems=(messages.problem(messages.STARTING, severity="info"),))
         try:
             return self._read()
         finally:
@@ -220,7 +207,7 @@ class NvmlSource:
 
     # One look.
 
-    def _read(self) -> NvmlReading:
+    def _read(self) -> DriverReading:
         absent = self._inventory is None and not self._closed
         if absent and self._clock.monotonic() >= self._retry_at:
             self._start()
@@ -243,7 +230,7 @@ class NvmlSource:
         detailed = self._options.detailed_gpu
         devices = [device for device in inventory.devices if not device.lost_error]
         for device in devices:
-            device.interval_seconds = interval
+            device.card.interval_seconds = interval
             looked_at = device.identity.uuid == detailed
             device.period_factor = schedule.DETAILED_FACTOR if looked_at else 1.0
             device.probe_at = now + PROBE_SECONDS
@@ -286,13 +273,13 @@ class NvmlSource:
             device = devices[-1]
             if device.lost_error:
                 return
-            device.now, device.unix = self._clock.monotonic(), self._clock.unix()
+            device.card.now, device.card.unix = self._clock.monotonic(), self._clock.unix()
             device.take(device.slots[0])
             self._hand_over(devices)
 
     def _hand_over(self, devices: list[NvmlDevice]) -> None:
         self._shown_at = self._tally.timer()
-        self.so_far = self._clock.monotonic(), NvmlReading(*self._known(devices))
+        self.so_far = self._clock.monotonic(), DriverReading(*self._known(devices))
 
     def _known(
         self, devices: list[NvmlDevice]
@@ -304,15 +291,15 @@ class NvmlSource:
             (*self._inventory.unopened, *troubles(devices)),
         )
 
-    def _result(self, inventory: Inventory | None) -> NvmlReading:
+    def _result(self, inventory: Inventory | None) -> DriverReading:
         seconds, calls = self._tally.take()
         if inventory is None:
             failures = () if self._failure is None else (self._failure,)
-            return NvmlReading((), (), failures, seconds, calls)
+            return DriverReading((), (), failures, seconds, calls)
         gpus, processes, problems = self._known(inventory.devices)
         if not gpus and not problems:
             problems = (messages.problem(messages.NO_DEVICES),)
-        return NvmlReading(gpus, processes, problems, seconds, calls)
+        return DriverReading(gpus, processes, problems, seconds, calls)
 
 
 def _first_steps(devices: list[NvmlDevice], unknown: list[_Due]) -> Iterator[None]:

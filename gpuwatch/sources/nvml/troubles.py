@@ -43,7 +43,7 @@ def _failing(devices: list[NvmlDevice]) -> list[Problem]:
                 affected.append((device, slot.failed_since_unix))
         for slot in device.slots:
             if slot.lacking_reads >= LASTED_READS and not slot.failures and not device.lost_error:
-                none = all(device.values.get(name) is None for name in slot.gave)
+                none = all(device.card.values.get(name) is None for name in slot.gave)
                 error = tables.SENSELESS if none else tables.INCOMPLETE
                 affected = together.setdefault((slot.reading, error), [])
                 affected.append((device, slot.lacking_since_unix))
@@ -71,7 +71,7 @@ def _seldom(devices: list[NvmlDevice]) -> list[Problem]:
         seldom = [slot for slot in device.slots if slot.seldom and not device.lost_error]
         for slot in seldom:
             reading = slot.reading
-            if reading.needed is None or reading.needed(device):
+            if reading.needed is None or reading.needed(device.card):
                 together[reading] = max(together.get(reading, 0.0), slot.period)
                 seconds += slot.cost
                 calls += reading.calls

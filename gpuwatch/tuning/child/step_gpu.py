@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from gpuwatch.core.model import Gpu
 from gpuwatch.core.source import ReadOptions, SystemClock
-from gpuwatch.sources.gpu_process import GpuProcess
+from gpuwatch.sources.gpu_source import GpuProcess
 from gpuwatch.sources.nvml.source import NvmlSource
 
 

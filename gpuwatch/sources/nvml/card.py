@@ -1,0 +1,227 @@
+"""One GPU (or MIG instance) as its readings use it: handle, buffers, counters and values so far."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any
+
+from gpuwatch.core.model import GpuIdentity
+from gpuwatch.sources.nvml import parse, tables
+from gpuwatch.sources.nvml.buffers import (
+    BusySampleBuffer,
+    FieldBatch,
+    ProcessBuffer,
+    ProcessBusyBuffer,
+)
+
+Listed = list[tuple[parse.ProcessSlot, int | None]]
+_NONE_LISTED: Listed = []
+LIST_KINDS = {"compute": "Compute", "mps": "MPSCompute", "graphics": "Graphics"}
+"""The driver's lists of processes, with their names in NVML's functions."""
+
+
+class Card:
+    """State that the functions of ``readings`` take from and leave in. Not for two threads."""
+
+    def __init__(
+        self,
+        nvml: Any,
+        handle: Any,
+        identity: GpuIdentity,
+        *,
+        now: float,
+        interval_seconds: float,
+        parent_handle: Any = None,
+    ) -> None:
+        self.nvml = nvml
+        self.handle = handle
+        self.identity = identity
+        self.parent_handle = parent_handle
+        """Of a MIG instance: its card's."""
+        self.now = now
+        self.unix = 0.0
+        self.interval_seconds = interval_seconds
+        self.values = parse.Values()
+        self.steps: dict[tuple[Callable[[Card], None], ...], int] = {}
+        """Of calls that stand in for each other: the one that this GPU has."""
+        self.before: dict[int, tuple[float, float]] = {}
+        """Counters by field id: (monotonic seconds, value) when last read."""
+        self.gpm_gives: set[str] = set()
+        self.pcie_from_counters = False
+        self.listed: dict[str, Listed] = {}
+        """Result of each of the driver's lists; none that failed or does not exist."""
+        self.failing_lists: set[str] = set()
+        self.process_busy: dict[int, float] | None = None
+        self._batches: dict[tuple[tuple[int, int], ...], FieldBatch] = {}
+        self._merged_lists = [_NONE_LISTED] * len(LIST_KINDS)
+        self._merged: parse.ProcessTable = {}
+
+    @cached_property
+    def sample_buffer(self) -> BusySampleBuffer:
+        return BusySampleBuffer(self.nvml, self.handle)
+
+    @cached_property
+    def process_buffers(self) -> dict[str, ProcessBuffer]:
+        return {
+            kind: ProcessBuffer(self.nvml, self.handle, name) for kind, name in LIST_KINDS.items()
+        }
+
+    @cached_property
+    def process_busy_buffer(self) -> ProcessBusyBuffer:
+        return ProcessBusyBuffer(self.nvml, self.handle)
+
+    @cached_property
+    def gpm(self) -> GpmReader:
+        card = self.handle if self.parent_handle is None else self.parent_handle
+        reader = GpmReader(self.nvml, card, self.identity.mig_instance)
+        if not reader.supported():
+            raise self.nvml.NVMLError(tables.NOT_SUPPORTED)
+        return reader
+
+    @property
+    def pcie_rates_from_elsewhere(self) -> bool:
+        return self.pcie_from_counters or "pcie" in self.gpm_gives
+
+    @cached_property
+    def accumulators(self) -> tuple[tuple[int, str], ...]:
+        return tuple(tables.accumulator_fields(self.identity.driver_version).items())
+
+    @cached_property
+    def counter_fields(self) -> tuple[tuple[int, int], ...]:
+        links = (tables.FIELD_NVLINK_DATA_RX_KIB, tables.FIELD_NVLINK_DATA_TX_KIB)
+        single = (
+            tables.FIELD_ENERGY_MILLIJOULES,
+            tables.FIELD_MEMORY_TEMPERATURE,
+            tables.FIELD_PCIE_RX_BYTES,
+            tables.FIELD_PCIE_TX_BYTES,
+            *(field for field, _ in self.accumulators),
+        )
+        return (
+            *((field, 0) for field in single),
+            *((field, tables.SCOPE_ALL_LINKS) for field in links),
+        )
+
+    def fields(self, fields: tuple[tuple[int, int], ...]) -> parse.FieldValues:
+        """Values of these (field id, scope) in one call."""
+        batch = self._batches.get(fields)
+        if batch is None:
+            batch = self._batches[fields] = FieldBatch(self.nvml, self.handle, fields)
+        return batch.read()
+
+    def growth(self, field: int, got: parse.FieldValues, unit: float = 1.0) -> float | None:
+        """Growth a second of the counter ``field`` since it was last read."""
+        value = got.get(field)
+        if value is None:
+            return None
+        rate = parse.rate(self.before.get(field), self.now, value, unit)
+        self.before[field] = (self.now, value)
+        return rate
+
+    @property
+    def process_table(self) -> parse.ProcessTable:
+        lists = [self.listed.get(kind, _NONE_LISTED) for kind in LIST_KINDS]
+        if any(new is not old for new, old in zip(lists, self._merged_lists, strict=True)):
+            self._merged_lists = lists
+            compute, mps, graphics = lists
+            most = self.identity.memory_total_bytes
+            self._merged = parse.merge_processes([*compute, *mps], graphics, most)
+        return self._merged
+
+    def process_memory_sum(self) -> int | None:
+        """Bytes over this GPU's processes; ``None`` when they are not known."""
+        if "compute" not in self.listed or self.failing_lists:
+            return None
+        sizes = [used for used, _ in self.process_table.values()]
+        known = [used for used in sizes if used is not None]
+        return None if sizes and not known else sum(known)
+
+    def close(self) -> None:
+        """Give back what the driver holds for us."""
+        reader = self.__dict__.get("gpm")
+        if reader is not None:
+            reader.close()
+
+
+# --- GPM: what the SMs, the tensor cores and the links really did (Hopper and later) ---------
+
+GPM_METRICS = (
+    (tables.GPM_SM_UTIL, "sm_active_percent", parse.activity),
+    (tables.GPM_SM_OCCUPANCY, "sm_occupancy_percent", parse.activity),
+    (tables.GPM_ANY_TENSOR_UTIL, "tensor_active_percent", parse.activity),
+    (tables.GPM_DRAM_BANDWIDTH_UTIL, "dram_active_percent", parse.activity),
+    (tables.GPM_PCIE_RX_MIB_PER_SECOND, "pcie_rx_bytes_per_second", parse.mebibytes),
+    (tables.GPM_PCIE_TX_MIB_PER_SECOND, "pcie_tx_bytes_per_second", parse.mebibytes),
+    (tables.GPM_NVLINK_RX_MIB_PER_SECOND, "nvlink_rx_bytes_per_second", parse.mebibytes),
+    (tables.GPM_NVLINK_TX_MIB_PER_SECOND, "nvlink_tx_bytes_per_second", parse.mebibytes),
+)
+_METRIC_RECORD = struct.Struct("@IId24x")
+"""``nvmlGpmMetric_t``: id, error, value, three pointers to names."""
+
+
+class GpmReader:
+    """Metrics of one GPU or MIG instance, each the difference of two samples. Two buffers are used
+    in turn, so each reading covers the time since the one before. Methods raise ``NVMLError``."""
+
+    def __init__(self, nvml: Any, handle: Any, gpu_instance: int | None = None) -> None:
+        """``handle`` is the card's, also for a MIG instance (``gpu_instance``)."""
+        self._nvml = nvml
+        self._handle = handle
+        self._gpu_instance = gpu_instance
+        self._previous: Any = None
+        self._spare: Any = None
+        self._query: Any = None
+        self._answers = memoryview(b"")
+        self._asked = b""
+
+    def supported(self) -> bool:
+        return bool(self._nvml.nvmlGpmQueryDeviceSupport(self._handle).isSupportedDevice)
+
+    def read(self) -> dict[str, float]:
+        """Reading fields that could be had; empty at the first call, which only takes a sample."""
+        if self._spare is None:
+            self._spare = self._nvml.nvmlGpmSampleAlloc()
+        if self._gpu_instance is None:
+            self._nvml.nvmlGpmSampleGet(self._handle, self._spare)
+        else:
+            self._nvml.nvmlGpmMigSampleGet(self._handle, self._gpu_instance, self._spare)
+        if self._previous is None:
+            self._previous, self._spare = self._spare, None
+            return {}
+        query = self._prepared_query()
+        query.sample1, query.sample2 = self._previous, self._spare
+        self._previous, self._spare = self._spare, self._previous
+        self._nvml.nvmlGpmMetricsGet(query)
+        values = {}
+        records = _METRIC_RECORD.iter_unpack(self._answers)
+        for (_, name, convert), (_, code, number) in zip(GPM_METRICS, records, strict=True):
+            value = None if code else convert(number)
+            if value is not None:
+                values[name] = value
+        return values
+
+    def _prepared_query(self) -> Any:
+        if self._query is None:
+            self._query = self._nvml.c_nvmlGpmMetricsGet_t()
+            self._query.version = self._nvml.NVML_GPM_METRICS_GET_VERSION
+            self._query.numMetrics = len(GPM_METRICS)
+            first = type(self._query).metrics.offset
+            # The records are read as bytes: pynvml's structures decode every attribute in Python.
+            raw = memoryview(self._query).cast("B")
+            self._answers = raw[first : first + len(GPM_METRICS) * _METRIC_RECORD.size]
+            for place, (metric, _, _) in enumerate(GPM_METRICS):
+                self._query.metrics[place].metricId = metric
+            self._asked = bytes(self._answers)
+        self._answers[:] = self._asked
+        return self._query
+
+    def close(self) -> None:
+        """Give the samples back; the driver's library must still be up."""
+        for sample in (self._previous, self._spare):
+            if sample is not None:
+                try:
+                    self._nvml.nvmlGpmSampleFree(sample)
+                except self._nvml.NVMLError:
+                    break
+        self._previous = self._spare = None
