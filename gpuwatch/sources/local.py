@@ -15,7 +15,7 @@ from gpuwatch.core.source import Clock, JobReader, ReadOptions, SystemClock
 from gpuwatch.core.text import clean
 from gpuwatch.sources.driver_link import DriverLink, DriverLook, bug
 from gpuwatch.sources.gpu_source import GpuProcess, GpuSource
-from gpuwatch.sources.linux.host import HostSource
+from gpuwatch.sources.linux.host import HostReader
 from gpuwatch.sources.linux.own_cpu import OwnCpu, OwnMemory
 from gpuwatch.sources.linux.processes import ProcessSource
 
@@ -34,14 +34,14 @@ class LocalSource:
         options: ReadOptions | None = None,
         *,
         gpus: Callable[[], GpuSource] | None = None,
-        host: HostSource | None = None,
+        host: HostReader | None = None,
         processes: ProcessSource | None = None,
         jobs: JobReader | None = None,
     ) -> None:
         self.clock: Clock = SystemClock() if clock is None else clock
         self.options = ReadOptions() if options is None else options
         self._driver = DriverLink(self.clock, self.options, gpus or self._nvml)
-        self._host = HostSource(self.clock, self.options) if host is None else host
+        self._host = HostReader(self.clock) if host is None else host
         self._processes = (
             ProcessSource(self.clock, self.options) if processes is None else processes
         )

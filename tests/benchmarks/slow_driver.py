@@ -24,7 +24,7 @@ from gpuwatch.core.model import Gpu
 from gpuwatch.core.source import ReadOptions, SystemClock
 from gpuwatch.sources.driver_link import DriverLink
 from gpuwatch.sources.nvml.source import NvmlSource
-from tests.sources.nvml_watch import watching
+from tests.sources.nvml.watch import watching
 from tests.support.fake_nvml import FakeNvml
 from tests.support.fake_nvml_layout import FUNCTIONS
 

@@ -13,7 +13,7 @@ from gpuwatch.core.model import Gpu, GpuIdentity, GpuReading, Host, Job, Problem
 from gpuwatch.core.source import ManualClock, ReadOptions, Source
 from gpuwatch.sources.driver_link import DriverLink
 from gpuwatch.sources.gpu_source import DriverReading, GpuProcess
-from gpuwatch.sources.linux.host import HostSource
+from gpuwatch.sources.linux.host import HostReader
 from gpuwatch.sources.linux.processes import ProcessSource
 from gpuwatch.sources.local import LocalSource
 
@@ -321,7 +321,7 @@ def _broken() -> StandInGpus:
     raise ImportError("broken")
 
 
-class BrokenHost(HostSource):
+class BrokenHost(HostReader):
     def open(self) -> None:
         raise ZeroDivisionError
 
@@ -341,7 +341,7 @@ def test_a_bug_in_another_half_leaves_the_rest(part: str) -> None:
     """The GPUs and the other half are there, and a sentence with the exception's type."""
     clock, options = ManualClock(), patient()
     parts: dict[str, Callable[[], object]] = {
-        "host": lambda: BrokenHost(clock, options),
+        "host": lambda: BrokenHost(clock),
         "processes": lambda: BrokenProcesses(clock, options),
     }
     gpus = StandInGpus()

@@ -1,21 +1,17 @@
-"""The machine around the GPUs, from ``/proc`` and ``/sys``; through psutil where there is none."""
+"""The machine around the GPUs, from ``/proc`` and ``/sys``."""
 
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from gpuwatch.core.model import Host, Problem
-from gpuwatch.core.source import Clock, ReadOptions
+from gpuwatch.core.source import Clock
 from gpuwatch.core.text import clean
 from gpuwatch.sources.linux import cgroup, host_counters, host_devices, procfs
-
-if TYPE_CHECKING:
-    from gpuwatch.sources.linux.host_portable import PortableHostReader
 
 T = TypeVar("T")
 
@@ -39,21 +35,6 @@ class _Sample(NamedTuple):
     pressure: dict[str, host_counters.Pressure]
     disks: _Counters | None
     network: _Counters | None
-
-
-class _Rates(NamedTuple):
-    """What two samples say."""
-
-    cpu_percent: float | None = None
-    cpu_iowait_percent: float | None = None
-    core_percents: tuple[float | None, ...] | None = None
-    pressure_cpu_some: float | None = None
-    pressure_io_some: float | None = None
-    pressure_io_full: float | None = None
-    pressure_memory_some: float | None = None
-    pressure_memory_full: float | None = None
-    disk: tuple[float, float] | None = None
-    network: tuple[float, float] | None = None
 
 
 class _Cores(NamedTuple):
@@ -90,7 +71,8 @@ class HostReader:
         self._absent: set[str] = set()
         self._failures: dict[str, str] = {}
         self._sample: _Sample | None = None
-        self._rates = _Rates()
+        self._rates: dict[str, Any] = {}
+        """Fields of ``Host`` that are differences between two samples."""
         self._cores = _Every(clock, CORES_SECONDS, self._read_cores)
         self._shm = _Every(clock, SHM_SECONDS, self._read_shm)
         self._disks = _Every(clock, DEVICES_SECONDS, lambda: host_devices.whole_disks(self._sys))
@@ -108,12 +90,9 @@ class HostReader:
         self._update_rates()
         memory = self._parsed("meminfo", host_counters.parse_memory)
         load = self._parsed("loadavg", host_counters.parse_load)
-        rates, cores, shm = self._rates, self._cores.value(), self._shm.value()
+        cores, shm = self._cores.value(), self._shm.value()
         host = Host(
             name=self._name,
-            cpu_percent=rates.cpu_percent,
-            cpu_iowait_percent=rates.cpu_iowait_percent,
-            core_percents=rates.core_percents,
             load_average_1_minute=load[0] if load else None,
             load_average_5_minutes=load[1] if load else None,
             load_average_15_minutes=load[2] if load else None,
@@ -121,22 +100,14 @@ class HostReader:
             memory_used_bytes=memory.used if memory else None,
             swap_total_bytes=memory.swap_total if memory else None,
             swap_used_bytes=memory.swap_used if memory else None,
-            pressure_cpu_some_percent=rates.pressure_cpu_some,
-            pressure_io_some_percent=rates.pressure_io_some,
-            pressure_io_full_percent=rates.pressure_io_full,
-            pressure_memory_some_percent=rates.pressure_memory_some,
-            pressure_memory_full_percent=rates.pressure_memory_full,
-            disk_read_bytes_per_second=rates.disk[0] if rates.disk else None,
-            disk_write_bytes_per_second=rates.disk[1] if rates.disk else None,
-            network_receive_bytes_per_second=rates.network[0] if rates.network else None,
-            network_transmit_bytes_per_second=rates.network[1] if rates.network else None,
             shm_total_bytes=shm[0] if shm else None,
             shm_used_bytes=shm[1] if shm else None,
             core_count=self._core_count(),
             affinity_cores=cores.affinity,
             quota_cores=cores.quota,
             usable_cores=cores.usable,
-            uptime_seconds=_uptime_seconds(),
+            uptime_seconds=time.clock_gettime(time.CLOCK_BOOTTIME),
+            **self._rates,
         )
         return host, self._problems()
 
@@ -242,36 +213,34 @@ _SHOWN_FROM = {
 }
 
 
-def _rates_between(before: _Sample, now: _Sample) -> _Rates:
+def _rates_between(before: _Sample, now: _Sample) -> dict[str, Any]:
     seconds = now.at - before.at
-    total = host_counters.cpu_share(before.cpu.get(b"cpu"), now.cpu.get(b"cpu"))
-    shares = [
-        host_counters.cpu_share(before.cpu.get(name), times)
+    rates: dict[str, Any] = {}
+    shares = {
+        name: host_counters.cpu_share(before.cpu.get(name), times)
         for name, times in now.cpu.items()
-        if name != b"cpu"
-    ]
-
-    def pressure(name: str, kind: str) -> float | None:
-        return host_counters.pressure_percent(
-            getattr(before.pressure[name], kind), getattr(now.pressure[name], kind), seconds
-        )
-
-    return _Rates(
-        cpu_percent=total.busy_percent if total else None,
-        cpu_iowait_percent=total.iowait_percent if total else None,
-        core_percents=tuple(share.busy_percent if share else None for share in shares) or None,
-        pressure_cpu_some=pressure("cpu", "some"),
-        pressure_io_some=pressure("io", "some"),
-        pressure_io_full=pressure("io", "full"),
-        pressure_memory_some=pressure("memory", "some"),
-        pressure_memory_full=pressure("memory", "full"),
-        disk=host_counters.rates(before.disks, now.disks, seconds),
-        network=host_counters.rates(before.network, now.network, seconds),
-    )
-
-
-def _uptime_seconds() -> float:
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
+    }
+    total = shares.pop(b"cpu", None)
+    if total is not None:
+        rates.update(cpu_percent=total.busy_percent, cpu_iowait_percent=total.iowait_percent)
+    if shares:
+        cores = [share.busy_percent if share else None for share in shares.values()]
+        rates["core_percents"] = tuple(cores)
+    for name in _PRESSURES:
+        for kind in ("some", "full"):
+            rates[f"pressure_{name}_{kind}_percent"] = host_counters.pressure_percent(
+                getattr(before.pressure[name], kind), getattr(now.pressure[name], kind), seconds
+            )
+    # The model has none: the machine as a whole always has somebody who could run.
+    del rates["pressure_cpu_full_percent"]
+    for names, old, new in (
+        (("disk_read", "disk_write"), before.disks, now.disks),
+        (("network_receive", "network_transmit"), before.network, now.network),
+    ):
+        pair = host_counters.rates(old, new, seconds)
+        for name, value in zip(names, pair or (None, None), strict=True):
+            rates[f"{name}_bytes_per_second"] = value
+    return rates
 
 
 class _Every(Generic[T]):
@@ -292,30 +261,3 @@ class _Every(Generic[T]):
             self._due = now + self._seconds
             self._value = self._read()
         return self._value  # type: ignore[return-value]
-
-
-class HostSource:
-    """The host half of a snapshot: ``HostReader`` on Linux, psutil elsewhere."""
-
-    def __init__(self, clock: Clock, options: ReadOptions) -> None:
-        self.options = options
-        self._reader = _reader(clock)
-
-    def open(self) -> None:
-        """Take the first sample, so that the first reading can already hold rates."""
-        self._reader.open()
-
-    def read(self) -> tuple[Host, tuple[Problem, ...]]:
-        """The machine now. A first reading less than 50 ms after ``open`` has no rates."""
-        return self._reader.read()
-
-    def close(self) -> None:
-        self._reader.close()
-
-
-def _reader(clock: Clock) -> HostReader | PortableHostReader:
-    if sys.platform.startswith("linux"):
-        return HostReader(clock)
-    from gpuwatch.sources.linux.host_portable import PortableHostReader  # noqa: PLC0415 - psutil
-
-    return PortableHostReader(clock)

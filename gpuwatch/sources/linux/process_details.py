@@ -1,7 +1,8 @@
-"""What rarely changes in a process: its user, command line, container and Slurm job."""
+"""Facts of a process that rarely change: its user, command line, container and Slurm job."""
 
 from __future__ import annotations
 
+import pwd
 import re
 import shlex
 import time
@@ -125,8 +126,6 @@ class UserNames:
         return self._names[uid]
 
     def _look_up(self, uid: int) -> None:
-        import pwd  # noqa: PLC0415 - not on every platform
-
         with suppress(KeyError, OSError):
             self._names[uid] = clean(pwd.getpwuid(uid).pw_name, 64)
 

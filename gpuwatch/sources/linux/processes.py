@@ -7,7 +7,7 @@ others on a slower timer.
 from __future__ import annotations
 
 import os
-import sys
+import resource
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
@@ -58,9 +58,6 @@ class ProcessSource:
         be seen from here has a row of what the driver says.
         """
         self._messages.clear()
-        if not sys.platform.startswith("linux"):
-            self._messages["platform"] = "Processes are read on Linux only."
-            return (), self._problems()
         now = self._clock.monotonic()
         on_gpus = {gpu.pid for gpu in gpu_processes}
         hot = self._read_hot(on_gpus.union(roots), now)
@@ -308,10 +305,6 @@ def _driver_row(gpu: GpuProcess) -> Process:
 
 
 def descriptors_to_keep() -> int:
-    """A quarter of what this process may open, so that nothing else runs out."""
-    try:
-        import resource  # noqa: PLC0415 - not on every platform
-    except ImportError:
-        return 0
+    """A quarter of the files this process may open, so that nothing else runs out."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return MOST_KEPT_OPEN if soft == resource.RLIM_INFINITY else min(MOST_KEPT_OPEN, soft // 4)

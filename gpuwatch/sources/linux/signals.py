@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -76,8 +75,6 @@ def _check_target(pid: int, started_at: float | None) -> None:
 
 def _send(pid: int, started_at: float, kind: signal.Signals) -> str:
     """Send the signal; the name of the process it went to."""
-    if not sys.platform.startswith("linux"):
-        return _send_portable(pid, started_at, kind)
     descriptor = pin(pid)
     if descriptor is None:
         name = _check_same(pid, started_at)
@@ -137,19 +134,3 @@ def _not_permitted(pid: int) -> str:
         f"Process {pid} belongs to {owner}, and you may not end it: run "
         f"gpuwatch as {helper} to do so."
     )
-
-
-def _send_portable(pid: int, started_at: float, kind: signal.Signals) -> str:
-    import psutil  # noqa: PLC0415 - only where /proc is not
-
-    try:
-        process = psutil.Process(pid)
-        if abs(process.create_time() - started_at) > SAME_START_SECONDS:
-            raise _RefusedError(f"Process {pid} is no longer the one that was shown.")
-        name = process.name()
-        process.send_signal(kind)
-    except psutil.AccessDenied:
-        raise PermissionError from None
-    except psutil.NoSuchProcess:
-        raise ProcessLookupError from None
-    return clean_name(name.encode())

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from gpuwatch.core.model import Host, Problem
-from gpuwatch.core.source import ManualClock, ReadOptions, SystemClock
-from gpuwatch.sources.linux.host import HostReader, HostSource
+from gpuwatch.core.source import ManualClock, SystemClock
+from gpuwatch.sources.linux.host import HostReader
 from tests.support.children import wait_until
 
-linux_only = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads Linux's /proc")
 pytestmark = linux_only
 
 
@@ -231,7 +229,7 @@ def test_a_large_file_is_read_whole(fake: FakeHost) -> None:
 
 def test_this_machine_gives_plausible_readings() -> None:
     """Through the public source, on the real /proc, with the real clock."""
-    source = HostSource(SystemClock(), ReadOptions())
+    source = HostReader(SystemClock())
     source.open()
     try:
         wait_until(lambda: source.read()[0].cpu_percent is not None)

@@ -9,7 +9,7 @@ import pytest
 from gpuwatch.core.model import GpuIdentity
 from gpuwatch.outputs.status.once import SETTLE_SECONDS
 from gpuwatch.sources.nvml.identity import numa_node
-from tests.sources.nvml_watch import START_UNIX_SECONDS, watching
+from tests.sources.nvml.watch import START_UNIX_SECONDS, watching
 from tests.support.fake_nvml import OLD_DRIVER
 
 GIB = 1 << 30

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -63,7 +62,6 @@ def test_without_a_boot_time_the_clocks_give_one(tmp_path: Path) -> None:
     assert procfs.boot_unix_seconds(tmp_path / "nothing") > 0
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads Linux's /proc")
 def test_the_start_time_of_this_process_is_that_which_psutil_gives() -> None:
     """To the second: psutil derives it from the same two numbers."""
     import psutil

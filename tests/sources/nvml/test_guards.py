@@ -15,7 +15,7 @@ from gpuwatch.core.model import GpuIdentity, GpuReading
 from gpuwatch.sources.nvml import parse
 from gpuwatch.sources.nvml.schedule import RARELY_SECONDS
 from gpuwatch.sources.nvml.source import NvmlSource
-from tests.sources.nvml_watch import Watch, watching
+from tests.sources.nvml.watch import Watch, watching
 from tests.sources.test_nvml_faults import present
 from tests.sources.test_nvml_processes import mig_machine
 from tests.support.fake_nvml import ERRORS, Answer, GpuProcess

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from gpuwatch.core.model import BusySample
-from tests.sources.nvml_watch import START_UNIX_SECONDS, Watch, watching
+from tests.sources.nvml.watch import START_UNIX_SECONDS, Watch, watching
 
 START_US = round(START_UNIX_SECONDS * 1e6)
 

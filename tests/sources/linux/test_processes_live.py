@@ -18,8 +18,6 @@ from gpuwatch.sources.gpu_source import GpuProcess
 from gpuwatch.sources.linux.processes import ProcessSource
 from tests.support.children import Children, children, wait_until
 
-pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads Linux's /proc")
-
 WORKER_TREE = """
 def worker(forks):
     pid = os.fork()

@@ -10,7 +10,7 @@ import pytest
 from gpuwatch.core.model import GpuReading
 from gpuwatch.sources.nvml.identity import Inquirer, lost_identity
 from gpuwatch.sources.nvml.messages import label
-from tests.sources.nvml_watch import START_UNIX_SECONDS, Watch, watching
+from tests.sources.nvml.watch import START_UNIX_SECONDS, Watch, watching
 from tests.support.fake_nvml import ALL_ONES_32, ALL_ONES_64, GpuProcess
 
 SETS: dict[str, tuple[str, ...]] = {

@@ -12,7 +12,7 @@ import pytest
 
 from gpuwatch.sources.nvml.messages import cannot_start, surroundings
 from gpuwatch.sources.nvml.tables import DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND
-from tests.sources.nvml_watch import watching
+from tests.sources.nvml.watch import watching
 
 ROOT = Path(__file__).parents[2]
 

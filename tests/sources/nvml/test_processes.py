@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gpuwatch.sources.gpu_source import GpuProcess
-from tests.sources.nvml_watch import START_UNIX_SECONDS, Watch, watching
+from tests.sources.nvml.watch import START_UNIX_SECONDS, Watch, watching
 from tests.support.fake_nvml import OLD_DRIVER, MigInstance
 from tests.support.fake_nvml import GpuProcess as FakeProcess
 

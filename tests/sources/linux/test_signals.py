@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,8 +15,6 @@ from gpuwatch.sources.linux import procfs
 from gpuwatch.sources.linux.processes import ProcessSource
 from gpuwatch.sources.linux.signals import end_process
 from tests.support.children import Children, children, wait_until
-
-pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads Linux's /proc")
 
 TERM_IS_IGNORED = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nready()\nwait()\n"
 

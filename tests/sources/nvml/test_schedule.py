@@ -22,7 +22,7 @@ from gpuwatch.sources.nvml.schedule import (
 )
 from gpuwatch.sources.nvml.source import NvmlSource
 from tests.benchmarks.slow_driver import MAIN_FIELDS, sweep
-from tests.sources.nvml_watch import Watch, watching
+from tests.sources.nvml.watch import Watch, watching
 from tests.support.fake_nvml import GpuProcess
 
 
