@@ -31,53 +31,6 @@ def test_the_ring_is_full_spaced_evenly_and_ends_now(fake: FakeNvml, handle: Any
     assert 0 <= NOW * 1e6 - stamps[-1] < PERIOD_US
 
 
-def test_only_samples_newer_than_the_last_seen_come_back(fake: FakeNvml, handle: Any) -> None:
-    """A reader that passes its last time stamp gets each sample exactly once."""
-    fake.set_clock(NOW)
-    first = [sample.timeStamp for sample in samples(handle)]
-    fake.set_clock(NOW + 1.0)
-    more = [sample.timeStamp for sample in samples(handle, first[-1])]
-    assert len(more) in (5, 6)
-    assert more[0] == first[-1] + PERIOD_US
-
-
-def test_no_newer_samples_is_not_found(fake: FakeNvml, handle: Any) -> None:
-    """Asking again within the sample period is answered as real drivers do."""
-    fake.set_clock(NOW)
-    last = samples(handle)[-1].timeStamp
-    with pytest.raises(nv.NVMLError_NotFound):
-        samples(handle, last)
-
-
-def test_samples_set_by_a_test_are_returned_as_they_are(fake: FakeNvml, handle: Any) -> None:
-    """Values over 100, stale stamps and other value types pass unchanged."""
-    fake.gpu[0].set_samples([(1000, 0), (2000, 255), (3000, 7)])
-    assert [(s.timeStamp, s.sampleValue.uiVal) for s in samples(handle, 1000)] == [
-        (2000, 255),
-        (3000, 7),
-    ]
-    fake.gpu[0].set_samples([(1000, 0.5)], value_type="double")
-    kind, (sample,) = nv.nvmlDeviceGetSamples(handle, nv.NVML_GPU_UTILIZATION_SAMPLES, 0)
-    assert (kind, sample.sampleValue.dVal) == (nv.NVML_VALUE_TYPE_DOUBLE, 0.5)
-    fake.gpu[0].set_samples([])
-    with pytest.raises(nv.NVMLError_NotFound):
-        samples(handle)
-
-
-def test_spacing_is_configurable(fake: FakeNvml, handle: Any) -> None:
-    """A driver that samples every 20 ms gives 50 a second."""
-    fake.set_clock(NOW)
-    fake.gpu[0].set(sample_period_us=20_000)
-    stamps = [sample.timeStamp for sample in samples(handle)]
-    assert stamps[1] - stamps[0] == 20_000
-
-
-def test_manual_samples_hold_the_set_value(fake: FakeNvml, handle: Any) -> None:
-    """Without a waveform every sample is the utilisation that was set."""
-    fake.gpu[0].set(utilization=47)
-    assert set(levels(handle)) == {47}
-
-
 def test_square_wave_shows_both_levels_and_its_mean(fake: FakeNvml, handle: Any) -> None:
     """A 30% duty cycle is 0 and 99 in the samples, about 30 on average."""
     fake.set_clock(NOW)

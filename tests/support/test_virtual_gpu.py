@@ -98,16 +98,6 @@ def test_an_alternating_job_is_seen_as_an_oscillation(card: FakeNvml, handle: An
     assert memory.used == 6 << 30
 
 
-def test_a_job_that_ends_is_let_go_and_its_samples_stay(card: FakeNvml, handle: Any) -> None:
-    """No process, no memory, no load any more; what it did is still in the driver's ring."""
-    begin = time.time()
-    job = start_job(card, "from tests.support.virtual_gpu import *\nVirtualGpu.open(0).run(0.1)")
-    finish(job)
-    assert nv.nvmlDeviceGetComputeRunningProcesses(handle) == []
-    assert nv.nvmlDeviceGetMemoryInfo(handle, nv.nvmlMemory_v2).used == 0
-    assert max(levels(handle, begin, time.time())) == 100
-
-
 def test_a_killed_job_is_let_go(card: FakeNvml, handle: Any) -> None:
     """A job killed in the middle of a kernel does not keep the GPU busy, even unreaped."""
     job = start_job(card, HOLDING)
@@ -120,19 +110,6 @@ def test_a_killed_job_is_let_go(card: FakeNvml, handle: Any) -> None:
     time.sleep(3 * SAMPLE_US / 1e6)
     finish(job)
     assert set(levels(handle, killed, time.time())) == {0}
-
-
-def test_a_kernel_that_runs_now_counts_until_now(card: FakeNvml, handle: Any) -> None:
-    """A long kernel is seen while it runs, in its process and on the GPU."""
-    gpu = VirtualGpu.open(0, sm_percent=50)
-    try:
-        with gpu.kernel():
-            time.sleep(3 * SAMPLE_US / 1e6)
-            assert nv.nvmlDeviceGetUtilizationRates(handle).gpu == 100
-            (sample,) = nv.nvmlDeviceGetProcessUtilization(handle, 0)
-            assert (sample.pid, sample.smUtil) == (os.getpid(), 50)
-    finally:
-        gpu.close()
 
 
 def test_a_kernel_that_only_waits_fills_few_sms(card: FakeNvml, handle: Any) -> None:
@@ -177,19 +154,6 @@ def test_jobs_that_share_a_gpu_overlap(card: FakeNvml, handle: Any) -> None:
         second.close()
 
 
-def test_gpus_are_apart(card: FakeNvml, handle: Any) -> None:
-    """A job on one GPU leaves the other idle."""
-    gpu = VirtualGpu.open(1)
-    try:
-        with gpu.kernel():
-            time.sleep(3 * SAMPLE_US / 1e6)
-            other = nv.nvmlDeviceGetHandleByIndex(1)
-            assert nv.nvmlDeviceGetUtilizationRates(other).gpu == 100
-            assert nv.nvmlDeviceGetUtilizationRates(handle).gpu == 0
-    finally:
-        gpu.close()
-
-
 def test_launched_work_goes_on_without_the_job(card: FakeNvml, handle: Any) -> None:
     """A launch returns at once and the GPU is busy until it is done; launches queue up."""
     gpu = VirtualGpu.open(0)
@@ -201,18 +165,6 @@ def test_launched_work_goes_on_without_the_job(card: FakeNvml, handle: Any) -> N
         assert time.time() - begin >= 0.12
         assert gpu._slot.total_busy_us == 120_000
         assert gpu._slot.head == 1
-    finally:
-        gpu.close()
-
-
-def test_memory_can_grow_and_be_held_for_a_kernel(card: FakeNvml, handle: Any) -> None:
-    """What a job allocates is in the card's memory and beside its PID."""
-    gpu = VirtualGpu.open(0, memory_bytes=1 << 30)
-    try:
-        with gpu.kernel(memory_bytes=4 << 30):
-            assert nv.nvmlDeviceGetComputeRunningProcesses(handle)[0].usedGpuMemory == 4 << 30
-        gpu.memory_bytes = 3 << 30
-        assert nv.nvmlDeviceGetMemoryInfo(handle, nv.nvmlMemory_v2).used == 3 << 30
     finally:
         gpu.close()
 

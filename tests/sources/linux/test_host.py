@@ -13,8 +13,6 @@ from gpuwatch.core.source import ManualClock, SystemClock
 from gpuwatch.sources.linux.host import HostReader
 from tests.support.children import wait_until
 
-pytestmark = linux_only
-
 
 class FakeHost:
     """Kernel files a test rewrites in place, and a reader of them."""
