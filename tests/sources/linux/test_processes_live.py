@@ -323,7 +323,7 @@ def test_what_the_kernel_hides_is_explained_in_one_sentence(
         pytest.skip("needs to make namespaces")
     child = started.python("ready()\nwait()\n")
     started.ready(child)
-    package = str(Path(__file__).parents[2])
+    package = str(Path(__file__).parents[3])
     looker = [sys.executable, "-c", SEEN_FROM_ELSEWHERE, package, str(child.pid)]
     done = subprocess.run(
         [unshare, *how, *looker], capture_output=True, text=True, timeout=60, check=False

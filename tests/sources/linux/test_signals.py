@@ -163,7 +163,7 @@ def test_no_permission_names_the_owner(started: Children) -> None:
         "result = end_process(int(sys.argv[2]), float(sys.argv[3]))\n"
         "ready(f'{result.ok} {result.message}')\nwait()\n"
     )
-    package = Path(__file__).parents[2]
+    package = Path(__file__).parents[3]
     other = started.python(code, str(package), str(child.pid), str(start_of(child.pid)))
     said = started.ready(other)
     assert said.startswith("False")

@@ -14,7 +14,7 @@ from gpuwatch.sources.nvml.messages import cannot_start, surroundings
 from gpuwatch.sources.nvml.tables import DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND
 from tests.sources.nvml.watch import watching
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 SAY_PROBLEMS = """
 from gpuwatch.core.source import ReadOptions, SystemClock

@@ -9,9 +9,8 @@ import pytest
 
 from gpuwatch.core.model import GpuReading
 from gpuwatch.sources.nvml.identity import Inquirer, lost_identity
-from gpuwatch.sources.nvml.messages import label
-from tests.sources.nvml.watch import START_UNIX_SECONDS, Watch, watching
-from tests.support.fake_nvml import ALL_ONES_32, ALL_ONES_64, GpuProcess
+from tests.sources.nvml.watch import Watch, watching
+from tests.support.fake_nvml import GpuProcess
 
 SETS: dict[str, tuple[str, ...]] = {
     "nvmlDeviceGetUtilizationRates": ("busy_percent", "memory_controller_percent"),
@@ -226,66 +225,6 @@ def test_refused_gpm_is_said_once_and_leaves_the_rest(tmp_path: Path) -> None:
         assert len(watch.last.problems) == 1
 
 
-def test_sentinels_are_not_values(tmp_path: Path) -> None:
-    """All ones, in 32 and in 64 bits, and impossible numbers are None, field by field."""
-    with watching(tmp_path, gpus=1, preset="rtx4090") as watch:
-        watch.fake.gpu[0].set(
-            utilization=ALL_ONES_32,
-            memory_utilization=101,
-            encoder_utilization=ALL_ONES_32,
-            memory_used_bytes=ALL_ONES_64,
-            power_mw=ALL_ONES_32,
-            power_limit_enforced_mw=ALL_ONES_32,
-            temperature_c=-1 - 0x7FFF_0000,
-            fan_percent=[ALL_ONES_32, 0, 0, 0],
-            clock_sm_mhz=ALL_ONES_32,
-            performance_state=32,
-            event_reasons=ALL_ONES_64,
-            pcie_generation=ALL_ONES_32,
-            energy_mj=ALL_ONES_64,
-            decoder_utilization=5,
-        )
-        watch.ticks(2)
-        reading = watch.reading()
-        for name in (
-            "busy_percent",
-            "memory_controller_percent",
-            "encoder_percent",
-            "memory_used_bytes",
-            "power_watts",
-            "power_limit_watts",
-            "temperature_celsius",
-            "fan_percent",
-            "sm_clock_mhz",
-            "performance_state",
-            "throttle_reasons",
-            "pcie_generation",
-            "energy_joules",
-        ):
-            assert getattr(reading, name) is None, name
-        assert reading.decoder_percent == 5
-
-
-def test_sentinels_in_the_identity_are_unknown(tmp_path: Path) -> None:
-    """Limits and maxima that read all ones are not shown as numbers."""
-    with watching(tmp_path, gpus=1, opened=False) as watch:
-        watch.fake.gpu[0].set(
-            power_limit_default_mw=ALL_ONES_32,
-            power_limit_max_mw=ALL_ONES_32,
-            clock_sm_max_mhz=ALL_ONES_32,
-            pcie_width_max=ALL_ONES_32,
-            temperature_threshold_c=[ALL_ONES_32] * 8,
-        )
-        watch.source.open()
-        watch.tick()
-        identity = watch.gpu().identity
-        assert identity.power_limit_default_watts is None
-        assert identity.power_limit_max_watts is None
-        assert identity.sm_clock_max_mhz is None
-        assert identity.pcie_width_max is None
-        assert identity.temperature_slowdown_celsius is None
-
-
 def test_bad_text_from_the_driver_is_made_harmless(tmp_path: Path) -> None:
     """A name with bytes that are not UTF-8 and with an escape sequence shows neither."""
     with watching(tmp_path, gpus=1, opened=False) as watch:
@@ -294,16 +233,6 @@ def test_bad_text_from_the_driver_is_made_harmless(tmp_path: Path) -> None:
         watch.tick()
         name = watch.gpu().identity.name
         assert name == "H\N{REPLACEMENT CHARACTER}200 \N{REPLACEMENT CHARACTER}[31mred"
-
-
-def test_a_fact_missed_at_start_is_asked_again(tmp_path: Path) -> None:
-    """A limit that could not be read for a moment is not missing for ever."""
-    with watching(tmp_path, gpus=1, opened=False) as watch:
-        watch.fake.fault("nvmlDeviceGetPowerManagementDefaultLimit", "TIMEOUT", times=1)
-        watch.source.open()
-        assert watch.tick().gpus[0].identity.power_limit_default_watts is None
-        watch.ticks(12)
-        assert watch.gpu().identity.power_limit_default_watts == 700
 
 
 def test_a_lost_gpu_keeps_its_row_and_the_others_go_on(tmp_path: Path) -> None:
@@ -325,17 +254,6 @@ def test_a_lost_gpu_keeps_its_row_and_the_others_go_on(tmp_path: Path) -> None:
         assert problem.target == identity.uuid
         assert problem.since_unix_seconds == watch.clock.unix()
         assert "dmesg" in problem.message
-
-
-def test_a_lost_gpu_is_not_asked_at_every_look(tmp_path: Path) -> None:
-    """It is probed every few seconds, with nothing but what tells whether it is back."""
-    with watching(tmp_path, gpus=1) as watch:
-        watch.fake.gpu[0].set(lost=1)
-        watch.tick()
-        watch.fake.reset_counters()
-        watch.ticks(20)
-        assert 2 <= watch.fake.gpu[0].calls("nvmlDeviceGetHandleByUUID") <= 5
-        assert watch.fake.gpu[0].calls("nvmlDeviceGetUtilizationRates") == 0
 
 
 def test_a_lost_gpu_comes_back(tmp_path: Path) -> None:
@@ -444,17 +362,6 @@ def test_gpus_that_cannot_be_opened_are_one_sentence(tmp_path: Path) -> None:
         assert watch.last.problems == ()
 
 
-def test_gpus_lost_together_are_one_sentence(tmp_path: Path) -> None:
-    """Four GPUs that fall off the bus in mid-run make one problem."""
-    with watching(tmp_path, gpus=4) as watch:
-        watch.tick()
-        for gpu in watch.fake.gpu[:4]:
-            gpu.set(lost=1)
-        watch.tick()
-        (problem,) = watch.last.problems
-        assert problem.message.startswith("GPUs 0-3 are lost: they fell off the bus")
-
-
 def test_another_card_in_the_place_of_a_lost_one_is_not_taken_for_it(tmp_path: Path) -> None:
     """A handle had by the lost card's uuid that says it is another card brings nothing back."""
     with watching(tmp_path, gpus=2) as watch:
@@ -486,26 +393,3 @@ def test_a_gpu_that_appears_is_found(tmp_path: Path) -> None:
         watch.fake.set(gpu_count=2)
         watch.ticks(12)
         assert [gpu.identity.index for gpu in watch.last.gpus] == [0, 1]
-
-
-def test_labels_of_mig_instances_name_the_instance(tmp_path: Path) -> None:
-    """A problem of an instance says which instance of which card."""
-    from tests.sources.test_nvml_processes import mig_machine
-
-    with watching(tmp_path, gpus=1, opened=False) as watch:
-        mig_machine(watch)
-        watch.source.open()
-        watch.tick()
-        assert [label(gpu.identity) for gpu in watch.last.gpus] == [
-            "GPU 0",
-            "GPU 0 MIG 7",
-            "GPU 0 MIG 8",
-        ]
-
-
-def test_time_of_a_problem_is_wall_time(tmp_path: Path) -> None:
-    """``since_unix_seconds`` is a date a person can read, not the monotonic clock."""
-    with watching(tmp_path, gpus=1) as watch:
-        watch.fake.gpu[0].set(lost=1)
-        watch.tick()
-        assert watch.last.problems[0].since_unix_seconds == START_UNIX_SECONDS + 1

@@ -15,9 +15,9 @@ from gpuwatch.core.model import GpuIdentity, GpuReading
 from gpuwatch.sources.nvml import parse
 from gpuwatch.sources.nvml.schedule import RARELY_SECONDS
 from gpuwatch.sources.nvml.source import NvmlSource
+from tests.sources.nvml.test_faults import present
+from tests.sources.nvml.test_processes import mig_machine
 from tests.sources.nvml.watch import Watch, watching
-from tests.sources.test_nvml_faults import present
-from tests.sources.test_nvml_processes import mig_machine
 from tests.support.fake_nvml import ERRORS, Answer, GpuProcess
 
 COMPUTE = "nvmlDeviceGetComputeRunningProcesses_v3"
@@ -70,16 +70,6 @@ def test_an_absurd_count_is_a_failed_reading(tmp_path: Path, function: str) -> N
         assert watch.last.problems == ()
         assert watch.reading().busy_samples is not None
         assert len(watch.last.processes) == 198
-
-
-def test_samples_with_a_count_of_zero_cost_nothing_else(tmp_path: Path) -> None:
-    """Success without any sample, for longer than the driver's clock can stand still."""
-    with watching(tmp_path, gpus=2) as watch:
-        watch.fake.answer("nvmlDeviceGetSamples", "empty", gpu=0)
-        watch.ticks(30)
-        assert len(watch.last.gpus) == 2
-        assert watch.reading(0).busy_samples == ()
-        assert watch.reading(0).busy_percent is not None
 
 
 @pytest.mark.parametrize("opened", [True, False])
@@ -184,17 +174,6 @@ def present_facts(identity: GpuIdentity) -> set[str]:
     }
 
 
-def test_a_bus_id_that_is_no_text_costs_only_itself(tmp_path: Path) -> None:
-    """Bytes that are not UTF-8 leave the GPU, and the others, as they are."""
-    with watching(tmp_path, gpus=2, opened=False) as watch:
-        watch.fake.answer("nvmlDeviceGetPciInfo_v3", "garbage", gpu=0)
-        watch.source.open()
-        watch.ticks(2)
-        assert len(watch.last.gpus) == 2
-        assert watch.gpu(0).identity.pci_bus_id is None
-        assert watch.gpu(0).identity.memory_total_bytes is not None
-
-
 def test_an_unforeseen_exception_costs_one_reading(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -231,20 +210,6 @@ def test_one_value_that_keeps_failing_is_said_and_the_others_stay(tmp_path: Path
         watch.fake.gpu[0].field_error(83, "SUCCESS")
         watch.ticks(2)
         assert watch.sentences() == []
-
-
-def test_rubbish_that_lasts_is_said(tmp_path: Path) -> None:
-    """A number that is never one has a sentence like any other reading that fails."""
-    with watching(tmp_path) as watch:
-        watch.ticks(5)
-        watch.fake.answer("nvmlDeviceGetUtilizationRates", "garbage")
-        watch.ticks(4)
-        assert watch.reading().busy_percent is None
-        (sentence,) = watch.sentences()
-        assert sentence == (
-            "The utilisation of GPU 0 cannot be read (the driver gives no usable answer); "
-            "gpuwatch keeps trying."
-        )
 
 
 @pytest.mark.parametrize("what", ["empty", "NOT_SUPPORTED"])
@@ -294,19 +259,6 @@ def test_what_worked_before_is_not_given_up(
         watch.ticks(int(RARELY_SECONDS))
         assert getattr(watch.reading(), field) is not None
         assert watch.last.problems == ()
-
-
-def test_one_value_of_a_batch_that_is_refused_once_comes_back(tmp_path: Path) -> None:
-    """A field id that gave a value is asked for again, however it was refused in between."""
-    with watching(tmp_path, gpus=1) as watch:
-        watch.ticks(2)
-        assert watch.reading().energy_joules is not None
-        watch.fake.gpu[0].field_error(83)
-        watch.tick()
-        assert watch.reading().energy_joules is None
-        watch.fake.gpu[0].field_error(83, "SUCCESS")
-        watch.tick()
-        assert watch.reading().energy_joules is not None
 
 
 @pytest.mark.parametrize("error", ["NOT_SUPPORTED", "ARGUMENT_VERSION_MISMATCH", "DEPRECATED"])

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from gpuwatch.core.model import BusySample
 from gpuwatch.sources.nvml import parse
 from gpuwatch.sources.nvml.messages import labels
-from gpuwatch.sources.nvml.tables import ALL_ONES_32, ALL_ONES_64
+from gpuwatch.sources.nvml.tables import ALL_ONES_32
 
 NOW = 1_800_000_000.0
 NOW_US = round(NOW * 1e6)
@@ -42,12 +42,6 @@ def test_the_upper_half_of_a_32_bit_value_is_ignored() -> None:
     assert parse.busy_samples(raw, 1, 0, NOW) == (BusySample(NOW, 50.0),)
 
 
-def test_several_shares_of_a_process_are_averaged() -> None:
-    """The mean over the samples since the last look is what the process used."""
-    raw = shares((7, NOW_US - 100, 20), (7, NOW_US, 40), (8, NOW_US, 5))
-    assert parse.process_busy(raw, NOW_US - 200, NOW, 2.0) == ({7: 30.0, 8: 5.0}, NOW_US)
-
-
 def test_a_share_over_a_hundred_percent_is_dropped() -> None:
     """All of the SMs is the most that one sample can say."""
     raw = shares((7, NOW_US, 100), (8, NOW_US, 101))
@@ -57,12 +51,6 @@ def test_a_share_over_a_hundred_percent_is_dropped() -> None:
 def test_shares_much_older_than_the_newest_are_stale() -> None:
     """What another process left in the buffer before the window does not count as now."""
     raw = shares((7, NOW_US - 5_000_000, 90), (8, NOW_US, 5))
-    assert parse.process_busy(raw, 0, NOW, 2.0) == ({8: 5.0}, NOW_US)
-
-
-def test_shares_from_the_future_do_not_move_the_last_look() -> None:
-    """A rubbish time stamp is dropped; the next look still finds real samples."""
-    raw = shares((7, ALL_ONES_64 - 5, 90), (8, NOW_US, 5))
     assert parse.process_busy(raw, 0, NOW, 2.0) == ({8: 5.0}, NOW_US)
 
 
@@ -102,12 +90,6 @@ def test_field_values_of_every_type(kind: int, packed: bytes, value: float) -> N
     assert parse.field_values(raw) == ({82: value}, {})
 
 
-def test_processes_of_a_v1_list_have_no_instance() -> None:
-    """The oldest records are shorter and name no MIG instance."""
-    raw = struct.pack("@I4xQ", 5, 1024) + struct.pack("@I4xQ", 6, ALL_ONES_64)
-    assert list(parse.processes(raw, 1)) == [((5, None), 1024), ((6, None), None)]
-
-
 def test_processes_name_their_instance() -> None:
     """All ones is "not in an instance"; 0 is instance 0."""
     raw = struct.pack("@I4xQII", 5, 1, ALL_ONES_32, ALL_ONES_32)
@@ -124,22 +106,6 @@ def test_merging_takes_the_known_and_the_larger_memory() -> None:
         (1, None): (7, "compute+graphics"),
         (2, None): (12, "compute+graphics"),
     }
-
-
-@pytest.mark.parametrize(
-    ("number", "version"), [(12080, "12.8"), (13000, "13.0"), (11040, "11.4"), (0, None)]
-)
-def test_cuda_version(number: int, version: str | None) -> None:
-    """NVML's thousand-and-ten encoding becomes the version people know."""
-    assert parse.cuda_version(number) == version
-
-
-@pytest.mark.parametrize(
-    ("value", "shown"), [(0.0, 0.0), (99.9, 99.9), (100.4, 100.0), (float("nan"), None), (-1, None)]
-)
-def test_activity(value: float, shown: float | None) -> None:
-    """GPM percentages are kept to 0-100; NaN, which it gives for "no time passed", is unknown."""
-    assert parse.activity(value) == shown
 
 
 def test_labels_of_many_gpus_are_short() -> None:

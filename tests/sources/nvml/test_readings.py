@@ -81,25 +81,6 @@ def test_moving_readings_are_in_the_units_of_the_model(tmp_path: Path) -> None:
         assert watch.last.problems == ()
 
 
-def test_fan_is_read_where_there_is_one(tmp_path: Path) -> None:
-    """A card with a fan gives its percentage; one without gives none, and no problem."""
-    with watching(tmp_path, gpus=2, preset=["rtx4090", "h200"]) as watch:
-        watch.tick()
-        assert watch.reading(0).fan_percent == 38
-        assert watch.reading(1).fan_percent is None
-        assert watch.last.problems == ()
-
-
-def test_measured_zero_stays_zero(tmp_path: Path) -> None:
-    """A reading of 0 is 0 and never "not read"."""
-    with watching(tmp_path, gpus=1) as watch:
-        reading = watch.tick().gpus[0].reading
-        assert reading.busy_percent == 0
-        assert reading.memory_used_bytes == 0
-        assert reading.ecc_uncorrected_count == 0
-        assert reading.throttle_reasons == ()
-
-
 def test_instant_power_is_preferred_to_the_average(tmp_path: Path) -> None:
     """The instant field value is shown where the driver has it."""
     with watching(tmp_path, gpus=1) as watch:
@@ -107,15 +88,6 @@ def test_instant_power_is_preferred_to_the_average(tmp_path: Path) -> None:
         assert watch.tick().gpus[0].reading.power_watts == 650
         assert watch.reading().power_is_average is False
         assert watch.fake.calls("nvmlDeviceGetPowerUsage") == 0
-
-
-def test_average_power_is_labelled(tmp_path: Path) -> None:
-    """Without the instant field, the average is shown and said to be one."""
-    with watching(tmp_path, gpus=1) as watch:
-        watch.fake.gpu[0].set(power_mw=200_000, power_instant_mw=650_000)
-        watch.fake.gpu[0].field_error(186)
-        assert watch.tick().gpus[0].reading.power_watts == 200
-        assert watch.reading().power_is_average is True
 
 
 @pytest.mark.parametrize(("preset", "average"), [("h200", True), ("a100", False), ("t4", False)])
@@ -183,14 +155,6 @@ def test_an_accumulator_that_outruns_the_clock_is_not_believed(tmp_path: Path) -
         watch.tick()
         reasons = [entry.reason for entry in watch.reading().throttle_durations or ()]
         assert "sw_power_cap" not in reasons
-
-
-def test_memory_v2_is_preferred(tmp_path: Path) -> None:
-    """With v2 the driver's reserved part is not counted as used, and v1 is not asked."""
-    with watching(tmp_path, gpus=1) as watch:
-        watch.fake.gpu[0].set(memory_used_bytes=2 * GIB)
-        assert watch.tick().gpus[0].reading.memory_used_bytes == 2 * GIB
-        assert watch.fake.calls("nvmlDeviceGetMemoryInfo") == 0
 
 
 def test_memory_falls_back_to_v1(tmp_path: Path) -> None:
@@ -286,16 +250,6 @@ def test_gpm_is_there_in_a_single_look(tmp_path: Path) -> None:
         watch.tick()
         watch.tick(SETTLE_SECONDS)
         assert watch.reading(0).sm_active_percent == pytest.approx(82.0)
-
-
-def test_gpm_samples_are_given_back(tmp_path: Path) -> None:
-    """Every sample the source took from the driver is freed when it closes."""
-    with watching(tmp_path, gpus=2) as watch:
-        watch.ticks(3)
-        watch.source.close()
-        taken = watch.fake.calls("nvmlGpmSampleAlloc")
-        assert taken == 4
-        assert watch.fake.calls("nvmlGpmSampleFree") == taken
 
 
 def test_gpm_samples_of_a_gpu_that_was_lost_are_given_back(tmp_path: Path) -> None:
