@@ -162,7 +162,7 @@ class _RigSource(SimulatedSource):
         furnish(world, rig)
         offset = self._clock.unix() - self._clock.monotonic()
         return _Machine(
-            world, seed=rig.seed, origin=origin, unix_offset=offset, options=self._options
+            world, seed=rig.seed, origin=origin, unix_offset=offset, options=self.options
         )
 
 

@@ -13,18 +13,18 @@ GIB = 1024**3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Card:
-    """What one GPU model is and which readings its driver gives."""
+    """One GPU model and which readings its driver gives; what is not said is the H200's."""
 
-    name: str
-    memory_bytes: int
-    limit_watts: float
-    idle_watts: float
-    ready_watts: float
+    name: str = "NVIDIA H200"
+    memory_bytes: int = 150_754_820_096
+    limit_watts: float = 700.0
+    idle_watts: float = 75.0
+    ready_watts: float = 42.0
     """Drawn on top of idle while the clocks are up but nothing runs."""
-    sm_clock_mhz: int
-    sm_clock_idle_mhz: int
-    memory_clock_mhz: int
-    memory_clock_idle_mhz: int
+    sm_clock_mhz: int = 1980
+    sm_clock_idle_mhz: int = 345
+    memory_clock_mhz: int = 3201
+    memory_clock_idle_mhz: int = 3201
     slowdown_celsius: float = 87.0
     shutdown_celsius: float = 92.0
     air_celsius: float = 25.0
@@ -43,17 +43,7 @@ class Card:
     power_limit_known: bool = True
 
 
-H200 = Card(
-    name="NVIDIA H200",
-    memory_bytes=150_754_820_096,
-    limit_watts=700.0,
-    idle_watts=75.0,
-    ready_watts=42.0,
-    sm_clock_mhz=1980,
-    sm_clock_idle_mhz=345,
-    memory_clock_mhz=3201,
-    memory_clock_idle_mhz=3201,
-)
+H200 = Card()
 A100 = Card(
     name="NVIDIA A100-SXM4-80GB",
     memory_bytes=80 * GIB,

@@ -14,7 +14,7 @@ from gpuwatch.core.model import (
     ReasonSeconds,
 )
 from gpuwatch.sources.nvml import messages, tables
-from gpuwatch.sources.simulated.device import REASONS, TICK_SECONDS, Device
+from gpuwatch.sources.simulated.device import REASONS, Device
 from gpuwatch.sources.simulated.plans import Slot
 
 DRIVER_VERSION = "580.159.04"
@@ -183,17 +183,6 @@ def _activities(means: Sequence[float], scale: float) -> dict[str, Any]:
         name: round(min(100.0, share * scale), 1)
         for name, share in zip(_FIELDS_OF["gpm"], means, strict=False)
     }
-
-
-def fresh_samples(device: Device, since_tick: int, unix_at_zero: float) -> tuple[BusySample, ...]:
-    """The driver's buffer after ``since_tick``, oldest first."""
-    fresh = []
-    for tick, percent in reversed(device.samples):
-        if tick <= since_tick:
-            break
-        fresh.append(BusySample(round(unix_at_zero + tick * TICK_SECONDS, 6), float(percent)))
-    fresh.reverse()
-    return tuple(fresh)
 
 
 def _identity(number: int, slot: Slot, *, seed: int, gpus: int) -> GpuIdentity:

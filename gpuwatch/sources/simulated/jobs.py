@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from gpuwatch.core.model import (
-    BusySample,
     Gpu,
     GpuKey,
     Job,
@@ -15,7 +14,6 @@ from gpuwatch.core.model import (
     TrainingLoop,
 )
 from gpuwatch.core.units import age
-from gpuwatch.sources.simulated.device import TICK_SECONDS
 from gpuwatch.sources.simulated.plans import JobPlan
 from gpuwatch.sources.simulated.population import Crew
 from gpuwatch.sources.simulated.processes import Task
@@ -110,7 +108,7 @@ class JobBook:
         slurm = None if plan.slurm_job is None else min(self._world.cores, 12 * len(ranks))
         quota = self._world.setup.quota_cores if plan.container else None
         samples = {
-            role: _fresh(trace.samples.get(role, ()), look)
+            role: look.fresh(trace.samples.get(role, ()))
             for role in ("rank", "loader_worker")
             if trace is not None and crew.having(role)
         }
@@ -264,13 +262,3 @@ def _throttled(living: Sequence[Task], elapsed: float) -> float:
         task.used["cpu"] / (elapsed * task.core_share) for task in living if task.core_share < 1.0
     ]
     return round(min(99.0, 97.0 * sum(wants) / len(wants)), 1) if wants else 0.0
-
-
-def _fresh(samples: Iterable[tuple[int, float]], look: Look) -> tuple[BusySample, ...]:
-    return tuple(
-        [
-            BusySample(round(look.unix_at_zero + tick * TICK_SECONDS, 6), round(percent, 1))
-            for tick, percent in samples
-            if tick > look.since_tick
-        ]
-    )

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from gpuwatch.core.model import Process
+from gpuwatch.core.model import Gpu, Process
 from gpuwatch.core.text import clean
 from gpuwatch.sources.simulated.cards import GIB
 from gpuwatch.sources.simulated.device import BUFFERED_SAMPLES, TICK_SECONDS
@@ -105,6 +105,8 @@ class Task:
     used: dict[str, float] = field(default_factory=dict)
     """By meter, between the last two notes."""
     _marks: dict[str, float] = field(default_factory=dict)
+    _shown: tuple[str | None, Process] | None = None
+    """(GPU, row): hundreds of servers and shells never change."""
 
     def __post_init__(self) -> None:
         self.command = clean(self.command)
@@ -144,13 +146,14 @@ class Task:
     def _grown(self, now: float) -> float:
         return self.resident_growth * max(0.0, now)
 
-    def show(self, now: float, elapsed: float, gpu_uuid: str | None, busy: float | None) -> Process:
-        """The process as others see it; ``busy`` is the busy percent of its GPU, ``None`` where
-        the driver does not report it."""
-        on_gpu = gpu_uuid is not None
-        share = None if busy is None else float(round(busy * self.gpu_share))
-        held = self.gpu_memory(now) if on_gpu and self.gpu_memory is not None else None
-        return Process(
+    def show(self, now: float, elapsed: float, gpu: Gpu | None) -> Process:
+        """The process as others see it, on ``gpu`` if that is there."""
+        still = not (self.meters or self.resident_growth or self.gpu_share)
+        if still and self._shown is not None and self._shown[0] == (gpu and gpu.uuid):
+            return self._shown[1]
+        busy = None if gpu is None else gpu.reading.busy_percent
+        held = None if gpu is None or self.gpu_memory is None else self.gpu_memory(now)
+        process = Process(
             pid=self.pid,
             started_at_unix_seconds=self.started_unix,
             parent_pid=self.parent,
@@ -163,12 +166,14 @@ class Task:
             threads=self.threads,
             container=self.container,
             slurm_job=self.slurm_job,
-            gpu_uuid=gpu_uuid,
+            gpu_uuid=None if gpu is None else gpu.uuid,
             gpu_memory_bytes=held,
-            gpu_busy_percent=share if on_gpu else None,
-            gpu_kind="compute" if on_gpu else None,
-            mig_instance=self.instance if on_gpu else None,
+            gpu_busy_percent=None if busy is None else float(round(busy * self.gpu_share)),
+            gpu_kind=None if gpu is None else "compute",
+            mig_instance=None if gpu is None else self.instance,
         )
+        self._shown = (process.gpu_uuid, process)
+        return process
 
 
 class Trace:

@@ -10,7 +10,7 @@ from gpuwatch.core.model import Gpu, OwnCost, Problem, Process, ProcessKey, Snap
 from gpuwatch.core.source import Clock, ReadOptions, SystemClock
 from gpuwatch.sources.linux.own_cpu import OwnCpu, OwnMemory
 from gpuwatch.sources.simulated.device import TICK_SECONDS, TICKS_PER_SECOND
-from gpuwatch.sources.simulated.gpus import GpuView, fresh_samples, losses, standing_problems
+from gpuwatch.sources.simulated.gpus import GpuView, losses, standing_problems
 from gpuwatch.sources.simulated.jobs import JobBook
 from gpuwatch.sources.simulated.population import RESERVED_BYTES
 from gpuwatch.sources.simulated.processes import Task
@@ -41,6 +41,8 @@ class SimulatedSource:
     Raises ``ValueError`` for a scenario that is not in ``SCENARIOS`` and for counts below zero.
     """
 
+    simulated = True
+
     def __init__(
         self,
         scenario: str = "starved",
@@ -59,19 +61,11 @@ class SimulatedSource:
         self._gpus = gpus
         self._seed = seed
         self._clock: Clock = SystemClock() if clock is None else clock
-        self._options = ReadOptions() if options is None else options
+        self.options = ReadOptions() if options is None else options
         self._gpu_processes = processes
         self._machine: _Machine | None = None
         measured = isinstance(self._clock, SystemClock)
         self._own = (OwnCpu(), OwnMemory()) if measured else None
-
-    @property
-    def simulated(self) -> bool:
-        return True
-
-    @property
-    def options(self) -> ReadOptions:
-        return self._options
 
     def open(self) -> None:
         """Build the machine and let it run for its first minute."""
@@ -115,7 +109,7 @@ class SimulatedSource:
         if self._machine is not None:
             raise RuntimeError("the past can only be asked for before the source is opened")
         now = self._clock.monotonic()
-        interval = self._options.interval_seconds
+        interval = self.options.interval_seconds
         count = int(seconds / interval)
         machine = self._machine = self._build(now - count * interval)
         return (machine.look(now - (count - number) * interval) for number in range(count))
@@ -127,7 +121,7 @@ class SimulatedSource:
         )
         offset = self._clock.unix() - self._clock.monotonic()
         return _Machine(
-            world, seed=self._seed, origin=origin, unix_offset=offset, options=self._options
+            world, seed=self._seed, origin=origin, unix_offset=offset, options=self.options
         )
 
 
@@ -196,9 +190,7 @@ class _Machine:
         host = build_host(world, tasks, look, self._seed)
         if not self._sequence:
             self._jobs.attach(self._options.attached, now)
-        gpus = self._show_gpus(now, tasks)
-        jobs = self._jobs.show(look, gpus)
-        processes = self._show_processes(now, tasks, gpus)
+        gpus = self._show_gpus(look, tasks)
         snapshot = Snapshot(
             sequence=self._sequence,
             taken_at_unix_seconds=monotonic + self._unix_offset,
@@ -206,9 +198,9 @@ class _Machine:
             interval_seconds=self._options.interval_seconds,
             simulated=True,
             host=host,
-            gpus=tuple(gpus[key] for key in gpus),
-            processes=processes,
-            jobs=jobs,
+            gpus=tuple(gpus.values()),
+            processes=self._show_processes(now, tasks, gpus),
+            jobs=self._jobs.show(look, gpus),
             problems=self._problems(now),
         )
         self._sequence += 1
@@ -242,8 +234,9 @@ class _Machine:
         self._moved = (disk[0] - self._disk[0], disk[1] - self._disk[1])
         self._disk = disk
 
-    def _show_gpus(self, now: float, tasks: list[Task]) -> dict[tuple[int, int | None], Gpu]:
+    def _show_gpus(self, look: Look, tasks: list[Task]) -> dict[tuple[int, int | None], Gpu]:
         """Every row, keyed by card and MIG instance, in the order shown."""
+        now = look.now
         used: dict[tuple[int, int | None], int] = {}
         for task in tasks:
             if task.gpu is not None and task.gpu_memory is not None:
@@ -253,7 +246,6 @@ class _Machine:
                     key = (task.gpu, task.instance)
                     used[key] = used.get(key, 0) + memory
         ticks = self._world.tick - self._read_tick
-        unix_at_zero = self._origin + self._unix_offset
         working = {(task.gpu, task.instance) for task in tasks if task.gpu_share > 0.0}
         rows: dict[tuple[int, int | None], Gpu] = {}
         for number, view in enumerate(self._views):
@@ -265,7 +257,7 @@ class _Machine:
                 now=now,
                 ticks=ticks,
                 used_bytes=used.get((number, None), 0) + reserved,
-                samples=fresh_samples(view.device, self._tick, unix_at_zero),
+                samples=look.fresh(view.device.samples),
             )
             for position, identity in enumerate(view.instances):
                 instance = (number, identity.mig_instance)
@@ -285,11 +277,7 @@ class _Machine:
             if task.system and not everything and task not in asked_for:
                 continue
             gpu = None if task.gpu is None else gpus[task.gpu, task.instance]
-            if gpu is None or gpu.lost:
-                shown.append(task.show(now, self._elapsed, None, None))
-                continue
-            reading = gpu.reading
-            shown.append(task.show(now, self._elapsed, gpu.identity.uuid, reading.busy_percent))
+            shown.append(task.show(now, self._elapsed, None if gpu is None or gpu.lost else gpu))
         return tuple(shown)
 
     def _problems(self, now: float) -> tuple[Problem, ...]:

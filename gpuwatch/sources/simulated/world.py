@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Reversible, Sequence
 from dataclasses import dataclass
 
-from gpuwatch.core.model import Host
+from gpuwatch.core.model import BusySample, Host
 from gpuwatch.sources.simulated.cards import GIB
 from gpuwatch.sources.simulated.device import TICK_SECONDS, TICKS_PER_SECOND, Device
 from gpuwatch.sources.simulated.plans import Setup
@@ -142,6 +142,17 @@ class Look:
     """Since the look before."""
     since_tick: int
     unix_at_zero: float
+
+    def fresh(self, samples: Reversible[tuple[int, float]]) -> tuple[BusySample, ...]:
+        """Those of (tick at its end, percent), oldest first, that came since the look before."""
+        found = []
+        for tick, percent in reversed(samples):
+            if tick <= self.since_tick:
+                break
+            at = round(self.unix_at_zero + tick * TICK_SECONDS, 6)
+            found.append(BusySample(at, round(float(percent), 1)))
+        found.reverse()
+        return tuple(found)
 
 
 def noise(seed: int, at: int, channel: int) -> float:
