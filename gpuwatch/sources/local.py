@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
+from importlib import import_module
+from pathlib import Path
 from typing import TypeVar
 
 from gpuwatch.core.model import Host, Job, OwnCost, Problem, Process, Snapshot
@@ -20,6 +22,10 @@ from gpuwatch.sources.linux.own_cpu import OwnCpu, OwnMemory
 from gpuwatch.sources.linux.processes import ProcessSource
 
 T = TypeVar("T")
+
+DRIVERS = (("gpuwatch.sources.nvml.source", "NvmlSource", ""),)
+"""(module, class, device file by which its driver is known to be there): the first that is there
+is used; the last speaks for a machine without any."""
 
 
 class LocalSource:
@@ -40,7 +46,7 @@ class LocalSource:
     ) -> None:
         self.clock: Clock = SystemClock() if clock is None else clock
         self.options = ReadOptions() if options is None else options
-        self._driver = DriverLink(self.clock, self.options, gpus or self._nvml)
+        self._driver = DriverLink(self.clock, self.options, gpus or self._gpus)
         self._host = HostReader(self.clock) if host is None else host
         self._processes = (
             ProcessSource(self.clock, self.options) if processes is None else processes
@@ -121,11 +127,13 @@ class LocalSource:
         )
         return processes, jobs, problems + job_problems + job_bug
 
-    def _nvml(self) -> GpuSource:
-        # On the driver's thread: not even the import may hold up the host half.
-        from gpuwatch.sources.nvml.source import NvmlSource  # noqa: PLC0415
-
-        return NvmlSource(self.clock, self.options)
+    def _gpus(self) -> GpuSource:
+        for module, name, device in DRIVERS:
+            if not device or Path(device).exists():
+                # On the driver's thread: not even the import may hold up the host half.
+                source: GpuSource = getattr(import_module(module), name)(self.clock, self.options)
+                return source
+        raise AssertionError("the last driver speaks for machines without any")
 
     @staticmethod
     def _guarded(
