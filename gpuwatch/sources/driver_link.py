@@ -235,7 +235,7 @@ def bug(source: str, what: str, error: Exception) -> Problem:
 
 
 def _advice(seconds: float) -> str:
-    """What to do about a driver that has been silent for ``seconds``, once that is worth it."""
+    """Advice about a driver that has been silent for ``seconds``, once that is worth it."""
     if seconds < HANGS_SECONDS:
         return ""
     return ": see whether `nvidia-smi` hangs too, and look in `dmesg` for Xid errors"

@@ -45,8 +45,7 @@ class GpuSource(Protocol):
 
     @property
     def so_far(self) -> tuple[float, DriverReading] | None:
-        """What is known while ``open`` or ``read`` finds slow GPUs, and the monotonic time it was
-        known at."""
+        """Readings so far while ``open`` or ``read`` finds slow GPUs, with their monotonic time."""
 
     def open(self) -> None: ...
 

@@ -1,4 +1,4 @@
-"""What cgroups say: how much CPU a process may use, and which container or job it is in.
+"""Facts from cgroups: how much CPU a process may use, and which container or job it is in.
 
 Both hierarchies are understood: v1 (a mount a controller, ``cpu.cfs_quota_us``), v2 (one mount,
 ``cpu.max``) and the two side by side. See cgroups(7), cgroup_namespaces(7) and the kernel's
@@ -155,7 +155,7 @@ class QuotaFolder(NamedTuple):
 def read_quota_folders(pid: int | None = None, proc: Path = procfs.PROC) -> list[QuotaFolder]:
     """The CPU quotas that bind a process (``None``: this one), its own folder's first.
 
-    Paths in ``/proc/PID/cgroup`` and roots in ``mountinfo`` are both told from the reader's
+    Paths in ``/proc/PID/cgroup`` and roots in ``mountinfo`` are both given from the reader's
     cgroup namespace, so this process's own mounts serve for every process under them. One that
     is not (gpuwatch in a container, looking out of it) is looked up through its own mounts, which
     takes the right to trace it.

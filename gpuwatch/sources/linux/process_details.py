@@ -46,7 +46,7 @@ def read_details(pid: int, name: bytes, proc: Path = procfs.PROC) -> ProcessDeta
 def read_command(pid: int, name: bytes, proc: Path = procfs.PROC) -> str | None:
     """The command line, made safe; ``None`` where it may not be read."""
     try:
-        # One byte more than is shown tells whether something was cut.
+        # One byte more than is shown: if it comes, something was cut.
         text = procfs.read_once(f"{proc}/{pid}/cmdline", COMMAND_BYTES + 1)
     except OSError:
         return None
@@ -57,7 +57,7 @@ def parse_command(text: bytes, name: bytes) -> str:
     """``/proc/PID/cmdline`` as one line.
 
     Arguments are separated by NUL; those with white space or quotes in them are quoted, so that
-    they can be told apart. A process that rewrote its title (setproctitle) has a single argument,
+    they stay distinct. A process that rewrote its title (setproctitle) has a single argument,
     shown as it is. An empty command line (a zombie, or a process that erased it) gives the name
     in brackets, as ps does.
     """

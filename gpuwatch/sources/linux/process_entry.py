@@ -21,7 +21,7 @@ MINIMUM_SECONDS = 0.05
 SETTLE_SECONDS = 2.0
 """Between fork and exec a process still shows its parent's command line."""
 COMMAND_SECONDS = 20.0
-"""A process can rewrite its command line in place; nothing tells, so it is read again."""
+"""A process can rewrite its command line in place; nothing announces it, so it is read again."""
 
 FULL_READS = 2
 """At first sight (or after an exec) and once settled; from then on only the command line."""

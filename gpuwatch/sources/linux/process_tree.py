@@ -1,7 +1,7 @@
-"""Who descends from whom, without reading every process every time.
+"""Descent of processes, without reading every process every time.
 
 A parent is read once for each new PID: it changes only when the parent ends, and then the
-children left over are read again. Whether any process began at all is one number in
+its children are read again. Whether any process began at all is one number in
 ``/proc/loadavg``. ``/proc/PID/task/TID/children`` would need a read for every thread, and
 deep-learning processes have hundreds.
 """
@@ -116,8 +116,8 @@ class ProcessTree:
         for pid in gone:
             del self._parents[pid]
         self._kernel &= now
-        left_over = {pid for pid, parent in self._parents.items() if parent in gone}
-        for pid in (now - self._parents.keys() - self._kernel) | left_over:
+        orphans = {pid for pid, parent in self._parents.items() if parent in gone}
+        for pid in (now - self._parents.keys() - self._kernel) | orphans:
             self._read(pid)
 
     def _read(self, pid: int) -> None:

@@ -80,7 +80,7 @@ class ProcessSource:
         return roots.union(self._below)
 
     def _beside(self, roots: Collection[int], on_gpus: set[int]) -> list[int]:
-        """Who is read each time and is on no GPU."""
+        """Processes that are read each time and are on no GPU."""
         more = [pid for pid in roots if pid not in on_gpus]
         return sorted([*self._below, *more]) if more else self._below
 
@@ -266,7 +266,7 @@ class _UnseenProcesses:
         return messages
 
     def _is_nested(self) -> bool:
-        """Whether this is a PID namespace of its own, as in a container."""
+        """True in a PID namespace of its own, as in a container."""
         if self._nested is None:
             try:
                 namespace = os.readlink(self._proc / "self" / "ns" / "pid")  # noqa: PTH115
@@ -281,7 +281,7 @@ def _count(pids: set[int]) -> str:
 
 
 def process_exists(pid: int) -> bool:
-    """Whether this PID namespace has such a process, visible or not."""
+    """True where this PID namespace has such a process, visible or not."""
     if pid <= 0:
         return False
     try:

@@ -67,7 +67,7 @@ class KernelFile:
 
 
 def read_once(path: str | Path, limit: int = 8192) -> bytes:
-    """What one read of ``limit`` bytes gives, for files the kernel writes in one piece.
+    """Result of one read of ``limit`` bytes, for files the kernel writes in one piece.
 
     Raises ``OSError``.
     """
@@ -92,7 +92,7 @@ def read_whole(path: str | Path, limit: int = _LARGEST_BUFFER) -> bytes:
 
 
 def is_gone(error: OSError) -> bool:
-    """Whether reading failed because the process has ended (or is not visible here)."""
+    """True when reading failed because the process has ended (or is not visible here)."""
     return error.errno in (errno.ESRCH, errno.ENOENT)
 
 
@@ -119,7 +119,7 @@ def boot_unix_seconds(proc: Path = PROC) -> float:
 
 
 class ProcessStat(NamedTuple):
-    """What ``/proc/PID/stat`` says (proc_pid_stat(5))."""
+    """Fields of ``/proc/PID/stat`` (proc_pid_stat(5))."""
 
     name: bytes
     state: str
@@ -129,7 +129,7 @@ class ProcessStat(NamedTuple):
     """User and system time of all threads, those that ended included."""
     threads: int
     start_ticks: int
-    """Since boot; with the PID this tells one process from another."""
+    """Since boot; with the PID this distinguishes one process from another."""
     resident_pages: int
     stack_start: bytes
     """Address of the first stack: differs after an exec. ``0`` for other users' processes."""

@@ -24,7 +24,7 @@ _INIT = 1
 
 @dataclass(frozen=True, slots=True)
 class EndResult:
-    """Whether the signal was sent, and a sentence for a person."""
+    """Outcome: if the signal was sent, and a sentence for a person."""
 
     ok: bool
     message: str

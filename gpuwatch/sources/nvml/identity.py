@@ -215,7 +215,7 @@ def lost_identity(
 
 
 def mig_mode(ask: Inquirer, handle: Any) -> bool | None:
-    """Whether the card is divided; ``None`` where it cannot be, or does not say."""
+    """True when the card is divided; ``None`` where it cannot be, or does not say."""
     mode = ask.ask("nvmlDeviceGetMigMode", handle)
     if mode is None or mode[0] in (0, 1):
         return None if mode is None else mode[0] == 1

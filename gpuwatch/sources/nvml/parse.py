@@ -97,7 +97,7 @@ RANGES: dict[str, tuple[int, int] | tuple[float, float]] = {
     "tensor_active_percent": _PERCENT,
     "dram_active_percent": _PERCENT,
 }
-"""What a number can be, wide enough for cards to come, by field. NVML's "not available" (all
+"""Range of each number, wide enough for cards to come, by field. NVML's "not available" (all
 ones, in 32 or 64 bits, before or after the unit is changed) lies outside each."""
 
 

@@ -99,9 +99,9 @@ class Reading:
     """Driver calls it makes."""
     importance: float = ORDINARY
     expected_seconds: float = 0.0
-    """What real drivers are known to take, so that the first call is planned for."""
+    """Taken by real drivers, as far as is known, so that the first call is planned for."""
     needed: Callable[[Any], bool] | None = None
-    """Whether the card still needs it, asked when it is due; ``None``: always."""
+    """True while the card still needs it, asked when it is due; ``None``: always."""
     between: Mapping[str, Any] = field(default_factory=dict)
     """Values of fields that mean "since the last snapshot" in a snapshot without this reading."""
     process_field: str | None = None

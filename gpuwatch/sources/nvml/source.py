@@ -113,7 +113,7 @@ class NvmlSource:
                 self._start()
 
     def read(self) -> DriverReading:
-        """What every GPU says now; nothing but a problem while another thread is in a call."""
+        """Every GPU as it is now; nothing but a problem while another thread is in a call."""
         if not self._lock.acquire(blocking=False):
             if self._ran_before:
                 return DriverReading(

@@ -157,7 +157,7 @@ def accumulator_fields(driver_version: str | None) -> dict[int, str]:
     ``nvmlDeviceGetViolationStatus`` gives the perf-policy ones in nanoseconds too. The ids 269 to
     271 meant other things before they settled: the CUDA 12.8 headers (driver 570) put thermal
     slowdown at 251 to 253 and power smoothing at 269, so older drivers are asked for the policy
-    counters alone, which have not moved; their thermal one does not tell software from hardware.
+    counters alone, which have not moved; their thermal one covers software and hardware alike.
     """
     fields = {FIELD_PERF_POLICY_POWER: "sw_power_cap", FIELD_PERF_POLICY_SYNC_BOOST: "sync_boost"}
     major = (driver_version or "").split(".", 1)[0]

@@ -15,7 +15,7 @@ TICKS_PER_SECOND = 6
 the activity is a list of phases with their own times."""
 TICK_SECONDS = 1.0 / TICKS_PER_SECOND
 BUFFERED_SAMPLES = 120
-"""What drivers were seen to keep: about twenty seconds."""
+"""Kept by drivers, as far as was seen: about twenty seconds."""
 
 _POWER_TAU_SECONDS = 0.35
 _HEAT_TAU_SECONDS = 28.0
@@ -42,7 +42,7 @@ REASONS = (
 
 
 class Activity(NamedTuple):
-    """What a stretch of time means for the card; shares are 0-1, traffic is bytes a second."""
+    """A stretch of time as the card sees it; shares are 0-1, traffic is bytes a second."""
 
     busy: float = 0.0
     """Share of the time in which a kernel is resident."""

@@ -66,7 +66,7 @@ class JobPlan:
     age_seconds: float = 2840.0
     resident_bytes: float = 3.4 * GIB
     resident_growth_bytes_per_second: float = 0.0
-    """What each of its processes gains in host memory."""
+    """Growth of each of its processes in host memory."""
     gpu_share: float = 1.0
     """Its part of the GPU's work where another job is there too."""
     instance: int | None = None
@@ -97,7 +97,7 @@ def plain(gpus: int) -> tuple[Slot, ...]:
 
 
 def shares(gpus: int) -> list[tuple[int, ...]]:
-    """Who gets which GPUs on a shared machine: one big job, then smaller ones."""
+    """GPUs of each job on a shared machine: one big job, then smaller ones."""
     if gpus <= 2:
         return [tuple(range(gpus))] if gpus else []
     half = gpus // 2

@@ -49,7 +49,7 @@ class Meter:
         return total
 
     def runs(self, now: float) -> bool:
-        """Whether it turns in earnest at ``now``: a few percent is a sleeper's housekeeping."""
+        """True when it turns in earnest at ``now``: a few percent is a sleeper's housekeeping."""
         # A loop, since any() over a generator takes three times as long on these short queues.
         for start, end, rate in self._pending:  # noqa: SIM110
             if start <= now < end and rate >= _IN_EARNEST:
@@ -231,7 +231,7 @@ class PidCounter:
 
 
 CONTEXT_BYTES = 0.52 * GIB
-"""What a CUDA context and its libraries take on a card before the first tensor."""
+"""Taken by a CUDA context and its libraries on a card before the first tensor."""
 
 
 @dataclass(slots=True)

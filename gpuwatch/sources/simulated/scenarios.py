@@ -1,4 +1,4 @@
-"""What can be wrong with a machine that trains: each scenario is a set of jobs and cards.
+"""Faults of a machine that trains: each scenario is a set of jobs and cards.
 
 A scenario states costs (a batch takes a worker so many CPU seconds, a step so long, the copy
 runs at so many bytes a second) and never what the charts shall look like.

@@ -18,7 +18,7 @@ from gpuwatch.sources.simulated.scenarios import BUILDERS
 from gpuwatch.sources.simulated.world import Look, World, build_host
 
 SCENARIOS: Mapping[str, str] = {name: text for name, (text, _) in BUILDERS.items()}
-"""What can be shown: name and one line about it."""
+"""Scenarios by name, with one line about each."""
 
 _WARM_UP_SECONDS = 60.0
 _TRACED_SECONDS = 20.0

@@ -37,7 +37,7 @@ class Pause:
     """When the first one starts after the scenario begins."""
     write_bytes_per_second: float = 0.0
     activity: Activity | None = None
-    """What the GPUs do meanwhile; ``None``: nothing."""
+    """Of the GPUs meanwhile; ``None``: none."""
     spin_up_seconds: float = 0.0
     """Time at its start and end in which the GPUs do nothing at all."""
     cpu: float = 1.0
@@ -45,7 +45,7 @@ class Pause:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Training:
-    """What the job costs. Times are seconds, for one batch of one rank."""
+    """Costs of a job. Times are seconds, for one batch of one rank."""
 
     workers: int = 8
     prefetch: int = 2
@@ -309,7 +309,7 @@ class Job:
 
 
 def _loading(plan: Training, number: int) -> Training:
-    """What loading costs this rank."""
+    """Costs of loading for this rank."""
     factor = dict(plan.slow_loaders).get(number, 1.0)
     return replace(plan, batch_cpu_seconds=plan.batch_cpu_seconds * factor)
 

@@ -233,7 +233,7 @@ def heading_unit(heading: str) -> str:
 
 
 def is_field(name: str) -> bool:
-    """Whether ``nvidia-smi`` has a query field of this (canonical) name, kept or not."""
+    """True where ``nvidia-smi`` has a query field of this (canonical) name, kept or not."""
     return name in COLUMNS or _OTHER.fullmatch(name) is not None
 
 

@@ -111,9 +111,9 @@ class LogClock:
 class Moments:
     """Puts rows together. ``add`` gives the moment before once a row begins the next.
 
-    ``gpus`` is how many GPUs a log has that does not tell them apart; without it the rows that are
-    written within ``SAME_MOMENT_SECONDS`` are the GPUs, in order. ``of_processes``: the rows are
-    those of ``pmon``, whose dash for a process that did nothing is a zero (NVML lists only
+    ``gpus`` is how many GPUs a log has in which no column distinguishes them; without it the rows
+    that are written within ``SAME_MOMENT_SECONDS`` are the GPUs, in order. ``of_processes``: the
+    rows are those of ``pmon``, whose dash for a process that did nothing is a zero (NVML lists only
     processes with some utilisation) once it has shown that it can say.
     """
 
@@ -143,7 +143,7 @@ class Moments:
         self._last_monotonic: float | None = None
 
     def add(self, row: Row, *, keyed: bool) -> Snapshot | None:
-        """Take one row; ``keyed``: the log has a column that tells its GPUs apart."""
+        """Take one row; ``keyed``: the log has a column that distinguishes its GPUs."""
         place = self._place(row) if keyed else len(self._rows)
         if place is None or place >= GPUS_MAX:
             self._stats.torn_lines += 1
@@ -185,7 +185,7 @@ class Moments:
         return self._places.setdefault(row.key, len(self._places))
 
     def _begins(self, row: Row, place: int, keyed: bool) -> bool:
-        """Whether ``row`` is of another moment than those before."""
+        """True when ``row`` is of another moment than those before."""
         at = row.at_unix_seconds
         if not keyed and self._gpus is None:
             if at is None or self._last_at is None:

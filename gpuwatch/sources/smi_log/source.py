@@ -5,7 +5,7 @@ any order, ``nvidia-smi dmon`` and ``nvidia-smi pmon`` (any ``-s``, ``-o DT``, `
 The headings say what a log is; one line is held at a time, so a log of any size takes the same
 memory. A log without headings needs ``--columns``, unless its units leave no choice.
 
-Where no column tells the GPUs apart, the rows of one moment are the GPUs in order. ``pmon`` says
+Where no column distinguishes the GPUs, the rows of one moment are the GPUs in order. ``pmon`` says
 how busy processes were, not GPUs: a GPU is taken to be as busy as its processes together.
 """
 
@@ -43,14 +43,14 @@ _GPU_IS_LOST = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogOptions:
-    """What a person said about a log."""
+    """Facts about a log that a person gave."""
 
     columns: tuple[str, ...] | None = None
     """Their (canonical) names, ``-`` for those to leave out; overrides a heading."""
     interval_seconds: float | None = None
     """Of a log without times."""
     gpus: int | None = None
-    """How many there are, where the log does not tell them apart."""
+    """How many there are, where no column of the log distinguishes them."""
 
 
 def read_lines(
