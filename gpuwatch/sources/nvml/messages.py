@@ -22,8 +22,6 @@ WRONG_BINDING = (
 OLD_BINDING = (
     "The installed nvidia-ml-py is too old to read GPUs with: pip install --upgrade nvidia-ml-py."
 )
-STARTING = "The NVIDIA driver is still starting up; its GPUs appear when it is ready."
-BUSY = "The NVIDIA driver does not answer: a call made earlier has not come back yet."
 NO_DEVICES = (
     "The NVIDIA driver works but has no GPU to show. In a container or a batch job, none may "
     "have been granted; otherwise look for the card with `lspci` and in `dmesg`."

@@ -8,7 +8,6 @@ of a GPU in ``readings``, when in ``schedule``, and what an error means for it i
 from __future__ import annotations
 
 import ctypes
-import threading
 from collections.abc import Callable, Iterator
 from time import perf_counter
 from typing import Any
@@ -79,13 +78,8 @@ def _loader_error() -> str | None:
 class NvmlSource:
     """Takes readings of every NVIDIA GPU of this machine.
 
-    ``open`` and ``read`` block and belong on one thread (``open`` may run on another before the
-    first ``read``); ``close`` may come from any, and returns at once even while a driver call
-    hangs. None of them raises for what a driver can do wrong. ``timer`` is what driver calls are
-    timed with.
-
-    ``so_far`` is what is known while ``open`` or ``read`` finds slow GPUs, with the monotonic
-    time it was known at; any thread may take it.
+    All of it blocks and belongs on one thread (``DriverLink`` has one); only ``so_far`` may be
+    taken by any. Nothing raises for what a driver can do wrong. ``timer`` times driver calls.
     """
 
     def __init__(
@@ -94,7 +88,6 @@ class NvmlSource:
         self._clock = clock
         self._options = options
         self._tally = Tally(timer)
-        self._lock = threading.Lock()
         self._closed = False
         self._nvml: Any = None
         self._inventory: Inventory | None = None
@@ -108,34 +101,28 @@ class NvmlSource:
 
     def open(self) -> None:
         """Start the driver's library and find the GPUs; what fails is a problem of ``read``."""
-        with self._lock:
-            if not self._closed and self._inventory is None:
-                self._start()
+        self._closed = False
+        if self._inventory is None:
+            self._start()
 
     def read(self) -> DriverReading:
-        """Every GPU as it is now; nothing but a problem while another thread is in a call."""
-        if not self._lock.acquire(blocking=False):
-            if self._ran_before:
-                return DriverReading(
-                    problems=(messages.problem(messages.BUSY, severity="warning"),)
-                )
-            return DriverReading(problems=(messages.problem(messages.STARTING, severity="info"),))
-        try:
-            return self._read()
-        finally:
-            self.so_far = None
-            if self._closed:
-                self._stop()
-            self._lock.release()
+        """Every GPU as it is now."""
+        absent = self._inventory is None and not self._closed
+        if absent and self._clock.monotonic() >= self._retry_at:
+            self._start()
+        if self._inventory is not None:
+            try:
+                while not self._round(self._inventory):
+                    self._hand_over(self._inventory.devices)
+            except DriverGoneError as error:
+                self._driver_went_away(error.code)
+        self.so_far = None
+        return self._result(self._inventory)
 
     def close(self) -> None:
-        """Let go of the driver; if a call is under way, whoever makes it does so afterwards."""
+        """Let go of the driver."""
         self._closed = True
-        if self._lock.acquire(blocking=False):
-            try:
-                self._stop()
-            finally:
-                self._lock.release()
+        self._stop()
 
     # The driver as a whole.
 
@@ -153,8 +140,6 @@ class NvmlSource:
         except DriverGoneError as error:
             self._driver_went_away(error.code)
         self._ran_before = True
-        if self._closed:
-            self._stop()
 
     def _initialise(self) -> bool:
         start = self._tally.timer()
@@ -206,21 +191,6 @@ class NvmlSource:
         self._fail(self._start_sentence(code) if mismatch else messages.WENT_AWAY)
 
     # One look.
-
-    def _read(self) -> DriverReading:
-        absent = self._inventory is None and not self._closed
-        if absent and self._clock.monotonic() >= self._retry_at:
-            self._start()
-        if self._inventory is not None:
-            try:
-                self._look(self._inventory)
-            except DriverGoneError as error:
-                self._driver_went_away(error.code)
-        return self._result(self._inventory)
-
-    def _look(self, inventory: Inventory) -> None:
-        while not self._round(inventory) and not self._closed:
-            self._hand_over(inventory.devices)
 
     def _round(self, inventory: Inventory) -> bool:
         """Take what is due, and for some time what was never taken; whether all of that was."""

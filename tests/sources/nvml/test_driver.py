@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -137,39 +135,6 @@ def test_closing_shuts_the_library_down(tmp_path: Path) -> None:
         watch.source.close()
         assert watch.fake.calls("nvmlShutdown") == 1
         assert watch.source.read().gpus == ()
-
-
-def test_closing_does_not_wait_for_a_hanging_call(tmp_path: Path) -> None:
-    """With a call stuck in the driver, close returns; the shutdown follows when it comes back."""
-    with watching(tmp_path, gpus=1) as watch:
-        watch.tick()
-        before = watch.fake.calls("nvmlDeviceGetUtilizationRates")
-        watch.fake.hang("nvmlDeviceGetTemperature")
-        stuck = threading.Thread(target=watch.tick, daemon=True)
-        stuck.start()
-        while watch.fake.calls("nvmlDeviceGetUtilizationRates") == before:
-            time.sleep(0.001)
-        assert "does not answer" in watch.source.read().problems[0].message
-        watch.source.close()
-        assert stuck.is_alive()
-        assert watch.fake.calls("nvmlShutdown") == 0
-        watch.fake.release()
-        stuck.join(60)
-        assert watch.fake.calls("nvmlShutdown") == 1
-
-
-def test_reading_while_the_driver_starts_does_not_wait(tmp_path: Path) -> None:
-    """While another thread starts the driver, a read says so and returns."""
-    with watching(tmp_path, gpus=1, opened=False) as watch:
-        watch.fake.hang("nvmlDeviceGetCount_v2")
-        opening = threading.Thread(target=watch.source.open, daemon=True)
-        opening.start()
-        while not watch.fake.calls("nvmlSystemGetDriverVersion"):
-            time.sleep(0.001)
-        assert watch.source.read().gpus == ()
-        watch.fake.release()
-        opening.join(60)
-        assert len(watch.tick().gpus) == 1
 
 
 def test_pynvml_is_imported_only_when_the_source_opens() -> None:
