@@ -44,8 +44,8 @@ class Card:
         self.unix = 0.0
         self.interval_seconds = interval_seconds
         self.values = parse.Values()
-        self.steps: dict[tuple[Callable[[Card], None], ...], int] = {}
-        """Of calls that stand in for each other: the one that this GPU has."""
+        self.steps: dict[Callable[[Card], None], int] = {}
+        """Of calls that stand in for each other, by the best: the one that this GPU has."""
         self.before: dict[int, tuple[float, float]] = {}
         """Counters by field id: (monotonic seconds, value) when last read."""
         self.gpm_gives: set[str] = set()

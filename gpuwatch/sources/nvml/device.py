@@ -47,7 +47,6 @@ class NvmlDevice:
         self.lost_since_unix = 0.0
         self.probe_at = 0.0
         self.unsupported: set[str] = set()
-        self.troubled: list[Slot] = []
         self.processes: tuple[GpuProcess, ...] = ()
         self._rows_before: dict[parse.ProcessSlot, GpuProcess] = {}
         self._processes_changed = False
@@ -61,6 +60,11 @@ class NvmlDevice:
     @property
     def identity(self) -> GpuIdentity:
         return self.card.identity
+
+    @property
+    def troubled(self) -> list[Slot]:
+        """Readings that fail."""
+        return [] if self.lost_error else [slot for slot in self.slots if slot.failures]
 
     # One look.
 
@@ -81,8 +85,8 @@ class NvmlDevice:
                     slot.due_at = now + reading.period_seconds
         return due
 
-    def take(self, slot: Slot) -> bool:
-        """Take one reading; whether the GPU is still there. Raises ``DriverGoneError``."""
+    def take(self, slot: Slot) -> None:
+        """Take one reading. Raises ``DriverGoneError``."""
         error = 0
         tally = self.tally
         start = tally.timer()
@@ -98,53 +102,46 @@ class NvmlDevice:
         tally.calls += slot.reading.calls
         slot.measured(self.card.now, seconds)
         if error:
-            return self._failed(slot, error)
+            self._failed(slot, error)
+            return
         self._look_for_gaps(slot)
         slot.worked = slot.worked or bool(slot.gave) or not slot.reading.fields
-        if slot.failures:
-            slot.works()
-            self.troubled.remove(slot)
-            self.card.failing_lists.discard(slot.reading.name)
+        slot.failures = slot.error = 0
+        self.card.failing_lists.discard(slot.reading.name)
         if not slot.reading.fields:
             self._processes_changed = True
-        return True
 
     def _look_for_gaps(self, slot: Slot) -> None:
-        names = readings.fields_set(self.card, slot.reading)
-        given = {name for name in names if self.card.values.get(name) is not None}
-        if slot.gave.intersection(names) <= given:
+        names, values = readings.fields_set(self.card, slot.reading), self.card.values
+        given = [name for name in names if values.get(name) is not None]
+        if len(given) == len(names) or slot.gave.intersection(names) <= set(given):
             slot.lacking_reads = 0
         else:
-            slot.lacking_since_unix = (
-                slot.lacking_since_unix if slot.lacking_reads else self.card.unix
-            )
+            if not slot.lacking_reads:
+                slot.lacking_since_unix = self.card.unix
             slot.lacking_reads += 1
-        slot.gave |= given
+        slot.gave.update(given)
 
     def drop_outdated(self, slot: Slot) -> None:
         """Forget a value whose reading had to wait for too long."""
         if slot.outdated(self.card.now, self.card.interval_seconds):
             self._forget(slot.reading)
 
-    def _failed(self, slot: Slot, error: int) -> bool:
+    def _failed(self, slot: Slot, error: int) -> None:
         if error in tables.DRIVER_GONE:
             raise DriverGoneError(error)
         if error in tables.LOST:
             self.lose(error)
-            return False
+            return
         self._forget(slot.reading)
         if error in tables.PERMANENT and not slot.worked:
             self.unsupported.add(slot.reading.name)
             # A new list: the caller may be walking the old one.
             self.slots = [other for other in self.slots if other is not slot]
-            if slot in self.troubled:
-                self.troubled.remove(slot)
             self.card.failing_lists.discard(slot.reading.name)
-            return True
-        if not slot.failures:
-            self.troubled.append(slot)
-            if slot.reading.name in readings.LISTS:
-                self.card.failing_lists.add(slot.reading.name)
+            return
+        if slot.reading.name in readings.LISTS:
+            self.card.failing_lists.add(slot.reading.name)
         slot.failed(error, self.card.unix)
         rarely = error == tables.NO_PERMISSION or (
             error in tables.RARELY_RETRIED and slot.failures >= LASTED_READS
@@ -152,7 +149,6 @@ class NvmlDevice:
         slot.due_at = max(slot.due_at, self.card.now + (RARELY_SECONDS if rarely else 0.0))
         if not rarely:
             slot.due_at = min(slot.due_at, self.card.now + max(TRANSIENT_SECONDS, slot.cost * 100))
-        return True
 
     def _forget(self, reading: Reading) -> None:
         for name in readings.fields_set(self.card, reading):
@@ -174,7 +170,6 @@ class NvmlDevice:
         self.card.before = {}
         self.card.listed = {}
         self.card.failing_lists = set()
-        self.troubled = []
         self.processes = ()
 
     # What came of it.

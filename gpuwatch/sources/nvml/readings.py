@@ -36,7 +36,7 @@ def _first_supported(*steps: Step) -> Step:
     something a little different."""
 
     def read(card: Card) -> None:
-        known = card.steps.get(steps)
+        known = card.steps.get(steps[0])
         if known is not None:
             steps[known](card)
             return
@@ -47,7 +47,7 @@ def _first_supported(*steps: Step) -> Step:
                 if error.value not in tables.PERMANENT or at + 1 == len(steps):
                     raise
             else:
-                card.steps[steps] = at
+                card.steps[steps[0]] = at
                 return
 
     return read

@@ -173,10 +173,6 @@ class Slot:
         self.failures += 1
         self.error = error
 
-    def works(self) -> None:
-        self.failures = 0
-        self.error = 0
-
     @property
     def lasted(self) -> bool:
         """The failure is no hiccup."""
