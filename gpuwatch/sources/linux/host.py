@@ -37,16 +37,6 @@ class _Sample(NamedTuple):
     network: _Counters | None
 
 
-class _Cores(NamedTuple):
-    affinity: int | None
-    quota: float | None
-
-    @property
-    def usable(self) -> float | None:
-        known = [float(value) for value in (self.affinity, self.quota) if value is not None]
-        return min(known, default=None)
-
-
 class HostReader:
     """Reads a Linux machine. ``proc`` and ``sys_root`` are where those file systems are mounted."""
 
@@ -88,26 +78,19 @@ class HostReader:
         """The machine now; rates are over the time since the reading (or ``open``) before."""
         self._failures.clear()
         self._update_rates()
-        memory = self._parsed("meminfo", host_counters.parse_memory)
-        load = self._parsed("loadavg", host_counters.parse_load)
-        cores, shm = self._cores.value(), self._shm.value()
+        cores = {} if self._sample is None else self._sample.cpu
+        fields: dict[str, Any] = {
+            **(self._parsed("meminfo", host_counters.parse_memory) or {}),
+            **(self._parsed("loadavg", host_counters.parse_load) or {}),
+            **self._cores.value(),
+            **self._shm.value(),
+            **self._rates,
+        }
         host = Host(
             name=self._name,
-            load_average_1_minute=load[0] if load else None,
-            load_average_5_minutes=load[1] if load else None,
-            load_average_15_minutes=load[2] if load else None,
-            memory_total_bytes=memory.total if memory else None,
-            memory_used_bytes=memory.used if memory else None,
-            swap_total_bytes=memory.swap_total if memory else None,
-            swap_used_bytes=memory.swap_used if memory else None,
-            shm_total_bytes=shm[0] if shm else None,
-            shm_used_bytes=shm[1] if shm else None,
-            core_count=self._core_count(),
-            affinity_cores=cores.affinity,
-            quota_cores=cores.quota,
-            usable_cores=cores.usable,
+            core_count=sum(name != b"cpu" for name in cores) or None,
             uptime_seconds=time.clock_gettime(time.CLOCK_BOOTTIME),
-            **self._rates,
+            **fields,
         )
         return host, self._problems()
 
@@ -149,26 +132,25 @@ class HostReader:
             return {name: counters for name, counters in found.items() if name != b"lo"}
         return {name: counters for name, counters in found.items() if name in chosen}
 
-    def _core_count(self) -> int | None:
-        if self._sample is None:
-            return None
-        return sum(name != b"cpu" for name in self._sample.cpu) or None
-
-    def _read_cores(self) -> _Cores:
+    def _read_cores(self) -> dict[str, float | None]:
         try:
             # Not 0: that is the calling thread, and what counts is the process.
             affinity = len(os.sched_getaffinity(os.getpid()))
         except OSError:
             affinity = None
-        return _Cores(affinity, cgroup.read_quota_cores(self._proc))
+        quota = cgroup.read_quota_cores(self._proc)
+        usable = min(
+            (float(cores) for cores in (affinity, quota) if cores is not None), default=None
+        )
+        return {"affinity_cores": affinity, "quota_cores": quota, "usable_cores": usable}
 
-    def _read_shm(self) -> tuple[int, int] | None:
+    def _read_shm(self) -> dict[str, int]:
         try:
             found = os.statvfs(self._shm_path)
         except OSError:
-            return None
+            return {}
         total = found.f_blocks * found.f_frsize
-        return total, total - found.f_bfree * found.f_frsize
+        return {"shm_total_bytes": total, "shm_used_bytes": total - found.f_bfree * found.f_frsize}
 
     def _parsed(self, name: str, parse: Callable[[bytes], T]) -> T | None:
         """The parsed file, or ``None``; what fails is kept for ``_problems``.

@@ -59,36 +59,27 @@ def cpu_share(before: CpuTimes | None, now: CpuTimes | None) -> CpuShare | None:
     return CpuShare(100.0 * busy / total, 100.0 * iowait / total)
 
 
-class Memory(NamedTuple):
-    """Bytes; ``None`` where the kernel does not say."""
-
-    total: int | None
-    used: int | None
-    swap_total: int | None
-    swap_used: int | None
-
-
 _MEMORY_LINE = re.compile(
     rb"^(MemTotal|MemFree|MemAvailable|Buffers|Cached|SwapTotal|SwapFree):\s+(\d+)", re.MULTILINE
 )
 
 
-def parse_memory(text: bytes) -> Memory:
-    """``/proc/meminfo``. Used is total less available.
+def parse_memory(text: bytes) -> dict[str, int | None]:
+    """``/proc/meminfo`` as fields of ``Host``. Used is total less available.
 
     Kernels before 3.14 have no ``MemAvailable``: free, buffers and cache stand in for it.
     """
     found = {name: int(value) * 1024 for name, value in _MEMORY_LINE.findall(text)}
-    total = found.get(b"MemTotal")
+    total, swap = found.get(b"MemTotal"), found.get(b"SwapTotal")
     available = found.get(b"MemAvailable")
     if available is None and b"MemFree" in found:
         available = found[b"MemFree"] + found.get(b"Buffers", 0) + found.get(b"Cached", 0)
-    return Memory(
-        total,
-        _less(total, available),
-        found.get(b"SwapTotal"),
-        _less(found.get(b"SwapTotal"), found.get(b"SwapFree")),
-    )
+    return {
+        "memory_total_bytes": total,
+        "memory_used_bytes": _less(total, available),
+        "swap_total_bytes": swap,
+        "swap_used_bytes": _less(swap, found.get(b"SwapFree")),
+    }
 
 
 def _less(total: int | None, free: int | None) -> int | None:
@@ -119,10 +110,10 @@ def pressure_percent(before: int | None, now: int | None, seconds: float) -> flo
     return min(100.0, max(0, now - before) / seconds / 10_000)
 
 
-def parse_load(text: bytes) -> tuple[float, float, float]:
-    """``/proc/loadavg``: the averages over 1, 5 and 15 minutes."""
-    one, five, fifteen = text.split(None, 3)[:3]
-    return float(one), float(five), float(fifteen)
+def parse_load(text: bytes) -> dict[str, float]:
+    """``/proc/loadavg`` as fields of ``Host``."""
+    names = ("load_average_1_minute", "load_average_5_minutes", "load_average_15_minutes")
+    return {name: float(value) for name, value in zip(names, text.split(None, 3)[:3], strict=True)}
 
 
 def parse_disks(text: bytes, whole_disks: Container[bytes]) -> dict[bytes, tuple[int, int]]:

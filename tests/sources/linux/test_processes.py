@@ -106,18 +106,6 @@ def test_cpu_use_is_of_one_core_since_the_reading_before(fake: Fake) -> None:
     assert fake.read(gpu(FIRST), after=2.0)[0].cpu_percent == 50.0
 
 
-def test_a_reading_at_once_repeats_the_cpu_use(fake: Fake) -> None:
-    """Too little time for a new share: the last stands, and no ticks are lost."""
-    fake.proc.process(FIRST)
-    fake.read(gpu(FIRST))
-    fake.proc.process(FIRST, ticks=procfs.TICKS_PER_SECOND)
-    assert fake.read(gpu(FIRST), after=1.0)[0].cpu_percent == 100.0
-    fake.proc.process(FIRST, ticks=procfs.TICKS_PER_SECOND + 2)
-    assert fake.read(gpu(FIRST), after=0.01)[0].cpu_percent == 100.0
-    fake.proc.process(FIRST, ticks=2 * procfs.TICKS_PER_SECOND)
-    assert fake.read(gpu(FIRST), after=0.99)[0].cpu_percent == 100.0
-
-
 def test_a_process_on_two_gpus_has_a_row_for_each(fake: Fake) -> None:
     """With the same host readings and the GPUs' own."""
     fake.proc.process(FIRST)
@@ -200,14 +188,6 @@ def test_a_new_child_is_seen_within_two_seconds(fake: Fake) -> None:
     assert pids(fake.read(gpu(FIRST), after=1.0)) == [FIRST, FIRST + 1]
 
 
-def test_a_child_with_a_lower_number_is_found_too(fake: Fake) -> None:
-    """PIDs wrap around."""
-    fake.proc.process(FIRST)
-    fake.read(gpu(FIRST))
-    fake.proc.process(FIRST - 10, parent=FIRST)
-    assert pids(fake.read(gpu(FIRST), after=2.0)) == [FIRST, FIRST - 10]
-
-
 def test_a_kernel_that_does_not_say_the_last_pid_is_listed_every_time(fake: Fake) -> None:
     """Some sandboxes write 0 there for ever."""
     fake.proc.process(FIRST)
@@ -242,15 +222,6 @@ def test_the_others_are_read_on_a_slower_timer(fake: Fake) -> None:
         assert rows[1].cpu_percent == (100.0 if second == 3 else 0.0)
 
 
-def test_another_that_comes_onto_a_gpu_is_shown_once(fake: Fake) -> None:
-    """Between two readings of the others, too; and it keeps its CPU history."""
-    fake.options.all_processes = True
-    fake.proc.process(FIRST)
-    assert pids(fake.read()) == [FIRST]
-    rows = fake.read(gpu(FIRST), after=1.0)
-    assert [(row.pid, row.gpu_uuid, row.cpu_percent) for row in rows] == [(FIRST, "GPU-0", 0.0)]
-
-
 def test_the_command_is_read_again_after_an_exec(fake: Fake) -> None:
     """A changed name, or a changed stack where the name is the same."""
     fake.proc.process(FIRST, command=b"torchrun\0")
@@ -260,15 +231,6 @@ def test_the_command_is_read_again_after_an_exec(fake: Fake) -> None:
     fake.proc.process(FIRST, name="other", stack=999, command=b"two\0", uid=3_999_999_998)
     row = fake.read(gpu(FIRST), after=0.1)[0]
     assert (row.command, row.user) == ("two", "3999999998")
-
-
-def test_a_new_name_alone_is_shown(fake: Fake) -> None:
-    """A worker that names itself has done nothing else since, maybe for long."""
-    fake.proc.process(FIRST)
-    fake.read(gpu(FIRST))
-    fake.read(gpu(FIRST), after=3.0)
-    fake.proc.process(FIRST, name="pt_data_worker")
-    assert fake.read(gpu(FIRST), after=1.0)[0].name == "pt_data_worker"
 
 
 def test_a_title_rewritten_in_place_is_seen_after_a_while(fake: Fake) -> None:
@@ -300,15 +262,6 @@ def test_a_zombie_is_on_no_gpu(fake: Fake, threads: int, uuid: str | None) -> No
     rows = fake.read(gpu(FIRST), gpu(FIRST, "GPU-1"), after=1.0)
     assert {row.gpu_uuid for row in rows} == ({None} if uuid is None else {"GPU-0", "GPU-1"})
     assert fake.problems == ()
-
-
-def test_a_zombie_keeps_where_it_was(fake: Fake) -> None:
-    """It has left its cgroup; what it was is not read again from what is left of it."""
-    fake.proc.process(FIRST, cgroup=f"0::/docker-{'ab' * 32}.scope\n")
-    container = fake.read(gpu(FIRST))[0].container
-    assert container is not None
-    fake.proc.process(FIRST, state="Z", resident_pages=0, command=b"", cgroup="0::/\n")
-    assert fake.read(gpu(FIRST), after=5.0)[0].container == container
 
 
 @pytest.mark.parametrize("namespace", ["pid:[4026531836]", "pid:[4026532999]"])

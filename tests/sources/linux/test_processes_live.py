@@ -97,21 +97,6 @@ def test_a_busy_process_uses_cpu_and_a_waiting_one_uses_none(
     assert rows[idle.pid].cpu_percent == 0.0
 
 
-def test_loader_workers_and_their_children_are_shown(started: Children, watch: Watch) -> None:
-    """The whole tree below a GPU process, and only that."""
-    trainer = started.python(WORKER_TREE)
-    workers = [int(pid) for pid in started.ready(trainer).split()]
-    bystander = started.python("ready()\nwait()\n")
-    started.ready(bystander)
-    wait_until(lambda: len(watch.read(trainer.pid, after=2.0)) == 5)
-    rows = watch.read(trainer.pid)
-    assert set(workers) < set(rows)
-    inner = set(rows) - set(workers) - {trainer.pid}
-    assert [rows[pid].parent_pid for pid in inner] == [workers[0]]
-    assert bystander.pid not in rows
-    assert {row.gpu_uuid for pid, row in rows.items() if pid != trainer.pid} == {None}
-
-
 def test_workers_come_and_go(started: Children, watch: Watch) -> None:
     """A killed worker is gone at the next reading; a new one is there two seconds later."""
     trainer = started.python(
@@ -177,38 +162,6 @@ def test_a_worker_whose_parent_ends_stays_with_its_trainer(started: Children, wa
         os.kill(worker, signal.SIGKILL)
 
 
-def test_a_zombie_keeps_its_row(started: Children, watch: Watch) -> None:
-    """It is dead, its parent has not noticed, and the row says both what it was and that."""
-    child = started.python("ready()\nwait()\n", "--mark")
-    started.ready(child)
-    watch.read(child.pid)
-    child.kill()
-    wait_until(lambda: watch.read(child.pid, after=0.1)[child.pid].state == "Z")
-    row = watch.read(child.pid, after=30.0)[child.pid]
-    assert row.memory_resident_bytes == 0
-    assert (row.command or "").endswith("--mark")
-    child.wait()
-    assert watch.read(child.pid, after=0.1) == {}
-
-
-def test_many_processes_ending_at_once_are_no_problem(started: Children, watch: Watch) -> None:
-    """Churn: all rows go, no sentence comes, no descriptor is left."""
-    before = sum(1 for _ in Path("/proc/self/fd").iterdir())
-    many = [subprocess.Popen(["sleep", "600"]) for _ in range(40)]
-    pids = [child.pid for child in many]
-    try:
-        for _ in range(3):
-            assert len(watch.read(*pids, after=1.0)) == 40
-    finally:
-        for child in many:
-            child.kill()
-            child.wait()
-    assert watch.read(*pids, after=1.0) == {}
-    assert watch.problems == ()
-    watch.source.close()
-    assert sum(1 for _ in Path("/proc/self/fd").iterdir()) <= before
-
-
 def test_hostile_arguments_and_names_come_out_harmless(started: Children, watch: Watch) -> None:
     """Escapes, markup, newlines and bytes that are not UTF-8, in the command line and the name."""
     child = started.python(
@@ -227,37 +180,6 @@ def test_hostile_arguments_and_names_come_out_harmless(started: Children, watch:
     assert row.command.isprintable()
     assert row.command.endswith("\ufffd]0;owned\ufffd [red]x[/red] 'a b\ufffd' \ufffd\ufffd")
     assert row.state in ("R", "S")
-
-
-def test_a_command_line_of_ten_thousand_lines_is_one_short_line(
-    started: Children, watch: Watch
-) -> None:
-    """100 kB of newlines and escapes in one argument: 4 kB of harmless text."""
-    child = started.python("ready()\nwait()\n", "evil\x1b[2J\n" * 10_000)
-    started.ready(child)
-    command = watch.read(child.pid)[child.pid].command
-    assert command is not None
-    assert command.isprintable()
-    assert 1000 < len(command) <= 4096
-    assert command.endswith("…")
-
-
-def test_the_command_is_the_new_one_after_an_exec(started: Children, watch: Watch) -> None:
-    """Same PID, same start, same key; another command, though both are called ``python``."""
-    child = started.python(
-        "ready()\nsys.stdin.readline()\n"
-        "code = 'import os, sys; os.write(1, b\"x\\\\n\"); sys.stdin.read()'\n"
-        "os.execv(sys.executable, [sys.executable, '-S', '-c', code, '--second'])\n"
-    )
-    started.ready(child)
-    before = watch.read(child.pid)[child.pid]
-    assert child.stdin is not None
-    child.stdin.write(b"go\n")
-    child.stdin.flush()
-    started.ready(child)
-    after = watch.read(child.pid, after=0.1)[child.pid]
-    assert (after.command or "").endswith("--second")
-    assert after.key == before.key
 
 
 def test_all_processes_are_this_users_and_everybodys(started: Children, watch: Watch) -> None:
