@@ -179,12 +179,12 @@ class DriverLink:
         known = None if self._made is None else self._made.so_far
         if known is None or now - known[0] > SO_FAR_SECONDS:
             return None
-        waits = Problem(
-            source="nvml",
-            message=f"The NVIDIA driver is slow to start ({_seconds(now - began_at)} so far); the "
-            "readings that are missing follow.",
-            since_unix_seconds=self._clock.unix() - (now - began_at),
-            severity="info",
+        seconds = now - began_at
+        waits = self._problem(
+            f"The NVIDIA driver is slow to start ({_seconds(seconds)} so far); the readings that "
+            "are missing follow.",
+            seconds,
+            "info",
         )
         reading = replace(known[1], problems=(waits, *known[1].problems), call_seconds=0.0)
         self._last = DriverLook(replace(reading, call_count=0), silent=True)
@@ -193,24 +193,23 @@ class DriverLink:
     def _waking(self) -> Problem:
         seconds = self._clock.monotonic() - self._opened_at
         severity = "info" if seconds < WAKES_SECONDS else "warning"
-        return Problem(
-            source="nvml",
-            message=f"Waiting for the NVIDIA driver ({_seconds(seconds)}){_advice(seconds)}.",
-            since_unix_seconds=self._clock.unix() - seconds,
-            severity="error" if seconds >= HANGS_SECONDS else severity,
+        return self._problem(
+            f"Waiting for the NVIDIA driver ({_seconds(seconds)}){_advice(seconds)}.",
+            seconds,
+            "error" if seconds >= HANGS_SECONDS else severity,
         )
 
     def _silent(self, seconds: float) -> DriverLook:
-        return self._without_readings(
-            Problem(
-                source="nvml",
-                message=f"The NVIDIA driver has not answered for {_seconds(seconds)}, so there "
-                f"are no GPU readings until it does{_advice(seconds)}.",
-                since_unix_seconds=self._clock.unix() - seconds,
-                severity="error",
-            ),
-            silent=True,
+        message = (
+            f"The NVIDIA driver has not answered for {_seconds(seconds)}, so there are no GPU "
+            f"readings until it does{_advice(seconds)}."
         )
+        return self._without_readings(self._problem(message, seconds, "error"), silent=True)
+
+    def _problem(self, message: str, seconds: float, severity: str) -> Problem:
+        """A problem that has lasted for ``seconds``."""
+        since = self._clock.unix() - seconds
+        return Problem(source="nvml", message=message, since_unix_seconds=since, severity=severity)
 
     def _without_readings(self, problem: Problem, *, silent: bool = False) -> DriverLook:
         """The GPUs and processes known, each without any reading."""

@@ -132,9 +132,23 @@ def _listed(words: list[str]) -> str:
     return f"{', '.join(words[:-1])} and {words[-1]}"
 
 
-def problem(sentence: str, *, since: float | None = None, severity: str = "error") -> Problem:
-    """A problem of the driver as a whole."""
-    return Problem(source=SOURCE, message=sentence, since_unix_seconds=since, severity=severity)
+def problem(
+    sentence: str,
+    gpus: Sequence[GpuIdentity] = (),
+    *,
+    reading: str | None = None,
+    since: float | None = None,
+    severity: str = "error",
+) -> Problem:
+    """A problem of these GPUs; of none: of the driver as a whole."""
+    return Problem(
+        source=SOURCE,
+        message=sentence,
+        target=gpus[0].uuid if len(gpus) == 1 else None,
+        reading=reading,
+        since_unix_seconds=since,
+        severity=severity,
+    )
 
 
 def cannot_count(why: str) -> Problem:
@@ -161,26 +175,15 @@ def lost(gpus: Sequence[GpuIdentity], code: int, since: float | None) -> Problem
             f"{name} lost: {it} fell off the bus, and the jobs on {them} have died. Check "
             "`dmesg` for Xid errors; a reset or reboot is needed."
         )
-    return Problem(
-        source=SOURCE,
-        message=message,
-        target=gpus[0].uuid if one else None,
-        reading=None if one else "lost",
-        since_unix_seconds=since,
-        severity="error",
-    )
+    return problem(message, gpus, reading=None if one else "lost", since=since)
 
 
 def cannot_open(code: int, indexes: Sequence[int]) -> Problem:
     """GPUs that the driver counts and does not hand out, all for the same reason."""
     subject = f"GPU {indexes[0]}" if len(indexes) == 1 else f"GPUs {_numbers(indexes)}"
-    return Problem(
-        source=SOURCE,
-        message=(
-            f"{subject} cannot be opened ({error_words(code)}) and so cannot be shown: check "
-            "`dmesg` for Xid errors, and whether this user was granted access."
-        ),
-        severity="error",
+    return problem(
+        f"{subject} cannot be opened ({error_words(code)}) and so cannot be shown: check "
+        "`dmesg` for Xid errors, and whether this user was granted access."
     )
 
 
@@ -206,14 +209,9 @@ def cannot_read(
     else:
         far = " in full" if code == tables.INCOMPLETE else ""
         message = f"{subject} cannot be read{far} ({error_words(code)}); gpuwatch keeps trying."
-    return Problem(
-        source=SOURCE,
-        message=message,
-        target=gpus[0].uuid if len(gpus) == 1 else None,
-        reading=readings[0][1] if len(readings) == 1 else None,
-        since_unix_seconds=since,
-        severity="info" if code == tables.NO_PERMISSION else "warning",
-    )
+    field = readings[0][1] if len(readings) == 1 else None
+    severity = "info" if code == tables.NO_PERMISSION else "warning"
+    return problem(message, gpus, reading=field, since=since, severity=severity)
 
 
 def slow_driver(
@@ -230,12 +228,9 @@ def slow_driver(
     if rest:
         noun = "reading" if len(rest) == 1 else "readings"
         often += f", and {len(rest)} more {noun} every {_periods(rest)}"
-    return Problem(
-        source=SOURCE,
-        message=(
-            f"The NVIDIA driver takes about {milliseconds:g} ms a call, so some readings of "
-            f"{labels(gpus)} are refreshed less often: {often}."
-        ),
+    return problem(
+        f"The NVIDIA driver takes about {milliseconds:g} ms a call, so some readings of "
+        f"{labels(gpus)} are refreshed less often: {often}.",
         severity="info",
     )
 
@@ -256,13 +251,8 @@ def _enumerated(words: list[str]) -> str:
 
 def unsupported(sentence: str, field: str, gpus: Sequence[GpuIdentity]) -> Problem:
     """Something a person would look for that these GPUs do not have; ``{gpus}`` is filled in."""
-    return Problem(
-        source=SOURCE,
-        message=sentence.format(gpus=labels(gpus), verb="has" if len(gpus) == 1 else "have"),
-        target=gpus[0].uuid if len(gpus) == 1 else None,
-        reading=field,
-        severity="info",
-    )
+    filled = sentence.format(gpus=labels(gpus), verb="has" if len(gpus) == 1 else "have")
+    return problem(filled, gpus, reading=field, severity="info")
 
 
 NO_SAMPLES = (
