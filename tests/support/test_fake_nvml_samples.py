@@ -57,25 +57,6 @@ def test_sine_swings_around_half_its_level(fake: FakeNvml, handle: Any) -> None:
     assert sum(seen) / len(seen) == pytest.approx(40, abs=2)
 
 
-def test_utilization_is_the_newest_sample(fake: FakeNvml, handle: Any) -> None:
-    """The rate is what the driver's last complete sample held, not an instant value."""
-    fake.gpu[0].waveform("square", period_seconds=0.9, duty_percent=40)
-    for step in range(20):
-        fake.set_clock(NOW + step * 0.05)
-        newest = samples(handle)[-1].sampleValue.uiVal
-        assert nv.nvmlDeviceGetUtilizationRates(handle).gpu == newest
-
-
-def test_two_gpus_can_be_out_of_step(fake: FakeNvml, handle: Any) -> None:
-    """A phase moves one GPU's load against another's."""
-    fake.set_clock(NOW)
-    fake.gpu[0].waveform("square", period_seconds=2.0)
-    fake.gpu[1].waveform("square", period_seconds=2.0, phase_seconds=1.0)
-    other = levels(nv.nvmlDeviceGetHandleByIndex(1))
-    pairs = list(zip(levels(handle), other, strict=True))
-    assert all(a + b == pytest.approx(99, abs=2) for a, b in pairs)
-
-
 def test_power_follows_load_with_lag(fake: FakeNvml, handle: Any) -> None:
     """Just after the load starts power is still low; later it is near the limit."""
     fake.gpu[0].waveform("square", period_seconds=40.0)
@@ -110,12 +91,3 @@ def test_energy_grows_by_power_times_time(fake: FakeNvml, handle: Any) -> None:
     fake.set_clock(NOW + 20.0)
     watts = (nv.nvmlDeviceGetTotalEnergyConsumption(handle) - before) / 1000 / 10.0
     assert watts == pytest.approx(nv.nvmlDeviceGetPowerUsage(handle) / 1000, rel=0.01)
-
-
-def test_power_and_clock_samples(fake: FakeNvml, handle: Any) -> None:
-    """Power samples are milliwatts, clock samples MHz."""
-    fake.gpu[0].set(power_mw=312_000, clock_sm_mhz=1755)
-    power = samples(handle, kind=nv.NVML_TOTAL_POWER_SAMPLES)
-    clocks = samples(handle, kind=nv.NVML_PROCESSOR_CLK_SAMPLES)
-    assert {sample.sampleValue.uiVal for sample in power} == {312_000}
-    assert {sample.sampleValue.uiVal for sample in clocks} == {1755}

@@ -52,14 +52,6 @@ def test_a_process_on_two_gpus_is_two_rows(tmp_path: Path) -> None:
         assert rows == {watch.gpu(0).uuid: GIB, watch.gpu(1).uuid: 5 * GIB}
 
 
-def test_memory_the_driver_does_not_tell_is_unknown(tmp_path: Path) -> None:
-    """All ones is "not available", not sixteen exbibytes."""
-    with watching(tmp_path, gpus=1) as watch:
-        watch.fake.gpu[0].processes = [FakeProcess(pid=1, used_bytes=None)]
-        watch.tick()
-        assert by_pid(watch)[1].memory_bytes is None
-
-
 def test_sm_share_by_process(tmp_path: Path) -> None:
     """Sampled processes have their percentage; one without a sample was idle: a measured 0."""
     with watching(tmp_path, gpus=1) as watch:
@@ -156,26 +148,6 @@ def test_a_list_that_grows_meanwhile_is_fetched_again(tmp_path: Path) -> None:
         watch.tick()
         assert sorted(by_pid(watch)) == list(range(1, 300))
         assert by_pid(watch)[299].busy_percent == 1
-
-
-def test_memory_that_grows_is_followed(tmp_path: Path) -> None:
-    """A process whose memory alone changed shows the new size."""
-    with watching(tmp_path, gpus=1) as watch:
-        watch.fake.gpu[0].processes = [FakeProcess(pid=1, used_bytes=GIB)]
-        watch.tick()
-        watch.fake.gpu[0].processes = [FakeProcess(pid=1, used_bytes=2 * GIB)]
-        watch.tick()
-        assert by_pid(watch)[1].memory_bytes == 2 * GIB
-
-
-def test_processes_that_end_disappear(tmp_path: Path) -> None:
-    """A process that left the list is gone at the next look."""
-    with watching(tmp_path, gpus=1) as watch:
-        watch.fake.gpu[0].processes = [FakeProcess(pid=1), FakeProcess(pid=2)]
-        watch.tick()
-        watch.fake.gpu[0].processes = [FakeProcess(pid=2)]
-        watch.tick()
-        assert sorted(by_pid(watch)) == [2]
 
 
 def test_a_list_that_fails_for_good_is_said(tmp_path: Path) -> None:

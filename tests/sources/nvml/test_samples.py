@@ -49,15 +49,6 @@ def test_an_oscillation_is_seen_whole_between_two_reads(tmp_path: Path) -> None:
         assert 45 <= len(percents(watch)) <= 51
 
 
-def test_no_new_samples_is_an_empty_tuple(tmp_path: Path) -> None:
-    """NOT_FOUND means that nothing is new, which is not the same as keeping no samples."""
-    with watching(tmp_path, gpus=1) as watch:
-        watch.fake.gpu[0].set_samples([])
-        watch.tick()
-        assert watch.reading().busy_samples == ()
-        assert watch.last.problems == ()
-
-
 def test_a_gpu_without_samples_says_so_and_is_polled(tmp_path: Path) -> None:
     """NOT_SUPPORTED gives None and one sentence about dips; the percentage is still read."""
     with watching(tmp_path, gpus=1) as watch:
@@ -84,22 +75,6 @@ def test_unbelievable_samples_are_dropped(tmp_path: Path) -> None:
         )
         watch.tick()
         assert percents(watch) == [40]
-
-
-def test_samples_out_of_order_are_sorted(tmp_path: Path) -> None:
-    """A ring that wrapped comes out oldest first."""
-    with watching(tmp_path, gpus=1) as watch:
-        watch.fake.gpu[0].set_samples([(START_US - 1000, 2), (START_US - 2000, 1)])
-        watch.tick()
-        assert percents(watch) == [1, 2]
-
-
-def test_samples_of_other_types_are_understood(tmp_path: Path) -> None:
-    """A driver that writes doubles is read like one that writes unsigned numbers."""
-    with watching(tmp_path, gpus=1) as watch:
-        watch.fake.gpu[0].set_samples([(START_US - 1000, 12.5)], value_type="double")
-        watch.tick()
-        assert percents(watch) == [12.5]
 
 
 def test_samples_survive_a_clock_set_back(tmp_path: Path) -> None:

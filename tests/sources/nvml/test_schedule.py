@@ -54,14 +54,6 @@ def load(slots: list[Slot]) -> float:
     return sum(each.cost / each.period for each in slots)
 
 
-def test_a_cheap_reading_keeps_its_period() -> None:
-    """Beside readings that are put off for what they cost, microseconds put nothing off."""
-    cheap = slot(period_seconds=2.0, cost=5e-6)
-    planned(cheap, *[slot(cost=0.010) for _ in range(20)])
-    cheap.measured(10.0, 5e-6)
-    assert cheap.due_at == 12.0
-
-
 @given(
     st.lists(
         st.builds(
@@ -127,29 +119,6 @@ def test_what_was_put_off_is_due_as_soon_as_the_driver_is_quick_again() -> None:
     planned(*slots)
     assert put_off > 10.0
     assert slots[0].due_at == 1.0
-
-
-def test_a_detailed_gpu_is_read_more_often() -> None:
-    """The GPU somebody looks at has a quarter of the period."""
-    costly = slot(period_seconds=4.0, cost=1e-6)
-    planned(costly, factor=0.25)
-    assert costly.period == 1.0
-
-
-def test_a_value_is_outdated_after_two_of_its_real_periods() -> None:
-    """A slow value is kept for two periods, as long as they really are, and one look more."""
-    slots = [slot(period_seconds=5.0, cost=0.5) for _ in range(2)]
-    planned(*slots)
-    assert slots[0].period == pytest.approx(20.0)
-    assert not slots[0].outdated(41.0, interval_seconds=1.0)
-    assert slots[0].outdated(41.1, interval_seconds=1.0)
-
-
-def test_what_is_known_to_be_slow_is_planned_for() -> None:
-    """A reading with an expected cost has its period before it was ever measured."""
-    expected = slot(expected_seconds=0.2)
-    planned(expected)
-    assert expected.period == pytest.approx(4.0)
 
 
 def test_a_driver_call_that_gets_slow_is_made_less_often(tmp_path: Path) -> None:
