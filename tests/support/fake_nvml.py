@@ -182,6 +182,7 @@ class FakeGpu:
     def __init__(self, state: Any, index: int) -> None:
         self.index = index
         self._gpu = state.gpus[index]
+        self._processes: list[GpuProcess] = []
 
     def set(self, **values: Any) -> None:
         """Set members by name. ``power_mw`` alone also sets the instant reading."""
@@ -232,12 +233,12 @@ class FakeGpu:
 
     @property
     def processes(self) -> list[GpuProcess]:
-        """What was last assigned is what the driver lists; assigning replaces it at once."""
-        return [_process_of(entry) for entry in self._gpu.processes[: self._gpu.process_count]]
+        """Those last assigned are what the driver lists; assigning replaces them at once."""
+        return self._processes
 
     @processes.setter
     def processes(self, entries: Iterable[GpuProcess]) -> None:
-        listed = list(entries)
+        listed = self._processes = list(entries)
         if len(listed) > CONSTANTS["FAKE_MAX_PROCESSES"]:
             raise ValueError(f"a simulated GPU holds {CONSTANTS['FAKE_MAX_PROCESSES']} processes")
         with writing(self._gpu, "process_sequence"):
@@ -300,27 +301,6 @@ def _fill_process(slot: Any, entry: GpuProcess) -> None:
     slot.gpu_instance = ALL_ONES_32 if entry.gpu_instance is None else entry.gpu_instance
     slot.compute_instance = (
         ALL_ONES_32 if entry.compute_instance is None else entry.compute_instance
-    )
-
-
-def _process_of(slot: Any) -> GpuProcess:
-    sm: int | Literal["share"] | None = slot.sm_percent
-    if slot.sample == CONSTANTS["FAKE_SAMPLE_NONE"]:
-        sm = None
-    elif slot.sample == CONSTANTS["FAKE_SAMPLE_SHARE"]:
-        sm = "share"
-    return GpuProcess(
-        pid=slot.pid,
-        used_bytes=None if slot.used_bytes == ALL_ONES_64 else slot.used_bytes,
-        kinds=tuple(name for name, bit in _KIND_BITS.items() if slot.kinds & bit),
-        sm_percent=sm,
-        memory_percent=slot.memory_percent,
-        encoder_percent=slot.encoder_percent,
-        decoder_percent=slot.decoder_percent,
-        sample_at_us=slot.sample_at_us,
-        gpu_instance=None if slot.gpu_instance == ALL_ONES_32 else slot.gpu_instance,
-        compute_instance=None if slot.compute_instance == ALL_ONES_32 else slot.compute_instance,
-        check_alive=bool(slot.check_alive),
     )
 
 
