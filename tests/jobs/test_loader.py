@@ -13,7 +13,7 @@ from gpuwatch.jobs.tracking.loader import (
     LoaderFacts,
     LoaderLook,
     LoaderWatch,
-    with_told,
+    with_reported,
 )
 
 NONE = LoaderLook(
@@ -134,8 +134,8 @@ def test_kernels_without_workers_say_that_there_are_none() -> None:
 def test_what_is_seen_stands_before_what_is_told() -> None:
     """The loader that is told of may be one of several; what is a guess gives way."""
     seen = LoaderFacts(4, "4 processes named pt_data_worker", False, True, "a thread")
-    assert with_told(seen, 8, False) == seen
+    assert with_reported(seen, 8, False) == seen
     guessed = LoaderFacts(0, "none there now", True, None, "unknown")
-    told = with_told(guessed, 8, False)
+    told = with_reported(guessed, 8, False)
     assert (told.workers, told.workers_guessed, told.pinned) == (8, False, False)
-    assert with_told(guessed, None, None) == guessed
+    assert with_reported(guessed, None, None) == guessed

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Mapping
 
 from gpuwatch.jobs.identity.evidence import Look, RankNumbers
-from gpuwatch.jobs.identity.roles import Candidate, Given, assign, names_are_used
+from gpuwatch.jobs.identity.roles import Evidence, Role, assign, names_are_used
 
 TRAIN = "python train.py"
 SPAWN = "python -c 'from multiprocessing.spawn import spawn_main; spawn_main()'"
@@ -25,10 +25,10 @@ def process(
     framework: str | None = None,
     uses_gpu: bool = False,
     settled: bool = True,
-    left_over: bool = False,
-    tells: int | None = None,
-) -> Candidate:
-    return Candidate(
+    orphaned: bool = False,
+    reports: int | None = None,
+) -> Evidence:
+    return Evidence(
         look=Look(pid=pid, parent=parent or 1, name=name, arguments=tuple(shlex.split(line))),
         parent=parent,
         environment=environment,
@@ -36,19 +36,19 @@ def process(
         framework=framework,
         uses_gpu=uses_gpu,
         settled=settled,
-        left_over=left_over,
-        tells=tells is not None,
-        told_numbers=None if tells is None else RankNumbers(tells, 0, 8, "told"),
+        orphaned=orphaned,
+        reports=reports is not None,
+        reported_numbers=None if reports is None else RankNumbers(reports, 0, 8, "told"),
     )
 
 
-def given(*processes: Candidate, before: Mapping[int, Given] | None = None) -> dict[int, Given]:
+def given(*processes: Evidence, before: Mapping[int, Role] | None = None) -> dict[int, Role]:
     return assign(processes, names_used=names_are_used(processes), before=before)
 
 
-def roles(*processes: Candidate) -> dict[int, tuple[str, bool]]:
+def roles(*processes: Evidence) -> dict[int, tuple[str, bool]]:
     """Role and whether it is a guess."""
-    return {pid: (found.role, found.guessed) for pid, found in given(*processes).items()}
+    return {pid: (found.name, found.guessed) for pid, found in given(*processes).items()}
 
 
 def test_one_process_alone_is_the_rank() -> None:
@@ -65,9 +65,9 @@ def test_recent_pytorch_names_its_workers() -> None:
         process(2, 1, name="pt_data_worker"),
         process(3, 1),
     )
-    assert (found[2].role, found[2].guessed, found[2].rank_pid) == ("loader_worker", False, 1)
+    assert (found[2].name, found[2].guessed, found[2].rank_pid) == ("loader_worker", False, 1)
     assert found[2].sign == "named pt_data_worker"
-    assert (found[3].role, found[3].guessed) == ("helper", True)
+    assert (found[3].name, found[3].guessed) == ("helper", True)
 
 
 def test_unnamed_forks_of_older_pytorch_are_guessed_to_be_workers() -> None:
@@ -127,7 +127,7 @@ def test_ranks_of_torchrun_come_from_their_environment() -> None:
         process(4, 1, environment=one),
         process(5, 4, SPAWN, environment=one),
     )
-    assert [found[pid].role for pid in (1, 2, 3, 4, 5)] == [
+    assert [found[pid].name for pid in (1, 2, 3, 4, 5)] == [
         "launcher",
         "rank",
         "loader_worker",
@@ -150,7 +150,7 @@ def test_ranks_without_a_readable_environment_are_the_launchers_children() -> No
         process(3, 1),
         process(4, 3, name="pt_data_worker"),
     )
-    assert [found[pid].role for pid in (1, 2, 3, 4)] == [
+    assert [found[pid].name for pid in (1, 2, 3, 4)] == [
         "launcher",
         "rank",
         "rank",
@@ -168,7 +168,7 @@ def test_a_shell_between_launcher_and_rank_is_neither() -> None:
         process(3, 2, environment=numbers),
         process(4, 2, "tee log", name="tee", environment=numbers),
     )
-    assert [found[pid].role for pid in (1, 2, 3, 4)] == ["launcher", "other", "rank", "other"]
+    assert [found[pid].name for pid in (1, 2, 3, 4)] == ["launcher", "other", "rank", "other"]
     assert found[3].sign == "OMPI_COMM_WORLD_RANK=1 in its environment"
 
 
@@ -178,7 +178,7 @@ def test_a_program_that_is_no_python_gets_its_number_too() -> None:
         process(1, None, "torchrun --no-python ./train"),
         process(2, 1, "./train", name="train", environment={"RANK": "3", "WORLD_SIZE": "4"}),
     )
-    assert found[2].role == "rank"
+    assert found[2].name == "rank"
     assert found[2].numbers is not None
     assert found[2].numbers.rank == 3
 
@@ -209,7 +209,7 @@ def test_a_training_that_another_program_started_is_the_rank() -> None:
             process(3, 2, **evidence),
             process(4, 3, name="pt_data_worker"),
         )
-        assert [found[pid].role for pid in (1, 2, 3, 4)] == [
+        assert [found[pid].name for pid in (1, 2, 3, 4)] == [
             "launcher",
             "other",
             "rank",
@@ -233,24 +233,24 @@ def test_lightning_starts_the_other_ranks_from_the_first() -> None:
         process(1, None, uses_gpu=True, threads=("pt_autograd_0",)),
         process(2, 1, environment={"LOCAL_RANK": "1", "NODE_RANK": "0", "WORLD_SIZE": "2"}),
     )
-    assert [found[pid].role for pid in (1, 2)] == ["rank", "rank"]
+    assert [found[pid].name for pid in (1, 2)] == ["rank", "rank"]
     assert found[2].numbers is not None
     assert (found[2].numbers.rank, found[2].numbers.local_rank) == (1, 1)
 
 
 def test_a_worker_keeps_its_role_when_its_rank_has_ended() -> None:
     """Known by what it was, even if it has no name of its own."""
-    was = Given("loader_worker", "forked by the training process", True, 1)
-    found = given(process(2, None, left_over=True), before={2: was})
-    assert (found[2].role, found[2].guessed, found[2].rank_pid) == ("loader_worker", True, 1)
+    was = Role("loader_worker", "forked by the training process", True, 1)
+    found = given(process(2, None, orphaned=True), before={2: was})
+    assert (found[2].name, found[2].guessed, found[2].rank_pid) == ("loader_worker", True, 1)
 
 
-def test_a_left_over_worker_alone_is_no_rank() -> None:
+def test_a_orphaned_worker_alone_is_no_rank() -> None:
     """Named, or spawned by something that is gone."""
-    assert roles(process(2, None, name="pt_data_worker", left_over=True)) == {
+    assert roles(process(2, None, name="pt_data_worker", orphaned=True)) == {
         2: ("loader_worker", False)
     }
-    assert roles(process(2, None, SPAWN, left_over=True)) == {2: ("loader_worker", True)}
+    assert roles(process(2, None, SPAWN, orphaned=True)) == {2: ("loader_worker", True)}
 
 
 def test_a_shell_alone_is_what_the_job_is() -> None:
@@ -271,12 +271,12 @@ def test_older_threads_do_not_prove_that_workers_are_named() -> None:
 def test_a_rank_that_tells_which_it_is_is_believed() -> None:
     """Where its environment may not be read, or names none; else that one says it."""
     found = given(
-        process(1, None, tells=5),
+        process(1, None, reports=5),
         process(2, 1, name="pt_data_worker"),
-        process(3, None, tells=6, environment={"PATH": "/bin"}),
-        process(4, None, tells=7, environment={"LOCAL_RANK": "1"}),
-        process(5, None, tells=0, environment={"RANK": "3", "WORLD_SIZE": "8"}),
+        process(3, None, reports=6, environment={"PATH": "/bin"}),
+        process(4, None, reports=7, environment={"LOCAL_RANK": "1"}),
+        process(5, None, reports=0, environment={"RANK": "3", "WORLD_SIZE": "8"}),
     )
     numbers = {pid: one.numbers and one.numbers.rank for pid, one in found.items()}
     assert numbers == {1: 5, 2: 5, 3: 6, 4: 7, 5: 3}
-    assert {one.role for pid, one in found.items() if pid != 2} == {"rank"}
+    assert {one.name for pid, one in found.items() if pid != 2} == {"rank"}

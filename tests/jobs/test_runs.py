@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.jobs.identity.runs import RunIdentity, essence, parse_arguments, run_identity
+from gpuwatch.jobs.identity.evidence import parse_arguments
+from gpuwatch.jobs.identity.runs import RunIdentity, essence, run_identity
 from tests.support.children import Children, children
 from tests.support.fake_proc import FakeProc
 
@@ -161,12 +162,12 @@ def test_what_cannot_be_read_has_no_identity(started: Children, tmp_path: Path) 
 
 def test_arguments_are_made_safe_and_empty_ones_are_kept() -> None:
     """Escapes and bytes that are no text; padding of a rewritten title is no argument."""
-    found = parse_arguments(b"python\0t.py\0\x1b[31m\xff\0\0--tag=\0a b\0")
+    found = parse_arguments(b"python\0t.py\0\x1b[31m\xff\0\0--tag=\0a b\0", 99)
     assert found[:2] == ("python", "t.py")
     assert found[3:] == ("", "--tag=", "a b")
     assert all(part.isprintable() for part in found)
-    assert parse_arguments(b"ray::train\0\0\0\0  ") == ("ray::train",)
-    assert parse_arguments(b"") == ()
+    assert parse_arguments(b"ray::train\0\0\0\0  ", 99) == ("ray::train",)
+    assert parse_arguments(b"", 99) == ()
     digest = RunIdentity(0, "/", found).digest()
     assert len(digest) == 16
 

@@ -15,7 +15,7 @@ import pytest
 
 from gpuwatch.core.source import SystemClock
 from gpuwatch.jobs.tracking.tracker import JobTracker
-from tests.jobs.watching import RENAME, Watch, key_of, members, own_step_files, roles, watching
+from tests.jobs.watching import RENAME, Watch, key_of, members, own_loop_reader, roles, watching
 from tests.support.children import Children, children, wait_until
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads Linux's /proc")
@@ -375,7 +375,7 @@ def test_the_attached_job_has_fine_samples(started: Children) -> None:
     """Of its main thread and of its workers, from a thread that ends with the tracker."""
     pid, _workers = trainer(started, 2)
     watch = Watch(attached=key_of(pid))
-    watch.tracker = JobTracker(SystemClock(), watch.options, step_files=own_step_files())
+    watch.tracker = JobTracker(SystemClock(), watch.options, loops=own_loop_reader())
     main: list[float] = []
     work: list[float] = []
 

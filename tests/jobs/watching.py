@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from gpuwatch.core import step_file
 from gpuwatch.core.model import Job, JobMember, Problem, Process, ProcessKey
 from gpuwatch.core.source import ManualClock, ReadOptions
-from gpuwatch.jobs.tracking.loop_files import StepFiles
 from gpuwatch.jobs.tracking.tracker import JobTracker
+from gpuwatch.loop import writer
+from gpuwatch.loop.reader import LoopReader
 from gpuwatch.sources.gpu_process import GpuProcess
 from gpuwatch.sources.linux import procfs
 from gpuwatch.sources.linux.processes import ProcessSource
@@ -54,9 +54,9 @@ def key_of(pid: int) -> ProcessKey:
     return (pid, procfs.start_unix_seconds(stat))
 
 
-def own_step_files(proc: Path = procfs.PROC) -> StepFiles:
-    """Only what this test's own processes tell."""
-    return StepFiles(proc, folders=lambda uid: step_file.folders(uid, os.environ)[:1])
+def own_loop_reader(proc: Path = procfs.PROC) -> LoopReader:
+    """Only what this test's own processes report."""
+    return LoopReader(proc, folders=lambda uid: writer.folders(uid, os.environ)[:1])
 
 
 class Watch:
@@ -66,7 +66,7 @@ class Watch:
         self.clock = ManualClock(1000.0, time.time() - 1000.0)
         self.options = ReadOptions(attached=attached)
         self.source = ProcessSource(self.clock, self.options, proc)
-        self.tracker = JobTracker(self.clock, self.options, proc, own_step_files(proc))
+        self.tracker = JobTracker(self.clock, self.options, proc, own_loop_reader(proc))
         self.processes: tuple[Process, ...] = ()
         self.problems: tuple[Problem, ...] = ()
 

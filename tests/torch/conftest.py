@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from gpuwatch.torch.reporter import TELLER
+from gpuwatch.torch.reporter import REPORTER
 
 
 @pytest.fixture(autouse=True)
 def nothing_is_told_any_more() -> Iterator[None]:
     """A process that tells of a loop is a job, and so would be whatever other tests start."""
     yield
-    TELLER.close()
+    REPORTER.close()

@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 from gpuwatch.core.text import clean
 from gpuwatch.jobs.identity import starters
-from gpuwatch.jobs.identity.evidence import Look, read_look
-from gpuwatch.jobs.identity.surroundings import parse_inner_pids
+from gpuwatch.jobs.identity.evidence import Look, all_pids, read_look
 from gpuwatch.sources.linux import cgroup, procfs
 from gpuwatch.sources.linux.process_details import clean_name, parse_effective_uid, user_name
 from gpuwatch.sources.linux.processes import INITIAL_PID_NAMESPACE, process_exists
@@ -244,15 +243,7 @@ def _described(pid: int, proc: Path) -> str:
 
 def _known_inside_as(pid: int, proc: Path) -> list[int]:
     """The processes that a PID namespace below this one knows by ``pid``."""
-    found = []
-    for name in os.listdir(proc):  # noqa: PTH208 - names only
-        if name.isdigit():
-            try:
-                if pid in parse_inner_pids(procfs.read_once(f"{proc}/{name}/status")):
-                    found.append(int(name))
-            except (OSError, ValueError):
-                continue
-    return sorted(found)
+    return sorted([outer for outer in all_pids(proc) if pid in procfs.inner_pids(outer, proc)])
 
 
 def _is_our_view(proc: Path) -> bool:

@@ -67,7 +67,7 @@ def is_fork(child: Look, parent: Look) -> bool:
     return _has_title(child, parent) and child.executable == parent.executable is not None
 
 
-def is_left_over(worker: Look, parent: Look | None) -> bool:
+def is_orphaned(worker: Look, parent: Look | None) -> bool:
     """Whether the process that started a loader worker has ended.
 
     A loader worker is a fork of a Python process, or started by its multiprocessing: any other

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from gpuwatch.core.text import clean
 from gpuwatch.jobs.identity import grouping
-from gpuwatch.jobs.identity.evidence import Look, read_look
+from gpuwatch.jobs.identity.evidence import Look, children_of, read_all, read_look
 from gpuwatch.jobs.identity.programs import script_file
 from gpuwatch.sources.linux import procfs
 from gpuwatch.sources.linux.process_details import read_command
@@ -49,9 +49,9 @@ class Candidate(NamedTuple):
 
 
 def what_instead(look: Look) -> str | None:
-    """What a process is that is no job, as the rest of "it is ..."; ``None`` for a job.
+    """The kind of a process that is no job, as the rest of "it is ..."; ``None`` for a job.
 
-    Wrappers are not told apart from jobs here: see ``is_wrapper``.
+    Wrappers are not distinguished from jobs here: see ``is_wrapper``.
     """
     program = look.program
     if program.kind == "shell":
@@ -124,10 +124,8 @@ def jobs_below(pid: int, proc: Path = procfs.PROC) -> list[Candidate]:
     Python programs and launchers if there are any, else all; the foreground first, then by CPU
     time used. This gpuwatch is never among them.
     """
-    seen = _read_all(proc)
-    children: dict[int, list[int]] = {}
-    for child, process in seen.items():
-        children.setdefault(process.parent_pid, []).append(child)
+    seen = read_all(proc)
+    children = children_of(seen)
     found: list[tuple[bool, int, Candidate]] = []
     waiting = list(children.get(pid, ()))
     while waiting:
@@ -145,29 +143,3 @@ def jobs_below(pid: int, proc: Path = procfs.PROC) -> list[Candidate]:
         found = [item for item in found if item[0]]
     found.sort(key=lambda item: (not item[2].foreground, -item[1], item[2].pid))
     return [candidate for _likely, _ticks, candidate in found]
-
-
-class _Seen(NamedTuple):
-    parent_pid: int
-    state: str
-    foreground: bool
-    cpu_ticks: int
-
-
-def _read_all(proc: Path) -> dict[int, _Seen]:
-    seen = {}
-    for name in os.listdir(proc):  # noqa: PTH208 - names only
-        if name.isdigit():
-            try:
-                seen[int(name)] = _parse(procfs.read_once(f"{proc}/{name}/stat", 1024))
-            except (OSError, ValueError, IndexError):
-                continue
-    return seen
-
-
-def _parse(text: bytes) -> _Seen:
-    stat = procfs.parse_process_stat(text)
-    # process group, session, terminal, the terminal's foreground group (-1: no terminal)
-    fields = text[text.rindex(b")") + 2 :].split(None, 7)
-    foreground = int(fields[5]) > 0 and fields[2] == fields[5]
-    return _Seen(stat.parent_pid, stat.state, foreground, stat.cpu_ticks)

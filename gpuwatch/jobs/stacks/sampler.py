@@ -30,7 +30,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from gpuwatch.core.source import Clock, SystemClock
-from gpuwatch.jobs.identity.surroundings import parse_inner_pids
 from gpuwatch.jobs.stacks import access as stack_access
 from gpuwatch.jobs.stacks import summary as stacks
 from gpuwatch.jobs.stacks.source import JobSource
@@ -234,7 +233,7 @@ class StackSampler:
         run.refusal = stack_access.why_not(pid, self._py_spy, self._proc)
         if run.refusal is not None:
             return
-        run.inner_pids = self._inner_pids(pid)
+        run.inner_pids = procfs.inner_pids(pid, self._proc)
         run.started_at = self._clock.monotonic()
         try:
             run.child = self._spawn(run)
@@ -285,12 +284,6 @@ class StackSampler:
         except (OSError, ValueError):
             return None
         return procfs.start_unix_seconds(stat, self._proc)
-
-    def _inner_pids(self, pid: int) -> tuple[int, ...]:
-        try:
-            return parse_inner_pids(procfs.read_once(self._proc / str(pid) / "status"))
-        except (OSError, ValueError):
-            return ()
 
     def _reap(self, run: _Run, options: int = os.WNOHANG) -> bool:
         """Whether this py-spy has ended, its CPU time noted."""

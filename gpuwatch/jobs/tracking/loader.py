@@ -57,9 +57,9 @@ class LoaderFacts(NamedTuple):
     pinned_sign: str
 
 
-def with_told(facts: LoaderFacts, workers: int | None, pinned: bool | None) -> LoaderFacts:
-    """What does not show from outside, or only as a guess, is what the rank tells of its loader
-    (``gpuwatch.torch``): ``num_workers`` and ``pin_memory``."""
+def with_reported(facts: LoaderFacts, workers: int | None, pinned: bool | None) -> LoaderFacts:
+    """Facts with ``num_workers`` and ``pin_memory`` as the rank reports them of its loader
+    (``gpuwatch.torch``), where they do not show from outside, or only as a guess."""
     if workers is not None and (facts.workers is None or facts.workers_guessed):
         sign = f"it reports that its loader has num_workers={workers}"
         facts = facts._replace(workers=workers, workers_sign=sign, workers_guessed=False)

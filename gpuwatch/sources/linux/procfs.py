@@ -168,6 +168,17 @@ def start_unix_seconds(stat: ProcessStat, proc: Path = PROC) -> float:
     return round(boot_unix_seconds(proc) + stat.start_ticks / TICKS_PER_SECOND, 2)
 
 
+def inner_pids(pid: int, proc: Path = PROC) -> tuple[int, ...]:
+    """``NSpid`` of a process without its first number, which is the reader's own: one for each
+    PID namespace between, the innermost last. Empty where it cannot be read."""
+    try:
+        status = read_once(f"{proc}/{pid}/status")
+        at = status.index(b"\nNSpid:")
+        return tuple([int(word) for word in status[at + 7 :].split(b"\n", 1)[0].split()[1:]])
+    except (OSError, ValueError):
+        return ()
+
+
 def last_pid(text: bytes) -> int:
     """The PID most recently given out in this PID namespace, from ``/proc/loadavg``.
 

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.core import step_file
-from gpuwatch.core.step_file import Counters, Now, Record, StepFile
+from gpuwatch.loop import step_file, writer
+from gpuwatch.loop.step_file import Counters, Now, Record
+from gpuwatch.loop.writer import StepFile
 from tests.support.children import children
 from tests.torch.support import PATH, files_below
 
@@ -69,7 +70,7 @@ def test_the_header_says_whose_it_is(place: Path) -> None:
     header = step_file.parse_header(Path(file.path).read_bytes())
     file.close()
     namespace = Path("/proc/self/ns/pid").stat().st_ino
-    assert header == (os.getpid(), step_file.start_ticks_of(os.getpid()), namespace)
+    assert header == (os.getpid(), writer.start_ticks_of(os.getpid()), namespace)
 
 
 def test_a_torn_record_is_not_read(place: Path) -> None:
@@ -158,7 +159,7 @@ def test_a_link_in_the_way_is_not_followed(place: Path) -> None:
     (place / "elsewhere").mkdir(mode=0o700)
     (place / "gpuwatch").symlink_to(place / "elsewhere")
     with pytest.raises(NotADirectoryError):
-        step_file.open_folder(str(place), ("gpuwatch", "steps"), os.geteuid(), make=True)
+        writer.open_folder(str(place), ("gpuwatch", "steps"), os.geteuid(), make=True)
     assert list((place / "elsewhere").iterdir()) == []
 
 
@@ -167,13 +168,13 @@ def test_a_folder_open_to_others_is_not_used(place: Path) -> None:
     (place / "gpuwatch").mkdir()
     (place / "gpuwatch").chmod(0o777)
     with pytest.raises(PermissionError):
-        step_file.open_folder(str(place), ("gpuwatch", "steps"), os.geteuid(), make=True)
+        writer.open_folder(str(place), ("gpuwatch", "steps"), os.geteuid(), make=True)
 
 
 def test_a_folder_of_another_user_is_not_used(place: Path) -> None:
     """Where that user could take what is written."""
     with pytest.raises(PermissionError):
-        step_file.open_folder(str(place), ("gpuwatch", "steps"), os.geteuid() + 1)
+        writer.open_folder(str(place), ("gpuwatch", "steps"), os.geteuid() + 1)
 
 
 def test_the_next_place_is_taken(place: Path) -> None:
@@ -188,7 +189,7 @@ def test_the_next_place_is_taken(place: Path) -> None:
 
 def test_a_dead_writers_file_is_removed_by_the_next(place: Path) -> None:
     """Killed, it could not do so itself."""
-    tell = PATH + "from gpuwatch.core.step_file import StepFile\nfile = StepFile.create()\n"
+    tell = PATH + "from gpuwatch.loop.writer import StepFile\nfile = StepFile.create()\n"
     where = f"import os; os.environ['XDG_RUNTIME_DIR'] = {str(place)!r}\n"
     with children() as started:
         child = started.python(where + tell + "ready(); wait()")
@@ -211,10 +212,10 @@ def test_a_writer_that_cannot_be_seen_keeps_its_file(place: Path) -> None:
     file = create(place)
     folder = os.open(Path(file.path).parent, os.O_RDONLY)
     try:
-        assert step_file.remove_dead(folder, lambda *_: False) == 0
+        assert writer.remove_dead(folder, lambda *_: False) == 0
         assert Path(file.path).exists()
         file.close(remove=False)
-        assert step_file.remove_dead(folder, lambda *_: False) == 1
+        assert writer.remove_dead(folder, lambda *_: False) == 1
     finally:
         os.close(folder)
     assert files_below(place) == []

@@ -15,12 +15,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.core import step_file
 from gpuwatch.core.codec import snapshots as codec
 from gpuwatch.core.model import Job, ProcessKey, TrainingLoop
-from gpuwatch.core.step_file import Counters, Now, Record, StepFile
 from gpuwatch.jobs.report.words import job_loading_sentence
-from gpuwatch.jobs.tracking.loop_files import LOOK_SECONDS, StepFiles, loop_of
+from gpuwatch.loop import step_file, writer
+from gpuwatch.loop.reader import LOOK_SECONDS, LoopReader
+from gpuwatch.loop.step_file import Counters, Now, Record
+from gpuwatch.loop.telemetry import loop_of
+from gpuwatch.loop.writer import StepFile
 from tests.jobs.watching import key_of, members, watching
 from tests.support.children import Children, children, wait_until
 from tests.support.snapshots import snapshot
@@ -52,9 +54,9 @@ def place(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def files(place: Path) -> Iterator[StepFiles]:
+def files(place: Path) -> Iterator[LoopReader]:
     """Of this test's own folder only."""
-    made = StepFiles(folders=lambda _: [(str(place), ("gpuwatch", "steps"))])
+    made = LoopReader(folders=lambda _: [(str(place), ("gpuwatch", "steps"))])
     yield made
     made.close()
 
@@ -65,19 +67,19 @@ def telling(started: Children, place: Path, then: str = "wait()") -> subprocess.
     return child
 
 
-def read(files: StepFiles, key: ProcessKey) -> TrainingLoop | None:
+def read(files: LoopReader, key: ProcessKey) -> TrainingLoop | None:
     return files.read(key, time.time())
 
 
 # Who is believed
 
 
-def test_a_process_that_tells_is_read(started: Children, place: Path, files: StepFiles) -> None:
+def test_a_process_that_tells_is_read(started: Children, place: Path, files: LoopReader) -> None:
     """Its counts, under the key that gpuwatch knows it by."""
     child = telling(started, place)
     files.look(0.0)
     key = key_of(child.pid)
-    assert list(files.telling) == [key]
+    assert list(files.reporting) == [key]
     loop = read(files, key)
     assert loop is not None
     assert loop.key == key
@@ -85,15 +87,15 @@ def test_a_process_that_tells_is_read(started: Children, place: Path, files: Ste
     assert loop.told_at_unix_seconds == pytest.approx(time.time(), abs=30)
 
 
-def test_where_nobody_tells_there_is_nothing(files: StepFiles) -> None:
+def test_where_nobody_tells_there_is_nothing(files: LoopReader) -> None:
     """No folder either."""
     files.look(0.0)
-    assert list(files.telling) == []
+    assert list(files.reporting) == []
     assert files.read((os.getpid(), None), 0.0) is None
 
 
 def test_a_killed_process_is_forgotten_and_its_file_removed(
-    started: Children, place: Path, files: StepFiles
+    started: Children, place: Path, files: LoopReader
 ) -> None:
     """It could not remove it itself."""
     child = telling(started, place)
@@ -102,11 +104,11 @@ def test_a_killed_process_is_forgotten_and_its_file_removed(
     child.wait()
     assert len(files_below(place)) == 1
     files.look(LOOK_SECONDS)
-    assert list(files.telling) == []
+    assert list(files.reporting) == []
     assert files_below(place) == []
 
 
-def test_killed_while_it_writes(started: Children, place: Path, files: StepFiles) -> None:
+def test_killed_while_it_writes(started: Children, place: Path, files: LoopReader) -> None:
     """At any moment a reader gets whole records, also of a process stopped in the middle."""
     child = telling(started, place, "for _ in watch([0] * 10**9): pass")
     key = key_of(child.pid)
@@ -123,10 +125,10 @@ def test_killed_while_it_writes(started: Children, place: Path, files: StepFiles
     child.kill()
     child.wait()
     files.look(LOOK_SECONDS)
-    assert list(files.telling) == []
+    assert list(files.reporting) == []
 
 
-def test_64_processes_tell_at_once(started: Children, place: Path, files: StepFiles) -> None:
+def test_64_processes_tell_at_once(started: Children, place: Path, files: LoopReader) -> None:
     """Each its own."""
     code = TELL.replace(
         "for number in range(7):\n",
@@ -137,8 +139,8 @@ def test_64_processes_tell_at_once(started: Children, place: Path, files: StepFi
     for _ in range(64):
         started.ready(child)
     files.look(0.0)
-    assert len(list(files.telling)) == 64
-    for key in files.telling:
+    assert len(list(files.reporting)) == 64
+    for key in files.reporting:
         loop = read(files, key)
         assert loop is not None
         assert loop.steps == key[0] % 50 + 1
@@ -150,7 +152,7 @@ HEADERS = ("version", "pid", "start", "namespace")
 
 def header_of(pid: int, spoiled: str = "") -> bytes:
     """A whole file without a record, as that process would write it, less what is ``spoiled``."""
-    ticks = step_file.start_ticks_of(pid)
+    ticks = writer.start_ticks_of(pid)
     assert ticks is not None
     header = step_file.HEADER.pack(
         step_file.MAGIC,
@@ -158,26 +160,26 @@ def header_of(pid: int, spoiled: str = "") -> bytes:
         1024,
         os.getpid() if spoiled == "pid" else pid,
         ticks + 1 if spoiled == "start" else ticks,
-        1 if spoiled == "namespace" else step_file.own_pid_namespace(),
+        1 if spoiled == "namespace" else writer.own_pid_namespace(),
     )
     return header.ljust(1024, b"\0")
 
 
 def planted(place: Path, pid: int, data: bytes) -> Path:
     """A file in the folder, under the name that belongs to that process."""
-    ticks = step_file.start_ticks_of(pid)
+    ticks = writer.start_ticks_of(pid)
     assert ticks is not None
     folder = place / "gpuwatch" / "steps"
     folder.mkdir(parents=True, mode=0o700)
     (place / "gpuwatch").chmod(0o700)
-    path = folder / step_file.file_name(pid, ticks)
+    path = folder / writer.file_name(pid, ticks)
     path.write_bytes(data)
     return path
 
 
 @pytest.mark.parametrize("spoiled", [*HEADERS, "size", "empty", "garbage"])
 def test_a_spoiled_file_is_not_believed(
-    started: Children, place: Path, files: StepFiles, spoiled: str
+    started: Children, place: Path, files: LoopReader, spoiled: str
 ) -> None:
     """The process is there, and the file is not what it should be."""
     child = started.python("ready(); wait()")
@@ -186,24 +188,24 @@ def test_a_spoiled_file_is_not_believed(
     contents = {"size": data + b"\0", "empty": b"", "garbage": os.urandom(1024)}
     path = planted(place, child.pid, contents.get(spoiled, data))
     files.look(0.0)
-    assert list(files.telling) == []
+    assert list(files.reporting) == []
     # So it was for this reason: whole, it is taken.
     path.write_bytes(header_of(child.pid))
     path.rename(path.parent / "other")
     (path.parent / "other").rename(path)
     files.look(LOOK_SECONDS)
-    assert list(files.telling) == [key_of(child.pid)]
+    assert list(files.reporting) == [key_of(child.pid)]
     assert read(files, key_of(child.pid)) is None
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user, too")
-def test_a_file_speaks_for_processes_of_its_owner_only(place: Path, files: StepFiles) -> None:
+def test_a_file_speaks_for_processes_of_its_owner_only(place: Path, files: LoopReader) -> None:
     """In a folder of one user, a file of that user about a process of another."""
     child = subprocess.Popen(["sleep", "600"], user=65534)
     try:
         planted(place, child.pid, header_of(child.pid))
         files.look(0.0)
-        assert list(files.telling) == []
+        assert list(files.reporting) == []
     finally:
         child.kill()
         child.wait()
@@ -214,7 +216,7 @@ HOLD = "import os\nheld = os.open(sys.argv[1], os.O_RDWR)\nready()\nwait()\n"
 
 @pytest.mark.parametrize("spoiled", ["", *HEADERS])
 def test_a_descriptor_is_believed_as_a_file_is(
-    started: Children, tmp_path: Path, files: StepFiles, spoiled: str
+    started: Children, tmp_path: Path, files: LoopReader, spoiled: str
 ) -> None:
     """What a process holds open can be anybody's file. (Its PID namespace is that of the process,
     whatever the file says: a container has one of its own.)"""
@@ -226,11 +228,11 @@ def test_a_descriptor_is_believed_as_a_file_is(
     for now in (0.0, 10.0):
         files.look(now, [key_of(child.pid)])
     believed = spoiled in ("", "namespace")
-    assert list(files.telling) == ([key_of(child.pid)] if believed else [])
+    assert list(files.reporting) == ([key_of(child.pid)] if believed else [])
 
 
 def test_what_a_process_holds_is_looked_at_before_it_is_opened(
-    started: Children, tmp_path: Path, files: StepFiles, monkeypatch: pytest.MonkeyPatch
+    started: Children, tmp_path: Path, files: LoopReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """To open a device, or a pipe, does things."""
     path = tmp_path / "1-1.steps"
@@ -253,7 +255,7 @@ def test_what_a_process_holds_is_looked_at_before_it_is_opened(
 
 @pytest.mark.parametrize("kind", ["link", "pipe", "folder", "hard link"])
 def test_what_is_planted_is_not_followed(
-    started: Children, place: Path, files: StepFiles, kind: str
+    started: Children, place: Path, files: LoopReader, kind: str
 ) -> None:
     """In the place of a file, for a process that is there."""
     child = telling(started, place)
@@ -269,35 +271,35 @@ def test_what_is_planted_is_not_followed(
     else:
         path.hardlink_to(moved)
     files.look(0.0)
-    assert list(files.telling) == []
+    assert list(files.reporting) == []
     assert child.poll() is None
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make another user's file")
 def test_another_users_file_is_not_believed(
-    started: Children, place: Path, files: StepFiles
+    started: Children, place: Path, files: LoopReader
 ) -> None:
     """Nobody speaks for a process of somebody else's."""
     telling(started, place)
     (path,) = files_below(place)
     os.chown(path, 65534, 65534)
     files.look(0.0)
-    assert list(files.telling) == []
+    assert list(files.reporting) == []
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
 def test_another_users_folder_is_not_looked_into(
-    started: Children, place: Path, files: StepFiles
+    started: Children, place: Path, files: LoopReader
 ) -> None:
     """Nor one that others can write to."""
     telling(started, place)
     os.chown(place / "gpuwatch" / "steps", 65534, 65534)
     files.look(0.0)
-    assert list(files.telling) == []
+    assert list(files.reporting) == []
 
 
 def test_a_file_that_is_cut_short_leaves_what_was_told(
-    started: Children, place: Path, files: StepFiles
+    started: Children, place: Path, files: LoopReader
 ) -> None:
     """Reading it does not fail, and does not end gpuwatch as a mapping would."""
     child = telling(started, place)
@@ -311,7 +313,7 @@ def test_a_file_that_is_cut_short_leaves_what_was_told(
 
 
 def test_a_file_whose_folder_is_gone_is_found_by_its_descriptor(
-    started: Children, place: Path, files: StepFiles
+    started: Children, place: Path, files: LoopReader
 ) -> None:
     """The runtime folder goes when its user logs out; the job does not."""
     child = telling(started, place)
@@ -319,14 +321,14 @@ def test_a_file_whose_folder_is_gone_is_found_by_its_descriptor(
     key = key_of(child.pid)
     for now in (0.0, 10.0):
         files.look(now, [key])
-    assert list(files.telling) == [key]
+    assert list(files.reporting) == [key]
     loop = read(files, key)
     assert loop is not None
     assert loop.steps == 7
 
 
 def test_what_a_child_inherited_is_not_its_own(
-    started: Children, place: Path, files: StepFiles
+    started: Children, place: Path, files: LoopReader
 ) -> None:
     """A loader worker holds its parent's file too."""
     child = telling(
@@ -338,11 +340,11 @@ def test_what_a_child_inherited_is_not_its_own(
     shutil.rmtree(place / "gpuwatch")
     for now in (0.0, 10.0):
         files.look(now, [key_of(worker)])
-    assert list(files.telling) == []
+    assert list(files.reporting) == []
 
 
 def test_a_process_that_runs_another_program_tells_anew(
-    started: Children, place: Path, files: StepFiles
+    started: Children, place: Path, files: LoopReader
 ) -> None:
     """After an exec it is the same process, and its old file speaks of the program before."""
     code = (
@@ -365,46 +367,46 @@ def test_a_process_that_runs_another_program_tells_anew(
     child.stdin.flush()
     started.ready(child)
     files.look(LOOK_SECONDS)
-    assert list(files.telling) == [key]
+    assert list(files.reporting) == [key]
     loop = read(files, key)
     assert loop is not None
     assert loop.steps == 3
 
 
 def test_a_recycled_number_does_not_inherit_what_was_told(
-    started: Children, place: Path, files: StepFiles
+    started: Children, place: Path, files: LoopReader
 ) -> None:
     """The file of a process that ended says nothing of the one that has its number now."""
     child = started.python("ready(); wait()")
     started.ready(child)
     whole = planted(place, child.pid, header_of(child.pid, "start"))
-    ticks = step_file.start_ticks_of(child.pid)
+    ticks = writer.start_ticks_of(child.pid)
     assert ticks is not None
-    path = whole.rename(whole.with_name(step_file.file_name(child.pid, ticks + 1)))
+    path = whole.rename(whole.with_name(writer.file_name(child.pid, ticks + 1)))
     with path.open("rb") as held:
         # As a writer in another PID namespace would, so that it is not removed as dead.
         fcntl.flock(held, fcntl.LOCK_SH)
         files.look(0.0)
         assert path.exists()
-    assert list(files.telling) == []
+    assert list(files.reporting) == []
 
 
 def test_a_number_that_is_recycled_meanwhile_is_forgotten(
-    started: Children, place: Path, files: StepFiles
+    started: Children, place: Path, files: LoopReader
 ) -> None:
     """Another process has the PID of one whose file is open."""
     child = telling(started, place)
     files.look(0.0)
     pid, start = key_of(child.pid)
     assert start is not None
-    files._told[(pid, start - 5.0)] = files._told.pop((pid, start))
+    files._files[(pid, start - 5.0)] = files._files.pop((pid, start))
     shutil.rmtree(place / "gpuwatch")
     files.look(LOOK_SECONDS)
-    assert list(files.telling) == []
+    assert list(files.reporting) == []
 
 
 def test_a_process_that_ends_while_it_is_read_is_forgotten_once(
-    started: Children, place: Path, files: StepFiles
+    started: Children, place: Path, files: LoopReader
 ) -> None:
     """Its last words can be read until the next look, and a later process tells for itself."""
     first = telling(started, place)
@@ -415,7 +417,7 @@ def test_a_process_that_ends_while_it_is_read_is_forgotten_once(
     assert read(files, key) is not None
     second = telling(started, place)
     files.look(LOOK_SECONDS)
-    assert list(files.telling) == [key_of(second.pid)]
+    assert list(files.reporting) == [key_of(second.pid)]
     assert read(files, key) is None
 
 
@@ -506,7 +508,7 @@ def test_a_rank_says_how_it_loads(
 
 
 @pytest.mark.parametrize("rank", [step_file.NONE, 10**9, 2**61])
-def test_a_rank_that_cannot_be_is_not_shown(place: Path, files: StepFiles, rank: int) -> None:
+def test_a_rank_that_cannot_be_is_not_shown(place: Path, files: LoopReader, rank: int) -> None:
     """Nor one that was not told."""
     told = record(rank=rank, local_rank=2**61, world_size=2**61)
     file = StepFile.create({"XDG_RUNTIME_DIR": str(place)})
@@ -514,14 +516,13 @@ def test_a_rank_that_cannot_be_is_not_shown(place: Path, files: StepFiles, rank:
         file.write(step_file.pack_record(told))
         files.look(0.0)
         key = key_of(os.getpid())
-        assert files.numbers(key) is None
+        assert files.rank_of(key) is None
         files.read(key, 0.0)
-        assert files.numbers(key) is None
+        assert files.rank_of(key) is None
         file.write(step_file.pack_record(told._replace(now=told.now._replace(rank=5, sequence=6))))
         files.read(key, 0.0)
-        found = files.numbers(key)
-        assert found is not None
-        assert (found.rank, found.local_rank, found.world_size) == (5, None, None)
+        found = files.rank_of(key)
+        assert found == (5, None, None)
     finally:
         file.close()
 
@@ -543,7 +544,7 @@ def record(**changes: int) -> Record:
         last_step_ns=110 * SECOND,
     )
     now = Now(*[step_file.NONE] * len(Now._fields))._replace(
-        sequence=5, began_ns=90 * SECOND, state=step_file.STEP, flags=step_file.WAITS_TOLD
+        sequence=5, began_ns=90 * SECOND, state=step_file.STEP, flags=step_file.WAITS_REPORTED
     )
     own = {name: value for name, value in changes.items() if name in Counters._fields}
     moving = {name: value for name, value in changes.items() if name in Now._fields}
@@ -599,7 +600,7 @@ def test_waits_that_are_not_watched_are_not_known() -> None:
 def test_compute_is_the_devices_where_it_was_measured() -> None:
     """Steps that could not be measured count like the others; copies stand beside them."""
     device = record(
-        flags=step_file.WAITS_TOLD | step_file.DEVICE_TIMED | step_file.COPIES_TIMED,
+        flags=step_file.WAITS_REPORTED | step_file.DEVICE_TIMED | step_file.COPIES_TIMED,
         device_step_ns=3 * SECOND,
         device_steps_measured=50,
         device_steps_skipped=50,
@@ -634,7 +635,7 @@ def test_what_is_told_from_the_future_is_not_shown() -> None:
     assert loop_of((1, None), record(), 90 * SECOND, 0.0) is None
 
 
-def test_at_the_very_beginning_there_are_no_rates(place: Path, files: StepFiles) -> None:
+def test_at_the_very_beginning_there_are_no_rates(place: Path, files: LoopReader) -> None:
     """Nothing is divided by no time."""
     told = record()
     found = loop_of((1, None), told._replace(counters=told.base), 100 * SECOND, 0.0)
@@ -643,13 +644,13 @@ def test_at_the_very_beginning_there_are_no_rates(place: Path, files: StepFiles)
     assert found.steps_per_second is None
 
 
-def test_this_processs_own_file_is_read_like_any(place: Path, files: StepFiles) -> None:
+def test_this_processs_own_file_is_read_like_any(place: Path, files: LoopReader) -> None:
     """Before its first record it says nothing."""
     file = StepFile.create({"XDG_RUNTIME_DIR": str(place)})
     try:
         files.look(0.0)
         key = key_of(os.getpid())
-        assert files.tells(key)
+        assert files.reports(key)
         assert read(files, key) is None
     finally:
         file.close()
