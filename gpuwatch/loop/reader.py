@@ -13,7 +13,7 @@ import contextlib
 import os
 import stat
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -63,7 +63,7 @@ class LoopReader:
         """When a process's descriptors are looked at next, and how often they were."""
 
     @property
-    def reporting(self) -> Iterable[ProcessKey]:
+    def reporting(self) -> Collection[ProcessKey]:
         """The processes that report."""
         return self._files.keys()
 

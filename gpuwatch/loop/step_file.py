@@ -113,14 +113,9 @@ HEAD = struct.Struct(f"<{len(Now._fields) + _COUNTERS}q")
 COUNTERS_PART = slice(8 * _LIVE, 8 * (_LIVE + _COUNTERS))
 """Where the counters are in the packed head: kept, they are a base later."""
 _BODY = struct.Struct(f"<{len(Now._fields) + 2 * _COUNTERS}q")
-_CHECKSUM = struct.Struct("<I")
-RECORD_BYTES = _BODY.size + _CHECKSUM.size
+CHECKSUM = struct.Struct("<I")
+RECORD_BYTES = _BODY.size + CHECKSUM.size
 assert RECORD_BYTES <= _SLOT_BYTES
-
-
-def with_checksum(body: bytes) -> bytes:
-    """A packed head and its base, as a slot holds them."""
-    return body + _CHECKSUM.pack(zlib.crc32(body))
 
 
 def pack_record(record: Record) -> bytes:
@@ -160,7 +155,7 @@ def parse_record(data: bytes) -> Record | None:
 
 def _is_whole(data: bytes, at: int) -> bool:
     body = data[at : at + _BODY.size]
-    (checksum,) = _CHECKSUM.unpack_from(data, at + _BODY.size)
+    (checksum,) = CHECKSUM.unpack_from(data, at + _BODY.size)
     # A slot that was never written is all zeros.
     return body[:8] != bytes(8) and zlib.crc32(body) == checksum
 

@@ -18,20 +18,22 @@ import re
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from zlib import crc32
 
 from gpuwatch.loop.step_file import (
+    CHECKSUM,
     FILE_BYTES,
     HEADER,
     LAYOUT_VERSION,
     MAGIC,
     RECORD_BYTES,
     SLOTS_AT,
-    with_checksum,
 )
 
 NAME = re.compile(r"(?:\.new-)?(\d{1,10})-(\d{1,20})\.steps")
 """Of a file: the writer's PID, in its own PID namespace, and its start time in ticks."""
 _CLEANED_AT_MOST = 4096
+_pack_checksum = CHECKSUM.pack
 _SAFE_FILE_SYSTEMS = frozenset({"tmpfs", "ramfs", "ext2", "ext3", "ext4", "xfs", "overlay"})
 """Where a page once allocated can always be written: elsewhere (copy on write) a full disk can
 end the process that writes to its mapping."""
@@ -193,7 +195,7 @@ class StepFile:
         """Write one record, as ``pack_record`` has it."""
         at = SLOTS_AT[self._slot]
         self._slot ^= 1
-        self._map[at : at + RECORD_BYTES] = with_checksum(body)
+        self._map[at : at + RECORD_BYTES] = body + _pack_checksum(crc32(body))
 
     def close(self, *, remove: bool = True) -> None:
         """Never raises. A forked child leaves its parent's file where it is."""

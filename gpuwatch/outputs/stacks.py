@@ -8,7 +8,7 @@ The JSON is one object, ``schema`` 1::
          "problem": a sentence where there is nothing, else null, "refused", "ended",
          "seconds", "rate_per_second", "samples", "errors", "torn",
          "shares": [
-            {"category": one of stack_rules.CATEGORIES, "says", "samples", "percent",
+            {"category": one of stacks.categories.CATEGORIES, "says", "samples", "percent",
              "low_percent", "high_percent" (95% interval),
              "lines": [{"file", "line", "function", "samples", "percent" (of all samples),
                         "doing": a category, "source", "source_why_not",
@@ -22,7 +22,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from gpuwatch.jobs.stacks.rules import CATEGORIES
+from gpuwatch.jobs.stacks.categories import CATEGORIES
 from gpuwatch.jobs.stacks.summary import Place, Share, StackReport, UserLine, compare_ranks, name_of
 from gpuwatch.outputs.terminal.table import cell_width, cut
 
@@ -164,7 +164,7 @@ def _share_lines(share: Share, width: int, ascii_only: bool) -> list[str]:
 
 def _place(share: Share, line: UserLine) -> str:
     where = _where(line.place)
-    return where if line.doing == share.category else f"{where}: {CATEGORIES[line.doing]}"
+    return where if line.doing == share.category else f"{where}: {CATEGORIES[line.doing].says}"
 
 
 def _where(place: Place) -> str:
@@ -193,7 +193,7 @@ def _comparison(reports: Sequence[StackReport], width: int) -> list[str]:
         for category in CATEGORIES
         if any(report.share(category) is not None for report in reports)
     ]
-    first = max(len(CATEGORIES[category]) for category in categories)
+    first = max(len(CATEGORIES[category].says) for category in categories)
     columns = [max(4, len(name)) for name in names]
     while len(columns) > 1 and first + sum(columns) + 2 * len(columns) > width:
         columns.pop()
@@ -201,7 +201,7 @@ def _comparison(reports: Sequence[StackReport], width: int) -> list[str]:
     for category in categories:
         cells = [_cell(report, category) for report in reports]
         row = "".join(f"  {cell:>{w}}" for cell, w in zip(cells, columns, strict=False))
-        rows.append(f"{CATEGORIES[category]:<{first}}{row}")
+        rows.append(f"{CATEGORIES[category].says:<{first}}{row}")
     if len(columns) < len(names):
         rows.append(f"({len(names) - len(columns)} more do not fit the width)")
     sentence = compare_ranks(reports)

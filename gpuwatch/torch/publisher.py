@@ -13,7 +13,6 @@ WINDOW_NS = 10_000_000_000
 """The counters of this long ago are written beside those of now."""
 _BASE_APART_NS = 2_000_000_000
 _RETRY_NS = 60_000_000_000
-_pack_head = step_file.HEAD.pack
 _COUNTERS = step_file.COUNTERS_PART
 
 
@@ -23,33 +22,32 @@ class Publisher:
 
     def __init__(self, create: Callable[[], StepFile]) -> None:
         self._create = create
-        self._file: StepFile | None = None
+        self.file: StepFile | None = None
+        """Set while records can be written."""
         self._pid = os.getpid()
         self._try_at = 0
         self._refused: str | None = None
         """Why there is no file."""
         self._broken: str | None = None
         self.began_ns = 0
-        self._sequence = 0
         self._bases: list[tuple[int, bytes]] = []
         self._base_due = 0
+        self._base = b""
 
     @property
     def is_forked(self) -> bool:
         """This process is a child of the one that made it, by a fork no hook of Python's saw."""
         return os.getpid() != self._pid
 
-    def is_open(self, now: int) -> bool:
-        """Whether records can be written; opens the file if it is time."""
-        if self._file is not None:
-            return True
+    def open(self, now: int) -> bool:
+        """Open the file if it is time; whether records can be written."""
         if now < self._try_at or self._broken is not None:
             return False
         if _is_loader_worker():
             self._refused, self._try_at = "this is a DataLoader worker", sys.maxsize
             return False
         try:
-            self._file = self._create()
+            self.file = self._create()
         except OSError as error:
             self._refused, self._try_at = error.strerror or str(error), now + _RETRY_NS
             return False
@@ -62,28 +60,27 @@ class Publisher:
             Finalize(None, self.close, exitpriority=0)
         return True
 
-    def write(self, now: int, *numbers: int) -> None:
-        """Write a record: all of a head as ``step_file.HEAD`` packs it, but for its sequence."""
-        assert self._file is not None
-        self._sequence += 1
-        head = _pack_head(self._sequence, *numbers)
+    def write(self, now: int, head: bytes) -> None:
+        """Write a record whose first part is packed as ``step_file.HEAD``."""
         if now >= self._base_due:
             self._keep_base(now, head[_COUNTERS])
-        self._file.write(head + self._bases[0][1])
+        assert self.file is not None
+        self.file.write(head + self._base)
 
     def _keep_base(self, now: int, counters: bytes) -> None:
         bases = self._bases
         bases.append((now, counters))
         while len(bases) > 1 and now - bases[1][0] >= WINDOW_NS:
             del bases[0]
+        self._base = bases[0][1]
         self._base_due = now + _BASE_APART_NS
 
     def describe(self) -> str:
         """Where the records go, or why there are none, as a sentence."""
         if self._broken is not None:
             return f"gpuwatch.torch has stopped reporting: {self._broken}"
-        if self._file is not None:
-            return f"gpuwatch.torch reports through {self._file.path}"
+        if self.file is not None:
+            return f"gpuwatch.torch reports through {self.file.path}"
         if self._refused is not None:
             return f"gpuwatch.torch reports nothing: {self._refused}"
         return "gpuwatch.torch has had nothing to report yet"
@@ -96,7 +93,7 @@ class Publisher:
     def close(self) -> None:
         """Remove the file, if it is this process's own; a later record begins a new one. Never
         raises."""
-        file, self._file = self._file, None
+        file, self.file = self.file, None
         if file is not None:
             file.close(remove=not self.is_forked)
 

@@ -21,6 +21,7 @@ from gpuwatch.loop.step_file import (
     COPIES_TIMED,
     COPY,
     DEVICE_TIMED,
+    HEAD,
     IDLE,
     NONE,
     STATES,
@@ -33,6 +34,7 @@ from gpuwatch.loop.writer import StepFile
 from gpuwatch.torch.device import Device, find_device
 from gpuwatch.torch.publisher import Publisher
 
+_pack_head = HEAD.pack
 _DEVICE_APART_NS = 1_000_000_000
 """Memory is read, and a GPU looked for, at most this often."""
 
@@ -72,6 +74,7 @@ class Reporter:
     def _begin_anew(self) -> None:
         self._publisher = Publisher(self._create)
         self.follows_this_thread = _Thread().is_followed
+        self._sequence = 0
         self.state = IDLE
         self._since = monotonic_ns()
         self._spent = [0] * STATES
@@ -101,15 +104,12 @@ class Reporter:
     def mark(self, state: int) -> None:
         """The loop is in this state from now on."""
         try:
-            self._publish(self._change(state))
+            now = monotonic_ns()
+            self._spent[self.state] += now - self._since
+            self.state, self._since = state, now
+            self._publish(now)
         except Exception as error:
             self.fail(error)
-
-    def _change(self, state: int) -> int:
-        now = monotonic_ns()
-        self._spent[self.state] += now - self._since
-        self.state, self._since = state, now
-        return now
 
     def enter(self, state: int) -> int:
         """Go into a state and come back to this one by ``leave`` with what is returned."""
@@ -205,7 +205,9 @@ class Reporter:
             self.leave(depth)
             return
         # The next wait publishes it: this is on the way of every step.
-        self._change(self._stack[depth])
+        now = monotonic_ns()
+        self._spent[self.state] += now - self._since
+        self.state, self._since = self._stack[depth], now
         del self._stack[depth:]
 
     def _step_ends(self, *, counts: bool) -> None:
@@ -246,21 +248,21 @@ class Reporter:
     # Reporting
 
     def _publish(self, now: int) -> None:
-        publisher = self._publisher
-        if not publisher.is_open(now):
+        publisher, device = self._publisher, self._device
+        if publisher.file is None and not publisher.open(now):
             return
-        device = self._device
         times = _NO_TIMES if device is None else device.times()
         if device is not None and device.failed is not None:
             self._flags &= ~(DEVICE_TIMED | COPIES_TIMED)
-        publisher.write(
-            now,
+        self._sequence += 1
+        head = _pack_head(
             # As step_file has them: what moves, the counters, what seldom changes.
-            self.state, self._step_in_epoch, self._batch_size,
+            self._sequence, self.state, self._step_in_epoch, self._batch_size,
             now, self.steps, self._samples, *self._spent, self._last_step, *times,
             publisher.began_ns, self._flags, self._epoch, *self._loader, *self._ranks,
             *self._memory,
         )  # fmt: skip
+        publisher.write(now, head)
 
     def _look_at_device(self) -> None:
         """Memory, and whether there is a GPU in use by now; the slow part of reporting."""

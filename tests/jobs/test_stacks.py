@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import pytest
 
+from gpuwatch.jobs.stacks import categories, py_spy, reading
 from gpuwatch.jobs.stacks import summary as stacks
-from gpuwatch.jobs.stacks.rules import Frame
-from gpuwatch.jobs.stacks.summary import SourceLine, StackReport
+from gpuwatch.jobs.stacks.categories import Frame
+from gpuwatch.jobs.stacks.reading import SourceLine
+from gpuwatch.jobs.stacks.summary import StackReport
 
 SITE = "/opt/venv/lib/python3.11/site-packages"
 STD = "/usr/lib/python3.11"
@@ -230,7 +232,7 @@ STACKS = {
 
 
 def frames_of(text: str) -> tuple[Frame, ...]:
-    (stack,) = stacks.parse_raw(f"thread (7): MainThread;{text} 1\n")
+    (stack,) = py_spy.parse_raw(f"thread (7): MainThread;{text} 1\n")
     return stack.frames
 
 
@@ -239,7 +241,7 @@ def test_a_stack_has_one_category_and_the_user_s_line(name: str) -> None:
     """Each kind of stack is told apart, with the user's innermost line and, behind a library,
     the line that called it."""
     text, (category, where, caller) = STACKS[name]
-    seen = stacks.read_stack(frames_of(text))
+    seen = reading.read_stack(frames_of(text))
     assert seen.category == category
     assert _where(seen.user) == where
     assert _where(seen.caller) == caller
@@ -254,12 +256,12 @@ def test_bare_function_names_of_older_pythons_are_known_too() -> None:
     text = STACKS["waiting for workers"][0]
     for qualified in ("_BaseDataLoaderIter.", "_MultiProcessingDataLoaderIter.", "Queue."):
         text = text.replace(qualified, "")
-    assert stacks.read_stack(frames_of(text)).category == "waiting_for_data"
+    assert reading.read_stack(frames_of(text)).category == "waiting_for_data"
 
 
 def test_what_happens_inside_evaluation_is_kept() -> None:
     """Evaluation is the category; that it computes stays known."""
-    seen = stacks.read_stack(frames_of(STACKS["evaluation"][0]))
+    seen = reading.read_stack(frames_of(STACKS["evaluation"][0]))
     assert seen.doing == "computing"
 
 
@@ -283,13 +285,13 @@ def test_the_running_line_says_what_was_called_in_c(line: str, category: str) ->
     """C functions have no Python frame, so the text of the innermost line decides; strings and
     comments on it do not."""
     frames = frames_of("<module> (/home/ada/p/train.py:9);train (/home/ada/p/train.py:5)")
-    seen = stacks.read_stack(frames, lambda _file, _line: SourceLine(text=line))
+    seen = reading.read_stack(frames, lambda _file, _line: SourceLine(text=line))
     assert seen.category == category
 
 
 def test_the_running_line_of_torch_itself_is_not_asked() -> None:
     """A library that is known by name needs no source text, which could mislead."""
-    seen = stacks.read_stack(
+    seen = reading.read_stack(
         frames_of(STACKS["the optimizer"][0]), lambda _f, _l: SourceLine(text="step = t.item()")
     )
     assert seen.category == "computing"
@@ -302,7 +304,7 @@ def test_an_installed_program_is_the_user_s_where_nothing_else_is() -> None:
         f"<module> (/opt/venv/bin/train-it:8);main ({SITE}/trainer/cli.py:30);"
         f"fit ({SITE}/trainer/loop.py:12);Tensor.backward ({SITE}/torch/_tensor.py:623)"
     )
-    user, caller = stacks.user_frames(frames)
+    user, caller = reading.user_frames(frames)
     assert _where(user) == "loop.py:12"
     assert caller is None
 
@@ -310,7 +312,7 @@ def test_an_installed_program_is_the_user_s_where_nothing_else_is() -> None:
 def test_no_line_is_the_user_s_when_the_outer_frames_are_missing() -> None:
     """What is left of a torn stack is no reason to call a library the user's code."""
     frames = frames_of(f"Linear.forward ({SITE}/torch/nn/modules/linear.py:134)")
-    assert stacks.user_frames(frames) == (None, None)
+    assert reading.user_frames(frames) == (None, None)
 
 
 @pytest.mark.parametrize(
@@ -327,7 +329,7 @@ def test_no_line_is_the_user_s_when_the_outer_frames_are_missing() -> None:
 )
 def test_files_of_the_user(file: str) -> None:
     """Scripts, packages installed in place, cells of notebooks, ``python -c``."""
-    assert stacks.stack_rules.is_users(file)
+    assert categories.is_users(file)
 
 
 @pytest.mark.parametrize(
@@ -346,7 +348,7 @@ def test_files_of_the_user(file: str) -> None:
 )
 def test_files_of_libraries(file: str) -> None:
     """Installed packages, any Python's standard library, generated code."""
-    assert not stacks.stack_rules.is_users(file)
+    assert not categories.is_users(file)
 
 
 @pytest.mark.parametrize(
@@ -366,7 +368,7 @@ def test_files_of_libraries(file: str) -> None:
 )
 def test_names_of_evaluation(name: str) -> None:
     """What people call it."""
-    assert stacks.stack_rules.is_evaluation(name)
+    assert categories.is_evaluation(name)
 
 
 @pytest.mark.parametrize(
@@ -374,7 +376,7 @@ def test_names_of_evaluation(name: str) -> None:
 )
 def test_names_that_only_look_like_evaluation(name: str) -> None:
     """Checking an argument is no evaluation, nor is a word that contains one."""
-    assert not stacks.stack_rules.is_evaluation(name)
+    assert not categories.is_evaluation(name)
 
 
 # Parsing
@@ -388,7 +390,7 @@ def test_hostile_names_are_kept_apart_as_far_as_can_be() -> None:
         " (/tmp/a;b (x:7);c d/\x1b[31m.py:3) 19\n"
         f"thread (9): MainThread;<module> (/tmp/my (old) {'x' * 20}/train.py:5) 4\n"
     )
-    found = stacks.parse_raw(text)
+    found = py_spy.parse_raw(text)
     assert [stack.samples for stack in found] == [19, 4]
     assert found[1].frames[0].file.endswith("/train.py")
     for share in stacks.shares_of(found):
@@ -412,44 +414,44 @@ def test_hostile_names_are_kept_apart_as_far_as_can_be() -> None:
 )
 def test_what_is_no_stack_is_left_out(text: str) -> None:
     """An empty, truncated or foreign file gives no stacks and no error."""
-    assert stacks.parse_raw(text) == []
+    assert py_spy.parse_raw(text) == []
 
 
 def test_the_main_thread_is_the_one_numbered_as_the_process() -> None:
     """Whatever it is called: a thread named MainThread can be another."""
-    found = stacks.parse_raw(
+    found = py_spy.parse_raw(
         "thread (41): MainThread;run (/w/a.py:1) 9\nthread (40): trainer;<module> (/w/b.py:2) 9\n"
     )
-    assert [stack.name for stack in stacks.main_thread(found, [40])] == ["trainer"]
+    assert [stack.name for stack in py_spy.main_thread(found, [40])] == ["trainer"]
 
 
 def test_the_main_thread_in_a_container_has_its_inner_number() -> None:
     """Python knows its threads by the numbers of its own PID namespace."""
-    found = stacks.parse_raw("thread (7): x;f (a:1) 1\nthread (1): y;g (b:1) 2\n")
-    assert [stack.name for stack in stacks.main_thread(found, [1, 4242])] == ["y"]
+    found = py_spy.parse_raw("thread (7): x;f (a:1) 1\nthread (1): y;g (b:1) 2\n")
+    assert [stack.name for stack in py_spy.main_thread(found, [1, 4242])] == ["y"]
 
 
 def test_the_main_thread_of_an_older_python_goes_by_its_name() -> None:
     """Before 3.11 threads have only the C library's numbers."""
-    found = stacks.parse_raw(
+    found = py_spy.parse_raw(
         f"thread (0x7F3): Thread-1;run ({STD}/threading.py:1) 5\n"
         "thread (0x7FA): MainThread;<module> (/w/train.py:2) 5\n"
     )
-    assert stacks.main_thread(found, [40])[0].frames[0].line == 2
+    assert py_spy.main_thread(found, [40])[0].frames[0].line == 2
 
 
 def test_the_main_thread_without_a_name_is_the_one_that_began_with_a_module() -> None:
     """Threads have no names before ``threading`` is imported."""
-    found = stacks.parse_raw(
+    found = py_spy.parse_raw(
         f"thread (0x7F3);_bootstrap ({STD}/threading.py:1) 5\n"
         "thread (0x7FA);<module> (/w/train.py:2) 5\n"
     )
-    assert stacks.main_thread(found, [40])[0].frames[0].function == "<module>"
+    assert py_spy.main_thread(found, [40])[0].frames[0].function == "<module>"
 
 
 def test_torn_stacks_are_counted() -> None:
     """A stack that does not begin where the others do lost its outer frames."""
-    found = stacks.parse_raw(
+    found = py_spy.parse_raw(
         "thread (1): M;<module> (a.py:1);f (a.py:2) 5\nthread (1): M;<module> (a.py:3) 3\n"
         "thread (1): M;f (a.py:2) 2\n"
     )
@@ -459,8 +461,8 @@ def test_torn_stacks_are_counted() -> None:
 # Shares
 
 
-def raw(*parts: tuple[str, int]) -> list[stacks.Stack]:
-    return stacks.parse_raw(
+def raw(*parts: tuple[str, int]) -> list[py_spy.Stack]:
+    return py_spy.parse_raw(
         "".join(f"thread (1): MainThread;{STACKS[name][0]} {count}\n" for name, count in parts)
     )
 

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.jobs.stacks.sampler import StackSampler, StackTarget, parse_errors
+from gpuwatch.jobs.stacks.py_spy import parse_errors
+from gpuwatch.jobs.stacks.sampler import StackSampler, StackTarget
 from gpuwatch.jobs.stacks.summary import StackReport
 from tests.jobs.stacks_support import (
     SPIN,

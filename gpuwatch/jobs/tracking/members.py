@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from operator import attrgetter
 from pathlib import Path
+from typing import Any
 
 from gpuwatch.core.model import JobMember, Process, ProcessKey
 from gpuwatch.jobs.identity import evidence
@@ -212,7 +213,10 @@ class Member(Evidence):
         made_of = (of_row, rates, role, proportional, self.orphaned)
         if self._made is None or made_of != self._made_of:
             self._made_of = made_of
+            readings: dict[str, Any] = dict(zip(Rates._fields, rates, strict=True))
             self._made = JobMember(
+                **dict(zip(_ROW_FIELDS, of_row, strict=True)),
+                **readings,
                 pid=self.pid,
                 started_at_unix_seconds=self.key[1],
                 role=role.name,
@@ -221,7 +225,5 @@ class Member(Evidence):
                 rank=None if role.numbers is None else role.numbers.rank,
                 orphaned=self.orphaned,
                 memory_proportional_bytes=proportional,
-                **dict(zip(_ROW_FIELDS, of_row, strict=True)),
-                **rates._asdict(),
             )
         return self._made

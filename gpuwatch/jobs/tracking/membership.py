@@ -54,6 +54,7 @@ class Membership:
         same parents."""
         same = pids is self._pids
         changed = not same and self._forget_all_but(pids, rows)
+        anybody_reports = bool(self._loops.reporting)
         for pid in pids:
             row = rows[pid]
             member = self.by_pid.get(pid)
@@ -64,7 +65,8 @@ class Membership:
                 self.by_pid[pid] = member
                 changed = True
             changed = member.take(row, now, unix) or changed
-            changed = self._take_reported(member) or changed
+            if anybody_reports:
+                changed = self._take_reported(member) or changed
             if pid in gpus:
                 changed = changed or not member.uses_gpu
                 member.uses_gpu = True

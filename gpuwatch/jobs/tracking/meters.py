@@ -87,6 +87,7 @@ class Rates(NamedTuple):
 
 
 NO_RATES = Rates()
+_AT_REST = (0.0, 0.0)
 
 
 class Counters:
@@ -124,9 +125,11 @@ class Counters:
                 raise
             return
         before, seconds = self._before, now - self._at
-        if before is not None:
-            if seconds < MINIMUM_SECONDS:
-                return
+        if before is not None and seconds < MINIMUM_SECONDS:
+            return
+        if values == before:
+            self.rates = _AT_REST
+        elif before is not None:
             self.rates = (
                 min(self._most, max(0.0, (values[0] - before[0]) / seconds)),
                 min(self._most, max(0.0, (values[1] - before[1]) / seconds)),
@@ -153,6 +156,7 @@ class MemberMeter:
         self._switches = Counters(f"{folder}/status", parse_switches)
         self._delay = Counters(f"{folder}/stat", parse_block_delay, 100.0)
         self.rates = NO_RATES
+        self._found: tuple[object, ...] = ()
         self.keeps_open = keep_open
         self.refused = False
         self.proportional_bytes: int | None = None
@@ -171,11 +175,11 @@ class MemberMeter:
             self._switches.read(now)
         if disk_wait:
             self._delay.read(now)
-        rates = Rates(
-            *self._scheduling.rates, self._delay.rates[0], *self._io.rates, *self._switches.rates
-        )
-        if rates != self.rates:
-            self.rates = rates
+        found = self._scheduling.rates, self._delay.rates, self._io.rates, self._switches.rates
+        if found != self._found:
+            self._found = found
+            cpu, delay, io, switch = found
+            self.rates = Rates(*cpu, delay[0], *io, *switch)
         return self.rates
 
     def rested(self, until: float) -> None:

@@ -211,7 +211,9 @@ class JobTracker:
 
     def _share_out(self, rows: Mapping[int, Process], gpus: Gpus, now: float, unix: float) -> None:
         def shared_of() -> tuple[object, ...]:
-            parents = {pid: (row.parent_pid, row.key) for pid, row in rows.items()}
+            parents = {
+                pid: (row.parent_pid, row.started_at_unix_seconds) for pid, row in rows.items()
+            }
             return parents, self._wanted, self._orphans.found, list(self._jobs)
 
         orphans = frozenset[int]()
