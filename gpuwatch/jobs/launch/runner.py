@@ -16,8 +16,6 @@ import contextlib
 import os
 import re
 import signal
-import sys
-import termios
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -26,13 +24,9 @@ from pathlib import Path
 from gpuwatch.core.model import ProcessKey
 from gpuwatch.core.source import Clock, SystemClock
 from gpuwatch.core.text import clean
-from gpuwatch.jobs.launch import keeper, tree_signals
-from gpuwatch.jobs.launch.spawn import (
-    EXIT_NOT_EXECUTABLE,
-    CannotStartError,
-    initial_environment,
-    spawn,
-)
+from gpuwatch.jobs.launch import tree_signals
+from gpuwatch.jobs.launch.spawn import initial_environment, spawn
+from gpuwatch.jobs.launch.terminal import OutputTerminal
 from gpuwatch.sources.linux import procfs
 
 EXIT_UNKNOWN = 255
@@ -53,8 +47,6 @@ _STEPS = (
     (signal.SIGTERM, "sent SIGTERM to the job; Ctrl-C again kills it"),
     (signal.SIGKILL, "killed the job and all its processes"),
 )
-
-_KEEPERS_MAX = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +84,7 @@ class RunningJob:
         command: Sequence[str],
         *,
         shares_group: bool,
-        terminal: _OutputTerminal | None = None,
+        terminal: OutputTerminal | None = None,
         clock: Clock | None = None,
     ) -> None:
         self.pid = pid
@@ -274,14 +266,10 @@ def start_in_terminal(
     middle once it has more than ``most_bytes``. ``size`` is in columns and rows. Raises
     ``CannotStartError``.
     """
-    terminal = _OutputTerminal(output, path, start, most_bytes)
-    with contextlib.ExitStack() as closing:
-        closing.callback(terminal.let_go)
-        terminal.resize(*size)
-        nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-        closing.callback(os.close, nothing)
-        failed = closing.enter_context(contextlib.ExitStack())
-        failed.callback(terminal.close)
+    terminal = OutputTerminal(output, path, start.environment, most_bytes)
+    terminal.resize(*size)
+    nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    try:
         terminal.keep()
         pid = spawn(
             command,
@@ -290,96 +278,19 @@ def start_in_terminal(
             descriptors={0: nothing, 1: terminal.far_end, 2: terminal.far_end},
             mask=start.mask,
         )
-        failed.pop_all()
+    except BaseException:
+        terminal.close()
+        raise
+    finally:
+        os.close(nothing)
+        terminal.let_go()
     return RunningJob(pid, command, shares_group=False, terminal=terminal, clock=clock)
-
-
-class _OutputTerminal:
-    """The pseudo-terminal that a job prints to, and the process that keeps what comes out."""
-
-    def __init__(self, output: int, path: Path, start: Start, most_bytes: int | None) -> None:
-        self.path = path
-        self._most_bytes = most_bytes
-        self._start = start
-        self._output = output
-        self._near, self.far_end = os.openpty()
-        self._keeper: int | None = None
-        self._keepers = 0
-        self._size: tuple[int, int] | None = None
-        settings = termios.tcgetattr(self.far_end)
-        # Bytes as they are: no carriage return before each line feed.
-        settings[1] &= ~termios.OPOST
-        settings[3] &= ~termios.ECHO
-        termios.tcsetattr(self.far_end, termios.TCSANOW, settings)
-
-    def keep(self) -> None:
-        """Start the keeper. Raises ``CannotStartError``."""
-        # The numbers after ours are free for the child.
-        near = max(self._near, self._output) + 1
-        said = [near, near + 1, *([] if self._most_bytes is None else [self._most_bytes])]
-        files = [(os.POSIX_SPAWN_OPEN, stream, os.devnull, os.O_RDWR, 0) for stream in range(3)]
-        try:
-            self._keeper = os.posix_spawn(
-                sys.executable,
-                # Neither site packages nor variables meant for the job lead it astray.
-                [sys.executable, "-I", "-S", keeper.__file__, *map(str, said)],
-                self._start.environment,
-                file_actions=[
-                    *files,
-                    (os.POSIX_SPAWN_DUP2, self._near, near),
-                    (os.POSIX_SPAWN_DUP2, self._output, near + 1),
-                ],
-                setsid=True,
-                setsigmask=(),
-            )
-        except OSError as error:
-            raise CannotStartError(
-                f"The job's output cannot be kept: {sys.executable}: {error.strerror}.",
-                EXIT_NOT_EXECUTABLE,
-            ) from None
-        self._keepers += 1
-
-    def is_kept(self) -> bool:
-        """Whether the keeper still waits for output; one that was killed is replaced."""
-        if self._keeper is None:
-            return False
-        try:
-            pid, status = os.waitpid(self._keeper, os.WNOHANG)
-        except ChildProcessError:
-            self._keeper = None
-            return False
-        if not pid:
-            return True
-        self._keeper = None
-        if status != 0 and self._near >= 0 and self._keepers < _KEEPERS_MAX:
-            with contextlib.suppress(CannotStartError):
-                self.keep()
-        return self._keeper is not None
-
-    def resize(self, columns: int, rows: int) -> bool:
-        """Whether that is another size than before."""
-        size = (max(1, columns), max(1, rows))
-        if size == self._size or self._near < 0:
-            return False
-        self._size = size
-        termios.tcsetwinsize(self._near, (size[1], size[0]))
-        return True
-
-    def let_go(self) -> None:
-        """Close the job's end of the terminal, so that its last process closes it for good."""
-        os.close(self.far_end)
-
-    def close(self) -> None:
-        if self._near >= 0:
-            os.close(self._near)
-            os.close(self._output)
-            self._near = self._output = -1
 
 
 def _start_of(pid: int) -> float | None:
     # The process has not been waited for, so its number cannot be another's.
     try:
-        stat = procfs.parse_process_stat(procfs.read_once(procfs.PROC / str(pid) / "stat"))
+        stat = procfs.parse_process_stat(procfs.read_once(f"{procfs.PROC}/{pid}/stat"))
     except (OSError, ValueError):
         return None
     return procfs.start_unix_seconds(stat)
