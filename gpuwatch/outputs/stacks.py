@@ -18,6 +18,7 @@ The JSON is one object, ``schema`` 1::
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Sequence
 from typing import Any
@@ -57,38 +58,22 @@ def _summary(reports: Sequence[StackReport]) -> str | None:
 
 
 def _report_object(report: StackReport) -> dict[str, Any]:
-    return {
-        "pid": report.pid,
-        "started_at_unix_seconds": report.started_at_unix_seconds,
-        "rank": report.rank,
-        "role": report.role,
-        "command": report.command,
+    found = dataclasses.asdict(report)
+    return found | {
         "sentence": report.sentence(),
-        "problem": report.problem,
-        "refused": report.refused,
-        "ended": report.ended,
         "seconds": round(report.seconds, 2),
-        "rate_per_second": report.rate_per_second,
-        "samples": report.samples,
-        "errors": report.errors,
-        "torn": report.torn,
         "shares": [_share_object(share) for share in report.shares],
-        "cost": {
-            "cpu_seconds": report.cost.cpu_seconds,
-            "cpu_percent": _rounded(report.cost.cpu_percent),
-            "paused": report.cost.paused,
-        },
+        "cost": found["cost"] | {"cpu_percent": _rounded(report.cost.cpu_percent)},
     }
 
 
 def _share_object(share: Share) -> dict[str, Any]:
+    percents = ("percent", "low_percent", "high_percent")
     return {
         "category": share.category,
         "says": share.says,
         "samples": share.samples,
-        "percent": _rounded(share.percent),
-        "low_percent": _rounded(share.low_percent),
-        "high_percent": _rounded(share.high_percent),
+        **{name: _rounded(getattr(share, name)) for name in percents},
         "lines": [
             {
                 **line.place._asdict(),

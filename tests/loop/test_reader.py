@@ -23,7 +23,7 @@ from gpuwatch.loop.reader import LOOK_SECONDS, LoopReader
 from gpuwatch.loop.step_file import Counters, Now, Record
 from gpuwatch.loop.telemetry import loop_of
 from gpuwatch.loop.writer import StepFile
-from tests.jobs.watching import key_of, members, watching
+from tests.jobs.tracking.watching import key_of, members, watching
 from tests.support.children import Children, children, wait_until
 from tests.support.snapshots import snapshot
 from tests.torch.support import PATH, files_below
@@ -126,24 +126,6 @@ def test_killed_while_it_writes(started: Children, place: Path, files: LoopReade
     child.wait()
     files.look(LOOK_SECONDS)
     assert list(files.reporting) == []
-
-
-def test_64_processes_tell_at_once(started: Children, place: Path, files: LoopReader) -> None:
-    """Each its own."""
-    code = TELL.replace(
-        "for number in range(7):\n",
-        "for _ in range(63):\n    if os.fork() == 0:\n        break\n"
-        "for number in range(os.getpid() % 50 + 1):\n",
-    )
-    child = started.python(code + "time.sleep(600)", str(place))
-    for _ in range(64):
-        started.ready(child)
-    files.look(0.0)
-    assert len(list(files.reporting)) == 64
-    for key in files.reporting:
-        loop = read(files, key)
-        assert loop is not None
-        assert loop.steps == key[0] % 50 + 1
 
 
 HEADERS = ("version", "pid", "start", "namespace")
@@ -287,17 +269,6 @@ def test_another_users_file_is_not_believed(
     assert list(files.reporting) == []
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
-def test_another_users_folder_is_not_looked_into(
-    started: Children, place: Path, files: LoopReader
-) -> None:
-    """Nor one that others can write to."""
-    telling(started, place)
-    os.chown(place / "gpuwatch" / "steps", 65534, 65534)
-    files.look(0.0)
-    assert list(files.reporting) == []
-
-
 def test_a_file_that_is_cut_short_leaves_what_was_told(
     started: Children, place: Path, files: LoopReader
 ) -> None:
@@ -388,20 +359,6 @@ def test_a_recycled_number_does_not_inherit_what_was_told(
         fcntl.flock(held, fcntl.LOCK_SH)
         files.look(0.0)
         assert path.exists()
-    assert list(files.reporting) == []
-
-
-def test_a_number_that_is_recycled_meanwhile_is_forgotten(
-    started: Children, place: Path, files: LoopReader
-) -> None:
-    """Another process has the PID of one whose file is open."""
-    child = telling(started, place)
-    files.look(0.0)
-    pid, start = key_of(child.pid)
-    assert start is not None
-    files._files[(pid, start - 5.0)] = files._files.pop((pid, start))
-    shutil.rmtree(place / "gpuwatch")
-    files.look(LOOK_SECONDS)
     assert list(files.reporting) == []
 
 
@@ -642,18 +599,6 @@ def test_at_the_very_beginning_there_are_no_rates(place: Path, files: LoopReader
     assert found is not None
     assert (found.window_seconds, found.data_wait_share) == (0.0, None)
     assert found.steps_per_second is None
-
-
-def test_this_processs_own_file_is_read_like_any(place: Path, files: LoopReader) -> None:
-    """Before its first record it says nothing."""
-    file = StepFile.create({"XDG_RUNTIME_DIR": str(place)})
-    try:
-        files.look(0.0)
-        key = key_of(os.getpid())
-        assert files.reports(key)
-        assert read(files, key) is None
-    finally:
-        file.close()
 
 
 _ANY = st.integers(0, 2**62 - 1)

@@ -20,7 +20,7 @@ from gpuwatch.loop import step_file
 from gpuwatch.loop.step_file import BETWEEN, IDLE, STEP, VALIDATION, WAIT
 from gpuwatch.loop.writer import StepFile
 from gpuwatch.torch import batches, watch
-from gpuwatch.torch.reporter import REPORTER, Reporter
+from gpuwatch.torch.reporter import Reporter
 from gpuwatch.torch.watching import Watched, checkpoint, copying, step, validation
 from tests.torch.support import ROOT, files_below, reported, reporter_in
 
@@ -303,13 +303,6 @@ def test_steps_without_a_watched_loader(reporter: Reporter, tmp_path: Path) -> N
     assert not now.flags & step_file.WAITS_REPORTED
 
 
-def test_a_step_inside_a_step_is_one(reporter: Reporter, tmp_path: Path) -> None:
-    """As when a function that marks its step is called from one that does."""
-    with step(None, reporter), step(None, reporter):
-        pass
-    assert reported(tmp_path).counters.steps == 1
-
-
 def test_batches_inside_one_step(reporter: Reporter, tmp_path: Path) -> None:
     """Gradient accumulation: the loop over micro-batches stands in the step."""
     for _ in range(3):
@@ -500,11 +493,6 @@ def test_the_file_goes_with_the_process(tmp_path: Path) -> None:
         )
         left[name] = (run.returncode, len(files_below(tmp_path)))
     assert left == {"end": (0, 0), "exception": (1, 0), "kill": (-signal.SIGKILL, 1)}
-
-
-def test_this_process_has_one_reporter() -> None:
-    """And says so."""
-    assert "gpuwatch.torch" in REPORTER.describe()
 
 
 # What a batch holds

@@ -15,25 +15,11 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-LAUNCHERS = frozenset(
-    {
-        "torchrun",
-        "accelerate",
-        "deepspeed",
-        "colossalai",
-        "composer",
-        "horovodrun",
-        "mpirun",
-        "mpiexec",
-        "mpiexec.hydra",
-        "orterun",
-        "prterun",
-        "orted",
-        "prted",
-        "hydra_pmi_proxy",
-        "srun",
-        "jsrun",
-    }
+LAUNCHERS = _words(
+    """
+    torchrun accelerate deepspeed colossalai composer horovodrun mpirun mpiexec mpiexec.hydra
+    orterun prterun orted prted hydra_pmi_proxy srun jsrun
+    """
 )
 LAUNCHER_MODULES = {
     "torch.distributed.run": "torchrun",
@@ -68,16 +54,22 @@ SHELLS = _words(
     ash bash busybox csh dash elvish fish ksh mksh nu pwsh rbash sh tcsh xonsh yash zsh
     """
 )
-BOUNDARIES = _words(
-    """
-    abduco airflow alacritty atd celery circusd code code-server condor_starter conmon containerd
-    cron crond crun dagster dockerd dtach emacs foot ghostty gcs_server gnome-terminal-
-    gnome-terminal-server honcho init java jupyter jupyterhub jupyterlab kitty konsole kubelet login
-    lxc-start mosh-server node nvim notebook pbs_mom podman prefect raylet ray res runc sbatchd
-    screen sge_shepherd slurmd slurmstepd sshd sshd-session supervisord systemd terminator tmux vim
-    wezterm-gui xinetd xterm zed-editor zellij
-    """
-)
+_SERVICE = "a service that runs other programs"
+_BOUNDARIES = {
+    "a terminal multiplexer": "abduco dtach screen tmux zellij",
+    "a terminal": "alacritty foot ghostty kitty konsole terminator wezterm-gui xterm",
+    "a login": "login mosh-server sshd sshd-session",
+    "an editor": "code code-server emacs nvim vim zed-editor",
+    "a notebook server": "jupyter jupyterhub jupyterlab notebook",
+    _SERVICE: """
+        airflow atd celery circusd condor_starter conmon containerd cron crond crun dagster dockerd
+        gcs_server gnome-terminal- gnome-terminal-server honcho init java kubelet lxc-start node
+        pbs_mom podman prefect raylet ray res runc sbatchd sge_shepherd slurmd slurmstepd
+        supervisord systemd xinetd
+        """,
+}
+BOUNDARIES = {name: phrase for phrase, names in _BOUNDARIES.items() for name in names.split()}
+"""What each is, for a person."""
 _BOUNDARY_PREFIXES = ("containerd-shim", "jupyter-")
 
 _PYTHON = re.compile(r"(?:python|pypy)[0-9.]*[dt]*", re.IGNORECASE)
@@ -102,6 +94,13 @@ _HELPERS = (
     ("gpu_stats", "the wandb service"),
     ("tensorboard", "tensorboard"),
 )
+
+
+def boundary_phrase(*names: str) -> str:
+    """What a boundary with one of these names is."""
+    if names[0].startswith("jupyter-"):
+        return "a notebook server"
+    return next((BOUNDARIES[name] for name in names if name in BOUNDARIES), _SERVICE)
 
 
 class Program(NamedTuple):

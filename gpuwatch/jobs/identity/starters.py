@@ -11,31 +11,22 @@ from typing import NamedTuple
 from gpuwatch.core.text import clean
 from gpuwatch.jobs.identity import grouping
 from gpuwatch.jobs.identity.evidence import Look, children_of, read_all, read_look
-from gpuwatch.jobs.identity.programs import script_file
+from gpuwatch.jobs.identity.programs import boundary_phrase, script_file
 from gpuwatch.sources.linux import procfs
 from gpuwatch.sources.linux.process_details import read_command
 
 LABEL_LENGTH = 60
 """Of a command line within a sentence."""
 
-_BOUNDARIES = {
-    "a terminal multiplexer": "abduco dtach screen tmux zellij",
-    "a terminal": "alacritty foot ghostty kitty konsole terminator wezterm-gui xterm",
-    "a login": "login mosh-server sshd sshd-session",
-    "an editor": "code code-server emacs nvim vim zed-editor",
-    "a notebook server": "jupyter jupyterhub jupyterlab notebook",
-}
-_BOUNDARY_OF = {name: phrase for phrase, names in _BOUNDARIES.items() for name in names.split()}
-
-_ELSEWHERE = {
-    "ssh": "a connection to another machine: what runs there is seen by a gpuwatch there",
-    "mosh-client": "a connection to another machine: what runs there is seen by a gpuwatch there",
-}
+_ELSEWHERE = "a connection to another machine: what runs there is seen by a gpuwatch there"
 _CLIENT = (
     "only the client of a container engine: give the PID of the training process itself, which "
     "runs below the engine's service"
 )
-_CLIENTS = frozenset({"docker", "kubectl", "nerdctl", "podman"})
+_CLIENTS = {
+    **dict.fromkeys(("ssh", "mosh-client"), _ELSEWHERE),
+    **dict.fromkeys(("docker", "kubectl", "nerdctl", "podman"), _CLIENT),
+}
 
 
 class Candidate(NamedTuple):
@@ -60,11 +51,8 @@ def what_instead(look: Look) -> str | None:
         return "gpuwatch itself"
     if program.kind != "boundary":
         return None
-    if program.name.startswith("jupyter-"):
-        return "a notebook server"
     # Titles such as "tmux: server", "sshd: ada@pts/3".
-    name = program.name if program.name in _BOUNDARY_OF else look.name.partition(":")[0]
-    return _BOUNDARY_OF.get(name, "a service that runs other programs")
+    return boundary_phrase(program.name, look.name.partition(":")[0])
 
 
 def runs_script(look: Look) -> bool:
@@ -104,7 +92,7 @@ def works_elsewhere(look: Look) -> str | None:
     """For clients of other machines and of container engines, what they are as a phrase: the
     processes of the job are not below them."""
     name = look.arguments[0].rpartition("/")[2] if look.arguments else look.name
-    return _CLIENT if name in _CLIENTS else _ELSEWHERE.get(name)
+    return _CLIENTS.get(name)
 
 
 def is_wrapper(look: Look) -> bool:

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from gpuwatch.core.text import clean
-from gpuwatch.jobs.resources import cores
+from gpuwatch.jobs.resources.cores import SLURM_CORES
 from gpuwatch.sources.linux import cgroup, procfs
 
-ENVIRONMENT_NAMES = cores.ENVIRONMENT_NAMES | {
+ENVIRONMENT_NAMES = {
+    SLURM_CORES,
     "CONDA_DEFAULT_ENV",
     "CONDA_PREFIX",
     "HOSTNAME",
@@ -24,7 +25,7 @@ ENVIRONMENT_NAMES = cores.ENVIRONMENT_NAMES | {
     "VIRTUAL_ENV",
     "VIRTUAL_ENV_PROMPT",
 }
-"""The variables that ``cores`` and this module look at; no other needs to be kept."""
+"""The variables that ``jobs/resources`` and this module look at."""
 
 NAME_LENGTH = 253
 """As long as a Kubernetes name can be."""

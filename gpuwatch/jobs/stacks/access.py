@@ -172,8 +172,7 @@ def _is_contained(proc: Path) -> bool:
     return cgroup.parse_membership(groups).container is not None
 
 
-_AS_ROOT = 'run it as root: sudo "$(command -v gpuwatch)" stacks {pid}'
-_GIVE_CAPABILITY = (
+_CAPABILITY = (
     "start the container with --cap-add SYS_PTRACE (docker, podman), or with SYS_PTRACE under "
     "securityContext.capabilities.add (Kubernetes)"
 )
@@ -181,66 +180,55 @@ _GIVE_CAPABILITY = (
 
 def explain_refusal(facts: Refused) -> str:
     """Why the memory of another process may not be read, and what to do about it."""
-    pid = facts.pid
-    if (facts.ptrace_scope or 0) >= 3:
-        return (
+    pid, user, scope = facts.pid, facts.user, facts.ptrace_scope or 0
+    root = f'run it as root: sudo "$(command -v gpuwatch)" stacks {pid}'
+    allow = "sudo sysctl kernel.yama.ptrace_scope=0 - or"
+    own_children = (
+        "A process may only inspect those it started here (kernel.yama.ptrace_scope is 1), and "
+        f"it is not py-spy that started {pid}, also in a job under gpuwatch run."
+    )
+    if scope >= 3:
+        said = (
             "No process may inspect another here, not even root's (kernel.yama.ptrace_scope is "
-            f"{facts.ptrace_scope} and stays so until the machine restarts): the stacks of {pid} "
-            "cannot be taken."
+            f"{scope} and stays so until the machine restarts): the stacks of {pid} cannot be "
+            "taken."
         )
-    if facts.capable:
-        return (
+    elif facts.capable:
+        said = (
             f"The kernel refuses to let gpuwatch read the memory of process {pid}, though it has "
             "the capability SYS_PTRACE: a seccomp filter, a security module or the process's own "
             "user namespace forbids it. Try it outside of this container or sandbox."
         )
-    if facts.root:
-        return (
-            f"gpuwatch is root here but lacks the capability SYS_PTRACE, so it may not read the "
-            f"memory of process {pid}: {_GIVE_CAPABILITY}."
+    elif facts.root:
+        said = (
+            "gpuwatch is root here but lacks the capability SYS_PTRACE, so it may not read the "
+            f"memory of process {pid}: {_CAPABILITY}."
         )
-    return _explain_to_user(facts, _AS_ROOT.format(pid=pid))
-
-
-def _explain_to_user(facts: Refused, as_root: str) -> str:
-    pid = facts.pid
-    if not facts.own_user:
-        return (
-            f"Process {pid} belongs to {facts.user}: only {facts.user} and root may read its "
-            f"memory. To see its stacks, {as_root}"
+    elif not facts.own_user:
+        said = (
+            f"Process {pid} belongs to {user}: only {user} and root may read its memory. To see "
+            f"its stacks, {root}"
         )
-    if facts.ptrace_scope == 2:
-        return (
-            "Only root may inspect other processes here (kernel.yama.ptrace_scope is 2). To "
-            f"see the stacks of {pid}, {as_root}"
+    elif scope == 2:
+        said = (
+            "Only root may inspect other processes here (kernel.yama.ptrace_scope is 2). To see "
+            f"the stacks of {pid}, {root}"
         )
-    if facts.ptrace_scope == 1:
-        return _explain_scope_1(facts, as_root)
-    if facts.contained:
-        return (
+    elif scope == 1 and facts.contained:
+        said = f"{own_children} Allow it on the host with: {allow} be root and {_CAPABILITY}."
+    elif scope == 1:
+        said = f"{own_children} Allow it until the machine restarts with: {allow} {root}"
+    elif facts.contained:
+        said = (
             "The container's seccomp filter or security profile forbids reading the memory of "
-            f"process {pid}: {_GIVE_CAPABILITY}."
+            f"process {pid}: {_CAPABILITY}."
         )
-    return (
-        f"Process {pid} may not be inspected, though it is yours: it changed its user, or its "
-        f"program has rights of its own. To see its stacks, {as_root}"
-    )
-
-
-def _explain_scope_1(facts: Refused, as_root: str) -> str:
-    why = (
-        "A process may only inspect those it started here (kernel.yama.ptrace_scope is 1), and "
-        f"it is not py-spy that started {facts.pid}, also in a job under gpuwatch run."
-    )
-    if facts.contained:
-        return (
-            f"{why} Allow it on the host with: sudo sysctl kernel.yama.ptrace_scope=0 - or be "
-            f"root and {_GIVE_CAPABILITY}."
+    else:
+        said = (
+            f"Process {pid} may not be inspected, though it is yours: it changed its user, or its "
+            f"program has rights of its own. To see its stacks, {root}"
         )
-    return (
-        f"{why} Allow it until the machine restarts with: sudo sysctl "
-        f"kernel.yama.ptrace_scope=0 - or {as_root}"
-    )
+    return said
 
 
 _PYTHON_FILE = re.compile(rb"/[^/\n]*python[^/\n]*(?:/[^\n]*)?$", re.IGNORECASE | re.MULTILINE)

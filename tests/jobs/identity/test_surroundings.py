@@ -14,7 +14,6 @@ import pytest
 
 from gpuwatch.jobs.identity import surroundings
 from gpuwatch.jobs.identity.surroundings import read_surroundings
-from gpuwatch.jobs.resources import cores
 from gpuwatch.jobs.resources.cores import read_cores
 from tests.support.children import Children, children, wait_until
 from tests.support.fake_proc import FakeProc
@@ -310,8 +309,7 @@ def test_only_listed_variables_are_needed() -> None:
             asked.add(name)
             return super().get(name, default)
 
-    slurm = dict.fromkeys(cores.ENVIRONMENT_NAMES, "1")
-    for environment in (Environment(), Environment(IN_POD), Environment(slurm)):
+    for environment in (Environment(), Environment(IN_POD)):
         read_surroundings(os.getpid(), environment)
         read_cores(os.getpid(), environment)
     assert {"PATH", "HOSTNAME", "SLURM_CPUS_ON_NODE", "SLURM_JOB_ID"} <= asked

@@ -15,7 +15,7 @@ from gpuwatch.jobs.stacks import access as stack_access
 from gpuwatch.sources.linux import procfs
 from tests.support.children import Children, children
 
-JOB = Path(__file__).with_name("stacks_job.py")
+JOB = Path(__file__).with_name("job.py")
 
 SPIN = """
 def spin():

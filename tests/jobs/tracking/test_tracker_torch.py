@@ -17,8 +17,8 @@ import pytest
 from gpuwatch.core.model import JobRank
 from gpuwatch.jobs.report.words import job_loading_sentence
 from gpuwatch.jobs.tracking.loader import PIN_SETTLE_SECONDS, WATCHED_SECONDS, YOUNG_SECONDS
-from tests.jobs.watching import Watch, key_of, members, watching
-from tests.jobs.workloads import SCRIPT, TrainingJob
+from tests.jobs.tracking.watching import Watch, key_of, members, watching
+from tests.jobs.tracking.workloads import SCRIPT, TrainingJob
 from tests.support.children import wait_until
 
 pytestmark = [
@@ -99,18 +99,6 @@ def test_the_thread_that_pins_shows_pinned_memory(job: TrainingJob, watch: Watch
     assert rank.loader_workers_sign == "it had 2 until 3s ago"
 
 
-def test_epochs_without_persistent_workers(job: TrainingJob, watch: Watch) -> None:
-    """Other processes each time, the same answer."""
-    first = job.load(2)
-    watch.look()
-    second = job.load(2)
-    assert not set(first) & set(second)
-    watch.look(after=2.0)
-    found = watch.job(after=2.0)
-    assert {member.pid for member in found.having("loader_worker")} == set(second)
-    assert found.ranks[0].loader_workers == 2
-
-
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
 def test_workers_of_other_start_methods(job: TrainingJob, watch: Watch, method: str) -> None:
     """The worker is named; the processes that multiprocessing needs are helpers."""
@@ -170,28 +158,6 @@ def test_a_disk_bound_job_shows_what_it_writes(job: TrainingJob, watch: Watch) -
         assert rate is not None
         assert rate >= (after - before) * 0.9
         assert (rate > 0) == (_written(worker) != before)
-
-
-def test_workers_of_a_killed_training_process_are_orphans(tmp_path: Path) -> None:
-    """Until they end; the job has ended at once."""
-    with TrainingJob(tmp_path) as job:
-        workers = job.load(2)
-        for pid in workers:
-            # So that they cannot look whether their parent is there.
-            os.kill(pid, signal.SIGSTOP)
-        with watching(job.pid) as watch:
-            watch.look()
-            job.process.send_signal(signal.SIGKILL)
-            job.process.wait()
-            watch.look(after=1.0)
-            found = watch.job(after=1.0)
-            assert found.ended_at_unix_seconds is not None
-            assert {m.pid for m in found.members if m.orphaned} == set(workers)
-            for pid in workers:
-                os.kill(pid, signal.SIGKILL)
-            wait_until(lambda: all(_state(pid) in ("Z", None) for pid in workers))
-            found = watch.job(after=1.0)
-            assert all(member.state in ("Z", None) for member in found.members)
 
 
 @pytest.fixture(scope="module")

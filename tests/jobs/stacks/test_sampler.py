@@ -14,7 +14,7 @@ import pytest
 from gpuwatch.jobs.stacks.py_spy import parse_errors
 from gpuwatch.jobs.stacks.sampler import StackSampler, StackTarget
 from gpuwatch.jobs.stacks.summary import StackReport
-from tests.jobs.stacks_support import (
+from tests.jobs.stacks.support import (
     SPIN,
     TrainingJob,
     has_sampled,
@@ -81,7 +81,7 @@ def test_a_real_training_job(
     assert share.category == category, report
     assert share.percent > 50
     line = share.lines[0]
-    assert line.place.file.endswith("/stacks_job.py")
+    assert line.place.file.endswith("/job.py")
     if source is not None:
         assert line.source.text == source
     assert caller is None or (line.caller is not None and line.caller.function == caller)

@@ -11,7 +11,7 @@ import pytest
 
 from gpuwatch.jobs.tracking.loader import PIN_SETTLE_SECONDS
 from gpuwatch.jobs.tracking.machine import LOOK_SECONDS
-from tests.jobs.watching import Watch, members, roles
+from tests.jobs.tracking.watching import Watch, members, roles
 from tests.support.fake_proc import BOOTED_AT, FakeProc
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads Linux's /proc")
@@ -266,15 +266,6 @@ def test_a_rank_of_hundreds_of_threads_shows_its_pinning_thread(machine: Machine
         answers.append(machine.watch.job(after=PIN_SETTLE_SECONDS).ranks[0].pinned_memory)
     assert answers[-1] is True
     assert False not in answers
-
-
-def test_two_processes_on_several_gpus_are_told_apart(machine: Machine) -> None:
-    """A process on two GPUs is one member; its rank has both."""
-    rank = machine.add(FIRST, torch=True)
-    watch = machine.watch
-    (job,) = watch.look(rank, rank)
-    assert job.ranks[0].gpu_uuids == job.gpu_uuids == ("GPU-0", "GPU-1")
-    assert len(job.members) == 1
 
 
 def test_hostile_names_are_made_safe(machine: Machine) -> None:

@@ -15,7 +15,15 @@ import pytest
 
 from gpuwatch.core.source import SystemClock
 from gpuwatch.jobs.tracking.tracker import JobTracker
-from tests.jobs.watching import RENAME, Watch, key_of, members, own_loop_reader, roles, watching
+from tests.jobs.tracking.watching import (
+    RENAME,
+    Watch,
+    key_of,
+    members,
+    own_loop_reader,
+    roles,
+    watching,
+)
 from tests.support.children import Children, children, wait_until
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads Linux's /proc")
@@ -424,7 +432,7 @@ def test_another_users_job_says_once_what_cannot_be_read(started: Children) -> N
         pytest.skip("only root can look at it as another user")
     pid, workers = trainer(started, 2)
     code = (
-        "from tests.jobs.watching import watching, roles\n"
+        "from tests.jobs.tracking.watching import watching, roles\n"
         "import json, sys\n"
         "with watching(int(sys.argv[1])) as watch:\n"
         "    watch.look()\n"
@@ -434,7 +442,7 @@ def test_another_users_job_says_once_what_cannot_be_read(started: Children) -> N
     )
     nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
     allowed = subprocess.run(
-        [*nobody, sys.executable, "-c", "import tests.jobs.watching"],
+        [*nobody, sys.executable, "-c", "import tests.jobs.tracking.watching"],
         capture_output=True,
         check=False,
     )

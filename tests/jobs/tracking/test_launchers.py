@@ -16,7 +16,7 @@ import pytest
 
 from gpuwatch.core.model import Job
 from gpuwatch.jobs.identity.attach import resolve
-from tests.jobs.watching import watching
+from tests.jobs.tracking.watching import watching
 from tests.support.children import wait_until
 
 LIGHTNING = """

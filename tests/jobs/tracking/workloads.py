@@ -105,15 +105,20 @@ class Training:
         self.stop_pinning.wait()
 
 
+def answer(value):
+    # In one piece: the ranks of torchrun share their output, unbuffered.
+    os.write(1, json.dumps(value).encode() + b"\n")
+
+
 def main():
     if os.environ.get("GLOO") == "1":
         import torch.distributed
         torch.distributed.init_process_group("gloo")
     training = Training()
-    print(json.dumps({"pid": os.getpid()}), flush=True)
+    answer({"pid": os.getpid()})
     for line in sys.stdin:
         name, options = json.loads(line)
-        print(json.dumps(getattr(training, name)(**options)), flush=True)
+        answer(getattr(training, name)(**options))
     os._exit(0)
 
 
