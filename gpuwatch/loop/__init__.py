@@ -1,1 +1,1 @@
-"""What a job reports of its own training loop: the file it is in, and its reader."""
+"""Telemetry that a job reports of its own training loop: the file it is in, and its reader."""

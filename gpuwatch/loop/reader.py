@@ -87,7 +87,7 @@ class LoopReader:
         self._ask_for_descriptors(now, ranks)
 
     def read(self, key: ProcessKey, unix: float) -> TrainingLoop | None:
-        """What a process reports now; ``None`` where it does not. ``unix``: wall clock now."""
+        """The loop of a process now; ``None`` where it does not. ``unix``: wall clock now."""
         file = self._files.get(key)
         if file is None:
             return None
@@ -167,7 +167,7 @@ class LoopReader:
             os.close(descriptor)
 
     def _has(self, key: ProcessKey, folder: int, name: str) -> bool:
-        """Whether this very file is open, or no more can be. A process that runs another program
+        """True if this very file is open, or no more can be. A process that runs another program
         (exec) begins a new file of the same name."""
         file = self._files.get(key)
         if file is None:
@@ -220,7 +220,7 @@ class LoopReader:
                     return
 
     def _take_held(self, path: str, key: ProcessKey) -> bool:
-        """Whether a descriptor of the process is its own file, and not one that it inherited.
+        """True if a descriptor of the process is its own file, and not one that it inherited.
 
         What it refers to is looked at before it is opened: opening a device does things.
         """

@@ -28,7 +28,7 @@ SLOTS_AT = (128, 576)
 _SLOT_BYTES = 448
 
 IDLE, WAIT, STEP, COPY, BETWEEN, VALIDATION, CHECKPOINT = range(7)
-"""What a loop can be doing: nothing that was reported; waiting for the next batch; in a step;
+"""States of a loop: nothing that was reported; waiting for the next batch; in a step;
 copying to the device, as the CPU sees it; in the loop outside its steps; validating; saving."""
 STATES = 7
 
@@ -53,7 +53,7 @@ class Header(NamedTuple):
 
 
 class Counters(NamedTuple):
-    """What only grows, as of ``at_ns``. Times are in nanoseconds of wall time, and each moment is
+    """Counters that only grow, as of ``at_ns``. Times are nanoseconds of wall time; each moment is
     counted for one state only; those of the device overlap them."""
 
     at_ns: int
@@ -77,7 +77,7 @@ class Counters(NamedTuple):
 
 
 class Now(NamedTuple):
-    """What moves both ways. The counters hold the time in ``state`` up to ``Counters.at_ns``."""
+    """Values that move both ways. The counters hold the time in ``state`` up to their ``at_ns``."""
 
     sequence: int
     state: int

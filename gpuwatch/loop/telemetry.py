@@ -1,4 +1,4 @@
-"""What a record of a step file says, as the model has it."""
+"""Turns a record of a step file into the model's ``TrainingLoop``."""
 
 from __future__ import annotations
 

@@ -149,7 +149,7 @@ def _remove_unlocked(folder: int, name: str) -> bool:
 
 
 def is_alive_here(pid: int, start_ticks: int) -> bool:
-    """Whether this process is there, as far as this PID namespace shows."""
+    """True if this process is there, as far as this PID namespace shows."""
     return start_ticks_of(pid) == start_ticks
 
 

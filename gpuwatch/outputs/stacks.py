@@ -94,7 +94,7 @@ def _rounded(value: float | None) -> float | None:
 
 
 def stacks_page(reports: Sequence[StackReport], *, width: int, ascii_only: bool = False) -> str:
-    """What the processes were seen doing, in lines of at most ``width`` cells: how the ranks
+    """The processes as they were seen, in lines of at most ``width`` cells: how the ranks
     compare, each with its shares and lines, and what it cost."""
     seen = [report for report in reports if report.problem is None]
     parts = []
@@ -215,7 +215,7 @@ def _remarks(reports: Sequence[StackReport]) -> list[str]:
 
 
 def cost_sentence(reports: Sequence[StackReport]) -> str | None:
-    """What sampling all of them cost, in one sentence."""
+    """The cost of sampling all of them, in one sentence."""
     known = [report for report in reports if report.cost.cpu_percent is not None]
     if len(known) <= 1:
         return known[0].cost_sentence() if known else None

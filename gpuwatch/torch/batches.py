@@ -1,4 +1,4 @@
-"""What a batch holds, whatever it is made of, and what a loader says of itself."""
+"""Sizes of batches, whatever they are made of, and settings of loaders."""
 
 from __future__ import annotations
 

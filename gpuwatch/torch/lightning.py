@@ -91,23 +91,17 @@ class GpuwatchCallback(_Base):  # type: ignore[misc]
         if depth is not None:
             REPORTER.leave(depth)
 
-    def on_test_start(self, trainer: Any, pl_module: Any) -> None:
-        self.on_validation_start(trainer, pl_module)
-
-    def on_test_end(self, trainer: Any, pl_module: Any) -> None:
-        self.on_validation_end(trainer, pl_module)
+    on_test_start, on_test_end = on_validation_start, on_validation_end
 
     @quiet
-    def on_train_end(self, trainer: Any, pl_module: Any) -> None:
+    def on_train_end(self, trainer: Any, pl_module: Any, stage: str = "") -> None:
         self._end()
+
+    teardown = on_train_end
 
     @quiet
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         self.on_validation_end(trainer, pl_module)
-        self._end()
-
-    @quiet
-    def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
         self._end()
 
     def _end(self) -> None:

@@ -1,4 +1,4 @@
-"""What the training loop of this process is doing, and for how long it did what so far.
+"""State of the training loop of this process, and the time it spent in each state so far.
 
 ``REPORTER`` is the one of the process. Nothing of it raises: what goes wrong ends the reporting
 and is kept for ``describe``. It starts no thread; after a fork the child begins anew with a file
@@ -46,7 +46,7 @@ class _Thread:
         self._ident: int | None = None
 
     def is_followed(self) -> bool:
-        """Whether it is the calling one."""
+        """True if it is the calling one."""
         here = threading.get_ident()
         if here == self._ident:
             return True

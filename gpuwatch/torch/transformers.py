@@ -86,13 +86,7 @@ class GpuwatchCallback(TrainerCallback):  # type: ignore[misc]
     def on_predict(self, args: Any, state: Any, control: Any, metrics: Any, **kwargs: Any) -> None:
         self.on_evaluate(args, state, control, **kwargs)
 
-    @quiet
-    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self._goes_on(control)
-
-    @quiet
-    def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self._goes_on(control)
+    on_save = on_epoch_end = on_log
 
     @quiet
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:

@@ -24,7 +24,7 @@ from gpuwatch.loop.step_file import Counters, Now, Record
 from gpuwatch.loop.telemetry import loop_of
 from gpuwatch.loop.writer import StepFile
 from tests.jobs.tracking.watching import key_of, members, watching
-from tests.support.children import Children, children, wait_until
+from tests.support.children import Children, wait_until
 from tests.support.snapshots import snapshot
 from tests.torch.support import PATH, files_below
 
@@ -39,18 +39,6 @@ TELL = PATH + (
     "        pass\n"
     "ready()\n"
 )
-
-
-@pytest.fixture
-def started() -> Iterator[Children]:
-    with children() as made:
-        yield made
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Path:
-    tmp_path.chmod(0o700)
-    return tmp_path
 
 
 @pytest.fixture

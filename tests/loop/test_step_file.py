@@ -41,12 +41,6 @@ def body(now: Now = NOW_VALUES, counters: Counters = COUNTED, base: Counters = B
     return step_file.pack_record(Record(now, counters, base))
 
 
-@pytest.fixture
-def place(tmp_path: Path) -> Path:
-    tmp_path.chmod(0o700)
-    return tmp_path
-
-
 def create(place: Path) -> StepFile:
     return StepFile.create({"XDG_RUNTIME_DIR": str(place)})
 

@@ -45,7 +45,7 @@ def parse_pid(text: str) -> int:
 
 
 def resolve(pid: int, proc: Path = procfs.PROC) -> Attachment:
-    """What to watch for ``pid``. Raises ``AttachError`` where there is nothing to watch.
+    """The process to watch for ``pid``. Raises ``AttachError`` where there is nothing to watch.
 
     Any process of a job will do: finding the rest of it is the tracker's part.
     """
@@ -87,7 +87,7 @@ def _thread_group(status: bytes) -> int | None:
 
 
 def _program_instead(pid: int, notes: tuple[str, ...], proc: Path) -> Attachment | None:
-    """What to watch instead of a program that only started the job; ``None``: itself.
+    """The process to watch instead of a program that only started the job; ``None``: itself.
 
     Raises ``AttachError`` where that is not clear, and names what runs below it.
     """
@@ -247,7 +247,7 @@ def _known_inside_as(pid: int, proc: Path) -> list[int]:
 
 
 def _is_our_view(proc: Path) -> bool:
-    """Whether ``proc`` shows this process under its own PID: then ``kill`` means the same."""
+    """True if ``proc`` shows this process under its own PID: then ``kill`` means the same."""
     try:
         return os.readlink(proc / "self") == str(os.getpid())  # noqa: PTH115
     except OSError:
@@ -262,7 +262,7 @@ def _is_nested(proc: Path) -> bool:
 
 
 def _rights_notes(pid: int, status: bytes, proc: Path) -> tuple[str, ...]:
-    """What will be missing, and how to get it, where the process may not be looked into."""
+    """Notes on what will be missing, and how to get it, where the process may not be read."""
     try:
         os.close(os.open(f"{proc}/{pid}/environ", os.O_RDONLY | os.O_CLOEXEC))
     except OSError as error:

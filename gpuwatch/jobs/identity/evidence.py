@@ -229,7 +229,7 @@ _RANK_VARIABLES = (
 
 
 def rank_numbers(environment: Mapping[str, str] | None) -> RankNumbers | None:
-    """What the environment says of a rank; ``None`` when it names none."""
+    """A rank's numbers by its environment; ``None`` when it names none."""
     if not environment:
         return None
     for rank_name, local_name, size_name in _RANK_VARIABLES:

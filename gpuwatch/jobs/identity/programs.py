@@ -1,4 +1,4 @@
-"""What a command line says of the process that runs it: launcher, shell, Python program, ..."""
+"""Kinds of programs by their command line: launcher, shell, Python program, ..."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ LAUNCHER_MODULES = {
     "paddle.distributed.launch": "paddle.distributed.launch",
 }
 ELASTIC_NAME = "pt_elastic"
-"""What torchrun calls its own main thread from PyTorch 2.5 on (pytorch#128448)."""
+"""Name that torchrun gives its own main thread from PyTorch 2.5 on (pytorch#128448)."""
 
 WRAPPERS = _words(
     """
@@ -69,7 +69,7 @@ _BOUNDARIES = {
         """,
 }
 BOUNDARIES = {name: phrase for phrase, names in _BOUNDARIES.items() for name in names.split()}
-"""What each is, for a person."""
+"""Each with the words a person has for it."""
 _BOUNDARY_PREFIXES = ("containerd-shim", "jupyter-")
 
 _PYTHON = re.compile(r"(?:python|pypy)[0-9.]*[dt]*", re.IGNORECASE)
@@ -97,7 +97,7 @@ _HELPERS = (
 
 
 def boundary_phrase(*names: str) -> str:
-    """What a boundary with one of these names is."""
+    """The words for a boundary that has one of these names."""
     if names[0].startswith("jupyter-"):
         return "a notebook server"
     return next((BOUNDARIES[name] for name in names if name in BOUNDARIES), _SERVICE)
@@ -120,7 +120,7 @@ class Program(NamedTuple):
 
 @functools.lru_cache(maxsize=1024)
 def recognise(arguments: tuple[str, ...], name: str = "", executable: str | None = None) -> Program:
-    """What the process with these arguments is; ``name`` is the kernel's name of it.
+    """The program of a process with these arguments; ``name`` is the kernel's name of it.
 
     A program that rewrote its arguments is known by its name or its executable.
     """
@@ -142,7 +142,7 @@ def recognise(arguments: tuple[str, ...], name: str = "", executable: str | None
 
 
 def is_title(arguments: tuple[str, ...]) -> bool:
-    """Whether the program put a title of its own in place of its arguments."""
+    """True if the program put a title of its own in place of its arguments."""
     return len(arguments) == 1 and (" " in arguments[0] or "::" in arguments[0])
 
 
@@ -168,7 +168,7 @@ def _python(arguments: tuple[str, ...], name: str) -> Program:
 
 
 def is_restart(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
-    """Whether two Python command lines run the same script or module with the same arguments: by
+    """True if two Python command lines run the same script or module with the same arguments: by
     whatever interpreter, whether the script is named by its full path or not."""
     what, value, rest = _parse_python(one)
     other_what, other_value, other_rest = _parse_python(other)

@@ -1,4 +1,4 @@
-"""What each process of a job does in it, and what says so.
+"""The role of each process of a job, and what shows it.
 
 PyTorch names its loader workers from 2.5 on, together with the pinning thread and the threads of
 its collectives (pytorch#128448): where one of those names is seen, a child without such a name is
@@ -63,7 +63,7 @@ class Evidence:
     settled: bool = True
     """It has been there for ``SETTLE_SECONDS``."""
     orphaned: bool = False
-    """What started it has ended."""
+    """Its parent has ended."""
 
     @property
     def pid(self) -> int:
@@ -74,7 +74,7 @@ class Evidence:
 
 
 def names_are_used(members: Sequence[Evidence]) -> bool:
-    """Whether this PyTorch is one that names loader workers and the pinning thread."""
+    """True if this PyTorch is one that names loader workers and the pinning thread."""
     return any(
         member.look.name.startswith(_NAMES_THAT_PROVE) or member.has_thread(*_NAMES_THAT_PROVE)
         for member in members
@@ -82,7 +82,7 @@ def names_are_used(members: Sequence[Evidence]) -> bool:
 
 
 def is_training(threads: frozenset[str]) -> bool:
-    """Whether the threads show that the process has run backward passes on a GPU."""
+    """True if the threads show that the process has run backward passes on a GPU."""
     return any(name.startswith("pt_autograd_") for name in threads)
 
 
@@ -222,7 +222,7 @@ class _Assignment:
         return role.name == "rank"
 
     def _started_workers(self, pid: int) -> bool:
-        """Whether it is the nearest above a loader worker that is not one itself."""
+        """True if it is the nearest above a loader worker that is not one itself."""
         for worker, role in self.roles.items():
             if role.name == "loader_worker":
                 for up in self._above[worker]:

@@ -46,7 +46,7 @@ _MOMENT = re.compile(
 
 
 class RunIdentity(NamedTuple):
-    """Who runs what where: ``command`` is the argument list, each made safe by ``text.clean``."""
+    """User, folder and command (the arguments, each ``text.clean``) of a run."""
 
     uid: int
     working_directory: str
@@ -67,7 +67,7 @@ class RunIdentity(NamedTuple):
 
 
 def run_identity(pid: int, proc: Path = procfs.PROC) -> RunIdentity | None:
-    """Who runs what where; ``None`` where one of the three cannot be read.
+    """User, folder and command of a process; ``None`` where one of the three cannot be read.
 
     That is so for other users' processes (their folder is theirs), for what has ended, and for
     what erased its command line.
@@ -91,7 +91,7 @@ def parse_real_uid(status: bytes) -> int | None:
 
 
 def essence(command: tuple[str, ...], folder: str) -> tuple[str, ...]:
-    """What two runs of the same command have in common."""
+    """The part of a command that two runs of it share."""
     kept: list[str] = []
     value_of: re.Pattern[str] | None = None
     for argument in _without_interpreter(command):
@@ -106,7 +106,7 @@ def essence(command: tuple[str, ...], folder: str) -> tuple[str, ...]:
 
 
 def _values_of(name: str, *, settable: bool = False) -> re.Pattern[str] | None:
-    """What may follow an option that makes no other run; ``None`` for all other arguments.
+    """Values that may follow an option that makes no other run; ``None`` for all other arguments.
 
     Without a dash (Hydra's ``data.num_workers=4``) it must be ``settable``, else it is a word.
     """

@@ -56,7 +56,7 @@ def what_instead(look: Look) -> str | None:
 
 
 def runs_script(look: Look) -> bool:
-    """Whether a shell was started for a script or a command line, and not for a person."""
+    """True if a shell was started for a script or a command line, and not for a person."""
     return (
         look.program.kind == "shell"
         and len(look.arguments) > 1
@@ -96,7 +96,7 @@ def works_elsewhere(look: Look) -> str | None:
 
 
 def is_wrapper(look: Look) -> bool:
-    """Whether it starts one program and waits for it (``sudo``, ``timeout``, ``nsys``)."""
+    """True if it starts one program and waits for it (``sudo``, ``timeout``, ``nsys``)."""
     return look.program.kind == "wrapper"
 
 

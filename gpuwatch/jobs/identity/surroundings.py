@@ -46,7 +46,7 @@ class Surroundings(NamedTuple):
     environment: str | None = None
     """``conda ml``, ``venv proj``."""
     inner_pid: int | None = None
-    """What the process's own PID namespace calls it, where that is not the PID seen here."""
+    """Its PID in its own PID namespace, where that is not the PID seen here."""
 
 
 def read_surroundings(
@@ -216,7 +216,7 @@ class PythonEnvironment:
         return f"conda {clean(name, NAME_LENGTH)}"
 
     def _exists(self, path: str) -> bool:
-        """Whether the process would find it: its own file system can be another."""
+        """True if the process would find it: its own file system can be another."""
         root = f"{self._folder}/root"
         if not os.access(root, os.X_OK):
             if self._container is not None:

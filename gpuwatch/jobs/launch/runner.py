@@ -36,7 +36,7 @@ NO_INPUT = (
     "the job asked for input, which it does not have in the dashboard: gpuwatch run --plain lets "
     "it read from this terminal"
 )
-"""What to say where ``RunningJob.missed_input``."""
+"""A sentence for ``RunningJob.missed_input``."""
 
 AGAIN_SECONDS = 10.0
 """A Ctrl-C that follows this soon on another asks for more than that one did. Later it is a new
@@ -63,7 +63,7 @@ class Start:
 
 
 def has_controlling_terminal() -> bool:
-    """Whether this process has a terminal that sends it signals."""
+    """True if this process has a terminal that sends it signals."""
     try:
         descriptor = os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
     except OSError:
@@ -117,7 +117,7 @@ class RunningJob:
 
     @property
     def missed_input(self) -> bool:
-        """Whether it failed because it asked for input: the last that it printed is Python's
+        """True if it failed because it asked for input: the last that it printed is Python's
         EOFError. Only where its output is kept; then it has no input."""
         if self._terminal is None or not self.poll():
             return False
@@ -194,7 +194,7 @@ class RunningJob:
                 os.killpg(self.pid, signal.SIGTERM)
 
     def stop_step(self) -> str:
-        """What Ctrl-C does: SIGINT, soon after that SIGTERM, soon after that SIGKILL to all of
+        """Do what Ctrl-C does: SIGINT, soon after that SIGTERM, soon after that SIGKILL to all of
         it. A sentence for a person, without a full stop."""
         if self.poll() is not None:
             return "the job has ended"

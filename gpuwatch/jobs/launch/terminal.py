@@ -63,7 +63,7 @@ class OutputTerminal:
         self._keepers += 1
 
     def is_kept(self) -> bool:
-        """Whether the keeper still waits for output; one that was killed is replaced."""
+        """True if the keeper still waits for output; one that was killed is replaced."""
         if self._keeper is None:
             return False
         try:
@@ -80,7 +80,7 @@ class OutputTerminal:
         return self._keeper is not None
 
     def resize(self, columns: int, rows: int) -> bool:
-        """Whether that is another size than before."""
+        """True if that is another size than before."""
         size = (max(1, columns), max(1, rows))
         if size == self._size or self._near < 0:
             return False

@@ -43,7 +43,7 @@ def read_cores(
     *,
     others: Iterable[int] = (),
 ) -> JobCores:
-    """What binds the process ``pid`` and all it starts.
+    """The limits of the process ``pid`` and all it starts.
 
     ``environment`` holds (at least) ``SLURM_CORES``, where it has that.
     ``others`` are further ranks of the job: launchers can pin each to cores of its own, and what
@@ -114,7 +114,7 @@ def _stat_lines(proc: Path) -> list[bytes]:
 
 
 def slurm_cores(environment: Mapping[str, str]) -> int | None:
-    """What Slurm gave the job on this machine; ``None``: not Slurm, or nonsense."""
+    """Cores that Slurm gave the job on this machine; ``None``: not Slurm, or nonsense."""
     text = environment.get(SLURM_CORES, "")
     return int(text) or None if text.isascii() and text.isdigit() and len(text) < 9 else None
 

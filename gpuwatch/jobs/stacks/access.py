@@ -1,4 +1,4 @@
-"""Whether stacks can be taken at all: where py-spy is, and what the kernel allows.
+"""True if stacks can be taken at all: where py-spy is, and what the kernel allows.
 
 Everything is asked before py-spy is started, so that a person gets the reason and not a "Try
 running again with elevated permissions". The rules are those of ptrace(2), "Ptrace access mode
@@ -29,7 +29,7 @@ NOT_INSTALLED = (
 
 
 class Refused(NamedTuple):
-    """What is known where the kernel said no, or will."""
+    """Facts about a refusal of the kernel."""
 
     pid: int
     user: str
@@ -102,7 +102,7 @@ def _why_nothing_there(pid: int, proc: Path) -> str | None:
 
 
 def probe_memory(pid: int) -> int:
-    """Whether the kernel lets us read the memory of ``pid``, by the call that py-spy uses: 0 or
+    """True if the kernel lets us read the memory of ``pid``, by the call that py-spy uses: 0 or
     an error number. Nothing is read: the address asked for is in no process."""
     import ctypes  # noqa: PLC0415
 
@@ -254,7 +254,7 @@ _FORBIDDEN = re.compile(r"Permission Denied|Operation not permitted|os error 1\b
 
 
 def is_refusal(text: str) -> bool:
-    """Whether py-spy, by what it printed, would say the same at every attempt."""
+    """True if py-spy, by what it printed, would say the same at every attempt."""
     return bool(_FORBIDDEN.search(text)) or "Unsupported version of Python" in text
 
 

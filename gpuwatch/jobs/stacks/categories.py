@@ -1,4 +1,4 @@
-"""What a training process is doing, by a Python stack: one table of categories, and its precedence.
+"""Categories of what a training process is doing, by its Python stack: one table, one precedence.
 
 A sample of a stack gets exactly one category. The widest thing comes first, since what it calls on
 its way belongs to it:
@@ -194,7 +194,7 @@ _EVALUATION = re.compile(
 
 
 def is_evaluation(function: str) -> bool:
-    """Whether a function of the user's is named as evaluation is: ``validate``, ``eval_epoch``,
+    """True if a function of the user's is named as evaluation is: ``validate``, ``eval_epoch``,
     ``validation_step``, ``test``."""
     return bool(_EVALUATION.fullmatch(last_part(function).lower()))
 
@@ -214,7 +214,7 @@ _USERS_NAMES = re.compile(r"<(?:string|stdin|ipython-input|command|cell|console|
 
 @lru_cache(maxsize=4096)
 def is_users(file: str) -> bool:
-    """Whether a file is the user's own: not in site-packages, dist-packages or the standard
+    """True if a file is the user's own: not in site-packages, dist-packages or the standard
     library of whatever Python the job runs, nor generated code.
 
     Judged by the path alone, since the job's Python is another than ours. What was installed in
@@ -248,7 +248,7 @@ def begins_at(frames: Sequence[Frame]) -> int:
 
 
 def is_evaluating(frames: Sequence[Frame]) -> bool:
-    """Whether evaluation, validation or a test is on the stack."""
+    """True if evaluation, validation or a test is on the stack."""
     return any(
         "evaluation" in marks_of(frame.file, frame.function)
         or (is_users(frame.file) and is_evaluation(frame.function))
@@ -260,7 +260,7 @@ _COMPUTING = re.compile(r"forward|training_step|compute_loss|backward|optimizer_
 
 
 def activity(frames: Sequence[Frame], line_category: str | None) -> str:
-    """What the innermost work of a stack is, the frames outermost first (precedence above,
+    """The category of a stack's innermost work, the frames outermost first (precedence above,
     without evaluation). ``line_category`` is what ``line_category()`` says of the leaf's line."""
     marks = [marks_of(frame.file, frame.function) for frame in frames]
     on_stack = frozenset[str]().union(*marks)
@@ -315,7 +315,7 @@ _REDUCTIONS = re.compile(r".*\.(sum|mean|max|min|any|all|norm)")
 
 @lru_cache(maxsize=1024)
 def line_category(source: str) -> str | None:
-    """What the line calls that Python frames cannot show; ``None`` if it says nothing.
+    """The category of what a line calls and Python frames cannot show; ``None`` if it says nothing.
 
     The text is never run. ``float(loss)`` and the like count as waiting for the device: the value
     has to come from there, and nothing else on the line takes time.

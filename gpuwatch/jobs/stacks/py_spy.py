@@ -32,9 +32,9 @@ from gpuwatch.sources.linux import procfs
 
 LATE_SECONDS = 20.0
 """py-spy tries a process that is just starting again and again, and falls behind where it gets
-no CPU; after this much more than asked it is told to end."""
+no CPU; after this much more than asked it is asked to end."""
 ENDING_SECONDS = 3.0
-"""What it gets to write what it has."""
+"""Time to write what it has."""
 
 
 class PySpy:
@@ -106,14 +106,14 @@ class PySpy:
 
     @property
     def words(self) -> str:
-        """What it said."""
+        """Its output beside the samples."""
         return _read_text(self._log, 1 << 16)
 
     def stacks(self) -> list[Stack]:
         return parse_raw(_read_text(self._raw, TEXT_LENGTH))
 
     def poll(self) -> bool:
-        """Whether it has ended; ends it if it is late."""
+        """True if it has ended; ends it if it is late."""
         if self.ended or self._reap():
             return True
         now = self._clock.monotonic()
@@ -146,7 +146,7 @@ class PySpy:
             self._reap(0)
 
     def _reap(self, options: int = os.WNOHANG) -> bool:
-        """Whether it has ended, its CPU time noted."""
+        """True if it has ended, its CPU time noted."""
         try:
             pid, _status, usage = os.wait4(self._child, options)
         except ChildProcessError:
@@ -205,7 +205,7 @@ def parse_raw(text: str) -> list[Stack]:
         ``thread (26003): MainThread;<module> (train.py:9);main (train.py:5) 59``
 
     Thread, function and file names are the program's and may hold ``;``, parentheses, even line
-    ends: what cannot be told apart is misread, never an error. Records without frames are left
+    ends: what is ambiguous is misread, never an error. Records without frames are left
     out.
     """
     stacks = []

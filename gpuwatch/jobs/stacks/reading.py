@@ -1,4 +1,4 @@
-"""What one sampled stack says: a category, and the line of the user's own code behind it."""
+"""One sampled stack, read: a category, and the line of the user's own code behind it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NO_SOURCE = SourceLine()
 
 
 class Seen(NamedTuple):
-    """What one stack says."""
+    """One stack, read."""
 
     category: str
     doing: str

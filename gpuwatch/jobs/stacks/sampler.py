@@ -103,7 +103,7 @@ class StackSampler:
 
     @property
     def seconds_left(self) -> float:
-        """What is left of that, by the clock."""
+        """The rest of that, by the clock."""
         if not self._runs:
             return float(self.seconds_in_all)
         return max(0.0, self._began_at + self.seconds_in_all - self._clock.monotonic())
@@ -113,7 +113,7 @@ class StackSampler:
         if self._runs:
             return
         self._py_spy = self._py_spy or access.find_py_spy()
-        # mkdtemp gives 0700: stacks tell about a program, and it may be another user's.
+        # mkdtemp gives 0700: stacks say much about a program, and it may be another user's.
         self._folder = Path(tempfile.mkdtemp(prefix="gpuwatch-stacks-"))
         self._runs = [_Run(target) for target in self._targets]
         self._began_at = self._clock.monotonic()

@@ -44,7 +44,7 @@ class UserLine:
     percent: float
     """Of all samples, as the share's own."""
     doing: str
-    """What happened under it, one of ``CATEGORIES``: the share's own category, except while
+    """The category under it, one of ``CATEGORIES``: the share's own category, except while
     evaluating."""
     source: SourceLine = NO_SOURCE
     caller: Place | None = None
@@ -87,7 +87,7 @@ class Share:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackCost:
-    """What sampling this process cost."""
+    """Cost of sampling this process."""
 
     cpu_seconds: float | None = None
     """CPU time of py-spy, its start included."""
@@ -102,7 +102,7 @@ NO_COST = StackCost()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackReport:
-    """What one process was seen doing, or why it could not be seen (``problem``)."""
+    """One process as it was seen, or why it could not be seen (``problem``)."""
 
     pid: int
     started_at_unix_seconds: float | None = None

@@ -30,7 +30,7 @@ PIN_SETTLE_SECONDS = 6.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoaderLook:
-    """What is seen of a rank and its children now."""
+    """A rank and its children as they are seen now."""
 
     age_seconds: float | None
     named_workers: int
@@ -40,7 +40,7 @@ class LoaderLook:
     """Of the oldest of them."""
     framework: str | None
     framework_readable: bool
-    """What is loaded may be read; ``framework`` is then what was found so far."""
+    """Its libraries may be read; ``framework`` is then what was found so far."""
     threads: frozenset[str] | None
     """Names of its threads; ``None``: they cannot be listed, or have not been yet."""
     kernel_seconds: float = 0.0
@@ -137,7 +137,7 @@ def _pinned_beside_workers(look: LoaderLook) -> tuple[bool | None, str]:
 
 
 def _is_settled(look: LoaderLook) -> bool:
-    """Whether a thread that pins would have been seen by now."""
+    """True if a thread that pins would have been seen by now."""
     age_seconds = look.workers_age_seconds
     return age_seconds is not None and age_seconds >= PIN_SETTLE_SECONDS
 

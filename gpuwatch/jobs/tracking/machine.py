@@ -110,13 +110,13 @@ class OrphanFinder:
 
 
 def is_orphaned_worker(look: Look, parent: Look | None) -> bool:
-    """Whether it is a worker by its name or its start method, and what started it has ended."""
+    """True if it is a worker by its name or its start method, and what started it has ended."""
     is_worker = look.name.startswith(WORKER_NAME) or look.program.started_by == "spawn"
     return is_worker and is_orphaned(look, parent)
 
 
 def _was_part_of(look: Look, job: TrackedJob) -> bool:
-    """Whether a process in a rank's process group, taken in by init, runs the rank's program.
+    """True if a process in a rank's process group, taken in by init, runs the rank's program.
 
     Two commands of one script share a group; only the same command line tells a fork.
     """

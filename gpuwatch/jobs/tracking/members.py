@@ -24,7 +24,7 @@ SWITCHES_SECONDS = 2.0
 METER_SECONDS_APART = 3.0
 METER_SECONDS_ASLEEP = 10.0
 ASLEEP_PERCENT = 0.5
-"""What used less of a core and neither read nor wrote, and uses none now, sleeps."""
+"""A process that used less of a core and neither read nor wrote, and uses none now, sleeps."""
 FIRST_RATES_SECONDS = 0.2
 """The second reading comes with the next snapshot, so that a single look has rates too."""
 
@@ -37,7 +37,7 @@ _of_row = attrgetter(*_ROW_FIELDS)
 
 
 class Member(Evidence):
-    """What is known of one process, and its latest readings."""
+    """One process: the evidence of its role, and its latest readings."""
 
     def __init__(self, row: Process, now: float, proc: Path = procfs.PROC) -> None:
         self.row = row
@@ -123,7 +123,7 @@ class Member(Evidence):
             self.environment = evidence.read_environment(self.pid, self._proc)
 
     def _needs_threads(self) -> bool:
-        """Whether threads can say anything about it: all others are known."""
+        """True if threads can say anything about it: all others are known."""
         return self.role.name == "rank" or (
             (self.look.program.is_python or self.uses_gpu)
             and (self.role is OTHER or self.role.guessed)
@@ -207,7 +207,7 @@ class Member(Evidence):
         )
 
     def make(self, rates: Rates) -> JobMember:
-        """What the snapshot says of it: the same object while nothing of that changes."""
+        """The process as the snapshot has it: the same object while nothing of that changes."""
         of_row, role, proportional = _of_row(self.row), self.role, self.meter.proportional_bytes
         # Of the row only what is shown: with every look its share of the GPU is another.
         made_of = (of_row, rates, role, proportional, self.orphaned)

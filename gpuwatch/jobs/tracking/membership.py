@@ -98,7 +98,7 @@ class Membership:
         return bool(gone)
 
     def _link(self, pids: Sequence[int]) -> bool:
-        """Who is above whom. A parent changes only when it ends."""
+        """Set the parents; one changes only when it ends."""
         changed = list(self.by_pid) != list(pids)
         self.by_pid = {pid: self.by_pid[pid] for pid in pids}
         for member in self:

@@ -1,4 +1,4 @@
-"""What one process of a job uses between two looks, beyond what its stat line says.
+"""Usage of one process of a job between two looks, beyond what its stat line says.
 
 ``/proc/PID/schedstat``, ``status`` and the block delay in ``stat`` are those of the main thread
 alone (proc(5), Documentation/scheduler/sched-stats); ``io`` and ``smaps_rollup`` of all threads.
@@ -20,7 +20,7 @@ walks the page tables for it: about 5 ms for a PyTorch process, 10 ms a resident
 PSS_SHARE_APART = 0.0005
 """While nobody is attached to a job."""
 PSS_FIRST_SECONDS = 0.03
-"""What may be used at once in the beginning, so that a single look at a small job is whole."""
+"""This much may be used at once in the beginning, so that a single look at a small job is whole."""
 PSS_LONGEST_SECONDS = 0.2
 """A process for which one reading would take longer is left out: it would hold up the rest."""
 PSS_SECONDS = 10.0
@@ -66,7 +66,7 @@ def parse_pss(raw: bytes) -> int:
 
 
 def accounts_for_disk_wait(proc: Path = procfs.PROC) -> bool:
-    """Whether the kernel adds up how long each task waits for block devices (5.14 and later:
+    """True if the kernel adds up how long each task waits for block devices (5.14 and later:
     off unless asked for, Documentation/accounting/delay-accounting)."""
     try:
         return procfs.read_once(proc / "sys" / "kernel" / "task_delayacct").strip() == b"1"

@@ -1,4 +1,4 @@
-"""What changes seldom around a job: the cores it may use, its quota, where it runs."""
+"""Readings that change seldom around a job: the cores it may use, its quota, where it runs."""
 
 from __future__ import annotations
 

@@ -200,7 +200,7 @@ class TrackedJob:
         return (uuid for pid in self.members for uuid in gpus.get(pid, ()))
 
     def _may_start_again(self) -> bool:
-        """What started the ranks is still there: a launcher, or the script that was asked for."""
+        """True while a launcher, or the script that was asked for, can start ranks anew."""
         return any(
             member.is_alive
             and (

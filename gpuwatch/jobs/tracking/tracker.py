@@ -34,7 +34,7 @@ from gpuwatch.sources.linux import procfs
 from gpuwatch.sources.linux.processes import descriptors_to_keep
 
 CLIMB_SECONDS = 10.0
-"""What is above a process is looked up again this often: an exec can make it a launcher."""
+"""The parents of a process are looked up again this often: an exec can make it a launcher."""
 
 Gpus = Mapping[int, tuple[GpuKey, ...]]
 
@@ -70,7 +70,7 @@ class JobTracker:
         self._disk_wait = accounts_for_disk_wait(proc)
         self._shared_of: tuple[object, ...] | None = None
         self._shares: list[tuple[TrackedJob, list[int]]] = []
-        """What each job was given last, and of what that was worked out."""
+        """The processes of each job, and from what that was worked out."""
 
     def roots(self, gpu_pids: Sequence[int]) -> frozenset[int]:
         """The topmost processes of all jobs to be read; see ``JobReader``."""

@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,27 +15,14 @@ import pytest
 from gpuwatch.jobs.identity import starters
 from gpuwatch.jobs.identity.attach import AttachError, Attachment, parse_pid, resolve
 from gpuwatch.sources.linux import procfs
-from tests.support.children import Children, children, wait_until
+from tests.support.children import Children, wait_until
 from tests.support.fake_proc import BOOTED_AT, FakeProc
-
-pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads Linux's /proc")
 
 ID = "0123456789abcdef" * 4
 GONE = 2**22 + 1
 """Above any PID that Linux gives out."""
 
 PACKAGE = str(Path(__file__).parents[2])
-
-
-@pytest.fixture
-def started() -> Iterator[Children]:
-    with children() as made:
-        yield made
-
-
-@pytest.fixture
-def fake(tmp_path: Path) -> FakeProc:
-    return FakeProc(tmp_path / "proc")
 
 
 def refusal(pid: int, proc: Path = procfs.PROC) -> str:

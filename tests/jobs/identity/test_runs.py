@@ -5,25 +5,16 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from gpuwatch.jobs.identity.evidence import parse_arguments
 from gpuwatch.jobs.identity.runs import RunIdentity, essence, run_identity
-from tests.support.children import Children, children
+from tests.support.children import Children
 from tests.support.fake_proc import FakeProc
 
-pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads Linux's /proc")
-
 FOLDER = "/home/ada/proj"
-
-
-@pytest.fixture
-def started() -> Iterator[Children]:
-    with children() as made:
-        yield made
 
 
 def identity(command: str, *, folder: str = FOLDER, uid: int = 1000) -> RunIdentity:

@@ -15,25 +15,12 @@ import pytest
 from gpuwatch.jobs.identity import surroundings
 from gpuwatch.jobs.identity.surroundings import read_surroundings
 from gpuwatch.jobs.resources.cores import read_cores
-from tests.support.children import Children, children, wait_until
+from tests.support.children import Children, wait_until
 from tests.support.fake_proc import FakeProc
-
-pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads Linux's /proc")
 
 ID = "0123456789abcdef" * 4
 UID = "8d5c0f3e-1f2b-4a6d-9c3e-7b1a2c3d4e5f"
 IN_POD = {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}
-
-
-@pytest.fixture
-def started() -> Iterator[Children]:
-    with children() as made:
-        yield made
-
-
-@pytest.fixture
-def fake(tmp_path: Path) -> FakeProc:
-    return FakeProc(tmp_path / "proc")
 
 
 @pytest.fixture(scope="module")

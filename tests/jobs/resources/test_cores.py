@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,15 +14,7 @@ from gpuwatch.jobs.resources.cores import JobCores, ThrottleMeter, read_cores, s
 from tests.support.children import Children, children, wait_until
 from tests.support.fake_proc import FakeProc
 
-pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads Linux's /proc")
-
 CGROUPS = Path("/sys/fs/cgroup")
-
-
-@pytest.fixture
-def started() -> Iterator[Children]:
-    with children() as made:
-        yield made
 
 
 @pytest.fixture

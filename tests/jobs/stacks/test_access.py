@@ -6,23 +6,16 @@ import errno
 import os
 import signal
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from gpuwatch.jobs.stacks import access as stack_access
 from gpuwatch.jobs.stacks.access import Refused
-from tests.support.children import Children, children, wait_until
+from tests.support.children import Children, wait_until
 from tests.support.fake_proc import FakeProc
 
 NOBODY = 65534
-
-
-@pytest.fixture
-def started() -> Iterator[Children]:
-    with children() as some:
-        yield some
 
 
 def refused(**changes: object) -> Refused:

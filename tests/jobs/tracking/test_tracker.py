@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,9 +23,7 @@ from tests.jobs.tracking.watching import (
     roles,
     watching,
 )
-from tests.support.children import Children, children, wait_until
-
-pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads Linux's /proc")
+from tests.support.children import Children, wait_until
 
 
 def with_workers(count: int) -> str:
@@ -35,12 +32,6 @@ def with_workers(count: int) -> str:
         f"print(*[fork(name='pt_data_worker') for _ in range({count})], flush=True)\n"
         "wait()\n"
     )
-
-
-@pytest.fixture
-def started() -> Iterator[Children]:
-    with children() as made:
-        yield made
 
 
 def say(started: Children, child: subprocess.Popen[bytes]) -> list[int]:

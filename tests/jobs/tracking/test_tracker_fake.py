@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,8 +12,6 @@ from gpuwatch.jobs.tracking.loader import PIN_SETTLE_SECONDS
 from gpuwatch.jobs.tracking.machine import LOOK_SECONDS
 from tests.jobs.tracking.watching import Watch, members, roles
 from tests.support.fake_proc import BOOTED_AT, FakeProc
-
-pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads Linux's /proc")
 
 # Above every real PID.
 FIRST = 5_000_000

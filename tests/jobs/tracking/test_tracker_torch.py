@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import json
 import os
 import signal
@@ -21,10 +20,7 @@ from tests.jobs.tracking.watching import Watch, key_of, members, watching
 from tests.jobs.tracking.workloads import SCRIPT, TrainingJob
 from tests.support.children import wait_until
 
-pytestmark = [
-    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads Linux's /proc"),
-    pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed"),
-]
+pytest.importorskip("torch", reason="torch is not installed")
 
 
 @pytest.fixture(scope="module")
