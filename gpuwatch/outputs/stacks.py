@@ -57,14 +57,21 @@ def _summary(reports: Sequence[StackReport]) -> str | None:
     return reports[0].sentence() if len(reports) == 1 else compare_ranks(reports)
 
 
+_FIELDS = (
+    "pid", "started_at_unix_seconds", "rank", "role", "command", "sentence", "problem", "refused",
+    "ended", "seconds", "rate_per_second", "samples", "errors", "torn", "shares", "cost",
+)  # fmt: skip
+
+
 def _report_object(report: StackReport) -> dict[str, Any]:
-    found = dataclasses.asdict(report)
-    return found | {
+    cost = dataclasses.asdict(report.cost)
+    made = {
         "sentence": report.sentence(),
-        "seconds": round(report.seconds, 2),
+        "seconds": _rounded(report.seconds),
         "shares": [_share_object(share) for share in report.shares],
-        "cost": found["cost"] | {"cpu_percent": _rounded(report.cost.cpu_percent)},
+        "cost": cost | {"cpu_percent": _rounded(report.cost.cpu_percent)},
     }
+    return {name: made[name] if name in made else getattr(report, name) for name in _FIELDS}
 
 
 def _share_object(share: Share) -> dict[str, Any]:

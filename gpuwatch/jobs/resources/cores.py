@@ -6,7 +6,6 @@ cpuset (cpuset(7)).
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Iterable, Mapping, Set
 from pathlib import Path
@@ -18,6 +17,7 @@ SLURM_CORES = "SLURM_CPUS_ON_NODE"
 """Cores of this machine that Slurm gave the step; slurmd sets it on each machine by itself, for
 all tasks there (srun(1), output environment variables)."""
 
+ONLINE = Path("/sys/devices/system/cpu/online")
 SEARCH_EVERY = 30
 """Reads after which a throttle meter looks again for the folder: limits are changed, and
 processes moved, while a job runs."""
@@ -50,41 +50,23 @@ def read_cores(
     any of them may use is the job's. What cannot be read is ``None``; never raises for what a
     machine can do wrong.
     """
-    masks = [mask for one in (pid, *others) if (mask := read_allowed(one, proc)) is not None]
+    masks = [mask for one in (pid, *others) if (mask := read_allowed(one)) is not None]
     affinity = len(frozenset().union(*masks)) or None
     tightest = cgroup.read_tightest_quota(pid, proc)
     quota = None if tightest is None else tightest.cores
     slurm = slurm_cores(environment)
-    limits = [float(cores) for cores in (affinity, quota, slurm) if cores is not None]
-    online = _online(proc)
-    usable = None
-    if limits:
-        usable = min([*limits, float(len(online))]) if online is not None else min(limits)
+    limits = [cores for cores in (affinity, quota, slurm) if cores is not None]
+    usable = float(min([*limits, _online() or limits[0]])) if limits else None
     return JobCores(affinity, quota, slurm, usable)
 
 
-def read_allowed(pid: int, proc: Path = procfs.PROC) -> Set[int] | None:
-    """The cores a process may be scheduled on; ``None`` where nothing says so."""
-    if proc == procfs.PROC:
-        with contextlib.suppress(OSError, OverflowError):
-            return os.sched_getaffinity(pid)
+def read_allowed(pid: int) -> Set[int] | None:
+    """The cores a process may be scheduled on; ``None`` where it is gone. Anybody may ask
+    (sched_getaffinity(2)); cores that are offline are not among them."""
     try:
-        allowed = parse_allowed(procfs.read_once(f"{proc}/{pid}/status"))
-    except (OSError, ValueError):
+        return os.sched_getaffinity(pid)
+    except (OSError, OverflowError):
         return None
-    if allowed is None:
-        return None
-    # The mask can name cores that are offline, or that the machine could have but has not.
-    online = _online(proc)
-    return allowed if online is None else allowed & online
-
-
-def parse_allowed(status: bytes) -> frozenset[int] | None:
-    """``Cpus_allowed_list`` of ``/proc/PID/status``. Raises ``ValueError`` if it is no list."""
-    at = status.find(b"\nCpus_allowed_list:")
-    if at < 0:
-        return None
-    return parse_core_list(status[at + 19 :].split(b"\n", 1)[0].decode())
 
 
 def parse_core_list(text: str) -> frozenset[int]:
@@ -97,20 +79,12 @@ def parse_core_list(text: str) -> frozenset[int]:
     return frozenset(cores)
 
 
-def _online(proc: Path) -> frozenset[int] | None:
-    """The cores that are online; ``None`` where nothing says so."""
-    with contextlib.suppress(OSError, ValueError):
-        if proc == procfs.PROC:
-            return (
-                parse_core_list(procfs.read_once("/sys/devices/system/cpu/online").decode()) or None
-            )
-        names = [line.split(None, 1)[0] for line in _stat_lines(proc) if line.startswith(b"cpu")]
-        return frozenset([int(name[3:]) for name in names if name != b"cpu"]) or None
-    return None
-
-
-def _stat_lines(proc: Path) -> list[bytes]:
-    return procfs.read_whole(proc / "stat").splitlines()
+def _online() -> int | None:
+    """How many cores are online; ``None`` where nothing says so."""
+    try:
+        return len(parse_core_list(ONLINE.read_text("ascii"))) or None
+    except (OSError, ValueError):
+        return None
 
 
 def slurm_cores(environment: Mapping[str, str]) -> int | None:

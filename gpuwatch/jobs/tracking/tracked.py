@@ -42,7 +42,6 @@ class TrackedJob:
         self.last: Job | None = None
         """As it was published last."""
         self._members = Membership(proc, loops)
-        self._proc = proc
         self._loops = loops
         self._gpu_at: float | None = None
         self._without_ranks_at: float | None = None
@@ -273,7 +272,7 @@ class TrackedJob:
             loader_workers_guessed=facts.workers_guessed,
             pinned_memory=facts.pinned,
             pinned_memory_sign=facts.pinned_sign,
-            numa_nodes=read_nodes(rank.pid, self._proc),
+            numa_nodes=read_nodes(rank.pid),
         )
 
     def _loader_look(self, rank: Member, unix: float) -> LoaderLook:

@@ -24,10 +24,20 @@ def fake(tmp_path: Path) -> FakeProc:
     return made
 
 
-def allow(fake: FakeProc, status: str, *, online: int = 0) -> None:
-    fake.write("42/status", f"Name:\tpython\n{status}\nMems_allowed:\t1\n")
-    lines = "".join(f"cpu{core} 1 2 3 4\n" for core in range(online))
-    fake.write("stat", f"cpu  1 2 3 4\n{lines}btime 1600000000\n")
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[int, set[int]]:
+    """The cores that each process may use, on a machine of 16."""
+    allowed: dict[int, set[int]] = {}
+
+    def ask(pid: int) -> set[int]:
+        if pid not in allowed:
+            raise ProcessLookupError
+        return allowed[pid]
+
+    monkeypatch.setattr(os, "sched_getaffinity", ask)
+    (tmp_path / "online").write_text("0-15\n")
+    monkeypatch.setattr(cores, "ONLINE", tmp_path / "online")
+    return allowed
 
 
 def quota_v2(tmp_path: Path, fake: FakeProc, text: str) -> Path:
@@ -52,53 +62,32 @@ def test_a_pinned_process_may_use_the_cores_it_is_pinned_to(started: Children) -
     assert found.usable_cores <= 1.0
 
 
-def test_another_users_affinity_is_read_too(started: Children) -> None:
-    """The system lets anybody ask which cores a process may use: no root needed."""
-    assert cores.read_allowed(1)
-    assert cores.read_allowed(2**22 + 1) is None
-
-
-def test_an_allowed_list_in_the_status_counts_cores_that_are_online(fake: FakeProc) -> None:
-    """The mask can name cores the machine could have but has not."""
-    allow(fake, "Cpus_allowed:\tff\nCpus_allowed_list:\t0-127", online=6)
-    assert cores.read_allowed(42, fake.root) == set(range(6))
-    allow(fake, "Cpus_allowed_list:\t0-2,5,9", online=6)
-    assert cores.read_allowed(42, fake.root) == {0, 1, 2, 5}
-    allow(fake, "Cpus_allowed_list:\t0-2,5,9")
-    assert cores.read_allowed(42, fake.root) == {0, 1, 2, 5, 9}
-
-
-def test_the_least_of_all_limits_is_usable(fake: FakeProc, tmp_path: Path) -> None:
+def test_the_least_of_all_limits_is_usable(
+    fake: FakeProc, tmp_path: Path, machine: dict[int, set[int]]
+) -> None:
     """Affinity 8, quota 3, Slurm 6, 16 online: three cores; and each in turn the least."""
     quota_v2(tmp_path, fake, "300000 100000\n")
-    allow(fake, "Cpus_allowed_list:\t0-7", online=16)
     slurm = {"SLURM_CPUS_ON_NODE": "6"}
+    machine[42] = set(range(8))
     assert read_cores(42, slurm, fake.root) == JobCores(8, 3.0, 6, 3.0)
     quota_v2(tmp_path, fake, "1200000 100000\n")
     assert read_cores(42, slurm, fake.root) == JobCores(8, 12.0, 6, 6.0)
     assert read_cores(42, {}, fake.root) == JobCores(8, 12.0, None, 8.0)
+    quota_v2(tmp_path, fake, "6400000 100000\n")
+    del machine[42]
+    assert read_cores(42, {}, fake.root) == JobCores(None, 64.0, None, 16.0)
+    # Nothing known is not a number, and not the machine's.
+    assert read_cores(43, {}, fake.root) == JobCores(None, None, None, None)
 
 
-def test_ranks_pinned_apart_share_the_cores_of_all(fake: FakeProc) -> None:
+def test_ranks_pinned_apart_share_the_cores_of_all(
+    fake: FakeProc, machine: dict[int, set[int]]
+) -> None:
     """Each rank on cores of its own: the job has all of them; a rank that is gone adds none."""
-    allow(fake, "Cpus_allowed_list:\t0-3", online=16)
-    fake.process(43)
-    fake.write("43/status", "Name:\tx\nCpus_allowed_list:\t2-7\n")
+    machine.update({42: set(range(4)), 43: set(range(2, 8))})
     assert read_cores(42, {}, fake.root).usable_cores == 4.0
     both = read_cores(42, {}, fake.root, others=[43, 44])
     assert (both.affinity_cores, both.usable_cores) == (8, 8.0)
-
-
-def test_the_machines_cores_bind_what_promises_more(fake: FakeProc, tmp_path: Path) -> None:
-    """A quota of 64 cores and no affinity known, on a machine of 4."""
-    quota_v2(tmp_path, fake, "6400000 100000\n")
-    allow(fake, "State:\tS", online=4)
-    assert read_cores(42, {}, fake.root) == JobCores(None, 64.0, None, 4.0)
-
-
-def test_nothing_known_is_not_a_number(fake: FakeProc) -> None:
-    """A process that is gone has no usable cores, not the machine's."""
-    assert read_cores(43, {}, fake.root) == JobCores(None, None, None, None)
 
 
 @pytest.fixture
