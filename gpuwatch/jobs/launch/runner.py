@@ -91,7 +91,8 @@ class RunningJob:
         self.command = clean(" ".join(command))
         self.shares_group = shares_group
         self.clock: Clock = SystemClock() if clock is None else clock
-        self.started_at_unix_seconds = _start_of(pid)
+        # Not waited for yet: its number cannot be another's.
+        self.started_at_unix_seconds = procfs.read_start(pid)
         """As the sources say it: with ``pid`` it makes the key of the job's first process."""
         self.ends_with_gpuwatch = False
         """Leaving gpuwatch ends it; else it goes on."""
@@ -285,12 +286,3 @@ def start_in_terminal(
         os.close(nothing)
         terminal.let_go()
     return RunningJob(pid, command, shares_group=False, terminal=terminal, clock=clock)
-
-
-def _start_of(pid: int) -> float | None:
-    # The process has not been waited for, so its number cannot be another's.
-    try:
-        stat = procfs.parse_process_stat(procfs.read_once(f"{procfs.PROC}/{pid}/stat"))
-    except (OSError, ValueError):
-        return None
-    return procfs.start_unix_seconds(stat)

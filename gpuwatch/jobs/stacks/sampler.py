@@ -185,7 +185,7 @@ class StackSampler:
         program, pid = self._py_spy, run.target.pid
         if program is None or self._folder is None:
             return access.install_sentence()
-        run.started_at = self._start_of(pid)
+        run.started_at = procfs.read_start(pid, self._proc)
         asked = run.target.started_at_unix_seconds
         if asked is not None and run.started_at not in {None, asked}:
             return f"Process {pid} has ended; another one has its PID now."
@@ -206,13 +206,6 @@ class StackSampler:
         except OSError as error:
             return f"py-spy ({program}) cannot be started: {error.strerror}."
         return None
-
-    def _start_of(self, pid: int) -> float | None:
-        try:
-            stat = procfs.parse_process_stat(procfs.read_once(self._proc / str(pid) / "stat", 1024))
-        except (OSError, ValueError):
-            return None
-        return procfs.start_unix_seconds(stat, self._proc)
 
     def _make_report(self, run: _Run) -> StackReport:
         target, py_spy = run.target, run.py_spy

@@ -1,13 +1,10 @@
-"""Where a job runs: real folders, environments and namespaces; literal texts for clusters."""
+"""Where a job runs: folder, Python environment, container, pod, Slurm job."""
 
 from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
-import venv
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,204 +12,119 @@ import pytest
 from gpuwatch.jobs.identity import surroundings
 from gpuwatch.jobs.identity.surroundings import read_surroundings
 from gpuwatch.jobs.resources.cores import read_cores
-from tests.support.children import Children, wait_until
+from tests.support.children import Children
 from tests.support.fake_proc import FakeProc
 
 ID = "0123456789abcdef" * 4
 UID = "8d5c0f3e-1f2b-4a6d-9c3e-7b1a2c3d4e5f"
 IN_POD = {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}
+SYSTEM = "/usr/bin/python3.11"
+VENV = "/home/ada/proj/.venv"
+BASE = {"CONDA_PREFIX": "/opt/conda", "CONDA_DEFAULT_ENV": "base", "PATH": "/opt/conda/bin"}
 
 
-@pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a virtual environment, its interpreter a link to this one's."""
-    folder = tmp_path_factory.mktemp("home") / "proj"
-    venv.create(folder / ".venv", with_pip=False, symlinks=True)
-    return folder
+def running(
+    fake: FakeProc, called: str, executable: str, cwd: str = "/", files: tuple[str, ...] = ()
+) -> int:
+    """A process of that name and executable, in whose root these files are."""
+    fake.process(42, command=called.encode() + b"\0train.py\0")
+    root = fake.root.parent / "root"
+    for file in files:
+        (root / file[1:]).parent.mkdir(parents=True, exist_ok=True)
+        (root / file[1:]).touch()
+    root.mkdir(exist_ok=True)
+    for name, target in (("exe", executable), ("cwd", cwd), ("root", str(root))):
+        (fake.root / "42" / name).symlink_to(target)
+    return 42
 
 
-def conda_like(prefix: Path) -> Path:
-    """A folder like one of conda, with a program of its own that is called python."""
-    (prefix / "conda-meta").mkdir(parents=True)
-    (prefix / "bin").mkdir()
-    program = prefix / "bin" / "python3.11"
-    shutil.copy(shutil.which("sleep") or "sleep", program)
-    return program
-
-
-class Running:
-    """Programs that wait, in a folder and under a name of the test's choice."""
-
-    def __init__(self) -> None:
-        self._started: list[subprocess.Popen[bytes]] = []
-
-    def __call__(self, called: str, *arguments: str, program: Path, cwd: Path | None = None) -> int:
-        # A bare name is looked up by Python, too: to find its own library.
-        env = {**os.environ, "PATH": f"{program.parent}:{os.environ['PATH']}"}
-        child = subprocess.Popen(
-            [called, *arguments], executable=program, cwd=cwd, env=env, stdin=subprocess.PIPE
-        )
-        self._started.append(child)
-        wait_until(lambda: called.encode() in Path(f"/proc/{child.pid}/cmdline").read_bytes())
-        return child.pid
-
-    def end(self) -> None:
-        for child in self._started:
-            child.kill()
-            child.communicate()
-
-
-@pytest.fixture
-def running() -> Iterator[Running]:
-    made = Running()
-    yield made
-    made.end()
-
-
-READ = ("-c", "import sys; sys.stdin.read()")
-
-
-def test_the_working_directory_is_where_the_process_is_now(running: Running, project: Path) -> None:
-    """As the kernel has it; not there any more for a process that is gone."""
-    pid = running(sys.executable, *READ, program=Path(sys.executable), cwd=project)
-    assert read_surroundings(pid, {}).working_directory == str(project)
+def test_a_real_process_is_in_its_folder_and_environment(started: Children, tmp_path: Path) -> None:
+    """As the kernel has them; nothing is known of a process that is gone."""
+    folder = tmp_path / "a\x1b[31mb\udce9"
+    (folder / ".venv" / "bin").mkdir(parents=True)
+    (folder / ".venv" / "pyvenv.cfg").touch()
+    python = folder / ".venv" / "bin" / "python"
+    python.symlink_to(Path(sys.executable).resolve())
+    code = f"import os; os.chdir({str(folder)!r}); print(flush=True); input()"
+    child = started.run([str(python), "-S", "-c", code])
+    started.ready(child)
+    found = read_surroundings(child.pid, {})
+    assert found.working_directory == str(folder).replace("\x1b", "\ufffd").replace(
+        "\udce9", "\ufffd"
+    )
+    assert found.environment is not None
+    assert found.environment.startswith("venv a")
+    assert found.environment.isprintable()
     assert read_surroundings(2**22 + 1, {}) == surroundings.Surroundings()
 
 
-def test_a_hostile_folder_name_is_made_safe(running: Running, tmp_path: Path) -> None:
-    """Escape sequences in a folder's name reach nobody's terminal."""
-    folder = tmp_path / "a\x1b[31mb\udce9"
-    folder.mkdir()
-    pid = running(sys.executable, *READ, program=Path(sys.executable), cwd=folder)
-    found = read_surroundings(pid, {}).working_directory
-    assert found is not None
-    assert found.isprintable()
+IN_VENV = (f"{VENV}/pyvenv.cfg", f"{VENV}/bin/python")
+CONDA = "/c/envs/ml/bin/python3.11"
+PYTHONS = {
+    "called by its path: a link to another": (f"{VENV}/bin/python", SYSTEM, "/", {}, "venv proj"),
+    "called from its folder": (".venv/bin/python", SYSTEM, "/home/ada/proj", {}, "venv proj"),
+    "found on PATH, as in a container": (
+        "python", SYSTEM, "/", {"PATH": f"/nowhere:{VENV}/bin:/usr/bin"}, "venv proj",
+    ),
+    "another is first on PATH": (
+        "python", SYSTEM, "/", {"PATH": f"/usr/bin:{VENV}/bin"}, None,
+    ),
+    "activated, with a prompt of its own": (
+        "python", SYSTEM, "/",
+        {"VIRTUAL_ENV": VENV, "VIRTUAL_ENV_PROMPT": "(vision) ", "PATH": f"{VENV}/bin"},
+        "venv vision",
+    ),
+    "conda's, while base is active": (CONDA, CONDA, "/", BASE, "conda ml"),
+    "conda's, while a venv is active": (CONDA, CONDA, "/", {"VIRTUAL_ENV": VENV}, "conda ml"),
+    "the system's, while conda's base is active": ("/usr/bin/python3", SYSTEM, "/", BASE, None),
+    "conda's own": ("/c/bin/python3", "/c/bin/python3.11", "/", {}, "conda base"),
+    "conda's by a path": (
+        "python", "/work/cenv/bin/python3", "/",
+        {"CONDA_PREFIX": "/work/cenv", "CONDA_DEFAULT_ENV": "/work/cenv"},
+        "conda cenv",
+    ),
+}  # fmt: skip
 
 
-def test_a_virtual_environment_is_known_by_the_path_python_was_called_by(
-    running: Running, project: Path
-) -> None:
-    """Its interpreter is a link: the kernel names only the one it leads to. Nothing activated."""
-    python = project / ".venv" / "bin" / "python"
-    pid = running(str(python), *READ, program=python)
-    assert not Path(f"/proc/{pid}/exe").readlink().is_relative_to(project)
-    assert read_surroundings(pid, {}).environment == "venv proj"
+@pytest.mark.parametrize("case", PYTHONS)
+def test_the_interpreter_that_runs_says_the_environment(fake: FakeProc, case: str) -> None:
+    """Not what is activated; the variables count where they fit it."""
+    called, executable, cwd, environment, expected = PYTHONS[case]
+    meta = ("/c/envs/ml/conda-meta/history", "/c/conda-meta/history", "/c/condabin/conda")
+    files = (*IN_VENV, *meta, "/usr/bin/python")
+    pid = running(fake, called, executable, cwd, files)
+    assert read_surroundings(pid, environment, fake.root).environment == expected
 
 
-def test_a_relative_call_is_seen_from_the_folder_of_the_process(
-    running: Running, project: Path
-) -> None:
-    """``.venv/bin/python train.py`` in the project's folder."""
-    python = project / ".venv" / "bin" / "python"
-    pid = running(".venv/bin/python", *READ, program=python, cwd=project)
-    assert read_surroundings(pid, {}).environment == "venv proj"
-
-
-def test_a_bare_call_is_looked_up_on_the_search_path(running: Running, project: Path) -> None:
-    """A container image puts its environment first in PATH and activates nothing."""
-    python = project / ".venv" / "bin" / "python"
-    pid = running("python", *READ, program=python)
-    path = {"PATH": f"/nowhere:{python.parent}:/usr/bin"}
-    assert read_surroundings(pid, path).environment == "venv proj"
-    after = {"PATH": f"{Path(sys.executable).parent}:{python.parent}"}
-    assert read_surroundings(pid, after).environment != "venv proj"
-
-
-def test_an_activated_environment_gives_its_own_name(running: Running, project: Path) -> None:
-    """The prompt that was given to it, as the shell shows it."""
-    python = project / ".venv" / "bin" / "python"
-    activated = {
-        "VIRTUAL_ENV": str(project / ".venv"),
-        "VIRTUAL_ENV_PROMPT": "(vision) ",
-        "PATH": f"{python.parent}:/usr/bin",
-    }
-    pid = running("python", *READ, program=python)
-    assert read_surroundings(pid, activated).environment == "venv vision"
-
-
-def test_the_interpreter_that_runs_counts_not_what_is_activated(
-    running: Running, tmp_path: Path, project: Path
-) -> None:
-    """A conda environment's python called by its path in a shell where another is active."""
-    program = conda_like(tmp_path / "conda" / "envs" / "ml")
-    pid = running(str(program), "600", program=program)
-    elsewhere = {"CONDA_PREFIX": "/opt/conda", "CONDA_DEFAULT_ENV": "base"}
-    assert read_surroundings(pid, elsewhere).environment == "conda ml"
-    other = {"VIRTUAL_ENV": str(project / ".venv")}
-    assert read_surroundings(pid, other).environment == "conda ml"
-
-
-def test_a_system_python_is_in_no_environment_although_one_is_active(
-    running: Running, tmp_path: Path
-) -> None:
-    """``/usr/bin/python3 train.py`` in a shell with conda's base."""
-    program = tmp_path / "plain" / "bin" / "python3"
-    program.parent.mkdir(parents=True)
-    shutil.copy(shutil.which("sleep") or "sleep", program)
-    base = {"CONDA_PREFIX": "/opt/conda", "CONDA_DEFAULT_ENV": "base", "PATH": "/opt/conda/bin"}
-    pid = running(str(program), "600", program=program)
-    assert read_surroundings(pid, base).environment is None
-
-
-def test_condas_own_environment_is_base(running: Running, tmp_path: Path) -> None:
-    """The installation itself has no name but base; one by path has its folder's."""
-    program = conda_like(tmp_path / "miniforge")
-    (tmp_path / "miniforge" / "condabin").mkdir()
-    pid = running(str(program), "600", program=program)
-    assert read_surroundings(pid, {}).environment == "conda base"
-    other = conda_like(tmp_path / "work" / "cenv")
-    pid = running("python", "600", program=other)
-    active = {
-        "CONDA_PREFIX": str(tmp_path / "work" / "cenv"),
-        "CONDA_DEFAULT_ENV": str(tmp_path / "work" / "cenv"),
-    }
-    assert read_surroundings(pid, active).environment == "conda cenv"
-
-
-VARIABLES = {
-    "conda": ({"CONDA_PREFIX": "/c/envs/ml", "CONDA_DEFAULT_ENV": "ml"}, "conda ml"),
-    "venv": ({"VIRTUAL_ENV": "/home/ada/proj/.venv"}, "venv proj"),
+ML = {"CONDA_PREFIX": "/c/envs/ml", "CONDA_DEFAULT_ENV": "ml"}
+ACTIVE = {
+    "conda": (ML, "conda ml"),
+    "venv": ({"VIRTUAL_ENV": VENV}, "venv proj"),
     "a venv with a name": ({"VIRTUAL_ENV": "/home/ada/envs/vision"}, "venv vision"),
     "a venv near the root": ({"VIRTUAL_ENV": "/opt/venv"}, "venv /opt/venv"),
-    "a venv over conda's base": (
-        {
-            "VIRTUAL_ENV": "/home/ada/proj/.venv",
-            "CONDA_PREFIX": "/c",
-            "CONDA_DEFAULT_ENV": "base",
-            "PATH": "/home/ada/proj/.venv/bin:/c/bin:/usr/bin",
-        },
+    "a venv over conda": (
+        ML | {"VIRTUAL_ENV": VENV, "PATH": f"{VENV}/bin:/c/envs/ml/bin"},
         "venv proj",
     ),
     "conda over a venv": (
-        {
-            "VIRTUAL_ENV": "/home/ada/proj/.venv",
-            "CONDA_PREFIX": "/c/envs/ml",
-            "CONDA_DEFAULT_ENV": "ml",
-            "PATH": "/c/envs/ml/bin:/home/ada/proj/.venv/bin:/usr/bin",
-        },
+        ML | {"VIRTUAL_ENV": VENV, "PATH": f"/c/envs/ml/bin:{VENV}/bin"},
         "conda ml",
     ),
     "none": ({"PATH": "/usr/bin"}, None),
     "nonsense": ({"VIRTUAL_ENV": "no path", "CONDA_PREFIX": ""}, None),
+    "hostile": (
+        {"CONDA_PREFIX": "/c/x", "CONDA_DEFAULT_ENV": "\x1b]0;" + "n" * 999},
+        "conda \ufffd]0;" + "n" * 248 + "…",
+    ),
 }
 
 
-@pytest.mark.parametrize("case", VARIABLES)
+@pytest.mark.parametrize("case", ACTIVE)
 def test_a_launcher_is_in_the_activated_environment(fake: FakeProc, case: str) -> None:
     """mpirun is no Python: what is active, and comes first in PATH, says the environment."""
-    environment, expected = VARIABLES[case]
+    environment, expected = ACTIVE[case]
     fake.process(42, name="mpirun", command=b"mpirun\0-n\0" + b"4\0")
     assert read_surroundings(42, environment, fake.root).environment == expected
-
-
-def test_an_environments_name_cannot_carry_terminal_escapes(fake: FakeProc) -> None:
-    """Anybody can write anything into a variable."""
-    fake.process(42, name="mpirun", command=b"mpirun\0")
-    hostile = {"CONDA_PREFIX": "/c/x", "CONDA_DEFAULT_ENV": "\x1b]0;title\x07" + "n" * 999}
-    found = read_surroundings(42, hostile, fake.root).environment
-    assert found is not None
-    assert found.isprintable()
-    assert len(found) < 300
 
 
 PODS = {
@@ -250,15 +162,14 @@ def test_container_and_slurm_job_come_from_the_cgroup_or_the_environment(fake: F
     assert read_surroundings(43, {}, fake.root).slurm_job is None
 
 
-def test_the_pid_inside_is_the_innermost(fake: FakeProc) -> None:
+@pytest.mark.parametrize(
+    ("numbers", "inner"), [("NSpid:\t42\t17\t3\n", 3), ("NSpid:\t42\n", None), ("", None)]
+)
+def test_the_pid_inside_is_the_innermost(fake: FakeProc, numbers: str, inner: int | None) -> None:
     """One number for each namespace; the last is the process's own, the first the reader's."""
     fake.process(42)
-    fake.write("42/status", "Name:\tx\nNSpid:\t42\t17\t3\nUid:\t0\t0\t0\t0\n")
-    assert read_surroundings(42, {}, fake.root).inner_pid == 3
-    fake.write("42/status", "Name:\tx\nNSpid:\t42\nUid:\t0\t0\t0\t0\n")
-    assert read_surroundings(42, {}, fake.root).inner_pid is None
-    fake.write("42/status", "Name:\tx\nUid:\t0\t0\t0\t0\n")
-    assert read_surroundings(42, {}, fake.root).inner_pid is None
+    fake.write("42/status", f"Name:\tx\n{numbers}Uid:\t0\t0\t0\t0\n")
+    assert read_surroundings(42, {}, fake.root).inner_pid == inner
 
 
 def test_a_real_namespaces_first_process_is_known_there_as_1(started: Children) -> None:
@@ -266,29 +177,18 @@ def test_a_real_namespaces_first_process_is_known_there_as_1(started: Children) 
     unshare = shutil.which("unshare")
     if os.geteuid() != 0 or unshare is None:
         pytest.skip("needs to make namespaces")
-    outer = started.run(
-        [
-            unshare,
-            "--pid",
-            "--fork",
-            sys.executable,
-            "-S",
-            "-c",
-            "import sys; print(flush=True); sys.stdin.read()",
-        ]
-    )
+    code = "import sys; print(flush=True); sys.stdin.read()"
+    outer = started.run([unshare, "--pid", "--fork", sys.executable, "-S", "-c", code])
     started.ready(outer)
     listed = Path(f"/proc/{outer.pid}/task/{outer.pid}/children")
     if outer.poll() is not None or not listed.exists():
         pytest.skip("may not make namespaces here")
-    pid = int(listed.read_text().split()[0])
-    assert read_surroundings(pid, {}).inner_pid == 1
+    assert read_surroundings(int(listed.read_text().split()[0]), {}).inner_pid == 1
     assert read_surroundings(outer.pid, {}).inner_pid is None
 
 
 def test_only_listed_variables_are_needed() -> None:
     """Whoever keeps just the listed names loses nothing: every name used is in the list."""
-
     asked: set[str] = set()
 
     class Environment(dict[str, str]):
