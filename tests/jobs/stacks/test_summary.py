@@ -5,6 +5,8 @@ The stacks are real (torch 2.13, Python 3.11), shortened to the frames that matt
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from gpuwatch.jobs.stacks import categories, py_spy, reading
@@ -15,220 +17,147 @@ from gpuwatch.jobs.stacks.summary import StackReport
 
 SITE = "/opt/venv/lib/python3.11/site-packages"
 STD = "/usr/lib/python3.11"
-LOADER = f"{SITE}/torch/utils/data/dataloader.py"
-FETCH = f"{SITE}/torch/utils/data/_utils/fetch.py"
-MODULE = f"{SITE}/torch/nn/modules/module.py"
 
-MAIN = "<module> (/home/ada/p/train.py:62);main (/home/ada/p/train.py:45);"
-LOOP = (
-    f"{MAIN}train_one_epoch (/home/ada/p/train.py:28);_BaseDataLoaderIter.__next__ ({LOADER}:725);"
-)
-IN_PROCESS = (
-    f"{LOOP}_SingleProcessDataLoaderIter._next_data ({LOADER}:785);"
-    f"_MapDatasetFetcher.fetch ({FETCH}:54);"
-)
-FROM_WORKERS = (
-    f"{LOOP}_MultiProcessingDataLoaderIter._next_data ({LOADER}:1505);"
-    f"_MultiProcessingDataLoaderIter._get_data ({LOADER}:1464);"
-)
-FORWARD = (
-    f"Module._wrapped_call_impl ({MODULE}:1778);Module._call_impl ({MODULE}:1789);"
-    "Net.forward (/home/ada/p/model.py:25);"
-)
-
-STACKS = {
-    "a transform in the training process": (
-        (
-            f"{IN_PROCESS}_MapDatasetFetcher.fetch.<locals>.<listcomp> ({FETCH}:54);"
-            "Images.__getitem__ (/home/ada/p/data.py:11);augment (/home/ada/p/data.py:16)"
-        ),
-        ("loading_data", "data.py:16", "train.py:28"),
+SHARED = {
+    "IN_PROCESS": (
+        "LOOP; _SingleProcessDataLoaderIter._next_data (LOADER:785); "
+        "_MapDatasetFetcher.fetch (@torch/utils/data/_utils/fetch.py:54)"
     ),
-    "collating in the training process": (
-        f"{IN_PROCESS}default_collate ({SITE}/torch/utils/data/_utils/collate.py:401)",
-        ("loading_data", "train.py:28", None),
+    "FROM_WORKERS": (
+        "LOOP; _MultiProcessingDataLoaderIter._next_data (LOADER:1505); "
+        "_MultiProcessingDataLoaderIter._get_data (LOADER:1464)"
     ),
-    "waiting for workers": (
-        (
-            f"{FROM_WORKERS}_MultiProcessingDataLoaderIter._try_get_data ({LOADER}:1291);"
-            f"Queue.get ({STD}/multiprocessing/queues.py:113);"
-            f"_ConnectionBase.poll ({STD}/multiprocessing/connection.py:257)"
-        ),
-        ("waiting_for_data", "train.py:28", None),
+    "FORWARD": (
+        "Module._wrapped_call_impl (MODULE:1778); Module._call_impl (MODULE:1789); "
+        "Net.forward (~model.py:25)"
     ),
-    "waiting for the thread that pins memory": (
-        f"{FROM_WORKERS}Queue.get ({STD}/queue.py:180);Condition.wait ({STD}/threading.py:331)",
-        ("waiting_for_data", "train.py:28", None),
-    ),
-    "a sampler in the training process": (
-        (
-            f"{LOOP}_MultiProcessingDataLoaderIter._next_data ({LOADER}:1499);"
-            f"_MultiProcessingDataLoaderIter._try_put_index ({LOADER}:1557);"
-            "Balanced.__iter__ (/home/ada/p/data.py:40)"
-        ),
-        ("loading_data", "data.py:40", "train.py:28"),
-    ),
-    "pinning in the training process": (
-        f"{IN_PROCESS}pin_memory ({SITE}/torch/utils/data/_utils/pin_memory.py:60)",
-        ("copying_to_device", "train.py:28", None),
-    ),
-    "starting workers": (
-        (
-            f"{MAIN}train_one_epoch (/home/ada/p/train.py:28);DataLoader.__iter__ ({LOADER}:500);"
-            f"DataLoader._get_iterator ({LOADER}:435);"
-            f"_MultiProcessingDataLoaderIter.__init__ ({LOADER}:1170);"
-            f"BaseProcess.start ({STD}/multiprocessing/process.py:121);"
-            f"Popen._launch ({STD}/multiprocessing/popen_fork.py:66)"
-        ),
-        ("starting_workers", "train.py:28", None),
-    ),
-    "spawning workers, with the user's data to be pickled": (
-        (
-            f"{MAIN}DataLoader._get_iterator ({LOADER}:435);"
-            f"Popen._launch ({STD}/multiprocessing/popen_spawn_posix.py:47);"
-            "Images.__getstate__ (/home/ada/p/data.py:30)"
-        ),
-        ("starting_workers", "data.py:30", "train.py:45"),
-    ),
-    "a rank that was spawned": (
-        (
-            f"<module> (<string>:1);spawn_main ({STD}/multiprocessing/spawn.py:122);"
-            f"_wrap ({SITE}/torch/multiprocessing/spawn.py:90);"
-            f"run (/home/ada/p/train.py:70);Tensor.backward ({SITE}/torch/_tensor.py:623)"
-        ),
-        ("computing", "train.py:70", None),
-    ),
-    "a worker that loads": (
-        (
-            f"{MAIN}DataLoader.__iter__ ({LOADER}:500);BaseProcess._bootstrap "
-            f"({STD}/multiprocessing/process.py:314);"
-            f"_worker_loop ({SITE}/torch/utils/data/_utils/worker.py:349);"
-            f"_MapDatasetFetcher.fetch ({FETCH}:54);Images.__getitem__ (/home/ada/p/data.py:11)"
-        ),
-        ("loading_data", "data.py:11", None),
-    ),
-    "a forked worker without work": (
-        (
-            f"{MAIN}DataLoader.__iter__ ({LOADER}:500);BaseProcess._bootstrap "
-            f"({STD}/multiprocessing/process.py:314);"
-            f"_worker_loop ({SITE}/torch/utils/data/_utils/worker.py:314);"
-            f"Queue.get ({STD}/multiprocessing/queues.py:113)"
-        ),
-        ("waiting_for_work", None, None),
-    ),
-    "a spawned worker without work": (
-        (
-            f"<module> (<string>:1);spawn_main ({STD}/multiprocessing/spawn.py:122);"
-            f"_worker_loop ({SITE}/torch/utils/data/_utils/worker.py:314);"
-            f"Queue.get ({STD}/multiprocessing/queues.py:113)"
-        ),
-        ("waiting_for_work", None, None),
-    ),
-    "forward": (
-        (
-            f"{MAIN}train_one_epoch (/home/ada/p/train.py:30);{FORWARD}"
-            f"Module._wrapped_call_impl ({MODULE}:1778);"
-            f"Linear.forward ({SITE}/torch/nn/modules/linear.py:134)"
-        ),
-        ("computing", "model.py:25", "train.py:30"),
-    ),
-    "backward": (
-        (
-            f"{MAIN}train_one_epoch (/home/ada/p/train.py:31);"
-            f"Tensor.backward ({SITE}/torch/_tensor.py:623);"
-            f"_engine_run_backward ({SITE}/torch/autograd/graph.py:979)"
-        ),
-        ("computing", "train.py:31", None),
-    ),
-    "the optimizer": (
-        (
-            f"{MAIN}train_one_epoch (/home/ada/p/train.py:32);"
-            f"Optimizer.profile_hook_step.<locals>.wrapper ({SITE}/torch/optim/optimizer.py:530);"
-            f"_single_tensor_adam ({SITE}/torch/optim/adam.py:544)"
-        ),
-        ("computing", "train.py:32", None),
-    ),
-    "the optimizer under a scaler": (
-        (
-            f"{MAIN}GradScaler._maybe_opt_step ({SITE}/torch/amp/grad_scaler.py:372);"
-            f"Adam.step ({SITE}/torch/optim/adam.py:248)"
-        ),
-        ("computing", "train.py:45", None),
-    ),
-    "a scaler that looks for infinities": (
-        (
-            f"{MAIN}GradScaler.step ({SITE}/torch/amp/grad_scaler.py:461);"
-            f"GradScaler._maybe_opt_step ({SITE}/torch/amp/grad_scaler.py:371);"
-            f"GradScaler._maybe_opt_step.<locals>.<genexpr> ({SITE}/torch/amp/grad_scaler.py:371)"
-        ),
-        ("synchronising", "train.py:45", None),
-    ),
-    "printing a tensor": (
-        f"{MAIN}Tensor.__format__ ({SITE}/torch/_tensor.py:1142)",
-        ("synchronising", "train.py:45", None),
-    ),
-    "torch.cuda.synchronize": (
-        f"{MAIN}synchronize ({SITE}/torch/cuda/__init__.py:1219)",
-        ("synchronising", "train.py:45", None),
-    ),
-    "moving a model": (
-        (
-            f"{MAIN}Module.to ({MODULE}:1371);Module._apply ({MODULE}:930);"
-            f"Module.to.<locals>.convert ({MODULE}:1357)"
-        ),
-        ("copying_to_device", "train.py:45", None),
-    ),
-    "torch.save": (
-        f"{MAIN}save ({SITE}/torch/serialization.py:1003);_save ({SITE}/torch/serialization.py:9)",
-        ("saving", "train.py:45", None),
-    ),
-    "loading a checkpoint": (
-        f"{MAIN}load ({SITE}/torch/serialization.py:1500)",
-        ("other", "train.py:45", None),
-    ),
-    "safetensors": (
-        f"{MAIN}save_file ({SITE}/safetensors/torch.py:285)",
-        ("saving", "train.py:45", None),
-    ),
-    "all_reduce": (
-        (
-            f"{MAIN}wrapper ({SITE}/torch/distributed/c10d_logger.py:81);"
-            f"all_reduce ({SITE}/torch/distributed/distributed_c10d.py:2810)"
-        ),
-        ("collective", "train.py:45", None),
-    ),
-    "a queue of the user's own": (
-        (
-            f"{MAIN}Prefetcher.next (/home/ada/p/fetch.py:9);Queue.get ({STD}/queue.py:171);"
-            f"Condition.wait ({STD}/threading.py:327)"
-        ),
-        ("waiting_for_data", "fetch.py:9", None),
-    ),
-    "time of the user's own": (
-        f"{MAIN}tokenize (/home/ada/p/text.py:7)",
-        ("other", "text.py:7", None),
-    ),
-    "evaluation": (
-        (
-            f"{MAIN}context.decorate_context ({SITE}/torch/utils/_contextlib.py:124);"
-            f"evaluate (/home/ada/p/train.py:37);{FORWARD}"
-            f"Linear.forward ({SITE}/torch/nn/modules/linear.py:134)"
-        ),
-        ("evaluating", "model.py:25", "train.py:37"),
-    ),
-    "a checkpoint written by evaluation": (
-        f"{MAIN}evaluate (/home/ada/p/train.py:39);save ({SITE}/torch/serialization.py:1003)",
-        ("saving", "train.py:39", None),
-    ),
-    "Keras fetches": (
-        f"{MAIN}OwnedIterator.__next__ ({SITE}/tensorflow/python/data/ops/iterator_ops.py:826)",
-        ("waiting_for_data", "train.py:45", None),
-    ),
-    "JAX waits for a value": (
-        f"{MAIN}ArrayImpl._value ({SITE}/jax/_src/array.py:640)",
-        ("synchronising", "train.py:45", None),
-    ),
+    "LOOP": "MAIN; train_one_epoch (~train.py:28); _BaseDataLoaderIter.__next__ (LOADER:725)",
+    "MAIN": "<module> (~train.py:62); main (~train.py:45)",
+    "LOADER": "@torch/utils/data/dataloader.py",
+    "MODULE": "@torch/nn/modules/module.py",
+    "@": f"{SITE}/",
+    "$": f"{STD}/",
+    "~": "/home/ada/p/",
+    "; ": ";",
 }
+"""Parts of stacks, written out in this order."""
+
+TABLE = """
+a transform in the training process: loading_data data.py:16 train.py:28
+  IN_PROCESS
+  _MapDatasetFetcher.fetch.<locals>.<listcomp> (@torch/utils/data/_utils/fetch.py:54)
+  Images.__getitem__ (~data.py:11); augment (~data.py:16)
+collating in the training process: loading_data train.py:28 -
+  IN_PROCESS; default_collate (@torch/utils/data/_utils/collate.py:401)
+waiting for workers: waiting_for_data train.py:28 -
+  FROM_WORKERS
+  _MultiProcessingDataLoaderIter._try_get_data (LOADER:1291)
+  Queue.get ($multiprocessing/queues.py:113)
+  _ConnectionBase.poll ($multiprocessing/connection.py:257)
+waiting for the thread that pins memory: waiting_for_data train.py:28 -
+  FROM_WORKERS; Queue.get ($queue.py:180); Condition.wait ($threading.py:331)
+a sampler in the training process: loading_data data.py:40 train.py:28
+  LOOP; _MultiProcessingDataLoaderIter._next_data (LOADER:1499)
+  _MultiProcessingDataLoaderIter._try_put_index (LOADER:1557)
+  Balanced.__iter__ (~data.py:40)
+pinning in the training process: copying_to_device train.py:28 -
+  IN_PROCESS; pin_memory (@torch/utils/data/_utils/pin_memory.py:60)
+starting workers: starting_workers train.py:28 -
+  MAIN; train_one_epoch (~train.py:28)
+  DataLoader.__iter__ (LOADER:500)
+  DataLoader._get_iterator (LOADER:435)
+  _MultiProcessingDataLoaderIter.__init__ (LOADER:1170)
+  BaseProcess.start ($multiprocessing/process.py:121)
+  Popen._launch ($multiprocessing/popen_fork.py:66)
+spawning workers, with the user's data to be pickled: starting_workers data.py:30 train.py:45
+  MAIN; DataLoader._get_iterator (LOADER:435)
+  Popen._launch ($multiprocessing/popen_spawn_posix.py:47); Images.__getstate__ (~data.py:30)
+a rank that was spawned: computing train.py:70 -
+  <module> (<string>:1); spawn_main ($multiprocessing/spawn.py:122)
+  _wrap (@torch/multiprocessing/spawn.py:90); run (~train.py:70)
+  Tensor.backward (@torch/_tensor.py:623)
+a worker that loads: loading_data data.py:11 -
+  MAIN; DataLoader.__iter__ (LOADER:500)
+  BaseProcess._bootstrap ($multiprocessing/process.py:314)
+  _worker_loop (@torch/utils/data/_utils/worker.py:349)
+  _MapDatasetFetcher.fetch (@torch/utils/data/_utils/fetch.py:54)
+  Images.__getitem__ (~data.py:11)
+a forked worker without work: waiting_for_work - -
+  MAIN; DataLoader.__iter__ (LOADER:500)
+  BaseProcess._bootstrap ($multiprocessing/process.py:314)
+  _worker_loop (@torch/utils/data/_utils/worker.py:314)
+  Queue.get ($multiprocessing/queues.py:113)
+a spawned worker without work: waiting_for_work - -
+  <module> (<string>:1); spawn_main ($multiprocessing/spawn.py:122)
+  _worker_loop (@torch/utils/data/_utils/worker.py:314)
+  Queue.get ($multiprocessing/queues.py:113)
+forward: computing model.py:25 train.py:30
+  MAIN; train_one_epoch (~train.py:30); FORWARD
+  Module._wrapped_call_impl (MODULE:1778)
+  Linear.forward (@torch/nn/modules/linear.py:134)
+backward: computing train.py:31 -
+  MAIN; train_one_epoch (~train.py:31); Tensor.backward (@torch/_tensor.py:623)
+  _engine_run_backward (@torch/autograd/graph.py:979)
+the optimizer: computing train.py:32 -
+  MAIN; train_one_epoch (~train.py:32)
+  Optimizer.profile_hook_step.<locals>.wrapper (@torch/optim/optimizer.py:530)
+  _single_tensor_adam (@torch/optim/adam.py:544)
+the optimizer under a scaler: computing train.py:45 -
+  MAIN; GradScaler._maybe_opt_step (@torch/amp/grad_scaler.py:372)
+  Adam.step (@torch/optim/adam.py:248)
+a scaler that looks for infinities: synchronising train.py:45 -
+  MAIN; GradScaler.step (@torch/amp/grad_scaler.py:461)
+  GradScaler._maybe_opt_step (@torch/amp/grad_scaler.py:371)
+  GradScaler._maybe_opt_step.<locals>.<genexpr> (@torch/amp/grad_scaler.py:371)
+printing a tensor: synchronising train.py:45 -
+  MAIN; Tensor.__format__ (@torch/_tensor.py:1142)
+torch.cuda.synchronize: synchronising train.py:45 -
+  MAIN; synchronize (@torch/cuda/__init__.py:1219)
+moving a model: copying_to_device train.py:45 -
+  MAIN; Module.to (MODULE:1371)
+  Module._apply (MODULE:930)
+  Module.to.<locals>.convert (MODULE:1357)
+torch.save: saving train.py:45 -
+  MAIN; save (@torch/serialization.py:1003); _save (@torch/serialization.py:9)
+loading a checkpoint: other train.py:45 -
+  MAIN; load (@torch/serialization.py:1500)
+safetensors: saving train.py:45 -
+  MAIN; save_file (@safetensors/torch.py:285)
+all_reduce: collective train.py:45 -
+  MAIN; wrapper (@torch/distributed/c10d_logger.py:81)
+  all_reduce (@torch/distributed/distributed_c10d.py:2810)
+a queue of the user's own: waiting_for_data fetch.py:9 -
+  MAIN; Prefetcher.next (~fetch.py:9); Queue.get ($queue.py:171)
+  Condition.wait ($threading.py:327)
+time of the user's own: other text.py:7 -
+  MAIN; tokenize (~text.py:7)
+evaluation: evaluating model.py:25 train.py:37
+  MAIN; context.decorate_context (@torch/utils/_contextlib.py:124); evaluate (~train.py:37)
+  FORWARD; Linear.forward (@torch/nn/modules/linear.py:134)
+a checkpoint written by evaluation: saving train.py:39 -
+  MAIN; evaluate (~train.py:39); save (@torch/serialization.py:1003)
+Keras fetches: waiting_for_data train.py:45 -
+  MAIN; OwnedIterator.__next__ (@tensorflow/python/data/ops/iterator_ops.py:826)
+JAX waits for a value: synchronising train.py:45 -
+  MAIN; ArrayImpl._value (@jax/_src/array.py:640)
+"""
+"""A name, its category, the user's line and the line that called it; then the frames."""
+
+
+def _stacks() -> dict[str, tuple[str, tuple[str, str | None, str | None]]]:
+    found: dict[str, tuple[str, tuple[str, str | None, str | None]]] = {}
+    for entry in re.split(r"\n(?=\S)", TABLE.strip()):
+        title, *lines = entry.split("\n")
+        name, _, expected = title.rpartition(": ")
+        text = "; ".join(map(str.strip, lines))
+        for short, whole in SHARED.items():
+            text = text.replace(short, whole)
+        category, user, caller = [None if part == "-" else part for part in expected.split()]
+        found[name] = (text, (category or "", user, caller))
+    return found
+
+
+STACKS = _stacks()
 
 
 def frames_of(text: str) -> tuple[Frame, ...]:
