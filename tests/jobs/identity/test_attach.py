@@ -35,24 +35,6 @@ def refusal(pid: int, proc: Path = procfs.PROC) -> str:
     return said
 
 
-def below(pid: int) -> list[int]:
-    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
-
-def only_child(pid: int) -> int:
-    """The child, once there is one that runs a program of its own."""
-
-    def has_begun() -> bool:
-        found = below(pid)
-        if len(found) != 1:
-            return False
-        mine = Path(f"/proc/{pid}/cmdline").read_bytes()
-        return Path(f"/proc/{found[0]}/cmdline").read_bytes() not in (b"", mine)
-
-    wait_until(has_begun)
-    return below(pid)[0]
-
-
 def test_a_process_is_watched_as_it_is(started: Children) -> None:
     """Its PID, and the start time that a later process of the same PID would not have."""
     child = started.python("ready()\nwait()\n")
@@ -155,75 +137,61 @@ def test_another_gpuwatch_is_recognised_by_its_command(fake: FakeProc) -> None:
     assert "use --pid 43" in said
 
 
-PYTHON_FORKS = f"{sys.executable} -S -c 'import os, time; os.fork(); time.sleep(600)'"
-PYTHON_WAITS = f"{sys.executable} -S -c 'import sys; sys.stdin.read()'"
+def tree(fake: FakeProc, text: str) -> None:
+    """A process a line: its PID, its parent's and its command."""
+    for line in text.strip().splitlines():
+        pid, parent, command = line.split(None, 2)
+        name = command.split()[0].rpartition("/")[2]
+        line_of = command.replace(" ", "\0").encode() + b"\0"
+        fake.process(int(pid), parent=int(parent), name=name, command=line_of)
 
 
-def test_a_shell_is_refused_and_names_its_only_job(started: Children) -> None:
-    """A person's shell: the job below it and the option to give."""
-    shell = started.run(["sh"])
-    assert shell.stdin is not None
-    shell.stdin.write(f"{PYTHON_WAITS}\n".encode())
-    shell.stdin.flush()
-    job = only_child(shell.pid)
-    said = refusal(shell.pid)
-    assert "is a shell" in said
-    assert f"PID {job} (" in said
-    assert f"use --pid {job}." in said
-    assert resolve(job).pid == job
+def test_a_shell_is_refused_and_names_its_only_job(fake: FakeProc) -> None:
+    """A person's shell: the job below it and the option to give; without one, what to do."""
+    tree(fake, "42 1 bash")
+    assert "is a shell" in refusal(42, fake.root)
+    assert "no job runs below it" in refusal(42, fake.root)
+    tree(fake, "43 42 python train.py")
+    assert "The job below it is PID 43 (python train.py): use --pid 43." in refusal(42, fake.root)
+    assert resolve(43, fake.root).pid == 43
 
 
-def test_the_shell_of_a_script_leads_to_its_only_job(started: Children) -> None:
-    """It only waits for it; a note says so."""
-    shell = started.run(["sh", "-c", f"{PYTHON_WAITS}; exit 0"])
-    job = only_child(shell.pid)
-    found = resolve(shell.pid)
-    assert found.pid == job
-    assert "only waits" in found.notes[0]
+@pytest.mark.parametrize("command", ["sh -c python_t.py;exit", "timeout 600 python t.py"])
+def test_what_only_waits_leads_to_its_only_job(fake: FakeProc, command: str) -> None:
+    """``sh -c``, or a wrapper: the program is watched, and a note says so."""
+    tree(fake, f"42 1 {command}\n43 42 python t.py")
+    found = resolve(42, fake.root)
+    assert found.pid == 43
+    assert (
+        f"is {command.split(maxsplit=1)[0]}, which only waits for what it started" in found.notes[0]
+    )
 
 
-def test_a_command_of_a_script_leads_to_the_script(started: Children, tmp_path: Path) -> None:
+def test_a_command_of_a_script_leads_to_the_script(fake: FakeProc) -> None:
     """Which goes on when that command has ended: given its own PID, that of the command or of
     what the command started, and also between two commands."""
-    script = tmp_path / "train.sh"
-    script.write_text(f"{PYTHON_WAITS}; read line; {PYTHON_FORKS}; true\n")
-    shell = started.run(["sh", "-u", str(script)])
-    assert shell.stdin is not None
-    first = only_child(shell.pid)
-    for pid in (shell.pid, first):
-        assert resolve(pid).pid == shell.pid
-    assert resolve(shell.pid).notes == ()
-    assert f"PID {first} (" in resolve(first).notes[0]
-    assert ", which is watched as a whole." in resolve(first).notes[0]
-    os.kill(first, signal.SIGKILL)
-    wait_until(lambda: not below(shell.pid))
-    assert resolve(shell.pid).pid == shell.pid
-    shell.stdin.write(b"\n")
-    shell.stdin.flush()
-    second = only_child(shell.pid)
-    wait_until(lambda: len(below(second)) == 1)
-    assert resolve(below(second)[0]).pid == shell.pid
+    tree(fake, "42 1 sh -u train.sh")
+    assert resolve(42, fake.root) == Attachment(42, BOOTED_AT + 123.45, ())
+    tree(fake, "43 42 python train.py\n44 43 python train.py")
+    assert resolve(42, fake.root).notes == ()
+    for pid in (43, 44):
+        found = resolve(pid, fake.root)
+        assert found.pid == 42
+        assert f"PID {pid} (python train.py) is a command of the script" in found.notes[0]
+        assert found.notes[0].endswith(", which is watched as a whole.")
+
+
+TWO_JOBS = "42 1 sh both.sh\n43 42 sleep 600\n44 42 sleep 601"
 
 
 def test_two_jobs_that_one_script_runs_at_a_time_stay_two(
-    started: Children, tmp_path: Path
+    fake: FakeProc, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The one that was asked for is watched, and the script itself is no job."""
-    script = tmp_path / "both.sh"
-    script.write_text("sleep 600 & sleep 601 & wait\n")
-    shell = started.run(["sh", str(script)])
-    wait_until(lambda: [resolves(pid) for pid in below(shell.pid)].count(True) == 2)
-    assert "one of those below it" in refusal(shell.pid)
-
-
-def test_a_script_that_starts_another_job_meanwhile_is_not_watched(
-    started: Children, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The process that was asked for is, although its script had one job a moment ago."""
-    script = tmp_path / "both.sh"
-    script.write_text("sleep 600 & sleep 601 & wait\n")
-    shell = started.run(["sh", str(script)])
-    wait_until(lambda: [resolves(pid) for pid in below(shell.pid)].count(True) == 2)
+    """The one that was asked for is watched, and the script itself is no job; also where the
+    script had but one a moment ago."""
+    tree(fake, TWO_JOBS)
+    assert [resolve(pid, fake.root).pid for pid in (43, 44)] == [43, 44]
+    assert "one of those below it" in refusal(42, fake.root)
     seen: list[int] = []
     now = starters.jobs_below
 
@@ -232,122 +200,39 @@ def test_a_script_that_starts_another_job_meanwhile_is_not_watched(
         return now(pid, proc)[: len(seen)]
 
     monkeypatch.setattr(starters, "jobs_below", a_moment_ago)
-    pid = below(shell.pid)[0]
-    assert resolve(pid).pid == pid
+    assert resolve(43, fake.root).pid == 43
     assert len(seen) > 1
 
 
-def resolves(pid: int) -> bool:
-    """To itself, as a program of its own."""
-    # Until then it is the shell's fork.
-    has_begun = Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"sleep")
-    return has_begun and resolve(pid).pid == pid
+def test_a_script_that_runs_gpuwatch_itself_is_not_the_job(fake: FakeProc) -> None:
+    """It ends after gpuwatch does, which would wait for it for ever; a script that it started
+    (``./train.sh &`` in a batch script) is one."""
+    tree(fake, f"41 1 sh batch.sh\n42 41 sh train.sh\n43 42 sleep 9\n{os.getpid()} 41 gpuwatch x")
+    assert resolve(43, fake.root).pid == 42
+    tree(fake, "43 41 sleep 9")
+    assert resolve(43, fake.root).pid == 43
 
 
-def test_a_script_that_runs_gpuwatch_itself_is_not_the_job(
-    started: Children, tmp_path: Path
-) -> None:
-    """It ends after gpuwatch does, which would wait for it for ever."""
-    script = tmp_path / "train.sh"
-    look = (
-        "import sys; from gpuwatch.jobs.identity.attach import resolve; "
-        "print(resolve(int(sys.argv[1])))"
-    )
-    script.write_text(f"sleep 600 &\n'{sys.executable}' -c '{look}' $!\nwait\n")
-    shell = started.run(["sh", str(script)])
-    said = started.ready(shell)
-    assert f"pid={only_child(shell.pid)}," in said
-
-
-def test_a_script_started_by_the_one_that_runs_gpuwatch_is_the_job(
-    started: Children, tmp_path: Path
-) -> None:
-    """As in a batch script: ``./train.sh &``, then gpuwatch with its PID."""
-    inner, outer = tmp_path / "train.sh", tmp_path / "batch.sh"
-    inner.write_text("sleep 600; true\n")
-    look = (
-        "import sys, time; from gpuwatch.jobs.identity import attach, starters\n"
-        "while not starters.jobs_below(int(sys.argv[1])): time.sleep(0.01)\n"
-        "print(attach.resolve(int(sys.argv[1])))"
-    )
-    outer.write_text(f"sh '{inner}' &\n'{sys.executable}' -c '{look}' $!\nwait\n")
-    shell = started.run(["sh", str(outer)])
-    said = started.ready(shell)
-    assert f"pid={only_child(shell.pid)}," in said
-
-
-def test_a_shell_without_a_job_says_so(started: Children) -> None:
-    """Nothing below it: what to do instead."""
-    shell = started.run(["sh", "-c", "read line; exit 0"])
-    wait_until(lambda: b"read line" in Path(f"/proc/{shell.pid}/cmdline").read_bytes())
-    said = refusal(shell.pid)
-    assert "is a shell" in said
-    assert "no job runs below it" in said
-
-
-def test_of_several_jobs_below_a_shell_all_are_named(started: Children, tmp_path: Path) -> None:
+def test_of_several_jobs_below_a_shell_all_are_named(fake: FakeProc) -> None:
     """Through shells in between, and without what is no Python when something is."""
-    program = tmp_path / "a.py"
-    program.write_text("import time\ntime.sleep(600)\n")
-    python = tmp_path / "python"
-    python.symlink_to(sys.executable)
-    inner = f"sh -c '{python} -S {program} 2; exit 0'"
-    shell = started.run(["sh", "-c", f"{python} -S {program} 1 & {inner} & sleep 600 & wait"])
-
-    def named() -> set[bytes]:
-        try:
-            resolve(shell.pid)
-        except AttachError as error:
-            pids = re.findall(r"PID (\d+) \(", str(error))[1:]
-        else:
-            # Only one of them has begun.
-            return set()
-        return {Path(f"/proc/{pid}/cmdline").read_bytes()[-3:] for pid in pids}
-
-    wait_until(lambda: named() == {b"\x001\0", b"\x002\0"})
-    said = refusal(shell.pid)
+    below = "43 42 python a.py 1\n44 42 sh -c x;y\n45 44 python a.py 2\n46 42 sleep 600"
+    tree(fake, f"42 1 bash\n{below}")
+    said = refusal(42, fake.root)
+    assert re.findall(r"PID (\d+) \(", said) == ["42", "43", "45"]
     assert "one of those" in said
     assert "use --pid" not in said
 
 
-def test_the_job_in_a_terminals_foreground_is_the_one_meant(started: Children) -> None:
+def test_the_job_in_a_terminals_foreground_is_the_one_meant(fake: FakeProc) -> None:
     """An interactive shell with one job in the background and one in front."""
-    bash = shutil.which("bash")
-    if bash is None:
-        pytest.skip("bash is not installed")
-    spawn = f"import pty; pty.spawn([{bash!r}, '--norc', '--noprofile', '-i'])"
-    terminal = started.run([sys.executable, "-S", "-c", spawn])
-    shell = only_child(terminal.pid)
-    waits = f"{sys.executable} -S -c 'import time; time.sleep(600)'"
-    assert terminal.stdin is not None
-    terminal.stdin.write(f"{waits} behind &\n{waits} front\n".encode())
-    terminal.stdin.flush()
-    said = ""
-
-    def both_run() -> bool:
-        nonlocal said
-        said = refusal(shell)
-        return len(re.findall(r"PID \d+ \(\S*python", said)) == 2 and "foreground" in said
-
-    wait_until(both_run)
-    front = re.search(r"foreground runs PID (\d+)", said)
-    assert front is not None
-    assert f"use --pid {front[1]}" in said
-    assert Path(f"/proc/{front[1]}/cmdline").read_bytes().endswith(b"\0front\0")
-    # Its own session: ending the terminal ends it and its jobs, which this only makes sure of.
-    os.kill(shell, signal.SIGHUP)
-
-
-def test_a_wrapper_leads_to_what_it_started(started: Children) -> None:
-    """``timeout 1h python train.py``: its program is watched, with a note."""
-    if shutil.which("timeout") is None:
-        pytest.skip("timeout is not installed")
-    wrapper = started.run(["timeout", "600", sys.executable, "-c", "input()"])
-    job = only_child(wrapper.pid)
-    found = resolve(wrapper.pid)
-    assert found.pid == job
-    assert "timeout" in found.notes[0]
-    assert str(job) in found.notes[0]
+    tree(fake, "42 1 bash\n43 42 python behind.py\n44 42 python front.py")
+    for pid in (43, 44):
+        text = (fake.root / str(pid) / "stat").read_text()
+        # Process group, session, terminal, the terminal's foreground group.
+        fake.write(f"{pid}/stat", text.replace("S 42 0 0 0 0", f"S 42 {pid} 42 34816 44"))
+    said = refusal(42, fake.root)
+    assert "In its foreground runs PID 44 (python front.py): use --pid 44." in said
+    assert "Below it there is also PID 43 (python behind.py)." in said
 
 
 FIRST = {

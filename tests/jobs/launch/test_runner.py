@@ -67,23 +67,6 @@ class TestStart:
     def start(self, *command: str, **options: object) -> RunningJob:
         return start_plain(command, START, shares_group=False, **options)  # type: ignore[arg-type]
 
-    @pytest.mark.parametrize(
-        ("script", "code"),
-        [
-            ("exit 0", 0),
-            ("exit 3", 3),
-            ("exit 255", 255),
-            ("kill -TERM $$", -15),
-            ("kill -9 $$", -9),
-        ],
-    )
-    def test_exit_code(self, script: str, code: int) -> None:
-        """The exit code is the job's, negative for the signal that ended it, and stays known."""
-        with ended(self.start("sh", "-c", script)) as job:
-            assert job.wait(60) == code
-            assert job.poll() == code
-            assert job.ended_at_unix_seconds is not None
-
     def test_key(self) -> None:
         """Its key is the one that the sources give the same process."""
         with ended(self.start("sleep", "60")) as job:
