@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from gpuwatch.loop.step_file import BETWEEN, VALIDATION, WAIT
+from gpuwatch.jobs.loop.step_file import BETWEEN, VALIDATION, WAIT
 from gpuwatch.torch import batches
 from gpuwatch.torch.reporter import REPORTER
 from gpuwatch.torch.trainers import quiet

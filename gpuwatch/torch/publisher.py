@@ -6,8 +6,8 @@ import os
 import sys
 from collections.abc import Callable
 
-from gpuwatch.loop import step_file
-from gpuwatch.loop.writer import StepFile
+from gpuwatch.jobs.loop import step_file
+from gpuwatch.jobs.loop.writer import StepFile
 
 WINDOW_NS = 10_000_000_000
 """The counters of this long ago are written beside those of now."""

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable
 from time import monotonic_ns
 
-from gpuwatch.loop.step_file import (
+from gpuwatch.jobs.loop.step_file import (
     BETWEEN,
     CHECKPOINT,
     COPIES_TIMED,
@@ -30,7 +30,7 @@ from gpuwatch.loop.step_file import (
     WAIT,
     WAITS_REPORTED,
 )
-from gpuwatch.loop.writer import StepFile
+from gpuwatch.jobs.loop.writer import StepFile
 from gpuwatch.torch.device import Device, find_device
 from gpuwatch.torch.publisher import Publisher
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from transformers import TrainerCallback
 
-from gpuwatch.loop.step_file import BETWEEN, CHECKPOINT, STEP, VALIDATION, WAIT
+from gpuwatch.jobs.loop.step_file import BETWEEN, CHECKPOINT, STEP, VALIDATION, WAIT
 from gpuwatch.torch.batches import about, first_loader
 from gpuwatch.torch.reporter import REPORTER
 from gpuwatch.torch.trainers import quiet

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from gpuwatch.loop.step_file import CHECKPOINT, COPY, IDLE, STEP, VALIDATION, WAIT
+from gpuwatch.jobs.loop.step_file import CHECKPOINT, COPY, IDLE, STEP, VALIDATION, WAIT
 from gpuwatch.torch import batches
 from gpuwatch.torch.reporter import REPORTER, Reporter
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from gpuwatch.loop import step_file
-from gpuwatch.loop.step_file import Record
-from gpuwatch.loop.writer import StepFile
+from gpuwatch.jobs.loop import step_file
+from gpuwatch.jobs.loop.step_file import Record
+from gpuwatch.jobs.loop.writer import StepFile
 from gpuwatch.torch.device import Device
 from gpuwatch.torch.reporter import Reporter
 
-ROOT = Path(step_file.__file__).parents[2]
+ROOT = Path(step_file.__file__).parents[3]
 PATH = f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
 """For the code of a child without site packages."""
 

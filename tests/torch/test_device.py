@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gpuwatch.loop import step_file
+from gpuwatch.jobs.loop import step_file
 from gpuwatch.torch.device import PAIRS, Device, find_device
 from gpuwatch.torch.watching import Watched, copying, step, validation
 from tests.torch.support import reported, reporter_in

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.loop import step_file
-from gpuwatch.loop.step_file import Record
+from gpuwatch.jobs.loop import step_file
+from gpuwatch.jobs.loop.step_file import Record
 from gpuwatch.torch.reporter import REPORTER
 from tests.torch.support import runtime_folder
 

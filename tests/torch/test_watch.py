@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.loop import step_file
-from gpuwatch.loop.step_file import BETWEEN, IDLE, STEP, VALIDATION, WAIT
-from gpuwatch.loop.writer import StepFile
+from gpuwatch.jobs.loop import step_file
+from gpuwatch.jobs.loop.step_file import BETWEEN, IDLE, STEP, VALIDATION, WAIT
+from gpuwatch.jobs.loop.writer import StepFile
 from gpuwatch.torch import batches, watch
 from gpuwatch.torch.reporter import Reporter
 from gpuwatch.torch.watching import Watched, checkpoint, copying, step, validation
@@ -226,9 +226,10 @@ def test_importing_it_imports_the_standard_library_only() -> None:
     assert roots == "['gpuwatch']"
     assert set(eval(own)) == {
         "gpuwatch",
-        "gpuwatch.loop",
-        "gpuwatch.loop.step_file",
-        "gpuwatch.loop.writer",
+        "gpuwatch.jobs",
+        "gpuwatch.jobs.loop",
+        "gpuwatch.jobs.loop.step_file",
+        "gpuwatch.jobs.loop.writer",
         "gpuwatch.torch",
         "gpuwatch.torch.batches",
         "gpuwatch.torch.device",
@@ -448,7 +449,7 @@ def test_ranks_started_by_multiprocessing_tell(tmp_path: Path, method: str) -> N
         "    os.environ['RANK'] = str(rank)\n"
         "    for _ in watch([[1]] * 3): pass\n"
         "    path = Path(describe().rpartition(' ')[2])\n"
-        "    from gpuwatch.loop import step_file\n"
+        "    from gpuwatch.jobs.loop import step_file\n"
         "    assert step_file.parse_record(path.read_bytes()).now.rank == rank\n"
         "    os.write(1, f'{path.name}\\n'.encode())\n"
         "if __name__ == '__main__':\n"

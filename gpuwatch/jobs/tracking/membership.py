@@ -8,8 +8,8 @@ from pathlib import Path
 from gpuwatch.core.model import GpuKey, Process
 from gpuwatch.jobs.identity import roles
 from gpuwatch.jobs.identity.evidence import RankNumbers
+from gpuwatch.jobs.loop.reader import LoopReader
 from gpuwatch.jobs.tracking.members import Member
-from gpuwatch.loop.reader import LoopReader
 
 Gpus = Mapping[int, tuple[GpuKey, ...]]
 

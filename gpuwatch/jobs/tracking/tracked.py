@@ -16,12 +16,12 @@ from gpuwatch.core.model import (
     ProcessKey,
     TrainingLoop,
 )
+from gpuwatch.jobs.loop.reader import LoopReader
 from gpuwatch.jobs.resources.numa import read_nodes
 from gpuwatch.jobs.tracking.loader import LoaderLook, LoaderWatch, with_reported
 from gpuwatch.jobs.tracking.members import Member
 from gpuwatch.jobs.tracking.membership import Gpus, Membership
 from gpuwatch.jobs.tracking.slow_readings import SlowReadings
-from gpuwatch.loop.reader import LoopReader
 
 RANKS_SECONDS_APART = 3.0
 """How a job that nobody is attached to loads its data is worked out this often."""

@@ -12,6 +12,7 @@ from gpuwatch.jobs.identity import evidence, grouping
 from gpuwatch.jobs.identity.evidence import Look
 from gpuwatch.jobs.identity.runs import LOOK_SECONDS as NEXT_RUN_SECONDS
 from gpuwatch.jobs.identity.runs import NextRun
+from gpuwatch.jobs.loop.reader import LoopReader
 from gpuwatch.jobs.tracking.fine import FineSampler
 from gpuwatch.jobs.tracking.machine import (
     LOOK_SECONDS,
@@ -29,7 +30,6 @@ from gpuwatch.jobs.tracking.meters import (
 from gpuwatch.jobs.tracking.notes import Notes
 from gpuwatch.jobs.tracking.tracked import TrackedJob
 from gpuwatch.jobs.tracking.tree import Tree
-from gpuwatch.loop.reader import LoopReader
 from gpuwatch.sources.linux import procfs
 from gpuwatch.sources.linux.processes import descriptors_to_keep
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from gpuwatch.core.model import Job, JobMember, Problem, Process, ProcessKey
 from gpuwatch.core.source import ManualClock, ReadOptions
+from gpuwatch.jobs.loop import writer
+from gpuwatch.jobs.loop.reader import LoopReader
 from gpuwatch.jobs.tracking.tracker import JobTracker
-from gpuwatch.loop import writer
-from gpuwatch.loop.reader import LoopReader
 from gpuwatch.sources.gpu_process import GpuProcess
 from gpuwatch.sources.linux import procfs
 from gpuwatch.sources.linux.processes import ProcessSource

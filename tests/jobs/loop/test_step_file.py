@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.loop import step_file, writer
-from gpuwatch.loop.step_file import Counters, Now, Record
-from gpuwatch.loop.writer import StepFile
+from gpuwatch.jobs.loop import step_file, writer
+from gpuwatch.jobs.loop.step_file import Counters, Now, Record
+from gpuwatch.jobs.loop.writer import StepFile
 from tests.support.children import children
 from tests.torch.support import PATH, files_below
 
@@ -157,7 +157,7 @@ def test_the_next_place_is_taken(place: Path) -> None:
 
 def test_a_dead_writers_file_is_removed_by_the_next(place: Path) -> None:
     """Killed, it could not do so itself."""
-    tell = PATH + "from gpuwatch.loop.writer import StepFile\nfile = StepFile.create()\n"
+    tell = PATH + "from gpuwatch.jobs.loop.writer import StepFile\nfile = StepFile.create()\n"
     where = f"import os; os.environ['XDG_RUNTIME_DIR'] = {str(place)!r}\n"
     with children() as started:
         child = started.python(where + tell + "ready(); wait()")

@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 
 from gpuwatch.core.codec import snapshots as codec
 from gpuwatch.core.model import Job, ProcessKey, TrainingLoop
+from gpuwatch.jobs.loop import step_file, writer
+from gpuwatch.jobs.loop.reader import LOOK_SECONDS, LoopReader
+from gpuwatch.jobs.loop.step_file import Counters, Now, Record
+from gpuwatch.jobs.loop.telemetry import loop_of
+from gpuwatch.jobs.loop.writer import StepFile
 from gpuwatch.jobs.report.words import job_loading_sentence
-from gpuwatch.loop import step_file, writer
-from gpuwatch.loop.reader import LOOK_SECONDS, LoopReader
-from gpuwatch.loop.step_file import Counters, Now, Record
-from gpuwatch.loop.telemetry import loop_of
-from gpuwatch.loop.writer import StepFile
 from tests.jobs.tracking.watching import key_of, members, watching
 from tests.support.children import Children, wait_until
 from tests.support.snapshots import snapshot

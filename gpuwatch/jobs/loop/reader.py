@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpuwatch.core.model import ProcessKey, TrainingLoop
-from gpuwatch.loop import step_file, writer
-from gpuwatch.loop.step_file import NONE, Header, Record
-from gpuwatch.loop.telemetry import loop_of
+from gpuwatch.jobs.loop import step_file, writer
+from gpuwatch.jobs.loop.step_file import NONE, Header, Record
+from gpuwatch.jobs.loop.telemetry import loop_of
 from gpuwatch.sources.linux import procfs
 
 LOOK_SECONDS = 2.0

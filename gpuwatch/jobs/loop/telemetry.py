@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from gpuwatch.core.model import ProcessKey, TrainingLoop
-from gpuwatch.loop import step_file
-from gpuwatch.loop.step_file import NONE, Counters, Now, Record
+from gpuwatch.jobs.loop import step_file
+from gpuwatch.jobs.loop.step_file import NONE, Counters, Now, Record
 
 WORKERS_AT_MOST = 1 << 20
 """Nobody has more: a job can report any number."""

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from zlib import crc32
 
-from gpuwatch.loop.step_file import (
+from gpuwatch.jobs.loop.step_file import (
     CHECKSUM,
     FILE_BYTES,
     HEADER,
