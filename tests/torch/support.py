@@ -17,7 +17,7 @@ PATH = f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
 
 
 def reporter_in(folder: Path, device: Device | None = None) -> Reporter:
-    """It tells through a file below ``folder``."""
+    """It reports through a file below ``folder``."""
     folder.chmod(0o700)
     environment = {"XDG_RUNTIME_DIR": str(folder)}
     return Reporter(lambda: StepFile.create(environment), lambda: device)

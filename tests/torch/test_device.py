@@ -132,7 +132,7 @@ def test_nothing_is_recorded_into_a_graph(tmp_path: Path) -> None:
 
 
 def test_a_device_that_fails_is_let_alone(tmp_path: Path) -> None:
-    """The job meets the failure where it is its own; all else is told on."""
+    """The job meets the failure where it is its own; all else is reported on."""
     cuda = Cuda()
     cuda.fails = True
     now, counters, _ = run_steps(tmp_path, cuda, 5, done=True)

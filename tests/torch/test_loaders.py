@@ -17,7 +17,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 data: Any = pytest.importorskip("torch.utils.data", reason="torch is not installed")
 
 
-class Telling(data.Dataset):  # type: ignore[misc, name-defined]
+class Reporting(data.Dataset):  # type: ignore[misc, name-defined]
     """Uses gpuwatch.torch where it must not tell: in the workers."""
 
     def __len__(self) -> int:
@@ -48,10 +48,10 @@ def reporter(tmp_path: Path) -> Iterator[Reporter]:
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_workers_do_not_tell(reporter: Reporter, tmp_path: Path, method: str) -> None:
+def test_workers_do_not_report(reporter: Reporter, tmp_path: Path, method: str) -> None:
     """Only the training process does, whatever its dataset calls."""
     loader = data.DataLoader(
-        Telling(),
+        Reporting(),
         batch_size=4,
         num_workers=1,
         multiprocessing_context=method,
@@ -68,7 +68,7 @@ def test_workers_do_not_tell(reporter: Reporter, tmp_path: Path, method: str) ->
 
 def test_without_gradients_it_is_validation(reporter: Reporter, tmp_path: Path) -> None:
     """A loop over a watched loader under ``no_grad``, unless it is said to be no such thing."""
-    loader = data.DataLoader(Telling(), batch_size=4)
+    loader = data.DataLoader(Reporting(), batch_size=4)
     with torch.no_grad():
         list(Watched(loader, reporter=reporter))
         assert reported(tmp_path).counters.steps == 0
@@ -97,7 +97,7 @@ def test_batches_are_moved(reporter: Reporter, tmp_path: Path) -> None:
     assert reported(tmp_path).counters.copy_ns > 0
 
 
-def test_the_rank_of_a_process_group_is_told(
+def test_the_rank_of_a_process_group_is_reported(
     reporter: Reporter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of one that was made by its arguments, with nothing in the environment."""

@@ -76,7 +76,7 @@ def check(record: Record) -> None:
 
 
 @pytest.mark.parametrize("package", ["lightning.pytorch", "pytorch_lightning"])
-def test_a_lightning_trainer_tells(package: str, tmp_path: Path) -> None:
+def test_a_lightning_trainer_reports(package: str, tmp_path: Path) -> None:
     """Waits, steps, validation, saving; and it leaves the trainer as it was."""
     lightning: Any = pytest.importorskip(package, reason="lightning is not installed")
     from gpuwatch.torch.lightning import GpuwatchCallback
@@ -152,7 +152,7 @@ def test_an_exception_in_a_lightning_step_passes(tmp_path: Path) -> None:
     assert reported().now.state == step_file.IDLE
 
 
-def test_a_transformers_trainer_tells(tmp_path: Path) -> None:
+def test_a_transformers_trainer_reports(tmp_path: Path) -> None:
     """A step of its own is one of two batches here."""
     transformers: Any = pytest.importorskip("transformers", reason="transformers is not installed")
     pytest.importorskip("accelerate", reason="accelerate is not installed")

@@ -1,4 +1,4 @@
-"""``watch`` and the marks beside it: what they leave alone, and what they tell."""
+"""``watch`` and the marks beside it: what they leave alone, and what they report."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def test_a_broken_off_loop_closes_the_loaders_generator(reporter: Reporter) -> N
     assert closed == [True]
 
 
-def test_a_broken_off_loop_ends_at_once_wherever_it_tells(tmp_path: Path) -> None:
+def test_a_broken_off_loop_ends_at_once_wherever_it_reports(tmp_path: Path) -> None:
     """Also when the first folders let nobody in (no runtime folder, as below sudo and in
     containers): what was tried holds nothing."""
     tmp_path.chmod(0o700)
@@ -187,7 +187,7 @@ def test_a_generator_of_the_jobs_own_stays_open(reporter: Reporter) -> None:
 
 
 def test_where_nothing_can_be_written_nothing_happens(tmp_path: Path) -> None:
-    """The job goes on, and a sentence says why nothing is told."""
+    """The job goes on, and a sentence says why nothing is reported."""
 
     def refuse() -> StepFile:
         raise PermissionError(13, "Permission denied")
@@ -197,7 +197,7 @@ def test_where_nothing_can_be_written_nothing_happens(tmp_path: Path) -> None:
     assert reporter.describe() == "gpuwatch.torch reports nothing: Permission denied"
 
 
-def test_a_mistake_of_ours_ends_the_telling_only(tmp_path: Path) -> None:
+def test_a_mistake_of_ours_ends_the_reporting_only(tmp_path: Path) -> None:
     """The file goes, the job stays."""
     reporter = reporter_in(tmp_path)
     passing = iter(Watched(Loader(), reporter=reporter))
@@ -239,7 +239,7 @@ def test_importing_it_imports_the_standard_library_only() -> None:
     }
 
 
-# What they tell
+# What they report
 
 
 def test_the_body_of_the_loop_is_the_step(reporter: Reporter, tmp_path: Path) -> None:
@@ -255,7 +255,7 @@ def test_the_body_of_the_loop_is_the_step(reporter: Reporter, tmp_path: Path) ->
     assert (now.batch_size, now.loader_workers, now.pinned_memory) == (8, 3, 1)
 
 
-def test_a_wait_is_told_when_it_begins(reporter: Reporter, tmp_path: Path) -> None:
+def test_a_wait_is_reported_when_it_begins(reporter: Reporter, tmp_path: Path) -> None:
     """So that a reader sees one that lasts."""
     seen = []
 
@@ -295,7 +295,7 @@ def test_with_step_the_rest_of_the_body_is_no_step(reporter: Reporter, tmp_path:
 
 
 def test_steps_without_a_watched_loader(reporter: Reporter, tmp_path: Path) -> None:
-    """Their samples can be told; waits are not known."""
+    """Their samples can be given; waits are not known."""
     for _ in range(5):
         with step(16, reporter):
             pass
@@ -341,7 +341,7 @@ def test_a_loader_can_be_said_to_validate(reporter: Reporter, tmp_path: Path) ->
     assert reported(tmp_path).counters.steps == 2
 
 
-def test_saving_is_told(reporter: Reporter, tmp_path: Path) -> None:
+def test_saving_is_reported(reporter: Reporter, tmp_path: Path) -> None:
     """Inside of a step or between them."""
     with checkpoint(reporter):
         assert reported(tmp_path).now.state == step_file.CHECKPOINT
@@ -385,7 +385,7 @@ def test_the_counters_of_ten_seconds_ago_stand_beside_those_of_now(
     assert base.at_ns == now.began_ns < counters.at_ns
 
 
-def test_only_one_thread_tells(reporter: Reporter, tmp_path: Path) -> None:
+def test_only_one_thread_reports(reporter: Reporter, tmp_path: Path) -> None:
     """A thread that prefetches through a watched loader is not the training loop."""
     with step(None, reporter):
         pass
@@ -395,7 +395,7 @@ def test_only_one_thread_tells(reporter: Reporter, tmp_path: Path) -> None:
     assert reported(tmp_path).counters.steps == 1
 
 
-def test_a_training_thread_tells(reporter: Reporter, tmp_path: Path) -> None:
+def test_a_training_thread_reports(reporter: Reporter, tmp_path: Path) -> None:
     """As where a framework runs the loop outside the main thread."""
     thread = threading.Thread(target=lambda: list(Watched(Loader(), reporter=reporter)))
     thread.start()
@@ -403,7 +403,7 @@ def test_a_training_thread_tells(reporter: Reporter, tmp_path: Path) -> None:
     assert reported(tmp_path).counters.steps == 4
 
 
-def test_a_fork_tells_in_a_file_of_its_own(tmp_path: Path) -> None:
+def test_a_fork_reports_in_a_file_of_its_own(tmp_path: Path) -> None:
     """The parent's file stays the parent's, in the middle of a loop too."""
     tmp_path.chmod(0o700)
     code = (

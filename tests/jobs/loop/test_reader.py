@@ -1,4 +1,4 @@
-"""What real processes tell of their loops, as gpuwatch reads it."""
+"""What real processes report of their loops, as gpuwatch reads it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.torch.support import PATH, files_below
 
 SECOND = 1_000_000_000
 
-TELL = PATH + (
+REPORT = PATH + (
     "import os\n"
     "os.environ['XDG_RUNTIME_DIR'] = sys.argv[1]\n"
     "from gpuwatch.torch import step, watch\n"
@@ -49,8 +49,8 @@ def files(place: Path) -> Iterator[LoopReader]:
     made.close()
 
 
-def telling(started: Children, place: Path, then: str = "wait()") -> subprocess.Popen[bytes]:
-    child = started.python(TELL + then, str(place))
+def reporting(started: Children, place: Path, then: str = "wait()") -> subprocess.Popen[bytes]:
+    child = started.python(REPORT + then, str(place))
     started.ready(child)
     return child
 
@@ -62,9 +62,9 @@ def read(files: LoopReader, key: ProcessKey) -> TrainingLoop | None:
 # Who is believed
 
 
-def test_a_process_that_tells_is_read(started: Children, place: Path, files: LoopReader) -> None:
+def test_a_process_that_reports_is_read(started: Children, place: Path, files: LoopReader) -> None:
     """Its counts, under the key that gpuwatch knows it by."""
-    child = telling(started, place)
+    child = reporting(started, place)
     files.look(0.0)
     key = key_of(child.pid)
     assert list(files.reporting) == [key]
@@ -75,7 +75,7 @@ def test_a_process_that_tells_is_read(started: Children, place: Path, files: Loo
     assert loop.told_at_unix_seconds == pytest.approx(time.time(), abs=30)
 
 
-def test_where_nobody_tells_there_is_nothing(files: LoopReader) -> None:
+def test_where_nobody_reports_there_is_nothing(files: LoopReader) -> None:
     """No folder either."""
     files.look(0.0)
     assert list(files.reporting) == []
@@ -86,7 +86,7 @@ def test_a_killed_process_is_forgotten_and_its_file_removed(
     started: Children, place: Path, files: LoopReader
 ) -> None:
     """It could not remove it itself."""
-    child = telling(started, place)
+    child = reporting(started, place)
     files.look(0.0)
     child.kill()
     child.wait()
@@ -98,7 +98,7 @@ def test_a_killed_process_is_forgotten_and_its_file_removed(
 
 def test_killed_while_it_writes(started: Children, place: Path, files: LoopReader) -> None:
     """At any moment a reader gets whole records, also of a process stopped in the middle."""
-    child = telling(started, place, "for _ in watch([0] * 10**9): pass")
+    child = reporting(started, place, "for _ in watch([0] * 10**9): pass")
     key = key_of(child.pid)
     files.look(0.0)
     for _ in range(300):
@@ -228,7 +228,7 @@ def test_what_is_planted_is_not_followed(
     started: Children, place: Path, files: LoopReader, kind: str
 ) -> None:
     """In the place of a file, for a process that is there."""
-    child = telling(started, place)
+    child = reporting(started, place)
     (path,) = files_below(place)
     moved = place / "moved"
     path.rename(moved)
@@ -250,18 +250,18 @@ def test_another_users_file_is_not_believed(
     started: Children, place: Path, files: LoopReader
 ) -> None:
     """Nobody speaks for a process of somebody else's."""
-    telling(started, place)
+    reporting(started, place)
     (path,) = files_below(place)
     os.chown(path, 65534, 65534)
     files.look(0.0)
     assert list(files.reporting) == []
 
 
-def test_a_file_that_is_cut_short_leaves_what_was_told(
+def test_a_file_that_is_cut_short_leaves_what_was_reported(
     started: Children, place: Path, files: LoopReader
 ) -> None:
     """Reading it does not fail, and does not end gpuwatch as a mapping would."""
-    child = telling(started, place)
+    child = reporting(started, place)
     files.look(0.0)
     key = key_of(child.pid)
     assert read(files, key) is not None
@@ -275,7 +275,7 @@ def test_a_file_whose_folder_is_gone_is_found_by_its_descriptor(
     started: Children, place: Path, files: LoopReader
 ) -> None:
     """The runtime folder goes when its user logs out; the job does not."""
-    child = telling(started, place)
+    child = reporting(started, place)
     shutil.rmtree(place / "gpuwatch")
     key = key_of(child.pid)
     for now in (0.0, 10.0):
@@ -290,7 +290,7 @@ def test_what_a_child_inherited_is_not_its_own(
     started: Children, place: Path, files: LoopReader
 ) -> None:
     """A loader worker holds its parent's file too."""
-    child = telling(
+    child = reporting(
         started,
         place,
         "child = os.fork()\nif child == 0: time.sleep(600)\nready(child); wait()",
@@ -302,7 +302,7 @@ def test_what_a_child_inherited_is_not_its_own(
     assert list(files.reporting) == []
 
 
-def test_a_process_that_runs_another_program_tells_anew(
+def test_a_process_that_runs_another_program_reports_anew(
     started: Children, place: Path, files: LoopReader
 ) -> None:
     """After an exec it is the same process, and its old file speaks of the program before."""
@@ -313,10 +313,10 @@ def test_a_process_that_runs_another_program_tells_anew(
     )
     again = (
         "import os, sys\n"
-        + TELL.replace("range(7)", "range(3)").replace("ready()", "os.write(1, b'x\\n')")
+        + REPORT.replace("range(7)", "range(3)").replace("ready()", "os.write(1, b'x\\n')")
         + "sys.stdin.read()"
     )
-    child = started.python(TELL + code, str(place), again)
+    child = started.python(REPORT + code, str(place), again)
     started.ready(child)
     started.ready(child)
     files.look(0.0)
@@ -332,7 +332,7 @@ def test_a_process_that_runs_another_program_tells_anew(
     assert loop.steps == 3
 
 
-def test_a_recycled_number_does_not_inherit_what_was_told(
+def test_a_recycled_number_does_not_inherit_what_was_reported(
     started: Children, place: Path, files: LoopReader
 ) -> None:
     """The file of a process that ended says nothing of the one that has its number now."""
@@ -353,14 +353,14 @@ def test_a_recycled_number_does_not_inherit_what_was_told(
 def test_a_process_that_ends_while_it_is_read_is_forgotten_once(
     started: Children, place: Path, files: LoopReader
 ) -> None:
-    """Its last words can be read until the next look, and a later process tells for itself."""
-    first = telling(started, place)
+    """Its last words can be read until the next look, and a later process reports for itself."""
+    first = reporting(started, place)
     files.look(0.0)
     key = key_of(first.pid)
     first.kill()
     first.wait()
     assert read(files, key) is not None
-    second = telling(started, place)
+    second = reporting(started, place)
     files.look(LOOK_SECONDS)
     assert list(files.reporting) == [key_of(second.pid)]
     assert read(files, key) is None
@@ -372,9 +372,9 @@ def test_a_process_that_ends_while_it_is_read_is_forgotten_once(
 def test_a_job_has_the_loops_of_its_ranks(
     started: Children, monkeypatch: pytest.MonkeyPatch, place: Path
 ) -> None:
-    """A process that nothing else shows to be a rank is one because it tells."""
+    """A process that nothing else shows to be a rank is one because it reports."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(place))
-    child = telling(started, place)
+    child = reporting(started, place)
     with watching() as watch:
         wait_until(lambda: any(job.loops for job in watch.look_at_all(after=LOOK_SECONDS)))
         job = watch.job()
@@ -387,12 +387,12 @@ def test_a_job_has_the_loops_of_its_ranks(
         assert [job.loops for job in watch.look_at_all(after=LOOK_SECONDS)] == []
 
 
-def test_a_job_that_begins_to_tell_shows_it(
+def test_a_job_that_begins_to_report_shows_it(
     started: Children, monkeypatch: pytest.MonkeyPatch, place: Path
 ) -> None:
     """It was attached to before."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(place))
-    child = started.python("ready(); sys.stdin.readline()\n" + TELL + "wait()", str(place))
+    child = started.python("ready(); sys.stdin.readline()\n" + REPORT + "wait()", str(place))
     started.ready(child)
     with watching(child.pid) as watch:
         assert watch.job().loops == ()
@@ -411,7 +411,7 @@ def test_a_rank_says_which_it_is(
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(place))
     for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE"):
         monkeypatch.delenv(name, raising=False)
-    code = TELL.replace(
+    code = REPORT.replace(
         "for number in range(7):\n",
         "rank = 1 if os.fork() else 0\n"
         "os.environ.update(RANK=str(2 + rank), LOCAL_RANK=str(rank), WORLD_SIZE='4')\n"
@@ -436,7 +436,7 @@ def test_a_rank_says_how_it_loads(
 ) -> None:
     """What cannot be seen from outside: that there are no workers, and that memory is pinned."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(place))
-    code = TELL.replace(
+    code = REPORT.replace(
         "for number in range(7):\n",
         "class Loader(list):\n    num_workers, pin_memory = 0, True\nfor number in range(7):\n",
     ).replace("watch([[0] * 8])", "watch(Loader([[0] * 8]))")
@@ -575,7 +575,7 @@ def test_the_phase_is_what_it_does_now(state: int, seconds: float, phase: str) -
     assert loop(record(state=state), seconds).phase == phase
 
 
-def test_what_is_told_from_the_future_is_not_shown() -> None:
+def test_what_is_reported_from_the_future_is_not_shown() -> None:
     """Another machine's clock, or nonsense."""
     assert loop_of((1, None), record(), 90 * SECOND, 0.0) is None
 

@@ -157,10 +157,10 @@ def test_the_next_place_is_taken(place: Path) -> None:
 
 def test_a_dead_writers_file_is_removed_by_the_next(place: Path) -> None:
     """Killed, it could not do so itself."""
-    tell = PATH + "from gpuwatch.jobs.loop.writer import StepFile\nfile = StepFile.create()\n"
+    report = PATH + "from gpuwatch.jobs.loop.writer import StepFile\nfile = StepFile.create()\n"
     where = f"import os; os.environ['XDG_RUNTIME_DIR'] = {str(place)!r}\n"
     with children() as started:
-        child = started.python(where + tell + "ready(); wait()")
+        child = started.python(where + report + "ready(); wait()")
         started.ready(child)
         (before,) = files_below(place)
         second = create(place)
