@@ -8,7 +8,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -41,79 +41,85 @@ REPORT = PATH + (
 )
 
 
+class Scene:
+    """Processes that report into this test's own folder, and the reader of that one only."""
+
+    def __init__(self, started: Children, place: Path) -> None:
+        self.started = started
+        self.place = place
+        self.files = LoopReader(folders=lambda _: [(str(place), ("gpuwatch", "steps"))])
+
+    def report(self, then: str = "wait()") -> subprocess.Popen[bytes]:
+        child = self.started.python(REPORT + then, str(self.place))
+        self.started.ready(child)
+        return child
+
+    def look(self, now: float, ranks: Sequence[ProcessKey] = ()) -> list[ProcessKey]:
+        """The processes that report."""
+        self.files.look(now, ranks)
+        return list(self.files.reporting)
+
+    def read(self, key: ProcessKey) -> TrainingLoop:
+        loop = self.files.read(key, time.time())
+        assert loop is not None
+        return loop
+
+
 @pytest.fixture
-def files(place: Path) -> Iterator[LoopReader]:
-    """Of this test's own folder only."""
-    made = LoopReader(folders=lambda _: [(str(place), ("gpuwatch", "steps"))])
+def scene(started: Children, place: Path) -> Iterator[Scene]:
+    made = Scene(started, place)
     yield made
-    made.close()
-
-
-def reporting(started: Children, place: Path, then: str = "wait()") -> subprocess.Popen[bytes]:
-    child = started.python(REPORT + then, str(place))
-    started.ready(child)
-    return child
-
-
-def read(files: LoopReader, key: ProcessKey) -> TrainingLoop | None:
-    return files.read(key, time.time())
+    made.files.close()
 
 
 # Who is believed
 
 
-def test_a_process_that_reports_is_read(started: Children, place: Path, files: LoopReader) -> None:
+def test_a_process_that_reports_is_read(scene: Scene) -> None:
     """Its counts, under the key that gpuwatch knows it by."""
-    child = reporting(started, place)
-    files.look(0.0)
+    child = scene.report()
+    scene.files.look(0.0)
     key = key_of(child.pid)
-    assert list(files.reporting) == [key]
-    loop = read(files, key)
-    assert loop is not None
+    assert list(scene.files.reporting) == [key]
+    loop = scene.read(key)
     assert loop.key == key
     assert (loop.steps, loop.epoch, loop.batch_size, loop.phase) == (7, 6, 8, "idle")
     assert loop.told_at_unix_seconds == pytest.approx(time.time(), abs=30)
 
 
-def test_where_nobody_reports_there_is_nothing(files: LoopReader) -> None:
+def test_where_nobody_reports_there_is_nothing(scene: Scene) -> None:
     """No folder either."""
-    files.look(0.0)
-    assert list(files.reporting) == []
-    assert files.read((os.getpid(), None), 0.0) is None
+    assert scene.look(0.0) == []
+    assert scene.files.read((os.getpid(), None), 0.0) is None
 
 
-def test_a_killed_process_is_forgotten_and_its_file_removed(
-    started: Children, place: Path, files: LoopReader
-) -> None:
+def test_a_killed_process_is_forgotten_and_its_file_removed(scene: Scene) -> None:
     """It could not remove it itself."""
-    child = reporting(started, place)
-    files.look(0.0)
+    child = scene.report()
+    scene.files.look(0.0)
     child.kill()
     child.wait()
-    assert len(files_below(place)) == 1
-    files.look(LOOK_SECONDS)
-    assert list(files.reporting) == []
-    assert files_below(place) == []
+    assert len(files_below(scene.place)) == 1
+    assert scene.look(LOOK_SECONDS) == []
+    assert files_below(scene.place) == []
 
 
-def test_killed_while_it_writes(started: Children, place: Path, files: LoopReader) -> None:
+def test_killed_while_it_writes(scene: Scene) -> None:
     """At any moment a reader gets whole records, also of a process stopped in the middle."""
-    child = reporting(started, place, "for _ in watch([0] * 10**9): pass")
+    child = scene.report("for _ in watch([0] * 10**9): pass")
     key = key_of(child.pid)
-    files.look(0.0)
+    scene.files.look(0.0)
     for _ in range(300):
-        loop = read(files, key)
-        assert loop is not None
+        loop = scene.read(key)
         assert loop.steps is not None
     for _ in range(20):
         child.send_signal(signal.SIGSTOP)
-        before = read(files, key)
+        before = scene.read(key)
         assert before is not None
         child.send_signal(signal.SIGCONT)
     child.kill()
     child.wait()
-    files.look(LOOK_SECONDS)
-    assert list(files.reporting) == []
+    assert scene.look(LOOK_SECONDS) == []
 
 
 HEADERS = ("version", "pid", "start", "namespace")
@@ -148,34 +154,29 @@ def planted(place: Path, pid: int, data: bytes) -> Path:
 
 
 @pytest.mark.parametrize("spoiled", [*HEADERS, "size", "empty", "garbage"])
-def test_a_spoiled_file_is_not_believed(
-    started: Children, place: Path, files: LoopReader, spoiled: str
-) -> None:
+def test_a_spoiled_file_is_not_believed(scene: Scene, spoiled: str) -> None:
     """The process is there, and the file is not what it should be."""
-    child = started.python("ready(); wait()")
-    started.ready(child)
+    child = scene.started.python("ready(); wait()")
+    scene.started.ready(child)
     data = header_of(child.pid, spoiled)
     contents = {"size": data + b"\0", "empty": b"", "garbage": os.urandom(1024)}
-    path = planted(place, child.pid, contents.get(spoiled, data))
-    files.look(0.0)
-    assert list(files.reporting) == []
+    path = planted(scene.place, child.pid, contents.get(spoiled, data))
+    assert scene.look(0.0) == []
     # So it was for this reason: whole, it is taken.
     path.write_bytes(header_of(child.pid))
     path.rename(path.parent / "other")
     (path.parent / "other").rename(path)
-    files.look(LOOK_SECONDS)
-    assert list(files.reporting) == [key_of(child.pid)]
-    assert read(files, key_of(child.pid)) is None
+    assert scene.look(LOOK_SECONDS) == [key_of(child.pid)]
+    assert scene.files.read(key_of(child.pid), 0.0) is None
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user, too")
-def test_a_file_speaks_for_processes_of_its_owner_only(place: Path, files: LoopReader) -> None:
+def test_a_file_speaks_for_processes_of_its_owner_only(scene: Scene) -> None:
     """In a folder of one user, a file of that user about a process of another."""
     child = subprocess.Popen(["sleep", "600"], user=65534)
     try:
-        planted(place, child.pid, header_of(child.pid))
-        files.look(0.0)
-        assert list(files.reporting) == []
+        planted(scene.place, child.pid, header_of(child.pid))
+        assert scene.look(0.0) == []
     finally:
         child.kill()
         child.wait()
@@ -185,30 +186,28 @@ HOLD = "import os\nheld = os.open(sys.argv[1], os.O_RDWR)\nready()\nwait()\n"
 
 
 @pytest.mark.parametrize("spoiled", ["", *HEADERS])
-def test_a_descriptor_is_believed_as_a_file_is(
-    started: Children, tmp_path: Path, files: LoopReader, spoiled: str
-) -> None:
+def test_a_descriptor_is_believed_as_a_file_is(scene: Scene, tmp_path: Path, spoiled: str) -> None:
     """What a process holds open can be anybody's file. (Its PID namespace is that of the process,
     whatever the file says: a container has one of its own.)"""
     path = tmp_path / "1-1.steps"
     path.write_bytes(b"")
-    child = started.python(HOLD, str(path))
-    started.ready(child)
+    child = scene.started.python(HOLD, str(path))
+    scene.started.ready(child)
     path.write_bytes(header_of(child.pid, spoiled))
     for now in (0.0, 10.0):
-        files.look(now, [key_of(child.pid)])
+        scene.files.look(now, [key_of(child.pid)])
     believed = spoiled in ("", "namespace")
-    assert list(files.reporting) == ([key_of(child.pid)] if believed else [])
+    assert list(scene.files.reporting) == ([key_of(child.pid)] if believed else [])
 
 
 def test_what_a_process_holds_is_looked_at_before_it_is_opened(
-    started: Children, tmp_path: Path, files: LoopReader, monkeypatch: pytest.MonkeyPatch
+    scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """To open a device, or a pipe, does things."""
     path = tmp_path / "1-1.steps"
     os.mkfifo(path)
-    child = started.python(HOLD, str(path))
-    started.ready(child)
+    child = scene.started.python(HOLD, str(path))
+    scene.started.ready(child)
     opened = []
     true_open = os.open
 
@@ -219,18 +218,16 @@ def test_what_a_process_holds_is_looked_at_before_it_is_opened(
 
     monkeypatch.setattr(os, "open", noting)
     for now in (0.0, 10.0):
-        files.look(now, [key_of(child.pid)])
+        scene.files.look(now, [key_of(child.pid)])
     assert [path for path in opened if str(path).startswith("/proc/self/fd/")] == []
 
 
 @pytest.mark.parametrize("kind", ["link", "pipe", "folder", "hard link"])
-def test_what_is_planted_is_not_followed(
-    started: Children, place: Path, files: LoopReader, kind: str
-) -> None:
-    """In the place of a file, for a process that is there."""
-    child = reporting(started, place)
-    (path,) = files_below(place)
-    moved = place / "moved"
+def test_what_is_planted_is_not_followed(scene: Scene, kind: str) -> None:
+    """In the scene.place of a file, for a process that is there."""
+    child = scene.report()
+    (path,) = files_below(scene.place)
+    moved = scene.place / "moved"
     path.rename(moved)
     if kind == "link":
         path.symlink_to(moved)
@@ -240,71 +237,51 @@ def test_what_is_planted_is_not_followed(
         path.mkdir()
     else:
         path.hardlink_to(moved)
-    files.look(0.0)
-    assert list(files.reporting) == []
+    assert scene.look(0.0) == []
     assert child.poll() is None
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make another user's file")
-def test_another_users_file_is_not_believed(
-    started: Children, place: Path, files: LoopReader
-) -> None:
+def test_another_users_file_is_not_believed(scene: Scene) -> None:
     """Nobody speaks for a process of somebody else's."""
-    reporting(started, place)
-    (path,) = files_below(place)
+    scene.report()
+    (path,) = files_below(scene.place)
     os.chown(path, 65534, 65534)
-    files.look(0.0)
-    assert list(files.reporting) == []
+    assert scene.look(0.0) == []
 
 
-def test_a_file_that_is_cut_short_leaves_what_was_reported(
-    started: Children, place: Path, files: LoopReader
-) -> None:
+def test_a_file_that_is_cut_short_leaves_what_was_reported(scene: Scene) -> None:
     """Reading it does not fail, and does not end gpuwatch as a mapping would."""
-    child = reporting(started, place)
-    files.look(0.0)
+    child = scene.report()
+    scene.files.look(0.0)
     key = key_of(child.pid)
-    assert read(files, key) is not None
-    os.truncate(files_below(place)[0], 10)
-    loop = read(files, key)
-    assert loop is not None
+    assert scene.read(key)
+    os.truncate(files_below(scene.place)[0], 10)
+    loop = scene.read(key)
     assert loop.steps == 7
 
 
-def test_a_file_whose_folder_is_gone_is_found_by_its_descriptor(
-    started: Children, place: Path, files: LoopReader
-) -> None:
+def test_a_file_whose_folder_is_gone_is_found_by_its_descriptor(scene: Scene) -> None:
     """The runtime folder goes when its user logs out; the job does not."""
-    child = reporting(started, place)
-    shutil.rmtree(place / "gpuwatch")
+    child = scene.report()
+    shutil.rmtree(scene.place / "gpuwatch")
     key = key_of(child.pid)
-    for now in (0.0, 10.0):
-        files.look(now, [key])
-    assert list(files.reporting) == [key]
-    loop = read(files, key)
-    assert loop is not None
+    scene.look(0.0, [key])
+    assert scene.look(10.0, [key]) == [key]
+    loop = scene.read(key)
     assert loop.steps == 7
 
 
-def test_what_a_child_inherited_is_not_its_own(
-    started: Children, place: Path, files: LoopReader
-) -> None:
+def test_what_a_child_inherited_is_not_its_own(scene: Scene) -> None:
     """A loader worker holds its parent's file too."""
-    child = reporting(
-        started,
-        place,
-        "child = os.fork()\nif child == 0: time.sleep(600)\nready(child); wait()",
-    )
-    worker = int(started.ready(child))
-    shutil.rmtree(place / "gpuwatch")
-    for now in (0.0, 10.0):
-        files.look(now, [key_of(worker)])
-    assert list(files.reporting) == []
+    child = scene.report("child = os.fork()\nif child == 0: time.sleep(600)\nready(child); wait()")
+    worker = int(scene.started.ready(child))
+    shutil.rmtree(scene.place / "gpuwatch")
+    scene.look(0.0, [key_of(worker)])
+    assert scene.look(10.0, [key_of(worker)]) == []
 
 
-def test_a_process_that_runs_another_program_reports_anew(
-    started: Children, place: Path, files: LoopReader
-) -> None:
+def test_a_process_that_runs_another_program_reports_anew(scene: Scene) -> None:
     """After an exec it is the same process, and its old file speaks of the program before."""
     code = (
         "ready()\n"
@@ -316,65 +293,56 @@ def test_a_process_that_runs_another_program_reports_anew(
         + REPORT.replace("range(7)", "range(3)").replace("ready()", "os.write(1, b'x\\n')")
         + "sys.stdin.read()"
     )
-    child = started.python(REPORT + code, str(place), again)
-    started.ready(child)
-    started.ready(child)
-    files.look(0.0)
+    child = scene.started.python(REPORT + code, str(scene.place), again)
+    scene.started.ready(child)
+    scene.started.ready(child)
+    scene.files.look(0.0)
     key = key_of(child.pid)
     assert child.stdin is not None
     child.stdin.write(b"\n")
     child.stdin.flush()
-    started.ready(child)
-    files.look(LOOK_SECONDS)
-    assert list(files.reporting) == [key]
-    loop = read(files, key)
-    assert loop is not None
+    scene.started.ready(child)
+    assert scene.look(LOOK_SECONDS) == [key]
+    loop = scene.read(key)
     assert loop.steps == 3
 
 
-def test_a_recycled_number_does_not_inherit_what_was_reported(
-    started: Children, place: Path, files: LoopReader
-) -> None:
+def test_a_recycled_number_does_not_inherit_what_was_reported(scene: Scene) -> None:
     """The file of a process that ended says nothing of the one that has its number now."""
-    child = started.python("ready(); wait()")
-    started.ready(child)
-    whole = planted(place, child.pid, header_of(child.pid, "start"))
+    child = scene.started.python("ready(); wait()")
+    scene.started.ready(child)
+    whole = planted(scene.place, child.pid, header_of(child.pid, "start"))
     ticks = writer.start_ticks_of(child.pid)
     assert ticks is not None
     path = whole.rename(whole.with_name(writer.file_name(child.pid, ticks + 1)))
     with path.open("rb") as held:
         # As a writer in another PID namespace would, so that it is not removed as dead.
         fcntl.flock(held, fcntl.LOCK_SH)
-        files.look(0.0)
+        scene.files.look(0.0)
         assert path.exists()
-    assert list(files.reporting) == []
+    assert list(scene.files.reporting) == []
 
 
-def test_a_process_that_ends_while_it_is_read_is_forgotten_once(
-    started: Children, place: Path, files: LoopReader
-) -> None:
+def test_a_process_that_ends_while_it_is_read_is_forgotten_once(scene: Scene) -> None:
     """Its last words can be read until the next look, and a later process reports for itself."""
-    first = reporting(started, place)
-    files.look(0.0)
+    first = scene.report()
+    scene.files.look(0.0)
     key = key_of(first.pid)
     first.kill()
     first.wait()
-    assert read(files, key) is not None
-    second = reporting(started, place)
-    files.look(LOOK_SECONDS)
-    assert list(files.reporting) == [key_of(second.pid)]
-    assert read(files, key) is None
+    assert scene.read(key)
+    second = scene.report()
+    assert scene.look(LOOK_SECONDS) == [key_of(second.pid)]
+    assert scene.files.read(key, 0.0) is None
 
 
 # What a job shows
 
 
-def test_a_job_has_the_loops_of_its_ranks(
-    started: Children, monkeypatch: pytest.MonkeyPatch, place: Path
-) -> None:
+def test_a_job_has_the_loops_of_its_ranks(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that nothing else shows to be a rank is one because it reports."""
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(place))
-    child = reporting(started, place)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(scene.place))
+    child = scene.report()
     with watching() as watch:
         wait_until(lambda: any(job.loops for job in watch.look_at_all(after=LOOK_SECONDS)))
         job = watch.job()
@@ -388,27 +356,27 @@ def test_a_job_has_the_loops_of_its_ranks(
 
 
 def test_a_job_that_begins_to_report_shows_it(
-    started: Children, monkeypatch: pytest.MonkeyPatch, place: Path
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was attached to before."""
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(place))
-    child = started.python("ready(); sys.stdin.readline()\n" + REPORT + "wait()", str(place))
-    started.ready(child)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(scene.place))
+    child = scene.started.python(
+        "ready(); sys.stdin.readline()\n" + REPORT + "wait()", str(scene.place)
+    )
+    scene.started.ready(child)
     with watching(child.pid) as watch:
         assert watch.job().loops == ()
         assert child.stdin is not None
         child.stdin.write(b"\n")
         child.stdin.flush()
-        started.ready(child)
+        scene.started.ready(child)
         (loop,) = watch.job(after=LOOK_SECONDS).loops
         assert loop.steps == 7
 
 
-def test_a_rank_says_which_it_is(
-    started: Children, monkeypatch: pytest.MonkeyPatch, place: Path
-) -> None:
+def test_a_rank_says_which_it_is(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its environment was set when it ran already, where nobody sees it from outside."""
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(place))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(scene.place))
     for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE"):
         monkeypatch.delenv(name, raising=False)
     code = REPORT.replace(
@@ -417,9 +385,9 @@ def test_a_rank_says_which_it_is(
         "os.environ.update(RANK=str(2 + rank), LOCAL_RANK=str(rank), WORLD_SIZE='4')\n"
         "for number in range(7):\n",
     )
-    child = started.python(code + "time.sleep(600)", str(place))
+    child = scene.started.python(code + "time.sleep(600)", str(scene.place))
     for _ in range(2):
-        started.ready(child)
+        scene.started.ready(child)
     with watching(child.pid) as watch:
         watch.job()
         watch.job(after=LOOK_SECONDS)
@@ -431,17 +399,15 @@ def test_a_rank_says_which_it_is(
         assert members(job)[child.pid].rank == 3
 
 
-def test_a_rank_says_how_it_loads(
-    started: Children, monkeypatch: pytest.MonkeyPatch, place: Path
-) -> None:
+def test_a_rank_says_how_it_loads(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """What cannot be seen from outside: that there are no workers, and that memory is pinned."""
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(place))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(scene.place))
     code = REPORT.replace(
         "for number in range(7):\n",
         "class Loader(list):\n    num_workers, pin_memory = 0, True\nfor number in range(7):\n",
     ).replace("watch([[0] * 8])", "watch(Loader([[0] * 8]))")
-    child = started.python(code + "wait()", str(place))
-    started.ready(child)
+    child = scene.started.python(code + "wait()", str(scene.place))
+    scene.started.ready(child)
     with watching(child.pid) as watch:
         watch.job()
         job = watch.job(after=LOOK_SECONDS)
@@ -453,20 +419,20 @@ def test_a_rank_says_how_it_loads(
 
 
 @pytest.mark.parametrize("rank", [step_file.NONE, 10**9, 2**61])
-def test_a_rank_that_cannot_be_is_not_shown(place: Path, files: LoopReader, rank: int) -> None:
+def test_a_rank_that_cannot_be_is_not_shown(scene: Scene, rank: int) -> None:
     """Nor one that was not told."""
     told = record(rank=rank, local_rank=2**61, world_size=2**61)
-    file = StepFile.create({"XDG_RUNTIME_DIR": str(place)})
+    file = StepFile.create({"XDG_RUNTIME_DIR": str(scene.place)})
     try:
         file.write(step_file.pack_record(told))
-        files.look(0.0)
+        scene.files.look(0.0)
         key = key_of(os.getpid())
-        assert files.rank_of(key) is None
-        files.read(key, 0.0)
-        assert files.rank_of(key) is None
+        assert scene.files.rank_of(key) is None
+        scene.files.read(key, 0.0)
+        assert scene.files.rank_of(key) is None
         file.write(step_file.pack_record(told._replace(now=told.now._replace(rank=5, sequence=6))))
-        files.read(key, 0.0)
-        found = files.rank_of(key)
+        scene.files.read(key, 0.0)
+        found = scene.files.rank_of(key)
         assert found == (5, None, None)
     finally:
         file.close()
@@ -580,7 +546,7 @@ def test_what_is_reported_from_the_future_is_not_shown() -> None:
     assert loop_of((1, None), record(), 90 * SECOND, 0.0) is None
 
 
-def test_at_the_very_beginning_there_are_no_rates(place: Path, files: LoopReader) -> None:
+def test_at_the_very_beginning_there_are_no_rates() -> None:
     """Nothing is divided by no time."""
     told = record()
     found = loop_of((1, None), told._replace(counters=told.base), 100 * SECOND, 0.0)
