@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from gpuwatch.core.model import Host, Problem, Snapshot
-from gpuwatch.core.sampler import Sampler, next_deadline
+from gpuwatch.core.sampler import Sampler
 from gpuwatch.core.source import ManualClock, ReadOptions
 
 
@@ -111,19 +111,6 @@ async def test_missed_deadlines_are_skipped() -> None:
 
     taken = await take(sampler, 4, slow_once)
     assert [s.monotonic_seconds for s in taken] == pytest.approx([100, 101, 105, 106])
-
-
-@pytest.mark.parametrize(
-    ("start", "interval", "now", "expected"),
-    [(0, 1, 0, 1), (0, 1, 0.2, 1), (0, 1, 1, 2), (0, 1, 3.4, 4), (10, 0.1, 10.3, 10.4)],
-)
-def test_next_deadline_is_the_first_one_ahead(
-    start: float, interval: float, now: float, expected: float
-) -> None:
-    """A deadline is a multiple of the interval from the start, and always ahead."""
-    found = next_deadline(start, interval, now)
-    assert found > now
-    assert found == pytest.approx(expected)
 
 
 async def test_source_is_used_on_one_other_thread() -> None:
@@ -265,16 +252,6 @@ async def test_exception_becomes_a_problem_and_the_loop_goes_on() -> None:
     assert isinstance(sampler.last_error, ZeroDivisionError)
 
 
-async def test_exception_before_any_snapshot_still_delivers_one() -> None:
-    """The first read failing gives an empty snapshot with the sentence."""
-    sampler, source, _ = make()
-    source.error = SystemExit(3)
-    (snapshot,) = await take(sampler, 1)
-    assert snapshot.gpus == ()
-    assert snapshot.simulated
-    assert "SystemExit" in sampler_problems(snapshot)[0]
-
-
 async def test_failing_open_is_reported() -> None:
     """An exception out of ``open`` is a problem too, not a silent empty screen."""
     sampler, source, _ = make()
@@ -333,19 +310,6 @@ async def test_a_snapshot_is_overdue_after_two_intervals(
     (snapshot,) = await take(sampler, 1)
     clock.seconds = snapshot.monotonic_seconds + seconds * interval
     assert sampler.overdue == overdue
-
-
-async def test_one_slow_first_read_changes_nothing() -> None:
-    """The first read fills caches; its time does not stretch the interval."""
-    sampler, source, _ = make()
-    source.read_seconds = 0.9
-
-    def fast(snapshot: Snapshot) -> None:
-        source.read_seconds = 0.01
-
-    taken = await take(sampler, 3, fast)
-    assert [s.monotonic_seconds for s in taken] == pytest.approx([100, 101, 102])
-    assert all(sampler_problems(s) == [] for s in taken)
 
 
 async def test_real_clock_delivers_in_step() -> None:

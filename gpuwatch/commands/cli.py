@@ -135,20 +135,17 @@ def cli(
     if context.invoked_subcommand is not None:
         _refuse_misplaced_options(context, context.invoked_subcommand)
         return 0
-    from gpuwatch.core import lean
+    source = make_source(demo, gpus, all_processes, interval)
+    notes = () if pid is None else common.attach_to(source, pid)
+    _require_terminal()
 
-    with lean.without_openssl():
-        source = make_source(demo, gpus, all_processes, interval)
-        notes = () if pid is None else common.attach_to(source, pid)
-        _require_terminal()
+    from gpuwatch.core.sampler import Sampler
 
-        from gpuwatch.core.sampler import Sampler
+    sampler = Sampler(source, interval)
+    # The driver wakes up while the interface is imported.
+    sampler.start_opening()
 
-        sampler = Sampler(source, interval)
-        # The driver wakes up while the interface is imported.
-        sampler.start_opening()
-
-        from gpuwatch.tui.dashboard import run_dashboard
+    from gpuwatch.tui.dashboard import run_dashboard
 
     return run_dashboard(
         source,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -57,6 +56,8 @@ def _find(name: str, rules: Sequence[Rule]) -> Rule:
 
 
 def _near(wanted: str, names: Sequence[str]) -> list[str]:
+    import difflib
+
     near = difflib.get_close_matches(wanted, names, _NAMES_SHOWN)
     within = [name for name in names if len(wanted) > 2 and wanted in name and name not in near]
     return (near + within)[:_NAMES_SHOWN]

@@ -65,7 +65,7 @@ class Sampler:
         self.latest: Snapshot | None = None
         """The snapshot delivered last, with the problems of reading it."""
         self.last_error: BaseException | None = None
-        """What escaped from the source last: a bug, kept for whoever looks for it."""
+        """The exception that escaped from the source last: a bug."""
         self._sleep = sleep
         self._worker = DaemonWorker("gpuwatch-sampler")
         self._opening: Task[None] | None = None

@@ -1,4 +1,4 @@
-"""What every source of snapshots promises, and the clocks they are given."""
+"""Promises of every source of snapshots, and the clocks they are given."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class SystemClock:
 
 @dataclass(slots=True)
 class ManualClock:
-    """A clock that moves only when told: for simulations, replays and tests."""
+    """A clock that moves only when it is moved: for simulations, replays and tests."""
 
     seconds: float = 0.0
     unix_epoch_seconds: float = 1_700_000_000.0
@@ -52,7 +52,7 @@ class ManualClock:
 
 @dataclass(slots=True)
 class ReadOptions:
-    """What the reader wants; the dashboard changes it while it runs (plain attributes, so a
+    """Wishes of the reader; the dashboard changes it while it runs (plain attributes, so a
     change made on the screen's thread is seen by the next read)."""
 
     interval_seconds: float = 1.0

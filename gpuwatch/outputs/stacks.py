@@ -8,7 +8,7 @@ The JSON is one object, ``schema`` 1::
          "problem": a sentence where there is nothing, else null, "refused", "ended",
          "seconds", "rate_per_second", "samples", "errors", "torn",
          "shares": [
-            {"category": one of stack_rules.CATEGORIES, "says", "samples", "percent",
+            {"category": one of stacks.categories.CATEGORIES, "says", "samples", "percent",
              "low_percent", "high_percent" (95% interval),
              "lines": [{"file", "line", "function", "samples", "percent" (of all samples),
                         "doing": a category, "source", "source_why_not",
@@ -18,11 +18,12 @@ The JSON is one object, ``schema`` 1::
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Sequence
 from typing import Any
 
-from gpuwatch.jobs.stacks.rules import CATEGORIES
+from gpuwatch.jobs.stacks.categories import CATEGORIES
 from gpuwatch.jobs.stacks.summary import Place, Share, StackReport, UserLine, compare_ranks, name_of
 from gpuwatch.outputs.terminal.table import cell_width, cut
 
@@ -56,39 +57,30 @@ def _summary(reports: Sequence[StackReport]) -> str | None:
     return reports[0].sentence() if len(reports) == 1 else compare_ranks(reports)
 
 
+_FIELDS = (
+    "pid", "started_at_unix_seconds", "rank", "role", "command", "sentence", "problem", "refused",
+    "ended", "seconds", "rate_per_second", "samples", "errors", "torn", "shares", "cost",
+)  # fmt: skip
+
+
 def _report_object(report: StackReport) -> dict[str, Any]:
-    return {
-        "pid": report.pid,
-        "started_at_unix_seconds": report.started_at_unix_seconds,
-        "rank": report.rank,
-        "role": report.role,
-        "command": report.command,
+    cost = dataclasses.asdict(report.cost)
+    made = {
         "sentence": report.sentence(),
-        "problem": report.problem,
-        "refused": report.refused,
-        "ended": report.ended,
-        "seconds": round(report.seconds, 2),
-        "rate_per_second": report.rate_per_second,
-        "samples": report.samples,
-        "errors": report.errors,
-        "torn": report.torn,
+        "seconds": _rounded(report.seconds),
         "shares": [_share_object(share) for share in report.shares],
-        "cost": {
-            "cpu_seconds": report.cost.cpu_seconds,
-            "cpu_percent": _rounded(report.cost.cpu_percent),
-            "paused": report.cost.paused,
-        },
+        "cost": cost | {"cpu_percent": _rounded(report.cost.cpu_percent)},
     }
+    return {name: made[name] if name in made else getattr(report, name) for name in _FIELDS}
 
 
 def _share_object(share: Share) -> dict[str, Any]:
+    percents = ("percent", "low_percent", "high_percent")
     return {
         "category": share.category,
         "says": share.says,
         "samples": share.samples,
-        "percent": _rounded(share.percent),
-        "low_percent": _rounded(share.low_percent),
-        "high_percent": _rounded(share.high_percent),
+        **{name: _rounded(getattr(share, name)) for name in percents},
         "lines": [
             {
                 **line.place._asdict(),
@@ -109,7 +101,7 @@ def _rounded(value: float | None) -> float | None:
 
 
 def stacks_page(reports: Sequence[StackReport], *, width: int, ascii_only: bool = False) -> str:
-    """What the processes were seen doing, in lines of at most ``width`` cells: how the ranks
+    """The processes as they were seen, in lines of at most ``width`` cells: how the ranks
     compare, each with its shares and lines, and what it cost."""
     seen = [report for report in reports if report.problem is None]
     parts = []
@@ -164,7 +156,7 @@ def _share_lines(share: Share, width: int, ascii_only: bool) -> list[str]:
 
 def _place(share: Share, line: UserLine) -> str:
     where = _where(line.place)
-    return where if line.doing == share.category else f"{where}: {CATEGORIES[line.doing]}"
+    return where if line.doing == share.category else f"{where}: {CATEGORIES[line.doing].says}"
 
 
 def _where(place: Place) -> str:
@@ -193,7 +185,7 @@ def _comparison(reports: Sequence[StackReport], width: int) -> list[str]:
         for category in CATEGORIES
         if any(report.share(category) is not None for report in reports)
     ]
-    first = max(len(CATEGORIES[category]) for category in categories)
+    first = max(len(CATEGORIES[category].says) for category in categories)
     columns = [max(4, len(name)) for name in names]
     while len(columns) > 1 and first + sum(columns) + 2 * len(columns) > width:
         columns.pop()
@@ -201,7 +193,7 @@ def _comparison(reports: Sequence[StackReport], width: int) -> list[str]:
     for category in categories:
         cells = [_cell(report, category) for report in reports]
         row = "".join(f"  {cell:>{w}}" for cell, w in zip(cells, columns, strict=False))
-        rows.append(f"{CATEGORIES[category]:<{first}}{row}")
+        rows.append(f"{CATEGORIES[category].says:<{first}}{row}")
     if len(columns) < len(names):
         rows.append(f"({len(names) - len(columns)} more do not fit the width)")
     sentence = compare_ranks(reports)
@@ -230,7 +222,7 @@ def _remarks(reports: Sequence[StackReport]) -> list[str]:
 
 
 def cost_sentence(reports: Sequence[StackReport]) -> str | None:
-    """What sampling all of them cost, in one sentence."""
+    """The cost of sampling all of them, in one sentence."""
     known = [report for report in reports if report.cost.cpu_percent is not None]
     if len(known) <= 1:
         return known[0].cost_sentence() if known else None

@@ -1,4 +1,4 @@
-"""For a training job: what only the job knows of its own loop, told to any gpuwatch on the machine.
+"""For a training job: what only it knows of its own loop, reported to any gpuwatch of this machine.
 
     from gpuwatch.torch import step, watch
 
@@ -6,11 +6,11 @@
         loss = criterion(model(images), labels)
         ...
 
-``watch`` tells how long the loop waits for data. All else is optional: ``step()`` where the body
+``watch`` reports how long the loop waits for data. All else is optional: ``step()`` where the body
 of the loop holds more than the step, ``validation()`` and ``checkpoint()`` around those,
 ``copying()`` around a copy to the GPU, ``epoch(n)``; ``gpuwatch.torch.lightning.GpuwatchCallback``
 and ``gpuwatch.torch.transformers.GpuwatchCallback`` do it for their trainers. ``describe()`` says
-where it tells, or why it does not.
+where it reports, or why it does not.
 
 Importing this imports nothing but the standard library.
 """

@@ -1,4 +1,4 @@
-"""What a batch holds, whatever it is made of."""
+"""Sizes of batches, whatever they are made of, and settings of loaders."""
 
 from __future__ import annotations
 
@@ -61,3 +61,38 @@ def moved(batch: Any, device: object) -> Any:
     if hasattr(batch, "to"):
         return batch.to(device)
     return batch
+
+
+def about(loader: Any) -> tuple[int | None, int | None, bool | None]:
+    """Batches in a pass, loader workers, pinned memory; ``None`` where it does not say."""
+    steps, workers, pinned = None, None, None
+    try:
+        workers = getattr(loader, "num_workers", None)
+        pinned = getattr(loader, "pin_memory", None)
+        if _len_is_harmless(loader):
+            steps = len(loader)
+    except Exception:
+        steps = None
+    return steps, workers, pinned if isinstance(pinned, bool) else None
+
+
+def _len_is_harmless(loader: Any) -> bool:
+    """A DataLoader over an iterable dataset remembers that it was asked, and warns when the
+    length turns out wrong."""
+    data = sys.modules.get("torch.utils.data")
+    dataset = getattr(loader, "dataset", None)
+    return hasattr(type(loader), "__len__") and not (
+        data is not None and isinstance(dataset, data.IterableDataset)
+    )
+
+
+def first_loader(loaders: Any) -> Any:
+    """One of the loaders that a trainer was given: itself, or the first of several."""
+    for _ in range(_DEEPEST):
+        if isinstance(loaders, dict) and loaders:
+            loaders = next(iter(loaders.values()))
+        elif isinstance(loaders, (list, tuple)) and loaders:
+            loaders = loaders[0]
+        else:
+            break
+    return loaders

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 PAIRS = 64
 """Steps that the CPU can be ahead of the GPU and still be measured; others are only counted."""
@@ -17,15 +18,48 @@ PAIRS = 64
 Cuda = Any
 """The module ``torch.cuda``, which has no types of its own here."""
 
+T = TypeVar("T")
+
+
+class Device:
+    """The one GPU whose stream is timed. ``failed``: why no call is made any more."""
+
+    def __init__(self, cuda: Cuda, index: int) -> None:
+        self.cuda = cuda
+        self.index = index
+        self.failed: Exception | None = None
+        self.steps = Stopwatch(self)
+        self.copies = Stopwatch(self)
+
+    def times(self) -> tuple[int, int, int, int, int, int]:
+        """Nanoseconds, stretches measured and not measured: of steps, then of copies."""
+        steps, copies = self.steps, self.copies
+        steps.poll()
+        copies.poll()
+        return (
+            steps.ns, steps.measured, steps.skipped, copies.ns, copies.measured, copies.skipped
+        )  # fmt: skip
+
+    def memory(self) -> tuple[int, int, int]:
+        """Bytes allocated, reserved, and allocated at most; see ``torch.cuda.memory_stats``."""
+        return self.attempt(lambda: _memory(self.cuda, self.index), (-1, -1, -1))
+
+    def attempt(self, call: Callable[[], T], otherwise: T) -> T:
+        """A call that ends all others when it fails, instead of raising."""
+        if self.failed is None:
+            try:
+                return call()
+            except Exception as error:
+                self.failed = error
+        return otherwise
+
 
 class Stopwatch:
-    """Measures stretches of the current stream between ``begin`` and ``end``."""
+    """Measures stretches of the device's current stream between ``begin`` and ``end``."""
 
-    __slots__ = ("_cuda", "_device", "_free", "_made", "_open", "_running", "measured", "ns",
-                 "skipped")  # fmt: skip
+    __slots__ = ("_device", "_free", "_made", "_open", "_running", "measured", "ns", "skipped")
 
-    def __init__(self, cuda: Cuda, device: int) -> None:
-        self._cuda = cuda
+    def __init__(self, device: Device) -> None:
         self._device = device
         self._free: list[tuple[Any, Any]] = []
         self._made = 0
@@ -37,98 +71,52 @@ class Stopwatch:
 
     def begin(self) -> None:
         """Begins once: a stretch that is open stays open."""
-        if self._open is not None or self._cuda.is_current_stream_capturing():
-            return
-        pair = self._pair()
-        if pair is None:
-            self.skipped += 1
-            return
-        pair[0].record(self._cuda.current_stream(self._device))
-        self._open = pair
+        if self._open is None:
+            self._device.attempt(self._begin, None)
 
     def end(self) -> None:
-        pair = self._open
-        if pair is None or self._cuda.is_current_stream_capturing():
-            return
-        self._open = None
-        pair[1].record(self._cuda.current_stream(self._device))
-        self._running.append(pair)
+        if self._open is not None:
+            self._device.attempt(self._end, None)
 
     def poll(self) -> None:
         """Take what the GPU has done by now."""
+        if self._running:
+            self._device.attempt(self._poll, None)
+
+    def _begin(self) -> None:
+        if self._is_captured():
+            return
+        if not self._free and self._made < PAIRS:
+            self._made += 1
+            event = self._device.cuda.Event
+            self._free.append((event(enable_timing=True), event(enable_timing=True)))
+        if self._free:
+            self._open = self._free.pop()
+            self._open[0].record(self._stream())
+        else:
+            self.skipped += 1
+
+    def _end(self) -> None:
+        pair = self._open
+        if pair is not None and not self._is_captured():
+            self._open = None
+            pair[1].record(self._stream())
+            self._running.append(pair)
+
+    def _poll(self) -> None:
         running = self._running
-        while running and running[0][1].query():
+        while running and not self._is_captured() and running[0][1].query():
             first, last = pair = running.popleft()
             self.ns += max(0, int(first.elapsed_time(last) * 1e6))
             self.measured += 1
             self._free.append(pair)
 
-    def _pair(self) -> tuple[Any, Any] | None:
-        if self._free:
-            return self._free.pop()
-        if self._made >= PAIRS:
-            return None
-        self._made += 1
-        event = self._cuda.Event
-        return event(enable_timing=True), event(enable_timing=True)
+    def _is_captured(self) -> bool:
+        """The stream's work goes into a CUDA graph now, and events would too."""
+        return bool(self._device.cuda.is_current_stream_capturing())
 
-
-class _Guarded:
-    """A stopwatch that ends with its device when a call fails, instead of raising."""
-
-    __slots__ = ("_of", "watch")
-
-    def __init__(self, of: Device, watch: Stopwatch) -> None:
-        self._of = of
-        self.watch = watch
-
-    def begin(self) -> None:
-        if self._of.failed is None:
-            try:
-                self.watch.begin()
-            except Exception as error:
-                self._of.failed = error
-
-    def end(self) -> None:
-        if self._of.failed is None:
-            try:
-                self.watch.end()
-            except Exception as error:
-                self._of.failed = error
-
-
-class Device:
-    """The one GPU whose stream is timed. ``failed``: why no call is made any more."""
-
-    def __init__(self, cuda: Cuda, index: int) -> None:
-        self._cuda = cuda
-        self.index = index
-        self.failed: Exception | None = None
-        self.steps = _Guarded(self, Stopwatch(cuda, index))
-        self.copies = _Guarded(self, Stopwatch(cuda, index))
-
-    def times(self) -> tuple[int, int, int, int, int, int]:
-        """Nanoseconds, stretches measured and not measured: of steps, then of copies."""
-        steps, copies = self.steps.watch, self.copies.watch
-        if self.failed is None:
-            try:
-                if not self._cuda.is_current_stream_capturing():
-                    steps.poll()
-                    copies.poll()
-            except Exception as error:
-                self.failed = error
-        return (
-            steps.ns, steps.measured, steps.skipped, copies.ns, copies.measured, copies.skipped
-        )  # fmt: skip
-
-    def memory(self) -> tuple[int, int, int]:
-        """Bytes allocated, reserved, and allocated at most; see ``torch.cuda.memory_stats``."""
-        if self.failed is None:
-            try:
-                return _memory(self._cuda, self.index)
-            except Exception as error:
-                self.failed = error
-        return (-1, -1, -1)
+    def _stream(self) -> Any:
+        return self._device.cuda.current_stream(self._device.index)
 
 
 def find_device() -> Device | None:

@@ -12,11 +12,11 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from gpuwatch.core.step_file import BETWEEN, VALIDATION, WAIT
+from gpuwatch.jobs.loop.step_file import BETWEEN, VALIDATION, WAIT
 from gpuwatch.torch import batches
-from gpuwatch.torch.reporter import TELLER
-from gpuwatch.torch.trainers import first_loader, quiet
-from gpuwatch.torch.watching import Checkpoint, Copying, about
+from gpuwatch.torch.reporter import REPORTER
+from gpuwatch.torch.trainers import quiet
+from gpuwatch.torch.watching import checkpoint, copying
 
 _PACKAGES = ("lightning.pytorch", "pytorch_lightning")
 _FETCH = "train_dataloader_next"
@@ -36,7 +36,7 @@ _Base: Any = _base()
 
 
 class GpuwatchCallback(_Base):  # type: ignore[misc]
-    """Tells what a Lightning trainer's loop does. Several trainers one after another may share
+    """Reports what a Lightning trainer's loop does. Several trainers one after another may share
     it."""
 
     def __init__(self) -> None:
@@ -47,73 +47,67 @@ class GpuwatchCallback(_Base):  # type: ignore[misc]
 
     @quiet
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        _, workers, pinned = about(first_loader(trainer.train_dataloader))
+        _, workers, pinned = batches.about(batches.first_loader(trainer.train_dataloader))
         batches_in_epoch = trainer.num_training_batches
-        TELLER.loop = self
-        TELLER.loop_begins(
+        REPORTER.loop = self
+        REPORTER.loop_begins(
             batches_in_epoch if isinstance(batches_in_epoch, int) else None, workers, pinned
         )
         self._give_back()
         self._replace(trainer.profiler, "start", self._noticing(trainer.profiler.start, WAIT))
         self._replace(trainer.profiler, "stop", self._noticing(trainer.profiler.stop, BETWEEN))
         strategy = trainer.strategy
-        self._replace(strategy, "batch_to_device", _within(Copying, strategy.batch_to_device))
-        self._replace(trainer, "save_checkpoint", _within(Checkpoint, trainer.save_checkpoint))
-        TELLER.mark(WAIT)
+        self._replace(strategy, "batch_to_device", _within(copying, strategy.batch_to_device))
+        self._replace(trainer, "save_checkpoint", _within(checkpoint, trainer.save_checkpoint))
+        REPORTER.mark(WAIT)
 
     @quiet
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
-        TELLER.epoch_is(trainer.current_epoch)
+        REPORTER.epoch_is(trainer.current_epoch)
 
     @quiet
     def on_train_batch_start(
         self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int
     ) -> None:
-        if TELLER.loop is self:
-            TELLER.body_begins(batches.size_of(batch))
+        if REPORTER.loop is self:
+            REPORTER.body_begins(batches.size_of(batch))
 
     @quiet
     def on_train_batch_end(
         self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        if TELLER.loop is self:
-            TELLER.body_ends()
-            TELLER.mark(BETWEEN if self._fetches_seen else WAIT)
+        if REPORTER.loop is self:
+            REPORTER.body_ends()
+            REPORTER.mark(BETWEEN if self._fetches_seen else WAIT)
 
     @quiet
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
-        if self._aside is None and not TELLER.is_aside:
-            self._aside = TELLER.enter(VALIDATION)
+        if self._aside is None and not REPORTER.is_aside:
+            self._aside = REPORTER.enter(VALIDATION)
 
     @quiet
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
         depth, self._aside = self._aside, None
         if depth is not None:
-            TELLER.leave(depth)
+            REPORTER.leave(depth)
 
-    def on_test_start(self, trainer: Any, pl_module: Any) -> None:
-        self.on_validation_start(trainer, pl_module)
-
-    def on_test_end(self, trainer: Any, pl_module: Any) -> None:
-        self.on_validation_end(trainer, pl_module)
+    on_test_start, on_test_end = on_validation_start, on_validation_end
 
     @quiet
-    def on_train_end(self, trainer: Any, pl_module: Any) -> None:
+    def on_train_end(self, trainer: Any, pl_module: Any, stage: str = "") -> None:
         self._end()
+
+    teardown = on_train_end
 
     @quiet
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         self.on_validation_end(trainer, pl_module)
         self._end()
 
-    @quiet
-    def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
-        self._end()
-
     def _end(self) -> None:
         self._give_back()
-        if TELLER.loop is self:
-            TELLER.trainer_ends()
+        if REPORTER.loop is self:
+            REPORTER.trainer_ends()
 
     # What the trainer does between its hooks
 
@@ -121,9 +115,9 @@ class GpuwatchCallback(_Base):  # type: ignore[misc]
         """A profiler's ``start`` or ``stop`` that marks fetches of training batches."""
 
         def noticed(action_name: str, *arguments: Any, **named: Any) -> Any:
-            if action_name.endswith(_FETCH) and TELLER.loop is self and not TELLER.is_aside:
+            if action_name.endswith(_FETCH) and REPORTER.loop is self and not REPORTER.is_aside:
                 self._fetches_seen = True
-                TELLER.mark(state)
+                REPORTER.mark(state)
             return method(action_name, *arguments, **named)
 
         return noticed
@@ -143,7 +137,7 @@ class GpuwatchCallback(_Base):  # type: ignore[misc]
         return {**vars(self), "_replaced": [], "_aside": None}
 
 
-def _within(mark: type[Copying] | type[Checkpoint], method: Callable[..., Any]) -> Any:
+def _within(mark: Callable[[], Any], method: Callable[..., Any]) -> Any:
     def marked(*arguments: Any, **named: Any) -> Any:
         with mark():
             return method(*arguments, **named)

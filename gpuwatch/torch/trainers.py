@@ -1,4 +1,4 @@
-"""What the callbacks for trainers have in common."""
+"""The guard around the hooks that trainers call."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from gpuwatch.torch.reporter import TELLER
+from gpuwatch.torch.reporter import REPORTER
 
 Hook = TypeVar("Hook", bound=Callable[..., None])
 
@@ -17,21 +17,9 @@ def quiet(hook: Hook) -> Hook:
     @functools.wraps(hook)
     def guarded(*arguments: Any, **named: Any) -> None:
         try:
-            if TELLER.follows_this_thread():
+            if REPORTER.follows_this_thread():
                 hook(*arguments, **named)
         except Exception as error:
-            TELLER.fail(error)
+            REPORTER.fail(error)
 
     return guarded  # type: ignore[return-value]
-
-
-def first_loader(loaders: Any) -> Any:
-    """One of the loaders that a trainer was given: itself, or the first of several."""
-    for _ in range(3):
-        if isinstance(loaders, dict) and loaders:
-            loaders = next(iter(loaders.values()))
-        elif isinstance(loaders, (list, tuple)) and loaders:
-            loaders = loaders[0]
-        else:
-            break
-    return loaders

@@ -3,7 +3,7 @@
 A step is one of the trainer's own, gradient accumulation and all. Between the events the trainer's
 own flags say what comes next: logging, evaluating, saving, or the next batches; so a wait for data
 also holds the little that the trainer does around it, and the copy to the device that accelerate
-makes. Copies are not told apart.
+makes. Copies are not separated.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import Any
 
 from transformers import TrainerCallback
 
-from gpuwatch.core.step_file import BETWEEN, CHECKPOINT, STEP, VALIDATION, WAIT
-from gpuwatch.torch.reporter import TELLER
-from gpuwatch.torch.trainers import first_loader, quiet
-from gpuwatch.torch.watching import about
+from gpuwatch.jobs.loop.step_file import BETWEEN, CHECKPOINT, STEP, VALIDATION, WAIT
+from gpuwatch.torch.batches import about, first_loader
+from gpuwatch.torch.reporter import REPORTER
+from gpuwatch.torch.trainers import quiet
 
 
 class GpuwatchCallback(TrainerCallback):  # type: ignore[misc]
-    """Tells what the loop of a Transformers trainer does."""
+    """Reports what the loop of a Transformers trainer does."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -37,39 +37,40 @@ class GpuwatchCallback(TrainerCallback):  # type: ignore[misc]
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         together = self._together = args.gradient_accumulation_steps
         self._batch_size = getattr(state, "train_batch_size", None) or args.train_batch_size
-        batches, workers, pinned = about(first_loader(kwargs.get("train_dataloader")))
+        loader = first_loader(kwargs.get("train_dataloader"))
+        batches, workers, pinned = about(loader)
         self._batches = self._left = batches
         self._steps = None if batches is None else -(-batches // together)
         self._loader = (workers, pinned)
-        TELLER.loop = self
-        TELLER.loop_begins(self._steps_to_come(state), workers, pinned)
-        TELLER.mark(WAIT)
+        REPORTER.loop = self
+        REPORTER.loop_begins(self._steps_to_come(state), workers, pinned)
+        REPORTER.mark(WAIT)
 
     @quiet
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._left = self._batches
-        if TELLER.loop is self and state.epoch is not None:
-            TELLER.epoch_is(int(state.epoch + 0.001))
-            TELLER.loop_begins(self._steps_to_come(state), *self._loader)
+        if REPORTER.loop is self and state.epoch is not None:
+            REPORTER.epoch_is(int(state.epoch + 0.001))
+            REPORTER.loop_begins(self._steps_to_come(state), *self._loader)
 
     @quiet
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if TELLER.loop is self:
-            TELLER.body_begins(self._batch_size * self._next_batches())
+        if REPORTER.loop is self:
+            REPORTER.body_begins(self._batch_size * self._next_batches())
 
     @quiet
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if TELLER.loop is self:
-            TELLER.body_ends()
+        if REPORTER.loop is self:
+            REPORTER.body_ends()
             self._mark_next(control)
 
     @quiet
     def on_prediction_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if TELLER.loop is self:
-            if TELLER.state != VALIDATION:
-                TELLER.mark(VALIDATION)
-        elif self._evaluation is None and not TELLER.is_aside:
-            self._evaluation = TELLER.enter(VALIDATION)
+        if REPORTER.loop is self:
+            if REPORTER.state != VALIDATION:
+                REPORTER.mark(VALIDATION)
+        elif self._evaluation is None and not REPORTER.is_aside:
+            self._evaluation = REPORTER.enter(VALIDATION)
 
     @quiet
     def on_log(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -79,24 +80,18 @@ class GpuwatchCallback(TrainerCallback):  # type: ignore[misc]
     def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         depth, self._evaluation = self._evaluation, None
         if depth is not None:
-            TELLER.leave(depth)
+            REPORTER.leave(depth)
         self._goes_on(control)
 
     def on_predict(self, args: Any, state: Any, control: Any, metrics: Any, **kwargs: Any) -> None:
         self.on_evaluate(args, state, control, **kwargs)
 
-    @quiet
-    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self._goes_on(control)
-
-    @quiet
-    def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self._goes_on(control)
+    on_save = on_epoch_end = on_log
 
     @quiet
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if TELLER.loop is self:
-            TELLER.trainer_ends()
+        if REPORTER.loop is self:
+            REPORTER.trainer_ends()
 
     def _steps_to_come(self, state: Any) -> int | None:
         """In this epoch, which ``max_steps`` can end early."""
@@ -115,16 +110,16 @@ class GpuwatchCallback(TrainerCallback):  # type: ignore[misc]
 
     def _goes_on(self, control: Any) -> None:
         # What a model logs in the middle of a step ends nothing.
-        if TELLER.loop is self and TELLER.state != STEP:
+        if REPORTER.loop is self and REPORTER.state != STEP:
             self._mark_next(control)
 
     def _mark_next(self, control: Any) -> None:
         """The trainer logs, evaluates and saves in this order, and clears each flag when done."""
         if control.should_log:
-            TELLER.mark(BETWEEN)
+            REPORTER.mark(BETWEEN)
         elif control.should_evaluate:
-            TELLER.mark(VALIDATION)
+            REPORTER.mark(VALIDATION)
         elif control.should_save:
-            TELLER.mark(CHECKPOINT)
+            REPORTER.mark(CHECKPOINT)
         else:
-            TELLER.mark(WAIT)
+            REPORTER.mark(WAIT)

@@ -1,6 +1,6 @@
 """The marks a training loop sets: ``watch``, ``step`` and those beside them.
 
-All of them leave the job alone: exceptions of the job pass as they are, those of telling never
+All of them leave the job alone: exceptions of the job pass as they are, those of reporting never
 leave it.
 """
 
@@ -9,12 +9,23 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator
 from types import TracebackType
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
+from gpuwatch.jobs.loop.step_file import CHECKPOINT, COPY, IDLE, STEP, VALIDATION, WAIT
 from gpuwatch.torch import batches
-from gpuwatch.torch.reporter import CHECKPOINT, COPY, IDLE, STEP, TELLER, VALIDATION, WAIT, Teller
+from gpuwatch.torch.reporter import REPORTER, Reporter
 
 Batch = TypeVar("Batch")
+
+
+class _Asked(NamedTuple):
+    """A loader, and what ``watch`` was asked of it."""
+
+    loader: Any
+    device: object
+    batch_size: int | None
+    validation: bool | None
+    reporter: Reporter = REPORTER
 
 
 class Watched(Generic[Batch]):
@@ -28,59 +39,38 @@ class Watched(Generic[Batch]):
         device: object = None,
         batch_size: int | None = None,
         validation: bool | None = None,
-        teller: Teller = TELLER,
+        reporter: Reporter = REPORTER,
     ) -> None:
-        own = self.__dict__
-        own["_gpuwatch_loader"] = loader
-        own["_gpuwatch_device"] = device
-        own["_gpuwatch_batch_size"] = batch_size
-        own["_gpuwatch_validation"] = validation
-        own["_gpuwatch_teller"] = teller
+        self.__dict__["_gpuwatch"] = _Asked(loader, device, batch_size, validation, reporter)
 
     def __iter__(self) -> Iterator[Batch]:
-        own = self.__dict__
-        return _Loop(
-            own["_gpuwatch_loader"],
-            own["_gpuwatch_device"],
-            own["_gpuwatch_batch_size"],
-            own["_gpuwatch_validation"],
-            own["_gpuwatch_teller"],
-        )
+        return _Loop(self.__dict__["_gpuwatch"])
 
     def __len__(self) -> int:
-        return len(self.__dict__["_gpuwatch_loader"])
+        return len(self.__dict__["_gpuwatch"].loader)
 
     def __bool__(self) -> bool:
-        return bool(self.__dict__["_gpuwatch_loader"])
+        return bool(self.__dict__["_gpuwatch"].loader)
 
     def __getitem__(self, key: Any) -> Any:
-        return self.__dict__["_gpuwatch_loader"][key]
+        return self.__dict__["_gpuwatch"].loader[key]
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith(("_gpuwatch_", "__")):
+        if name.startswith(("_gpuwatch", "__")):
             raise AttributeError(name)
-        return getattr(self.__dict__["_gpuwatch_loader"], name)
+        return getattr(self.__dict__["_gpuwatch"].loader, name)
 
     def __setattr__(self, name: str, value: object) -> None:
-        setattr(self.__dict__["_gpuwatch_loader"], name, value)
+        setattr(self.__dict__["_gpuwatch"].loader, name, value)
 
     def __delattr__(self, name: str) -> None:
-        delattr(self.__dict__["_gpuwatch_loader"], name)
+        delattr(self.__dict__["_gpuwatch"].loader, name)
 
     def __repr__(self) -> str:
-        return f"watch({self.__dict__['_gpuwatch_loader']!r})"
+        return f"watch({self.__dict__['_gpuwatch'].loader!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        own = self.__dict__
-        return (
-            _watch_again,
-            (
-                own["_gpuwatch_loader"],
-                own["_gpuwatch_device"],
-                own["_gpuwatch_batch_size"],
-                own["_gpuwatch_validation"],
-            ),
-        )
+        return _watch_again, self.__dict__["_gpuwatch"][:4]
 
 
 def _watch_again(
@@ -96,7 +86,7 @@ def watch(
     batch_size: int | None = None,
     validation: bool | None = None,
 ) -> Watched[Batch]:
-    """``for batch in watch(loader):`` gives the loader's batches and tells how long the loop
+    """``for batch in watch(loader):`` gives the loader's batches and reports how long the loop
     waited for each; what it does with one until it asks for the next is a step.
 
     ``device``: move every batch there, without waiting where it is pinned, and measure the copy.
@@ -111,7 +101,7 @@ def watch(
 
 
 class _Count:
-    """The batches of one pass. The teller knows a pass by this: if it knew the pass itself, one
+    """The batches of one pass. The reporter knows a pass by this: if it knew the pass itself, one
     that is broken off would never end."""
 
     __slots__ = ("batches",)
@@ -123,22 +113,13 @@ class _Count:
 class _Loop(Iterator[Batch]):
     """One pass through a watched loader."""
 
-    __slots__ = ("_about", "_aside", "_back", "_batch_size", "_begun", "_count", "_depth",
-                 "_device", "_inner", "_other_seen", "_outer", "_teller")  # fmt: skip
+    __slots__ = ("_aside", "_asked", "_back", "_begun", "_count", "_depth", "_inner",
+                 "_other_seen", "_outer", "_reporter")  # fmt: skip
 
-    def __init__(
-        self,
-        loader: Iterable[Batch],
-        device: object,
-        batch_size: int | None,
-        validation: bool | None,
-        teller: Teller,
-    ) -> None:
-        self._teller = teller
-        self._device = device
-        self._batch_size = batch_size
-        self._about = about(loader)
-        self._aside = _gradients_are_off() if validation is None else validation
+    def __init__(self, asked: _Asked) -> None:
+        self._asked = asked
+        reporter = self._reporter = asked.reporter
+        self._aside = _gradients_are_off() if asked.validation is None else asked.validation
         self._begun = False
         self._outer = IDLE
         self._back: int | None = None
@@ -146,41 +127,41 @@ class _Loop(Iterator[Batch]):
         self._other_seen = -1
         self._count = _Count()
         # Workers are started by this, which can take seconds: a wait like any other.
-        waits = not self._aside and not teller.is_aside and teller.follows_this_thread()
-        before = teller.state
+        waits = not self._aside and not reporter.is_aside and reporter.follows_this_thread()
+        before = reporter.state
         if waits:
-            teller.wait_begins()
+            reporter.mark(WAIT)
         try:
-            self._inner = iter(loader)
+            self._inner = iter(asked.loader)
         finally:
             if waits:
-                teller.mark(before)
+                reporter.mark(before)
 
     def __iter__(self) -> Iterator[Batch]:
         return self
 
     def __next__(self) -> Batch:
-        teller = self._teller
-        follows = teller.follows_this_thread()
+        reporter = self._reporter
+        follows = reporter.follows_this_thread()
         if follows:
             try:
                 self._asks()
             except Exception as error:
-                teller.fail(error)
+                reporter.fail(error)
         try:
-            batch = next(self._inner)
+            batch: Batch = next(self._inner)
         except BaseException:
             self._ends()
             raise
         if follows:
-            size = self._batch_size
+            size = self._asked.batch_size
             try:
                 self._gets(batches.size_of(batch) if size is None else size)
             except Exception as error:
-                teller.fail(error)
-        if self._device is not None:
-            with Copying(self._teller):
-                batch = batches.moved(batch, self._device)
+                reporter.fail(error)
+        if self._asked.device is not None:
+            with copying(self._reporter):
+                batch = batches.moved(batch, self._asked.device)
         return batch
 
     def __getattr__(self, name: str) -> Any:
@@ -192,48 +173,48 @@ class _Loop(Iterator[Batch]):
         self._ends()
 
     def _asks(self) -> None:
-        teller = self._teller
-        if self._aside or teller.is_aside:
-            if self._depth is None and not teller.is_aside:
-                self._depth = teller.enter(VALIDATION)
+        reporter = self._reporter
+        if self._aside or reporter.is_aside:
+            if self._depth is None and not reporter.is_aside:
+                self._depth = reporter.enter(VALIDATION)
             return
-        loop = teller.loop
+        loop = reporter.loop
         if loop is self._count:
-            teller.body_ends()
+            reporter.body_ends()
         elif loop is None or self._is_busier_than(loop):
-            self._outer = IDLE if loop is None else teller.state
-            if loop is None and teller.state == STEP:
+            self._outer = IDLE if loop is None else reporter.state
+            if loop is None and reporter.state == STEP:
                 # Batches inside of one ``with step()``.
                 self._outer = STEP
-            teller.loop = self._count
+            reporter.loop = self._count
             if not self._begun:
                 self._begun = True
-                teller.loop_begins(*self._about)
+                reporter.loop_begins(*batches.about(self._asked.loader))
         else:
-            self._back = teller.state
-        teller.mark(WAIT)
+            self._back = reporter.state
+        reporter.mark(WAIT)
 
     def _gets(self, size: int | None) -> None:
-        teller = self._teller
+        reporter = self._reporter
         self._count.batches += 1
-        if teller.loop is self._count:
-            teller.body_begins(size)
+        if reporter.loop is self._count:
+            reporter.body_begins(size)
         elif self._back is not None:
-            teller.mark(self._back)
+            reporter.mark(self._back)
             self._back = None
 
     def _ends(self) -> None:
         """Also when the interpreter is half gone."""
         try:
-            teller = self._teller
+            reporter = self._reporter
             if self._depth is not None:
                 depth, self._depth = self._depth, None
-                teller.leave(depth)
+                reporter.leave(depth)
             elif self._back is not None:
                 back, self._back = self._back, None
-                teller.mark(back)
-            elif teller.loop is self._count:
-                teller.loop_ends(self._outer)
+                reporter.mark(back)
+            elif reporter.loop is self._count:
+                reporter.loop_ends(self._outer)
         except Exception:
             pass
 
@@ -244,21 +225,25 @@ class _Loop(Iterator[Batch]):
 
 
 class _Mark:
-    """A stretch of the loop. Exceptions of what is inside pass."""
+    """A stretch of the loop that is in ``state``. Exceptions of what is inside pass."""
 
-    __slots__ = ("_depth", "_teller")
+    __slots__ = ("_depth", "_reporter", "_samples", "_state")
 
-    def __init__(self, teller: Teller = TELLER) -> None:
-        self._teller = teller
+    def __init__(
+        self, state: int, reporter: Reporter = REPORTER, samples: int | None = None
+    ) -> None:
+        self._state = state
+        self._reporter = reporter
+        self._samples = samples
         self._depth: int | None = None
 
     def __enter__(self) -> None:
-        teller = self._teller
+        reporter = self._reporter
         try:
-            if teller.follows_this_thread():
-                self._depth = self._begin(teller)
+            if reporter.follows_this_thread():
+                self._depth = self._begin(reporter)
         except Exception as error:
-            teller.fail(error)
+            reporter.fail(error)
 
     def __exit__(
         self,
@@ -269,114 +254,62 @@ class _Mark:
         depth, self._depth = self._depth, None
         if depth is not None:
             try:
-                self._end(self._teller, depth, whole=kind is None)
+                self._end(self._reporter, depth, whole=kind is None)
             except Exception as failure:
-                self._teller.fail(failure)
+                self._reporter.fail(failure)
 
-    def _begin(self, teller: Teller) -> int | None:
+    def _begin(self, reporter: Reporter) -> int | None:
         """``None``: it does not count here."""
-        raise NotImplementedError
-
-    def _end(self, teller: Teller, depth: int, *, whole: bool) -> None:  # noqa: ARG002
-        teller.leave(depth)
-
-
-class Step(_Mark):
-    __slots__ = ("_samples",)
-
-    def __init__(self, samples: int | None = None, teller: Teller = TELLER) -> None:
-        super().__init__(teller)
-        self._samples = samples
-
-    def _begin(self, teller: Teller) -> int | None:
-        return None if teller.is_aside or teller.in_step else teller.explicit_step_begins()
-
-    def _end(self, teller: Teller, depth: int, *, whole: bool) -> None:
-        teller.explicit_step_ends(depth, self._samples, whole=whole)
-
-
-class Validation(_Mark):
-    __slots__ = ()
-
-    def _begin(self, teller: Teller) -> int | None:
-        return None if teller.state == VALIDATION else teller.enter(VALIDATION)
-
-
-class Checkpoint(_Mark):
-    __slots__ = ()
-
-    def _begin(self, teller: Teller) -> int | None:
-        return None if teller.state == CHECKPOINT else teller.enter(CHECKPOINT)
-
-
-class Copying(_Mark):
-    __slots__ = ()
-
-    def _begin(self, teller: Teller) -> int | None:
-        if teller.is_aside or teller.state == COPY:
+        state = self._state
+        if state == STEP:
+            counts = not (reporter.is_aside or reporter.in_step)
+            return reporter.explicit_step_begins() if counts else None
+        if reporter.state == state or (state == COPY and reporter.is_aside):
             return None
-        depth = teller.enter(COPY)
-        teller.copy_begins()
+        depth = reporter.enter(state)
+        if state == COPY:
+            reporter.copy_begins()
         return depth
 
-    def _end(self, teller: Teller, depth: int, *, whole: bool) -> None:  # noqa: ARG002
-        teller.copy_ends()
-        teller.leave(depth)
+    def _end(self, reporter: Reporter, depth: int, *, whole: bool) -> None:
+        if self._state == STEP:
+            reporter.explicit_step_ends(depth, self._samples, whole=whole)
+            return
+        if self._state == COPY:
+            reporter.copy_ends()
+        reporter.leave(depth)
 
 
-def step(samples: int | None = None) -> Step:
+def step(samples: int | None = None, reporter: Reporter = REPORTER) -> _Mark:
     """``with step():`` is one training step; without it, the body of the loop is. ``samples``: in
     this step, where ``watch`` does not see them."""
-    return Step(samples)
+    return _Mark(STEP, reporter, samples)
 
 
-def validation() -> Validation:
+def validation(reporter: Reporter = REPORTER) -> _Mark:
     """``with validation():`` around an evaluation; what happens in it is no training step."""
-    return Validation()
+    return _Mark(VALIDATION, reporter)
 
 
-def checkpoint() -> Checkpoint:
+def checkpoint(reporter: Reporter = REPORTER) -> _Mark:
     """``with checkpoint():`` around saving."""
-    return Checkpoint()
+    return _Mark(CHECKPOINT, reporter)
 
 
-def copying() -> Copying:
+def copying(reporter: Reporter = REPORTER) -> _Mark:
     """``with copying():`` around a copy of the batch to the GPU that the loop does itself."""
-    return Copying()
+    return _Mark(COPY, reporter)
 
 
 def epoch(number: int) -> None:
     """This epoch begins; without it, every pass through a watched loader is one, from 0."""
-    if TELLER.follows_this_thread():
-        TELLER.epoch_is(number)
+    if REPORTER.follows_this_thread():
+        REPORTER.epoch_is(number)
 
 
 def describe() -> str:
-    """Where this process tells, or why it does not, as a sentence."""
-    return TELLER.describe()
-
-
-def about(loader: Any) -> tuple[int | None, int | None, bool | None]:
-    """Batches in a pass, loader workers, pinned memory; ``None`` where it does not say."""
-    steps, workers, pinned = None, None, None
-    try:
-        workers = getattr(loader, "num_workers", None)
-        pinned = getattr(loader, "pin_memory", None)
-        if _len_is_harmless(loader):
-            steps = len(loader)
-    except Exception:
-        steps = None
-    return steps, workers, pinned if isinstance(pinned, bool) else None
-
-
-def _len_is_harmless(loader: Any) -> bool:
-    """A DataLoader over an iterable dataset remembers that it was asked, and warns when the
-    length turns out wrong."""
-    data = sys.modules.get("torch.utils.data")
-    dataset = getattr(loader, "dataset", None)
-    return hasattr(type(loader), "__len__") and not (
-        data is not None and isinstance(dataset, data.IterableDataset)
-    )
+    """Where this process reports, or why it does not, as a sentence."""
+    return REPORTER.describe()
 
 
 def _gradients_are_off() -> bool:
@@ -385,7 +318,3 @@ def _gradients_are_off() -> bool:
         return torch is not None and not torch.is_grad_enabled()
     except Exception:
         return False
-
-
-__all__ = ["Watched", "checkpoint", "copying", "describe", "epoch", "step",
-           "validation", "watch"]  # fmt: skip

@@ -30,7 +30,7 @@ from gpuwatch.outputs.status.jsonlines import JsonLinesWriter
 from gpuwatch.outputs.terminal.table import cell_width
 from gpuwatch.recording.reader import open_any
 from tests.commands.running import environment_in
-from tests.jobs.stacks_support import SPIN, require_py_spy
+from tests.jobs.stacks.support import SPIN, require_py_spy
 from tests.sources.smi_writing import query_log, simulated
 from tests.support.children import Children, children
 

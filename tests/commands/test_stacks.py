@@ -17,7 +17,7 @@ from gpuwatch.commands.stacks import exit_code
 from gpuwatch.jobs.stacks import access as stack_access
 from gpuwatch.jobs.stacks.summary import StackReport
 from tests.commands.running import environment_in
-from tests.jobs.stacks_support import (
+from tests.jobs.stacks.support import (
     SPIN,
     TrainingJob,
     children_of,
@@ -61,7 +61,7 @@ def test_a_loader_worker_s_pid_finds_the_training_process(
     page = capsys.readouterr().out
     assert page.startswith(f"PID {job.pid}: ")
     assert "waiting for data" in page
-    assert "stacks_job.py" in page
+    assert "job.py" in page
     assert "for _batch in loader:" in page
     assert "the job was never paused." in page
 

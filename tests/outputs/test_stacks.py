@@ -7,7 +7,9 @@ import json
 import pytest
 
 from gpuwatch.jobs.stacks import summary as stacks
-from gpuwatch.jobs.stacks.summary import SourceLine, StackCost, StackReport
+from gpuwatch.jobs.stacks.py_spy import parse_raw
+from gpuwatch.jobs.stacks.reading import SourceLine
+from gpuwatch.jobs.stacks.summary import StackCost, StackReport
 from gpuwatch.outputs.stacks import stacks_json, stacks_page
 from gpuwatch.outputs.terminal.table import cell_width
 
@@ -24,7 +26,7 @@ REDUCE = f"<module> (/w/train.py:9);all_reduce ({SITE}/distributed/distributed_c
 
 
 def report(*parts: tuple[str, int], errors: int = 0, **changes: object) -> StackReport:
-    found = stacks.parse_raw("".join(f"thread (1): M;{text} {count}\n" for text, count in parts))
+    found = parse_raw("".join(f"thread (1): M;{text} {count}\n" for text, count in parts))
     facts: dict[str, object] = {
         "pid": 42,
         "command": "python train.py",

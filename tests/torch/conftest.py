@@ -1,4 +1,4 @@
-"""What tests tell of this process, nobody hears afterwards."""
+"""What tests report of this process, nobody hears afterwards."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from gpuwatch.torch.reporter import TELLER
+from gpuwatch.torch.reporter import REPORTER
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_told_any_more() -> Iterator[None]:
-    """A process that tells of a loop is a job, and so would be whatever other tests start."""
+def nothing_is_reported_any_more() -> Iterator[None]:
+    """A process that reports of a loop is a job, and so would be whatever other tests start."""
     yield
-    TELLER.close()
+    REPORTER.close()

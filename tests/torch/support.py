@@ -1,32 +1,33 @@
-"""A teller of a test's own, and what it told."""
+"""A reporter of a test's own, and what it told."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
-from gpuwatch.core import step_file
-from gpuwatch.core.step_file import Record, StepFile
+from gpuwatch.jobs.loop import step_file
+from gpuwatch.jobs.loop.step_file import Record
+from gpuwatch.jobs.loop.writer import StepFile
 from gpuwatch.torch.device import Device
-from gpuwatch.torch.reporter import Teller
+from gpuwatch.torch.reporter import Reporter
 
-ROOT = Path(step_file.__file__).parents[2]
+ROOT = Path(step_file.__file__).parents[3]
 PATH = f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
 """For the code of a child without site packages."""
 
 
-def teller_in(folder: Path, device: Device | None = None) -> Teller:
-    """It tells through a file below ``folder``."""
+def reporter_in(folder: Path, device: Device | None = None) -> Reporter:
+    """It reports through a file below ``folder``."""
     folder.chmod(0o700)
     environment = {"XDG_RUNTIME_DIR": str(folder)}
-    return Teller(lambda: StepFile.create(environment), lambda: device)
+    return Reporter(lambda: StepFile.create(environment), lambda: device)
 
 
 def files_below(folder: Path) -> list[Path]:
     return sorted((folder / "gpuwatch" / "steps").glob("*"))
 
 
-def told(folder: Path) -> Record:
+def reported(folder: Path) -> Record:
     """The only record below ``folder``."""
     (path,) = files_below(folder)
     record = step_file.parse_record(path.read_bytes())

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gpuwatch.core import step_file
+from gpuwatch.jobs.loop import step_file
 from gpuwatch.torch.device import PAIRS, Device, find_device
-from gpuwatch.torch.watching import Copying, Step, Validation, Watched
-from tests.torch.support import teller_in, told
+from gpuwatch.torch.watching import Watched, copying, step, validation
+from tests.torch.support import reported, reporter_in
 
 
 class Cuda:
@@ -59,16 +59,16 @@ class Cuda:
 
 
 def run_steps(folder: Path, cuda: Cuda, count: int, *, done: bool) -> step_file.Record:
-    teller = teller_in(folder, Device(cuda, 1))
-    for _ in Watched([[1]] * (count + 1), teller=teller):
+    reporter = reporter_in(folder, Device(cuda, 1))
+    for _ in Watched([[1]] * (count + 1), reporter=reporter):
         # The device is found at the end of the first step.
         if done:
             cuda.done = cuda.recorded
     if done:
         cuda.done = cuda.recorded
-    teller.mark(step_file.IDLE)
-    record = told(folder)
-    teller.close()
+    reporter.mark(step_file.IDLE)
+    record = reported(folder)
+    reporter.close()
     return record
 
 
@@ -95,14 +95,14 @@ def test_a_device_far_behind_is_not_waited_for(tmp_path: Path) -> None:
 def test_copies_are_measured_by_themselves(tmp_path: Path) -> None:
     """Each between two events of its own."""
     cuda = Cuda()
-    teller = teller_in(tmp_path, Device(cuda, 1))
-    for _ in Watched([[1]] * 4, teller=teller):
-        with Copying(teller):
+    reporter = reporter_in(tmp_path, Device(cuda, 1))
+    for _ in Watched([[1]] * 4, reporter=reporter):
+        with copying(reporter):
             pass
         cuda.done = cuda.recorded
-    teller.mark(step_file.IDLE)
-    now, counters, _ = told(tmp_path)
-    teller.close()
+    reporter.mark(step_file.IDLE)
+    now, counters, _ = reported(tmp_path)
+    reporter.close()
     assert now.flags & step_file.COPIES_TIMED
     assert (counters.device_copies_measured, counters.device_copy_ns) == (3, 9_000_000)
 
@@ -110,17 +110,17 @@ def test_copies_are_measured_by_themselves(tmp_path: Path) -> None:
 def test_validation_is_not_in_a_steps_time(tmp_path: Path) -> None:
     """The clock stops before and runs on after it."""
     cuda = Cuda()
-    teller = teller_in(tmp_path, Device(cuda, 1))
-    with Step(None, teller):
+    reporter = reporter_in(tmp_path, Device(cuda, 1))
+    with step(None, reporter):
         pass
-    with Step(None, teller):
-        with Validation(teller):
+    with step(None, reporter):
+        with validation(reporter):
             cuda.recorded += 100
         assert cuda.recorded == 103
     cuda.done = cuda.recorded
-    teller.mark(step_file.IDLE)
-    assert told(tmp_path).counters.device_step_ns == 6_000_000
-    teller.close()
+    reporter.mark(step_file.IDLE)
+    assert reported(tmp_path).counters.device_step_ns == 6_000_000
+    reporter.close()
 
 
 def test_nothing_is_recorded_into_a_graph(tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_nothing_is_recorded_into_a_graph(tmp_path: Path) -> None:
 
 
 def test_a_device_that_fails_is_let_alone(tmp_path: Path) -> None:
-    """The job meets the failure where it is its own; all else is told on."""
+    """The job meets the failure where it is its own; all else is reported on."""
     cuda = Cuda()
     cuda.fails = True
     now, counters, _ = run_steps(tmp_path, cuda, 5, done=True)

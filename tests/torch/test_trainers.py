@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.core import step_file
-from gpuwatch.core.step_file import Record
-from gpuwatch.torch.reporter import TELLER
+from gpuwatch.jobs.loop import step_file
+from gpuwatch.jobs.loop.step_file import Record
+from gpuwatch.torch.reporter import REPORTER
 from tests.torch.support import runtime_folder
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -22,16 +22,16 @@ MILLISECOND = 1_000_000
 
 @pytest.fixture(autouse=True)
 def alone() -> Iterator[None]:
-    TELLER.close()
-    TELLER.forget()
+    REPORTER.close()
+    REPORTER.forget()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
-    TELLER.close()
+    REPORTER.close()
 
 
-def told() -> Record:
-    path = Path(TELLER.describe().rpartition(" ")[2])
+def reported() -> Record:
+    path = Path(REPORTER.describe().rpartition(" ")[2])
     assert path.is_relative_to(runtime_folder())
     record = step_file.parse_record(path.read_bytes())
     assert record is not None
@@ -76,7 +76,7 @@ def check(record: Record) -> None:
 
 
 @pytest.mark.parametrize("package", ["lightning.pytorch", "pytorch_lightning"])
-def test_a_lightning_trainer_tells(package: str, tmp_path: Path) -> None:
+def test_a_lightning_trainer_reports(package: str, tmp_path: Path) -> None:
     """Waits, steps, validation, saving; and it leaves the trainer as it was."""
     lightning: Any = pytest.importorskip(package, reason="lightning is not installed")
     from gpuwatch.torch.lightning import GpuwatchCallback
@@ -93,10 +93,10 @@ def test_a_lightning_trainer_tells(package: str, tmp_path: Path) -> None:
             return self.layer(batch["x"]).mean()
 
         def validation_step(self, batch: Any, number: int) -> None:
-            assert TELLER.state == step_file.VALIDATION
+            assert REPORTER.state == step_file.VALIDATION
 
         def on_save_checkpoint(self, checkpoint: Any) -> None:
-            assert TELLER.state == step_file.CHECKPOINT
+            assert REPORTER.state == step_file.CHECKPOINT
             time.sleep(0.05)
 
         def configure_optimizers(self) -> Any:
@@ -114,7 +114,7 @@ def test_a_lightning_trainer_tells(package: str, tmp_path: Path) -> None:
     )
     loaders = [torch.utils.data.DataLoader(Slow(count), batch_size=4) for count in (64, 8)]
     trainer.fit(Model(), *loaders)
-    record = told()
+    record = reported()
     check(record)
     assert record.counters.steps == 32
     assert (record.now.step_in_epoch, record.now.steps_in_epoch) == (16, 16)
@@ -148,11 +148,11 @@ def test_an_exception_in_a_lightning_step_passes(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError, match="in my step"):
         trainer.fit(Model(), torch.utils.data.DataLoader(Slow(4), batch_size=4))
     assert "save_checkpoint" not in vars(trainer)
-    assert told().counters.steps == 0
-    assert told().now.state == step_file.IDLE
+    assert reported().counters.steps == 0
+    assert reported().now.state == step_file.IDLE
 
 
-def test_a_transformers_trainer_tells(tmp_path: Path) -> None:
+def test_a_transformers_trainer_reports(tmp_path: Path) -> None:
     """A step of its own is one of two batches here."""
     transformers: Any = pytest.importorskip("transformers", reason="transformers is not installed")
     pytest.importorskip("accelerate", reason="accelerate is not installed")
@@ -164,7 +164,7 @@ def test_a_transformers_trainer_tells(tmp_path: Path) -> None:
             return super().forward(x, labels)
 
         def state_dict(self, *arguments: Any, **named: Any) -> Any:
-            if TELLER.state == step_file.CHECKPOINT:
+            if REPORTER.state == step_file.CHECKPOINT:
                 time.sleep(0.05)
             return super().state_dict(*arguments, **named)
 
@@ -189,7 +189,7 @@ def test_a_transformers_trainer_tells(tmp_path: Path) -> None:
         callbacks=[GpuwatchCallback()],
     )
     trainer.train()
-    record = told()
+    record = reported()
     check(record)
     assert record.counters.steps == 16
     assert (record.now.step_in_epoch, record.now.steps_in_epoch) == (8, 8)
@@ -215,7 +215,7 @@ def test_the_last_step_of_an_epoch_has_the_batches_that_are_left(tmp_path: Path)
     transformers.Trainer(
         Line(), arguments, train_dataset=Slow(40), callbacks=[GpuwatchCallback()]
     ).train()
-    counters = told().counters
+    counters = reported().counters
     assert (counters.steps, counters.samples) == (6, 80)
 
 
@@ -230,7 +230,7 @@ def test_max_steps_end_an_epoch_of_transformers_early(tmp_path: Path) -> None:
     class Looking(GpuwatchCallback):
         def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             super().on_step_begin(args, state, control, **kwargs)
-            seen.add(told().now.steps_in_epoch)
+            seen.add(reported().now.steps_in_epoch)
 
     arguments = transformers.TrainingArguments(
         str(tmp_path / "out"),
@@ -242,6 +242,6 @@ def test_max_steps_end_an_epoch_of_transformers_early(tmp_path: Path) -> None:
         use_cpu=True,
     )
     transformers.Trainer(Line(), arguments, train_dataset=Slow(32), callbacks=[Looking()]).train()
-    now = told().now
+    now = reported().now
     assert seen == {8, 2}
     assert (now.epoch, now.step_in_epoch, now.steps_in_epoch) == (1, 2, 2)

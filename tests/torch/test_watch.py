@@ -1,4 +1,4 @@
-"""``watch`` and the marks beside it: what they leave alone, and what they tell."""
+"""``watch`` and the marks beside it: what they leave alone, and what they report."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.core import step_file
-from gpuwatch.core.step_file import BETWEEN, IDLE, STEP, VALIDATION, WAIT, StepFile
+from gpuwatch.jobs.loop import step_file
+from gpuwatch.jobs.loop.step_file import BETWEEN, IDLE, STEP, VALIDATION, WAIT
+from gpuwatch.jobs.loop.writer import StepFile
 from gpuwatch.torch import batches, watch
-from gpuwatch.torch.reporter import TELLER, Teller
-from gpuwatch.torch.watching import Checkpoint, Copying, Step, Validation, Watched
-from tests.torch.support import ROOT, files_below, teller_in, told
+from gpuwatch.torch.reporter import Reporter
+from gpuwatch.torch.watching import Watched, checkpoint, copying, step, validation
+from tests.torch.support import ROOT, files_below, reported, reporter_in
 
 
 @pytest.fixture
-def teller(tmp_path: Path) -> Iterator[Teller]:
-    made = teller_in(tmp_path)
+def reporter(tmp_path: Path) -> Iterator[Reporter]:
+    made = reporter_in(tmp_path)
     yield made
     made.close()
 
@@ -53,19 +54,19 @@ class Loader:
 # What they leave alone
 
 
-def test_the_batches_are_the_loaders(teller: Teller) -> None:
+def test_the_batches_are_the_loaders(reporter: Reporter) -> None:
     """All of them, themselves, in order; as often as asked."""
     loader = [object() for _ in range(5)]
-    watched = Watched(loader, teller=teller)
+    watched = Watched(loader, reporter=reporter)
     for _ in range(2):
         got = list(watched)
         assert all(one is other for one, other in zip(got, loader, strict=True))
 
 
-def test_the_loader_shows_through(teller: Teller) -> None:
+def test_the_loader_shows_through(reporter: Reporter) -> None:
     """Its length, its attributes (to be set too), its truth, its items."""
     loader = Loader()
-    watched = Watched(loader, teller=teller)
+    watched = Watched(loader, reporter=reporter)
     assert len(watched) == 4
     assert watched.num_workers == 3
     watched.count = 2
@@ -75,8 +76,8 @@ def test_the_loader_shows_through(teller: Teller) -> None:
         _ = watched.count
     with pytest.raises(AttributeError, match="nothing_like_it"):
         _ = watched.nothing_like_it
-    assert not Watched([], teller=teller)
-    assert Watched(["a", "b"], teller=teller)[1] == "b"
+    assert not Watched([], reporter=reporter)
+    assert Watched(["a", "b"], reporter=reporter)[1] == "b"
 
 
 def test_a_loader_without_length_has_none() -> None:
@@ -100,7 +101,7 @@ def test_a_watched_loader_can_be_copied_and_pickled() -> None:
     assert list(copy.deepcopy(watch([1, 2]))) == [1, 2]
 
 
-def test_exceptions_of_the_loader_pass(teller: Teller) -> None:
+def test_exceptions_of_the_loader_pass(reporter: Reporter) -> None:
     """The very same one, and the loader can go on where it can."""
 
     class Flaky:
@@ -118,7 +119,7 @@ def test_exceptions_of_the_loader_pass(teller: Teller) -> None:
             return self.count
 
     loader = Flaky()
-    passing = iter(Watched(loader, teller=teller))
+    passing = iter(Watched(loader, reporter=reporter))
     assert next(passing) == 1
     with pytest.raises(ValueError, match="a broken sample") as caught:
         next(passing)
@@ -126,17 +127,22 @@ def test_exceptions_of_the_loader_pass(teller: Teller) -> None:
     assert next(passing) == 3
 
 
-def test_exceptions_of_the_job_pass(teller: Teller, tmp_path: Path) -> None:
+def test_exceptions_of_the_job_pass(reporter: Reporter, tmp_path: Path) -> None:
     """From inside each mark, also those that end the process."""
-    for mark in (Step(None, teller), Validation(teller), Checkpoint(teller), Copying(teller)):
+    for mark in (
+        step(None, reporter),
+        validation(reporter),
+        checkpoint(reporter),
+        copying(reporter),
+    ):
         for error in (ValueError("mine"), KeyboardInterrupt(), SystemExit(3)):
             with pytest.raises(type(error)) as caught, mark:
                 raise error
             assert caught.value is error
-    assert told(tmp_path).counters.steps == 0
+    assert reported(tmp_path).counters.steps == 0
 
 
-def test_a_broken_off_loop_closes_the_loaders_generator(teller: Teller) -> None:
+def test_a_broken_off_loop_closes_the_loaders_generator(reporter: Reporter) -> None:
     """At once, as without watch."""
     closed = []
 
@@ -147,62 +153,62 @@ def test_a_broken_off_loop_closes_the_loaders_generator(teller: Teller) -> None:
             finally:
                 closed.append(True)
 
-    for number in Watched(Generating(), teller=teller):
+    for number in Watched(Generating(), reporter=reporter):
         if number == 2:
             break
     assert closed == [True]
 
 
-def test_a_broken_off_loop_ends_at_once_wherever_it_tells(tmp_path: Path) -> None:
+def test_a_broken_off_loop_ends_at_once_wherever_it_reports(tmp_path: Path) -> None:
     """Also when the first folders let nobody in (no runtime folder, as below sudo and in
     containers): what was tried holds nothing."""
     tmp_path.chmod(0o700)
     (tmp_path / "gpuwatch").write_text("in the way")
-    teller = Teller(lambda: StepFile.create({"XDG_RUNTIME_DIR": str(tmp_path)}), lambda: None)
+    reporter = Reporter(lambda: StepFile.create({"XDG_RUNTIME_DIR": str(tmp_path)}), lambda: None)
     gc.disable()
     try:
-        for _ in Watched([[1]] * 5, teller=teller):
-            if teller.steps == 2:
+        for _ in Watched([[1]] * 5, reporter=reporter):
+            if reporter.steps == 2:
                 break
-        assert (teller.state, teller.loop) == (IDLE, None)
-        assert str(tmp_path) not in teller.describe()
+        assert (reporter.state, reporter.loop) == (IDLE, None)
+        assert str(tmp_path) not in reporter.describe()
     finally:
         gc.enable()
-        teller.close()
+        reporter.close()
 
 
-def test_a_generator_of_the_jobs_own_stays_open(teller: Teller) -> None:
+def test_a_generator_of_the_jobs_own_stays_open(reporter: Reporter) -> None:
     """A loop that is broken off leaves the rest for the next one."""
     numbers = (number for number in range(4))
-    for number in Watched(numbers, teller=teller):
+    for number in Watched(numbers, reporter=reporter):
         if number == 1:
             break
     assert list(numbers) == [2, 3]
 
 
 def test_where_nothing_can_be_written_nothing_happens(tmp_path: Path) -> None:
-    """The job goes on, and a sentence says why nothing is told."""
+    """The job goes on, and a sentence says why nothing is reported."""
 
     def refuse() -> StepFile:
         raise PermissionError(13, "Permission denied")
 
-    teller = Teller(refuse, lambda: None)
-    assert list(Watched([1, 2], teller=teller)) == [1, 2]
-    assert teller.describe() == "gpuwatch.torch reports nothing: Permission denied"
+    reporter = Reporter(refuse, lambda: None)
+    assert list(Watched([1, 2], reporter=reporter)) == [1, 2]
+    assert reporter.describe() == "gpuwatch.torch reports nothing: Permission denied"
 
 
-def test_a_mistake_of_ours_ends_the_telling_only(tmp_path: Path) -> None:
+def test_a_mistake_of_ours_ends_the_reporting_only(tmp_path: Path) -> None:
     """The file goes, the job stays."""
-    teller = teller_in(tmp_path)
-    passing = iter(Watched(Loader(), teller=teller))
+    reporter = reporter_in(tmp_path)
+    passing = iter(Watched(Loader(), reporter=reporter))
     next(passing)
     assert len(files_below(tmp_path)) == 1
-    teller._spent = None  # type: ignore[assignment]
+    reporter._spent = None  # type: ignore[assignment]
     assert len(list(passing)) == 3
-    with Step(None, teller), Validation(teller), Copying(teller):
+    with step(None, reporter), validation(reporter), copying(reporter):
         pass
     assert files_below(tmp_path) == []
-    assert teller.describe().startswith("gpuwatch.torch has stopped reporting: TypeError")
+    assert reporter.describe().startswith("gpuwatch.torch has stopped reporting: TypeError")
 
 
 def test_importing_it_imports_the_standard_library_only() -> None:
@@ -220,24 +226,27 @@ def test_importing_it_imports_the_standard_library_only() -> None:
     assert roots == "['gpuwatch']"
     assert set(eval(own)) == {
         "gpuwatch",
-        "gpuwatch.core",
-        "gpuwatch.core.step_file",
+        "gpuwatch.jobs",
+        "gpuwatch.jobs.loop",
+        "gpuwatch.jobs.loop.step_file",
+        "gpuwatch.jobs.loop.writer",
         "gpuwatch.torch",
         "gpuwatch.torch.batches",
         "gpuwatch.torch.device",
+        "gpuwatch.torch.publisher",
         "gpuwatch.torch.reporter",
         "gpuwatch.torch.watching",
     }
 
 
-# What they tell
+# What they report
 
 
-def test_the_body_of_the_loop_is_the_step(teller: Teller, tmp_path: Path) -> None:
+def test_the_body_of_the_loop_is_the_step(reporter: Reporter, tmp_path: Path) -> None:
     """Steps, samples, the loader's settings, and where the time went."""
-    for _ in Watched(Loader(seconds=0.02), teller=teller):
+    for _ in Watched(Loader(seconds=0.02), reporter=reporter):
         time.sleep(0.01)
-    now, counters, _ = told(tmp_path)
+    now, counters, _ = reported(tmp_path)
     assert (counters.steps, counters.samples) == (4, 32)
     assert counters.wait_ns >= 80_000_000
     assert counters.step_ns >= 40_000_000
@@ -246,160 +255,155 @@ def test_the_body_of_the_loop_is_the_step(teller: Teller, tmp_path: Path) -> Non
     assert (now.batch_size, now.loader_workers, now.pinned_memory) == (8, 3, 1)
 
 
-def test_a_wait_is_told_when_it_begins(teller: Teller, tmp_path: Path) -> None:
+def test_a_wait_is_reported_when_it_begins(reporter: Reporter, tmp_path: Path) -> None:
     """So that a reader sees one that lasts."""
     seen = []
 
     class Looking:
         def __iter__(self) -> Iterator[int]:
             for number in range(2):
-                seen.append(told(tmp_path).now.state)
+                seen.append(reported(tmp_path).now.state)
                 yield number
 
-    for _ in Watched(Looking(), teller=teller):
-        seen.append(told(tmp_path).now.state)
+    for _ in Watched(Looking(), reporter=reporter):
+        seen.append(reported(tmp_path).now.state)
     assert seen == [WAIT, STEP, WAIT, STEP]
 
 
-def test_each_pass_is_an_epoch(teller: Teller, tmp_path: Path) -> None:
+def test_each_pass_is_an_epoch(reporter: Reporter, tmp_path: Path) -> None:
     """Unless the job counts them itself."""
     for _ in range(3):
-        list(Watched(Loader(), teller=teller))
-    assert told(tmp_path).now.epoch == 2
-    teller.epoch_is(7)
-    for _ in Watched(Loader(), teller=teller):
-        now = told(tmp_path).now
+        list(Watched(Loader(), reporter=reporter))
+    assert reported(tmp_path).now.epoch == 2
+    reporter.epoch_is(7)
+    for _ in Watched(Loader(), reporter=reporter):
+        now = reported(tmp_path).now
     assert (now.epoch, now.step_in_epoch) == (7, 3)
 
 
-def test_with_step_the_rest_of_the_body_is_no_step(teller: Teller, tmp_path: Path) -> None:
+def test_with_step_the_rest_of_the_body_is_no_step(reporter: Reporter, tmp_path: Path) -> None:
     """Two steps to a batch here, and time between them that is neither step nor wait."""
-    for _ in Watched(Loader(), teller=teller):
+    for _ in Watched(Loader(), reporter=reporter):
         time.sleep(0.01)
         for _ in range(2):
-            with Step(None, teller):
-                assert told(tmp_path).now.state == STEP
-        assert told(tmp_path).now.state in (BETWEEN, STEP)
-    counters = told(tmp_path).counters
+            with step(None, reporter):
+                assert reported(tmp_path).now.state == STEP
+        assert reported(tmp_path).now.state in (BETWEEN, STEP)
+    counters = reported(tmp_path).counters
     assert (counters.steps, counters.samples) == (8, 32)
     assert counters.between_ns >= 30_000_000
 
 
-def test_steps_without_a_watched_loader(teller: Teller, tmp_path: Path) -> None:
-    """Their samples can be told; waits are not known."""
+def test_steps_without_a_watched_loader(reporter: Reporter, tmp_path: Path) -> None:
+    """Their samples can be given; waits are not known."""
     for _ in range(5):
-        with Step(16, teller):
+        with step(16, reporter):
             pass
-    now, counters, _ = told(tmp_path)
+    now, counters, _ = reported(tmp_path)
     assert (counters.steps, counters.samples, now.state) == (5, 80, BETWEEN)
-    assert not now.flags & step_file.WAITS_TOLD
+    assert not now.flags & step_file.WAITS_REPORTED
 
 
-def test_a_step_inside_a_step_is_one(teller: Teller, tmp_path: Path) -> None:
-    """As when a function that marks its step is called from one that does."""
-    with Step(None, teller), Step(None, teller):
-        pass
-    assert told(tmp_path).counters.steps == 1
-
-
-def test_batches_inside_one_step(teller: Teller, tmp_path: Path) -> None:
+def test_batches_inside_one_step(reporter: Reporter, tmp_path: Path) -> None:
     """Gradient accumulation: the loop over micro-batches stands in the step."""
     for _ in range(3):
-        with Step(None, teller):
-            for _ in Watched(Loader(2), teller=teller):
+        with step(None, reporter):
+            for _ in Watched(Loader(2), reporter=reporter):
                 pass
-    assert told(tmp_path).counters.steps == 3
-    assert told(tmp_path).counters.samples == 48
+    assert reported(tmp_path).counters.steps == 3
+    assert reported(tmp_path).counters.samples == 48
 
 
-def test_validation_holds_no_steps(teller: Teller, tmp_path: Path) -> None:
+def test_validation_holds_no_steps(reporter: Reporter, tmp_path: Path) -> None:
     """A loop over validation data in the body of the training loop."""
-    for _ in Watched(Loader(3), teller=teller):
-        with Validation(teller):
-            for _ in Watched(Loader(5), teller=teller):
-                with Step(None, teller):
+    for _ in Watched(Loader(3), reporter=reporter):
+        with validation(reporter):
+            for _ in Watched(Loader(5), reporter=reporter):
+                with step(None, reporter):
                     pass
-                assert told(tmp_path).now.state == VALIDATION
+                assert reported(tmp_path).now.state == VALIDATION
             time.sleep(0.01)
-        assert told(tmp_path).now.state == STEP
-    counters = told(tmp_path).counters
+        assert reported(tmp_path).now.state == STEP
+    counters = reported(tmp_path).counters
     assert (counters.steps, counters.samples) == (3, 24)
     assert counters.validation_ns >= 30_000_000
-    assert told(tmp_path).now.steps_in_epoch == 3
+    assert reported(tmp_path).now.steps_in_epoch == 3
 
 
-def test_a_loader_can_be_said_to_validate(teller: Teller, tmp_path: Path) -> None:
+def test_a_loader_can_be_said_to_validate(reporter: Reporter, tmp_path: Path) -> None:
     """Broken off or not, the loop before it goes on."""
-    for _ in Watched(Loader(2), teller=teller):
-        for number, _ in enumerate(Watched(Loader(5), validation=True, teller=teller)):
-            assert told(tmp_path).now.state == VALIDATION
+    for _ in Watched(Loader(2), reporter=reporter):
+        for number, _ in enumerate(Watched(Loader(5), validation=True, reporter=reporter)):
+            assert reported(tmp_path).now.state == VALIDATION
             if number == 2:
                 break
-        assert told(tmp_path).now.state == STEP
-    assert told(tmp_path).counters.steps == 2
+        assert reported(tmp_path).now.state == STEP
+    assert reported(tmp_path).counters.steps == 2
 
 
-def test_saving_is_told(teller: Teller, tmp_path: Path) -> None:
+def test_saving_is_reported(reporter: Reporter, tmp_path: Path) -> None:
     """Inside of a step or between them."""
-    with Checkpoint(teller):
-        assert told(tmp_path).now.state == step_file.CHECKPOINT
+    with checkpoint(reporter):
+        assert reported(tmp_path).now.state == step_file.CHECKPOINT
         time.sleep(0.01)
-    assert told(tmp_path).counters.checkpoint_ns >= 10_000_000
-    assert told(tmp_path).counters.steps == 0
+    assert reported(tmp_path).counters.checkpoint_ns >= 10_000_000
+    assert reported(tmp_path).counters.steps == 0
 
 
-def test_two_loaders_zipped_are_one_loop(teller: Teller, tmp_path: Path) -> None:
+def test_two_loaders_zipped_are_one_loop(reporter: Reporter, tmp_path: Path) -> None:
     """Both are waited for; the steps are not counted twice."""
     pairs = zip(
-        Watched(Loader(6), teller=teller),
-        Watched(Loader(6, seconds=0.01), teller=teller),
+        Watched(Loader(6), reporter=reporter),
+        Watched(Loader(6, seconds=0.01), reporter=reporter),
         strict=True,
     )
     for _ in pairs:
         pass
-    counters = told(tmp_path).counters
+    counters = reported(tmp_path).counters
     assert (counters.steps, counters.samples) == (6, 48)
     assert counters.wait_ns >= 60_000_000
 
 
-def test_an_iterator_left_behind_does_not_count_for_ever(teller: Teller, tmp_path: Path) -> None:
+def test_an_iterator_left_behind_does_not_count_for_ever(
+    reporter: Reporter, tmp_path: Path
+) -> None:
     """The job keeps it and goes on with another."""
-    left = iter(Watched(Loader(10), teller=teller))
+    left = iter(Watched(Loader(10), reporter=reporter))
     next(left)
-    for _ in Watched(Loader(20), teller=teller):
+    for _ in Watched(Loader(20), reporter=reporter):
         pass
-    assert told(tmp_path).counters.steps >= 18
+    assert reported(tmp_path).counters.steps >= 18
 
 
 def test_the_counters_of_ten_seconds_ago_stand_beside_those_of_now(
-    teller: Teller, tmp_path: Path
+    reporter: Reporter, tmp_path: Path
 ) -> None:
     """At first, those of the beginning."""
-    list(Watched(Loader(), teller=teller))
-    now, counters, base = told(tmp_path)
+    list(Watched(Loader(), reporter=reporter))
+    now, counters, base = reported(tmp_path)
     assert base.steps == 0
     assert base.at_ns == now.began_ns < counters.at_ns
 
 
-def test_only_one_thread_tells(teller: Teller, tmp_path: Path) -> None:
+def test_only_one_thread_reports(reporter: Reporter, tmp_path: Path) -> None:
     """A thread that prefetches through a watched loader is not the training loop."""
-    with Step(None, teller):
+    with step(None, reporter):
         pass
-    thread = threading.Thread(target=lambda: list(Watched(Loader(), teller=teller)))
+    thread = threading.Thread(target=lambda: list(Watched(Loader(), reporter=reporter)))
     thread.start()
     thread.join()
-    assert told(tmp_path).counters.steps == 1
+    assert reported(tmp_path).counters.steps == 1
 
 
-def test_a_training_thread_tells(teller: Teller, tmp_path: Path) -> None:
+def test_a_training_thread_reports(reporter: Reporter, tmp_path: Path) -> None:
     """As where a framework runs the loop outside the main thread."""
-    thread = threading.Thread(target=lambda: list(Watched(Loader(), teller=teller)))
+    thread = threading.Thread(target=lambda: list(Watched(Loader(), reporter=reporter)))
     thread.start()
     thread.join()
-    assert told(tmp_path).counters.steps == 4
+    assert reported(tmp_path).counters.steps == 4
 
 
-def test_a_fork_tells_in_a_file_of_its_own(tmp_path: Path) -> None:
+def test_a_fork_reports_in_a_file_of_its_own(tmp_path: Path) -> None:
     """The parent's file stays the parent's, in the middle of a loop too."""
     tmp_path.chmod(0o700)
     code = (
@@ -445,7 +449,7 @@ def test_ranks_started_by_multiprocessing_tell(tmp_path: Path, method: str) -> N
         "    os.environ['RANK'] = str(rank)\n"
         "    for _ in watch([[1]] * 3): pass\n"
         "    path = Path(describe().rpartition(' ')[2])\n"
-        "    from gpuwatch.core import step_file\n"
+        "    from gpuwatch.jobs.loop import step_file\n"
         "    assert step_file.parse_record(path.read_bytes()).now.rank == rank\n"
         "    os.write(1, f'{path.name}\\n'.encode())\n"
         "if __name__ == '__main__':\n"
@@ -490,11 +494,6 @@ def test_the_file_goes_with_the_process(tmp_path: Path) -> None:
         )
         left[name] = (run.returncode, len(files_below(tmp_path)))
     assert left == {"end": (0, 0), "exception": (1, 0), "kill": (-signal.SIGKILL, 1)}
-
-
-def test_this_process_has_one_teller() -> None:
-    """And says so."""
-    assert "gpuwatch.torch" in TELLER.describe()
 
 
 # What a batch holds

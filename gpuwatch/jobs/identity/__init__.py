@@ -1,1 +1,1 @@
-"""What belongs to a job and what each process is in it."""
+"""Processes that belong to one job, and the role of each."""

@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 from gpuwatch.core.text import clean
 from gpuwatch.jobs.identity import starters
-from gpuwatch.jobs.identity.evidence import Look, read_look
-from gpuwatch.jobs.identity.surroundings import parse_inner_pids
+from gpuwatch.jobs.identity.evidence import Look, all_pids, read_look
 from gpuwatch.sources.linux import cgroup, procfs
 from gpuwatch.sources.linux.process_details import clean_name, parse_effective_uid, user_name
 from gpuwatch.sources.linux.processes import INITIAL_PID_NAMESPACE, process_exists
@@ -46,7 +45,7 @@ def parse_pid(text: str) -> int:
 
 
 def resolve(pid: int, proc: Path = procfs.PROC) -> Attachment:
-    """What to watch for ``pid``. Raises ``AttachError`` where there is nothing to watch.
+    """The process to watch for ``pid``. Raises ``AttachError`` where there is nothing to watch.
 
     Any process of a job will do: finding the rest of it is the tracker's part.
     """
@@ -88,7 +87,7 @@ def _thread_group(status: bytes) -> int | None:
 
 
 def _program_instead(pid: int, notes: tuple[str, ...], proc: Path) -> Attachment | None:
-    """What to watch instead of a program that only started the job; ``None``: itself.
+    """The process to watch instead of a program that only started the job; ``None``: itself.
 
     Raises ``AttachError`` where that is not clear, and names what runs below it.
     """
@@ -244,19 +243,11 @@ def _described(pid: int, proc: Path) -> str:
 
 def _known_inside_as(pid: int, proc: Path) -> list[int]:
     """The processes that a PID namespace below this one knows by ``pid``."""
-    found = []
-    for name in os.listdir(proc):  # noqa: PTH208 - names only
-        if name.isdigit():
-            try:
-                if pid in parse_inner_pids(procfs.read_once(f"{proc}/{name}/status")):
-                    found.append(int(name))
-            except (OSError, ValueError):
-                continue
-    return sorted(found)
+    return sorted([outer for outer in all_pids(proc) if pid in procfs.inner_pids(outer, proc)])
 
 
 def _is_our_view(proc: Path) -> bool:
-    """Whether ``proc`` shows this process under its own PID: then ``kill`` means the same."""
+    """True if ``proc`` shows this process under its own PID: then ``kill`` means the same."""
     try:
         return os.readlink(proc / "self") == str(os.getpid())  # noqa: PTH115
     except OSError:
@@ -271,7 +262,7 @@ def _is_nested(proc: Path) -> bool:
 
 
 def _rights_notes(pid: int, status: bytes, proc: Path) -> tuple[str, ...]:
-    """What will be missing, and how to get it, where the process may not be looked into."""
+    """Notes on what will be missing, and how to get it, where the process may not be read."""
     try:
         os.close(os.open(f"{proc}/{pid}/environ", os.O_RDONLY | os.O_CLOEXEC))
     except OSError as error:

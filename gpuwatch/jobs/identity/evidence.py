@@ -1,4 +1,4 @@
-"""What the kernel's files say of one process, read for jobs: who it is and what is loaded in it.
+"""One process as the kernel's files show it: where it stands, its program, what is loaded in it.
 
 ``/proc/PID/stat``, ``comm`` and ``task/*/comm`` are open to everybody; ``environ``, ``maps``,
 ``io``, ``exe`` and ``smaps_rollup`` only to the process's user and to root (proc(5), "Governed by
@@ -61,10 +61,14 @@ class Lineage(NamedTuple):
     """Where a process stands among the others, from ``/proc/PID/stat``."""
 
     name: str
+    state: str
     parent: int
     group: int
     session: int
+    foreground: bool
+    """It has the keyboard of its terminal."""
     is_kernel_thread: bool
+    cpu_ticks: int
     start_ticks: int
 
 
@@ -89,19 +93,20 @@ class Look:
 
 def parse_lineage(text: bytes) -> Lineage:
     """The first fields of ``/proc/PID/stat``. Raises ``ValueError`` for anything else."""
-    end = text.rindex(b")")
-    fields = text[end + 2 :].split(None, 20)
-    try:
-        return Lineage(
-            clean_name(text[text.index(b"(") + 1 : end]),
-            int(fields[1]),
-            int(fields[2]),
-            int(fields[3]),
-            bool(int(fields[6]) & procfs.KERNEL_THREAD_FLAG),
-            int(fields[19]),
-        )
-    except IndexError:
-        raise ValueError("not a process stat line") from None
+    stat = procfs.parse_process_stat(text)
+    # State, parent, process group, session, terminal, the terminal's foreground group (-1: none).
+    fields = text[text.rindex(b")") + 2 :].split(None, 6)
+    return Lineage(
+        clean_name(stat.name),
+        stat.state,
+        stat.parent_pid,
+        int(fields[2]),
+        int(fields[3]),
+        int(fields[5]) > 0 and fields[2] == fields[5],
+        stat.is_kernel_thread,
+        stat.cpu_ticks,
+        stat.start_ticks,
+    )
 
 
 def read_lineage(pid: int, proc: Path = procfs.PROC) -> Lineage | None:
@@ -112,12 +117,32 @@ def read_lineage(pid: int, proc: Path = procfs.PROC) -> Lineage | None:
         return None
 
 
+def all_pids(proc: Path = procfs.PROC) -> list[int]:
+    """Every process there is. Raises ``OSError``."""
+    return [int(name) for name in os.listdir(proc) if name.isdigit()]  # noqa: PTH208 - names only
+
+
+def read_all(proc: Path = procfs.PROC) -> dict[int, Lineage]:
+    """All processes of the machine, by PID."""
+    found = {pid: read_lineage(pid, proc) for pid in all_pids(proc)}
+    return {pid: lineage for pid, lineage in found.items() if lineage is not None}
+
+
+def children_of(lineages: Mapping[int, Lineage]) -> dict[int, list[int]]:
+    children: dict[int, list[int]] = {}
+    for pid, lineage in lineages.items():
+        children.setdefault(lineage.parent, []).append(pid)
+    return children
+
+
 def read_look(pid: int, proc: Path = procfs.PROC) -> Look | None:
-    """Who a process is; ``None`` where there is none, or it is hidden or a kernel thread."""
+    """One process as it is now; ``None`` where there is none, or it is hidden or a kernel
+    thread."""
     lineage = read_lineage(pid, proc)
     if lineage is None or lineage.is_kernel_thread:
         return None
     ticks = lineage.start_ticks / procfs.TICKS_PER_SECOND
+    executable = surroundings.read_link(pid, "exe", proc)
     return Look(
         pid=pid,
         parent=lineage.parent,
@@ -127,7 +152,7 @@ def read_look(pid: int, proc: Path = procfs.PROC) -> Look | None:
         group=lineage.group,
         session=lineage.session,
         arguments=read_arguments(pid, proc),
-        executable=read_executable(pid, proc),
+        executable=None if executable is None else clean(executable),
     )
 
 
@@ -137,16 +162,16 @@ def read_arguments(pid: int, proc: Path = procfs.PROC) -> tuple[str, ...]:
         raw = procfs.read_once(f"{proc}/{pid}/cmdline", COMMAND_BYTES)
     except OSError:
         return ()
-    raw = raw.rstrip(b"\0 \n")
-    if not raw:
-        return ()
-    parts = raw.split(b"\0", ARGUMENTS_KEPT)
-    return tuple([clean(part.decode("utf-8", "replace"), COMMAND_BYTES) for part in parts])
+    return parse_arguments(raw, COMMAND_BYTES)[: ARGUMENTS_KEPT + 1]
 
 
-def read_executable(pid: int, proc: Path = procfs.PROC) -> str | None:
-    found = surroundings.read_link(pid, "exe", proc)
-    return None if found is None else clean(found)
+def parse_arguments(line: bytes, length: int) -> tuple[str, ...]:
+    """``/proc/PID/cmdline`` as arguments of at most ``length`` characters, each made safe; empty
+    where there is none."""
+    # Rewritten titles are padded with NULs or blanks up to the room the arguments had.
+    text = line.rstrip(b"\0 \n")
+    parts = text.split(b"\0") if text else []
+    return tuple([clean(part.decode("utf-8", "replace"), length) for part in parts])
 
 
 def read_environment(pid: int, proc: Path = procfs.PROC) -> dict[str, str] | None:
@@ -186,7 +211,7 @@ def parse_framework(maps: bytes) -> str | None:
 
 
 class RankNumbers(NamedTuple):
-    """A rank's place among the ranks, as its launcher told it; ``sign`` says by what."""
+    """A rank's place among the ranks, as its launcher said it; ``sign`` says by what."""
 
     rank: int | None
     local_rank: int | None
@@ -198,13 +223,13 @@ _RANK_VARIABLES = (
     ("RANK", "LOCAL_RANK", "WORLD_SIZE"),
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_SIZE"),
     ("PMI_RANK", "MPI_LOCALRANKID", "PMI_SIZE"),
-    # SLURM_PROCID is 0 in a batch script too; the number of tasks is only told to those of srun.
+    # SLURM_PROCID is 0 in a batch script too; only those of srun hear the number of tasks.
     ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_STEP_NUM_TASKS"),
 )
 
 
 def rank_numbers(environment: Mapping[str, str] | None) -> RankNumbers | None:
-    """What the environment says of a rank; ``None`` when it names none."""
+    """A rank's numbers by its environment; ``None`` when it names none."""
     if not environment:
         return None
     for rank_name, local_name, size_name in _RANK_VARIABLES:
@@ -222,7 +247,7 @@ def rank_numbers(environment: Mapping[str, str] | None) -> RankNumbers | None:
 
 
 def _lightning_numbers(environment: Mapping[str, str]) -> RankNumbers | None:
-    """Lightning starts ranks 1, 2, ... of a machine by itself and tells them only these."""
+    """Lightning starts ranks 1, 2, ... of a machine by itself and gives them only these."""
     local = _number(environment.get("LOCAL_RANK"))
     if local is None:
         return None

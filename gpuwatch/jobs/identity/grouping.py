@@ -50,7 +50,7 @@ def _above(child: Look, look: Looker) -> list[Look]:
 
 
 def is_same_program(child: Look, parent: Look) -> bool:
-    """Whether ``child`` is a part of the program that ``parent`` runs, not one it started."""
+    """True if ``child`` is a part of the program that ``parent`` runs, not one it started."""
     mine, other = child.program, parent.program
     if other.kind not in ("python", "other"):
         return False
@@ -60,15 +60,15 @@ def is_same_program(child: Look, parent: Look) -> bool:
 
 
 def is_fork(child: Look, parent: Look) -> bool:
-    """Whether both run the same program: the same arguments, or the same executable under a
+    """True if both run the same program: the same arguments, or the same executable under a
     title that one of them gave itself since."""
     if child.arguments and child.arguments == parent.arguments:
         return True
     return _has_title(child, parent) and child.executable == parent.executable is not None
 
 
-def is_left_over(worker: Look, parent: Look | None) -> bool:
-    """Whether the process that started a loader worker has ended.
+def is_orphaned(worker: Look, parent: Look | None) -> bool:
+    """True if the process that started a loader worker has ended.
 
     A loader worker is a fork of a Python process, or started by its multiprocessing: any other
     parent is one that took it in.
@@ -89,7 +89,7 @@ def _has_title(one: Look, other: Look) -> bool:
 
 
 def world_of(environment: Mapping[str, str] | None, parent: Look | None) -> tuple[str, ...] | None:
-    """What all ranks of one job on a machine have in common although nothing here started all
+    """The mark that all ranks of one job on a machine share although nothing here started all
     of them; ``None`` for a job of one rank.
 
     Where ``srun`` runs on another machine, only ``slurmstepd`` is above the ranks.

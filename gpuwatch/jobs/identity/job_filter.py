@@ -50,7 +50,7 @@ def _reduced(
 
 
 def _cards_of(gpus: tuple[Gpu, ...], uuids: frozenset[str]) -> frozenset[str]:
-    """What is wrong with a card is wrong with its MIG instances."""
+    """The cards of MIG instances: what is wrong with one is wrong with its MIG instances."""
     parents = (gpu.identity.mig_parent_uuid for gpu in gpus if gpu.uuid in uuids)
     return frozenset(parent for parent in parents if parent is not None)
 

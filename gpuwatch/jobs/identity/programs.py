@@ -1,4 +1,4 @@
-"""What a command line says of the process that runs it: launcher, shell, Python program, ..."""
+"""Kinds of programs by their command line: launcher, shell, Python program, ..."""
 
 from __future__ import annotations
 
@@ -15,25 +15,11 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-LAUNCHERS = frozenset(
-    {
-        "torchrun",
-        "accelerate",
-        "deepspeed",
-        "colossalai",
-        "composer",
-        "horovodrun",
-        "mpirun",
-        "mpiexec",
-        "mpiexec.hydra",
-        "orterun",
-        "prterun",
-        "orted",
-        "prted",
-        "hydra_pmi_proxy",
-        "srun",
-        "jsrun",
-    }
+LAUNCHERS = _words(
+    """
+    torchrun accelerate deepspeed colossalai composer horovodrun mpirun mpiexec mpiexec.hydra
+    orterun prterun orted prted hydra_pmi_proxy srun jsrun
+    """
 )
 LAUNCHER_MODULES = {
     "torch.distributed.run": "torchrun",
@@ -52,7 +38,7 @@ LAUNCHER_MODULES = {
     "paddle.distributed.launch": "paddle.distributed.launch",
 }
 ELASTIC_NAME = "pt_elastic"
-"""What torchrun calls its own main thread from PyTorch 2.5 on (pytorch#128448)."""
+"""Name that torchrun gives its own main thread from PyTorch 2.5 on (pytorch#128448)."""
 
 WRAPPERS = _words(
     """
@@ -68,16 +54,22 @@ SHELLS = _words(
     ash bash busybox csh dash elvish fish ksh mksh nu pwsh rbash sh tcsh xonsh yash zsh
     """
 )
-BOUNDARIES = _words(
-    """
-    abduco airflow alacritty atd celery circusd code code-server condor_starter conmon containerd
-    cron crond crun dagster dockerd dtach emacs foot ghostty gcs_server gnome-terminal-
-    gnome-terminal-server honcho init java jupyter jupyterhub jupyterlab kitty konsole kubelet login
-    lxc-start mosh-server node nvim notebook pbs_mom podman prefect raylet ray res runc sbatchd
-    screen sge_shepherd slurmd slurmstepd sshd sshd-session supervisord systemd terminator tmux vim
-    wezterm-gui xinetd xterm zed-editor zellij
-    """
-)
+_SERVICE = "a service that runs other programs"
+_BOUNDARIES = {
+    "a terminal multiplexer": "abduco dtach screen tmux zellij",
+    "a terminal": "alacritty foot ghostty kitty konsole terminator wezterm-gui xterm",
+    "a login": "login mosh-server sshd sshd-session",
+    "an editor": "code code-server emacs nvim vim zed-editor",
+    "a notebook server": "jupyter jupyterhub jupyterlab notebook",
+    _SERVICE: """
+        airflow atd celery circusd condor_starter conmon containerd cron crond crun dagster dockerd
+        gcs_server gnome-terminal- gnome-terminal-server honcho init java kubelet lxc-start node
+        pbs_mom podman prefect raylet ray res runc sbatchd sge_shepherd slurmd slurmstepd
+        supervisord systemd xinetd
+        """,
+}
+BOUNDARIES = {name: phrase for phrase, names in _BOUNDARIES.items() for name in names.split()}
+"""Each with the words a person has for it."""
 _BOUNDARY_PREFIXES = ("containerd-shim", "jupyter-")
 
 _PYTHON = re.compile(r"(?:python|pypy)[0-9.]*[dt]*", re.IGNORECASE)
@@ -104,6 +96,13 @@ _HELPERS = (
 )
 
 
+def boundary_phrase(*names: str) -> str:
+    """The words for a boundary that has one of these names."""
+    if names[0].startswith("jupyter-"):
+        return "a notebook server"
+    return next((BOUNDARIES[name] for name in names if name in BOUNDARIES), _SERVICE)
+
+
 class Program(NamedTuple):
     """``name`` is what a person calls it (``torchrun``, ``train.py``); ``started_by`` the start
     method of Python's multiprocessing whose command line this is; ``helper`` a phrase that says
@@ -121,7 +120,7 @@ class Program(NamedTuple):
 
 @functools.lru_cache(maxsize=1024)
 def recognise(arguments: tuple[str, ...], name: str = "", executable: str | None = None) -> Program:
-    """What the process with these arguments is; ``name`` is the kernel's name of it.
+    """The program of a process with these arguments; ``name`` is the kernel's name of it.
 
     A program that rewrote its arguments is known by its name or its executable.
     """
@@ -143,7 +142,7 @@ def recognise(arguments: tuple[str, ...], name: str = "", executable: str | None
 
 
 def is_title(arguments: tuple[str, ...]) -> bool:
-    """Whether the program put a title of its own in place of its arguments."""
+    """True if the program put a title of its own in place of its arguments."""
     return len(arguments) == 1 and (" " in arguments[0] or "::" in arguments[0])
 
 
@@ -169,7 +168,7 @@ def _python(arguments: tuple[str, ...], name: str) -> Program:
 
 
 def is_restart(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
-    """Whether two Python command lines run the same script or module with the same arguments: by
+    """True if two Python command lines run the same script or module with the same arguments: by
     whatever interpreter, whether the script is named by its full path or not."""
     what, value, rest = _parse_python(one)
     other_what, other_value, other_rest = _parse_python(other)

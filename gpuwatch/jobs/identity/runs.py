@@ -1,4 +1,4 @@
-"""Whether a job is the next run of an earlier one.
+"""Recognising runs of the same job.
 
 "The same command, in the same folder, by the same user" as a person means it: the interpreter's
 path, ports and ids that a launcher draws at random, and the settings of data loading that
@@ -11,10 +11,12 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 from gpuwatch.core.text import clean
+from gpuwatch.jobs.identity.evidence import Look, parse_arguments
 from gpuwatch.jobs.identity.surroundings import read_link
 from gpuwatch.sources.linux import procfs
 
@@ -44,7 +46,7 @@ _MOMENT = re.compile(
 
 
 class RunIdentity(NamedTuple):
-    """Who runs what where: ``command`` is the argument list, each made safe by ``text.clean``."""
+    """User, folder and command (the arguments, each ``text.clean``) of a run."""
 
     uid: int
     working_directory: str
@@ -65,7 +67,7 @@ class RunIdentity(NamedTuple):
 
 
 def run_identity(pid: int, proc: Path = procfs.PROC) -> RunIdentity | None:
-    """Who runs what where; ``None`` where one of the three cannot be read.
+    """User, folder and command of a process; ``None`` where one of the three cannot be read.
 
     That is so for other users' processes (their folder is theirs), for what has ended, and for
     what erased its command line.
@@ -76,7 +78,7 @@ def run_identity(pid: int, proc: Path = procfs.PROC) -> RunIdentity | None:
     except (OSError, ValueError):
         return None
     folder = read_link(pid, "cwd", proc)
-    command = parse_arguments(line)
+    command = parse_arguments(line, ARGUMENT_LENGTH)
     if uid is None or folder is None or not command:
         return None
     return RunIdentity(uid, clean(folder.removesuffix(" (deleted)")), command)
@@ -88,18 +90,8 @@ def parse_real_uid(status: bytes) -> int | None:
     return None if at < 0 else int(status[at + 5 :].split(None, 1)[0])
 
 
-def parse_arguments(line: bytes) -> tuple[str, ...]:
-    """``/proc/PID/cmdline`` as arguments, each made safe; empty where there is none."""
-    text = line.rstrip(b"\0 \n")
-    if not text:
-        return ()
-    return tuple(
-        [clean(part.decode("utf-8", "replace"), ARGUMENT_LENGTH) for part in text.split(b"\0")]
-    )
-
-
 def essence(command: tuple[str, ...], folder: str) -> tuple[str, ...]:
-    """What two runs of the same command have in common."""
+    """The part of a command that two runs of it share."""
     kept: list[str] = []
     value_of: re.Pattern[str] | None = None
     for argument in _without_interpreter(command):
@@ -114,7 +106,7 @@ def essence(command: tuple[str, ...], folder: str) -> tuple[str, ...]:
 
 
 def _values_of(name: str, *, settable: bool = False) -> re.Pattern[str] | None:
-    """What may follow an option that makes no other run; ``None`` for all other arguments.
+    """Values that may follow an option that makes no other run; ``None`` for all other arguments.
 
     Without a dash (Hydra's ``data.num_workers=4``) it must be ``settable``, else it is a word.
     """
@@ -150,3 +142,57 @@ def _relative(argument: str, folder: str) -> str:
     if value.startswith("./") or (value + "/").startswith(folder.rstrip("/") + "/"):
         value = os.path.relpath(os.path.join(folder, value), folder)  # noqa: PTH118
     return f"{name}{equals}{value}"
+
+
+LOOK_SECONDS = 1.5
+"""How often new processes are looked for while nothing else is to be watched."""
+LEARN_SECONDS = 10.0
+"""A process that was just started can still show its parent's command."""
+SETTLE_SECONDS = 5.0
+"""For how long a new process is looked at: it becomes what it is with its exec."""
+EARLIEST_SECONDS = 2.0
+"""The end is seen late, and the kernel gives start times to the second of its boot."""
+
+
+class NextRun:
+    """A job's identity, learned while it runs, and which of the new processes is its next run."""
+
+    def __init__(self, proc: Path = procfs.PROC) -> None:
+        self._proc = proc
+        self._digest: str | None = None
+        self._learn_at = float("-inf")
+        self._waiting: dict[int, float] = {}
+
+    def learn(self, now: float, pid: int) -> None:
+        """Look at the job's topmost process, if it is time."""
+        if now < self._learn_at:
+            return
+        self._learn_at = now + LEARN_SECONDS
+        identity = run_identity(pid, self._proc)
+        if identity is not None:
+            self._digest = identity.digest()
+
+    def find(
+        self,
+        now: float,
+        began: frozenset[int],
+        ended_at_unix: float,
+        climb: Callable[[int], tuple[Look, ...]],
+    ) -> Look | None:
+        """The topmost process of the next run; ``began`` are the PIDs that are new."""
+        if self._digest is None:
+            return None
+        self._waiting.update(dict.fromkeys(began, now + SETTLE_SECONDS))
+        for pid, until in list(self._waiting.items()):
+            if now > until:
+                del self._waiting[pid]
+                continue
+            identity = run_identity(pid, self._proc)
+            if identity is None or identity.digest() != self._digest:
+                continue
+            chain = climb(pid)
+            started = chain[-1].started_at if chain else None
+            if started is not None and started >= ended_at_unix - EARLIEST_SECONDS:
+                return chain[-1]
+            del self._waiting[pid]
+        return None

@@ -10,32 +10,23 @@ from typing import NamedTuple
 
 from gpuwatch.core.text import clean
 from gpuwatch.jobs.identity import grouping
-from gpuwatch.jobs.identity.evidence import Look, read_look
-from gpuwatch.jobs.identity.programs import script_file
+from gpuwatch.jobs.identity.evidence import Look, children_of, read_all, read_look
+from gpuwatch.jobs.identity.programs import boundary_phrase, script_file
 from gpuwatch.sources.linux import procfs
 from gpuwatch.sources.linux.process_details import read_command
 
 LABEL_LENGTH = 60
 """Of a command line within a sentence."""
 
-_BOUNDARIES = {
-    "a terminal multiplexer": "abduco dtach screen tmux zellij",
-    "a terminal": "alacritty foot ghostty kitty konsole terminator wezterm-gui xterm",
-    "a login": "login mosh-server sshd sshd-session",
-    "an editor": "code code-server emacs nvim vim zed-editor",
-    "a notebook server": "jupyter jupyterhub jupyterlab notebook",
-}
-_BOUNDARY_OF = {name: phrase for phrase, names in _BOUNDARIES.items() for name in names.split()}
-
-_ELSEWHERE = {
-    "ssh": "a connection to another machine: what runs there is seen by a gpuwatch there",
-    "mosh-client": "a connection to another machine: what runs there is seen by a gpuwatch there",
-}
+_ELSEWHERE = "a connection to another machine: what runs there is seen by a gpuwatch there"
 _CLIENT = (
     "only the client of a container engine: give the PID of the training process itself, which "
     "runs below the engine's service"
 )
-_CLIENTS = frozenset({"docker", "kubectl", "nerdctl", "podman"})
+_CLIENTS = {
+    **dict.fromkeys(("ssh", "mosh-client"), _ELSEWHERE),
+    **dict.fromkeys(("docker", "kubectl", "nerdctl", "podman"), _CLIENT),
+}
 
 
 class Candidate(NamedTuple):
@@ -49,9 +40,9 @@ class Candidate(NamedTuple):
 
 
 def what_instead(look: Look) -> str | None:
-    """What a process is that is no job, as the rest of "it is ..."; ``None`` for a job.
+    """The kind of a process that is no job, as the rest of "it is ..."; ``None`` for a job.
 
-    Wrappers are not told apart from jobs here: see ``is_wrapper``.
+    Wrappers are not distinguished from jobs here: see ``is_wrapper``.
     """
     program = look.program
     if program.kind == "shell":
@@ -60,15 +51,12 @@ def what_instead(look: Look) -> str | None:
         return "gpuwatch itself"
     if program.kind != "boundary":
         return None
-    if program.name.startswith("jupyter-"):
-        return "a notebook server"
     # Titles such as "tmux: server", "sshd: ada@pts/3".
-    name = program.name if program.name in _BOUNDARY_OF else look.name.partition(":")[0]
-    return _BOUNDARY_OF.get(name, "a service that runs other programs")
+    return boundary_phrase(program.name, look.name.partition(":")[0])
 
 
 def runs_script(look: Look) -> bool:
-    """Whether a shell was started for a script or a command line, and not for a person."""
+    """True if a shell was started for a script or a command line, and not for a person."""
     return (
         look.program.kind == "shell"
         and len(look.arguments) > 1
@@ -104,11 +92,11 @@ def works_elsewhere(look: Look) -> str | None:
     """For clients of other machines and of container engines, what they are as a phrase: the
     processes of the job are not below them."""
     name = look.arguments[0].rpartition("/")[2] if look.arguments else look.name
-    return _CLIENT if name in _CLIENTS else _ELSEWHERE.get(name)
+    return _CLIENTS.get(name)
 
 
 def is_wrapper(look: Look) -> bool:
-    """Whether it starts one program and waits for it (``sudo``, ``timeout``, ``nsys``)."""
+    """True if it starts one program and waits for it (``sudo``, ``timeout``, ``nsys``)."""
     return look.program.kind == "wrapper"
 
 
@@ -124,10 +112,8 @@ def jobs_below(pid: int, proc: Path = procfs.PROC) -> list[Candidate]:
     Python programs and launchers if there are any, else all; the foreground first, then by CPU
     time used. This gpuwatch is never among them.
     """
-    seen = _read_all(proc)
-    children: dict[int, list[int]] = {}
-    for child, process in seen.items():
-        children.setdefault(process.parent_pid, []).append(child)
+    seen = read_all(proc)
+    children = children_of(seen)
     found: list[tuple[bool, int, Candidate]] = []
     waiting = list(children.get(pid, ()))
     while waiting:
@@ -145,29 +131,3 @@ def jobs_below(pid: int, proc: Path = procfs.PROC) -> list[Candidate]:
         found = [item for item in found if item[0]]
     found.sort(key=lambda item: (not item[2].foreground, -item[1], item[2].pid))
     return [candidate for _likely, _ticks, candidate in found]
-
-
-class _Seen(NamedTuple):
-    parent_pid: int
-    state: str
-    foreground: bool
-    cpu_ticks: int
-
-
-def _read_all(proc: Path) -> dict[int, _Seen]:
-    seen = {}
-    for name in os.listdir(proc):  # noqa: PTH208 - names only
-        if name.isdigit():
-            try:
-                seen[int(name)] = _parse(procfs.read_once(f"{proc}/{name}/stat", 1024))
-            except (OSError, ValueError, IndexError):
-                continue
-    return seen
-
-
-def _parse(text: bytes) -> _Seen:
-    stat = procfs.parse_process_stat(text)
-    # process group, session, terminal, the terminal's foreground group (-1: no terminal)
-    fields = text[text.rindex(b")") + 2 :].split(None, 7)
-    foreground = int(fields[5]) > 0 and fields[2] == fields[5]
-    return _Seen(stat.parent_pid, stat.state, foreground, stat.cpu_ticks)

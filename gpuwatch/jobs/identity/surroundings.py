@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from gpuwatch.core.text import clean
-from gpuwatch.jobs.resources import cores
+from gpuwatch.jobs.resources.cores import SLURM_CORES
 from gpuwatch.sources.linux import cgroup, procfs
 
-ENVIRONMENT_NAMES = cores.ENVIRONMENT_NAMES | {
+ENVIRONMENT_NAMES = {
+    SLURM_CORES,
     "CONDA_DEFAULT_ENV",
     "CONDA_PREFIX",
     "HOSTNAME",
@@ -24,7 +25,7 @@ ENVIRONMENT_NAMES = cores.ENVIRONMENT_NAMES | {
     "VIRTUAL_ENV",
     "VIRTUAL_ENV_PROMPT",
 }
-"""The variables that ``cores`` and this module look at; no other needs to be kept."""
+"""The variables that ``jobs/resources`` and this module look at."""
 
 NAME_LENGTH = 253
 """As long as a Kubernetes name can be."""
@@ -45,7 +46,7 @@ class Surroundings(NamedTuple):
     environment: str | None = None
     """``conda ml``, ``venv proj``."""
     inner_pid: int | None = None
-    """What the process's own PID namespace calls it, where that is not the PID seen here."""
+    """Its PID in its own PID namespace, where that is not the PID seen here."""
 
 
 def read_surroundings(
@@ -84,7 +85,7 @@ def read_link(pid: int, name: str, proc: Path = procfs.PROC) -> str | None:
 def pod_name(groups: str, environment: Mapping[str, str], host: str) -> str | None:
     """The Kubernetes pod: its name, as pods have it for host name, or its uid.
 
-    ``groups`` is the text of ``/proc/PID/cgroup``. Every pod is told where the API server is,
+    ``groups`` is the text of ``/proc/PID/cgroup``. Every pod knows where the API server is,
     so without that variable a host name is just a host name. A pod in the host's network has
     the machine's name instead of its own.
     """
@@ -105,24 +106,12 @@ def slurm_job(environment: Mapping[str, str]) -> str | None:
 
 def read_inner_pid(pid: int, proc: Path = procfs.PROC) -> int | None:
     """The PID inside the process's own PID namespace, if that is another than ``pid``."""
-    try:
-        inner = parse_inner_pids(procfs.read_once(f"{proc}/{pid}/status"))
-    except (OSError, ValueError):
-        return None
+    inner = procfs.inner_pids(pid, proc)
     return inner[-1] if inner and inner[-1] != pid else None
 
 
-def parse_inner_pids(status: bytes) -> tuple[int, ...]:
-    """``NSpid`` of ``/proc/PID/status`` without its first number, which is the reader's own:
-    one for each PID namespace between, the innermost last. Raises ``ValueError``."""
-    at = status.find(b"\nNSpid:")
-    if at < 0:
-        return ()
-    return tuple([int(word) for word in status[at + 7 :].split(b"\n", 1)[0].split()[1:]])
-
-
 class PythonEnvironment:
-    """Which conda or virtual environment a process runs in.
+    """The conda or virtual environment that a process runs in.
 
     Which interpreter runs decides; the variables of an activated environment are believed where
     it fits them, or where the process is no Python (a launcher). The interpreter of a virtual
@@ -134,94 +123,80 @@ class PythonEnvironment:
     def __init__(
         self, pid: int, environment: Mapping[str, str], container: str | None, proc: Path
     ) -> None:
-        self._pid = pid
-        self._proc = proc
+        self._process = f"{proc}/{pid}"
         self._container = container
-        self._path = environment.get("PATH", "")
-        self._venv = _folder(environment.get("VIRTUAL_ENV"))
+        self._executable = read_link(pid, "exe", proc)
+        self._called = self._called_by(read_link(pid, "cwd", proc))
+        self._path = [folder.rstrip("/") for folder in environment.get("PATH", "").split(":")]
+        self._venv = _absolute(environment.get("VIRTUAL_ENV"))
         self._venv_prompt = environment.get("VIRTUAL_ENV_PROMPT", "").strip("() ")
-        self._conda = _folder(environment.get("CONDA_PREFIX"))
+        self._conda = _absolute(environment.get("CONDA_PREFIX"))
         self._conda_name = environment.get("CONDA_DEFAULT_ENV", "")
 
     def name(self) -> str | None:
         """``conda ml`` or ``venv proj``; ``None`` for a Python in neither, or if unknown."""
-        executable = read_link(self._pid, "exe", self._proc)
-        called = self._called_by()
-        if not _PYTHON.fullmatch(os.path.basename(executable or called or "")):  # noqa: PTH119
-            return self._by_variables(None)
-        if called is not None and "/" in called:
-            return self._around(called) or self._around(executable)
-        return self._by_variables(executable) or self._on_path(called) or self._around(executable)
+        labels = (self._label(prefix) for prefix in self._prefixes() if prefix is not None)
+        return next((label for label in labels if label is not None), None)
 
-    def _called_by(self) -> str | None:
+    def _called_by(self, folder: str | None) -> str | None:
         """The first argument; made absolute if it is a path and its folder is known."""
         try:
-            line = procfs.read_once(f"{self._proc}/{self._pid}/cmdline", 4096)
+            line = procfs.read_once(f"{self._process}/cmdline", 4096)
         except OSError:
             return None
         first = os.fsdecode(line.split(b"\0", 1)[0])
         if "/" not in first:
             return first or None
-        folder = "/" if first.startswith("/") else read_link(self._pid, "cwd", self._proc)
+        folder = "/" if first.startswith("/") else folder
         return None if folder is None else os.path.normpath(f"{folder}/{first}")
 
-    def _by_variables(self, executable: str | None) -> str | None:
-        """By what was activated; with an executable only if it can be of that environment."""
-        venv, conda = self._venv, self._conda
-        if venv is not None and (conda is None or self._first_on_path(venv, conda)):
-            return self._venv_name(venv)
-        if conda is None or (executable is not None and not executable.startswith(conda + "/")):
-            return None
-        return self._conda_label(conda)
+    def _prefixes(self) -> Iterator[str | None]:
+        """The folders that can be its environment, the likeliest first."""
+        executable, called = self._executable, self._called
+        if not _PYTHON.fullmatch(os.path.basename(executable or called or "")):  # noqa: PTH119
+            yield self._active(None)
+            return
+        if called is not None and "/" not in called:
+            yield self._active(executable)
+            # The first on the search path is the one that runs.
+            places = (f"{folder}/{called}" for folder in self._path if folder.startswith("/"))
+            called = next((place for place in places if self._exists(place)), None)
+        for interpreter in (called, executable):
+            if interpreter is not None:
+                # PREFIX/bin/python
+                yield os.path.dirname(os.path.dirname(os.path.normpath(interpreter)))  # noqa: PTH120
 
-    def _first_on_path(self, venv: str, conda: str) -> bool:
-        folders = [folder.rstrip("/") for folder in self._path.split(":")]
-        if f"{conda}/bin" not in folders:
-            return True
-        return f"{venv}/bin" in folders[: folders.index(f"{conda}/bin")]
+    def _active(self, executable: str | None) -> str | None:
+        """What was activated; with an executable only if it can be of that environment."""
+        venv, conda, path = self._venv, self._conda, self._path
+        before_conda = path[: path.index(f"{conda}/bin")] if f"{conda}/bin" in path else None
+        if venv is not None and (before_conda is None or f"{venv}/bin" in before_conda):
+            return venv
+        fits = executable is None or executable.startswith(f"{conda}/")
+        return conda if fits else None
 
-    def _on_path(self, called: str | None) -> str | None:
-        """A command without a path: the first on the search path is the one that runs."""
-        if not called:
-            return None
-        for folder in self._path.split(":"):
-            if folder.startswith("/") and self._exists(f"{folder}/{called}"):
-                return self._around(f"{folder}/{called}")
-        return None
-
-    def _around(self, interpreter: str | None) -> str | None:
-        """The environment that an interpreter's path is in: ``PREFIX/bin/python``."""
-        if interpreter is None:
-            return None
-        prefix = os.path.dirname(os.path.dirname(os.path.normpath(interpreter)))  # noqa: PTH120
+    def _label(self, prefix: str) -> str | None:
         if prefix in ("", "/", "/usr"):
             return None
-        if prefix == self._venv:
-            return self._venv_name(prefix)
-        if prefix == self._conda or self._exists(f"{prefix}/conda-meta"):
-            return self._conda_label(prefix)
-        return self._venv_name(prefix) if self._exists(f"{prefix}/pyvenv.cfg") else None
-
-    def _venv_name(self, prefix: str) -> str:
+        above, _, name = prefix.rpartition("/")
         if prefix == self._venv and self._venv_prompt:
             return f"venv {clean(self._venv_prompt, NAME_LENGTH)}"
-        above, _, name = prefix.rpartition("/")
+        if prefix != self._venv and (prefix == self._conda or self._exists(f"{prefix}/conda-meta")):
+            if prefix == self._conda and self._conda_name:
+                name = self._conda_name.rstrip("/").rpartition("/")[2]
+            elif not above.endswith("/envs") and self._exists(f"{prefix}/condabin"):
+                name = "base"
+            return f"conda {clean(name, NAME_LENGTH)}"
+        if prefix != self._venv and not self._exists(f"{prefix}/pyvenv.cfg"):
+            return None
         if name in _COMMON_FOLDERS:
             # "opt" of /opt/venv would say nothing either.
             name = above.rpartition("/")[2] if above.count("/") > 1 else prefix
         return f"venv {clean(name, NAME_LENGTH)}"
 
-    def _conda_label(self, prefix: str) -> str:
-        above, _, name = prefix.rpartition("/")
-        if prefix == self._conda and self._conda_name:
-            name = self._conda_name.rstrip("/").rpartition("/")[2]
-        elif not above.endswith("/envs") and self._exists(f"{prefix}/condabin"):
-            name = "base"
-        return f"conda {clean(name, NAME_LENGTH)}"
-
     def _exists(self, path: str) -> bool:
         """Whether the process would find it: its own file system can be another."""
-        root = f"{self._proc}/{self._pid}/root"
+        root = f"{self._process}/root"
         if not os.access(root, os.X_OK):
             if self._container is not None:
                 return False
@@ -229,5 +204,5 @@ class PythonEnvironment:
         return os.path.exists(root + path)  # noqa: PTH110
 
 
-def _folder(text: str | None) -> str | None:
+def _absolute(text: str | None) -> str | None:
     return os.path.normpath(text) if text and text.startswith("/") else None

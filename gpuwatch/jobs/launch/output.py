@@ -1,4 +1,4 @@
-"""What a job prints, followed in its file and made readable, at little cost.
+"""The output of a job, followed in its file and made readable, at little cost.
 
 ``OutputTail`` reads the file's new bytes; ``Screen`` turns them into lines. The bytes are
 hostile: whatever a terminal could obey is obeyed here, as far as lines go (a progress bar
@@ -24,7 +24,7 @@ LINE_CHARACTERS = 2000
 _CHARACTERS_KEPT = 2_000_000
 
 READ_BYTES = 256 * 1024
-"""What one ``poll`` takes at most. A job that prints faster has its last part shown: nobody could
+"""Taken by one ``poll`` at most. A job that prints faster has its last part shown: nobody could
 read the rest, and the file has it all."""
 
 _ROWS_UP = 100
@@ -234,7 +234,7 @@ class LineScreen:
             self._column = min(LINE_CHARACTERS, (self._column // _TAB + 1) * _TAB)
 
     def _obey(self, final: str, parameters: str) -> None:
-        """What a CSI does to lines; colours, modes, questions and the rest do nothing."""
+        """Do what a CSI does to lines; colours, modes, questions and the rest do nothing."""
         if final == "m" or not _NUMBERS.fullmatch(parameters):
             return
         first = parameters.partition(";")[0]

@@ -2,7 +2,7 @@
 
 Only its owner can read it. It is bounded: the oldest are forgotten, but never one that a job
 still writes to. Whoever writes holds a shared lock (flock(2)) on its file, the keeper included, so
-that this can be told for jobs whose gpuwatch has long ended.
+that this is known for jobs whose gpuwatch has long ended.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def forget_oldest(folder: Path, kept: int = RUNS_KEPT) -> None:
 
 
 def short_name(command: Sequence[str]) -> str:
-    """What tells this command from others, fit for a file name: ``train.py``."""
+    """A name for this command, fit for a file name: ``train.py``."""
     words = [word for word in command if not word.startswith("-") and "=" not in word]
     names = [PurePath(word).name for word in words]
     scripts = [name for name in names if name.endswith((".py", ".sh"))]

@@ -16,8 +16,6 @@ import contextlib
 import os
 import re
 import signal
-import sys
-import termios
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -26,13 +24,9 @@ from pathlib import Path
 from gpuwatch.core.model import ProcessKey
 from gpuwatch.core.source import Clock, SystemClock
 from gpuwatch.core.text import clean
-from gpuwatch.jobs.launch import keeper, tree_signals
-from gpuwatch.jobs.launch.spawn import (
-    EXIT_NOT_EXECUTABLE,
-    CannotStartError,
-    initial_environment,
-    spawn,
-)
+from gpuwatch.jobs.launch import tree_signals
+from gpuwatch.jobs.launch.spawn import initial_environment, spawn
+from gpuwatch.jobs.launch.terminal import OutputTerminal
 from gpuwatch.sources.linux import procfs
 
 EXIT_UNKNOWN = 255
@@ -42,7 +36,7 @@ NO_INPUT = (
     "the job asked for input, which it does not have in the dashboard: gpuwatch run --plain lets "
     "it read from this terminal"
 )
-"""What to say where ``RunningJob.missed_input``."""
+"""A sentence for ``RunningJob.missed_input``."""
 
 AGAIN_SECONDS = 10.0
 """A Ctrl-C that follows this soon on another asks for more than that one did. Later it is a new
@@ -53,8 +47,6 @@ _STEPS = (
     (signal.SIGTERM, "sent SIGTERM to the job; Ctrl-C again kills it"),
     (signal.SIGKILL, "killed the job and all its processes"),
 )
-
-_KEEPERS_MAX = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +63,7 @@ class Start:
 
 
 def has_controlling_terminal() -> bool:
-    """Whether this process has a terminal that sends it signals."""
+    """True if this process has a terminal that sends it signals."""
     try:
         descriptor = os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
     except OSError:
@@ -92,14 +84,15 @@ class RunningJob:
         command: Sequence[str],
         *,
         shares_group: bool,
-        terminal: _OutputTerminal | None = None,
+        terminal: OutputTerminal | None = None,
         clock: Clock | None = None,
     ) -> None:
         self.pid = pid
         self.command = clean(" ".join(command))
         self.shares_group = shares_group
         self.clock: Clock = SystemClock() if clock is None else clock
-        self.started_at_unix_seconds = _start_of(pid)
+        # Not waited for yet: its number cannot be another's.
+        self.started_at_unix_seconds = procfs.read_start(pid)
         """As the sources say it: with ``pid`` it makes the key of the job's first process."""
         self.ends_with_gpuwatch = False
         """Leaving gpuwatch ends it; else it goes on."""
@@ -125,7 +118,7 @@ class RunningJob:
 
     @property
     def missed_input(self) -> bool:
-        """Whether it failed because it asked for input: the last that it printed is Python's
+        """True if it failed because it asked for input: the last that it printed is Python's
         EOFError. Only where its output is kept; then it has no input."""
         if self._terminal is None or not self.poll():
             return False
@@ -202,7 +195,7 @@ class RunningJob:
                 os.killpg(self.pid, signal.SIGTERM)
 
     def stop_step(self) -> str:
-        """What Ctrl-C does: SIGINT, soon after that SIGTERM, soon after that SIGKILL to all of
+        """Do what Ctrl-C does: SIGINT, soon after that SIGTERM, soon after that SIGKILL to all of
         it. A sentence for a person, without a full stop."""
         if self.poll() is not None:
             return "the job has ended"
@@ -274,14 +267,10 @@ def start_in_terminal(
     middle once it has more than ``most_bytes``. ``size`` is in columns and rows. Raises
     ``CannotStartError``.
     """
-    terminal = _OutputTerminal(output, path, start, most_bytes)
-    with contextlib.ExitStack() as closing:
-        closing.callback(terminal.let_go)
-        terminal.resize(*size)
-        nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-        closing.callback(os.close, nothing)
-        failed = closing.enter_context(contextlib.ExitStack())
-        failed.callback(terminal.close)
+    terminal = OutputTerminal(output, path, start.environment, most_bytes)
+    terminal.resize(*size)
+    nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    try:
         terminal.keep()
         pid = spawn(
             command,
@@ -290,96 +279,10 @@ def start_in_terminal(
             descriptors={0: nothing, 1: terminal.far_end, 2: terminal.far_end},
             mask=start.mask,
         )
-        failed.pop_all()
+    except BaseException:
+        terminal.close()
+        raise
+    finally:
+        os.close(nothing)
+        terminal.let_go()
     return RunningJob(pid, command, shares_group=False, terminal=terminal, clock=clock)
-
-
-class _OutputTerminal:
-    """The pseudo-terminal that a job prints to, and the process that keeps what comes out."""
-
-    def __init__(self, output: int, path: Path, start: Start, most_bytes: int | None) -> None:
-        self.path = path
-        self._most_bytes = most_bytes
-        self._start = start
-        self._output = output
-        self._near, self.far_end = os.openpty()
-        self._keeper: int | None = None
-        self._keepers = 0
-        self._size: tuple[int, int] | None = None
-        settings = termios.tcgetattr(self.far_end)
-        # Bytes as they are: no carriage return before each line feed.
-        settings[1] &= ~termios.OPOST
-        settings[3] &= ~termios.ECHO
-        termios.tcsetattr(self.far_end, termios.TCSANOW, settings)
-
-    def keep(self) -> None:
-        """Start the keeper. Raises ``CannotStartError``."""
-        # The numbers after ours are free for the child.
-        near = max(self._near, self._output) + 1
-        said = [near, near + 1, *([] if self._most_bytes is None else [self._most_bytes])]
-        files = [(os.POSIX_SPAWN_OPEN, stream, os.devnull, os.O_RDWR, 0) for stream in range(3)]
-        try:
-            self._keeper = os.posix_spawn(
-                sys.executable,
-                # Neither site packages nor variables meant for the job lead it astray.
-                [sys.executable, "-I", "-S", keeper.__file__, *map(str, said)],
-                self._start.environment,
-                file_actions=[
-                    *files,
-                    (os.POSIX_SPAWN_DUP2, self._near, near),
-                    (os.POSIX_SPAWN_DUP2, self._output, near + 1),
-                ],
-                setsid=True,
-                setsigmask=(),
-            )
-        except OSError as error:
-            raise CannotStartError(
-                f"The job's output cannot be kept: {sys.executable}: {error.strerror}.",
-                EXIT_NOT_EXECUTABLE,
-            ) from None
-        self._keepers += 1
-
-    def is_kept(self) -> bool:
-        """Whether the keeper still waits for output; one that was killed is replaced."""
-        if self._keeper is None:
-            return False
-        try:
-            pid, status = os.waitpid(self._keeper, os.WNOHANG)
-        except ChildProcessError:
-            self._keeper = None
-            return False
-        if not pid:
-            return True
-        self._keeper = None
-        if status != 0 and self._near >= 0 and self._keepers < _KEEPERS_MAX:
-            with contextlib.suppress(CannotStartError):
-                self.keep()
-        return self._keeper is not None
-
-    def resize(self, columns: int, rows: int) -> bool:
-        """Whether that is another size than before."""
-        size = (max(1, columns), max(1, rows))
-        if size == self._size or self._near < 0:
-            return False
-        self._size = size
-        termios.tcsetwinsize(self._near, (size[1], size[0]))
-        return True
-
-    def let_go(self) -> None:
-        """Close the job's end of the terminal, so that its last process closes it for good."""
-        os.close(self.far_end)
-
-    def close(self) -> None:
-        if self._near >= 0:
-            os.close(self._near)
-            os.close(self._output)
-            self._near = self._output = -1
-
-
-def _start_of(pid: int) -> float | None:
-    # The process has not been waited for, so its number cannot be another's.
-    try:
-        stat = procfs.parse_process_stat(procfs.read_once(procfs.PROC / str(pid) / "stat"))
-    except (OSError, ValueError):
-        return None
-    return procfs.start_unix_seconds(stat)

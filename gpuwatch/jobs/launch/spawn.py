@@ -25,10 +25,7 @@ EXIT_NOT_FOUND = 127
 SHELL = b"/bin/sh"
 _DEFAULT_PATH = b"/bin:/usr/bin"
 
-# On to the next folder of PATH after these, as execvp(3) does.
-_LOOK_FURTHER = (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ESTALE, errno.ENODEV)
-
-# Ignored by CPython itself (Py_InitializeEx), so what they were before cannot be told.
+# Ignored by CPython itself (Py_InitializeEx), so what they were before is not known.
 _IGNORED_BY_PYTHON = frozenset({signal.SIGPIPE, signal.SIGXFSZ})
 
 
@@ -74,49 +71,36 @@ def spawn(
     ``mask`` is its signal mask. Raises ``CannotStartError``.
     """
     words = [os.fsencode(word) for word in command]
-    number = errno.ENOENT
-    if not words[0]:
-        raise _cannot_start(command[0], number, environment)
-    for path in _candidates(words[0], environment):
-        # What execvp(3) does, but for its errors telling one from another.
-        for line in ([path, *words[1:]], [SHELL, path, *words[1:]]):
-            try:
-                return _spawn(
-                    line[0],
-                    words if line[0] == path else line,
-                    environment,
-                    group,
-                    descriptors or {},
-                    mask,
-                )
-            except OSError as error:
-                found = error.errno or errno.EINVAL
-            if found != errno.ENOEXEC:
-                break
-            # A script without a first line that says what runs it: the shell does.
-        # One that may not be executed is worth naming even if no other folder has any.
-        if found not in (errno.ENOENT, errno.ENOTDIR):
-            number = found
-        if found not in _LOOK_FURTHER:
-            break
-    raise _cannot_start(command[0], number, environment)
-
-
-def _spawn(
-    path: bytes,
-    words: list[bytes],
-    environment: Mapping[bytes, bytes],
-    group: str,
-    descriptors: Mapping[int, int],
-    mask: frozenset[int],
-) -> int:
-    placed = [(os.POSIX_SPAWN_DUP2, here, there) for there, here in descriptors.items()]
+    path = _found(words[0], environment)
+    if path is None:
+        raise _cannot_start(command[0], errno.ENOENT, environment)
     given: dict[str, Any] = {"setsigmask": mask, "setsigdef": _IGNORED_BY_PYTHON}
     if group == "own":
         given["setpgroup"] = 0
     elif group == "session":
         given["setsid"] = True
-    return os.posix_spawn(path, words, environment, file_actions=placed, **given)
+    given["file_actions"] = [
+        (os.POSIX_SPAWN_DUP2, here, there) for there, here in (descriptors or {}).items()
+    ]
+    try:
+        try:
+            return os.posix_spawn(path, words, environment, **given)
+        except OSError as error:
+            if error.errno != errno.ENOEXEC:
+                raise
+            # A script without a first line that says what runs it: the shell does.
+            return os.posix_spawn(SHELL, [SHELL, path, *words[1:]], environment, **given)
+    except OSError as error:
+        number = error.errno or errno.EINVAL
+        raise _cannot_start(command[0], number, environment) from None
+
+
+def _found(name: bytes, environment: Mapping[bytes, bytes]) -> bytes | None:
+    """The program that execvp(3) would run; where none can be run, one to be refused."""
+    places = _candidates(name, environment)
+    can_run = [path for path in places if os.path.isfile(path) and os.access(path, os.X_OK)]  # noqa: PTH113
+    there = [path for path in places if os.path.lexists(path)]
+    return next(iter([*can_run, *there]), None) if name else None
 
 
 def _candidates(name: bytes, environment: Mapping[bytes, bytes]) -> list[bytes]:

@@ -4,28 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import NamedTuple
 
-from gpuwatch.sources.linux import procfs
+from gpuwatch.jobs.identity.evidence import children_of, read_all, read_lineage
 
 _ROUNDS_MAX = 5
 """A process can start another while the tree is read; the next round finds it."""
 
 
-class _Seen(NamedTuple):
-    parent: int
-    start_ticks: int
-
-
 def tree_of(pid: int) -> dict[int, int]:
     """``pid`` and its descendants as they are now, each with its start in ticks since boot."""
-    seen = {}
-    for name in os.listdir(procfs.PROC):  # noqa: PTH208 - names only, no Path each
-        if name.isdigit() and (found := _look(int(name))) is not None:
-            seen[int(name)] = found
-    children: dict[int, list[int]] = {}
-    for child, found in seen.items():
-        children.setdefault(found.parent, []).append(child)
+    seen = {one: found for one, found in read_all().items() if found.state not in "ZX"}
+    children = children_of(seen)
     tree: dict[int, int] = {}
     waiting = [pid] if pid in seen else []
     while waiting:
@@ -62,14 +51,6 @@ def kill_tree(pid: int) -> None:
         _send(member, start, signal.SIGKILL)
 
 
-def _look(pid: int) -> _Seen | None:
-    try:
-        stat = procfs.parse_process_stat(procfs.read_once(f"{procfs.PROC}/{pid}/stat", 2048))
-    except (OSError, ValueError):
-        return None
-    return None if stat.state in "ZX" else _Seen(stat.parent_pid, stat.start_ticks)
-
-
 def _group_of(pid: int) -> int | None:
     try:
         return os.getpgid(pid)
@@ -85,28 +66,18 @@ def _send(pid: int, start_ticks: int, number: int) -> bool:
         return False
     except OSError:
         # Before Linux 5.3, and in some sandboxes.
-        return _send_unpinned(pid, start_ticks, number)
+        descriptor = None
     try:
-        if not _is_same(pid, start_ticks):
+        found = read_lineage(pid)
+        if found is None or found.state in "ZX" or found.start_ticks != start_ticks:
             return False
-        signal.pidfd_send_signal(descriptor, number)
+        if descriptor is None:
+            os.kill(pid, number)
+        else:
+            signal.pidfd_send_signal(descriptor, number)
     except OSError:
         return False
     finally:
-        os.close(descriptor)
+        if descriptor is not None:
+            os.close(descriptor)
     return True
-
-
-def _send_unpinned(pid: int, start_ticks: int, number: int) -> bool:
-    try:
-        if not _is_same(pid, start_ticks):
-            return False
-        os.kill(pid, number)
-    except OSError:
-        return False
-    return True
-
-
-def _is_same(pid: int, start_ticks: int) -> bool:
-    found = _look(pid)
-    return found is not None and found.start_ticks == start_ticks

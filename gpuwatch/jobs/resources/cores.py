@@ -6,40 +6,21 @@ cpuset (cpuset(7)).
 
 from __future__ import annotations
 
-import contextlib
-import itertools
 import os
-import re
 from collections.abc import Iterable, Mapping, Set
 from pathlib import Path
 from typing import NamedTuple
 
 from gpuwatch.sources.linux import cgroup, procfs
 
-ENVIRONMENT_NAMES = frozenset(
-    {
-        "SLURMD_NODENAME",
-        "SLURM_CPUS_ON_NODE",
-        "SLURM_CPUS_PER_TASK",
-        "SLURM_JOB_CPUS_PER_NODE",
-        "SLURM_JOB_NODELIST",
-        "SLURM_NODELIST",
-        "SLURM_STEP_TASKS_PER_NODE",
-        "SLURM_TASKS_PER_NODE",
-    }
-)
-"""What ``slurm_cores`` looks at (srun(1), sbatch(1): output environment variables)."""
+SLURM_CORES = "SLURM_CPUS_ON_NODE"
+"""Cores of this machine that Slurm gave the step; slurmd sets it on each machine by itself, for
+all tasks there (srun(1), output environment variables)."""
 
+ONLINE = Path("/sys/devices/system/cpu/online")
 SEARCH_EVERY = 30
 """Reads after which a throttle meter looks again for the folder: limits are changed, and
 processes moved, while a job runs."""
-NODES_MAX = 16_384
-"""Machines of one allocation; anybody can write any number into an environment."""
-NAME_LENGTH = 253
-
-_COUNTS = re.compile(r"([0-9]{1,9})(?:\(x([0-9]{1,9})\))?")
-_RANGE = re.compile(r"([0-9]{1,9})-([0-9]{1,9})")
-_HOST_PART = re.compile(r"([^,\[]*)(?:\[([^]]*)\])?")
 
 
 class JobCores(NamedTuple):
@@ -62,50 +43,30 @@ def read_cores(
     *,
     others: Iterable[int] = (),
 ) -> JobCores:
-    """What binds the process ``pid`` and all it starts.
+    """The limits of the process ``pid`` and all it starts.
 
-    ``environment`` holds (at least) those of its variables that ``ENVIRONMENT_NAMES`` lists.
+    ``environment`` holds (at least) ``SLURM_CORES``, where it has that.
     ``others`` are further ranks of the job: launchers can pin each to cores of its own, and what
     any of them may use is the job's. What cannot be read is ``None``; never raises for what a
     machine can do wrong.
     """
-    masks = [mask for one in (pid, *others) if (mask := read_allowed(one, proc)) is not None]
+    masks = [mask for one in (pid, *others) if (mask := read_allowed(one)) is not None]
     affinity = len(frozenset().union(*masks)) or None
     tightest = cgroup.read_tightest_quota(pid, proc)
     quota = None if tightest is None else tightest.cores
-    slurm = None
-    if not ENVIRONMENT_NAMES.isdisjoint(environment):
-        slurm = slurm_cores(environment, os.uname().nodename)
-    limits = [float(cores) for cores in (affinity, quota, slurm) if cores is not None]
-    online = _online(proc)
-    usable = None
-    if limits:
-        usable = min([*limits, float(len(online))]) if online is not None else min(limits)
+    slurm = slurm_cores(environment)
+    limits = [cores for cores in (affinity, quota, slurm) if cores is not None]
+    usable = float(min([*limits, _online() or limits[0]])) if limits else None
     return JobCores(affinity, quota, slurm, usable)
 
 
-def read_allowed(pid: int, proc: Path = procfs.PROC) -> Set[int] | None:
-    """The cores a process may be scheduled on; ``None`` where nothing says so."""
-    if proc == procfs.PROC:
-        with contextlib.suppress(OSError, OverflowError):
-            return os.sched_getaffinity(pid)
+def read_allowed(pid: int) -> Set[int] | None:
+    """The cores a process may be scheduled on; ``None`` where it is gone. Anybody may ask
+    (sched_getaffinity(2)); cores that are offline are not among them."""
     try:
-        allowed = parse_allowed(procfs.read_once(f"{proc}/{pid}/status"))
-    except (OSError, ValueError):
+        return os.sched_getaffinity(pid)
+    except (OSError, OverflowError):
         return None
-    if allowed is None:
-        return None
-    # The mask can name cores that are offline, or that the machine could have but has not.
-    online = _online(proc)
-    return allowed if online is None else allowed & online
-
-
-def parse_allowed(status: bytes) -> frozenset[int] | None:
-    """``Cpus_allowed_list`` of ``/proc/PID/status``. Raises ``ValueError`` if it is no list."""
-    at = status.find(b"\nCpus_allowed_list:")
-    if at < 0:
-        return None
-    return parse_core_list(status[at + 19 :].split(b"\n", 1)[0].decode())
 
 
 def parse_core_list(text: str) -> frozenset[int]:
@@ -118,114 +79,18 @@ def parse_core_list(text: str) -> frozenset[int]:
     return frozenset(cores)
 
 
-def _online(proc: Path) -> frozenset[int] | None:
-    """The cores that are online; ``None`` where nothing says so."""
-    with contextlib.suppress(OSError, ValueError):
-        if proc == procfs.PROC:
-            return (
-                parse_core_list(procfs.read_once("/sys/devices/system/cpu/online").decode()) or None
-            )
-        names = [line.split(None, 1)[0] for line in _stat_lines(proc) if line.startswith(b"cpu")]
-        return frozenset([int(name[3:]) for name in names if name != b"cpu"]) or None
-    return None
-
-
-def _stat_lines(proc: Path) -> list[bytes]:
-    return procfs.read_whole(proc / "stat").splitlines()
-
-
-def slurm_cores(environment: Mapping[str, str], host: str) -> int | None:
-    """What Slurm gave the job (or its step) on the machine called ``host``; ``None``: not Slurm.
-
-    All tasks of a step on one machine share ``SLURM_CPUS_ON_NODE``, which slurmd sets for each
-    machine by itself. A launcher that carries its environment to other machines (``mpirun -x``)
-    takes the first machine's number with it, so it is believed only where the variables belong.
-    Without it the allocation's list has a number for each machine; on one that is not in the
-    list (``salloc`` on a login node) nothing was allocated.
-    """
-    nodes = expand_hosts(
-        environment.get("SLURM_JOB_NODELIST") or environment.get("SLURM_NODELIST", "")
-    )
-    short = host.partition(".")[0]
-    here = short if short in nodes else host if host in nodes else None
-    named = environment.get("SLURMD_NODENAME")
-    carried = here is not None and named in nodes and named != here
-    on_node = _positive(environment.get("SLURM_CPUS_ON_NODE"))
-    if on_node is not None and not carried:
-        return on_node
-    node = here if here is not None else named
-    if node is None:
+def _online() -> int | None:
+    """How many cores are online; ``None`` where nothing says so."""
+    try:
+        return len(parse_core_list(ONLINE.read_text("ascii"))) or None
+    except (OSError, ValueError):
         return None
-    index = nodes.index(node) if node in nodes else None
-    allocated = _at(environment.get("SLURM_JOB_CPUS_PER_NODE"), index)
-    if allocated is not None:
-        return allocated
-    tasks = _at(
-        environment.get("SLURM_STEP_TASKS_PER_NODE") or environment.get("SLURM_TASKS_PER_NODE"),
-        index,
-    )
-    each = _positive(environment.get("SLURM_CPUS_PER_TASK"))
-    return tasks * each if tasks is not None and each is not None else None
 
 
-def _positive(text: str | None) -> int | None:
-    if text is None or not text.isascii() or not text.isdigit():
-        return None
-    return int(text[:9]) or None
-
-
-def _at(text: str | None, index: int | None) -> int | None:
-    """One machine's number of ``16(x2),8``; without an index only if all have the same."""
-    counts = parse_counts(text or "")
-    if index is not None and index < len(counts):
-        return counts[index]
-    return counts[0] if len(set(counts)) == 1 else None
-
-
-def parse_counts(text: str) -> tuple[int, ...]:
-    """Slurm's number a machine: ``16(x2),8`` is 16, 16, 8. Empty for anything else."""
-    counts: list[int] = []
-    for part in text.split(","):
-        found = _COUNTS.fullmatch(part.strip())
-        if found is None or len(counts) > NODES_MAX:
-            return ()
-        counts += [int(found[1])] * min(int(found[2] or 1), NODES_MAX)
-    return tuple(counts)
-
-
-def expand_hosts(text: str) -> tuple[str, ...]:
-    """Slurm's list of machines: ``gpu[01-03,7],login`` is gpu01, gpu02, gpu03, gpu7, login."""
-    hosts: list[str] = []
-    for part in _split_outside_brackets(text):
-        names = [""]
-        for found in _HOST_PART.finditer(part):
-            ends = [""] if found[2] is None else _numbers(found[2])
-            longer = (f"{name}{found[1]}{end}" for name in names for end in ends)
-            names = list(itertools.islice(longer, NODES_MAX))
-            if names and len(names[-1]) > NAME_LENGTH:
-                return ()
-        hosts += [name for name in names if name]
-        if len(hosts) > NODES_MAX:
-            break
-    return tuple(hosts)
-
-
-def _split_outside_brackets(text: str) -> list[str]:
-    return re.split(r",(?![^\[]*\])", text)
-
-
-def _numbers(text: str) -> list[str]:
-    """``01-03,7`` with the width each range is written with."""
-    numbers: list[str] = []
-    for part in text.split(","):
-        found = _RANGE.fullmatch(part)
-        if found is not None:
-            first, width = int(found[1]), len(found[1])
-            last = min(int(found[2]), first + NODES_MAX)
-            numbers += [f"{number:0{width}d}" for number in range(first, last + 1)]
-        elif "-" not in part:
-            numbers.append(part)
-    return numbers
+def slurm_cores(environment: Mapping[str, str]) -> int | None:
+    """Cores that Slurm gave the job on this machine; ``None``: not Slurm, or nonsense."""
+    text = environment.get(SLURM_CORES, "")
+    return int(text) or None if text.isascii() and text.isdigit() and len(text) < 9 else None
 
 
 class ThrottleMeter:

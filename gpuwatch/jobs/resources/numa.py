@@ -7,16 +7,15 @@ from functools import cache
 from pathlib import Path
 
 from gpuwatch.jobs.resources.cores import parse_core_list, read_allowed
-from gpuwatch.sources.linux import procfs
 
 NODES = Path("/sys/devices/system/node")
 """``nodeN/cpulist`` of each (Linux, Documentation/ABI/stable/sysfs-devices-node)."""
 
 
-def read_nodes(pid: int, proc: Path = procfs.PROC, nodes: Path = NODES) -> tuple[int, ...] | None:
+def read_nodes(pid: int, nodes: Path = NODES) -> tuple[int, ...] | None:
     """The nodes whose cores this process may use, in order; ``None`` where it is not known."""
     layout = _layout(nodes)
-    allowed = read_allowed(pid, proc) if layout else None
+    allowed = read_allowed(pid) if layout else None
     return None if allowed is None else nodes_of(allowed, layout)
 
 

@@ -1,4 +1,4 @@
-"""Whether stacks can be taken at all: where py-spy is, and what the kernel allows.
+"""True if stacks can be taken at all: where py-spy is, and what the kernel allows.
 
 Everything is asked before py-spy is started, so that a person gets the reason and not a "Try
 running again with elevated permissions". The rules are those of ptrace(2), "Ptrace access mode
@@ -29,7 +29,7 @@ NOT_INSTALLED = (
 
 
 class Refused(NamedTuple):
-    """What is known where the kernel said no, or will."""
+    """Facts about a refusal of the kernel."""
 
     pid: int
     user: str
@@ -79,7 +79,7 @@ def why_not(pid: int, py_spy: str, proc: Path = procfs.PROC) -> str | None:
     if gone is not None:
         return gone
     error = 0 if _has_rights_of_its_own(py_spy) else probe_memory(pid)
-    if error == errno.ESRCH:
+    if error in (errno.ESRCH, errno.ENOENT):
         return f"Process {pid} has ended."
     return explain_refusal(gather(pid, proc)) if error else _why_not_python(pid, proc)
 
@@ -102,29 +102,13 @@ def _why_nothing_there(pid: int, proc: Path) -> str | None:
 
 
 def probe_memory(pid: int) -> int:
-    """Whether the kernel lets us read the memory of ``pid``, by the call that py-spy uses: 0 or
-    an error number. Nothing is read: the address asked for is in no process."""
-    import ctypes  # noqa: PLC0415
-
-    class Piece(ctypes.Structure):
-        _fields_ = (("base", ctypes.c_void_p), ("length", ctypes.c_size_t))
-
-    libc = ctypes.CDLL(None, use_errno=True)
-    if not hasattr(libc, "process_vm_readv"):
-        return errno.ENOSYS
-    buffer = ctypes.create_string_buffer(1)
-    local, remote = Piece(ctypes.addressof(buffer), 1), Piece(1, 1)
-    size = ctypes.c_ulong
-    result = libc.process_vm_readv(
-        ctypes.c_int(pid),
-        ctypes.byref(local),
-        size(1),
-        ctypes.byref(remote),
-        size(1),
-        size(0),
-    )
-    error = ctypes.get_errno()
-    return 0 if result >= 0 or error == errno.EFAULT else error
+    """Whether the kernel lets us read the memory of ``pid``: 0 or an error number. The check is the
+    one that py-spy's process_vm_readv(2) meets (PTRACE_MODE_ATTACH); nothing is read."""
+    try:
+        os.close(os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC))
+    except OSError as error:
+        return error.errno or errno.EPERM
+    return 0
 
 
 def _has_rights_of_its_own(program: str) -> bool:
@@ -172,8 +156,7 @@ def _is_contained(proc: Path) -> bool:
     return cgroup.parse_membership(groups).container is not None
 
 
-_AS_ROOT = 'run it as root: sudo "$(command -v gpuwatch)" stacks {pid}'
-_GIVE_CAPABILITY = (
+_CAPABILITY = (
     "start the container with --cap-add SYS_PTRACE (docker, podman), or with SYS_PTRACE under "
     "securityContext.capabilities.add (Kubernetes)"
 )
@@ -181,66 +164,55 @@ _GIVE_CAPABILITY = (
 
 def explain_refusal(facts: Refused) -> str:
     """Why the memory of another process may not be read, and what to do about it."""
-    pid = facts.pid
-    if (facts.ptrace_scope or 0) >= 3:
-        return (
+    pid, user, scope = facts.pid, facts.user, facts.ptrace_scope or 0
+    root = f'run it as root: sudo "$(command -v gpuwatch)" stacks {pid}'
+    allow = "sudo sysctl kernel.yama.ptrace_scope=0 - or"
+    own_children = (
+        "A process may only inspect those it started here (kernel.yama.ptrace_scope is 1), and "
+        f"it is not py-spy that started {pid}, also in a job under gpuwatch run."
+    )
+    if scope >= 3:
+        said = (
             "No process may inspect another here, not even root's (kernel.yama.ptrace_scope is "
-            f"{facts.ptrace_scope} and stays so until the machine restarts): the stacks of {pid} "
-            "cannot be taken."
+            f"{scope} and stays so until the machine restarts): the stacks of {pid} cannot be "
+            "taken."
         )
-    if facts.capable:
-        return (
+    elif facts.capable:
+        said = (
             f"The kernel refuses to let gpuwatch read the memory of process {pid}, though it has "
             "the capability SYS_PTRACE: a seccomp filter, a security module or the process's own "
             "user namespace forbids it. Try it outside of this container or sandbox."
         )
-    if facts.root:
-        return (
-            f"gpuwatch is root here but lacks the capability SYS_PTRACE, so it may not read the "
-            f"memory of process {pid}: {_GIVE_CAPABILITY}."
+    elif facts.root:
+        said = (
+            "gpuwatch is root here but lacks the capability SYS_PTRACE, so it may not read the "
+            f"memory of process {pid}: {_CAPABILITY}."
         )
-    return _explain_to_user(facts, _AS_ROOT.format(pid=pid))
-
-
-def _explain_to_user(facts: Refused, as_root: str) -> str:
-    pid = facts.pid
-    if not facts.own_user:
-        return (
-            f"Process {pid} belongs to {facts.user}: only {facts.user} and root may read its "
-            f"memory. To see its stacks, {as_root}"
+    elif not facts.own_user:
+        said = (
+            f"Process {pid} belongs to {user}: only {user} and root may read its memory. To see "
+            f"its stacks, {root}"
         )
-    if facts.ptrace_scope == 2:
-        return (
-            "Only root may inspect other processes here (kernel.yama.ptrace_scope is 2). To "
-            f"see the stacks of {pid}, {as_root}"
+    elif scope == 2:
+        said = (
+            "Only root may inspect other processes here (kernel.yama.ptrace_scope is 2). To see "
+            f"the stacks of {pid}, {root}"
         )
-    if facts.ptrace_scope == 1:
-        return _explain_scope_1(facts, as_root)
-    if facts.contained:
-        return (
+    elif scope == 1 and facts.contained:
+        said = f"{own_children} Allow it on the host with: {allow} be root and {_CAPABILITY}."
+    elif scope == 1:
+        said = f"{own_children} Allow it until the machine restarts with: {allow} {root}"
+    elif facts.contained:
+        said = (
             "The container's seccomp filter or security profile forbids reading the memory of "
-            f"process {pid}: {_GIVE_CAPABILITY}."
+            f"process {pid}: {_CAPABILITY}."
         )
-    return (
-        f"Process {pid} may not be inspected, though it is yours: it changed its user, or its "
-        f"program has rights of its own. To see its stacks, {as_root}"
-    )
-
-
-def _explain_scope_1(facts: Refused, as_root: str) -> str:
-    why = (
-        "A process may only inspect those it started here (kernel.yama.ptrace_scope is 1), and "
-        f"it is not py-spy that started {facts.pid}, also in a job under gpuwatch run."
-    )
-    if facts.contained:
-        return (
-            f"{why} Allow it on the host with: sudo sysctl kernel.yama.ptrace_scope=0 - or be "
-            f"root and {_GIVE_CAPABILITY}."
+    else:
+        said = (
+            f"Process {pid} may not be inspected, though it is yours: it changed its user, or its "
+            f"program has rights of its own. To see its stacks, {root}"
         )
-    return (
-        f"{why} Allow it until the machine restarts with: sudo sysctl "
-        f"kernel.yama.ptrace_scope=0 - or {as_root}"
-    )
+    return said
 
 
 _PYTHON_FILE = re.compile(rb"/[^/\n]*python[^/\n]*(?:/[^\n]*)?$", re.IGNORECASE | re.MULTILINE)
@@ -266,7 +238,7 @@ _FORBIDDEN = re.compile(r"Permission Denied|Operation not permitted|os error 1\b
 
 
 def is_refusal(text: str) -> bool:
-    """Whether py-spy, by what it printed, would say the same at every attempt."""
+    """True if py-spy, by what it printed, would say the same at every attempt."""
     return bool(_FORBIDDEN.search(text)) or "Unsupported version of Python" in text
 
 

@@ -1,4 +1,4 @@
-"""What sampled stacks say of a whole job, as the diagnosis takes it."""
+"""Sampled stacks of a whole job, as the diagnosis takes it."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ import stat
 import tokenize
 from pathlib import Path
 
-from gpuwatch.jobs.stacks.summary import NO_SOURCE, SourceLine
+from gpuwatch.jobs.stacks.reading import NO_SOURCE, SourceLine
 from gpuwatch.sources.linux import procfs
 
 FILE_BYTES = 4 << 20

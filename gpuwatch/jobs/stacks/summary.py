@@ -1,21 +1,17 @@
-"""Sampled Python stacks of a training process, summed up: what it does, and on which lines.
-
-Everything here is pure. ``stack_sampler`` takes the samples, ``stack_rules`` holds what is known
-of libraries, ``stack_source`` reads lines of source files.
-"""
+"""Sampled Python stacks of a training process, summed up: what it does, and on which lines."""
 
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from gpuwatch.core.text import clean
-from gpuwatch.jobs.stacks import rules as stack_rules
-from gpuwatch.jobs.stacks.rules import CATEGORIES, Frame
+from gpuwatch.jobs.stacks.categories import CATEGORIES, Frame
+from gpuwatch.jobs.stacks.py_spy import Stack
+from gpuwatch.jobs.stacks.reading import NO_SOURCE, ReadLine, SourceLine, no_source, read_stack
 
 NAME_LENGTH = 200
 SOURCE_LENGTH = 200
@@ -39,16 +35,6 @@ class Place(NamedTuple):
         return name if self.line is None else f"{name}:{self.line}"
 
 
-class SourceLine(NamedTuple):
-    """One line of a source file, ``clean`` and stripped; or why it cannot be shown."""
-
-    text: str | None = None
-    why_not: str | None = None
-
-
-NO_SOURCE = SourceLine()
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserLine:
     """A line of the user's own code behind a share: the innermost outside of libraries."""
@@ -58,7 +44,7 @@ class UserLine:
     percent: float
     """Of all samples, as the share's own."""
     doing: str
-    """What happened under it, one of ``CATEGORIES``: the share's own category, except while
+    """The category under it, one of ``CATEGORIES``: the share's own category, except while
     evaluating."""
     source: SourceLine = NO_SOURCE
     caller: Place | None = None
@@ -91,7 +77,7 @@ class Share:
     @property
     def says(self) -> str:
         """The category in plain words."""
-        return CATEGORIES[self.category]
+        return CATEGORIES[self.category].says
 
     @property
     def margin_percent(self) -> float:
@@ -101,7 +87,7 @@ class Share:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackCost:
-    """What sampling this process cost."""
+    """Cost of sampling this process."""
 
     cpu_seconds: float | None = None
     """CPU time of py-spy, its start included."""
@@ -116,7 +102,7 @@ NO_COST = StackCost()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackReport:
-    """What one process was seen doing, or why it could not be seen (``problem``)."""
+    """One process as it was seen, or why it could not be seen (``problem``)."""
 
     pid: int
     started_at_unix_seconds: float | None = None
@@ -162,7 +148,7 @@ class StackReport:
         line = share.lines[0] if share.lines else None
         if line is None:
             return f"{share.percent:.0f}% {share.says}"
-        inside = f" ({CATEGORIES[line.doing]})" if _says_more(share, line) else ""
+        inside = f" ({CATEGORIES[line.doing].says})" if _says_more(share, line) else ""
         # Most of it happens there, or how much does is said.
         at = "at" if line.samples >= 0.8 * share.samples else f"({line.percent:.0f}% at"
         end = "" if at == "at" else ")"
@@ -185,215 +171,52 @@ def _says_more(share: Share, line: UserLine) -> bool:
     return line.doing not in {share.category, "other"}
 
 
-class Stack(NamedTuple):
-    """One distinct stack of one thread, outermost frame first, and how often it was seen."""
-
-    thread: str
-    """py-spy's number of the thread: the kernel's (3.11 on) or ``0x`` and the pthread's."""
-    name: str
-    frames: tuple[Frame, ...]
-    samples: int
-
-
-_RECORD = re.compile(r"^(?=thread \()", re.MULTILINE)
-_THREAD = re.compile(r"thread \((0x[0-9A-Fa-f]+|\d+)\)(?:: ([^;]*))?;")
-# Function names and file names can hold anything, so the shortest text is taken that ends as a
-# frame must end.
-_FRAME = re.compile(r"(.*?) \((.*?)(?::(-?\d+))?\)(?:;|\Z)", re.DOTALL)
-
-TEXT_LENGTH = 16 << 20
-RECORD_LENGTH = 1 << 20
-"""Longer ones (a runaway recursion of hostile names) are left out."""
-
-
-def parse_raw(text: str) -> list[Stack]:
-    """The stacks in py-spy's ``raw`` format with thread ids: a line for each distinct stack,
-
-        ``thread (26003): MainThread;<module> (train.py:9);main (train.py:5) 59``
-
-    Thread, function and file names are the program's and may hold ``;``, parentheses, even line
-    ends: what cannot be told apart is misread, never an error. Records without frames are left
-    out.
-    """
-    stacks = []
-    for record in _RECORD.split(text[:TEXT_LENGTH]):
-        stack = _parse_record(record)
-        if stack is not None:
-            stacks.append(stack)
-    return stacks
-
-
-def _parse_record(record: str) -> Stack | None:
-    body, _, count = record.rstrip().rpartition(" ")
-    thread = _THREAD.match(body)
-    if thread is None or not (count.isascii() and count.isdecimal() and len(count) < 10):
-        return None
-    frames = []
-    at = thread.end()
-    while len(body) < RECORD_LENGTH and (found := _FRAME.match(body, at)):
-        frames.append(Frame(found[1], found[2], _line_number(found[3])))
-        at = found.end()
-    return Stack(thread[1], thread[2] or "", tuple(frames), int(count)) if frames else None
-
-
-def _line_number(text: str | None) -> int | None:
-    # 0: py-spy found no line for a torn frame.
-    number = 0 if text is None else int(text[:9])
-    return number if number > 0 else None
-
-
-def main_thread(stacks: Iterable[Stack], pids: Sequence[int]) -> list[Stack]:
-    """The stacks of the main thread.
-
-    ``pids`` are the process's own numbers, as seen here and in its PID namespace: since Python
-    3.11 the main thread is numbered as one of them. Before, it is the one still named so, or
-    else the one whose stacks begin with a module.
-    """
-    by_thread: dict[str, list[Stack]] = {}
-    for stack in stacks:
-        by_thread.setdefault(stack.thread, []).append(stack)
-    for pid in pids:
-        if str(pid) in by_thread:
-            return by_thread[str(pid)]
-    named = [some for some in by_thread.values() if some[0].name == "MainThread"]
-    if named:
-        return named[0]
-    return max(by_thread.values(), key=_modules_at_the_root, default=[])
-
-
-def _modules_at_the_root(stacks: list[Stack]) -> int:
-    return sum(stack.samples for stack in stacks if stack.frames[0].function == "<module>")
-
-
-class _Seen(NamedTuple):
-    """What one stack says."""
-
-    category: str
-    doing: str
-    user: Frame | None
-    caller: Frame | None
-
-
-ReadLine = Callable[[str, int], SourceLine]
-"""Reads a line of a file by its name as the process knows it. It is asked for raw names."""
-
-
-def no_source(_file: str, _line: int) -> SourceLine:
-    """For stacks whose files cannot be read."""
-    return NO_SOURCE
-
-
-def read_stack(frames: Sequence[Frame], read_line: ReadLine = no_source) -> _Seen:
-    """Category, what is done inside, the user's innermost line and the one that called it."""
-    frames = frames[stack_rules.begins_at(frames) :]
-    doing = stack_rules.activity(frames, _leaf_category(frames[-1], read_line))
-    category = doing
-    if doing not in {"saving", "waiting_for_work"} and stack_rules.is_evaluating(frames):
-        category = "evaluating"
-    user, caller = user_frames(frames)
-    return _Seen(category, doing, user, caller)
-
-
-def _leaf_category(leaf: Frame, read_line: ReadLine) -> str | None:
-    if leaf.line is None or leaf.file.startswith("<"):
-        return None
-    # Torch's own files are known by name.
-    if stack_rules.tags(leaf.file, leaf.function):
-        return None
-    text = read_line(leaf.file, leaf.line).text
-    return None if text is None else stack_rules.line_category(text)
-
-
-def user_frames(frames: Sequence[Frame]) -> tuple[Frame | None, Frame | None]:
-    """The innermost frame of the user's own code, and the next one outwards that is behind a
-    library's. A program that is installed itself counts as the user's if nothing else does."""
-    own = [_is_own(frames, at) for at in range(len(frames))]
-    if not any(own) and (frames[0].function == "<module>" or frames[0].file.startswith("<frozen")):
-        package = next(
-            (found for frame in frames if (found := stack_rules.package_of(frame.file))), None
-        )
-        own = [package is not None and frame.file.startswith(package) for frame in frames]
-    if not any(own):
-        return None, None
-    innermost = len(own) - 1 - own[::-1].index(True)
-    library = next((at for at in range(innermost, -1, -1) if not own[at]), 0)
-    caller = next((frames[at] for at in range(library, -1, -1) if own[at]), None)
-    return frames[innermost], caller if library < innermost and not own[library] else None
-
-
-def _is_own(frames: Sequence[Frame], at: int) -> bool:
-    file = frames[at].file
-    if not stack_rules.is_users(file) or stack_rules.is_entry_point(file):
-        return False
-    # The command line of a process that multiprocessing started.
-    begins = at + 1 < len(frames) and frames[at + 1].file.endswith("/multiprocessing/spawn.py")
-    return not (file == "<string>" and begins)
-
-
-@dataclass(slots=True)
-class _Tally:
-    samples: int = 0
-    lines: dict[tuple[Frame, str], _LineTally] = field(default_factory=dict)
-
-
-@dataclass(slots=True)
-class _LineTally:
-    samples: int = 0
-    callers: Counter[Frame] = field(default_factory=Counter)
-
-
 def shares_of(
     stacks: Iterable[Stack], errors: int = 0, read_line: ReadLine = no_source
 ) -> tuple[Share, ...]:
     """The shares of one thread's stacks, largest first; ``errors`` attempts that gave none are
     the share ``unread``, since a stack that cannot be read is one that changes."""
-    tallies: dict[str, _Tally] = {}
+    samples: Counter[str] = Counter()
+    lines: Counter[tuple[str, Frame, str]] = Counter()
+    callers: dict[tuple[str, Frame, str], Counter[Frame]] = {}
     for stack in stacks:
         seen = read_stack(stack.frames, read_line)
-        tally = tallies.setdefault(seen.category, _Tally())
-        tally.samples += stack.samples
+        samples[seen.category] += stack.samples
         if seen.user is not None:
-            line = tally.lines.setdefault((seen.user, seen.doing), _LineTally())
-            line.samples += stack.samples
+            line = (seen.category, seen.user, seen.doing)
+            lines[line] += stack.samples
             if seen.caller is not None:
-                line.callers[seen.caller] += stack.samples
+                callers.setdefault(line, Counter())[seen.caller] += stack.samples
     if errors:
-        tallies["unread"] = _Tally(errors)
-    total = sum(tally.samples for tally in tallies.values())
-    order = list(CATEGORIES)
-    return tuple(
-        [
-            _share(category, tally, total, read_line)
-            for category, tally in sorted(
-                tallies.items(), key=lambda item: (-item[1].samples, order.index(item[0]))
-            )
-        ]
-    )
+        samples["unread"] = errors
+    total = samples.total()
 
+    def user_line(line: tuple[str, Frame, str]) -> UserLine:
+        _, frame, doing = line
+        caller = callers[line].most_common(1)[0][0] if line in callers else None
+        return UserLine(
+            place=_place(frame),
+            samples=lines[line],
+            percent=100.0 * lines[line] / total,
+            doing=doing,
+            source=_source(frame, read_line),
+            caller=None if caller is None else _place(caller),
+        )
 
-def _share(category: str, tally: _Tally, total: int, read_line: ReadLine) -> Share:
-    low, high = wilson_percent(tally.samples, total)
-    lines = sorted(tally.lines.items(), key=lambda item: -item[1].samples)[:LINES_KEPT]
-    return Share(
-        category=category,
-        samples=tally.samples,
-        percent=100.0 * tally.samples / total,
-        low_percent=low,
-        high_percent=high,
-        lines=tuple(
-            [
-                UserLine(
-                    place=_place(frame),
-                    samples=line.samples,
-                    percent=100.0 * line.samples / total,
-                    doing=doing,
-                    source=_source(frame, read_line),
-                    caller=_place(line.callers.most_common(1)[0][0]) if line.callers else None,
-                )
-                for (frame, doing), line in lines
-            ]
-        ),
-    )
+    def share(category: str) -> Share:
+        low, high = wilson_percent(samples[category], total)
+        own = [line for line, _ in lines.most_common() if line[0] == category]
+        return Share(
+            category=category,
+            samples=samples[category],
+            percent=100.0 * samples[category] / total,
+            low_percent=low,
+            high_percent=high,
+            lines=tuple([user_line(line) for line in own[:LINES_KEPT]]),
+        )
+
+    in_order = [category for category in CATEGORIES if category in samples]
+    return tuple([share(one) for one in sorted(in_order, key=lambda one: -samples[one])])
 
 
 def _place(frame: Frame) -> Place:
@@ -463,7 +286,7 @@ def compare_ranks(reports: Sequence[StackReport]) -> str | None:
             f"Most of its time: {least.sentence()}."
         )
     return (
-        f"{name_of(most)} is {_percent(most, category):.0f}% {CATEGORIES[category]}, "
+        f"{name_of(most)} is {_percent(most, category):.0f}% {CATEGORIES[category].says}, "
         f"{name_of(least)} only {_percent(least, category):.0f}%."
     )
 

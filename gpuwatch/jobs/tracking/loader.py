@@ -30,7 +30,7 @@ PIN_SETTLE_SECONDS = 6.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoaderLook:
-    """What is seen of a rank and its children now."""
+    """A rank and its children as they are seen now."""
 
     age_seconds: float | None
     named_workers: int
@@ -40,7 +40,7 @@ class LoaderLook:
     """Of the oldest of them."""
     framework: str | None
     framework_readable: bool
-    """What is loaded may be read; ``framework`` is then what was found so far."""
+    """Its libraries may be read; ``framework`` is then what was found so far."""
     threads: frozenset[str] | None
     """Names of its threads; ``None``: they cannot be listed, or have not been yet."""
     kernel_seconds: float = 0.0
@@ -57,9 +57,9 @@ class LoaderFacts(NamedTuple):
     pinned_sign: str
 
 
-def with_told(facts: LoaderFacts, workers: int | None, pinned: bool | None) -> LoaderFacts:
-    """What does not show from outside, or only as a guess, is what the rank tells of its loader
-    (``gpuwatch.torch``): ``num_workers`` and ``pin_memory``."""
+def with_reported(facts: LoaderFacts, workers: int | None, pinned: bool | None) -> LoaderFacts:
+    """Facts with ``num_workers`` and ``pin_memory`` as the rank reports them of its loader
+    (``gpuwatch.torch``), where they do not show from outside, or only as a guess."""
     if workers is not None and (facts.workers is None or facts.workers_guessed):
         sign = f"it reports that its loader has num_workers={workers}"
         facts = facts._replace(workers=workers, workers_sign=sign, workers_guessed=False)
@@ -137,7 +137,7 @@ def _pinned_beside_workers(look: LoaderLook) -> tuple[bool | None, str]:
 
 
 def _is_settled(look: LoaderLook) -> bool:
-    """Whether a thread that pins would have been seen by now."""
+    """True if a thread that pins would have been seen by now."""
     age_seconds = look.workers_age_seconds
     return age_seconds is not None and age_seconds >= PIN_SETTLE_SECONDS
 

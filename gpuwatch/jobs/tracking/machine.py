@@ -7,12 +7,14 @@ parent has ended.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
+from collections.abc import Sequence
 from pathlib import Path
 
 from gpuwatch.jobs.identity import evidence
-from gpuwatch.jobs.identity.evidence import Lineage
+from gpuwatch.jobs.identity.evidence import Lineage, Look
+from gpuwatch.jobs.identity.grouping import Looker, is_orphaned
+from gpuwatch.jobs.identity.roles import WORKER_NAME
+from gpuwatch.jobs.tracking.tracked import TrackedJob
 from gpuwatch.sources.linux import procfs
 
 LOOK_SECONDS = 10.0
@@ -25,54 +27,99 @@ class MachineLook:
 
     def __init__(self, proc: Path = procfs.PROC) -> None:
         self._proc = proc
-        self._known: dict[int, Lineage] = {}
+        self.lineages: dict[int, Lineage] = {}
         self._kernel: set[int] = set()
-        self._looked_at: float | None = None
-        self._full_at = 0.0
+        self._looked_at = self._full_at = float("-inf")
 
     def refresh(self, now: float, every: float = LOOK_SECONDS) -> frozenset[int] | None:
         """Look if the last look is ``every`` seconds old: the PIDs that are new, or have a new
         parent, since the look before; ``None`` if it was not time."""
-        if self._looked_at is not None and now - self._looked_at < every:
+        if now - self._looked_at < every:
             return None
-        if self._looked_at is None or now - self._full_at >= FULL_SECONDS:
+        if now - self._full_at >= FULL_SECONDS:
             self._full_at = now
-            self._known.clear()
+            self.lineages.clear()
             self._kernel.clear()
         self._looked_at = now
         try:
-            names = os.listdir(self._proc)  # noqa: PTH208 - names only, no Path each
+            here = set(evidence.all_pids(self._proc))
         except OSError:
             return frozenset()
-        return self._take({int(name) for name in names if name.isdigit()})
-
-    def lineages(self) -> Iterator[tuple[int, Lineage]]:
-        return iter(self._known.items())
-
-    def parent_of(self, pid: int) -> int | None:
-        lineage = self._known.get(pid)
-        return None if lineage is None else lineage.parent
-
-    def beside(self, parent: int) -> list[int]:
-        """The children of ``parent``."""
-        return [pid for pid, lineage in self._known.items() if lineage.parent == parent]
-
-    def _take(self, now: set[int]) -> frozenset[int]:
-        gone = self._known.keys() - now
+        gone = self.lineages.keys() - here
         for pid in gone:
-            del self._known[pid]
-        self._kernel &= now
-        moved = {pid for pid, lineage in self._known.items() if lineage.parent in gone}
-        changed = (now - self._known.keys() - self._kernel) | moved
+            del self.lineages[pid]
+        self._kernel &= here
+        moved = {pid for pid, lineage in self.lineages.items() if lineage.parent in gone}
+        changed = (here - self.lineages.keys() - self._kernel) | moved
         for pid in changed:
             self._read(pid)
         return frozenset(changed - self._kernel)
 
+    def beside(self, parent: int) -> list[int]:
+        """The children of ``parent``."""
+        return [pid for pid, lineage in self.lineages.items() if lineage.parent == parent]
+
     def _read(self, pid: int) -> None:
         lineage = evidence.read_lineage(pid, self._proc)
         if lineage is None:
-            self._known.pop(pid, None)
+            self.lineages.pop(pid, None)
         elif lineage.is_kernel_thread:
             self._kernel.add(pid)
         else:
-            self._known[pid] = lineage
+            self.lineages[pid] = lineage
+
+
+class OrphanFinder:
+    """Finds loader workers whose training process has ended before anybody watched it."""
+
+    def __init__(self, machine: MachineLook, look: Looker) -> None:
+        self._machine = machine
+        self._look = look
+        self.found: dict[int, TrackedJob | None] = {}
+        """By PID, with the job it was a part of, where that is still there."""
+        self._cleared: dict[int, tuple[int, int]] = {}
+
+    def search(self, jobs: Sequence[TrackedJob]) -> None:
+        known = {pid for job in jobs for pid in job.members}
+        groups = {
+            (member.look.session, member.look.group): job
+            for job in jobs
+            for member in job.members.values()
+            if member.role.name in ("rank", "loader_worker")
+        }
+        self.found = {}
+        cleared = {}
+        for pid, lineage in self._machine.lineages.items():
+            job = groups.get((lineage.session, lineage.group))
+            if pid in known or not (job or lineage.name.startswith(WORKER_NAME)):
+                continue
+            state = (lineage.start_ticks, lineage.parent)
+            if self._cleared.get(pid) == state or not self._is_orphan(pid, lineage, job):
+                cleared[pid] = state
+            else:
+                self.found[pid] = job
+        self._cleared = cleared
+
+    def _is_orphan(self, pid: int, lineage: Lineage, job: TrackedJob | None) -> bool:
+        look = self._look(pid)
+        if look is None or look.parent != lineage.parent:
+            return False
+        return is_orphaned_worker(look, self._look(look.parent)) or (
+            job is not None and look.parent not in job.members and _was_part_of(look, job)
+        )
+
+
+def is_orphaned_worker(look: Look, parent: Look | None) -> bool:
+    """True if it is a worker by its name or its start method, and what started it has ended."""
+    is_worker = look.name.startswith(WORKER_NAME) or look.program.started_by == "spawn"
+    return is_worker and is_orphaned(look, parent)
+
+
+def _was_part_of(look: Look, job: TrackedJob) -> bool:
+    """True if a process in a rank's process group, taken in by init, runs the rank's program.
+
+    Two commands of one script share a group; only the same command line tells a fork.
+    """
+    ranks = [member.look for member in job.members.values() if member.role.name == "rank"]
+    same = any(look.arguments == rank.arguments for rank in ranks)
+    return look.parent <= 1 and bool(look.arguments) and same

@@ -1,4 +1,4 @@
-"""What one process of a job uses between two looks, beyond what its stat line says.
+"""Usage of one process of a job between two looks, beyond what its stat line says.
 
 ``/proc/PID/schedstat``, ``status`` and the block delay in ``stat`` are those of the main thread
 alone (proc(5), Documentation/scheduler/sched-stats); ``io`` and ``smaps_rollup`` of all threads.
@@ -6,7 +6,6 @@ alone (proc(5), Documentation/scheduler/sched-stats); ``io`` and ``smaps_rollup`
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -21,7 +20,7 @@ walks the page tables for it: about 5 ms for a PyTorch process, 10 ms a resident
 PSS_SHARE_APART = 0.0005
 """While nobody is attached to a job."""
 PSS_FIRST_SECONDS = 0.03
-"""What may be used at once in the beginning, so that a single look at a small job is whole."""
+"""This much may be used at once in the beginning, so that a single look at a small job is whole."""
 PSS_LONGEST_SECONDS = 0.2
 """A process for which one reading would take longer is left out: it would hold up the rest."""
 PSS_SECONDS = 10.0
@@ -30,35 +29,35 @@ PSS_SECONDS = 10.0
 _GIB = 1 << 30
 _FIRST_GUESS_SECONDS_PER_GIB = 0.012
 
+Pair = tuple[float, float]
 
-def parse_schedstat(raw: bytes) -> tuple[int, int]:
-    """Nanoseconds on a core, and nanoseconds runnable and waiting for one. Raises
-    ``ValueError``."""
+
+def parse_schedstat(raw: bytes) -> Pair:
+    """Percent seconds (of a core): running, and runnable but waiting for one."""
     running, waiting, _ = raw.split(None, 2)
-    return int(running), int(waiting)
+    return int(running) / 1e7, int(waiting) / 1e7
 
 
-def parse_io(raw: bytes) -> tuple[int, int]:
-    """Bytes read from and written to storage. Raises ``ValueError``."""
+def parse_io(raw: bytes) -> Pair:
+    """Bytes read from and written to storage."""
     # "cancelled_write_bytes" stands after both.
     reads = raw.index(b"\nread_bytes: ") + 13
     writes = raw.index(b"\nwrite_bytes: ", reads) + 14
     return int(raw[reads : raw.index(b"\n", reads)]), int(raw[writes : raw.index(b"\n", writes)])
 
 
-def parse_switches(raw: bytes) -> tuple[int, int]:
-    """Voluntary and involuntary context switches. Raises ``ValueError``."""
-    at = raw.index(b"\nvoluntary_ctxt_switches:")
-    fields = raw[at:].split(None, 4)
+def parse_switches(raw: bytes) -> Pair:
+    """Voluntary and involuntary context switches."""
+    fields = raw[raw.index(b"\nvoluntary_ctxt_switches:") :].split(None, 4)
     return int(fields[1]), int(fields[3])
 
 
-def parse_block_ticks(raw: bytes) -> int:
-    """``delayacct_blkio_ticks`` of a stat line. Raises ``ValueError``."""
+def parse_block_delay(raw: bytes) -> Pair:
+    """Percent seconds of ``delayacct_blkio_ticks`` in a stat line."""
     fields = raw[raw.rindex(b")") + 2 :].split(None, 40)
     if len(fields) < 40:
         raise ValueError("this kernel does not count the delay")
-    return int(fields[39])
+    return 100.0 * int(fields[39]) / procfs.TICKS_PER_SECOND, 0.0
 
 
 def parse_pss(raw: bytes) -> int:
@@ -67,7 +66,7 @@ def parse_pss(raw: bytes) -> int:
 
 
 def accounts_for_disk_wait(proc: Path = procfs.PROC) -> bool:
-    """Whether the kernel adds up how long each task waits for block devices (5.14 and later:
+    """True if the kernel adds up how long each task waits for block devices (5.14 and later:
     off unless asked for, Documentation/accounting/delay-accounting)."""
     try:
         return procfs.read_once(proc / "sys" / "kernel" / "task_delayacct").strip() == b"1"
@@ -88,36 +87,52 @@ class Rates(NamedTuple):
 
 
 NO_RATES = Rates()
+_AT_REST = (0.0, 0.0)
 
 
-class _Counters:
-    """Two counters of one file, and how fast they rise."""
+class Counters:
+    """Two counters of one file, and how fast they rise a second; each rate at most ``most``.
 
-    __slots__ = ("_at", "_before", "_descriptor", "_path", "rates")
+    ``parse`` raises ``ValueError`` for what is no such file.
+    """
 
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self._descriptor: int | None = None
+    __slots__ = ("_at", "_before", "_file", "_most", "_parse", "path", "rates")
+
+    def __init__(
+        self, path: str, parse: Callable[[bytes], Pair], most: float = float("inf")
+    ) -> None:
+        self.path = path
+        self._parse = parse
+        self._most = most
+        self._file: procfs.KernelFile | None = None
         self._at = 0.0
-        self._before: tuple[int, int] | None = None
+        self._before: Pair | None = None
         self.rates: tuple[float | None, float | None] = (None, None)
 
-    def read(self, *, keep_open: bool) -> bytes:
-        """Raises ``OSError``."""
-        if not keep_open:
-            return procfs.read_once(self._path)
-        if self._descriptor is None:
-            self._descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
-        return os.pread(self._descriptor, 4096, 0)
-
-    def take(self, now: float, values: tuple[int, int]) -> None:
+    def read(self, now: float, *, keep_open: bool = False) -> None:
+        """Read them if some time has passed. Raises ``PermissionError``; without rates where it
+        cannot be read otherwise."""
+        try:
+            if keep_open:
+                if self._file is None:
+                    self._file = procfs.KernelFile(self.path)
+                values = self._parse(self._file.read())
+            else:
+                values = self._parse(procfs.read_once(self.path))
+        except (OSError, ValueError) as error:
+            self._before, self.rates = None, (None, None)
+            if isinstance(error, PermissionError):
+                raise
+            return
         before, seconds = self._before, now - self._at
-        if before is not None:
-            if seconds < MINIMUM_SECONDS:
-                return
+        if before is not None and seconds < MINIMUM_SECONDS:
+            return
+        if values == before:
+            self.rates = _AT_REST
+        elif before is not None:
             self.rates = (
-                max(0, values[0] - before[0]) / seconds,
-                max(0, values[1] - before[1]) / seconds,
+                min(self._most, max(0.0, (values[0] - before[0]) / seconds)),
+                min(self._most, max(0.0, (values[1] - before[1]) / seconds)),
             )
         self._at, self._before = now, values
 
@@ -125,61 +140,46 @@ class _Counters:
         self._at = max(self._at, until)
 
     def close(self) -> None:
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
+        if self._file is not None:
+            self._file.close()
+            self._file = None
 
 
 class MemberMeter:
     """Reads one process again and again. ``refused`` becomes true where its user does not let
     gpuwatch see what it reads and writes."""
 
-    __slots__ = (
-        "_delay",
-        "_io",
-        "_scheduling",
-        "_switches",
-        "keeps_open",
-        "proportional_at",
-        "proportional_bytes",
-        "rates",
-        "refused",
-    )
-
     def __init__(self, pid: int, proc: Path = procfs.PROC, *, keep_open: bool = False) -> None:
         folder = f"{proc}/{pid}"
-        self._scheduling = _Counters(f"{folder}/schedstat")
-        self._io = _Counters(f"{folder}/io")
-        self._switches = _Counters(f"{folder}/status")
-        self._delay = _Counters(f"{folder}/stat")
+        self._scheduling = Counters(f"{folder}/schedstat", parse_schedstat, 100.0)
+        self._io = Counters(f"{folder}/io", parse_io)
+        self._switches = Counters(f"{folder}/status", parse_switches)
+        self._delay = Counters(f"{folder}/stat", parse_block_delay, 100.0)
         self.rates = NO_RATES
+        self._found: tuple[object, ...] = ()
         self.keeps_open = keep_open
         self.refused = False
         self.proportional_bytes: int | None = None
         self.proportional_at: float | None = None
 
     def update(self, now: float, *, switches: bool, disk_wait: bool) -> Rates:
-        """Read what is cheap, and the dearer ``switches`` and ``disk_wait`` if told so. Never
+        """Read what is cheap, and the dearer ``switches`` and ``disk_wait`` if asked to. Never
         raises: what cannot be read is ``None``."""
-        running, waiting = self._read(now, self._scheduling, parse_schedstat)
-        reads, writes = (None, None) if self.refused else self._read(now, self._io, parse_io)
-        voluntary, involuntary = self._switches.rates
+        self._scheduling.read(now, keep_open=self.keeps_open)
+        if not self.refused:
+            try:
+                self._io.read(now, keep_open=self.keeps_open)
+            except PermissionError:
+                self.refused = True
         if switches:
-            voluntary, involuntary = self._read(now, self._switches, parse_switches)
-        delay = self._delay.rates[0]
+            self._switches.read(now)
         if disk_wait:
-            delay, _ = self._read(now, self._delay, _delay_pair)
-        rates = Rates(
-            None if running is None else min(100.0, running / 1e7),
-            None if waiting is None else min(100.0, waiting / 1e7),
-            None if delay is None else min(100.0, 100.0 * delay / procfs.TICKS_PER_SECOND),
-            reads,
-            writes,
-            voluntary,
-            involuntary,
-        )
-        if rates != self.rates:
-            self.rates = rates
+            self._delay.read(now)
+        found = self._scheduling.rates, self._delay.rates, self._io.rates, self._switches.rates
+        if found != self._found:
+            self._found = found
+            cpu, delay, io, switch = found
+            self.rates = Rates(*cpu, delay[0], *io, *switch)
         return self.rates
 
     def rested(self, until: float) -> None:
@@ -188,25 +188,8 @@ class MemberMeter:
             counters.rested(until)
 
     def close(self) -> None:
-        for counters in (self._scheduling, self._io):
-            counters.close()
-
-    def _read(
-        self, now: float, counters: _Counters, parse: Callable[[bytes], tuple[int, int]]
-    ) -> tuple[float | None, float | None]:
-        keep = self.keeps_open and (counters is self._scheduling or counters is self._io)
-        try:
-            counters.take(now, parse(counters.read(keep_open=keep)))
-        except PermissionError:
-            self.refused = self.refused or counters is self._io
-            counters.rates = (None, None)
-        except (OSError, ValueError):
-            counters.rates = (None, None)
-        return counters.rates
-
-
-def _delay_pair(raw: bytes) -> tuple[int, int]:
-    return parse_block_ticks(raw), 0
+        self._scheduling.close()
+        self._io.close()
 
 
 class MemoryShare:
@@ -234,28 +217,27 @@ class MemoryShare:
         if self._balance_seconds < 0.0:
             return
         waiting = [
-            (meter.proportional_at or float("-inf"), pid, resident, meter)
+            (meter.proportional_at or float("-inf"), pid, resident or 0, meter)
             for pid, resident, meter in members()
             if not meter.refused
             and (meter.proportional_at is None or now - meter.proportional_at >= PSS_SECONDS)
         ]
         for _, pid, resident, meter in sorted(waiting, key=lambda entry: entry[:2]):
-            meter.proportional_at = now
-            if (resident or 0) / _GIB * self._seconds_per_gib > PSS_LONGEST_SECONDS:
-                meter.proportional_bytes = None
+            meter.proportional_at, meter.proportional_bytes = now, None
+            if resident / _GIB * self._seconds_per_gib > PSS_LONGEST_SECONDS:
                 continue
-            self._read(pid, resident, meter)
+            meter.proportional_bytes = self._read(pid, resident)
             if self._balance_seconds < 0.0:
                 return
 
-    def _read(self, pid: int, resident: int | None, meter: MemberMeter) -> None:
+    def _read(self, pid: int, resident: int) -> int | None:
         started = time.perf_counter()
         try:
-            raw = procfs.read_once(f"{self._proc}/{pid}/smaps_rollup", 4096)
-            meter.proportional_bytes = parse_pss(raw)
+            found = parse_pss(procfs.read_once(f"{self._proc}/{pid}/smaps_rollup", 4096))
         except (OSError, ValueError):
-            meter.proportional_bytes = None
+            found = None
         seconds = time.perf_counter() - started
         self._balance_seconds -= seconds
-        if resident is not None and resident > _GIB // 4:
+        if resident > _GIB // 4:
             self._seconds_per_gib += 0.2 * (seconds * _GIB / resident - self._seconds_per_gib)
+        return found

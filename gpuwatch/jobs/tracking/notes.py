@@ -1,4 +1,4 @@
-"""What a person should know about the jobs, as sentences.
+"""Sentences that a person should know about the jobs.
 
 They name jobs by their PIDs alone: a redacted recording holds them as they are, so no command line,
 user or folder may be in them.
@@ -14,10 +14,10 @@ from gpuwatch.core.source import Clock
 from gpuwatch.jobs.tracking.tracked import TrackedJob
 from gpuwatch.sources.linux.process_details import user_name
 
-LEFT_OVER_SECONDS = 10.0
+ORPHANED_SECONDS = 10.0
 """PyTorch's workers look every 5 s whether their parent is there, and end by themselves."""
 STARTED_AGAIN_SECONDS = 60.0
-PIDS_TOLD = 6
+PIDS_NAMED = 6
 
 
 class Notes:
@@ -26,7 +26,7 @@ class Notes:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._since: dict[str, float] = {}
-        self._left_over_since: dict[str, float] = {}
+        self._orphaned_since: dict[str, float] = {}
         self._attached: str | None = None
         self._again: tuple[float, str] | None = None
 
@@ -51,23 +51,23 @@ class Notes:
             self._again = (self._clock.monotonic() + STARTED_AGAIN_SECONDS, sentence)
 
     def about(self, jobs: Iterable[TrackedJob], now: float) -> tuple[Problem, ...]:
-        told: dict[str, tuple[str, str]] = {}
+        sentences: dict[str, tuple[str, str]] = {}
         if self._attached is not None:
-            told["attached"] = ("warning", self._attached)
+            sentences["attached"] = ("warning", self._attached)
         if self._again is not None and now < self._again[0]:
-            told["again"] = ("info", self._again[1])
+            sentences["again"] = ("info", self._again[1])
         waiting = {}
         for job in jobs:
             if job.refused:
-                told[f"refused {job.key}"] = ("warning", _refused(job))
-            if job.left_over_workers and job.without_ranks_since(now) is not None:
-                name = f"left over {job.key}"
-                waiting[name] = self._left_over_since.get(name, now)
-                if now - waiting[name] >= LEFT_OVER_SECONDS:
-                    told[name] = ("warning", _left_over(job))
-        self._left_over_since = waiting
+                sentences[f"refused {job.key}"] = ("warning", _refused(job))
+            if job.orphaned_workers and job.without_ranks_since(now) is not None:
+                name = f"orphans {job.key}"
+                waiting[name] = self._orphaned_since.get(name, now)
+                if now - waiting[name] >= ORPHANED_SECONDS:
+                    sentences[name] = ("warning", _orphans(job))
+        self._orphaned_since = waiting
         unix = self._clock.unix()
-        self._since = {name: self._since.get(name, unix) for name in told}
+        self._since = {name: self._since.get(name, unix) for name in sentences}
         return tuple(
             [
                 Problem(
@@ -76,7 +76,7 @@ class Notes:
                     since_unix_seconds=self._since[name],
                     severity=severity,
                 )
-                for name, (severity, message) in told.items()
+                for name, (severity, message) in sentences.items()
             ]
         )
 
@@ -92,10 +92,10 @@ def _refused(job: TrackedJob) -> str:
     return f"{what}, because another user owns it: run gpuwatch as that user or as root."
 
 
-def _left_over(job: TrackedJob) -> str:
-    pids = [str(member.pid) for member in job.left_over_workers]
+def _orphans(job: TrackedJob) -> str:
+    pids = [str(member.pid) for member in job.orphaned_workers]
     one = len(pids) == 1
-    shown = " ".join(pids[:PIDS_TOLD]) + (" ..." if len(pids) > PIDS_TOLD else "")
+    shown = " ".join(pids[:PIDS_NAMED]) + (" ..." if len(pids) > PIDS_NAMED else "")
     return (
         f"{'1 loader worker is' if one else f'{len(pids)} loader workers are'} left over from a "
         f"job that has ended, and {'holds' if one else 'hold'} memory: end "

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from gpuwatch.core.model import BusySample, GpuKey, Job, Problem, Process, ProcessKey
 from gpuwatch.core.source import Clock, ReadOptions
 from gpuwatch.jobs.identity import evidence, grouping
 from gpuwatch.jobs.identity.evidence import Look
-from gpuwatch.jobs.identity.next_run import LOOK_SECONDS as NEXT_RUN_SECONDS
-from gpuwatch.jobs.identity.next_run import NextRun
+from gpuwatch.jobs.identity.runs import LOOK_SECONDS as NEXT_RUN_SECONDS
+from gpuwatch.jobs.identity.runs import NextRun
+from gpuwatch.jobs.loop.reader import LoopReader
 from gpuwatch.jobs.tracking.fine import FineSampler
-from gpuwatch.jobs.tracking.loop_files import StepFiles
-from gpuwatch.jobs.tracking.machine import LOOK_SECONDS, MachineLook
+from gpuwatch.jobs.tracking.machine import (
+    LOOK_SECONDS,
+    MachineLook,
+    OrphanFinder,
+    is_orphaned_worker,
+)
 from gpuwatch.jobs.tracking.meters import (
     PSS_SHARE,
     PSS_SHARE_APART,
@@ -23,13 +28,13 @@ from gpuwatch.jobs.tracking.meters import (
     accounts_for_disk_wait,
 )
 from gpuwatch.jobs.tracking.notes import Notes
-from gpuwatch.jobs.tracking.orphans import LeftOverFinder, is_worker_left_over
 from gpuwatch.jobs.tracking.tracked import TrackedJob
+from gpuwatch.jobs.tracking.tree import Tree
 from gpuwatch.sources.linux import procfs
 from gpuwatch.sources.linux.processes import descriptors_to_keep
 
 CLIMB_SECONDS = 10.0
-"""What is above a process is looked up again this often: an exec can make it a launcher."""
+"""The parents of a process are looked up again this often: an exec can make it a launcher."""
 
 Gpus = Mapping[int, tuple[GpuKey, ...]]
 
@@ -43,14 +48,14 @@ class JobTracker:
         clock: Clock,
         options: ReadOptions,
         proc: Path = procfs.PROC,
-        step_files: StepFiles | None = None,
+        loops: LoopReader | None = None,
     ) -> None:
         self._clock = clock
         self._options = options
         self._proc = proc
-        self._step_files = StepFiles(proc) if step_files is None else step_files
+        self._loops = LoopReader(proc) if loops is None else loops
         self._machine = MachineLook(proc)
-        self._left_over = LeftOverFinder(self._machine, self._look)
+        self._orphans = OrphanFinder(self._machine, self._look)
         self._fine = FineSampler(clock, proc)
         self._memory = MemoryShare(proc)
         self._notes = Notes(clock)
@@ -65,7 +70,7 @@ class JobTracker:
         self._disk_wait = accounts_for_disk_wait(proc)
         self._shared_of: tuple[object, ...] | None = None
         self._shares: list[tuple[TrackedJob, list[int]]] = []
-        """What each job was given last, and of what that was worked out."""
+        """The processes of each job, and from what that was worked out."""
 
     def roots(self, gpu_pids: Sequence[int]) -> frozenset[int]:
         """The topmost processes of all jobs to be read; see ``JobReader``."""
@@ -75,12 +80,12 @@ class JobTracker:
             self._attach(self._options.attached)
             self._notes.started_again(None)
         self._look_around(now)
-        self._step_files.look(now, self._ranks())
+        self._loops.look(now, self._ranks())
         wanted = {self._top(pid, now) for pid in gpu_pids}
-        wanted.update([self._top(pid, now) for pid, _ in self._step_files.telling])
+        wanted.update([self._top(pid, now) for pid, _ in self._loops.reporting])
         if self._attached is not None and self._bound is None:
             wanted.add(self._top(self._attached[0], now))
-        wanted.update(self._left_over.found, self._beside())
+        wanted.update(self._orphans.found, self._beside())
         for job in self._jobs:
             wanted.update(job.to_follow())
         self._wanted = frozenset([pid for pid in wanted if pid > 1 and pid != os.getpid()])
@@ -107,13 +112,13 @@ class JobTracker:
 
     def close(self) -> None:
         self._fine.close()
-        self._step_files.close()
+        self._loops.close()
         for job in self._jobs:
             job.close()
         self._jobs.clear()
         self._bound = None
 
-    # Who is asked for
+    # The job that was asked for
 
     def _attach(self, key: ProcessKey | None) -> None:
         self._attached, self._bound = key, None
@@ -147,7 +152,7 @@ class JobTracker:
         every = LOOK_SECONDS if ended_at is None else NEXT_RUN_SECONDS
         began = self._machine.refresh(now, every)
         if began is not None:
-            self._left_over.search(self._jobs)
+            self._orphans.search(self._jobs)
         if job is None or ended_at is None:
             return
         new = frozenset([pid for pid in began or () if pid not in job.members])
@@ -159,8 +164,8 @@ class JobTracker:
             self._notes.started_again(top.pid)
 
     def _ranks(self) -> list[ProcessKey]:
-        """Those that may tell of themselves and are not known to."""
-        return [rank.key for job in self._jobs for rank in job.ranks if not rank.tells]
+        """Those that may report of their loop and are not known to."""
+        return [rank.key for job in self._jobs for rank in job.ranks if not rank.reports]
 
     def _top(self, pid: int, now: float) -> int:
         known = self._tops.get(pid)
@@ -205,17 +210,21 @@ class JobTracker:
     # What belongs to which job
 
     def _share_out(self, rows: Mapping[int, Process], gpus: Gpus, now: float, unix: float) -> None:
-        parents = {pid: (row.parent_pid, row.started_at_unix_seconds) for pid, row in rows.items()}
-        shared_of = (parents, self._wanted, self._left_over.found, list(self._jobs))
-        left_over = frozenset[int]()
-        if shared_of != self._shared_of:
-            left_over = self._share_anew(_Tree(rows), now)
-            self._shared_of = (parents, self._wanted, self._left_over.found, list(self._jobs))
-        for job, pids in self._shares:
-            job.follow(pids, left_over, rows, gpus, now, unix)
+        def shared_of() -> tuple[object, ...]:
+            parents = {
+                pid: (row.parent_pid, row.started_at_unix_seconds) for pid, row in rows.items()
+            }
+            return parents, self._wanted, self._orphans.found, list(self._jobs)
 
-    def _share_anew(self, tree: _Tree, now: float) -> frozenset[int]:
-        """Work out what belongs to which job; gives the PIDs that are left over and new."""
+        orphans = frozenset[int]()
+        if shared_of() != self._shared_of:
+            orphans = self._share_anew(Tree(rows), now)
+            self._shared_of = shared_of()
+        for job, pids in self._shares:
+            job.follow(pids, orphans, rows, gpus, now, unix)
+
+    def _share_anew(self, tree: Tree, now: float) -> frozenset[int]:
+        """Work out what belongs to which job; gives the PIDs that are orphans and new."""
         tops = tree.tops([*self._wanted, *[pid for job in self._jobs for pid in job.roots]])
         topmost = frozenset(tops)
         for job in list(self._jobs):
@@ -224,40 +233,40 @@ class JobTracker:
                 # All of it is below the topmost process of another.
                 self._remove(job)
         shares = {id(job): tree.of(job, topmost) for job in self._jobs}
-        left_over = frozenset(
+        orphans = frozenset(
             [pid for pid in tops if pid not in tree.taken and self._add_root(pid, tree, now)]
         )
         self._shares = [
             (job, shares.get(id(job), []) + tree.below(job.roots_among(tree.rows)))
             for job in self._jobs
         ]
-        return left_over
+        return orphans
 
-    def _add_root(self, pid: int, tree: _Tree, now: float) -> bool:
-        """Give a topmost process to its job, a new one if need be; whether it is left over."""
+    def _add_root(self, pid: int, tree: Tree, now: float) -> bool:
+        """Give a topmost process to its job, a new one if need be; whether it is an orphan."""
         row = tree.rows[pid]
         look = self._look(pid)
-        left_over = pid in self._left_over.found or (
-            look is not None and is_worker_left_over(look, self._look(look.parent))
+        orphaned = pid in self._orphans.found or (
+            look is not None and is_orphaned_worker(look, self._look(look.parent))
         )
-        job = self._left_over.found.get(pid)
+        job = self._orphans.found.get(pid)
         if job not in self._jobs:
             world = self._world(pid)
-            if left_over and look is not None:
-                world = ("left over", str(look.session), str(look.group))
+            if orphaned and look is not None:
+                world = ("orphans", str(look.session), str(look.group))
             job = next((known for known in self._jobs if world and known.world == world), None)
             if job is None:
-                job = TrackedJob(row.key, now, self._proc, self._step_files)
+                job = TrackedJob(row.key, now, self._proc, self._loops)
                 job.world = world
                 self._jobs.append(job)
         assert job is not None
         job.roots[pid] = row.started_at_unix_seconds
-        return left_over
+        return orphaned
 
     def _drop_unused(self, now: float) -> None:
         for job in list(self._jobs):
             alive = any(member.is_alive for member in job.members.values())
-            used = alive and (job.uses_gpu(now) or job.tells or bool(job.left_over_workers))
+            used = alive and (job.uses_gpu(now) or job.reports or bool(job.orphaned_workers))
             if job is not self._bound and not used:
                 self._remove(job)
 
@@ -281,70 +290,12 @@ class JobTracker:
 
     def _sample_finely(self) -> tuple[tuple[BusySample, ...], tuple[BusySample, ...]]:
         job = self._bound
-        members = [] if job is None else list(job.members.values())
+        alive = [] if job is None else [one for one in job.members.values() if one.is_alive]
         self._fine.watch(
-            [member.key for member in members if member.given.role == "rank" and member.is_alive],
-            [
-                member.key
-                for member in members
-                if member.given.role == "loader_worker" and member.is_alive
-            ],
+            [member.key for member in alive if member.role.name == "rank"],
+            [member.key for member in alive if member.role.name == "loader_worker"],
         )
         return self._fine.take() if job is not None else ((), ())
-
-
-class _Tree:
-    """The processes of one snapshot, and who is below whom."""
-
-    def __init__(self, rows: Mapping[int, Process]) -> None:
-        self.rows = rows
-        self.taken: set[int] = set()
-        self._children: dict[int, list[int]] = {}
-        for pid, row in rows.items():
-            if row.parent_pid is not None and pid != os.getpid():
-                self._children.setdefault(row.parent_pid, []).append(pid)
-
-    def tops(self, candidates: Collection[int]) -> list[int]:
-        """Those with none of the others above them, by PID."""
-        there = {pid for pid in candidates if pid in self.rows}
-        return sorted([pid for pid in there if not self._is_below(pid, there)])
-
-    def of(self, job: TrackedJob, tops: frozenset[int]) -> list[int]:
-        """A known job's processes: all below its roots, and what was left over of it."""
-        found = self.below([pid for pid in job.roots_among(self.rows) if pid in tops])
-        rest = [
-            pid
-            for pid, member in job.members.items()
-            if pid not in self.taken and pid in self.rows and self.rows[pid].key == member.key
-        ]
-        there = set(rest)
-        return found + self.below([pid for pid in rest if not self._is_below(pid, there)])
-
-    def below(self, starts: Iterable[int]) -> list[int]:
-        """``starts`` and all below them, parents first; each is given out once."""
-        found = []
-        waiting = sorted(starts, reverse=True)
-        while waiting:
-            pid = waiting.pop()
-            if pid in self.taken:
-                continue
-            self.taken.add(pid)
-            found.append(pid)
-            waiting += sorted(self._children.get(pid, ()), reverse=True)
-        return found
-
-    def _is_below(self, pid: int, others: Collection[int]) -> bool:
-        seen = {pid}
-        while (row := self.rows.get(pid)) is not None:
-            parent = row.parent_pid
-            # What gpuwatch started is no part of the job that started gpuwatch.
-            if parent is None or parent in seen or parent == os.getpid():
-                return False
-            if parent in others:
-                return True
-            seen.add(parent)
-            pid = parent
-        return False
 
 
 def _by_pid(processes: Iterable[Process]) -> tuple[dict[int, Process], dict[int, tuple[str, ...]]]:

@@ -168,6 +168,26 @@ def start_unix_seconds(stat: ProcessStat, proc: Path = PROC) -> float:
     return round(boot_unix_seconds(proc) + stat.start_ticks / TICKS_PER_SECOND, 2)
 
 
+def read_start(pid: int, proc: Path = PROC) -> float | None:
+    """When a process started, unix seconds; ``None`` where there is none."""
+    try:
+        stat = parse_process_stat(read_once(f"{proc}/{pid}/stat", 1024))
+    except (OSError, ValueError):
+        return None
+    return start_unix_seconds(stat, proc)
+
+
+def inner_pids(pid: int, proc: Path = PROC) -> tuple[int, ...]:
+    """``NSpid`` of a process without its first number, which is the reader's own: one for each
+    PID namespace between, the innermost last. Empty where it cannot be read."""
+    try:
+        status = read_once(f"{proc}/{pid}/status")
+        at = status.index(b"\nNSpid:")
+        return tuple([int(word) for word in status[at + 7 :].split(b"\n", 1)[0].split()[1:]])
+    except (OSError, ValueError):
+        return ()
+
+
 def last_pid(text: bytes) -> int:
     """The PID most recently given out in this PID namespace, from ``/proc/loadavg``.
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from xml.sax.saxutils import escape
 
 from rich.cells import cell_len
 from rich.color import Color
@@ -125,13 +124,16 @@ class _Painter:
         self._word(word_x, y, word, fill, bold)
 
     def _word(self, x: int, y: int, word: str, fill: str, more: str) -> None:
+        # html and xml load a megabyte that only a picture needs.
+        from html import escape  # noqa: PLC0415
+
         if word:
             left = _MARGIN + x * _CELL_WIDTH
             base = _MARGIN + y * _CELL_HEIGHT + _BASE_LINE
             length = cell_len(word) * _CELL_WIDTH
             self._shapes.append(
                 f'<text x="{left:.1f}" y="{base:.1f}" textLength="{length:.1f}" '
-                f'fill="{fill}"{more}>{escape(word)}</text>'
+                f'fill="{fill}"{more}>{escape(word, quote=False)}</text>'
             )
 
     def _rectangle(

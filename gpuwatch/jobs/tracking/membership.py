@@ -1,0 +1,132 @@
+"""The processes of one job and their roles, from snapshot to snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from gpuwatch.core.model import GpuKey, Process
+from gpuwatch.jobs.identity import roles
+from gpuwatch.jobs.identity.evidence import RankNumbers
+from gpuwatch.jobs.loop.reader import LoopReader
+from gpuwatch.jobs.tracking.members import Member
+
+Gpus = Mapping[int, tuple[GpuKey, ...]]
+
+
+class Membership:
+    """``by_pid`` has parents before their children."""
+
+    def __init__(self, proc: Path, loops: LoopReader) -> None:
+        self.by_pid: dict[int, Member] = {}
+        self._proc = proc
+        self._loops = loops
+        self._may_keep_open = 0
+        self._names_used = False
+        self._pids: Sequence[int] | None = None
+
+    def __iter__(self) -> Iterator[Member]:
+        return iter(self.by_pid.values())
+
+    def alive(self, role: str) -> list[Member]:
+        return [member for member in self if member.role.name == role and member.is_alive]
+
+    def keep_open(self, count: int) -> None:
+        """From now on the counters of so many processes are kept open."""
+        self._may_keep_open = count
+        for at, member in enumerate(self):
+            member.meter.close()
+            member.meter.keeps_open = at < count
+
+    def follow(
+        self,
+        pids: Sequence[int],
+        orphans: frozenset[int],
+        rows: Mapping[int, Process],
+        gpus: Gpus,
+        now: float,
+        unix: float,
+        *,
+        attached: bool,
+    ) -> None:
+        """Take the rows of its processes, parents before their children. ``orphans``: new ones
+        whose parent has ended. The same list as before stands for the same processes, below the
+        same parents."""
+        same = pids is self._pids
+        changed = not same and self._forget_all_but(pids, rows)
+        anybody_reports = bool(self._loops.reporting)
+        for pid in pids:
+            row = rows[pid]
+            member = self.by_pid.get(pid)
+            if member is None:
+                member = Member(row, now, self._proc)
+                member.orphaned = pid in orphans
+                member.meter.keeps_open = len(self.by_pid) < self._may_keep_open
+                self.by_pid[pid] = member
+                changed = True
+            changed = member.take(row, now, unix) or changed
+            if anybody_reports:
+                changed = self._take_reported(member) or changed
+            if pid in gpus:
+                changed = changed or not member.uses_gpu
+                member.uses_gpu = True
+        changed = (not same and self._link(pids)) or changed
+        self._pids = pids
+        self._assign(now, changed, attached=attached)
+
+    def _take_reported(self, member: Member) -> bool:
+        changed = False
+        if not member.reports and self._loops.reports(member.key):
+            changed = member.reports = True
+        if member.reports and member.reported_numbers is None:
+            found = self._loops.rank_of(member.key)
+            if found is not None:
+                sign = f"reports that it is rank {found[0]}"
+                member.reported_numbers = RankNumbers(*found, sign)
+                changed = True
+        return changed
+
+    def _forget_all_but(self, pids: Sequence[int], rows: Mapping[int, Process]) -> bool:
+        here = set(pids)
+        gone = [
+            pid
+            for pid, member in self.by_pid.items()
+            if pid not in here or rows[pid].key != member.key
+        ]
+        for pid in gone:
+            self.by_pid.pop(pid).meter.close()
+        return bool(gone)
+
+    def _link(self, pids: Sequence[int]) -> bool:
+        """Set the parents; one changes only when it ends."""
+        changed = list(self.by_pid) != list(pids)
+        self.by_pid = {pid: self.by_pid[pid] for pid in pids}
+        for member in self:
+            above = member.row.parent_pid
+            if member.parent is not None and above != member.parent:
+                member.orphaned = True
+            parent = None if member.orphaned or above not in self.by_pid else above
+            changed = changed or parent != member.parent
+            member.parent = parent
+        return changed
+
+    def _assign(self, now: float, changed: bool, *, attached: bool) -> None:
+        """Roles, and once more if they show that there is more evidence to read."""
+        for _ in range(3):
+            for member in self:
+                changed = member.read_evidence(now, attached=attached) or changed
+            if not changed:
+                return
+            changed = False
+            members = list(self)
+            # A member that ended may have been the only one with a name.
+            self._names_used = self._names_used or roles.names_are_used(members)
+            before = {member.pid: member.role for member in members if member.orphaned}
+            found = roles.assign(members, names_used=self._names_used, before=before)
+            for member in members:
+                changed = changed or member.role.name != found[member.pid].name
+                member.role = found[member.pid]
+
+    def close(self) -> None:
+        for member in self:
+            member.meter.close()

@@ -1,0 +1,71 @@
+"""Readings that change seldom around a job: the cores it may use, its quota, where it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from gpuwatch.core.model import ProcessKey
+from gpuwatch.jobs.identity.surroundings import Surroundings, read_inner_pid, read_surroundings
+from gpuwatch.jobs.resources.cores import JobCores, ThrottleMeter, read_cores
+from gpuwatch.jobs.tracking.members import Member
+
+CORES_SECONDS = 10.0
+CORES_SECONDS_APART = 30.0
+SURROUNDINGS_SECONDS = 60.0
+THROTTLE_SECONDS_APART = 3.0
+
+
+class SlowReadings:
+    """Read on slow timers, and at once where the ranks are others than before."""
+
+    def __init__(self, pid: int, now: float, proc: Path) -> None:
+        self.cores = JobCores(None, None, None, None)
+        self.throttled_percent: float | None = None
+        self.surroundings = Surroundings()
+        self.inner_pid: int | None = None
+        self._pid = pid
+        self._proc = proc
+        self._ranks: tuple[ProcessKey, ...] = ()
+        self._throttle: ThrottleMeter | None = None
+        self._cores_due = self._surroundings_due = self._throttle_due = now
+
+    def read(
+        self, now: float, members: Sequence[Member], ranks: Sequence[Member], attached: bool
+    ) -> None:
+        """Those of a rank: a launcher can be outside its container."""
+        keys = tuple([rank.key for rank in ranks])
+        if keys and keys != self._ranks:
+            self._cores_due = now
+            if keys[:1] != self._ranks[:1]:
+                self._surroundings_due = self._throttle_due = now
+                self.close()
+            self._ranks = keys
+        inside = ranks[0] if ranks else members[0]
+        environment = inside.environment or {}
+        if now >= self._cores_due:
+            # Spread out, like all that is read of many jobs.
+            apart = CORES_SECONDS_APART + self._pid % 8
+            self._cores_due = now + (CORES_SECONDS if attached else apart)
+            others = [rank.pid for rank in ranks if rank is not inside]
+            self.cores = read_cores(inside.pid, environment, self._proc, others=others)
+        if now >= self._surroundings_due:
+            self._surroundings_due = now + SURROUNDINGS_SECONDS
+            self.surroundings = read_surroundings(inside.pid, environment, self._proc)
+            if any(member.pid == self._pid for member in members):
+                self.inner_pid = read_inner_pid(self._pid, self._proc)
+        if attached or now >= self._throttle_due:
+            self._throttle_due = now + THROTTLE_SECONDS_APART
+            if self._throttle is None:
+                self._throttle = ThrottleMeter(inside.pid, self._proc)
+            self.throttled_percent = self._throttle.read()
+
+    def hurry(self) -> None:
+        """Cores are to be read with the next look."""
+        self._cores_due = 0.0
+
+    def close(self) -> None:
+        self.throttled_percent = None
+        if self._throttle is not None:
+            self._throttle.close()
+            self._throttle = None

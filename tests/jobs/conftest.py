@@ -1,0 +1,26 @@
+"""What tests of jobs need: real children, and a ``/proc`` of ordinary files."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.children import Children, children
+from tests.support.fake_proc import FakeProc
+
+if not sys.platform.startswith("linux"):
+    pytest.skip("reads Linux's /proc", allow_module_level=True)
+
+
+@pytest.fixture
+def started() -> Iterator[Children]:
+    with children() as made:
+        yield made
+
+
+@pytest.fixture
+def fake(tmp_path: Path) -> FakeProc:
+    return FakeProc(tmp_path / "proc")

@@ -1,0 +1,217 @@
+"""The layout of the file, where it lies, and who may remove it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuwatch.jobs.loop import step_file, writer
+from gpuwatch.jobs.loop.step_file import Counters, Now, Record
+from gpuwatch.jobs.loop.writer import StepFile
+from tests.support.children import children
+from tests.torch.support import PATH, files_below
+
+NOW_VALUES = Now(
+    sequence=1,
+    began_ns=1,
+    state=step_file.STEP,
+    flags=0,
+    epoch=3,
+    step_in_epoch=step_file.NONE,
+    steps_in_epoch=step_file.NONE,
+    batch_size=8,
+    loader_workers=2,
+    pinned_memory=1,
+    rank=0,
+    local_rank=0,
+    world_size=1,
+    memory_allocated_bytes=step_file.NONE,
+    memory_reserved_bytes=step_file.NONE,
+    memory_peak_bytes=step_file.NONE,
+)
+BASE = Counters(*[5] * len(Counters._fields))
+COUNTED = Counters(*[9] * len(Counters._fields))
+
+
+def body(now: Now = NOW_VALUES, counters: Counters = COUNTED, base: Counters = BASE) -> bytes:
+    return step_file.pack_record(Record(now, counters, base))
+
+
+def create(place: Path) -> StepFile:
+    return StepFile.create({"XDG_RUNTIME_DIR": str(place)})
+
+
+def test_a_reader_gets_what_was_written_last(place: Path) -> None:
+    """Of two records the newer one, whichever slot it is in."""
+    file = create(place)
+    try:
+        for sequence in (1, 2, 3):
+            file.write(body(NOW_VALUES._replace(sequence=sequence)))
+            record = step_file.parse_record(Path(file.path).read_bytes())
+            assert record == (NOW_VALUES._replace(sequence=sequence), COUNTED, BASE)
+    finally:
+        file.close()
+    assert files_below(place) == []
+
+
+def test_the_header_says_whose_it_is(place: Path) -> None:
+    """PID, start time and PID namespace are those of the writer."""
+    file = create(place)
+    header = step_file.parse_header(Path(file.path).read_bytes())
+    file.close()
+    namespace = Path("/proc/self/ns/pid").stat().st_ino
+    assert header == (os.getpid(), writer.start_ticks_of(os.getpid()), namespace)
+
+
+def test_a_torn_record_is_not_read(place: Path) -> None:
+    """While one slot is being written, readers get the one before."""
+    file = create(place)
+    file.write(body())
+    file.write(body(NOW_VALUES._replace(sequence=2)))
+    data = bytearray(Path(file.path).read_bytes())
+    file.close()
+    whole = step_file.parse_record(bytes(data))
+    data[576 + 100] ^= 1
+    torn = step_file.parse_record(bytes(data))
+    assert whole is not None
+    assert torn is not None
+    assert (whole.now.sequence, torn.now.sequence) == (2, 1)
+
+
+@given(st.binary(min_size=step_file.FILE_BYTES, max_size=step_file.FILE_BYTES))
+def test_garbage_is_no_record(data: bytes) -> None:
+    """Any bytes at all."""
+    assert step_file.parse_header(data) is None
+    assert step_file.parse_record(data) is None
+
+
+@pytest.mark.parametrize(
+    "impossible",
+    [
+        {"now": NOW_VALUES._replace(state=7)},
+        {"now": NOW_VALUES._replace(state=-1)},
+        {"now": NOW_VALUES._replace(batch_size=-2)},
+        {"now": NOW_VALUES._replace(memory_peak_bytes=2**62)},
+        {"now": NOW_VALUES._replace(began_ns=6)},
+        {"counters": COUNTED._replace(steps=4)},
+        {"counters": COUNTED._replace(wait_ns=2**62)},
+        {"base": BASE._replace(at_ns=-1)},
+    ],
+    ids=str,
+)
+def test_numbers_that_cannot_be_are_no_record(
+    place: Path, impossible: dict[str, Now | Counters]
+) -> None:
+    """Counters that fall, negative or huge numbers, states nobody knows."""
+    file = create(place)
+    file.write(body(**impossible))  # type: ignore[arg-type]
+    data = Path(file.path).read_bytes()
+    file.close()
+    assert step_file.parse_record(data) is None
+
+
+def test_folders_are_for_their_owner_only(place: Path) -> None:
+    """What lies there is nobody else's business."""
+    file = create(place)
+    file.close()
+    assert (place / "gpuwatch").stat().st_mode & 0o777 == 0o700
+    assert (place / "gpuwatch" / "steps").stat().st_mode & 0o777 == 0o700
+
+
+def test_a_link_in_the_way_is_not_followed(place: Path) -> None:
+    """A link planted where the folder would be."""
+    (place / "elsewhere").mkdir(mode=0o700)
+    (place / "gpuwatch").symlink_to(place / "elsewhere")
+    with pytest.raises(NotADirectoryError):
+        writer.open_folder(str(place), ("gpuwatch", "steps"), os.geteuid(), make=True)
+    assert list((place / "elsewhere").iterdir()) == []
+
+
+def test_a_folder_open_to_others_is_not_used(place: Path) -> None:
+    """Somebody else could put a file there."""
+    (place / "gpuwatch").mkdir()
+    (place / "gpuwatch").chmod(0o777)
+    with pytest.raises(PermissionError):
+        writer.open_folder(str(place), ("gpuwatch", "steps"), os.geteuid(), make=True)
+
+
+def test_a_folder_of_another_user_is_not_used(place: Path) -> None:
+    """Where that user could take what is written."""
+    with pytest.raises(PermissionError):
+        writer.open_folder(str(place), ("gpuwatch", "steps"), os.geteuid() + 1)
+
+
+def test_the_next_place_is_taken(place: Path) -> None:
+    """A runtime folder that is not there (``sudo``, ``ssh``) is no obstacle."""
+    file = StepFile.create({"XDG_RUNTIME_DIR": str(place / "nothing")})
+    try:
+        assert str(place) not in file.path
+        assert Path(file.path).stat().st_uid == os.geteuid()
+    finally:
+        file.close()
+
+
+def test_a_dead_writers_file_is_removed_by_the_next(place: Path) -> None:
+    """Killed, it could not do so itself."""
+    report = PATH + "from gpuwatch.jobs.loop.writer import StepFile\nfile = StepFile.create()\n"
+    where = f"import os; os.environ['XDG_RUNTIME_DIR'] = {str(place)!r}\n"
+    with children() as started:
+        child = started.python(where + report + "ready(); wait()")
+        started.ready(child)
+        (before,) = files_below(place)
+        second = create(place)
+        assert before.exists()
+        second.close()
+        child.kill()
+        child.wait()
+        third = create(place)
+        try:
+            assert files_below(place) == [Path(third.path)]
+        finally:
+            third.close()
+
+
+def test_a_writer_that_cannot_be_seen_keeps_its_file(place: Path) -> None:
+    """In another PID namespace it looks dead; its lock says that it is not."""
+    file = create(place)
+    folder = os.open(Path(file.path).parent, os.O_RDONLY)
+    try:
+        assert writer.remove_dead(folder, lambda *_: False) == 0
+        assert Path(file.path).exists()
+        file.close(remove=False)
+        assert writer.remove_dead(folder, lambda *_: False) == 1
+    finally:
+        os.close(folder)
+    assert files_below(place) == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_another_users_file_is_not_removed(place: Path) -> None:
+    """Though its name is that of a process that has ended."""
+    file = create(place)
+    steps = Path(file.path).parent
+    theirs = steps / "1-1.steps"
+    theirs.write_bytes(b"")
+    os.chown(theirs, 65534, 65534)
+    file.close()
+    create(place).close()
+    assert theirs.exists()
+
+
+def test_what_is_not_ours_is_left_alone(place: Path) -> None:
+    """Links, pipes and other names in the folder."""
+    file = create(place)
+    steps = Path(file.path).parent
+    file.close()
+    outside = place / "outside"
+    outside.write_text("kept")
+    (steps / "1-1.steps").symlink_to(outside)
+    os.mkfifo(steps / "2-2.steps")
+    (steps / "notes.txt").write_text("kept")
+    create(place).close()
+    assert {path.name for path in steps.iterdir()} == {"1-1.steps", "2-2.steps", "notes.txt"}
+    assert outside.read_text() == "kept"

@@ -1,0 +1,185 @@
+"""Why stacks cannot be taken, and what a person is told to do."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from gpuwatch.jobs.stacks import access as stack_access
+from gpuwatch.jobs.stacks.access import Refused
+from tests.support.children import Children, wait_until
+from tests.support.fake_proc import FakeProc
+
+NOBODY = 65534
+
+
+def refused(**changes: object) -> Refused:
+    facts: dict[str, object] = {
+        "pid": 42,
+        "user": "ada",
+        "own_user": True,
+        "capable": False,
+        "ptrace_scope": 0,
+        "root": False,
+        "contained": False,
+    }
+    return Refused(**{**facts, **changes})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("facts", "why", "what_to_do"),
+    [
+        (refused(own_user=False), "belongs to ada", 'sudo "$(command -v gpuwatch)" stacks 42'),
+        (refused(ptrace_scope=1), "ptrace_scope is 1", "sudo sysctl kernel.yama.ptrace_scope=0"),
+        (refused(ptrace_scope=1, contained=True), "ptrace_scope is 1", "--cap-add SYS_PTRACE"),
+        (refused(ptrace_scope=2), "ptrace_scope is 2", "sudo"),
+        (refused(ptrace_scope=3, capable=True, root=True), "not even root's", "restarts"),
+        (refused(root=True, contained=True), "lacks the capability", "--cap-add SYS_PTRACE"),
+        (refused(contained=True), "seccomp", "--cap-add SYS_PTRACE"),
+        (refused(capable=True, root=True), "though it has the capability", "outside"),
+        (refused(), "though it is yours", "sudo"),
+    ],
+)
+def test_each_refusal_says_why_and_what_to_do(facts: Refused, why: str, what_to_do: str) -> None:
+    """The reason comes from the kernel's own settings, the remedy fits it."""
+    sentence = stack_access.explain_refusal(facts)
+    assert why in sentence
+    assert what_to_do in sentence
+
+
+def test_the_facts_are_read_from_proc(tmp_path: Path) -> None:
+    """Users, the capability and Yama's setting."""
+    proc = FakeProc(tmp_path)
+    proc.process(42, uid=12345)
+    proc.write("self/status", "Name:\tx\nCapEff:\t0000000000080000\n")
+    proc.write("sys/kernel/yama/ptrace_scope", "2\n")
+    facts = stack_access.gather(42, tmp_path)
+    assert (facts.user, facts.own_user) == ("12345", False)
+    assert (facts.capable, facts.ptrace_scope) == (True, 2)
+
+
+def test_a_kernel_without_yama_has_no_scope(tmp_path: Path) -> None:
+    """And a capability that is not among ours is not ours."""
+    proc = FakeProc(tmp_path)
+    proc.write("self/status", "Name:\tx\nCapEff:\t000000ffff77ffff\n")
+    facts = stack_access.gather(42, tmp_path)
+    assert (facts.capable, facts.ptrace_scope) == (False, None)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
+def test_the_memory_of_another_user_may_not_be_read() -> None:
+    """Asked as nobody about a process of root's."""
+    parent = os.getpid()
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            os.setresgid(NOBODY, NOBODY, NOBODY)
+            os.setresuid(NOBODY, NOBODY, NOBODY)
+            code = stack_access.probe_memory(parent)
+        finally:
+            os._exit(code)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == errno.EACCES
+
+
+def test_a_program_that_is_no_python_is_refused_by_name(started: Children) -> None:
+    """Before py-spy is started."""
+    child = started.run(["sleep", "60"])
+    wait_until(lambda: "python" not in str(Path(f"/proc/{child.pid}/exe").readlink()))
+    if stack_access.probe_memory(child.pid) != 0:
+        pytest.skip("reading another process's memory is not allowed here")
+    sentence = stack_access.why_not(child.pid, sys.executable)
+    assert sentence is not None
+    assert f"Process {child.pid} is not Python: it runs /" in sentence
+
+
+def test_a_python_program_is_not_refused(started: Children) -> None:
+    """Where the kernel allows it, nothing stands in the way."""
+    child = started.python("ready()\nwait()\n")
+    started.ready(child)
+    if stack_access.probe_memory(child.pid) != 0:
+        pytest.skip("reading another process's memory is not allowed here")
+    assert stack_access.why_not(child.pid, sys.executable) is None
+
+
+def test_what_has_no_stack_to_take_is_said(started: Children) -> None:
+    """Stopped, it would look like one long wait; ended, a zombie still has its PID."""
+    child = started.python("ready()\nwait()\n")
+    started.ready(child)
+    os.kill(child.pid, signal.SIGSTOP)
+    wait_until(lambda: stack_access.why_not(child.pid, sys.executable) is not None)
+    assert f"kill -CONT {child.pid}" in (stack_access.why_not(child.pid, sys.executable) or "")
+    os.kill(child.pid, signal.SIGKILL)
+    wait_until(lambda: " Z " in Path(f"/proc/{child.pid}/stat").read_text())
+    assert stack_access.why_not(child.pid, sys.executable) == f"Process {child.pid} has ended."
+
+
+def test_a_pid_of_nobody() -> None:
+    """Larger than any kernel gives out."""
+    assert stack_access.why_not(99_999_999, sys.executable) == (
+        "There is no process 99999999 (any more)."
+    )
+
+
+def test_a_kernel_thread_has_no_stack_of_python(tmp_path: Path) -> None:
+    """It is said so at once."""
+    FakeProc(tmp_path).process(2, name="kthreadd", flags=0x00200000)
+    sentence = stack_access.why_not(2, sys.executable, tmp_path)
+    assert sentence is not None
+    assert "kernel thread" in sentence
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("Error: Failed to find python version from target process\n\nStack", "no Python it knows"),
+        ("Error: Unsupported version of Python: 3.19.0a1\n", "Python 3.19.0a1 of process 42"),
+        (
+            "Error: Failed to get process executable name. Check that the process is running.",
+            "ended",
+        ),
+        ("Error: something \x1b[31mnew\nReason: x", "could not read process 42: something \ufffd"),
+        ("", "could not read process 42: nothing"),
+    ],
+)
+def test_what_py_spy_says_becomes_a_sentence(text: str, says: str) -> None:
+    """Known errors are explained, others shown by their first line, made safe."""
+    assert says in stack_access.explain_failure(42, text)
+
+
+def test_py_spy_s_own_refusal_is_explained_too() -> None:
+    """Yama lets gpuwatch read its own child, and py-spy not."""
+    sentence = stack_access.explain_failure(os.getpid(), "Permission Denied: Try running again")
+    assert "Try running again" not in sentence
+    assert str(os.getpid()) in sentence
+
+
+@pytest.mark.parametrize(
+    ("prefix", "command"),
+    [
+        ("/home/ada/.local/share/pipx/venvs/gpuwatch-tui", "pipx inject gpuwatch-tui py-spy"),
+        ("/home/ada/.local/share/uv/tools/gpuwatch-tui", "uv tool install --with py-spy"),
+        ("/opt/venv", "with: pip install py-spy"),
+    ],
+)
+def test_how_to_install_fits_the_environment(prefix: str, command: str) -> None:
+    """Of an application installed by pipx or uv, pip is not at hand."""
+    assert command in stack_access.install_sentence(prefix)
+
+
+def test_py_spy_of_our_own_environment_comes_first(tmp_path: Path) -> None:
+    """It is the one that was installed for gpuwatch; another on the path will do."""
+    own, other = tmp_path / "own", tmp_path / "other"
+    for folder in (own, other):
+        folder.mkdir()
+        (folder / "py-spy").write_text("#!/bin/sh\n")
+        (folder / "py-spy").chmod(0o755)
+    assert stack_access.find_py_spy([str(own)], str(other)) == str(own / "py-spy")
+    assert stack_access.find_py_spy([str(tmp_path), ""], str(other)) == str(other / "py-spy")
+    assert stack_access.find_py_spy([str(tmp_path)], str(tmp_path)) is None

@@ -1,0 +1,274 @@
+"""Stacks of real processes, taken by the real py-spy."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gpuwatch.jobs.stacks.py_spy import parse_errors
+from gpuwatch.jobs.stacks.sampler import StackSampler, StackTarget
+from gpuwatch.jobs.stacks.summary import StackReport
+from tests.jobs.stacks.support import (
+    SPIN,
+    TrainingJob,
+    has_sampled,
+    py_spies_of,
+    require_py_spy,
+    training_job,
+)
+from tests.support.children import Children, children, wait_until
+
+
+@pytest.fixture
+def started() -> Iterator[Children]:
+    with children() as some:
+        require_py_spy(some)
+        yield some
+
+
+@pytest.fixture(scope="module")
+def job() -> Iterator[TrainingJob]:
+    with training_job() as running:
+        yield running
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where temporary files go."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+def spinning(started: Children) -> int:
+    child = started.python(SPIN)
+    started.ready(child)
+    return child.pid
+
+
+def sample(pid: int, *, seconds: int = 1, rate: int = 50, pause: bool = False) -> StackReport:
+    target = StackTarget(pid)
+    with StackSampler([target], seconds=seconds, rate_per_second=rate, pause=pause) as sampler:
+        (report,) = sampler.wait()
+    return report
+
+
+@pytest.mark.parametrize(
+    ("phase", "category", "source", "caller"),
+    [
+        ("loading", "loading_data", "time.sleep(seconds)", "train_one_epoch"),
+        ("starving", "waiting_for_data", "for _batch in loader:", None),
+        ("saving", "saving", 'torch.save(state, Path(folder) / "checkpoint.pt")', None),
+        ("evaluate", "evaluating", "return self.second(F.relu(self.first(x)))", "evaluate"),
+        ("training", "computing", None, None),
+        ("logging", "synchronising", "wait(0.05) or torch.ones(1).sum().item()", None),
+    ],
+)
+def test_a_real_training_job(
+    job: TrainingJob, phase: str, category: str, source: str | None, caller: str | None
+) -> None:
+    """What a PyTorch job does most is found out from outside, with its own line of source."""
+    job.do(phase)
+    report = sample(job.pid)
+    assert report.problem is None
+    share = report.largest
+    assert share is not None
+    assert share.category == category, report
+    assert share.percent > 50
+    line = share.lines[0]
+    assert line.place.file.endswith("/job.py")
+    if source is not None:
+        assert line.source.text == source
+    assert caller is None or (line.caller is not None and line.caller.function == caller)
+
+
+def test_a_job_that_is_sampled_goes_on(job: TrainingJob) -> None:
+    """It still obeys after all the looking, with pauses too."""
+    job.do("training")
+    report = sample(job.pid, pause=True)
+    assert report.errors == 0
+    assert report.cost.paused
+    job.do("logging")
+
+
+def test_its_own_cost_is_measured(started: Children) -> None:
+    """CPU time of py-spy itself, over the time it ran."""
+    report = sample(spinning(started))
+    assert report.cost.cpu_seconds is not None
+    assert report.cost.cpu_seconds > 0
+    assert report.cost.cpu_percent == pytest.approx(100 * report.cost.cpu_seconds / report.seconds)
+    assert report.cost_sentence() == (
+        f"py-spy used {report.cost.cpu_percent:.1f}% of a core for {report.seconds:.0f} s; "
+        "the job was never paused."
+    )
+
+
+def test_several_processes_are_sampled_at_once(started: Children) -> None:
+    """In the order asked for, a process that cannot be sampled among them."""
+    pids = [spinning(started), 99_999_999, spinning(started)]
+    with StackSampler([StackTarget(pid) for pid in pids], seconds=1) as sampler:
+        assert sampler.seconds_in_all == 1
+        reports = sampler.wait()
+    assert [report.pid for report in reports] == pids
+    assert [report.refused for report in reports] == [False, True, False]
+    assert all(reports[at].samples > 0 for at in (0, 2))
+
+
+def test_more_processes_than_fit_at_once_take_turns(started: Children) -> None:
+    """The bound holds at every moment, and none is left out."""
+    targets = [StackTarget(spinning(started)) for _ in range(3)]
+    with StackSampler(targets, seconds=1, at_once=2) as sampler:
+        assert sampler.seconds_in_all == 2
+        most = 0
+        while not sampler.poll():
+            most = max(most, len(py_spies_of(os.getpid())))
+        assert all(report.samples > 0 for report in sampler.reports())
+    assert most == 2
+
+
+def test_a_process_that_ends_gives_what_was_sampled(started: Children) -> None:
+    """And the report says that it ended."""
+    pid = spinning(started)
+    with StackSampler([StackTarget(pid)], seconds=60, rate_per_second=100) as sampler:
+        (py_spy,) = py_spies_of(os.getpid())
+        wait_until(lambda: has_sampled(py_spy))
+        os.kill(pid, signal.SIGKILL)
+        (report,) = sampler.wait()
+    assert report.samples > 0
+    assert report.ended
+
+
+def test_stopping_gives_what_was_sampled(started: Children) -> None:
+    """Nobody has to wait to the end."""
+    with StackSampler([StackTarget(spinning(started))], seconds=600) as sampler:
+        (py_spy,) = py_spies_of(os.getpid())
+        wait_until(lambda: has_sampled(py_spy))
+        sampler.stop()
+        (report,) = sampler.wait()
+    assert report.samples > 0
+    assert not report.ended
+    assert report.seconds < 60
+
+
+def test_closing_leaves_nothing_behind(started: Children, folder: Path) -> None:
+    """No py-spy, no files; while it runs the files are the user's alone."""
+    sampler = StackSampler([StackTarget(spinning(started))], seconds=600)
+    sampler.start()
+    (made,) = folder.iterdir()
+    assert made.stat().st_mode & 0o777 == 0o700
+    assert len(py_spies_of(os.getpid())) == 1
+    sampler.close()
+    assert py_spies_of(os.getpid()) == []
+    assert list(folder.iterdir()) == []
+
+
+async def test_cancelling_leaves_nothing_behind(started: Children, folder: Path) -> None:
+    """As when the dashboard is closed in the middle."""
+    sampler = StackSampler([StackTarget(spinning(started))], seconds=600)
+    task = asyncio.create_task(sampler.run())
+    await asyncio.sleep(0)
+    assert len(py_spies_of(os.getpid())) == 1
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert py_spies_of(os.getpid()) == []
+    assert os.listdir(folder) == []  # noqa: PTH208 - nothing to wait for
+
+
+async def test_the_event_loop_goes_on_meanwhile(started: Children) -> None:
+    """A dashboard keeps drawing while stacks are taken."""
+    turns = 0
+    task = asyncio.create_task(StackSampler([StackTarget(spinning(started))], seconds=1).run())
+    while not task.done():
+        await asyncio.sleep(0.02)
+        turns += 1
+    (report,) = await task
+    assert report.samples > 0
+    assert turns > 5
+
+
+def test_a_pid_that_is_used_again_is_not_sampled(started: Children) -> None:
+    """The start time says that it is another process."""
+    target = StackTarget(spinning(started), started_at_unix_seconds=1.0)
+    with StackSampler([target], seconds=1) as sampler:
+        (report,) = sampler.wait()
+    assert report.problem == f"Process {target.pid} has ended; another one has its PID now."
+    assert report.refused
+
+
+def test_a_process_is_sampled_once(started: Children) -> None:
+    """However often it is named."""
+    pid = spinning(started)
+    with StackSampler([StackTarget(pid), StackTarget(pid, rank=0)], seconds=1) as sampler:
+        assert len(py_spies_of(os.getpid())) == 1
+        assert len(sampler.wait()) == 1
+
+
+def test_a_py_spy_that_cannot_be_started_is_explained(started: Children, tmp_path: Path) -> None:
+    """A file that is no program."""
+    broken = tmp_path / "py-spy"
+    broken.write_bytes(b"\x7fELF nonsense")
+    broken.chmod(0o755)
+    with StackSampler([StackTarget(spinning(started))], py_spy=str(broken)) as sampler:
+        (report,) = sampler.wait()
+    assert report.problem is not None
+    assert report.problem.startswith(f"py-spy ({broken}) cannot be started")
+
+
+def test_a_py_spy_that_fails_is_quoted(started: Children, tmp_path: Path) -> None:
+    """Its first line, without what a terminal could obey."""
+    failing = tmp_path / "py-spy"
+    failing.write_text("#!/bin/sh\nprintf 'Error: out of \\033[31mluck\\nmore\\n' >&2\nexit 1\n")
+    failing.chmod(0o755)
+    with StackSampler([StackTarget(spinning(started))], py_spy=str(failing)) as sampler:
+        (report,) = sampler.wait()
+    assert report.problem == (
+        f"py-spy could not read process {report.pid}: out of \N{REPLACEMENT CHARACTER}[31mluck"
+    )
+    assert not report.refused
+
+
+def test_a_py_spy_that_may_not_is_a_refusal(started: Children, tmp_path: Path) -> None:
+    """As under Yama, where gpuwatch may read a job of its own and py-spy may not."""
+    denied = tmp_path / "py-spy"
+    denied.write_text("#!/bin/sh\necho 'Permission Denied: Try running again with' >&2\nexit 1\n")
+    denied.chmod(0o755)
+    with StackSampler([StackTarget(spinning(started))], py_spy=str(denied)) as sampler:
+        (report,) = sampler.wait()
+    assert report.refused
+    assert report.problem is not None
+    assert "Try running again" not in report.problem
+
+
+def test_py_spy_gets_none_of_our_environment(
+    started: Children, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Secrets of the shell are no business of a sampler's, and its logging stays as it is."""
+    monkeypatch.setenv("API_TOKEN", "secret")
+    monkeypatch.setenv("RUST_LOG", "debug")
+    copy = tmp_path / "environment"
+    spy = tmp_path / "py-spy"
+    spy.write_text(f"#!/bin/sh\nenv > {copy}\n")
+    spy.chmod(0o755)
+    with StackSampler([StackTarget(spinning(started))], py_spy=str(spy)) as sampler:
+        sampler.wait()
+    assert "secret" not in copy.read_text()
+    assert "RUST_LOG" not in copy.read_text()
+
+
+@pytest.mark.parametrize(
+    ("text", "errors"),
+    [
+        ("py-spy> Wrote raw flamegraph data to 'x'. Samples: 177 Errors: 11\n", 11),
+        ("py-spy> Stopped sampling because process exited\n", 0),
+        ("", 0),
+    ],
+)
+def test_failed_attempts_are_read_from_py_spy_s_words(text: str, errors: int) -> None:
+    """It says them once, at the end."""
+    assert parse_errors(text) == errors

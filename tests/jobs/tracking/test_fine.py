@@ -1,0 +1,124 @@
+"""Fine samples of one job's main threads and workers."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gpuwatch.core.source import ManualClock, SystemClock
+from gpuwatch.jobs.tracking.fine import PERIOD_SECONDS, READS_PER_SECOND, FineSampler, Group
+from tests.support.children import Children, children, wait_until
+from tests.support.fake_proc import FakeProc
+
+
+def ran(proc: FakeProc, pid: int, seconds: float) -> None:
+    proc.write(f"{pid}/schedstat", f"{seconds * 1e9:.0f} 0 1\n")
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(100.0)
+
+
+@pytest.fixture
+def group(tmp_path: Path) -> Iterator[Group]:
+    made = Group(tmp_path)
+    yield made
+    made.close()
+
+
+def test_a_sample_is_the_mean_share_of_a_core(tmp_path: Path, group: Group) -> None:
+    """Over the processes, in the time up to the moment it is stamped with."""
+    proc = FakeProc(tmp_path)
+    for pid in (1, 2):
+        ran(proc, pid, 5.0)
+    group.watch([(1, None), (2, None)])
+    group.sample(10.0, 1000.0, READS_PER_SECOND)
+    ran(proc, 1, 5.2)
+    ran(proc, 2, 5.1)
+    group.sample(10.2, 1000.2, READS_PER_SECOND)
+    (sample,) = group.take()
+    assert sample.at_unix_seconds == 1000.2
+    assert sample.percent == pytest.approx(75.0)
+    assert group.take() == ()
+
+
+def test_a_process_that_ends_leaves_the_others(tmp_path: Path, group: Group) -> None:
+    """The mean is over those that are there."""
+    proc = FakeProc(tmp_path)
+    for pid in (1, 2):
+        ran(proc, pid, 5.0)
+    group.watch([(1, None), (2, None)])
+    group.sample(10.0, 0.0, READS_PER_SECOND)
+    proc.write("1/schedstat", "")
+    ran(proc, 2, 5.2)
+    group.sample(10.2, 0.2, READS_PER_SECOND)
+    assert [sample.percent for sample in group.take()] == [pytest.approx(100.0)]
+
+
+@pytest.mark.parametrize("count", [1, 22, 64, 300])
+def test_many_workers_are_read_less_often(tmp_path: Path, group: Group, count: int) -> None:
+    """The budget holds, and there is a sample a second at least."""
+    proc = FakeProc(tmp_path)
+    for pid in range(1, count + 1):
+        ran(proc, pid, 1.0)
+    group.watch([(pid, None) for pid in range(1, count + 1)])
+    seconds = 10
+    reads = sum(
+        group.sample(step * PERIOD_SECONDS, 0.0, 110)
+        for step in range(round(seconds / PERIOD_SECONDS))
+    )
+    assert reads <= 110 * seconds
+    assert len(group.take()) >= seconds - 1
+
+
+def test_samples_that_nobody_takes_do_not_pile_up(tmp_path: Path, group: Group) -> None:
+    """A dashboard that hangs for an hour keeps two minutes of them."""
+    proc = FakeProc(tmp_path)
+    ran(proc, 1, 0.0)
+    group.watch([(1, None)])
+    for step in range(2000):
+        group.sample(step * PERIOD_SECONDS, step * PERIOD_SECONDS, READS_PER_SECOND)
+    assert len(group.take()) == 600
+
+
+def test_the_thread_samples_real_processes_and_ends(clock: ManualClock) -> None:
+    """A busy process shows as busy; closing leaves no thread behind."""
+    with children() as started:
+        busy = _busy(started)
+        sampler = FineSampler(SystemClock())
+        sampler.watch([(busy, None)], [])
+        seen: list[float] = []
+
+        def sampled() -> bool:
+            seen.extend(sample.percent for sample in sampler.take()[0])
+            # The cores are shared with whatever else runs here.
+            return len(seen) >= 3 and max(seen) > 20
+
+        wait_until(sampled)
+        assert sampler.reads >= 3
+        sampler.close()
+        assert not [t for t in threading.enumerate() if t.name == "gpuwatch-fine"]
+
+
+def test_nobody_to_watch_ends_the_thread() -> None:
+    """It comes back with the next job."""
+    with children() as started:
+        child = started.python("ready()\nwait()\n")
+        started.ready(child)
+        sampler = FineSampler(SystemClock())
+        sampler.watch([(child.pid, None)], [])
+        sampler.watch([], [])
+        assert not [t for t in threading.enumerate() if t.name == "gpuwatch-fine"]
+        sampler.watch([(child.pid, None)], [])
+        wait_until(lambda: bool(sampler.take()[0]))
+        sampler.close()
+
+
+def _busy(started: Children) -> int:
+    child = started.python("ready()\nwhile os.getppid() != 1:\n    sum(range(1000))\n")
+    started.ready(child)
+    return child.pid
