@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuwatch.core.history import JOBS_KEPT, Column, History, Series, bucket_index
+from gpuwatch.core.history import Column, History, Series, bucket_index
+from gpuwatch.core.history.machine import JOBS_KEPT
 from gpuwatch.core.model import BusySample, Host, Job, JobMember, Process, Snapshot
 from tests.support.snapshots import gpu, snapshot
 
@@ -45,7 +46,6 @@ def test_one_reading_a_column() -> None:
     series = polled([10, 20, 30])
     assert series.columns(3.0, 1.0, 3) == [one(10), one(20), one(30)]
     assert series.columns(3.4, 1.0, 3) == [one(20), one(30), None]
-    assert series.latest == 30
 
 
 def test_poll_fills_the_columns_it_covers() -> None:
@@ -86,7 +86,6 @@ def test_gap_is_none_not_zero() -> None:
     series = polled([0, None, 5, None])
     assert series.columns(4.0, 1.0, 4) == [one(0), None, one(5), None]
     assert series.columns(4.0, 2.0, 2) == [one(0), one(5)]
-    assert series.latest is None
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
@@ -99,7 +98,6 @@ def test_empty_series_is_all_gaps() -> None:
     """Nothing pushed, nothing drawn; no columns asked, none given."""
     assert Series().columns(100.0, 1.0, 4) == [None] * 4
     assert Series().columns(100.0, 1.0, 0) == []
-    assert Series().latest is None
 
 
 # --- fine samples -----------------------------------------------------------------------------
@@ -189,7 +187,7 @@ def test_memory_is_bounded(step: float) -> None:
     for number in range(12_000):
         series.push(number * step, 1.0, (number - 1) * step)
         if number in {6000, 11_999}:
-            sizes.append(len(series.values) + sum(len(tier.minima) for tier in series.tiers))
+            sizes.append(len(series.values) + sum(len(tier) for tier in series.tiers))
     bound = 64 + 600 + 900 + 720 + 1440
     assert max(sizes) < bound
 

@@ -116,7 +116,7 @@ def host_traces(view: View, job: Job) -> list[Trace]:
 
 def has_told(view: View, job: Job) -> bool:
     """It tells of its own loop, or did within the charts' reach."""
-    return bool(job.loops) or view.history.job_told(job.key)
+    return bool(job.loops) or view.history.job_reported(job.key)
 
 
 def told_traces(view: View, job: Job) -> list[Trace]:
