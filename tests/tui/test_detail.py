@@ -10,8 +10,8 @@ from gpuwatch.core.model import Gpu, Process
 from gpuwatch.tui.charts.glyphs import ASCII
 from gpuwatch.tui.charts.timeline import Timeline
 from gpuwatch.tui.pages import detail
-from gpuwatch.tui.panels.gpus import metrics
-from gpuwatch.tui.panels.readings import readings
+from gpuwatch.tui.panels.gpus.metrics import metrics
+from gpuwatch.tui.panels.gpus.readings import readings
 from gpuwatch.tui.view import View
 from tests.support.snapshots import gpu, snapshot
 from tests.tui.scenes import GLYPHS, controls, history_of, scene, texts, view_of, widths

@@ -14,9 +14,8 @@ from gpuwatch.tui.charts.glyphs import ASCII
 from gpuwatch.tui.charts.timeline import Timeline
 from gpuwatch.tui.controllers.following import follow
 from gpuwatch.tui.pages import job
-from gpuwatch.tui.pages.job_layout import pane_height, plan
-from gpuwatch.tui.panels.job import lines as job_lines
-from gpuwatch.tui.panels.job.lines import Together
+from gpuwatch.tui.panels.job import charts
+from gpuwatch.tui.panels.job.traces import Together
 from gpuwatch.tui.terminal.frame import plain
 from gpuwatch.tui.view import View
 from tests.support.snapshots import gpu, snapshot
@@ -124,19 +123,19 @@ def test_a_screen_too_small_says_what_it_needs() -> None:
 @pytest.mark.parametrize("pane", ["hidden", "small", "large"])
 @pytest.mark.parametrize("report", [False, True])
 def test_the_rows_are_shared_out_exactly(pane: str, report: bool) -> None:
-    """The parts never take more rows than there are, and the three charts that show who waits for
-    whom are there as soon as there is room for them."""
-    for height, gpus, processes in product(range(6, 70), (0, 1, 2, 4, 8, 16), (1, 20)):
-        shape = plan(100, height, gpus=gpus, processes=processes, pane=pane, report=report)
-        charts = shape.gpu_line_rows * (gpus if shape.each_gpu else 1)
-        charts += sum(rows for _, rows in shape.line_rows)
-        used = 3 + shape.fact_rows + shape.gpu_rows + charts + shape.axis
-        used += 2 * shape.rules + shape.pane_rows
-        assert used + shape.table_rows == height
-        assert shape.pane_rows == pane_height(height, pane)
+    """The panels never take more rows than there are, and the charts that show who waits for whom
+    are there as soon as there is room for them."""
+    for height, gpus in product(range(6, 70), (0, 1, 2, 8)):
+        view = job_view_of(scene("starved", gpus, seconds=3) if gpus else machine(one_job()))
+        view.job.output, view.job.pane = Printed([]), pane
+        view.job.write_report = (lambda _: []) if report else None
+        page = job.draw(view, 100, height).plan
+        assert page is not None
+        assert sum(page.rows.values()) + page.room == height
+        assert page.room >= 0
         if height >= 12 and pane == "hidden":
-            assert dict(shape.line_rows).keys() >= {"main", "worker"}
-            assert shape.table_rows >= 3
+            assert page.decided["heights"].keys() >= {"gpu", "main", "worker"}
+            assert page.room >= 3
 
 
 # -- what it says ---------------------------------------------------------------------------
@@ -541,8 +540,9 @@ def test_drawing_the_pane_alone_changes_nothing_else() -> None:
     frame = job.draw(view, 80, 24)
     output.texts.append("step 2")
     lines = job.draw_pane(view, frame)
+    assert frame.plan is not None
     assert len(lines) == 24
-    assert lines[: frame.pane_top] == frame.lines[: frame.pane_top]
+    assert lines[: frame.plan.pane_top] == frame.lines[: frame.plan.pane_top]
     assert any("step 2" in plain(line) for line in lines)
     assert widths(lines) == {80}
 
@@ -570,7 +570,7 @@ def test_the_lead_is_the_same_for_all_charts() -> None:
             for line in lines
             if line.strip().startswith(labels) and "│" in line and not line.startswith(" 0")
         }
-        assert found == {job_lines.lead_of(width) - 1}
+        assert found == {charts.lead_of(width) - 1}
 
 
 def test_what_a_job_was_stays_when_it_has_ended() -> None:

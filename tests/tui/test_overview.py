@@ -14,11 +14,10 @@ from gpuwatch.core.model import Gpu, GpuReading, Host, Process, Snapshot
 from gpuwatch.tui.charts.glyphs import ASCII, UNICODE, Glyphs
 from gpuwatch.tui.charts.timeline import Timeline
 from gpuwatch.tui.pages import overview
-from gpuwatch.tui.pages.layout import GpuStyle, Plan
-from gpuwatch.tui.pages.overview import Frame
-from gpuwatch.tui.panels import gpus as gpu_panel
+from gpuwatch.tui.pages.layout import Frame
 from gpuwatch.tui.panels import host as host_panel
-from gpuwatch.tui.panels.gpus import facts, metrics
+from gpuwatch.tui.panels.gpus.metrics import facts, metrics, scaled_metrics, throttle_text
+from gpuwatch.tui.panels.gpus.painter import GpuPainter, GpuStyle
 from gpuwatch.tui.terminal.frame import Line, plain
 from gpuwatch.tui.view import View, row_key
 from tests.support.snapshots import gpu, snapshot
@@ -146,7 +145,7 @@ def test_gpus_out_of_sight_are_counted() -> None:
     view = view_of(what, selected_gpu=what.now.gpus[8].uuid)
     frame = overview.draw(view, 40, 12)
     assert frame.plan is not None
-    shown = frame.plan.gpus_shown
+    shown = frame.plan.decided["gpus"].shown
     assert shown < 16
     (note,) = [line for line in texts(frame.lines) if line.endswith("GPUs")]
     above, below = (int(number) for number in re.findall(r"[▲▼](\d+)", note))
@@ -328,7 +327,7 @@ def test_a_measured_zero_is_shown_as_zero() -> None:
 def test_throttling_is_said_in_words() -> None:
     """A throttled GPU says why, or at the least carries a sign, at every size."""
     what = scene("throttled", 2)
-    held = [one for one in what.now.gpus if gpu_panel.throttle_text(one.reading)]
+    held = [one for one in what.now.gpus if throttle_text(one.reading)]
     assert held
     for size in SIZES[:3]:
         frame = overview.draw(view_of(what, selected_gpu=held[0].uuid), *size)
@@ -438,21 +437,10 @@ def test_the_footer_shows_whole_keys_only() -> None:
 # -- the waveform ---------------------------------------------------------------------------
 
 
-def in_style(style: GpuStyle, width: int = 120, rows: int | None = None) -> Plan:
-    return Plan(
-        width=width,
-        height=40,
-        finding_rows=0,
-        problem_rows=0,
-        gpu_style=style,
-        gpu_rows_each=rows or style.rows,
-        gpus_shown=1,
-        axis=False,
-        moment=False,
-        host_rows=1,
-        table_rows=4,
-        rules=False,
-    )
+def in_style(view: View, style: GpuStyle, rows: int | None = None) -> list[Line]:
+    """The first GPU."""
+    painter = GpuPainter(view, view.gpus, 120, marked=True)
+    return painter.draw(view.gpus[0], style, rows or style.rows)
 
 
 def busy_chart(lines: Iterable[Line]) -> str:
@@ -465,8 +453,7 @@ def busy_chart(lines: Iterable[Line]) -> str:
 def test_an_oscillation_is_visible_in_every_style(style: GpuStyle, glyphs: Glyphs) -> None:
     """The busy chart of a starved GPU touches the floor and comes near the ceiling."""
     view = view_of(scene("starved", 1), glyphs=glyphs, timeline=Timeline(6.0))
-    lines, _ = gpu_panel.draw(view, in_style(style), 0)
-    chart = busy_chart(lines)
+    chart = busy_chart(in_style(view, style))
     assert glyphs.solid[1] in chart
     assert set(chart) & set(glyphs.solid[6:8])
 
@@ -495,7 +482,7 @@ def test_a_swing_inside_columns_is_not_drawn_as_its_mean(style: GpuStyle, glyphs
     flat = view_of(steady[-1], history=history_of(steady), glyphs=glyphs, timeline=Timeline(900.0))
 
     def runs(view: View) -> list[tuple[str, str]]:
-        lines, _ = gpu_panel.draw(view, in_style(style), 0)
+        lines = in_style(view, style)
         return [run for line in lines for run in line if run[1].split(".")[0] == "busy"]
 
     assert runs(swinging) != runs(flat)
@@ -507,7 +494,7 @@ def test_a_swing_inside_columns_is_not_drawn_as_its_mean(style: GpuStyle, glyphs
 def test_taller_charts_show_it_too(rows: int | None) -> None:
     """In charts of several rows the swing fills the rows between floor and ceiling."""
     view = view_of(scene("starved", 1), timeline=Timeline(15.0))
-    lines, _ = gpu_panel.draw(view, in_style(GpuStyle.STACKED, rows=rows), 0)
+    lines = in_style(view, GpuStyle.STACKED, rows)
     assert set("▁▇") <= set(busy_chart(lines)) or "█" in busy_chart(lines)
 
 
@@ -520,7 +507,7 @@ def test_the_scale_of_a_chart_is_fixed() -> None:
             for second in range(90, 101)
         ]
         view = view_of(past[-1], history=history_of(past))
-        lines, _ = gpu_panel.draw(view, in_style(GpuStyle.DOUBLE), 0)
+        lines = in_style(view, GpuStyle.DOUBLE)
         (heights[percent],) = set(busy_chart(lines).replace(" ", ""))
     blocks = UNICODE.solid
     assert blocks.index(heights[20.0]) <= 3
@@ -650,7 +637,7 @@ def test_a_gpu_without_limits_of_its_own_has_charts() -> None:
     one = what.now.gpus[0]
     host = what.now.host.memory_total_bytes
     assert one.identity.memory_total_bytes is None
-    _, memory, power, _ = gpu_panel.scaled_metrics(view_of(what), one, 60)
+    _, memory, power, _ = scaled_metrics(view_of(what), one, 60)
     assert memory.limit == host
     assert "procs" in memory.text
     assert power.limit is not None

@@ -39,15 +39,11 @@ def bucket_index(at: float, column_seconds: float) -> int:
 _make = tuple.__new__
 
 
-def steady(value: float) -> Column | None:
-    """The column of one reading."""
-    return None if math.isnan(value) else _make(Column, (value, value, value))
-
-
 def column_of(values: array[float], seconds: array[float]) -> Column | None:
     """The column of readings that are each weighted with the time they speak for."""
     if len(values) < 2:
-        return steady(values[0]) if values else None
+        value = values[0] if values else NAN
+        return None if math.isnan(value) else _make(Column, (value, value, value))
     total = sum(seconds)
     mean = sum(map(mul, values, seconds)) / total if total > 0 else sum(values) / len(values)
     if mean == mean:  # noqa: PLR0124 - NaN, a gap among them, is unlike itself

@@ -22,7 +22,6 @@ from gpuwatch.core.history.columns import (
     View,
     bucket_index,
     column_of,
-    steady,
 )
 from gpuwatch.core.history.tiers import BLOCK_SECONDS, TIERS, Tier
 from gpuwatch.core.model import BusySample
@@ -313,12 +312,7 @@ class Series:
     def summarise(self, buckets: Iterable[tuple[int, int]]) -> list[Column | None]:
         """The column of each (start, stop) of the readings kept as they came."""
         values, seconds = self.values, self._axis.seconds
-        return [
-            column_of(values[start:stop], seconds[start:stop])
-            if stop - start != 1
-            else steady(values[start])
-            for start, stop in buckets
-        ]
+        return [column_of(values[start:stop], seconds[start:stop]) for start, stop in buckets]
 
     def _from_tiers(self, bucket: int, width: float) -> Column | None:
         """A column of which some lies in the tiers."""

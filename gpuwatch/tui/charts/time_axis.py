@@ -74,7 +74,7 @@ def _day(moment: float) -> tuple[int, int]:
 
 
 def draw(
-    view: View, window: TimeWindow, spans: Sequence[Span], width: int, y: int
+    view: View, window: TimeWindow, spans: Sequence[Span], width: int
 ) -> tuple[Line, list[Zone]]:
     """One axis under each of ``spans``, in one line; a click on it sets the cursor."""
     row = Row(width)
@@ -86,7 +86,7 @@ def draw(
         row.pad_to(start)
         for text, style in axis(view.spans, window, cells, offset, view.glyphs):
             row.add(text, style)
-        zones.append(Zone(y, start, start + cells, "moment", (start, cells)))
+        zones.append(Zone(0, start, start + cells, "moment", (start, cells)))
     return row.line(), zones
 
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 from gpuwatch.core import units
 from gpuwatch.core.model import Gpu
 from gpuwatch.tui.charts import plots, time_axis
 from gpuwatch.tui.charts.past_readings import gpu_then
 from gpuwatch.tui.charts.plots import Axis, Trace
-from gpuwatch.tui.pages.overview import Frame
-from gpuwatch.tui.panels import header, processes
-from gpuwatch.tui.panels.gpus import scaled_metrics, throttle_text
-from gpuwatch.tui.panels.readings import readings
+from gpuwatch.tui.pages.layout import Frame
+from gpuwatch.tui.panels import header
+from gpuwatch.tui.panels.gpus.metrics import scaled_metrics, throttle_text
+from gpuwatch.tui.panels.gpus.readings import readings
+from gpuwatch.tui.panels.processes import table as processes
 from gpuwatch.tui.terminal.frame import Line, Row, blank, fit, left
 from gpuwatch.tui.view import View
 
@@ -145,7 +144,7 @@ def _chart(
 
 def _wide(view: View, gpu: Gpu, width: int, room: int) -> list[Line]:
     """Charts in a grid on the left, readings on the right, processes below."""
-    table = _processes(view, gpu, width, max(4, room // 5))
+    table = processes.of_gpu(view, gpu.uuid, width, max(4, room // 5))
     facts = _facts(gpu, _SIDE_WIDTH - 2, view)
     area = width - _SIDE_WIDTH
     columns = _grid_columns(width)
@@ -182,7 +181,7 @@ def _narrow(view: View, gpu: Gpu, width: int, room: int, offset: int) -> list[Li
     for chart in _charts(view, gpu, width)[:4]:
         in_sight = len(body) < offset + room and len(body) + height > offset
         body += _chart(view, gpu, chart, width, height) if in_sight else [blank(width)] * height
-    body += _processes(view, gpu, width, 6)
+    body += processes.of_gpu(view, gpu.uuid, width, 6)
     body.append(blank(width))
     if width >= 76:
         half = width // 2
@@ -211,19 +210,4 @@ def _facts(gpu: Gpu, width: int, view: View) -> list[Line]:
                 line = "  "
             line += f" {label},"
         lines.append(Row(width).add(line.rstrip(","), "dim").line())
-    return lines
-
-
-def _processes(view: View, gpu: Gpu, width: int, height: int) -> list[Line]:
-    only = dataclasses.replace(
-        view,
-        selected_gpu=gpu.uuid,
-        this_gpu_only=True,
-        filter_text="",
-        selected_row=None,
-        process_offset=0,
-        all_processes=False,
-    )
-    table = processes.rows(only)
-    lines, _ = processes.draw(only, table, width, min(height, len(table) + 1 or 2), 0)
     return lines

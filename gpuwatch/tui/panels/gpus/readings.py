@@ -7,7 +7,7 @@ from typing import Any
 
 from gpuwatch.core import units
 from gpuwatch.core.model import Gpu, GpuIdentity, GpuReading
-from gpuwatch.tui.panels.gpus import throttle_text
+from gpuwatch.tui.panels.gpus.metrics import throttle_text
 
 Fact = tuple[str, str, str]
 
