@@ -7,6 +7,7 @@ nvtop write them: ``G`` is 2**30 bytes.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -143,3 +144,16 @@ def gpu_label(gpu: Gpu) -> str:
     identity = gpu.identity
     instance = "" if identity.mig_instance is None else f".{identity.mig_instance}"
     return f"{identity.index}{instance}"
+
+
+def ranges(labels: Iterable[str]) -> str:
+    """Labels of GPUs in their order, three and more in a row as one: ``0-3,5``; ``-`` for none."""
+    runs: list[list[str]] = []
+    for label in labels:
+        last = runs[-1][-1] if runs else ""
+        if last.isdigit() and label.isdigit() and int(label) == int(last) + 1:
+            runs[-1].append(label)
+        else:
+            runs.append([label])
+    parts = [",".join(run) if len(run) < 3 else f"{run[0]}-{run[-1]}" for run in runs]
+    return ",".join(parts) or UNKNOWN

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from gpuwatch.core import units
-from gpuwatch.core.model import Gpu, GpuIdentity, GpuKey, Job, ProcessKey
+from gpuwatch.core.model import Gpu, GpuKey, Job, ProcessKey
 from gpuwatch.core.text import clean
 from gpuwatch.diagnosis.finding import Advice, Diagnosis, Finding, NotTold
 from gpuwatch.tui.charts.glyphs import Glyphs
@@ -118,10 +118,10 @@ def about_job(diagnosis: Diagnosis | None, job: Job) -> tuple[Finding, ...]:
 
 def gpu_names(uuids: Sequence[GpuKey], gpus: Sequence[Gpu]) -> str:
     """``GPU 0``, ``GPU 0-3,6``, ``8 GPUs`` (all); nothing where none of them is there."""
-    named = [gpu.identity for gpu in gpus if gpu.uuid in uuids]
+    named = [units.gpu_label(gpu) for gpu in gpus if gpu.uuid in uuids]
     if len(named) == len(gpus) > 1:
         return f"{len(gpus)} GPUs"
-    return f"GPU {_numbers(named)}" if named else ""
+    return f"GPU {units.ranges(named)}" if named else ""
 
 
 def place(finding: Finding, gpus: Sequence[Gpu]) -> str:
@@ -132,24 +132,6 @@ def place(finding: Finding, gpus: Sequence[Gpu]) -> str:
     if finding.job is not None:
         return f"PID {finding.job[0]}"
     return "GPU" if finding.gpus else "host"
-
-
-def _numbers(named: Sequence[GpuIdentity]) -> str:
-    if any(identity.mig_instance is not None for identity in named):
-        return ",".join(
-            f"{one.index}" if one.mig_instance is None else f"{one.index}.{one.mig_instance}"
-            for one in named
-        )
-    runs: list[list[int]] = []
-    for index in sorted({identity.index for identity in named}):
-        if runs and runs[-1][1] == index - 1:
-            runs[-1][1] = index
-        else:
-            runs.append([index, index])
-    return ",".join(
-        f"{first}" if first == last else f"{first}{',' if last == first + 1 else '-'}{last}"
-        for first, last in runs
-    )
 
 
 def lost(finding: Finding) -> str:
