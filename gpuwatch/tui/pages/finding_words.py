@@ -8,7 +8,7 @@ from typing import NamedTuple
 from gpuwatch.core import units
 from gpuwatch.core.model import Gpu, GpuKey, Job, ProcessKey
 from gpuwatch.core.text import clean
-from gpuwatch.diagnosis.finding import Advice, Diagnosis, Finding, NotTold
+from gpuwatch.diagnosis.finding import SEVERITIES, Advice, Diagnosis, Finding, NotTold
 from gpuwatch.tui.charts.glyphs import Glyphs
 
 _CAUSES = {
@@ -45,8 +45,6 @@ _CAUSES = {
 
 SEVERITY_STYLES = {"error": "error", "warning": "warn", "info": "label"}
 
-_ORDER = {"error": 0, "warning": 1, "info": 2}
-
 
 class FindingKey(NamedTuple):
     """What makes a finding the same one a second later."""
@@ -79,19 +77,27 @@ def cause(rule: str) -> str:
     return _CAUSES.get(rule) or clean(rule.replace("_", " "), 22)
 
 
+def gravity(severity: str) -> int:
+    """0 is the gravest."""
+    return SEVERITIES.index(severity) if severity in SEVERITIES else len(SEVERITIES)
+
+
 def style_of(finding: Finding) -> str:
     return SEVERITY_STYLES.get(finding.severity, "warn")
 
 
-def sign(finding: Finding, glyphs: Glyphs) -> str:
+def severity_sign(severity: str, glyphs: Glyphs) -> str:
     """A shape of its own for each severity."""
-    if finding.severity == "error":
-        return glyphs.grave
-    return glyphs.note if finding.severity == "info" else glyphs.warning
+    signs = {"error": glyphs.grave, "info": glyphs.note}
+    return signs.get(severity, glyphs.warning)
+
+
+def sign(finding: Finding, glyphs: Glyphs) -> str:
+    return severity_sign(finding.severity, glyphs)
 
 
 def gravest(findings: Iterable[Finding]) -> Finding | None:
-    return min(findings, key=lambda one: _ORDER.get(one.severity, 1), default=None)
+    return min(findings, key=lambda one: gravity(one.severity), default=None)
 
 
 def about_gpu(diagnosis: Diagnosis | None, uuid: GpuKey) -> Finding | None:

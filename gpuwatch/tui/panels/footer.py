@@ -91,3 +91,17 @@ def draw(view: View, width: int, keys: Sequence[Key] = KEYS) -> tuple[Line, list
         row.add(" ").add(key, "key").add(" " + label, "label").add(" ")
         zones.append(Zone(0, start, row.used, action))
     return row.line("label"), zones
+
+
+def scrolling(view: View, width: int, keys: Sequence[tuple[str, str]], below: int = 0) -> Line:
+    """The last line of a screen that scrolls: its keys, and how many lines are below."""
+    row = Row(width, prefix="b:")
+    if view.message:
+        return row.add(" " + fit(view.message, width - 2, view.glyphs.ellipsis), "title").line()
+    more = f" {view.glyphs.down}{below} more lines" if below else ""
+    for key, what in keys:
+        if row.room < len(key) + len(what) + 3 + len(more):
+            break
+        row.add(" ").add(key, "key").add(" " + what, "label").add(" ")
+    row.pad_to(width - len(more) - 1).add(more, "warn")
+    return row.line("label")

@@ -5,11 +5,10 @@ from __future__ import annotations
 import textwrap
 
 from gpuwatch.core.model import Problem, Snapshot
+from gpuwatch.tui.pages.finding_words import gravity
 from gpuwatch.tui.pages.layout import Drawn, Page, Panel
 from gpuwatch.tui.terminal.frame import Row, Run, Zone, fit, left
 from gpuwatch.tui.view import View
-
-_SEVERITY_ORDER = {"error": 0, "warning": 1, "info": 2}
 
 
 def _most(page: Page) -> int:
@@ -42,7 +41,7 @@ def _worth_saying(snapshot: Snapshot | None) -> list[Problem]:
     if snapshot is None:
         return []
     worth = [p for p in snapshot.problems if p.severity != "info"]
-    return sorted(worth, key=lambda p: _SEVERITY_ORDER.get(p.severity, 1))
+    return sorted(worth, key=lambda p: gravity(p.severity))
 
 
 def _texts(view: View, width: int, most: int) -> list[Run]:

@@ -10,12 +10,20 @@ from gpuwatch.core.model import Gpu, GpuIdentity, GpuReading
 from gpuwatch.tui.panels.gpus.metrics import throttle_text
 
 Fact = tuple[str, str, str]
+_Write = Callable[[Any], str]
+
+
+def _flag(value: bool) -> str:
+    return "yes" if value else "no"
+
+
+def _clock(most: int | None) -> _Write:
+    return ("{}MHz" if most is None else f"{{}}/{most}MHz").format
 
 
 def readings(gpu: Gpu) -> tuple[list[Fact], list[str]]:
     """What is known, in a fixed order, and the labels of what this GPU does not report."""
-    identity, reading = gpu.identity, gpu.reading
-    everything = [*_identity(identity), *_moving(identity, reading)]
+    everything = [*_identity(gpu.identity), *_moving(gpu)]
     known = [(label, text, style) for label, text, style in everything if text is not None]
     missing = [label for label, text, _ in everything if text is None]
     return known, missing
@@ -37,89 +45,71 @@ def _identity(identity: GpuIdentity) -> list[_Maybe]:
     ]
 
 
-def _moving(identity: GpuIdentity, reading: GpuReading) -> list[_Maybe]:
-    samples = reading.busy_samples
+def _moving(gpu: Gpu) -> list[_Maybe]:
+    identity, reading = gpu.identity, gpu.reading
     ages = dict(reading.late_readings)
-
-    def dated(field: str, text: str | None) -> str | None:
-        age = ages.get(field)
-        return text if text is None or age is None else f"{text} ({units.age(age)} old)"
-
-    def known(field: str, write: Callable[[Any], str]) -> str | None:
-        value = getattr(reading, field)
-        return None if value is None else dated(field, write(value))
-
-    def alarming(field: str, write: Callable[[Any], str]) -> tuple[str | None, str]:
-        return known(field, write), "error" if getattr(reading, field) else "text"
-
+    hot = identity.temperature_slowdown_celsius
+    samples = reading.busy_samples
     reasons, reasons_style = _throttle(reading)
+    power = "{:.0f}W (average)".format if reading.power_is_average else units.watts
+
+    def of(label: str, field: str, write: _Write, style: str = "text") -> _Maybe:
+        """A reading with its age where it is late; ``!``: alarming where it is not zero."""
+        value = getattr(reading, field)
+        text = None if value is None else write(value)
+        if text is not None and field in ages:
+            text += f" ({units.age(ages[field])} old)"
+        return label, text, ("error" if value else "text") if style == "!" else style
+
     return [
-        ("busy", known("busy_percent", units.percent), "value"),
+        of("busy", "busy_percent", units.percent, "value"),
         ("fine samples", None if samples is None else f"{len(samples)} new", "text"),
-        ("memory controller", known("memory_controller_percent", units.percent), "text"),
-        ("memory used", dated("memory_used_bytes", _memory(identity, reading)), "value"),
-        ("power", dated("power_watts", _power(reading)), "value"),
-        ("power limit", known("power_limit_watts", units.watts), "text"),
-        ("temperature", known("temperature_celsius", units.celsius), "value"),
-        ("slowdown at", _celsius(identity.temperature_slowdown_celsius), "text"),
-        ("memory temperature", known("memory_temperature_celsius", units.celsius), "text"),
-        ("fan", known("fan_percent", units.percent), "text"),
-        ("performance state", known("performance_state", "P{}".format), "text"),
-        ("SM clock", known("sm_clock_mhz", _clock(identity.sm_clock_max_mhz)), "text"),
-        ("memory clock", known("memory_clock_mhz", _clock(identity.memory_clock_max_mhz)), "text"),
-        ("throttle reasons", dated("throttle_reasons", reasons), reasons_style),
+        of("memory controller", "memory_controller_percent", units.percent),
+        of("memory used", "memory_used_bytes", lambda _: _memory(gpu), "value"),
+        of("power", "power_watts", power, "value"),
+        of("power limit", "power_limit_watts", units.watts),
+        of("temperature", "temperature_celsius", units.celsius, "value"),
+        ("slowdown at", None if hot is None else units.celsius(hot), "text"),
+        of("memory temperature", "memory_temperature_celsius", units.celsius),
+        of("fan", "fan_percent", units.percent),
+        of("performance state", "performance_state", "P{}".format),
+        of("SM clock", "sm_clock_mhz", _clock(identity.sm_clock_max_mhz)),
+        of("memory clock", "memory_clock_mhz", _clock(identity.memory_clock_max_mhz)),
+        of("throttle reasons", "throttle_reasons", lambda _: reasons, reasons_style),
         ("throttled", *_durations(reading)),
-        ("PCIe link", dated("pcie_generation", _link(identity, reading)), "text"),
-        ("PCIe rx (to GPU)", known("pcie_rx_bytes_per_second", units.rate), "text"),
-        ("PCIe tx (to host)", known("pcie_tx_bytes_per_second", units.rate), "text"),
-        ("NVLink rx", known("nvlink_rx_bytes_per_second", units.rate), "text"),
-        ("NVLink tx", known("nvlink_tx_bytes_per_second", units.rate), "text"),
-        ("SM active", known("sm_active_percent", units.percent), "text"),
-        ("SM occupancy", known("sm_occupancy_percent", units.percent), "text"),
-        ("tensor active", known("tensor_active_percent", units.percent), "text"),
-        ("DRAM active", known("dram_active_percent", units.percent), "text"),
-        ("encoder", known("encoder_percent", units.percent), "text"),
-        ("decoder", known("decoder_percent", units.percent), "text"),
-        ("energy", known("energy_joules", _energy), "text"),
-        ("ECC corrected", known("ecc_corrected_count", str), "text"),
-        ("ECC uncorrected", *alarming("ecc_uncorrected_count", str)),
-        ("remapped rows", dated("remapped_rows_correctable", _remapped(reading)), "text"),
-        ("remap failed", *alarming("remapped_rows_failed", _flag)),
-        ("remap pending", *alarming("remapped_rows_pending", _flag)),
+        _link(gpu, of("PCIe link", "pcie_generation", lambda _: "")),
+        of("PCIe rx (to GPU)", "pcie_rx_bytes_per_second", units.rate),
+        of("PCIe tx (to host)", "pcie_tx_bytes_per_second", units.rate),
+        of("NVLink rx", "nvlink_rx_bytes_per_second", units.rate),
+        of("NVLink tx", "nvlink_tx_bytes_per_second", units.rate),
+        of("SM active", "sm_active_percent", units.percent),
+        of("SM occupancy", "sm_occupancy_percent", units.percent),
+        of("tensor active", "tensor_active_percent", units.percent),
+        of("DRAM active", "dram_active_percent", units.percent),
+        of("encoder", "encoder_percent", units.percent),
+        of("decoder", "decoder_percent", units.percent),
+        of("energy", "energy_joules", lambda joules: f"{joules / 3.6e6:.3f}kWh"),
+        of("ECC corrected", "ecc_corrected_count", str),
+        of("ECC uncorrected", "ecc_uncorrected_count", str, "!"),
+        _remapped(reading, of("remapped rows", "remapped_rows_correctable", lambda _: "")),
+        of("remap failed", "remapped_rows_failed", _flag, "!"),
+        of("remap pending", "remapped_rows_pending", _flag, "!"),
     ]
 
 
-def _celsius(value: float | None) -> str | None:
-    return None if value is None else units.celsius(value)
+def _memory(gpu: Gpu) -> str:
+    used = gpu.reading.memory_used_bytes
+    if gpu.reading.memory_used_is_process_sum:
+        return f"{units.size(used)} (of processes)"
+    return units.size_of(used, gpu.identity.memory_total_bytes)
 
 
-def _memory(identity: GpuIdentity, reading: GpuReading) -> str | None:
-    if reading.memory_used_bytes is None:
-        return None
-    if reading.memory_used_is_process_sum:
-        return f"{units.size(reading.memory_used_bytes)} (of processes)"
-    return units.size_of(reading.memory_used_bytes, identity.memory_total_bytes)
-
-
-def _power(reading: GpuReading) -> str | None:
-    if reading.power_watts is None:
-        return None
-    return units.watts(reading.power_watts) + (" (average)" if reading.power_is_average else "")
-
-
-def _clock(most: int | None) -> Callable[[int], str]:
-    return ("{}MHz" if most is None else f"{{}}/{most}MHz").format
-
-
-def _throttle(reading: GpuReading) -> tuple[str | None, str]:
-    if reading.throttle_reasons is None:
-        return None, "text"
+def _throttle(reading: GpuReading) -> tuple[str, str]:
     held = throttle_text(reading)
     if held is not None:
         return held[0].removeprefix("throttled: "), held[1]
-    if reading.throttle_reasons:
-        return ", ".join(reason.replace("_", " ") for reason in reading.throttle_reasons), "text"
-    return "none", "text"
+    reasons = [reason.replace("_", " ") for reason in reading.throttle_reasons or ()]
+    return ", ".join(reasons) or "none", "text"
 
 
 def _durations(reading: GpuReading) -> tuple[str | None, str]:
@@ -127,34 +117,23 @@ def _durations(reading: GpuReading) -> tuple[str | None, str]:
     if reading.throttle_durations is None:
         return None, "text"
     held = [d for d in reading.throttle_durations if d.seconds > 0 and d.reason != "gpu_idle"]
-    if not held:
-        return "0s", "text"
-    return ", ".join(f"{d.reason.replace('_', ' ')} {d.seconds:.2f}s" for d in held), "warn"
+    texts = [f"{one.reason.replace('_', ' ')} {one.seconds:.2f}s" for one in held]
+    return ", ".join(texts) or "0s", "warn" if held else "text"
 
 
-def _link(identity: GpuIdentity, reading: GpuReading) -> str | None:
+def _link(gpu: Gpu, dated: _Maybe) -> _Maybe:
+    reading, identity = gpu.reading, gpu.identity
     if reading.pcie_generation is None and reading.pcie_width is None:
-        return None
-    now = f"gen{_dash(reading.pcie_generation)} x{_dash(reading.pcie_width)}"
-    most = f"gen{_dash(identity.pcie_generation_max)} x{_dash(identity.pcie_width_max)}"
-    return f"{now} of {most}"
+        return dated
+    now = f"gen{units.count(reading.pcie_generation)} x{units.count(reading.pcie_width)}"
+    most = f"gen{units.count(identity.pcie_generation_max)} x{units.count(identity.pcie_width_max)}"
+    return dated[0], f"{now} of {most}{dated[1] or ''}", dated[2]
 
 
-def _dash(value: int | None) -> str:
-    return units.UNKNOWN if value is None else str(value)
-
-
-def _energy(joules: float) -> str:
-    return f"{joules / 3.6e6:.3f}kWh"
-
-
-def _flag(value: bool) -> str:
-    return "yes" if value else "no"
-
-
-def _remapped(reading: GpuReading) -> str | None:
+def _remapped(reading: GpuReading, dated: _Maybe) -> _Maybe:
     correctable = reading.remapped_rows_correctable
     uncorrectable = reading.remapped_rows_uncorrectable
     if correctable is None and uncorrectable is None:
-        return None
-    return f"{_dash(correctable)} correctable, {_dash(uncorrectable)} not"
+        return dated
+    text = f"{units.count(correctable)} correctable, {units.count(uncorrectable)} not"
+    return dated[0], text + (dated[1] or ""), dated[2]
