@@ -8,58 +8,173 @@ from __future__ import annotations
 
 import difflib
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from gpuwatch.tui.charts.glyphs import ASCII, DOTS, UNICODE
 from gpuwatch.tui.charts.timeline import FindingMark, Timeline
-from gpuwatch.tui.pages import detail, findings, overview
+from gpuwatch.tui.pages import detail, findings
+from gpuwatch.tui.view import View
 from tests.tui.diagnoses import diagnosis as diagnosis_of
 from tests.tui.diagnoses import nothing, several, starved
 from tests.tui.driving import driven
-from tests.tui.scenes import Printed, Scene, job_drawn, job_view_of, scene, texts, view_of
+from tests.tui.scenes import (
+    GLYPHS,
+    Printed,
+    Scene,
+    drawn,
+    job_drawn,
+    job_view_of,
+    scene,
+    texts,
+    view_of,
+)
 
 FOLDER = Path(__file__).parent / "snapshots"
 UPDATE = os.environ.get("UPDATE_SNAPSHOTS") == "1"
 
+Size = tuple[int, int]
 SIZES = ((200, 50), (120, 40), (80, 24), (40, 12))
-GLYPHS = {glyphs.name: glyphs for glyphs in (UNICODE, DOTS, ASCII)}
+SETS = {glyphs.name: glyphs for glyphs in GLYPHS}
+ABOUT = (
+    "What it is.\n\nWhat it checks\n    A paragraph\n    of two lines.\n\n"
+    "Sources\n    - one\n    - two"
+)
 
-OVERVIEWS = [
-    *((gpus, size, "starved", "unicode") for gpus in (1, 2, 8, 16) for size in SIZES),
-    (2, (80, 24), "lost", "unicode"),
-    (2, (80, 24), "throttled", "unicode"),
-    (8, (40, 12), "throttled", "dots"),
-    (2, (120, 40), "mig", "unicode"),
-    (1, (80, 24), "unified", "unicode"),
-    (2, (80, 24), "starved", "ascii"),
-    (0, (120, 40), "no_gpu", "unicode"),
-    (0, (80, 24), "no_gpu", "unicode"),
-    (0, (40, 12), "no_gpu", "unicode"),
+
+def machine(scenario: str, gpus: int) -> Scene:
+    return scene(scenario, gpus, seconds=60, all_processes=scenario == "no_gpu")
+
+
+def an_overview(scenario: str, gpus: int, size: Size, glyphs: str) -> list[str]:
+    view = view_of(machine(scenario, gpus), glyphs=SETS[glyphs])
+    if scenario == "no_gpu":
+        # As the application begins there.
+        view.sort, view.tree = "cpu", False
+    return drawn(view, *size)
+
+
+def the_past(scenario: str, gpus: int, size: Size, glyphs: str) -> list[str]:
+    """Scrolled back, with a cursor."""
+    view = view_of(machine(scenario, gpus), glyphs=SETS[glyphs])
+    now = view.window.now
+    view.timeline = Timeline(30.0, now - 8.0, now - 20.0)
+    view.spans = (
+        FindingMark(
+            rule="loader_cpu_bound",
+            severity="warning",
+            summary="GPU 0 waits for data",
+            begin_seconds=now - 22.0,
+            end_seconds=now - 11.0,
+        ),
+    )
+    return drawn(view, *size)
+
+
+def a_detail(scenario: str, gpus: int, size: Size, glyphs: str) -> list[str]:
+    view = view_of(machine(scenario, gpus), glyphs=SETS[glyphs])
+    return texts(detail.draw(view, *size, 0)[0].lines)
+
+
+def job_view(scenario: str, gpus: int, seconds: int = 60) -> View:
+    """With the job attached; where there is none, one that is not there."""
+    no_gpu = scenario == "no_gpu"
+    what = scene(scenario, gpus, seconds=seconds, attached=True, all_processes=no_gpu)
+    if what.now.jobs:
+        return job_view_of(what)
+    view = view_of(what)
+    view.job.look_at((4242, None))
+    return view
+
+
+def a_job(scenario: str, gpus: int, size: Size, glyphs: str) -> list[str]:
+    view = job_view(scenario, gpus)
+    view.glyphs = SETS[glyphs]
+    return job_drawn(view, *size)
+
+
+def with_output(pane: str) -> list[str]:
+    view = job_view("starved", 1)
+    view.job.output = Printed([f"epoch 1 step {n} loss 0.{900 - n}" for n in range(90)])
+    view.job.output_name = "/home/ada/resnet/gpuwatch-run.log"
+    view.job.pane = pane
+    return job_drawn(view, 80, 24)
+
+
+def that_has_ended(size: Size) -> list[str]:
+    view = job_view("finished", 1, seconds=70)
+    view.job.write_report = lambda width: [f"line {n} of {width} cells" for n in range(60)]
+    return job_drawn(view, *size)
+
+
+def with_findings(what: str, gpus: int, size: Size, glyphs: str) -> list[str]:
+    now = machine("starved", gpus).now
+    if what == "job":
+        view = job_view("starved", gpus)
+        assert view.snapshot is not None
+        view.diagnosis = diagnosis_of(view.snapshot, starved(view.snapshot))
+        return job_drawn(view, *size)
+    if what == "calm":
+        calm = machine("healthy", 1)
+        return drawn(view_of(calm, diagnosis=nothing(calm.now)), *size)
+    view = view_of(machine("starved", gpus), diagnosis=several(now), glyphs=SETS[glyphs])
+    if what == "overview":
+        return drawn(view, *size)
+    if what == "list":
+        return texts(findings.draw(view, *size).lines)
+    finding = starved(now)
+    view.diagnosis = diagnosis_of(now, finding)
+    return texts(findings.draw_evidence(view, finding, *size, 0, documentation=ABOUT)[0])
+
+
+Wanted = tuple[Callable[[str, int, Size, str], list[str]], str, int, Size, str, str]
+U = "unicode"
+SMALL, MIDDLE, TINY = (80, 24), (120, 40), (40, 12)
+WANTED: list[Wanted] = [
+    *((an_overview, "overview", gpus, s, "starved", U) for gpus in (1, 2, 8, 16) for s in SIZES),
+    *((an_overview, "overview", 0, size, "no_gpu", U) for size in (MIDDLE, SMALL, TINY)),
+    *((an_overview, "overview", 2, SMALL, scenario, U) for scenario in ("lost", "throttled")),
+    (an_overview, "overview", 8, TINY, "throttled", "dots"),
+    (an_overview, "overview", 2, MIDDLE, "mig", U),
+    (an_overview, "overview", 1, SMALL, "unified", U),
+    (an_overview, "overview", 2, SMALL, "starved", "ascii"),
+    *((the_past, "past", gpus, size, "starved", U) for gpus in (1, 8) for size in SIZES),
+    (the_past, "past", 2, SMALL, "starved", "ascii"),
+    *((a_detail, "detail", 2, size, "starved", U) for size in ((200, 50), SMALL)),
+    (a_detail, "detail", 2, SMALL, "throttled", "ascii"),
+    *((a_job, "job", 1, size, "starved", U) for size in SIZES),
+    *((a_job, "job", 8, size, "imbalanced", U) for size in SIZES),
+    *((a_job, "job", 1, SMALL, scenario, U) for scenario in ("main_process", "no_gpu")),
+    (a_job, "job", 1, MIDDLE, "unpinned", U),
+    (a_job, "job", 2, SMALL, "orphans", U),
+    (a_job, "job", 2, SMALL, "starved", "ascii"),
+    (a_job, "job", 2, TINY, "starved", "dots"),
+    *((with_findings, "findings", g, s, "overview", U) for g in (1, 2, 8, 16) for s in SIZES),
+    *((with_findings, "findings", 2, s, "list", name) for s in SIZES for name in (U, "ascii")),
+    *((with_findings, "findings", 1, s, what, U) for s in SIZES for what in ("evidence", "job")),
+    *((with_findings, "findings", 1, size, "calm", U) for size in (MIDDLE, SMALL)),
 ]
 
-PAST = [
-    *((gpus, size, "unicode") for gpus in (1, 8) for size in SIZES),
-    (2, (80, 24), "ascii"),
-]
 
-DETAILS = [
-    ((200, 50), "starved", "unicode"),
-    ((80, 24), "starved", "unicode"),
-    ((80, 24), "throttled", "ascii"),
-]
+def name_of(kind: str, gpus: int, size: Size, what: str, glyphs: str) -> str:
+    parts = [kind, f"{gpus}gpu", f"{size[0]}x{size[1]}", what]
+    return "-".join(parts + ([] if glyphs == U else [glyphs]))
 
-JOBS = [
-    *((1, size, "starved", "unicode") for size in SIZES),
-    (1, (80, 24), "main_process", "unicode"),
-    (1, (120, 40), "unpinned", "unicode"),
-    *((8, size, "imbalanced", "unicode") for size in SIZES),
-    (2, (80, 24), "orphans", "unicode"),
-    (2, (80, 24), "starved", "ascii"),
-    (2, (40, 12), "starved", "dots"),
-    (1, (80, 24), "no_gpu", "unicode"),
-]
+
+PICTURES: dict[str, Callable[[], list[str]]] = {
+    name_of(kind, gpus, size, what, glyphs): lambda draw=draw, of=(what, gpus, size, glyphs): draw(
+        *of
+    )
+    for draw, kind, gpus, size, what, glyphs in WANTED
+}
+PICTURES |= {
+    "job-output-small-80x24": lambda: with_output("small"),
+    "job-output-large-80x24": lambda: with_output("large"),
+    "job-ended-80x24": lambda: that_has_ended(SMALL),
+    "job-ended-120x40": lambda: that_has_ended(MIDDLE),
+}
+HELP = {"help-120x60": (120, 60), "help-80x24": SMALL}
 
 
 def compare(name: str, lines: list[str]) -> None:
@@ -79,169 +194,21 @@ def compare(name: str, lines: list[str]) -> None:
         pytest.fail(f"{name} looks different:\n" + "\n".join(difference), pytrace=False)
 
 
-def name_of(kind: str, gpus: int, size: tuple[int, int], scenario: str, glyphs: str) -> str:
-    parts = [kind, f"{gpus}gpu", f"{size[0]}x{size[1]}", scenario]
-    return "-".join(parts + ([] if glyphs == "unicode" else [glyphs]))
+@pytest.mark.parametrize("name", PICTURES)
+def test_the_screen_looks_as_it_did(name: str) -> None:
+    """Each machine at each size."""
+    compare(name, PICTURES[name]())
 
 
-def machine(scenario: str, gpus: int) -> Scene:
-    return scene(scenario, gpus, seconds=60, all_processes=scenario == "no_gpu")
-
-
-@pytest.mark.parametrize(
-    ("gpus", "size", "scenario", "glyphs"), OVERVIEWS, ids=[name_of("", *one) for one in OVERVIEWS]
-)
-def test_overview(gpus: int, size: tuple[int, int], scenario: str, glyphs: str) -> None:
-    """The main screen looks as it did."""
-    view = view_of(machine(scenario, gpus), glyphs=GLYPHS[glyphs])
-    if scenario == "no_gpu":
-        # As the application begins there.
-        view.sort, view.tree = "cpu", False
-    lines = texts(overview.draw(view, *size).lines)
-    compare(name_of("overview", gpus, size, scenario, glyphs), lines)
-
-
-@pytest.mark.parametrize(("gpus", "size", "glyphs"), PAST, ids=str)
-def test_the_past(gpus: int, size: tuple[int, int], glyphs: str) -> None:
-    """The main screen, scrolled back with a cursor, looks as it did."""
-    view = view_of(machine("starved", gpus), glyphs=GLYPHS[glyphs])
-    now = view.window.now
-    view.timeline = Timeline(30.0, now - 8.0, now - 20.0)
-    view.spans = (
-        FindingMark(
-            rule="loader_cpu_bound",
-            severity="warning",
-            summary="GPU 0 waits for data",
-            begin_seconds=now - 22.0,
-            end_seconds=now - 11.0,
-        ),
-    )
-    lines = texts(overview.draw(view, *size).lines)
-    compare(name_of("past", gpus, size, "starved", glyphs), lines)
-
-
-@pytest.mark.parametrize(
-    ("size", "scenario", "glyphs"), DETAILS, ids=[name_of("", 2, *one) for one in DETAILS]
-)
-def test_detail(size: tuple[int, int], scenario: str, glyphs: str) -> None:
-    """The screen of one GPU looks as it did."""
-    view = view_of(machine(scenario, 2), glyphs=GLYPHS[glyphs])
-    lines = texts(detail.draw(view, *size, 0)[0].lines)
-    compare(name_of("detail", 2, size, scenario, glyphs), lines)
-
-
-@pytest.mark.parametrize(
-    ("gpus", "size", "scenario", "glyphs"), JOBS, ids=[name_of("", *one) for one in JOBS]
-)
-def test_job(gpus: int, size: tuple[int, int], scenario: str, glyphs: str) -> None:
-    """The screen of one job looks as it did."""
-    what = scene(scenario, gpus, seconds=60, attached=True, all_processes=scenario == "no_gpu")
-    if what.now.jobs:
-        view = job_view_of(what, glyphs=GLYPHS[glyphs])
-    else:
-        view = view_of(what, glyphs=GLYPHS[glyphs])
-        view.job.look_at((4242, None))
-    compare(name_of("job", gpus, size, scenario, glyphs), job_drawn(view, *size))
-
-
-@pytest.mark.parametrize("pane", ["small", "large"])
-def test_job_with_output(pane: str) -> None:
-    """The screen of a job with what it prints below it looks as it did."""
-    view = job_view_of(scene("starved", 1, seconds=60, attached=True))
-    view.job.output = Printed(
-        [f"epoch 1 step {number} loss 0.{900 - number}" for number in range(90)]
-    )
-    view.job.output_name = "/home/ada/resnet/gpuwatch-run.log"
-    view.job.pane = pane
-    compare(f"job-output-{pane}-80x24", job_drawn(view, 80, 24))
-
-
-@pytest.mark.parametrize("size", [(80, 24), (120, 40)], ids=lambda size: f"{size[0]}x{size[1]}")
-def test_job_that_has_ended(size: tuple[int, int]) -> None:
-    """The screen of a job that has ended, with a report, looks as it did."""
-    view = job_view_of(scene("finished", 1, seconds=70, attached=True))
-    view.job.write_report = lambda width: [f"line {n} of {width} cells" for n in range(60)]
-    compare(f"job-ended-{size[0]}x{size[1]}", job_drawn(view, *size))
-
-
-@pytest.mark.parametrize("size", [(120, 60), (80, 24)], ids=lambda size: f"{size[0]}x{size[1]}")
-async def test_help(size: tuple[int, int]) -> None:
-    """The help over the dashboard looks as it did."""
-    async with driven(machine("starved", 2), size) as drive:
+@pytest.mark.parametrize("name", HELP)
+async def test_the_help_looks_as_it_did(name: str) -> None:
+    """Over the dashboard."""
+    async with driven(machine("starved", 2), HELP[name]) as drive:
         await drive.press("question_mark")
         strips = drive.app.screen._compositor.render_strips()
-        compare(f"help-{size[0]}x{size[1]}", [strip.text for strip in strips])
-
-
-FOUND = [(gpus, size) for gpus in (1, 2, 8, 16) for size in SIZES]
-
-
-@pytest.mark.parametrize(("gpus", "size"), FOUND, ids=[f"{g}-{w}x{h}" for g, (w, h) in FOUND])
-def test_overview_with_findings(gpus: int, size: tuple[int, int]) -> None:
-    """The main screen with one finding for one GPU, and several for several, looks as it did."""
-    what = machine("starved", gpus)
-    view = view_of(what, diagnosis=several(what.now))
-    lines = texts(overview.draw(view, *size).lines)
-    compare(name_of("findings", gpus, size, "overview", "unicode"), lines)
-
-
-@pytest.mark.parametrize("size", [(120, 40), (80, 24)], ids=lambda size: f"{size[0]}x{size[1]}")
-def test_overview_without_findings(size: tuple[int, int]) -> None:
-    """The main screen of a machine on which all is well looks as it did."""
-    what = machine("healthy", 1)
-    lines = texts(overview.draw(view_of(what, diagnosis=nothing(what.now)), *size).lines)
-    compare(name_of("findings", 1, size, "calm", "unicode"), lines)
-
-
-@pytest.mark.parametrize("glyphs", ["unicode", "ascii"])
-@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
-def test_list_of_findings(size: tuple[int, int], glyphs: str) -> None:
-    """The list of findings looks as it did."""
-    what = machine("starved", 2)
-    view = view_of(what, diagnosis=several(what.now), glyphs=GLYPHS[glyphs])
-    compare(name_of("findings", 2, size, "list", glyphs), texts(findings.draw(view, *size).lines))
-
-
-@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
-def test_evidence(size: tuple[int, int]) -> None:
-    """The evidence of a finding looks as it did."""
-    what = machine("starved", 1)
-    finding = starved(what.now)
-    view = view_of(what, diagnosis=diagnosis_of(what.now, finding))
-    about = (
-        "What it is.\n\nWhat it checks\n    A paragraph\n    of two lines.\n\n"
-        "Sources\n    - one\n    - two"
-    )
-    lines, _ = findings.draw_evidence(view, finding, *size, 0, documentation=about)
-    compare(name_of("findings", 1, size, "evidence", "unicode"), texts(lines))
-
-
-@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
-def test_job_with_finding(size: tuple[int, int]) -> None:
-    """The screen of a job with a finding looks as it did."""
-    what = scene("starved", 1, seconds=60, attached=True)
-    view = job_view_of(what, diagnosis=diagnosis_of(what.now, starved(what.now)))
-    compare(name_of("findings", 1, size, "job", "unicode"), job_drawn(view, *size))
+        compare(name, [strip.text for strip in strips])
 
 
 def test_every_picture_belongs_to_a_test() -> None:
     """No picture is left over from a test that is gone."""
-    names = {name_of("overview", *one) for one in OVERVIEWS}
-    names |= {name_of("past", gpus, size, "starved", glyphs) for gpus, size, glyphs in PAST}
-    names |= {name_of("detail", 2, *one) for one in DETAILS}
-    names |= {name_of("job", *one) for one in JOBS}
-    names |= {"help-120x60", "help-80x24", "job-output-small-80x24", "job-output-large-80x24"}
-    names |= {"job-ended-80x24", "job-ended-120x40"}
-    names |= {name_of("findings", gpus, size, "overview", "unicode") for gpus, size in FOUND}
-    names |= {
-        name_of("findings", 1, size, what, "unicode")
-        for size in SIZES
-        for what in ("job", "evidence")
-    }
-    names |= {
-        name_of("findings", 2, size, "list", glyphs)
-        for size in SIZES
-        for glyphs in ("unicode", "ascii")
-    }
-    names |= {name_of("findings", 1, size, "calm", "unicode") for size in ((120, 40), (80, 24))}
-    assert {path.stem for path in FOLDER.iterdir()} == names
+    assert {path.stem for path in FOLDER.iterdir()} == {*PICTURES, *HELP}
