@@ -1,6 +1,6 @@
 """What the screens look like, as text: a picture for each size and machine worth looking at.
 
-``UPDATE_SNAPSHOTS=1 pytest tests/tui/test_snapshots.py`` draws them anew; look at the difference
+``UPDATE_SNAPSHOTS=1 pytest tests/tui/pages/test_snapshots.py`` draws them anew; look at the difference
 before committing it.
 """
 
@@ -31,7 +31,7 @@ from tests.tui.scenes import (
     view_of,
 )
 
-FOLDER = Path(__file__).parent / "snapshots"
+FOLDER = Path(__file__).parents[1] / "snapshots"
 UPDATE = os.environ.get("UPDATE_SNAPSHOTS") == "1"
 
 Size = tuple[int, int]
