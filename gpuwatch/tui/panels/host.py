@@ -126,17 +126,18 @@ class _Painter:
         self._host = host
         self._width = width
         self._glyphs = view.glyphs
+        self._window = view.window
 
     def _chart(
         self, name: str, width: int, limit: float, rows: int = 1, style: str = "host"
     ) -> list[list[Run]]:
         strip = self._view.strips.get(("host", name, width, rows))
         series = self._view.history.host(name)
-        return strip.draw(series, self._view.window, width, limit, self._glyphs, style, rows)
+        return strip.draw(series, self._window, width, limit, self._glyphs, style, rows)
 
     def _ceiling(self, name: str, width: int) -> float:
         series = self._view.history.host(name)
-        return rate_ceiling(series, self._view.window, width, _MEGABYTE, getattr(self._host, name))
+        return rate_ceiling(series, self._window, width, _MEGABYTE, getattr(self._host, name))
 
     def _rate_text(self, name: str) -> str:
         return units.rate(getattr(self._host, name))
@@ -238,7 +239,7 @@ class _Painter:
         if rows >= 9:
             room = self._width - _LEAD - 1
             self._view.chart_columns = max(1, room)
-            axis, _ = time_axis.draw(self._view, self._view.window, [(_LEAD, room)], self._width)
+            axis, _ = time_axis.draw(self._view, self._window, [(_LEAD, room)], self._width)
             lines.append(axis)
         lines.append(notes.line())
         return filled([*lines, *self._core_grid(rows - 9)], self._width, rows)
@@ -285,7 +286,7 @@ class _Painter:
                 row.add(right(units.percent(percents[core]), 4), "text").add(" ")
                 strip = view.strips.get(("core", core, cell))
                 series = view.history.host_core(core)
-                drawn = strip.draw(series, view.window, cell - 11, 100.0, self._glyphs, "host")
+                drawn = strip.draw(series, self._window, cell - 11, 100.0, self._glyphs, "host")
                 row.add_runs(drawn[0], cell - 11)
             lines.append(row.line())
         return lines

@@ -68,6 +68,7 @@ class GpuPainter:
         self._view = view
         self._width = width
         self._glyphs = view.glyphs
+        self._window = view.window
         self._marked = marked
         self._index_width = max((len(units.gpu_label(gpu)) for gpu in gpus), default=1)
         self._name_width = max((len(short_name(gpu.identity.name)) for gpu in gpus), default=4)
@@ -138,7 +139,7 @@ class GpuPainter:
         view = self._view
         strip = view.strips.get((gpu.uuid, metric.name, width, rows))
         series = view.history.gpu(gpu.uuid, metric.name)
-        return strip.draw(series, view.window, width, metric.limit, self._glyphs, style, rows)
+        return strip.draw(series, self._window, width, metric.limit, self._glyphs, style, rows)
 
     def _add_chart(self, row: Row, gpu: Gpu, metric: Metric, width: int) -> None:
         row.add(self._glyphs.separator, "rule")
@@ -181,7 +182,7 @@ class GpuPainter:
         series = self._view.history.gpu(gpu.uuid, metric.name)
         if metric.name != "busy_percent" or series is None:
             return []
-        known = [one for one in self._view.window.grid(width).columns_of(series) if one is not None]
+        known = [one for one in self._window.grid(width).columns_of(series) if one is not None]
         if not known:
             return []
         low, high = min(c[0] for c in known), max(c[2] for c in known)

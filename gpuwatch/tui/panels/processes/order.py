@@ -98,8 +98,10 @@ def _wanted(view: View) -> Callable[[Process], bool]:
     def keep(process: Process) -> bool:
         if among is not None and row_key(process) not in among:
             return False
+        if not words:
+            return True
         text = f"{process.pid} {process.user or ''} {process.name or ''} {process.command or ''}"
-        return not words or all(word in text.lower() for word in words)
+        return all(word in text.lower() for word in words)
 
     return keep
 

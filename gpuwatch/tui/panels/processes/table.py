@@ -105,9 +105,10 @@ def draw(view: View, table: Sequence[TableRow], width: int, height: int) -> Draw
     chosen, spark = _chosen(view, width)
     heading, zones = _heading(view, chosen, spark, width, len(table))
     lines = [heading]
+    window = spark_window(view, spark)
     for entry in table[view.process_offset : view.process_offset + height - 1]:
         zones.append(Zone(len(lines), 0, width, "process", row_key(entry.process)))
-        lines.append(_row(view, entry, chosen, spark, width))
+        lines.append(_row(view, entry, chosen, (window, spark), width))
     if len(lines) == 1:
         lines.append(Row(width).add(_nothing_text(view), "dim").line())
     return filled(lines, width, height), zones
@@ -181,7 +182,11 @@ def spark_span(view: View, width: int) -> str:
 
 
 def _row(
-    view: View, entry: TableRow, chosen: Sequence[ListColumn[TableRow]], spark: int, width: int
+    view: View,
+    entry: TableRow,
+    chosen: Sequence[ListColumn[TableRow]],
+    sparks: tuple[TimeWindow, int],
+    width: int,
 ) -> Line:
     process, ellipsis = entry.process, view.glyphs.ellipsis
     selected = row_key(process) == view.selected_row
@@ -189,21 +194,22 @@ def _row(
     row = begin_row(width, view.glyphs, selected=selected, focused=focused)
     for column in chosen:
         column.add_cell(row, entry, ellipsis)
+    window, spark = sparks
     if spark:
-        row.add_runs(_spark(view, process, spark), spark).add(" ")
+        row.add_runs(_spark(view, process, window, spark), spark).add(" ")
     row.add(fit(entry.branch, max(0, row.room - 4), ""), "dim")
     command = process.command or process.name or "(unseen)"
     style = "text" if process.gpu_uuid is not None or not view.gpus else "label"
     return row.add(fit(command, row.room, ellipsis), style).line()
 
 
-def _spark(view: View, process: Process, width: int) -> list[Run]:
+def _spark(view: View, process: Process, window: TimeWindow, width: int) -> list[Run]:
     """SM share of a process on a GPU, CPU of one core for the others."""
     on_gpu = process.gpu_uuid is not None
     name, style = ("gpu_busy_percent", "busy") if on_gpu else ("cpu_percent", "children")
     series = view.history.process(process.key, process.gpu_uuid, name)
     strip = view.strips.get((row_key(process), name, width))
-    return strip.draw(series, spark_window(view, width), width, 100.0, view.glyphs, style)[0]
+    return strip.draw(series, window, width, 100.0, view.glyphs, style)[0]
 
 
 def of_gpu(view: View, uuid: str, width: int, most: int) -> list[Line]:
