@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import struct
 from bisect import bisect_left
 from collections.abc import Iterator
 from typing import Any
@@ -12,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuwatch.core.history import JOBS_KEPT, Column, History, Series, bucket_index
+from gpuwatch.core.history import Column, History, Series, bucket_index
+from gpuwatch.core.history.machine import JOBS_KEPT
 from gpuwatch.core.model import BusySample, Host, Job, JobMember, Process, Snapshot
 from tests.support.snapshots import gpu, snapshot
 
@@ -40,69 +40,43 @@ def test_reading_on_a_boundary_belongs_to_the_time_it_covers() -> None:
     assert bucket_index(0.0, 1.0) == -1
 
 
-def test_one_reading_a_column() -> None:
-    """Polls at one a second in columns of a second are as they came, oldest first."""
-    series = polled([10, 20, 30])
-    assert series.columns(3.0, 1.0, 3) == [one(10), one(20), one(30)]
-    assert series.columns(3.4, 1.0, 3) == [one(20), one(30), None]
-    assert series.latest == 30
+# --- what one series draws --------------------------------------------------------------------
+
+NAN, INFINITY = math.nan, math.inf
 
 
-def test_poll_fills_the_columns_it_covers() -> None:
-    """A poll of two seconds speaks for all the half seconds since the one before."""
-    series = polled([10, 20], step=2.0)
-    assert series.columns(4.0, 0.5, 8) == [one(10)] * 4 + [one(20)] * 4
-
-
-def test_reading_without_since_is_its_own_moment() -> None:
-    """What speaks only for itself leaves gaps around it."""
+@pytest.mark.parametrize(
+    ("readings", "end", "width", "expected"),
+    [
+        ([], 9.0, 1.0, [None]),
+        # As they came, oldest first.
+        ([(1, 10, 0), (2, 20, 1), (3, 30, 2)], 3.4, 1.0, [one(20), one(30), None]),
+        # A poll of two seconds speaks for all the half seconds since the one before.
+        ([(2, 10, 0), (4, 20, 2)], 4.0, 0.5, [one(10)] * 4 + [one(20)] * 4),
+        # What speaks only for itself leaves gaps around it.
+        ([(1.5, 50, None)], 3.0, 1.0, [None, one(50), None]),
+        # What held three times as long counts three times.
+        ([(1, 0, 0), (4, 100, 1)], 4.0, 4.0, [Column(0, 75, 100)]),
+        # A missing reading and a measured zero differ, alone and beside others.
+        ([(1, 0, 0), (2, None, 1), (3, 5, 2)], 3.0, 1.0, [one(0), None, one(5)]),
+        ([(1, 0, 0), (2, None, 1), (3, 5, 2), (4, None, 3)], 4.0, 2.0, [one(0), one(5)]),
+        ([(1, NAN, 0), (2, INFINITY, 1), (3, -INFINITY, 2)], 3.0, 1.0, [None] * 3),
+        # Off the boundaries too, a column of one poll's width shows one poll.
+        ([(1.37, 0, 0.37), (2.37, 9, 1.37)], 2.37, 1.0, [one(0), one(9)]),
+    ],
+)
+def test_what_is_drawn_of_a_few_readings(
+    readings: list[tuple[float, float | None, float | None]],
+    end: float,
+    width: float,
+    expected: list[Column | None],
+) -> None:
+    """Readings are (when, value, since when it holds)."""
     series = Series()
-    series.push(1.5, 50)
-    assert series.columns(3.0, 1.0, 3) == [None, one(50), None]
-
-
-def test_oscillation_stays_visible_in_wide_columns() -> None:
-    """Full swings within a column are minimum and maximum, beside the mean."""
-    series = polled([0.0, 100.0] * 10)
-    assert series.columns(20.0, 10.0, 2) == [Column(0, 50, 100)] * 2
-
-
-def test_alternating_polls_do_not_smear_into_each_other() -> None:
-    """Off the boundaries too, a column of one poll's width shows one poll."""
-    series = polled([0.0, 100.0] * 3, start=0.37)
-    assert series.columns(6.37, 1.0, 6) == [one(0), one(100)] * 3
-
-
-def test_mean_is_weighted_by_time() -> None:
-    """A reading that held three times as long counts three times."""
-    series = Series()
-    series.push(1.0, 0, 0.0)
-    series.push(4.0, 100, 1.0)
-    assert series.columns(4.0, 4.0, 1) == [Column(0, 75, 100)]
-
-
-def test_gap_is_none_not_zero() -> None:
-    """A missing reading and a measured zero differ, alone and beside others."""
-    series = polled([0, None, 5, None])
-    assert series.columns(4.0, 1.0, 4) == [one(0), None, one(5), None]
-    assert series.columns(4.0, 2.0, 2) == [one(0), one(5)]
-    assert series.latest is None
-
-
-@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-def test_what_is_no_number_is_a_gap(bad: float) -> None:
-    """NaN and infinity do not reach a chart."""
-    assert polled([1, bad, 3]).columns(3.0, 1.0, 3) == [one(1), None, one(3)]
-
-
-def test_empty_series_is_all_gaps() -> None:
-    """Nothing pushed, nothing drawn; no columns asked, none given."""
-    assert Series().columns(100.0, 1.0, 4) == [None] * 4
-    assert Series().columns(100.0, 1.0, 0) == []
-    assert Series().latest is None
-
-
-# --- fine samples -----------------------------------------------------------------------------
+    for at, value, since in readings:
+        series.push(at, value, since)
+    assert series.columns(end, width, len(expected)) == expected
+    assert series.columns(end, width, 0) == []
 
 
 def test_samples_cover_the_time_since_the_one_before() -> None:
@@ -111,8 +85,7 @@ def test_samples_cover_the_time_since_the_one_before() -> None:
     series.push_samples([(1.0, 10), (1.5, 20), (4.0, 30)])
     columns = series.columns(4.0, 0.25, 16)
     assert columns[3:6] == [one(10), one(20), one(20)]
-    assert columns[6:15] == [None] * 9
-    assert columns[15] == one(30)
+    assert columns[6:] == [None] * 9 + [one(30)]
 
 
 def test_late_samples_take_their_place() -> None:
@@ -131,24 +104,6 @@ def test_late_samples_take_their_place() -> None:
 # --- tiers ------------------------------------------------------------------------------------
 
 
-def float32(value: float) -> float:
-    result: float = struct.unpack("f", struct.pack("f", value))[0]
-    return result
-
-
-def test_old_readings_keep_their_extremes() -> None:
-    """A spike of one reading, hours ago, is still there at every width."""
-    series = Series(readings_kept=100)
-    for second in range(1, 4 * 3600):
-        series.push(second, 99.5 if second == 5000 else 10.0, second - 1)
-    for width in (30.0, 60.0, 300.0, 100.0):
-        columns = series.columns(4 * 3600, width, int(4 * 3600 / width))
-        spikes = [column for column in columns if column is not None and column.maximum == 99.5]
-        assert spikes
-        assert all(column.minimum == 10.0 for column in spikes)
-        assert len(spikes) <= 2
-
-
 def test_a_bucket_between_two_columns_counts_in_each_for_the_time_it_has_there() -> None:
     """Old readings are kept by the half minute: that from 120 s to 150 s lies half before 135 s and
     half behind it."""
@@ -156,29 +111,6 @@ def test_a_bucket_between_two_columns_counts_in_each_for_the_time_it_has_there()
     values[124] = 75.0
     found = polled(values).columns(180.0, 45.0, 2)
     assert found == [Column(0.0, pytest.approx(2.5 * 15 / 45), 75.0)] * 2
-
-
-def test_old_gaps_stay_gaps() -> None:
-    """Folded minutes without a reading are drawn as none."""
-    series = Series(readings_kept=60)
-    for second in range(1, 3000):
-        value = None if 1000 < second <= 1120 else 5.0
-        series.push(second, value, second - 1)
-    columns = series.columns(3000, 30.0, 100)
-    assert [place for place, column in enumerate(columns) if column is None] == [34, 35, 36]
-    assert series.columns(3000, 10.0, 300)[100:112] == [None] * 12
-
-
-def test_silence_of_hours_is_a_gap() -> None:
-    """When nothing was pushed for hours, the columns between are gaps and both ends are there."""
-    series = Series(readings_kept=50)
-    for start in (0, 20_000):
-        for second in range(start + 1, start + 400):
-            series.push(second, float(start), second - 1)
-    columns = series.columns(20_400, 30.0, 680)
-    assert columns[:13] == [one(0.0)] * 13
-    assert columns[14:666] == [None] * 652
-    assert columns[667:] == [one(20_000.0)] * 13
 
 
 @pytest.mark.parametrize("step", [0.1, 1.0, 7.0, 45.0])
@@ -189,18 +121,9 @@ def test_memory_is_bounded(step: float) -> None:
     for number in range(12_000):
         series.push(number * step, 1.0, (number - 1) * step)
         if number in {6000, 11_999}:
-            sizes.append(len(series.values) + sum(len(tier.minima) for tier in series.tiers))
+            sizes.append(len(series.values) + sum(len(tier) for tier in series.tiers))
     bound = 64 + 600 + 900 + 720 + 1440
     assert max(sizes) < bound
-
-
-def test_twelve_hours_are_kept() -> None:
-    """At the widest, the beginning of a twelve-hour run can be drawn."""
-    series = Series(readings_kept=100)
-    for number in range(1, 12 * 720):
-        series.push(number * 5.0, float(number), number * 5.0 - 5)
-    columns = series.columns(12 * 3600 - 60, 432.0, 100)
-    assert all(column is not None for column in columns)
 
 
 def test_columns_across_the_fold_agree_with_the_readings() -> None:
@@ -234,36 +157,6 @@ def timeline(readings: list[tuple[float, float | None, bool]]) -> list[tuple[flo
     return found
 
 
-@given(READINGS, st.sampled_from([0.25, 1.0, 3.0, 5.0, 30.0, 60.0]), st.integers(10, 40))
-@settings(max_examples=60)
-def test_no_minimum_and_no_maximum_is_lost(
-    readings: list[tuple[float, float | None, bool]], width: float, kept: int
-) -> None:
-    """At any irregular times, folded or not, each reading is within its column's range."""
-    series = Series(readings_kept=kept)
-    before = 0.0
-    times = timeline(readings)
-    for (at, value), (_, _, covers) in zip(times, readings, strict=True):
-        series.push(at, value, before if covers else None)
-        before = at
-    end = times[-1][0] if times else 0.0
-    count = bucket_index(end, width) + 1
-    columns = series.columns(end, width, max(1, count))
-    for at, value in times:
-        if value is None:
-            continue
-        column = columns[bucket_index(at, width)]
-        assert column is not None
-        assert column.minimum <= value <= column.maximum
-        assert column.minimum - 1e-4 <= column.mean <= column.maximum + 1e-4
-    read = [value for _, value in times if value is not None]
-    drawn = [column for column in columns if column is not None]
-    assert bool(read) == bool(drawn)
-    if read:
-        assert min(column.minimum for column in drawn) == min(read)
-        assert max(column.maximum for column in drawn) == max(read)
-
-
 @given(READINGS, st.sampled_from([0.25, 1.0, 5.0, 60.0]))
 @settings(max_examples=40)
 def test_columns_without_a_reading_are_gaps(
@@ -285,26 +178,6 @@ def test_columns_without_a_reading_are_gaps(
     columns = series.columns(before + width, width, count)
     drawn = [column is not None for column in columns]
     assert drawn == [covered.get(bucket, False) for bucket in range(count)]
-
-
-@given(st.permutations([(n * 0.7 + 0.1, float(n)) for n in range(12)]), st.booleans())
-@settings(max_examples=40)
-def test_samples_in_any_order_draw_the_same_extremes(
-    samples: list[tuple[float, float]], ask_between: bool
-) -> None:
-    """The order of arrival does not change what a column's range is, nor what is a gap."""
-    shuffled, ordered = Series(), Series()
-    for sample in samples:
-        shuffled.push_samples([sample])
-        if ask_between:
-            shuffled.columns(9.0, 2.0, 5)
-    ordered.push_samples(sorted(samples))
-
-    def ranges(series: Series) -> list[tuple[float, float] | None]:
-        columns = series.columns(9.0, 2.0, 5)
-        return [None if c is None else (c.minimum, c.maximum) for c in columns]
-
-    assert ranges(shuffled) == ranges(ordered)
 
 
 @given(READINGS, st.lists(st.tuples(st.integers(0, 60), st.integers(1, 30)), max_size=6))
@@ -440,21 +313,6 @@ def test_a_long_column_grows_to_what_it_is(
         assert grown.mean == pytest.approx(whole.mean, abs=1e-3)
 
 
-def test_an_oscillation_of_hours_ago_is_a_band() -> None:
-    """Twelve hours at once, of a GPU that was fed but for one hour: that hour is a band from floor
-    to ceiling, and the others are a line."""
-    series = Series(readings_kept=600)
-    for second in range(1, 12 * 3600 + 1):
-        starved = 5 * 3600 < second <= 6 * 3600
-        value = (second % 2) * 99.0 if starved else 97.0
-        series.push(float(second), value, second - 1.0)
-    columns = series.columns(12 * 3600.0, 12 * 3600.0 / 96, 96)
-    bands = [None if one is None else one.maximum - one.minimum for one in columns]
-    assert bands[:39] == [0.0] * 39
-    assert bands[41:47] == [99.0] * 6
-    assert bands[49:] == [0.0] * 47
-
-
 def test_a_half_minute_counts_for_the_part_that_lies_in_a_column() -> None:
     """A column that cuts half minutes has the mean of its own time, and their extremes."""
     history = History()
@@ -517,38 +375,39 @@ def test_readings_of_a_gpu_are_series() -> None:
         history.gpu("a", "power")
 
 
-def test_reading_that_appears_later_has_a_gap_before() -> None:
-    """A series that begins late is aligned with the others, and its past is a gap."""
+@pytest.mark.parametrize(
+    ("pushes", "expected"),
+    [
+        # Neither a reading that failed nor a hang of ten seconds is drawn over.
+        ([(1, 1, 1.0), (2, 1, None), (3, 1, 3.0), (5, 1, 5.0)], [1, None, 3, 5, 5]),
+        ([(1, 1, 1.0), (15, 1, 15.0)], [1, *[None] * 13, 15]),
+        # The first poll after a change from ten seconds to one still speaks for the ten.
+        ([(10, 10, 1.0), (20, 1, 2.0)], [2] * 10),
+        # A series that begins late has a gap before.
+        ([(1, 1, None), (2, 1, 0.0), (3, 1, 30.0)], [None, 0, 30]),
+    ],
+)
+def test_a_poll_speaks_for_its_interval(
+    pushes: list[tuple[float, float, float | None]], expected: list[float | None]
+) -> None:
+    """Pushes are (when, interval, value)."""
+    taken = [
+        snapshot(at=float(at), interval_seconds=float(every), gpus=(gpu(power_watts=value),))
+        for at, every, value in pushes
+    ]
+    series = pushed(*taken).gpu("GPU-a", "power_watts")
+    columns = columns_of(series, float(pushes[-1][0]), len(expected))
+    assert columns == [None if value is None else one(value) for value in expected]
+
+
+def test_busy_without_samples_is_the_polled_value() -> None:
+    """An empty buffer adds nothing; all of a lost GPU is a gap until it is there again."""
+    taken = ({"busy_percent": 10.0}, {"busy_samples": ()}, {"lost": True}, {"busy_percent": 0.0})
     history = pushed(
-        snapshot(at=1.0, gpus=(gpu(),)),
-        snapshot(at=2.0, gpus=(gpu(fan_percent=0.0),)),
-        snapshot(at=3.0, gpus=(gpu(fan_percent=30.0),)),
+        *(snapshot(at=float(at), gpus=(gpu("a", **what),)) for at, what in enumerate(taken, 1))
     )
-    assert columns_of(history.gpu("GPU-a", "fan_percent"), 3.0, 3) == [None, one(0), one(30)]
-
-
-def test_missing_reading_is_a_gap_and_missed_polls_too() -> None:
-    """Neither a reading that failed nor a hang of ten seconds is drawn over."""
-    history = pushed(
-        snapshot(at=1.0, gpus=(gpu(power_watts=1.0),)),
-        snapshot(at=2.0, gpus=(gpu(),)),
-        snapshot(at=3.0, gpus=(gpu(power_watts=3.0),)),
-        snapshot(at=5.0, gpus=(gpu(power_watts=5.0),)),
-        snapshot(at=15.0, gpus=(gpu(power_watts=15.0),)),
-    )
-    columns = columns_of(history.gpu("GPU-a", "power_watts"), 15.0, 15)
-    assert columns[:5] == [one(1), None, one(3), one(5), one(5)]
-    assert columns[5:14] == [None] * 9
-    assert columns[14] == one(15)
-
-
-def test_faster_interval_leaves_no_gap() -> None:
-    """The first poll after a change from ten seconds to one still speaks for the ten."""
-    history = pushed(
-        snapshot(at=10.0, interval_seconds=10.0, gpus=(gpu(power_watts=1.0),)),
-        snapshot(at=20.0, interval_seconds=1.0, gpus=(gpu(power_watts=2.0),)),
-    )
-    assert columns_of(history.gpu("GPU-a", "power_watts"), 20.0, 10) == [one(2)] * 10
+    found = columns_of(history.gpu("a", "busy_percent"), 4.0, 4)
+    assert (found[0], found[2]) == (one(10), None)
 
 
 def test_busy_is_fed_by_the_fine_samples() -> None:
@@ -560,26 +419,6 @@ def test_busy_is_fed_by_the_fine_samples() -> None:
     assert series is not None
     assert series.columns(5.0, 0.25, 4) == [one(0), one(99), one(0), one(99)]
     assert columns_of(series, 5.0, 1) == [Column(0, pytest.approx(66), 99)]
-
-
-def test_busy_without_samples_is_the_polled_value() -> None:
-    """Where the driver keeps no samples the poll is used; an empty buffer adds nothing."""
-    history = pushed(
-        snapshot(at=1.0, gpus=(gpu("a", busy_percent=10.0), gpu("b", busy_samples=()))),
-        snapshot(at=2.0, gpus=(gpu("a", busy_percent=0.0), gpu("b", busy_samples=()))),
-    )
-    assert columns_of(history.gpu("a", "busy_percent"), 2.0, 2) == [one(10), one(0)]
-    assert columns_of(history.gpu("b", "busy_percent"), 2.0, 2) == [None, None]
-
-
-def test_lost_gpu_leaves_a_gap_and_comes_back() -> None:
-    """All readings of a lost GPU are gaps until it is there again."""
-    history = pushed(
-        snapshot(at=1.0, gpus=(gpu(busy_percent=5.0),)),
-        snapshot(at=2.0, gpus=(gpu(lost=True),)),
-        snapshot(at=3.0, gpus=(gpu(busy_percent=6.0),)),
-    )
-    assert columns_of(history.gpu("GPU-a", "busy_percent"), 3.0, 3) == [one(5), None, one(6)]
 
 
 def test_host_and_cores_are_series() -> None:
@@ -745,14 +584,6 @@ def test_job_that_is_attached_later_goes_on_in_the_same_series() -> None:
     series = history.job((7, 1.0), "main_thread_cpu_percent")
     assert series is not None
     assert series.columns(2.0, 0.5, 3) == [one(50.0), one(10.0), one(30.0)]
-
-
-def test_member_that_is_in_no_row_of_processes_has_series_too() -> None:
-    """Every process of a job can be drawn, whether the table of processes shows it or not."""
-    shown = worker(7, 1.0, cpu_percent=11.0)
-    history = pushed(snapshot(1.0, processes=(shown,), jobs=(job(),)))
-    assert columns_of(history.process((8, 2.0), None, "cpu_percent"), 1.0, 1) == [one(95.0)]
-    assert columns_of(history.process((7, 1.0), None, "cpu_percent"), 1.0, 1) == [one(11.0)]
 
 
 def test_job_is_forgotten_a_minute_after_it_left_the_snapshots() -> None:

@@ -49,9 +49,3 @@ def test_nothing_unsafe_passes(text: str) -> None:
     for character in cleaned:
         assert character.isprintable()
         assert unicodedata.category(character)[0] not in {"C"}
-
-
-@given(st.text(max_size=50))
-def test_cleaning_twice_changes_nothing(text: str) -> None:
-    """Text that has passed passes again unchanged, so a recording reads back as written."""
-    assert clean(clean(text)) == clean(text)

@@ -7,6 +7,12 @@ nvtop write them: ``G`` is 2**30 bytes.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gpuwatch.core.model import Gpu
+
 UNKNOWN = "-"
 
 _PREFIXES = ("B", "K", "M", "G", "T", "P")
@@ -69,6 +75,10 @@ def share(value: float | None) -> str:
     return UNKNOWN if value is None else percent(100.0 * value)
 
 
+def count(value: int | None) -> str:
+    return UNKNOWN if value is None else str(value)
+
+
 def watts(value: float | None) -> str:
     return UNKNOWN if value is None else f"{value:.0f}W"
 
@@ -127,3 +137,23 @@ def age(seconds: float | None) -> str:
 def interval(seconds: float) -> str:
     """``0.5s``, ``1s``, ``10s``: a refresh interval without needless digits."""
     return f"{seconds:g}s"
+
+
+def gpu_label(gpu: Gpu) -> str:
+    """``0``; ``0.3`` for MIG instance 3 of GPU 0."""
+    identity = gpu.identity
+    instance = "" if identity.mig_instance is None else f".{identity.mig_instance}"
+    return f"{identity.index}{instance}"
+
+
+def ranges(labels: Iterable[str]) -> str:
+    """Labels of GPUs in their order, three and more in a row as one: ``0-3,5``; ``-`` for none."""
+    runs: list[list[str]] = []
+    for label in labels:
+        last = runs[-1][-1] if runs else ""
+        if last.isdigit() and label.isdigit() and int(label) == int(last) + 1:
+            runs[-1].append(label)
+        else:
+            runs.append([label])
+    parts = [",".join(run) if len(run) < 3 else f"{run[0]}-{run[-1]}" for run in runs]
+    return ",".join(parts) or UNKNOWN

@@ -31,7 +31,7 @@ from gpuwatch.tui.controllers.diagnosis import Diagnoser
 from gpuwatch.tui.controllers.following import job_of_selected_process
 from gpuwatch.tui.controllers.recording import RecorderApp
 from gpuwatch.tui.keys import APP_KEYS
-from gpuwatch.tui.panels.processes import rows
+from gpuwatch.tui.panels.processes.order import rows
 from gpuwatch.tui.screens.overview import OverviewScreen
 from gpuwatch.tui.terminal import picture
 from gpuwatch.tui.terminal.link import LinkProbe, over_ssh

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 
@@ -18,17 +20,48 @@ def line_with(page: str, word: str) -> str:
     return line
 
 
-def test_gpu_row_shows_value_and_limit() -> None:
-    """Busy, memory, power and temperature stand with their limits."""
-    card = gpu(
-        busy_percent=47.0,
-        memory_used_bytes=31 * GIB,
-        power_watts=212.0,
-        power_limit_watts=700.0,
-        temperature_celsius=41.0,
-    )
-    row = line_with(status_page(snapshot(gpus=(card,))), "H200")
-    assert row.split() == ["0", "NVIDIA", "H200", "47%", "31.0/140.4G", "212/700W", "41C"]
+CARD = gpu(
+    busy_percent=47.0,
+    memory_used_bytes=31 * GIB,
+    power_watts=212.0,
+    power_limit_watts=700.0,
+    temperature_celsius=41.0,
+)
+UNIFIED = gpu(memory_used_bytes=3 * GIB, memory_used_is_process_sum=True)
+NO_DRIVER = Problem(source="nvml", message="No driver is loaded.", severity="error")
+LONG_NAME = Host(name="a-host-with-a-very-long-name.example.org")
+
+
+@pytest.mark.parametrize(
+    ("what", "said", "not_said"),
+    [
+        ({"gpus": (CARD,)}, "0  NVIDIA H200   47%  31.0/140.4G  212/700W   41C", "lost"),
+        ({"gpus": (gpu(busy_percent=0.0),)}, "  0%", "lost"),
+        ({"gpus": (gpu(),)}, " -  -/140.4G", "0%"),
+        ({"gpus": (gpu(lost=True),)}, "lost", "%"),
+        # An idle GPU lowers its clocks: nothing holds it back.
+        ({"gpus": (gpu(throttle_reasons=("gpu_idle", "hw_slowdown")),)}, "hw_slowdown", "idle"),
+        ({"gpus": (UNIFIED,)}, "3.0G by processes", "140.4G "),
+        ({"problems": (NO_DRIVER,)}, "error: No driver is loaded.", "warning"),
+        ({}, "No GPU to show.", "GPU-MEM"),
+        # Of the host only what was read.
+        ({"host": Host(name="x", cpu_percent=27.0, core_count=16)}, "CPU 27% of 16 cores", "disk"),
+        ({"host": Host(name="x", memory_used_bytes=GIB)}, "memory 1.0G", "CPU"),
+        ({"host": Host(name="x", core_count=16, usable_cores=2.5)}, "2.5 usable from here", "load"),
+        ({"host": LONG_NAME, "simulated": True}, "SIMULATED", "CPU"),
+        ({"host": LONG_NAME}, "2023-11-14", "SIMULATED"),
+        # A command of ten thousand characters takes one line.
+        ({"gpus": (gpu(),), "processes": (Process(pid=1, command="x" * 9999),)}, "xxx…", "xxx\n"),
+    ],
+)
+def test_what_is_known_is_said_and_nothing_else(
+    what: dict[str, Any], said: str, not_said: str
+) -> None:
+    """Values with their limits; zero is not unknown; a sum is not passed off as a reading."""
+    for width in (40, 120) if what.get("simulated") else (120,):
+        page = status_page(snapshot(**what), width=width)
+        assert said in page
+        assert not_said not in page
 
 
 def test_a_row_says_how_old_its_numbers_are() -> None:
@@ -39,53 +72,6 @@ def test_a_row_says_how_old_its_numbers_are() -> None:
     assert first[4:6] == ["34s", "ago"]
     assert second[4] == "-"
     assert "READ" not in status_page(snapshot(gpus=(gpu("b", 1),)))
-
-
-def test_zero_is_not_unknown() -> None:
-    """An idle GPU shows 0%, one that was not read a dash."""
-    page = status_page(snapshot(gpus=(gpu("a", 0, busy_percent=0.0), gpu("b", 1))))
-    first, second = [line.split() for line in page.splitlines() if "H200" in line]
-    assert first[3] == "0%"
-    assert second[3] == "-"
-
-
-def test_lost_gpu_keeps_its_row() -> None:
-    """A lost GPU is named and said to be lost."""
-    assert "lost" in line_with(status_page(snapshot(gpus=(gpu(lost=True),))), "H200")
-
-
-def test_throttle_reasons_are_shown_but_idleness_is_none() -> None:
-    """What holds the clocks back is named; ``gpu_idle`` holds nothing back."""
-    page = status_page(snapshot(gpus=(gpu(throttle_reasons=("gpu_idle", "sw_power_cap")),)))
-    assert "sw_power_cap" in page
-    assert "gpu_idle" not in page
-
-
-def test_memory_of_a_unified_gpu_is_labelled() -> None:
-    """A sum over processes is not passed off as the GPU's memory."""
-    card = gpu(memory_used_bytes=3 * GIB, memory_used_is_process_sum=True)
-    assert "3.0G by processes" in status_page(snapshot(gpus=(card,)))
-
-
-def test_no_gpu_says_so_and_why() -> None:
-    """Without a GPU the host and the reason are there."""
-    page = status_page(
-        snapshot(
-            host=Host(name="box3", cpu_percent=27.0, core_count=16),
-            problems=(Problem(source="nvml", message="No driver is loaded.", severity="error"),),
-        )
-    )
-    assert "No GPU to show." in page
-    assert "CPU 27% of 16 cores" in page
-    assert "error: No driver is loaded." in page
-
-
-def test_host_shows_only_what_was_read() -> None:
-    """Missing host readings leave no dash or empty label behind."""
-    page = status_page(snapshot(host=Host(name="box3", memory_used_bytes=GIB)))
-    assert "memory 1.0G" in page
-    assert "disk" not in page
-    assert "CPU" not in page
 
 
 def test_no_line_ends_between_a_label_and_its_number() -> None:
@@ -105,12 +91,6 @@ def test_no_line_ends_between_a_label_and_its_number() -> None:
     lines = status_page(snapshot(host=host), width=40).splitlines()
     assert "  load 12.8 14.2 13.5" in lines
     assert "\N{NO-BREAK SPACE}" not in "".join(lines)
-
-
-def test_usable_cores_are_named_when_fewer() -> None:
-    """A quota or an affinity that leaves fewer cores than the machine has is shown."""
-    host = Host(name="x", cpu_percent=1.0, core_count=16, usable_cores=2.5)
-    assert "2.5 usable from here" in status_page(snapshot(host=host))
 
 
 def processes(count: int) -> tuple[Process, ...]:
@@ -138,13 +118,6 @@ def test_process_list_is_cut_with_a_count() -> None:
     assert everything.count("job-") == 25
 
 
-def test_simulated_survives_the_narrowest_page() -> None:
-    """The word SIMULATED is on the page at any width, and only when it is true."""
-    host = Host(name="a-host-with-a-very-long-name.example.org")
-    assert "SIMULATED" in status_page(snapshot(simulated=True, host=host), width=40)
-    assert "SIMULATED" not in status_page(snapshot(host=host))
-
-
 def test_colour_only_when_asked() -> None:
     """Escape codes are there with colour and nowhere without, and change no letter."""
     problem = Problem(source="nvml", message="Broken.", severity="error")
@@ -164,11 +137,3 @@ def test_no_line_is_wider_than_the_page(width: int, taken: Snapshot) -> None:
     """Any snapshot, with any text in it, keeps to the width."""
     page = status_page(taken, width=width)
     assert max(cell_width(line) for line in page.splitlines()) <= width
-
-
-def test_long_command_is_cut() -> None:
-    """A command of ten thousand characters takes one line."""
-    taken = snapshot(gpus=(gpu(),), processes=(Process(pid=1, command="x" * 10_000),))
-    (line,) = [line for line in status_page(taken).splitlines() if "xxx" in line]
-    assert len(line) == 120
-    assert line.endswith("…")

@@ -131,7 +131,16 @@ def test_charts_keep_their_size_when_a_finding_comes(size: tuple[int, int], gpus
     told = [diagnosis(what.now, starved(what.now)), several(what.now)]
     told += [nothing(what.now)] if size[1] >= 16 else []
     shapes = [overview.draw(view_of(what, diagnosis=one), *size).plan for one in told]
-    assert len({(s.gpu_rows, s.gpu_style, s.host_rows) for s in shapes if s is not None}) <= 1
+    assert (
+        len(
+            {
+                (s.rows["gpus"], s.decided["gpus"].style, s.rows["host"])
+                for s in shapes
+                if s is not None
+            }
+        )
+        <= 1
+    )
 
 
 def test_more_findings_than_rows_are_counted() -> None:

@@ -10,25 +10,20 @@ import pytest
 
 from gpuwatch.core.history import History
 from gpuwatch.core.model import BusySample, Job, JobMember, JobRank, Process, Snapshot
-from gpuwatch.tui.charts.glyphs import ASCII
 from gpuwatch.tui.charts.timeline import Timeline
 from gpuwatch.tui.controllers.following import follow
 from gpuwatch.tui.pages import job
-from gpuwatch.tui.pages.job_layout import pane_height, plan
-from gpuwatch.tui.panels.job import lines as job_lines
-from gpuwatch.tui.panels.job.lines import Together
+from gpuwatch.tui.panels.job import charts
+from gpuwatch.tui.panels.job.traces import Together
 from gpuwatch.tui.terminal.frame import plain
 from gpuwatch.tui.view import View
 from tests.support.snapshots import gpu, snapshot
 from tests.tui.scenes import (
-    GLYPHS,
     Printed,
-    controls,
     fresh,
     job_drawn,
     job_view_of,
     scene,
-    texts,
     view_of,
     widths,
 )
@@ -81,62 +76,22 @@ def text_of(one: Job, size: tuple[int, int] = (120, 40), **fields: Any) -> str:
 # -- sizes ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("scenario", "gpus"),
-    [
-        *(("starved", gpus) for gpus in (1, 2, 4, 8, 16)),
-        *((scenario, 1) for scenario in ("main_process", "unpinned", "orphans", "finished")),
-        *(("imbalanced", 8), ("mig", 1), ("unified", 1), ("lost", 2)),
-    ],
-)
-def test_a_frame_is_exactly_as_large_as_the_screen(scenario: str, gpus: int) -> None:
-    """At every size, with every set of glyphs, with and without an output pane: all lines, each
-    exactly as wide, and nothing that a terminal could obey."""
-    what = scene(scenario, gpus, seconds=15)
-    for width, height in SIZES:
-        for glyphs in GLYPHS:
-            for pane in ("small", "large", "hidden"):
-                view = job_view_of(what, glyphs=glyphs)
-                view.job.output, view.job.pane = Printed(["step 1", "step 2"]), pane
-                frame = job.draw(view, width, height)
-                assert len(frame.lines) == height
-                assert widths(frame.lines) == {width}
-                assert not controls("".join(texts(frame.lines)))
-                assert all(0 <= zone.left < zone.right <= width for zone in frame.zones)
-                assert all(0 <= zone.y < height for zone in frame.zones)
-
-
-@pytest.mark.parametrize("width", range(1, 60, 3))
-def test_any_small_width_is_drawn(width: int) -> None:
-    """A pane of any width and a few rows gives exact lines, down to one cell."""
-    what = scene("starved", 2)
-    for height in (1, 3, 5, 6, 7, 8, 9, 10, 11, 13):
-        frame = job.draw(job_view_of(what), width, height)
-        assert len(frame.lines) == height
-        assert widths(frame.lines) == {width}
-
-
-def test_a_screen_too_small_says_what_it_needs() -> None:
-    """Below 20 x 6 there is a sentence instead of a torn picture."""
-    assert "20x6" in job_drawn(job_view_of(scene()), 30, 5)[0]
-
-
 @pytest.mark.parametrize("pane", ["hidden", "small", "large"])
 @pytest.mark.parametrize("report", [False, True])
 def test_the_rows_are_shared_out_exactly(pane: str, report: bool) -> None:
-    """The parts never take more rows than there are, and the three charts that show who waits for
-    whom are there as soon as there is room for them."""
-    for height, gpus, processes in product(range(6, 70), (0, 1, 2, 4, 8, 16), (1, 20)):
-        shape = plan(100, height, gpus=gpus, processes=processes, pane=pane, report=report)
-        charts = shape.gpu_line_rows * (gpus if shape.each_gpu else 1)
-        charts += sum(rows for _, rows in shape.line_rows)
-        used = 3 + shape.fact_rows + shape.gpu_rows + charts + shape.axis
-        used += 2 * shape.rules + shape.pane_rows
-        assert used + shape.table_rows == height
-        assert shape.pane_rows == pane_height(height, pane)
+    """The panels never take more rows than there are, and the charts that show who waits for whom
+    are there as soon as there is room for them."""
+    for height, gpus in product(range(6, 70), (0, 1, 2, 8)):
+        view = job_view_of(scene("starved", gpus, seconds=3) if gpus else machine(one_job()))
+        view.job.output, view.job.pane = Printed([]), pane
+        view.job.write_report = (lambda _: []) if report else None
+        page = job.draw(view, 100, height).plan
+        assert page is not None
+        assert sum(page.rows.values()) + page.room == height
+        assert page.room >= 0
         if height >= 12 and pane == "hidden":
-            assert dict(shape.line_rows).keys() >= {"main", "worker"}
-            assert shape.table_rows >= 3
+            assert page.decided["heights"].keys() >= {"gpu", "main", "worker"}
+            assert page.room >= 3
 
 
 # -- what it says ---------------------------------------------------------------------------
@@ -160,56 +115,40 @@ def test_the_command_its_owner_and_how_it_loads_come_first() -> None:
         assert said in head
 
 
-def test_the_pid_inside_a_container_is_said() -> None:
-    """A person in the container knows the process by another number."""
-    assert "PID 4242 (17 inside)" in text_of(one_job(inner_pid=17))
+RANKS = tuple(JobRank(pid=pid, rank=pid, loader_workers=0) for pid in range(4))
+ALONE = (member(role="rank"),)
+WORKER = member(4250, role="loader_worker", parent_pid=4242, role_guessed=True)
 
 
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
+        # A person in the container knows the process by another number.
+        ({"inner_pid": 17}, "PID 4242 (17 inside)"),
         ({"usable_cores": 16.0}, "all 16 cores usable"),
         ({"usable_cores": 8.0, "quota_cores": 8.0}, "8 of 16 cores usable (quota 8.0)"),
         ({"usable_cores": 4.0, "affinity_cores": 4}, "4 of 16 cores usable (affinity)"),
         ({"usable_cores": 6.0, "slurm_cores": 6}, "6 of 16 cores usable (Slurm)"),
+        ({"usable_cores": 8.0, "ranks": RANKS}, "8 of 16 cores usable, 2 per rank"),
+        ({"ranks": RANKS, "world_size": 16}, "4 of 16 ranks here"),
+        ({"cpu_throttled_percent": 34.0}, "CPU throttled 34%"),
+        # What cannot be drawn is said in its place.
+        ({"ranks": (JobRank(pid=4242, loader_workers=0),), "members": ALONE}, "main thread loads"),
+        ({"gpu_uuids": ()}, "no process of this job uses a GPU"),
+        ({"members": (*ALONE, WORKER)}, "loader worker?"),
     ],
 )
-def test_usable_cores_say_what_limits_them(fields: dict[str, Any], said: str) -> None:
-    """How many of the machine's cores the job may use, and why not all."""
+def test_what_is_known_of_a_job_is_said(fields: dict[str, Any], said: str) -> None:
+    """What limits its cores and how many each rank has, what holds it back, what is guessed."""
     host = dataclasses.replace(snapshot().host, core_count=16)
     assert said in text_of(one_job(**fields), host=host)
 
 
-def test_cores_are_shared_by_ranks() -> None:
-    """With several ranks it says how many cores each has."""
-    ranks = tuple(JobRank(pid=pid, loader_workers=0) for pid in (1, 2, 3, 4))
-    assert "8 cores usable, 2 per rank" in text_of(one_job(ranks=ranks, usable_cores=8.0))
-
-
-@pytest.mark.parametrize(("percent", "is_said"), [(None, False), (0.0, False), (34.0, True)])
-def test_throttling_is_said_where_there_is_some(percent: float | None, is_said: bool) -> None:
-    """A quota that holds the job back is a warning; one that does not is not mentioned."""
-    assert ("CPU throttled 34%" in text_of(one_job(cpu_throttled_percent=percent))) is is_said
-
-
-def test_ranks_elsewhere_are_counted() -> None:
-    """A job on several machines says how many of its ranks are on this one."""
-    ranks = tuple(JobRank(pid=pid, rank=pid, loader_workers=0) for pid in range(4))
-    assert "4 of 16 ranks here" in text_of(one_job(ranks=ranks, world_size=16))
-
-
-def test_no_workers_is_said_in_place_of_their_chart() -> None:
-    """With num_workers=0 the line of the workers says who loads instead."""
-    rank = JobRank(pid=4242, loader_workers=0)
-    one = one_job(ranks=(rank,), members=(member(role="rank"),))
-    line = next(line for line in lines_of(one) if line.startswith("  workers"))
-    assert "the main thread loads" in line
-
-
-def test_a_job_without_a_gpu_is_shown_all_the_same() -> None:
-    """Its GPU line says that it uses none, and no GPU column is left empty."""
-    text = text_of(one_job(gpu_uuids=()))
-    assert "no process of this job uses a GPU" in text
+@pytest.mark.parametrize("percent", [None, 0.0])
+def test_what_does_not_hold_a_job_back_is_not_mentioned(percent: float | None) -> None:
+    """A quota that does not throttle; columns of GPUs where it uses none."""
+    text = text_of(one_job(cpu_throttled_percent=percent, gpu_uuids=()))
+    assert "throttled" not in text
     assert "GPU-MEM" not in text
 
 
@@ -294,12 +233,6 @@ def test_up_to_four_gpus_have_a_chart_each() -> None:
     assert any(line.startswith(" 8 GPUs  busy") for line in small)
 
 
-def test_the_scale_of_the_disk_is_said() -> None:
-    """Rates have no natural limit: the label names the chart's, a round one above what is shown."""
-    lines = job_drawn(job_view_of(scene("starved", 1)), 120, 40)
-    assert any("disk read ▲50M" in line for line in lines)
-
-
 # -- the tree -------------------------------------------------------------------------------
 
 
@@ -321,12 +254,6 @@ def test_each_process_stands_under_its_parent() -> None:
         "   ├ loader worker",
         "   └ loader worker",
     ]
-
-
-def test_a_guess_is_marked() -> None:
-    """A role that nothing but its place says carries a question mark."""
-    guessed = member(4250, role="loader_worker", parent_pid=4242, role_guessed=True)
-    assert "loader worker?" in text_of(one_job(members=(member(role="rank"), guessed)))
 
 
 def test_an_orphan_is_called_one() -> None:
@@ -433,13 +360,6 @@ def test_a_job_that_has_ended_says_when_and_how(code: int | None, said: str) -> 
     assert said in title
 
 
-def test_the_exit_code_of_a_job_that_was_started_is_known_to_the_app() -> None:
-    """Snapshots do not have it."""
-    view = job_view_of(machine(one_job(ended_at_unix_seconds=1100.0, members=())))
-    view.job.exit_code = 2
-    assert "exit code 2" in job_drawn(view, 120, 40)[1]
-
-
 def test_a_job_that_left_the_list_is_shown_as_it_was() -> None:
     """One that nobody is attached to just disappears: what was seen last stays, marked as ended."""
     view = job_view_of(machine(one_job()))
@@ -529,11 +449,6 @@ def test_lines_that_are_no_longer_kept_are_not_asked_for() -> None:
     assert job_drawn(view, 80, 24)[-6].strip() == "step 300"
 
 
-def test_no_output_yet_is_said() -> None:
-    """An empty pane is not mistaken for a broken one."""
-    assert "nothing printed yet" in "\n".join(job_drawn(with_output(Printed([])), 80, 24))
-
-
 def test_drawing_the_pane_alone_changes_nothing_else() -> None:
     """What comes in between two readings is drawn without the rest."""
     output = Printed(["step 1"])
@@ -541,16 +456,11 @@ def test_drawing_the_pane_alone_changes_nothing_else() -> None:
     frame = job.draw(view, 80, 24)
     output.texts.append("step 2")
     lines = job.draw_pane(view, frame)
+    assert frame.plan is not None
     assert len(lines) == 24
-    assert lines[: frame.pane_top] == frame.lines[: frame.pane_top]
+    assert lines[: frame.plan.pane_top] == frame.lines[: frame.plan.pane_top]
     assert any("step 2" in plain(line) for line in lines)
     assert widths(lines) == {80}
-
-
-def test_ascii_mode_draws_nothing_else() -> None:
-    """Branches, charts and signs have ASCII forms."""
-    view = job_view_of(scene("starved", 2), glyphs=ASCII)
-    assert "".join(job_drawn(view, 120, 40)).isascii()
 
 
 def test_a_slow_link_has_no_sparks() -> None:
@@ -570,7 +480,7 @@ def test_the_lead_is_the_same_for_all_charts() -> None:
             for line in lines
             if line.strip().startswith(labels) and "│" in line and not line.startswith(" 0")
         }
-        assert found == {job_lines.lead_of(width) - 1}
+        assert found == {charts.lead_of(width) - 1}
 
 
 def test_what_a_job_was_stays_when_it_has_ended() -> None:

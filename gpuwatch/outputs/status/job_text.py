@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from gpuwatch.core import units
@@ -14,12 +15,19 @@ from gpuwatch.jobs.report.words import (
     role_name,
     telling_facts,
 )
-from gpuwatch.outputs.terminal.table import Heading, cut, table, wrap
+from gpuwatch.outputs.status.columns import (
+    Columns,
+    Paint,
+    mean,
+    more_text,
+    rows_of,
+    titled,
+    total,
+)
+from gpuwatch.outputs.terminal.table import Heading, cut, wrap
 
 JOBS_SHOWN = 8
 MEMBERS_SHOWN = 40
-
-Bold = Callable[[str], str]
 
 _STATES = {
     "R": "running",
@@ -35,100 +43,50 @@ _LABEL_WIDTH = 9
 _LINES_MAX = 3
 _NAME_WIDTH = 30
 
-_JOB_HEADINGS = (
-    Heading("JOB"),
-    Heading("USER", text=True, rank=2),
-    Heading("GPU"),
-    Heading("RANKS"),
-    Heading("MAIN CPU", rank=1),
-    Heading("WORKER CPU", rank=1),
-    Heading("CORES", rank=3),
-    Heading("COMMAND", text=True),
-)
-
-_RANK_HEADINGS = (
-    Heading("RANK"),
-    Heading("PID"),
-    Heading("GPU"),
-    Heading("MAIN CPU", rank=1),
-    Heading("WORKERS"),
-    Heading("WORKER CPU", rank=1),
-    Heading("CPU-WAIT", rank=2),
-    Heading("PINNED", text=True),
-)
-_TOLD_HEADINGS = (Heading("DATA-WAIT"), Heading("COMPUTE", rank=2), Heading("SAMPLES/S", rank=1))
-"""Where ranks tell of their own loops."""
-
-_MEMBER_HEADINGS = (
-    Heading("PROCESS", text=True),
-    Heading("PID"),
-    Heading("CPU"),
-    Heading("MAIN", rank=2),
-    Heading("STATE", text=True, rank=1),
-    Heading("CPU-WAIT", rank=3),
-    Heading("DISK-WAIT", rank=5),
-    Heading("READ", rank=4),
-    Heading("WRITE", rank=6),
-    Heading("RSS", rank=7),
-    Heading("PSS", rank=2),
-    Heading("GPU-MEM", rank=3),
-    Heading("SM", rank=5),
-)
-
 
 def jobs_block(
-    snapshot: Snapshot, labels: Mapping[GpuKey, str], width: int, shown: int | None, bold: Bold
+    snapshot: Snapshot, labels: Mapping[GpuKey, str], width: int, shown: int | None, bold: Paint
 ) -> list[str]:
     """Two lines a job: a row of numbers, and how it gets its data."""
     jobs = snapshot.jobs[:shown]
     if not jobs:
         return []
-    titles, *rows = table(_JOB_HEADINGS, [_job_row(job, labels) for job in jobs], width)
+    columns: Columns[Job] = (
+        (Heading("JOB"), lambda job: str(job.pid)),
+        (Heading("USER", text=True, rank=2), lambda job: job.user or units.UNKNOWN),
+        (Heading("GPU"), lambda job: _gpus(job, labels)),
+        (Heading("RANKS"), lambda job: str(len(job.ranks))),
+        (Heading("MAIN CPU", rank=1), lambda job: units.percent(job.main_thread_cpu_percent)),
+        (Heading("WORKER CPU", rank=1), lambda job: units.percent(job.loader_worker_cpu_percent)),
+        (Heading("CORES", rank=3), _usable_cores),
+        (Heading("COMMAND", text=True), lambda job: job.command or units.UNKNOWN),
+    )
+    titles, *rows = titled(columns, rows_of(columns, jobs), width, bold)
     indent = " " * (max(len("JOB"), *(len(str(job.pid)) for job in jobs)) + 2)
-    lines = [bold(titles)]
+    lines = [titles]
     for job, row in zip(jobs, rows, strict=True):
+        reported = telling_facts(job, snapshot.taken_at_unix_seconds)
         lines += [row, *_sentence(job_loading_sentence(job), width, indent)]
-        told = telling_facts(job, snapshot.taken_at_unix_seconds)
-        lines += _sentence(", ".join(told), width, indent) if told else []
-    left = len(snapshot.jobs) - len(jobs)
-    return [*lines, f"and {left} more (--all shows them)"] if left else lines
+        lines += _sentence(", ".join(reported), width, indent)
+    return lines + more_text(len(snapshot.jobs) - len(jobs))
 
 
 def _sentence(text: str, width: int, indent: str) -> list[str]:
-    return wrap(text, width, first=indent, later=indent, most=_LINES_MAX)
+    return wrap(text, width, first=indent, later=indent, most=_LINES_MAX) if text else []
 
 
-def _job_row(job: Job, labels: Mapping[GpuKey, str]) -> list[str]:
-    return [
-        str(job.pid),
-        job.user or units.UNKNOWN,
-        _gpus(job.gpu_uuids, labels),
-        str(len(job.ranks)),
-        units.percent(job.main_thread_cpu_percent),
-        units.percent(job.loader_worker_cpu_percent),
-        units.UNKNOWN if job.usable_cores is None else f"{job.usable_cores:g}",
-        job.command or units.UNKNOWN,
-    ]
+def _usable_cores(job: Job) -> str:
+    return units.UNKNOWN if job.usable_cores is None else f"{job.usable_cores:g}"
 
 
-def _gpus(uuids: Iterable[GpuKey], labels: Mapping[GpuKey, str]) -> str:
-    """``0-3,5``; ``-`` for none."""
-    names = [labels.get(uuid, "?") for uuid in uuids]
-    spans: list[list[str]] = []
-    for name in names:
-        last = spans[-1][-1] if spans else ""
-        if last.isdigit() and name.isdigit() and int(name) == int(last) + 1:
-            spans[-1].append(name)
-        else:
-            spans.append([name])
-    parts = [",".join(span) if len(span) < 3 else f"{span[0]}-{span[-1]}" for span in spans]
-    return ",".join(parts) or units.UNKNOWN
+def _gpus(user: Job | JobRank, labels: Mapping[GpuKey, str]) -> str:
+    return units.ranges(labels.get(uuid, "?") for uuid in user.gpu_uuids)
 
 
 # --- one job in full --------------------------------------------------------------------------
 
 
-def job_header(job: Job, snapshot: Snapshot, width: int, bold: Bold) -> list[str]:
+def job_header(job: Job, snapshot: Snapshot, width: int, bold: Paint) -> list[str]:
     """What the job is, where it runs and how it gets its data."""
     command = job.command or f"PID {job.pid}"
     lines = [bold(line) for line in wrap(command, width, later="  ", most=_LINES_MAX)]
@@ -235,58 +193,121 @@ def _use(job: Job) -> list[str]:
     return [f"{label} {text(value)}" for label, value, text in readings if value is not None]
 
 
-def ranks_block(job: Job, labels: Mapping[GpuKey, str], width: int, bold: Bold) -> list[str]:
+def ranks_block(job: Job, labels: Mapping[GpuKey, str], width: int, bold: Paint) -> list[str]:
     """A row a rank; none for a job of one, whose header says it all."""
     if len(job.ranks) < 2:
         return []
-    rows = [_rank_row(rank, job, labels) for rank in job.ranks]
-    headings: tuple[Heading, ...] = _RANK_HEADINGS
+    columns: Columns[_Rank] = (
+        (Heading("RANK"), lambda one: units.count(one.rank.rank)),
+        (Heading("PID"), lambda one: str(one.rank.pid)),
+        (Heading("GPU"), lambda one: _gpus(one.rank, labels)),
+        (Heading("MAIN CPU", rank=1), lambda one: units.percent(one.main_thread_percent)),
+        (Heading("WORKERS"), lambda one: one.workers_text),
+        (Heading("WORKER CPU", rank=1), lambda one: one.mean_of_workers("cpu_percent")),
+        (
+            Heading("CPU-WAIT", rank=2),
+            lambda one: one.mean_of_workers("run_queue_wait_percent"),
+        ),
+        (Heading("PINNED", text=True), lambda one: _PINNED[one.rank.pinned_memory]),
+    )
     if job.loops:
-        headings += _TOLD_HEADINGS
-        rows = [row + _told_cells(rank, job) for row, rank in zip(rows, job.ranks, strict=True)]
-    titles, *lines = table(headings, rows, width)
-    return [bold(titles), *lines]
+        columns = (
+            *columns,
+            (Heading("DATA-WAIT"), lambda one: units.share(one.reported("data_wait_share"))),
+            (
+                Heading("COMPUTE", rank=2),
+                lambda one: units.share(one.reported("compute_share")),
+            ),
+            (
+                Heading("SAMPLES/S", rank=1),
+                lambda one: units.samples(one.reported("samples_per_second")),
+            ),
+        )
+    return titled(columns, rows_of(columns, [_Rank(job, rank) for rank in job.ranks]), width, bold)
 
 
-def _told_cells(rank: JobRank, job: Job) -> list[str]:
-    loop = job.loop_of(rank)
-    if loop is None:
-        return [units.UNKNOWN] * len(_TOLD_HEADINGS)
-    return [
-        units.share(loop.data_wait_share),
-        units.share(loop.compute_share),
-        units.samples(loop.samples_per_second),
-    ]
+_PINNED = {True: "on", False: "off", None: units.UNKNOWN}
 
 
-def _rank_row(rank: JobRank, job: Job, labels: Mapping[GpuKey, str]) -> list[str]:
-    own = next((member for member in job.members if member.key == rank.key), None)
-    workers = [
-        member
-        for member in job.having("loader_worker")
-        if member.parent_pid == rank.pid or (member.rank is not None and member.rank == rank.rank)
-    ]
-    count = units.UNKNOWN if rank.loader_workers is None else str(rank.loader_workers)
-    pinned = {True: "on", False: "off", None: units.UNKNOWN}[rank.pinned_memory]
-    return [
-        units.UNKNOWN if rank.rank is None else str(rank.rank),
-        str(rank.pid),
-        _gpus(rank.gpu_uuids, labels),
-        units.percent(None if own is None else own.main_thread_cpu_percent),
-        f"{count}?" if rank.loader_workers_guessed else count,
-        units.percent(_mean(member.cpu_percent for member in workers)),
-        units.percent(_mean(member.run_queue_wait_percent for member in workers)),
-        pinned,
-    ]
+@dataclass(frozen=True, slots=True)
+class _Rank:
+    """A row of the table of ranks."""
+
+    job: Job
+    rank: JobRank
+
+    @property
+    def main_thread_percent(self) -> float | None:
+        members = (one for one in self.job.members if one.key == self.rank.key)
+        return next((one.main_thread_cpu_percent for one in members), None)
+
+    @property
+    def workers_text(self) -> str:
+        count = units.count(self.rank.loader_workers)
+        return f"{count}?" if self.rank.loader_workers_guessed else count
+
+    def mean_of_workers(self, name: str) -> str:
+        rank = self.rank
+        workers = [
+            one
+            for one in self.job.having("loader_worker")
+            if one.parent_pid == rank.pid or (one.rank is not None and one.rank == rank.rank)
+        ]
+        return units.percent(mean(getattr(one, name) for one in workers))
+
+    def reported(self, name: str) -> float | None:
+        """Of its own loop."""
+        loop = self.job.loop_of(self.rank)
+        return None if loop is None else getattr(loop, name)
 
 
-def _mean(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None
+@dataclass(frozen=True, slots=True)
+class _Member:
+    """A row of the table of processes."""
+
+    member: JobMember
+    depth: int
+    on_gpus: Sequence[Process]
+
+
+def _member_name(row: _Member) -> str:
+    member = row.member
+    name = role_name(member)
+    if member.role in {"other", "helper"} and member.name:
+        name = f"{member.name} ({name})"
+    return "  " * row.depth + cut(name, _NAME_WIDTH)
+
+
+def _state(row: _Member) -> str:
+    state = row.member.state or units.UNKNOWN
+    return _STATES.get(state, state)
+
+
+_MEMBER_COLUMNS: Columns[_Member] = (
+    (Heading("PROCESS", text=True), _member_name),
+    (Heading("PID"), lambda row: str(row.member.pid)),
+    (Heading("CPU"), lambda row: units.percent(row.member.cpu_percent)),
+    (Heading("MAIN", rank=2), lambda row: units.percent(row.member.main_thread_cpu_percent)),
+    (Heading("STATE", text=True, rank=1), _state),
+    (Heading("CPU-WAIT", rank=3), lambda row: units.percent(row.member.run_queue_wait_percent)),
+    (Heading("DISK-WAIT", rank=5), lambda row: units.percent(row.member.disk_wait_percent)),
+    (Heading("READ", rank=4), lambda row: units.rate(row.member.read_bytes_per_second)),
+    (Heading("WRITE", rank=6), lambda row: units.rate(row.member.write_bytes_per_second)),
+    (Heading("RSS", rank=7), lambda row: units.size(row.member.memory_resident_bytes)),
+    (Heading("PSS", rank=2), lambda row: units.size(row.member.memory_proportional_bytes)),
+    (
+        Heading("GPU-MEM", rank=3),
+        lambda row: units.size(total(one.gpu_memory_bytes for one in row.on_gpus)),
+    ),
+    (
+        Heading("SM", rank=5),
+        lambda row: units.percent(mean(one.gpu_busy_percent for one in row.on_gpus)),
+    ),
+)
 
 
 def members_block(
-    job: Job, processes: Sequence[Process], width: int, shown: int | None, bold: Bold
+    job: Job, processes: Sequence[Process], width: int, shown: int | None, bold: Paint
 ) -> list[str]:
     """The tree of the job's processes and what each does."""
     members = job.members[:shown]
@@ -296,50 +317,14 @@ def members_block(
     for process in processes:
         if process.gpu_uuid is not None:
             on_gpus.setdefault(process.key, []).append(process)
-    depths = _depths(job.members)
-    rows = [
-        _member_row(member, depths[member.key], on_gpus.get(member.key, [])) for member in members
-    ]
-    titles, *lines = table(_MEMBER_HEADINGS, rows, width)
-    left = len(job.members) - len(members)
-    more = [f"and {left} more (--all shows them)"] if left else []
-    return [bold(titles), *lines, *more, *_guesses(members, width)]
-
-
-def _depths(members: Sequence[JobMember]) -> dict[object, int]:
-    depths: dict[object, int] = {}
-    by_pid: dict[int, int] = {}
+    depths: dict[int | None, int] = {}
+    table = []
     for member in members:
-        above = by_pid.get(member.parent_pid) if member.parent_pid is not None else None
-        depth = 0 if above is None else min(_DEEPEST, above + 1)
-        depths[member.key] = by_pid[member.pid] = depth
-    return depths
-
-
-def _member_row(member: JobMember, depth: int, on_gpus: Sequence[Process]) -> list[str]:
-    name = role_name(member)
-    if member.role in {"other", "helper"} and member.name:
-        name = f"{member.name} ({name})"
-    return [
-        "  " * depth + cut(name, _NAME_WIDTH),
-        str(member.pid),
-        units.percent(member.cpu_percent),
-        units.percent(member.main_thread_cpu_percent),
-        _STATES.get(member.state or "", member.state or units.UNKNOWN),
-        units.percent(member.run_queue_wait_percent),
-        units.percent(member.disk_wait_percent),
-        units.rate(member.read_bytes_per_second),
-        units.rate(member.write_bytes_per_second),
-        units.size(member.memory_resident_bytes),
-        units.size(member.memory_proportional_bytes),
-        units.size(_sum(process.gpu_memory_bytes for process in on_gpus)),
-        units.percent(_mean(process.gpu_busy_percent for process in on_gpus)),
-    ]
-
-
-def _sum(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None
+        depth = min(_DEEPEST, depths.get(member.parent_pid, -1) + 1)
+        depths[member.pid] = depth
+        table.append(_Member(member, depth, on_gpus.get(member.key, [])))
+    lines = titled(_MEMBER_COLUMNS, rows_of(_MEMBER_COLUMNS, table), width, bold)
+    return [*lines, *more_text(len(job.members) - len(members)), *_guesses(members, width)]
 
 
 def _guesses(members: Sequence[JobMember], width: int) -> list[str]:

@@ -19,7 +19,7 @@ LEVELS_PER_ROW = 8
 _BRAILLE_ROWS = (0xC0, 0x24, 0x12, 0x09)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Glyphs:
     """One set of characters. ``solid[n]`` fills n of 8 levels of a cell, 0 to 8."""
 

@@ -19,13 +19,14 @@ from gpuwatch.core.history import bucket_index
 from gpuwatch.tui.charts.glyphs import FULL, Glyphs, cells, level
 from gpuwatch.tui.terminal.frame import Run
 
+Column = tuple[float, float, float]
+"""Minimum, mean, maximum."""
+
 
 class Columns(Protocol):
     """What a chart needs of a history series."""
 
-    def columns(
-        self, end: float, column_seconds: float, count: int
-    ) -> Sequence[tuple[float, float, float] | None]: ...
+    def columns(self, end: float, column_seconds: float, count: int) -> Sequence[Column | None]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,10 @@ class Grid:
     @property
     def end_seconds(self) -> float:
         return (self.end + 1) * self.column_seconds
+
+    def columns_of(self, series: Columns) -> Sequence[Column | None]:
+        """What ``series`` was in these columns, oldest first."""
+        return series.columns(self.moment, self.column_seconds, self.count)
 
     def place(self, at: float) -> int:
         """The cell of the moment ``at``, from the left; it may lie outside of the chart."""
@@ -180,36 +185,15 @@ class Strip:
         if count <= 0:
             return
         columns = series.columns(grid.moment, grid.column_seconds, count)
-        drawn = _draw_columns(columns, limit, glyphs, rows)
+        drawn = [_draw_column(column, limit, glyphs, rows) for column in columns]
         for row in range(rows):
             self._texts[row] += "".join([text[row] for text, _ in drawn])
             self._tones[row] += "".join([tones[row] for _, tones in drawn])
 
 
-_MOST_DRAWN = 1024
-_drawn: dict[tuple[object, ...], tuple[str, str]] = {}
-"""Columns as they were drawn: most are drawn again with the next frames, or alike elsewhere."""
-
-
-def _draw_columns(
-    columns: Sequence[tuple[float, float, float] | None], limit: float, glyphs: Glyphs, rows: int
-) -> list[tuple[str, str]]:
-    if len(_drawn) > _MOST_DRAWN:
-        _drawn.clear()
-    name = glyphs.name
-    made = []
-    for column in columns:
-        key = (column, limit, rows, name)
-        cell = _drawn.get(key)
-        if cell is None:
-            cell = _drawn[key] = _draw_column(column, limit, glyphs, rows)
-        made.append(cell)
-    return made
-
-
-def _draw_column(
-    column: tuple[float, float, float] | None, limit: float, glyphs: Glyphs, rows: int
-) -> tuple[str, str]:
+# Most columns are drawn again with the next frames, or alike elsewhere.
+@lru_cache(maxsize=2048)
+def _draw_column(column: Column | None, limit: float, glyphs: Glyphs, rows: int) -> tuple[str, str]:
     """The characters of one column, the top one first, and their tones."""
     if column is None:
         return " " * rows, FULL * rows
@@ -286,6 +270,16 @@ def nice_ceiling(value: float, floor: float, thousand: float = 1024.0) -> float:
         unit *= thousand
 
 
+def highest(
+    series: Columns | None, window: TimeWindow, width: int, least: float | None = None
+) -> float | None:
+    """The most that a chart of ``width`` columns shows, or ``least`` if that is more."""
+    if series is None or width <= 0:
+        return least
+    known = [one[2] for one in window.grid(width).columns_of(series) if one is not None]
+    return max(known if least is None else [least, *known], default=None)
+
+
 def rate_ceiling(
     series: Columns | None,
     window: TimeWindow,
@@ -296,10 +290,4 @@ def rate_ceiling(
 ) -> float:
     """The scale of a rate: fixed steps above what the window shows (and above ``value``), so that
     it rarely moves."""
-    highest = 0.0 if value is None else value
-    if series is not None and width > 0:
-        grid = window.grid(width)
-        for column in series.columns(grid.moment, grid.column_seconds, grid.count):
-            if column is not None and column[2] > highest:
-                highest = column[2]
-    return nice_ceiling(highest, floor, thousand)
+    return nice_ceiling(highest(series, window, width, value) or 0.0, floor, thousand)

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 from math import ceil
+from operator import itemgetter
 
 from gpuwatch.core import units
 from gpuwatch.core.model import Gpu
 from gpuwatch.core.text import clean
-from gpuwatch.diagnosis.finding import SEVERITIES
 from gpuwatch.tui.charts.glyphs import Glyphs
-from gpuwatch.tui.charts.strips import Columns, TimeWindow
+from gpuwatch.tui.charts.strips import Column, TimeWindow
 from gpuwatch.tui.charts.timeline import FindingMark, mark_at
-from gpuwatch.tui.pages.finding_words import cause
+from gpuwatch.tui.pages.finding_words import cause, gravity, severity_sign
 from gpuwatch.tui.terminal.frame import Line, Row, Run, Zone, fit
 from gpuwatch.tui.view import View
 
@@ -56,13 +57,16 @@ def ticks(
     moment = ceil((begin + shift) / spacing) * spacing - shift
     day = None if dated else _day(now)
     while moment <= end:
-        local = time.localtime(moment)
-        text = time.strftime("%H:%M:%S" if spacing < 60 else "%H:%M", local)
-        if _day(moment) != day:
-            day = _day(moment)
-            text = f"{local.tm_mday} {time.strftime('%b', local)} {text}"
-        yield float(moment), text
+        another, day = _day(moment) != day, _day(moment)
+        yield float(moment), clock_text(moment, "%H:%M:%S" if spacing < 60 else "%H:%M", another)
         moment += spacing
+
+
+def clock_text(moment: float, pattern: str, dated: bool) -> str:
+    """``12:31:05``; ``dated``: ``20 Mar 12:31:05``."""
+    local = time.localtime(moment)
+    day = f"{local.tm_mday} {time.strftime('%b', local)} " if dated else ""
+    return day + time.strftime(pattern, local)
 
 
 def _day(moment: float) -> tuple[int, int]:
@@ -74,7 +78,7 @@ def _day(moment: float) -> tuple[int, int]:
 
 
 def draw(
-    view: View, window: TimeWindow, spans: Sequence[Span], width: int, y: int
+    view: View, window: TimeWindow, spans: Sequence[Span], width: int
 ) -> tuple[Line, list[Zone]]:
     """One axis under each of ``spans``, in one line; a click on it sets the cursor."""
     row = Row(width)
@@ -86,7 +90,7 @@ def draw(
         row.pad_to(start)
         for text, style in axis(view.spans, window, cells, offset, view.glyphs):
             row.add(text, style)
-        zones.append(Zone(y, start, start + cells, "moment", (start, cells)))
+        zones.append(Zone(0, start, start + cells, "moment", (start, cells)))
     return row.line(), zones
 
 
@@ -98,19 +102,16 @@ def axis(
     # A time is read rather than the line that says how long a finding held, and not at all where
     # a sign would stand in it.
     over = mark_cells(marks, window, cells, glyphs)
-    if window.cursor is not None:
-        place = grid.place(window.cursor)
-        if 0 <= place < cells:
-            over[place] = (glyphs.up, "c:value")
+    place = -1 if window.cursor is None else grid.place(window.cursor)
+    if 0 <= place < cells:
+        over[place] = (glyphs.up, "c:value")
     out = [cell or (" ", "dim") for cell in over]
     latest = min(window.now, grid.end_seconds) + offset
     for moment, text in ticks(grid.begin_seconds + offset, latest, cells, window.now + offset):
-        place = grid.place(moment - offset)
-        if not 0 <= place <= cells - len(text) - 1:
-            continue
-        under = over[place : place + len(text) + 1]
-        if all(cell is None or cell[0] == glyphs.rule for cell in under):
-            out[place : place + len(text) + 1] = [(one, "dim") for one in glyphs.tick + text]
+        place, end = grid.place(moment - offset), grid.place(moment - offset) + len(text) + 1
+        free = all(cell is None or cell[0] == glyphs.rule for cell in over[max(0, place) : end])
+        if place >= 0 and end <= cells and free:
+            out[place:end] = [(one, "dim") for one in glyphs.tick + text]
     return joined(out)
 
 
@@ -123,38 +124,25 @@ def mark_cells(
     if not marks or cells <= 0:
         return out
     grid = window.grid(cells)
-    signs = {"error": glyphs.grave, "warning": glyphs.warning, "info": glyphs.note}
-    begins: list[tuple[int, Run]] = []
-    for one in sorted(marks, key=_gravity, reverse=True):
+    begins: dict[int, Run] = {}
+    for one in sorted(marks, key=lambda mark: gravity(mark.severity), reverse=True):
+        style = _STYLES.get(one.severity, "warn")
         first = grid.place(one.begin_seconds)
         last = grid.place(window.now if one.end_seconds is None else one.end_seconds)
         last = min(last, grid.last - grid.first)
-        if last < 0 or first >= cells:
-            continue
-        style = _STYLES.get(one.severity, "warn")
         for cell in range(max(0, first), min(cells, last + 1)):
             out[cell] = (glyphs.rule, style)
-        if first >= 0:
-            begins.append((first, (signs.get(one.severity, glyphs.warning), style)))
-    for first, sign in begins:
+        if 0 <= first < cells and last >= 0:
+            begins[first] = (severity_sign(one.severity, glyphs), style)
+    for first, sign in begins.items():
         out[first] = sign
     return out
 
 
-def _gravity(mark: FindingMark) -> int:
-    """0 is the gravest."""
-    known = mark.severity in SEVERITIES
-    return SEVERITIES.index(mark.severity) if known else len(SEVERITIES)
-
-
 def joined(cells: Sequence[Run]) -> list[Run]:
-    runs: list[Run] = []
-    for text, style in cells:
-        if runs and runs[-1][1] == style:
-            runs[-1] = (runs[-1][0] + text, style)
-        else:
-            runs.append((text, style))
-    return runs
+    """Neighbours of one style as one run."""
+    groups = groupby(cells, key=itemgetter(1))
+    return [("".join([text for text, _ in group]), style) for style, group in groups]
 
 
 # -- the exact values -----------------------------------------------------------------------
@@ -211,75 +199,55 @@ def values(view: View, window: TimeWindow, cells: int, gpu: Gpu | None, width: i
 def _column_clock(view: View, begin: float, seconds: float) -> str:
     """``12:31:05.5``; of a column that is longer than a second or two where it begins and ends."""
     if seconds < 1.5:
-        moment = begin + seconds / 2 + wall_offset(view)
-        tenths = f".{int(moment * 10 % 10)}" if seconds < 1.0 else ""
-        return _clock(view, begin + seconds / 2) + tenths
+        moment = begin + seconds / 2
+        tenths = f".{int((moment + wall_offset(view)) * 10 % 10)}" if seconds < 1.0 else ""
+        return _clock(view, moment) + tenths
     end = time.localtime(begin + seconds + wall_offset(view))
     return f"{_clock(view, begin)}-{time.strftime('%H:%M:%S', end)}"
 
 
 def _clock(view: View, at: float) -> str:
     moment = at + wall_offset(view)
-    local = time.localtime(moment)
-    text = time.strftime("%H:%M:%S", local)
-    if _day(moment) != _day(window_now(view) + wall_offset(view)):
-        text = f"{local.tm_mday} {time.strftime('%b', local)} {text}"
-    return text
+    today = view.snapshot is None or _day(moment) == _day(view.snapshot.taken_at_unix_seconds)
+    return clock_text(moment, "%H:%M:%S", dated=not today)
 
 
-def window_now(view: View) -> float:
-    return 0.0 if view.snapshot is None else view.snapshot.monotonic_seconds
+_NUMBERS = (
+    ("busy", True, "busy_percent", "%"),
+    ("mem", True, "memory_used_bytes", "B"),
+    ("power", True, "power_watts", "W"),
+    ("temp", True, "temperature_celsius", "C"),
+    ("CPU", False, "cpu_percent", "%"),
+    ("host mem", False, "memory_used_bytes", "B"),
+    ("SM", True, "sm_active_percent", "%"),
+    ("clock", True, "sm_clock_mhz", "MHz"),
+    ("rx", True, "pcie_rx_bytes_per_second", "B/s"),
+    ("tx", True, "pcie_tx_bytes_per_second", "B/s"),
+    ("disk r", False, "disk_read_bytes_per_second", "B/s"),
+    ("disk w", False, "disk_write_bytes_per_second", "B/s"),
+)
+"""Label, whether it is of the GPU (else of the host), series and unit; most telling first."""
 
 
 def _numbers(
     view: View, gpu: Gpu | None, middle: float, column_seconds: float
 ) -> Iterator[tuple[str, str]]:
-    """(label, text) of each series that was read then, most telling first."""
-    history = view.history
-    series: list[tuple[str, Columns | None, str]] = []
-    if gpu is not None:
-        series = [
-            (label, history.gpu(gpu.uuid, name), kind)
-            for label, name, kind in (
-                ("busy", "busy_percent", "%"),
-                ("mem", "memory_used_bytes", "B"),
-                ("power", "power_watts", "W"),
-                ("temp", "temperature_celsius", "C"),
-            )
-        ]
-    series += [
-        ("CPU", history.host("cpu_percent"), "%"),
-        ("host mem", history.host("memory_used_bytes"), "B"),
-    ]
-    if gpu is not None:
-        series += [
-            ("SM", history.gpu(gpu.uuid, "sm_active_percent"), "%"),
-            ("clock", history.gpu(gpu.uuid, "sm_clock_mhz"), "MHz"),
-            ("rx", history.gpu(gpu.uuid, "pcie_rx_bytes_per_second"), "B/s"),
-            ("tx", history.gpu(gpu.uuid, "pcie_tx_bytes_per_second"), "B/s"),
-        ]
-    series += [
-        ("disk r", history.host("disk_read_bytes_per_second"), "B/s"),
-        ("disk w", history.host("disk_write_bytes_per_second"), "B/s"),
-    ]
-    for label, one, kind in series:
-        if one is None:
-            continue
-        column = one.columns(middle, column_seconds, 1)[0]
-        if column is None:
-            yield label, "no reading"
+    """(label, text) of each series that has been read."""
+    for label, of_gpu, name, unit in _NUMBERS:
+        if not of_gpu:
+            series = view.history.host(name)
         else:
-            yield label, _spread(column, kind)
+            series = None if gpu is None else view.history.gpu(gpu.uuid, name)
+        if series is not None:
+            column = series.columns(middle, column_seconds, 1)[0]
+            yield label, "no reading" if column is None else _spread(column, unit)
 
 
-def _spread(column: tuple[float, float, float], kind: str) -> str:
+def _spread(column: Column, unit: str) -> str:
     """``47% (0-99)``: the mean and, where they say more, the extremes."""
-    low, mean, high = column
-    if kind in {"B", "B/s"}:
-        write = units.size if kind == "B" else units.rate
-        text, extremes = write(mean), (write(low), write(high))
-        return text if extremes == (text, text) else f"{text} ({extremes[0]}-{extremes[1]})"
-    text = f"{mean:.0f}"
-    if f"{low:.0f}" == text == f"{high:.0f}":
-        return f"{text}{kind}"
-    return f"{text}{kind} ({low:.0f}-{high:.0f})"
+    if unit in {"B", "B/s"}:
+        low, mean, high = map(units.size if unit == "B" else units.rate, column)
+        unit = ""
+    else:
+        low, mean, high = (f"{value:.0f}" for value in column)
+    return f"{mean}{unit}" if low == mean == high else f"{mean}{unit} ({low}-{high})"

@@ -2,24 +2,47 @@
 
 from __future__ import annotations
 
-import dataclasses
+from typing import NamedTuple
 
 from gpuwatch.core import units
 from gpuwatch.core.model import Gpu
 from gpuwatch.tui.charts import plots, time_axis
 from gpuwatch.tui.charts.past_readings import gpu_then
 from gpuwatch.tui.charts.plots import Axis, Trace
-from gpuwatch.tui.pages.overview import Frame
-from gpuwatch.tui.panels import header, processes
-from gpuwatch.tui.panels.gpus import scaled_metrics, throttle_text
-from gpuwatch.tui.panels.readings import readings
+from gpuwatch.tui.pages.layout import Frame
+from gpuwatch.tui.panels import footer, header
+from gpuwatch.tui.panels.gpus.metrics import scaled_metrics, throttle_text
+from gpuwatch.tui.panels.gpus.readings import readings
+from gpuwatch.tui.panels.processes import table as processes
 from gpuwatch.tui.terminal.frame import Line, Row, blank, fit, left
 from gpuwatch.tui.view import View
 
+_FOOT = (
+    ("esc", "back"),
+    ("d", "why"),
+    ("left right", "other GPU"),
+    ("up down", "scroll"),
+    ("[]", "range"),
+    ("<>", "time"),
+    ("c", "cursor"),
+    ("p", "pause"),
+    ("w", "save"),
+    ("?", "help"),
+    ("q", "quit"),
+)
 _GIB = 1024.0**3
 _SIDE_WIDTH = 46
 _CHART_LEAST = 7
 _WIDE = 110
+
+
+class _Chart(NamedTuple):
+    title: str
+    number: str
+    name: str
+    """Of its series."""
+    style: str
+    axis: Axis
 
 
 def draw(view: View, width: int, height: int, offset: int) -> tuple[Frame, int]:
@@ -44,7 +67,8 @@ def draw(view: View, width: int, height: int, offset: int) -> tuple[Frame, int]:
         body = _narrow(view, gpu, width, room, offset)
     lines += body[offset : offset + room]
     lines += [blank(width)] * (height - 1 - len(lines))
-    lines.append(_foot(view, width, max(0, len(body) - room - offset)))
+    keys = [(key, "resume" if what == "pause" and view.paused else what) for key, what in _FOOT]
+    lines.append(footer.scrolling(view, width, keys, max(0, len(body) - room - offset)))
     return Frame(lines=lines), offset
 
 
@@ -68,84 +92,42 @@ def _title(view: View, gpu: Gpu, width: int) -> Line:
     return row.line()
 
 
-def _foot(view: View, width: int, below: int) -> Line:
-    row = Row(width, prefix="b:")
-    if view.message:
-        return row.add(" " + fit(view.message, width - 2, view.glyphs.ellipsis), "title").line()
-    more = f" {view.glyphs.down}{below} more lines" if below else ""
-    for key, what in (
-        ("esc", "back"),
-        ("d", "why"),
-        ("left right", "other GPU"),
-        ("up down", "scroll"),
-        ("[]", "range"),
-        ("<>", "time"),
-        ("c", "cursor"),
-        ("p", "resume" if view.paused else "pause"),
-        ("w", "save"),
-        ("?", "help"),
-        ("q", "quit"),
-    ):
-        if row.room < len(key) + len(what) + 3 + len(more):
-            break
-        row.add(" ").add(key, "key").add(" " + what, "label").add(" ")
-    row.pad_to(width - len(more) - 1).add(more, "warn")
-    return row.line("label")
-
-
-def _charts(view: View, gpu: Gpu, columns: int) -> list[tuple[str, str, str, str, Axis]]:
-    """(title, number, series name, style, axis), most important first."""
+def _charts(view: View, gpu: Gpu, columns: int) -> list[_Chart]:
+    """Most important first."""
     busy, memory, power, temperature = scaled_metrics(view, gpu, columns)
-    identity, reading = gpu.identity, gpu.reading
-    out = [("busy", busy.text, busy.name, busy.style, Axis(100.0))]
-    if memory.limit is not None:
-        out.append(
-            ("memory", memory.text, memory.name, memory.style, Axis(memory.limit, "G", _GIB))
-        )
-    if power.limit is not None:
-        out.append(("power", power.text, power.name, power.style, Axis(power.limit, "W")))
-    out.append(
-        (
-            "temperature",
-            temperature.text,
-            temperature.name,
-            temperature.style,
-            Axis(temperature.limit or 100.0, "C"),
-        )
-    )
+    reading, most_clock = gpu.reading, gpu.identity.sm_clock_max_mhz
+    out = [_Chart("busy", busy.text, busy.name, busy.style, Axis(100.0))]
+    for title, metric, axis in (
+        ("memory", memory, Axis(memory.limit or 0.0, "G", _GIB)),
+        ("power", power, Axis(power.limit or 0.0, "W")),
+        ("temperature", temperature, Axis(temperature.limit or 0.0, "C")),
+    ):
+        if metric.limit is not None:
+            out.append(_Chart(title, metric.text, metric.name, metric.style, axis))
     if reading.sm_active_percent is not None:
         number = units.percent(reading.sm_active_percent)
-        out.append(("SM active", number, "sm_active_percent", "busy", Axis(100.0)))
-    if reading.sm_clock_mhz is not None and identity.sm_clock_max_mhz is not None:
-        number = f"{reading.sm_clock_mhz}/{identity.sm_clock_max_mhz}MHz"
-        out.append(
-            ("SM clock", number, "sm_clock_mhz", "host", Axis(identity.sm_clock_max_mhz, ""))
-        )
+        out.append(_Chart("SM active", number, "sm_active_percent", "busy", Axis(100.0)))
+    if reading.sm_clock_mhz is not None and most_clock is not None:
+        number = f"{reading.sm_clock_mhz}/{most_clock}MHz"
+        out.append(_Chart("SM clock", number, "sm_clock_mhz", "host", Axis(most_clock, "")))
     return out
 
 
-def _chart(
-    view: View,
-    gpu: Gpu,
-    what: tuple[str, str, str, str, Axis],
-    width: int,
-    height: int,
-) -> list[Line]:
-    title, number, name, style, axis = what
-    snapshot = view.snapshot
-    assert snapshot is not None
-    offset = snapshot.taken_at_unix_seconds - snapshot.monotonic_seconds
-    heading = Row(width).add("  " + title, "label").add("  " + number, "value").line()
-    trace = Trace(view.history.gpu(gpu.uuid, name), style)
+def _drawn(view: View, gpu: Gpu, chart: _Chart, width: int, height: int) -> list[Line]:
+    heading = Row(width).add("  " + chart.title, "label").add("  " + chart.number, "value").line()
+    trace = Trace(view.history.gpu(gpu.uuid, chart.name), chart.style)
+    offset = time_axis.wall_offset(view)
     return [
         heading,
-        *plots.draw(trace, view.window, offset, axis, width, height - 1, view.glyphs, view.spans),
+        *plots.draw(
+            trace, view.window, offset, chart.axis, width, height - 1, view.glyphs, view.spans
+        ),
     ]
 
 
 def _wide(view: View, gpu: Gpu, width: int, room: int) -> list[Line]:
     """Charts in a grid on the left, readings on the right, processes below."""
-    table = _processes(view, gpu, width, max(4, room // 5))
+    table = processes.of_gpu(view, gpu.uuid, width, max(4, room // 5))
     facts = _facts(gpu, _SIDE_WIDTH - 2, view)
     area = width - _SIDE_WIDTH
     columns = _grid_columns(width)
@@ -159,7 +141,7 @@ def _wide(view: View, gpu: Gpu, width: int, room: int) -> list[Line]:
     grid: list[Line] = []
     for row, height in enumerate(heights):
         drawn = [
-            _chart(view, gpu, chart, area // columns, height)
+            _drawn(view, gpu, chart, area // columns, height)
             for chart in charts[row * columns : (row + 1) * columns]
         ]
         for parts in zip(*drawn, strict=True):
@@ -181,8 +163,8 @@ def _narrow(view: View, gpu: Gpu, width: int, room: int, offset: int) -> list[Li
     body: list[Line] = []
     for chart in _charts(view, gpu, width)[:4]:
         in_sight = len(body) < offset + room and len(body) + height > offset
-        body += _chart(view, gpu, chart, width, height) if in_sight else [blank(width)] * height
-    body += _processes(view, gpu, width, 6)
+        body += _drawn(view, gpu, chart, width, height) if in_sight else [blank(width)] * height
+    body += processes.of_gpu(view, gpu.uuid, width, 6)
     body.append(blank(width))
     if width >= 76:
         half = width // 2
@@ -211,19 +193,4 @@ def _facts(gpu: Gpu, width: int, view: View) -> list[Line]:
                 line = "  "
             line += f" {label},"
         lines.append(Row(width).add(line.rstrip(","), "dim").line())
-    return lines
-
-
-def _processes(view: View, gpu: Gpu, width: int, height: int) -> list[Line]:
-    only = dataclasses.replace(
-        view,
-        selected_gpu=gpu.uuid,
-        this_gpu_only=True,
-        filter_text="",
-        selected_row=None,
-        process_offset=0,
-        all_processes=False,
-    )
-    table = processes.rows(only)
-    lines, _ = processes.draw(only, table, width, min(height, len(table) + 1 or 2), 0)
     return lines

@@ -25,7 +25,7 @@ from gpuwatch.tui.pages.finding_words import (
     style_of,
     undecided,
 )
-from gpuwatch.tui.panels.job import lines as job_lines
+from gpuwatch.tui.panels.job import charts, traces
 from gpuwatch.tui.terminal.frame import Line, Row, blank, left, plain, right, width_of, wrapped
 from gpuwatch.tui.view import View
 
@@ -154,31 +154,31 @@ def _waveform(view: View, finding: Finding, width: int, until: float | None) -> 
     gpus = _named(view, finding, job)
     if not gpus and job is None:
         return []
-    cells = job_lines.cells_of(width)
-    view.chart_columns = max(1, cells)
+    span = charts.span(width)
+    view.chart_columns = max(1, span[1])
     gpus = [gpu_then(view, gpu) for gpu in gpus]
     if view.own_range:
-        span = own_span(view, finding)
+        seconds = own_span(view, finding)
         cursor = view.timeline.cursor_seconds
-        step = min(span / 10, 6.0)
-        window = TimeWindow(snapshot.monotonic_seconds, span, step, cursor=cursor)
+        step = min(seconds / 10, 6.0)
+        window = TimeWindow(snapshot.monotonic_seconds, seconds, step, cursor=cursor)
     else:
         window = view.window
     if until is not None:
         window = replace(window, now=min(window.now, until))
-    shown = [(trace, 3 if len(gpus) <= 2 else 1) for trace in job_lines.gpu_traces(view, gpus)]
+    shown = [(trace, 3 if len(gpus) <= 2 else 1) for trace in traces.gpu_traces(view, gpus)]
     telling = _TELLING.get(finding.rule, "")
-    shown += [(trace, 2) for trace in job_lines.metric_traces(view, gpus, telling)]
+    shown += [(trace, 2) for trace in traces.metric_traces(view, gpus, telling)]
     if job is not None:
-        shown += [(trace, 2) for trace in job_lines.host_traces(view, job)]
-        shown += [(trace, 2) for trace in job_lines.disk_traces(view, job, telling)]
+        shown += [(trace, 2) for trace in traces.host_traces(view, job)]
+        shown += [(trace, 2) for trace in traces.disk_traces(view, job, telling)]
     if until is not None:
-        shown = [(job_lines.of_the_past(trace), rows) for trace, rows in shown]
-    lines = job_lines.draw(view, shown, window, width)
-    lines.append(job_lines.axis(view, window, width)[0])
+        shown = [(traces.of_the_past(trace), rows) for trace, rows in shown]
+    lines = charts.draw(view, shown, window, width)
+    lines.append(time_axis.draw(view, window, [span], width)[0])
     if time_axis.is_shown(view):
         gpu = gpus[0] if gpus else None
-        lines.append(time_axis.values(view, window, cells, gpu, width))
+        lines.append(time_axis.values(view, window, span[1], gpu, width))
     return [*_heading(_span_words(window, until is not None), width), *lines]
 
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from gpuwatch.core import units
-from gpuwatch.core.model import Gpu, GpuIdentity, GpuKey, Job, ProcessKey
+from gpuwatch.core.model import Gpu, GpuKey, Job, ProcessKey
 from gpuwatch.core.text import clean
-from gpuwatch.diagnosis.finding import Advice, Diagnosis, Finding, NotTold
+from gpuwatch.diagnosis.finding import SEVERITIES, Advice, Diagnosis, Finding, NotTold
 from gpuwatch.tui.charts.glyphs import Glyphs
 
 _CAUSES = {
@@ -45,8 +45,6 @@ _CAUSES = {
 
 SEVERITY_STYLES = {"error": "error", "warning": "warn", "info": "label"}
 
-_ORDER = {"error": 0, "warning": 1, "info": 2}
-
 
 class FindingKey(NamedTuple):
     """What makes a finding the same one a second later."""
@@ -79,19 +77,27 @@ def cause(rule: str) -> str:
     return _CAUSES.get(rule) or clean(rule.replace("_", " "), 22)
 
 
+def gravity(severity: str) -> int:
+    """0 is the gravest."""
+    return SEVERITIES.index(severity) if severity in SEVERITIES else len(SEVERITIES)
+
+
 def style_of(finding: Finding) -> str:
     return SEVERITY_STYLES.get(finding.severity, "warn")
 
 
-def sign(finding: Finding, glyphs: Glyphs) -> str:
+def severity_sign(severity: str, glyphs: Glyphs) -> str:
     """A shape of its own for each severity."""
-    if finding.severity == "error":
-        return glyphs.grave
-    return glyphs.note if finding.severity == "info" else glyphs.warning
+    signs = {"error": glyphs.grave, "info": glyphs.note}
+    return signs.get(severity, glyphs.warning)
+
+
+def sign(finding: Finding, glyphs: Glyphs) -> str:
+    return severity_sign(finding.severity, glyphs)
 
 
 def gravest(findings: Iterable[Finding]) -> Finding | None:
-    return min(findings, key=lambda one: _ORDER.get(one.severity, 1), default=None)
+    return min(findings, key=lambda one: gravity(one.severity), default=None)
 
 
 def about_gpu(diagnosis: Diagnosis | None, uuid: GpuKey) -> Finding | None:
@@ -118,10 +124,10 @@ def about_job(diagnosis: Diagnosis | None, job: Job) -> tuple[Finding, ...]:
 
 def gpu_names(uuids: Sequence[GpuKey], gpus: Sequence[Gpu]) -> str:
     """``GPU 0``, ``GPU 0-3,6``, ``8 GPUs`` (all); nothing where none of them is there."""
-    named = [gpu.identity for gpu in gpus if gpu.uuid in uuids]
+    named = [units.gpu_label(gpu) for gpu in gpus if gpu.uuid in uuids]
     if len(named) == len(gpus) > 1:
         return f"{len(gpus)} GPUs"
-    return f"GPU {_numbers(named)}" if named else ""
+    return f"GPU {units.ranges(named)}" if named else ""
 
 
 def place(finding: Finding, gpus: Sequence[Gpu]) -> str:
@@ -132,24 +138,6 @@ def place(finding: Finding, gpus: Sequence[Gpu]) -> str:
     if finding.job is not None:
         return f"PID {finding.job[0]}"
     return "GPU" if finding.gpus else "host"
-
-
-def _numbers(named: Sequence[GpuIdentity]) -> str:
-    if any(identity.mig_instance is not None for identity in named):
-        return ",".join(
-            f"{one.index}" if one.mig_instance is None else f"{one.index}.{one.mig_instance}"
-            for one in named
-        )
-    runs: list[list[int]] = []
-    for index in sorted({identity.index for identity in named}):
-        if runs and runs[-1][1] == index - 1:
-            runs[-1][1] = index
-        else:
-            runs.append([index, index])
-    return ",".join(
-        f"{first}" if first == last else f"{first}{',' if last == first + 1 else '-'}{last}"
-        for first, last in runs
-    )
 
 
 def lost(finding: Finding) -> str:

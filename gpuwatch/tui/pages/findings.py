@@ -20,7 +20,7 @@ from gpuwatch.tui.pages.finding_words import (
     sign,
     style_of,
 )
-from gpuwatch.tui.panels import header
+from gpuwatch.tui.panels import footer, header
 from gpuwatch.tui.panels.findings import mark_line
 from gpuwatch.tui.terminal.frame import Line, Row, Zone, blank, fit, width_of, wrapped
 from gpuwatch.tui.view import View
@@ -94,7 +94,7 @@ def draw(view: View, width: int, height: int) -> FindingsFrame:
             lines += body[1:left_over]
     del lines[max(0, height - 1) :]
     lines += [blank(width)] * (height - 1 - len(lines))
-    lines.append(foot(view, width, LIST_FOOT))
+    lines.append(footer.scrolling(view, width, LIST_FOOT))
     frame.lines = lines[-height:]
     return frame
 
@@ -164,21 +164,8 @@ def draw_evidence(
     offset = max(0, min(offset, len(whole) - room))
     lines += whole[offset : offset + room]
     lines += [blank(width)] * (height - 1 - len(lines))
-    lines.append(foot(view, width, EVIDENCE_FOOT, max(0, len(whole) - offset - room)))
+    lines.append(footer.scrolling(view, width, EVIDENCE_FOOT, max(0, len(whole) - offset - room)))
     return lines[-height:], offset
-
-
-def foot(view: View, width: int, keys: tuple[tuple[str, str], ...], below: int = 0) -> Line:
-    row = Row(width, prefix="b:")
-    if view.message:
-        return row.add(" " + fit(view.message, width - 2, view.glyphs.ellipsis), "title").line()
-    more = f" {view.glyphs.down}{below} more lines" if below else ""
-    for key, what in keys:
-        if row.room < len(key) + len(what) + 3 + len(more):
-            break
-        row.add(" ").add(key, "key").add(" " + what, "label").add(" ")
-    row.pad_to(width - len(more) - 1).add(more, "warn")
-    return row.line("label")
 
 
 def neighbour(view: View, step: int) -> FindingKey | None:

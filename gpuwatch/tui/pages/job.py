@@ -4,69 +4,91 @@ processes, and what it prints; once it has ended, its report."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
-from gpuwatch.core.model import Gpu, Job
-from gpuwatch.tui.charts import time_axis
+from gpuwatch.core.model import Job
 from gpuwatch.tui.charts.strips import TimeWindow
 from gpuwatch.tui.controllers.following import find
-from gpuwatch.tui.pages.job_layout import JobPlan, plan
-from gpuwatch.tui.panels import findings, footer, gpus, header
-from gpuwatch.tui.panels.job import header as job_header
-from gpuwatch.tui.panels.job import lines as job_lines
-from gpuwatch.tui.panels.job import output as job_output
-from gpuwatch.tui.panels.job import tree as job_tree
-from gpuwatch.tui.panels.job.tree import TreeRow
-from gpuwatch.tui.terminal.frame import Line, Row, Zone, blank, fit
+from gpuwatch.tui.pages.layout import (
+    Drawn,
+    Frame,
+    Page,
+    Panel,
+    filled,
+    laid_out,
+    rule,
+    too_small,
+)
+from gpuwatch.tui.panels import findings, footer, header, moment, problems
+from gpuwatch.tui.panels.job import charts, gpus, output, tree
+from gpuwatch.tui.panels.job.header import FACTS, TITLE, ended_at
+from gpuwatch.tui.terminal.frame import Line, Row, fit
 from gpuwatch.tui.view import View
 
 _OUTPUT_KEY = "o"
 
 
-@dataclass(slots=True)
-class JobFrame:
-    """What is on the screen, and what the screen needs to know to move about in it."""
-
-    lines: list[Line]
-    zones: list[Zone] = field(default_factory=list)
-    plan: JobPlan | None = None
-    table: list[TreeRow] = field(default_factory=list)
-    table_page: int = 0
-    pane_top: int = 0
-    """The row of the pane's title."""
+def _table_rows(page: Page) -> int:
+    """Takes what is left, and says how much that should be."""
+    report, height = page.decided["report"], page.tall
+    least = 3 if height < 16 else 5 if height < 24 else 6 if height < 30 else 8
+    page.table_least = least + (2 if report and height >= 16 else 0)
+    wanted = height * 11 // 20 if report else min(len(page.table) + 2, height * 2 // 5)
+    page.table_wanted = max(page.table_least, wanted)
+    return 0
 
 
-def draw(view: View, width: int, height: int) -> JobFrame:
+def _draw_table(page: Page, rows: int) -> Drawn:
+    """The processes; of a job that has ended, its report."""
+    view, job = page.view, page.job
+    assert job is not None
+    if not page.decided["report"]:
+        return tree.draw(page, job, rows)
+    assert view.job.write_report is not None
+    return _report(view, view.job.write_report(page.width - 1), page.width, rows), []
+
+
+def _keys(view: View) -> Sequence[footer.Key]:
+    """Those that do something."""
+    job = shown_job(view)
+    without = set() if view.job.output is not None else {_OUTPUT_KEY}
+    if job is not None and ended_at(view, job) is not None:
+        without |= {"S", "t", "k"} if shows_report(view) else {"S"}
+    return [key for key in footer.JOB_KEYS if key[0] not in without]
+
+
+_TABLE = Panel("table", _table_rows, _draw_table)
+_AXIS = moment.axis(lambda page: page.tall >= 20 and page.room > page.table_least)
+_RULE = rule(lambda page: page.tall >= 30)
+_FOOTER = footer.panel(_keys)
+
+PANELS = (
+    *(header.PANEL, findings.PANEL, problems.PANEL, TITLE, FACTS, gpus.PANEL, _RULE),
+    *(charts.PANEL, _AXIS, moment.VALUES, _RULE),
+    *(_TABLE, output.PANEL, _FOOTER),
+)
+"""From top to bottom."""
+COMPETING = (
+    *(output.PANEL, FACTS, _RULE, _TABLE, gpus.PANEL, charts.PANEL, _AXIS, charts.PANEL),
+    moment.VALUES,
+)
+"""What shows who waits for whom comes first: the charts of GPU, main thread and loader workers;
+then the processes; then everything else."""
+
+
+def draw(view: View, width: int, height: int) -> Frame:
     """Exactly ``height`` lines of exactly ``width`` cells. Offsets in ``view.job`` are brought
     into range so that the selection stays in sight."""
     if width < 20 or height < 6:
-        return _too_small(width, height)
+        return too_small(width, height, "20x6")
     job = shown_job(view)
     if job is None or view.snapshot is None:
         return _waiting(view, width, height)
     mine = [gpu for gpu in view.gpus if gpu.uuid in job.gpu_uuids]
-    table = job_tree.rows(view, job)
-    problems = header.problem_texts(view, width, 1 if height >= 16 else 0)
-    shape = plan(
-        width,
-        height,
-        problems=len(problems),
-        gpus=len(mine),
-        processes=len(table),
-        pane=view.job.pane if view.job.output is not None else "hidden",
-        report=shows_report(view),
-        findings=findings.reserved_rows(view, height) + findings.mark_rows(view, height, job),
-        moment=time_axis.is_shown(view),
-        told=job_lines.has_told(view, job),
-    )
-    view.chart_columns = max(1, job_lines.cells_of(width))
-    window = window_of(view, job)
-    painter = _Painter(view, job, mine, shape, window)
-    painter.top(problems)
-    painter.middle()
-    painter.bottom(table)
-    view.strips.forget_unused()
-    return painter.frame
+    page = Page(view, width, height, _window(view, job), mine, job, tree.rows(view, job))
+    page.decided["report"] = shows_report(view)
+    view.chart_columns = max(1, charts.span(width)[1])
+    return laid_out(page, PANELS, COMPETING, _TABLE)
 
 
 def shown_job(view: View) -> Job | None:
@@ -94,120 +116,28 @@ def shows_report(view: View) -> bool:
     )
 
 
-def window_of(view: View, job: Job) -> TimeWindow:
+def _window(view: View, job: Job) -> TimeWindow:
     """The charts of a job that has ended stay at its end."""
-    window = view.window
-    snapshot = view.snapshot
-    at = job_header.ended_at(view, job)
+    window, snapshot = view.window, view.snapshot
+    at = ended_at(view, job)
     if at is None or snapshot is None:
         return window
     end = snapshot.monotonic_seconds - (snapshot.taken_at_unix_seconds - at)
     return replace(window, now=min(window.now, end + 1.0))
 
 
-def selected_gpu(view: View, among: Sequence[Gpu]) -> Gpu | None:
-    """The selected GPU where it is one of these, else the first."""
-    return next((gpu for gpu in among if gpu.uuid == view.selected_gpu), next(iter(among), None))
-
-
-class _Painter:
-    def __init__(
-        self, view: View, job: Job, mine: Sequence[Gpu], shape: JobPlan, window: TimeWindow
-    ) -> None:
-        self._view = view
-        self._job = job
-        self._gpus = mine
-        self._plan = shape
-        self._window = window
-        self.frame = JobFrame(lines=[], plan=shape)
-
-    def top(self, problems: list[tuple[str, str]]) -> None:
-        view, shape, lines = self._view, self._plan, self.frame.lines
-        lines.append(header.draw(view, shape.width))
-        drawn, zones = findings.draw(view, shape.width, shape.height, len(lines), self._job)
-        lines += drawn
-        self.frame.zones += zones
-        drawn, zones = header.draw_problems(problems, shape.width, shape.problem_rows, len(lines))
-        lines += drawn
-        self.frame.zones += zones
-        lines.append(job_header.title(view, self._job, shape.width))
-        lines += job_header.lines(view, self._job, shape.width, shape.fact_rows)
-        if shape.gpu_rows and shape.gpu_rows == len(self._gpus):
-            lines += gpus.draw_lines(
-                view, self._gpus, shape.width, busy_chart=not shape.each_gpu and len(self._gpus) > 1
-            )
-        elif shape.gpu_rows:
-            lines.append(gpus.summary(view, self._gpus, shape.width))
-        self._rule()
-
-    def middle(self) -> None:
-        view, shape, lines = self._view, self._plan, self.frame.lines
-        ended = job_header.ended_at(view, self._job) is not None
-        traces = job_lines.traces(view, self._job, self._gpus, each_gpu=shape.each_gpu, ended=ended)
-        heights = {"gpu": shape.gpu_line_rows} | dict(shape.line_rows)
-        shown = [(trace, heights[trace.kind]) for trace in traces if heights.get(trace.kind)]
-        lines += job_lines.draw(view, shown, self._window, shape.width)
-        cells = job_lines.cells_of(shape.width)
-        if shape.axis:
-            line, zones = job_lines.axis(view, self._window, shape.width, y=len(lines))
-            lines.append(line)
-            self.frame.zones += zones
-        if shape.moment:
-            gpu = selected_gpu(view, self._gpus)
-            lines.append(time_axis.values(view, self._window, cells, gpu, shape.width))
-        self._rule()
-
-    def bottom(self, table: list[TreeRow]) -> None:
-        view, shape, frame = self._view, self._plan, self.frame
-        lines, width = frame.lines, shape.width
-        height = shape.height
-        # The rest, down to the pane and the footer: rounding in the plan never leaves a hole.
-        room = max(0, height - 1 - shape.pane_rows - len(lines))
-        frame.table, frame.table_page = table, max(1, room - 1)
-        if view.job.write_report is not None and shows_report(view):
-            lines += _report(view, view.job.write_report(width - 1), width, room)
-        else:
-            _keep_in_sight(view, table, frame.table_page)
-            drawn, zones = job_tree.draw(
-                view, self._job, table, self._window, width, room, len(lines)
-            )
-            lines += drawn
-            frame.zones += zones
-        del lines[max(0, height - 1 - shape.pane_rows) :]
-        frame.pane_top = len(lines)
-        lines += job_output.draw(view, width, shape.pane_rows)
-        foot, zones = footer.draw(view, width, height - 1, _keys(view, self._job))
-        lines.append(foot)
-        frame.zones += zones
-
-    def _rule(self) -> None:
-        if self._plan.rules:
-            self.frame.lines.append(((self._view.glyphs.rule * self._plan.width, "rule"),))
-
-
-def _keys(view: View, job: Job | None = None) -> Sequence[tuple[str, str, str]]:
-    """Those that do something."""
-    without = set() if view.job.output is not None else {_OUTPUT_KEY}
-    if job is not None and job_header.ended_at(view, job) is not None:
-        without |= {"S"}
-        without |= {"t", "k"} if shows_report(view) else set()
-    return tuple(key for key in footer.JOB_KEYS if key[0] not in without)
-
-
-def draw_pane(view: View, frame: JobFrame) -> list[Line]:
+def draw_pane(view: View, frame: Frame) -> list[Line]:
     """``frame``'s lines with the output pane drawn anew: the rest stays as it was."""
-    shape = frame.plan
-    if shape is None or not shape.pane_rows:
+    page = frame.plan
+    rows = 0 if page is None else page.rows["output"]
+    if page is None or not rows:
         return frame.lines
-    top = frame.pane_top
-    pane = job_output.draw(view, shape.width, shape.pane_rows)
-    return [*frame.lines[:top], *pane, *frame.lines[top + shape.pane_rows :]]
+    pane, _ = output.PANEL.draw(replace(page, view=view), rows)
+    return [*frame.lines[: page.pane_top], *pane, *frame.lines[page.pane_top + rows :]]
 
 
 def _report(view: View, texts: Sequence[str], width: int, height: int) -> list[Line]:
     """The report of the job that has ended, from ``view.job.report_offset`` on."""
-    if height <= 0:
-        return []
     state = view.job
     rows = height - 1
     state.report_offset = max(0, min(state.report_offset, len(texts) - rows))
@@ -216,48 +146,25 @@ def _report(view: View, texts: Sequence[str], width: int, height: int) -> list[L
     note = f"{view.glyphs.down}{below} more lines (R: all)" if below > 0 else "R: full screen"
     if row.room >= len(note) + 2:
         row.pad_to(width - len(note) - 1).add(note, "warn" if below > 0 else "label")
-    lines = [row.line()]
-    for text in texts[state.report_offset : state.report_offset + rows]:
-        lines.append(text_line(view, text, width))
-    return lines + [blank(width)] * (height - len(lines))
+    shown = texts[state.report_offset : state.report_offset + rows]
+    return filled([row.line(), *[text_line(view, one, width) for one in shown]], width, height)
 
 
 def text_line(view: View, text: str, width: int) -> Line:
     return Row(width).add(" ").add(fit(text, width - 1, view.glyphs.ellipsis)).line()
 
 
-def _keep_in_sight(view: View, table: list[TreeRow], page: int) -> None:
-    state = view.job
-    position = next((n for n, row in enumerate(table) if row.member.key == state.selected), None)
-    offset = state.offset
-    if position is not None:
-        offset = max(position - page + 1, min(offset, position))
-    state.offset = max(0, min(offset, len(table) - page))
-
-
-def _waiting(view: View, width: int, height: int) -> JobFrame:
+def _waiting(view: View, width: int, height: int) -> Frame:
     """No job yet: what was asked for, and why it may not be there."""
     lines = [header.draw(view, width)]
-    snapshot = view.snapshot
-    if snapshot is not None and view.job.key is not None:
-        pid = view.job.key[0]
-        says = [p.message for p in snapshot.problems if p.source == "jobs"]
-        texts = says or [f"PID {pid}: its job has not been seen yet."]
-        lines.append(blank(width))
+    if view.snapshot is not None and view.job.key is not None:
+        says = [one.message for one in view.snapshot.problems if one.source == "jobs"]
+        texts = says or [f"PID {view.job.key[0]}: its job has not been seen yet."]
+        ellipsis = view.glyphs.ellipsis
+        lines += filled([], width, 1)
         for text in texts:
-            lines.append(
-                Row(width).add("  ").add(fit(text, width - 3, view.glyphs.ellipsis)).line()
-            )
+            lines.append(Row(width).add("  ").add(fit(text, width - 3, ellipsis)).line())
         lines.append(Row(width).add("  j shows the whole machine", "label").line())
-    lines = lines[: height - 1]
-    lines += [blank(width)] * (height - 1 - len(lines))
-    foot, zones = footer.draw(view, width, height - 1, _keys(view))
-    lines.append(foot)
-    return JobFrame(lines=lines, zones=zones)
-
-
-def _too_small(width: int, height: int) -> JobFrame:
-    text = "gpuwatch needs 20x6"[: max(0, width)]
-    lines: list[Line] = [((text.ljust(width), "warn"),)]
-    lines += [blank(width)] * (height - 1)
-    return JobFrame(lines=lines[:height])
+    foot, zones = footer.draw(view, width, _keys(view))
+    zones = [zone._replace(y=height - 1) for zone in zones]
+    return Frame([*filled(lines, width, height - 1), foot], zones)

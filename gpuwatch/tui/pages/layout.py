@@ -1,185 +1,158 @@
-"""How the rows of a screen are shared out, from 40x12 up to as large as it gets.
+"""Sharing out the rows of a screen among its panels, from 40x12 up to as large as it gets.
 
-What matters most gets its rows first: a row a GPU, a row for the host, a few processes. Then
-the GPUs grow step by step (``GpuStyle``), then the host, then the charts' height.
+A page lists its panels from top to bottom. Each says how many of the rows that are left it takes,
+and fills those it got. Those that compete for rows are asked in the order of their importance, some
+of them twice: first for the least, later for more. What nobody takes goes to the table.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import Enum
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from gpuwatch.core.model import Gpu, Job
+from gpuwatch.tui.charts.strips import TimeWindow
+from gpuwatch.tui.terminal.frame import Line, Zone, blank
+from gpuwatch.tui.view import View
+
+Drawn = tuple[list[Line], list[Zone]]
+"""Lines, and zones in them: the first line of a panel is line 0."""
 
 
-class GpuStyle(Enum):
-    """How one GPU is drawn; the value is its least rows and least width."""
+class Panel(NamedTuple):
+    """A part of a page. ``rows`` gives how many rows it takes in all of ``Page.room`` (when it is
+    asked again, with those it has); ``draw`` fills them, or fewer."""
 
-    STACKED = (5, 40)
-    """A heading and a full-width chart each for busy, memory, power, temperature."""
-    PAIRED = (3, 76)
-    """A heading and two lines of two charts."""
-    SIDE = (2, 110)
-    """Facts on the left, two lines of two charts on the right."""
-    DOUBLE = (2, 50)
-    """The busy chart over the full width, the rest below it."""
-    SINGLE = (1, 0)
-    """One line: numbers, and as many charts as fit."""
-
-    @property
-    def rows(self) -> int:
-        return self.value[0]
-
-    @property
-    def least_width(self) -> int:
-        return self.value[1]
+    name: str
+    rows: Callable[[Page], int]
+    draw: Callable[[Page, int], Drawn]
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """Rows of each part, top to bottom; the header and the footer are one row each."""
+@dataclass(slots=True)
+class Page:
+    """One screen while it is laid out and drawn."""
 
+    view: View
     width: int
     height: int
-    finding_rows: int
-    """Reserved; those that are not used go to the table."""
-    problem_rows: int
-    gpu_style: GpuStyle
-    gpu_rows_each: int
-    gpus_shown: int
-    axis: bool
-    moment: bool
-    """The values of a moment of the past, below the axis."""
-    host_rows: int
-    table_rows: int
-    """With its heading."""
-    rules: bool
-    """A thin line between the parts."""
+    window: TimeWindow
+    gpus: Sequence[Gpu] = ()
+    """Those that the page is about."""
+    job: Job | None = None
+    table: Sequence[Any] = ()
+    """The rows of the table, whether or not they fit."""
+    room: int = 0
+    """Rows that nobody has taken yet."""
+    rows: dict[str, int] = field(default_factory=dict)
+    """Those that each panel has, by its name."""
+    table_least: int = 0
+    table_wanted: int = 0
+    """Rows, with the heading, that should be left to the table."""
+    decided: dict[str, Any] = field(default_factory=dict)
+    """What panels found out when they were asked for their rows, by name."""
+    spans: list[tuple[int, int]] = field(default_factory=list)
+    """Where the charts above the time axis stand: first cell and width."""
+    table_page: int = 1
+    """Rows of the table that are in sight."""
+    lines: list[Line] = field(default_factory=list)
+    zones: list[Zone] = field(default_factory=list)
 
     @property
-    def gpu_rows(self) -> int:
-        return self.gpu_rows_each * self.gpus_shown
+    def tall(self) -> int:
+        """Rows without the output pane of a job."""
+        return self.height - self.rows.get("output", 0)
+
+    @property
+    def spare(self) -> int:
+        """Rows that the table does not want either."""
+        return self.room - self.table_wanted
+
+    @property
+    def pane_top(self) -> int:
+        """The row of the output pane's title."""
+        return self.height - 1 - self.rows.get("output", 0)
+
+    def give(self, name: str, rows: int) -> None:
+        self.room -= rows - self.rows.get(name, 0)
+        self.rows[name] = rows
+
+    def share(self, panels: Sequence[Panel], competing: Sequence[Panel]) -> None:
+        """Fill ``rows``: the panels that do not compete get what they ask for."""
+        self.room = self.height
+        for panel in (*(one for one in panels if one not in competing), *competing):
+            self.give(panel.name, panel.rows(self))
+
+    def fill(self, panels: Sequence[Panel], table: Panel) -> None:
+        """Draw all panels; the table down to those below it: rounding never leaves a hole."""
+        below = sum(self.rows[one.name] for one in panels[panels.index(table) + 1 :])
+        for panel in panels:
+            rows = self.rows[panel.name]
+            if panel is table:
+                rows = max(0, self.height - below - len(self.lines))
+                self.table_page = max(1, rows - 1)
+            if rows or panel is table:
+                lines, zones = panel.draw(self, rows)
+                self.zones += [zone._replace(y=zone.y + len(self.lines)) for zone in zones]
+                self.lines += lines
+            if panel is table:
+                del self.lines[max(0, self.height - below) :]
 
 
-MOST_ROWS_A_GPU = 22
+@dataclass(slots=True)
+class Frame:
+    """What is on the screen, and what the screen needs to know to move about in it."""
+
+    lines: list[Line]
+    zones: list[Zone] = field(default_factory=list)
+    plan: Page | None = None
+
+    @property
+    def table(self) -> Sequence[Any]:
+        return () if self.plan is None else self.plan.table
+
+    @property
+    def table_page(self) -> int:
+        return 0 if self.plan is None else self.plan.table_page
 
 
-def most_problem_rows(height: int, gpus: int) -> int:
-    """How many lines problems may take: more where there is no GPU to show instead."""
-    if gpus == 0:
-        return 0 if height < 5 else 2 if height < 16 else 3
-    return 0 if height < 7 else 1 if height < 24 else 2
+def laid_out(
+    page: Page, panels: Sequence[Panel], competing: Sequence[Panel], table: Panel
+) -> Frame:
+    """The frame of a page: exactly its height in lines of exactly its width."""
+    page.share(panels, competing)
+    page.fill(panels, table)
+    page.view.strips.forget_unused()
+    return Frame(page.lines, page.zones, page)
 
 
-def plan(
-    width: int,
-    height: int,
-    *,
-    gpus: int,
-    processes: int,
-    problems: int,
-    cores: int,
-    findings: int = 0,
-    moment: bool = False,
-) -> Plan:
-    """Share out ``height`` rows. Always leaves at least one GPU row (if there is a GPU), one host
-    row and, from about 9 rows up, a table."""
-    if gpus == 0:
-        return _without_gpus(width, height, problems, cores, findings, moment)
-    problem_rows = min(problems, most_problem_rows(height, gpus))
-    host_rows = 1
-    room = height - 2 - problem_rows - host_rows - findings
-    table_least = 2 if height < 11 else 4 if height < 20 else 5 if height < 28 else 6
-    if findings and height >= 20:
-        # What is wrong is worth more than the last process in sight.
-        table_least -= 1
-    table_least = min(table_least, max(0, room - 1))
-    table_wanted = max(table_least, min(processes + 3, height * 2 // 5 if height >= 30 else 8))
-
-    gpu_room = room - table_least
-    style = GpuStyle.SINGLE
-    for candidate in GpuStyle:
-        spare = table_wanted if candidate.rows > 2 and height >= 16 else table_least
-        if width >= candidate.least_width and candidate.rows * gpus <= room - spare:
-            style = candidate
-            break
-    shown = max(1, min(gpus, gpu_room // style.rows))
-    each = style.rows
-    room -= shown * each
-    rules = height >= 30
-    if rules and room - 2 >= table_wanted:
-        room -= 2
-    else:
-        rules = False
-    grown = min(3, 1 + max(0, room - table_wanted)) if width >= 76 else 1
-    host_rows, room = grown, room - (grown - 1)
-    axis = height >= 24 and room - 1 >= table_wanted
-    room -= axis
-    if style in {GpuStyle.STACKED, GpuStyle.PAIRED}:
-        more = max(0, room - table_wanted) // shown
-        most = MOST_ROWS_A_GPU if style is GpuStyle.STACKED else 7
-        more = min(more, most - each)
-        each += more
-        room -= more * shown
-    # Who looks at the past wants to know when that was; the charts stay where they are.
-    moment = moment and room > 2 - axis
-    if moment:
-        room -= 2 - axis
-        axis = True
-    return Plan(
-        width=width,
-        height=height,
-        finding_rows=findings,
-        problem_rows=problem_rows,
-        gpu_style=style,
-        gpu_rows_each=each,
-        gpus_shown=shown,
-        axis=axis,
-        moment=moment,
-        host_rows=host_rows,
-        table_rows=max(0, room),
-        rules=rules,
-    )
+def fixed(name: str, rows: int, draw: Callable[[Page, int], Drawn]) -> Panel:
+    """A panel that always has so many rows."""
+    return Panel(name, lambda _: rows, draw)
 
 
-def _without_gpus(
-    width: int, height: int, problems: int, cores: int, findings: int, moment: bool
-) -> Plan:
-    """The host gets the room: charts, then a chart for each core where that still fits."""
-    problem_rows = min(problems, most_problem_rows(height, 0))
-    room = height - 2 - problem_rows - findings
-    rules = height >= 30
-    room -= 2 if rules else 0
-    table_least = min(max(0, room - 1), max(4, room * 2 // 5))
-    wanted = 1 if height < 16 else 3 if height < 22 else 7
-    per_row = max(1, width // 20)
-    if height >= 30:
-        wanted = 9 + min(-(-cores // per_row), max(0, room - table_least - 9))
-    host_rows = max(1, min(wanted, room - table_least))
-    moment = moment and room - host_rows > 1
-    return Plan(
-        width=width,
-        height=height,
-        finding_rows=findings,
-        problem_rows=problem_rows,
-        gpu_style=GpuStyle.SINGLE,
-        gpu_rows_each=0,
-        gpus_shown=0,
-        axis=False,
-        moment=moment,
-        host_rows=host_rows,
-        table_rows=max(0, room - host_rows - moment),
-        rules=rules,
-    )
+def rule(is_shown: Callable[[Page], bool]) -> Panel:
+    """A thin line between two parts; a page has it in two places."""
+
+    def draw(page: Page, _rows: int) -> Drawn:
+        return [((page.view.glyphs.rule * page.width, "rule"),)], []
+
+    return Panel("rules", lambda page: 2 if is_shown(page) else 0, draw)
 
 
-def stacked_chart_rows(rows: int) -> tuple[int, int, int, int]:
-    """Heights of the busy, memory, power and temperature charts of a stacked GPU of ``rows``
-    rows: the waveform grows first, then power, memory, temperature."""
-    extra = max(0, rows - 5)
-    busy = 1 + min(extra, 3)
-    extra -= busy - 1
-    heights = [busy, 1, 1, 1]
-    for position in (2, 0, 2, 1, 0, 3, 0, 2, 1, 0, 3, 0, 2, 1):
-        if extra > 0:
-            heights[position] += 1
-            extra -= 1
-    return (heights[0], heights[1], heights[2], heights[3])
+def too_small(width: int, height: int, needed: str) -> Frame:
+    text = f"gpuwatch needs {needed}"[: max(0, width)]
+    return Frame(filled([((text.ljust(width), "warn"),)], width, height))
+
+
+def filled(lines: Sequence[Line], width: int, height: int) -> list[Line]:
+    """``lines`` with blank ones below them, ``height`` in all."""
+    return [*lines, *[blank(width)] * (height - len(lines))][: max(0, height)]
+
+
+def scrolled(offset: int, position: int | None, page: int, count: int) -> int:
+    """``offset`` into ``count`` rows brought into range, so that the row at ``position`` is among
+    the ``page`` that are in sight."""
+    if position is not None:
+        offset = max(position - page + 1, min(offset, position))
+    return max(0, min(offset, count - page))

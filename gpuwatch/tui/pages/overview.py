@@ -2,127 +2,52 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from gpuwatch.tui.pages.layout import Frame, Page, laid_out, rule, too_small
+from gpuwatch.tui.panels import findings, footer, header, host, moment, problems
+from gpuwatch.tui.panels.gpus import panel as gpus
+from gpuwatch.tui.panels.processes import table
+from gpuwatch.tui.panels.processes.order import rows
+from gpuwatch.tui.view import View
 
-from gpuwatch.tui.charts import time_axis
-from gpuwatch.tui.pages.layout import Plan, most_problem_rows, plan
-from gpuwatch.tui.panels import findings, footer, gpus, header, host, processes
-from gpuwatch.tui.panels.processes import TableRow
-from gpuwatch.tui.terminal.frame import Line, Zone, blank
-from gpuwatch.tui.view import View, row_key
+_FOOTER = footer.panel(lambda _: footer.KEYS)
+_AXIS = moment.axis(lambda page: page.height >= 24 and page.spare >= 1)
+_RULE = rule(lambda page: page.height >= 30 and (not page.gpus or page.spare >= 2))
 
+PANELS = (
+    *(header.PANEL, findings.PANEL, problems.PANEL),
+    *(gpus.PANEL, _AXIS, moment.VALUES, _RULE, host.PANEL, _RULE),
+    *(table.PANEL, _FOOTER),
+)
+"""From top to bottom."""
+COMPETING = (
+    *(host.PANEL, table.PANEL, gpus.PANEL, _RULE, host.PANEL, _AXIS, gpus.PANEL),
+    moment.VALUES,
+)
+"""What matters most gets its rows first: a row for the host, a few processes, a row for each GPU.
+The GPUs grow step by step, then the host, then the charts' height."""
 
-@dataclass(slots=True)
-class Frame:
-    """What is on the screen, and what the app needs to know to move about in it."""
-
-    lines: list[Line]
-    zones: list[Zone] = field(default_factory=list)
-    plan: Plan | None = None
-    table: list[TableRow] = field(default_factory=list)
-    table_page: int = 0
+PANELS_WITHOUT_GPU = (
+    *(header.PANEL, findings.PANEL, problems.PANEL, host.PANEL, moment.VALUES, _RULE),
+    *(table.PANEL, _FOOTER),
+)
+COMPETING_WITHOUT_GPU = (_RULE, table.PANEL, host.PANEL, moment.VALUES)
 
 
 def draw(view: View, width: int, height: int) -> Frame:
     """Exactly ``height`` lines of exactly ``width`` cells. Scroll offsets in ``view`` are brought
     into range so that the selections stay in sight."""
     if width < 20 or height < 4:
-        return _too_small(width, height)
+        return too_small(width, height, "20x4")
     columns = view.chart_columns
     frame = _draw(view, width, height)
     if view.chart_columns != columns and view.timeline.moment is not None:
         # The numbers beside the charts were those of other columns.
         frame = _draw(view, width, height)
-    view.strips.forget_unused()
     return frame
 
 
 def _draw(view: View, width: int, height: int) -> Frame:
-    snapshot = view.snapshot
-    table = processes.rows(view)
-    cores = 0
-    if snapshot is not None and snapshot.host.core_percents is not None:
-        cores = len(snapshot.host.core_percents)
-    most = most_problem_rows(height, len(view.gpus))
-    problems = header.problem_texts(view, width, most)
-    shape = plan(
-        width,
-        height,
-        gpus=len(view.gpus),
-        processes=len(table),
-        problems=len(problems),
-        cores=cores,
-        findings=findings.reserved_rows(view, height) + findings.mark_rows(view, height),
-        moment=time_axis.is_shown(view),
-    )
-    _keep_in_sight(view, shape, table)
-    lines: list[Line] = [header.draw(view, width)]
-    zones: list[Zone] = []
-
-    finding_lines, finding_zones = findings.draw(view, width, height, len(lines))
-    lines += finding_lines
-    zones += finding_zones
-
-    problem_lines, problem_zones = header.draw_problems(
-        problems, width, shape.problem_rows, len(lines)
-    )
-    lines += problem_lines
-    zones += problem_zones
-
-    gpu_lines, gpu_zones = gpus.draw(view, shape, len(lines))
-    lines += gpu_lines
-    zones += gpu_zones
-    if shape.rules and gpu_lines:
-        lines.append(_rule(view, width))
-
-    lines += host.draw(view, width, shape.host_rows)
-    if shape.moment and not view.gpus:
-        lines.append(time_axis.values(view, view.window, view.chart_columns, None, width))
-    if shape.rules:
-        lines.append(_rule(view, width))
-
-    # The rest, down to the footer: rounding in the plan never leaves a hole.
-    table_height = max(0, height - len(lines) - 1)
-    table_lines, table_zones = processes.draw(view, table, width, table_height, len(lines))
-    lines += table_lines
-    zones += table_zones
-    lines = lines[: height - 1]
-    foot, foot_zones = footer.draw(view, width, height - 1)
-    lines.append(foot)
-    return Frame(
-        lines=lines,
-        zones=zones + foot_zones,
-        plan=shape,
-        table=table,
-        table_page=max(1, table_height - 1),
-    )
-
-
-def _rule(view: View, width: int) -> Line:
-    return ((view.glyphs.rule * width, "rule"),)
-
-
-def _keep_in_sight(view: View, shape: Plan, table: list[TableRow]) -> None:
-    gpu_count = len(view.gpus)
-    position = view.gpu_position()
-    view.gpu_offset = _scrolled(view.gpu_offset, position, shape.gpus_shown, gpu_count)
-    page = max(1, shape.table_rows - 1)
-    selected = next(
-        (n for n, row in enumerate(table) if row_key(row.process) == view.selected_row), None
-    )
-    if selected is None:
-        view.process_offset = max(0, min(view.process_offset, len(table) - page))
-    else:
-        view.process_offset = _scrolled(view.process_offset, selected, page, len(table))
-
-
-def _scrolled(offset: int, position: int, page: int, count: int) -> int:
-    offset = max(position - page + 1, min(offset, position))
-    return max(0, min(offset, count - page))
-
-
-def _too_small(width: int, height: int) -> Frame:
-    text = "gpuwatch needs 20x4"[: max(0, width)]
-    lines: list[Line] = [((text.ljust(width), "warn"),)]
-    lines += [blank(width)] * (height - 1)
-    return Frame(lines=lines[:height])
+    page = Page(view, width, height, view.window, view.gpus, table=rows(view))
+    if view.gpus:
+        return laid_out(page, PANELS, COMPETING, table.PANEL)
+    return laid_out(page, PANELS_WITHOUT_GPU, COMPETING_WITHOUT_GPU, table.PANEL)

@@ -22,6 +22,7 @@ from gpuwatch.tui.pages.finding_words import (
     sign,
     style_of,
 )
+from gpuwatch.tui.pages.layout import Drawn, Page, Panel
 from gpuwatch.tui.panels.job.header import ended_at
 from gpuwatch.tui.terminal.frame import Line, Row, Zone, fit, left, width_of, wrapped
 from gpuwatch.tui.view import Mark, View
@@ -55,14 +56,17 @@ def mark_rows(view: View, height: int, job: Job | None = None) -> int:
     return 1 if job is None or is_about(view.mark, job) else 0
 
 
-def draw(
-    view: View, width: int, height: int, top: int, job: Job | None = None
-) -> tuple[list[Line], list[Zone]]:
-    """The findings (of ``job`` only, where one is given) and what a change brought about."""
+def _rows(page: Page) -> int:
+    return reserved_rows(page.view, page.height) + mark_rows(page.view, page.height, page.job)
+
+
+def _draw(page: Page, rows: int) -> Drawn:
+    """The findings (those of the page's job only) and what a change brought about."""
+    view, width, job, diagnosis = page.view, page.width, page.job, page.view.diagnosis
     lines: list[Line] = []
-    zones: list[Zone] = []
-    most = reserved_rows(view, height)
-    diagnosis = view.diagnosis
+    findings: Sequence[Finding] = ()
+    marked = mark_rows(view, page.height, job)
+    most = rows - marked
     if diagnosis is not None and most:
         ended = job is not None and ended_at(view, job) is not None
         if ended:
@@ -76,17 +80,16 @@ def draw(
             lines = [_quiet_line(view, f"{what} this job before it ended", width)]
         else:
             lines = _quiet(view, diagnosis, width, most)
-        if len(findings) == 1:
-            zones = [Zone(top + y, 0, width, "finding", key_of(findings[0])) for y in (0, 1)]
-            zones = zones[: len(lines)]
-        else:
-            zones = [
-                Zone(top + y, 0, width, "finding", key_of(findings[y]) if findings else None)
-                for y in range(len(lines))
-            ]
-    if mark_rows(view, height, job):
-        lines.append(mark_line(view, width))
-    return lines, zones
+    # One that is alone has several lines.
+    keys = [
+        key_of(findings[0 if len(findings) == 1 else y]) if findings else None
+        for y in range(len(lines))
+    ]
+    zones = [Zone(y, 0, width, "finding", key) for y, key in enumerate(keys)]
+    return [*lines, *([mark_line(view, width)] if marked else [])], zones
+
+
+PANEL = Panel("findings", _rows, _draw)
 
 
 def keys_in(zones: Iterable[Zone]) -> list[FindingKey]:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+from gpuwatch.tui.pages.layout import Drawn, Page, Panel, fixed
 from gpuwatch.tui.panels import practice_bar, replay_bar
 from gpuwatch.tui.terminal.frame import Line, Row, Zone, fit
 from gpuwatch.tui.view import View
 
-KEYS: tuple[tuple[str, str, str], ...] = (
+Key = tuple[str, str, str]
+"""What is pressed, what it does in a word, and the action."""
+
+KEYS: tuple[Key, ...] = (
     ("q", "quit", "quit"),
     ("?", "help", "help"),
     ("d", "why", "findings"),
@@ -30,7 +34,7 @@ KEYS: tuple[tuple[str, str, str], ...] = (
     ("T", "theme", "theme"),
 )
 
-JOB_KEYS: tuple[tuple[str, str, str], ...] = (
+JOB_KEYS: tuple[Key, ...] = (
     ("q", "quit", "quit"),
     ("?", "help", "help"),
     ("j", "machine", "back"),
@@ -52,9 +56,17 @@ JOB_KEYS: tuple[tuple[str, str, str], ...] = (
 )
 
 
-def draw(
-    view: View, width: int, y: int, keys: Sequence[tuple[str, str, str]] = KEYS
-) -> tuple[Line, list[Zone]]:
+def panel(keys: Callable[[View], Sequence[Key]]) -> Panel:
+    """The footer of a page with these keys."""
+
+    def draw_keys(page: Page, _rows: int) -> Drawn:
+        line, zones = draw(page.view, page.width, keys(page.view))
+        return [line], zones
+
+    return fixed("footer", 1, draw_keys)
+
+
+def draw(view: View, width: int, keys: Sequence[Key] = KEYS) -> tuple[Line, list[Zone]]:
     """The filter while it is typed, a message for a moment where there is one, else the keys."""
     row = Row(width, prefix="b:")
     if view.replay is not None:
@@ -77,5 +89,19 @@ def draw(
         start = row.used
         label = "resume" if action == "pause" and view.paused else what
         row.add(" ").add(key, "key").add(" " + label, "label").add(" ")
-        zones.append(Zone(y, start, row.used, action))
+        zones.append(Zone(0, start, row.used, action))
     return row.line("label"), zones
+
+
+def scrolling(view: View, width: int, keys: Sequence[tuple[str, str]], below: int = 0) -> Line:
+    """The last line of a screen that scrolls: its keys, and how many lines are below."""
+    row = Row(width, prefix="b:")
+    if view.message:
+        return row.add(" " + fit(view.message, width - 2, view.glyphs.ellipsis), "title").line()
+    more = f" {view.glyphs.down}{below} more lines" if below else ""
+    for key, what in keys:
+        if row.room < len(key) + len(what) + 3 + len(more):
+            break
+        row.add(" ").add(key, "key").add(" " + what, "label").add(" ")
+    row.pad_to(width - len(more) - 1).add(more, "warn")
+    return row.line("label")

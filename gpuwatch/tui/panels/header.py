@@ -1,26 +1,15 @@
-"""The first line: where, how fast, how old, and what watching costs. Below it: what is wrong."""
+"""The first line: where, how fast, how old, and what watching costs."""
 
 from __future__ import annotations
 
-import textwrap
 import time
 
 from gpuwatch.core import units
-from gpuwatch.core.model import OwnCost, Problem, Snapshot
+from gpuwatch.core.model import OwnCost, Snapshot
 from gpuwatch.tui.charts import time_axis
-from gpuwatch.tui.terminal.frame import Line, Row, Zone, fit, left, right
+from gpuwatch.tui.pages.layout import fixed
+from gpuwatch.tui.terminal.frame import Line, Row, fit, right
 from gpuwatch.tui.view import View
-
-_SEVERITY_ORDER = {"error": 0, "warning": 1, "info": 2}
-
-
-def shown_problems(snapshot: Snapshot | None) -> list[Problem]:
-    """Errors first, then warnings, each once; what is merely good to know is left to the
-    problems screen."""
-    if snapshot is None:
-        return []
-    worth = [p for p in snapshot.problems if p.severity != "info"]
-    return sorted(worth, key=lambda p: _SEVERITY_ORDER.get(p.severity, 1))
 
 
 def draw(view: View, width: int) -> Line:
@@ -48,6 +37,9 @@ def draw(view: View, width: int) -> Line:
     for text, style in right_parts:
         row.add(" ").add(text, style).add(" ", "label")
     return row.line("label")
+
+
+PANEL = fixed("header", 1, lambda page, _: ([draw(page.view, page.width)], []))
 
 
 def _left(view: View, snapshot: Snapshot) -> list[tuple[str, str]]:
@@ -100,47 +92,3 @@ def cost_text(cost: OwnCost, brief: bool) -> str:
     if cost.nvml_milliseconds_per_second is not None:
         parts.append(f"nvml {cost.nvml_milliseconds_per_second:3.1f}ms/s")
     return " ".join(parts)
-
-
-def problem_texts(view: View, width: int, most: int) -> list[tuple[str, str]]:
-    """At most ``most`` lines (text, style) for the gravest problems; a single one is wrapped rather
-    than cut, several get a line each and the last says how many more there are."""
-    problems = [one for one in shown_problems(view.snapshot) if not _is_a_finding(view, one)]
-    if not problems or most <= 0:
-        return []
-    glyphs = view.glyphs
-    lines = []
-    if len(problems) == 1:
-        wrapped = textwrap.wrap(problems[0].message, max(8, width - 5), max_lines=most,
-                                placeholder=f" {glyphs.ellipsis}")  # fmt: skip
-        for number, text in enumerate(wrapped):
-            lines.append((f" {glyphs.warning if number == 0 else ' '} {text}", _style(problems[0])))
-        return lines
-    for number, problem in enumerate(problems[:most]):
-        more = len(problems) - most if number == most - 1 else 0
-        note = f" +{more} more (!)" if more > 0 else ""
-        text = fit(f" {glyphs.warning} {problem.message}", width - len(note) - 1, glyphs.ellipsis)
-        lines.append((left(text, width - len(note)) + note, _style(problem)))
-    return lines
-
-
-def _is_a_finding(view: View, problem: Problem) -> bool:
-    """A GPU that is lost is said once, with what to do."""
-    names: set[str | None] = {problem.target} if problem.reading is None else set()
-    if problem.reading == "lost":
-        names = {gpu.uuid for gpu in view.gpus if gpu.lost}
-    findings = () if view.diagnosis is None else view.diagnosis.findings
-    found = [uuid for one in findings if one.rule == "gpu_lost" for uuid in one.gpus]
-    return bool(names) and names.issubset(found)
-
-
-def _style(problem: Problem) -> str:
-    return "error" if problem.severity == "error" else "warn"
-
-
-def draw_problems(
-    texts: list[tuple[str, str]], width: int, rows: int, top: int
-) -> tuple[list[Line], list[Zone]]:
-    """The first ``rows`` of ``texts``; a click on them opens the list."""
-    lines = [Row(width).add(text, style).line() for text, style in texts[:rows]]
-    return lines, [Zone(top + number, 0, width, "problems") for number in range(len(lines))]

@@ -7,23 +7,117 @@ from gpuwatch.core.model import Host
 from gpuwatch.tui.charts import time_axis
 from gpuwatch.tui.charts.past_readings import host_then
 from gpuwatch.tui.charts.strips import rate_ceiling
+from gpuwatch.tui.pages.layout import Drawn, Page, Panel, filled
 from gpuwatch.tui.terminal.frame import Line, Row, Run, left, right
 from gpuwatch.tui.view import View
 
 _MEGABYTE = 1024 * 1024
+_CORE_WIDTH = 20
+_LEAD = 22
+"""Cells before the charts where each has a line."""
+
+_RATES = {
+    "disk": (("r", "disk_read_bytes_per_second"), ("w", "disk_write_bytes_per_second")),
+    "net": (
+        ("rx", "network_receive_bytes_per_second"),
+        ("tx", "network_transmit_bytes_per_second"),
+    ),
+}
+_RATE_LINES = (
+    ("read", "disk_read_bytes_per_second"),
+    ("write", "disk_write_bytes_per_second"),
+    ("net rx", "network_receive_bytes_per_second"),
+    ("net tx", "network_transmit_bytes_per_second"),
+)
+
+
+def _rows(page: Page) -> int:
+    """Beside GPUs a line and, asked again, up to three. Without a GPU the host gets the room:
+    charts, then a chart for each core where that still fits."""
+    if page.gpus:
+        had = page.rows.get("host", 0)
+        return min(3, had + max(0, page.spare)) if had and page.width >= 76 else 1
+    height, room = page.height, page.room - page.table_least
+    wanted = 1 if height < 16 else 3 if height < 22 else 7
+    if height >= 30:
+        snapshot = page.view.snapshot
+        cores = () if snapshot is None else snapshot.host.core_percents or ()
+        wanted = 9 + min(-(-len(cores) // max(1, page.width // _CORE_WIDTH)), max(0, room - 9))
+    return max(1, min(wanted, room))
+
+
+def _draw(page: Page, rows: int) -> Drawn:
+    return draw(page.view, page.width, rows), []
+
+
+PANEL = Panel("host", _rows, _draw)
 
 
 def draw(view: View, width: int, rows: int) -> list[Line]:
     """``rows`` lines about the host: one is a summary, three add charts, more add cores."""
-    snapshot = view.snapshot
-    if snapshot is None:
-        return [((" " * width, "text"),)] * rows
-    painter = _Painter(view, host_then(view, snapshot.host), width)
+    if view.snapshot is None:
+        return filled([], width, rows)
+    painter = _Painter(view, host_then(view, view.snapshot.host), width)
     if rows == 1:
         return [painter.summary()]
-    if rows <= 3:
-        return painter.halves(rows)
-    return painter.full(rows)
+    return painter.halves(rows) if rows <= 3 else painter.full(rows)
+
+
+# -- in words -------------------------------------------------------------------------------
+
+
+def _cpu_text(host: Host) -> str:
+    cores = "" if host.core_count is None else f" of {host.core_count}"
+    return f"{right(units.percent(host.cpu_percent), 4)}{cores}"
+
+
+def _iowait(host: Host) -> Run:
+    waits = host.cpu_iowait_percent
+    return f"iowait {right(units.percent(waits), 4)}", "warn" if (waits or 0) >= 10 else "label"
+
+
+def _facts(host: Host) -> list[Run]:
+    """What needs no chart, most telling first."""
+    facts: list[Run] = []
+    if host.usable_cores is not None and host.usable_cores != host.core_count:
+        why = "quota" if host.quota_cores == host.usable_cores else "affinity"
+        mood = "label" if host.quota_cores is None else "warn"
+        facts.append((f"usable {host.usable_cores:g} ({why})", mood))
+    facts.append(_iowait(host))
+    pressures = [
+        (f"{name}-wait {value:3.0f}%", "warn" if value >= 20 else "label")
+        for name, value in (
+            ("cpu", host.pressure_cpu_some_percent),
+            ("io", host.pressure_io_some_percent),
+            ("mem", host.pressure_memory_some_percent),
+        )
+        if value is not None
+    ]
+    facts += [one for one in pressures if one[1] == "warn"]
+    if host.load_average_1_minute is not None:
+        loads = (
+            host.load_average_1_minute,
+            host.load_average_5_minutes,
+            host.load_average_15_minutes,
+        )
+        said = " ".join(units.UNKNOWN if one is None else f"{one:.1f}" for one in loads)
+        facts.append((f"load {said}", "label"))
+    if host.shm_used_bytes is not None and host.shm_total_bytes is not None:
+        full = host.shm_used_bytes >= 0.9 * host.shm_total_bytes > 0
+        text = units.size_of(host.shm_used_bytes, host.shm_total_bytes)
+        facts.append((f"shm {text}", "warn" if full else "label"))
+    if host.swap_total_bytes:
+        text = units.size_of(host.swap_used_bytes, host.swap_total_bytes)
+        facts.append((f"swap {text}", "label"))
+    return facts + [one for one in pressures if one[1] != "warn"]
+
+
+def _busiest(percents: tuple[float | None, ...], bars: str) -> str:
+    known = [value for value in percents if value is not None]
+    return bars[max(1, min(8, round(max(known) / 12.5)))] if known else " "
+
+
+# -- drawn ----------------------------------------------------------------------------------
 
 
 class _Painter:
@@ -31,89 +125,34 @@ class _Painter:
         self._view = view
         self._host = host
         self._width = width
+        self._glyphs = view.glyphs
         self._window = view.window
-
-    # -- parts ----------------------------------------------------------------------------
 
     def _chart(
         self, name: str, width: int, limit: float, rows: int = 1, style: str = "host"
     ) -> list[list[Run]]:
         strip = self._view.strips.get(("host", name, width, rows))
         series = self._view.history.host(name)
-        return strip.draw(series, self._window, width, limit, self._view.glyphs, style, rows)
+        return strip.draw(series, self._window, width, limit, self._glyphs, style, rows)
 
-    def _ceiling(self, name: str, width: int, value: float | None) -> float:
+    def _ceiling(self, name: str, width: int) -> float:
         series = self._view.history.host(name)
-        return rate_ceiling(series, self._window, width, _MEGABYTE, value)
+        return rate_ceiling(series, self._window, width, _MEGABYTE, getattr(self._host, name))
 
-    def _cpu_text(self) -> str:
-        host = self._host
-        cores = "" if host.core_count is None else f" of {host.core_count}"
-        return f"{right(units.percent(host.cpu_percent), 4)}{cores}"
+    def _rate_text(self, name: str) -> str:
+        return units.rate(getattr(self._host, name))
 
-    def _usable(self) -> str | None:
-        """Said only where it differs from what the machine has."""
-        host = self._host
-        if host.usable_cores is None or host.usable_cores == host.core_count:
-            return None
-        why = "quota" if host.quota_cores == host.usable_cores else "affinity"
-        return f"usable {host.usable_cores:g} ({why})"
-
-    def _iowait(self) -> tuple[str, str]:
-        waits = self._host.cpu_iowait_percent
-        mood = "warn" if waits is not None and waits >= 10 else "label"
-        return f"iowait {right(units.percent(waits), 4)}", mood
-
-    def _load(self) -> str | None:
-        host = self._host
-        if host.load_average_1_minute is None:
-            return None
-        parts = (
-            host.load_average_1_minute,
-            host.load_average_5_minutes,
-            host.load_average_15_minutes,
-        )
-        return "load " + " ".join(units.UNKNOWN if p is None else f"{p:.1f}" for p in parts)
-
-    def _memory(self) -> tuple[str, str]:
-        host = self._host
-        text = units.size_of(host.memory_used_bytes, host.memory_total_bytes)
-        used, total = host.memory_used_bytes, host.memory_total_bytes
-        tight = used is not None and total is not None and total > 0 and used / total >= 0.95
-        return (self._view.glyphs.warning + text if tight else text), "warn" if tight else "value"
-
-    def _shm(self) -> tuple[str, str] | None:
-        host = self._host
-        used, total = host.shm_used_bytes, host.shm_total_bytes
-        if used is None or total is None:
-            return None
-        full = total > 0 and used / total >= 0.9
-        return f"shm {units.size_of(used, total)}", "warn" if full else "label"
-
-    def _swap(self) -> str | None:
-        host = self._host
-        if not host.swap_total_bytes:
-            return None
-        return f"swap {units.size_of(host.swap_used_bytes, host.swap_total_bytes)}"
-
-    def _pressures(self) -> list[tuple[str, str]]:
-        host = self._host
-        out = []
-        for name, value in (
-            ("cpu", host.pressure_cpu_some_percent),
-            ("io", host.pressure_io_some_percent),
-            ("mem", host.pressure_memory_some_percent),
-        ):
-            if value is not None:
-                out.append((f"{name}-wait {value:3.0f}%", "warn" if value >= 20 else "label"))
-        return out
-
-    # -- lines ----------------------------------------------------------------------------
+    def _memory(self) -> Run:
+        used, total = self._host.memory_used_bytes, self._host.memory_total_bytes
+        text = units.size_of(used, total)
+        if used is not None and total is not None and used >= 0.95 * total > 0:
+            return self._glyphs.warning + text, "warn"
+        return text, "value"
 
     def summary(self) -> Line:
         """Everything that fits on one line, most important first."""
         host = self._host
-        row = Row(self._width).add(" CPU ", "label").add(self._cpu_text(), "value")
+        row = Row(self._width).add(" CPU ", "label").add(_cpu_text(host), "value")
         memory, mood = self._memory()
         spark = max(0, min(24, self._width - 66))
         if spark >= 8:
@@ -121,212 +160,133 @@ class _Painter:
         before = "  mem " if self._width >= 50 else " mem "
         if row.room >= len(before) + len(memory):
             row.add(before, "label").add(memory, mood)
-        iowait, iowait_mood = self._iowait()
+        iowait, iowait_mood = _iowait(host)
         row.fits("  " + iowait, iowait_mood)
-        for name, read, wrote in (
-            ("disk", host.disk_read_bytes_per_second, host.disk_write_bytes_per_second),
-            ("net", host.network_receive_bytes_per_second, host.network_transmit_bytes_per_second),
-        ):
-            verb = ("r", "w") if name == "disk" else ("rx", "tx")
-            for direction, value in zip(verb, (read, wrote), strict=True):
-                row.fits(f"  {name} {direction}{right(units.rate(value), 9)}", "label")
+        for what, rates in _RATES.items():
+            for direction, name in rates:
+                row.fits(f"  {what} {direction}{right(self._rate_text(name), 9)}", "label")
         return row.line()
 
+    # -- up to three lines of two cells, aligned with the GPUs' charts above
+
     def halves(self, rows: int) -> list[Line]:
-        """Up to three lines of two cells: what the CPUs, the memory, the disks and the network
-        do, and the facts that need no chart."""
+        """What the CPUs, the memory, the disks and the network do, and facts."""
         half = self._width // 2
+        rest = self._width - half
         pairs = (
-            (self._cpu_cell(half), self._cores_cell(self._width - half)),
-            (self._memory_cell(half), self._rates_cell("disk", self._width - half)),
-            (self._rates_cell("net", half), self._facts_cell(self._width - half)),
+            (self._chart_cell("cpu", (_cpu_text(self._host), "value"), half), self._cores(rest)),
+            (self._chart_cell("memory", self._memory(), half), self._rates_cell("disk", rest)),
+            (self._rates_cell("net", half), self._facts_cell(rest)),
         )
         return [(*one.line(), *other.line()) for one, other in pairs[:rows]]
 
-    def _cell(self, width: int, label: str, value: str, mood: str = "value") -> Row:
-        """Aligned with the GPUs' charts above."""
+    def _chart_cell(self, label: str, value: Run, width: int) -> Row:
         row = Row(width).add("  ").add(left(label, 7), "label")
-        row.add(right(value, 13), mood).add(" ")
-        return row.add(self._view.glyphs.separator, "rule")
-
-    def _cpu_cell(self, width: int) -> Row:
-        row = self._cell(width, "cpu", self._cpu_text())
+        row.add(right(value[0], 13), value[1]).add(" ").add(self._glyphs.separator, "rule")
         room = row.room - 1
-        return row.add_runs(self._chart("cpu_percent", room, 100.0)[0], room)
+        name, limit, style = self._share(label)
+        return row.add_runs(self._chart(name, room, limit, style=style)[0], room)
 
-    def _memory_cell(self, width: int) -> Row:
-        text, mood = self._memory()
-        row = self._cell(width, "memory", text, mood)
-        limit = self._host.memory_total_bytes or 1.0
-        room = row.room - 1
-        chart = self._chart("memory_used_bytes", room, limit, style="memory")
-        return row.add_runs(chart[0], room)
+    def _share(self, label: str) -> tuple[str, float, str]:
+        """Series, limit and style of what has a natural limit."""
+        if label == "cpu":
+            return "cpu_percent", 100.0, "host"
+        return "memory_used_bytes", self._host.memory_total_bytes or 1.0, "memory"
 
     def _rates_cell(self, label: str, width: int) -> Row:
         """Both directions, each with its chart and, where there is room, the chart's scale."""
-        host = self._host
-        parts = {
-            "disk": (
-                ("r", "disk_read_bytes_per_second", host.disk_read_bytes_per_second),
-                ("w", "disk_write_bytes_per_second", host.disk_write_bytes_per_second),
-            ),
-            "net": (
-                ("rx", "network_receive_bytes_per_second", host.network_receive_bytes_per_second),
-                ("tx", "network_transmit_bytes_per_second", host.network_transmit_bytes_per_second),
-            ),
-        }[label]
         row = Row(width).add("  ").add(left(label, 4), "label")
         share = (width - row.used) // 2
-        for direction, name, value in parts:
+        for direction, name in _RATES[label]:
             end = row.used + share
-            row.add(f" {direction}", "label").add(right(units.rate(value), 9), "value").add(" ")
-            row.add(self._view.glyphs.separator, "rule")
+            row.add(f" {direction}", "label").add(right(self._rate_text(name), 9), "value")
+            row.add(" ").add(self._glyphs.separator, "rule")
             chart = max(0, end - row.used - 1)
-            ceiling = self._ceiling(name, chart, value)
-            scale = f" {self._view.glyphs.up}{units.size(ceiling)}"
-            if chart - len(scale) >= 12:
-                chart -= len(scale)
-                row.add_runs(self._chart(name, chart, ceiling)[0], chart).add(scale, "dim")
-            else:
-                row.add_runs(self._chart(name, chart, ceiling)[0], chart)
-            row.pad_to(end)
+            ceiling = self._ceiling(name, chart)
+            scale = f" {self._glyphs.up}{units.size(ceiling)}"
+            if chart - len(scale) < 12:
+                scale = ""
+            chart -= len(scale)
+            row.add_runs(self._chart(name, chart, ceiling)[0], chart).add(scale, "dim").pad_to(end)
         return row
 
-    def _cores_cell(self, width: int) -> Row:
+    def _cores(self, width: int) -> Row:
         """A bar for each core, now; where they are too many, the busiest of each few."""
         row = Row(width).add("  ").add(left("cores", 7), "label")
         percents = self._host.core_percents or ()
-        bars = self._view.glyphs.core
         group = max(1, -(-len(percents) // max(1, row.room - 1)))
-        text = "".join(
-            _busiest(percents[start : start + group], bars)
-            for start in range(0, len(percents), group)
-        )
-        return row.add(text, "host")
+        starts = range(0, len(percents), group)
+        bars = [_busiest(percents[start : start + group], self._glyphs.core) for start in starts]
+        return row.add("".join(bars), "host")
 
     def _facts_cell(self, width: int) -> Row:
         row = Row(width).add("  ")
-        for text, mood in self._facts():
+        for text, mood in _facts(self._host):
             if len(text) + 2 <= row.room:
                 row.add(text, mood).add("  ")
         return row
 
-    def _facts(self) -> list[tuple[str, str]]:
-        """What needs no chart, most telling first."""
-        facts: list[tuple[str, str]] = []
-        usable = self._usable()
-        if usable is not None:
-            facts.append((usable, "warn" if self._host.quota_cores is not None else "label"))
-        facts.append(self._iowait())
-        pressures = self._pressures()
-        facts += [(f"{text}", mood) for text, mood in pressures if mood == "warn"]
-        load = self._load()
-        if load is not None:
-            facts.append((load, "label"))
-        shm = self._shm()
-        if shm is not None:
-            facts.append(shm)
-        swap = self._swap()
-        if swap is not None:
-            facts.append((swap, "label"))
-        facts += [(text, mood) for text, mood in pressures if mood != "warn"]
-        return facts
-
-    def _metric(
-        self, label: str, value: tuple[str, str], name: str, limit: float, style: str, rows: int = 1
-    ) -> list[Line]:
-        lead = 22
-        chart = self._chart(name, self._width - lead - 1, limit, rows, style)
-        lines = []
-        for number, drawn in enumerate(chart):
-            row = Row(self._width)
-            if number == rows - 1:
-                row.add(" ").add(left(label, 7), "label").add(right(value[0], 12), value[1])
-            row.pad_to(lead - 1).add(self._view.glyphs.separator, "rule")
-            row.add_runs(drawn, self._width - lead - 1)
-            lines.append(row.line())
-        return lines
-
-    def _rate(self, label: str, name: str, value: float | None) -> list[Line]:
-        """A rate with its own ceiling, which the label names."""
-        width = self._width - 23
-        ceiling = self._ceiling(name, width, value)
-        lines = self._metric(label, (units.rate(value), "value"), name, ceiling, "host")
-        note = f" {self._view.glyphs.up}{units.rate(ceiling)}"
-        if width < len(note) + 8:
-            return lines
-        row = Row(self._width - len(note))
-        for text, style in lines[0]:
-            row.add(text, style)
-        return [(*row.line(), (note, "dim"))]
+    # -- a line for each chart
 
     def full(self, rows: int) -> list[Line]:
         """For a machine without a GPU: a chart a line, then a chart for every core."""
-        host = self._host
         notes = Row(self._width).add(" ")
-        for text, mood in self._facts():
+        for text, mood in _facts(self._host):
             notes.fits(text + "   ", mood)
-        grid_rows = max(0, rows - 9)
-        tall = 2 if rows >= 8 else 1
-        lines = self._metric("cpu", (self._cpu_text(), "value"), "cpu_percent", 100.0, "host", tall)
-        lines += self._metric(
-            "mem", self._memory(), "memory_used_bytes", host.memory_total_bytes or 1.0, "memory"
-        )
-        lines += self._rate("read", "disk_read_bytes_per_second", host.disk_read_bytes_per_second)
-        lines += self._rate(
-            "write", "disk_write_bytes_per_second", host.disk_write_bytes_per_second
-        )
-        lines += self._rate(
-            "net rx", "network_receive_bytes_per_second", host.network_receive_bytes_per_second
-        )
-        lines += self._rate(
-            "net tx", "network_transmit_bytes_per_second", host.network_transmit_bytes_per_second
-        )
+        lines = self._line("cpu", (_cpu_text(self._host), "value"), 2 if rows >= 8 else 1)
+        lines += self._line("mem", self._memory())
+        lines += [self._rate_line(label, name) for label, name in _RATE_LINES]
         if rows >= 9:
-            lines.append(self._axis())
+            room = self._width - _LEAD - 1
+            self._view.chart_columns = max(1, room)
+            axis, _ = time_axis.draw(self._view, self._window, [(_LEAD, room)], self._width)
+            lines.append(axis)
         lines.append(notes.line())
-        if grid_rows:
-            lines += self._core_grid(grid_rows)
-        else:
-            lines = lines[:rows]
-        return lines + [((" " * self._width, "text"),)] * (rows - len(lines))
+        return filled([*lines, *self._core_grid(rows - 9)], self._width, rows)
 
-    def _axis(self) -> Line:
-        lead = 22
-        spans = [(lead, self._width - lead - 1)]
-        self._view.chart_columns = max(1, self._width - lead - 1)
-        return time_axis.draw(self._view, self._window, spans, self._width, 0)[0]
+    def _line(self, label: str, value: Run, rows: int = 1) -> list[Line]:
+        name, limit, style = self._share(label)
+        chart = self._chart(name, self._width - _LEAD - 1, limit, rows, style)
+        return [
+            self._row(label, value, self._width, drawn, labelled=number == rows - 1)
+            for number, drawn in enumerate(chart)
+        ]
+
+    def _rate_line(self, label: str, name: str) -> Line:
+        """A rate with its own ceiling, which the label names."""
+        room = self._width - _LEAD - 1
+        ceiling = self._ceiling(name, room)
+        note = f" {self._glyphs.up}{units.rate(ceiling)}"
+        if room < len(note) + 8:
+            note = ""
+        drawn = self._chart(name, room, ceiling)[0]
+        value = (self._rate_text(name), "value")
+        line = self._row(label, value, self._width - len(note), drawn)
+        return (*line, (note, "dim")) if note else line
+
+    def _row(
+        self, label: str, value: Run, width: int, drawn: list[Run], *, labelled: bool = True
+    ) -> Line:
+        row = Row(width)
+        if labelled:
+            row.add(" ").add(left(label, 7), "label").add(right(value[0], 12), value[1])
+        row.pad_to(_LEAD - 1).add(self._glyphs.separator, "rule")
+        return row.add_runs(drawn, self._width - _LEAD - 1).line()
 
     def _core_grid(self, rows: int) -> list[Line]:
         """A small chart over time for each core, in columns, as many as fit."""
-        percents = self._host.core_percents or ()
-        columns = max(1, self._width // 20)
+        view, percents = self._view, self._host.core_percents or ()
+        columns = max(1, self._width // _CORE_WIDTH)
         cell = self._width // columns
         lines = []
-        for row_number in range(rows):
+        for first in range(max(0, rows)):
             row = Row(self._width)
-            for column in range(columns):
-                core = column * rows + row_number
-                if core >= len(percents):
-                    break
-                row.pad_to(column * cell)
-                row.add(f" {core:3d} ", "dim").add(right(units.percent(percents[core]), 4), "text")
-                strip = self._view.strips.get(("core", core, cell))
-                drawn = strip.draw(
-                    self._view.history.host_core(core),
-                    self._window,
-                    cell - 11,
-                    100.0,
-                    self._view.glyphs,
-                    "host",
-                )
-                row.add(" ").add_runs(drawn[0], cell - 11)
+            for column, core in enumerate(range(first, len(percents), rows)[:columns]):
+                row.pad_to(column * cell).add(f" {core:3d} ", "dim")
+                row.add(right(units.percent(percents[core]), 4), "text").add(" ")
+                strip = view.strips.get(("core", core, cell))
+                series = view.history.host_core(core)
+                drawn = strip.draw(series, self._window, cell - 11, 100.0, self._glyphs, "host")
+                row.add_runs(drawn[0], cell - 11)
             lines.append(row.line())
         return lines
-
-
-def _busiest(percents: tuple[float | None, ...], bars: str) -> str:
-    known = [value for value in percents if value is not None]
-    if not known:
-        return " "
-    return bars[max(1, min(8, round(max(known) / 12.5)))]

@@ -10,10 +10,12 @@ import time
 from collections.abc import Sequence
 
 from gpuwatch.core import units
+from gpuwatch.diagnosis.finding import SEVERITIES
 from gpuwatch.tui.charts.glyphs import ASCII, FULL, Glyphs, cells, level
-from gpuwatch.tui.pages.finding_words import SEVERITY_STYLES, cause
+from gpuwatch.tui.pages.finding_words import SEVERITY_STYLES, cause, gravity, severity_sign
 from gpuwatch.tui.replay.state import ReplayState
 from gpuwatch.tui.terminal.frame import Line, Row, fit, width_of
+from gpuwatch.tui.terminal.listing import count_text
 from gpuwatch.tui.view import View
 
 _FooterKey = tuple[str, str, str]
@@ -30,7 +32,6 @@ _KEYS: tuple[_FooterKey, ...] = (
 _NOT_HERE = frozenset(
     {"quit", "help", "pause", "faster", "end_process", "stacks", "report", "pane"}
 )
-_SEVERITIES = ("info", "warning", "error")
 
 
 def rows(view: View, height: int) -> int:
@@ -155,7 +156,7 @@ def _marks(view: View, state: ReplayState, width: int, inner: int) -> Line:
     """From when to when something was found, the gravest on top."""
     glyphs = view.glyphs
     marks: list[tuple[str, str]] = [(" ", "text")] * inner
-    for severity in _SEVERITIES:
+    for severity in reversed(SEVERITIES):
         style = SEVERITY_STYLES.get(severity, "label")
         for span in state.findings:
             if span.severity != severity:
@@ -164,16 +165,12 @@ def _marks(view: View, state: ReplayState, width: int, inner: int) -> Line:
             begin = _place(state, span.begin_unix_seconds, inner)
             for place in range(begin + 1, _place(state, until, inner) + 1):
                 marks[place] = (glyphs.rule, style)
-            marks[begin] = (_sign(severity, glyphs), style)
+            marks[begin] = (severity_sign(severity, glyphs), style)
     marks[_place(state, state.now, inner)] = (_needle(glyphs), "title")
     row = Row(width).add(" ")
     for text, style in marks:
         row.add(text, style)
     return row.line()
-
-
-def _sign(severity: str, glyphs: Glyphs) -> str:
-    return {"error": glyphs.grave, "warning": glyphs.warning}.get(severity, glyphs.note)
 
 
 # --- in words --------------------------------------------------------------------------------
@@ -183,15 +180,15 @@ def _status(view: View, state: ReplayState, width: int) -> Line:
     row = Row(width, prefix="b:").add(" ")
     sign, word, style = _doing(state, view.glyphs)
     row.add(f"{sign} ", "key").add(f"{word:<7}", style)
-    row.add(f" {_speed(state):<6}", "value")
+    row.add(f" {f'{state.speed:g}x':<6}", "value")
     row.add(f" {_clock(state.now, state)}", "title")
     row.add(f"  {units.age(state.now - state.first)}", "value")
     row.add(f" of {units.age(state.seconds)}", "label")
     row.fits(f" {state.share * 100:3.0f}%", "label")
     ends = f"{_clock(state.first, state)} - {_clock(state.last, state)} "
     found, grave = _holding(state)
-    told = [(_trouble(state), "warn"), (_read(state), "label"), (found, grave)]
-    for text, look in told:
+    searched = f"{int(state.progress * 100)}% searched" if state.progress < 1.0 else ""
+    for text, look in ((_trouble(state), "warn"), (searched, "label"), (found, grave)):
         if text and row.room > 12:
             row.add("   ").add(fit(text, row.room - 1, view.glyphs.ellipsis), look)
     if row.room >= width_of(ends) + 3:
@@ -208,10 +205,6 @@ def _doing(state: ReplayState, glyphs: Glyphs) -> tuple[str, str, str]:
     if not state.playing:
         return ("=" if plain else "‖", "paused", "value")
     return (">" if plain else "▶", "live" if state.following else "playing", "text")
-
-
-def _speed(state: ReplayState) -> str:
-    return f"{state.speed:g}x"
 
 
 def _clock(at: float, state: ReplayState) -> str:
@@ -231,12 +224,6 @@ def _trouble(state: ReplayState) -> str:
     return ", ".join(parts)
 
 
-def _read(state: ReplayState) -> str:
-    if state.progress >= 1.0:
-        return ""
-    return f"{int(state.progress * 100)}% searched"
-
-
 def _holding(state: ReplayState) -> tuple[str, str]:
     """What was found to hold now, in a few words; else how many findings there are."""
     at = state.now
@@ -247,14 +234,10 @@ def _holding(state: ReplayState) -> tuple[str, str]:
         and (span.end_unix_seconds is None or at <= span.end_unix_seconds)
     ]
     if now:
-        worst = max(now, key=lambda span: _rank(span.severity))
+        worst = min(now, key=lambda span: gravity(span.severity))
         more = f" +{len(now) - 1}" if len(now) > 1 else ""
         return cause(worst.rule) + more, SEVERITY_STYLES.get(worst.severity, "label")
     count = len(state.findings)
     if not count:
         return "", "label"
-    return f"{count} finding{'' if count == 1 else 's'}", "label"
-
-
-def _rank(severity: str) -> int:
-    return _SEVERITIES.index(severity) if severity in _SEVERITIES else -1
+    return count_text(count, "finding"), "label"

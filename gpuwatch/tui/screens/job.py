@@ -11,6 +11,7 @@ from gpuwatch.core.model import JobMember, Process
 from gpuwatch.tui.keys import JOB_KEYS
 from gpuwatch.tui.pages import finding_selection as found
 from gpuwatch.tui.pages import job
+from gpuwatch.tui.pages.layout import Frame
 from gpuwatch.tui.panels.findings import keys_in
 from gpuwatch.tui.panels.job import output as job_output
 from gpuwatch.tui.panels.job import tree as job_tree
@@ -30,7 +31,7 @@ class JobScreen(CanvasScreen):
 
     def __init__(self, view: View, palette: Palette) -> None:
         super().__init__(view, palette)
-        self._shown = job.JobFrame(lines=[])
+        self._shown = Frame(lines=[])
 
     def redraw(self) -> None:
         """Draw the job at the present size; only what changed goes to the terminal."""
@@ -191,7 +192,7 @@ class JobScreen(CanvasScreen):
 
     def _pane_rows(self) -> int:
         shape = self._shown.plan
-        return 0 if shape is None else max(0, shape.pane_rows - 1)
+        return 0 if shape is None else max(0, shape.rows["output"] - 1)
 
     def _scroll_output(self, lines: int) -> None:
         state = self.view.job
@@ -241,7 +242,7 @@ class JobScreen(CanvasScreen):
     def _scroll(self, y: int, lines: int) -> None:
         """The wheel moves what it is over."""
         shape = self._shown.plan
-        if shape is not None and 0 <= y - self._shown.pane_top < shape.pane_rows:
+        if shape is not None and 0 <= y - shape.pane_top < shape.rows["output"]:
             self._scroll_output(lines)
             self.redraw()
         elif not self.view.job.pane_focused:

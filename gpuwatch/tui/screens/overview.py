@@ -11,6 +11,7 @@ from gpuwatch.core.text import clean
 from gpuwatch.tui.keys import OVERVIEW_KEYS
 from gpuwatch.tui.pages import finding_selection as found
 from gpuwatch.tui.pages import overview
+from gpuwatch.tui.pages.layout import Frame
 from gpuwatch.tui.panels.findings import keys_in
 from gpuwatch.tui.screens.canvas_screen import CanvasScreen
 from gpuwatch.tui.terminal.frame import Zone
@@ -28,7 +29,7 @@ class OverviewScreen(CanvasScreen):
 
     def __init__(self, view: View, palette: Palette) -> None:
         super().__init__(view, palette)
-        self._shown = overview.Frame(lines=[])
+        self._shown = Frame(lines=[])
 
     def redraw(self) -> None:
         """Draw the view at the present size; only what changed goes to the terminal."""

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 
 from gpuwatch.core import units
 from gpuwatch.core.model import Host, Job
 from gpuwatch.jobs.report.words import cores_sentence, job_loading_sentence, telling_facts
-from gpuwatch.tui.terminal.frame import Line, Row, fit, width_of
+from gpuwatch.tui.pages.layout import Drawn, Page, Panel, fixed
+from gpuwatch.tui.panels.job.traces import has_reported, kinds
+from gpuwatch.tui.terminal.frame import Line, Row, Run, fit, width_of
 from gpuwatch.tui.view import View
 
-Fact = tuple[str, str]
-
+_GAP = "   "
 _THROTTLED_WORTH_SAYING_PERCENT = 1.0
 
 
-def title(view: View, job: Job, width: int) -> Line:
+def _draw_title(page: Page, _rows: int) -> Drawn:
     """The command, and at the right that it has ended, if it has."""
+    view, job, width = page.view, page.job, page.width
+    assert job is not None
     ended = end_text(view, job, brief=width < 76)
     note = f" {ended[0]} " if ended is not None else ""
     row = Row(width).add(" ")
@@ -24,10 +28,13 @@ def title(view: View, job: Job, width: int) -> Line:
     row.add(fit(command, max(8, row.room - width_of(note) - 1), view.glyphs.ellipsis), "title")
     if ended is not None:
         row.pad_to(width - width_of(note)).add(note, ended[1])
-    return row.line()
+    return [row.line()], []
 
 
-def end_text(view: View, job: Job, brief: bool = False) -> Fact | None:
+TITLE = fixed("title", 1, _draw_title)
+
+
+def end_text(view: View, job: Job, brief: bool = False) -> Run | None:
     """``ended 12:03:11 after 2h13, exit code 1``, and its style; ``None``: it runs."""
     at = ended_at(view, job)
     if at is None:
@@ -52,37 +59,40 @@ def ended_at(view: View, job: Job) -> float | None:
     return view.job.gone_at_unix_seconds
 
 
-def lines(view: View, job: Job, width: int, most: int) -> list[Line]:
-    """At most ``most`` lines of facts, most telling first, in the order of the screen."""
-    if most <= 0 or view.snapshot is None:
-        return []
-    loading = _loading(job)
-    cores = _cores(job, view.snapshot.host)
-    gap = "   "
-    one_line = sum(width_of(text) + len(gap) for text, _ in [loading, *cores]) <= width
-    told = telling(view, job)
-    if told and (most == 1 or most >= 3):
-        most -= 1
-        if most == 0:
-            return [_flow(told, width, gap, view)]
-    elif told:
-        return [_flow(told, width, gap, view), _flow([loading, *cores], width, gap, view)]
-    if most == 1:
-        return [_flow([loading, *cores], width, gap, view)]
-    if one_line or not cores:
-        wanted = [[loading, *cores]]
-    elif most >= 3:
-        wanted = [[loading], cores]
-    else:
-        wanted = [[loading, *cores]]
-    return [
-        _flow(_identity(view, job), width, "  ", view),
-        *[_flow(facts, width, gap, view) for facts in wanted],
-    ][:most] + ([_flow(told, width, gap, view)] if told else [])
+def _fact_rows(page: Page) -> int:
+    """Rows of facts, as long as each chart and three processes have theirs."""
+    assert page.job is not None
+    height = page.tall
+    wanted = 1 if height < 14 else 2 if height < 18 or page.width >= 110 else 3
+    wanted += height >= 14 and has_reported(page.view, page.job)
+    return max(0, min(wanted, page.room - len(kinds(page)) - 3))
 
 
-def telling(view: View, job: Job) -> list[Fact]:
-    """What the job tells of its own loop."""
+def _draw(page: Page, rows: int) -> Drawn:
+    """At most ``rows`` lines of facts, most telling first, in the order of the screen."""
+    view, job = page.view, page.job
+    assert job is not None
+    assert view.snapshot is not None
+    loading, cores = _loading(job), _cores(job, view.snapshot.host)
+    together = [loading, *cores]
+    reported = _reported(view, job)
+    flow = partial(_flow, view, page.width)
+    if reported and rows <= 2:
+        return [flow(reported), flow(together)][:rows], []
+    most = rows - bool(reported)
+    one_line = sum(width_of(text) + len(_GAP) for text, _ in together) <= page.width
+    apart = most >= 3 and bool(cores) and not one_line
+    lines = [flow(one) for one in (([loading], cores) if apart else (together,))]
+    if most > 1:
+        lines = [flow(_identity(view, job), gap="  "), *lines][:most]
+    return [*lines, flow(reported)] if reported else lines, []
+
+
+FACTS = Panel("facts", _fact_rows, _draw)
+
+
+def _reported(view: View, job: Job) -> list[Run]:
+    """What the job reports of its own loop."""
     now = None if view.snapshot is None else view.snapshot.taken_at_unix_seconds
     if ended_at(view, job) is not None:
         return []
@@ -90,7 +100,7 @@ def telling(view: View, job: Job) -> list[Fact]:
     return [(text, "value" if number == 0 else "text") for number, text in enumerate(texts)]
 
 
-def _flow(facts: list[Fact], width: int, gap: str, view: View) -> Line:
+def _flow(view: View, width: int, facts: list[Run], gap: str = _GAP) -> Line:
     """Facts side by side; one that has no room is cut if it is the first, else left out."""
     row = Row(width).add(" ")
     for number, (text, style) in enumerate(facts):
@@ -101,9 +111,9 @@ def _flow(facts: list[Fact], width: int, gap: str, view: View) -> Line:
     return row.line()
 
 
-def _identity(view: View, job: Job) -> list[Fact]:
+def _identity(view: View, job: Job) -> list[Run]:
     assert view.snapshot is not None
-    facts: list[Fact] = [(f"PID {job.pid}", "text")]
+    facts: list[Run] = [(f"PID {job.pid}", "text")]
     if job.inner_pid is not None and job.inner_pid != job.pid:
         facts[0] = (f"PID {job.pid} ({job.inner_pid} inside)", "text")
     if job.user is not None:
@@ -140,15 +150,15 @@ def _ranks(job: Job) -> str | None:
     return text if job.launcher is None else f"{text} ({job.launcher})"
 
 
-def _loading(job: Job) -> Fact:
+def _loading(job: Job) -> Run:
     sentence = job_loading_sentence(job)
     known = job.ranks and job.loader_workers is not None
     return sentence, "value" if known else "label"
 
 
-def _cores(job: Job, host: Host) -> list[Fact]:
+def _cores(job: Job, host: Host) -> list[Run]:
     """``8 of 16 cores usable (quota 8.0), 4 a rank``, and whether it is held back."""
-    facts: list[Fact] = []
+    facts: list[Run] = []
     cores = cores_sentence(job, host)
     if cores is not None:
         facts.append((cores, "label"))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from gpuwatch.tui.pages.layout import Drawn, Page, Panel, filled
 from gpuwatch.tui.terminal.frame import Line, Row, fit, fit_end
+from gpuwatch.tui.terminal.listing import count_text
 from gpuwatch.tui.view import View
 
 
@@ -16,23 +18,29 @@ def first_line(view: View, rows: int) -> int:
     return newest if wanted is None else max(output.first, min(wanted, newest))
 
 
-def draw(view: View, width: int, height: int) -> list[Line]:
-    """The title, which names the file, and the lines; ``height`` lines in all."""
-    if height <= 0:
-        return []
+def _rows(page: Page) -> int:
+    """With the title; 0: hidden."""
+    pane, height = page.view.job.pane, page.height
+    if page.view.job.output is None or pane == "hidden" or height < 10:
+        return 0
+    return max(4, height * 6 // 10) if pane == "large" else max(3, min(12, height // 4))
+
+
+def _draw(page: Page, height: int) -> Drawn:
+    """The title, which names the file, and the lines."""
+    view, width, rows = page.view, page.width, height - 1
     output = view.job.output
-    rows = height - 1
     total = 0 if output is None else output.total
     first = first_line(view, rows)
     lines = [_title(view, width, first, total, rows)]
-    ellipsis = view.glyphs.ellipsis
-    texts = output.lines(first, rows) if output is not None and rows > 0 else ()
-    for text in texts:
-        lines.append(Row(width).add(" ").add(fit(text, width - 2, ellipsis)).line())
-    if total == 0 and rows > 0:
+    for text in output.lines(first, rows) if output is not None else ():
+        lines.append(Row(width).add(" ").add(fit(text, width - 2, view.glyphs.ellipsis)).line())
+    if total == 0:
         lines.append(Row(width).add(" nothing printed yet", "dim").line())
-    lines += [((" " * width, "text"),)] * (height - len(lines))
-    return lines[:height]
+    return filled(lines, width, height), []
+
+
+PANEL = Panel("output", _rows, _draw)
 
 
 def _title(view: View, width: int, first: int, total: int, rows: int) -> Line:
@@ -43,7 +51,7 @@ def _title(view: View, width: int, first: int, total: int, rows: int) -> Line:
     if state.pane_first is not None and below:
         note, style = f"{view.glyphs.down}{below} more, end follows", "warn"
     else:
-        note, style = f"{total} line{'' if total == 1 else 's'}", "label"
+        note, style = count_text(total, "line"), "label"
     if state.output_name is not None:
         # Which file it is stands at the end of its path.
         room = row.room - len(note) - 4

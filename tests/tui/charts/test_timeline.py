@@ -174,8 +174,9 @@ def test_the_charts_do_not_move_when_the_cursor_comes(size: tuple[int, int]) -> 
     frame = overview.draw(view, *size)
     assert before is not None
     assert frame.plan is not None
-    assert frame.plan.gpu_rows == before.gpu_rows
-    assert frame.plan.host_rows == before.host_rows
+    assert [frame.plan.rows[one] for one in ("gpus", "host")] == [
+        before.rows[one] for one in ("gpus", "host")
+    ]
     assert any("AGO" in plain(line) for line in frame.lines)
 
 

@@ -9,29 +9,23 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.core import units
-from gpuwatch.core.model import Gpu, GpuReading, Host, Process, Snapshot
-from gpuwatch.tui.charts.glyphs import ASCII, UNICODE, Glyphs
+from gpuwatch.core.model import Host, OwnCost, Process, Snapshot
+from gpuwatch.tui.charts.glyphs import UNICODE, Glyphs
 from gpuwatch.tui.charts.timeline import Timeline
 from gpuwatch.tui.pages import overview
-from gpuwatch.tui.pages.layout import GpuStyle, Plan
-from gpuwatch.tui.pages.overview import Frame
-from gpuwatch.tui.panels import gpus as gpu_panel
-from gpuwatch.tui.panels import host as host_panel
-from gpuwatch.tui.panels.gpus import facts, metrics
+from gpuwatch.tui.pages.layout import Frame
+from gpuwatch.tui.panels.gpus.metrics import metrics, scaled_metrics, throttle_text
+from gpuwatch.tui.panels.gpus.painter import GpuPainter, GpuStyle
 from gpuwatch.tui.terminal.frame import Line, plain
 from gpuwatch.tui.view import View, row_key
 from tests.support.snapshots import gpu, snapshot
 from tests.tui.scenes import (
     GLYPHS,
-    controls,
     drawn,
-    fresh,
     history_of,
     scene,
     texts,
     view_of,
-    widths,
 )
 
 SIZES = ((200, 50), (120, 40), (80, 24), (40, 12), (20, 4), (33, 7))
@@ -80,55 +74,6 @@ def test_a_note_on_one_gpu_leaves_all_charts_in_line() -> None:
 # -- sizes ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("scenario", "gpus"),
-    [
-        *((scenario, gpus) for scenario in SCENARIOS for gpus in (1, 8)),
-        *(("starved", gpus) for gpus in (0, 2, 16)),
-        ("mixed", 16),
-    ],
-)
-def test_a_frame_is_exactly_as_large_as_the_screen(scenario: str, gpus: int) -> None:
-    """At every size, with every set of glyphs: all lines, each exactly as wide, nothing that a
-    terminal could obey, and from 40 columns up the word SIMULATED."""
-    what = scene(scenario, gpus)
-    for width, height in SIZES:
-        for glyphs in GLYPHS:
-            where = f"{width}x{height} {glyphs.name}"
-            frame = overview.draw(view_of(what, glyphs=glyphs), width, height)
-            assert len(frame.lines) == height, where
-            assert widths(frame.lines) == {width}, where
-            text = "\n".join(texts(frame.lines)).replace("\n", "")
-            assert not controls(text), where
-            assert width < 40 or "SIMULATED" in text, where
-            assert all(0 <= zone.left < zone.right <= width for zone in frame.zones), where
-            assert all(0 <= zone.y < height for zone in frame.zones), where
-
-
-@pytest.mark.parametrize("width", range(1, 60))
-def test_any_small_width_is_drawn(width: int) -> None:
-    """A pane of any width and a few rows gives exact lines, down to one cell."""
-    what = scene("mig", 2)
-    for height in (1, 3, 4, 5, 6, 8, 13):
-        frame = overview.draw(view_of(what), width, height)
-        assert len(frame.lines) == height
-        assert widths(frame.lines) == {width}
-
-
-def test_a_screen_too_small_says_what_it_needs() -> None:
-    """Below 20 x 4 there is a sentence instead of a torn picture."""
-    assert "20x4" in drawn(view_of(scene()), 19, 3)[0] + drawn(view_of(scene()), 30, 3)[0]
-
-
-@every_size
-def test_before_the_first_reading_it_says_so(size: tuple[int, int]) -> None:
-    """An empty view is a whole frame that says that the machine is being read."""
-    frame = overview.draw(View(), *size)
-    assert len(frame.lines) == size[1]
-    assert widths(frame.lines) == {size[0]}
-    assert "gpuwatch" in plain(frame.lines[0])
-
-
 @every_size
 @pytest.mark.parametrize("gpus", [1, 8, 16])
 def test_the_host_and_the_selected_gpu_are_always_there(size: tuple[int, int], gpus: int) -> None:
@@ -146,7 +91,7 @@ def test_gpus_out_of_sight_are_counted() -> None:
     view = view_of(what, selected_gpu=what.now.gpus[8].uuid)
     frame = overview.draw(view, 40, 12)
     assert frame.plan is not None
-    shown = frame.plan.gpus_shown
+    shown = frame.plan.decided["gpus"].shown
     assert shown < 16
     (note,) = [line for line in texts(frame.lines) if line.endswith("GPUs")]
     above, below = (int(number) for number in re.findall(r"[▲▼](\d+)", note))
@@ -156,64 +101,10 @@ def test_gpus_out_of_sight_are_counted() -> None:
 # -- glyphs ---------------------------------------------------------------------------------
 
 
-@every_scenario
-@every_size
-def test_ascii_mode_draws_ascii_only(scenario: str, size: tuple[int, int]) -> None:
-    """Every character of our own is ASCII, whatever the state of the screen."""
-    what = scene(scenario, 2)
-    for fields in ({}, {"paused": True, "sort": "cpu", "filter_text": "py", "this_gpu_only": True}):
-        view = view_of(what, glyphs=ASCII, **fields)
-        assert "".join(drawn(view, *size)).isascii()
-
-
 # -- numbers --------------------------------------------------------------------------------
-
-_DRAWN = re.compile("[ ▁▂▃▄▅▆▇█\u2800-\u28ff│▌├└─╵]+")
-
-
-def tokens(lines: Iterable[str]) -> set[str]:
-    """The words with a digit in them, charts and frames taken away. Marks of direction are not a
-    part of the number behind them."""
-    words = {word.lstrip("▲▼") for line in lines for word in _DRAWN.split(line)}
-    return {word for word in words if re.search(r"\d", word)}
-
-
-def whole_numbers(what: Gpu) -> set[str]:
-    """Every way a number of this GPU may be written."""
-    identity, reading = what.identity, what.reading
-    said = [
-        *(metric.text for metric in metrics(what)),
-        *(text for text, _ in facts(what)),
-        *(
-            units.size(reading.memory_used_bytes),
-            identity.name,
-            identity.name.removeprefix("NVIDIA "),
-        ),
-        *(str(identity.index), f"{identity.index}.{identity.mig_instance}"),
-    ]
-    return tokens(said)
 
 
 # What the panel says of a chart as a whole: its mean and its extremes.
-_SUMMARY = re.compile(r"\d{1,3}%|\d{1,3}-\d{1,3}%")
-
-
-@pytest.mark.parametrize("scenario", ["starved", "throttled", "lost", "unified", "mig", "mixed"])
-@pytest.mark.parametrize("gpus", [2, 8])
-def test_no_number_of_a_gpu_is_cut(scenario: str, gpus: int) -> None:
-    """At every width from 20 to 200 a number is whole or not there at all."""
-    what = scene(scenario, gpus)
-    for width in range(20, 131):
-        height = (12, 24, 50)[width % 3]
-        frame = overview.draw(view_of(what), width, height)
-        for one in what.now.gpus:
-            allowed = whole_numbers(one)
-            for line in gpu_lines(frame, one.uuid):
-                own = re.sub(r"( [▲▼]\d+)+ GPUs$", "", line)
-                torn = {t for t in tokens([own]) - allowed if not _SUMMARY.fullmatch(t)}
-                # A long name may be cut, and says so.
-                torn -= {t for t in torn if t[-1] == "…" and t[:-1] in one.identity.name}
-                assert not torn, f"{width}x{height}: {line}"
 
 
 @every_scenario
@@ -231,33 +122,6 @@ def test_the_value_of_every_shown_gpu_is_there(scenario: str) -> None:
                 wanted = [busy, memory, power] if width >= 60 else [busy]
                 for metric in wanted:
                     assert any(metric.text in line for line in lines), (metric.text, lines)
-
-
-def host_tokens(view: View, width: int) -> set[str]:
-    out: set[str] = set()
-    for rows in (1, 2, 3, 6, 8, 12):
-        out |= tokens(texts(host_panel.draw(fresh(view), width, rows)))
-    return out
-
-
-_SCALE = re.compile(r"[\d.]+[BKMGT](/s)?")
-
-
-@pytest.mark.parametrize("scenario", ["starved", "no_gpu", "shm_full", "unified", "cpu_quota"])
-def test_no_number_of_the_host_is_cut(scenario: str) -> None:
-    """At every width the host's numbers are those it shows with all the room in the world."""
-    what = scene(scenario, 2)
-    view = view_of(what)
-    allowed = host_tokens(view, 600)
-    # Rates' scales depend on how much of the past is in sight: any whole size will do.
-    for width in range(20, 210):
-        for rows in (1, (2, 3, 6, 8, 12)[width % 5]):
-            if 1 < rows <= 3 and width < 76:
-                continue  # the layout gives a narrow screen one line
-            lines = texts(host_panel.draw(fresh(view), width, rows))
-            marks = {scale for line in lines for scale in re.findall(r"[▲](\S+)", line)}
-            assert all(_SCALE.fullmatch(mark) for mark in marks), (width, rows, lines)
-            assert tokens(lines) - marks <= allowed, (width, rows, lines)
 
 
 @pytest.mark.parametrize("scenario", ["starved", "lost", "mig", "no_gpu"])
@@ -292,15 +156,6 @@ def test_a_lost_gpu_says_so_and_the_others_go_on() -> None:
     assert any("lost" in line for line in drawn(view_of(what), 80, 24)[1:3])
 
 
-def test_a_lost_gpu_shows_no_stale_number() -> None:
-    """Nothing that was read before the loss stands beside the lost GPU as if it were now."""
-    what = scene("lost", 2)
-    (lost,) = [one for one in what.now.gpus if one.lost]
-    frame = overview.draw(view_of(what), 120, 40)
-    shown = tokens(gpu_lines(frame, lost.uuid))
-    assert shown <= whole_numbers(lost) | {text for text in shown if _SUMMARY.fullmatch(text)}
-
-
 def bare(**reading: Any) -> Snapshot:
     return snapshot(gpus=(gpu(**reading),), processes=(Process(pid=7, gpu_uuid="GPU-a"),))
 
@@ -328,7 +183,7 @@ def test_a_measured_zero_is_shown_as_zero() -> None:
 def test_throttling_is_said_in_words() -> None:
     """A throttled GPU says why, or at the least carries a sign, at every size."""
     what = scene("throttled", 2)
-    held = [one for one in what.now.gpus if gpu_panel.throttle_text(one.reading)]
+    held = [one for one in what.now.gpus if throttle_text(one.reading)]
     assert held
     for size in SIZES[:3]:
         frame = overview.draw(view_of(what, selected_gpu=held[0].uuid), *size)
@@ -337,24 +192,6 @@ def test_throttling_is_said_in_words() -> None:
         view = view_of(what, glyphs=glyphs, selected_gpu=held[0].uuid)
         narrow = gpu_lines(overview.draw(view, 40, 12), held[0].uuid)
         assert glyphs.warning in " ".join(narrow)
-
-
-def test_unified_memory_says_what_its_number_is() -> None:
-    """Where the driver has no total the number is labelled as the sum of the processes."""
-    what = scene("unified", 1)
-    frame = overview.draw(view_of(what), 80, 24)
-    assert "procs" in " ".join(gpu_lines(frame, what.now.gpus[0].uuid))
-
-
-def test_mig_instances_are_told_apart() -> None:
-    """Instances of one card are rows of their own, numbered card.instance."""
-    what = scene("mig", 2)
-    frame = overview.draw(view_of(what), 120, 40)
-    instances = [one for one in what.now.gpus if one.identity.mig_instance is not None]
-    assert len(instances) >= 2
-    for one in instances:
-        label = f"{one.identity.index}.{one.identity.mig_instance}"
-        assert any(label in line for line in gpu_lines(frame, one.uuid))
 
 
 def test_without_a_gpu_the_host_fills_the_screen_and_a_sentence_says_why() -> None:
@@ -388,42 +225,34 @@ def test_the_gravest_problem_is_said_and_the_rest_are_counted() -> None:
     assert "! 1 note" in lines[0]
 
 
-def test_its_own_cost_is_in_the_corner() -> None:
-    """What watching takes of a core is on the first line, with memory and driver time if wide."""
-    cost = dataclasses.replace(
-        scene().now.own_cost,
-        cpu_percent=0.7,
-        memory_resident_bytes=34 * 1024**2,
-        nvml_milliseconds_per_second=1.2,
+def with_cost() -> Snapshot:
+    cost = OwnCost(
+        cpu_percent=0.7, memory_resident_bytes=34 * 1024**2, nvml_milliseconds_per_second=1.2
     )
-    one = dataclasses.replace(scene().now, own_cost=cost)
-    assert "own 0.7%" in drawn(view_of(one), 80, 24)[0]
-    assert "own 0.7% 34.0M nvml 1.2ms/s" in drawn(view_of(one), 120, 40)[0]
+    return dataclasses.replace(scene().now, own_cost=cost)
 
 
-def test_old_data_says_how_old_it_is() -> None:
-    """Once the app judges the data old its age is on the first line, also on a small screen."""
-    for size in SIZES[:4]:
-        assert "7s old" in drawn(view_of(scene(), stale_seconds=7.4), *size)[0]
-
-
-def test_a_paused_picture_says_so() -> None:
-    """PAUSED stands on the first line, and the key says resume."""
-    for size in SIZES[:4]:
-        assert "PAUSED" in drawn(view_of(scene(), paused=True), *size)[0]
-    assert "resume" in drawn(view_of(scene(), paused=True), 80, 24)[-1]
-
-
-def test_a_filter_without_a_match_says_how_to_clear_it() -> None:
-    """An empty table is never silent."""
-    text = "\n".join(drawn(view_of(scene(), filter_text="no such process"), 80, 24))
-    assert "No process matches" in text
-
-
-@pytest.mark.parametrize("size", [(200, 50), (120, 40), (80, 24)], ids=str)
-def test_a_filter_in_force_is_named(size: tuple[int, int]) -> None:
-    """A table that leaves processes out says so, or it would pass for the whole."""
-    assert "filter: py" in "\n".join(drawn(view_of(scene(), filter_text="py"), *size))
+@pytest.mark.parametrize(
+    ("what", "fields", "widths", "said"),
+    [
+        (scene().now, {"stale_seconds": 7.4}, (40, 80, 120, 200), "7s old"),
+        (scene().now, {"paused": True}, (40, 80, 120, 200), "PAUSED"),
+        (scene().now, {"paused": True}, (80, 120), "resume"),
+        (scene().now, {"filter_text": "py"}, (80, 120, 200), "filter: py"),
+        (scene().now, {"filter_text": "no such process"}, (80, 120), "No process matches"),
+        (scene("unified", 1).now, {}, (80, 120), "procs"),
+        (scene("mig", 2).now, {}, (80, 120), "0.1"),
+        (with_cost(), {}, (80,), "own 0.7%"),
+        (with_cost(), {}, (120, 200), "own 0.7% 34.0M nvml 1.2ms/s"),
+    ],
+)
+def test_what_must_be_known_is_said(
+    what: Snapshot, fields: dict[str, Any], widths: tuple[int, ...], said: str
+) -> None:
+    """Old data, a picture that stands still, a filter in force, memory that is a sum over
+    processes, instances of one card, and what watching costs."""
+    for width in widths:
+        assert said in "\n".join(drawn(view_of(what, **fields), width, 24))
 
 
 def test_the_footer_shows_whole_keys_only() -> None:
@@ -438,21 +267,10 @@ def test_the_footer_shows_whole_keys_only() -> None:
 # -- the waveform ---------------------------------------------------------------------------
 
 
-def in_style(style: GpuStyle, width: int = 120, rows: int | None = None) -> Plan:
-    return Plan(
-        width=width,
-        height=40,
-        finding_rows=0,
-        problem_rows=0,
-        gpu_style=style,
-        gpu_rows_each=rows or style.rows,
-        gpus_shown=1,
-        axis=False,
-        moment=False,
-        host_rows=1,
-        table_rows=4,
-        rules=False,
-    )
+def in_style(view: View, style: GpuStyle, rows: int | None = None) -> list[Line]:
+    """The first GPU."""
+    painter = GpuPainter(view, view.gpus, 120, marked=True)
+    return painter.draw(view.gpus[0], style, rows or style.rows)
 
 
 def busy_chart(lines: Iterable[Line]) -> str:
@@ -465,8 +283,7 @@ def busy_chart(lines: Iterable[Line]) -> str:
 def test_an_oscillation_is_visible_in_every_style(style: GpuStyle, glyphs: Glyphs) -> None:
     """The busy chart of a starved GPU touches the floor and comes near the ceiling."""
     view = view_of(scene("starved", 1), glyphs=glyphs, timeline=Timeline(6.0))
-    lines, _ = gpu_panel.draw(view, in_style(style), 0)
-    chart = busy_chart(lines)
+    chart = busy_chart(in_style(view, style))
     assert glyphs.solid[1] in chart
     assert set(chart) & set(glyphs.solid[6:8])
 
@@ -495,20 +312,12 @@ def test_a_swing_inside_columns_is_not_drawn_as_its_mean(style: GpuStyle, glyphs
     flat = view_of(steady[-1], history=history_of(steady), glyphs=glyphs, timeline=Timeline(900.0))
 
     def runs(view: View) -> list[tuple[str, str]]:
-        lines, _ = gpu_panel.draw(view, in_style(style), 0)
+        lines = in_style(view, style)
         return [run for line in lines for run in line if run[1].split(".")[0] == "busy"]
 
     assert runs(swinging) != runs(flat)
     tall = set(glyphs.solid[5:8]) | {glyphs.ranges[0][high] for high in (6, 7, 8)}
     assert tall & set("".join(text for text, _ in runs(swinging)))
-
-
-@pytest.mark.parametrize("rows", [None, 9, 16])
-def test_taller_charts_show_it_too(rows: int | None) -> None:
-    """In charts of several rows the swing fills the rows between floor and ceiling."""
-    view = view_of(scene("starved", 1), timeline=Timeline(15.0))
-    lines, _ = gpu_panel.draw(view, in_style(GpuStyle.STACKED, rows=rows), 0)
-    assert set("▁▇") <= set(busy_chart(lines)) or "█" in busy_chart(lines)
 
 
 def test_the_scale_of_a_chart_is_fixed() -> None:
@@ -520,7 +329,7 @@ def test_the_scale_of_a_chart_is_fixed() -> None:
             for second in range(90, 101)
         ]
         view = view_of(past[-1], history=history_of(past))
-        lines, _ = gpu_panel.draw(view, in_style(GpuStyle.DOUBLE), 0)
+        lines = in_style(view, GpuStyle.DOUBLE)
         (heights[percent],) = set(busy_chart(lines).replace(" ", ""))
     blocks = UNICODE.solid
     assert blocks.index(heights[20.0]) <= 3
@@ -537,40 +346,57 @@ def machine(*processes: Process) -> Snapshot:
 
 
 def order(view: View) -> list[int]:
-    frame = overview.draw(view, 120, 40)
-    return [row.process.pid for row in frame.table]
+    return [row.process.pid for row in overview.draw(view, 120, 40).table]
 
 
 FAMILY = machine(
     Process(pid=1, name="launcher"),
     Process(pid=20, parent_pid=1, gpu_uuid="GPU-b", gpu_memory_bytes=5, cpu_percent=10.0, user="z"),
-    Process(pid=30, parent_pid=1, gpu_uuid="GPU-a", gpu_memory_bytes=3, cpu_percent=20.0, user="b"),
-    Process(pid=31, parent_pid=30, cpu_percent=99.0, user="b"),
+    Process(pid=30, parent_pid=1, gpu_uuid="GPU-a", gpu_memory_bytes=3, cpu_percent=20.0, user="B"),
+    Process(pid=31, parent_pid=30, cpu_percent=99.0, user="b", command="python Train.py"),
     Process(pid=5, cpu_percent=0.0, user="a"),
 )
-
-
-def test_a_tree_keeps_families_together() -> None:
-    """Children stand below their parents, a family where its best member would stand."""
-    assert order(view_of(FAMILY)) == [1, 30, 31, 20, 5]
-    frame = overview.draw(view_of(FAMILY), 120, 40)
-    assert [row.branch for row in frame.table] == ["", "├ ", "│ └ ", "└ ", ""]
+TORN = machine(
+    Process(pid=2, parent_pid=3), Process(pid=3, parent_pid=2), Process(pid=4, parent_pid=4)
+)
+"""Parent links that a PID which came round has torn."""
+BOTH = machine(*[Process(pid=9, gpu_uuid=uuid) for uuid in ("GPU-a", "GPU-b")])
 
 
 @pytest.mark.parametrize(
-    ("sort", "expected"),
+    ("what", "fields", "expected"),
     [
-        ("gpu", [30, 20, 1, 5, 31]),
-        ("gpu memory", [20, 30, 1, 5, 31]),
-        ("cpu", [31, 30, 20, 5, 1]),
-        ("pid", [1, 5, 20, 30, 31]),
-        ("user", [5, 30, 31, 20, 1]),
+        # A family stands where its best member would; children below their parents.
+        (FAMILY, {}, [1, 30, 31, 20, 5]),
+        # Numbers largest first, names ascending, what is unknown last.
+        (FAMILY, {"tree": False, "sort": "gpu"}, [30, 20, 1, 5, 31]),
+        (FAMILY, {"tree": False, "sort": "gpu memory"}, [20, 30, 1, 5, 31]),
+        (FAMILY, {"tree": False, "sort": "cpu"}, [31, 30, 20, 5, 1]),
+        (FAMILY, {"tree": False, "sort": "cpu", "reverse": True}, [1, 5, 20, 30, 31]),
+        (FAMILY, {"tree": False, "sort": "pid"}, [1, 5, 20, 30, 31]),
+        (FAMILY, {"tree": False, "sort": "user"}, [30, 5, 31, 20, 1]),
+        # A match keeps its ancestors in a tree, not in a flat list; all words must match.
+        (FAMILY, {"filter_text": "31"}, [1, 30, 31]),
+        (FAMILY, {"filter_text": "TRAIN b", "tree": False}, [31]),
+        (FAMILY, {"filter_text": "train ada", "tree": False}, []),
+        # Processes on another GPU are hidden, the helpers of those on this one are not.
+        (FAMILY, {"this_gpu_only": True, "selected_gpu": "GPU-a", "tree": False}, [30, 31]),
+        # Nobody is hidden for a loop, and a process on two GPUs has a row for each.
+        (TORN, {}, [4, 2, 3]),
+        (BOTH, {}, [9, 9]),
     ],
 )
-def test_a_flat_list_is_sorted(sort: str, expected: list[int]) -> None:
-    """Numbers largest first, names ascending, what is unknown last; reversed on demand."""
-    assert order(view_of(FAMILY, tree=False, sort=sort)) == expected
-    assert order(view_of(FAMILY, tree=False, sort=sort, reverse=True)) == expected[::-1]
+def test_which_processes_are_listed_in_which_order(
+    what: Snapshot, fields: dict[str, Any], expected: list[int]
+) -> None:
+    """By the sort, the filter and the tree of the view."""
+    assert order(view_of(what, **fields)) == expected
+
+
+def test_a_tree_has_branches() -> None:
+    """Drawn before the command of a child."""
+    table = overview.draw(view_of(FAMILY), 120, 40).table
+    assert [row.branch for row in table] == ["", "├ ", "│ └ ", "└ ", ""]
 
 
 def test_a_chain_of_thousands_of_processes_is_a_tree_like_any_other() -> None:
@@ -579,65 +405,11 @@ def test_a_chain_of_thousands_of_processes_is_a_tree_like_any_other() -> None:
     assert order(view_of(snapshot(processes=chain))) == list(range(1, 3001))
 
 
-def test_a_filter_keeps_the_ancestors_of_a_match() -> None:
-    """In the tree a match is shown below its parents; in a flat list alone."""
-    assert order(view_of(FAMILY, filter_text="31")) == [1, 30, 31]
-    assert order(view_of(FAMILY, filter_text="31", tree=False)) == [31]
-
-
-def test_all_words_of_a_filter_must_match() -> None:
-    """Words may match the PID, the user or the command, in any case and order."""
-    named = machine(
-        Process(pid=7, user="ada", command="python Train.py"),
-        Process(pid=8, user="bob", command="python train.py"),
-    )
-    assert order(view_of(named, filter_text="TRAIN ada")) == [7]
-    assert order(view_of(named, filter_text="train")) == [7, 8]
-
-
-def test_only_this_gpu_leaves_out_the_others() -> None:
-    """Processes on another GPU are hidden; those on none (its helpers) stay."""
-    view = view_of(FAMILY, this_gpu_only=True, selected_gpu="GPU-a")
-    assert 20 not in order(view)
-    assert 30 in order(view)
-
-
-def test_a_loop_of_parents_ends() -> None:
-    """Torn parent links (a PID came round) lose nobody and do not hang."""
-    torn = machine(
-        Process(pid=2, parent_pid=3), Process(pid=3, parent_pid=2), Process(pid=4, parent_pid=4)
-    )
-    assert 4 in order(view_of(torn))
-
-
-def test_a_loop_of_parents_hides_nobody() -> None:
-    """Processes that claim each other as parent are all listed."""
-    torn = machine(Process(pid=2, parent_pid=3), Process(pid=3, parent_pid=2))
-    assert sorted(order(view_of(torn))) == [2, 3]
-
-
-def test_a_process_on_two_gpus_has_two_rows() -> None:
-    """Each with its own key, so that the selection can tell them apart."""
-    both = machine(
-        Process(pid=9, started_at_unix_seconds=1.0, gpu_uuid="GPU-a"),
-        Process(pid=9, started_at_unix_seconds=1.0, gpu_uuid="GPU-b"),
-    )
-    frame = overview.draw(view_of(both), 120, 40)
-    assert len({row_key(row.process) for row in frame.table}) == 2
-
-
 def test_a_process_that_cannot_be_looked_at_keeps_its_row() -> None:
     """Without a name or a command it says that access is missing."""
     lines = drawn(view_of(machine(Process(pid=4242, gpu_uuid="GPU-a"))), 80, 24)
     (row,) = [line for line in lines if "4242" in line]
     assert "(unseen)" in row
-
-
-def test_reading_of_everything_missing_draws() -> None:
-    """A host and a GPU that report nothing at all are a whole frame."""
-    nothing = snapshot(gpus=(Gpu(identity=gpu().identity, reading=GpuReading()),))
-    for size in SIZES:
-        assert widths(overview.draw(view_of(nothing), *size).lines) == {size[0]}
 
 
 # -- a GPU that shares the host's memory ------------------------------------------------------
@@ -650,7 +422,7 @@ def test_a_gpu_without_limits_of_its_own_has_charts() -> None:
     one = what.now.gpus[0]
     host = what.now.host.memory_total_bytes
     assert one.identity.memory_total_bytes is None
-    _, memory, power, _ = gpu_panel.scaled_metrics(view_of(what), one, 60)
+    _, memory, power, _ = scaled_metrics(view_of(what), one, 60)
     assert memory.limit == host
     assert "procs" in memory.text
     assert power.limit is not None

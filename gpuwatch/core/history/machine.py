@@ -1,0 +1,299 @@
+"""The series of a machine: GPUs, host, cores, processes, jobs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Mapping
+from dataclasses import replace
+from operator import attrgetter
+from typing import Any
+
+from gpuwatch.core.history.columns import Band
+from gpuwatch.core.history.series import READINGS_KEPT, Axis, Series
+from gpuwatch.core.history.tiers import BLOCK_SECONDS, LONG_TIERS
+from gpuwatch.core.model import Gpu, GpuKey, Job, ProcessKey, Snapshot
+
+GPU_SERIES = (
+    "memory_controller_percent",
+    "memory_used_bytes",
+    "power_watts",
+    "power_limit_watts",
+    "temperature_celsius",
+    "memory_temperature_celsius",
+    "fan_percent",
+    "sm_clock_mhz",
+    "memory_clock_mhz",
+    "pcie_rx_bytes_per_second",
+    "pcie_tx_bytes_per_second",
+    "encoder_percent",
+    "decoder_percent",
+    "nvlink_rx_bytes_per_second",
+    "nvlink_tx_bytes_per_second",
+    "sm_active_percent",
+    "sm_occupancy_percent",
+    "tensor_active_percent",
+    "dram_active_percent",
+)
+"""The readings of a GPU that have a series, beside ``busy_percent``, which has its own axis."""
+_MOVING = {*GPU_SERIES, "busy_percent", "throttle_reasons", "pcie_generation", "pcie_width"}
+_MOVING -= {"memory_used_bytes", "power_limit_watts", "temperature_celsius"}
+
+HOST_SERIES = (
+    "cpu_percent",
+    "cpu_iowait_percent",
+    "load_average_1_minute",
+    "load_average_5_minutes",
+    "load_average_15_minutes",
+    "memory_used_bytes",
+    "swap_used_bytes",
+    "pressure_cpu_some_percent",
+    "pressure_io_some_percent",
+    "pressure_io_full_percent",
+    "pressure_memory_some_percent",
+    "pressure_memory_full_percent",
+    "disk_read_bytes_per_second",
+    "disk_write_bytes_per_second",
+    "network_receive_bytes_per_second",
+    "network_transmit_bytes_per_second",
+    "shm_used_bytes",
+)
+
+PROCESS_SERIES = ("gpu_busy_percent", "cpu_percent", "gpu_memory_bytes", "memory_resident_bytes")
+
+_JOB_READINGS = (
+    "cpu_percent",
+    "read_bytes_per_second",
+    "write_bytes_per_second",
+    "memory_proportional_bytes",
+    "data_wait_share",
+    "samples_per_second",
+)
+JOB_SERIES = (*_JOB_READINGS, "data_wait_least_share", "data_wait_most_share")
+"""Of a job; ``least`` and ``most`` are those of its ranks."""
+FINE_JOB_SERIES = {
+    "main_thread_cpu_percent": "main_thread_samples",
+    "loader_worker_cpu_percent": "loader_worker_samples",
+}
+"""Of a job too; fed by its fine samples where it has any, with axes of their own."""
+
+GAP_INTERVALS = 2.5
+"""A poll this many intervals after the one before still speaks for the time between them."""
+
+PROCESS_READINGS_KEPT = 600
+PROCESSES_KEPT = 512
+"""With all processes of a large machine shown, those without a GPU beyond this have no series."""
+JOBS_KEPT = 128
+PROCESS_FORGOTTEN_SECONDS = 60.0
+"""After the last snapshot it was in; jobs alike."""
+
+_gpu_values = attrgetter(*GPU_SERIES)
+_host_values = attrgetter(*HOST_SERIES)
+_process_values = attrgetter(*PROCESS_SERIES)
+_job_readings = attrgetter(*_JOB_READINGS)
+
+
+class History:
+    """The series of everything in the snapshots pushed so far.
+
+    A series exists from its first reading on. Names are the field names of ``GpuReading``,
+    ``Host``, ``Process`` and ``Job``; an unknown name is a ``KeyError``.
+    """
+
+    def __init__(self) -> None:
+        self._gpus: dict[GpuKey, Axis] = {}
+        self._host = Axis(HOST_SERIES)
+        self._cores = Axis((), PROCESS_READINGS_KEPT, LONG_TIERS)
+        self._processes: dict[tuple[ProcessKey, GpuKey | None], Axis] = {}
+        self._jobs: dict[ProcessKey, Axis] = {}
+        self._fine: dict[tuple[Hashable, str], Series] = {}
+        """By GPU or job and name: what fine samples may feed."""
+        self._reporting: set[ProcessKey] = set()
+        self._at = -math.inf
+        self._interval_seconds = 0.0
+        self._next_sweep = -math.inf
+        self._axes_made = 0
+
+    @property
+    def latest_at(self) -> float | None:
+        """The monotonic time of the last snapshot pushed: what ``end`` of a live chart is."""
+        return None if self._at == -math.inf else self._at
+
+    @property
+    def earliest_at(self) -> float | None:
+        """The first moment of which something is kept."""
+        return self._host.earliest_at
+
+    def gpu(self, uuid: GpuKey, name: str) -> Series | None:
+        """A GPU's series; ``busy_percent`` is fed by the driver's fine samples where it has any."""
+        if name == "busy_percent":
+            return self._fine.get((uuid, name))
+        return _named(self._gpus.get(uuid), name, GPU_SERIES)
+
+    def host(self, name: str) -> Series | None:
+        return _named(self._host, name, HOST_SERIES)
+
+    def host_core(self, core: int) -> Series | None:
+        """One core's busy percent."""
+        return self._cores.series.get(core)
+
+    def process(self, key: ProcessKey, gpu_uuid: GpuKey | None, name: str) -> Series | None:
+        return _named(self._processes.get((key, gpu_uuid)), name, PROCESS_SERIES)
+
+    def job(self, key: ProcessKey, name: str) -> Series | None:
+        """A job's series, by ``Job.key``."""
+        if name in FINE_JOB_SERIES:
+            return self._fine.get((key, name))
+        return _named(self._jobs.get(key), name, JOB_SERIES)
+
+    def job_reported(self, key: ProcessKey) -> bool:
+        """The job has reported its own loop since it was seen first."""
+        return key in self._reporting
+
+    def push(self, snapshot: Snapshot) -> None:
+        """Take a snapshot in. One no later than the last, as after a failed read, is ignored."""
+        at = snapshot.monotonic_seconds
+        if at <= self._at:
+            return
+        # After "faster" is pressed the time since the last poll is still the slower interval.
+        longest = GAP_INTERVALS * max(snapshot.interval_seconds, self._interval_seconds)
+        self._interval_seconds = snapshot.interval_seconds
+        # The driver stamps samples with wall time.
+        offset = at - snapshot.taken_at_unix_seconds
+        for gpu in without_late(snapshot.gpus):
+            uuid, reading = gpu.identity.uuid, gpu.reading
+            self._gpu_axis(uuid).push(at, longest, _gpu_values(reading))
+            busy = (reading.busy_samples, reading.busy_percent)
+            self._push_fine((uuid, "busy_percent"), *busy, at, offset, longest)
+        self._host.push(at, longest, _host_values(snapshot.host))
+        cores = snapshot.host.core_percents
+        if cores is not None:
+            # A core taken offline leaves fewer than there were.
+            self._cores.names = range(max(len(cores), len(self._cores.names)))
+            self._cores.push(at, longest, cores)
+        for process in snapshot.processes:
+            key = (process.key, process.gpu_uuid)
+            self._push_process(key, at, longest, _process_values(process))
+        if snapshot.jobs:
+            self._push_jobs(snapshot, at, offset, longest)
+        self._at = at
+        if at >= self._next_sweep:
+            self._next_sweep = at + PROCESS_FORGOTTEN_SECONDS / 6
+            self._forget(at - max(PROCESS_FORGOTTEN_SECONDS, longest))
+
+    def take_block(
+        self, begin: float, gpus: Mapping[GpuKey, Mapping[str, Band]], host: Mapping[str, Band]
+    ) -> None:
+        """Take what is known only as (minimum, mean, maximum) of the ``BLOCK_SECONDS`` from
+        ``begin`` (a multiple of them): of a recording, the time before the first snapshot that is
+        pushed. In the order of time, and before any snapshot."""
+        block = round(begin / BLOCK_SECONDS)
+        for uuid, bands in gpus.items():
+            if "busy_percent" in bands:
+                busy = self._fine.setdefault((uuid, "busy_percent"), Series())
+                busy.take_block(block, bands["busy_percent"])
+            self._gpu_axis(uuid).take_block(block, _only(bands, GPU_SERIES))
+        self._host.take_block(block, _only(host, HOST_SERIES))
+
+    def _push_fine(
+        self,
+        key: tuple[Hashable, str],
+        samples: Any,
+        value: float | None,
+        at: float,
+        offset: float,
+        longest: float,
+    ) -> None:
+        series = self._fine.get(key)
+        if series is None:
+            if samples is None and value is None:
+                return
+            # Where there are fine samples it keeps more.
+            series = self._fine[key] = Series() if key[0] in self._gpus else Series(READINGS_KEPT)
+        series.take(samples, value, at, offset, longest)
+
+    def _push_process(
+        self,
+        key: tuple[ProcessKey, GpuKey | None],
+        at: float,
+        longest: float,
+        values: tuple[float | None, ...],
+    ) -> None:
+        axis = self._processes.get(key)
+        if axis is None:
+            if key[1] is None and len(self._processes) >= PROCESSES_KEPT:
+                return
+            axis = self._processes[key] = self._short_axis(PROCESS_SERIES)
+        elif axis.at[-1] == at:
+            return
+        axis.push(at, longest, values)
+
+    def _push_jobs(self, snapshot: Snapshot, at: float, offset: float, longest: float) -> None:
+        shown = {process.key for process in snapshot.processes}
+        for job in snapshot.jobs:
+            axis = self._jobs.get(job.key)
+            if axis is None:
+                if len(self._jobs) >= JOBS_KEPT:
+                    continue
+                axis = self._jobs[job.key] = self._short_axis(JOB_SERIES)
+            elif axis.at[-1] == at:
+                continue
+            axis.push(at, longest, _job_values(job))
+            if job.loops:
+                self._reporting.add(job.key)
+            for name, samples in FINE_JOB_SERIES.items():
+                values = (getattr(job, samples), getattr(job, name))
+                self._push_fine((job.key, name), *values, at, offset, longest)
+            for member in job.members:
+                if member.key not in shown:
+                    readings = (None, member.cpu_percent, None, member.memory_resident_bytes)
+                    self._push_process((member.key, None), at, longest, readings)
+
+    def _gpu_axis(self, uuid: GpuKey) -> Axis:
+        axis = self._gpus.get(uuid)
+        if axis is None:
+            axis = self._gpus[uuid] = Axis(GPU_SERIES, READINGS_KEPT + self._apart())
+        return axis
+
+    def _short_axis(self, names: tuple[str, ...]) -> Axis:
+        return Axis(names, PROCESS_READINGS_KEPT + self._apart(), LONG_TIERS)
+
+    def _apart(self) -> int:
+        """A few readings more for each axis than for the last, so that they do not all fold at
+        once."""
+        self._axes_made += 1
+        return self._axes_made % 32
+
+    def _forget(self, before: float) -> None:
+        for key in [key for key, axis in self._processes.items() if axis.at[-1] < before]:
+            del self._processes[key]
+        for job in [key for key, axis in self._jobs.items() if axis.at[-1] < before]:
+            del self._jobs[job]
+            self._reporting.discard(job)
+            for name in FINE_JOB_SERIES:
+                self._fine.pop((job, name), None)
+
+
+def _named(axis: Axis | None, name: str, names: tuple[str, ...]) -> Series | None:
+    if name not in names:
+        raise KeyError(name)
+    return None if axis is None else axis.series.get(name)
+
+
+def _only(bands: Mapping[str, Band], names: tuple[str, ...]) -> dict[Hashable, Band]:
+    return {name: band for name, band in bands.items() if name in names}
+
+
+def _job_values(job: Job) -> tuple[float | None, ...]:
+    waits = [loop.data_wait_share for loop in job.loops if loop.data_wait_share is not None]
+    least, most = (min(waits), max(waits)) if waits else (None, None)
+    return (*_job_readings(job), least, most)
+
+
+def without_late(gpus: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
+    """``gpus`` without the late readings of what moves by the second: charts have a gap there."""
+    return tuple([_without_late(gpu) if gpu.reading.late_readings else gpu for gpu in gpus])
+
+
+def _without_late(gpu: Gpu) -> Gpu:
+    late: dict[str, Any] = {name: None for name, _ in gpu.reading.late_readings if name in _MOVING}
+    return replace(gpu, reading=replace(gpu.reading, **late))

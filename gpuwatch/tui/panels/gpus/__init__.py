@@ -1,0 +1,1 @@
+"""GPUs: their numbers, limits and waveforms, in five densities."""

@@ -1,0 +1,192 @@
+"""What is said and charted of a GPU: four metrics, each against its limit, and facts in words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gpuwatch.core import units
+from gpuwatch.core.model import Gpu, GpuReading
+from gpuwatch.tui.charts.strips import highest, nice_ceiling
+from gpuwatch.tui.terminal.frame import Run, right
+from gpuwatch.tui.view import View
+
+_POWER_SCALE_LEAST_WATTS = 50.0
+
+# Reasons that say the GPU is held back (as opposed to idle, or set so by a person).
+_HARMFUL = {
+    "sw_power_cap": "power cap",
+    "hw_slowdown": "hardware slowdown",
+    "hw_thermal_slowdown": "thermal",
+    "sw_thermal_slowdown": "thermal",
+    "hw_power_brake_slowdown": "power brake",
+    "sync_boost": "sync boost",
+}
+_GRAVE = {"thermal", "hardware slowdown", "power brake"}
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One chart: its field, its number beside it, its fixed scale, and how alarming it is."""
+
+    label: str
+    name: str
+    style: str
+    text: str
+    limit: float | None
+    mood: str = ""
+    """``""``, ``warn`` or ``error``: said by colour and by a sign."""
+
+
+Metrics = tuple[Metric, Metric, Metric, Metric]
+CHARTED = ("busy_percent", "memory_used_bytes", "power_watts", "temperature_celsius")
+
+
+def metrics(
+    gpu: Gpu, host_memory_bytes: float | None = None, power_peak_watts: float | None = None
+) -> Metrics:
+    """Busy, memory, power and temperature of ``gpu``, each against its own limit.
+
+    A GPU that shares the host's memory has none of its own and often states no power limit: its
+    memory is drawn against ``host_memory_bytes``, its power on a scale that moves in steps above
+    ``power_peak_watts``, the most that is shown.
+    """
+    identity, reading = gpu.identity, gpu.reading
+    used, total = reading.memory_used_bytes, identity.memory_total_bytes
+    watts, power_limit = reading.power_watts, _power_limit(gpu)
+    heat, hot = reading.temperature_celsius, identity.temperature_slowdown_celsius
+    memory_scale = host_memory_bytes if total is None and identity.memory_unified else total
+    power_scale = power_limit
+    if power_scale is None and power_peak_watts is not None:
+        power_scale = nice_ceiling(power_peak_watts, _POWER_SCALE_LEAST_WATTS)
+    memory_text = units.size_of(used, total)
+    if reading.memory_used_is_process_sum:
+        memory_text = f"{units.size(used)} procs"
+    texts = (
+        units.percent(reading.busy_percent),
+        memory_text,
+        units.watts_of(watts, power_limit),
+        units.celsius_of(heat, hot),
+    )
+    busy_name, memory_name, power_name, heat_name = CHARTED
+    busy, memory, power, temperature = texts
+    return (
+        Metric("busy", busy_name, "busy", busy, 100.0),
+        Metric("memory", memory_name, "memory", memory, memory_scale, _mood(used, total, 0.985)),
+        Metric("power", power_name, "power", power, power_scale),
+        Metric("temp", heat_name, "temperature", temperature, hot or 100.0, _mood(heat, hot, 1.0)),
+    )
+
+
+def scaled_metrics(view: View, gpu: Gpu, columns: int) -> Metrics:
+    """``metrics`` with every scale there is: ``columns`` is how much of the past is shown."""
+    host_memory = None if view.snapshot is None else view.snapshot.host.memory_total_bytes
+    if _power_limit(gpu):
+        return metrics(gpu, host_memory)
+    series = view.history.gpu(gpu.uuid, "power_watts")
+    peak = highest(series, view.window, columns, gpu.reading.power_watts)
+    return metrics(gpu, host_memory, peak)
+
+
+def _power_limit(gpu: Gpu) -> float | None:
+    return gpu.reading.power_limit_watts or gpu.identity.power_limit_default_watts
+
+
+def _mood(value: float | None, limit: float | None, error: float) -> str:
+    if value is None or limit is None or limit <= 0:
+        return ""
+    share = value / limit
+    return "error" if share >= error else "warn" if share >= 0.95 else ""
+
+
+def throttle_text(reading: GpuReading) -> Run | None:
+    """What holds the clocks back, and its style; ``None`` when nothing does or it is unknown."""
+    held = [_HARMFUL[one] for one in reading.throttle_reasons or () if one in _HARMFUL]
+    if not held:
+        return None
+    style = "error" if _GRAVE.intersection(held) else "warn"
+    return "throttled: " + ", ".join(dict.fromkeys(held)), style
+
+
+def late_text(reading: GpuReading) -> str | None:
+    """How old the oldest number of a chart is, where the driver is too slow for every look."""
+    ages = [seconds for name, seconds in reading.late_readings if name in CHARTED]
+    return f"{units.age(max(ages)):>3} old" if ages else None
+
+
+def short_name(name: str) -> str:
+    """Without the maker and the family, which every row would repeat."""
+    for word in ("NVIDIA ", "GeForce ", "Graphics Device "):
+        name = name.removeprefix(word)
+    return name
+
+
+def facts(gpu: Gpu, calm: bool = False) -> list[Run]:
+    """Everything worth a place on the heading, most important first, as (text, style); ``calm``
+    leaves out the rates and activities, which change with every look."""
+    if gpu.lost:
+        return [("GPU is lost", "error")]
+    reading = gpu.reading
+    moving = [] if calm else _moving(reading)
+    late = late_text(reading)
+    return [
+        *_alarms(reading),
+        *([(f"up to {late}", "warn")] if late is not None else []),
+        *[(text, "label") for text in (*_speeds(gpu), *moving, *_links(reading, calm))],
+        *_at_ease(reading),
+    ]
+
+
+def _alarms(reading: GpuReading) -> list[Run]:
+    throttled = throttle_text(reading)
+    out = [] if throttled is None else [throttled]
+    if reading.ecc_uncorrected_count:
+        out.append((f"ECC errors {reading.ecc_uncorrected_count}", "error"))
+    if reading.remapped_rows_failed:
+        out.append(("row remap failed", "error"))
+    elif reading.remapped_rows_pending:
+        out.append(("row remap pending", "warn"))
+    return out
+
+
+def _at_ease(reading: GpuReading) -> list[Run]:
+    at_ease = reading.throttle_reasons is not None and throttle_text(reading) is None
+    return [("not throttled", "dim")] if at_ease else []
+
+
+def _speeds(gpu: Gpu) -> list[str]:
+    reading, most = gpu.reading, gpu.identity.sm_clock_max_mhz
+    out = [] if reading.performance_state is None else [f"P{reading.performance_state}"]
+    if reading.sm_clock_mhz is not None:
+        out.append(f"{reading.sm_clock_mhz:4d}{'' if most is None else f'/{most}'}MHz")
+    return out
+
+
+def _moving(reading: GpuReading) -> list[str]:
+    """What changes with every look."""
+    received, sent = reading.pcie_rx_bytes_per_second, reading.pcie_tx_bytes_per_second
+    rates = f"rx {right(units.rate(received), 8)} tx {right(units.rate(sent), 8)}"
+    memory = ("DRAM", reading.dram_active_percent)
+    if reading.dram_active_percent is None:
+        memory = ("mem-ctrl", reading.memory_controller_percent)
+    activities = (
+        ("SM active", reading.sm_active_percent),
+        ("tensor", reading.tensor_active_percent),
+        memory,
+        ("fan", reading.fan_percent),
+        # Most jobs have no use for these two.
+        ("enc", reading.encoder_percent or None),
+        ("dec", reading.decoder_percent or None),
+    )
+    out = [] if received is None and sent is None else [rates]
+    return out + [f"{name} {value:3.0f}%" for name, value in activities if value is not None]
+
+
+def _links(reading: GpuReading, calm: bool) -> list[str]:
+    out = []
+    if reading.pcie_generation is not None and reading.pcie_width is not None:
+        out.append(f"PCIe {reading.pcie_generation}x{reading.pcie_width}")
+    if reading.nvlink_rx_bytes_per_second is not None and not calm:
+        out.append(f"NVLink {right(units.rate(reading.nvlink_rx_bytes_per_second), 8)}")
+    if reading.memory_clock_mhz is not None:
+        out.append(f"mem {reading.memory_clock_mhz}MHz")
+    return out

@@ -1,0 +1,120 @@
+"""The heart of the job screen: who is busy and who waits, one above the other on one time axis."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gpuwatch.core import units
+from gpuwatch.tui.charts.strips import TimeWindow, rate_ceiling
+from gpuwatch.tui.pages.layout import Drawn, Page, Panel
+from gpuwatch.tui.panels.job.header import ended_at
+from gpuwatch.tui.panels.job.traces import Trace, kinds, traces
+from gpuwatch.tui.terminal.frame import Line, Row, left, right, width_of
+from gpuwatch.tui.view import View
+
+_MEGABYTE = 1024.0 * 1024.0
+
+_GROWTH = (
+    *("gpu", "wait", "main", "worker", "gpu", "main", "worker", "gpu", "wait", "read"),
+    *("gpu", "main", "gpu", "speed", "write", "main", "worker", "wait", "gpu", "read"),
+    *("gpu", "main", "gpu", "write", "worker"),
+)
+_MOST_ROWS_A_GPU = 8
+
+
+def _rows(page: Page) -> int:
+    """At first a row for each chart while there is room; asked again, each GPU has its own and all
+    grow in turns."""
+    decided, count = page.decided, len(page.gpus)
+    if "heights" not in decided:
+        most = max(1, page.room - min(page.table_least, 2))
+        decided["heights"] = dict.fromkeys(kinds(page)[:most], 1)
+        return min(most, len(kinds(page)))
+    heights: dict[str, int] = decided["heights"]
+    room = page.room
+    decided["each_gpu"] = (
+        2 <= count <= 4
+        and (decided["report"] or page.rows["gpus"] == count)
+        and room - (count - 1) >= min(page.table_wanted, page.table_least + 3)
+    )
+    gpu_lines = count if decided["each_gpu"] else 1
+    room -= gpu_lines - 1
+    for kind in _GROWTH:
+        cost = gpu_lines if kind == "gpu" else 1
+        # Of a job without a GPU the chart only says that there is none.
+        grows = kind != "gpu" or (count > 0 and heights[kind] < _MOST_ROWS_A_GPU)
+        if kind in heights and grows and room - cost >= page.table_wanted:
+            heights[kind] += 1
+            room -= cost
+    return sum(heights.values()) + (gpu_lines - 1) * heights["gpu"]
+
+
+def _draw(page: Page, _rows_given: int) -> Drawn:
+    view, job, decided = page.view, page.job, page.decided
+    assert job is not None
+    ended = ended_at(view, job) is not None
+    every = traces(view, job, page.gpus, each_gpu=decided["each_gpu"], ended=ended)
+    heights = decided["heights"]
+    shown = [(trace, heights[trace.kind]) for trace in every if trace.kind in heights]
+    page.spans = [span(page.width)]
+    return draw(view, shown, page.window, page.width), []
+
+
+PANEL = Panel("charts", _rows, _draw)
+
+
+def lead_of(width: int) -> int:
+    """Cells before the charts: the label, the number, the line between."""
+    return 28 if width >= 76 else 15
+
+
+def span(width: int) -> tuple[int, int]:
+    """First cell and width of the charts."""
+    return lead_of(width), max(0, width - lead_of(width) - 1)
+
+
+def draw(
+    view: View, shown: Sequence[tuple[Trace, int]], window: TimeWindow, width: int
+) -> list[Line]:
+    """Each trace in its number of rows."""
+    return [line for trace, rows in shown for line in _chart(view, trace, rows, window, width)]
+
+
+def _chart(view: View, trace: Trace, rows: int, window: TimeWindow, width: int) -> list[Line]:
+    glyphs = view.glyphs
+    lead, chart_width = span(width)
+    roomy = lead >= 20
+    limit, scale = trace.limit, ""
+    if limit is None:
+        limit, top = _scale(trace, window, chart_width)
+        scale = f" {glyphs.up}{top}"
+    strip = view.strips.get(("job", trace.kind, trace.label, chart_width, rows))
+    chart = strip.draw(trace.series, window, chart_width, limit, glyphs, trace.style, rows)
+    out = []
+    for number, drawn in enumerate(chart):
+        row = Row(width)
+        last = number == rows - 1
+        if last:
+            row.add("  " if roomy else " ")
+            # A blank stays between the scale and the number.
+            whole = row.used + width_of(trace.label + scale + trace.text) < lead - 2
+            name = trace.label if whole or not scale else trace.short
+            row.add(name if roomy else left(trace.short, 7), "label")
+            row.add(scale if roomy else "", "dim").pad_to(18 if roomy else 8)
+            row.add(right(trace.text, lead - 2 - row.used, glyphs.ellipsis), trace.style)
+        row.pad_to(lead - 1).add(glyphs.separator, "rule")
+        if trace.note is not None:
+            row.add(f" {trace.note}" if last else "", "dim")
+        else:
+            row.add_runs(drawn, chart_width)
+        out.append(row.line())
+    return out
+
+
+def _scale(trace: Trace, window: TimeWindow, width: int) -> tuple[float, str]:
+    """The top of a rate's chart, and its name."""
+    if trace.bytes:
+        limit = rate_ceiling(trace.series, window, width, _MEGABYTE)
+        return limit, units.size(limit).replace(".0", "")
+    limit = rate_ceiling(trace.series, window, width, 1.0, thousand=1000.0)
+    return limit, units.samples(limit).replace(".00", "").replace(".0", "")

@@ -1,0 +1,237 @@
+"""What is charted of a job: its GPUs, what it reports of its loop, its processes, its disk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from operator import truediv
+
+from gpuwatch.core import units
+from gpuwatch.core.history import Series
+from gpuwatch.core.model import Gpu, Job
+from gpuwatch.tui.charts.past_readings import column_then, gpu_then
+from gpuwatch.tui.charts.strips import Column, Columns
+from gpuwatch.tui.pages.layout import Page
+from gpuwatch.tui.panels.gpus.metrics import scaled_metrics
+from gpuwatch.tui.view import View
+
+_METRIC_TEXTS: dict[str, Callable[[float | None], str]] = {
+    "memory_used_bytes": units.size,
+    "power_watts": units.watts,
+    "temperature_celsius": units.celsius,
+}
+
+
+class Together:
+    """Several series as one: the means of their minima, means and maxima, column by column."""
+
+    __slots__ = ("_find",)
+
+    def __init__(self, find: Callable[[], Sequence[Series | None]]) -> None:
+        self._find = find
+
+    def columns(self, end: float, column_seconds: float, count: int) -> list[Column | None]:
+        parts = [s.columns(end, column_seconds, count) for s in self._find() if s is not None]
+        if not parts:
+            return [None] * count
+        return [self.combine(column) for column in zip(*parts, strict=True)]
+
+    def combine(self, columns: Sequence[Column | None]) -> Column | None:
+        known = [one for one in columns if one is not None]
+        if not known:
+            return None
+        low, mean, high = map(truediv, map(sum, zip(*known, strict=True)), [len(known)] * 3)
+        return low, mean, high
+
+
+class Spread(Together):
+    """A mean over several with what the least and the most of them had: the minima of the first
+    series, the means of the second, the maxima of the third."""
+
+    def combine(self, columns: Sequence[Column | None]) -> Column | None:
+        known = [one for one in columns if one is not None]
+        return (known[0][0], known[1][1], known[2][2]) if len(known) == 3 else None
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """One chart: what it is called (in full and short), its number, its series and scale."""
+
+    kind: str
+    label: str
+    short: str
+    text: str
+    style: str
+    series: Columns | None
+    limit: float | None = 100.0
+    """``None``: the scale follows what is shown, in steps."""
+    note: str | None = None
+    """Said in place of a chart that cannot be."""
+    bytes: bool = True
+    """A rate is one of bytes."""
+
+
+def traces(
+    view: View, job: Job, gpus: Sequence[Gpu], *, each_gpu: bool, ended: bool
+) -> list[Trace]:
+    """GPUs, main threads, loader workers, disk read and write, in the order of the screen. Of a job
+    that has ended the numbers of now are not its own."""
+    gpus = [gpu_then(view, gpu) for gpu in gpus]
+    shown = [
+        *(gpu_traces(view, gpus) if each_gpu else [_gpu_mean(view, job, gpus)]),
+        *_loop_traces(view, job),
+        *host_traces(view, job),
+        *disk_traces(view, job, "read"),
+        *disk_traces(view, job, "write"),
+    ]
+    return [of_the_past(one) for one in shown] if ended and not _past(view) else shown
+
+
+def of_the_past(trace: Trace) -> Trace:
+    """Without what is said of now."""
+    return replace(trace, text="", note=None)
+
+
+def has_reported(view: View, job: Job) -> bool:
+    """It reports its own loop, or did within the charts' reach."""
+    return bool(job.loops) or view.history.job_reported(job.key)
+
+
+def kinds(page: Page) -> list[str]:
+    """Which charts there are, most telling first."""
+    assert page.job is not None
+    reported, height = has_reported(page.view, page.job), page.tall
+    wanted = ["gpu", "wait", "main", "worker"] if reported else ["gpu", "main", "worker"]
+    if height >= 18:
+        wanted += ["speed", "read"] if reported else ["read"]
+    if height >= 36:
+        wanted.append("write")
+    return wanted
+
+
+_WAITS = ("data_wait_least_share", "data_wait_share", "data_wait_most_share")
+
+
+def _loop_traces(view: View, job: Job) -> list[Trace]:
+    """What it reports of its own loop; waits of several ranks from the least to the most."""
+    if not has_reported(view, job):
+        return []
+    history, key = view.history, job.key
+    wait = _trace(view, job, "wait", "data_wait_share", "power", units.share)
+    wait = replace(wait, label="waits for data", short="data", limit=1.0)
+    if len(job.loops) > 1:
+        spread = Spread(lambda: [history.job(key, name) for name in _WAITS])
+        wait = replace(wait, series=kept(view, ("waits", key), spread))
+    speed = _trace(view, job, "speed", "samples_per_second", "host", units.samples)
+    return [wait, replace(speed, label="samples/s", short="smp/s", limit=None, bytes=False)]
+
+
+def gpu_traces(view: View, gpus: Sequence[Gpu]) -> list[Trace]:
+    """How busy each of ``gpus`` is."""
+    return [
+        Trace(
+            kind="gpu",
+            label=f"GPU {units.gpu_label(gpu)} busy",
+            short=f"gpu {units.gpu_label(gpu)}",
+            text=units.percent(gpu.reading.busy_percent),
+            style="busy",
+            series=view.history.gpu(gpu.uuid, "busy_percent"),
+            note="lost" if gpu.lost else None,
+        )
+        for gpu in gpus
+    ]
+
+
+def metric_traces(view: View, gpus: Sequence[Gpu], name: str) -> list[Trace]:
+    """Memory, power or temperature of each of ``gpus``, by the name of its series."""
+    return [
+        Trace(
+            kind=metric.name,
+            label=f"GPU {units.gpu_label(gpu)} {metric.label}",
+            short=metric.label[:7],
+            text=_METRIC_TEXTS[name](getattr(gpu.reading, name)),
+            style=metric.style,
+            series=view.history.gpu(gpu.uuid, name),
+            limit=metric.limit or 100.0,
+        )
+        for gpu in gpus
+        for metric in scaled_metrics(view, gpu, 120)
+        if metric.name == name and name in _METRIC_TEXTS
+    ]
+
+
+def host_traces(view: View, job: Job) -> list[Trace]:
+    """Who feeds the GPUs: main threads and loader workers."""
+    main = _trace(view, job, "main", "main_thread_cpu_percent", "main", units.percent)
+    count = len(job.having("loader_worker")) if job.members else job.loader_workers or 0
+    nobody = "the main thread loads" if job.loader_workers == 0 else "none seen"
+    workers = _trace(view, job, "worker", "loader_worker_cpu_percent", "worker", units.percent)
+    return [
+        replace(
+            main,
+            label="main threads" if len(job.ranks) > 1 else "main thread",
+            note=None if job.having("rank") else "no training process seen",
+        ),
+        replace(
+            workers,
+            label=f"{count} worker{'' if count == 1 else 's'}" if count else "workers",
+            short=f"{count} load" if count else "load",
+            note=None if count else nobody,
+        ),
+    ]
+
+
+def disk_traces(view: View, job: Job, what: str) -> list[Trace]:
+    """What it ``read`` or did ``write``."""
+    if what not in {"read", "write"}:
+        return []
+    trace = _trace(view, job, what, f"{what}_bytes_per_second", "disk", units.rate)
+    return [replace(trace, label=f"disk {what}", limit=None)]
+
+
+def _trace(
+    view: View, job: Job, kind: str, name: str, style: str, write: Callable[[float | None], str]
+) -> Trace:
+    """The job's reading ``name``, of now or of the moment that is looked at."""
+    series = view.history.job(job.key, name)
+    if _past(view):
+        column = column_then(view, series)
+        value = None if column is None else column.mean
+    else:
+        value = getattr(job, name)
+    return Trace(kind, kind, kind, write(value), style, series)
+
+
+def _past(view: View) -> bool:
+    return view.timeline.moment is not None
+
+
+def _gpu_mean(view: View, job: Job, gpus: Sequence[Gpu]) -> Trace:
+    if len(gpus) == 1:
+        return gpu_traces(view, gpus)[0]
+    known = [g.reading.busy_percent for g in gpus if g.reading.busy_percent is not None]
+    uuids, history = job.gpu_uuids, view.history
+    together = Together(lambda: [history.gpu(uuid, "busy_percent") for uuid in uuids])
+    return Trace(
+        kind="gpu",
+        label=f"{len(gpus)} GPUs busy" if gpus else "GPU busy",
+        short=f"{len(gpus)} gpus" if gpus else "gpu",
+        text=units.percent(sum(known) / len(known) if known else None),
+        style="busy",
+        series=kept(view, uuids, together) if gpus else None,
+        note=None if gpus else "no process of this job uses a GPU",
+    )
+
+
+_SERIES_KEPT = 256
+"""A job that starts new workers each epoch must not fill the memory."""
+
+
+def kept(view: View, key: object, made: Together) -> Together:
+    """The series put together before, of the same ones: its charts are not drawn anew each time."""
+    known = view.job.series
+    if len(known) >= _SERIES_KEPT:
+        known.clear()
+    series = known.setdefault(key, made)
+    assert isinstance(series, Together)
+    return series

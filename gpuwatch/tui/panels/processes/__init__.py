@@ -1,0 +1,1 @@
+"""The process table: who uses the GPUs, and the children that feed them."""

@@ -1,0 +1,227 @@
+"""The process table: columns declared once, as many as fit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from gpuwatch.core import units
+from gpuwatch.core.model import Process
+from gpuwatch.tui.charts.strips import TimeWindow
+from gpuwatch.tui.pages.layout import Drawn, Page, Panel, filled, scrolled
+from gpuwatch.tui.panels.processes.order import TableRow, rows
+from gpuwatch.tui.terminal.frame import Line, Row, Run, Zone, fit, left
+from gpuwatch.tui.terminal.listing import (
+    ListColumn,
+    always_dim,
+    begin_row,
+    count_text,
+    fitting,
+    state_style,
+)
+from gpuwatch.tui.view import View, row_key
+
+
+def _on_gpu(write: Callable[[Process], str]) -> Callable[[TableRow], str]:
+    return lambda row: write(row.process) if row.process.gpu_uuid is not None else ""
+
+
+COLUMNS: tuple[ListColumn[TableRow], ...] = (
+    ListColumn("GPU", 4, 9, lambda r: r.gpu, sort="gpu"),
+    ListColumn("PID", 8, 10, lambda r: str(r.process.pid), sort="pid"),
+    ListColumn("USER", 8, 5, lambda r: r.process.user or "-", always_dim, "user", flush_left=True),
+    ListColumn("S", 1, 2, lambda r: r.process.state or "-", state_style, flush_left=True),
+    ListColumn(
+        "GPU-MEM", 7, 8, _on_gpu(lambda p: units.size(p.gpu_memory_bytes)), sort="gpu memory"
+    ),
+    ListColumn("SM", 4, 9, _on_gpu(lambda p: units.percent(p.gpu_busy_percent)), sort="sm"),
+    ListColumn("DATA", 4, 8, lambda r: r.wait),
+    ListColumn("CPU", 5, 7, lambda r: units.percent(r.process.cpu_percent), sort="cpu"),
+    ListColumn("MEM", 6, 4, lambda r: units.size(r.process.memory_resident_bytes), sort="memory"),
+    ListColumn("THR", 4, 1, lambda r: units.count(r.process.threads), always_dim),
+    ListColumn("TIME", 6, 3, lambda r: units.age(r.seconds), always_dim, "time"),
+)
+"""Left to right; the spark and the command come after them."""
+
+_GPU_SORTS = {"gpu", "gpu memory", "sm"}
+_SPARK_WIDTH = 12
+_WIDE_SPARK_WIDTH = 24
+_SPARK_IMPORTANCE = 6
+_COMMAND_LEAST = 12
+
+
+def _chosen(view: View, width: int) -> tuple[list[ListColumn[TableRow]], int]:
+    """The columns that fit beside a readable command, and the width of the spark. Without a GPU,
+    those that would be about one are left out."""
+    jobs = () if view.snapshot is None else view.snapshot.jobs
+    reported = any(job.loops for job in jobs)
+    columns = [
+        one
+        for one in COLUMNS
+        if (one.title != "DATA" or reported) and (view.gpus or one.sort not in _GPU_SORTS)
+    ]
+    room = width - 1 - _COMMAND_LEAST
+    chosen, spark = fitting(columns, _SPARK_WIDTH, _SPARK_IMPORTANCE, room)
+    if view.slow_link:
+        return chosen, 0
+    return chosen, _WIDE_SPARK_WIDTH if spark and width >= 150 else spark
+
+
+# -- drawing ------------------------------------------------------------------------------
+
+
+def _rows(page: Page) -> int:
+    """Takes what is left, and says how much that should be."""
+    height, room = page.height, page.room
+    if not page.gpus:
+        page.table_least = min(max(0, room - 1), max(4, room * 2 // 5))
+        return 0
+    least = 2 if height < 11 else 4 if height < 20 else 5 if height < 28 else 6
+    if page.rows["findings"] and height >= 20:
+        # What is wrong is worth more than the last process in sight.
+        least -= 1
+    page.table_least = min(least, max(0, room - 1))
+    roomy = height * 2 // 5 if height >= 30 else 8
+    page.table_wanted = max(page.table_least, min(len(page.table) + 3, roomy))
+    return 0
+
+
+def _draw(page: Page, rows: int) -> Drawn:
+    view, table = page.view, page.table
+    keys = [row_key(row.process) for row in table]
+    position = keys.index(view.selected_row) if view.selected_row in keys else None
+    planned = max(1, page.room - 1)
+    view.process_offset = scrolled(view.process_offset, position, planned, len(table))
+    return draw(view, table, page.width, rows)
+
+
+PANEL = Panel("table", _rows, _draw)
+
+
+def draw(view: View, table: Sequence[TableRow], width: int, height: int) -> Drawn:
+    """The heading and the rows from ``view.process_offset`` on, ``height`` lines in all."""
+    if height <= 0:
+        return [], []
+    chosen, spark = _chosen(view, width)
+    heading, zones = _heading(view, chosen, spark, width, len(table))
+    lines = [heading]
+    window = spark_window(view, spark)
+    for entry in table[view.process_offset : view.process_offset + height - 1]:
+        zones.append(Zone(len(lines), 0, width, "process", row_key(entry.process)))
+        lines.append(_row(view, entry, chosen, (window, spark), width))
+    if len(lines) == 1:
+        lines.append(Row(width).add(_nothing_text(view), "dim").line())
+    return filled(lines, width, height), zones
+
+
+def _heading(
+    view: View, chosen: Sequence[ListColumn[TableRow]], spark: int, width: int, total: int
+) -> tuple[Line, list[Zone]]:
+    row = Row(width, prefix="b:").add(" ")
+    zones = []
+    arrow = view.glyphs.up if view.reverse else view.glyphs.down
+    for column in chosen:
+        start = row.used
+        by_this = view.sort == column.sort
+        column.add_title(row, "value" if by_this else "label", arrow if by_this else "")
+        if column.sort is not None:
+            zones.append(Zone(0, start, row.used, "sort", column.sort))
+    if spark:
+        row.add(left("LAST " + spark_span(view, spark), spark), "label").add(" ")
+    start = row.used
+    by_command = view.sort == "command"
+    title = "COMMAND" + (arrow if by_command else "")
+    notes = _notes(view, total)
+    note = next((one for one in notes if len(title) + len(one) + 2 <= row.room), None)
+    style = "warn" if view.filter_text else "label"
+    if note is None and view.filter_text:
+        # What is left out must be said before what the column is called.
+        return row.add(fit(notes[-1], row.room, view.glyphs.ellipsis), style).line(), zones
+    row.add(title, "value" if by_command else "label")
+    zones.append(Zone(0, start, row.used, "sort", "command"))
+    if note is not None:
+        row.pad_to(width - len(note) - 1).add(note, style)
+    return row.line(), zones
+
+
+def _notes(view: View, total: int) -> list[str]:
+    """What is listed, in full and shorter: a filter in force matters more than the count."""
+    parts = []
+    if view.filter_text:
+        parts.append(f"filter: {fit(view.filter_text, 24, view.glyphs.ellipsis)}")
+    if view.this_gpu_only:
+        parts.append("this GPU only")
+    count = count_text(total, "process")
+    return [", ".join([*parts, count]), ", ".join(parts), *parts[:1]] if parts else [count]
+
+
+def _nothing_text(view: View) -> str:
+    if view.snapshot is None:
+        return ""
+    if view.filter_text:
+        return "  No process matches the filter. Esc clears it."
+    if not view.gpus:
+        return "  Reading processes..."
+    return "  No process uses a GPU. Press a to see all processes."
+
+
+_SPARK_SECONDS = 2.0
+
+
+def spark_window(view: View, width: int) -> TimeWindow:
+    """The sparks of a table cover the charts' range, in columns of at least 2 s, up to now."""
+    return TimeWindow(view.window.now, max(view.timeline.span_seconds, width * _SPARK_SECONDS))
+
+
+def spark_span(view: View, width: int) -> str:
+    """What a spark of ``width`` cells covers: ``28s``, ``5m``, ``12h``."""
+    seconds = spark_window(view, width).span_seconds
+    if seconds < 100:
+        return f"{seconds:.0f}s"
+    return f"{seconds / 60:.0f}m" if seconds < 5400 else f"{seconds / 3600:.0f}h"
+
+
+def _row(
+    view: View,
+    entry: TableRow,
+    chosen: Sequence[ListColumn[TableRow]],
+    sparks: tuple[TimeWindow, int],
+    width: int,
+) -> Line:
+    process, ellipsis = entry.process, view.glyphs.ellipsis
+    selected = row_key(process) == view.selected_row
+    focused = selected and view.focus == "processes" and not view.in_findings
+    row = begin_row(width, view.glyphs, selected=selected, focused=focused)
+    for column in chosen:
+        column.add_cell(row, entry, ellipsis)
+    window, spark = sparks
+    if spark:
+        row.add_runs(_spark(view, process, window, spark), spark).add(" ")
+    row.add(fit(entry.branch, max(0, row.room - 4), ""), "dim")
+    command = process.command or process.name or "(unseen)"
+    style = "text" if process.gpu_uuid is not None or not view.gpus else "label"
+    return row.add(fit(command, row.room, ellipsis), style).line()
+
+
+def _spark(view: View, process: Process, window: TimeWindow, width: int) -> list[Run]:
+    """SM share of a process on a GPU, CPU of one core for the others."""
+    on_gpu = process.gpu_uuid is not None
+    name, style = ("gpu_busy_percent", "busy") if on_gpu else ("cpu_percent", "children")
+    series = view.history.process(process.key, process.gpu_uuid, name)
+    strip = view.strips.get((row_key(process), name, width))
+    return strip.draw(series, window, width, 100.0, view.glyphs, style)[0]
+
+
+def of_gpu(view: View, uuid: str, width: int, most: int) -> list[Line]:
+    """The processes of one GPU in at most so many lines, whatever the overview's table shows."""
+    own = replace(
+        view,
+        selected_gpu=uuid,
+        this_gpu_only=True,
+        filter_text="",
+        selected_row=None,
+        process_offset=0,
+        all_processes=False,
+    )
+    table = rows(own)
+    return draw(own, table, width, min(most, len(table) + 1 or 2))[0]

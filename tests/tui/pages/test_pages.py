@@ -1,0 +1,149 @@
+"""Every page at every size: whole lines, whole numbers, nothing that a terminal could obey."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+
+import pytest
+
+from gpuwatch.core import units
+from gpuwatch.core.model import Gpu, GpuReading
+from gpuwatch.tui.charts.glyphs import ASCII
+from gpuwatch.tui.pages import detail, findings, job, overview
+from gpuwatch.tui.panels import host as host_panel
+from gpuwatch.tui.panels.gpus.metrics import facts, metrics
+from gpuwatch.tui.terminal.frame import Line, plain
+from gpuwatch.tui.view import View
+from tests.support.snapshots import gpu, snapshot
+from tests.tui.diagnoses import several
+from tests.tui.scenes import (
+    GLYPHS,
+    Printed,
+    Scene,
+    controls,
+    fresh,
+    job_view_of,
+    scene,
+    texts,
+    view_of,
+    widths,
+)
+
+SIZES = ((200, 50), (120, 40), (80, 24), (40, 12), (33, 7), (20, 6), (20, 4), (13, 3), (1, 1))
+ODD_SIZES = [(width, height) for width in range(1, 60, 4) for height in (1, 3, 5, 6, 8, 11, 13)]
+
+Draw = Callable[[View, int, int], list[Line]]
+
+
+def job_with_output(view: View, width: int, height: int) -> list[Line]:
+    view.job.output, view.job.pane = Printed(["step 1", "step 2"]), "large"
+    return job.draw(view, width, height).lines
+
+
+PAGES: dict[str, Draw] = {
+    "overview": lambda view, *size: overview.draw(view, *size).lines,
+    "detail": lambda view, *size: detail.draw(view, *size, 0)[0].lines,
+    "detail, scrolled": lambda view, *size: detail.draw(view, *size, 10_000)[0].lines,
+    "job": lambda view, *size: job.draw(view, *size).lines,
+    "job with output": job_with_output,
+    "findings": lambda view, *size: findings.draw(view, *size).lines,
+}
+
+
+def seen(what: Scene, **fields: object) -> View:
+    """With findings, and looking at a job, where there are any."""
+    if what.now.gpus:
+        fields = {"diagnosis": several(what.now)} | fields
+    return job_view_of(what, **fields) if what.now.jobs else view_of(what, **fields)
+
+
+@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize(
+    ("scenario", "gpus"),
+    [
+        *(("starved", gpus) for gpus in (0, 1, 2, 8, 16)),
+        *((scenario, 1) for scenario in ("main_process", "orphans", "finished", "unified")),
+        *((scenario, 2) for scenario in ("lost", "throttled", "mig", "no_gpu", "memory_errors")),
+        *(("mixed", 8), ("imbalanced", 8), ("shm_full", 1)),
+    ],
+)
+def test_a_frame_is_exactly_as_large_as_the_screen(page: str, scenario: str, gpus: int) -> None:
+    """With every set of glyphs: all lines, each exactly as wide, no control character; ASCII mode
+    draws nothing else; from 40 columns up a simulated machine is said to be one."""
+    what = scene(scenario, gpus, seconds=20)
+    for width, height in SIZES:
+        for glyphs in GLYPHS:
+            lines = PAGES[page](seen(what, glyphs=glyphs), width, height)
+            where = f"{width}x{height} {glyphs.name}"
+            assert len(lines) == height, where
+            assert widths(lines) == {width}, where
+            text = "".join(texts(lines))
+            assert not controls(text), where
+            assert glyphs is not ASCII or text.isascii(), where
+            assert width < 40 or "SIMULATED" in text or not text.strip(), where
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_any_small_size_is_drawn(page: str) -> None:
+    """A pane of any width and a few rows gives exact lines, down to one cell; also before anything
+    was read, and of a machine that reports nothing."""
+    nothing = snapshot(gpus=(Gpu(identity=gpu().identity, reading=GpuReading()),))
+    for view in (seen(scene("mig", 2, seconds=20)), View(), view_of(nothing)):
+        for width, height in ODD_SIZES:
+            lines = PAGES[page](fresh(view), width, height)
+            assert (len(lines), widths(lines)) == (height, {width})
+
+
+@pytest.mark.parametrize(
+    ("page", "size", "needed"), [("overview", (30, 3), "20x4"), ("job", (30, 5), "20x6")]
+)
+def test_a_screen_too_small_says_what_it_needs(
+    page: str, size: tuple[int, int], needed: str
+) -> None:
+    """A sentence instead of a torn picture."""
+    assert needed in plain(PAGES[page](seen(scene()), *size)[0])
+
+
+_DRAWN = re.compile("[ ▁▂▃▄▅▆▇█\u2800-\u28ff│▌├└─╵]+")
+# What the panel says of a chart as a whole, its scale, and how many GPUs are out of sight.
+_OF_THE_CHART = re.compile(r"\d{1,3}%|\d{1,3}-\d{1,3}%|[▲▼]([\d.]+[BKMGT](/s)?|\d+)")
+
+
+def numbers(lines: Iterable[str]) -> set[str]:
+    """The words with a digit in them, charts and frames taken away."""
+    words = {word for line in lines for word in _DRAWN.split(line)}
+    return {word for word in words if re.search(r"\d", word) and not _OF_THE_CHART.fullmatch(word)}
+
+
+def of_gpu(one: Gpu) -> set[str]:
+    """Every number that may be said of it; a long name may be cut, and says so."""
+    metric_texts = [metric.text for metric in metrics(one)]
+    compact = units.size(one.reading.memory_used_bytes)
+    said = [*metric_texts, *(text for text, _ in facts(one)), compact, one.identity.name]
+    return numbers([*said, units.gpu_label(one)])
+
+
+@pytest.mark.parametrize("scenario", ["starved", "throttled", "lost", "unified", "mig", "mixed"])
+@pytest.mark.parametrize("gpus", [2, 8])
+def test_no_number_of_a_gpu_is_cut(scenario: str, gpus: int) -> None:
+    """At every width a number is whole or not there at all."""
+    what = scene(scenario, gpus)
+    whole = {number for one in what.now.gpus for number in of_gpu(one)}
+    for width in range(20, 131):
+        frame = overview.draw(view_of(what), width, (12, 24, 50)[width % 3])
+        rows = {zone.y for zone in frame.zones if zone.action == "gpu"}
+        shown = numbers(re.sub("▲(?=[a-z0-9])", " ", plain(frame.lines[y])) for y in rows)
+        assert not {one for one in shown - whole if "…" not in one}, width
+
+
+@pytest.mark.parametrize("scenario", ["starved", "no_gpu", "shm_full", "unified", "cpu_quota"])
+def test_no_number_of_the_host_is_cut(scenario: str) -> None:
+    """The same of the host, at every number of rows."""
+    view = view_of(scene(scenario, 2))
+    heights = (1, 2, 3, 6, 8, 12)
+    whole = numbers(one for n in heights for one in texts(host_panel.draw(fresh(view), 600, n)))
+    for width in range(20, 210):
+        # The layout gives a narrow screen one line.
+        rows = heights[width % 6] if width >= 76 else 1
+        assert numbers(texts(host_panel.draw(fresh(view), width, rows))) <= whole, (width, rows)
