@@ -93,8 +93,8 @@ TIERS = ((1.0, 15 * 60.0), (5.0, 3600.0), (30.0, 12 * 3600.0))
 """(bucket width, reach) in seconds, finest first."""
 LONG_TIERS = TIERS[1:]
 
-LONGEST_SAMPLE_SECONDS = 1.0
-"""NVML's sample period is between 1/6 s and 1 s: what lies further apart has a gap between."""
+LONGEST_SAMPLE_SECONDS = 1.5
+"""NVML's sample period is at most 1 s: before a sample that comes much later there is a gap."""
 
 GAP_INTERVALS = 2.5
 """A poll this many intervals after the one before still speaks for the time between them."""

@@ -19,8 +19,8 @@ from gpuwatch.core import step_file
 from gpuwatch.core.codec import snapshots as codec
 from gpuwatch.core.model import Job, ProcessKey, TrainingLoop
 from gpuwatch.core.step_file import Counters, Now, Record, StepFile
-from gpuwatch.jobs.report.words import job_loading_sentence
 from gpuwatch.jobs.tracking.loop_files import LOOK_SECONDS, StepFiles, loop_of
+from gpuwatch.jobs.words import job_loading_sentence
 from tests.jobs.watching import key_of, members, watching
 from tests.support.children import Children, children, wait_until
 from tests.support.snapshots import snapshot

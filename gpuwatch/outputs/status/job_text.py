@@ -8,11 +8,11 @@ from datetime import UTC, datetime
 
 from gpuwatch.core import units
 from gpuwatch.core.model import GpuKey, Host, Job, JobMember, JobRank, Process, Snapshot
-from gpuwatch.jobs.report.words import (
+from gpuwatch.jobs.words import (
     cores_sentence,
     job_loading_sentence,
+    loop_facts,
     role_name,
-    telling_facts,
 )
 from gpuwatch.outputs.terminal.table import Heading, cut, table, wrap
 
@@ -88,7 +88,7 @@ def jobs_block(
     lines = [bold(titles)]
     for job, row in zip(jobs, rows, strict=True):
         lines += [row, *_sentence(job_loading_sentence(job), width, indent)]
-        told = telling_facts(job, snapshot.taken_at_unix_seconds)
+        told = loop_facts(job, snapshot.taken_at_unix_seconds)
         lines += _sentence(", ".join(told), width, indent) if told else []
     left = len(snapshot.jobs) - len(jobs)
     return [*lines, f"and {left} more (--all shows them)"] if left else lines
@@ -134,7 +134,7 @@ def job_header(job: Job, snapshot: Snapshot, width: int, bold: Bold) -> list[str
     lines = [bold(line) for line in wrap(command, width, later="  ", most=_LINES_MAX)]
     facts = (
         ("job", _identity(job, snapshot.taken_at_unix_seconds)),
-        ("reports", telling_facts(job, snapshot.taken_at_unix_seconds)),
+        ("reports", loop_facts(job, snapshot.taken_at_unix_seconds)),
         ("runs", _place(job)),
         ("loading", [job_loading_sentence(job).removeprefix("loading ")]),
         ("because", _loading_signs(job)),

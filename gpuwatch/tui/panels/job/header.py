@@ -6,7 +6,7 @@ import time
 
 from gpuwatch.core import units
 from gpuwatch.core.model import Host, Job
-from gpuwatch.jobs.report.words import cores_sentence, job_loading_sentence, telling_facts
+from gpuwatch.jobs.words import cores_sentence, job_loading_sentence, loop_facts
 from gpuwatch.tui.terminal.frame import Line, Row, fit, width_of
 from gpuwatch.tui.view import View
 
@@ -86,7 +86,7 @@ def telling(view: View, job: Job) -> list[Fact]:
     now = None if view.snapshot is None else view.snapshot.taken_at_unix_seconds
     if ended_at(view, job) is not None:
         return []
-    texts = telling_facts(job, now)
+    texts = loop_facts(job, now)
     return [(text, "value" if number == 0 else "text") for number, text in enumerate(texts)]
 
 
