@@ -13,6 +13,9 @@ MERGE_SECONDS = 60.0
 """A finding that is back so soon was never gone: the diagnosis looks at windows of a minute."""
 STRETCHES_KEPT = 64
 FINDINGS_KEPT = 256
+_OF_FINDING = (
+    *("rule", "severity", "confidence", "summary", "evidence", "advice", "ruled_out", "job"),
+)
 
 _Key = tuple[str, ProcessKey | None, tuple[GpuKey, ...]]
 
@@ -106,16 +109,8 @@ def _made(use: _Use, holds: bool) -> FindingUse:
         )
         for one in use.held
     ]
-    finding = use.finding
     return FindingUse(
-        rule=finding.rule,
-        severity=finding.severity,
-        confidence=finding.confidence,
-        summary=finding.summary,
-        evidence=finding.evidence,
-        advice=finding.advice,
-        ruled_out=finding.ruled_out,
-        job=finding.job,
+        **{name: getattr(use.finding, name) for name in _OF_FINDING},
         gpus=tuple(use.gpus),
         holds_at_end=holds,
         seconds=sum(one.seconds for one in stretches),

@@ -9,21 +9,32 @@ from gpuwatch.core.history import LONGEST_SAMPLE_SECONDS
 from gpuwatch.core.model import BusySample, Gpu, GpuReading
 from gpuwatch.outputs.report.accumulators.rhythm import Rhythm
 from gpuwatch.outputs.report.accumulators.steps import Step
-from gpuwatch.outputs.report.accumulators.sums import Energy, Gauge, Throttle, sane, whole
+from gpuwatch.outputs.report.accumulators.sums import Energy, Gauge, Throttle, sane
 from gpuwatch.outputs.report.accumulators.time_profile import Grid, profiles
 from gpuwatch.outputs.report.parts import GpuUsage, Stretch
 
 USERS_KEPT = 4
 LOSSES_KEPT = 50
 PROFILES = ("power_watts", "memory_used_bytes", "temperature_celsius")
-_GAUGES = (
-    *PROFILES,
-    "sm_active_percent",
-    "tensor_active_percent",
-    "sm_clock_mhz",
-    "memory_clock_mhz",
-    "pcie_rx_bytes_per_second",
-    "pcie_tx_bytes_per_second",
+_FIGURES = (
+    ("memory_mean_bytes", "memory_used_bytes", "mean"),
+    ("memory_peak_bytes", "memory_used_bytes", "whole_peak"),
+    ("power_mean_watts", "power_watts", "mean"),
+    ("power_peak_watts", "power_watts", "peak"),
+    ("temperature_peak_celsius", "temperature_celsius", "peak"),
+    ("sm_active_percent", "sm_active_percent", "mean"),
+    ("tensor_active_percent", "tensor_active_percent", "mean"),
+    ("sm_clock_mean_mhz", "sm_clock_mhz", "mean"),
+    ("sm_clock_peak_mhz", "sm_clock_mhz", "peak"),
+    ("memory_clock_mean_mhz", "memory_clock_mhz", "mean"),
+    ("received_bytes", "pcie_rx_bytes_per_second", "integral"),
+    ("received_seconds", "pcie_rx_bytes_per_second", "seconds"),
+    ("sent_bytes", "pcie_tx_bytes_per_second", "integral"),
+)
+"""The field of the report, the reading, and what is made of it (``Gauge``)."""
+_IDENTITY = (
+    *("uuid", "index", "name", "mig_instance", "mig_parent_uuid", "memory_total_bytes"),
+    "temperature_slowdown_celsius",
 )
 
 
@@ -46,7 +57,7 @@ class GpuAccumulator:
         self._identity = gpu.identity
         self._profiles = {"busy_percent": grid.recorder()}
         self._profiles |= {name: grid.recorder() for name in PROFILES if fine}
-        self._gauges = {name: Gauge() for name in _GAUGES}
+        self._gauges = {reading: Gauge() for _, reading, _ in _FIGURES}
         self._energy = Energy()
         self._throttle = Throttle()
         self._rhythm = Rhythm()
@@ -184,47 +195,27 @@ class GpuAccumulator:
 
     def usage(self, until: float) -> GpuUsage:
         """What is known so far; ``until`` is where the time profiles end."""
-        identity, gauges, rhythm = self._identity, self._gauges, self._rhythm.closed()
+        rhythm = self._rhythm.closed()
         energy, energy_from = self._energy.total()
-        received, power = gauges["pcie_rx_bytes_per_second"], gauges["power_watts"]
-        memory, clock = gauges["memory_used_bytes"], gauges["sm_clock_mhz"]
         known, shaped = self._watched > 0, rhythm.seconds > 0
         return GpuUsage(
-            uuid=identity.uuid,
-            index=identity.index,
-            name=identity.name,
-            mig_instance=identity.mig_instance,
-            mig_parent_uuid=identity.mig_parent_uuid,
-            memory_total_bytes=identity.memory_total_bytes,
-            temperature_slowdown_celsius=sane(identity.temperature_slowdown_celsius),
+            **{name: getattr(self._identity, name) for name in _IDENTITY},
+            **{name: getattr(self._gauges[reading], what) for name, reading, what in _FIGURES},
             seen_seconds=self._seen,
             watched_seconds=self._watched if known else None,
             busy_seconds=min(self._busy, self._watched) if known else None,
             busy_from_samples=self._sampled,
             busy_missing=None if known else self._why_unknown(),
-            sm_active_percent=sane(gauges["sm_active_percent"].mean, 100.0),
-            tensor_active_percent=sane(gauges["tensor_active_percent"].mean, 100.0),
-            job_memory_peak_bytes=whole(self._job_bytes.peak),
-            memory_mean_bytes=memory.mean,
-            memory_peak_bytes=whole(memory.peak),
-            power_mean_watts=power.mean,
-            power_peak_watts=power.peak,
+            job_memory_peak_bytes=self._job_bytes.whole_peak,
             power_limit_watts=self._power_limit,
             energy_joules=energy,
             energy_from=energy_from,
             throttled=self._throttle.total(self._seen),
-            temperature_peak_celsius=gauges["temperature_celsius"].peak,
             duty=rhythm.duty,
             rhythm_seconds=rhythm.seconds if shaped else None,
             oscillating_seconds=rhythm.oscillating_seconds if shaped else None,
             period_seconds=rhythm.period_seconds,
             cycles=rhythm.cycles if shaped else None,
-            sm_clock_mean_mhz=clock.mean,
-            sm_clock_peak_mhz=clock.peak,
-            memory_clock_mean_mhz=gauges["memory_clock_mhz"].mean,
-            received_bytes=received.integral,
-            received_seconds=received.seconds,
-            sent_bytes=gauges["pcie_tx_bytes_per_second"].integral,
             other_tenant_seconds=self._tenant_seconds,
             other_tenants_peak=self._tenants_peak,
             other_users=tuple(self._users)[:USERS_KEPT],

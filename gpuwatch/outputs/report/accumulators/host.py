@@ -14,14 +14,22 @@ PROFILES = (
     "disk_read_bytes_per_second",
     "disk_write_bytes_per_second",
 )
-_GAUGES = (
-    *PROFILES,
-    "cpu_iowait_percent",
-    "swap_used_bytes",
-    "shm_used_bytes",
-    "network_receive_bytes_per_second",
-    "network_transmit_bytes_per_second",
+_FIGURES = (
+    ("cpu_mean_percent", "cpu_percent", "mean"),
+    ("cpu_peak_percent", "cpu_percent", "peak"),
+    ("cpu_iowait_mean_percent", "cpu_iowait_percent", "mean"),
+    ("memory_mean_bytes", "memory_used_bytes", "mean"),
+    ("memory_peak_bytes", "memory_used_bytes", "whole_peak"),
+    ("swap_peak_bytes", "swap_used_bytes", "whole_peak"),
+    ("shm_peak_bytes", "shm_used_bytes", "whole_peak"),
+    ("disk_read_bytes", "disk_read_bytes_per_second", "integral"),
+    ("disk_written_bytes", "disk_write_bytes_per_second", "integral"),
+    ("disk_read_peak_bytes_per_second", "disk_read_bytes_per_second", "peak"),
+    ("disk_write_peak_bytes_per_second", "disk_write_bytes_per_second", "peak"),
+    ("network_received_bytes", "network_receive_bytes_per_second", "integral"),
+    ("network_sent_bytes", "network_transmit_bytes_per_second", "integral"),
 )
+"""The field of the report, the reading, and what is made of it (``Gauge``)."""
 _FACTS = ("core_count", "usable_cores", "memory_total_bytes", "shm_total_bytes")
 
 
@@ -29,7 +37,7 @@ class HostAccumulator:
     """Fed once a snapshot."""
 
     def __init__(self, grid: Grid) -> None:
-        self._gauges = {name: Gauge() for name in _GAUGES}
+        self._gauges = {name: Gauge() for _, name, _ in _FIGURES}
         self._profiles = {name: grid.recorder() for name in PROFILES}
         self._facts: dict[str, float | None] = dict.fromkeys(_FACTS)
 
@@ -46,26 +54,12 @@ class HostAccumulator:
                 self._profiles[name].add(step.since, step.until, value)
 
     def usage(self, until: float) -> HostUsage:
-        gauges, facts = self._gauges, self._facts
-        cpu, memory = gauges["cpu_percent"], gauges["memory_used_bytes"]
-        read, write = gauges["disk_read_bytes_per_second"], gauges["disk_write_bytes_per_second"]
+        facts = self._facts
         return HostUsage(
-            cpu_mean_percent=cpu.mean,
-            cpu_peak_percent=cpu.peak,
-            cpu_iowait_mean_percent=gauges["cpu_iowait_percent"].mean,
+            **{name: getattr(self._gauges[reading], what) for name, reading, what in _FIGURES},
             core_count=whole(facts["core_count"]),
             usable_cores=facts["usable_cores"],
             memory_total_bytes=whole(facts["memory_total_bytes"]),
-            memory_mean_bytes=memory.mean,
-            memory_peak_bytes=whole(memory.peak),
-            swap_peak_bytes=whole(gauges["swap_used_bytes"].peak),
             shm_total_bytes=whole(facts["shm_total_bytes"]),
-            shm_peak_bytes=whole(gauges["shm_used_bytes"].peak),
-            disk_read_bytes=read.integral,
-            disk_written_bytes=write.integral,
-            disk_read_peak_bytes_per_second=read.peak,
-            disk_write_peak_bytes_per_second=write.peak,
-            network_received_bytes=gauges["network_receive_bytes_per_second"].integral,
-            network_sent_bytes=gauges["network_transmit_bytes_per_second"].integral,
             profiles=profiles(self._profiles, until),
         )

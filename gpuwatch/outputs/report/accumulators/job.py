@@ -84,7 +84,7 @@ class JobAccumulator(UsageAccumulator):
         if job.quota_cores is not None:
             self._quota_cores = sane(job.quota_cores)
         if self._ended is None:
-            self.last = step.until
+            self.last_unix_seconds = step.until
             for uuid in job.gpu_uuids:
                 self.add_gpu(uuid, sane(busy.get(uuid), 100.0), seconds)
         held = [memory[member.key] for member in job.members if member.key in memory]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gpuwatch.core.history import LONGEST_SAMPLE_SECONDS
-from gpuwatch.core.model import BusySample, Job, JobMember, ProcessKey
+from gpuwatch.core.model import BusySample, Job, ProcessKey
 from gpuwatch.jobs.words import job_loading_sentence
 from gpuwatch.outputs.report.accumulators.steps import Step
 from gpuwatch.outputs.report.accumulators.sums import Gauge, sane
@@ -15,6 +15,17 @@ from gpuwatch.outputs.report.usage import Loading
 AT_LIMIT_PERCENT = 90.0
 """Of one core: a process at this much is held back by its core more than by anything else."""
 STATES_KEPT = 32
+_OF_WORKERS = (
+    "loader_worker_cpu_percent",
+    "loader_worker_at_limit_percent",
+    "loader_worker_queue_wait_percent",
+    "loader_worker_disk_wait_percent",
+)
+_OF_RANKS = (
+    "main_thread_cpu_percent",
+    "main_thread_at_limit_percent",
+    "main_thread_queue_wait_percent",
+)
 
 
 @dataclass(slots=True)
@@ -36,34 +47,29 @@ class LoadingAccumulator:
         self._peak: int | None = None
         self._started = 0
         self._workers: frozenset[ProcessKey] = frozenset()
-        self._worker_cpu, self._worker_limit = Gauge(), Gauge()
-        self._worker_queue, self._worker_disk = Gauge(), Gauge()
-        self._main_cpu, self._main_limit, self._main_queue = Gauge(), Gauge(), Gauge()
+        self._gauges = {name: Gauge() for name in (*_OF_WORKERS, *_OF_RANKS)}
 
     def add(self, job: Job, seconds: float) -> None:
         if job.ranks:
             self._note_state(job, seconds)
+        names: tuple[str, ...]
         workers = []
         for member in job.members:
             if member.role == "loader_worker":
                 workers.append(member.key)
-                self._add_worker(member, seconds)
+                names, cpu = _OF_WORKERS, member.cpu_percent
             elif member.role == "rank":
-                percent = member.main_thread_cpu_percent
-                self._main_cpu.add(percent, seconds)
-                self._main_limit.add(_at_limit(percent), seconds)
-                self._main_queue.add(member.run_queue_wait_percent, seconds)
+                names, cpu = _OF_RANKS, member.main_thread_cpu_percent
+            else:
+                continue
+            waits = (member.run_queue_wait_percent, member.disk_wait_percent)
+            for name, percent in zip(names, (cpu, _at_limit(cpu), *waits), strict=False):
+                self._gauges[name].add(percent, seconds)
         if workers or self._workers:
             now = frozenset(workers)
             self._started += len(now - self._workers)
             self._workers = now
             self._peak = max(self._peak or 0, len(now))
-
-    def _add_worker(self, member: JobMember, seconds: float) -> None:
-        self._worker_cpu.add(member.cpu_percent, seconds)
-        self._worker_limit.add(_at_limit(member.cpu_percent), seconds)
-        self._worker_queue.add(member.run_queue_wait_percent, seconds)
-        self._worker_disk.add(member.disk_wait_percent, seconds)
 
     def _note_state(self, job: Job, seconds: float) -> None:
         signature = tuple(
@@ -120,13 +126,7 @@ class LoadingAccumulator:
             loader_workers_peak=workers if self._peak is None else self._peak,
             loader_workers_started=None if workers is None else self._started,
             pinned_memory=None if state is None else state.pinned,
-            loader_worker_cpu_percent=self._worker_cpu.mean,
-            loader_worker_at_limit_percent=self._worker_limit.mean,
-            loader_worker_queue_wait_percent=self._worker_queue.mean,
-            loader_worker_disk_wait_percent=self._worker_disk.mean,
-            main_thread_cpu_percent=self._main_cpu.mean,
-            main_thread_at_limit_percent=self._main_limit.mean,
-            main_thread_queue_wait_percent=self._main_queue.mean,
+            **{name: gauge.mean for name, gauge in self._gauges.items()},
         )
 
 

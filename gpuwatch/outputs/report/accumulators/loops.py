@@ -110,21 +110,17 @@ class LoopsAccumulator:
         known = [(percent, number) for percent, number in waits if percent is not None]
         # Of one rank it says nothing more.
         most = max(known, key=lambda one: one[0]) if len(known) > 1 else (None, None)
-        spent = {name: one.percent for name, one in self._spent.items()}
+        spent = self._spent.items()
         return Loop(
             reported_seconds=self._seconds,
             ranks=len(ranks) or None,
             samples_per_second=self._samples.mean,
             steps=min([rank.steps for rank in ranks if rank.steps is not None], default=None),
             last_epoch=self._epoch,
-            data_wait_percent=spent["data_wait_share"],
             data_wait_most_percent=most[0],
             data_wait_most_rank=most[1],
-            compute_percent=spent["compute_share"],
             compute_on_device=self._on_device,
-            copy_percent=spent["copy_share"],
-            validation_percent=spent["validation_share"],
-            checkpoint_percent=spent["checkpoint_share"],
+            **{f"{name.removesuffix('share')}percent": one.percent for name, one in spent},
             memory_allocated_peak_bytes=whole(self._allocated.peak),
             memory_reserved_peak_bytes=whole(self._reserved.peak),
         )

@@ -48,6 +48,11 @@ class Gauge:
             self.total += value * seconds
 
     @property
+    def whole_peak(self) -> int | None:
+        """Of a reading in whole numbers."""
+        return whole(self.peak)
+
+    @property
     def mean(self) -> float | None:
         return self.total / self.seconds if self.seconds > 0 else None
 

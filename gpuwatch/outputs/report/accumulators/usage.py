@@ -7,68 +7,57 @@ from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 from gpuwatch.core.model import GpuKey, Job, JobMember, Process, ProcessKey, Snapshot
-from gpuwatch.outputs.report.usage import ProcessUsage
+from gpuwatch.outputs.report.usage import ProcessUsage, Usage
 
 PROCESSES_KEPT = 1024
 """Loader workers are started anew each epoch: a long recording sees very many."""
 
 
 class UsageAccumulator:
-    """Sums that jobs and processes share."""
+    """Sums that jobs and processes share, by the names of ``Usage``."""
 
     def __init__(self, now: float) -> None:
-        self.first = self.last = now
+        self.first_unix_seconds = self.last_unix_seconds = now
         self.user: str | None = None
         self.command: str | None = None
         self.gpus: dict[GpuKey, None] = {}
-        self.gpu_held = 0.0
-        self.gpu_busy: float | None = None
-        self.gpu_memory: int | None = None
-        self.cpu: float | None = None
-        self.memory: int | None = None
-        self.read: float | None = None
-        self.written: float | None = None
+        self.gpu_held_seconds = 0.0
+        self.gpu_busy_seconds: float | None = None
+        self.gpu_memory_peak_bytes: int | None = None
+        self.cpu_core_seconds: float | None = None
+        self.memory_peak_bytes: int | None = None
+        self.read_bytes: float | None = None
+        self.written_bytes: float | None = None
 
     def add_gpu(self, uuid: GpuKey, busy_percent: float | None, seconds: float) -> None:
         self.gpus[uuid] = None
-        self.gpu_held += seconds
-        self.gpu_busy = _plus(self.gpu_busy, busy_percent, seconds / 100.0)
+        self.gpu_held_seconds += seconds
+        self.gpu_busy_seconds = _plus(self.gpu_busy_seconds, busy_percent, seconds / 100.0)
 
     def add_gpu_memory(self, held: int) -> None:
-        self.gpu_memory = max(self.gpu_memory or 0, held)
+        self.gpu_memory_peak_bytes = max(self.gpu_memory_peak_bytes or 0, held)
 
     def add_host(self, cpu_percent: float | None, memory: int | None, seconds: float) -> None:
-        self.cpu = _plus(self.cpu, cpu_percent, seconds / 100.0)
+        self.cpu_core_seconds = _plus(self.cpu_core_seconds, cpu_percent, seconds / 100.0)
         if memory is not None:
-            self.memory = max(self.memory or 0, memory)
+            self.memory_peak_bytes = max(self.memory_peak_bytes or 0, memory)
 
     def add_storage(self, read: float | None, written: float | None, seconds: float) -> None:
         """Both in bytes a second."""
-        self.read = _plus(self.read, read, seconds)
-        self.written = _plus(self.written, written, seconds)
+        self.read_bytes = _plus(self.read_bytes, read, seconds)
+        self.written_bytes = _plus(self.written_bytes, written, seconds)
 
     @property
     def sums(self) -> dict[str, Any]:
-        """The fields of ``Usage``."""
-        return {
-            "user": self.user,
-            "command": self.command,
-            "gpus": tuple(self.gpus),
-            "gpu_held_seconds": self.gpu_held,
-            "gpu_busy_seconds": self.gpu_busy,
-            "gpu_memory_peak_bytes": self.gpu_memory,
-            "cpu_core_seconds": self.cpu,
-            "memory_peak_bytes": self.memory,
-            "read_bytes": self.read,
-            "written_bytes": self.written,
-            "first_unix_seconds": self.first,
-            "last_unix_seconds": self.last,
-        }
+        """The fields of ``Usage`` but for who it is."""
+        sums = {name: getattr(self, name) for name in Usage.__struct_fields__[2:]}
+        return sums | {"gpus": tuple(self.gpus)}
 
     @property
     def weight(self) -> tuple[float, float, float]:
         """Who used most comes first."""
-        return (self.gpu_held + (self.gpu_busy or 0.0), self.cpu or 0.0, float(self.memory or 0))
+        gpu_seconds = self.gpu_held_seconds + (self.gpu_busy_seconds or 0.0)
+        return (gpu_seconds, self.cpu_core_seconds or 0.0, float(self.memory_peak_bytes or 0))
 
 
 def _plus(sum_: float | None, rate: float | None, seconds: float) -> float | None:
@@ -132,14 +121,14 @@ class ProcessesAccumulator:
         used = self._processes.get(key)
         if used is None:
             used = self._processes[key] = _OfProcess(now)
-        used.last = now
+        used.last_unix_seconds = now
         return used
 
     def _forget(self, now: float) -> None:
         """Of those that are gone, the ones that used least."""
         if len(self._processes) <= PROCESSES_KEPT:
             return
-        gone = [item for item in self._processes.items() if item[1].last < now]
+        gone = [item for item in self._processes.items() if item[1].last_unix_seconds < now]
         gone.sort(key=lambda item: item[1].weight)
         for key, _ in gone[: max(1, PROCESSES_KEPT // 4)]:
             del self._processes[key]
