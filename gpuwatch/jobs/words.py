@@ -1,4 +1,4 @@
-"""What a job is said to be, in words: one place for the page, the screen and the report."""
+"""A job in words: one place for the page, the screen and the report."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def rank_name(rank: JobRank) -> str:
 
 
 def loading_sentence(rank: JobRank) -> str:
-    """How one training process gets its data, as a clause: ``4 loader workers, pinned memory on``,
+    """A clause for how one training process gets its data: ``4 loader workers, pinned memory on``,
     ``no workers: loading runs in the training process``, ``loading unknown: <why>``."""
     return _same_everywhere(rank, each="", process="process")
 
@@ -54,14 +54,14 @@ def job_loading_sentence(job: Job) -> str:
 
 
 STALE_SECONDS = 15.0
-"""A loop that has told nothing for longer may hang, or be in a step as long."""
+"""A loop that has reported nothing for longer may hang, or be in a step as long."""
 
 _DOING = {"validation": "validating", "checkpoint": "saving a checkpoint", "idle": "idle"}
 
 
 def loop_facts(job: Job, now: float | None = None) -> list[str]:
-    """What the job tells of its own loop, the most telling first: ``waits for data 43%``,
-    ``512 samples/s``, ``compute 51%`` ...; empty where nobody tells. ``now`` is unix time."""
+    """Facts that the job reports of its own loop, the most important first: ``waits for data 43%``,
+    ``512 samples/s``, ``compute 51%`` ...; empty where nobody reports. ``now`` is unix time."""
     loops = job.loops
     if not loops:
         return []
@@ -168,7 +168,7 @@ def cores_sentence(job: Job, host: Host) -> str | None:
 
 
 def _limit(job: Job, host: Host) -> str | None:
-    """What makes them fewer than the machine has."""
+    """The reason why they are fewer than the machine has."""
     usable = job.usable_cores
     if usable == host.core_count:
         return None

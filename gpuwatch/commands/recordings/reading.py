@@ -1,4 +1,4 @@
-"""What ``report FILE``, ``compare`` and ``export`` share: recordings read, files written."""
+"""Recordings read and files written by ``report FILE``, ``compare`` and ``export``."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ class Cut:
 
 
 def _of_job(snapshots: Iterable[Snapshot], pid: int) -> Iterator[Snapshot]:
-    """What is about the job that ``pid`` belongs to, from the first snapshot that has it."""
+    """The part about the job that ``pid`` belongs to, from the first snapshot that has it."""
     from gpuwatch.jobs.identity.job_filter import only_job
 
     key = None

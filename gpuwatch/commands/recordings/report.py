@@ -132,7 +132,7 @@ def print_schema(made: type[Any], title: str) -> int:
 
 _KINDS = re.compile(rb'"kind"\s*:\s*"(?:header|snapshot|delta|bucket|finding)"')
 _PACKED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
-"""How gzip and zstandard files begin."""
+"""First bytes of gzip and zstandard files."""
 
 
 def is_recording(reference: str) -> bool:
@@ -187,7 +187,7 @@ def _unreadable(store: Any) -> str:
 
 
 def _tuning(report: Report) -> dict[str, Any] | None:
-    """What ``gpuwatch tune --save`` measured last in the folder that the job ran in."""
+    """Last result of ``gpuwatch tune --save`` in the folder that the job ran in."""
     from gpuwatch.outputs.tuning.text import summary
     from gpuwatch.tuning.search.keep import last
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from gpuwatch.diagnosis.engine.engine import Engine
 
 EVALUATE_SECONDS = 5.0
-"""The diagnosis looks at windows of a minute; more often would tell no more and takes longer."""
+"""The diagnosis looks at windows of a minute; more often would find no more and take longer."""
 GPUS_KEPT = 256
 JOBS_KEPT = 256
 PROBLEMS_KEPT = 12
@@ -131,7 +131,7 @@ class Accumulator:
         self._there = frozenset([gpu.uuid for gpu in gpus if gpu.uuid in self._gpus])
 
     def _tenants(self, snapshot: Snapshot, jobs: Sequence[Job]) -> dict[GpuKey, Tenants] | None:
-        """Who is on the GPUs of the job that the report is about; its processes have left them
+        """Tenants of the GPUs of the job that the report is about; its own processes have left them
         when it has ended."""
         if self._job is None or not jobs or jobs[0].ended_at_unix_seconds is not None:
             return None
@@ -183,7 +183,7 @@ class Accumulator:
             self._findings.add(diagnosis, step.until, self._steps.begin or 0.0, step.offset)
 
     def report(self, source: Source | None = None) -> Report:
-        """What is known so far. Raises ``ValueError`` if there was no snapshot."""
+        """The report so far. Raises ``ValueError`` if there was no snapshot."""
         if self._grid is None or self._host is None:
             raise ValueError("no snapshot was pushed")
         if self._engine is not None:

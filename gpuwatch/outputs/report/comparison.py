@@ -40,9 +40,9 @@ class FindingChange(Part, frozen=True):
     severity: str
     """Of the newer finding."""
     state: str
-    """What became of it: ``new``, ``still`` or ``gone``."""
+    """``new``, ``still`` or ``gone``."""
     before_share: Share | None = None
-    """What its findings cost of all GPU time."""
+    """Cost of its findings, of all GPU time."""
     after_share: Share | None = None
     before: FindingUse | None = None
     """The most costly of them."""
@@ -83,7 +83,7 @@ neither by itself), and whether it is of two jobs or two machines only."""
 
 
 def _value(report: Report, read: str | Callable[[Report], Value]) -> Value:
-    """What ``read`` gives, or what is under that path; ``None`` where a part of it is missing."""
+    """The value that ``read`` gives, or that is under that path; ``None`` where a part of it is missing."""
     if callable(read):
         return read(report)
     value: Any = report

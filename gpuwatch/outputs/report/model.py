@@ -43,7 +43,7 @@ class Source(Part, frozen=True):
     left_out_lines: Count = 0
     """Lines that could not be read."""
     notes: tuple[str, ...] = ()
-    """What the reader should know about it, in sentences."""
+    """Sentences that the reader should know about it."""
 
 
 class Time(Part, frozen=True):
@@ -68,7 +68,7 @@ class Time(Part, frozen=True):
     gaps: tuple[Stretch, ...] = ()
     """The longest of them, in the order of their time."""
     clock_set_back: Count = 0
-    """How often the wall clock went back; what followed is taken as if it had not."""
+    """Times that the wall clock went back; what followed is taken as if it had not."""
     bucket_seconds: Amount = 1.0
     """Width of a bucket of the time profiles."""
 
@@ -96,7 +96,7 @@ class Total(Part, frozen=True):
     received_bytes_per_second: Amount | None = None
     """Host to GPU, while it was read."""
     finding_gpu_seconds: Amount | None = None
-    """What the findings cost together."""
+    """Cost of all findings together."""
 
 
 class FindingUse(Part, frozen=True):
@@ -106,7 +106,7 @@ class FindingUse(Part, frozen=True):
     severity: str
     """``error``: work is lost or at risk; ``warning``: time is lost; ``info``: good to know."""
     confidence: Share
-    """How likely the cause named is the right one, when that was surest; what follows is as it
+    """Likelihood that the cause named is the right one, when it was surest; what follows is as it
     was then."""
     summary: str
     """A sentence: what and where, with its numbers."""
@@ -119,7 +119,7 @@ class FindingUse(Part, frozen=True):
     """All it was ever about."""
     holds_at_end: bool = False
     seconds: Amount = 0.0
-    """How long it held."""
+    """Time in which it held."""
     cost_gpu_seconds: Amount | None = None
     stretches: tuple[Stretch, ...] = ()
 
@@ -151,12 +151,12 @@ class Report(Part, frozen=True, kw_only=True):
     processes: tuple[ProcessUsage, ...] = ()
     """Those that used most GPU time first."""
     left_out_processes: Count = 0
-    """How many processes with little use are not listed."""
+    """Processes with little use that are not listed."""
     loop_seconds: Amount = 0.0
     """For how long a job that reported its own loops was in one."""
     host: HostUsage = HostUsage()
     problems: tuple[str, ...] = ()
-    """What could not be read on the machine, in sentences."""
+    """Sentences about what could not be read on the machine."""
     unknown: tuple[NotTold, ...] = ()
     """Rules that could not be checked at the end."""
 

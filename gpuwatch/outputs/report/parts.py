@@ -28,7 +28,7 @@ Values = Annotated[tuple[Amount | None, ...], Meta(max_length=BUCKETS_MAX)]
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
-    """What all parts of a report have in common."""
+    """Base of all parts of a report."""
 
 
 P = TypeVar("P", bound=Part)
@@ -45,7 +45,7 @@ class Stretch(Part, frozen=True):
     begin_unix_seconds: Unix
     end_unix_seconds: Unix
     cost_gpu_seconds: Amount | None = None
-    """What was lost in it, if known."""
+    """Loss in it, if known."""
 
     @property
     def seconds(self) -> float:
@@ -95,7 +95,7 @@ class GpuUsage(Part, frozen=True):
     seen_seconds: Amount = 0.0
     """Time it was there, without gaps (of a job: with them)."""
     watched_seconds: Amount | None = None
-    """How much of that its utilisation is known for."""
+    """Part of that for which its utilisation is known."""
     busy_percent: Percent | None = None
     """Share of the time watched with a kernel resident."""
     busy_seconds: Amount | None = None

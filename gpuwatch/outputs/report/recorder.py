@@ -16,7 +16,7 @@ from gpuwatch.outputs.report.accumulator import Accumulator
 from gpuwatch.outputs.report.model import Report, Source
 
 LATE_SECONDS = 2.0
-"""How long after the end of a job the driver's samples from before it may still come."""
+"""Time after the end of a job in which the driver's samples from before it may still come."""
 START_TOLERANCE_SECONDS = 0.5
 """Start times of one process, computed from the boot time twice, differ by less."""
 
@@ -93,7 +93,7 @@ class JobRecorder:
         return None
 
     def report(self, source: Source | None = None) -> Report:
-        """What is known so far. Raises ``ValueError`` if the job was never seen."""
+        """The report so far. Raises ``ValueError`` if the job was never seen."""
         if self._accumulator is None:
             raise ValueError("no snapshot has had this job in it yet")
         report = self._accumulator.report(source)

@@ -71,7 +71,7 @@ class ReportStore:
     ) -> None:
         self.folder = state_folder("reports") if folder is None else folder
         self.unreadable = 0
-        """How many the last call of ``last`` passed over: damaged, or of an older gpuwatch."""
+        """Number that the last call of ``last`` passed over: damaged, or of an older gpuwatch."""
         self._unix_time = unix_time
 
     def save(self, report: Report) -> Path:

@@ -9,7 +9,7 @@ from gpuwatch.outputs.report.parts import Amount, Count, Part, Percent, Profiles
 
 
 class Usage(Part, frozen=True):
-    """What a process or a job used while it was seen."""
+    """Use of a process or a job while it was seen."""
 
     pid: Count
     started_at_unix_seconds: Unix | None = None
@@ -38,7 +38,7 @@ class Usage(Part, frozen=True):
 
 
 class ProcessUsage(Usage, frozen=True):
-    """What one process used while it was seen."""
+    """Use of one process while it was seen."""
 
     name: str | None = None
     role: str | None = None
@@ -46,7 +46,7 @@ class ProcessUsage(Usage, frozen=True):
 
 
 class Loading(Part, frozen=True):
-    """How the job got its data. Shares are means over the time each process was seen."""
+    """Ways in which the job got its data. Shares are means over the time each process was seen."""
 
     sentence: str | None = None
     """As seen for most of the time in which there were workers: ``4 loader workers, pinned
@@ -71,8 +71,8 @@ class Loading(Part, frozen=True):
 
 
 class Loop(Part, frozen=True):
-    """What the job reported of its own training loops (``gpuwatch.torch``); means are over the time
-    in which they ran, and over the ranks that reported."""
+    """Figures that the job reported of its own training loops (``gpuwatch.torch``); means are over
+    the time in which they ran, and over the ranks that reported."""
 
     reported_seconds: Amount = 0.0
     """For how long they ran; 0: it reported nothing."""
@@ -100,7 +100,7 @@ class Loop(Part, frozen=True):
 
 
 class JobUsage(Usage, frozen=True):
-    """What one job used while it was seen, all its processes together."""
+    """Use of one job while it was seen, all its processes together."""
 
     ended_at_unix_seconds: Unix | None = None
     end_is_last_seen: bool = False

@@ -8,9 +8,8 @@ from itertools import pairwise
 
 import pytest
 
-from gpuwatch.core.model import BusySample, Gpu, GpuReading, ReasonSeconds, Snapshot
+from gpuwatch.core.model import BusySample, Gpu, GpuReading, Snapshot
 from gpuwatch.outputs.report.model import Report
-from gpuwatch.outputs.report.parts import Throttling
 from tests.support.recordings import simulated, summed
 
 GIB = 2**30
@@ -62,16 +61,6 @@ def test_busy_share_is_the_mean_of_the_drivers_samples(starved: list[Snapshot]) 
         assert gpu.idle_seconds == pytest.approx(
             sum(steps) * (1 - weighed / sum(steps) / 100), abs=0.05
         )
-
-
-def test_energy_is_what_the_counter_grew_by(starved: list[Snapshot]) -> None:
-    """From the first snapshot to the last, of all GPUs together."""
-    grown = 0.0
-    for first, last in zip(starved[0].gpus, starved[-1].gpus, strict=True):
-        assert first.reading.energy_joules is not None
-        assert last.reading.energy_joules is not None
-        grown += last.reading.energy_joules - first.reading.energy_joules
-    assert summed(starved).total.energy_joules == pytest.approx(grown)
 
 
 def test_host_memory_and_disk_are_summed(starved: list[Snapshot]) -> None:
@@ -163,16 +152,6 @@ def test_a_finding_that_comes_back_has_two_stretches() -> None:
         assert stretch.cost_gpu_seconds == pytest.approx(100, abs=30)
 
 
-def test_throttling_is_time_by_reason(starved: list[Snapshot]) -> None:
-    """The driver's counters are added up; an idle GPU's clocks are no throttling."""
-    reading = GpuReading(
-        busy_percent=90.0,
-        throttle_durations=(ReasonSeconds("sw_power_cap", 0.25), ReasonSeconds("gpu_idle", 1.0)),
-    )
-    (gpu,) = summed(with_readings(starved[:41], [reading] * 41)).gpus
-    assert gpu.throttled == (Throttling(reason="sw_power_cap", seconds=pytest.approx(10.0)),)
-
-
 def test_a_gap_is_nothing_that_was_measured(starved: list[Snapshot]) -> None:
     """Ten minutes without a snapshot are told as a gap, and no sum grows by them."""
     reading = GpuReading(busy_percent=50.0, power_watts=100.0, memory_used_bytes=GIB)
@@ -185,26 +164,6 @@ def test_a_gap_is_nothing_that_was_measured(starved: list[Snapshot]) -> None:
     assert gpu.busy_seconds == pytest.approx(9.0)
     middle = gpu.profiles["power_watts"].mean[len(gpu.profiles["power_watts"].mean) // 2]
     assert middle is None
-
-
-def test_a_lost_gpu_has_no_busy_time_meanwhile(starved: list[Snapshot]) -> None:
-    """When it was lost is told."""
-    busy = GpuReading(busy_percent=100.0)
-    report = summed(with_readings(starved[:30], [*[busy] * 10, *[None] * 10, *[busy] * 10]))
-    (gpu,) = report.gpus
-    (lost,) = gpu.lost
-    assert lost.seconds == pytest.approx(10.0)
-    assert gpu.busy_seconds == pytest.approx(19.0)
-
-
-def test_unread_is_none_and_not_zero(starved: list[Snapshot]) -> None:
-    """A GPU of which nothing can be read has no busy share, no energy, no courses."""
-    (gpu,) = summed(with_readings(starved[:5], [GpuReading()] * 5)).gpus
-    assert gpu.busy_percent is None
-    assert gpu.energy_joules is None
-    assert gpu.throttled is None
-    assert gpu.duty is None
-    assert gpu.profiles == {}
 
 
 def test_a_clock_that_is_set_back_loses_no_time(starved: list[Snapshot]) -> None:

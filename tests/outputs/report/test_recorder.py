@@ -365,13 +365,6 @@ def test_others_on_the_same_gpu_are_noted() -> None:
     assert report.other_users == ("bob", "eve")
 
 
-def test_the_topmost_process_is_never_its_own_neighbour() -> None:
-    """Also when its members could not be read."""
-    alone = job(members=())
-    snapshots = [look(float(at), alone, [gpu()], processes=(on_gpu(),)) for at in range(3)]
-    assert recorded(snapshots).gpus[0].other_tenants_peak == 0
-
-
 def test_each_gpu_of_a_job_has_a_report_in_the_order_of_the_machine() -> None:
     """And the job's sums are over all of them."""
     watched = job(gpu_uuids=("GPU-b", "GPU-a"))
@@ -541,15 +534,6 @@ def test_workers_of_each_epoch_are_counted_as_they_come() -> None:
     assert loading.sentence == "3 loader workers, pinned memory on"
 
 
-def test_a_job_without_workers_says_so() -> None:
-    """Not "unknown", and nothing is said of worker processes."""
-    loading = recorded_job([look(float(at), job()) for at in range(3)]).loading
-    assert loading.loader_workers == 0
-    assert loading.loader_workers_started == 0
-    assert loading.loader_worker_cpu_percent is None
-    assert loading.sentence == "no workers: loading runs in the training process"
-
-
 def test_loading_that_is_unknown_keeps_its_reason() -> None:
     """And no number is made up."""
     unknown = job(ranks=(rank(loader_workers=None, loader_workers_sign="another user's process"),))
@@ -559,7 +543,7 @@ def test_loading_that_is_unknown_keeps_its_reason() -> None:
     assert loading.sentence == "loading unknown: another user's process"
 
 
-def test_courses_of_workers_and_main_thread_come_from_fine_samples() -> None:
+def test_profiles_of_workers_and_main_thread_come_from_fine_samples() -> None:
     """They show what happens between two looks."""
     snapshots = [
         look(
@@ -703,12 +687,6 @@ def test_a_snapshot_that_is_not_newer_is_ignored() -> None:
     assert twice == recorded([first, second])
 
 
-def test_a_simulated_job_is_marked() -> None:
-    """So that it is never taken for a real one."""
-    assert recorded(training(seconds=5, simulated=True)).simulated
-    assert not recorded(training(seconds=5)).simulated
-
-
 def test_runs_of_the_same_command_folder_and_user_have_the_same_digest() -> None:
     """Whatever their PID and the number of workers; and others have another."""
 
@@ -737,7 +715,7 @@ def test_facts_of_a_process_that_ended_are_kept() -> None:
 # --- long jobs -------------------------------------------------------------------------------
 
 
-def test_a_long_job_keeps_its_extremes_and_gaps_in_bounded_courses() -> None:
+def test_a_long_job_keeps_its_extremes_and_gaps_in_bounded_profiles() -> None:
     """Two hours become a few hundred buckets; one spike and one gap are still there."""
     recorder = JobRecorder(KEY)
     for at in range(0, 7200, 2):

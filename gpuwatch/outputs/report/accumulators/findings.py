@@ -36,7 +36,7 @@ class _Use:
     gpus: dict[GpuKey, None] = field(default_factory=dict)
     held: list[_Held] = field(default_factory=list)
     cost_before: float = 0.0
-    """What ledgers counted that have been closed."""
+    """Counted by ledgers that have been closed."""
     counted: float | None = None
     """By the ledger of now."""
 

@@ -39,7 +39,7 @@ _IDENTITY = (
 
 
 class Tenants:
-    """Who was seen on one GPU in one snapshot."""
+    """Processes seen on one GPU in one snapshot."""
 
     __slots__ = ("job_bytes", "others", "users")
 
@@ -194,7 +194,7 @@ class GpuAccumulator:
             self._busy += seconds * min(100.0, percent) / 100.0
 
     def usage(self, until: float) -> GpuUsage:
-        """What is known so far; ``until`` is where the time profiles end."""
+        """The use so far; ``until`` is where the time profiles end."""
         rhythm = self._rhythm.closed()
         energy, energy_from = self._energy.total()
         known, shaped = self._watched > 0, rhythm.seconds > 0

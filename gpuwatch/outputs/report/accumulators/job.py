@@ -43,7 +43,7 @@ class JobAccumulator(UsageAccumulator):
         super().__init__(now)
         self._key = job.key
         self._facts: dict[str, Any] = {}
-        """What was last said of each of ``FACTS``: of a process that ended little can be read."""
+        """As last said, of each of ``FACTS``: of a process that ended little can be read."""
         self._ended: Unix | None = None
         self._ranks = 0
         self._usable_cores: float | None = None
@@ -139,7 +139,7 @@ class JobAccumulator(UsageAccumulator):
         return whole(self._shared.peak)
 
     def usage(self, until: float) -> JobUsage:
-        """What is known so far; ``until`` is where the time profiles end."""
+        """The use so far; ``until`` is where the time profiles end."""
         return JobUsage(
             **self.sums | self._facts,
             pid=self._key[0],

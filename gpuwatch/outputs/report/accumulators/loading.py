@@ -1,4 +1,4 @@
-"""How a job gets its data: its loader workers and its main threads over time."""
+"""Loading of a job's data: its loader workers and its main threads over time."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class LoadingAccumulator:
         return None
 
     def _surer(self, state: _State) -> _State:
-        """What was probable first and then certain is certain."""
+        """The state itself, or the same one once it was certain."""
         certain = [
             other
             for other in self._states.values()

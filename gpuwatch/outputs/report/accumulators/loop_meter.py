@@ -1,6 +1,6 @@
-"""What a rank's loop did since the look before, from what it tells of its last ten seconds.
+"""A rank's loop since the look before, from what it reports of its last ten seconds.
 
-The window of what is told reaches further back than the look before. A mean of it over the looks
+The window that is reported reaches further back than the look before. A mean of it over the looks
 would count the beginning of a loop many times and smear what changes, so the sums behind it are
 put together again: what was spent up to now is what was spent in the window, and what had been
 spent by its beginning.
@@ -23,7 +23,7 @@ SHARES = (
     "checkpoint_share",
 )
 SAME_SECONDS = 0.5
-"""Times of one moment, told and seen, differ by less."""
+"""Times of one moment, as reported and as seen, differ by less."""
 _KEPT_SECONDS = 60.0
 """Windows are ten seconds, and what a step or a wait lasts longer."""
 
@@ -31,13 +31,13 @@ _Sums = tuple[float, ...]
 
 
 class Did(NamedTuple):
-    """What a loop did in a time."""
+    """The work of a loop in a time."""
 
     seconds: float
     """For how long of it the loop ran; all else is about those."""
     samples: float | None
     spent: tuple[float | None, ...]
-    """Seconds, for each share that was asked for; a little negative where it was told late that
+    """Seconds, for each share that was asked for; a little negative where it was reported late that
     less was spent."""
 
 
@@ -49,7 +49,7 @@ class LoopMeter:
     def __init__(self, shares: Sequence[str] = SHARES) -> None:
         self._shares = tuple(shares)
         self._points: deque[tuple[float, _Sums]] = deque()
-        """What was spent up to some moments."""
+        """Seconds spent up to some moments."""
         self._kinds: tuple[bool, ...] = ()
         self._steps: int | None = None
         self._idle = True
@@ -57,7 +57,7 @@ class LoopMeter:
         """When it was looked at last."""
 
     def add(self, loop: TrainingLoop, since: float, at: float, unix: float) -> Did:
-        """What it did from ``since`` (the look before) to ``at``, in monotonic seconds; ``unix``:
+        """Its work from ``since`` (the look before) to ``at``, in monotonic seconds; ``unix``:
         wall time ``at`` that moment."""
         window = sane(loop.window_seconds)
         seconds = at - since
@@ -65,7 +65,7 @@ class LoopMeter:
             # It began after the look before.
             seconds = min(seconds, window)
         elif self._until is not None and since - self._until > SAME_SECONDS:
-            # Nobody looked for a while, of which nothing is to be told.
+            # Nobody looked for a while, of which nothing is known.
             self._steps, self._kinds = None, ()
         steps, before = loop.steps, self._steps
         made = None if steps is None or before is None or steps < before else steps - before
@@ -86,7 +86,7 @@ class LoopMeter:
         points = self._points
         before = self._sums_at(at - window) if kinds == self._kinds else None
         if before is None:
-            # It begins to tell (this), or nobody looked for longer than the window.
+            # It begins to report (this), or nobody looked for longer than the window.
             self._kinds = kinds
             points.clear()
             points.append((at - window, (0.0,) * len(shares)))
@@ -115,8 +115,8 @@ class LoopMeter:
                 part = (at - point[0]) / length if length > 0.0 else 0.0
                 return tuple(
                     [
-                        was + part * (then - was)
-                        for was, then in zip(point[1], later[1], strict=True)
+                        was + part * (after - was)
+                        for was, after in zip(point[1], later[1], strict=True)
                     ]
                 )
             later = point
@@ -124,7 +124,7 @@ class LoopMeter:
 
 
 def _samples(loop: TrainingLoop, steps: int | None, seconds: float) -> float | None:
-    """By the steps, which are counted; rates are told from step to step."""
+    """By the steps, which are counted; rates are reported from step to step."""
     rate, step_rate = sane(loop.samples_per_second), sane(loop.steps_per_second)
     if rate is None:
         return None

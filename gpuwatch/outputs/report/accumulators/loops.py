@@ -1,4 +1,4 @@
-"""What a job reports of its own training loops, over its time, the ranks together."""
+"""The training loops that a job reports, over its time, the ranks together."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class LoopsAccumulator:
         self._on_device: bool | None = None
 
     def add(self, job: Job, step: Step) -> float:
-        """What the job says of its loops; for how long of the step one ran."""
+        """Take what the job says of its loops; for how long of the step one ran."""
         numbers = {rank.key: rank.rank for rank in job.ranks}
         waits = Spent()
         longest, samples = 0.0, 0.0

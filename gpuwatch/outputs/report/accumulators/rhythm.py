@@ -1,4 +1,4 @@
-"""Whether a GPU went between idle and busy, for how long and how fast, minute by minute.
+"""Oscillation of a GPU between idle and busy: for how long and how fast, minute by minute.
 
 The shape of a signal is seen in a window of it (``diagnosis.signals.waveform``); a long recording
 is many windows, of which only sums are kept.

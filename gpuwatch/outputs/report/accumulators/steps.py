@@ -19,7 +19,7 @@ class Step:
     since: float
     until: float
     longest: float
-    """What lies further apart than this has a gap between."""
+    """Looks further apart than this have a gap between."""
     offset: float
     """Wall time less time on the axis: not 0 once the wall clock has gone back."""
 

@@ -87,7 +87,7 @@ class Energy:
             self._keep_integrated()
 
     def interrupt(self) -> None:
-        """What the counter grows by until it is read next is not counted."""
+        """Leave out what the counter grows by until it is read next."""
         self._keep_integrated()
         self._counter = None
 

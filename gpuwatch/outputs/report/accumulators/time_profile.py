@@ -1,4 +1,4 @@
-"""How readings went over a time of unknown length, in bounded memory.
+"""Readings over a time of unknown length, in bounded memory.
 
 All profiles of a ``Grid`` share its buckets. When the time outgrows them, each two become one of
 twice the width; minimum, mean and maximum stay true, and so do gaps.
@@ -102,7 +102,7 @@ class ProfileRecorder:
             values[half:] = array("d", [empty]) * (len(values) - half)
 
     def profile(self, until: float) -> TimeProfile:
-        """What was added, up to the bucket that holds ``until``; empty if there was nothing."""
+        """Everything that was added, up to the bucket that holds ``until``; empty if there was nothing."""
         grid = self._grid
         count = max(0, min(grid.buckets, math.ceil((until - grid.start) / grid.seconds)))
         held = self._held[:count]

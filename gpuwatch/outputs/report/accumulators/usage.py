@@ -1,4 +1,4 @@
-"""What processes and jobs use, in bounded memory."""
+"""Use by processes and jobs, in bounded memory."""
 
 from __future__ import annotations
 
@@ -55,20 +55,20 @@ class UsageAccumulator:
 
     @property
     def weight(self) -> tuple[float, float, float]:
-        """Who used most comes first."""
+        """For an order: those that used most come first."""
         gpu_seconds = self.gpu_held_seconds + (self.gpu_busy_seconds or 0.0)
         return (gpu_seconds, self.cpu_core_seconds or 0.0, float(self.memory_peak_bytes or 0))
 
 
 def _plus(sum_: float | None, rate: float | None, seconds: float) -> float | None:
-    """What is no amount adds nothing."""
+    """The sum with ``rate`` times ``seconds``, if that is an amount."""
     if rate is None or not 0.0 <= rate < math.inf:
         return sum_
     return (sum_ or 0.0) + rate * seconds
 
 
 class _OfProcess(UsageAccumulator):
-    """What is not known any more of a process that ends stays as it was known."""
+    """Keeps what is not known any more of a process that ends."""
 
     def __init__(self, now: float) -> None:
         super().__init__(now)
@@ -146,7 +146,7 @@ class ProcessesAccumulator:
 
 
 def gpu_memory(snapshot: Snapshot) -> dict[ProcessKey, int]:
-    """What each process holds, on all its GPUs."""
+    """Bytes that each process holds, on all its GPUs."""
     memory: dict[ProcessKey, int] = {}
     for process in snapshot.processes:
         if process.gpu_uuid is not None and process.gpu_memory_bytes is not None:

@@ -1,1 +1,1 @@
-"""What a report says, in which order and in which words, for every form."""
+"""The content of a report for every form: its order and its words."""

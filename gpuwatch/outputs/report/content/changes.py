@@ -151,7 +151,7 @@ def verdict(comparison: Comparison) -> str:
 
 
 def doubts(comparison: Comparison) -> Iterable[str]:
-    """What speaks against comparing the two, in sentences."""
+    """Reasons against comparing the two, in sentences."""
     before, after = comparison.before, comparison.after
     one, two = words.gpu_names(before), words.gpu_names(after)
     if one != two:

@@ -1,4 +1,4 @@
-"""What a report says, in blocks that every form can write."""
+"""A report as blocks that every form can write."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Table(NamedTuple):
     rows: Sequence[Sequence[str]]
     total: Sequence[str] | None = None
     left: int = 0
-    """How many rows more there are."""
+    """Number of rows left out."""
     judged: bool = False
     """The last column says ``better`` or ``worse``."""
 
@@ -172,7 +172,7 @@ class Column(NamedTuple, Generic[T_contra]):
 
 
 PAGE_RANK_MAX = 9
-"""What a terminal shows only where there is much room, a page does not show."""
+"""Columns of a higher rank are for wide terminals only."""
 
 
 def tabled(
@@ -207,7 +207,7 @@ def tabled(
 
 
 def grouped(pairs: Iterable[tuple[str, T]]) -> Mapping[str, list[T]]:
-    """What has the same text, together, in the order of their first."""
+    """Items of the same text together, in the order of their first."""
     found: dict[str, list[T]] = {}
     for text, item in pairs:
         found.setdefault(text, []).append(item)

@@ -1,4 +1,4 @@
-"""What a job and its machine did, in a line of facts each."""
+"""Facts of a job and its machine, a line for each part."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def when(report: Report, job: JobUsage) -> list[str]:
 
 
 def where(report: Report, job: JobUsage) -> list[str]:
-    """Who ran it, where, and with what."""
+    """Its user, machine, launcher and the like."""
     several = job.ranks is not None and job.ranks > 1
     more = several and job.world_size is not None and job.world_size > (job.ranks or 0)
     known = (
@@ -48,7 +48,7 @@ def where(report: Report, job: JobUsage) -> list[str]:
 
 
 def watched(report: Report) -> str:
-    """How much of a job was watched; empty where it was nearly all."""
+    """The part of a job that was watched; empty where it was nearly all."""
     duration, covered = report.duration_seconds, report.time.covered_seconds
     if duration - covered <= max(2.0, 0.02 * duration):
         return ""
@@ -75,7 +75,7 @@ def job_facts(job: JobUsage, tuning: Mapping[str, Any] | None) -> list[tuple[str
 
 
 def _tuned(tuning: Mapping[str, Any] | None) -> str:
-    """What ``gpuwatch tune`` measured in the job's folder."""
+    """Result of ``gpuwatch tune`` in the job's folder."""
     if tuning is None:
         return ""
     step = "" if tuning["step"] is None else f" with {clean(tuning['step'], 80)}"
@@ -84,7 +84,7 @@ def _tuned(tuning: Mapping[str, Any] | None) -> str:
 
 
 def _loop(job: JobUsage) -> Iterable[str]:
-    """What the job reported of its own loop; nothing where it reported nothing."""
+    """Facts that the job reported of its own loop, if any."""
     loop = job.loop
     if loop.reported_seconds <= 0:
         return

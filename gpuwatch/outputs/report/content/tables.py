@@ -134,7 +134,7 @@ def gpus(report: Report, form: str) -> Iterable[Block]:
 
 
 def gpu_notes(report: Report) -> Iterable[str]:
-    """What a number in the table needs beside it, alike for several GPUs in one line."""
+    """Explanations of numbers in the table, alike for several GPUs in one line."""
     found = grouped(
         (text, (gpu, seconds)) for gpu in report.gpus for text, seconds in _notes_of(gpu, report)
     )

@@ -1,4 +1,4 @@
-"""What a report says over time: rows on one time axis."""
+"""The rows of a report on one time axis."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CARDS_SHOWN = 16
 
 
 def meta(report: Report) -> list[Listed]:
-    """What the report is of."""
+    """Source, machine and time of the report."""
     source = () if report.source is None else (report.source.name,)
     machine = (report.machine or "", words.gpu_names(report))
     time = (words.when(report), Times(report).zone())

@@ -84,7 +84,7 @@ class Group:
         return text if self.share is None else f"{text}, {words.share(self.share)} of all GPU time"
 
     def advice(self) -> list[str]:
-        """What to do, each once; with the GPUs it is for where that is not for all."""
+        """Things to do, each once; with the GPUs it is for where that is not for all."""
         found = grouped(
             (advice_line(advice), use.gpus) for use in self.uses for advice in use.advice
         )
@@ -158,7 +158,7 @@ def verdict(report: Report) -> str:
 
 
 def verdict_parts(report: Report) -> tuple[str, str]:
-    """How busy it was, as a sentence, and why it was no busier."""
+    """One sentence on how busy it was, and why it was no busier."""
     length = units.age(report.time.seconds)
     if not report.gpus:
         if report.job is not None:
@@ -200,7 +200,7 @@ def _leading(report: Report, group: Group) -> str:
 
 
 def quality(report: Report) -> Iterable[str]:
-    """How well the time was covered, and what was left out, in sentences."""
+    """Sentences on how well the time was covered, and what was left out."""
     time = report.time
     interval = time.interval_seconds
     every = "" if not interval else f", one every {units.interval(float(f'{interval:.2g}'))}"

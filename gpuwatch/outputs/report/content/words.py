@@ -228,7 +228,7 @@ def exit_sentence(job: JobUsage) -> str:
 
 
 def end_word(job: JobUsage) -> str:
-    """How it ended, as a cell of a table."""
+    """Its end, as a cell of a table."""
     if job.ended_at_unix_seconds is None:
         return "running"
     if job.exit_code is None:

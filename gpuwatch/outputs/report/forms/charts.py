@@ -23,7 +23,7 @@ _DAY = 86400
 
 
 class Column(NamedTuple):
-    """What one column shows; ``None`` in a list of columns is a gap."""
+    """The values of one column; ``None`` in a list of columns is a gap."""
 
     mean: float
     highest: float
@@ -87,7 +87,7 @@ def _known(values: Iterable[float | None]) -> list[float]:
 
 
 def canvas_cells(width: int) -> int:
-    """How many cells of ``width`` are left for the data."""
+    """Cells of ``width`` that are left for the data."""
     return max(8, width - LABEL_CELLS - 1)
 
 

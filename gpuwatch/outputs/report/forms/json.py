@@ -43,7 +43,7 @@ def comparison_json(comparison: Comparison) -> str:
 
 
 def list_json(kept: Sequence[Kept]) -> str:
-    """What is in the list of kept reports."""
+    """The list of kept reports."""
     reports = []
     for one in kept:
         report, job = one.report, one.report.job

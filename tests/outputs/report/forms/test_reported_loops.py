@@ -62,47 +62,6 @@ def telling(at: int, shares: tuple[float | None, ...], **fields: Any) -> Snapsho
 # --- the sums --------------------------------------------------------------------------------
 
 
-def test_samples_of_all_ranks_and_the_mean_of_their_waits() -> None:
-    """And which rank waited most."""
-    (job,) = summed([telling(at, (0.1, 0.1, 0.4)) for at in range(1, 31)]).jobs
-    assert job.loop.samples_per_second == pytest.approx(240.0)
-    assert job.loop.data_wait_percent == pytest.approx(20.0)
-    assert (job.loop.data_wait_most_percent, job.loop.data_wait_most_rank) == (
-        pytest.approx(40.0),
-        2,
-    )
-    assert job.loop.reported_seconds == pytest.approx(29.0)
-
-
-def test_unknown_is_not_zero() -> None:
-    """A loop of steps alone does not tell its waits; a job that tells nothing tells neither."""
-    (job,) = summed([telling(at, (None,)) for at in range(1, 31)]).jobs
-    assert job.loop.samples_per_second == pytest.approx(80.0)
-    assert job.loop.data_wait_percent is None
-    (job,) = summed([telling(at, ()) for at in range(1, 31)]).jobs
-    assert (job.loop.samples_per_second, job.loop.data_wait_percent, job.loop.reported_seconds) == (
-        None,
-        None,
-        0.0,
-    )
-
-
-def test_a_measured_none_is_zero() -> None:
-    """A loop that never waited."""
-    (job,) = summed([telling(at, (0.0,)) for at in range(1, 31)]).jobs
-    assert job.loop.data_wait_percent == 0.0
-
-
-def test_a_job_that_stops_telling_keeps_what_it_told() -> None:
-    """The time after it counts for nothing."""
-    looks = [telling(at, (0.5,)) for at in range(1, 21)]
-    looks += [telling(at, ()) for at in range(21, 61)]
-    summary = summed(looks)
-    assert summary.samples_per_second == pytest.approx(80.0)
-    assert summary.data_wait_percent == pytest.approx(50.0)
-    assert summary.loop_seconds == pytest.approx(19.0)
-
-
 def test_jobs_one_after_the_other_are_not_added_up() -> None:
     """Jobs at one time are."""
     first = [telling(at, (0.0,)) for at in range(1, 31)]
