@@ -83,7 +83,7 @@ neither by itself), and whether it is of two jobs or two machines only."""
 
 
 def _value(report: Report, read: str | Callable[[Report], Value]) -> Value:
-    """The value that ``read`` gives, or that is under that path; ``None`` where a part of it is missing."""
+    """The value that ``read`` gives, or that is at that path; ``None`` where there is none."""
     if callable(read):
         return read(report)
     value: Any = report

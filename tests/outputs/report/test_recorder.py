@@ -10,7 +10,7 @@ from hypothesis import given
 
 from gpuwatch.core.model import BusySample, Problem, Process, ReasonSeconds, Snapshot
 from gpuwatch.outputs.report.encoding import decode, encode
-from gpuwatch.outputs.report.parts import GpuUsage, Throttling
+from gpuwatch.outputs.report.parts import GpuUsage
 from gpuwatch.outputs.report.recorder import JobRecorder
 from tests.outputs.report.stories import (
     COMMAND,
@@ -44,18 +44,55 @@ def of_gpu(*looks: tuple[float, dict[str, Any]], **fields: Any) -> GpuUsage:
 # --- busy and idle ---------------------------------------------------------------------------
 
 
-def test_busy_share_weighs_each_reading_by_the_time_since_the_one_before() -> None:
-    """100% for 1 s, 50% for 2 s and 0% for 1 s are 2 busy seconds of 4."""
-    report = of_gpu(
-        (0, {"busy_percent": 7.0}),
-        (1, {"busy_percent": 100.0}),
-        (3, {"busy_percent": 50.0}),
-        (4, {"busy_percent": 0.0}),
-    )
-    assert report.watched_seconds == pytest.approx(4)
-    assert report.busy_percent == pytest.approx(50)
-    assert report.idle_seconds == pytest.approx(2)
-    assert not report.busy_from_samples
+def short_bursts(at: float) -> float:
+    return 100.0 if at % 1 > 0.71 else 0.0
+
+
+FIRST = samples(0, 1, 100.0)
+
+
+@pytest.mark.parametrize(
+    ("looks", "watched", "busy", "interval"),
+    [
+        # 100% for 1 s, 50% for 2 s and 0% for 1 s are 2 busy seconds of 4.
+        ([(0, 7.0, None), (1, 100.0, None), (3, 50.0, None), (4, 0.0, None)], 4, 2, 1),
+        # The driver's samples say 20%, though each look happened on 99%.
+        ([(at, 99.0, samples(at - 1, at, short_bursts)) for at in range(11)], 10, 2, 1),
+        # With a look every 10 s the driver's buffer may hold the last 2 s only.
+        ([(at, None, samples(at - 2, at, 25.0)) for at in (0, 10, 20)], 20, 5, 10),
+        # Of 60 s without a look it remembers the last 2; the first sample reaches back to nothing.
+        ([(0, None, ()), (60, None, samples(58, 60, 50.0))], 1.8, 0.9, 1),
+        # The same stamps again, and stamps of the time before the last look.
+        ([(0, None, ()), (1, None, FIRST[:3]), (2, None, FIRST + samples(1, 2, 0.0))], 2, 1, 1),
+        # A buffer that fails is followed by single values: no time is counted twice.
+        (
+            [
+                (0, None, ()),
+                (1, None, FIRST),
+                (1.5, None, (BusySample(UNIX + 1.5, 100.0),)),
+                (2, 0.0, None),
+                (2.5, None, (BusySample(UNIX + 2.4, 100.0),)),
+                (3, 0.0, None),
+            ],
+            2.9,
+            1.9,
+            1,
+        ),
+    ],
+)
+def test_busy_time_is_each_value_for_the_time_since_the_one_before(
+    looks: list[tuple[float, float | None, tuple[BusySample, ...] | None]],
+    watched: float,
+    busy: float,
+    interval: float,
+) -> None:
+    """Fine samples count before the value of the moment, and no time counts twice."""
+    readings = [(at, {"busy_percent": now, "busy_samples": fine}) for at, now, fine in looks]
+    report = of_gpu(*readings, interval_seconds=float(interval))
+    assert report.watched_seconds == pytest.approx(watched)
+    assert report.busy_seconds == pytest.approx(busy)
+    assert report.idle_seconds == pytest.approx(watched - busy)
+    assert report.busy_from_samples == any(fine for _, _, fine in looks)
 
 
 def test_time_nobody_watched_is_neither_busy_nor_idle() -> None:
@@ -70,69 +107,6 @@ def test_time_nobody_watched_is_neither_busy_nor_idle() -> None:
     assert report.gpus[0].seen_seconds == pytest.approx(8)
     assert report.gpus[0].watched_seconds == pytest.approx(2)
     assert report.total.idle_gpu_seconds == pytest.approx(0.8)
-
-
-def test_fine_samples_count_and_not_the_value_of_the_moment() -> None:
-    """The driver's samples say 20%, though each look happened on 99%."""
-    report = of_gpu(
-        *[
-            (
-                at,
-                {
-                    "busy_percent": 99.0,
-                    "busy_samples": samples(at - 1, at, lambda t: 100.0 if t % 1 > 0.71 else 0.0),
-                },
-            )
-            for at in range(11)
-        ]
-    )
-    assert report.watched_seconds == pytest.approx(10)
-    assert report.busy_percent == pytest.approx(20)
-    assert report.busy_from_samples
-
-
-def test_samples_that_cover_the_end_of_a_long_interval_speak_for_all_of_it() -> None:
-    """With a look every 10 s the driver's buffer may hold the last 2 s only."""
-    report = of_gpu(
-        *[(at, {"busy_samples": samples(at - 2, at, 25.0)}) for at in (0, 10, 20)],
-        interval_seconds=10.0,
-    )
-    assert report.watched_seconds == pytest.approx(20)
-    assert report.busy_percent == pytest.approx(25)
-
-
-def test_samples_after_a_time_nobody_watched_speak_for_themselves() -> None:
-    """Of 60 s without a look, the driver remembers the last 2."""
-    report = of_gpu((0, {"busy_samples": ()}), (60, {"busy_samples": samples(58, 60, 50.0)}))
-    # The first sample has nothing before it to reach back to.
-    assert report.watched_seconds == pytest.approx(1.8)
-    assert report.busy_percent == pytest.approx(50)
-
-
-def test_samples_delivered_twice_or_late_count_once() -> None:
-    """The same stamps again, and stamps of the time before the last look."""
-    first = samples(0, 1, 100.0)
-    report = of_gpu(
-        (0, {"busy_samples": ()}),
-        (1, {"busy_samples": first[:3]}),
-        (2, {"busy_samples": first + samples(1, 2, 0.0)}),
-    )
-    assert report.watched_seconds == pytest.approx(2)
-    assert report.busy_seconds == pytest.approx(1)
-
-
-def test_a_buffer_of_samples_that_fails_is_followed_by_single_values() -> None:
-    """No time is counted twice, and the last 0.1 s before a failure not at all."""
-    report = of_gpu(
-        (0, {"busy_samples": ()}),
-        (1, {"busy_samples": samples(0, 1, 100.0)}),
-        (1.5, {"busy_samples": (BusySample(UNIX + 1.5, 100.0),)}),
-        (2, {"busy_samples": None, "busy_percent": 0.0}),
-        (2.5, {"busy_samples": (BusySample(UNIX + 2.4, 100.0),)}),
-        (3, {"busy_samples": None, "busy_percent": 0.0}),
-    )
-    assert report.watched_seconds == pytest.approx(2.9)
-    assert report.busy_seconds == pytest.approx(1.9)
 
 
 def test_samples_that_come_after_the_end_count_up_to_it() -> None:
@@ -266,16 +240,60 @@ def test_peaks_are_of_the_jobs_processes_and_of_the_gpu() -> None:
     assert report.power_mean_watts == pytest.approx((300 * 1 + 150 * 2) / 3)
 
 
-def test_energy_is_what_the_counter_grew_by_also_while_nobody_watched() -> None:
-    """Not the power times the time, which would be 300 J."""
-    report = of_gpu(
-        (0, {"energy_joules": 5000.0, "power_watts": 100.0}),
-        (1, {"energy_joules": 5150.0, "power_watts": 100.0}),
-        (20, {"energy_joules": 8000.0, "power_watts": 100.0}),
-        (21, {"energy_joules": 8100.0, "power_watts": 100.0}),
-    )
-    assert report.energy_joules == pytest.approx(3100)
-    assert report.energy_from == "counter"
+@pytest.mark.parametrize(
+    ("looks", "joules", "source"),
+    [
+        # Not the power times the time, and also while nobody watched.
+        ([(0, 5000, 100), (1, 5150, 100), (20, 8000, 100), (21, 8100, 100)], 3100, "counter"),
+        # The step in which it went back counts as power times time.
+        ([(0, 5000, 100), (1, 5150, 100), (2, 40, 120), (3, 140, 100)], 370, "counter and power"),
+        ([(0, None, 200), (1, None, 200), (3, None, 200)], 600, "power"),
+        # A counter that comes back counts for the time it was not read.
+        ([(0, 1000, 200), (1, None, 200), (2, 1500, 200)], 500, "counter"),
+    ],
+)
+def test_energy_is_what_the_counter_grew_by_or_power_times_time(
+    looks: list[tuple[int, float | None, float]], joules: float, source: str
+) -> None:
+    """And it is said which."""
+    readings = [(at, {"energy_joules": count, "power_watts": power}) for at, count, power in looks]
+    report = of_gpu(*readings)
+    assert (report.energy_joules, report.energy_from) == (pytest.approx(joules), source)
+
+
+COUNTED = (ReasonSeconds("sw_power_cap", 0.4), ReasonSeconds("gpu_idle", 0.6))
+
+
+@pytest.mark.parametrize(
+    ("looks", "held"),
+    [
+        # The driver's counters; the reasons in force at the looks would say 3 s.
+        (
+            [(at, ("sw_power_cap", "gpu_idle"), None if at == 2 else COUNTED) for at in range(4)],
+            [("sw_power_cap", 0.8)],
+        ),
+        # Without counters the time of each reason: idle and chosen clocks are no throttling.
+        (
+            [
+                (0, ("sw_power_cap",), None),
+                (1, ("sw_power_cap", "hw_thermal_slowdown"), None),
+                (3, ("hw_thermal_slowdown", "applications_clocks_setting"), None),
+                (4, ("gpu_idle",), None),
+            ],
+            [("hw_thermal_slowdown", 3.0), ("sw_power_cap", 1.0)],
+        ),
+        ([(0, (), None), (1, (), None)], []),
+    ],
+)
+def test_throttled_time_is_by_reason_the_longest_first(
+    looks: list[tuple[int, tuple[str, ...], tuple[ReasonSeconds, ...] | None]],
+    held: list[tuple[str, float]],
+) -> None:
+    """Empty where it was never throttled."""
+    report = of_gpu(*[(at, {"throttle_reasons": r, "throttle_durations": d}) for at, r, d in looks])
+    found = [(one.reason, pytest.approx(one.seconds)) for one in report.throttled or ()]
+    assert found == held
+    assert report.throttled is not None
 
 
 def test_energy_spent_while_the_job_was_elsewhere_is_not_the_job_s() -> None:
@@ -287,60 +305,6 @@ def test_energy_spent_while_the_job_was_elsewhere_is_not_the_job_s() -> None:
     ]
     [report] = recorded(snapshots).gpus
     assert report.energy_joules == pytest.approx(200)
-
-
-def test_energy_over_a_counter_that_was_reset_takes_power_for_that_step() -> None:
-    """The step in which it went back counts as power times time."""
-    report = of_gpu(
-        (0, {"energy_joules": 5000.0, "power_watts": 100.0}),
-        (1, {"energy_joules": 5150.0, "power_watts": 100.0}),
-        (2, {"energy_joules": 40.0, "power_watts": 120.0}),
-        (3, {"energy_joules": 140.0, "power_watts": 100.0}),
-    )
-    assert report.energy_joules == pytest.approx(150 + 120 + 100)
-    assert report.energy_from == "counter and power"
-
-
-def test_energy_without_a_counter_is_power_times_time() -> None:
-    """And a counter that comes back counts for the time it was not read."""
-    without = of_gpu(*[(at, {"power_watts": 200.0}) for at in (0, 1, 3)])
-    assert without.energy_joules == pytest.approx(600)
-    assert without.energy_from == "power"
-    between = of_gpu(
-        (0, {"energy_joules": 1000.0, "power_watts": 200.0}),
-        (1, {"power_watts": 200.0}),
-        (2, {"energy_joules": 1500.0, "power_watts": 200.0}),
-    )
-    assert between.energy_joules == pytest.approx(500)
-    assert between.energy_from == "counter"
-
-
-def test_throttled_time_comes_from_the_drivers_counters() -> None:
-    """The reasons in force at the looks would say 3 s."""
-    reasons = {"throttle_reasons": ("sw_power_cap", "gpu_idle")}
-    held = (ReasonSeconds("sw_power_cap", 0.4), ReasonSeconds("gpu_idle", 0.6))
-    report = of_gpu(
-        (0, {**reasons, "throttle_durations": held}),
-        (1, {**reasons, "throttle_durations": held}),
-        (2, {**reasons, "throttle_durations": None}),
-        (3, {**reasons, "throttle_durations": held}),
-    )
-    assert report.throttled == (Throttling(reason="sw_power_cap", seconds=pytest.approx(0.8)),)
-
-
-def test_throttled_time_without_counters_is_the_time_of_each_reason() -> None:
-    """Idle clocks and clocks a person has set are no throttling; the longest reason is first."""
-    report = of_gpu(
-        (0, {"throttle_reasons": ("sw_power_cap",)}),
-        (1, {"throttle_reasons": ("sw_power_cap", "hw_thermal_slowdown")}),
-        (3, {"throttle_reasons": ("hw_thermal_slowdown", "applications_clocks_setting")}),
-        (4, {"throttle_reasons": ("gpu_idle",)}),
-    )
-    assert report.throttled == (
-        Throttling(reason="hw_thermal_slowdown", seconds=pytest.approx(3)),
-        Throttling(reason="sw_power_cap", seconds=pytest.approx(1)),
-    )
-    assert of_gpu((0, {"throttle_reasons": ()}), (1, {"throttle_reasons": ()})).throttled == ()
 
 
 def test_others_on_the_same_gpu_are_noted() -> None:
@@ -448,14 +412,6 @@ def test_processes_are_summed_and_averaged_over_real_time() -> None:
     assert loading.loader_worker_disk_wait_percent == pytest.approx(4)
     assert loading.main_thread_cpu_percent == pytest.approx((40 * 3 + 10) / 4)
     assert loading.main_thread_at_limit_percent == 0
-
-
-def test_memory_shared_between_processes_is_known_only_if_all_were_read() -> None:
-    """A sum that leaves one out would look like less memory than there is."""
-    half = job(
-        members=(rank_member(memory_proportional_bytes=100), worker_member(0)),
-    )
-    assert recorded_job([look(0.0, half), look(1.0, half)]).memory_proportional_peak_bytes is None
 
 
 def test_shared_memory_known_for_a_moment_only_is_no_peak() -> None:

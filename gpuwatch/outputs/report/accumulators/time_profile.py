@@ -102,7 +102,7 @@ class ProfileRecorder:
             values[half:] = array("d", [empty]) * (len(values) - half)
 
     def profile(self, until: float) -> TimeProfile:
-        """Everything that was added, up to the bucket that holds ``until``; empty if there was nothing."""
+        """The values added, up to the bucket that holds ``until``; empty if there was nothing."""
         grid = self._grid
         count = max(0, min(grid.buckets, math.ceil((until - grid.start) / grid.seconds)))
         held = self._held[:count]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import struct
-import zlib
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -19,7 +17,7 @@ from gpuwatch.outputs.report.forms.html import document_html, ticks
 from gpuwatch.outputs.report.forms.style import STYLE
 from gpuwatch.outputs.report.model import Report, Source
 from gpuwatch.outputs.report.parts import TimeProfile, replaced
-from tests.support.pages import Page, browse, measure
+from tests.support.pages import Page, measure
 from tests.support.recordings import simulated, summed
 
 SCENARIOS = ("starved", "checkpoint", "healthy", "lost", "mig", "unified", "no_gpu", "mixed")
@@ -215,76 +213,3 @@ def test_a_browser_draws_it_without_sideways_scrolling(
     assert measured["width"] <= width
     assert measured["drawn"] == len(Page(text).drawings)
     assert measured["outside"] == 0
-
-
-def test_a_browser_shows_both_themes(summaries: dict[str, Report], tmp_path: Path) -> None:
-    """The same page is light or dark as its reader likes it, and has more than one colour."""
-    page = tmp_path / "report.html"
-    page.write_text(recording_html(summaries["starved"]), encoding="utf-8")
-    corners = []
-    for scheme in (1, 0):
-        picture = tmp_path / f"scheme{scheme}.png"
-        browse(
-            tmp_path,
-            page,
-            "--window-size=1200,1600",
-            f"--blink-settings=preferredColorScheme={scheme}",
-            f"--screenshot={picture}",
-        )
-        colours, corner = _looked_at(picture)
-        assert colours > 20
-        corners.append(corner)
-    light, dark = corners
-    assert sum(light) > 700
-    assert sum(dark) < 120
-
-
-def _looked_at(picture: Path) -> tuple[int, tuple[int, ...]]:
-    """How many colours every 8th row of a PNG (RFC 2083, 8 bits a channel) has, and its first."""
-    data = picture.read_bytes()
-    width, height, depth, kind = struct.unpack(">IIBB", data[16:26])
-    assert depth == 8
-    size = {2: 3, 6: 4}[kind]
-    at, packed = 8, b""
-    while at < len(data):
-        (length,) = struct.unpack(">I", data[at : at + 4])
-        if data[at + 4 : at + 8] == b"IDAT":
-            packed += data[at + 8 : at + 8 + length]
-        at += length + 12
-    raw = zlib.decompress(packed)
-    stride = width * size
-    before = bytearray(stride)
-    colours = set()
-    first: tuple[int, ...] = ()
-    for row in range(height):
-        start = row * (stride + 1)
-        line = bytearray(raw[start + 1 : start + 1 + stride])
-        _unfilter(raw[start], line, before, size)
-        if row == 0:
-            first = tuple(line[:3])
-        if row % 8 == 0:
-            colours |= {bytes(line[x : x + 3]) for x in range(0, stride, size)}
-        before = line
-        if row > 400:
-            break
-    return len(colours), first
-
-
-def _unfilter(kind: int, line: bytearray, before: bytearray, size: int) -> None:
-    for x in range(len(line)):
-        left = line[x - size] if x >= size else 0
-        up = before[x]
-        corner = before[x - size] if x >= size else 0
-        if kind == 1:
-            line[x] = (line[x] + left) & 255
-        elif kind == 2:
-            line[x] = (line[x] + up) & 255
-        elif kind == 3:
-            line[x] = (line[x] + (left + up) // 2) & 255
-        elif kind == 4:
-            line[x] = (line[x] + _paeth(left, up, corner)) & 255
-
-
-def _paeth(left: int, up: int, corner: int) -> int:
-    guess = left + up - corner
-    return min((left, up, corner), key=lambda one: abs(guess - one))
