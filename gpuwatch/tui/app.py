@@ -41,7 +41,7 @@ from gpuwatch.tui.view import View, row_key
 
 if TYPE_CHECKING:
     from gpuwatch.jobs.launch.runner import RunningJob
-    from gpuwatch.jobs.report.store import ReportStore
+    from gpuwatch.outputs.report.store import ReportStore
     from gpuwatch.recording.running import RunningRecording
 
 # What direct writing needs of Textual beyond its public interface; without it, its own way is

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import fcntl
 import json
 import os
@@ -17,12 +16,13 @@ from typing import Any
 import pytest
 
 from gpuwatch.commands.cli import run
-from gpuwatch.jobs.report.json import decode_report
-from gpuwatch.jobs.report.report import JobReport
-from gpuwatch.jobs.report.store import ReportStore
+from gpuwatch.outputs.report.encoding import decode
+from gpuwatch.outputs.report.model import Report
+from gpuwatch.outputs.report.parts import replaced
+from gpuwatch.outputs.report.store import ReportStore
 from gpuwatch.tuning.search import keep
 from tests.commands.running import environment_in
-from tests.jobs.stories import UNIX, recorded, training
+from tests.outputs.report.stories import UNIX, of_job, recorded, training
 from tests.tuning.test_tune_command import found as tuned
 
 EIGHTY = 80
@@ -36,27 +36,25 @@ def store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ReportStore:
 
 
 @pytest.fixture(scope="module")
-def runs() -> list[JobReport]:
+def runs() -> list[Report]:
     """Three runs of one command, an hour apart, with 0, 2 and 4 workers."""
     out = []
     for number, (workers, busy) in enumerate(((0, 0.3), (2, 0.6), (4, 0.9))):
         report = recorded(training(seconds=30, workers=workers, busy_share=busy))
-        start = UNIX + 3600 * number
-        out.append(
-            dataclasses.replace(
-                report,
-                pid=5000 + number,
-                started_at_unix_seconds=start,
-                ended_at_unix_seconds=start + 30,
-                watched_from_unix_seconds=start + 1,
-                course_from_unix_seconds=start + 1,
-            )
+        begin = UNIX + 3600 * number
+        job = replaced(
+            of_job(report),
+            pid=5000 + number,
+            started_at_unix_seconds=begin,
+            ended_at_unix_seconds=begin + 30,
         )
+        time = replaced(report.time, begin_unix_seconds=begin + 1, end_unix_seconds=begin + 30)
+        out.append(replaced(report, pid=job.pid, jobs=(job,), time=time))
     return out
 
 
 @pytest.fixture
-def filled(store: ReportStore, runs: list[JobReport]) -> list[Path]:
+def filled(store: ReportStore, runs: list[Report]) -> list[Path]:
     return [store.save(report) for report in runs]
 
 
@@ -117,24 +115,25 @@ def test_the_list_has_a_line_for_each(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_json_is_the_report_that_was_kept(
-    capsys: pytest.CaptureFixture[str], filled: list[Path], runs: list[JobReport]
+    capsys: pytest.CaptureFixture[str], filled: list[Path], runs: list[Report]
 ) -> None:
     """With the sums a reader wants beside it."""
     code, out, _ = said(capsys, "2", "--json")
     assert code == 0
-    assert decode_report(out) == runs[1]
+    assert decode(out.encode()).key == runs[1].key
     value = json.loads(out)
-    assert value["schema"] == 1
-    assert value["busy_percent"] == pytest.approx(58, abs=0.5)
-    assert value["idle_gpu_seconds"] == pytest.approx(29 * 0.42, abs=0.1)
+    assert value["schema"] == 2
+    assert value["total"]["busy_percent"] == pytest.approx(58, abs=0.5)
+    assert value["total"]["idle_gpu_seconds"] == pytest.approx(29 * 0.42, abs=0.1)
     assert len(filled) == 3
 
 
 def test_what_was_tuned_in_the_jobs_folder_is_told(
-    capsys: pytest.CaptureFixture[str], store: ReportStore, runs: list[JobReport]
+    capsys: pytest.CaptureFixture[str], store: ReportStore, runs: list[Report]
 ) -> None:
     """As text and as JSON; what was tuned elsewhere, or by another version, is not."""
-    store.save(dataclasses.replace(runs[0], working_directory="/home/ada/train"))
+    job = replaced(of_job(runs[0]), working_directory="/home/ada/train")
+    store.save(replaced(runs[0], jobs=(job,)))
     keep.save(tuned(folder="/home/ada/other", target="other.py:x", taken_at_unix_seconds=2e9))
     assert json.loads(said(capsys, "--json")[1])["tuning"] is None
     keep.save(tuned(target="train.py:\x1b[2Jloader"))
@@ -207,6 +206,31 @@ def test_what_cannot_be_shown_is_one_sentence_and_exit_code_two(
     assert (code, out) == (2, "")
     assert says in errors
     assert len(errors.splitlines()) == 1
+
+
+def test_reports_of_an_older_version_are_passed_over_with_a_sentence(
+    capsys: pytest.CaptureFixture[str], filled: list[Path]
+) -> None:
+    """The others are listed; one that is asked for says what it is."""
+    old = {"kind": "report", "schema": 1, "pid": 5002}
+    filled[2].write_text(json.dumps(old), encoding="utf-8")
+    code, out, errors = said(capsys, "--list")
+    assert (code, len(out.splitlines())) == (0, 3)
+    assert "1 of the saved reports cannot be read: damaged, or of an older gpuwatch." in errors
+    code, _, errors = said(capsys, "1")
+    assert code == 2
+    assert "written by an older gpuwatch" in errors
+
+
+@pytest.mark.usefixtures("filled")
+def test_a_kept_report_is_written_in_any_form(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """As that of a recording."""
+    assert said(capsys, "1", "--md")[1].startswith("# GPU report")
+    page = tmp_path / "report.html"
+    assert said(capsys, "1", "--html", str(page))[:2] == (0, "")
+    assert "4 loader workers, pinned memory on" in page.read_text(encoding="utf-8")
 
 
 @pytest.mark.usefixtures("filled")

@@ -350,7 +350,7 @@ class TestReport:
         assert "time.sleep" in text
         assert "\x1b" not in text
         (kept,) = (tmp_path / "state" / "gpuwatch" / "reports").iterdir()
-        report = json.loads(kept.read_text())
+        report = json.loads(kept.read_text())["jobs"][0]
         assert report["exit_code"] == 0
         assert report["ended_at_unix_seconds"] > report["started_at_unix_seconds"]
 
@@ -361,7 +361,7 @@ class TestReport:
         options = ("--json", "--report", str(path))
         code, out, errors = self.seen(tmp_path, *options, command=command)
         assert (code, out, errors) == (4, b"", b"")
-        report = json.loads(path.read_text())
+        report = json.loads(path.read_text())["jobs"][0]
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         assert report["exit_code"] == 4
         assert 0.9 < report["ended_at_unix_seconds"] - report["started_at_unix_seconds"] < 60
@@ -372,7 +372,7 @@ class TestReport:
         command = ("sh", "-c", "sleep $0; kill -9 $$")
         code, _, _ = self.seen(tmp_path, "--json", "--report", str(path), command=command)
         assert code == -9
-        assert json.loads(path.read_text())["exit_code"] == -9
+        assert json.loads(path.read_text())["jobs"][0]["exit_code"] == -9
 
     def test_too_short_to_be_seen(self, tmp_path: Path) -> None:
         """A job that ends at once keeps nobody waiting: one sentence says there is no report."""

@@ -351,7 +351,7 @@ class TestDashboard:
             assert "gpuwatch report" in it.raw.rpartition(b"\x1b[?1049l")[2].decode()
         assert b"KeyboardInterrupt" in self.log(tmp_path).read_bytes()
         (kept,) = (tmp_path / "state" / "gpuwatch" / "reports").iterdir()
-        report = json.loads(kept.read_text())
+        report = json.loads(kept.read_text())["jobs"][0]
         assert report["exit_code"] == -signal.SIGINT
         assert report["ended_at_unix_seconds"] > report["started_at_unix_seconds"]
 

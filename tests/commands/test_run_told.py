@@ -52,7 +52,7 @@ def told_by(folder: Path, *command: str) -> tuple[dict[str, Any], list[float], s
     assert process.returncode == 0, errors
     report = json.loads(path.read_text())
     text = _page(folder)
-    return report["loop"], [float(word) for word in out.split()], text
+    return report["jobs"][0]["loop"], [float(word) for word in out.split()], text
 
 
 def _page(folder: Path) -> str:
@@ -73,7 +73,7 @@ def test_a_watched_torch_job_is_reported_as_its_own_stopwatch_says(tmp_path: Pat
     assert loop["data_wait_percent"] == pytest.approx(wait, abs=12.0)
     assert loop["steps"] == pytest.approx(steps, abs=1)
     assert loop["ranks"] == 1
-    assert 0.0 < loop["told_seconds"] < took + 2.0
+    assert 0.0 < loop["reported_seconds"] < took + 2.0
     assert (loop["copy_percent"], loop["compute_on_device"]) == (None, False)
     assert loop["memory_allocated_peak_bytes"] is None
     (line,) = re.findall(r"Training  (.*?)\nLoading", text, re.S)
@@ -86,7 +86,7 @@ def test_a_watched_torch_job_is_reported_as_its_own_stopwatch_says(tmp_path: Pat
 def test_a_job_that_tells_nothing_has_no_line_for_it(tmp_path: Path) -> None:
     """Unknown is empty, and no chart of zeros."""
     loop, _, text = told_by(tmp_path, *job("import time; time.sleep(1)"))
-    assert loop["told_seconds"] == 0
+    assert loop["reported_seconds"] == 0
     assert {loop[name] for name in ("samples_per_second", "data_wait_percent", "steps")} == {None}
     assert "Training" not in text
     assert "waits for data" not in text

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpuwatch.core.model import Host, Job, JobMember, JobRank
-from gpuwatch.jobs.report.words import (
+from gpuwatch.jobs.words import (
     cores_sentence,
     job_loading_sentence,
     loading_sentence,

@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from gpuwatch.core.model import Snapshot
+from gpuwatch.outputs.report.accumulator import Accumulator
+from gpuwatch.outputs.report.model import Report, Source
 from gpuwatch.outputs.status.jsonlines import JsonLinesWriter
-from gpuwatch.outputs.summary.accumulator import Summer
-from gpuwatch.outputs.summary.model import FileSeen, Summary
 from tests.long_recording import Piece, snapshots, write
 
-FILE = FileSeen(name="night.jsonl", kind="recording")
+FILE = Source(name="night.jsonl", kind="recording")
 
 
 def simulated(
@@ -36,8 +36,8 @@ def written(path: Path, taken: Iterable[Snapshot]) -> Path:
     return path
 
 
-def summed(taken: Iterable[Snapshot], file: FileSeen = FILE) -> Summary:
-    summer = Summer()
+def summed(taken: Iterable[Snapshot], source: Source = FILE) -> Report:
+    accumulator = Accumulator()
     for snapshot in taken:
-        summer.push(snapshot)
-    return summer.summary(file)
+        accumulator.push(snapshot)
+    return accumulator.report(source)

@@ -16,7 +16,7 @@ from gpuwatch.core.model import ProcessKey, Snapshot
 from gpuwatch.core.sampler import Sampler
 from gpuwatch.core.source import ManualClock, ReadOptions
 from gpuwatch.jobs.launch.runner import RunningJob
-from gpuwatch.jobs.report.store import ReportStore
+from gpuwatch.outputs.report.store import ReportStore
 from gpuwatch.recording.running import RunningRecording
 from gpuwatch.tui.app import GpuwatchApp
 from gpuwatch.tui.controllers.diagnosis import Diagnoser

@@ -10,7 +10,7 @@ import pytest
 from gpuwatch.core.model import Process, Snapshot
 from gpuwatch.core.source import ManualClock, ReadOptions
 from gpuwatch.core.text import clean
-from gpuwatch.jobs.report.store import ReportStore
+from gpuwatch.outputs.report.store import ReportStore
 from gpuwatch.sources.simulated.source import SimulatedSource
 from gpuwatch.tui.charts.glyphs import ASCII
 from gpuwatch.tui.screens.detail import DetailScreen
@@ -271,7 +271,7 @@ async def test_a_paused_picture_still_records() -> None:
             await drive.next()
         report = drive.app.recording.report()
         assert report is not None
-        assert report.watched_seconds >= 5.0
+        assert report.time.covered_seconds >= 5.0
 
 
 # -- the mouse ------------------------------------------------------------------------------

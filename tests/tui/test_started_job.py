@@ -14,7 +14,7 @@ import pytest
 
 from gpuwatch.core.model import Snapshot
 from gpuwatch.jobs.launch.runner import RunningJob, Start, start_in_terminal
-from gpuwatch.jobs.report.store import ReportStore
+from gpuwatch.outputs.report.store import ReportStore
 from gpuwatch.tui.screens.dialogs.windows import LeaveJobDialog
 from tests.tui.driving import Driven, driven
 from tests.tui.test_job import machine, member, one_job
@@ -114,7 +114,7 @@ async def test_ctrl_c_interrupts_the_job_and_quits_once_it_has_ended(
         assert drive.app.return_code == 130
     kept = store.last()[0].report
     assert (kept.pid, kept.exit_code) == (job.pid, -2)
-    assert kept.ended_at_unix_seconds is not None
+    assert kept.has_ended
 
 
 async def test_a_job_that_ignores_ctrl_c_gets_the_next_step(jobs: Jobs) -> None:

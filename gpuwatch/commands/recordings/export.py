@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from typing import Any
 
+    from gpuwatch.commands.recordings.moments import Moment
     from gpuwatch.core.model import Snapshot
-    from gpuwatch.outputs.summary.moments import Moment
 
     Rows = Callable[[Snapshot], Iterator[list[Any]]]
     Table = tuple[str, Sequence[str], Rows]

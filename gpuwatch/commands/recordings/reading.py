@@ -1,4 +1,4 @@
-"""What ``report FILE``, ``compare`` and ``export`` share: recordings read, files written."""
+"""Recordings read and files written by ``report FILE``, ``compare`` and ``export``."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from gpuwatch.commands import common
 from gpuwatch.core.private_files import private
 
 if TYPE_CHECKING:
-    from gpuwatch.core.model import Snapshot
-    from gpuwatch.outputs.summary.model import FileSeen, Summary
-    from gpuwatch.outputs.summary.moments import Moment
+    from gpuwatch.commands.recordings.moments import Moment
+    from gpuwatch.core.model import ProcessKey, Snapshot
+    from gpuwatch.outputs.report.model import Report, Source
     from gpuwatch.recording.reader import OpenedLog
 
 STANDARD_STREAM = "-"
@@ -29,7 +29,7 @@ def moment_option(
     """A callback for click."""
     if value is None or context.resilient_parsing:
         return None
-    from gpuwatch.outputs.summary.moments import MomentError, parse_moment
+    from gpuwatch.commands.recordings.moments import MomentError, parse_moment
 
     try:
         return parse_moment(value)
@@ -66,7 +66,7 @@ class Cut:
     def span(self, first: float, last: float | None) -> tuple[float | None, float | None]:
         """From when to when, in a recording from ``first`` to ``last``. Raises
         ``click.UsageError`` for a part that cannot be."""
-        from gpuwatch.outputs.summary.moments import MomentError
+        from gpuwatch.commands.recordings.moments import MomentError
 
         try:
             begin = None if self.begin is None else self.begin.unix(first, last)
@@ -113,33 +113,44 @@ class Cut:
 
 
 def _of_job(snapshots: Iterable[Snapshot], pid: int) -> Iterator[Snapshot]:
-    """What is about the job that ``pid`` belongs to, from the first snapshot that has it."""
+    """The part about the job that ``pid`` belongs to, from the first snapshot that has it."""
     from gpuwatch.jobs.identity.job_filter import only_job
 
     key = None
     for snapshot in snapshots:
-        if key is None:
-            for job in snapshot.jobs:
-                if pid in {job.pid, *(member.pid for member in job.members)}:
-                    key = job.key
-                    break
+        key = job_of(snapshot, pid) if key is None else key
         if key is not None:
             yield only_job(snapshot, key)
 
 
-def summarise(path: str, cut: Cut | None = None) -> Summary:
+def job_of(snapshot: Snapshot, pid: int) -> ProcessKey | None:
+    """The job that has a process ``pid``."""
+    for job in snapshot.jobs:
+        if pid in {job.pid, *[member.pid for member in job.members]}:
+            return job.key
+    return None
+
+
+def read_report(path: str, cut: Cut | None = None) -> Report:
     """Read a recording or log, and diagnose it: what it costs is what its readings say, however
     the recording ended. Raises ``click.UsageError`` with a sentence for what it is not."""
-    from gpuwatch.outputs.summary.accumulator import Summer
+    from gpuwatch.outputs.report.accumulator import Accumulator
+    from gpuwatch.outputs.report.recorder import JobRecorder
 
     cut = cut or Cut()
-    summer = Summer()
-    with part(path, cut) as (log, snapshots):
+    made: Accumulator | JobRecorder | None = None
+    with part(path, Cut(cut.begin, cut.end)) as (log, snapshots):
         for snapshot in progress(log, snapshots):
-            summer.push(snapshot)
-        if summer.snapshots == 0:
+            if made is None and cut.pid is not None:
+                key = job_of(snapshot, cut.pid)
+                made = None if key is None else JobRecorder(key, live=False)
+            elif made is None:
+                made = Accumulator()
+            if made is not None:
+                made.push(snapshot)
+        if made is None:
             raise click.UsageError(cut.nothing(log))
-        return summer.summary(file_seen(log), pid=cut.pid)
+        return made.report(file_seen(log))
 
 
 @contextmanager
@@ -194,11 +205,11 @@ def last_moment(path: str) -> float | None:
     return last
 
 
-def file_seen(log: OpenedLog) -> FileSeen:
-    from gpuwatch.outputs.summary.model import FileSeen
+def file_seen(log: OpenedLog) -> Source:
+    from gpuwatch.outputs.report.model import Source
 
     stats = log.stats
-    return FileSeen(
+    return Source(
         name=log.shown,
         kind=log.kind,
         lines=stats.lines,

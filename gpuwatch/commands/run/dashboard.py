@@ -19,7 +19,7 @@ from gpuwatch.jobs.launch.spawn import CannotStartError
 
 if TYPE_CHECKING:
     from gpuwatch.commands.run.options import RunOptions
-    from gpuwatch.jobs.report.report import JobReport
+    from gpuwatch.outputs.report.model import Report
     from gpuwatch.tui.practice import Practice
 
 _PANE_ROWS = 10
@@ -189,9 +189,9 @@ def _report(job: RunningJob, options: RunOptions, file: TextIO | None) -> None:
         _say("'gpuwatch report' shows what it did.")
 
 
-def _kept_report(job: RunningJob) -> JobReport | None:
+def _kept_report(job: RunningJob) -> Report | None:
     """What the dashboard has kept of it."""
-    from gpuwatch.jobs.report.store import ReportStore, StoreError
+    from gpuwatch.outputs.report.store import ReportStore, StoreError
 
     try:
         for kept in ReportStore().last(5):

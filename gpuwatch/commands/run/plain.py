@@ -16,7 +16,6 @@ import os
 import signal
 import sys
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, TextIO
 
 from gpuwatch.commands import common
@@ -150,10 +149,5 @@ def _report(job: RunningJob, watch: JobWatch, options: RunOptions, file: TextIO 
         if options.report:
             common.complain("the job ended before it could be looked at: there is no report.", 0)
     else:
-        report = replace(
-            recorder.report(),
-            ended_at_unix_seconds=ended_at,
-            end_is_last_seen=False,
-            exit_code=job.poll(),
-        )
+        report = recorder.report().with_end(ended_at, exit_code=job.poll())
         keep_and_print(report, options, file)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
@@ -10,12 +9,13 @@ from typing import TYPE_CHECKING, TextIO
 import click
 
 from gpuwatch.commands import common
+from gpuwatch.commands.recordings.forms import drawing
 from gpuwatch.core.private_files import private
 from gpuwatch.core.text import clean
 
 if TYPE_CHECKING:
     from gpuwatch.commands.run.options import RunOptions
-    from gpuwatch.jobs.report.report import JobReport
+    from gpuwatch.outputs.report.model import Report
 
 
 def open_report(path: Path | None) -> TextIO | None:
@@ -31,9 +31,9 @@ def open_report(path: Path | None) -> TextIO | None:
         ) from None
 
 
-def keep_and_print(report: JobReport, options: RunOptions, file: TextIO | None) -> None:
+def keep_and_print(report: Report, options: RunOptions, file: TextIO | None) -> None:
     """Nothing that fails here fails more than itself: the exit code is the job's."""
-    from gpuwatch.jobs.report.store import ReportStore, StoreError
+    from gpuwatch.outputs.report.store import ReportStore, StoreError
 
     store, previous = ReportStore(), None
     try:
@@ -52,9 +52,7 @@ def keep_and_print(report: JobReport, options: RunOptions, file: TextIO | None) 
         print_report(report, out, as_json=options.as_json, previous=previous)
 
 
-def print_report(
-    report: JobReport, out: TextIO, *, as_json: bool, previous: JobReport | None
-) -> None:
+def print_report(report: Report, out: TextIO, *, as_json: bool, previous: Report | None) -> None:
     try:
         out.write(_text(report, out, as_json, previous).rstrip("\n") + "\n")
         out.flush()
@@ -65,18 +63,11 @@ def print_report(
         common.complain(f"The report cannot be written: {error.strerror}.", 0)
 
 
-def _text(report: JobReport, out: TextIO, as_json: bool, previous: JobReport | None) -> str:
+def _text(report: Report, out: TextIO, as_json: bool, previous: Report | None) -> str:
     if as_json:
-        from gpuwatch.jobs.report.json import report_text_json
+        from gpuwatch.outputs.report.forms.json import report_json
 
-        return report_text_json(report, indent=2)
-    from gpuwatch.outputs.job_report.text import report_text
+        return report_json(report)
+    from gpuwatch.outputs.report.forms.text import report_text
 
-    terminal = out.isatty()
-    return report_text(
-        report,
-        width=common.terminal_width(out) if terminal else 80,
-        colour=terminal and not os.environ.get("NO_COLOR") and not common.is_dumb(),
-        unicode=(out.encoding or "").lower().replace("-", "").startswith("utf"),
-        previous=previous,
-    )
+    return report_text(report, previous=previous, **drawing(out, None))

@@ -11,7 +11,7 @@ from gpuwatch.commands.common import make_source
 
 if TYPE_CHECKING:
     from gpuwatch.core.model import ProcessKey, Snapshot
-    from gpuwatch.jobs.report.recorder import JobRecorder
+    from gpuwatch.outputs.report.recorder import JobRecorder
 
 LAST_LOOK_SECONDS = 1.0
 """How long the end of a job waits for one more reading, which has what the driver's buffer holds
@@ -63,7 +63,7 @@ class JobWatch:
 
     async def _watch(self) -> None:
         from gpuwatch.core.sampler import INTERVAL_MIN_SECONDS, Sampler
-        from gpuwatch.jobs.report.recorder import JobRecorder
+        from gpuwatch.outputs.report.recorder import JobRecorder
 
         source = make_source(None, None, False, self._interval_seconds)
         source.options.attached = self._key

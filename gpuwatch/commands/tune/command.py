@@ -381,7 +381,7 @@ def _print_last(target: str | None, as_json: bool, ascii_mode: bool | None) -> i
 def _text(result: dict[str, Any], as_json: bool, ascii_mode: bool | None) -> str:
     if as_json:
         return json.dumps(result, indent=2, allow_nan=False)
-    from gpuwatch.commands.recordings.report import drawing
+    from gpuwatch.commands.recordings.forms import drawing
     from gpuwatch.outputs.tuning.text import text
 
     look = drawing(common.open_output(), ascii_mode)

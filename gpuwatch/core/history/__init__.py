@@ -14,7 +14,7 @@ from gpuwatch.core.history.machine import (
     History,
     without_late,
 )
-from gpuwatch.core.history.series import Series
+from gpuwatch.core.history.series import LONGEST_SAMPLE_SECONDS, Series
 from gpuwatch.core.history.tiers import BLOCK_SECONDS
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "GAP_INTERVALS",
     "GPU_SERIES",
     "HOST_SERIES",
+    "LONGEST_SAMPLE_SECONDS",
     "Band",
     "Column",
     "History",

@@ -29,8 +29,8 @@ from gpuwatch.core.model import BusySample
 READINGS_KEPT = 1024
 SAMPLES_KEPT = 4096
 
-LONGEST_SAMPLE_SECONDS = 1.0
-"""NVML's sample period is between 1/6 s and 1 s: what lies further apart has a gap between."""
+LONGEST_SAMPLE_SECONDS = 1.5
+"""NVML's sample period is at most 1 s: before a sample that comes much later there is a gap."""
 
 _LONG_COLUMN_SECONDS = 5.0
 """From here on the newest column is added to, not put together anew."""

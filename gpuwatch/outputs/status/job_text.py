@@ -9,11 +9,11 @@ from datetime import UTC, datetime
 
 from gpuwatch.core import units
 from gpuwatch.core.model import GpuKey, Host, Job, JobMember, JobRank, Process, Snapshot
-from gpuwatch.jobs.report.words import (
+from gpuwatch.jobs.words import (
     cores_sentence,
     job_loading_sentence,
+    loop_facts,
     role_name,
-    telling_facts,
 )
 from gpuwatch.outputs.status.columns import (
     Columns,
@@ -65,7 +65,7 @@ def jobs_block(
     indent = " " * (max(len("JOB"), *(len(str(job.pid)) for job in jobs)) + 2)
     lines = [titles]
     for job, row in zip(jobs, rows, strict=True):
-        reported = telling_facts(job, snapshot.taken_at_unix_seconds)
+        reported = loop_facts(job, snapshot.taken_at_unix_seconds)
         lines += [row, *_sentence(job_loading_sentence(job), width, indent)]
         lines += _sentence(", ".join(reported), width, indent)
     return lines + more_text(len(snapshot.jobs) - len(jobs))
@@ -92,7 +92,7 @@ def job_header(job: Job, snapshot: Snapshot, width: int, bold: Paint) -> list[st
     lines = [bold(line) for line in wrap(command, width, later="  ", most=_LINES_MAX)]
     facts = (
         ("job", _identity(job, snapshot.taken_at_unix_seconds)),
-        ("reports", telling_facts(job, snapshot.taken_at_unix_seconds)),
+        ("reports", loop_facts(job, snapshot.taken_at_unix_seconds)),
         ("runs", _place(job)),
         ("loading", [job_loading_sentence(job).removeprefix("loading ")]),
         ("because", _loading_signs(job)),

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from gpuwatch import __version__
 from gpuwatch.core import units
 from gpuwatch.core.model import Gpu, Host, Job, JobMember, Problem, Process, ProcessKey, Snapshot
-from gpuwatch.jobs.report.words import role_name
+from gpuwatch.jobs.words import role_name
 from gpuwatch.outputs.status import job_text
 from gpuwatch.outputs.status.columns import (
     Columns,

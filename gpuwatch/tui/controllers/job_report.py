@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpuwatch.core.model import Job, ProcessKey, Snapshot
@@ -11,9 +10,9 @@ from gpuwatch.core.text import clean
 from gpuwatch.tui.controllers.following import find, has_ended
 
 if TYPE_CHECKING:
-    from gpuwatch.jobs.report.recorder import JobRecorder
-    from gpuwatch.jobs.report.report import JobReport
-    from gpuwatch.jobs.report.store import ReportStore
+    from gpuwatch.outputs.report.model import Report
+    from gpuwatch.outputs.report.recorder import JobRecorder
+    from gpuwatch.outputs.report.store import ReportStore
 
 NOTHING_YET = "nothing to report yet: this job has not been seen"
 
@@ -27,12 +26,12 @@ class Recording:
         self._key: ProcessKey | None = None
         self._ended_at: float | None = None
         """Monotonic time at which it was first seen to have ended."""
-        self._final: JobReport | None = None
+        self._final: Report | None = None
         self._kept = False
-        self._before: JobReport | None = None
+        self._before: Report | None = None
         """The run before this one."""
         self._exit_code: int | None = None
-        self._written: tuple[int, bool, JobReport, Sequence[str]] | None = None
+        self._written: tuple[int, bool, Report, Sequence[str]] | None = None
 
     @property
     def ended(self) -> bool:
@@ -53,7 +52,7 @@ class Recording:
             return says
         return self._end(recorder, snapshot) or says
 
-    def report(self) -> JobReport | None:
+    def report(self) -> Report | None:
         """Of the job so far, or of the whole of one that has ended."""
         if self._final is not None:
             return self._final
@@ -68,7 +67,7 @@ class Recording:
             return (NOTHING_YET,)
         if self._written is not None and self._written[:3] == (width, unicode, report):
             return self._written[3]
-        from gpuwatch.outputs.job_report.text import report_text  # noqa: PLC0415
+        from gpuwatch.outputs.report.forms.text import report_text  # noqa: PLC0415
 
         text = report_text(
             report, width=width, colour=False, unicode=unicode, previous=self._previous(report)
@@ -83,7 +82,7 @@ class Recording:
             return None
         self._exit_code = code
         if self._final is not None and self._final.exit_code is None:
-            self._final = replace(self._final, exit_code=code)
+            self._final = self._final.with_end(exit_code=code)
             return self._keep() if self._kept else None
         return None
 
@@ -91,9 +90,7 @@ class Recording:
         """The job is known to have ended although no snapshot says so yet, and none will come."""
         recorder = self._recorder
         if self._final is None and recorder is not None and recorder.seen:
-            self._final = replace(
-                recorder.report(), ended_at_unix_seconds=unix_seconds, exit_code=code
-            )
+            self._final = recorder.report().with_end(unix_seconds, exit_code=code)
 
     def end_here(self) -> None:
         """Nobody watches the job any further: its report so far is all there may be of it."""
@@ -115,7 +112,7 @@ class Recording:
         says = self.close()
         self._before, self._final = self._final, None
         self._key, self._kept, self._ended_at, self._exit_code = key, False, None, None
-        from gpuwatch.jobs.report.recorder import JobRecorder  # noqa: PLC0415
+        from gpuwatch.outputs.report.recorder import JobRecorder  # noqa: PLC0415
 
         self._recorder = JobRecorder(key)
         return says
@@ -126,7 +123,7 @@ class Recording:
 
     def _end(self, recorder: JobRecorder, snapshot: Snapshot) -> str | None:
         """The report at once; kept once the driver's last samples have come."""
-        from gpuwatch.jobs.report.recorder import LATE_SECONDS  # noqa: PLC0415
+        from gpuwatch.outputs.report.recorder import LATE_SECONDS  # noqa: PLC0415
 
         now = snapshot.monotonic_seconds
         if self._ended_at is None:
@@ -136,9 +133,9 @@ class Recording:
             self._final = self._complete(recorder.report())
         return None if late or self._kept else self._keep()
 
-    def _complete(self, report: JobReport) -> JobReport:
+    def _complete(self, report: Report) -> Report:
         if report.exit_code is None and self._exit_code is not None:
-            return replace(report, exit_code=self._exit_code)
+            return report.with_end(exit_code=self._exit_code)
         return report
 
     def _keep(self) -> str | None:
@@ -146,7 +143,7 @@ class Recording:
         self._kept = True
         if report is None or report.simulated:
             return None
-        from gpuwatch.jobs.report.store import StoreError  # noqa: PLC0415
+        from gpuwatch.outputs.report.store import StoreError  # noqa: PLC0415
 
         try:
             path = self._reports().save(report)
@@ -154,14 +151,14 @@ class Recording:
             return str(error)
         return f"the report is saved in {clean(str(path))}"
 
-    def _previous(self, report: JobReport) -> JobReport | None:
+    def _previous(self, report: Report) -> Report | None:
         """The run to compare with: the one just watched, else the last that was kept."""
         before = self._before
         if before is not None and before.run_digest == report.run_digest is not None:
             return before
         if report.simulated:
             return None
-        from gpuwatch.jobs.report.store import StoreError  # noqa: PLC0415
+        from gpuwatch.outputs.report.store import StoreError  # noqa: PLC0415
 
         try:
             return self._reports().previous_run(report)
@@ -170,7 +167,7 @@ class Recording:
 
     def _reports(self) -> ReportStore:
         if self._store is None:
-            from gpuwatch.jobs.report.store import ReportStore  # noqa: PLC0415
+            from gpuwatch.outputs.report.store import ReportStore  # noqa: PLC0415
 
             self._store = ReportStore()
         return self._store

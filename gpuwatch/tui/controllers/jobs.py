@@ -23,8 +23,8 @@ from gpuwatch.tui.view import View
 
 if TYPE_CHECKING:
     from gpuwatch.jobs.launch.runner import RunningJob
-    from gpuwatch.jobs.report.store import ReportStore
     from gpuwatch.jobs.stacks.summary import StackReport
+    from gpuwatch.outputs.report.store import ReportStore
 
 
 class JobApp(App[int]):

@@ -22,7 +22,7 @@ from gpuwatch.jobs.loop.reader import LOOK_SECONDS, LoopReader
 from gpuwatch.jobs.loop.step_file import Counters, Now, Record
 from gpuwatch.jobs.loop.telemetry import loop_of
 from gpuwatch.jobs.loop.writer import StepFile
-from gpuwatch.jobs.report.words import job_loading_sentence
+from gpuwatch.jobs.words import job_loading_sentence
 from tests.jobs.tracking.watching import key_of, members, watching
 from tests.support.children import Children, wait_until
 from tests.support.snapshots import snapshot

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from gpuwatch.core.model import JobRank
-from gpuwatch.jobs.report.words import job_loading_sentence
 from gpuwatch.jobs.tracking.loader import PIN_SETTLE_SECONDS, WATCHED_SECONDS, YOUNG_SECONDS
+from gpuwatch.jobs.words import job_loading_sentence
 from tests.jobs.tracking.watching import Watch, key_of, members, watching
 from tests.jobs.tracking.workloads import SCRIPT, TrainingJob
 from tests.support.children import wait_until

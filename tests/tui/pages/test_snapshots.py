@@ -1,7 +1,7 @@
 """What the screens look like, as text: a picture for each size and machine worth looking at.
 
-``UPDATE_SNAPSHOTS=1 pytest tests/tui/pages/test_snapshots.py`` draws them anew; look at the difference
-before committing it.
+``UPDATE_SNAPSHOTS=1 pytest tests/tui/pages/test_snapshots.py`` draws them anew; look at the
+difference before committing it.
 """
 
 from __future__ import annotations

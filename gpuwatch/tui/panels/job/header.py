@@ -7,7 +7,7 @@ from functools import partial
 
 from gpuwatch.core import units
 from gpuwatch.core.model import Host, Job
-from gpuwatch.jobs.report.words import cores_sentence, job_loading_sentence, telling_facts
+from gpuwatch.jobs.words import cores_sentence, job_loading_sentence, loop_facts
 from gpuwatch.tui.pages.layout import Drawn, Page, Panel, fixed
 from gpuwatch.tui.panels.job.traces import has_reported, kinds
 from gpuwatch.tui.terminal.frame import Line, Row, Run, fit, width_of
@@ -96,7 +96,7 @@ def _reported(view: View, job: Job) -> list[Run]:
     now = None if view.snapshot is None else view.snapshot.taken_at_unix_seconds
     if ended_at(view, job) is not None:
         return []
-    texts = telling_facts(job, now)
+    texts = loop_facts(job, now)
     return [(text, "value" if number == 0 else "text") for number, text in enumerate(texts)]
 
 

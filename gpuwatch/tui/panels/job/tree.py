@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from gpuwatch.core import units
 from gpuwatch.core.model import Job, JobMember, Process, ProcessKey, TrainingLoop
-from gpuwatch.jobs.report.words import role_name
+from gpuwatch.jobs.words import role_name
 from gpuwatch.tui.charts.strips import Columns, TimeWindow
 from gpuwatch.tui.pages.layout import Drawn, Page, filled, scrolled
 from gpuwatch.tui.panels.job.traces import Together, kept

@@ -1,1 +1,0 @@
-"""What a job did while it was watched: recorded, added up, stored."""

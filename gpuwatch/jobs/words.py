@@ -1,0 +1,251 @@
+"""A job in words: one place for the page, the screen and the report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from gpuwatch.core import units
+from gpuwatch.core.model import Host, Job, JobMember, JobRank, TrainingLoop
+
+_GROUPS_TOLD = 3
+
+
+def role_name(member: JobMember) -> str:
+    """``rank 3``, ``loader worker``, ``orphaned loader worker``; ``loader worker?`` is a guess."""
+    if member.role == "rank":
+        name = "training process" if member.rank is None else f"rank {member.rank}"
+    else:
+        name = "other" if member.role == "other" else member.role.replace("_", " ")
+    name = f"orphaned {name}" if member.orphaned else name
+    return f"{name}?" if member.role_guessed else name
+
+
+def rank_name(rank: JobRank) -> str:
+    """``rank 3``; by its PID where the rank's number is not known."""
+    return f"PID {rank.pid}" if rank.rank is None else f"rank {rank.rank}"
+
+
+def loading_sentence(rank: JobRank) -> str:
+    """A clause for how one training process gets its data: ``4 loader workers, pinned memory on``,
+    ``no workers: loading runs in the training process``, ``loading unknown: <why>``."""
+    return _same_everywhere(rank, each="", process="process")
+
+
+def job_loading_sentence(job: Job) -> str:
+    """The same for all ranks; where they differ it says which ranks have what."""
+    ranks = job.ranks
+    if not ranks:
+        return "no training process seen"
+    if len(ranks) == 1:
+        return loading_sentence(ranks[0])
+    first = ranks[0]
+    workers_alike = all(
+        (rank.loader_workers, rank.loader_workers_guessed)
+        == (first.loader_workers, first.loader_workers_guessed)
+        for rank in ranks
+    )
+    pinned_alike = all(rank.pinned_memory is first.pinned_memory for rank in ranks)
+    if workers_alike and pinned_alike:
+        return _same_everywhere(first, each=" each", process="processes")
+    if workers_alike:
+        return f"{_workers(first, ' each', 'processes')}, {_pinned_apart(ranks)}"
+    pinned = _pinned(first) if pinned_alike else _pinned_apart(ranks)
+    return ", ".join(part for part in (_workers_apart(ranks), pinned) if part)
+
+
+STALE_SECONDS = 15.0
+"""A loop that has reported nothing for longer may hang, or be in a step as long."""
+
+_DOING = {"validation": "validating", "checkpoint": "saving a checkpoint", "idle": "idle"}
+
+
+def loop_facts(job: Job, now: float | None = None) -> list[str]:
+    """Facts that the job reports of its own loop, the most important first: ``waits for data 43%``,
+    ``512 samples/s``, ``compute 51%`` ...; empty where nobody reports. ``now`` is unix time."""
+    loops = job.loops
+    if not loops:
+        return []
+    facts = _doing(loops) + _waits(job) + _speed(loops)
+    facts += _shares("compute", loops, "compute_share") + _progress(loops) + _memory(loops)
+    facts += _shares("copy", loops, "copy_share")
+    if len(loops) < len(job.ranks):
+        facts.append(f"{len(loops)} of {len(job.ranks)} ranks report")
+    told = [one.told_at_unix_seconds for one in loops if one.told_at_unix_seconds is not None]
+    if now is not None and told and now - max(told) > STALE_SECONDS:
+        facts.insert(0, f"reported {units.age(now - max(told))} ago")
+    return facts
+
+
+def waits_most(job: Job) -> JobRank | None:
+    """The rank that waits for data clearly more than the one that waits least."""
+    shares = [
+        (loop.data_wait_share, rank)
+        for rank in job.ranks
+        if (loop := job.loop_of(rank)) is not None and loop.data_wait_share is not None
+    ]
+    if len(shares) < 2:
+        return None
+    most = max(shares, key=lambda one: one[0])
+    return most[1] if most[0] - min(shares, key=lambda one: one[0])[0] >= APART_SHARE else None
+
+
+APART_SHARE = 0.1
+"""Ranks whose waits differ by less are alike."""
+
+
+def _doing(loops: Sequence[TrainingLoop]) -> list[str]:
+    phases = list(dict.fromkeys(loop.phase for loop in loops if loop.phase in _DOING))
+    return [_DOING[phases[0] or ""]] if len(phases) == 1 and _all_in(loops, phases[0]) else []
+
+
+def _all_in(loops: Sequence[TrainingLoop], phase: str | None) -> bool:
+    return all(loop.phase == phase for loop in loops)
+
+
+def _waits(job: Job) -> list[str]:
+    slow = waits_most(job)
+    who = "" if slow is None else f", {rank_name(slow)} most"
+    return _shares("waits for data", job.loops, "data_wait_share", who)
+
+
+def _shares(label: str, loops: Sequence[TrainingLoop], name: str, who: str = "") -> list[str]:
+    known = [value for loop in loops if (value := getattr(loop, name)) is not None]
+    if not known:
+        return []
+    if name == "compute_share" and any(loop.compute_on_device is False for loop in loops):
+        label = "in steps"
+    low, high = units.share(min(known)), units.share(max(known))
+    if low == high:
+        return [f"{label} {high}"]
+    return [f"{label} {low[:-1]}-{high} (mean {units.share(sum(known) / len(known))}{who})"]
+
+
+def _speed(loops: Sequence[TrainingLoop]) -> list[str]:
+    rates = [loop.samples_per_second for loop in loops]
+    known = [rate for rate in rates if rate is not None]
+    if known and len(known) == len(rates):
+        return [f"{units.samples(sum(known))} samples/s"]
+    steps = [loop.steps_per_second for loop in loops if loop.steps_per_second is not None]
+    return [f"{units.samples(min(steps))} steps/s"] if steps else []
+
+
+def _progress(loops: Sequence[TrainingLoop]) -> list[str]:
+    """By the rank that is furthest behind."""
+    at = min(loops, key=lambda loop: (loop.epoch or 0, loop.step_in_epoch or 0))
+    step = at.step_in_epoch
+    texts = [] if at.epoch is None else [f"epoch {at.epoch}"]
+    if step is not None:
+        texts.append(f"step {step}" + (f"/{at.steps_in_epoch}" if at.steps_in_epoch else ""))
+    elif at.steps is not None:
+        texts.append(f"step {at.steps}")
+    return [" ".join(texts)] if texts else []
+
+
+def _memory(loops: Sequence[TrainingLoop]) -> list[str]:
+    """Of the rank that has reserved most."""
+    at = max(loops, key=lambda loop: loop.memory_reserved_bytes or 0)
+    if at.memory_reserved_bytes is None:
+        return []
+    both = units.size_of(at.memory_allocated_bytes, at.memory_reserved_bytes)
+    return [f"{both} allocated/reserved"]
+
+
+def cores_sentence(job: Job, host: Host) -> str | None:
+    """``4 of 16 cores usable (quota 4.0), 2 a rank``; ``None`` where it is not known."""
+    usable, total = job.usable_cores, host.core_count
+    if usable is None:
+        return None
+    if usable == total:
+        text = "the only core usable" if total == 1 else f"all {total} cores usable"
+    else:
+        text = f"{usable:g}{'' if total is None else f' of {total}'} cores usable"
+    limit = _limit(job, host)
+    if limit is not None:
+        text += f" ({limit})"
+    if len(job.ranks) > 1:
+        text += f", {usable / len(job.ranks):.3g} per rank"
+    return text
+
+
+def _limit(job: Job, host: Host) -> str | None:
+    """The reason why they are fewer than the machine has."""
+    usable = job.usable_cores
+    if usable == host.core_count:
+        return None
+    if job.quota_cores is not None and job.quota_cores == usable:
+        return f"quota {job.quota_cores:.1f}"
+    if job.slurm_cores is not None and job.slurm_cores == usable:
+        return "Slurm"
+    return "affinity" if job.affinity_cores == usable else None
+
+
+def _same_everywhere(rank: JobRank, *, each: str, process: str) -> str:
+    workers = _workers(rank, each, process)
+    if rank.loader_workers is None:
+        return workers
+    if rank.pinned_memory is None and rank.loader_workers == 0:
+        # Without workers there is no thread that would show it, and nobody to blame for that.
+        return workers
+    return f"{workers}, {_pinned(rank)}"
+
+
+def _workers(rank: JobRank, each: str, process: str) -> str:
+    count = rank.loader_workers
+    if count is None:
+        why = rank.loader_workers_sign
+        return f"loading unknown: {why}" if why else "loading unknown"
+    perhaps = "probably " if rank.loader_workers_guessed else ""
+    if count == 0:
+        return f"{perhaps}no workers: loading runs in the training {process}"
+    return f"{perhaps}{count} loader worker{'' if count == 1 else 's'}{each}"
+
+
+def _pinned(rank: JobRank) -> str:
+    if rank.pinned_memory is None:
+        why = rank.pinned_memory_sign
+        return f"pinned memory unknown: {why}" if why else "pinned memory unknown"
+    return f"pinned memory {'on' if rank.pinned_memory else 'off'}"
+
+
+def _workers_apart(ranks: Sequence[JobRank]) -> str:
+    groups: dict[int | None, list[JobRank]] = {}
+    for rank in ranks:
+        groups.setdefault(rank.loader_workers, []).append(rank)
+    if len(groups) > _GROUPS_TOLD:
+        known = [count for count in groups if count is not None]
+        rest = ", unknown in some" if None in groups else ""
+        return f"{min(known)} to {max(known)} loader workers, differing by rank{rest}"
+    names = {None: "unknown", 0: "none"}
+    parts = [f"{names.get(count, count)} in {_these(some)}" for count, some in groups.items()]
+    return f"loader workers differ: {', '.join(parts)}"
+
+
+def _pinned_apart(ranks: Sequence[JobRank]) -> str:
+    off = [rank for rank in ranks if rank.pinned_memory is False]
+    on = [rank for rank in ranks if rank.pinned_memory]
+    parts = [f"{word} in {_these(some)}" for word, some in (("on", on), ("off", off)) if some]
+    unknown = len(ranks) - len(off) - len(on)
+    if unknown:
+        parts.append("unknown in the others" if parts else "unknown")
+    return f"pinned memory {', '.join(parts)}"
+
+
+def _these(ranks: Iterable[JobRank]) -> str:
+    """``rank 3``, ``ranks 0-2, 5``, or PIDs."""
+    ranks = list(ranks)
+    if any(rank.rank is None for rank in ranks):
+        pids = [str(rank.pid) for rank in ranks]
+        return f"PID{'' if len(pids) == 1 else 's'} {' and '.join(_shortened(pids))}"
+    numbers = sorted({rank.rank for rank in ranks if rank.rank is not None})
+    spans: list[list[int]] = []
+    for number in numbers:
+        if spans and number == spans[-1][1] + 1:
+            spans[-1][1] = number
+        else:
+            spans.append([number, number])
+    texts = [str(a) if a == b else f"{a}-{b}" for a, b in spans]
+    return f"rank{'' if len(numbers) == 1 else 's'} {' and '.join(_shortened(texts))}"
+
+
+def _shortened(texts: list[str]) -> list[str]:
+    return texts if len(texts) <= 4 else [*texts[:3], f"{len(texts) - 3} more"]

@@ -1,1 +1,0 @@
-"""Reports and comparisons as HTML pages that need nothing else."""

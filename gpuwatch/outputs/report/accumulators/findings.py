@@ -1,0 +1,124 @@
+"""Findings that come and go, as stretches of time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from gpuwatch.core.model import GpuKey, ProcessKey
+from gpuwatch.diagnosis.finding import Diagnosis, Finding, rank
+from gpuwatch.outputs.report.model import FindingUse
+from gpuwatch.outputs.report.parts import Stretch
+
+MERGE_SECONDS = 60.0
+"""A finding that is back so soon was never gone: the diagnosis looks at windows of a minute."""
+STRETCHES_KEPT = 64
+FINDINGS_KEPT = 256
+_OF_FINDING = (
+    *("rule", "severity", "confidence", "summary", "evidence", "advice", "ruled_out", "job"),
+)
+
+_Key = tuple[str, ProcessKey | None, tuple[GpuKey, ...]]
+
+
+@dataclass(slots=True)
+class _Held:
+    """A stretch, with what the finding had cost by its beginning and its end."""
+
+    begin: float
+    end: float
+    cost_before: float
+    cost: float = 0.0
+
+
+@dataclass(slots=True)
+class _Use:
+    finding: Finding
+    gpus: dict[GpuKey, None] = field(default_factory=dict)
+    held: list[_Held] = field(default_factory=list)
+    cost_before: float = 0.0
+    """Counted by ledgers that have been closed."""
+    counted: float | None = None
+    """By the ledger of now."""
+
+    @property
+    def cost(self) -> float | None:
+        return None if self.counted is None else self.cost_before + self.counted
+
+
+class FindingsAccumulator:
+    """Fed with each new diagnosis; times on the report's axis."""
+
+    def __init__(self) -> None:
+        self._uses: dict[_Key, _Use] = {}
+        self._present: set[_Key] = set()
+
+    def add(self, diagnosis: Diagnosis, now: float, begin: float, offset: float) -> None:
+        """``begin`` of the report's time; ``offset`` of the wall clock against its axis."""
+        self._present = set()
+        for finding in diagnosis.findings:
+            # Which of a job's GPUs it is about may change while it holds.
+            gpus = finding.gpus if finding.job is None else ()
+            key = (finding.rule, finding.job, gpus)
+            if key not in self._uses and len(self._uses) >= FINDINGS_KEPT:
+                continue
+            self._present.add(key)
+            since = finding.since_unix_seconds
+            since = now if since is None else min(now, max(begin, since - offset))
+            _hold(self._uses.setdefault(key, _Use(finding)), finding, since, now)
+
+    def uses(self, end: float) -> tuple[FindingUse, ...]:
+        """``end`` of the time: what holds in the last diagnosis holds until then."""
+        for key in self._present:
+            self._uses[key].held[-1].end = end
+        uses = sorted(self._uses.items(), key=lambda item: _rank(item[1]))
+        return tuple([_made(use, key in self._present) for key, use in uses])
+
+
+def _hold(use: _Use, finding: Finding, since: float, now: float) -> None:
+    use.gpus.update(dict.fromkeys(finding.gpus))
+    if finding.confidence >= use.finding.confidence:
+        use.finding = finding
+    held = use.held
+    if not held or since - held[-1].end > MERGE_SECONDS:
+        since = max(since, held[-1].end) if held else since
+        held.append(_Held(since, now, use.cost or 0.0))
+        if len(held) > STRETCHES_KEPT:
+            _merge_nearest(held)
+    cost = finding.cost_gpu_seconds
+    if cost is not None:
+        if use.counted is not None and cost < use.counted:
+            # A job that began anew, or another recording: it counts from zero again.
+            use.cost_before += use.counted
+        use.counted = cost
+    held[-1].end, held[-1].cost = now, use.cost or 0.0
+
+
+def _merge_nearest(held: list[_Held]) -> None:
+    place = min(range(len(held) - 1), key=lambda at: held[at + 1].begin - held[at].end)
+    other = held.pop(place + 1)
+    held[place].end, held[place].cost = other.end, other.cost
+
+
+def _made(use: _Use, holds: bool) -> FindingUse:
+    known = use.cost is not None
+    stretches = [
+        Stretch(
+            begin_unix_seconds=one.begin,
+            end_unix_seconds=one.end,
+            cost_gpu_seconds=max(0.0, one.cost - one.cost_before) if known else None,
+        )
+        for one in use.held
+    ]
+    return FindingUse(
+        **{name: getattr(use.finding, name) for name in _OF_FINDING},
+        gpus=tuple(use.gpus),
+        holds_at_end=holds,
+        seconds=sum(one.seconds for one in stretches),
+        cost_gpu_seconds=use.cost,
+        stretches=tuple(stretches),
+    )
+
+
+def _rank(use: _Use) -> tuple[object, ...]:
+    seconds = sum(one.end - one.begin for one in use.held)
+    return rank(use.finding.severity, use.cost, use.finding.cost_share, seconds)

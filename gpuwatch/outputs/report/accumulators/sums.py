@@ -1,0 +1,158 @@
+"""Small running sums over readings that may be missing."""
+
+from __future__ import annotations
+
+import math
+
+from gpuwatch.core.model import GpuReading
+from gpuwatch.outputs.report.parts import Throttling
+
+NOT_THROTTLING = frozenset({"gpu_idle", "applications_clocks_setting", "display_clock_setting"})
+"""Reasons for low clocks by which nothing is lost: nothing to do, or a person's own setting."""
+COUNTER_PATIENCE_SECONDS = 5.0
+"""Throttle counters are read less often than snapshots are taken; silent for longer than this,
+they are taken for missing and the reasons in force speak for them."""
+REASONS_KEPT = 32
+
+
+def sane(value: float | None, most: float = math.inf) -> float | None:
+    """``value`` as a float between 0 and ``most``; ``None`` for what is no measurement."""
+    if value is None or not 0.0 <= value <= most or value == math.inf:
+        return None
+    return float(value)
+
+
+def whole(value: float | None) -> int | None:
+    """For peaks of readings that are whole numbers."""
+    return None if value is None else round(value)
+
+
+class Gauge:
+    """Mean (weighted by time) and peak of one reading; ``None`` readings do not count."""
+
+    __slots__ = ("peak", "seconds", "total")
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self.total = 0.0
+        self.peak: float | None = None
+
+    def add(self, value: float | None, seconds: float) -> None:
+        """``value`` held for ``seconds`` (0: it was seen, which only a peak takes note of)."""
+        if value is None or not 0.0 <= value < math.inf:
+            return
+        if self.peak is None or value > self.peak:
+            self.peak = float(value)
+        if seconds > 0:
+            self.seconds += seconds
+            self.total += value * seconds
+
+    @property
+    def whole_peak(self) -> int | None:
+        """Of a reading in whole numbers."""
+        return whole(self.peak)
+
+    @property
+    def mean(self) -> float | None:
+        return self.total / self.seconds if self.seconds > 0 else None
+
+    @property
+    def integral(self) -> float | None:
+        """Value times seconds; ``None`` when it was never read for a time."""
+        return self.total if self.seconds > 0 else None
+
+
+class Energy:
+    """The growth of the GPU's counter, and power times time where it says nothing."""
+
+    __slots__ = ("_counted", "_counter", "_integrated", "_since_counter")
+
+    def __init__(self) -> None:
+        self._counter: float | None = None
+        self._counted: float | None = None
+        self._integrated: float | None = None
+        self._since_counter: float | None = None
+
+    def add(self, joules: float | None, watts: float | None, seconds: float) -> None:
+        if watts is not None and seconds > 0:
+            self._since_counter = (self._since_counter or 0.0) + watts * seconds
+        if joules is None:
+            return
+        before, self._counter = self._counter, joules
+        if before is not None and joules >= before:
+            # It counted through whatever was integrated meanwhile.
+            self._counted = (self._counted or 0.0) + joules - before
+            self._since_counter = None
+        else:
+            self._keep_integrated()
+
+    def interrupt(self) -> None:
+        """Leave out what the counter grows by until it is read next."""
+        self._keep_integrated()
+        self._counter = None
+
+    def _keep_integrated(self) -> None:
+        if self._since_counter is not None:
+            self._integrated = (self._integrated or 0.0) + self._since_counter
+            self._since_counter = None
+
+    def total(self) -> tuple[float | None, str | None]:
+        """Joules, and where they are from (``GpuUsage.energy_from``)."""
+        parts = [self._counted, self._integrated, self._since_counter]
+        known = [part for part in parts if part is not None]
+        if not known:
+            return None, None
+        if self._counted is None:
+            return sum(known), "power"
+        return sum(known), "counter" if len(known) == 1 else "counter and power"
+
+
+class Throttle:
+    """Time by reason: from the driver's counters, else the reasons in force times the time."""
+
+    __slots__ = ("_held", "_known", "_waiting", "_waiting_seconds")
+
+    def __init__(self) -> None:
+        self._known = False
+        self._held: dict[str, float] = {}
+        self._waiting: dict[str, float] = {}
+        """By the reasons in force since the counters were last read."""
+        self._waiting_seconds = 0.0
+
+    def add(self, reading: GpuReading, seconds: float) -> None:
+        durations, reasons = reading.throttle_durations, reading.throttle_reasons
+        self._known = self._known or durations is not None or reasons is not None
+        if seconds <= 0:
+            # What a counter says now is about the time before.
+            return
+        if durations is not None:
+            self._waiting, self._waiting_seconds = {}, 0.0
+            for reason, held in durations:
+                _hold(self._held, reason, sane(held))
+        elif reasons is not None:
+            for reason in reasons:
+                _hold(self._waiting, reason, seconds)
+            self._waiting_seconds += seconds
+            if self._waiting_seconds > COUNTER_PATIENCE_SECONDS:
+                self._held = self._together()
+                self._waiting, self._waiting_seconds = {}, 0.0
+
+    def _together(self) -> dict[str, float]:
+        both = dict(self._held)
+        for reason, seconds in self._waiting.items():
+            _hold(both, reason, seconds)
+        return both
+
+    def total(self, most: float) -> tuple[Throttling, ...] | None:
+        """The longest first, none longer than ``most``."""
+        if not self._known:
+            return None
+        longest_first = sorted(self._together().items(), key=lambda item: (-item[1], item[0]))
+        return tuple(
+            [Throttling(reason=reason, seconds=min(held, most)) for reason, held in longest_first]
+        )
+
+
+def _hold(held: dict[str, float], reason: str, seconds: float | None) -> None:
+    if seconds and reason not in NOT_THROTTLING and (reason in held or len(held) < REASONS_KEPT):
+        held[reason] = held.get(reason, 0.0) + seconds

@@ -1,0 +1,128 @@
+"""Readings over a time of unknown length, in bounded memory.
+
+All profiles of a ``Grid`` share its buckets. When the time outgrows them, each two become one of
+twice the width; minimum, mean and maximum stay true, and so do gaps.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Callable, Mapping, Sequence
+from operator import add
+
+from gpuwatch.outputs.report.parts import BUCKETS_MAX, Profiles, TimeProfile
+
+FIRST_BUCKET_SECONDS = 0.25
+"""A job of a minute is shown at the pace of the driver's own samples."""
+
+
+class Grid:
+    """``buckets`` (an even number) from ``start`` on, all of one width."""
+
+    __slots__ = ("buckets", "recorders", "seconds", "start")
+
+    def __init__(self, start: float, buckets: int = BUCKETS_MAX) -> None:
+        self.start = start
+        self.buckets = buckets
+        self.seconds = FIRST_BUCKET_SECONDS
+        self.recorders: list[ProfileRecorder] = []
+
+    def recorder(self) -> ProfileRecorder:
+        made = ProfileRecorder(self)
+        self.recorders.append(made)
+        return made
+
+    def reach(self, until: float) -> None:
+        """Make the buckets wide enough for the time up to ``until``."""
+        while until - self.start > self.seconds * self.buckets:
+            self.seconds *= 2
+            for recorder in self.recorders:
+                recorder.halve()
+
+
+class ProfileRecorder:
+    """One reading, added as values that each held from one moment to another."""
+
+    __slots__ = ("_grid", "_held", "_maxima", "_minima", "_sums")
+
+    def __init__(self, grid: Grid) -> None:
+        self._grid = grid
+        self._held = array("d", [0.0]) * grid.buckets
+        self._sums = array("d", [0.0]) * grid.buckets
+        self._minima = array("d", [math.inf]) * grid.buckets
+        self._maxima = array("d", [-math.inf]) * grid.buckets
+
+    def add(self, since: float, until: float, value: float) -> None:
+        """``value`` held from ``since`` to ``until``, both on the grid's clock."""
+        grid = self._grid
+        since = max(since, grid.start) - grid.start
+        until -= grid.start
+        width = grid.seconds
+        bucket = int(since / width)
+        while bucket < grid.buckets and max(since, bucket * width) < until:
+            held = min(until, (bucket + 1) * width) - max(since, bucket * width)
+            # Times are sums of floats: what spills over an edge by rounding is nothing.
+            if held > width * 1e-6:
+                self._held[bucket] += held
+                self._sums[bucket] += held * value
+                self._minima[bucket] = min(self._minima[bucket], value)
+                self._maxima[bucket] = max(self._maxima[bucket], value)
+            bucket += 1
+
+    def add_all(self, since: float, until: float, values: Sequence[float], total: float) -> bool:
+        """``values`` that held one after another, with their sum over time: taken where one bucket
+        holds all of that time; whether it does."""
+        grid = self._grid
+        width = grid.seconds
+        bucket = int((since - grid.start) / width)
+        # What spills over an edge by rounding is for ``add``.
+        if not (
+            grid.start + bucket * width <= since < until < grid.start + (bucket + 1) * width
+            and 0 <= bucket < grid.buckets
+            and until - since > width * 1e-6
+        ):
+            return False
+        self._held[bucket] += until - since
+        self._sums[bucket] += total
+        self._minima[bucket] = min(self._minima[bucket], *values)
+        self._maxima[bucket] = max(self._maxima[bucket], *values)
+        return True
+
+    def halve(self) -> None:
+        merged: tuple[tuple[array[float], Callable[[float, float], float], float], ...] = (
+            (self._held, add, 0.0),
+            (self._sums, add, 0.0),
+            (self._minima, min, math.inf),
+            (self._maxima, max, -math.inf),
+        )
+        for values, merge, empty in merged:
+            half = len(values) // 2
+            values[:half] = array("d", map(merge, values[::2], values[1::2]))
+            values[half:] = array("d", [empty]) * (len(values) - half)
+
+    def profile(self, until: float) -> TimeProfile:
+        """The values added, up to the bucket that holds ``until``; empty if there was nothing."""
+        grid = self._grid
+        count = max(0, min(grid.buckets, math.ceil((until - grid.start) / grid.seconds)))
+        held = self._held[:count]
+        if not any(held):
+            return TimeProfile()
+        pairs = zip(self._sums, held, strict=False)
+        means = [total / time if time else 0.0 for total, time in pairs]
+        minimum, mean, maximum = (
+            tuple(
+                [
+                    round(value, 1) if time else None
+                    for value, time in zip(values, held, strict=False)
+                ]
+            )
+            for values in (self._minima, means, self._maxima)
+        )
+        return TimeProfile(minimum=minimum, mean=mean, maximum=maximum)
+
+
+def profiles(recorders: Mapping[str, ProfileRecorder], until: float) -> Profiles:
+    """Those in which something was measured, by their names."""
+    made = {name: recorder.profile(until) for name, recorder in recorders.items()}
+    return {name: profile for name, profile in made.items() if profile}

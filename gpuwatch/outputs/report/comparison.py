@@ -1,0 +1,261 @@
+"""Two reports side by side: what changed, and whether that can be said at all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from gpuwatch import __version__
+from gpuwatch.diagnosis.finding import rank
+from gpuwatch.outputs.report.model import SCHEMA_VERSION, FindingUse, Report
+from gpuwatch.outputs.report.parts import Part, Share, replaced, total
+
+SAME_SHARE = 0.02
+"""Of a reading: less is noise from one run of the same job to the next."""
+SAME_POINTS = 1.0
+STATES = ("new", "still", "gone")
+
+Value = float | str | None
+
+
+class Figure(Part, frozen=True):
+    """One figure before and after; null: not read."""
+
+    name: str
+    label: str
+    kind: str
+    """Its unit, or ``text``."""
+    before: Value = None
+    after: Value = None
+    difference: float | None = None
+    """After minus before."""
+    judged: str | None = None
+    """``better``, ``worse``, ``same``; null where that cannot be said of it."""
+
+
+class FindingChange(Part, frozen=True):
+    """A rule that found something in one report or in both."""
+
+    rule: str
+    severity: str
+    """Of the newer finding."""
+    state: str
+    """``new``, ``still`` or ``gone``."""
+    before_share: Share | None = None
+    """Cost of its findings, of all GPU time."""
+    after_share: Share | None = None
+    before: FindingUse | None = None
+    """The most costly of them."""
+    after: FindingUse | None = None
+
+
+class Comparison(Part, frozen=True, kw_only=True):
+    """Two reports, what changed between them, and what speaks against comparing them."""
+
+    kind: str = "comparison"
+    schema: int = SCHEMA_VERSION
+    gpuwatch: str = __version__
+    """Version of the program."""
+    verdict: str | None = None
+    """The headline sentence."""
+    comparable: bool = True
+    """false: hardly; ``doubts`` say why."""
+    doubts: tuple[str, ...] = ()
+    """Sentences."""
+    figures: tuple[Figure, ...] = ()
+    findings: tuple[FindingChange, ...] = ()
+    """New first, then what is still there, then what is gone."""
+    before: Report
+    after: Report
+
+    def having(self, state: str) -> list[str]:
+        return [change.rule for change in self.findings if change.state == state]
+
+    def figure(self, name: str) -> Figure:
+        return next(one for one in self.figures if one.name == name)
+
+
+Measure = tuple[str, str, str, str | Callable[[Report], Value], str | None, str]
+"""The name and label of a figure, its kind (``percent``, ``seconds``, ``bytes``, ``bytes/s``,
+``watts``, ``joules``, ``celsius``, ``per minute``, ``per second``, ``GPU-s``, ``cores``, ``count``,
+``unix``, ``text``), where it is in a report, whether ``more`` or ``less`` of it is better (or
+neither by itself), and whether it is of two jobs or two machines only."""
+
+
+def _value(report: Report, read: str | Callable[[Report], Value]) -> Value:
+    """The value that ``read`` gives, or that is at that path; ``None`` where there is none."""
+    if callable(read):
+        return read(report)
+    value: Any = report
+    for name in read.split("."):
+        value = None if value is None else getattr(value, name)
+    return {True: "on", False: "off"}[value] if isinstance(value, bool) else value
+
+
+def _peak(name: str) -> Callable[[Report], Value]:
+    def read(report: Report) -> Value:
+        known = [getattr(gpu, name) for gpu in report.gpus]
+        return max([value for value in known if value is not None], default=None)
+
+    return read
+
+
+def _rate(name: str) -> Callable[[Report], Value]:
+    def read(report: Report) -> Value:
+        amount, seconds = getattr(report.host, name), report.time.covered_seconds
+        return None if amount is None or seconds <= 0 else amount / seconds
+
+    return read
+
+
+def _end(report: Report) -> Value:
+    job = report.job
+    if job is None or job.ended_at_unix_seconds is None:
+        return None if job is None else "running"
+    return "ended" if job.exit_code is None else f"exit {job.exit_code}"
+
+
+def _lost_percent(report: Report) -> Value:
+    """Where nothing was found nothing was lost, once it was watched."""
+    watched = report.total.watched_gpu_seconds
+    lost = share_of(report.findings, watched)
+    return _percent(0.0 if lost is None and watched else lost)
+
+
+def _percent(share: float | None) -> float | None:
+    return None if share is None else 100.0 * share
+
+
+def _throttled_percent(report: Report) -> Value:
+    seen = sum(gpu.seen_seconds for gpu in report.cards)
+    throttled = total(gpu.throttled_seconds for gpu in report.cards)
+    return None if throttled is None or not seen else 100.0 * throttled / seen
+
+
+MEASURES: tuple[Measure, ...] = (
+    ("started", "started", "unix", "job.started_at_unix_seconds", None, "job"),
+    ("seconds", "duration", "seconds", "duration_seconds", None, ""),
+    ("end", "end", "text", _end, None, "job"),
+    ("gpus", "GPUs", "count", lambda r: float(len(r.gpus)), None, "job"),
+    ("samples_per_second", "samples/s", "per second",
+     "samples_per_second", "more", ""),
+    ("data_wait_percent", "waits for data", "percent",
+     "data_wait_percent", "less", ""),
+    ("busy_percent", "GPU busy", "percent", "total.busy_percent", "more", ""),
+    ("idle_gpu_seconds", "idle GPU-s", "GPU-s", "total.idle_gpu_seconds", None, "job"),
+    ("duty_percent", "duty cycle", "percent", lambda r: _percent(r.total.duty), "more", ""),
+    ("oscillating_percent", "time in swings", "percent",
+     lambda r: _percent(r.total.oscillating_share), "less", ""),
+    ("period_seconds", "swing period", "seconds", "total.period_seconds", None, ""),
+    ("cycles_per_minute", "swings/minute", "per minute", "total.cycles_per_minute", None, ""),
+    ("finding_percent", "lost GPU time", "percent", _lost_percent, "less", "machine"),
+    ("power_mean_watts", "GPU power", "watts", "total.power_mean_watts", None, ""),
+    ("energy_joules", "GPU energy", "joules", "total.energy_joules", None, ""),
+    ("received_bytes_per_second", "bytes to GPUs", "bytes/s",
+     "total.received_bytes_per_second", None, ""),
+    ("throttled_percent", "time throttled", "percent", _throttled_percent, "less", ""),
+    ("temperature_peak_celsius", "hottest GPU", "celsius",
+     _peak("temperature_peak_celsius"), None, ""),
+    ("job_gpu_memory_peak_bytes", "job GPU memory", "bytes",
+     _peak("job_memory_peak_bytes"), None, "job"),
+    ("gpu_memory_peak_bytes", "GPU memory", "bytes", _peak("memory_peak_bytes"), None, ""),
+    ("loader_workers", "loader workers", "count", "job.loading.loader_workers", None, "job"),
+    ("pinned_memory", "pinned memory", "text", "job.loading.pinned_memory", None, "job"),
+    ("loader_worker_cpu_percent", "worker CPU", "percent",
+     "job.loading.loader_worker_cpu_percent", None, "job"),
+    ("main_thread_cpu_percent", "main CPU", "percent",
+     "job.loading.main_thread_cpu_percent", None, "job"),
+    ("cpu_mean_cores", "cores busy", "cores", "job.cpu_mean_cores", None, "job"),
+    ("memory_proportional_peak_bytes", "memory (PSS)", "bytes",
+     "job.memory_proportional_peak_bytes", None, "job"),
+    ("memory_resident_peak_bytes", "memory (RSS)", "bytes",
+     "job.memory_resident_peak_bytes", None, "job"),
+    ("read_bytes", "storage read", "bytes", "job.read_bytes", None, "job"),
+    ("cpu_percent", "CPU", "percent", "host.cpu_mean_percent", None, "machine"),
+    ("cpu_iowait_percent", "disk waits", "percent",
+     "host.cpu_iowait_mean_percent", "less", "machine"),
+    ("memory_peak_bytes", "memory peak", "bytes", "host.memory_peak_bytes", None, "machine"),
+    ("disk_read_bytes_per_second", "disk read", "bytes/s",
+     _rate("disk_read_bytes"), None, "machine"),
+    ("disk_write_bytes_per_second", "disk written", "bytes/s",
+     _rate("disk_written_bytes"), None, "machine"),
+)  # fmt: skip
+
+
+def compare(before: Report, after: Report) -> Comparison:
+    jobs = before.job is not None and after.job is not None
+    left_out = "machine" if jobs else "job"
+    return Comparison(
+        figures=tuple([_figure(one, before, after) for one in MEASURES if one[5] != left_out]),
+        findings=tuple(_changes(before, after)),
+        before=before,
+        after=after,
+    )
+
+
+def _figure(measure: Measure, before: Report, after: Report) -> Figure:
+    name, label, kind, read, better, _ = measure
+    one, two = _value(before, read), _value(after, read)
+    difference = judged = None
+    if isinstance(one, (int, float)) and isinstance(two, (int, float)):
+        difference = two - one
+        if better is not None:
+            least = SAME_POINTS if kind == "percent" else SAME_SHARE * abs(one)
+            good = (difference > 0) == (better == "more")
+            judged = "same" if abs(difference) <= least else "better" if good else "worse"
+    return Figure(
+        name=name,
+        label=label,
+        kind=kind,
+        before=one,
+        after=two,
+        difference=difference,
+        judged=judged,
+    )
+
+
+def _changes(before: Report, after: Report) -> Iterable[FindingChange]:
+    one, two = _by_rule(before), _by_rule(after)
+    changes = []
+    for rule in {**two, **one}:
+        old, new = one.get(rule, []), two.get(rule, [])
+        changes.append(
+            FindingChange(
+                rule=rule,
+                severity=(new or old)[0].severity,
+                state="still" if old and new else "new" if new else "gone",
+                before=old[0] if old else None,
+                after=new[0] if new else None,
+                before_share=share_of(old, before.total.watched_gpu_seconds),
+                after_share=share_of(new, after.total.watched_gpu_seconds),
+            )
+        )
+    return sorted(changes, key=_order)
+
+
+def _order(change: FindingChange) -> tuple[object, ...]:
+    share = max(change.before_share or 0.0, change.after_share or 0.0)
+    return (STATES.index(change.state), rank(change.severity, share))
+
+
+def _by_rule(report: Report) -> dict[str, list[FindingUse]]:
+    found: dict[str, list[FindingUse]] = {}
+    for use in report.findings:
+        found.setdefault(use.rule, []).append(use)
+    return found
+
+
+def share_of(uses: Iterable[FindingUse], watched: float | None) -> float | None:
+    """0 to 1: the part of the GPU time watched that these cost together."""
+    cost = total(use.cost_gpu_seconds for use in uses)
+    return None if cost is None or not watched else min(1.0, cost / watched)
+
+
+def without_profiles(report: Report) -> Report:
+    """For a comparison's JSON: what is drawn is not compared."""
+    return replaced(
+        report,
+        gpus=tuple([replaced(gpu, profiles={}) for gpu in report.gpus]),
+        jobs=tuple([replaced(job, profiles={}) for job in report.jobs]),
+        host=replaced(report.host, profiles={}),
+    )

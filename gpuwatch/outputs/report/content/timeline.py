@@ -1,0 +1,115 @@
+"""The rows of a report on one time axis."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from gpuwatch.core import units
+from gpuwatch.outputs.report.content import words
+from gpuwatch.outputs.report.content.document import Cards, Listed, Row, Section, Timeline
+from gpuwatch.outputs.report.content.verdict import Group, groups
+from gpuwatch.outputs.report.content.words import Times
+from gpuwatch.outputs.report.model import Report
+from gpuwatch.outputs.report.parts import GpuUsage, Profiles
+from gpuwatch.outputs.report.usage import JobUsage
+
+CARDS_SHOWN = 16
+
+
+def meta(report: Report) -> list[Listed]:
+    """Source, machine and time of the report."""
+    source = () if report.source is None else (report.source.name,)
+    machine = (report.machine or "", words.gpu_names(report))
+    time = (words.when(report), Times(report).zone())
+    return [Listed((*source, *machine), "note"), Listed(time, "note")]
+
+
+def timeline(report: Report, name: str = "") -> Timeline:
+    found = groups(report)
+    cpu = report.host.profiles.get("cpu_percent")
+    row = None
+    if cpu is not None:
+        cores = report.host.core_count
+        mean, most = (
+            units.percent(value)
+            for value in (report.host.cpu_mean_percent, report.host.cpu_peak_percent)
+        )
+        of = "" if cores is None else words.plural(cores, "core")
+        row = Row("CPU", "CPU", of, cpu, mean, f"Mean {mean}, at most {most}.")
+    others = [] if report.job is None else list(_job_rows(report.job))
+    gpus = [_gpu_row(gpu, found) for gpu in report.gpus]
+    return Timeline(report, [group.lane() for group in found], gpus, others, row, name)
+
+
+def _gpu_row(gpu: GpuUsage, found: Iterable[Group]) -> Row:
+    percent, rhythm = units.percent(gpu.busy_percent), words.oscillation(gpu)
+    swings = f"swings {rhythm}" if rhythm else "no oscillation"
+    marks = [
+        (group.severity, stretch)
+        for group in found
+        if group.severity != "info"
+        for use in group.uses
+        if gpu.uuid in use.gpus
+        for stretch in use.stretches
+    ]
+    return Row(
+        f"GPU {gpu.label}",
+        f"GPU{'' if len(gpu.label) > 1 else ' '}{gpu.label}",
+        gpu.name.removeprefix("NVIDIA ").removeprefix("GeForce "),
+        gpu.profiles.get("busy_percent"),
+        percent,
+        f"Mean {percent}, duty {words.share(gpu.duty)}, {swings}.",
+        f"busy: {gpu.busy_missing or 'not read'}",
+        marks=marks,
+        lost=gpu.lost,
+    )
+
+
+def _job_rows(job: JobUsage) -> Iterable[Row]:
+    for name, label, of, mean in (
+        ("data_wait_percent", "waits for data", "% of the time", job.loop.data_wait_percent),
+        (
+            "loader_worker_cpu_percent",
+            "loader workers",
+            "of a core each",
+            job.loading.loader_worker_cpu_percent,
+        ),
+        (
+            "main_thread_cpu_percent",
+            "main thread",
+            "of a core",
+            job.loading.main_thread_cpu_percent,
+        ),
+    ):
+        if name in job.profiles:
+            end = units.percent(mean)
+            yield Row(label, label, of, job.profiles[name], end, f"Mean {end}.")
+
+
+def cards(report: Report) -> Section:
+    """Memory, power and temperature of each GPU on their own fixed scales."""
+    shown = [gpu for gpu in report.gpus if set(gpu.profiles) - {"busy_percent"}]
+    made = [(f"GPU {gpu.label}", list(_card_rows(gpu))) for gpu in shown[:CARDS_SHOWN]]
+    left = max(0, len(shown) - CARDS_SHOWN)
+    blocks = [Cards(report, made, left)] if made else []
+    return Section("Memory, power, temperature", blocks)
+
+
+def _card_rows(gpu: GpuUsage) -> Iterable[Row]:
+    slowdown, profiles = gpu.temperature_slowdown_celsius, gpu.profiles
+    memory = units.size_of(gpu.memory_peak_bytes, gpu.memory_total_bytes)
+    power = units.watts_of(gpu.power_mean_watts, gpu.power_limit_watts)
+    heat = units.celsius_of(gpu.temperature_peak_celsius, slowdown)
+    for name, label, limit, end in (
+        ("memory_used_bytes", "Memory", gpu.memory_total_bytes, memory),
+        ("power_watts", "Power", gpu.power_limit_watts, power),
+        ("temperature_celsius", "Temp", slowdown or 100.0, heat),
+    ):
+        if name in profiles:
+            top = max(float(limit or 0.0), _highest(profiles, name)) or 1.0
+            described = f"{end}; the scale is 0 to the limit."
+            yield Row(label, label, "", profiles[name], end, described, top=top, lost=gpu.lost)
+
+
+def _highest(profiles: Profiles, name: str) -> float:
+    return max((value for value in profiles[name].maximum if value is not None), default=0.0)

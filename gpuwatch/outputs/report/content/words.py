@@ -1,0 +1,247 @@
+"""Words that all forms of a report share: times, GPUs, amounts, how a job ended."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from gpuwatch.core import units
+from gpuwatch.outputs.report.model import Report
+from gpuwatch.outputs.report.parts import GpuUsage, Stretch
+from gpuwatch.outputs.report.usage import JobUsage, ProcessUsage
+
+DAY_SECONDS = 86400.0
+FINE_SECONDS = 3600.0
+"""In an hour or less, seconds matter."""
+STRETCHES_SHOWN = 4
+APART_POINTS = 5.0
+"""Ranks that wait alike are named as one."""
+REASONS = {
+    "sw_power_cap": "its power limit",
+    "hw_power_brake_slowdown": "the power supply (hardware brake)",
+    "hw_slowdown": "the hardware",
+    "sw_thermal_slowdown": "its temperature",
+    "hw_thermal_slowdown": "its temperature (hardware)",
+    "sync_boost": "another GPU of its boost group",
+}
+
+
+class Times:
+    """Moments of one report as a person reads them: local times, or from its start where the log
+    has no dates."""
+
+    def __init__(self, report: Report) -> None:
+        self._begin = report.time.begin_unix_seconds
+        self._dated = report.time.has_dates
+        self._form = "%H:%M:%S" if report.time.seconds <= FINE_SECONDS else "%H:%M"
+        if report.time.seconds > DAY_SECONDS:
+            self._form = f"%m-%d {self._form}"
+
+    def moment(self, unix_seconds: float) -> str:
+        """``14:30``, with the day where the time is longer than one."""
+        if not self._dated:
+            return f"+{units.age(unix_seconds - self._begin)}"
+        return clock(unix_seconds, self._form)
+
+    def stretch(self, stretch: Stretch) -> str:
+        """``14:30 to 15:30 (1h00)``."""
+        begin, end = self.moment(stretch.begin_unix_seconds), self.moment(stretch.end_unix_seconds)
+        length = units.age(stretch.seconds)
+        return f"{begin} ({length})" if begin == end else f"{begin} to {end} ({length})"
+
+    def stretches(self, every: Sequence[Stretch], most: int = STRETCHES_SHOWN) -> tuple[str, int]:
+        """The longest, in the order of their time, and how many are left."""
+        longest = sorted(every, key=lambda one: -one.seconds)[:most]
+        shown = [self.stretch(one) for one in every if one in longest]
+        return ", ".join(shown), len(every) - len(shown)
+
+    def zone(self) -> str:
+        """``local time, UTC+01:00 (CET)``."""
+        if not self._dated:
+            return "from the start: the log has no dates"
+        moment = local(self._begin)
+        offset = moment.strftime("%z")
+        name = moment.tzname() or ""
+        shown = "UTC" if offset in {"", "+0000"} else f"UTC{offset[:3]}:{offset[3:5]}"
+        known = name not in {"", "UTC", shown} and not name.startswith(("+", "-"))
+        return f"local time, {shown} ({name})" if known else f"local time, {shown}"
+
+
+def local(unix_seconds: float) -> datetime:
+    return datetime.fromtimestamp(unix_seconds, tz=UTC).astimezone()
+
+
+def clock(unix_seconds: float, form: str) -> str:
+    """Local; ``form`` as for ``strftime``, with %F and %T on every platform."""
+    return local(unix_seconds).strftime(form.replace("%F", "%Y-%m-%d").replace("%T", "%H:%M:%S"))
+
+
+def moment(unix_seconds: float | None, year: str) -> str:
+    """To the minute; with its year where that is not ``year``."""
+    if unix_seconds is None:
+        return units.UNKNOWN
+    return clock(unix_seconds, "%F %H:%M").removeprefix(f"{year}-")
+
+
+def span(begin: float, end: float) -> str:
+    """``2026-03-01 20:00:00 to 21:00:00``."""
+    same_day = clock(begin, "%F") == clock(end, "%F")
+    return f"{clock(begin, '%F %T')} to {clock(end, '%T' if same_day else '%F %T')}"
+
+
+def when(report: Report) -> str:
+    """``2026-03-01 20:00:00 to 2026-03-02 08:00:00 (12h00)``."""
+    time = report.time
+    if not time.has_dates:
+        return f"{units.age(time.seconds)} of a log without dates"
+    return f"{span(time.begin_unix_seconds, time.end_unix_seconds)} ({units.age(time.seconds)})"
+
+
+# --- GPUs ------------------------------------------------------------------------------------
+
+
+def gpu_names(report: Report) -> str:
+    """``8 x NVIDIA H200``, ``no GPU``."""
+    names = [gpu.name for gpu in report.cards]
+    counts = {name: names.count(name) for name in names}
+    return ", ".join(name if n == 1 else f"{n} x {name}" for name, n in counts.items()) or "no GPU"
+
+
+def labels(uuids: Sequence[str], report: Report) -> str:
+    """``GPU 0``, ``GPUs 0-3, 6``, ``all GPUs``."""
+    wanted = set(uuids)
+    found = [gpu.label for gpu in report.gpus if gpu.uuid in wanted]
+    if not found:
+        return "no GPU" if not uuids else "a GPU"
+    if len(found) == 1:
+        return f"GPU {found[0]}"
+    return "all GPUs" if len(found) == len(report.gpus) else f"GPUs {ranges(found)}"
+
+
+def ranges(found: Sequence[str]) -> str:
+    """``0-3, 6``."""
+    spans: list[list[str]] = []
+    for label in found:
+        before = spans[-1][-1] if spans else ""
+        if before.isdigit() and label.isdigit() and int(label) == int(before) + 1:
+            spans[-1].append(label)
+        else:
+            spans.append([label])
+    return ", ".join(one[0] if len(one) == 1 else f"{one[0]}-{one[-1]}" for one in spans)
+
+
+def gpu_labels(uuids: Sequence[str], report: Report) -> str:
+    """``0-3``; ``-`` for none."""
+    found = [gpu.label for gpu in report.gpus if gpu.uuid in set(uuids)]
+    return ranges(found) or ("?" if uuids else units.UNKNOWN)
+
+
+def oscillation(gpu: GpuUsage) -> str:
+    """``every 1.9s, 98% of the time``; empty where there was none."""
+    swinging, known = gpu.oscillating_seconds, gpu.rhythm_seconds
+    if not swinging or not known or swinging < 0.02 * known:
+        return ""
+    share_ = units.percent(100.0 * swinging / known)
+    rhythm = (
+        "without a rhythm" if gpu.period_seconds is None else f"every {period(gpu.period_seconds)}"
+    )
+    return f"{rhythm}, {share_} of the time"
+
+
+# --- amounts ---------------------------------------------------------------------------------
+
+
+def period(seconds: float | None) -> str:
+    if seconds is None:
+        return units.UNKNOWN
+    return f"{seconds:.1f}s" if seconds < 9.95 else units.age(seconds)
+
+
+def share(value: float | None) -> str:
+    """0 to 1 as a percentage; little is not nothing."""
+    if value is None:
+        return units.UNKNOWN
+    return "<1%" if 0.0 < value < 0.005 else f"{100 * value:.0f}%"
+
+
+def gpu_time(seconds: float | None) -> str:
+    """``42 GPU-seconds``, ``13 GPU-minutes``, ``4.7 GPU-hours``."""
+    if seconds is None:
+        return units.UNKNOWN
+    if seconds < 600:
+        return f"{seconds:.0f} GPU-seconds"
+    return (
+        f"{seconds / 60:.0f} GPU-minutes" if seconds < 7200 else f"{seconds / 3600:.1f} GPU-hours"
+    )
+
+
+def hours(seconds: float | None) -> str:
+    """GPU or core time for a table: ``42s``, ``13m20``, ``93h``; hours do not become days."""
+    if seconds is None or seconds < 36_000:
+        return units.age(seconds)
+    return f"{seconds / 3600:,.0f}h"
+
+
+def grouped(value: float | None) -> str:
+    """An amount of seconds."""
+    if value is None:
+        return units.UNKNOWN
+    return f"{value:.1f}" if value < 10 else f"{value:,.0f}"
+
+
+def plural(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def ratio(value: float) -> str:
+    """``same``, ``-12%``, ``11 times``."""
+    if abs(value - 1) < 0.005:
+        return "same"
+    return f"{min(value, 9999):.0f} times" if value >= 10 else f"{100 * (value - 1):+.0f}%"
+
+
+# --- jobs and processes ----------------------------------------------------------------------
+
+
+def command(job: JobUsage) -> str:
+    return job.command or f"process {job.pid}"
+
+
+def process_name(process: ProcessUsage) -> str:
+    """A loader worker has the command line of its parent."""
+    if process.role == "loader_worker":
+        return f"loader worker ({process.name or 'process'})"
+    return process.command or process.name or units.UNKNOWN
+
+
+def exit_sentence(job: JobUsage) -> str:
+    code = job.exit_code
+    if code is None:
+        return units.UNKNOWN
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return f"ended by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"ended by signal {-code}"
+
+
+def end_word(job: JobUsage) -> str:
+    """Its end, as a cell of a table."""
+    if job.ended_at_unix_seconds is None:
+        return "running"
+    if job.exit_code is None:
+        return "ended"
+    return exit_sentence(job).removeprefix("ended by ").replace("exit code", "exit")
+
+
+def waited_most(job: JobUsage) -> str:
+    """``rank 3 (30% of the time)`` where it waited clearly more than the mean of the ranks."""
+    loop = job.loop
+    most, mean = loop.data_wait_most_percent, loop.data_wait_percent
+    if most is None or mean is None or most - mean < APART_POINTS:
+        return ""
+    rank = loop.data_wait_most_rank
+    which = "one rank" if rank is None else f"rank {rank}"
+    return f"{which} ({units.percent(most)} of the time)"

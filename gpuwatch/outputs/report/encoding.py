@@ -1,0 +1,135 @@
+"""Reports as JSON: what is kept, what ``gpuwatch report --json`` prints, and its JSON Schema.
+
+A file may come from anyone: text is cleaned, numbers are checked, lengths are bounded, and fields
+that a newer version added are ignored.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+import textwrap
+from typing import Any
+
+import msgspec
+
+from gpuwatch import __version__
+from gpuwatch.core.text import clean
+from gpuwatch.outputs.report.model import SCHEMA_VERSION, Report
+
+TEXT_MAX = 65_536
+
+
+class ReportError(ValueError):
+    """A file or text is no report; the message is a sentence for a person."""
+
+
+def encode(report: msgspec.Struct) -> bytes:
+    """As it is kept: exact, on one line, without a line end."""
+    return msgspec.json.encode(report)
+
+
+def dumps(value: object) -> str:
+    """As it is printed: indented, numbers rounded to what means something, without a line end."""
+    return json.dumps(
+        _rounded(msgspec.to_builtins(value)), ensure_ascii=False, allow_nan=False, indent=2
+    )
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, float):
+        return round(value, 4) if value - value == 0.0 else None
+    if isinstance(value, dict):
+        return {name: _rounded(one) for name, one in value.items()}
+    return [_rounded(one) for one in value] if isinstance(value, (list, tuple)) else value
+
+
+def decode(data: bytes) -> Report:
+    """Read what ``encode`` or ``dumps`` wrote; raises ``ReportError``."""
+    try:
+        value = msgspec.json.decode(data)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise ReportError(f"This is not a report: not JSON ({clean(str(error), 80)}).") from None
+    if not isinstance(value, dict):
+        raise ReportError("This is JSON, but not a gpuwatch report: it is not an object.")
+    if value.get("kind") != "report":
+        raise ReportError('This is JSON, but not a gpuwatch report: its "kind" is not "report".')
+    schema = value.get("schema")
+    if not isinstance(schema, int) or isinstance(schema, bool) or schema < 1:
+        raise ReportError('This report is damaged: its "schema" is not a number.')
+    if schema < SCHEMA_VERSION:
+        raise ReportError(
+            f"This report was written by an older gpuwatch (schema {schema}), and this one "
+            f"({__version__}) reads schema {SCHEMA_VERSION} only."
+        )
+    if schema > SCHEMA_VERSION:
+        raise ReportError(
+            f"This report was written in schema {clean(str(schema), 20)}, and this gpuwatch "
+            f"({__version__}) reads up to schema {SCHEMA_VERSION}: update gpuwatch to read it."
+        )
+    try:
+        return msgspec.convert(_cleaned(value), Report)
+    except (msgspec.ValidationError, ValueError, RecursionError) as error:
+        raise ReportError(f"This report is damaged: {clean(str(error), 200)}.") from None
+
+
+def _cleaned(value: Any) -> Any:
+    """Nothing in it can reach a terminal as a control sequence."""
+    if isinstance(value, str):
+        return clean(value, TEXT_MAX)
+    if isinstance(value, dict):
+        return {name: _cleaned(one) for name, one in value.items()}
+    return [_cleaned(one) for one in value] if isinstance(value, list) else value
+
+
+def schema(made: type[Any], title: str) -> dict[str, Any]:
+    """The JSON Schema (draft 2020-12) of ``made``; what is written under a field in its class says
+    what it is."""
+    (found,), components = msgspec.json.schema_components([made], ref_template="#/$defs/{name}")
+    for name, one in components.items():
+        for cls in _referred(msgspec.inspect.type_info(made), set()):
+            if cls.__name__ == name:
+                one["description"] = " ".join((inspect.getdoc(cls) or name).split())
+                for field, says in _docstrings(cls).items():
+                    one.get("properties", {}).get(field, {})["description"] = says
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": title,
+        **found,
+        "$defs": components,
+    }
+
+
+def _referred(info: Any, found: set[type[Any]]) -> set[type[Any]]:
+    """All classes that one refers to."""
+    cls = getattr(info, "cls", None)
+    if cls in found:
+        return found
+    if cls is not None:
+        found.add(cls)
+    nested = [field.type for field in getattr(info, "fields", ())]
+    nested += [getattr(info, name, None) for name in ("item_type", "value_type", "type")]
+    for one in (*nested, *getattr(info, "types", ())):
+        if one is not None:
+            _referred(one, found)
+    return found
+
+
+def _docstrings(made: type[Any]) -> dict[str, str]:
+    """Of its fields, those it inherits among them."""
+    found: dict[str, str] = {}
+    for cls in reversed(made.__mro__):
+        if not cls.__module__.startswith("gpuwatch."):
+            continue
+        (node,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
+        assert isinstance(node, ast.ClassDef)
+        for field, below in zip(node.body, node.body[1:], strict=False):
+            if (
+                isinstance(field, ast.AnnAssign)
+                and isinstance(field.target, ast.Name)
+                and isinstance(below, ast.Expr)
+                and isinstance(below.value, ast.Constant)
+            ):
+                found[field.target.id] = " ".join(str(below.value.value).split())
+    return found

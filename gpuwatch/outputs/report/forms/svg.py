@@ -1,0 +1,162 @@
+"""Charts as inline SVG, on a fixed scale: filled up to the mean, a lighter band from there to the
+maximum, a line at the minimum. What is filled was used, what is empty was not.
+
+Shapes stretch with the page (``preserveAspectRatio="none"``, lines keep their width); text is
+never inside, since it would be stretched too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from html import escape
+
+from gpuwatch.outputs.report.parts import TimeProfile
+
+WIDTH = 1000
+HEIGHT = 100
+THINNEST = 3.0
+"""A moment must be seen at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Area:
+    """A part of the time that is marked: 0 to 1 of the width, and the class it is drawn in."""
+
+    begin: float
+    end: float
+    kind: str
+
+    @property
+    def x(self) -> float:
+        return min(WIDTH - THINNEST, max(0.0, self.begin * WIDTH))
+
+    @property
+    def width(self) -> float:
+        return max(THINNEST, min(1.0, self.end) * WIDTH - self.x)
+
+
+def chart(
+    name: str,
+    title: str,
+    description: str,
+    profile: TimeProfile,
+    *,
+    top: float,
+    filled: float = 1.0,
+    marks: Iterable[Area] = (),
+    gaps: Iterable[Area] = (),
+) -> str:
+    """``top`` is the value at the upper edge; the profile's buckets fill 0 to ``filled`` of the
+    width. ``name`` makes the ids of the page unique."""
+    parts = [_opening(name, title, description)]
+    parts += [_gap(area) for area in gaps]
+    if top > 0 and profile.mean:
+        step = WIDTH * filled / len(profile.mean)
+        highest, mean = _levels(profile.maximum, top), _levels(profile.mean, top)
+        parts += [
+            _path("band", _filled(highest, step)),
+            _path("fill", _filled(mean, step)),
+            _path("mean", _line(mean, step)),
+        ]
+        lowest = _levels(profile.minimum, top)
+        # Where nothing moved it would lie on the mean.
+        lowest = [low if low != level else None for low, level in zip(lowest, mean, strict=True)]
+        parts.append(_path("low", _line(lowest, step)))
+    parts += [_marked(area) for area in marks]
+    parts.append(f'<line class="grid" x1="0" x2="{WIDTH}" y1="50" y2="50"/></svg>')
+    return "".join(parts)
+
+
+def lane(name: str, title: str, description: str, areas: Iterable[Area]) -> str:
+    """One line of marks on the time axis."""
+    parts = [_opening(name, title, description)]
+    parts.append(f'<line class="rail" x1="0" x2="{WIDTH}" y1="50" y2="50"/>')
+    parts += [
+        f'<rect class="{area.kind}" x="{_short(area.x)}" y="12" width="{_short(area.width)}" '
+        f'height="76"/>'
+        for area in areas
+    ]
+    parts.append("</svg>")
+    return "".join(parts)
+
+
+def _opening(name: str, title: str, description: str) -> str:
+    return (
+        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" preserveAspectRatio="none" role="img" '
+        f'aria-labelledby="{name}-t {name}-d"><title id="{name}-t">{escape(title)}</title>'
+        f'<desc id="{name}-d">{escape(description)}</desc>'
+    )
+
+
+def _gap(area: Area) -> str:
+    x, width = _short(area.x), _short(area.width)
+    return (
+        f'<rect class="gapfill" x="{x}" y="0" width="{width}" height="{HEIGHT}"/>'
+        f'<line class="gapline" x1="{x}" x2="{x}" y1="0" y2="{HEIGHT}"/>'
+    )
+
+
+def _marked(area: Area) -> str:
+    """A bar on the ground: over what is filled, and in nobody's way."""
+    return (
+        f'<rect class="{area.kind}" x="{_short(area.x)}" y="90" width="{_short(area.width)}" '
+        'height="10"/>'
+    )
+
+
+def _runs(values: Sequence[float | None]) -> Iterable[range]:
+    """Where there are values without a gap."""
+    start = None
+    for place, value in enumerate((*values, None)):
+        if value is not None and start is None:
+            start = place
+        elif value is None and start is not None:
+            yield range(start, place)
+            start = None
+
+
+def _path(kind: str, path: str) -> str:
+    return f'<path class="{kind}" d="{path}"/>' if path else ""
+
+
+def _levels(values: Sequence[float | None], top: float) -> list[int | None]:
+    return [None if value is None else _y(value, top) for value in values]
+
+
+def _line(levels: Sequence[int | None], step: float) -> str:
+    return "".join(
+        f"M{_short(run[0] * step)} {levels[run[0]]}{_stairs(run, levels, step)}"
+        for run in _runs(levels)
+    )
+
+
+def _filled(levels: Sequence[int | None], step: float) -> str:
+    """From the ground up to the levels."""
+    return "".join(
+        f"M{_short(run[0] * step)} {HEIGHT}V{levels[run[0]]}{_stairs(run, levels, step)}V{HEIGHT}Z"
+        for run in _runs(levels)
+    )
+
+
+def _stairs(run: range, levels: Sequence[int | None], step: float) -> str:
+    """Along the levels to the right, from the first on; levels alike are one line."""
+    out = []
+    for place in run:
+        following = levels[place + 1] if place + 1 in run else None
+        if following != levels[place]:
+            out.append(f"H{_short((place + 1) * step)}")
+            if following is not None:
+                out.append(f"V{following}")
+    return "".join(out)
+
+
+def _y(value: float, top: float) -> int:
+    """A pixel off the edges, where half a line would be cut off."""
+    part = min(1.0, max(0.0, value / top))
+    return round(HEIGHT - 2 - part * (HEIGHT - 4))
+
+
+def _short(value: float) -> str:
+    """As few characters as say it."""
+    return f"{value:.1f}".removesuffix(".0")

@@ -1,0 +1,249 @@
+"""A report for a terminal: plain text in lines that fit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gpuwatch.core import units
+from gpuwatch.outputs.report.comparison import Comparison
+from gpuwatch.outputs.report.content import document, words
+from gpuwatch.outputs.report.content.changes import comparison_document
+from gpuwatch.outputs.report.content.document import Column, Document, Found, Row, Timeline, tabled
+from gpuwatch.outputs.report.content.report import report_document
+from gpuwatch.outputs.report.forms import charts
+from gpuwatch.outputs.report.model import Report
+from gpuwatch.outputs.report.parts import TimeProfile
+from gpuwatch.outputs.report.usage import JobUsage
+from gpuwatch.outputs.terminal.page import LABEL, Page
+from gpuwatch.outputs.terminal.painting import BOLD, COLOURS, CYAN, DIM, RED, YELLOW
+from gpuwatch.outputs.terminal.table import Heading, cut, wrap
+
+WIDTH_MIN = 40
+WIDTH_MAX = 140
+"""Wider charts and sentences are no easier to read."""
+COMMAND_LINES = 3
+CHART_ROWS = 6
+SMALL_CHART_ROWS = 4
+STRIPS_SHOWN = 16
+_STYLES = {"verdict": BOLD, "bad": RED, "warn": YELLOW, "note": DIM}
+_KEEP = "\ue000"
+
+
+def report_text(
+    report: Report,
+    *,
+    width: int = 80,
+    colour: bool = False,
+    unicode: bool = True,
+    previous: Report | None = None,
+    tuning: Mapping[str, Any] | None = None,
+) -> str:
+    """The report in lines of at most ``width`` cells (40 or more), without a line end.
+
+    ``previous``: of the report of a job, that of the run before; ``tuning``: what was measured of
+    its loader, as ``outputs.tuning.summary`` has it.
+    """
+    made = report_document(report, "text", previous=previous, tuning=tuning)
+    return document_text(made, width, colour, unicode)
+
+
+def comparison_text(
+    comparison: Comparison, *, width: int = 80, colour: bool = False, unicode: bool = True
+) -> str:
+    """Lines of at most ``width`` cells, without a line end."""
+    return document_text(comparison_document(comparison, "text"), width, colour, unicode)
+
+
+def document_text(made: Document, width: int, colour: bool, unicode: bool) -> str:
+    page = Page(min(max(width, WIDTH_MIN), WIDTH_MAX), colour)
+    if made.simulated:
+        page.say("SIMULATED: nothing of this ran.", style=YELLOW)
+    for place, section in enumerate(made.sections):
+        if place:
+            page.gap()
+        for block in section.blocks:
+            _write(page, block, unicode)
+    return page.text(unicode)
+
+
+def _write(page: Page, block: document.Block, unicode: bool) -> None:
+    match block:
+        case document.Said(text, "command"):
+            lines = wrap(text, page.width, most=COMMAND_LINES)
+            page.lines += [page.paint(line, BOLD) for line in lines]
+        case document.Said(text, style):
+            page.say(cut(text, 2000), style=_STYLES.get(style, ""))
+        case document.Listed(facts, style):
+            # No line ends within a fact that fits one.
+            kept = " · ".join(fact.replace(" ", _KEEP) for fact in facts)
+            lines = wrap(kept, page.width)
+            page.lines += [page.paint(x.replace(_KEEP, " "), _STYLES.get(style, "")) for x in lines]
+        case document.Labelled(_, facts):
+            for label, text in facts:
+                first, *rest = wrap(text, page.width, first=label.ljust(LABEL), later=" " * LABEL)
+                page.lines += [page.paint(first[:LABEL], BOLD) + first[LABEL:], *rest]
+        case document.Bullets(title, sentences, style):
+            indent = "" if title else "  "
+            for sentence in sentences:
+                page.say(cut(sentence, 400), style=_STYLES[style], first=indent, later=indent * 2)
+        case document.Table():
+            _table(page, block)
+        case Found():
+            _finding(page, block)
+        case Timeline():
+            _charts(page, block, unicode)
+
+
+def _table(page: Page, made: document.Table) -> None:
+    headings = [Heading(one.short, one.kind != "number", one.rank) for one in made.headings]
+    page.table(headings, [*made.rows, *([] if made.total is None else [made.total])])
+    if made.left > 0:
+        page.dim(f"and {made.left:,} more (--json has them)")
+
+
+def _finding(page: Page, found: Found) -> None:
+    page.gap()
+    mark = f"{found.name} {found.severity}:"
+    lines = wrap(f"{mark} {found.rule}, {found.when}", page.width, later="  ")
+    painted = page.paint(mark, COLOURS.get(found.severity, ""))
+    page.lines += [painted + lines[0].removeprefix(mark), *lines[1:]]
+    if found.cost:
+        page.labelled("Cost", found.cost)
+    for label, texts in (("What", found.what), ("Do", found.advice), ("Because", found.because)):
+        for number, text in enumerate(texts):
+            page.labelled("" if number else label, text, "- ")
+
+
+# --- charts ----------------------------------------------------------------------------------
+
+
+def _charts(page: Page, made: Timeline, unicode: bool) -> None:
+    """One below the other on one time axis, and a line each for GPUs, CPU and findings."""
+    gpus = [row for row in made.gpus if row.profile]
+    drawn: list[tuple[str, TimeProfile, int]] = []
+    if gpus:
+        mean = charts.together([row.profile for row in gpus if row.profile])
+        name = f"{gpus[0].label} busy" if len(gpus) == 1 else f"GPUs busy, mean of {len(gpus)}"
+        drawn.append((name, mean, CHART_ROWS))
+    elif made.cpu is not None and made.cpu.profile:
+        drawn.append(("CPU busy", made.cpu.profile, CHART_ROWS))
+    drawn += [
+        (f"{row.label}, {row.of}", row.profile, SMALL_CHART_ROWS)
+        for row in made.others
+        if row.profile
+    ]
+    if not drawn:
+        return
+    axis = _Axis(made.report, max(len(profile.mean) for _, profile, _ in drawn))
+    for place, (name, profile, rows) in enumerate(drawn):
+        said = name if place else f"{name} (filled: mean, dots: highest)"
+        page.lines.append(page.paint(cut(said, page.width), BOLD))
+        last = place == len(drawn) - 1
+        picture = charts.chart(
+            axis.stretched(profile),
+            axis.time,
+            width=page.width,
+            rows=rows,
+            unicode=unicode,
+            time_labels=last,
+        )
+        edge = charts.LABEL_CELLS
+        page.lines += [
+            page.paint(line[:edge], DIM) + page.paint(line[edge:], CYAN) for line in picture
+        ]
+        if not place:
+            strips = _strips(made, gpus)
+            named = [(name, axis.stretched(one)) for name, one in strips]
+            page.lines += charts.strips(named, width=page.width, unicode=unicode)
+    page.lines += _lanes(page.width, made, axis, unicode)
+
+
+def _strips(made: Timeline, gpus: Sequence[Row]) -> list[tuple[str, TimeProfile]]:
+    rows = [*gpus[:STRIPS_SHOWN]] if len(gpus) > 1 else []
+    if made.cpu is not None and gpus and (made.report.job is None or made.report.source):
+        rows.append(made.cpu)
+    return [(row.short, row.profile) for row in rows if row.profile]
+
+
+class _Axis:
+    """The time that charts show: from the start of the job, or of the report."""
+
+    def __init__(self, report: Report, buckets: int) -> None:
+        width = report.time.bucket_seconds
+        job = report.job
+        start = None if job is None else job.started_at_unix_seconds
+        first = report.time.begin_unix_seconds
+        offset = 0.0 if start is None else max(0.0, first - start)
+        self._lead = 0
+        if width > 0 and offset / width <= 0.1 * buckets:
+            # Where only little was missed, charts begin at 0 s.
+            self._lead, offset = round(offset / width), 0.0
+        self._buckets = self._lead + buckets
+        self.time = charts.TimeAxis(offset, self._buckets * width)
+        self.begin = first - self._lead * width
+
+    def stretched(self, profile: TimeProfile) -> TimeProfile:
+        return charts.stretched(profile, self._lead, self._buckets)
+
+    def place(self, unix_seconds: float) -> float:
+        """0 to 1."""
+        return (unix_seconds - self.begin) / self.time.seconds if self.time.seconds > 0 else 0.0
+
+
+def _lanes(width: int, made: Timeline, axis: _Axis, unicode: bool) -> list[str]:
+    """A lane for each finding, on the columns of the chart."""
+    room = charts.canvas_cells(width)
+    lines = []
+    for one in made.lanes:
+        lane = [" "] * room
+        for stretch in one.stretches:
+            first = axis.place(stretch.begin_unix_seconds)
+            last = axis.place(stretch.end_unix_seconds)
+            begin = min(room - 1, max(0, int(first * room)))
+            for place in range(begin, min(room, max(begin + 1, round(last * room)))):
+                lane[place] = "━" if unicode else "="
+        lines.append(f"{f'#{one.number}':>{charts.LABEL_CELLS}} {''.join(lane)}".rstrip())
+    return lines
+
+
+# --- the reports that are kept, a line each --------------------------------------------------
+
+
+_Listed = tuple[int, Report, JobUsage]
+
+
+def list_text(
+    numbered: Sequence[tuple[int, Report]],
+    width: int = 80,
+    *,
+    colour: bool = False,
+    unicode: bool = True,
+) -> str:
+    """One line a report, in lines of at most ``width`` cells."""
+    jobs = [(number, report, job) for number, report in numbered if (job := report.job) is not None]
+    starts = [job.started_at_unix_seconds or 0.0 for _, _, job in jobs]
+    year = words.clock(max(starts, default=0.0), "%Y")
+
+    def started(one: _Listed) -> str:
+        return words.moment(one[2].started_at_unix_seconds, year)
+
+    columns: tuple[Column[_Listed], ...] = (
+        Column("", "NO", lambda one: str(one[0])),
+        Column("", "STARTED", started, "text", 1),
+        Column("", "TOOK", lambda one: units.age(one[1].duration_seconds)),
+        Column("", "EXIT", lambda one: words.end_word(one[2]).removeprefix("exit "), "text", 3),
+        Column("", "GPUS", lambda one: str(len(one[1].gpus)), "number", 4),
+        Column("", "BUSY", lambda one: units.percent(one[1].total.busy_percent)),
+        Column("", "IDLE GPU-S", lambda one: words.grouped(one[1].total.idle_gpu_seconds), rank=2),
+        Column("", "COMMAND", lambda one: _short(words.command(one[2])), "long"),
+    )
+    page = Page(max(width, WIDTH_MIN), colour)
+    _table(page, tabled("", columns, jobs, "text"))
+    return page.text(unicode)
+
+
+def _short(command: str) -> str:
+    """Without the path of the program: ``python train.py``."""
+    program, *rest = command.split(" ")
+    return " ".join([program.rpartition("/")[2] or program, *rest])

@@ -1,0 +1,124 @@
+"""Follows one job from snapshot to snapshot, and makes its report.
+
+What a snapshot says (rates, shares, the state of a GPU) is taken for the time since the snapshot
+before; where that is long ago it is taken for nothing, and the report says how much of the
+duration was watched.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from gpuwatch.core.model import Gpu, Job, ProcessKey, Snapshot
+from gpuwatch.jobs.identity.job_filter import only_job
+from gpuwatch.outputs.report.accumulator import Accumulator
+from gpuwatch.outputs.report.model import Report, Source
+
+LATE_SECONDS = 2.0
+"""Time after the end of a job in which the driver's samples from before it may still come."""
+START_TOLERANCE_SECONDS = 0.5
+"""Start times of one process, computed from the boot time twice, differ by less."""
+
+
+class JobRecorder:
+    """Follows the job with ``key``: that of its topmost process, or of any of its processes."""
+
+    def __init__(self, key: ProcessKey, *, live: bool = True) -> None:
+        """``live``: see ``Accumulator``."""
+        self._key = key
+        self._live = live
+        self._job: Job | None = None
+        self._accumulator: Accumulator | None = None
+        self._before: Snapshot | None = None
+        self._end: float | None = None
+        """Monotonic time at which it was first seen to have ended."""
+        self._gone = False
+
+    @property
+    def seen(self) -> bool:
+        """The job was in a snapshot."""
+        return self._job is not None
+
+    @property
+    def ended(self) -> bool:
+        return self._job is not None and (self._gone or self._job.ended_at_unix_seconds is not None)
+
+    def push(self, snapshot: Snapshot) -> None:
+        """Take the next snapshot; one that is not newer than the last is ignored."""
+        before = self._before
+        newest = -math.inf if before is None else before.monotonic_seconds
+        if self._live and snapshot.monotonic_seconds <= newest:
+            return
+        self._before = snapshot
+        job = self._find(snapshot.jobs)
+        if job is None:
+            # With the reader of jobs out of order, nobody knows whether it is gone.
+            self._gone = self._gone or (self.seen and not _jobs_unread(snapshot))
+            return
+        self._gone = False
+        if self._accumulator is None:
+            self._accumulator = Accumulator(job.key, live=self._live)
+        if self._end is not None and job.ended_at_unix_seconds is not None:
+            if snapshot.monotonic_seconds <= self._end + LATE_SECONDS:
+                self._accumulator.push_late(snapshot.gpus, job)
+        else:
+            self._add(self._accumulator, job, snapshot, before)
+        self._job = job
+
+    def _add(
+        self, accumulator: Accumulator, job: Job, snapshot: Snapshot, before: Snapshot | None
+    ) -> None:
+        # The look before came too early: what this one says is of the time since the start.
+        since = None if before is None else job.started_at_unix_seconds
+        if before is not None and since is not None:
+            since = max(before.taken_at_unix_seconds, since)
+        self._end = None
+        if job.ended_at_unix_seconds is not None:
+            self._end = snapshot.monotonic_seconds
+        gpus = _gpus_of(job, snapshot, accumulator)
+        cut = snapshot if self._live else only_job(snapshot, job.key)
+        accumulator.push_job(cut, job, gpus, since)
+
+    def _find(self, jobs: tuple[Job, ...]) -> Job | None:
+        pid, started = self._key if self._job is None else self._job.key
+        for job in jobs:
+            if job.pid == pid and _same_start(job.started_at_unix_seconds, started):
+                return job
+        # The launcher has ended before its ranks, or the key is that of a process below the top.
+        wanted = {self._key} if self._job is None else {rank.key for rank in self._job.ranks}
+        for job in jobs:
+            if any(member.key in wanted for member in job.members):
+                return job
+        return None
+
+    def report(self, source: Source | None = None) -> Report:
+        """The report so far. Raises ``ValueError`` if the job was never seen."""
+        if self._accumulator is None:
+            raise ValueError("no snapshot has had this job in it yet")
+        report = self._accumulator.report(source)
+        job = report.job
+        if job is None or job.ended_at_unix_seconds is not None or not self._gone:
+            return report
+        return report.with_end(report.time.end_unix_seconds, seen=True)
+
+
+def _gpus_of(job: Job, snapshot: Snapshot, accumulator: Accumulator) -> Sequence[Gpu]:
+    """Those the job is on: it was there until its end, when its processes have left; and a lost GPU
+    cannot list its processes."""
+    over = job.ended_at_unix_seconds is not None
+    return [
+        gpu
+        for gpu in snapshot.gpus
+        if gpu.uuid in job.gpu_uuids or (gpu.uuid in accumulator.held and (over or gpu.lost))
+    ]
+
+
+def _jobs_unread(snapshot: Snapshot) -> bool:
+    return any(
+        problem.source == "jobs" and problem.severity == "error" for problem in snapshot.problems
+    )
+
+
+def _same_start(one: float | None, other: float | None) -> bool:
+    return one is None or other is None or abs(one - other) <= START_TOLERANCE_SECONDS

@@ -1,1 +1,0 @@
-"""From the snapshots of a recording to the numbers of its report, in one pass."""

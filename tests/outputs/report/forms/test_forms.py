@@ -1,0 +1,195 @@
+"""The report of a recording as text, Markdown and JSON, and two of them compared."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from gpuwatch.outputs.report.comparison import Comparison, compare
+from gpuwatch.outputs.report.content.changes import comparison_document, verdict
+from gpuwatch.outputs.report.content.report import report_document
+from gpuwatch.outputs.report.forms.json import comparison_json, report_json
+from gpuwatch.outputs.report.forms.markdown import document_markdown
+from gpuwatch.outputs.report.forms.text import comparison_text, report_text
+from gpuwatch.outputs.report.model import Report, Source
+from gpuwatch.outputs.report.parts import replaced
+from gpuwatch.outputs.terminal.table import cell_width
+from tests.support.recordings import simulated, summed
+
+SCENARIOS = ("starved", "checkpoint", "healthy", "lost", "mig", "unified", "no_gpu", "mixed")
+SGR = re.compile(r"\x1b\[\d*m")
+
+
+@pytest.fixture(autouse=True)
+def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+def markdown(report: Report) -> str:
+    return document_markdown(report_document(report, "page"))
+
+
+@pytest.fixture(scope="module")
+def summaries() -> dict[str, Report]:
+    return {
+        name: summed(simulated(name, 100, gpus=0 if name == "no_gpu" else 4, interval=2.0))
+        for name in SCENARIOS
+    }
+
+
+# --- text ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("width", [40, 80, 120, 200])
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_no_line_is_wider_than_the_terminal(
+    summaries: dict[str, Report], scenario: str, width: int
+) -> None:
+    """With colours and without them the text is the same."""
+    summary = summaries[scenario]
+    plain = report_text(summary, width=width)
+    assert max(cell_width(line) for line in plain.split("\n")) <= width
+    assert SGR.sub("", report_text(summary, width=width, colour=True)) == plain
+
+
+def test_the_text_tells_the_cause_when_and_what_to_do(summaries: dict[str, Report]) -> None:
+    """The verdict first, the chart with a lane for the finding, then the advice."""
+    text = report_text(summaries["starved"])
+    lines = text.split("\n")
+    assert lines[0] == "SIMULATED: nothing of this ran."
+    assert lines[1].startswith("The GPUs were busy")
+    assert "waited for data" in " ".join(lines[:5])
+    assert any(line.startswith("   #1 ━━━") for line in lines)
+    assert "num_workers" in text
+    assert "2026-03-01 20:00:00 to 20:01:38 (1m38) · local time, UTC" in text
+
+
+def test_healthy_is_said_to_be_healthy(summaries: dict[str, Report]) -> None:
+    """In the first lines."""
+    assert "Nothing wrong was found." in report_text(summaries["healthy"])[:120]
+
+
+def test_a_lost_gpu_is_told_with_its_time(summaries: dict[str, Report]) -> None:
+    """And the rest of the report is there."""
+    text = report_text(summaries["lost"])
+    assert "GPU 1: lost, 20:00:18 to 20:01:18 (1m00)" in text
+
+
+def test_a_log_without_dates_has_times_from_its_start(summaries: dict[str, Report]) -> None:
+    """1970 is not when it was."""
+    taken = [
+        replace(s, taken_at_unix_seconds=s.monotonic_seconds)
+        for s in simulated("healthy", 60, gpus=1)
+    ]
+    text = report_text(summed(taken))
+    assert "1970" not in text
+    assert "from the start: the log has no dates" in text
+
+
+# --- Markdown --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_markdown_tables_have_as_many_cells_as_headings(
+    summaries: dict[str, Report], scenario: str
+) -> None:
+    """A bar in a command line is no border."""
+    text = markdown(summaries[scenario])
+    widths: set[int] = set()
+    for line in [*text.split("\n"), ""]:
+        if line.startswith("|"):
+            widths.add(len(re.findall(r"(?<!\\)\|", line)))
+        else:
+            assert len(widths) <= 1
+            widths = set()
+
+
+def test_markdown_of_hostile_names_is_text() -> None:
+    """No link, no image, no tag, no mention."""
+    name = "[x](http://evil.example) <img src=x> @everyone `|` **bold**"
+    taken = []
+    for snapshot in simulated("healthy", 20):
+        processes = tuple(replace(p, command=name, user=name) for p in snapshot.processes)
+        jobs = tuple(replace(j, command=name, user=name) for j in snapshot.jobs)
+        taken.append(replace(snapshot, processes=processes, jobs=jobs))
+    text = markdown(summed(taken, Source(name=name, kind="recording")))
+    assert not re.search(r"(?<!\\)[<`@]", text)
+    assert not re.search(r"(?<!\\)\]\(", text)
+    assert "http://" not in text
+
+
+# --- JSON ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_the_json_is_as_its_schema_says(summaries: dict[str, Report], scenario: str) -> None:
+    """Every name, type and bound; no name more."""
+    value = json.loads(report_json(summaries[scenario]))
+    assert msgspec.convert(value, Report).machine
+
+
+# --- two compared ----------------------------------------------------------------------------
+
+
+def test_a_fault_that_was_repaired_is_gone(summaries: dict[str, Report]) -> None:
+    """Busy more, in swings less, and the finding is gone."""
+    comparison = compare(summaries["starved"], summaries["healthy"])
+    assert comparison.having("gone") == ["loader_cpu_bound"]
+    assert comparison.having("new") == []
+    assert comparison.doubts == ()
+    rows = {row.name: row for row in comparison.figures}
+    assert rows["busy_percent"].judged == "better"
+    assert rows["oscillating_percent"].judged == "better"
+    before, after = (summaries[name].total.busy_percent for name in ("starved", "healthy"))
+    assert before is not None
+    assert after is not None
+    assert rows["busy_percent"].difference == pytest.approx(after - before)
+    assert f"{after - before:.0f} points more" in verdict(comparison)
+
+
+def test_the_other_way_round_it_is_new_and_worse(summaries: dict[str, Report]) -> None:
+    """With what to do about it."""
+    comparison = compare(summaries["healthy"], summaries["starved"])
+    assert comparison.having("new") == ["loader_cpu_bound"]
+    rows = {row.name: row for row in comparison.figures}
+    assert rows["busy_percent"].judged == "worse"
+    assert "num_workers" in comparison_text(comparison)
+
+
+def test_the_same_twice_is_the_same(summaries: dict[str, Report]) -> None:
+    """Nothing is better or worse, and a finding is still there."""
+    comparison = compare(summaries["starved"], summaries["starved"])
+    assert comparison.having("still") == ["loader_cpu_bound"]
+    assert {row.judged for row in comparison.figures} <= {"same", None}
+
+
+def test_what_cannot_be_compared_is_said(summaries: dict[str, Report]) -> None:
+    """Other GPUs, and a length that is much another."""
+    mixed = summaries["mixed"]
+    end = mixed.time.begin_unix_seconds + 3600
+    longer = replaced(mixed, time=replaced(mixed.time, end_unix_seconds=end))
+    text = comparison_text(compare(summaries["starved"], longer))
+    assert "Hardly comparable: The GPUs differ" in text
+    assert "much longer" in text
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_comparisons_fit_and_are_as_their_schema_says(
+    summaries: dict[str, Report], scenario: str
+) -> None:
+    """As text at 80 columns, as Markdown, as JSON."""
+    comparison = compare(summaries["starved"], summaries[scenario])
+    assert max(cell_width(line) for line in comparison_text(comparison).split("\n")) <= 80
+    assert document_markdown(comparison_document(comparison, "page")).startswith("# ")
+    value = json.loads(comparison_json(comparison))
+    assert msgspec.convert(value, Comparison).verdict

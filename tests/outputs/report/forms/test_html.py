@@ -1,0 +1,215 @@
+"""The HTML report: one file, well formed, nothing from elsewhere, nothing that a name can do."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from gpuwatch.outputs.report.comparison import Comparison, compare
+from gpuwatch.outputs.report.content.changes import comparison_document
+from gpuwatch.outputs.report.content.report import report_document
+from gpuwatch.outputs.report.forms import svg
+from gpuwatch.outputs.report.forms.html import document_html, ticks
+from gpuwatch.outputs.report.forms.style import STYLE
+from gpuwatch.outputs.report.model import Report, Source
+from gpuwatch.outputs.report.parts import TimeProfile, replaced
+from tests.support.pages import Page, measure
+from tests.support.recordings import simulated, summed
+
+SCENARIOS = ("starved", "checkpoint", "healthy", "lost", "mig", "unified", "no_gpu", "mixed")
+HOSTILE = "</td><script>alert(1)</script><img src=x onerror=alert(2)>\"'&<!--"
+
+
+def recording_html(report: Report) -> str:
+    return document_html(report_document(report, "page"))
+
+
+def comparison_html(comparison: Comparison) -> str:
+    return document_html(comparison_document(comparison, "page"))
+
+
+@pytest.fixture(scope="module")
+def summaries() -> dict[str, Report]:
+    return {
+        name: summed(simulated(name, 100, gpus=0 if name == "no_gpu" else 4, interval=2.0))
+        for name in SCENARIOS
+    }
+
+
+@pytest.fixture(scope="module")
+def hostile() -> Report:
+    """Everything that a person on the machine can name is hostile."""
+    taken = []
+    for snapshot in simulated("starved", 40):
+        (job,) = snapshot.jobs
+        taken.append(
+            replace(
+                snapshot,
+                host=replace(snapshot.host, name=HOSTILE),
+                processes=tuple(
+                    replace(p, command=HOSTILE, user=HOSTILE, name=HOSTILE)
+                    for p in snapshot.processes
+                ),
+                jobs=(replace(job, command=HOSTILE, user=HOSTILE),),
+                gpus=tuple(
+                    replace(gpu, identity=replace(gpu.identity, name=HOSTILE))
+                    for gpu in snapshot.gpus
+                ),
+            )
+        )
+    return summed(taken, Source(name=HOSTILE, kind="recording", notes=(HOSTILE,)))
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_pages_are_well_formed_and_need_nothing_else(
+    summaries: dict[str, Report], scenario: str
+) -> None:
+    """Tags match, the drawings are XML with a title and a description, ids are unique, and there
+    is no reference to any file or host."""
+    text = recording_html(summaries[scenario])
+    page = Page(text)
+    assert page.faults == []
+    assert not {"script", "link", "img", "iframe", "object"} & set(page.tags)
+    assert not {name for _, name, _ in page.attributes} & {"src", "href", "xlink:href"}
+    assert "url(" not in text
+    assert "@import" not in text
+    assert "://" not in text
+    assert len(page.ids()) == len(set(page.ids()))
+    for drawing in page.drawings:
+        titles = [part.text for part in drawing if part.tag in ("title", "desc")]
+        assert len(titles) == 2
+        assert all(titles)
+        assert set((drawing.get("aria-labelledby") or "").split()) <= set(page.ids())
+
+
+def test_the_verdict_comes_first(summaries: dict[str, Report]) -> None:
+    """How busy the GPUs were and why, before every figure; and that it is simulated."""
+    text = Page(recording_html(summaries["starved"])).text
+    assert text.index("SIMULATED") < text.index("The GPUs were busy") < text.index("Energy")
+    assert "waited for data" in text[: text.index("Energy")]
+
+
+def test_a_machine_without_gpus_has_a_page(summaries: dict[str, Report]) -> None:
+    """It says so, and shows the CPU."""
+    text = Page(recording_html(summaries["no_gpu"])).text
+    assert "CPU" in text
+    assert "None" not in text
+
+
+def test_names_are_text_and_nothing_else(hostile: Report) -> None:
+    """Process names, users, files and cards cannot open a tag or leave an attribute."""
+    for text in (recording_html(hostile), comparison_html(compare(hostile, hostile))):
+        page = Page(text)
+        assert page.faults == []
+        assert "script" not in page.tags
+        assert "img" not in page.tags
+        assert not [name for _, name, _ in page.attributes if name.startswith("on")]
+        assert "<script" not in text
+        assert HOSTILE.replace(" ", "") in page.text.replace(" ", "")
+
+
+def test_no_script_may_run_whatever_the_names_are(summaries: dict[str, Report]) -> None:
+    """The page forbids it to the browser."""
+    page = Page(recording_html(summaries["mixed"]))
+    policies = [
+        value for tag, name, value in page.attributes if name == "content" and tag == "meta"
+    ]
+    assert any(value is not None and value.startswith("default-src 'none'") for value in policies)
+
+
+def test_two_recordings_are_one_page(summaries: dict[str, Report]) -> None:
+    """Well formed, with unique ids, and with what is gone."""
+    page = Page(comparison_html(compare(summaries["starved"], summaries["healthy"])))
+    assert page.faults == []
+    assert len(page.ids()) == len(set(page.ids()))
+    assert "Gone: loader_cpu_bound" in page.text
+
+
+def test_text_has_contrast() -> None:
+    """All inks on all grounds, light and dark, at least 4.5 to 1 (WCAG AA)."""
+    light, dark = (dict(re.findall(r"--(\w+):(#[0-9a-f]{3,6})\b", part)) for part in _themes())
+    for theme in (light, dark):
+        for ink in ("ink", "soft", "accent", "warn", "bad", "good"):
+            for ground in ("page", "card"):
+                assert _contrast(theme[ink], theme[ground]) >= 4.5, (ink, ground)
+
+
+def _themes() -> tuple[str, str]:
+    light, _, rest = STYLE.partition("@media(prefers-color-scheme:dark)")
+    return light, rest.partition("}}")[0]
+
+
+def _contrast(one: str, other: str) -> float:
+    low, high = sorted((_luminance(one), _luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def _luminance(colour: str) -> float:
+    digits = colour[1:]
+    if len(digits) == 3:
+        digits = "".join(digit * 2 for digit in digits)
+    parts = [int(digits[at : at + 2], 16) / 255 for at in (0, 2, 4)]
+    linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def test_a_gap_in_a_course_is_no_line() -> None:
+    """Each part with values is a path of its own, on the ground where nothing was used."""
+    course = TimeProfile(
+        minimum=(0.0, 0.0, None, 50.0),
+        mean=(50.0, 50.0, None, 100.0),
+        maximum=(100.0, 100.0, None, 100.0),
+    )
+    drawn = svg.chart("n", "t", "d", course, top=100.0)
+    (mean,) = re.findall(r'class="mean" d="([^"]*)"', drawn)
+    assert mean == "M0 50H500M750 2H1000"
+    (filled,) = re.findall(r'class="fill" d="([^"]*)"', drawn)
+    assert filled == "M0 100V50H500V100ZM750 100V2H1000V100Z"
+
+
+def test_values_above_the_scale_stay_inside() -> None:
+    """A limit that was read late is no reason to draw outside."""
+    course = TimeProfile(minimum=(0.0,), mean=(500.0,), maximum=(900.0,))
+    drawn = svg.chart("n", "t", "d", course, top=100.0)
+    levels = [int(level) for level in re.findall(r"[V ](\d+)", " ".join(_paths(drawn)))]
+    assert levels
+    assert all(0 <= level <= svg.HEIGHT for level in levels)
+
+
+def _paths(drawn: str) -> list[str]:
+    return re.findall(r' d="([^"]*)"', drawn)
+
+
+@pytest.mark.parametrize("seconds", [1, 7, 60, 100, 3599, 43_200, 90_000, 1_000_000])
+def test_ticks_are_in_order_and_inside(summaries: dict[str, Report], seconds: float) -> None:
+    """A few round moments, none at an edge where its text would be cut off."""
+    summary = summaries["healthy"]
+    end = summary.time.begin_unix_seconds + seconds
+    summary = replaced(summary, time=replaced(summary.time, end_unix_seconds=end))
+    places = [place for place, _ in ticks(summary)]
+    assert len(places) <= 13
+    assert all(0.0 < place < 1.0 for place in places)
+    assert all(one < other for one, other in pairwise(places))
+    if seconds >= 7:
+        assert len(places) >= 3
+
+
+# --- in a real browser -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("width", [390, 1200])
+def test_a_browser_draws_it_without_sideways_scrolling(
+    summaries: dict[str, Report], tmp_path: Path, width: int
+) -> None:
+    """On a phone and on a desk: every drawing is seen, none reaches out."""
+    page = tmp_path / "report.html"
+    text = recording_html(summaries["mixed"])
+    page.write_text(text, encoding="utf-8")
+    measured = measure(tmp_path, page, width)
+    assert measured["width"] <= width
+    assert measured["drawn"] == len(Page(text).drawings)
+    assert measured["outside"] == 0

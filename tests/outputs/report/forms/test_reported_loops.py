@@ -1,0 +1,177 @@
+"""What jobs told of their own loops, in every report of a recording."""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from gpuwatch.core.model import Job, JobRank, Snapshot, TrainingLoop
+from gpuwatch.outputs.export import PROCESS_COLUMNS, RowWriter, process_rows
+from gpuwatch.outputs.report.comparison import compare
+from gpuwatch.outputs.report.content.changes import comparison_document, verdict
+from gpuwatch.outputs.report.content.report import report_document
+from gpuwatch.outputs.report.forms.html import document_html
+from gpuwatch.outputs.report.forms.markdown import document_markdown
+from gpuwatch.outputs.report.forms.text import comparison_text, report_text
+from gpuwatch.outputs.report.model import Report
+from gpuwatch.outputs.report.parts import replaced
+from tests.support.pages import Page
+from tests.support.recordings import simulated, summed
+from tests.support.snapshots import snapshot
+
+
+@pytest.fixture(scope="module")
+def taken() -> list[Snapshot]:
+    """Two jobs of two ranks, the last of which waits for its data."""
+    return simulated("told", 60, gpus=4)
+
+
+@pytest.fixture(scope="module")
+def told(taken: list[Snapshot]) -> Report:
+    return summed(taken)
+
+
+@pytest.fixture(scope="module")
+def silent() -> Report:
+    return summed(simulated("healthy", 60, gpus=4))
+
+
+def telling(at: int, shares: tuple[float | None, ...], **fields: Any) -> Snapshot:
+    """A job whose ranks each do 10 steps of 8 samples a second and wait ``shares`` of the time."""
+    loops = [
+        TrainingLoop(
+            pid=10 + rank,
+            window_seconds=min(float(at), 10.0),
+            steps=10 * at,
+            steps_per_second=10.0,
+            samples_per_second=80.0,
+            data_wait_share=share,
+            phase="train",
+        )
+        for rank, share in enumerate(shares)
+    ]
+    ranks = tuple([JobRank(pid=loop.pid, rank=number) for number, loop in enumerate(loops)])
+    job = Job(**({"pid": 10, "ranks": ranks, "loops": tuple(loops)} | fields))
+    return snapshot(float(at), sequence=at, jobs=(job,))
+
+
+# --- the sums --------------------------------------------------------------------------------
+
+
+def test_jobs_one_after_the_other_are_not_added_up() -> None:
+    """Jobs at one time are."""
+    first = [telling(at, (0.0,)) for at in range(1, 31)]
+    later = [telling(at, (0.6,), pid=99) for at in range(31, 61)]
+    summary = summed(first + later)
+    assert [job.loop.samples_per_second for job in summary.jobs] == pytest.approx([80.0, 80.0])
+    assert summary.samples_per_second == pytest.approx(80.0, rel=0.05)
+    assert summary.data_wait_percent == pytest.approx(30.0, rel=0.05)
+    both = [
+        replace(one, jobs=(*one.jobs, *telling(number + 1, (0.0,), pid=99).jobs))
+        for number, one in enumerate(first)
+    ]
+    assert summed(both).samples_per_second == pytest.approx(160.0)
+
+
+def test_time_that_is_missing_tells_nothing() -> None:
+    """Between two runs of the recorder."""
+    looks = [telling(at, (0.5,)) for at in (*range(1, 21), *range(500, 521))]
+    summary = summed(looks)
+    assert summary.samples_per_second == pytest.approx(80.0)
+    assert summary.loop_seconds == pytest.approx(39.0)
+
+
+# --- what is written -------------------------------------------------------------------------
+
+
+def test_the_text_has_columns_for_it(told: Report, silent: Report) -> None:
+    """Only where a job told, with the rank that waits most; nothing is cut off at 80 columns."""
+    text = report_text(told, width=80)
+    titles = next(line for line in text.split("\n") if "SAMPLES/S" in line)
+    assert titles.split()[:5] == ["JOB", "GPU-TIME", "BUSY", "SAMPLES/S", "DATA-WAIT"]
+    job = told.jobs[0]
+    row = next(line for line in text.split("\n") if line.split()[:1] == [str(job.pid)])
+    assert f"{job.loop.data_wait_percent:.0f}%" in row.split()
+    assert f"{job.pid}: waited most for data: rank 1 (3" in text
+    assert "SAMPLES/S" not in report_text(silent)
+    assert "waited most for data" not in report_text(silent)
+
+
+def test_markdown_and_html_have_columns_for_it(told: Report, silent: Report) -> None:
+    """Only where a job told."""
+    pages = [report_document(report, "page") for report in (told, silent)]
+    told_page, silent_page = (Page(document_html(page)) for page in pages)
+    for job in told.jobs:
+        assert job.loop.samples_per_second is not None
+        cell = f"{job.loop.samples_per_second:.0f}"
+        assert f"| {cell} |" in document_markdown(pages[0])
+        assert cell in told_page.texts
+    assert "rank 1 (3" in told_page.text
+    assert told_page.faults == []
+    assert "Samples/s" in told_page.text
+    assert "Samples/s" not in silent_page.text
+
+
+def test_two_that_told_are_compared_by_it(told: Report) -> None:
+    """In the first sentence, in the table, as JSON and HTML."""
+    jobs = [
+        replaced(
+            job,
+            loop=replaced(
+                job.loop,
+                samples_per_second=2.0 * (job.loop.samples_per_second or 0),
+                data_wait_percent=1.0,
+            ),
+        )
+        for job in told.jobs
+    ]
+    faster = replaced(told, jobs=tuple(jobs))
+    comparison = compare(told, faster)
+    rows = {row.name: row for row in comparison.figures}
+    assert rows["samples_per_second"].judged == "better"
+    assert rows["data_wait_percent"].judged == "better"
+    assert "samples/s before and" in verdict(comparison)
+    assert "(+100%)" in verdict(comparison)
+    assert "waits for data" in comparison_text(comparison)
+    assert "samples/s" in Page(document_html(comparison_document(comparison, "page"))).text
+
+
+def test_one_that_told_has_nothing_to_be_compared_with(told: Report, silent: Report) -> None:
+    """What only one of them has is shown, and judged by nobody."""
+    comparison = compare(silent, told)
+    rows = {row.name: row for row in comparison.figures}
+    assert (rows["samples_per_second"].before, rows["samples_per_second"].judged) == (None, None)
+    assert "samples/s" not in verdict(comparison)
+    assert "samples/s" in comparison_text(comparison)
+    nobody = comparison_text(compare(silent, silent))
+    assert "samples/s" not in nobody
+
+
+def test_the_csv_has_a_column_for_all_that_is_told(taken: list[Snapshot]) -> None:
+    """In the rows of the ranks; empty in all others, and where something is not told."""
+    out = io.StringIO()
+    writer = RowWriter(out, PROCESS_COLUMNS)
+    last = taken[-1]
+    first, *others = last.jobs
+    bare = replace(first, loops=(replace(first.loops[0], copy_share=None), *first.loops[1:]))
+    writer.write(process_rows(replace(last, jobs=(bare, *others))))
+    rows = list(csv.DictReader(io.StringIO(out.getvalue())))
+    loops = {loop.pid: loop for job in last.jobs for loop in job.loops}
+    assert len(loops) == 4
+    for row in rows:
+        loop = loops.get(int(row["pid"]))
+        told = {name: row[name] for name in row if name.startswith("loop_")}
+        if loop is None:
+            assert set(told.values()) == {""}
+            continue
+        assert float(told["loop_data_wait_share"]) == loop.data_wait_share
+        assert float(told["loop_samples_per_second"]) == loop.samples_per_second
+        assert int(told["loop_steps"]) == loop.steps
+        assert told["loop_phase"] == "train"
+        missing = loop.pid == first.loops[0].pid
+        assert told["loop_copy_share"] == "" if missing else float(told["loop_copy_share"]) >= 0.0
+    assert {int(row["pid"]) for row in rows} >= set(loops)

@@ -1,0 +1,566 @@
+"""The text of a report: true numbers, exact widths, nothing that a terminal would obey."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpuwatch.core.model import Snapshot
+from gpuwatch.outputs.report.comparison import compare
+from gpuwatch.outputs.report.forms import charts
+from gpuwatch.outputs.report.forms.text import comparison_text, list_text, report_text
+from gpuwatch.outputs.report.model import Report, Time
+from gpuwatch.outputs.report.parts import GpuUsage, Stretch, Throttling, TimeProfile, replaced
+from gpuwatch.outputs.report.usage import JobUsage, Loading
+from gpuwatch.outputs.terminal.table import cell_width
+from tests.outputs.report.stories import UNIX, of_job, recorded, training, watched_jobs
+
+WIDTHS = (40, 60, 80, 120, 200)
+SGR = re.compile(r"\x1b\[\d*m")
+
+
+@pytest.fixture(autouse=True)
+def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Times of day are local ones."""
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.fixture(scope="module")
+def starved() -> Report:
+    """Five minutes, no workers, busy for 40% of the time."""
+    return recorded(training(workers=0))
+
+
+@pytest.fixture(scope="module")
+def fed() -> Report:
+    """Its next run: two minutes, four workers, busy for 90% of the time."""
+    report = recorded(training(seconds=120, workers=4, busy_share=0.9))
+    begin = UNIX + 3600.0
+    job = replaced(of_job(report), started_at_unix_seconds=begin, ended_at_unix_seconds=begin + 120)
+    time_ = replaced(report.time, begin_unix_seconds=begin + 1, end_unix_seconds=begin + 120)
+    return replaced(report, jobs=(job,), time=time_)
+
+
+def bare(
+    *,
+    gpus: tuple[GpuUsage, ...] = (),
+    watched_seconds: float = 100.0,
+    first: float = UNIX,
+    last: float = UNIX + 100,
+    bucket_seconds: float = 1.0,
+    machine: str | None = None,
+    **fields: Any,
+) -> Report:
+    """The report of a job of 100 s."""
+    settings_: dict[str, Any] = {
+        "pid": 7,
+        "command": "python train.py",
+        "started_at_unix_seconds": UNIX,
+        "ended_at_unix_seconds": UNIX + 100,
+    }
+    job = JobUsage(**(settings_ | fields))
+    time_ = Time(
+        begin_unix_seconds=first,
+        end_unix_seconds=last,
+        covered_seconds=watched_seconds,
+        bucket_seconds=bucket_seconds,
+    )
+    return Report(pid=7, time=time_, gpus=gpus, jobs=(job,), machine=machine)
+
+
+def of(report: Report, **fields: Any) -> Report:
+    """``report`` with other facts of its job."""
+    return replaced(report, jobs=(replaced(of_job(report), **fields),))
+
+
+def compare_text(before: Report, after: Report, width: int = 80, *, unicode: bool = True) -> str:
+    return comparison_text(compare(before, after), width=width, unicode=unicode)
+
+
+def card(index: int = 0, **fields: Any) -> GpuUsage:
+    settings_: dict[str, Any] = {
+        "index": index,
+        "uuid": f"GPU-{index}",
+        "name": "NVIDIA H200",
+        "seen_seconds": 100.0,
+        "watched_seconds": 100.0,
+        "busy_seconds": 40.0,
+    }
+    return GpuUsage(**(settings_ | fields))
+
+
+def line_with(text: str, word: str) -> str:
+    (line,) = [line for line in text.splitlines() if word in line]
+    return line
+
+
+# --- the whole page --------------------------------------------------------------------------
+
+PAGE = """\
+python train.py --epochs 3
+2023-11-14 23:13:20 to 23:15:20 · took 2m00 · exit code 0
+PID 4242 · ada · on box3 · torch · venv ml
+Since the last run (2023-11-14 22:13): loader workers 0 -> 4, busy 39% -> 89%,
+duration 5m00 -> 2m00
+13 GPU-seconds idle, 11% of the time watched.
+
+GPU  BUSY  DUTY  IDLE  PERIOD  JOB-MEM     MEM-PEAK     POWER  ENERGY  THROTTLED
+  0   89%   90%   13s    2.0s    31.0G  33.0/140.4G  361/700W  12.1Wh        21s
+  GPU 0: slowed down by its power limit for 21s (18%)
+
+Loading   4 loader workers, pinned memory on
+  workers 98% of a core each, at the limit of a core 100% of the time, waiting
+          for a core 4%
+  main    30% of a core in the main thread, waiting for a core 1%
+CPU       4.3 of 16 usable cores busy, 4.3 at most, 508 core-seconds
+Memory    4.0G at most (PSS)
+Storage   2.3G read, 119.0M written
+"""
+
+
+def test_a_page_of_eighty_columns(starved: Report, fed: Report) -> None:
+    """All but the charts and the comparison, word for word."""
+    text = report_text(fed, width=80, previous=starved)
+    assert text.startswith(PAGE)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("unicode", [True, False])
+def test_no_line_is_wider_than_asked(
+    starved: Report, fed: Report, width: int, unicode: bool
+) -> None:
+    """With and without a comparison, for one GPU and for eight."""
+    eight = recorded(training(seconds=20, gpus=8, command="torchrun " + "--option value " * 20))
+    for text in (
+        report_text(fed, width=width, unicode=unicode, previous=starved),
+        report_text(eight, width=width, unicode=unicode),
+        compare_text(starved, fed, width, unicode=unicode),
+        compare_text(fed, eight, width, unicode=unicode),
+        list_text([(1, fed), (22, eight)], width, unicode=unicode),
+    ):
+        widths = [cell_width(line) for line in text.splitlines()]
+        assert max(widths) <= width
+        assert not any(line.endswith(" ") for line in text.splitlines())
+        assert text.isascii() or unicode
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_what_matters_is_there_at_every_width(starved: Report, fed: Report, width: int) -> None:
+    """Busy, idle GPU-seconds, loading, and what changed, both before and after."""
+    text = report_text(fed, width=width, previous=starved)
+    words = " ".join(text.split())
+    assert re.search(r"GPU .*BUSY", text)
+    assert "89%" in line_with(text.split("BUSY")[1].split("Loading")[0], "  0 ")
+    assert "13 GPU-seconds idle, 11% of the time watched." in words
+    assert "4 loader workers, pinned memory on" in words
+    assert "busy 39% -> 89%" in words
+    assert "duration 5m00 -> 2m00" in words
+    assert line_with(text, "idle GPU-s").split()[2:4] == ["181", "13"]
+
+
+def test_colour_adds_nothing_but_colour(starved: Report, fed: Report) -> None:
+    """Without it there is no escape in the text; with it there is the same text."""
+    plain = report_text(fed, previous=starved)
+    coloured = report_text(fed, previous=starved, colour=True)
+    assert "\x1b" not in plain
+    assert SGR.search(coloured)
+    assert SGR.sub("", coloured) == plain
+
+
+def test_ascii_has_no_other_character(fed: Report) -> None:
+    """Also where the command has some; what cannot be shown is a question mark."""
+    odd = of(fed, command="python 訓練.py …")
+    text = report_text(odd, unicode=False)
+    assert text.isascii()
+    assert text.startswith("python ??.py ~\n")
+
+
+def test_wide_characters_do_not_break_lines(fed: Report) -> None:
+    """A command of characters two cells wide, with no space to break at."""
+    wide = replaced(of(fed, command="訓練" * 200, user="訓" * 60), machine="練" * 60)
+    for width in WIDTHS:
+        for text in (report_text(wide, width=width), list_text([(1, wide)], width)):
+            assert max(cell_width(line) for line in text.splitlines()) <= width
+
+
+def test_a_long_command_takes_three_lines_at_most() -> None:
+    """And shows that it goes on."""
+    text = report_text(bare(command="python train.py " + "--flag value " * 60), width=60)
+    head = text.split("2023")[0].splitlines()
+    assert len(head) == 3
+    assert head[-1].endswith("…")
+
+
+def test_a_simulated_report_says_so_first() -> None:
+    """Nobody may take it for a job that ran."""
+    text = report_text(recorded(training(seconds=5, simulated=True)))
+    assert text.startswith("SIMULATED")
+
+
+# --- how it ended, what was seen of it -------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"exit_code": 0}, "exit code 0"),
+        ({"exit_code": 3}, "\nexit code 3\n"),
+        ({"exit_code": -9}, "\nended by SIGKILL\n"),
+        ({"exit_code": -250}, "\nended by signal 250\n"),
+        ({"end_is_last_seen": True}, "ended unobserved"),
+        ({"ended_at_unix_seconds": None, "last": UNIX + 65}, "after 1m05"),
+        ({"started_at_unix_seconds": None}, "took 1m40"),
+        ({"ended_at_unix_seconds": UNIX + 90_000}, "22:13:20 to 2023-11-15 23:13:20"),
+        ({"watched_seconds": 25.0}, "Watched for 25s of it (25%)"),
+    ],
+)
+def test_how_it_ended_and_how_much_was_seen(fields: dict[str, Any], says: str) -> None:
+    """Each in words."""
+    assert says in report_text(bare(**fields))
+
+
+def test_where_it_ran_is_said() -> None:
+    """Machine, ranks, launcher, scheduler, container."""
+    report = bare(
+        machine="box3",
+        ranks=8,
+        world_size=16,
+        launcher="torchrun",
+        slurm_job="77",
+        pod="train-0",
+        container="3f2a",
+    )
+    words = " ".join(report_text(report, width=120).split())
+    assert (
+        "PID 7 · on box3 · 8 of 16 ranks · torchrun · Slurm job 77 · pod train-0 · container 3f2a"
+        in words
+    )
+
+
+# --- GPUs ------------------------------------------------------------------------------------
+
+
+def test_a_job_without_a_gpu_says_so() -> None:
+    """Its CPU side is still there."""
+    text = report_text(bare())
+    assert "The job used no GPU while it was watched." in text
+
+
+def test_what_is_unknown_is_a_dash_with_its_reason() -> None:
+    """Never a zero."""
+    lost = card(busy_seconds=None, watched_seconds=None, busy_missing="the GPU was lost")
+    text = report_text(bare(gpus=(lost,)))
+    assert line_with(text, "H200").split() == ["0", "H200", "-"]
+    assert "GPU 0: busy unknown: the GPU was lost" in text
+    assert "GPU-seconds" not in text
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        (
+            {"throttled": (Throttling(reason="hw_thermal_slowdown", seconds=20.0),)},
+            "slowed down by its temperature (hardware) for 20s (20%)",
+        ),
+        (
+            {"throttled": (Throttling(reason="new_reason", seconds=5.0),)},
+            "slowed down by new reason for 5s",
+        ),
+        (
+            {"other_tenants_peak": 1, "other_tenant_seconds": 50.0, "other_users": ("bob",)},
+            "shared with another process (bob) for 50s (50%)",
+        ),
+        (
+            {"lost": (Stretch(begin_unix_seconds=UNIX + 60, end_unix_seconds=UNIX + 100),)},
+            "lost, 22:14:20 to 22:15:00 (40s)",
+        ),
+        ({"energy_from": "power", "energy_joules": 5.0}, "energy from power readings"),
+        ({"watched_seconds": 60.0}, "busy unknown for 40s (40%)"),
+        ({"seen_seconds": 50.0, "watched_seconds": 50.0}, "the job used it for 50s of 1m40"),
+    ],
+)
+def test_what_a_number_needs_beside_it_is_noted(fields: dict[str, Any], says: str) -> None:
+    """Under the table, with the GPU's number."""
+    text = report_text(bare(gpus=(card(**fields),)), width=120)
+    assert f"GPU 0: {says}" in text
+
+
+def test_notes_alike_for_several_gpus_are_one_line() -> None:
+    """Which GPUs, and from how long to how long."""
+    gpus = tuple(
+        card(n, throttled=(Throttling(reason="sw_power_cap", seconds=10.0 + n),) if n != 3 else ())
+        for n in range(6)
+    )
+    text = report_text(bare(gpus=gpus))
+    assert "GPUs 0-2, 4-5: slowed down by its power limit for 10s to 15s" in text
+
+
+def test_several_gpus_have_a_row_for_all() -> None:
+    """Weighted by the time each was watched."""
+    gpus = (card(0), card(1, busy_seconds=100.0), card(2, watched_seconds=None, busy_seconds=None))
+    text = report_text(bare(gpus=gpus))
+    assert line_with(text, "all").split() == ["all", "3", "GPUs", "70%", "1m00"]
+    assert "60 GPU-seconds idle, 30% of the time watched." in text
+
+
+def test_a_mig_instance_is_named_by_both_numbers() -> None:
+    """The card's, and its own."""
+    assert "\n0.3  H200" in report_text(bare(gpus=(card(mig_instance=3),)))
+
+
+# --- loading, CPU, storage -------------------------------------------------------------------
+
+
+def test_workers_that_come_with_every_epoch_are_told() -> None:
+    """Starting them costs time."""
+    loading = Loading(
+        sentence="4 loader workers",
+        loader_workers=4,
+        loader_workers_peak=4,
+        loader_workers_started=40,
+        loader_worker_cpu_percent=50.0,
+    )
+    assert "40 started, 4 at once" in report_text(bare(loading=loading))
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"cpu_mean_cores": 1.5, "usable_cores": 4.0}, "1.5 of 4 usable cores busy"),
+        (
+            {"cpu_mean_cores": 3.9, "quota_cores": 4.0, "cpu_throttled_percent": 31.0},
+            "quota of 4 cores throttled it 31% of the time",
+        ),
+        (
+            {"memory_proportional_peak_bytes": 2**30, "memory_resident_peak_bytes": 2**33},
+            "Memory 1.0G at most (PSS)",
+        ),
+        # Where only RSS is known it says what is wrong with it.
+        ({"memory_resident_peak_bytes": 2**33}, "8.0G at most (sum of RSS"),
+        ({"read_bytes": 0.0}, "Storage 0B read"),
+    ],
+)
+def test_cpu_memory_and_storage_are_told(fields: dict[str, Any], says: str) -> None:
+    """What is not known has no line; a measured zero has."""
+    assert says in " ".join(report_text(bare(**fields)).split())
+    label = says.split(maxsplit=1)[0]
+    assert label not in report_text(bare()) or label not in {"Memory", "Storage"}
+
+
+def test_memory_is_compared_by_what_both_runs_have() -> None:
+    """Proportional memory of one beside resident memory of the other would say nothing."""
+    rough = bare(memory_resident_peak_bytes=2**33)
+    both = bare(memory_proportional_peak_bytes=2**30, memory_resident_peak_bytes=2**32)
+    text = compare_text(rough, both)
+    assert re.search(r"memory \(RSS\) +8.0G +4.0G +-50%", text)
+    assert re.search(r"memory \(PSS\) +1.0G +1.0G", compare_text(both, both))
+
+
+def test_why_the_loading_is_unknown_is_told_without_the_word_twice() -> None:
+    """The heading says what it is about."""
+    loading = Loading(sentence="loading unknown: it started only 7s ago")
+    assert "Loading   unknown: it started only 7s ago" in report_text(bare(loading=loading))
+
+
+# --- charts ----------------------------------------------------------------------------------
+
+
+def flat(*means: float | None) -> TimeProfile:
+    return TimeProfile(minimum=means, mean=means, maximum=means)
+
+
+def dots(line: str) -> int:
+    return sum(
+        bin(ord(character) - 0x2800).count("1")
+        for character in line
+        if "\u2800" < character < "\u2900"
+    )
+
+
+@pytest.mark.parametrize("width", [40, 61, 80, 120])
+@pytest.mark.parametrize("percent", [0.0, 50.0, 100.0])
+@pytest.mark.parametrize("labels", [True, False])
+def test_a_chart_fills_just_what_was_measured(width: int, percent: float, labels: bool) -> None:
+    """Every column of dots to its height: none is lost between plotext's cells."""
+    time_axis = charts.TimeAxis(0.0, 100.0)
+    lines = charts.chart(
+        flat(*[percent] * 90), time_axis, width=width, rows=6, unicode=True, time_labels=labels
+    )
+    high = max(1, round(percent / 100 * 21))
+    assert sum(map(dots, lines)) == high * (2 * (width - 6) - 1)
+    assert len(lines) == 7 + labels
+    ascii_lines = charts.chart(
+        flat(*[percent] * 90), time_axis, width=width, rows=6, unicode=False, time_labels=labels
+    )
+    filled = sum(line[6:].count("#") for line in ascii_lines)
+    assert filled == max(1, round(percent / 100 * 6)) * (width - 6)
+
+
+def test_a_gap_is_blank_and_a_zero_is_not() -> None:
+    """What was not measured must not look like idle."""
+    course = flat(*[0.0] * 30, *[None] * 30, *[80.0] * 30)
+    lines = charts.chart(
+        course, charts.TimeAxis(0, 90), width=66, rows=4, unicode=True, time_labels=False
+    )
+    ground = lines[3][6:].ljust(60)
+    assert dots(ground[2:19]) > 0
+    assert ground[21:39].strip() == ""
+    assert dots("".join(line[6:].ljust(60)[2:19] for line in lines[:3])) == 0
+    assert dots("".join(line[6:].ljust(60)[42:60] for line in lines[1:3])) > 0
+
+
+def test_peaks_stand_above_the_mean() -> None:
+    """A GPU that flips between 0 and 99% does not look like a steady 40%."""
+    course = TimeProfile(minimum=(0.0,) * 60, mean=(40.0,) * 60, maximum=(99.0,) * 60)
+    lines = charts.chart(
+        course, charts.TimeAxis(0, 60), width=66, rows=6, unicode=False, time_labels=False
+    )
+    assert lines[0] == " 100%|" + "." * 60
+    assert lines[1][6:].strip() == ""
+    assert lines[4] == "     |" + "#" * 60
+
+
+def test_all_charts_share_one_time_axis() -> None:
+    """What happens at one moment stands in one column, also when a course ends early."""
+    half = flat(*[100.0] * 50, *[0.0] * 50)
+    report = bare(
+        first=UNIX,
+        bucket_seconds=1.0,
+        gpus=(card(0, profiles={"busy_percent": half}), card(1, profiles={"busy_percent": half})),
+        profiles={
+            "loader_worker_cpu_percent": flat(*[100.0] * 50),
+            "main_thread_cpu_percent": half,
+        },
+    )
+    text = report_text(report, unicode=False)
+    tops = [line for line in text.splitlines() if line.startswith(" 100%|")]
+    assert [line.count("#") for line in tops] == [37, 37, 37]
+    strips = [line for line in text.splitlines() if line.startswith("GPU ") and "#" in line]
+    assert [line[6:] for line in strips] == ["#" * 37 + "_" * 37] * 2
+
+
+def test_charts_begin_at_the_job_s_start_or_when_it_was_first_seen() -> None:
+    """Attached late, the axis says so; a second late, it begins at 0."""
+
+    def axis(offset: float) -> str:
+        report = bare(
+            first=UNIX + offset,
+            bucket_seconds=10.0,
+            gpus=(card(profiles={"busy_percent": flat(*[50.0] * 100)}),),
+        )
+        return report_text(report).splitlines()[-1]
+
+    assert axis(20.0).split()[:2] == ["0s", "5m"]
+    assert axis(3600.0).split()[:2] == ["1h00"[:2], "1h05"]
+
+
+@pytest.mark.parametrize("seconds", [0.5, 3.0, 59.0, 600.0, 86_000.0, 1e7])
+def test_time_labels_fit_any_duration(seconds: float) -> None:
+    """At least two, none cut off, none over another."""
+    course = flat(*[50.0] * 100)
+    line = charts.chart(
+        course, charts.TimeAxis(0, seconds), width=80, rows=3, unicode=True, time_labels=True
+    )[-1]
+    labels = line.split()
+    assert all(re.fullmatch(r"(\d+[smhd]\d*h?)+", label) for label in labels)
+    assert len(labels) >= (2 if seconds > 1 else 1)
+    assert len(line) <= 80
+
+
+# --- two reports -----------------------------------------------------------------------------
+
+
+def test_a_comparison_has_both_values_and_the_change(starved: Report, fed: Report) -> None:
+    """In the words of the report."""
+    text = compare_text(starved, fed, 80)
+    assert line_with(text, "duration").split() == ["duration", "5m00", "2m00", "-60%"]
+    assert line_with(text, "GPU busy ").split()[2:] == ["39%", "89%", "+50", "points", "better"]
+    assert line_with(text, "loader workers").split()[2:] == ["0", "4"]
+    assert line_with(text, "pinned memory").split()[2:] == ["off", "on"]
+    assert line_with(text, "job GPU memory").split()[-1] == "same"
+
+
+def test_a_comparison_of_other_commands_names_both(starved: Report) -> None:
+    """Else nobody knows what was compared."""
+    other = of(starved, command="python other.py", run_digest="f" * 16)
+    text = compare_text(starved, other, 80)
+    assert "before    python train.py --epochs 3" in text
+    assert "after     python other.py" in text
+
+
+def test_a_run_before_that_failed_says_so(starved: Report, fed: Report) -> None:
+    """Its duration says little then."""
+    killed = of(starved, exit_code=-9)
+    text = " ".join(report_text(fed, previous=killed).split())
+    assert "Since the last run (2023-11-14 22:13, ended by SIGKILL): " in text
+
+
+def test_a_list_has_a_line_a_report(starved: Report, fed: Report) -> None:
+    """Number, when, how long, how it ended, busy, idle, command without the program's path."""
+    killed = of(
+        starved, exit_code=-9, command="/opt/env/bin/python train.py", started_at_unix_seconds=0.0
+    )
+    titles, first, second = list_text([(1, fed), (2, killed)], 100).splitlines()
+    assert titles.split()[:4] == ["NO", "STARTED", "TOOK", "EXIT"]
+    assert " ".join(first.split()) == "1 11-14 23:13 2m00 0 1 89% 13 python train.py --epochs 3"
+    assert second.split()[:2] == ["2", "1970-01-01"]
+    assert "SIGKILL" in second
+    assert second.endswith("python train.py")
+
+
+# --- for any report --------------------------------------------------------------------------
+
+
+@settings(max_examples=25)
+@given(watched_jobs(), st.integers(40, 160))
+def test_any_report_fits(snapshots: list[Snapshot], width: int) -> None:
+    """Whatever was or was not read."""
+    report = recorded(snapshots)
+    for line in report_text(report, width=width, previous=report).splitlines():
+        assert cell_width(line) <= width
+        assert line.isprintable()
+
+
+HUGE = st.sampled_from([0.0, 1e-9, 1.0, 1e9, 1e18])
+
+
+@settings(max_examples=25)
+@given(HUGE, HUGE, HUGE, st.integers(0, 10**18))
+def test_absurd_numbers_of_a_file_are_shown_all_the_same(
+    seconds: float, step: float, other: float, count: int
+) -> None:
+    """A file that was tampered with may be wrong, but breaks nothing."""
+    gpu = card(
+        count,
+        watched_seconds=seconds,
+        busy_seconds=0.0,
+        seen_seconds=other,
+        energy_joules=other,
+        power_mean_watts=other,
+        memory_peak_bytes=count,
+        throttled=(Throttling(reason="x", seconds=seconds),),
+        profiles={"busy_percent": flat(seconds, None, other)},
+    )
+    report = bare(
+        gpus=(gpu, gpu),
+        bucket_seconds=step,
+        watched_seconds=seconds,
+        ranks=count,
+        exit_code=-count,
+        cpu_mean_cores=other,
+        read_bytes=other,
+        usable_cores=step,
+    )
+    for width in (40, 80):
+        for line in report_text(report, width=width, previous=report).splitlines():
+            assert cell_width(line) <= width

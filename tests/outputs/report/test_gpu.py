@@ -1,0 +1,81 @@
+"""Fine samples of a GPU, summed all at once or one by one."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuwatch.core.model import BusySample
+from gpuwatch.outputs.report.accumulators.gpu import GpuAccumulator, unbroken
+from gpuwatch.outputs.report.accumulators.steps import Step
+from gpuwatch.outputs.report.accumulators.time_profile import Grid
+from gpuwatch.outputs.report.parts import TimeProfile
+from tests.support.snapshots import gpu
+
+BEGIN = 1000.0
+OFFSET = 500_000.0
+STEPS = st.lists(
+    st.tuples(st.integers(1, 1400), st.integers(0, 100)).map(lambda two: (two[0] / 1000, two[1])),
+    min_size=1,
+    max_size=40,
+)
+
+
+def sampled(steps: list[tuple[float, int]]) -> tuple[BusySample, ...]:
+    at, found = BEGIN + OFFSET, []
+    for seconds, percent in steps:
+        at += seconds
+        found.append(BusySample(at, float(percent)))
+    return tuple(found)
+
+
+def accumulator(bucket_seconds: float) -> GpuAccumulator:
+    grid = Grid(BEGIN - 100.0)
+    grid.seconds = bucket_seconds
+    return GpuAccumulator(gpu(), grid, BEGIN, fine=True)
+
+
+@given(steps=STEPS, bucket_seconds=st.sampled_from([0.25, 4.0, 64.0]))
+def test_all_at_once_is_as_one_by_one(
+    steps: list[tuple[float, int]], bucket_seconds: float
+) -> None:
+    """Busy time, watched time and the course, in buckets of any width."""
+    samples = sampled(steps)
+    until = samples[-1][0] - OFFSET + 0.1
+    step = Step(BEGIN, until, 10.0, OFFSET)
+    at_once, singly = accumulator(bucket_seconds), accumulator(bucket_seconds)
+    at_once.add_samples(samples, step)
+    for sample in samples:
+        singly.add_samples((sample,), step)
+    one, other = at_once.usage(until), singly.usage(until)
+    assert one.busy_seconds == pytest.approx(other.busy_seconds, abs=1e-6)
+    assert one.watched_seconds == pytest.approx(other.watched_seconds, abs=1e-6)
+    profile, other_profile = (
+        use.profiles.get("busy_percent", TimeProfile()) for use in (one, other)
+    )
+    assert profile.minimum == other_profile.minimum
+    assert profile.maximum == other_profile.maximum
+    for mean, wanted in zip(profile.mean, other_profile.mean, strict=True):
+        assert mean == pytest.approx(wanted, abs=0.11)
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        BusySample(BEGIN + OFFSET + 1.0, math.nan),
+        BusySample(BEGIN + OFFSET + 1.0, -1.0),
+        BusySample(BEGIN + OFFSET + 1.0, 101.0),
+        BusySample(BEGIN + OFFSET + 0.5, 50.0),
+        BusySample(math.nan, 50.0),
+        BusySample(BEGIN + OFFSET + 9.0, 50.0),
+    ],
+)
+def test_odd_samples_are_looked_at_one_by_one(odd: BusySample) -> None:
+    """No percent, no time, a time again, or a hole before it."""
+    plain = BusySample(BEGIN + OFFSET + 0.5, 50.0)
+    assert unbroken((plain,), BEGIN, OFFSET, BEGIN + 10.0) == [0.5]
+    assert unbroken((plain, odd), BEGIN, OFFSET, BEGIN + 10.0) is None
+    assert unbroken((plain,), BEGIN, OFFSET, BEGIN + 0.25) is None

@@ -1,0 +1,721 @@
+"""What a report says of a job, against waveforms worked out by hand."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+from hypothesis import given
+
+from gpuwatch.core.model import BusySample, Problem, Process, ReasonSeconds, Snapshot
+from gpuwatch.outputs.report.encoding import decode, encode
+from gpuwatch.outputs.report.parts import GpuUsage
+from gpuwatch.outputs.report.recorder import JobRecorder
+from tests.outputs.report.stories import (
+    COMMAND,
+    KEY,
+    PID,
+    STARTED,
+    UNIX,
+    job,
+    look,
+    of_job,
+    on_gpu,
+    rank,
+    rank_member,
+    recorded,
+    recorded_job,
+    samples,
+    training,
+    watched_jobs,
+    worker_member,
+)
+from tests.support.snapshots import gpu
+
+
+def of_gpu(*looks: tuple[float, dict[str, Any]], **fields: Any) -> GpuUsage:
+    """The report of a job's only GPU, seen with these readings at these seconds."""
+    snapshots = [look(at, job(), [gpu(**reading)], **fields) for at, reading in looks]
+    [report] = recorded(snapshots).gpus
+    return report
+
+
+# --- busy and idle ---------------------------------------------------------------------------
+
+
+def short_bursts(at: float) -> float:
+    return 100.0 if at % 1 > 0.71 else 0.0
+
+
+FIRST = samples(0, 1, 100.0)
+
+
+@pytest.mark.parametrize(
+    ("looks", "watched", "busy", "interval"),
+    [
+        # 100% for 1 s, 50% for 2 s and 0% for 1 s are 2 busy seconds of 4.
+        ([(0, 7.0, None), (1, 100.0, None), (3, 50.0, None), (4, 0.0, None)], 4, 2, 1),
+        # The driver's samples say 20%, though each look happened on 99%.
+        ([(at, 99.0, samples(at - 1, at, short_bursts)) for at in range(11)], 10, 2, 1),
+        # With a look every 10 s the driver's buffer may hold the last 2 s only.
+        ([(at, None, samples(at - 2, at, 25.0)) for at in (0, 10, 20)], 20, 5, 10),
+        # Of 60 s without a look it remembers the last 2; the first sample reaches back to nothing.
+        ([(0, None, ()), (60, None, samples(58, 60, 50.0))], 1.8, 0.9, 1),
+        # The same stamps again, and stamps of the time before the last look.
+        ([(0, None, ()), (1, None, FIRST[:3]), (2, None, FIRST + samples(1, 2, 0.0))], 2, 1, 1),
+        # A buffer that fails is followed by single values: no time is counted twice.
+        (
+            [
+                (0, None, ()),
+                (1, None, FIRST),
+                (1.5, None, (BusySample(UNIX + 1.5, 100.0),)),
+                (2, 0.0, None),
+                (2.5, None, (BusySample(UNIX + 2.4, 100.0),)),
+                (3, 0.0, None),
+            ],
+            2.9,
+            1.9,
+            1,
+        ),
+    ],
+)
+def test_busy_time_is_each_value_for_the_time_since_the_one_before(
+    looks: list[tuple[float, float | None, tuple[BusySample, ...] | None]],
+    watched: float,
+    busy: float,
+    interval: float,
+) -> None:
+    """Fine samples count before the value of the moment, and no time counts twice."""
+    readings = [(at, {"busy_percent": now, "busy_samples": fine}) for at, now, fine in looks]
+    report = of_gpu(*readings, interval_seconds=float(interval))
+    assert report.watched_seconds == pytest.approx(watched)
+    assert report.busy_seconds == pytest.approx(busy)
+    assert report.idle_seconds == pytest.approx(watched - busy)
+    assert report.busy_from_samples == any(fine for _, _, fine in looks)
+
+
+def test_time_nobody_watched_is_neither_busy_nor_idle() -> None:
+    """A look 6 s after the last, at one a second, says nothing of those 6 s."""
+    snapshots = [
+        look(at, job(), [gpu(busy_percent=percent)])
+        for at, percent in ((0.0, 0.0), (1.0, 100.0), (7.0, 100.0), (8.0, 20.0))
+    ]
+    report = recorded(snapshots)
+    assert report.time.covered_seconds == pytest.approx(2)
+    assert report.duration_seconds == pytest.approx(8)
+    assert report.gpus[0].seen_seconds == pytest.approx(8)
+    assert report.gpus[0].watched_seconds == pytest.approx(2)
+    assert report.total.idle_gpu_seconds == pytest.approx(0.8)
+
+
+def test_samples_that_come_after_the_end_count_up_to_it() -> None:
+    """The driver hands samples over late; the job's end cuts them."""
+    running = job()
+    ended = dataclasses.replace(running, ended_at_unix_seconds=UNIX + 2.5, gpu_uuids=())
+    snapshots = [
+        look(0.0, running, [gpu(busy_samples=())]),
+        look(1.0, running, [gpu(busy_samples=samples(0, 1, 100.0))]),
+        look(2.0, running, [gpu(busy_samples=())]),
+        look(3.0, ended, [gpu(busy_samples=samples(1, 2, 100.0))]),
+        look(4.0, ended, [gpu(busy_samples=samples(2, 4, 0.0))]),
+        look(9.0, ended, [gpu(busy_samples=samples(4, 9, 100.0))]),
+    ]
+    report = recorded(snapshots)
+    assert of_job(report).ended_at_unix_seconds == UNIX + 2.5
+    assert report.duration_seconds == pytest.approx(2.5)
+    assert report.gpus[0].busy_seconds == pytest.approx(2)
+    assert report.gpus[0].watched_seconds == pytest.approx(2.5)
+
+
+def test_a_gpu_is_the_jobs_only_while_the_job_is_on_it() -> None:
+    """Not before its first process is there, nor after the last has left."""
+    readings = [gpu(busy_percent=100.0)]
+    elsewhere = job(gpu_uuids=())
+    snapshots = [
+        look(0.0, elsewhere, readings),
+        look(1.0, elsewhere, readings),
+        look(2.0, job(), readings),
+        look(3.0, job(), [gpu(busy_percent=0.0)]),
+        look(4.0, elsewhere, readings),
+        look(5.0, elsewhere, readings),
+        look(6.0, job(), readings),
+        look(7.0, job(), [gpu(busy_percent=50.0)]),
+    ]
+    [report] = recorded(snapshots).gpus
+    assert report.seen_seconds == pytest.approx(2)
+    assert report.busy_percent == pytest.approx(25)
+
+
+def test_a_gpu_lost_halfway_is_held_but_not_watched() -> None:
+    """What it did until then stays; what it did after is not known."""
+    unlisted = job(gpu_uuids=())
+    snapshots = [
+        look(0.0, job(), [gpu(busy_percent=0.0)]),
+        look(1.0, job(), [gpu(busy_percent=100.0)]),
+        look(2.0, job(), [gpu(busy_percent=50.0)]),
+        look(3.0, unlisted, [gpu(lost=True)]),
+        look(4.0, unlisted, [gpu(lost=True)]),
+    ]
+    [report] = recorded(snapshots).gpus
+    assert report.seen_seconds == pytest.approx(4)
+    assert report.watched_seconds == pytest.approx(2)
+    assert report.busy_percent == pytest.approx(75)
+    assert [one.begin_unix_seconds for one in report.lost] == [UNIX + 2]
+
+
+def test_what_is_never_read_is_none() -> None:
+    """No reading at all: no zero anywhere, and the reason where a problem gave one."""
+    problem = Problem(source="nvml", message="not supported", target="GPU-a", reading=None)
+    snapshots = [look(float(at), job(), [gpu()], problems=(problem,)) for at in range(4)]
+    report = recorded(snapshots)
+    [card] = report.gpus
+    for name in (
+        "watched_seconds",
+        "busy_seconds",
+        "busy_percent",
+        "idle_seconds",
+        "sm_active_percent",
+        "job_memory_peak_bytes",
+        "memory_peak_bytes",
+        "power_mean_watts",
+        "energy_joules",
+        "energy_from",
+        "throttled",
+        "temperature_peak_celsius",
+    ):
+        assert getattr(card, name) is None, name
+    assert card.busy_missing == "not supported"
+    assert card.profiles == {}
+    assert report.total.idle_gpu_seconds is None
+    assert report.total.energy_joules is None
+    job_ = of_job(report)
+    for name in ("cpu_core_seconds", "cpu_mean_cores", "memory_peak_bytes", "read_bytes"):
+        assert getattr(job_, name) is None, name
+    assert of_job(report).loading.main_thread_cpu_percent is None
+    assert report.time.covered_seconds == pytest.approx(3)
+
+
+def test_a_mig_instance_says_why_it_has_no_busy_share() -> None:
+    """NVML has no utilisation of an instance."""
+    card = gpu()
+    part = dataclasses.replace(
+        card, identity=dataclasses.replace(card.identity, mig_instance=3, mig_parent_uuid="x")
+    )
+    [report] = recorded([look(float(at), job(), [part]) for at in range(3)]).gpus
+    assert report.label == "0.3"
+    assert report.busy_missing == "the driver reports none for a MIG instance"
+
+
+# --- memory, power, energy, temperature, throttling ------------------------------------------
+
+
+def test_peaks_are_of_the_jobs_processes_and_of_the_gpu() -> None:
+    """Two processes of the job together, and the GPU with everybody on it."""
+    second = worker_member(0, role="other")
+    both = job(members=(rank_member(), second))
+    gib = 2**30
+    snapshots = [
+        look(
+            at,
+            both,
+            [gpu(memory_used_bytes=used * gib, temperature_celsius=heat, power_watts=watts)],
+            processes=(
+                on_gpu(gpu_memory_bytes=mine * gib),
+                on_gpu(second.pid, gpu_memory_bytes=2 * gib),
+                on_gpu(99, gpu_memory_bytes=50 * gib),
+            ),
+        )
+        for at, used, mine, heat, watts in (
+            (0.0, 60, 1, 40.0, 100.0),
+            (1.0, 70, 9, 71.0, 300.0),
+            (3.0, 65, 5, 60.0, 150.0),
+        )
+    ]
+    [report] = recorded(snapshots).gpus
+    assert report.job_memory_peak_bytes == 11 * gib
+    assert report.memory_peak_bytes == 70 * gib
+    assert report.temperature_peak_celsius == 71
+    assert report.power_peak_watts == 300
+    assert report.power_mean_watts == pytest.approx((300 * 1 + 150 * 2) / 3)
+
+
+@pytest.mark.parametrize(
+    ("looks", "joules", "source"),
+    [
+        # Not the power times the time, and also while nobody watched.
+        ([(0, 5000, 100), (1, 5150, 100), (20, 8000, 100), (21, 8100, 100)], 3100, "counter"),
+        # The step in which it went back counts as power times time.
+        ([(0, 5000, 100), (1, 5150, 100), (2, 40, 120), (3, 140, 100)], 370, "counter and power"),
+        ([(0, None, 200), (1, None, 200), (3, None, 200)], 600, "power"),
+        # A counter that comes back counts for the time it was not read.
+        ([(0, 1000, 200), (1, None, 200), (2, 1500, 200)], 500, "counter"),
+    ],
+)
+def test_energy_is_what_the_counter_grew_by_or_power_times_time(
+    looks: list[tuple[int, float | None, float]], joules: float, source: str
+) -> None:
+    """And it is said which."""
+    readings = [(at, {"energy_joules": count, "power_watts": power}) for at, count, power in looks]
+    report = of_gpu(*readings)
+    assert (report.energy_joules, report.energy_from) == (pytest.approx(joules), source)
+
+
+COUNTED = (ReasonSeconds("sw_power_cap", 0.4), ReasonSeconds("gpu_idle", 0.6))
+
+
+@pytest.mark.parametrize(
+    ("looks", "held"),
+    [
+        # The driver's counters; the reasons in force at the looks would say 3 s.
+        (
+            [(at, ("sw_power_cap", "gpu_idle"), None if at == 2 else COUNTED) for at in range(4)],
+            [("sw_power_cap", 0.8)],
+        ),
+        # Without counters the time of each reason: idle and chosen clocks are no throttling.
+        (
+            [
+                (0, ("sw_power_cap",), None),
+                (1, ("sw_power_cap", "hw_thermal_slowdown"), None),
+                (3, ("hw_thermal_slowdown", "applications_clocks_setting"), None),
+                (4, ("gpu_idle",), None),
+            ],
+            [("hw_thermal_slowdown", 3.0), ("sw_power_cap", 1.0)],
+        ),
+        ([(0, (), None), (1, (), None)], []),
+    ],
+)
+def test_throttled_time_is_by_reason_the_longest_first(
+    looks: list[tuple[int, tuple[str, ...], tuple[ReasonSeconds, ...] | None]],
+    held: list[tuple[str, float]],
+) -> None:
+    """Empty where it was never throttled."""
+    report = of_gpu(*[(at, {"throttle_reasons": r, "throttle_durations": d}) for at, r, d in looks])
+    found = [(one.reason, pytest.approx(one.seconds)) for one in report.throttled or ()]
+    assert found == held
+    assert report.throttled is not None
+
+
+def test_energy_spent_while_the_job_was_elsewhere_is_not_the_job_s() -> None:
+    """The counter goes on counting for others."""
+    looks = [(0.0, True), (1.0, True), (2.0, False), (3.0, False), (4.0, True), (5.0, True)]
+    snapshots = [
+        look(at, job() if there else job(gpu_uuids=()), [gpu(energy_joules=100.0 * at)])
+        for at, there in looks
+    ]
+    [report] = recorded(snapshots).gpus
+    assert report.energy_joules == pytest.approx(200)
+
+
+def test_others_on_the_same_gpu_are_noted() -> None:
+    """How many, for how long, whose; a desktop's drawing is no tenant."""
+    crowd = (
+        on_gpu(user="ada"),
+        on_gpu(7, user="bob"),
+        on_gpu(8, user="eve"),
+        on_gpu(9, user="gdm", gpu_kind="graphics"),
+        on_gpu(10, uuid="GPU-b", user="mallory"),
+    )
+    looks: list[tuple[float, tuple[Process, ...]]] = [
+        (0.0, crowd[:1]),
+        (1.0, crowd),
+        (2.0, crowd[:2]),
+        (3.0, crowd[:1]),
+    ]
+    snapshots = [look(at, job(), [gpu(), gpu("GPU-b", 1)], processes=there) for at, there in looks]
+    [report] = recorded(snapshots).gpus
+    assert report.other_tenant_seconds == pytest.approx(2)
+    assert report.other_tenants_peak == 2
+    assert report.other_users == ("bob", "eve")
+
+
+def test_each_gpu_of_a_job_has_a_report_in_the_order_of_the_machine() -> None:
+    """And the job's sums are over all of them."""
+    watched = job(gpu_uuids=("GPU-b", "GPU-a"))
+    snapshots = [
+        look(
+            float(at),
+            watched,
+            [
+                gpu("GPU-a", 0, busy_percent=100.0, energy_joules=100.0 * at),
+                gpu("GPU-b", 1, busy_percent=50.0, energy_joules=50.0 * at),
+                gpu("GPU-c", 2, busy_percent=1.0, energy_joules=7.0 * at),
+            ],
+        )
+        for at in range(5)
+    ]
+    report = recorded(snapshots)
+    assert [card.index for card in report.gpus] == [0, 1]
+    assert report.total.busy_percent == pytest.approx(75)
+    assert report.total.idle_gpu_seconds == pytest.approx(2)
+    assert report.total.energy_joules == pytest.approx(600)
+
+
+# --- processes -------------------------------------------------------------------------------
+
+
+def test_processes_are_summed_and_averaged_over_real_time() -> None:
+    """Core-seconds, shares, waits, memory and bytes of a rank with two workers."""
+    busy = job(
+        members=(
+            rank_member(
+                cpu_percent=50.0,
+                main_thread_cpu_percent=40.0,
+                run_queue_wait_percent=2.0,
+                memory_resident_bytes=300,
+                memory_proportional_bytes=200,
+                write_bytes_per_second=10.0,
+            ),
+            worker_member(
+                0,
+                cpu_percent=100.0,
+                disk_wait_percent=8.0,
+                run_queue_wait_percent=6.0,
+                memory_resident_bytes=200,
+                memory_proportional_bytes=50,
+                read_bytes_per_second=1000.0,
+            ),
+            worker_member(
+                1,
+                cpu_percent=60.0,
+                disk_wait_percent=0.0,
+                run_queue_wait_percent=2.0,
+                memory_resident_bytes=200,
+                memory_proportional_bytes=50,
+                read_bytes_per_second=500.0,
+            ),
+        ),
+        usable_cores=8.0,
+        quota_cores=8.0,
+        cpu_throttled_percent=12.0,
+    )
+    calm = dataclasses.replace(
+        busy,
+        members=(rank_member(cpu_percent=10.0, main_thread_cpu_percent=10.0),),
+        cpu_throttled_percent=0.0,
+    )
+    report = recorded([look(0.0, busy), look(1.0, busy), look(3.0, busy), look(4.0, calm)])
+    host = of_job(report)
+    loading = host.loading
+    assert host.cpu_core_seconds == pytest.approx(2.1 * 3 + 0.1)
+    assert host.cpu_mean_cores == pytest.approx(6.4 / 4)
+    assert host.cpu_peak_cores == pytest.approx(2.1)
+    assert host.usable_cores == 8
+    assert host.cpu_throttled_percent == pytest.approx(9)
+    assert host.memory_resident_peak_bytes == 700
+    assert host.memory_proportional_peak_bytes == 300
+    assert host.read_bytes == pytest.approx(4500)
+    assert host.written_bytes == pytest.approx(30)
+    assert loading.loader_worker_cpu_percent == pytest.approx(80)
+    assert loading.loader_worker_at_limit_percent == pytest.approx(50)
+    assert loading.loader_worker_queue_wait_percent == pytest.approx(4)
+    assert loading.loader_worker_disk_wait_percent == pytest.approx(4)
+    assert loading.main_thread_cpu_percent == pytest.approx((40 * 3 + 10) / 4)
+    assert loading.main_thread_at_limit_percent == 0
+
+
+def test_shared_memory_known_for_a_moment_only_is_no_peak() -> None:
+    """It was read before the workers came, and theirs never was: that moment says little."""
+    alone = job(members=(rank_member(memory_proportional_bytes=100, memory_resident_bytes=200),))
+    crowd = dataclasses.replace(
+        alone, members=(*alone.members, worker_member(0, memory_resident_bytes=5000))
+    )
+    looks = [look(float(at), alone if at < 3 else crowd) for at in range(9)]
+    assert recorded_job(looks).memory_proportional_peak_bytes is None
+    assert recorded_job(looks).memory_resident_peak_bytes == 5200
+    assert recorded_job(looks[:3]).memory_proportional_peak_bytes == 100
+
+
+def test_shared_memory_read_before_the_job_grew_is_no_peak() -> None:
+    """It is read seldom: in a short job only once, while the process was still importing."""
+    young = job(members=(rank_member(memory_proportional_bytes=33, memory_resident_bytes=35),))
+    grown = job(members=(rank_member(memory_proportional_bytes=33, memory_resident_bytes=230),))
+    later = job(members=(rank_member(memory_proportional_bytes=210, memory_resident_bytes=231),))
+    looks = [look(0.0, young), look(1.0, young), look(2.0, grown), look(3.0, later)]
+    assert recorded_job(looks[:3]).memory_proportional_peak_bytes is None
+    assert recorded_job(looks[:3]).memory_resident_peak_bytes == 230
+    assert recorded_job(looks).memory_proportional_peak_bytes == 210
+
+
+def test_what_is_known_for_a_while_says_more_than_what_is_not() -> None:
+    """Of the workers' pinned memory nothing is known at first; and the last reason counts."""
+    young = [
+        job(ranks=(rank(loader_workers=2, pinned_memory_sign=f"its workers began {n}s ago"),))
+        for n in range(5)
+    ]
+    looks = [look(float(at), each) for at, each in enumerate(young)]
+    assert recorded_job(looks).loading.sentence == (
+        "2 loader workers, pinned memory unknown: its workers began 4s ago"
+    )
+    known = job(ranks=(rank(loader_workers=2, pinned_memory=False),))
+    loading = recorded_job([*looks, look(5.0, known), look(6.0, known)]).loading
+    assert loading.sentence == "2 loader workers, pinned memory off"
+    assert loading.pinned_memory is False
+
+
+def test_what_was_probable_and_then_certain_is_certain() -> None:
+    """However short the time that was left to be certain in; of other workers it says nothing."""
+    guess = job(ranks=(rank(loader_workers_guessed=True),))
+    certain = job(ranks=(rank(),))
+    looks = [look(float(at), guess) for at in range(8)]
+    assert recorded_job(looks).loading.sentence == (
+        "probably no workers: loading runs in the training process"
+    )
+    assert recorded_job([*looks, look(8.0, certain)]).loading.sentence == (
+        "no workers: loading runs in the training process"
+    )
+    two = job(ranks=(rank(loader_workers=2, loader_workers_guessed=True, pinned_memory=False),))
+    mixed = [*[look(float(at), two) for at in range(8)], look(8.0, certain)]
+    assert "2 loader workers" in (recorded_job(mixed).loading.sentence or "")
+
+
+def test_workers_of_each_epoch_are_counted_as_they_come() -> None:
+    """Two epochs of three workers, with a while without any: three at once, six started."""
+
+    def with_workers(first: int, count: int) -> Any:
+        members = [worker_member(first + n) for n in range(count)]
+        return job(
+            members=(rank_member(), *members),
+            ranks=(rank(loader_workers=count, pinned_memory=True if count else None),),
+        )
+
+    steps = [(0, 0), (0, 3), (0, 3), (0, 0), (0, 0), (0, 0), (3, 3), (3, 3), (0, 0)]
+    loading = recorded_job(
+        [look(float(at), with_workers(*step)) for at, step in enumerate(steps)]
+    ).loading
+    assert loading.loader_workers == 3
+    assert loading.loader_workers_peak == 3
+    assert loading.loader_workers_started == 6
+    assert loading.pinned_memory is True
+    assert loading.sentence == "3 loader workers, pinned memory on"
+
+
+def test_loading_that_is_unknown_keeps_its_reason() -> None:
+    """And no number is made up."""
+    unknown = job(ranks=(rank(loader_workers=None, loader_workers_sign="another user's process"),))
+    loading = recorded_job([look(float(at), unknown) for at in range(3)]).loading
+    assert loading.loader_workers is None
+    assert loading.loader_workers_started is None
+    assert loading.sentence == "loading unknown: another user's process"
+
+
+def test_profiles_of_workers_and_main_thread_come_from_fine_samples() -> None:
+    """They show what happens between two looks."""
+    snapshots = [
+        look(
+            float(at),
+            job(
+                main_thread_samples=samples(at - 1, at, lambda t: 100.0 if t % 1 > 0.5 else 0.0),
+                loader_worker_samples=samples(at - 1, at, 30.0),
+            ),
+        )
+        for at in range(5)
+    ]
+    profiles = recorded_job(snapshots).profiles
+    main = profiles["main_thread_cpu_percent"]
+    assert min(v for v in main.minimum if v is not None) == 0
+    assert max(v for v in main.maximum if v is not None) == 100
+    assert set(profiles["loader_worker_cpu_percent"].mean) == {30.0}
+
+
+def test_what_is_no_measurement_is_left_out() -> None:
+    """NaN, infinity and negative values of a broken recording change no sum."""
+    nan, inf = float("nan"), float("inf")
+    odd = job(members=(rank_member(cpu_percent=nan, main_thread_cpu_percent=-5.0),))
+    fine = job(members=(rank_member(cpu_percent=50.0, main_thread_cpu_percent=20.0),))
+    bad = gpu(
+        busy_percent=nan,
+        power_watts=inf,
+        energy_joules=nan,
+        busy_samples=(BusySample(UNIX + 1.0, 900.0), BusySample(nan, 50.0)),
+    )
+    good = gpu(busy_percent=50.0, power_watts=100.0)
+    report = recorded([look(0.0, fine, [good]), look(1.0, odd, [bad]), look(2.0, fine, [good])])
+    assert report.gpus[0].busy_percent == pytest.approx(50)
+    assert report.gpus[0].power_peak_watts == 100
+    assert report.gpus[0].energy_joules == pytest.approx(100)
+    assert of_job(report).cpu_core_seconds == pytest.approx(0.5)
+    assert of_job(report).loading.main_thread_cpu_percent == pytest.approx(20)
+
+
+# --- which job, and when it ended ------------------------------------------------------------
+
+
+def test_a_report_names_the_job() -> None:
+    """Identity, times and exit code, as the job last said them."""
+    report = recorded(training(seconds=10, exit_code=-9))
+    job_ = of_job(report)
+    assert (job_.pid, job_.command, job_.user) == (PID, COMMAND, "ada")
+    assert report.machine == "box3"
+    assert job_.started_at_unix_seconds == STARTED
+    assert of_job(report).ended_at_unix_seconds == UNIX + 10
+    assert report.duration_seconds == 10
+    assert job_.exit_code == -9
+    assert job_.ranks == 1
+    assert not of_job(report).end_is_last_seen
+
+
+def test_a_job_that_runs_has_no_end() -> None:
+    """A report may be asked for at any time; asking changes nothing."""
+    recorder = JobRecorder(KEY)
+    for at in range(4):
+        recorder.push(look(float(at), job(), [gpu(busy_percent=50.0)]))
+    first = recorder.report()
+    assert not first.has_ended
+    assert first.duration_seconds == 3
+    assert not recorder.ended
+    assert recorder.report() == first
+
+
+def test_a_job_never_seen_has_no_report() -> None:
+    """Also if other jobs were."""
+    recorder = JobRecorder((77, 1.0))
+    recorder.push(look(0.0, job()))
+    assert not recorder.seen
+    with pytest.raises(ValueError, match="no snapshot"):
+        recorder.report()
+
+
+def test_a_pid_that_was_reused_is_another_job() -> None:
+    """The start time tells them apart."""
+    recorder = JobRecorder(KEY)
+    later = {"started_at_unix_seconds": STARTED + 60}
+    recorder.push(look(0.0, job(**later, members=(rank_member(**later),))))
+    assert not recorder.seen
+
+
+def test_a_job_that_is_gone_ended_when_it_was_last_seen() -> None:
+    """Nobody saw the end, so the report says that it is not exact."""
+    snapshots = [look(0.0, job()), look(1.0, job()), look(2.0, None), look(3.0, None)]
+    report = recorded(snapshots)
+    assert of_job(report).ended_at_unix_seconds == UNIX + 1
+    assert of_job(report).end_is_last_seen
+
+
+def test_a_job_is_not_gone_while_jobs_cannot_be_read() -> None:
+    """The reader of jobs failed: the job may well be running."""
+    failed = Problem(source="jobs", message="/proc cannot be read", severity="error")
+    report = recorded([look(0.0, job()), look(1.0, job()), look(2.0, None, problems=(failed,))])
+    assert of_job(report).ended_at_unix_seconds is None
+
+
+def test_a_job_is_found_by_any_of_its_processes() -> None:
+    """A person may have attached to a worker."""
+    member = worker_member(0)
+    watched = job(members=(rank_member(), member))
+    report = recorded([look(0.0, watched), look(1.0, watched)], key=member.key)
+    assert report.pid == PID
+
+
+def test_ranks_that_outlive_their_launcher_are_still_the_job() -> None:
+    """The topmost process changes; the report keeps the first, and goes on."""
+    launcher = rank_member(pid=10, started_at_unix_seconds=STARTED, role="launcher")
+    ranked = job(
+        pid=10, command="torchrun train.py", members=(launcher, rank_member(parent_pid=10))
+    )
+    left = job(command="python train.py")
+    report = recorded(
+        [look(0.0, ranked), look(1.0, ranked), look(2.0, left), look(3.0, left)], key=launcher.key
+    )
+    assert report.pid == 10
+    assert report.time.covered_seconds == pytest.approx(3)
+    assert of_job(report).ended_at_unix_seconds is None
+
+
+def test_what_a_look_says_of_a_job_just_started_is_of_the_time_since_its_start() -> None:
+    """The look before came too early to see it."""
+    late = job(
+        started_at_unix_seconds=UNIX + 1.25,
+        members=(rank_member(started_at_unix_seconds=UNIX + 1.25, cpu_percent=100.0),),
+    )
+    report = recorded(
+        [look(0.0, None), look(1.0, None), look(2.0, late), look(3.0, late)], key=late.key
+    )
+    assert report.time.begin_unix_seconds == UNIX + 1.25
+    assert report.time.covered_seconds == pytest.approx(1.75)
+    assert of_job(report).cpu_core_seconds == pytest.approx(1.75)
+
+
+def test_a_snapshot_that_is_not_newer_is_ignored() -> None:
+    """The screen may hand over the same one twice."""
+    first, second = (look(at, job(), [gpu(busy_percent=80.0)]) for at in (0.0, 1.0))
+    twice = recorded([first, second, second, first])
+    assert twice == recorded([first, second])
+
+
+def test_runs_of_the_same_command_folder_and_user_have_the_same_digest() -> None:
+    """Whatever their PID and the number of workers; and others have another."""
+
+    def digest(**fields: Any) -> str | None:
+        watched = job(**fields)
+        return recorded([look(0.0, watched)], key=watched.key).run_digest
+
+    same = digest()
+    assert same is not None
+    assert digest(pid=99) == same
+    assert digest(command=f"{COMMAND} --num-workers 8") == same
+    assert digest(command=f"{COMMAND} --lr 1") != same
+    assert digest(user="bob") != same
+    assert digest(working_directory="/tmp") != same
+    assert digest(working_directory=None) is None
+
+
+def test_facts_of_a_process_that_ended_are_kept() -> None:
+    """Little can be read of a process that is gone."""
+    ended = job(user=None, command=None, working_directory=None, ended_at_unix_seconds=UNIX + 1.5)
+    report = recorded([look(0.0, job()), look(1.0, job()), look(2.0, ended)])
+    assert (of_job(report).command, of_job(report).user) == (COMMAND, "ada")
+    assert report.run_digest is not None
+
+
+# --- long jobs -------------------------------------------------------------------------------
+
+
+def test_a_long_job_keeps_its_extremes_and_gaps_in_bounded_profiles() -> None:
+    """Two hours become a few hundred buckets; one spike and one gap are still there."""
+    recorder = JobRecorder(KEY)
+    for at in range(0, 7200, 2):
+        percent = 100.0 if at == 3000 else 40.0
+        reading = {} if 5000 <= at < 5200 else {"busy_percent": percent}
+        recorder.push(look(float(at), job(), [gpu(**reading)]))
+    report = recorder.report()
+    course = report.gpus[0].profiles["busy_percent"]
+    assert 120 <= len(course.mean) <= 240
+    assert len(course.mean) * report.time.bucket_seconds >= 7198
+    assert max(v for v in course.maximum if v is not None) == 100
+    missing = [place for place, value in enumerate(course.mean) if value is None]
+    assert missing
+    assert all(5000 <= place * report.time.bucket_seconds < 5200 for place in missing)
+    [spike] = [place for place, value in enumerate(course.maximum) if value == 100]
+    assert abs(spike * report.time.bucket_seconds - 3000) <= report.time.bucket_seconds
+
+
+# --- for any readings ------------------------------------------------------------------------
+
+
+@given(watched_jobs())
+def test_busy_and_idle_add_up_to_the_time_watched(snapshots: list[Snapshot]) -> None:
+    """Shares stay within 0 to 100%, and no more is watched than time passed."""
+    report = recorded(snapshots)
+    elapsed = snapshots[-1].monotonic_seconds - snapshots[0].monotonic_seconds
+    slack = 1e-6
+    assert 0 <= report.time.covered_seconds <= elapsed + slack
+    for card in report.gpus:
+        assert 0 <= card.seen_seconds <= elapsed + slack
+        assert card.energy_joules is None or card.energy_joules >= 0
+        if card.busy_seconds is None or card.watched_seconds is None:
+            continue
+        assert card.idle_seconds is not None
+        assert card.watched_seconds <= elapsed + slack
+        assert card.busy_seconds + card.idle_seconds == pytest.approx(card.watched_seconds)
+        assert card.busy_percent is None or 0 <= card.busy_percent <= 100
+        for profile in card.profiles.values():
+            for value in (*profile.minimum, *profile.maximum):
+                assert value is None or 0 <= value <= 100
+
+
+@given(watched_jobs())
+def test_any_report_survives_being_written_and_read(snapshots: list[Snapshot]) -> None:
+    """Nothing is lost, and what is not known stays unknown."""
+    report = recorded(snapshots)
+    assert decode(encode(report)) == report
