@@ -64,7 +64,7 @@ def problems_of_a_job(user: str) -> tuple[Problem, ...]:
         key=(7, 1.0),
         refused=True,
         members={7: member},
-        left_over_workers=[member],
+        orphaned_workers=[member],
         without_ranks_since=lambda _now: 0.0,
         last=secretive(Job, pid=7, user=user),
     )
