@@ -25,7 +25,7 @@ LOG_HOST = "log"
 UNKNOWN_NAME = "GPU"
 GPUS_MAX = 64
 PROCESSES_MAX = 4096
-SAME_MOMENT_SECONDS = 0.05
+SAME_MOMENT_SECONDS = 0.03
 """``nvidia-smi`` writes the rows of its GPUs within milliseconds; looks are seldom so close."""
 _JUDGED = 31
 """Distances of moments that the usual one is the median of."""
