@@ -154,15 +154,6 @@ def test_cpu_max_is_quota_over_period(text: str, cores: float | None) -> None:
     assert cgroup.parse_cpu_max(text) == cores
 
 
-@pytest.mark.parametrize(
-    ("quota", "period", "cores"),
-    [("400000\n", "100000\n", 4.0), ("-1\n", "100000\n", None), ("0", "100000", None)],
-)
-def test_cfs_quota_is_quota_over_period(quota: str, period: str, cores: float | None) -> None:
-    """The v1 pair gives cores, and -1 no quota."""
-    assert cgroup.parse_cfs_quota(quota, period) == cores
-
-
 class Machine:
     """A /proc and cgroup mounts in a folder."""
 
@@ -186,6 +177,17 @@ class Machine:
         )
         return point
 
+    def set_quota(self, folder: str, text: str) -> None:
+        """``quota period`` of v2, ``quota/period`` of v1."""
+        path = self.root / folder
+        path.mkdir(parents=True, exist_ok=True)
+        quota, slash, period = text.partition("/")
+        if not slash:
+            (path / "cpu.max").write_text(f"{text}\n")
+            return
+        (path / "cpu.cfs_quota_us").write_text(f"{quota}\n")
+        (path / "cpu.cfs_period_us").write_text(f"{period}\n")
+
     def quota(self) -> float | None:
         (self.proc / "self" / "mountinfo").write_text("\n".join(self._mounts) + "\n")
         return cgroup.read_quota_cores(self.proc)
@@ -196,107 +198,77 @@ def machine(tmp_path: Path) -> Machine:
     return Machine(tmp_path / "a machine")
 
 
-def test_the_tightest_quota_on_the_way_to_the_root_counts(machine: Machine) -> None:
-    """v2: a parent's quota binds even where the process's own folder allows more."""
-    top = machine.mount("cgroup")
-    (top / "jobs.slice" / "train.scope").mkdir(parents=True)
-    (top / "jobs.slice" / "cpu.max").write_text("300000 100000\n")
-    (top / "jobs.slice" / "train.scope" / "cpu.max").write_text("800000 100000\n")
-    machine.cgroup("0::/jobs.slice/train.scope\n")
-    assert machine.quota() == 3.0
+V1 = {"kind": "cgroup", "options": "rw,cpu,cpuacct"}
+QUOTAS: dict[str, tuple[dict[str, dict[str, str]], dict[str, str], str, float | None]] = {
+    # name: (mounts with their options, quota of each folder, /proc/self/cgroup, cores)
+    "v2: a parent binds even where the own folder allows more": (
+        {"cgroup": {}},
+        {"cgroup/jobs": "300000 100000", "cgroup/jobs/train.scope": "800000 100000"},
+        "0::/jobs/train.scope",
+        3.0,
+    ),
+    "v2: max is no quota": ({"cgroup": {}}, {"cgroup/jobs": "max 100000"}, "0::/jobs", None),
+    "v2: a sibling does not bind": (
+        {"cgroup": {}},
+        {"cgroup/other": "10000 100000"},
+        "0::/mine",
+        None,
+    ),
+    "v2 in a container: the mount's top is its own folder": (
+        {"cgroup": {}},
+        {"cgroup": "250000 100000"},
+        "0::/",
+        2.5,
+    ),
+    "v2: text that is not understood does not stop the others": (
+        {"cgroup": {}},
+        {"cgroup/a/b": "what", "cgroup/a": "100000 100000"},
+        "0::/a/b",
+        1.0,
+    ),
+    "v2: a process outside the namespace's root": (
+        {"cgroup": {}},
+        {"cgroup": "100000 100000"},
+        "0::/../elsewhere",
+        None,
+    ),
+    "v2: a mount made outside the namespace counts from its top": (
+        {"cgroup": {"root": "/../.."}},
+        {"cgroup": "700000 100000"},
+        "0::/",
+        7.0,
+    ),
+    "v1: the mount that has the cpu controller": (
+        {"memory": {"kind": "cgroup", "options": "rw,memory"}, "cpu": V1},
+        {"memory/jobs": "1000/100000", "cpu/jobs": "600000/100000"},
+        "5:memory:/jobs\n4:cpu,cpuacct:/jobs",
+        6.0,
+    ),
+    "v1 in docker: the mount shows only the container's folder": (
+        {"cpu": {"root": f"/docker/{ID}", **V1}},
+        {"cpu": "150000/100000", "cpu/sub": "-1/100000"},
+        f"4:cpu,cpuacct:/docker/{ID}/sub",
+        1.5,
+    ),
+    "hybrid: v2 without a cpu controller does not hide v1": (
+        {"unified": {}, "cpu": V1},
+        {"cpu/jobs": "200000/100000"},
+        "1:cpu:/jobs\n0::/jobs",
+        2.0,
+    ),
+}
 
 
-def test_no_quota_anywhere_is_none(machine: Machine) -> None:
-    """v2: only ``max`` on the way means no quota, not zero."""
-    top = machine.mount("cgroup")
-    (top / "jobs.slice").mkdir()
-    (top / "jobs.slice" / "cpu.max").write_text("max 100000\n")
-    machine.cgroup("0::/jobs.slice\n")
-    assert machine.quota() is None
-
-
-def test_a_sibling_folder_does_not_bind(machine: Machine) -> None:
-    """v2: the quota of a folder that is not on the way is not taken."""
-    top = machine.mount("cgroup")
-    (top / "other").mkdir()
-    (top / "other" / "cpu.max").write_text("10000 100000\n")
-    (top / "mine").mkdir()
-    machine.cgroup("0::/mine\n")
-    assert machine.quota() is None
-
-
-def test_inside_a_cgroup_namespace_the_mount_is_the_containers_own_folder(machine: Machine) -> None:
-    """v2 in a container: the path is ``/``, and the mount's top holds the quota."""
-    top = machine.mount("cgroup")
-    (top / "cpu.max").write_text("250000 100000\n")
-    machine.cgroup("0::/\n")
-    assert machine.quota() == 2.5
-
-
-def test_v1_takes_the_mount_that_has_the_cpu_controller(machine: Machine) -> None:
-    """v1: other controllers' mounts are left alone, and the quota is that of the cpu mount."""
-    memory = machine.mount("memory", kind="cgroup", options="rw,memory")
-    (memory / "jobs").mkdir()
-    (memory / "jobs" / "cpu.cfs_quota_us").write_text("1000\n")
-    (memory / "jobs" / "cpu.cfs_period_us").write_text("100000\n")
-    cpu = machine.mount("cpu,cpuacct", kind="cgroup", options="rw,cpu,cpuacct")
-    (cpu / "jobs").mkdir()
-    (cpu / "jobs" / "cpu.cfs_quota_us").write_text("600000\n")
-    (cpu / "jobs" / "cpu.cfs_period_us").write_text("100000\n")
-    machine.cgroup("5:memory:/jobs\n4:cpu,cpuacct:/jobs\n")
-    assert machine.quota() == 6.0
-
-
-def test_v1_container_without_a_namespace_finds_its_folder_through_the_mounts_root(
-    machine: Machine,
-) -> None:
-    """v1 in docker: /proc names the host's path, the mount shows only the container's folder."""
-    cpu = machine.mount("cpu", root=f"/docker/{ID}", kind="cgroup", options="rw,cpu,cpuacct")
-    (cpu / "cpu.cfs_quota_us").write_text("150000\n")
-    (cpu / "cpu.cfs_period_us").write_text("100000\n")
-    (cpu / "sub").mkdir()
-    (cpu / "sub" / "cpu.cfs_quota_us").write_text("-1\n")
-    (cpu / "sub" / "cpu.cfs_period_us").write_text("100000\n")
-    machine.cgroup(f"4:cpu,cpuacct:/docker/{ID}/sub\n")
-    assert machine.quota() == 1.5
-
-
-def test_v1_and_v2_side_by_side_are_both_looked_at(machine: Machine) -> None:
-    """Hybrid: v2 without a cpu controller does not hide v1's quota."""
-    unified = machine.mount("unified")
-    (unified / "jobs").mkdir()
-    cpu = machine.mount("cpu", kind="cgroup", options="rw,cpu")
-    (cpu / "jobs").mkdir()
-    (cpu / "jobs" / "cpu.cfs_quota_us").write_text("200000\n")
-    (cpu / "jobs" / "cpu.cfs_period_us").write_text("100000\n")
-    machine.cgroup("1:cpu:/jobs\n0::/jobs\n")
-    assert machine.quota() == 2.0
-
-
-def test_a_mount_that_does_not_hold_the_process_does_not_bind(machine: Machine) -> None:
-    """A process outside the namespace's root (``/..``) is not bound by what the mount shows."""
-    top = machine.mount("cgroup")
-    (top / "cpu.max").write_text("100000 100000\n")
-    machine.cgroup("0::/../elsewhere\n")
-    assert machine.quota() is None
-
-
-def test_a_mount_made_outside_the_namespace_counts_from_its_top(machine: Machine) -> None:
-    """A mount whose root is above the namespace (``/..``) still binds with its own quota."""
-    top = machine.mount("cgroup", root="/../..")
-    (top / "cpu.max").write_text("700000 100000\n")
-    machine.cgroup("0::/\n")
-    assert machine.quota() == 7.0
-
-
-def test_unreadable_quota_text_is_no_quota(machine: Machine) -> None:
-    """A file that is not understood does not stop the others from counting."""
-    top = machine.mount("cgroup")
-    (top / "a" / "b").mkdir(parents=True)
-    (top / "a" / "b" / "cpu.max").write_text("what\n")
-    (top / "a" / "cpu.max").write_text("100000 100000\n")
-    machine.cgroup("0::/a/b\n")
-    assert machine.quota() == 1.0
+@pytest.mark.parametrize("case", QUOTAS)
+def test_the_tightest_quota_on_the_way_to_the_root_counts(machine: Machine, case: str) -> None:
+    """Of both versions, in and outside of containers."""
+    mounts, quotas, text, cores = QUOTAS[case]
+    for name, options in mounts.items():
+        machine.mount(name, **options)
+    for folder, quota in quotas.items():
+        machine.set_quota(folder, quota)
+    machine.cgroup(f"{text}\n")
+    assert machine.quota() == cores
 
 
 def test_without_cgroups_there_is_no_quota(tmp_path: Path) -> None:
