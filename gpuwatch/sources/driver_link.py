@@ -81,12 +81,6 @@ class DriverLink:
             self._opened_at = self._clock.monotonic()
             self._opening = self._worker.submit(self._open_source)
 
-    def wait_open(self, timeout: float) -> bool:
-        """Wait until the driver is awake, or known not to be there; whether that is so."""
-        self.open()
-        assert self._opening is not None
-        return self._opening.wait(timeout)
-
     def ask(self) -> None:
         """Start a look at the GPUs, unless one is under way or has come back late."""
         if self._closed:

@@ -63,13 +63,6 @@ class LocalSource:
         # What goes wrong here goes wrong again in read(), which reports it.
         self._guarded("host", "the host", self._host.open, None)
 
-    def wait_for_driver(self, timeout: float) -> bool:
-        """Wait until the driver is awake or known to be absent; whether that is so.
-
-        For a single look: without persistence mode the driver takes seconds to wake.
-        """
-        return self._driver.wait_open(timeout)
-
     def read(self) -> Snapshot:
         """Take a snapshot. Never raises; never waits longer for the driver than half the
         interval (or 0.4 s, if that is longer), unless ``options`` set another time."""

@@ -154,7 +154,7 @@ def test_the_host_shows_while_the_driver_wakes(made: Made) -> None:
     assert [taken.problems[0].severity for taken in (first, waiting)] == ["info", "warning"]
     assert waiting.own_cost.nvml_calls_per_second is None
     made.gpus.open_gate.set()
-    assert made.source.wait_for_driver(20)
+    made.options.driver_wait_seconds = 60.0
     awake = made.read(after=1.0)
     assert busy(awake) == [1.0]
     assert messages(awake) == []
@@ -244,7 +244,9 @@ def test_a_driver_that_is_always_slow_is_shown_one_snapshot_late() -> None:
     once the driver is fast again they are today's."""
     gpus, clock, options = StandInGpus(), ManualClock(), ReadOptions(interval_seconds=0.02)
     link = DriverLink(clock, options, lambda: gpus, shortest_wait_seconds=0.02)
-    assert link.wait_open(20)
+    link.open()
+    assert link._opening is not None
+    assert link._opening.wait(20)
     seen = []
     for _ in range(4):
         gpus.read_gate = slow = threading.Event()
@@ -362,9 +364,8 @@ def test_a_bug_in_another_half_leaves_the_rest(part: str) -> None:
 
 def test_without_a_driver_the_host_half_is_whole() -> None:
     """The real GPU half on a machine without a driver: a sentence, and no exception."""
-    source = LocalSource(ManualClock(), patient())
+    source = LocalSource(ManualClock(), ReadOptions(driver_wait_seconds=60.0))
     source.open()
-    assert source.wait_for_driver(60)
     snapshot = source.read()
     source.close()
     assert snapshot.host.memory_total_bytes
