@@ -204,8 +204,9 @@ def _is_value(cell: str) -> bool:
 
 def _unnamed(shown: str, what: str, row: Sequence[str], proposed: str) -> AmbiguousColumnsError:
     return AmbiguousColumnsError(
-        f"{shown} {what}: if it is a log of GPUs, name its {len(row)} columns with --columns, as "
-        f"in the query, with - for those to skip; for instance --columns {proposed}"
+        f"{shown} {what}: if it is a log of GPUs, name its {len(row)} columns with gpuwatch "
+        f"diagnose --columns, as in the query, with - for those to skip; for instance --columns "
+        f"{proposed}"
     )
 
 
