@@ -8,6 +8,7 @@ best call to the oldest and stays with the first that this GPU has.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from operator import itemgetter
 from typing import Any
 
@@ -108,15 +109,15 @@ def _power_usage(card: Card) -> None:
     card.values["power_is_average"] = (int(major), int(minor)) > (8, 0)
 
 
+_limit = partial(_call, "power_limit_watts", convert=parse.in_thousands)
 power_limit = _first_supported(
-    _call("power_limit_watts", "nvmlDeviceGetEnforcedPowerLimit", convert=parse.in_thousands),
-    _call("power_limit_watts", "nvmlDeviceGetPowerManagementLimit", convert=parse.in_thousands),
+    _limit("nvmlDeviceGetEnforcedPowerLimit"), _limit("nvmlDeviceGetPowerManagementLimit")
 )
-_REASONS = {"convert": parse.throttle_reasons}
+_reasons = partial(_call, "throttle_reasons", convert=parse.throttle_reasons)
 throttle_reasons = _first_supported(
-    _call("throttle_reasons", "nvmlDeviceGetCurrentClocksEventReasons", **_REASONS),
+    _reasons("nvmlDeviceGetCurrentClocksEventReasons"),
     # The name of the same call before driver 535.
-    _call("throttle_reasons", "nvmlDeviceGetCurrentClocksThrottleReasons", **_REASONS),
+    _reasons("nvmlDeviceGetCurrentClocksThrottleReasons"),
 )
 temperature = _call("temperature_celsius", "nvmlDeviceGetTemperature", tables.TEMPERATURE_GPU)
 sm_clock = _call("sm_clock_mhz", "nvmlDeviceGetClockInfo", tables.CLOCK_SM)
