@@ -12,19 +12,12 @@ from gpuwatch.core.text import clean
 from gpuwatch.jobs.resources.cores import SLURM_CORES
 from gpuwatch.sources.linux import cgroup, procfs
 
-ENVIRONMENT_NAMES = {
-    SLURM_CORES,
-    "CONDA_DEFAULT_ENV",
-    "CONDA_PREFIX",
-    "HOSTNAME",
-    "KUBERNETES_SERVICE_HOST",
-    "PATH",
-    "POD_NAME",
-    "SLURM_JOBID",
-    "SLURM_JOB_ID",
-    "VIRTUAL_ENV",
-    "VIRTUAL_ENV_PROMPT",
-}
+ENVIRONMENT_NAMES = frozenset(
+    f"""
+    CONDA_DEFAULT_ENV CONDA_PREFIX HOSTNAME KUBERNETES_SERVICE_HOST PATH POD_NAME SLURM_JOBID
+    SLURM_JOB_ID VIRTUAL_ENV VIRTUAL_ENV_PROMPT {SLURM_CORES}
+    """.split()
+)
 """The variables that ``jobs/resources`` and this module look at."""
 
 NAME_LENGTH = 253
