@@ -25,30 +25,13 @@ VALUE_LENGTH = 4096
 THREADS_READ = 128
 """New threads whose names are read at one look; a process with more is read over several."""
 
-ENVIRONMENT_NAMES = surroundings.ENVIRONMENT_NAMES.union(
-    [
-        "CUDA_VISIBLE_DEVICES",
-        "GROUP_RANK",
-        "LOCAL_RANK",
-        "LOCAL_WORLD_SIZE",
-        "MASTER_ADDR",
-        "MASTER_PORT",
-        "MPI_LOCALNRANKS",
-        "MPI_LOCALRANKID",
-        "NODE_RANK",
-        "OMPI_COMM_WORLD_LOCAL_RANK",
-        "OMPI_COMM_WORLD_RANK",
-        "OMPI_COMM_WORLD_SIZE",
-        "PMI_RANK",
-        "PMI_SIZE",
-        "RANK",
-        "SLURM_LOCALID",
-        "SLURM_PROCID",
-        "SLURM_STEP_ID",
-        "SLURM_STEP_NUM_TASKS",
-        "TORCHELASTIC_RUN_ID",
-        "WORLD_SIZE",
-    ]
+ENVIRONMENT_NAMES = surroundings.ENVIRONMENT_NAMES | programs.words(
+    """
+    CUDA_VISIBLE_DEVICES GROUP_RANK LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT
+    MPI_LOCALNRANKS MPI_LOCALRANKID NODE_RANK OMPI_COMM_WORLD_LOCAL_RANK OMPI_COMM_WORLD_RANK
+    OMPI_COMM_WORLD_SIZE PMI_RANK PMI_SIZE RANK SLURM_LOCALID SLURM_PROCID SLURM_STEP_ID
+    SLURM_STEP_NUM_TASKS TORCHELASTIC_RUN_ID WORLD_SIZE
+    """
 )
 """The only variables that are kept: environments hold passwords and keys."""
 
