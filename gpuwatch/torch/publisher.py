@@ -60,12 +60,12 @@ class Publisher:
             Finalize(None, self.close, exitpriority=0)
         return True
 
-    def write(self, now: int, head: bytes) -> None:
-        """Write a record whose first part is packed as ``step_file.HEAD``."""
+    def write(self, now: int, moving: bytes, seldom: bytes) -> None:
+        """Write a record of these parts, packed as ``step_file`` has them."""
         if now >= self._base_due:
-            self._keep_base(now, head[_COUNTERS])
+            self._keep_base(now, moving[_COUNTERS])
         assert self.file is not None
-        self.file.write(head + self._base)
+        self.file.write(moving + seldom + self._base)
 
     def _keep_base(self, now: int, counters: bytes) -> None:
         bases = self._bases

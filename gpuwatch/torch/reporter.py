@@ -21,9 +21,10 @@ from gpuwatch.jobs.loop.step_file import (
     COPIES_TIMED,
     COPY,
     DEVICE_TIMED,
-    HEAD,
     IDLE,
+    MOVING,
     NONE,
+    SELDOM,
     STATES,
     STEP,
     VALIDATION,
@@ -34,7 +35,7 @@ from gpuwatch.jobs.loop.writer import StepFile
 from gpuwatch.torch.device import Device, find_device
 from gpuwatch.torch.publisher import Publisher
 
-_pack_head = HEAD.pack
+_pack_moving, _pack_seldom = MOVING.pack, SELDOM.pack
 _DEVICE_APART_NS = 1_000_000_000
 """Memory is read, and a GPU looked for, at most this often."""
 
@@ -75,6 +76,8 @@ class Reporter:
         self._publisher = Publisher(self._create)
         self.follows_this_thread = _Thread().is_followed
         self._sequence = 0
+        self._seldom: tuple[object, ...] = ()
+        self._seldom_packed = b""
         self.state = IDLE
         self._since = monotonic_ns()
         self._spent = [0] * STATES
@@ -255,14 +258,17 @@ class Reporter:
         if device is not None and device.failed is not None:
             self._flags &= ~(DEVICE_TIMED | COPIES_TIMED)
         self._sequence += 1
-        head = _pack_head(
-            # As step_file has them: what moves, the counters, what seldom changes.
+        moving = _pack_moving(
             self._sequence, self.state, self._step_in_epoch, self._batch_size,
             now, self.steps, self._samples, *self._spent, self._last_step, *times,
-            publisher.began_ns, self._flags, self._epoch, *self._loader, *self._ranks,
-            *self._memory,
         )  # fmt: skip
-        publisher.write(now, head)
+        began = publisher.began_ns
+        seldom = (began, self._flags, self._epoch, self._loader, self._ranks, self._memory)
+        if seldom != self._seldom:
+            self._seldom = seldom
+            about = (*self._loader, *self._ranks, *self._memory)
+            self._seldom_packed = _pack_seldom(began, self._flags, self._epoch, *about)
+        publisher.write(now, moving, self._seldom_packed)
 
     def _look_at_device(self) -> None:
         """Memory, and whether there is a GPU in use by now; the slow part of reporting."""

@@ -152,11 +152,28 @@ def test_an_exception_in_a_lightning_step_passes(tmp_path: Path) -> None:
     assert reported().now.state == step_file.IDLE
 
 
-def test_a_transformers_trainer_reports(tmp_path: Path) -> None:
-    """A step of its own is one of two batches here."""
+def train_transformers(folder: Path, model: Any, samples: int, **options: Any) -> None:
+    """With a callback of ours, unless the options bring one."""
     transformers: Any = pytest.importorskip("transformers", reason="transformers is not installed")
     pytest.importorskip("accelerate", reason="accelerate is not installed")
     from gpuwatch.torch.transformers import GpuwatchCallback
+
+    callback = options.pop("callback", None) or GpuwatchCallback()
+    settings = {"save_strategy": "no", "per_device_train_batch_size": 4, "report_to": []} | options
+    arguments = transformers.TrainingArguments(
+        str(folder / "out"), disable_tqdm=True, use_cpu=True, **settings
+    )
+    transformers.Trainer(
+        model,
+        arguments,
+        train_dataset=Slow(samples),
+        eval_dataset=Slow(8),
+        callbacks=[callback],
+    ).train()
+
+
+def test_a_transformers_trainer_reports(tmp_path: Path) -> None:
+    """A step of its own is one of two batches here."""
 
     class Working(Line):
         def forward(self, x: Any, labels: Any = None) -> dict[str, Any]:
@@ -168,27 +185,18 @@ def test_a_transformers_trainer_reports(tmp_path: Path) -> None:
                 time.sleep(0.05)
             return super().state_dict(*arguments, **named)
 
-    arguments = transformers.TrainingArguments(
-        str(tmp_path / "out"),
-        per_device_train_batch_size=4,
+    train_transformers(
+        tmp_path,
+        Working(),
+        64,
         num_train_epochs=2,
         gradient_accumulation_steps=2,
         eval_strategy="steps",
         eval_steps=8,
+        save_strategy="steps",
         save_steps=8,
         logging_steps=4,
-        report_to=[],
-        disable_tqdm=True,
-        use_cpu=True,
     )
-    trainer = transformers.Trainer(
-        Working(),
-        arguments,
-        train_dataset=Slow(64),
-        eval_dataset=Slow(8),
-        callbacks=[GpuwatchCallback()],
-    )
-    trainer.train()
     record = reported()
     check(record)
     assert record.counters.steps == 16
@@ -198,31 +206,14 @@ def test_a_transformers_trainer_reports(tmp_path: Path) -> None:
 
 def test_the_last_step_of_an_epoch_has_the_batches_that_are_left(tmp_path: Path) -> None:
     """Ten batches, four to a step."""
-    transformers: Any = pytest.importorskip("transformers", reason="transformers is not installed")
-    pytest.importorskip("accelerate", reason="accelerate is not installed")
-    from gpuwatch.torch.transformers import GpuwatchCallback
-
-    arguments = transformers.TrainingArguments(
-        str(tmp_path / "out"),
-        per_device_train_batch_size=4,
-        num_train_epochs=2,
-        gradient_accumulation_steps=4,
-        save_strategy="no",
-        report_to=[],
-        disable_tqdm=True,
-        use_cpu=True,
-    )
-    transformers.Trainer(
-        Line(), arguments, train_dataset=Slow(40), callbacks=[GpuwatchCallback()]
-    ).train()
+    train_transformers(tmp_path, Line(), 40, num_train_epochs=2, gradient_accumulation_steps=4)
     counters = reported().counters
     assert (counters.steps, counters.samples) == (6, 80)
 
 
 def test_max_steps_end_an_epoch_of_transformers_early(tmp_path: Path) -> None:
     """Ten steps, eight of them in the first epoch: the second has two."""
-    transformers: Any = pytest.importorskip("transformers", reason="transformers is not installed")
-    pytest.importorskip("accelerate", reason="accelerate is not installed")
+    pytest.importorskip("transformers", reason="transformers is not installed")
     from gpuwatch.torch.transformers import GpuwatchCallback
 
     seen = set()
@@ -232,16 +223,7 @@ def test_max_steps_end_an_epoch_of_transformers_early(tmp_path: Path) -> None:
             super().on_step_begin(args, state, control, **kwargs)
             seen.add(reported().now.steps_in_epoch)
 
-    arguments = transformers.TrainingArguments(
-        str(tmp_path / "out"),
-        per_device_train_batch_size=4,
-        max_steps=10,
-        save_strategy="no",
-        report_to=[],
-        disable_tqdm=True,
-        use_cpu=True,
-    )
-    transformers.Trainer(Line(), arguments, train_dataset=Slow(32), callbacks=[Looking()]).train()
+    train_transformers(tmp_path, Line(), 32, max_steps=10, callback=Looking())
     now = reported().now
     assert seen == {8, 2}
     assert (now.epoch, now.step_in_epoch, now.steps_in_epoch) == (1, 2, 2)

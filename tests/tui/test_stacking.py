@@ -116,7 +116,7 @@ async def test_leaving_ends_the_sampler(family: Children, tmp_path: Path) -> Non
         sampler = drive.app._stacking._sampler
         assert sampler is not None
         await drive.press("q")
-    assert all(run.child is None for run in sampler._runs)
+    assert not any(run.running for run in sampler._runs)
 
 
 def report(**fields: object) -> StackReport:

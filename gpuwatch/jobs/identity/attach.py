@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from gpuwatch.core.text import clean
 from gpuwatch.jobs.identity import starters
-from gpuwatch.jobs.identity.evidence import Look, all_pids, read_look
+from gpuwatch.jobs.identity.evidence import Look, all_pids, read_lineage, read_look
 from gpuwatch.sources.linux import cgroup, procfs
 from gpuwatch.sources.linux.process_details import clean_name, parse_effective_uid, user_name
 from gpuwatch.sources.linux.processes import INITIAL_PID_NAMESPACE, process_exists
@@ -69,10 +69,17 @@ def _resolve(pid: int, notes: tuple[str, ...], proc: Path) -> Attachment:
     except (OSError, ValueError) as error:
         raise AttachError(_why_unreadable(pid, error, proc)) from None
     if stat.is_kernel_thread:
-        raise AttachError(_kernel_thread(pid, stat, proc))
+        raise AttachError(
+            f"PID {pid} ({clean_name(stat.name)}) is a kernel thread and runs no program: give "
+            f"the PID of the training process.{_container_hint(pid, proc)}"
+        )
     process = _thread_group(status)
     if process is not None and process != pid:
-        return _resolve(process, (*notes, _thread_note(pid, stat, process)), proc)
+        note = (
+            f"{pid} is a thread ({clean_name(stat.name)}) of the process with PID {process}, which "
+            "is watched as a whole."
+        )
+        return _resolve(process, (*notes, note), proc)
     if stat.state in "ZX" and stat.threads <= 1:
         raise AttachError(_zombie(pid, stat, proc))
     if (instead := _program_instead(pid, notes, proc)) is not None:
@@ -158,30 +165,12 @@ def _listed(names: list[str]) -> str:
     return ", ".join(names[:NAMED_AT_MOST]) + (f" and {more} more" if more > 0 else "")
 
 
-def _kernel_thread(pid: int, stat: procfs.ProcessStat, proc: Path) -> str:
-    return (
-        f"PID {pid} ({clean_name(stat.name)}) is a kernel thread and runs no program: give "
-        f"the PID of the training process.{_container_hint(pid, proc)}"
-    )
-
-
 def _zombie(pid: int, stat: procfs.ProcessStat, proc: Path) -> str:
-    parent = stat.parent_pid
-    try:
-        name = procfs.parse_process_stat(procfs.read_once(f"{proc}/{parent}/stat", 1024)).name
-        waiting = f"PID {parent} ({clean_name(name)})"
-    except (OSError, ValueError):
-        waiting = "its parent"
+    parent = read_lineage(stat.parent_pid, proc)
+    waiting = "its parent" if parent is None else f"PID {stat.parent_pid} ({parent.name})"
     return (
         f"PID {pid} ({clean_name(stat.name)}) has ended: it is a zombie, of which only the exit "
         f"code is left until {waiting} fetches it. There is nothing to watch any more."
-    )
-
-
-def _thread_note(pid: int, stat: procfs.ProcessStat, process: int) -> str:
-    return (
-        f"{pid} is a thread ({clean_name(stat.name)}) of the process with PID {process}, which is "
-        "watched as a whole."
     )
 
 

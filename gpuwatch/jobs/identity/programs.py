@@ -11,11 +11,12 @@ Kind = Literal["launcher", "wrapper", "shell", "boundary", "gpuwatch", "python",
 things that have nothing to do with each other (init, sshd, a terminal, a Jupyter server)."""
 
 
-def _words(text: str) -> frozenset[str]:
+def words(text: str) -> frozenset[str]:
+    """A set of names, written as lines of words."""
     return frozenset(text.split())
 
 
-LAUNCHERS = _words(
+LAUNCHERS = words(
     """
     torchrun accelerate deepspeed colossalai composer horovodrun mpirun mpiexec mpiexec.hydra
     orterun prterun orted prted hydra_pmi_proxy srun jsrun
@@ -40,7 +41,7 @@ LAUNCHER_MODULES = {
 ELASTIC_NAME = "pt_elastic"
 """Name that torchrun gives its own main thread from PyTorch 2.5 on (pytorch#128448)."""
 
-WRAPPERS = _words(
+WRAPPERS = words(
     """
     apptainer bwrap catatonit chroot chrt chronic conda cpulimit docker-init doas dumb-init env
     firejail flock gdb ionice mamba micromamba ncu nice nohup nsenter nsys numactl parallel perf
@@ -49,7 +50,7 @@ WRAPPERS = _words(
     watch xargs
     """
 )
-SHELLS = _words(
+SHELLS = words(
     """
     ash bash busybox csh dash elvish fish ksh mksh nu pwsh rbash sh tcsh xonsh yash zsh
     """

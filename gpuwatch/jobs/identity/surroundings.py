@@ -9,22 +9,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 from gpuwatch.core.text import clean
+from gpuwatch.jobs.identity.programs import words
 from gpuwatch.jobs.resources.cores import SLURM_CORES
 from gpuwatch.sources.linux import cgroup, procfs
 
-ENVIRONMENT_NAMES = {
-    SLURM_CORES,
-    "CONDA_DEFAULT_ENV",
-    "CONDA_PREFIX",
-    "HOSTNAME",
-    "KUBERNETES_SERVICE_HOST",
-    "PATH",
-    "POD_NAME",
-    "SLURM_JOBID",
-    "SLURM_JOB_ID",
-    "VIRTUAL_ENV",
-    "VIRTUAL_ENV_PROMPT",
-}
+ENVIRONMENT_NAMES = words(
+    """
+    CONDA_DEFAULT_ENV CONDA_PREFIX HOSTNAME KUBERNETES_SERVICE_HOST PATH POD_NAME SLURM_JOBID
+    SLURM_JOB_ID VIRTUAL_ENV VIRTUAL_ENV_PROMPT
+    """
+) | {SLURM_CORES}
 """The variables that ``jobs/resources`` and this module look at."""
 
 NAME_LENGTH = 253

@@ -109,9 +109,10 @@ class Record(NamedTuple):
 # checksum of all of it.
 _LIVE = 4
 _COUNTERS = len(Counters._fields)
-HEAD = struct.Struct(f"<{len(Now._fields) + _COUNTERS}q")
+MOVING = struct.Struct(f"<{_LIVE + _COUNTERS}q")
+SELDOM = struct.Struct(f"<{len(Now._fields) - _LIVE}q")
 COUNTERS_PART = slice(8 * _LIVE, 8 * (_LIVE + _COUNTERS))
-"""Where the counters are in the packed head: kept, they are a base later."""
+"""Where the counters are in the packed ``MOVING``: kept, they are a base later."""
 _BODY = struct.Struct(f"<{len(Now._fields) + 2 * _COUNTERS}q")
 CHECKSUM = struct.Struct("<I")
 RECORD_BYTES = _BODY.size + CHECKSUM.size

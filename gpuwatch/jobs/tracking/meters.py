@@ -109,9 +109,9 @@ class Counters:
         self._before: Pair | None = None
         self.rates: tuple[float | None, float | None] = (None, None)
 
-    def read(self, now: float, *, keep_open: bool = False) -> None:
-        """Read them if some time has passed. Raises ``PermissionError``; without rates where it
-        cannot be read otherwise."""
+    def read(self, now: float, *, keep_open: bool = False) -> bool:
+        """Read them if some time has passed; whether that was refused. Without rates where they
+        cannot be read."""
         try:
             if keep_open:
                 if self._file is None:
@@ -121,12 +121,10 @@ class Counters:
                 values = self._parse(procfs.read_once(self.path))
         except (OSError, ValueError) as error:
             self._before, self.rates = None, (None, None)
-            if isinstance(error, PermissionError):
-                raise
-            return
+            return isinstance(error, PermissionError)
         before, seconds = self._before, now - self._at
         if before is not None and seconds < MINIMUM_SECONDS:
-            return
+            return False
         if values == before:
             self.rates = _AT_REST
         elif before is not None:
@@ -135,6 +133,7 @@ class Counters:
                 min(self._most, max(0.0, (values[1] - before[1]) / seconds)),
             )
         self._at, self._before = now, values
+        return False
 
     def rested(self, until: float) -> None:
         self._at = max(self._at, until)
@@ -166,11 +165,7 @@ class MemberMeter:
         """Read what is cheap, and the dearer ``switches`` and ``disk_wait`` if asked to. Never
         raises: what cannot be read is ``None``."""
         self._scheduling.read(now, keep_open=self.keeps_open)
-        if not self.refused:
-            try:
-                self._io.read(now, keep_open=self.keeps_open)
-            except PermissionError:
-                self.refused = True
+        self.refused = self.refused or self._io.read(now, keep_open=self.keeps_open)
         if switches:
             self._switches.read(now)
         if disk_wait:

@@ -104,6 +104,23 @@ def test_an_unreadable_file_leaves_the_others(proc: FakeProc, meter: MemberMeter
     assert not meter.refused
 
 
+def test_a_process_that_may_not_be_looked_into_has_no_rates(
+    proc: FakeProc, meter: MemberMeter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another user's, or hidden by ``hidepid``: refused once, it is not asked for its I/O again."""
+    asked = []
+
+    def refuse(path: str, *_: object) -> int:
+        asked.append(path.rpartition("/")[2])
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("os.open", refuse)
+    for now in (10.0, 12.0):
+        assert meter.update(now, switches=True, disk_wait=True) == meters.NO_RATES
+    assert meter.refused
+    assert asked.count("io") == 1
+
+
 def test_whether_the_kernel_accounts_for_disk_wait(proc: FakeProc) -> None:
     """Off by default since Linux 5.14; without the switch nobody knows."""
     assert not meters.accounts_for_disk_wait(proc.root)
