@@ -27,8 +27,8 @@ from textual.pilot import Pilot
 from gpuwatch.commands.cli import run as gpuwatch
 from gpuwatch.core.sampler import Sampler
 from gpuwatch.core.source import ManualClock, ReadOptions
-from gpuwatch.recording.recorder import Recorder, open_index
-from gpuwatch.recording.replay import FileTape
+from gpuwatch.recording.recorder import Recorder
+from gpuwatch.recording.replay import open_tape
 from gpuwatch.sources.simulated.source import SimulatedSource
 from gpuwatch.tui.app import GpuwatchApp
 from gpuwatch.tui.dashboard import new_engine
@@ -203,7 +203,7 @@ def night() -> Path:
     """Twelve hours with a starved one in them, as ``gpuwatch record`` writes them."""
     folder = Path(tempfile.mkdtemp(prefix="gpuwatch-"))
     atexit.register(shutil.rmtree, folder)
-    path = folder / "night.jsonl.gz"
+    path = folder / "night.jsonl.zst"
     recorder = Recorder(path)
     for snapshot in snapshots(NIGHT, gpus=2):
         recorder.push(snapshot)
@@ -214,7 +214,7 @@ def night() -> Path:
 async def take_replay(shot: Shot) -> str:
     """The recording played: paused where the keys have led."""
     app = ReplayApp(
-        FileTape(open_index(str(night()))),
+        open_tape(str(night())),
         theme=shot.theme,
         environment=_COLOURFUL,
         simulated=True,
@@ -227,7 +227,7 @@ async def take_replay(shot: Shot) -> str:
             await pilot.press(key)
             await _until(pilot, lambda: player._next is None)
         app.view.message = None
-        app.player.state.shown = "night.jsonl.gz"
+        app.player.state.shown = "night.jsonl.zst"
         app.redraw()
         await pilot.pause()
         picture = app.picture()

@@ -23,7 +23,7 @@ import pytest
 
 from gpuwatch import __version__
 from gpuwatch.commands import cli, common
-from gpuwatch.core.codec.snapshots import Decoder, Header, decode_status
+from gpuwatch.core.codec import Decoder, Header, decode_status
 from gpuwatch.sources.simulated.source import SCENARIOS
 from tests.support.fake_nvml import INIT_FUNCTIONS, create_or_skip
 

@@ -75,7 +75,7 @@ def _status_text(
     snapshot: Snapshot, out: TextIO, as_json: bool, as_csv: bool, all_processes: bool
 ) -> str:
     if as_json:
-        from gpuwatch.core.codec.snapshots import status_text
+        from gpuwatch.core.codec import status_text
 
         return status_text(snapshot) + "\n"
     if as_csv:

@@ -8,11 +8,22 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Any, NoReturn
+from typing import Annotated, Any, NoReturn
+
+from msgspec import Meta
 
 from gpuwatch.core.text import clean
 
 Json = dict[str, Any]
+# Types of the model, to whose bounds ``codec`` holds.
+Text = Annotated[str, Meta(max_length=4096)]
+"""As long as ``text.clean`` leaves it."""
+Whole = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+UnixSeconds = Annotated[float, Meta(gt=-6.2e10, lt=1e11)]
+"""Between the years 5 and 5138: calendars end at 1 and 9999, local time up to a day off."""
+MonotonicSeconds = Annotated[float, Meta(gt=-1e11, lt=1e11)]
+"""Within three thousand years: sums of more overflow."""
+Seconds = Annotated[float, Meta(ge=0, lt=1e11)]
 
 
 class CodecError(ValueError):

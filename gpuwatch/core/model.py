@@ -1,10 +1,8 @@
 """The vocabulary: what one look at a machine can say.
 
-Every type is frozen. ``None`` always means "not read" and never zero: a reading can be absent
-because the part does not have it, the driver refused it, or the call failed, and a ``Problem``
-says which where a person should know. Units are in the names. Field names are also the names
-in the JSON (see ``codec``).
-
+Every type is frozen. ``None`` always means "not read" and never zero: the part does not have it,
+the driver refused it, or the call failed, and a ``Problem`` says which where a person should know.
+Units are in the names. Field names are also the names in the JSON (see ``codec``).
 GPUs are keyed by ``uuid``; processes by ``(pid, started_at_unix_seconds)``, since the kernel
 reuses PIDs; a process on a GPU by both.
 """
@@ -14,7 +12,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-GpuKey = str
+from gpuwatch.core.json_values import MonotonicSeconds, Seconds, Text, UnixSeconds, Whole
+
+GpuKey = Text
 ProcessKey = tuple[int, float | None]
 
 JOB_ROLES = ("launcher", "rank", "loader_worker", "helper", "other")
@@ -31,21 +31,21 @@ class BusySample(NamedTuple):
     driver's sample period, 0-100, in which at least one kernel was resident.
     """
 
-    at_unix_seconds: float
+    at_unix_seconds: UnixSeconds
     percent: float
 
 
 class ReasonSeconds(NamedTuple):
     """How long one throttle reason held, in seconds, since the snapshot before."""
 
-    reason: str
+    reason: Text
     seconds: float
 
 
 class ReadingAge(NamedTuple):
     """A reading that is shown late: the field it sets, and its age in seconds."""
 
-    field: str
+    field: Text
     seconds: float
 
 
@@ -57,28 +57,28 @@ class GpuIdentity:
     ``mig_instance`` is its number there. ``index`` is NVML's (PCI bus order), not CUDA's.
     """
 
-    index: int
+    index: Whole
     uuid: GpuKey
-    name: str
-    pci_bus_id: str | None = None
-    driver_version: str | None = None
-    cuda_version: str | None = None
-    memory_total_bytes: int | None = None
+    name: Text
+    pci_bus_id: Text | None = None
+    driver_version: Text | None = None
+    cuda_version: Text | None = None
+    memory_total_bytes: Whole | None = None
     memory_unified: bool = False
     """The GPU shares the host's memory (GB10 and the like), so there is no total of its own."""
     power_limit_default_watts: float | None = None
     power_limit_max_watts: float | None = None
     temperature_slowdown_celsius: float | None = None
     temperature_shutdown_celsius: float | None = None
-    sm_clock_max_mhz: int | None = None
-    memory_clock_max_mhz: int | None = None
-    pcie_generation_max: int | None = None
-    pcie_width_max: int | None = None
-    compute_capability: str | None = None
+    sm_clock_max_mhz: Whole | None = None
+    memory_clock_max_mhz: Whole | None = None
+    pcie_generation_max: Whole | None = None
+    pcie_width_max: Whole | None = None
+    compute_capability: Text | None = None
     mig_mode: bool | None = None
     mig_parent_uuid: GpuKey | None = None
-    mig_instance: int | None = None
-    numa_node: int | None = None
+    mig_instance: Whole | None = None
+    numa_node: Whole | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +99,7 @@ class GpuReading:
     busy_samples: tuple[BusySample, ...] | None = None
     """Driver samples since the snapshot before, oldest first; ``None``: this GPU keeps none."""
     memory_controller_percent: float | None = None
-    memory_used_bytes: int | None = None
+    memory_used_bytes: Whole | None = None
     memory_used_is_process_sum: bool = False
     """The driver reports no total on unified memory: this is the sum over its processes."""
     power_watts: float | None = None
@@ -109,14 +109,14 @@ class GpuReading:
     temperature_celsius: float | None = None
     memory_temperature_celsius: float | None = None
     fan_percent: float | None = None
-    sm_clock_mhz: int | None = None
-    memory_clock_mhz: int | None = None
-    performance_state: int | None = None
+    sm_clock_mhz: Whole | None = None
+    memory_clock_mhz: Whole | None = None
+    performance_state: Whole | None = None
     """0 (fastest) to 15, as in P0 to P15."""
-    throttle_reasons: tuple[str, ...] | None = None
+    throttle_reasons: tuple[Text, ...] | None = None
     throttle_durations: tuple[ReasonSeconds, ...] | None = None
-    pcie_generation: int | None = None
-    pcie_width: int | None = None
+    pcie_generation: Whole | None = None
+    pcie_width: Whole | None = None
     pcie_rx_bytes_per_second: float | None = None
     """Host to GPU."""
     pcie_tx_bytes_per_second: float | None = None
@@ -125,11 +125,11 @@ class GpuReading:
     decoder_percent: float | None = None
     energy_joules: float | None = None
     """Since the driver was loaded."""
-    ecc_corrected_count: int | None = None
-    ecc_uncorrected_count: int | None = None
+    ecc_corrected_count: Whole | None = None
+    ecc_uncorrected_count: Whole | None = None
     """Since the driver was loaded (NVML's volatile counters)."""
-    remapped_rows_correctable: int | None = None
-    remapped_rows_uncorrectable: int | None = None
+    remapped_rows_correctable: Whole | None = None
+    remapped_rows_uncorrectable: Whole | None = None
     remapped_rows_pending: bool | None = None
     remapped_rows_failed: bool | None = None
     nvlink_rx_bytes_per_second: float | None = None
@@ -165,28 +165,28 @@ class Process:
     anything that adds up CPU or memory must count a ``key`` once. All text is ``text.clean``.
     """
 
-    pid: int
-    started_at_unix_seconds: float | None = None
-    parent_pid: int | None = None
-    user: str | None = None
-    name: str | None = None
-    command: str | None = None
-    state: str | None = None
+    pid: Whole
+    started_at_unix_seconds: UnixSeconds | None = None
+    parent_pid: Whole | None = None
+    user: Text | None = None
+    name: Text | None = None
+    command: Text | None = None
+    state: Text | None = None
     """The kernel's letter: R running, S sleeping, D disk wait, T stopped, Z zombie, I idle."""
     cpu_percent: float | None = None
     """Of one core: 250 is two and a half cores."""
-    memory_resident_bytes: int | None = None
-    threads: int | None = None
-    container: str | None = None
+    memory_resident_bytes: Whole | None = None
+    threads: Whole | None = None
+    container: Text | None = None
     """Short container or pod id where the cgroup names one."""
-    slurm_job: str | None = None
+    slurm_job: Text | None = None
     gpu_uuid: GpuKey | None = None
-    gpu_memory_bytes: int | None = None
+    gpu_memory_bytes: Whole | None = None
     gpu_busy_percent: float | None = None
     """Share of this GPU's SM time; measured 0 when idle, ``None`` when the driver cannot say."""
-    gpu_kind: str | None = None
+    gpu_kind: Text | None = None
     """``compute``, ``graphics`` or ``compute+graphics``."""
-    mig_instance: int | None = None
+    mig_instance: Whole | None = None
 
     @property
     def key(self) -> ProcessKey:
@@ -201,22 +201,22 @@ class JobMember:
     repeated here.
     """
 
-    pid: int
-    started_at_unix_seconds: float | None = None
-    parent_pid: int | None = None
-    role: str = "other"
+    pid: Whole
+    started_at_unix_seconds: UnixSeconds | None = None
+    parent_pid: Whole | None = None
+    role: Text = "other"
     """One of ``JOB_ROLES``."""
-    role_sign: str | None = None
+    role_sign: Text | None = None
     """What gave the role, as a phrase: ``named pt_data_worker``, ``RANK=3 in its environment``."""
     role_guessed: bool = False
     """No process or thread name and no environment said so; likely, not known."""
-    rank: int | None = None
+    rank: Whole | None = None
     """The rank's own number, or that of the rank this process works for."""
     orphaned: bool = False
     """The process that started it has ended, and it is still there."""
-    name: str | None = None
-    command: str | None = None
-    state: str | None = None
+    name: Text | None = None
+    command: Text | None = None
+    state: Text | None = None
     cpu_percent: float | None = None
     """Of one core, all threads together."""
     main_thread_cpu_percent: float | None = None
@@ -231,10 +231,10 @@ class JobMember:
     voluntary_switches_per_second: float | None = None
     involuntary_switches_per_second: float | None = None
     """Of the main thread: it waited for something; it was pushed off its core."""
-    memory_resident_bytes: int | None = None
-    memory_proportional_bytes: int | None = None
+    memory_resident_bytes: Whole | None = None
+    memory_proportional_bytes: Whole | None = None
     """PSS: pages shared by n processes count 1/n each, so that sums are true."""
-    threads: int | None = None
+    threads: Whole | None = None
 
     @property
     def key(self) -> ProcessKey:
@@ -251,10 +251,10 @@ class TrainingLoop:
     ``started_at_unix_seconds`` are those of the rank.
     """
 
-    pid: int
-    started_at_unix_seconds: float | None = None
+    pid: Whole
+    started_at_unix_seconds: UnixSeconds | None = None
     window_seconds: float | None = None
-    steps: int | None = None
+    steps: Whole | None = None
     """Since it began to tell; evaluation steps are not among them."""
     steps_per_second: float | None = None
     samples_per_second: float | None = None
@@ -266,24 +266,24 @@ class TrainingLoop:
     """Between a step's first and last CUDA event; without CUDA, wall time inside the step."""
     compute_on_device: bool | None = None
     """``compute_share`` was measured on the GPU; ``False``: on the CPU's clock."""
-    phase: str | None = None
+    phase: Text | None = None
     """Now: ``train``, ``validation``, ``checkpoint`` or ``idle``."""
     validation_share: float | None = None
     checkpoint_share: float | None = None
-    epoch: int | None = None
-    step_in_epoch: int | None = None
-    steps_in_epoch: int | None = None
+    epoch: Whole | None = None
+    step_in_epoch: Whole | None = None
+    steps_in_epoch: Whole | None = None
     """``len(loader)``, where it has one."""
-    batch_size: int | None = None
+    batch_size: Whole | None = None
     """Samples in the last batch."""
-    loader_workers: int | None = None
+    loader_workers: Whole | None = None
     """``num_workers`` of the loader that is watched."""
     pinned_memory: bool | None = None
-    memory_allocated_bytes: int | None = None
-    memory_reserved_bytes: int | None = None
-    memory_peak_bytes: int | None = None
+    memory_allocated_bytes: Whole | None = None
+    memory_reserved_bytes: Whole | None = None
+    memory_peak_bytes: Whole | None = None
     """Allocated at most since the process began. All three are PyTorch's own counters."""
-    told_at_unix_seconds: float | None = None
+    told_at_unix_seconds: UnixSeconds | None = None
     """When it told last."""
 
     @property
@@ -295,22 +295,22 @@ class TrainingLoop:
 class JobRank:
     """One training process of a job, and how it gets its data, as far as can be seen outside."""
 
-    pid: int
-    started_at_unix_seconds: float | None = None
-    rank: int | None = None
+    pid: Whole
+    started_at_unix_seconds: UnixSeconds | None = None
+    rank: Whole | None = None
     """``RANK``; ``None`` when not known (0 is not assumed)."""
-    local_rank: int | None = None
+    local_rank: Whole | None = None
     gpu_uuids: tuple[GpuKey, ...] = ()
-    loader_workers: int | None = None
+    loader_workers: Whole | None = None
     """DataLoader workers alive now; 0: loading runs in the training process; ``None``: unknown."""
-    loader_workers_sign: str | None = None
+    loader_workers_sign: Text | None = None
     """What says so, or why it is unknown, as a phrase."""
     loader_workers_guessed: bool = False
     pinned_memory: bool | None = None
     """Whether batches are copied to pinned memory by a thread of the DataLoader."""
-    pinned_memory_sign: str | None = None
+    pinned_memory_sign: Text | None = None
     """What says so, or why it is unknown, as a phrase."""
-    numa_nodes: tuple[int, ...] | None = None
+    numa_nodes: tuple[Whole, ...] | None = None
     """The NUMA nodes whose cores it may use."""
 
     @property
@@ -326,18 +326,18 @@ class Job:
     Text is ``text.clean``. Cores are those this job may use, not those of the machine.
     """
 
-    pid: int
-    started_at_unix_seconds: float | None = None
+    pid: Whole
+    started_at_unix_seconds: UnixSeconds | None = None
     attached: bool = False
     """The person asked for this job by PID, or gpuwatch started it."""
-    command: str | None = None
-    user: str | None = None
-    working_directory: str | None = None
-    launcher: str | None = None
+    command: Text | None = None
+    user: Text | None = None
+    working_directory: Text | None = None
+    launcher: Text | None = None
     """``torchrun``, ``mpirun``, ... where one started the ranks."""
-    framework: str | None = None
+    framework: Text | None = None
     """``torch``, ``jax``, ``tensorflow``, where a loaded library says so."""
-    world_size: int | None = None
+    world_size: Whole | None = None
     """``WORLD_SIZE``: ranks on all machines."""
     ranks: tuple[JobRank, ...] = ()
     members: tuple[JobMember, ...] = ()
@@ -346,26 +346,26 @@ class Job:
     """Of the ranks that use ``gpuwatch.torch``, in the order of ``ranks``."""
     gpu_uuids: tuple[GpuKey, ...] = ()
     """The GPUs it uses or has used."""
-    affinity_cores: int | None = None
+    affinity_cores: Whole | None = None
     quota_cores: float | None = None
     """The tightest cgroup CPU quota on the job's path, in cores; ``None``: no quota."""
-    slurm_cores: int | None = None
+    slurm_cores: Whole | None = None
     """``SLURM_CPUS_ON_NODE`` and the like: what the scheduler gave it here."""
     usable_cores: float | None = None
     """The least of those and the machine's: what all ranks of the job on this host share."""
     cpu_throttled_percent: float | None = None
     """Share of the quota's periods in which the job was held back."""
-    container: str | None = None
-    pod: str | None = None
-    slurm_job: str | None = None
-    environment: str | None = None
+    container: Text | None = None
+    pod: Text | None = None
+    slurm_job: Text | None = None
+    environment: Text | None = None
     """``conda ml``, ``venv proj``: the Python environment it runs in."""
-    inner_pid: int | None = None
+    inner_pid: Whole | None = None
     """The PID that the job's own PID namespace knows ``pid`` by, where that is another."""
-    ended_at_unix_seconds: float | None = None
+    ended_at_unix_seconds: UnixSeconds | None = None
     """When the last of its ranks was seen to be gone; such a job stays in the list while somebody
     is attached to it."""
-    exit_code: int | None = None
+    exit_code: Whole | None = None
     """Only where gpuwatch started the job, negative for a signal."""
     main_thread_samples: tuple[BusySample, ...] | None = None
     loader_worker_samples: tuple[BusySample, ...] | None = None
@@ -455,7 +455,7 @@ def _total(values: list[int | None]) -> int | None:
 class Host:
     """The machine around the GPUs. Rates are over the time since the snapshot before."""
 
-    name: str
+    name: Text
     cpu_percent: float | None = None
     """Of all cores together, 0-100; waiting for a disk is not counted as busy."""
     cpu_iowait_percent: float | None = None
@@ -463,11 +463,11 @@ class Host:
     load_average_1_minute: float | None = None
     load_average_5_minutes: float | None = None
     load_average_15_minutes: float | None = None
-    memory_total_bytes: int | None = None
-    memory_used_bytes: int | None = None
+    memory_total_bytes: Whole | None = None
+    memory_used_bytes: Whole | None = None
     """Total less available: what a new process could not have."""
-    swap_total_bytes: int | None = None
-    swap_used_bytes: int | None = None
+    swap_total_bytes: Whole | None = None
+    swap_used_bytes: Whole | None = None
     pressure_cpu_some_percent: float | None = None
     pressure_io_some_percent: float | None = None
     pressure_io_full_percent: float | None = None
@@ -478,11 +478,11 @@ class Host:
     disk_write_bytes_per_second: float | None = None
     network_receive_bytes_per_second: float | None = None
     network_transmit_bytes_per_second: float | None = None
-    shm_total_bytes: int | None = None
-    shm_used_bytes: int | None = None
-    core_count: int | None = None
+    shm_total_bytes: Whole | None = None
+    shm_used_bytes: Whole | None = None
+    core_count: Whole | None = None
     """Cores the machine has online."""
-    affinity_cores: int | None = None
+    affinity_cores: Whole | None = None
     """Cores this process may be scheduled on."""
     quota_cores: float | None = None
     """The tightest cgroup CPU quota above this process, in cores; ``None``: no quota."""
@@ -500,12 +500,12 @@ class Problem:
     ``lost``), or ``None`` for all.
     """
 
-    source: str
-    message: str
-    target: str | None = None
-    reading: str | None = None
-    since_unix_seconds: float | None = None
-    severity: str = "warning"
+    source: Text
+    message: Text
+    target: Text | None = None
+    reading: Text | None = None
+    since_unix_seconds: UnixSeconds | None = None
+    severity: Text = "warning"
     """``error``: a whole source or GPU is missing; ``warning``; ``info``: good to know."""
 
 
@@ -515,7 +515,7 @@ class OwnCost:
 
     cpu_percent: float | None = None
     """Of one core, over the time since the snapshot before."""
-    memory_resident_bytes: int | None = None
+    memory_resident_bytes: Whole | None = None
     nvml_milliseconds_per_second: float | None = None
     """Time spent inside the driver's calls, a second of wall time."""
     nvml_calls_per_second: float | None = None
@@ -527,11 +527,11 @@ class OwnCost:
 class Snapshot:
     """Everything seen at one moment, live, simulated, replayed or remote alike."""
 
-    sequence: int
-    taken_at_unix_seconds: float
-    monotonic_seconds: float
+    sequence: Whole
+    taken_at_unix_seconds: UnixSeconds
+    monotonic_seconds: MonotonicSeconds
     """The source's monotonic clock: the time axis of charts, immune to wall-clock jumps."""
-    interval_seconds: float
+    interval_seconds: Seconds
     """The interval aimed at when this was taken."""
     simulated: bool
     host: Host

@@ -1,359 +1,136 @@
-"""A recording opened to be looked at here and there: its first picture at once, its overview soon.
-
-What ``record`` wrote says its own overview (``recording_scan``). Any other recording, and a log of
-nvidia-smi, is read whole once, on a thread, and folded.
-"""
+"""A recording opened to be looked at here and there, with its overview: a ``Tape``."""
 
 from __future__ import annotations
 
-import re
-import threading
-from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import dropwhile
-from typing import Protocol
+from collections import deque
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
 
-from gpuwatch.core.codec.snapshots import IDENTITY_TABLE
-from gpuwatch.core.json_values import CodecError, Json, json_list, json_object
-from gpuwatch.core.model import GpuIdentity, GpuKey, Snapshot
-from gpuwatch.recording.buckets import (
-    Band,
-    Bucket,
-    BucketFolder,
-    FindingSpan,
-    SpanFolder,
-    read_bucket,
-)
-from gpuwatch.recording.reader import RECORDING, OpenedLog, open_any, read_recording
-from gpuwatch.recording.scan import Head, Lines, RecordingFileReader
-from gpuwatch.sources.files.log_text import STANDARD_INPUT, LogError, LogStats
-
-__all__ = ["Band", "Bucket", "FindingSpan", "Follower", "RecordingIndex", "open_index"]
-
-_MARK_SECONDS = 60.0
-_MARK_WAIT_SECONDS = 0.02
-_TAKEN_AT = re.compile(r'\{"kind":"snapshot","sequence":\d+,"taken_at_unix_seconds":([0-9.]+),')
-
-
-class Follower(Protocol):
-    """Finds what is wrong in snapshots: ``outputs.finding_events.FindingEvents``."""
-
-    def push(self, snapshot: Snapshot) -> list[Json]: ...
+from gpuwatch.core.model import Snapshot
+from gpuwatch.core.text import clean
+from gpuwatch.recording.buckets import Bucket, BucketFolder, FindingSpan
+from gpuwatch.recording.findings import FindingSpans
+from gpuwatch.recording.frames import Entry, entries_of, mark_before, marks_of
+from gpuwatch.recording.reader import open_any
+from gpuwatch.sources.files.log_text import STANDARD_INPUT, LogError
 
 
 class RecordingIndex:
-    """The overview of one file. Grows on a thread until ``complete``; read from any thread.
+    """A recording as far as it was written when it was opened. Raises ``LogError``.
 
-    A file that is still written to is known as far as it was when it was opened.
+    Its overview is in its entries; the moments after the last of them are read. A file without
+    entries is read, and diagnosed, as a whole.
     """
 
-    def __init__(self, path: str, kind: str) -> None:
+    arriving = False
+    progress = 1.0
+    error: BaseException | None = None
+
+    def __init__(self, path: str) -> None:
+        if path == STANDARD_INPUT:
+            raise LogError("Standard input can be read once only: it has no overview.")
         self.path = path
-        self.kind = kind
-        """``recording``, ``query``, ``dmon`` or ``pmon``."""
-        self.first_unix_seconds: float | None = None
-        self.last_unix_seconds: float | None = None
-        """Of what is known so far; of what ``record`` wrote, of all of it at once."""
-        self.complete = False
-        self.progress = 0.0
-        """0 to 1."""
-        self.error: BaseException | None = None
-        """What ended the reading: a bug, or that there is nothing to read."""
-        self.stats = LogStats(kind=kind)
-        """How well it could be read, as far as it was (``sentences()``)."""
-        self._buckets: list[Bucket] = []
-        self._spans = SpanFolder()
-        self._findings: tuple[FindingSpan, ...] = ()
-        self._identities: dict[GpuKey, GpuIdentity] = {}
-        self._marks: list[tuple[float, int, str | None]] = []
-        """Time, place, and the header to be read first where none stands there."""
-        self._recorded = False
-        """By ``record``, so that the places are known sooner than what lies before them is read."""
-        self._closing = threading.Event()
-        self._thread: threading.Thread | None = None
-
-    @property
-    def buckets(self) -> Sequence[Bucket]:
+        self.shown = clean(path, 200)
+        entries = list(entries_of(path))
+        self._marks = marks_of(entries)
+        self.buckets: tuple[Bucket, ...] = tuple(
+            sorted(
+                [bucket for _, _, entry in entries for bucket in entry.buckets],
+                key=lambda bucket: bucket.begin_unix_seconds,
+            )
+        )
         """In the order of their time."""
-        return tuple(self._buckets)
-
-    @property
-    def findings(self) -> Sequence[FindingSpan]:
+        self.findings = _spans([entry for _, _, entry in entries])
         """In the order in which they began."""
-        return self._findings
+        times = [entry.begin_unix_seconds for _, _, entry in entries]
+        known = [at for at in times if at is not None]
+        self.first_unix_seconds = known[0] if known else None
+        self.last_unix_seconds = max(known, default=None)
+        self._notes: tuple[str, ...] = ()
+        self._read_end()
 
-    @property
-    def identities(self) -> Mapping[GpuKey, GpuIdentity]:
-        """Of every GPU seen so far."""
-        return dict(self._identities)
+    def notes(self) -> tuple[str, ...]:
+        """What could not be read at its end, in sentences."""
+        return self._notes
+
+    def place(self, unix_seconds: float) -> tuple[Path, int] | None:
+        """Where to begin to read for what was taken from ``unix_seconds`` on."""
+        mark = mark_before(self._marks, unix_seconds)
+        return None if mark is None else (mark.file, mark.offset)
 
     def snapshots(self, from_unix_seconds: float) -> Iterator[Snapshot]:
-        """From the last snapshot at or before ``from_unix_seconds`` at which reading can begin (up
-        to a minute before, or more where the file has not been read so far) to the end."""
-        if self._recorded:
-            self._wait_for_mark(from_unix_seconds)
-        marks = self._marks
-        place = bisect_right(marks, from_unix_seconds, key=lambda mark: mark[0]) - 1
-        if self.kind != RECORDING:
-            yield from self._of_log(from_unix_seconds)
-            return
-        reader = RecordingFileReader(self.path)
-        try:
-            if marks:
-                _, offset, header = marks[_first_of(marks, max(0, place))]
-                yield from reader.snapshots(offset, () if header is None else (header,))
-            else:
-                with reader.lines() as lines:
-                    yield from _from(lines, from_unix_seconds)
-        finally:
-            reader.close()
+        """From the last frame that begins at or before ``from_unix_seconds`` to the end. Raises
+        ``LogError`` where the file is gone."""
+        with open_any(self.path, begin=self.place(from_unix_seconds)) as log, suppress(LogError):
+            yield from log.snapshots
 
     def close(self) -> None:
-        """Stop reading. Iterators that ``snapshots`` gave go on."""
-        self._closing.set()
-        if self._thread is not None:
-            self._thread.join(2.0)
+        """Nothing is open; iterators that ``snapshots`` gave go on."""
 
-    def wait(self, seconds: float | None = None) -> bool:
-        """Wait until it is ``complete``; whether it is."""
-        if self._thread is not None:
-            self._thread.join(seconds)
-        return self.complete
-
-    def _wait_for_mark(self, unix_seconds: float) -> None:
-        """Until the place to read from is known: to read on from an earlier one takes longer."""
-        thread = self._thread
-        while (
-            thread is not None
-            and thread.is_alive()
-            and not self._closing.is_set()
-            and self._marks
-            and self._marks[-1][0] <= unix_seconds
-        ):
-            thread.join(_MARK_WAIT_SECONDS)
-
-    def _of_log(self, from_unix_seconds: float) -> Iterator[Snapshot]:
-        with open_any(self.path) as log:
-            yield from dropwhile(
-                lambda snapshot: snapshot.taken_at_unix_seconds < from_unix_seconds, log.snapshots
-            )
-
-    def _start(self, build: Callable[[], None]) -> None:
-        def run() -> None:
-            try:
-                build()
-            except Exception as error:
-                self.error = error
-            self._findings = self._spans.spans
-            self.progress, self.complete = 1.0, not self._closing.is_set()
-
-        self._thread = threading.Thread(target=run, name="gpuwatch-index", daemon=True)
-        self._thread.start()
-
-    # What record wrote.
-
-    def _begin_recorded(self, reader: RecordingFileReader, first: Head) -> None:
-        self._recorded = True
-        self._take_head(first)
-        self.first_unix_seconds = first.started_at_unix_seconds
-        last = reader.last_head()
-        if last is not None:
-            self.last_unix_seconds = last.started_at_unix_seconds
-
-    def _read_recorded(self, reader: RecordingFileReader, first: Head) -> None:
-        try:
-            run = first.recording
-            for offset in reader.starts(first.offset + 1, reader.size):
-                if self._closing.is_set():
-                    return
-                head = reader.head(offset)
-                if head is None:
-                    continue
-                if head.recording != run and self._buckets:
-                    # Another recording was appended: what held then, nobody saw end.
-                    self._spans.end(self._buckets[-1].end_unix_seconds)
-                    run = head.recording
-                self._take_head(head)
-                self.progress = offset / max(1, reader.size)
-                self._findings = self._spans.spans
-            self._read_end(reader)
-        finally:
-            reader.close()
-
-    def _take_head(self, head: Head) -> None:
-        at = head.started_at_unix_seconds
-        if at is not None:
-            if head.keyed:
-                # A clock that was set back must not hide what lies before it.
-                before = self._marks[-1][0] if self._marks else at
-                self._marks.append((max(at, before), head.offset, None))
-            self.last_unix_seconds = max(at, self.last_unix_seconds or at)
-        self.stats.header_lines += 1
-        try:
-            self._take_identities(head.header)
-        except CodecError as error:
-            self.stats.remark(str(error))
-        for value in head.lines:
-            try:
-                self._take_line(value)
-            except CodecError as error:
-                self.stats.remark(str(error))
-
-    def _take_identities(self, header: Json) -> None:
-        for value in json_list(header.get("gpus", []), "header.gpus"):
-            identity = IDENTITY_TABLE.decode(json_object(value, "header.gpus"), "header.gpus")
-            self._identities[identity.uuid] = identity
-
-    def _take_line(self, value: Json) -> None:
-        if value.get("kind") == "bucket":
-            self._take_bucket(read_bucket(value))
-        elif value.get("kind") == "finding":
-            self._spans.push(value)
-
-    def _take_bucket(self, bucket: Bucket) -> None:
-        buckets = self._buckets
-        buckets.append(bucket)
-        if len(buckets) > 1 and buckets[-2].begin_unix_seconds > bucket.begin_unix_seconds:
-            buckets.sort(key=lambda one: one.begin_unix_seconds)
-
-    def _read_end(self, reader: RecordingFileReader) -> None:
-        """The last moments, which no bucket line tells of."""
-        known = self._buckets[-1].end_unix_seconds if self._buckets else float("-inf")
-        place = bisect_right(self._marks, known, key=lambda mark: mark[0]) - 1
-        offset = self._marks[max(0, place)][1] if self._marks else 0
-        folder, last = BucketFolder(), self.last_unix_seconds
-        for snapshot in reader.snapshots(offset, stats=self.stats):
-            if self._closing.is_set():
-                return
-            at = snapshot.taken_at_unix_seconds
-            last = at if last is None else max(last, at)
-            bucket = folder.push(snapshot) if at >= known else None
-            if bucket is not None:
-                self._take_bucket(bucket)
-        self.last_unix_seconds = last
+    def _read_end(self) -> None:
+        folder, found = BucketFolder(), list(self.buckets)
+        spans = None if self._marks else FindingSpans()
+        known = found[-1].end_unix_seconds if found else float("-inf")
+        with open_any(self.path, begin=self.place(known)) as log:
+            for snapshot in log.snapshots:
+                at = snapshot.taken_at_unix_seconds
+                if self.first_unix_seconds is None:
+                    self.first_unix_seconds = at
+                self.last_unix_seconds = max(at, self.last_unix_seconds or at)
+                if spans is not None:
+                    spans.push(snapshot)
+                    self.findings = spans.spans
+                bucket = folder.push(snapshot) if at >= known else None
+                if bucket is not None:
+                    found.append(bucket)
         rest = folder.end()
-        if rest is not None:
-            self._take_bucket(rest)
-
-    # Anything else.
-
-    def _fold(
-        self, snapshots: Iterator[Snapshot], note: Callable[[float], None], follow: Follower | None
-    ) -> None:
-        folder = BucketFolder()
-        for snapshot in snapshots:
-            if self._closing.is_set():
-                return
-            at = snapshot.taken_at_unix_seconds
-            if self.first_unix_seconds is None:
-                self.first_unix_seconds = at
-            self.last_unix_seconds = at
-            for gpu in snapshot.gpus:
-                self._identities.setdefault(gpu.uuid, gpu.identity)
-            note(at)
-            bucket = folder.push(snapshot)
-            if bucket is not None:
-                self._take_bucket(bucket)
-            if follow is not None:
-                for event in follow.push(snapshot):
-                    self._spans.push(event)
-                    self._findings = self._spans.spans
-        rest = folder.end()
-        if rest is not None:
-            self._take_bucket(rest)
-
-    def _read_stream(self, reader: RecordingFileReader, follow: Follower | None) -> None:
-        header: list[str] = []
-
-        def noted(lines: Lines) -> Iterator[str]:
-            for line in lines:
-                if line.startswith('{"kind":"header"'):
-                    header[:] = [line]
-                yield line
-
-        try:
-            with reader.lines() as lines:
-
-                def note(at: float) -> None:
-                    marks, offset = self._marks, lines.offset
-                    if offset is None:
-                        self.progress = min(0.99, self.progress + 1e-6)
-                        return
-                    self.progress = offset / max(1, reader.size)
-                    if header and (not marks or at - marks[-1][0] >= _MARK_SECONDS):
-                        marks.append((at, offset, header[0]))
-
-                self._fold(
-                    read_recording(noted(lines), self.stats, shown=reader.shown), note, follow
-                )
-        finally:
-            reader.close()
-
-    def _read_log(self, log: OpenedLog, size: int, follow: Follower | None) -> None:
-        def note(_at: float) -> None:
-            self.progress = min(0.99, log.lines.bytes_read / max(1, size))
-
-        self.stats = log.stats
-        with log:
-            self._fold(log.snapshots, note, follow)
+        self.buckets = tuple(found if rest is None else [*found, rest])
+        # A recording that is still written to is always cut off.
+        self._notes = tuple(replace(log.stats, damage=None, notes=[]).sentences())
 
 
-def _first_of(marks: Sequence[tuple[float, int, str | None]], place: int) -> int:
-    """Of marks of one time, which a clock that was set back makes, the first."""
-    return bisect_left(marks, marks[place][0], key=lambda mark: mark[0])
+def open_index(path: str) -> RecordingIndex:
+    """Open a recording; raises ``LogError`` with a sentence where it cannot be read."""
+    return RecordingIndex(path)
 
 
-def _from(lines: Lines, from_unix_seconds: float) -> Iterator[Snapshot]:
-    """Without marks: what is too early is passed over without being read, as far as lines tell."""
-
-    def wanted() -> Iterator[str]:
-        for line in lines:
-            found = _TAKEN_AT.match(line)
-            if found is None or float(found[1]) >= from_unix_seconds:
-                yield line
-
-    try:
-        yield from read_recording(wanted(), LogStats())
-    except LogError:
-        return
+def is_indexed(path: str) -> bool:
+    """Whether ``record`` wrote it: opening it reads the last minute and no more."""
+    return path != STANDARD_INPUT and next(entries_of(path), None) is not None
 
 
-def open_index(path: str, *, findings: Callable[[], Follower] | None = None) -> RecordingIndex:
-    """Open a recording or a log; raises ``LogError`` with a sentence where it cannot be read.
-
-    ``findings`` makes what finds the findings in a file that does not tell them
-    (``outputs.recorder.open_index`` hands in the diagnosis).
-    """
-    if path == STANDARD_INPUT:
-        raise LogError("Standard input can be read once only: it has no overview.")
-    reader = RecordingFileReader(path)
-    try:
-        first = next((head for head in _heads(reader) if head.recording is not None), None)
-        if first is not None and first.offset == 0:
-            index = RecordingIndex(path, RECORDING)
-            index._begin_recorded(reader, first)
-            index._start(lambda: index._read_recorded(reader, first))
-            return index
-        log = open_any(path)
-        follow = None if findings is None else findings()
-        index = RecordingIndex(path, log.kind)
-        if log.kind == RECORDING:
-            with log:
-                index.first_unix_seconds = next(log.snapshots).taken_at_unix_seconds
-            index._start(lambda: index._read_stream(reader, follow))
-        else:
-            size = reader.size
-            reader.close()
-            index._start(lambda: index._read_log(log, size, follow))
-    except BaseException:
-        reader.close()
-        raise
-    return index
+def recent_snapshots(path: str | Path, seconds: float) -> list[Snapshot]:
+    """The snapshots of the last ``seconds`` of a recording that may still be written to, oldest
+    first; those before are not read where it is indexed. None where nothing can be read."""
+    found: deque[Snapshot] = deque()
+    marks = marks_of(list(entries_of(str(path))))
+    mark = mark_before(marks, marks[-1].unix_seconds - seconds) if marks else None
+    begin = None if mark is None else (mark.file, mark.offset)
+    with suppress(LogError), open_any(str(path), begin=begin) as log:
+        for snapshot in log.snapshots:
+            found.append(snapshot)
+            oldest = snapshot.taken_at_unix_seconds - seconds
+            while found[0].taken_at_unix_seconds < oldest:
+                found.popleft()
+    return list(found)
 
 
-def _heads(reader: RecordingFileReader) -> Iterator[Head]:
-    """The first one only: what stands at the beginning decides."""
-    for offset in reader.starts(0, 1):
-        head = reader.head(offset)
-        if head is not None:
-            yield head
+def _spans(entries: list[Entry]) -> tuple[FindingSpan, ...]:
+    spans: dict[object, FindingSpan] = {}
+    before: Entry | None = None
+    last = 0.0
+    for entry in entries:
+        if before is not None and entry.run != before.run:
+            # Another recording was appended: what held before, nobody saw end.
+            for key, span in spans.items():
+                if span.end_unix_seconds is None:
+                    end = max(last, span.begin_unix_seconds)
+                    spans[key] = replace(span, end_unix_seconds=end)
+        before = entry
+        for span in entry.findings:
+            spans[span.rule, span.gpus, span.job, span.begin_unix_seconds] = span
+        ends = [bucket.end_unix_seconds for bucket in entry.buckets]
+        last = max([last, *ends])
+    return tuple(sorted(spans.values(), key=lambda span: span.begin_unix_seconds))

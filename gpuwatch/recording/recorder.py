@@ -1,19 +1,16 @@
-"""Records snapshots: rounds them, finds what changed, follows the findings, folds the overview.
+"""Records snapshots: follows the findings, folds the overview, begins frames.
 
-The file is made of members, one a minute (by the wall clock) and one more where a finding comes or
-goes, the GPUs are others or something could not be written: a header line, the bucket and finding
-lines since the member before, a whole snapshot; then a delta line a snapshot (``codec_delta``).
-
-With ``rotate_seconds`` the file is put aside from time to time under its name with the time (UTC)
-of its first snapshot in it: ``run.jsonl.gz`` becomes ``run.20260131T120000Z.jsonl.gz``, so names
-sort by time. ``keep`` of those are kept, besides the one that is written to.
+A frame begins each minute (by the wall clock), where the GPUs are others, and after what could not
+be written. With ``rotate_seconds`` the file is put aside from time to time under its name with the
+time (UTC) of its first snapshot in it: ``run.jsonl.zst`` becomes
+``run.20260131T120000Z.jsonl.zst``, so names sort by time. ``keep`` of those are kept, besides the
+one that is written to.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import math
 import os
 import queue
 import threading
@@ -21,48 +18,37 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from gpuwatch.core.codec.delta import delta_line, same_gpus
-from gpuwatch.core.codec.rounding import rounded
-from gpuwatch.core.codec.snapshots import DELTA_SCHEMA_VERSION, dumps, header_line, key_line
-from gpuwatch.core.json_values import Json
-from gpuwatch.core.model import Snapshot
+from gpuwatch.core.codec import header_line, snapshot_line
+from gpuwatch.core.model import GpuIdentity, Snapshot
 from gpuwatch.core.text import clean
-from gpuwatch.recording import index as recording_index
-from gpuwatch.recording.buckets import BUCKET_SECONDS, BucketFolder, bucket_object
-from gpuwatch.recording.finding_events import FindingEvents
-from gpuwatch.recording.index import RecordingIndex
+from gpuwatch.recording.buckets import Bucket, BucketFolder
+from gpuwatch.recording.findings import FindingSpans
+from gpuwatch.recording.frames import Entry, packed_entry
+from gpuwatch.recording.index import open_index, recent_snapshots
 from gpuwatch.recording.redaction import redacted
-from gpuwatch.recording.running import RunningRecording, running_recordings
-from gpuwatch.recording.scan import recent_snapshots
 from gpuwatch.recording.writer import RecordingError, RecordingFile, why
-from gpuwatch.sources.files.file_set import rotated_files, split_name
+from gpuwatch.sources.files.unpacked import rotated_files, split_name
+
+if TYPE_CHECKING:
+    from gpuwatch.diagnosis.finding import Diagnosis
 
 __all__ = [
     "BackgroundRecorder",
     "Recorder",
     "RecordingError",
     "RecordingState",
-    "RunningRecording",
     "open_index",
     "recent_snapshots",
-    "rotated_files",
-    "running_recordings",
 ]
 
-KEY_SECONDS = 60.0
-_KEY_LEAST_SECONDS = 10.0
-"""Between two members that findings ask for."""
-_HEAD_LINES_MOST = 5000
-"""Kept for a disk that is full: a day and a half of buckets."""
+FRAME_SECONDS = 60.0
+_BUCKETS_MOST = 5000
+"""Kept for a disk that is full: a day and a half of them."""
 _QUEUE_MOST = 120
 """Snapshots that wait for a disk that hangs."""
 _FULL = (errno.ENOSPC, errno.EDQUOT)
-
-
-def open_index(path: str) -> RecordingIndex:
-    """As ``recording_index.open_index``, with the diagnosis for files that tell no findings."""
-    return recording_index.open_index(path, findings=FindingEvents)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +83,6 @@ class Recorder:
         rotate_seconds: float | None = None,
         keep: int | None = None,
         redact: bool = False,
-        findings: FindingEvents | None = None,
         monotonic: Callable[[], float] = time.monotonic,
         write: Callable[[int, bytes], int] = os.write,
     ) -> None:
@@ -105,8 +90,10 @@ class Recorder:
         self._rotate_seconds = rotate_seconds
         self._keep = keep
         self._redact = redact
-        self._findings = FindingEvents() if findings is None else findings
+        self._findings = FindingSpans()
         self._folder = BucketFolder()
+        self._buckets: list[Bucket] = []
+        """Since the frame before."""
         self._monotonic = monotonic
         self._write = write
         self._run = os.urandom(6).hex()
@@ -115,13 +102,9 @@ class Recorder:
         """When its first snapshot was taken."""
         self._file_snapshots = 0
         self._closed_bytes = 0
-        self._before: tuple[Snapshot, Snapshot] | None = None
-        """The last snapshot, as it was given and as it is recorded."""
-        self._base: Snapshot | None = None
-        """What a delta may build on."""
-        self._key_at = -math.inf
-        self._head: list[str] = []
-        self._urgent = False
+        self._before: Snapshot | None = None
+        """The last snapshot of the frame that is written."""
+        self._latest: float | None = None
         self._snapshots = 0
         self._lost = 0
         self._trouble: str | None = None
@@ -140,18 +123,20 @@ class Recorder:
             notice=self._notice,
         )
 
-    def push(self, snapshot: Snapshot) -> None:
-        """Record ``snapshot``."""
+    def push(self, snapshot: Snapshot, diagnosis: Diagnosis | None = None) -> None:
+        """Record ``snapshot``. It is diagnosed, unless ``diagnosis`` says what was found in it."""
         if self._redact:
-            snapshot = redacted(snapshot)
-        done = rounded(snapshot, self._before)
-        self._before = (snapshot, done)
-        self._follow(done)
-        if not self._can_write() or not self._put(done):
+            snapshot, diagnosis = redacted(snapshot), None
+        self._latest = snapshot.taken_at_unix_seconds
+        self._findings.push(snapshot, diagnosis)
+        bucket = self._folder.push(snapshot)
+        if bucket is not None:
+            self._buckets = [*self._buckets[-_BUCKETS_MOST:], bucket]
+        if not self._can_write() or not self._put(snapshot):
             self._lost += 1
-            self._base = None
+            self._before = None
             return
-        self._base = done
+        self._before = snapshot
         self._snapshots += 1
         self._file_snapshots += 1
         self._note_trouble()
@@ -161,75 +146,53 @@ class Recorder:
         fate = self._leave_lost_file()
         if fate is not None:
             self._trouble = f"{fate}."
-        elif self._before is not None:
-            done = self._before[1]
+        elif self._latest is not None:
             rest = self._folder.end()
             if rest is not None:
-                self._say(bucket_object(rest))
-            for event in self._findings.end(done.taken_at_unix_seconds):
-                self._say(event)
+                self._buckets.append(rest)
             if self._file is not None and self._file_snapshots and self._can_write():
-                self._file.begin(self._taken_head(done))
+                self._file.begin(self._taken_entry(None), "")
         if self._file is not None:
             self._leave_file(self._file)
             self._note_trouble()
 
-    def _follow(self, done: Snapshot) -> None:
-        for event in self._findings.push(done):
-            self._say(event)
-            self._urgent = self._urgent or event["event"] != "changed"
-        bucket = self._folder.push(done)
-        if bucket is not None:
-            self._say(bucket_object(bucket))
-
-    def _say(self, line: Json) -> None:
-        self._head.append(dumps(line))
-        del self._head[:-_HEAD_LINES_MOST]
-
-    def _needs_key(self, done: Snapshot) -> bool:
-        base = self._base
-        if base is None or not same_gpus(base, done) or self._rotation_due(done):
+    def _needs_frame(self, snapshot: Snapshot) -> bool:
+        before = self._before
+        if before is None or _identities(before) != _identities(snapshot):
             return True
-        at, before = done.taken_at_unix_seconds, base.taken_at_unix_seconds
-        if at // KEY_SECONDS != before // KEY_SECONDS:
-            return True
-        return self._urgent and abs(at - self._key_at) >= _KEY_LEAST_SECONDS
+        minutes = [one.taken_at_unix_seconds // FRAME_SECONDS for one in (before, snapshot)]
+        return minutes[0] != minutes[1] or self._rotation_due(snapshot)
 
-    def _rotation_due(self, done: Snapshot) -> bool:
+    def _rotation_due(self, snapshot: Snapshot) -> bool:
         began, rotate = self._file_began, self._rotate_seconds
         if began is None or rotate is None:
             return False
-        return done.taken_at_unix_seconds - began >= rotate
+        return snapshot.taken_at_unix_seconds - began >= rotate
 
-    def _put(self, done: Snapshot) -> bool:
+    def _put(self, snapshot: Snapshot) -> bool:
         """Whether there is a file for it."""
-        key = self._needs_key(done)
-        if key:
-            self._turn_over(done)
-        file, base = self._file, self._base
+        begins = self._needs_frame(snapshot)
+        if begins:
+            self._turn_over(snapshot)
+        file, line = self._file, snapshot_line(snapshot) + "\n"
         if file is None:
             return False
-        if key or base is None:
-            file.begin(self._taken_head(done) + key_line(done) + "\n")
-            self._key_at = done.taken_at_unix_seconds
+        if begins:
+            entry = self._taken_entry(snapshot.taken_at_unix_seconds)
+            file.begin(entry, f"{header_line(snapshot)}\n{line}")
         else:
-            file.write(delta_line(base, done) + "\n")
+            file.write(line)
         return True
 
-    def _taken_head(self, done: Snapshot) -> str:
-        header = header_line(
-            done,
-            DELTA_SCHEMA_VERSION,
-            {
-                "recording": {
-                    "run": self._run,
-                    "bucket_seconds": BUCKET_SECONDS,
-                    "redacted": self._redact,
-                }
-            },
+    def _taken_entry(self, begin: float | None) -> bytes:
+        entry = Entry(
+            run=self._run,
+            begin_unix_seconds=begin,
+            buckets=tuple(self._buckets),
+            findings=self._findings.take(),
         )
-        lines, self._head, self._urgent = [header, *self._head], [], False
-        return "\n".join(lines) + "\n"
+        self._buckets = []
+        return packed_entry(entry)
 
     # The file.
 
@@ -257,7 +220,7 @@ class Recorder:
             self._lost += lost
             self._closed_bytes -= file.written_bytes
         self._leave_file(file)
-        self._base = None
+        self._before = None
         return clause
 
     def _can_write(self) -> bool:
@@ -288,19 +251,19 @@ class Recorder:
             "and it is tried again."
         )
 
-    def _turn_over(self, done: Snapshot) -> None:
+    def _turn_over(self, snapshot: Snapshot) -> None:
         """Put the file aside if it is time to, and begin another."""
         file, began = self._file, self._file_began
         assert file is not None
-        if began is None or not self._rotation_due(done):
-            self._file_began = done.taken_at_unix_seconds if began is None else began
+        if began is None or not self._rotation_due(snapshot):
+            self._file_began = snapshot.taken_at_unix_seconds if began is None else began
             return
         self._leave_file(file)
         # Where it cannot be renamed it is written to on and on.
         with contextlib.suppress(OSError):
             self._put_aside(began)
         try:
-            self._file, self._file_began = self._opened(), done.taken_at_unix_seconds
+            self._file, self._file_began = self._opened(), snapshot.taken_at_unix_seconds
         except RecordingError as error:
             self._trouble = str(error)
         if self._keep is not None:
@@ -330,6 +293,13 @@ class Recorder:
         return removed
 
 
+def _identities(snapshot: Snapshot) -> list[GpuIdentity]:
+    return [gpu.identity for gpu in snapshot.gpus]
+
+
+_Pushed = tuple[Snapshot, "Diagnosis | None"]
+
+
 class BackgroundRecorder:
     """A ``Recorder`` on a thread of its own: ``push`` never waits for a disk. What comes while a
     disk hangs for minutes is left out, and counted."""
@@ -339,7 +309,7 @@ class BackgroundRecorder:
         """What ended it: a bug."""
         self._recorder = recorder
         self._dropped = 0
-        self._queue: queue.Queue[Snapshot | None] = queue.Queue(_QUEUE_MOST)
+        self._queue: queue.Queue[_Pushed | None] = queue.Queue(_QUEUE_MOST)
         self._thread = threading.Thread(target=self._work, name="gpuwatch-recorder", daemon=True)
         self._thread.start()
 
@@ -350,10 +320,10 @@ class BackgroundRecorder:
             return state
         return replace(state, lost_snapshots=state.lost_snapshots + self._dropped)
 
-    def push(self, snapshot: Snapshot) -> None:
-        """Have ``snapshot`` recorded."""
+    def push(self, snapshot: Snapshot, diagnosis: Diagnosis | None = None) -> None:
+        """Have ``snapshot`` recorded, with what was found in it if that is known."""
         try:
-            self._queue.put_nowait(snapshot)
+            self._queue.put_nowait((snapshot, diagnosis))
         except queue.Full:
             self._dropped += 1
 
@@ -369,8 +339,8 @@ class BackgroundRecorder:
 
     def _work(self) -> None:
         try:
-            while (snapshot := self._queue.get()) is not None:
-                self._recorder.push(snapshot)
+            while (pushed := self._queue.get()) is not None:
+                self._recorder.push(*pushed)
             self._recorder.close()
         except Exception as error:
             self.error = error

@@ -1,9 +1,8 @@
 """Snapshots that were kept, to be played from any moment on: a recording, a log, standard input.
 
-A recording says its own overview, or is looked through once on a thread (``recording_index``). What
-can be read only from its beginning (a log of nvidia-smi, standard input) is read once too, and kept
-in a temporary file as a recording is, so that any moment of what has come is a minute's reading
-away.
+What ``record`` wrote says its own overview (``RecordingIndex``). Anything else is read once, on a
+thread, and kept in a temporary file as a recording is, so that any moment of what has come is a
+minute's reading away.
 """
 
 from __future__ import annotations
@@ -11,23 +10,18 @@ from __future__ import annotations
 import io
 import os
 import select
-import tempfile
 import threading
-import zlib
-from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import IO, TYPE_CHECKING, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
-from gpuwatch.core.codec.delta import RecordingDecoder, delta_line, same_gpus
-from gpuwatch.core.codec.rounding import rounded
-from gpuwatch.core.codec.snapshots import DELTA_SCHEMA_VERSION, header_line, key_line
-from gpuwatch.core.json_values import CodecError
-from gpuwatch.core.model import Snapshot
-from gpuwatch.core.text import clean
-from gpuwatch.recording.buckets import Bucket, BucketFolder, FindingSpan, SpanFolder
-from gpuwatch.recording.index import Follower, RecordingIndex
-from gpuwatch.recording.reader import OpenedLog
+from gpuwatch.core.model import GpuIdentity, Snapshot
+from gpuwatch.recording.buckets import Bucket, BucketFolder, FindingSpan
+from gpuwatch.recording.chunks import ChunkStore, packed
+from gpuwatch.recording.findings import FindingSpans
+from gpuwatch.recording.index import RecordingIndex, is_indexed
+from gpuwatch.recording.reader import OpenedLog, open_any
 from gpuwatch.sources.files.log_text import LogError
 
 if TYPE_CHECKING:
@@ -90,62 +84,37 @@ class Tape(Protocol):
     def close(self) -> None: ...
 
 
-class FileTape:
-    """A recording on a disk."""
-
-    def __init__(self, index: RecordingIndex) -> None:
-        self._index = index
-        self.shown = clean(index.path, 200)
-        self.arriving = False
-
-    @property
-    def first_unix_seconds(self) -> float | None:
-        return self._index.first_unix_seconds
-
-    @property
-    def last_unix_seconds(self) -> float | None:
-        return self._index.last_unix_seconds
-
-    @property
-    def progress(self) -> float:
-        return self._index.progress
-
-    @property
-    def buckets(self) -> Sequence[Bucket]:
-        return self._index.buckets
-
-    @property
-    def findings(self) -> Sequence[FindingSpan]:
-        return self._index.findings
-
-    @property
-    def error(self) -> BaseException | None:
-        error = self._index.error
-        return None if isinstance(error, LogError) else error
-
-    def notes(self) -> tuple[str, ...]:
-        return tuple(self._index.stats.sentences())
-
-    def snapshots(self, from_unix_seconds: float) -> Iterator[Snapshot]:
-        return self._index.snapshots(from_unix_seconds)
-
-    def close(self) -> None:
-        self._index.close()
+def open_tape(path: str, *, end: Callable[[], None] | None = None) -> Tape:
+    """``path`` to be played; ``-`` is standard input, whose reading ``end`` ends. Raises
+    ``LogError`` with a sentence."""
+    if is_indexed(path):
+        return RecordingIndex(path)
+    log = open_any(path)
+    try:
+        file = Path(path)
+        size = file.stat().st_size if log.shown != "standard input" and file.is_file() else None
+        tape = KeptTape(log, size=size, end=end)
+    except BaseException:
+        log.lines.close()
+        raise
+    if log.stats.interrupted:
+        raise KeyboardInterrupt
+    return tape
 
 
 class KeptTape:
     """What is read once, from its beginning. Raises ``LogError`` where nothing can be read.
 
-    ``size`` is that of the file, ``None`` where it has none. ``findings`` makes what finds the
-    findings. ``end`` has reading end that may wait for what comes in.
+    ``size`` is that of the file, ``None`` where it has none. ``diagnoses``: findings are looked
+    for. ``end`` has reading end that may wait for what comes in.
     """
 
     def __init__(
         self,
         log: OpenedLog,
         *,
-        size: int | None,
-        findings: Callable[[], Follower] | None = None,
+        size: int | None = None,
+        diagnoses: bool = True,
         end: Callable[[], None] | None = None,
     ) -> None:
         self.shown = log.shown
@@ -157,14 +126,13 @@ class KeptTape:
         self._closing = False
         self._threads: list[threading.Thread] = []
         self._grown = threading.Condition()
-        self._store = _Store()
+        self._store = ChunkStore()
         self._open: list[Snapshot] = []
         """The chunk that is not stored yet."""
         self._buckets: list[Bucket] = []
         self._folder = BucketFolder()
-        self._spans: tuple[FindingSpan, ...] = ()
-        self._followed = 0.0
-        self._follows = findings is not None
+        self._followed = 0.0 if diagnoses else 1.0
+        self.findings: Sequence[FindingSpan] = ()
         self.first_unix_seconds: float | None = None
         self.last_unix_seconds: float | None = None
         try:
@@ -172,13 +140,13 @@ class KeptTape:
         except StopIteration:
             raise LogError(f"{self.shown} holds no snapshot.") from None
         self._start("gpuwatch-tape", self._read)
-        if findings is not None:
-            self._start("gpuwatch-findings", lambda: self._follow(findings()))
+        if diagnoses:
+            self._start("gpuwatch-findings", self._follow)
 
     @property
     def progress(self) -> float:
         if not self.arriving:
-            return self._followed if self._follows else 1.0
+            return self._followed
         if self._size is None:
             return 1.0
         return min(0.99, self._log.lines.bytes_read / max(1, self._size))
@@ -189,10 +157,6 @@ class KeptTape:
         with self._grown:
             begun = self._folder.so_far() if self.arriving else None
             return tuple(self._buckets) if begun is None else (*self._buckets, begun)
-
-    @property
-    def findings(self) -> Sequence[FindingSpan]:
-        return self._spans
 
     def notes(self) -> tuple[str, ...]:
         notes = tuple(self._log.stats.sentences())
@@ -276,11 +240,11 @@ class KeptTape:
         if begun and (
             not 0 <= at - begun[0].taken_at_unix_seconds < CHUNK_SECONDS
             or len(begun) >= CHUNK_SNAPSHOTS
-            or not same_gpus(begun[-1], snapshot)
+            or _identities(begun[-1]) != _identities(snapshot)
         ):
-            packed = _packed(begun)
+            data = packed(begun)
             with self._grown:
-                self._store.add(begun[0].taken_at_unix_seconds, packed)
+                self._store.add(begun[0].taken_at_unix_seconds, data)
                 self._open = []
         with self._grown:
             self._open.append(snapshot)
@@ -292,13 +256,12 @@ class KeptTape:
                 self._buckets.append(bucket)
             self._grown.notify_all()
 
-    def _follow(self, follower: Follower) -> None:
-        spans = SpanFolder()
+    def _follow(self) -> None:
+        spans = FindingSpans()
         assert self.first_unix_seconds is not None
         for snapshot in self.snapshots(self.first_unix_seconds):
-            for event in follower.push(snapshot):
-                spans.push(event)
-                self._spans = spans.spans
+            spans.push(snapshot)
+            self.findings = spans.spans
             if not self.arriving and self.last_unix_seconds is not None:
                 past = snapshot.taken_at_unix_seconds - self.first_unix_seconds
                 whole = self.last_unix_seconds - self.first_unix_seconds
@@ -306,90 +269,8 @@ class KeptTape:
         self._followed = 1.0
 
 
-class _Store:
-    """Chunks of some snapshots each, packed, in a temporary file that has no name."""
-
-    def __init__(self) -> None:
-        self.trouble: str | None = None
-        """Why they are in memory instead, as a sentence."""
-        self._begins: list[float] = []
-        self._latest = float("-inf")
-        self._places: list[tuple[int, int] | bytes] = []
-        self._file: IO[bytes] | None = None
-        self._end = 0
-
-    def __len__(self) -> int:
-        return len(self._places)
-
-    def add(self, begin: float, packed: bytes) -> None:
-        place: tuple[int, int] | bytes = packed
-        try:
-            if self._file is None and self.trouble is None:
-                self._file = tempfile.TemporaryFile(prefix="gpuwatch-")  # noqa: SIM115 - it stays
-            if self._file is not None:
-                self._put(self._file.fileno(), packed)
-                place = (self._end, len(packed))
-                self._end += len(packed)
-        except OSError as error:
-            self._file = None if not self._end else self._file
-            self.trouble = (
-                f"What came in is kept in memory: {tempfile.gettempdir()} cannot be written "
-                f"({clean(str(error.strerror or error), 100)})."
-            )
-        # A clock that was set back must not hide what lies before it.
-        self._latest = max(self._latest, begin)
-        self._begins.append(self._latest)
-        self._places.append(place)
-
-    def _put(self, descriptor: int, packed: bytes) -> None:
-        done = 0
-        while done < len(packed):
-            done += os.pwrite(descriptor, packed[done:], self._end + done)
-
-    def at_or_before(self, at: float) -> int:
-        """The number of the chunk to read from."""
-        begins = self._begins
-        place = max(0, bisect_right(begins, at) - 1)
-        # Of those that a clock that was set back makes one time of, the first.
-        return bisect_left(begins, begins[place]) if begins else 0
-
-    def chunk(self, number: int) -> list[Snapshot]:
-        place = self._places[number]
-        if isinstance(place, bytes):
-            return _unpacked(place)
-        try:
-            assert self._file is not None
-            return _unpacked(os.pread(self._file.fileno(), place[1], place[0]))
-        except (OSError, ValueError, zlib.error):
-            # Closed meanwhile, or the disk fails.
-            return []
-
-    def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
-
-
-def _packed(snapshots: Sequence[Snapshot]) -> bytes:
-    """As a recording has them: a header, the first whole, of the others what has changed."""
-    given, before = snapshots[0], rounded(snapshots[0])
-    lines = [header_line(before, DELTA_SCHEMA_VERSION), key_line(before)]
-    for snapshot in snapshots[1:]:
-        after = rounded(snapshot, (given, before))
-        lines.append(delta_line(before, after))
-        given, before = snapshot, after
-    return zlib.compress("\n".join(lines).encode("utf-8", "replace"), 1)
-
-
-def _unpacked(packed: bytes) -> list[Snapshot]:
-    decoder, found = RecordingDecoder(), []
-    for line in zlib.decompress(packed).decode("utf-8", "replace").split("\n"):
-        try:
-            value = decoder.decode(line)
-        except CodecError:
-            continue
-        if isinstance(value, Snapshot):
-            found.append(value)
-    return found
+def _identities(snapshot: Snapshot) -> list[GpuIdentity]:
+    return [gpu.identity for gpu in snapshot.gpus]
 
 
 class EndableInput(io.RawIOBase):

@@ -7,24 +7,25 @@ shared), of a process that has ended, or of one whose PID is another's now, is n
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
-from gpuwatch.core import json_values
-from gpuwatch.core.json_values import CodecError, Json
+import msgspec
+from msgspec import Meta, Struct
+
+from gpuwatch.core.codec import decoded
+from gpuwatch.core.json_values import CodecError, Seconds, Text, UnixSeconds, Whole
 from gpuwatch.core.private_files import make_folder, state_folder
 from gpuwatch.core.text import clean
 
 _ENDING = ".json"
 _NOTE_BYTES_MOST = 64 * 1024
 _TROUBLE_LENGTH = 400
-_INIT = 1
 _READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -32,20 +33,30 @@ _READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 class RunningRecording:
     """A recording that is being made on this machine, by a process of this user."""
 
-    pid: int
-    path: str
+    pid: Annotated[int, Meta(gt=1, lt=2**31)]
+    """Others name no process that records: zero and below whole groups of them."""
+    path: Text
     """Whole."""
-    started_at_unix_seconds: float
-    until_unix_seconds: float | None = None
+    started_at_unix_seconds: UnixSeconds
+    until_unix_seconds: UnixSeconds | None = None
     """When it is to end."""
-    interval_seconds: float = 1.0
+    interval_seconds: Seconds = 1.0
     detached: bool = False
     redacted: bool = False
-    watched_pid: int | None = None
+    watched_pid: Whole | None = None
     """Of the one job it records; ``None``: the machine."""
     simulated: bool = False
-    trouble: str | None = None
+    trouble: Text | None = None
     """Why nothing can be written now, as a sentence."""
+
+
+class _Note(Struct):
+    recording: RunningRecording
+    machine: str
+    process: str | None
+
+
+_NOTE = msgspec.json.Decoder(_Note)
 
 
 class Announcement:
@@ -63,9 +74,9 @@ class Announcement:
         self._put()
 
     def _put(self) -> None:
-        note = {**asdict(self._recording), "machine": machine(), "process": self._mark}
+        note = _Note(self._recording, machine(), self._mark)
         with contextlib.suppress(OSError):
-            _write(self._path, json.dumps(note) + "\n")
+            _write(self._path, msgspec.json.encode(note))
 
     def _remove(self) -> None:
         with contextlib.suppress(OSError):
@@ -88,16 +99,15 @@ def running_recordings(folder: Path | None = None) -> list[RunningRecording]:
         if not name.endswith(_ENDING):
             continue
         note = _read(folder / name)
-        if note is None or note.get("machine") != machine():
+        if note is None or note.machine != machine():
             continue
-        recording = _recording(note)
-        mark = None if recording is None else process_mark(recording.pid)
-        if recording is None or mark is None or mark != note.get("process"):
+        mark = process_mark(note.recording.pid)
+        if mark is None or mark != note.process:
             # It was killed: nobody else will tidy up.
             with contextlib.suppress(OSError):
                 (folder / name).unlink()
             continue
-        found.append(recording)
+        found.append(note.recording)
     return sorted(found, key=lambda recording: recording.started_at_unix_seconds)
 
 
@@ -137,58 +147,34 @@ def _first_line(path: Path) -> str:
         return ""
 
 
-def _write(path: Path, text: str) -> None:
+def _write(path: Path, data: bytes) -> None:
     make_folder(path.parent)
     temporary = path.with_suffix(".writing")
     temporary.unlink(missing_ok=True)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(temporary, flags, 0o600)
     try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
         temporary.rename(path)
     except OSError:
         temporary.unlink(missing_ok=True)
         raise
 
 
-def _read(path: Path) -> Json | None:
+def _read(path: Path) -> _Note | None:
     try:
         descriptor = os.open(path, _READ_FLAGS)
         with os.fdopen(descriptor, "rb") as file:
             seen = os.fstat(descriptor)
             if not stat.S_ISREG(seen.st_mode) or seen.st_uid != os.geteuid():
                 return None
-            value: Any = json.loads(file.read(_NOTE_BYTES_MOST))
-    except (OSError, ValueError, RecursionError):
+            note = decoded(_NOTE, file.read(_NOTE_BYTES_MOST))
+    except (OSError, UnicodeError, CodecError):
         return None
-    return value if isinstance(value, dict) else None
-
-
-def _recording(note: Json) -> RunningRecording | None:
-    def number(name: str) -> float | None:
-        value = note.get(name)
-        return None if value is None else json_values.number(value, name)
-
-    try:
-        path = note.get("path")
-        trouble = note.get("trouble")
-        watched = note.get("watched_pid")
-        pid = json_values.whole(note.get("pid"), "pid")
-        # Others than these name no process that records: zero and below whole groups of them.
-        if pid <= _INIT or not isinstance(path, str) or clean(path) != path:
-            return None
-        return RunningRecording(
-            pid=pid,
-            path=path,
-            started_at_unix_seconds=number("started_at_unix_seconds") or 0.0,
-            until_unix_seconds=number("until_unix_seconds"),
-            interval_seconds=number("interval_seconds") or 1.0,
-            detached=note.get("detached") is True,
-            redacted=note.get("redacted") is True,
-            watched_pid=None if watched is None else json_values.whole(watched, "watched_pid"),
-            simulated=note.get("simulated") is True,
-            trouble=clean(trouble, _TROUBLE_LENGTH) if isinstance(trouble, str) else None,
-        )
-    except CodecError:
+    recording = note.recording
+    if clean(recording.path) != recording.path:
         return None
+    if recording.trouble is not None:
+        note.recording = replace(recording, trouble=clean(recording.trouble, _TROUBLE_LENGTH))
+    return note

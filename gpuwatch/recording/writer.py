@@ -1,10 +1,10 @@
 """The file that a recording is written to: append only, and good up to the last few seconds
 whatever ends the writing. One recorder at a time: it holds a lock (flock(2)) while it writes.
 
-Text is compressed in gzip members, one a key frame, and written in whole blocks (``Z_SYNC_FLUSH``),
-in the order in which it came. What a full disk does not take is kept and tried again, so the file
-has no hole in it: it is the recorder that leaves snapshots out meanwhile (see ``stuck``). A member
-that a crash left open is closed where that can be done by appending, so that ``zcat`` reads on.
+Text is compressed in zstd frames (``frames``) and written in whole blocks, in the order in which it
+came. What a full disk does not take is kept and tried again, so the file has no hole in it: it is
+the recorder that leaves snapshots out meanwhile (see ``stuck``). A frame that a crash left open is
+ended where that can be done by appending, so that ``zstdcat`` reads on.
 """
 
 from __future__ import annotations
@@ -14,24 +14,20 @@ import errno
 import fcntl
 import os
 import stat
-import struct
 import time
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 
 from gpuwatch.core.text import clean
-from gpuwatch.sources.files.gzip_members import MAGIC
+from gpuwatch.recording.frames import compressor, frame_end
+from gpuwatch.sources.files import zstd
+from gpuwatch.sources.files.unpacked import kind_of
 
-LEVEL = 9
-"""Of compression: 6 takes half the time (0.3 ms a second) and a twentieth more room."""
 FLUSH_SECONDS = 3.0
 SYNC_SECONDS = 10.0
 _BUFFER_BYTES = 256 * 1024
 _TAIL_BYTES = 8 * 1024 * 1024
-"""In which the beginning of an open member is looked for."""
-_GZIP = 31
-_MEMBER = MAGIC + b"\0\0\0\0\0"
+"""In which the beginning of an open frame is looked for."""
 
 _SENTENCES = {
     errno.ENOSPC: "the disk is full",
@@ -60,7 +56,8 @@ def why(error: OSError) -> str:
 
 
 class RecordingFile:
-    """Opens (or makes, readable by the owner alone) ``path``; gzip by ending.
+    """Opens (or makes, readable by the owner alone) ``path``; zstd by its ending ``.zst``, else
+    plain.
 
     Raises ``RecordingError`` where that cannot be done, or the file holds something else.
     ``write`` and ``begin`` raise nothing for what a disk can do: see ``trouble``.
@@ -74,14 +71,14 @@ class RecordingFile:
         write: Callable[[int, bytes], int] = os.write,
     ) -> None:
         self.path = path
-        self.packed = path.name.endswith(".gz")
+        self.packed = path.name.endswith(".zst")
         self.written_bytes = 0
         """That this has added to the file (packed)."""
         self.trouble: OSError | None = None
         """Why the last attempt to write did not succeed."""
         self._monotonic = monotonic
         self._write = write
-        self._member: zlib._Compress | None = None
+        self._frame: zstd.ZstdCompressor | None = None
         self._pending = bytearray()
         self._unflushed = False
         self._flushed_at = self._synced_at = monotonic()
@@ -97,11 +94,13 @@ class RecordingFile:
         """Something was not taken by the disk, and waits."""
         return self.trouble is not None
 
-    def begin(self, text: str) -> None:
-        """End the member before, and begin one with ``text``."""
-        self._end_member()
+    def begin(self, entry: bytes, text: str) -> None:
+        """End the frame before, and begin one with ``text``; in a packed file ``entry`` goes before
+        it."""
+        self._end_frame()
         if self.packed:
-            self._member = zlib.compressobj(LEVEL, zlib.DEFLATED, _GZIP)
+            self._pending += entry
+            self._frame = compressor() if text else None
         self.write(text)
         self.flush()
 
@@ -109,17 +108,17 @@ class RecordingFile:
         """Add ``text``: it is in the file after ``FLUSH_SECONDS`` at most, as long as something
         is written."""
         data = text.encode("utf-8", "replace")
-        self._pending += data if self._member is None else self._member.compress(data)
-        self._unflushed = self._member is not None
-        if self._monotonic() - self._flushed_at >= FLUSH_SECONDS or self._member is None:
+        self._pending += data if self._frame is None else self._frame.compress(data)
+        self._unflushed = self._frame is not None
+        if self._monotonic() - self._flushed_at >= FLUSH_SECONDS or self._frame is None:
             self.flush()
         elif len(self._pending) > _BUFFER_BYTES:
             self._put()
 
     def flush(self) -> None:
         """All that was written can be read from now on, if the machine goes on."""
-        if self._member is not None and self._unflushed:
-            self._pending += self._member.flush(zlib.Z_SYNC_FLUSH)
+        if self._frame is not None and self._unflushed:
+            self._pending += self._frame.flush(self._frame.FLUSH_BLOCK)
             self._unflushed = False
         self._flushed_at = self._monotonic()
         self._put()
@@ -156,17 +155,17 @@ class RecordingFile:
 
     def close(self) -> None:
         """End it well, as far as the disk takes it."""
-        self._end_member()
+        self._end_frame()
         self._put()
         with contextlib.suppress(OSError):
             os.fsync(self._descriptor)
         with contextlib.suppress(OSError):
             os.close(self._descriptor)
 
-    def _end_member(self) -> None:
-        if self._member is not None:
-            self._pending += self._member.flush(zlib.Z_FINISH)
-            self._member, self._unflushed = None, False
+    def _end_frame(self) -> None:
+        if self._frame is not None:
+            self._pending += self._frame.flush()
+            self._frame, self._unflushed = None, False
 
     def _put(self) -> None:
         while self._pending:
@@ -181,6 +180,11 @@ class RecordingFile:
 
     def _open(self) -> int:
         """The file, locked. Only one of this user: another could read on in theirs, or plant it."""
+        if self.path.name.endswith(".gz"):
+            raise RecordingError(
+                "A recording is compressed with zstd, not gzip: choose a name that ends in "
+                ".jsonl.zst."
+            )
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK
         shown = clean(str(self.path), 200)
         try:
@@ -224,49 +228,23 @@ class RecordingFile:
         if size == 0:
             return
         shown = clean(str(self.path), 200)
-        first = os.pread(self._descriptor, 4096, 0)
-        packed = first.startswith(MAGIC)
-        if packed:
-            with contextlib.suppress(zlib.error):
-                first = zlib.decompressobj(_GZIP).decompress(first, 256)
-        # A crash within the first moments leaves no line to know it by.
-        if first[:5] not in (b'{"kin', b'{ "ki') and not (packed and first.startswith(MAGIC)):
+        first = os.pread(self._descriptor, 8, 0)
+        kind = kind_of(first)
+        if kind == "plain" and not first.startswith((b'{"kin', b'{ "ki')):
             raise RecordingError(
                 f"{shown} is there and is no recording: choose another name, or remove it."
             )
-        if packed != self.packed:
-            kinds = ("a plain", "a gzip") if packed else ("a gzip", "a plain")
+        if kind != ("zstd" if self.packed else "plain"):
+            wanted = "a zstd" if self.packed else "a plain"
             raise RecordingError(
-                f"{shown} would become {kinds[0]} file by its name, and is {kinds[1]} file: choose "
+                f"{shown} would become {wanted} file by its name, and is a {kind} file: choose "
                 "another name."
             )
-        if packed:
-            self._close_open_member(size)
+        if self.packed:
+            begin = max(0, size - _TAIL_BYTES)
+            self._pending += frame_end(os.pread(self._descriptor, size - begin, begin))
         elif os.pread(self._descriptor, 1, size - 1) != b"\n":
             self._pending += b"\n"
-
-    def _close_open_member(self, size: int) -> None:
-        begin = max(0, size - _TAIL_BYTES)
-        tail = os.pread(self._descriptor, size - begin, begin)
-        place = tail.rfind(_MEMBER)
-        if place < 0:
-            return
-        member = zlib.decompressobj(_GZIP)
-        crc = length = 0
-        left = tail[place:]
-        try:
-            while left and not member.eof:
-                out = member.decompress(left, _BUFFER_BYTES)
-                crc, length = zlib.crc32(out, crc), length + len(out)
-                left = member.unconsumed_tail
-            if member.eof:
-                return
-            end = b"\x03\x00" + struct.pack("<II", crc, length & 0xFFFFFFFF)
-            member.decompress(end)
-        except zlib.error:
-            return
-        if member.eof:
-            self._pending += end
 
 
 def _holder(found: os.stat_result) -> int | None:

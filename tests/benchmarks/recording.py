@@ -22,10 +22,10 @@ from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
-from gpuwatch.core.codec.snapshots import snapshot_line
+from gpuwatch.core.codec import snapshot_line
 from gpuwatch.core.model import BusySample, Gpu, Job, Process, Snapshot
 from gpuwatch.core.source import ManualClock, ReadOptions
-from gpuwatch.recording.finding_events import FindingEvents
+from gpuwatch.diagnosis.finding import Diagnosis
 from gpuwatch.recording.reader import open_any
 from gpuwatch.recording.recorder import Recorder, open_index
 from gpuwatch.sources.simulated.source import SimulatedSource
@@ -146,17 +146,14 @@ def _later(gpu: Gpu, seconds: float) -> Gpu:
     return replace(gpu, reading=replace(gpu.reading, busy_samples=moved))
 
 
-class NoFindings(FindingEvents):
-    """For the long file, whose findings are not what is measured: the diagnosis takes longer than
-    all the rest together."""
-
-    def push(self, snapshot: Snapshot) -> list[dict[str, object]]:
-        return []
+NOTHING = Diagnosis(taken_at_unix_seconds=0.0, watched_seconds=0.0, verdict="")
+"""Found in the long file, whose findings are not what is measured: the diagnosis takes longer than
+all the rest together."""
 
 
 def measure(folder: Path, hours: float, *, report_every_second: bool) -> Iterator[tuple[str, str]]:
     snapshots = machine()
-    path = folder / "short.jsonl.gz"
+    path = folder / "short.jsonl.zst"
     clock = ManualClock()
     recorder, began = Recorder(path, monotonic=clock.monotonic), time.process_time()
     for each in snapshots:
@@ -170,13 +167,13 @@ def measure(folder: Path, hours: float, *, report_every_second: bool) -> Iterato
     packed = gzip.compress("\n".join(map(snapshot_line, snapshots)).encode(), 6)
     yield from _size("stream, through gzip", len(packed) / CYCLE)
 
-    long = folder / "long.jsonl.gz"
+    long = folder / "long.jsonl.zst"
     count = int(hours * 3600)
     seconds = write(long, snapshots, count, 1.0)
     yield "recording: CPU a snapshot, without it", f"{1000 * seconds / count:.1f} ms"
     yield from _opening(long, hours)
     yield from replaying.first_picture(long, hours)
-    seldom = folder / "seldom.jsonl.gz"
+    seldom = folder / "seldom.jsonl.zst"
     write(seldom, machine(interval=SELDOM_SECONDS), count // 5, SELDOM_SECONDS)
     yield from replaying.speed(long, "every second")
     yield from replaying.speed(seldom, f"every {SELDOM_SECONDS:g} s")
@@ -188,11 +185,11 @@ def measure(folder: Path, hours: float, *, report_every_second: bool) -> Iterato
 def write(path: Path, snapshots: list[Snapshot], count: int, interval: float) -> float:
     """Record the same again and again; seconds of CPU."""
     clock = ManualClock()
-    recorder = Recorder(path, monotonic=clock.monotonic, findings=NoFindings())
+    recorder = Recorder(path, monotonic=clock.monotonic)
     seconds = 0.0
     for each in repeated(snapshots, count, interval):
         began = time.process_time()
-        recorder.push(each)
+        recorder.push(each, NOTHING)
         seconds += time.process_time() - began
         clock.advance(interval)
     recorder.close()
@@ -204,9 +201,10 @@ def _opening(long: Path, hours: float) -> Iterator[tuple[str, str]]:
     began = time.perf_counter()
     index = open_index(str(long))
     next(index.snapshots(0.0))
-    yield f"{hours:g} hours ({size}): first snapshot", f"{time.perf_counter() - began:.2f} s"
-    index.wait()
-    yield f"{hours:g} hours: complete overview", f"{time.perf_counter() - began:.2f} s"
+    yield (
+        f"{hours:g} hours ({size}): overview, first snapshot",
+        f"{time.perf_counter() - began:.2f} s",
+    )
     middle = (index.first_unix_seconds or 0.0) + hours * 1800
     began = time.perf_counter()
     next(index.snapshots(middle))

@@ -11,8 +11,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from gpuwatch.recording.recorder import open_index
-from gpuwatch.recording.replay import FileTape
+from gpuwatch.recording.replay import open_tape
 from gpuwatch.tui.replay.app import ReplayApp
 from gpuwatch.tui.replay.state import SPEEDS
 from tests.benchmarks.terminal import Terminal
@@ -68,7 +67,7 @@ def speed(path: Path, what: str) -> Iterator[tuple[str, str]]:
 
 
 async def _played(path: Path) -> tuple[float, bool]:
-    app = ReplayApp(FileTape(open_index(str(path))))
+    app = ReplayApp(open_tape(str(path)))
     async with app.run_test(size=(120, 40)) as pilot:
         state = app.player.state
         deadline = time.monotonic() + _PAINT_SECONDS

@@ -66,7 +66,7 @@ def read(path: Path) -> list[Snapshot]:
 
 
 def count(path: Path) -> int:
-    return sum(1 for _ in recent_snapshots(path, 1e6))
+    return len(recent_snapshots(path, 1e6))
 
 
 @pytest.fixture
@@ -77,8 +77,8 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_it_records_for_the_time_asked_for(tmp_path: Path, state: Path) -> None:
     """And says so in a sentence; without a terminal nothing else."""
-    path = tmp_path / "run.jsonl.gz"
-    done = record(tmp_path, "-o", "run.jsonl.gz", "--for", "1s", *DEMO)
+    path = tmp_path / "run.jsonl.zst"
+    done = record(tmp_path, "-o", "run.jsonl.zst", "--for", "1s", *DEMO)
     assert (done.returncode, done.stderr) == (0, "")
     assert re.fullmatch(r"Recorded \d+ snapshots of \d+ s to \S+ \([\d.]+K\)\.\n", done.stdout)
     found = read(path)
@@ -92,7 +92,7 @@ def test_it_records_for_the_time_asked_for(tmp_path: Path, state: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_signals_end_it_well(tmp_path: Path, state: Path, number: signal.Signals) -> None:
     """The file is whole, and the exit code 0."""
-    path = tmp_path / "run.jsonl.gz"
+    path = tmp_path / "run.jsonl.zst"
     process = started(tmp_path, "-o", str(path), *DEMO)
     wait_until(lambda: path.exists() and path.stat().st_size > 0)
     process.send_signal(number)
@@ -104,7 +104,7 @@ def test_signals_end_it_well(tmp_path: Path, state: Path, number: signal.Signals
         assert log.stats.sentences() == []
 
 
-@pytest.mark.parametrize("name", ["run.jsonl.gz", "run.jsonl"])
+@pytest.mark.parametrize("name", ["run.jsonl.zst", "run.jsonl"])
 def test_after_kill_9_all_but_the_last_seconds_is_there(
     tmp_path: Path, state: Path, name: str
 ) -> None:
@@ -218,7 +218,7 @@ def test_a_file_that_may_not_grow_is_no_traceback(tmp_path: Path, state: Path) -
 
 @pytest.fixture
 def detached(tmp_path: Path, state: Path) -> Iterator[RunningRecording]:
-    done = record(tmp_path, "-o", "run.jsonl.gz", "--detach", *DEMO)
+    done = record(tmp_path, "-o", "run.jsonl.zst", "--detach", *DEMO)
     assert done.returncode == 0, done.stderr
     (found,) = running_recordings()
     assert f"Process {found.pid} records to" in done.stdout
@@ -236,7 +236,7 @@ def test_detached_it_has_left_the_terminal(
     assert os.getsid(detached.pid) == detached.pid
     shown = {str(Path(f"/proc/{detached.pid}/fd/{number}").readlink()) for number in (0, 1, 2)}
     assert shown == {"/dev/null"}
-    assert detached.path == str(tmp_path / "run.jsonl.gz")
+    assert detached.path == str(tmp_path / "run.jsonl.zst")
     assert detached.detached
     notes = list(state.iterdir())
     assert [stat.S_IMODE(note.stat().st_mode) for note in notes] == [0o600]
@@ -254,12 +254,12 @@ def test_one_that_runs_is_found_read_and_stopped(
     listed = record(tmp_path, "--list").stdout
     assert str(detached.pid) in listed
     assert detached.path in listed
-    again = record(tmp_path, "-o", "run.jsonl.gz", *DEMO)
+    again = record(tmp_path, "-o", "run.jsonl.zst", *DEMO)
     assert again.returncode == 2
     assert f"Process {detached.pid} records" in again.stderr
     wrong = record(tmp_path, "--stop", "1")
     assert wrong.returncode == 2
-    done = record(tmp_path, "--stop", "run.jsonl.gz")
+    done = record(tmp_path, "--stop", "run.jsonl.zst")
     assert done.returncode == 0, done.stderr
     assert "has ended" in done.stdout
     assert running_recordings() == []
@@ -283,13 +283,14 @@ def test_a_note_that_is_no_longer_true_is_none(state: Path) -> None:
         mark = process_mark(os.getpid())
         assert mark is not None
         (state / "b.json").write_text(text.replace(mark, mark + "1"))
-        (state / "c.json").write_text(text.replace('"machine": "', '"machine": "x'))
+        (state / "c.json").write_text(text.replace('"machine":"', '"machine":"x'))
         (state / "d.json").write_text("{")
         (state / "e.json").write_text("[]")
         (state / "f.json").symlink_to(note)
         os.mkfifo(state / "g.json")
         for number, pid in enumerate((-1, 0, 1, -os.getpid())):
-            forged = {**json.loads(text), "pid": pid, "process": process_mark(pid)}
+            forged = {**json.loads(text), "process": process_mark(pid)}
+            forged["recording"]["pid"] = pid
             (state / f"h{number}.json").write_text(json.dumps(forged))
         assert running_recordings() == [mine]
     assert running_recordings() == []
@@ -319,7 +320,7 @@ def test_the_list_says_what_is_the_matter(
 ) -> None:
     """As the recording tells it; and where its note cannot be written (on the same full disk), that
     nothing came into the file for long."""
-    path = tmp_path / "run.jsonl.gz"
+    path = tmp_path / "run.jsonl.zst"
     path.write_bytes(b"")
     now = time.time()
     mine = RunningRecording(pid=os.getpid(), path=str(path), started_at_unix_seconds=now - 900)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import os
 import subprocess
 import sys
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from gpuwatch.sources.files import zstd
 from tests.long_recording import Piece
 from tests.tui.pseudo_terminal import ROOT, PseudoTerminal, clean_environment, terminal
 from tests.tui.replays import recorded
@@ -25,7 +25,15 @@ DMON = """\
 
 @pytest.fixture(scope="module")
 def night(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return recorded(tmp_path_factory.mktemp("replay") / "night.jsonl.gz", PIECES)
+    return recorded(tmp_path_factory.mktemp("replay") / "night.jsonl.zst", PIECES)
+
+
+@pytest.fixture(scope="module")
+def stream(night: Path) -> Path:
+    """As ``zstdcat`` gives it."""
+    path = night.with_name("stream.jsonl")
+    path.write_bytes(zstd.decompress(night.read_bytes()))
+    return path
 
 
 def shell(command: str, **files: Path) -> PseudoTerminal:
@@ -53,9 +61,9 @@ def test_recording_is_played_in_a_terminal(night: Path) -> None:
         assert screen.end() == 0
 
 
-def test_standard_input_is_played_with_keys_from_the_terminal(night: Path) -> None:
+def test_standard_input_is_played_with_keys_from_the_terminal(stream: Path) -> None:
     """What comes in a pipe is kept: it can be gone to, and back."""
-    screen = shell("gzip -dc <file> | gpuwatch replay -", file=night)
+    screen = shell("cat <file> | gpuwatch replay -", file=stream)
     try:
         screen.until_it_says("playing 1x")
         screen.type(":100%\r")
@@ -68,10 +76,10 @@ def test_standard_input_is_played_with_keys_from_the_terminal(night: Path) -> No
         screen.close()
 
 
-def test_input_that_is_waited_for_can_be_left(night: Path) -> None:
+def test_input_that_is_waited_for_can_be_left(stream: Path) -> None:
     """Nothing has come for long and nothing will: q ends it at once and well."""
     screen = shell(
-        "{ gzip -dc <file>; exec sleep 600; } | { gpuwatch replay -; echo code $?; }", file=night
+        "{ cat <file>; exec sleep 600; } | { gpuwatch replay -; echo code $?; }", file=stream
     )
     try:
         screen.until_it_says("playing 1x")
@@ -123,7 +131,7 @@ def test_log_of_nvidia_smi_is_played(tmp_path: Path) -> None:
 
 def test_truncated_recording_is_played_and_said(night: Path, tmp_path: Path) -> None:
     """What is whole is played up to its end."""
-    path = tmp_path / "cut.jsonl.gz"
+    path = tmp_path / "cut.jsonl.zst"
     path.write_bytes(night.read_bytes()[: night.stat().st_size * 2 // 3])
     with terminal("-m", "gpuwatch", "replay", str(path)) as screen:
         screen.until_it_says("playing 1x")
@@ -133,13 +141,11 @@ def test_truncated_recording_is_played_and_said(night: Path, tmp_path: Path) -> 
         assert screen.end() == 0
 
 
-def test_lines_that_are_none_are_counted(night: Path, tmp_path: Path) -> None:
+def test_lines_that_are_none_are_counted(stream: Path, tmp_path: Path) -> None:
     """A note says how many, and ! shows it."""
     path = tmp_path / "odd.jsonl"
-    lines = gzip.decompress(night.read_bytes()).decode().splitlines()
-    taken = [line for line in lines if not line.startswith('{"kind":"bucket"')]
-    head = taken[0].replace('"recording":', '"was":')
-    path.write_text("\n".join([head, *taken[1:9], "what is this", *taken[9:]]) + "\n")
+    lines = stream.read_text().splitlines()
+    path.write_text("\n".join([*lines[:9], "what is this", *lines[9:]]) + "\n")
     with terminal("-m", "gpuwatch", "replay", str(path)) as screen:
         screen.until_it_says("playing 1x")
         screen.until_it_says("note")

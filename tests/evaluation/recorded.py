@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpuwatch.core.codec import snapshots as codec
+from gpuwatch.core import codec
 from gpuwatch.core.model import Snapshot
 from tests.evaluation.case import Subject
 

@@ -10,7 +10,7 @@ import math
 
 import pytest
 
-from gpuwatch.core.codec.snapshots import Decoder
+from gpuwatch.core.codec import Decoder
 from gpuwatch.core.model import BusySample, GpuIdentity, GpuReading, Host, Process, ReasonSeconds
 from gpuwatch.outputs.export import (
     GPU_COLUMNS,

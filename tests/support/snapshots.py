@@ -33,16 +33,17 @@ MOMENTS = st.floats(-6.1e10, 9.9e10)
 TEXTS = st.text(max_size=20).map(clean)
 
 _BY_ANNOTATION: dict[str, st.SearchStrategy[Any]] = {
-    "str": TEXTS,
+    "Text": TEXTS,
     "GpuKey": TEXTS,
     "bool": st.booleans(),
-    "int": st.integers(-(2**63), 2**63),
+    "Whole": st.integers(-(2**63), 2**63 - 1),
     "float": NUMBERS,
+    "UnixSeconds": MOMENTS,
     "tuple[GpuKey, ...]": st.lists(TEXTS, max_size=3).map(tuple),
-    "tuple[str, ...]": st.lists(TEXTS, max_size=3).map(tuple),
-    "tuple[int, ...]": st.lists(st.integers(0, 64), max_size=3).map(tuple),
+    "tuple[Text, ...]": st.lists(TEXTS, max_size=3).map(tuple),
+    "tuple[Whole, ...]": st.lists(st.integers(0, 64), max_size=3).map(tuple),
     "tuple[float | None, ...]": st.lists(st.none() | NUMBERS, max_size=4).map(tuple),
-    "tuple[BusySample, ...]": st.lists(st.builds(BusySample, NUMBERS, NUMBERS), max_size=4).map(
+    "tuple[BusySample, ...]": st.lists(st.builds(BusySample, MOMENTS, NUMBERS), max_size=4).map(
         tuple
     ),
     "tuple[ReadingAge, ...]": st.lists(st.builds(ReadingAge, TEXTS, NUMBERS), max_size=3).map(
@@ -78,8 +79,6 @@ def any_of(made: type[Any], **given: st.SearchStrategy[Any]) -> st.SearchStrateg
             continue
         annotation = str(field.type)
         strategy = _BY_ANNOTATION[annotation.removesuffix(" | None")]
-        if field.name.endswith("_unix_seconds"):
-            strategy = MOMENTS
         fields[field.name] = st.none() | strategy if annotation.endswith(" | None") else strategy
     return st.builds(made, **fields)
 
@@ -98,8 +97,8 @@ def snapshots() -> st.SearchStrategy[Snapshot]:
         Snapshot,
         sequence=st.integers(0, 2**40),
         taken_at_unix_seconds=MOMENTS,
-        monotonic_seconds=NUMBERS,
-        interval_seconds=NUMBERS,
+        monotonic_seconds=st.floats(-9e10, 9e10),
+        interval_seconds=st.floats(0, 9e10),
         simulated=st.booleans(),
         host=any_of(Host),
         gpus=gpus.map(tuple),

@@ -11,11 +11,8 @@ from pathlib import Path
 from textual import events
 from textual.keys import _character_to_key
 
-from gpuwatch.recording.finding_events import FindingEvents
-from gpuwatch.recording.index import open_index
-from gpuwatch.recording.reader import RECORDING, open_any
 from gpuwatch.recording.recorder import Recorder
-from gpuwatch.recording.replay import FileTape, KeptTape, Tape
+from gpuwatch.recording.replay import Tape, open_tape
 from gpuwatch.tui.replay.app import ReplayApp
 from tests.long_recording import BEGIN_UNIX_SECONDS, Piece, snapshots
 from tests.tui.driving import TRUECOLOR, Driven, surroundings
@@ -45,11 +42,7 @@ def recorded(path: Path, pieces: tuple[Piece, ...] = PIECES, interval: float = 5
 
 
 def tape_of(path: Path) -> Tape:
-    log = open_any(str(path))
-    if log.kind == RECORDING:
-        log.lines.close()
-        return FileTape(open_index(str(path), findings=FindingEvents))
-    return KeptTape(log, size=path.stat().st_size, findings=FindingEvents)
+    return open_tape(str(path))
 
 
 class HandClock:

@@ -21,7 +21,7 @@ from tests.tui.replays import BEGIN, END, STARVED, played, recorded, tape_of
 
 @pytest.fixture(scope="module")
 def night(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return recorded(tmp_path_factory.mktemp("replay") / "night.jsonl.gz")
+    return recorded(tmp_path_factory.mktemp("replay") / "night.jsonl.zst")
 
 
 @pytest.fixture(scope="module")
@@ -379,13 +379,15 @@ async def test_clock_that_was_set_back_does_not_stop_the_replay(tmp_path: Path) 
 
 async def test_file_that_was_deleted_is_said(tmp_path: Path) -> None:
     """What is on the screen stays, with a sentence that names the file."""
-    path = recorded(tmp_path / "run.jsonl", (Piece("healthy", 60.0),))
+    path = recorded(tmp_path / "run.jsonl.zst", (Piece("healthy", 60.0),))
     async with played(tape_of(path)) as drive:
         await drive.press("space")
         path.unlink()
         await drive.press_text(":90%")
         await drive.press("enter")
-        await drive.until(lambda: any("run.jsonl cannot be read" in line for line in drive.lines))
+        await drive.until(
+            lambda: any("run.jsonl.zst cannot be read" in line for line in drive.lines)
+        )
         assert drive.now == 0.0
 
 

@@ -59,7 +59,7 @@ def export_command(
 ) -> int:
     """Write a recording as CSV, for pandas and spreadsheets.
 
-    FILE is a recording (also gzip), a log that nvidia-smi wrote, or - for standard input. OUT may
+    FILE is a recording, a log that nvidia-smi wrote, or - for standard input. OUT may
     be - for standard output, and is gzip if it ends in .gz. Times are in UTC; units are in the
     column names; missing readings are empty. Text that a spreadsheet would take for a formula
     starts with an apostrophe.

@@ -157,7 +157,7 @@ def read_report(path: str, cut: Cut | None = None) -> Report:
 def part(path: str, cut: Cut) -> Iterator[tuple[OpenedLog, Iterator[Snapshot]]]:
     """A recording opened, and the snapshots of it that are asked for. What lies before them is
     passed over without being read, where that can be."""
-    first, last, place = None, None, 0
+    first, last, place = None, None, None
     if (cut.begin is not None or cut.end is not None) and path != STANDARD_STREAM:
         first, last, place = _found_fast(path, cut)
     if cut.needs_end and last is None:
@@ -166,20 +166,27 @@ def part(path: str, cut: Cut) -> Iterator[tuple[OpenedLog, Iterator[Snapshot]]]:
         yield log, cut.of(log, last, first)
 
 
-def _found_fast(path: str, cut: Cut) -> tuple[float | None, float | None, int]:
+def _found_fast(path: str, cut: Cut) -> tuple[float | None, float | None, tuple[Path, int] | None]:
     """When a recording of ``record`` begins and ends, and the place to read from: without reading
-    it. ``None``, ``None``, 0 of anything else."""
-    from gpuwatch.recording.scan import ends_of, place_of
+    it. ``None`` of anything else."""
+    from gpuwatch.recording.index import is_indexed, open_index
+    from gpuwatch.sources.files.log_text import LogError
 
-    first, last = ends_of(path)
-    if first is None or last is None:
-        return None, None, 0
+    if not is_indexed(path):
+        return None, None, None
+    try:
+        index = open_index(path)
+    except LogError as error:
+        raise click.UsageError(str(error)) from None
+    first, last = index.first_unix_seconds, index.last_unix_seconds
+    if first is None:
+        return None, None, None
     begin, _ = cut.span(first, last)
-    return first, last, 0 if begin is None else place_of(path, begin)
+    return first, last, None if begin is None else index.place(begin)
 
 
 @contextmanager
-def opened(path: str, begin: int = 0) -> Iterator[OpenedLog]:
+def opened(path: str, begin: tuple[Path, int] | None = None) -> Iterator[OpenedLog]:
     """Raises ``click.UsageError`` for what cannot be read, also while it is read."""
     from gpuwatch.recording.reader import open_any
     from gpuwatch.sources.files.log_text import LogError

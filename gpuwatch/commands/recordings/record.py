@@ -70,7 +70,7 @@ class Request:
 
 @click.command("record")
 @click.option(
-    "-o", "--output", "output", metavar="FILE", help="The file, compressed if it ends in .gz."
+    "-o", "--output", "output", metavar="FILE", help="The file, compressed if it ends in .zst."
 )
 @click.option(
     "--for",
@@ -140,7 +140,7 @@ def record_command(
     if stop is not None:
         return _stop(stop)
     if output is None:
-        raise click.UsageError("Name the file to record to: gpuwatch record -o run.jsonl.gz")
+        raise click.UsageError("Name the file to record to: gpuwatch record -o run.jsonl.zst")
     if keep is not None and rotate is None:
         raise click.UsageError("--keep limits the files that --rotate puts aside: add --rotate 1h.")
     request = Request(
@@ -326,7 +326,7 @@ def _tell_end(state: RecordingState, watched: float, whole: bool) -> int:
 
 
 def status_text(state: RecordingState, watched: float, limit: float | None) -> str:
-    """``recording to run.jsonl.gz  1.2M  60 snapshots  2 findings  59 min left``."""
+    """``recording to run.jsonl.zst  1.2M  60 snapshots  2 findings  59 min left``."""
     from gpuwatch.core.units import size
 
     parts = [

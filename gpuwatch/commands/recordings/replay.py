@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import stat
 import sys
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -17,8 +15,6 @@ from gpuwatch.commands.screen import screen_options, theme_called
 if TYPE_CHECKING:
     from gpuwatch.core.background import Task
     from gpuwatch.core.model import Snapshot
-    from gpuwatch.recording.index import Follower
-    from gpuwatch.recording.reader import OpenedLog
     from gpuwatch.recording.replay import EndableInput, Tape
 
 STANDARD_STREAM = "-"
@@ -38,8 +34,8 @@ def replay_command(
 ) -> int:
     """Play a recording in the dashboard: pause, step, seek, jump from finding to finding.
 
-    FILE is what gpuwatch record or stream wrote, or a log of nvidia-smi, also gzip. - is standard
-    input: ssh box gpuwatch stream | gpuwatch replay -
+    FILE is what gpuwatch record or stream wrote, or a log of nvidia-smi, packed or not. - is
+    standard input: ssh box gpuwatch stream | gpuwatch replay -
     """
     theme = theme_called(theme)
     _require_terminal(keys_elsewhere=file == STANDARD_STREAM)
@@ -146,47 +142,10 @@ def _left(opening: Task[tuple[Tape, Snapshot]]) -> bool:
 
 
 def _tape(file: str, given: EndableInput | None) -> tuple[Tape, Snapshot]:
-    from gpuwatch.recording.index import open_index
-    from gpuwatch.recording.reader import RECORDING, open_any
-    from gpuwatch.recording.replay import FileTape, KeptTape
-
-    log = open_any(file)
-    size = _size(file)
-    if log.kind == RECORDING and size is not None:
-        with log:
-            first = _first(log)
-        return FileTape(open_index(file, findings=_finds)), first
-    try:
-        end = None if given is None else given.end
-        tape = KeptTape(log, size=size, findings=_finds, end=end)
-    except BaseException:
-        log.lines.close()
-        raise
-    if log.stats.interrupted:
-        raise KeyboardInterrupt
-    return tape, next(tape.snapshots(float("-inf")))
-
-
-def _finds() -> Follower:
-    from gpuwatch.recording.finding_events import FindingEvents
-
-    return FindingEvents()
-
-
-def _first(log: OpenedLog) -> Snapshot:
+    from gpuwatch.recording.replay import open_tape
     from gpuwatch.sources.files.log_text import LogError
 
-    for snapshot in log.snapshots:
-        return snapshot
-    raise LogError(f"{log.shown} contains no snapshot.")
-
-
-def _size(file: str) -> int | None:
-    """Of a file that can be read twice, else ``None``."""
-    if file == STANDARD_STREAM:
-        return None
-    try:
-        found = Path(file).stat()
-    except (OSError, ValueError):
-        return None
-    return found.st_size if stat.S_ISREG(found.st_mode) else None
+    tape = open_tape(file, end=None if given is None else given.end)
+    for snapshot in tape.snapshots(float("-inf")):
+        return tape, snapshot
+    raise LogError(f"{tape.shown} contains no snapshot.")

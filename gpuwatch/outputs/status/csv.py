@@ -12,9 +12,9 @@ from __future__ import annotations
 import csv
 import io
 import math
+from dataclasses import fields
 from typing import Any
 
-from gpuwatch.core.codec.snapshots import gpu_object
 from gpuwatch.core.model import Gpu, GpuIdentity, GpuReading, Snapshot
 from gpuwatch.outputs.export import guarded
 
@@ -27,8 +27,7 @@ def csv_text(snapshot: Snapshot) -> str:
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(_titles())
     for gpu in snapshot.gpus:
-        readings = gpu_object(gpu)
-        del readings[_LEFT_OUT]
+        readings = _readings(gpu)
         writer.writerow(
             [
                 snapshot.taken_at_unix_seconds,
@@ -41,12 +40,21 @@ def csv_text(snapshot: Snapshot) -> str:
 
 def _titles() -> list[str]:
     nobody = GpuIdentity(index=0, uuid="", name="")
-    names = gpu_object(Gpu(identity=nobody, reading=GpuReading()))
+    names = _readings(Gpu(identity=nobody, reading=GpuReading()))
     return [
         "taken_at_unix_seconds",
         "simulated",
-        *(name for name in names if name != _LEFT_OUT),
+        *names,
     ]
+
+
+def _readings(gpu: Gpu) -> dict[str, Any]:
+    """In the order of the model."""
+    values = {field.name: getattr(gpu.identity, field.name) for field in fields(GpuIdentity)}
+    values["lost"] = gpu.lost
+    values |= {field.name: getattr(gpu.reading, field.name) for field in fields(GpuReading)}
+    del values[_LEFT_OUT]
+    return values
 
 
 def _cell(value: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TextIO
 
-from gpuwatch.core.codec.snapshots import header_line, snapshot_line
+from gpuwatch.core.codec import header_line, snapshot_line
 from gpuwatch.core.model import GpuIdentity, Snapshot
 
 

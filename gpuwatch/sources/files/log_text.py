@@ -1,40 +1,36 @@
 """Lines of a log that somebody else wrote: opened with care, bounded, counted.
 
-A log may be gzip (told by its first bytes, whatever its name), begin with a byte-order mark, be in
-UTF-16 (what ``>`` writes in Windows PowerShell), end in the middle of a line or of a gzip block,
-and hold anything. Nothing is read whole: a line is held at a time.
+A log may be gzip or zstd (told by its first bytes, whatever its name), begin with a byte-order
+mark, be in UTF-16 (what ``>`` writes in Windows PowerShell), end in the middle of a line or of a
+packed block, and hold anything. Nothing is read whole: a line is held at a time.
 """
 
 from __future__ import annotations
 
 import codecs
 import errno
-import gzip
 import io
 import sys
-import zlib
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO, cast
+from typing import BinaryIO
 
 from gpuwatch.core.text import clean
 from gpuwatch.core.units import age
-from gpuwatch.sources.files.file_set import FileSet, open_set
-from gpuwatch.sources.files.gzip_members import GzipMembers
+from gpuwatch.sources.files.unpacked import DAMAGE, FileSet, Unpacked
 
 STANDARD_INPUT = "-"
 LINE_LENGTH = 64 * 1024
 """A row of all query fields takes about 2 KiB; longer lines are left out and counted."""
 ENDLESS_LENGTH = 64 * 1024 * 1024
 """Of a line that never ends, as a device has: reading it would not end either."""
+_BUFFER_BYTES = 256 * 1024
 REMARKS_KEPT = 3
 REMARK_LENGTH = 160
 PARTLY_READ_SHOWN = 3
-
-_GZIP_MAGIC = b"\x1f\x8b"
-DAMAGE = (EOFError, gzip.BadGzipFile, zlib.error)
 
 _SENTENCES = {
     errno.ENOENT: "there is no such file",
@@ -91,10 +87,8 @@ class LogStats:
     damage: str | None = None
     """Why it ends early, as a clause."""
     damaged_stretches: int = 0
-    """Of a gzip file, passed over, and how many bytes of it they are."""
+    """Of a packed file, passed over, and how many bytes of it they are."""
     damaged_bytes: int = 0
-    baseless_lines: int = 0
-    """Of a recording: changes to what is damaged."""
     interrupted: bool = False
     """Ctrl-C came while the first lines were waited for."""
     remarks: Counter[str] = field(default_factory=Counter)
@@ -120,9 +114,6 @@ class LogStats:
             _count(self.other_lines, "line is no reading", "lines are no readings"),
             _count(self.torn_lines, "line is cut off", "lines are cut off"),
             _count(self.overlong_lines, "line is too long", "lines are too long"),
-            _count(
-                self.baseless_lines, "line builds on what is lost", "lines build on what is lost"
-            ),
         ]
         told = [text for text in skipped if text]
         if told:
@@ -179,7 +170,12 @@ class TextLines:
     """
 
     def __init__(
-        self, path: str, stats: LogStats, line_length: int = LINE_LENGTH, *, begin: int = 0
+        self,
+        path: str,
+        stats: LogStats,
+        line_length: int = LINE_LENGTH,
+        *,
+        begin: tuple[Path, int] | None = None,
     ) -> None:
         self.shown = "standard input" if path == STANDARD_INPUT else clean(path, 200)
         self.terminated = True
@@ -187,11 +183,17 @@ class TextLines:
         self._stats = stats
         self.line_length = line_length
         """Longer lines are left out; may be changed between two lines."""
-        self._owned: list[io.IOBase] = []
-        self._borrowed: io.TextIOWrapper | None = None
-        self._members: GzipMembers | None = None
+        self._files: FileSet | None = None
         try:
-            self._text = self._open(path, begin)
+            if path == STANDARD_INPUT:
+                self._unpacked = Unpacked(iter([_standard_input()]))
+            else:
+                self._files = FileSet(path, begin)
+                self._unpacked = Unpacked(iter(self._files))
+                if self._files.aside:
+                    told = _count(len(self._files.aside), "file that was", "files that were")
+                    stats.note(f"It is read with {told} put aside before it.")
+            self._text = self._opened()
         except LogError:
             self.close()
             raise
@@ -203,11 +205,8 @@ class TextLines:
 
     @property
     def bytes_read(self) -> int:
-        """Of the file (packed), about; 0 of standard input."""
-        for owned in self._owned[:1]:
-            if not owned.closed:
-                return owned.tell()
-        return 0
+        """Of the file (packed), about."""
+        return self._unpacked.read_bytes
 
     def __enter__(self) -> TextLines:
         return self
@@ -221,12 +220,8 @@ class TextLines:
         self.close()
 
     def close(self) -> None:
-        if self._borrowed is not None:
-            # A wrapper that is thrown away closes what it wraps.
-            self._borrowed.detach()
-            self._borrowed = None
-        while self._owned:
-            self._owned.pop().close()
+        if self._files is not None:
+            self._files.close()
 
     def __iter__(self) -> Iterator[str]:
         stats = self._stats
@@ -262,51 +257,24 @@ class TextLines:
             yield line.rstrip("\r\n")
 
     def _count_skipped(self) -> None:
-        if self._members is not None:
-            self._stats.damaged_stretches = self._members.stretches
-            self._stats.damaged_bytes = self._members.skipped_bytes
+        self._stats.damaged_stretches = self._unpacked.stretches
+        self._stats.damaged_bytes = self._unpacked.skipped_bytes
 
-    def _open(self, path: str, begin: int) -> io.TextIOWrapper:
-        if path == STANDARD_INPUT:
-            raw: BinaryIO = _standard_input()
-        else:
-            raw = open_set(path)
-            if isinstance(raw, FileSet):
-                told = _count(len(raw.aside), "file that was", "files that were")
-                self._stats.note(f"It is read with {told} put aside before it.")
-            self._owned.append(cast("io.RawIOBase", raw))
-            if begin:
-                raw.seek(begin)
-        buffered = _peekable(raw)
-        if buffered.peek(2)[:2] == _GZIP_MAGIC:
-            self._members = GzipMembers(buffered)
-            buffered = io.BufferedReader(self._members)
-            try:
-                start = buffered.peek(4)
-            except DAMAGE:
-                raise LogError(
-                    f"{self.shown} begins like a gzip file and cannot be unpacked."
-                ) from None
-        else:
+    def _opened(self) -> io.TextIOWrapper:
+        buffered = io.BufferedReader(self._unpacked, _BUFFER_BYTES)
+        try:
             start = buffered.peek(4)
-        text = io.TextIOWrapper(buffered, encoding=_encoding(start), errors="replace")
-        if path == STANDARD_INPUT:
-            self._borrowed = text
-        else:
-            self._owned.append(text)
-        return text
+        except DAMAGE:
+            raise LogError(
+                f"{self.shown} begins like a {self._unpacked.kind} file and cannot be unpacked."
+            ) from None
+        return io.TextIOWrapper(buffered, encoding=_encoding(start), errors="replace")
 
 
 def _standard_input() -> BinaryIO:
     if sys.stdin is None:
         raise LogError("Standard input is closed, so there is nothing to read.")
     return sys.stdin.buffer
-
-
-def _peekable(raw: BinaryIO) -> io.BufferedReader:
-    if isinstance(raw, io.BufferedReader):
-        return raw
-    return io.BufferedReader(cast("io.RawIOBase", raw))
 
 
 def _encoding(start: bytes) -> str:

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 _FINE_SECONDS = 900.0
 """So much is read snapshot by snapshot, the rest by the half minutes of the overview."""
 _REACH_SECONDS = 12 * 3600.0
-_INDEX_SECONDS = 60.0
 _PAUSE_SECONDS = 0.002
 """After each snapshot: the screen has the interpreter to itself for most of the time."""
 
@@ -107,10 +106,8 @@ class Filling:
         except LogError:
             pass
         else:
-            index.wait(_INDEX_SECONDS)
             since = min(since, self._overview(history, index, since, offset))
             marks = tuple(_marks(index, offset, last.monotonic_seconds))
-            index.close()
         for snapshot in recent:
             history.push(snapshot)
             time.sleep(_PAUSE_SECONDS)

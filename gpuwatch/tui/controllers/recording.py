@@ -115,7 +115,7 @@ class RecorderApp(TimelineApp):
             self.say(self._stop_recording())
             self.redraw()
         else:
-            name = time.strftime("gpuwatch-%Y%m%d-%H%M%S.jsonl.gz")
+            name = time.strftime("gpuwatch-%Y%m%d-%H%M%S.jsonl.zst")
             self.push_screen(RecordDialog(name, self.palette, self.view.glyphs), self._named)
 
     def _named(self, name: str | None) -> None:

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.core.codec import snapshots as codec
+from gpuwatch.core import codec
 from gpuwatch.core.model import Job, ProcessKey, TrainingLoop
 from gpuwatch.jobs.loop import step_file, writer
 from gpuwatch.jobs.loop.reader import LOOK_SECONDS, LoopReader

@@ -80,7 +80,7 @@ class RecordDialog(ModalScreen[str]):
         text.append(name, palette["b:value" if not self._offered else "b:label"])
         text.append(self._glyphs.cursor + "\n\n", palette["b:key"])
         text.append(
-            "JSON lines; compressed where the name ends in .gz. Only you can read the file. "
+            "JSON lines; compressed where the name ends in .zst. Only you can read the file. "
             "The command lines of processes are in it: `gpuwatch record --redact` leaves them "
             "out. `gpuwatch replay FILE` plays it.",
             palette["b:text"],

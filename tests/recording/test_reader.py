@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import gzip
 import io
 import os
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,10 +16,8 @@ from gpuwatch.commands.cli import run
 from gpuwatch.core.model import Snapshot
 from gpuwatch.outputs.status.jsonlines import JsonLinesWriter
 from gpuwatch.recording.reader import open_any
-from gpuwatch.recording.scan import RecordingFileReader
-from gpuwatch.sources.files import log_text
-from gpuwatch.sources.files.gzip_members import GzipMembers
-from gpuwatch.sources.files.log_text import DAMAGE, LogError, LogStats
+from gpuwatch.sources.files import log_text, zstd
+from gpuwatch.sources.files.log_text import LogError, LogStats
 from gpuwatch.sources.smi_log.columns import parse_columns
 from gpuwatch.sources.smi_log.source import LogOptions
 from tests.sources.smi_writing import query_log, simulated
@@ -55,18 +53,24 @@ def test_a_recording_reads_back_what_was_streamed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", [recording(SNAPSHOTS), LOG], ids=["recording", "log"])
-def test_gzip_is_told_by_its_first_bytes(tmp_path: Path, text: str) -> None:
+@pytest.mark.parametrize("pack", [gzip.compress, zstd.compress])
+def test_packed_files_are_known_by_their_first_bytes(
+    tmp_path: Path, text: str, pack: Callable[[bytes], bytes]
+) -> None:
     """Whatever the file is called."""
-    path = written(tmp_path, gzip.compress(text.encode()), "no-ending")
+    path = written(tmp_path, pack(text.encode()), "no-ending")
     assert len(read(path)[0]) == 5
 
 
-def test_a_gzip_file_that_is_cut_off_is_read_to_there(tmp_path: Path) -> None:
-    """And that is told."""
-    snapshots = simulated(count=60, gpus=1)
-    data = gzip.compress(recording(snapshots).encode())
-    found, stats = read(written(tmp_path, data[: len(data) // 2]))
-    assert 0 < len(found) < 60
+@pytest.mark.parametrize("pack", [gzip.compress, zstd.compress])
+def test_a_packed_file_that_is_cut_off_is_read_to_there(
+    tmp_path: Path, pack: Callable[[bytes], bytes]
+) -> None:
+    """And that is said."""
+    snapshots = simulated(count=120, gpus=2)
+    data = pack(recording(snapshots).encode())
+    found, stats = read(written(tmp_path, data[: len(data) * 2 // 3]))
+    assert 0 < len(found) < 120
     assert found == snapshots[: len(found)]
     assert stats.damage is not None
 
@@ -87,54 +91,6 @@ def test_a_log_s_last_line_without_its_end_is_left_out(tmp_path: Path) -> None:
     assert stats.torn_lines == 1
 
 
-HEAD = b'{"kind":"header"'
-MEMBER = b"\x1f\x8b\x08\0\0\0\0\0\0\x03"
-STORED = MEMBER + b"\0\xf0\xff\x0f\x00" + HEAD
-"""A member whose first block is 64 KiB of what follows it: of such members, each within the one
-before, a thousandfold of the file could be unpacked."""
-
-
-def test_what_looks_like_members_within_members_is_not_unpacked_a_thousand_times() -> None:
-    """The work grows with the file, not with its square."""
-    data = gzip.compress(HEAD + b"}\n", mtime=0) + STORED * 10_000
-    unpacked = 0
-    with GzipMembers(io.BufferedReader(io.BytesIO(data))) as members, contextlib.suppress(*DAMAGE):
-        while part := members.read(1 << 20):
-            unpacked += len(part)
-    assert unpacked < 20 * len(data)
-
-
-def test_what_looks_like_heads_within_heads_is_not_unpacked_a_thousand_times(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The overview of a file is looked for in places that look like one."""
-    data = STORED * 10_000
-    reader = RecordingFileReader(written(tmp_path, data))
-    unpacked = 0
-    text_at = reader._head_text
-
-    def counted(offset: int) -> bytes:
-        nonlocal unpacked
-        text = text_at(offset)
-        unpacked += len(text)
-        return text
-
-    monkeypatch.setattr(reader, "_head_text", counted)
-    heads = [reader.head(offset) for offset in reader.starts(0, reader.size)]
-    reader.close()
-    assert len(heads) == 10_000
-    assert unpacked < 200 * len(data)
-
-
-def test_recordings_around_rubbish_are_read(tmp_path: Path) -> None:
-    """Beginnings of members that are none are passed over, however many."""
-    snapshots = simulated(count=60, gpus=1)
-    parts = [gzip.compress(recording(some).encode()) for some in (snapshots[:30], snapshots[30:])]
-    found, stats = read(written(tmp_path, (MEMBER * 20_000).join(parts)))
-    assert found == snapshots
-    assert stats.damaged_stretches == 1
-
-
 @pytest.mark.parametrize("at", ["1e300", "-1e18", "2.6e11", "-62135596800.0", "-63000000000.0"])
 @pytest.mark.parametrize("name", ["taken_at", "started_at"])
 def test_a_time_that_no_calendar_has_costs_its_line(
@@ -149,7 +105,7 @@ def test_a_time_that_no_calendar_has_costs_its_line(
     assert (found, stats.other_lines) == (SNAPSHOTS, len(lines) - 6)
     for command in ("report", "report --from 00:00", "diagnose", "export --csv -"):
         assert run([*command.split()[:1], path, *command.split()[1:]]) != 70, command
-    assert "between the years" in capsys.readouterr().err
+    assert "_unix_seconds" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("at", ["0001/01/01 00:00:00", "9999/12/31 23:59:59"])
@@ -233,6 +189,9 @@ def test_a_line_without_end_is_left_out(tmp_path: Path) -> None:
         b"\x1f\x8b",
         b"\x1f\x8bnot gzip at all",
         gzip.compress(b"", mtime=0),
+        b"\x28\xb5\x2f\xfd",
+        b"\x28\xb5\x2f\xfdnot zstd at all",
+        zstd.compress(b""),
         bytes(range(256)) * 10,
         b"\x7fELF\x02\x01\x01" + bytes(500),
     ],

@@ -48,7 +48,7 @@ def secretive(kind: type[Any], **known: object) -> Any:
     texts = {
         field.name: SECRET
         for field in dataclasses.fields(kind)
-        if "str" in str(field.type) and field.name not in KEPT[kind]
+        if "Text" in str(field.type) and field.name not in KEPT[kind]
     }
     if "command" in texts:
         texts["command"] = f"/home/{SECRET}/bin/python train.py --token {SECRET}"

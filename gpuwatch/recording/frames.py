@@ -1,0 +1,155 @@
+"""The layout of a recording: zstd frames of a minute each, and between them what sums them up.
+
+A frame holds the very lines that ``gpuwatch stream`` prints: a header, then snapshots. Before each
+stands a skippable frame, which ``zstdcat`` and other readers pass over, with an ``Entry``: when the
+frame begins, and the half minutes and findings that were over by then. So a recording can be
+opened anywhere, and its overview drawn, without unpacking its lines.
+"""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+from msgspec import Struct
+from msgspec.json import Decoder, Encoder
+
+from gpuwatch.core.codec import decoded, safe
+from gpuwatch.core.json_values import CodecError, Text, UnixSeconds
+from gpuwatch.recording.buckets import Bucket, FindingSpan
+from gpuwatch.sources.files import zstd
+from gpuwatch.sources.files.unpacked import ZSTD, FileSet
+
+ENTRY = b"\x50\x2a\x4d\x18"
+"""A skippable frame begins so; its length follows."""
+_LENGTH_BYTES = 4
+_ENTRY_MOST = 256 * 1024
+_UNPACKED_MOST = 4 * 1024 * 1024
+_CHUNK_BYTES = 4 * 1024 * 1024
+_LEVEL = 6
+"""Of compression: 9 takes half as much time again and a fifteenth less room."""
+_WINDOW_LOG = 20
+"""Some snapshots of a large machine: what has not changed since is found in them."""
+_encode = Encoder().encode
+
+
+class Entry(Struct, frozen=True, kw_only=True):
+    """What stands before a frame."""
+
+    run: Text
+    """Tells recordings in one file apart."""
+    begin_unix_seconds: UnixSeconds | None = None
+    """When the first snapshot of the frame was taken; ``None``: the recording ends here."""
+    buckets: tuple[Bucket, ...] = ()
+    findings: tuple[FindingSpan, ...] = ()
+    """Those that hold, and those that ended since the entry before."""
+
+
+class Mark(NamedTuple):
+    """A place where reading can begin."""
+
+    unix_seconds: float
+    file: Path
+    offset: int
+
+
+_DECODER = Decoder(Entry)
+
+
+def compressor() -> zstd.ZstdCompressor:
+    """For one frame. Without a checksum, so that a frame that was torn off can be ended later."""
+    parameter = zstd.CompressionParameter
+    return zstd.ZstdCompressor(
+        options={parameter.compression_level: _LEVEL, parameter.window_log: _WINDOW_LOG}
+    )
+
+
+def packed_entry(entry: Entry) -> bytes:
+    """``entry`` as a skippable frame."""
+    data = zstd.compress(_encode(entry))
+    return ENTRY + len(data).to_bytes(_LENGTH_BYTES, "little") + data
+
+
+def frame_end(tail: bytes) -> bytes:
+    """What ends the last frame of a file that ends with ``tail``: nothing where it is ended, or
+    torn off within a block (which no reader can use)."""
+    place = tail.rfind(ZSTD)
+    end = b"\x01\x00\x00"
+    with suppress(zstd.ZstdError):
+        if place < 0 or _ends(tail[place:]):
+            return b""
+        if _ends(tail[place:] + end):
+            return end
+    return b""
+
+
+def _ends(data: bytes) -> bool:
+    frame = zstd.ZstdDecompressor()
+    frame.decompress(data, _UNPACKED_MOST)
+    while not (frame.eof or frame.needs_input):
+        frame.decompress(b"", _UNPACKED_MOST)
+    return frame.eof
+
+
+def entries_of(path: str) -> Iterator[tuple[Path, int, Entry]]:
+    """All that can be read of a recording, with the file and place of each: none of any other
+    file."""
+    # A pipe is not opened to see.
+    if Path(path).is_file():
+        with suppress(OSError), closing(FileSet(path)) as files:
+            for file in files:
+                for offset, entry in _entries(file):
+                    yield Path(file.name), offset, entry
+
+
+def _entries(file: BinaryIO) -> Iterator[tuple[int, Entry]]:
+    descriptor, at = file.fileno(), 0
+    if os.pread(descriptor, len(ENTRY), 0) != ENTRY:
+        return
+    while data := os.pread(descriptor, _CHUNK_BYTES, at):
+        place = -1
+        while (place := data.find(ENTRY, place + 1)) >= 0:
+            entry = _entry_at(descriptor, at + place)
+            if entry is not None:
+                yield at + place, entry
+        at += max(1, len(data) - len(ENTRY) + 1) if len(data) == _CHUNK_BYTES else len(data)
+
+
+def _entry_at(descriptor: int, offset: int) -> Entry | None:
+    begin = offset + len(ENTRY) + _LENGTH_BYTES
+    size = int.from_bytes(os.pread(descriptor, _LENGTH_BYTES, begin - _LENGTH_BYTES), "little")
+    if size > _ENTRY_MOST:
+        return None
+    frame = zstd.ZstdDecompressor()
+    try:
+        data = frame.decompress(os.pread(descriptor, size, begin), _UNPACKED_MOST)
+        return decoded(_DECODER, safe(data.decode())) if frame.eof else None
+    except (zstd.ZstdError, CodecError, UnicodeError):
+        return None
+
+
+def marks_of(entries: Sequence[tuple[Path, int, Entry]]) -> list[Mark]:
+    """In the order of the file; times never go back, so that a clock that was set back hides
+    nothing before it."""
+    marks: list[Mark] = []
+    for file, offset, entry in entries:
+        at = entry.begin_unix_seconds
+        if at is not None:
+            marks.append(Mark(max(at, marks[-1].unix_seconds) if marks else at, file, offset))
+    return marks
+
+
+def mark_before(marks: Sequence[Mark], unix_seconds: float) -> Mark | None:
+    """The last place at or before a moment, else the first; of several of one time, the first."""
+    if not marks:
+        return None
+    place = max(0, bisect_right(marks, unix_seconds, key=_time) - 1)
+    return marks[bisect_left(marks, marks[place].unix_seconds, key=_time)]
+
+
+def _time(mark: Mark) -> float:
+    return mark.unix_seconds

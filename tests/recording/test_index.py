@@ -1,0 +1,287 @@
+"""Recordings opened to be looked at here and there."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from gpuwatch.core.model import Snapshot
+from gpuwatch.core.source import ManualClock
+from gpuwatch.recording.buckets import GPU_READINGS, HOST_READINGS, Bucket, BucketFolder
+from gpuwatch.recording.frames import ENTRY
+from gpuwatch.recording.index import is_indexed, open_index, recent_snapshots
+from gpuwatch.recording.reader import open_any
+from gpuwatch.recording.recorder import Recorder
+from gpuwatch.sources.files import zstd
+from gpuwatch.sources.files.log_text import LogError
+from gpuwatch.sources.simulated.source import SimulatedSource
+
+
+def simulated(count: int, gpus: int = 1, begin: float = 0.0) -> list[Snapshot]:
+    clock = ManualClock(seconds=begin)
+    source = SimulatedSource("starved", gpus, clock=clock)
+    found = []
+    for _ in range(count):
+        found.append(source.read())
+        clock.advance(1.0)
+    return found
+
+
+SNAPSHOTS = simulated(400)
+
+
+def record(path: Path, snapshots: list[Snapshot]) -> str:
+    recorder = Recorder(path)
+    for each in snapshots:
+        recorder.push(each)
+    recorder.close()
+    return str(path)
+
+
+@cache
+def recorded(suffix: str) -> bytes:
+    """``SNAPSHOTS``, in a file with a name that ends so."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder, f"run{suffix}")
+        record(path, SNAPSHOTS)
+        return path.read_bytes()
+
+
+def written(path: Path) -> str:
+    path.write_bytes(recorded(path.suffix))
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def packed() -> bytes:
+    return recorded(".zst")
+
+
+def folded(snapshots: list[Snapshot]) -> list[Bucket]:
+    folder = BucketFolder()
+    found = [folder.push(each) for each in snapshots]
+    return [bucket for bucket in [*found, folder.end()] if bucket is not None]
+
+
+@pytest.mark.parametrize("name", ["run.jsonl.zst", "run.jsonl"])
+def test_the_overview_of_a_recording(tmp_path: Path, name: str) -> None:
+    """Its times, buckets and findings, as they were recorded."""
+    path = written(tmp_path / name)
+    index = open_index(path)
+    assert index.progress == 1.0
+    assert index.first_unix_seconds == SNAPSHOTS[0].taken_at_unix_seconds
+    assert index.last_unix_seconds == SNAPSHOTS[-1].taken_at_unix_seconds
+    assert list(index.buckets) == folded(SNAPSHOTS)
+    assert is_indexed(path) == name.endswith(".zst")
+    assert index.findings[0].rule
+    assert index.findings[0].end_unix_seconds is None
+    index.close()
+
+
+@pytest.mark.parametrize("name", ["run.jsonl.zst", "run.jsonl"])
+def test_reading_begins_anywhere(tmp_path: Path, name: str) -> None:
+    """Not later than asked for, a minute before at most (a plain file: at its beginning), and goes
+    on to the end."""
+    index = open_index(written(tmp_path / name))
+    for number in (0, 1, 59, 60, 200, 399):
+        wanted = SNAPSHOTS[number].taken_at_unix_seconds
+        found = list(index.snapshots(wanted))
+        assert found == SNAPSHOTS[-len(found) :]
+        assert wanted >= found[0].taken_at_unix_seconds
+        if name.endswith(".zst"):
+            assert wanted - found[0].taken_at_unix_seconds <= 61
+    assert list(index.snapshots(0.0)) == SNAPSHOTS
+
+
+@pytest.mark.parametrize("name", ["run.jsonl.zst", "run.jsonl"])
+def test_the_last_minutes_are_read(tmp_path: Path, name: str) -> None:
+    """Of any recording; of what is none, nothing."""
+    found = recent_snapshots(written(tmp_path / name), 100.0)
+    assert found == SNAPSHOTS[-101:]
+    (tmp_path / "log").write_bytes(b"x")
+    assert recent_snapshots(tmp_path / "log", 100.0) == []
+
+
+def test_a_clock_that_was_set_back_hides_nothing_before_it(tmp_path: Path) -> None:
+    """What was recorded before it is read from its own time on."""
+    back = [
+        replace(each, taken_at_unix_seconds=each.taken_at_unix_seconds - 3600.0)
+        for each in SNAPSHOTS[150:250]
+    ]
+    index = open_index(record(tmp_path / "run.jsonl.zst", SNAPSHOTS[:150] + back))
+    at = SNAPSHOTS[140].taken_at_unix_seconds
+    assert 0 <= at - next(index.snapshots(at)).taken_at_unix_seconds <= 60.0
+
+
+def test_a_recording_that_is_still_written_has_its_last_moments(
+    tmp_path: Path, packed: bytes
+) -> None:
+    """No entry has them yet; that its end is missing is nothing to be said."""
+    path = tmp_path / "run.jsonl.zst"
+    path.write_bytes(packed[: int(len(packed) * 0.8)])
+    index = open_index(str(path))
+    with open_any(str(path)) as log:
+        found = list(log.snapshots)
+    assert index.last_unix_seconds == found[-1].taken_at_unix_seconds
+    assert list(index.buckets) == folded(found)
+    assert index.notes() == ()
+
+
+def test_two_recordings_in_one_file(tmp_path: Path) -> None:
+    """What held in the first ends with it."""
+    path = tmp_path / "run.jsonl.zst"
+    later = simulated(100, begin=5000.0)
+    written(path)
+    record(path, later)
+    index = open_index(str(path))
+    assert list(index.buckets) == [*folded(SNAPSHOTS), *folded(later)]
+    assert index.last_unix_seconds == later[-1].taken_at_unix_seconds
+    ends = [span.end_unix_seconds for span in index.findings if span.end_unix_seconds is not None]
+    assert ends
+    assert max(ends) < later[0].taken_at_unix_seconds
+
+
+@pytest.mark.parametrize("data", [b"", b"x", b"{}\n", b'{"kind":"header","schema":99}\n'])
+def test_what_cannot_be_opened_is_said(tmp_path: Path, data: bytes) -> None:
+    """In a sentence."""
+    path = tmp_path / "log"
+    path.write_bytes(data)
+    with pytest.raises(LogError) as caught:
+        open_index(str(path))
+    assert str(caught.value).isprintable()
+    for name in ("-", str(tmp_path / "none"), str(tmp_path), "a\0b"):
+        with pytest.raises(LogError):
+            open_index(name)
+
+
+# --- damage ------------------------------------------------------------------------------------
+
+
+def read(path: Path) -> list[Snapshot]:
+    with open_any(str(path)) as log:
+        return list(log.snapshots)
+
+
+@pytest.mark.parametrize("share", [0.05, 0.3, 0.5, 0.77, 0.99])
+def test_a_cut_off_recording_is_read_to_there(tmp_path: Path, packed: bytes, share: float) -> None:
+    """Wherever it is cut."""
+    path = tmp_path / "run.jsonl.zst"
+    path.write_bytes(packed[: int(len(packed) * share)])
+    found = read(path)
+    assert found == SNAPSHOTS[: len(found)]
+    # Two flushes are at most so far apart.
+    assert len(found) >= 400 * share * 0.6 - 65
+
+
+def test_a_damaged_place_costs_a_minute(tmp_path: Path, packed: bytes) -> None:
+    """What follows is read, and what was passed over is counted and said."""
+    path = tmp_path / "run.jsonl.zst"
+    middle = len(packed) // 2
+    path.write_bytes(packed[:middle] + bytes(300) + packed[middle + 300 :])
+    with open_any(str(path)) as log:
+        found = list(log.snapshots)
+        stats = log.stats
+    assert len(found) >= 400 - 65
+    assert [each for each in found if each in SNAPSHOTS] == found
+    assert found[-1] == SNAPSHOTS[-1]
+    assert stats.damaged_stretches == 1
+    assert any("damaged in 1 place" in sentence for sentence in stats.sentences())
+
+
+@pytest.mark.parametrize("suffix", [".zst", ".jsonl"])
+@pytest.mark.parametrize("seed", range(12))
+def test_anything_can_happen_to_a_file(tmp_path: Path, suffix: str, seed: int) -> None:
+    """Bytes change, go, or come twice: it ends in snapshots or in a sentence, soon."""
+    dice = random.Random(seed)
+    data = bytearray(recorded(suffix)[:400_000])
+    for _ in range(dice.randint(1, 6)):
+        at, size = dice.randrange(len(data)), dice.choice([1, 2, 50, 5000])
+        words = [b"null", b"1e999", b'"', b"{", b"\n", b"[]", b"\xff\xfe", b"-1", b"\\u001b"]
+        data[at : at + size] = dice.choice(
+            [
+                dice.randbytes(size),
+                b"",
+                data[max(0, at - size) : at] + data[at : at + size],
+                bytes(size),
+                *words,
+            ]
+        )
+    path = tmp_path / f"run{suffix}"
+    path.write_bytes(data)
+    refused = ""
+    try:
+        read(path)
+        index = open_index(str(path))
+        for _ in index.snapshots(SNAPSHOTS[200].taken_at_unix_seconds):
+            break
+        assert all(span.summary.isprintable() for span in index.findings)
+    except LogError as error:
+        refused = str(error)
+    assert refused.isprintable()
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        b"{}",
+        b'{"run":"\\u001b[2J","findings":[{"rule":1}]}',
+        b'{"run":"x","begin_unix_seconds":1e300}',
+        b'{"run":"x","buckets":[{"begin_unix_seconds":"x"}]}',
+        b'{"run":"x","buckets":[{"begin_unix_seconds":0,"seconds":-1,"gpus":{},"host":{}}]}',
+        b'{"run":"x","buckets":[{"begin_unix_seconds":0,"seconds":30,"gpus":{},"host":{"a":[1]}}]}',
+        b"[" * 100_000,
+        bytes(64 * 1024 * 1024),
+    ],
+)
+def test_bad_entries_are_passed_over(tmp_path: Path, packed: bytes, entry: bytes) -> None:
+    """However they are made; the lines beside them are read."""
+    data = zstd.compress(entry)
+    path = tmp_path / "run.jsonl.zst"
+    path.write_bytes(packed + ENTRY + len(data).to_bytes(4, "little") + data)
+    index = open_index(str(path))
+    assert list(index.buckets) == folded(SNAPSHOTS)
+    assert read(path) == SNAPSHOTS
+
+
+# --- buckets -----------------------------------------------------------------------------------
+
+
+def test_readings_beyond_all_measure_have_an_overview() -> None:
+    """Their sum is no number any more; a file can say anything."""
+    odd = [
+        replace(each, host=replace(each.host, disk_read_bytes_per_second=1.7e308))
+        for each in SNAPSHOTS[:4]
+    ]
+    assert folded(odd)[0].host["disk_read_bytes_per_second"].maximum == 1.7e308
+
+
+def test_a_bucket_has_minimum_mean_and_maximum() -> None:
+    """Of all readings that have a chart; the busy share is that of the driver's fine samples."""
+    bucket = folded(SNAPSHOTS[:40])[0]
+    inside = [
+        each for each in SNAPSHOTS[:40] if each.taken_at_unix_seconds < bucket.end_unix_seconds
+    ]
+    readings = [each.gpus[0].reading for each in inside]
+    percents = [sample.percent for one in readings for sample in one.busy_samples or ()]
+    watts = [one.power_watts or 0.0 for one in readings]
+    (bands,) = bucket.gpus.values()
+    assert bands["busy_percent"] == pytest.approx(
+        (min(percents), sum(percents) / len(percents), max(percents)), abs=0.01
+    )
+    assert bands["power_watts"][::2] == pytest.approx((min(watts), max(watts)), abs=0.01)
+    assert bands.keys() == set(GPU_READINGS)
+    assert bucket.host.keys() == set(HOST_READINGS)
+
+
+def test_gaps_have_no_bucket() -> None:
+    """Nothing was seen in them; a reading that was never made has no band."""
+    one = SNAPSHOTS[0]
+    late = replace(one, taken_at_unix_seconds=one.taken_at_unix_seconds + 600.0)
+    assert len(folded([one, late])) == 2
+    bare = replace(one, gpus=(replace(one.gpus[0], reading=type(one.gpus[0].reading)()),))
+    assert folded([bare])[0].gpus[one.gpus[0].uuid] == {}
