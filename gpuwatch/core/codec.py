@@ -249,8 +249,9 @@ _ANYTHING: JsonDecoder[Any] = JsonDecoder()
 def safe(line: str) -> bytes:
     """``line`` with its texts made safe: a recording may come from anyone, and what it says reaches
     a terminal. Most lines hold nothing that ``clean`` would change, and are not looked through."""
+    plain = (line.isascii() and "\x7f" not in line) or line.isprintable()
     try:
-        if line.isprintable() and not _UNSAFE_ESCAPE.search(line):
+        if plain and not _UNSAFE_ESCAPE.search(line):
             return line.encode()
         return _encode(_cleaned(decoded(_ANYTHING, line.encode("utf-8", "replace"))))
     except (UnicodeError, RecursionError) as error:

@@ -18,6 +18,7 @@ import pytest
 
 from gpuwatch.commands.cli import run
 from gpuwatch.commands.recordings import record as record_module
+from gpuwatch.commands.recordings import running as running_module
 from gpuwatch.core.model import Snapshot
 from gpuwatch.recording.reader import open_any
 from gpuwatch.recording.recorder import RecordingState, recent_snapshots
@@ -303,8 +304,8 @@ def test_only_the_process_of_the_note_is_signalled(
     child = subprocess.Popen(["sleep", "600"])
     try:
         recording = RunningRecording(pid=child.pid, path="/x", started_at_unix_seconds=1.0)
-        monkeypatch.setattr(record_module, "_chosen", lambda _wanted: [recording])
-        monkeypatch.setattr(record_module, "STOP_SECONDS", 60.0)
+        monkeypatch.setattr(running_module, "_chosen", lambda _wanted: [recording])
+        monkeypatch.setattr(running_module, "STOP_SECONDS", 60.0)
         assert run(["record", "--stop", "all"]) == 0
         assert child.poll() is None
         with announced(recording):

@@ -8,34 +8,25 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from gpuwatch.commands import common
 
 if TYPE_CHECKING:
-    import asyncio
-
     from gpuwatch.core.model import Snapshot
     from gpuwatch.core.source import Source
     from gpuwatch.recording.recorder import BackgroundRecorder, RecordingState
-    from gpuwatch.recording.running import RunningRecording
 
 FOR_MOST_SECONDS = 366 * 86400.0
 ROTATE_LEAST_SECONDS = 60.0
-STOP_SECONDS = 15.0
-"""How long --stop waits for an end to be written."""
 _EARLY_BY_SECONDS = 0.05
 _STATUS_SECONDS = 1.0
-_SILENT_SECONDS = 60.0
-"""Written to more seldom than that, a recording is in trouble."""
-_READY = "ready"
 _Callback = Callable[[click.Context, click.Parameter, str | None], float | None]
 
 
@@ -50,9 +41,10 @@ def _time_option(least: float, most: float) -> _Callback:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What is to be recorded, and how."""
+    """What is to be recorded, and how: the options of the command."""
 
     path: Path
+    """Whole: a detached recording is in another folder."""
     seconds: float | None
     interval: float
     rotate: float | None
@@ -63,9 +55,6 @@ class Request:
     gpus: int | None
     demo: str | None
     detached: bool
-
-    def source(self) -> Source:
-        return common.make_source(self.demo, self.gpus, self.all_processes, self.interval)
 
 
 @click.command("record")
@@ -110,19 +99,7 @@ class Request:
     help="Stop a running recording (all of them: --stop all).",
 )
 def record_command(
-    output: str | None,
-    seconds: float | None,
-    interval: float,
-    rotate: float | None,
-    keep: int | None,
-    redact: bool,
-    all_processes: bool,
-    gpus: int | None,
-    demo: str | None,
-    pid: int | None,
-    detach: bool,
-    as_list: bool,
-    stop: str | None,
+    output: str | None, detach: bool, as_list: bool, stop: str | None, **options: Any
 ) -> int:
     """Record this machine into FILE, for replay, report, compare and diagnose.
 
@@ -135,54 +112,36 @@ def record_command(
     program names and user numbers, and no host, folder, container or environment; the GPUs' UUIDs
     and PCI addresses, PIDs and Slurm job numbers stay.
     """
+    from gpuwatch.commands.recordings import running
+
     if as_list:
-        return _list()
+        return running.list_recordings()
     if stop is not None:
-        return _stop(stop)
+        return running.stop_recordings(stop)
     if output is None:
         raise click.UsageError("Name the file to record to: gpuwatch record -o run.jsonl.zst")
-    if keep is not None and rotate is None:
+    path = Path(os.path.abspath(output))  # noqa: PTH100 - resolve() would follow links
+    request = Request(path=path, detached=detach, **options)
+    if request.keep is not None and request.rotate is None:
         raise click.UsageError("--keep limits the files that --rotate puts aside: add --rotate 1h.")
-    request = Request(
-        path=Path(os.path.abspath(output)),  # noqa: PTH100 - resolve() would follow links
-        seconds=seconds,
-        interval=interval,
-        rotate=rotate,
-        keep=keep,
-        redact=redact,
-        pid=pid,
-        all_processes=all_processes,
-        gpus=gpus,
-        demo=demo,
-        detached=detach,
-    )
-    return _detach(request) if detach else _record(request)
+    if not detach:
+        return record(request)
+    return running.detached(path, lambda ready: record(request, ready))
 
 
-def _shown(path: Path | str) -> str:
-    from gpuwatch.core.text import clean
-
-    return clean(str(path), 200)
-
-
-# --- recording -------------------------------------------------------------------------------
-
-
-def _record(request: Request, ready: Callable[[], None] = lambda: None) -> int:
+def record(request: Request, ready: Callable[[], None] = lambda: None) -> int:
+    """Record until it is over; the exit code. ``ready`` is called once it has begun."""
     import asyncio
 
     from gpuwatch.recording.recorder import BackgroundRecorder, Recorder, RecordingError
     from gpuwatch.recording.running import RunningRecording, announced
 
-    source = request.source()
+    source = common.make_source(request.demo, request.gpus, request.all_processes, request.interval)
     for note in () if request.pid is None else common.attach_to(source, request.pid):
         common.complain(note, 0)
     try:
         plain = Recorder(
-            request.path,
-            rotate_seconds=request.rotate,
-            keep=request.keep,
-            redact=request.redact,
+            request.path, rotate_seconds=request.rotate, keep=request.keep, redact=request.redact
         )
     except RecordingError as error:
         raise click.UsageError(str(error)) from None
@@ -215,6 +174,10 @@ def _record(request: Request, ready: Callable[[], None] = lambda: None) -> int:
     return _tell_end(recorder.state, watch.watched_seconds, whole)
 
 
+class _OverError(Exception):
+    """Ends a recording that has what it was asked for."""
+
+
 class _Watch:
     """Takes snapshots until the time is over, a signal comes or the job has ended."""
 
@@ -231,7 +194,6 @@ class _Watch:
         self._request = request
         self._source = source
         self._recorder = recorder
-        self._stop: asyncio.Event | None = None
         self._began: float | None = None
         self._troubled = False
         self._noticed: str | None = None
@@ -241,31 +203,21 @@ class _Watch:
 
         from gpuwatch.core.sampler import Sampler
 
-        loop = asyncio.get_running_loop()
-        self._stop = asyncio.Event()
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             # Not in the main thread, so no signal comes here.
             with contextlib.suppress(ValueError, RuntimeError):
-                loop.add_signal_handler(number, self._stop.set)
+                loop.add_signal_handler(number, task.cancel)
         sampler = Sampler(self._source, self._request.interval)
-        tasks = [
-            asyncio.create_task(sampler.run(self._deliver)),
-            asyncio.create_task(self._stop.wait()),
-        ]
         try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            if tasks[0].done():
-                tasks[0].result()
+            with contextlib.suppress(_OverError, asyncio.CancelledError):
+                await sampler.run(self._deliver)
         finally:
-            for task in tasks:
-                task.cancel()
             sampler.close()
 
     def _deliver(self, snapshot: Snapshot) -> None:
         request = self._request
-        assert self._stop is not None
-        if self._stop.is_set():
-            return
         shown = snapshot
         if request.pid is not None:
             shown = common.attached_only(snapshot, request.pid)
@@ -283,7 +235,7 @@ class _Watch:
         over = request.pid is not None and shown.jobs[0].ended_at_unix_seconds is not None
         # A look that comes a little early is the last one all the same.
         if over or (limit is not None and self.watched_seconds >= limit - _EARLY_BY_SECONDS):
-            self._stop.set()
+            raise _OverError
 
     def _tell_trouble(self, state: RecordingState) -> None:
         if (state.trouble is not None) != self._troubled:
@@ -304,10 +256,12 @@ class _Watch:
 
 
 def _tell_end(state: RecordingState, watched: float, whole: bool) -> int:
+    from gpuwatch.commands.recordings.running import time_text
+    from gpuwatch.core.text import clean
     from gpuwatch.core.units import size
 
     what = _count(state.snapshots, "snapshot", "snapshots")
-    sentence = f"Recorded {what} of {_time(watched)} to {_shown(state.path)}"
+    sentence = f"Recorded {what} of {time_text(watched)} to {clean(str(state.path), 200)}"
     sentence += f" ({size(state.written_bytes)})"
     if state.findings:
         sentence += f", with {_count(state.findings, 'finding', 'findings')}"
@@ -327,10 +281,12 @@ def _tell_end(state: RecordingState, watched: float, whole: bool) -> int:
 
 def status_text(state: RecordingState, watched: float, limit: float | None) -> str:
     """``recording to run.jsonl.zst  1.2M  60 snapshots  2 findings  59 min left``."""
+    from gpuwatch.commands.recordings.running import time_text
+    from gpuwatch.core.text import clean
     from gpuwatch.core.units import size
 
     parts = [
-        f"recording to {_shown(state.path.name)}",
+        f"recording to {clean(state.path.name, 200)}",
         size(state.written_bytes),
         _count(state.snapshots, "snapshot", "snapshots"),
         _count(state.findings, "finding", "findings"),
@@ -338,217 +294,11 @@ def status_text(state: RecordingState, watched: float, limit: float | None) -> s
     if state.lost_snapshots:
         parts.append(f"{state.lost_snapshots} missing")
     if limit is None:
-        parts.append(_time(watched))
+        parts.append(time_text(watched))
     else:
-        parts.append(f"{_time(max(0.0, limit - watched))} left")
+        parts.append(f"{time_text(max(0.0, limit - watched))} left")
     return "  ".join([*parts, "(Ctrl-C ends it)"])
 
 
 def _count(number: int, one: str, many: str) -> str:
     return f"{number} {one if number == 1 else many}"
-
-
-def _time(seconds: float) -> str:
-    """``45 s``, ``12 min``, ``1 h 05 min``, ``2 d 3 h``."""
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    if minutes < 100:
-        return f"{minutes} min"
-    hours, minutes = divmod(minutes, 60)
-    if hours < 48:
-        return f"{hours} h {minutes:02d} min"
-    days, hours = divmod(hours, 24)
-    return f"{days} d {hours} h"
-
-
-# --- in the background -----------------------------------------------------------------------
-
-
-def _detach(request: Request) -> int:
-    """Record in a process of its own session; end once it has begun, or could not."""
-    reading, writing = os.pipe()
-    if sys.stdout is not None:
-        sys.stdout.flush()
-    child = os.fork()
-    if child == 0:
-        os.close(reading)
-        _run_detached(request, writing)
-    os.close(writing)
-    with os.fdopen(reading, encoding="utf-8", errors="replace") as pipe:
-        said = pipe.read()
-    first, _, rest = said.partition("\n")
-    if first != _READY:
-        raise click.UsageError(first or "The recording could not be started.")
-    for note in rest.splitlines():
-        common.complain(note, 0)
-    out = common.open_output()
-    text = (
-        f"Process {child} records to {_shown(request.path)}, also when this terminal closes. "
-        f"gpuwatch record --stop {child} ends it.\n"
-    )
-    common.write_to(out, lambda: out.write(text))
-    return 0
-
-
-def _run_detached(request: Request, pipe: int) -> NoReturn:
-    code = common.EXIT_BUG
-    answered = False
-
-    def answer(text: str) -> None:
-        nonlocal answered
-        if not answered:
-            answered = True
-            with contextlib.suppress(OSError):
-                os.write(pipe, text.encode("utf-8", "replace"))
-            os.close(pipe)
-
-    try:
-        os.setsid()
-        _leave_terminal(pipe)
-        code = _record(request, lambda: answer(_READY))
-    except click.ClickException as error:
-        answer(error.format_message())
-        code = error.exit_code
-    except BaseException as error:
-        answer(f"{type(error).__name__}: {_shown(str(error))}. This is a bug: please report it.")
-    finally:
-        # What the parent had buffered, and its clean-up, is the parent's.
-        os._exit(code)
-
-
-def _leave_terminal(kept: int) -> None:
-    """No descriptor but ``kept`` stays open: neither a terminal nor a pipe waits for this."""
-    nowhere = os.open(os.devnull, os.O_RDWR)
-    for descriptor in (0, 1, 2):
-        os.dup2(nowhere, descriptor)
-    for entry in list(Path("/proc/self/fd").iterdir()):
-        descriptor = int(entry.name)
-        if descriptor > 2 and descriptor != kept:
-            with contextlib.suppress(OSError):
-                os.close(descriptor)
-    os.chdir("/")
-
-
-# --- those that run --------------------------------------------------------------------------
-
-
-def _list() -> int:
-    from gpuwatch.recording.running import running_recordings
-
-    out = common.open_output()
-    found = running_recordings()
-    lines = [_described(recording) for recording in found] or ["No recording is running."]
-    common.write_to(out, lambda: out.write("\n".join(lines) + "\n"))
-    return 0
-
-
-def _described(recording: RunningRecording) -> str:
-    from gpuwatch.core.units import size
-
-    now = time.time()
-    trouble = recording.trouble
-    try:
-        file = Path(recording.path).stat()
-        taken = size(file.st_size)
-        # Its own note may lie on the disk that is full.
-        silent = now - max(file.st_mtime, recording.started_at_unix_seconds)
-        if trouble is None and silent > _SILENT_SECONDS + 3 * recording.interval_seconds:
-            trouble = f"Nothing was written for {_time(silent)}."
-    except OSError as error:
-        taken = "-"
-        trouble = trouble or f"The file cannot be seen: {error.strerror}."
-    parts = [
-        f"{recording.pid:>7}",
-        f"{taken:>6}",
-        f"for {_time(max(0.0, now - recording.started_at_unix_seconds))}",
-    ]
-    if recording.until_unix_seconds is not None:
-        parts.append(f"{_time(max(0.0, recording.until_unix_seconds - now))} left")
-    parts.append(_shown(recording.path))
-    notes = [
-        *(["detached"] if recording.detached else []),
-        *(["redacted"] if recording.redacted else []),
-        *(["simulated"] if recording.simulated else []),
-        *([] if recording.watched_pid is None else [f"job of {recording.watched_pid}"]),
-    ]
-    line = "  ".join(parts) + (f"  ({', '.join(notes)})" if notes else "")
-    return line if trouble is None else f"{line}\n         {trouble}"
-
-
-def _stop(wanted: str) -> int:
-    from gpuwatch.recording.running import process_mark
-
-    chosen = _chosen(wanted)
-    marks = {recording.pid: _ask_to_end(recording.pid) for recording in chosen}
-    deadline = time.monotonic() + STOP_SECONDS
-    code = 0
-    out = common.open_output()
-    for recording in chosen:
-        mark = marks[recording.pid]
-        while mark is not None and process_mark(recording.pid) == mark:
-            if time.monotonic() >= deadline:
-                code = common.complain(
-                    f"Process {recording.pid} was asked to stop, and has not done so yet.",
-                    common.EXIT_NO_ANSWER,
-                )
-                break
-            time.sleep(0.02)
-        else:
-            text = f"The recording to {_shown(recording.path)} has ended.\n"
-            common.write_to(out, lambda text=text: out.write(text))  # type: ignore[misc]
-    return code
-
-
-def _ask_to_end(pid: int) -> str | None:
-    """The mark of the process that was signalled; ``None`` where its recording had ended."""
-    from gpuwatch.recording.running import process_mark, running_recordings
-    from gpuwatch.sources.linux.signals import pin
-
-    try:
-        descriptor = pin(pid)
-    except ProcessLookupError:
-        return None
-    try:
-        # Looked at again once pinned: its PID may be another's by now.
-        mark = process_mark(pid)
-        if all(recording.pid != pid for recording in running_recordings()):
-            return None
-        if descriptor is None:
-            os.kill(pid, signal.SIGTERM)
-        else:
-            signal.pidfd_send_signal(descriptor, signal.SIGTERM)
-    except ProcessLookupError:
-        return None
-    else:
-        return mark
-    finally:
-        if descriptor is not None:
-            os.close(descriptor)
-
-
-def _chosen(wanted: str) -> list[RunningRecording]:
-    """The recordings that --stop means. Raises ``click.UsageError``."""
-    from gpuwatch.recording.running import running_recordings
-
-    found = running_recordings()
-    if not found:
-        raise click.UsageError("No recording is running.")
-    if wanted == "all" or (wanted == "" and len(found) == 1):
-        return found
-    if wanted == "":
-        raise click.UsageError(
-            f"{len(found)} recordings are running: name the PID or the file of one (gpuwatch "
-            "record --list), or all."
-        )
-    path = os.path.realpath(wanted)
-    same = [
-        recording
-        for recording in found
-        if str(recording.pid) == wanted or os.path.realpath(recording.path) == path
-    ]
-    if not same:
-        raise click.UsageError(
-            f"No running recording is {_shown(wanted)}: gpuwatch record --list shows them."
-        )
-    return same

@@ -1,0 +1,223 @@
+"""Recordings that run: ``gpuwatch record --list``, ``--stop`` and ``--detach``."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn
+
+import click
+
+from gpuwatch.commands import common
+from gpuwatch.core.text import clean
+from gpuwatch.recording.running import RunningRecording, process_mark, running_recordings
+
+STOP_SECONDS = 15.0
+"""How long --stop waits for an end to be written."""
+_SILENT_SECONDS = 60.0
+"""Written to more seldom than that, a recording is in trouble."""
+_READY = "ready"
+
+
+def time_text(seconds: float) -> str:
+    """As ``45 s``, ``12 min``, ``1 h 05 min``, ``2 d 3 h``."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    if minutes < 100:
+        return f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 48:
+        return f"{hours} h {minutes:02d} min"
+    days, hours = divmod(hours, 24)
+    return f"{days} d {hours} h"
+
+
+def _shown(path: Path | str) -> str:
+    return clean(str(path), 200)
+
+
+def detached(path: Path, record: Callable[[Callable[[], None]], int]) -> int:
+    """Record in a process of its own session; end once it has begun, or could not."""
+    reading, writing = os.pipe()
+    if sys.stdout is not None:
+        sys.stdout.flush()
+    child = os.fork()
+    if child == 0:
+        os.close(reading)
+        _run_detached(record, writing)
+    os.close(writing)
+    with os.fdopen(reading, encoding="utf-8", errors="replace") as pipe:
+        said = pipe.read()
+    first, _, rest = said.partition("\n")
+    if first != _READY:
+        raise click.UsageError(first or "The recording could not be started.")
+    for note in rest.splitlines():
+        common.complain(note, 0)
+    out = common.open_output()
+    text = (
+        f"Process {child} records to {_shown(path)}, also when this terminal closes. "
+        f"gpuwatch record --stop {child} ends it.\n"
+    )
+    common.write_to(out, lambda: out.write(text))
+    return 0
+
+
+def _run_detached(record: Callable[[Callable[[], None]], int], pipe: int) -> NoReturn:
+    code = common.EXIT_BUG
+    answered = False
+
+    def answer(text: str) -> None:
+        nonlocal answered
+        if not answered:
+            answered = True
+            with contextlib.suppress(OSError):
+                os.write(pipe, text.encode("utf-8", "replace"))
+            os.close(pipe)
+
+    try:
+        os.setsid()
+        _leave_terminal(pipe)
+        code = record(lambda: answer(_READY))
+    except click.ClickException as error:
+        answer(error.format_message())
+        code = error.exit_code
+    except BaseException as error:
+        answer(f"{type(error).__name__}: {_shown(str(error))}. This is a bug: please report it.")
+    finally:
+        # What the parent had buffered, and its clean-up, is the parent's.
+        os._exit(code)
+
+
+def _leave_terminal(kept: int) -> None:
+    """No descriptor but ``kept`` stays open: neither a terminal nor a pipe waits for this."""
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (0, 1, 2):
+        os.dup2(nowhere, descriptor)
+    for entry in list(Path("/proc/self/fd").iterdir()):
+        descriptor = int(entry.name)
+        if descriptor > 2 and descriptor != kept:
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
+    os.chdir("/")
+
+
+def list_recordings() -> int:
+    """``record --list``."""
+    out = common.open_output()
+    found = running_recordings()
+    lines = [_described(recording) for recording in found] or ["No recording is running."]
+    common.write_to(out, lambda: out.write("\n".join(lines) + "\n"))
+    return 0
+
+
+def _described(recording: RunningRecording) -> str:
+    from gpuwatch.core.units import size
+
+    now = time.time()
+    trouble = recording.trouble
+    try:
+        file = Path(recording.path).stat()
+        taken = size(file.st_size)
+        # Its own note may lie on the disk that is full.
+        silent = now - max(file.st_mtime, recording.started_at_unix_seconds)
+        if trouble is None and silent > _SILENT_SECONDS + 3 * recording.interval_seconds:
+            trouble = f"Nothing was written for {time_text(silent)}."
+    except OSError as error:
+        taken = "-"
+        trouble = trouble or f"The file cannot be seen: {error.strerror}."
+    parts = [
+        f"{recording.pid:>7}",
+        f"{taken:>6}",
+        f"for {time_text(max(0.0, now - recording.started_at_unix_seconds))}",
+    ]
+    if recording.until_unix_seconds is not None:
+        parts.append(f"{time_text(max(0.0, recording.until_unix_seconds - now))} left")
+    parts.append(_shown(recording.path))
+    notes = [
+        *(["detached"] if recording.detached else []),
+        *(["redacted"] if recording.redacted else []),
+        *(["simulated"] if recording.simulated else []),
+        *([] if recording.watched_pid is None else [f"job of {recording.watched_pid}"]),
+    ]
+    line = "  ".join(parts) + (f"  ({', '.join(notes)})" if notes else "")
+    return line if trouble is None else f"{line}\n         {trouble}"
+
+
+def stop_recordings(wanted: str) -> int:
+    """``record --stop``."""
+    chosen = _chosen(wanted)
+    marks = {recording.pid: _ask_to_end(recording.pid) for recording in chosen}
+    deadline = time.monotonic() + STOP_SECONDS
+    code = 0
+    out = common.open_output()
+    for recording in chosen:
+        mark = marks[recording.pid]
+        while mark is not None and process_mark(recording.pid) == mark:
+            if time.monotonic() >= deadline:
+                code = common.complain(
+                    f"Process {recording.pid} was asked to stop, and has not done so yet.",
+                    common.EXIT_NO_ANSWER,
+                )
+                break
+            time.sleep(0.02)
+        else:
+            text = f"The recording to {_shown(recording.path)} has ended.\n"
+            common.write_to(out, lambda text=text: out.write(text))  # type: ignore[misc]
+    return code
+
+
+def _ask_to_end(pid: int) -> str | None:
+    """The mark of the process that was signalled; ``None`` where its recording had ended."""
+    from gpuwatch.sources.linux.signals import pin
+
+    try:
+        descriptor = pin(pid)
+    except ProcessLookupError:
+        return None
+    try:
+        # Looked at again once pinned: its PID may be another's by now.
+        mark = process_mark(pid)
+        if all(recording.pid != pid for recording in running_recordings()):
+            return None
+        if descriptor is None:
+            os.kill(pid, signal.SIGTERM)
+        else:
+            signal.pidfd_send_signal(descriptor, signal.SIGTERM)
+    except ProcessLookupError:
+        return None
+    else:
+        return mark
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+def _chosen(wanted: str) -> list[RunningRecording]:
+    """The recordings that --stop means. Raises ``click.UsageError``."""
+    found = running_recordings()
+    if not found:
+        raise click.UsageError("No recording is running.")
+    if wanted == "all" or (wanted == "" and len(found) == 1):
+        return found
+    if wanted == "":
+        raise click.UsageError(
+            f"{len(found)} recordings are running: name the PID or the file of one (gpuwatch "
+            "record --list), or all."
+        )
+    path = os.path.realpath(wanted)
+    same = [
+        recording
+        for recording in found
+        if str(recording.pid) == wanted or os.path.realpath(recording.path) == path
+    ]
+    if not same:
+        raise click.UsageError(
+            f"No running recording is {_shown(wanted)}: gpuwatch record --list shows them."
+        )
+    return same
