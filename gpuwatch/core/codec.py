@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import fields
 from typing import Any, TypeVar
 
 import msgspec
@@ -98,6 +99,11 @@ _STATE, _READING = JsonDecoder(_GpuState), JsonDecoder(GpuReading)
 _IDENTITY = JsonDecoder(GpuIdentity)
 
 
+def identities(snapshot: Snapshot) -> tuple[GpuIdentity, ...]:
+    """The GPUs, as a header describes them: where they change, another is written."""
+    return tuple([gpu.identity for gpu in snapshot.gpus])
+
+
 # --- writing ---------------------------------------------------------------------------------
 
 
@@ -109,7 +115,7 @@ def header_line(snapshot: Snapshot) -> str:
         simulated=snapshot.simulated,
         started_at_unix_seconds=snapshot.taken_at_unix_seconds,
         interval_seconds=snapshot.interval_seconds,
-        gpus=tuple([gpu.identity for gpu in snapshot.gpus]),
+        gpus=identities(snapshot),
     )
     return _encode(header).decode()
 
@@ -130,19 +136,8 @@ def status_text(snapshot: Snapshot) -> str:
 
 def _body(snapshot: Snapshot, gpus: list[Raw]) -> dict[str, Any]:
     jobs = [_merged(job, {name: getattr(job, name) for name in _COMPUTED}) for job in snapshot.jobs]
-    return {
-        "sequence": snapshot.sequence,
-        "taken_at_unix_seconds": snapshot.taken_at_unix_seconds,
-        "monotonic_seconds": snapshot.monotonic_seconds,
-        "interval_seconds": snapshot.interval_seconds,
-        "simulated": snapshot.simulated,
-        "host": snapshot.host,
-        "gpus": gpus,
-        "processes": snapshot.processes,
-        "jobs": jobs,
-        "problems": snapshot.problems,
-        "own_cost": snapshot.own_cost,
-    }
+    values = {field.name: getattr(snapshot, field.name) for field in fields(Snapshot)}
+    return {**values, "gpus": gpus, "jobs": jobs}
 
 
 def _merged(*parts: object) -> Raw:
@@ -205,22 +200,13 @@ def _snapshot(data: bytes, identity: Callable[[Raw, str, str], GpuIdentity]) -> 
                 lost=state.lost,
             )
         )
-    return Snapshot(
-        sequence=body.sequence,
-        taken_at_unix_seconds=body.taken_at_unix_seconds,
-        monotonic_seconds=body.monotonic_seconds,
-        interval_seconds=body.interval_seconds,
-        simulated=body.simulated,
-        host=body.host,
-        gpus=tuple(gpus),
-        processes=body.processes,
-        jobs=body.jobs or (),
-        problems=body.problems,
-        own_cost=body.own_cost or OwnCost(),
-    )
+    values = msgspec.structs.asdict(body)
+    values |= {"gpus": tuple(gpus), "jobs": body.jobs or (), "own_cost": body.own_cost or OwnCost()}
+    return Snapshot(**values)
 
 
 def decoded(decoder: JsonDecoder[T], data: bytes | Raw, where: str = "") -> T:
+    """``data`` (in a snapshot at ``where``) as ``decoder`` reads it; raises ``CodecError``."""
     try:
         return decoder.decode(data)
     except msgspec.ValidationError as error:

@@ -67,14 +67,6 @@ def is_moment(unix_seconds: float) -> bool:
     return -6.2e10 < unix_seconds < 1e11
 
 
-def moment(value: Any, where: str) -> float:
-    """Unix seconds that a calendar has."""
-    found = number(value, where)
-    if not is_moment(found):
-        wrong(value, where, "a time between the years 5 and 5138")
-    return found
-
-
 def json_object(value: Any, where: str) -> Json:
     if not isinstance(value, dict):
         wrong(value, where, "an object")

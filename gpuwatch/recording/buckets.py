@@ -30,14 +30,14 @@ HOST_READINGS = (
     "network_receive_bytes_per_second",
     "network_transmit_bytes_per_second",
 )
-"""What has a chart. Recordings of before have fewer."""
+"""Readings that have a chart."""
 _DIGITS = 2
 _WHOLE_FROM = 1e5
 """From here on nothing behind the point is worth its room."""
 
 
 class Band(NamedTuple):
-    """Of one reading over a bucket's time; the busy share is that of the fine samples, where the
+    """One reading over a bucket's time; the busy share is that of the fine samples, where the
     driver has them."""
 
     minimum: float

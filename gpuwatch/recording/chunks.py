@@ -1,4 +1,4 @@
-"""What has been read of something that can be read only once: packed, in a temporary file."""
+"""Snapshots of something that can be read once: packed, in a temporary file."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ChunkStore:
 
     def __init__(self) -> None:
         self.trouble: str | None = None
-        """Why they are in memory instead, as a sentence."""
+        """The reason why they are in memory instead, as a sentence."""
         self._begins: list[float] = []
         self._places: list[tuple[IO[bytes], int, int]] = []
         self._file: IO[bytes] | None = None

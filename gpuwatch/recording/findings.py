@@ -1,4 +1,4 @@
-"""When findings come, change and go."""
+"""Findings over time: when each came, changed and went."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ _encode = Encoder().encode
 
 
 class Entry(Struct, frozen=True, kw_only=True):
-    """What stands before a frame."""
+    """The text of the skippable frame before a frame."""
 
     run: Text
     """Tells recordings in one file apart."""
@@ -75,8 +75,8 @@ def packed_entry(entry: Entry) -> bytes:
 
 
 def frame_end(tail: bytes) -> bytes:
-    """What ends the last frame of a file that ends with ``tail``: nothing where it is ended, or
-    torn off within a block (which no reader can use)."""
+    """The bytes that end the last frame of a file that ends with ``tail``: none where it is ended,
+    or torn off within a block (which no reader can use)."""
     place = tail.rfind(ZSTD)
     end = b"\x01\x00\x00"
     with suppress(zstd.ZstdError):

@@ -52,7 +52,7 @@ class RecordingIndex:
         self._read_end()
 
     def notes(self) -> tuple[str, ...]:
-        """What could not be read at its end, in sentences."""
+        """Sentences about what could not be read at its end."""
         return self._notes
 
     def place(self, unix_seconds: float) -> tuple[Path, int] | None:
@@ -97,7 +97,7 @@ def open_index(path: str) -> RecordingIndex:
 
 
 def is_indexed(path: str) -> bool:
-    """Whether ``record`` wrote it: opening it reads the last minute and no more."""
+    """True of what ``record`` wrote: opening it reads no more than the last minute."""
     return path != STANDARD_INPUT and next(entries_of(path), None) is not None
 
 

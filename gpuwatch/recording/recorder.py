@@ -20,8 +20,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpuwatch.core.codec import header_line, snapshot_line
-from gpuwatch.core.model import GpuIdentity, Snapshot
+from gpuwatch.core.codec import header_line, identities, snapshot_line
+from gpuwatch.core.model import Snapshot
 from gpuwatch.core.text import clean
 from gpuwatch.recording.buckets import Bucket, BucketFolder
 from gpuwatch.recording.findings import FindingSpans
@@ -53,7 +53,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordingState:
-    """How it goes."""
+    """Progress of a recording."""
 
     path: Path
     snapshots: int
@@ -64,9 +64,9 @@ class RecordingState:
     lost_snapshots: int
     """That could not be written, or were in a file that was deleted, all in all."""
     trouble: str | None
-    """Why nothing can be written now, as a sentence."""
+    """The reason why nothing can be written now, as a sentence."""
     notice: str | None = None
-    """What happened to the file last, as a sentence; recording goes on."""
+    """The last thing that happened to the file, as a sentence; recording goes on."""
 
 
 class Recorder:
@@ -99,7 +99,7 @@ class Recorder:
         self._run = os.urandom(6).hex()
         self._file: RecordingFile | None = self._opened()
         self._file_began: float | None = None
-        """When its first snapshot was taken."""
+        """The time of its first snapshot."""
         self._file_snapshots = 0
         self._closed_bytes = 0
         self._before: Snapshot | None = None
@@ -158,7 +158,7 @@ class Recorder:
 
     def _needs_frame(self, snapshot: Snapshot) -> bool:
         before = self._before
-        if before is None or _identities(before) != _identities(snapshot):
+        if before is None or identities(before) != identities(snapshot):
             return True
         minutes = [one.taken_at_unix_seconds // FRAME_SECONDS for one in (before, snapshot)]
         return minutes[0] != minutes[1] or self._rotation_due(snapshot)
@@ -170,7 +170,7 @@ class Recorder:
         return snapshot.taken_at_unix_seconds - began >= rotate
 
     def _put(self, snapshot: Snapshot) -> bool:
-        """Whether there is a file for it."""
+        """Write ``snapshot``; false without a file for it."""
         begins = self._needs_frame(snapshot)
         if begins:
             self._turn_over(snapshot)
@@ -293,10 +293,6 @@ class Recorder:
         return removed
 
 
-def _identities(snapshot: Snapshot) -> list[GpuIdentity]:
-    return [gpu.identity for gpu in snapshot.gpus]
-
-
 _Pushed = tuple[Snapshot, "Diagnosis | None"]
 
 
@@ -306,7 +302,7 @@ class BackgroundRecorder:
 
     def __init__(self, recorder: Recorder) -> None:
         self.error: BaseException | None = None
-        """What ended it: a bug."""
+        """A bug that ended it."""
         self._recorder = recorder
         self._dropped = 0
         self._queue: queue.Queue[_Pushed | None] = queue.Queue(_QUEUE_MOST)

@@ -16,7 +16,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from gpuwatch.core.model import GpuIdentity, Snapshot
+from gpuwatch.core.codec import identities
+from gpuwatch.core.model import Snapshot
 from gpuwatch.recording.buckets import Bucket, BucketFolder, FindingSpan
 from gpuwatch.recording.chunks import ChunkStore, packed
 from gpuwatch.recording.findings import FindingSpans
@@ -37,7 +38,7 @@ _WAIT_SECONDS = 0.25
 
 
 class Tape(Protocol):
-    """What the player needs. Its members are read on any thread; what is known of it grows."""
+    """A source of the player. Its members are read on any thread; what is known of it grows."""
 
     @property
     def shown(self) -> str:
@@ -52,7 +53,7 @@ class Tape(Protocol):
 
     @property
     def progress(self) -> float:
-        """How much of it ``buckets`` and ``findings`` know, 0 to 1."""
+        """Share of it that ``buckets`` and ``findings`` cover, 0 to 1."""
         ...
 
     @property
@@ -72,7 +73,7 @@ class Tape(Protocol):
         ...
 
     def notes(self) -> tuple[str, ...]:
-        """What could not be read, in sentences, as far as it is known."""
+        """Sentences about what could not be read, as far as it is known."""
         ...
 
     def snapshots(self, from_unix_seconds: float) -> Iterator[Snapshot]:
@@ -103,7 +104,7 @@ def open_tape(path: str, *, end: Callable[[], None] | None = None) -> Tape:
 
 
 class KeptTape:
-    """What is read once, from its beginning. Raises ``LogError`` where nothing can be read.
+    """Anything else, read once from its beginning. Raises ``LogError`` where nothing can be read.
 
     ``size`` is that of the file, ``None`` where it has none. ``diagnoses``: findings are looked
     for. ``end`` has reading end that may wait for what comes in.
@@ -240,7 +241,7 @@ class KeptTape:
         if begun and (
             not 0 <= at - begun[0].taken_at_unix_seconds < CHUNK_SECONDS
             or len(begun) >= CHUNK_SNAPSHOTS
-            or _identities(begun[-1]) != _identities(snapshot)
+            or identities(begun[-1]) != identities(snapshot)
         ):
             data = packed(begun)
             with self._grown:
@@ -269,10 +270,6 @@ class KeptTape:
         self._followed = 1.0
 
 
-def _identities(snapshot: Snapshot) -> list[GpuIdentity]:
-    return [gpu.identity for gpu in snapshot.gpus]
-
-
 class EndableInput(io.RawIOBase):
     """A descriptor to read from that another thread can end, also while it is waited for."""
 
@@ -299,7 +296,7 @@ class EndableInput(io.RawIOBase):
         return len(data)
 
     def end(self) -> None:
-        """Whoever reads is told that it ends here."""
+        """End it: a reader gets what there is and the end."""
         self._ended = True
         os.write(self._waker, b"x")
 

@@ -39,15 +39,15 @@ class RunningRecording:
     """Whole."""
     started_at_unix_seconds: UnixSeconds
     until_unix_seconds: UnixSeconds | None = None
-    """When it is to end."""
+    """The end that was asked for."""
     interval_seconds: Seconds = 1.0
     detached: bool = False
     redacted: bool = False
     watched_pid: Whole | None = None
-    """Of the one job it records; ``None``: the machine."""
+    """Any process of the one job it records; ``None``: the machine."""
     simulated: bool = False
     trouble: Text | None = None
-    """Why nothing can be written now, as a sentence."""
+    """The reason why nothing can be written now, as a sentence."""
 
 
 class _Note(Struct):
@@ -67,7 +67,7 @@ class Announcement:
         self._path = folder / f"{machine()[:12]}-{recording.pid}{_ENDING}"
         self._mark = process_mark(recording.pid)
 
-    def tell(self, trouble: str | None) -> None:
+    def update(self, trouble: str | None) -> None:
         """Say what is the matter, or that nothing is. Where that cannot be written (on a disk that
         is full) the note stays as it was."""
         self._recording = replace(self._recording, trouble=trouble)
@@ -133,7 +133,7 @@ def machine() -> str:
 
 
 def process_mark(pid: int) -> str | None:
-    """When ``pid`` began, in the kernel's ticks; ``None`` if it is not there (or has ended)."""
+    """The start of ``pid`` in the kernel's ticks; ``None`` if it is not there (or has ended)."""
     fields = _first_line(Path(f"/proc/{pid}/stat")).rpartition(")")[2].split()
     if len(fields) < 20 or fields[0] in ("Z", "X"):
         return None

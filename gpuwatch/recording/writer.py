@@ -75,7 +75,7 @@ class RecordingFile:
         self.written_bytes = 0
         """That this has added to the file (packed)."""
         self.trouble: OSError | None = None
-        """Why the last attempt to write did not succeed."""
+        """The error of the last attempt to write, if it did not succeed."""
         self._monotonic = monotonic
         self._write = write
         self._frame: zstd.ZstdCompressor | None = None
@@ -126,7 +126,7 @@ class RecordingFile:
             self.sync()
 
     def sync(self) -> None:
-        """Also if the machine does not."""
+        """As ``flush``, also if the machine does not go on."""
         self._synced_at = self._monotonic()
         try:
             os.fsync(self._descriptor)
@@ -149,7 +149,7 @@ class RecordingFile:
         except (FileNotFoundError, NotADirectoryError):
             pass
         except OSError:
-            # Whether it is there cannot be seen: writing tells what is the matter.
+            # Whether it is there cannot be seen: writing says what is the matter.
             return None
         return "moved" if own.st_nlink else "deleted"
 
@@ -248,7 +248,8 @@ class RecordingFile:
 
 
 def _holder(found: os.stat_result) -> int | None:
-    """Who holds the lock of a file (proc_locks(5)); ``None`` where that cannot be seen."""
+    """The process that holds the lock of a file (proc_locks(5)); ``None`` where that cannot be
+    seen."""
     wanted = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
     with contextlib.suppress(OSError, ValueError):
         for line in Path("/proc/locks").read_text("ascii", "replace").splitlines():

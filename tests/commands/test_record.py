@@ -328,12 +328,12 @@ def test_the_list_says_what_is_the_matter(
     with announced(mine) as announcement:
         assert run(["record", "--list"]) == 0
         assert capsys.readouterr().out.count("\n") == 1
-        announcement.tell("The disk is full\x1b[2J.")
+        announcement.update("The disk is full\x1b[2J.")
         assert run(["record", "--list"]) == 0
         told = capsys.readouterr().out
         assert "The disk is full" in told
         assert "\x1b" not in told
-        announcement.tell(None)
+        announcement.update(None)
         os.utime(path, (now - 600, now - 600))
         assert run(["record", "--list"]) == 0
         assert "Nothing was written for 10 min." in capsys.readouterr().out
@@ -351,6 +351,6 @@ def test_the_last_word_is_one_sentence(capsys: pytest.CaptureFixture[str], more:
         lost_snapshots=15,
         trouble=f"run.jsonl cannot be written: there is no such folder.{more}",
     )
-    assert record_module._tell_end(state, 14.0, whole=True) != 0
+    assert record_module._report_end(state, 14.0, whole=True) != 0
     said = capsys.readouterr().err
     assert said == "gpuwatch: run.jsonl cannot be written: there is no such folder.\n"

@@ -41,7 +41,7 @@ def _time_option(least: float, most: float) -> _Callback:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What is to be recorded, and how: the options of the command."""
+    """The options of the command."""
 
     path: Path
     """Whole: a detached recording is in another folder."""
@@ -160,7 +160,7 @@ def record(request: Request, ready: Callable[[], None] = lambda: None) -> int:
     recorder = BackgroundRecorder(plain)
     with announced(running) as announcement:
         ready()
-        watch = _Watch(request, source, recorder, announcement.tell)
+        watch = _Watch(request, source, recorder, announcement.update)
         try:
             asyncio.run(watch.run())
         except KeyboardInterrupt:
@@ -171,7 +171,7 @@ def record(request: Request, ready: Callable[[], None] = lambda: None) -> int:
             watch.status.end()
     if recorder.error is not None:
         raise recorder.error
-    return _tell_end(recorder.state, watch.watched_seconds, whole)
+    return _report_end(recorder.state, watch.watched_seconds, whole)
 
 
 class _OverError(Exception):
@@ -228,7 +228,7 @@ class _Watch:
         self._began = now if self._began is None else self._began
         self.watched_seconds = now - self._began
         state = self._recorder.state
-        self._tell_trouble(state)
+        self._report_trouble(state)
         limit = request.seconds
         if self.status.due:
             self.status.show(status_text(state, self.watched_seconds, limit))
@@ -237,7 +237,7 @@ class _Watch:
         if over or (limit is not None and self.watched_seconds >= limit - _EARLY_BY_SECONDS):
             raise _OverError
 
-    def _tell_trouble(self, state: RecordingState) -> None:
+    def _report_trouble(self, state: RecordingState) -> None:
         if (state.trouble is not None) != self._troubled:
             self._announce(state.trouble)
         if state.trouble is not None and not self._troubled:
@@ -255,7 +255,7 @@ class _Watch:
             common.complain(str(state.notice), 0)
 
 
-def _tell_end(state: RecordingState, watched: float, whole: bool) -> int:
+def _report_end(state: RecordingState, watched: float, whole: bool) -> int:
     from gpuwatch.commands.recordings.running import time_text
     from gpuwatch.core.text import clean
     from gpuwatch.core.units import size

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TextIO
 
-from gpuwatch.core.codec import header_line, snapshot_line
+from gpuwatch.core.codec import header_line, identities, snapshot_line
 from gpuwatch.core.model import GpuIdentity, Snapshot
 
 
@@ -22,11 +22,11 @@ class JsonLinesWriter:
         """Snapshots so far."""
 
     def write(self, snapshot: Snapshot) -> None:
-        identities = tuple([gpu.identity for gpu in snapshot.gpus])
+        gpus = identities(snapshot)
         lines = snapshot_line(snapshot) + "\n"
-        if identities != self._identities:
+        if gpus != self._identities:
             lines = header_line(snapshot) + "\n" + lines
         self._out.write(lines)
         self._out.flush()
-        self._identities = identities
+        self._identities = gpus
         self.written += 1

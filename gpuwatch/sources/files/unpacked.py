@@ -95,7 +95,7 @@ def _decompressor(data: bytes) -> _Gunzip | zstd.ZstdDecompressor | None:
 
 
 class Unpacked(io.RawIOBase):
-    """What ``files`` hold. Where something was passed over stands a line end.
+    """The contents of ``files``. Where something was passed over stands a line end.
 
     Raises ``EOFError`` at the end of a file that is cut off, and ``gzip.BadGzipFile`` where it is
     damaged and nothing follows that can be read, both after all that could be.
@@ -106,16 +106,16 @@ class Unpacked(io.RawIOBase):
         """Places that were passed over, and the bytes in them (packed)."""
         self.skipped_bytes = 0
         self.read_bytes = 0
-        """Of the files."""
+        """Bytes of the files, packed."""
         self.kind = "plain"
-        """Of the file that is read: ``plain``, ``gzip`` or ``zstd``."""
+        """Kind of the file that is read: ``plain``, ``gzip`` or ``zstd``."""
         self._files = files
         self._file: BinaryIO | None = None
         self._input = b""
         self._out = b""
         self._frame: _Gunzip | zstd.ZstdDecompressor | None = None
         self._begins = b'{"kind":'
-        """What frames begin with, as the first of them did."""
+        """The text that frames begin with, as the first of them did."""
         self._began = False
         self._searched = 0
         """Bytes of the input in which no frame begins that is not a part of another."""
