@@ -11,25 +11,18 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from gpuwatch.core.model import Snapshot
-from gpuwatch.core.source import ManualClock
 from gpuwatch.recording.buckets import GPU_READINGS, HOST_READINGS, Bucket, BucketFolder
 from gpuwatch.recording.frames import ENTRY
 from gpuwatch.recording.index import is_indexed, open_index, recent_snapshots
-from gpuwatch.recording.reader import open_any
 from gpuwatch.recording.recorder import Recorder
 from gpuwatch.sources.files import zstd
 from gpuwatch.sources.files.log_text import LogError
-from gpuwatch.sources.simulated.source import SimulatedSource
+from tests.recording.machine import Machine, read
 
 
-def simulated(count: int, gpus: int = 1, begin: float = 0.0) -> list[Snapshot]:
-    clock = ManualClock(seconds=begin)
-    source = SimulatedSource("starved", gpus, clock=clock)
-    found = []
-    for _ in range(count):
-        found.append(source.read())
-        clock.advance(1.0)
-    return found
+def simulated(count: int, begin: float = 0.0) -> list[Snapshot]:
+    machine = Machine(begin=begin)
+    return [machine.take() for _ in range(count)]
 
 
 SNAPSHOTS = simulated(400)
@@ -125,8 +118,7 @@ def test_a_recording_that_is_still_written_has_its_last_moments(
     path = tmp_path / "run.jsonl.zst"
     path.write_bytes(packed[: int(len(packed) * 0.8)])
     index = open_index(str(path))
-    with open_any(str(path)) as log:
-        found = list(log.snapshots)
+    found, _ = read(path)
     assert index.last_unix_seconds == found[-1].taken_at_unix_seconds
     assert list(index.buckets) == folded(found)
     assert index.notes() == ()
@@ -162,17 +154,12 @@ def test_what_cannot_be_opened_is_said(tmp_path: Path, data: bytes) -> None:
 # --- damage ------------------------------------------------------------------------------------
 
 
-def read(path: Path) -> list[Snapshot]:
-    with open_any(str(path)) as log:
-        return list(log.snapshots)
-
-
 @pytest.mark.parametrize("share", [0.05, 0.3, 0.5, 0.77, 0.99])
 def test_a_cut_off_recording_is_read_to_there(tmp_path: Path, packed: bytes, share: float) -> None:
     """Wherever it is cut."""
     path = tmp_path / "run.jsonl.zst"
     path.write_bytes(packed[: int(len(packed) * share)])
-    found = read(path)
+    found, _ = read(path)
     assert found == SNAPSHOTS[: len(found)]
     # Two flushes are at most so far apart.
     assert len(found) >= 400 * share * 0.6 - 65
@@ -183,9 +170,7 @@ def test_a_damaged_place_costs_a_minute(tmp_path: Path, packed: bytes) -> None:
     path = tmp_path / "run.jsonl.zst"
     middle = len(packed) // 2
     path.write_bytes(packed[:middle] + bytes(300) + packed[middle + 300 :])
-    with open_any(str(path)) as log:
-        found = list(log.snapshots)
-        stats = log.stats
+    found, stats = read(path)
     assert len(found) >= 400 - 65
     assert [each for each in found if each in SNAPSHOTS] == found
     assert found[-1] == SNAPSHOTS[-1]
@@ -245,7 +230,7 @@ def test_bad_entries_are_passed_over(tmp_path: Path, packed: bytes, entry: bytes
     path.write_bytes(packed + ENTRY + len(data).to_bytes(4, "little") + data)
     index = open_index(str(path))
     assert list(index.buckets) == folded(SNAPSHOTS)
-    assert read(path) == SNAPSHOTS
+    assert read(path)[0] == SNAPSHOTS
 
 
 # --- buckets -----------------------------------------------------------------------------------
