@@ -29,6 +29,9 @@ ENTRY = b"\x50\x2a\x4d\x18"
 _LENGTH_BYTES = 4
 _ENTRY_MOST = 256 * 1024
 _UNPACKED_MOST = 4 * 1024 * 1024
+_UNPACKED_A_BYTE = 100
+"""All entries together, a byte of the file: many times what ``record`` writes. Rubbish that was
+made to look like entries would take hours."""
 _CHUNK_BYTES = 4 * 1024 * 1024
 _LEVEL = 6
 """Of compression: 9 takes half as much time again and a fifteenth less room."""
@@ -55,6 +58,16 @@ class Mark(NamedTuple):
     unix_seconds: float
     file: Path
     offset: int
+    begin_unix_seconds: float
+    """As its entry has it; ``unix_seconds`` never goes back."""
+
+    @property
+    def is_there(self) -> bool:
+        """False once the file was put aside, and another has its name."""
+        with suppress(OSError), self.file.open("rb", buffering=0) as file:
+            entry = _entry(_text_at(file.fileno(), self.offset))
+            return entry is not None and entry.begin_unix_seconds == self.begin_unix_seconds
+        return False
 
 
 _DECODER = Decoder(Entry)
@@ -110,36 +123,47 @@ def _entries(file: BinaryIO) -> Iterator[tuple[int, Entry]]:
     descriptor, at = file.fileno(), 0
     if os.pread(descriptor, len(ENTRY), 0) != ENTRY:
         return
-    while data := os.pread(descriptor, _CHUNK_BYTES, at):
+    left = _UNPACKED_A_BYTE * os.fstat(descriptor).st_size + _UNPACKED_MOST
+    while left > 0 and (data := os.pread(descriptor, _CHUNK_BYTES, at)):
         place = -1
-        while (place := data.find(ENTRY, place + 1)) >= 0:
-            entry = _entry_at(descriptor, at + place)
+        while left > 0 and (place := data.find(ENTRY, place + 1)) >= 0:
+            text = _text_at(descriptor, at + place)
+            left -= len(text)
+            entry = _entry(text)
             if entry is not None:
                 yield at + place, entry
         at += max(1, len(data) - len(ENTRY) + 1) if len(data) == _CHUNK_BYTES else len(data)
 
 
-def _entry_at(descriptor: int, offset: int) -> Entry | None:
-    begin = offset + len(ENTRY) + _LENGTH_BYTES
-    size = int.from_bytes(os.pread(descriptor, _LENGTH_BYTES, begin - _LENGTH_BYTES), "little")
-    if size > _ENTRY_MOST:
-        return None
-    frame = zstd.ZstdDecompressor()
+def _text_at(descriptor: int, offset: int) -> bytes:
+    """The text of an entry; none where none stands at ``offset``."""
+    head = os.pread(descriptor, len(ENTRY) + _LENGTH_BYTES, offset)
+    size = int.from_bytes(head[len(ENTRY) :], "little")
+    if not head.startswith(ENTRY) or size > _ENTRY_MOST:
+        return b""
+    data = os.pread(descriptor, size, offset + len(head))
     try:
-        data = frame.decompress(os.pread(descriptor, size, begin), _UNPACKED_MOST)
-        return decoded(_DECODER, safe(data.decode())) if frame.eof else None
-    except (zstd.ZstdError, CodecError, UnicodeError):
+        return zstd.ZstdDecompressor().decompress(data, _UNPACKED_MOST)
+    except zstd.ZstdError:
+        return b""
+
+
+def _entry(text: bytes) -> Entry | None:
+    try:
+        return decoded(_DECODER, safe(text.decode())) if text else None
+    except (CodecError, UnicodeError):
         return None
 
 
 def marks_of(entries: Sequence[tuple[Path, int, Entry]]) -> list[Mark]:
-    """In the order of the file; times never go back, so that a clock that was set back hides
+    """In the order of the file. Their times never go back, so that a clock that was set back hides
     nothing before it."""
     marks: list[Mark] = []
     for file, offset, entry in entries:
         at = entry.begin_unix_seconds
         if at is not None:
-            marks.append(Mark(max(at, marks[-1].unix_seconds) if marks else at, file, offset))
+            latest = max(at, marks[-1].unix_seconds) if marks else at
+            marks.append(Mark(latest, file, offset, at))
     return marks
 
 

@@ -58,6 +58,9 @@ class RecordingIndex:
     def place(self, unix_seconds: float) -> tuple[Path, int] | None:
         """Where to begin to read for what was taken from ``unix_seconds`` on."""
         mark = mark_before(self._marks, unix_seconds)
+        if mark is not None and not mark.is_there:
+            self._marks = marks_of(list(entries_of(self.path)))
+            mark = mark_before(self._marks, unix_seconds)
         return None if mark is None else (mark.file, mark.offset)
 
     def snapshots(self, from_unix_seconds: float) -> Iterator[Snapshot]:

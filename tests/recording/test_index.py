@@ -233,6 +233,16 @@ def test_bad_entries_are_passed_over(tmp_path: Path, packed: bytes, entry: bytes
     assert read(path)[0] == SNAPSHOTS
 
 
+def test_rubbish_like_entries_is_not_unpacked_a_thousand_times(tmp_path: Path) -> None:
+    """It was made to take hours: each of these would be megabytes."""
+    data = zstd.compress(bytes(64_000_000))
+    entry = ENTRY + len(data).to_bytes(4, "little") + data
+    path = tmp_path / "run.jsonl.zst"
+    path.write_bytes(entry * 2_000)
+    with pytest.raises(LogError):
+        open_index(str(path))
+
+
 # --- buckets -----------------------------------------------------------------------------------
 
 

@@ -227,6 +227,20 @@ def test_files_are_put_aside_on_time(tmp_path: Path, machine: Machine) -> None:
     assert read(everything)[0] == machine.taken
 
 
+def test_a_file_that_is_put_aside_is_still_found(tmp_path: Path, machine: Machine) -> None:
+    """By who opened the recording before."""
+    path = tmp_path / "run.jsonl.zst"
+    recorder = machine.recorder(path, 150, rotate_seconds=200)
+    index = open_index(str(path))
+    machine.record(recorder, 100)
+    recorder.close()
+    for number in (0, 100, 149):
+        wanted = machine.taken[number].taken_at_unix_seconds
+        found = list(index.snapshots(wanted))
+        assert 0 <= wanted - found[0].taken_at_unix_seconds <= 60
+        assert found == machine.taken[-len(found) :]
+
+
 def test_so_many_files_are_kept(tmp_path: Path, machine: Machine) -> None:
     """The newest, besides the one being written; other files of the folder stay."""
     path = tmp_path / "run.jsonl.zst"
