@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -104,20 +104,26 @@ def is_indexed(path: str) -> bool:
     return path != STANDARD_INPUT and next(entries_of(path), None) is not None
 
 
-def recent_snapshots(path: str | Path, seconds: float) -> list[Snapshot]:
-    """The snapshots of the last ``seconds`` of a recording that may still be written to, oldest
-    first; those before are not read where it is indexed. None where nothing can be read."""
-    found: deque[Snapshot] = deque()
+def recent_snapshots(path: str | Path, seconds: float) -> Iterator[Snapshot]:
+    """The snapshots of the last ``seconds`` (and up to a minute more) of a recording that may still
+    be written to, oldest first; those before are not read where it is indexed. None where nothing
+    can be read."""
     marks = marks_of(list(entries_of(str(path))))
-    mark = mark_before(marks, marks[-1].unix_seconds - seconds) if marks else None
+    oldest = marks[-1].unix_seconds - seconds if marks else float("-inf")
+    mark = mark_before(marks, oldest)
     begin = None if mark is None else (mark.file, mark.offset)
     with suppress(LogError), open_any(str(path), begin=begin) as log:
-        for snapshot in log.snapshots:
-            found.append(snapshot)
-            oldest = snapshot.taken_at_unix_seconds - seconds
-            while found[0].taken_at_unix_seconds < oldest:
-                found.popleft()
-    return list(found)
+        snapshots = (one for one in log.snapshots if one.taken_at_unix_seconds >= oldest)
+        yield from snapshots if marks else _last(snapshots, seconds)
+
+
+def _last(snapshots: Iterator[Snapshot], seconds: float) -> Iterable[Snapshot]:
+    found: deque[Snapshot] = deque()
+    for snapshot in snapshots:
+        found.append(snapshot)
+        while found[0].taken_at_unix_seconds < snapshot.taken_at_unix_seconds - seconds:
+            found.popleft()
+    return found
 
 
 def _spans(entries: list[Entry]) -> tuple[FindingSpan, ...]:

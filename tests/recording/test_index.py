@@ -94,10 +94,11 @@ def test_reading_begins_anywhere(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize("name", ["run.jsonl.zst", "run.jsonl"])
 def test_the_last_minutes_are_read(tmp_path: Path, name: str) -> None:
     """Of any recording; of what is none, nothing."""
-    found = recent_snapshots(written(tmp_path / name), 100.0)
-    assert found == SNAPSHOTS[-101:]
+    found = list(recent_snapshots(written(tmp_path / name), 100.0))
+    assert found == SNAPSHOTS[-len(found) :]
+    assert 101 <= len(found) <= 161
     (tmp_path / "log").write_bytes(b"x")
-    assert recent_snapshots(tmp_path / "log", 100.0) == []
+    assert list(recent_snapshots(tmp_path / "log", 100.0)) == []
 
 
 def test_a_clock_that_was_set_back_hides_nothing_before_it(tmp_path: Path) -> None:

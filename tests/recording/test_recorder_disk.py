@@ -259,8 +259,9 @@ def test_the_last_minutes_are_read_from_the_end(tmp_path: Path, machine: Machine
     path = tmp_path / "run.jsonl.zst"
     recorder = machine.recorder(path, 400, rotate_seconds=120)
     recorder._file.flush()  # type: ignore[union-attr]
-    found = recent_snapshots(path, 200.0)
-    assert found == machine.taken[-201:]
-    assert recent_snapshots(path, 1e6) == machine.taken
+    found = list(recent_snapshots(path, 200.0))
+    assert found == machine.taken[-len(found) :]
+    assert 201 <= len(found) <= 261
+    assert list(recent_snapshots(path, 1e6)) == machine.taken
     recorder.close()
-    assert recent_snapshots(tmp_path / "none", 100.0) == []
+    assert list(recent_snapshots(tmp_path / "none", 100.0)) == []
