@@ -53,7 +53,7 @@ _COMPUTED = [
     name for name, item in vars(Job).items() if isinstance(item, property) and name != "key"
 ]
 _UNSAFE_ESCAPE = re.compile(r'\\[^"\\/]')
-_encode = msgspec.json.Encoder().encode
+_ENCODER = msgspec.json.Encoder()
 
 
 class Header(Struct, frozen=True, kw_only=True, tag_field="kind", tag="header"):
@@ -137,7 +137,16 @@ def status_text(snapshot: Snapshot) -> str:
 def _body(snapshot: Snapshot, gpus: list[Raw]) -> dict[str, Any]:
     jobs = [_merged(job, {name: getattr(job, name) for name in _COMPUTED}) for job in snapshot.jobs]
     values = {field.name: getattr(snapshot, field.name) for field in fields(Snapshot)}
-    return {**values, "gpus": gpus, "jobs": jobs}
+    values |= {"gpus": gpus, "jobs": jobs}
+    return {name: Raw(_encode(value)) for name, value in values.items()}
+
+
+def _encode(value: object) -> bytes:
+    try:
+        return _ENCODER.encode(value)
+    except UnicodeEncodeError:
+        # A name that is not UTF-8, and that no source has cleaned: it must not end a recording.
+        return _ENCODER.encode(_cleaned(msgspec.to_builtins(value)))
 
 
 def _merged(*parts: object) -> Raw:
@@ -249,4 +258,4 @@ def _cleaned(value: Any) -> Any:
         return clean(value)
     if isinstance(value, dict):
         return {name: _cleaned(item) for name, item in value.items()}
-    return [_cleaned(item) for item in value] if isinstance(value, list) else value
+    return [_cleaned(item) for item in value] if isinstance(value, list | tuple) else value

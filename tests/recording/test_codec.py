@@ -172,6 +172,16 @@ def test_nan_and_infinity_become_null(bad: float) -> None:
     assert "NaN" not in status_text(taken)
 
 
+def test_names_that_are_not_utf_8_are_written_with_a_replacement() -> None:
+    """A recording does not end over a file name."""
+    odd = "caf\udce9"
+    card = gpu(odd, busy_percent=1.0)
+    processes = (Process(pid=1, command=odd),)
+    taken = snapshot(gpus=(card,), processes=processes, jobs=(Job(pid=1, command=odd),))
+    read = decode(header_line(taken), snapshot_line(taken))
+    assert read.processes[0].command == read.jobs[0].command == read.gpus[0].uuid == "caf\ufffd"
+
+
 def test_new_gpus_come_with_a_new_header() -> None:
     """A later header replaces the identities of the one before."""
     first, second = snapshot(gpus=(gpu("a"),)), snapshot(gpus=(gpu("b"),))
