@@ -69,7 +69,7 @@ async def test_the_past_comes_from_a_running_recording(tmp_path: Path) -> None:
     """A dashboard started later shows what the recording saw, by the half minute where that is
     long ago, and goes on with its own snapshots."""
     whole = simulated(1300)
-    running = recorded(tmp_path / "run.jsonl", whole[:-5])
+    running = recorded(tmp_path / "run.jsonl.zst", whole[:-5])
     async with driven(whole[-5], find_recordings=lambda: [running]) as drive:
         await drive.feed(whole[-4])
         await taken(drive)
@@ -93,7 +93,7 @@ async def test_the_past_comes_from_a_running_recording(tmp_path: Path) -> None:
 async def test_the_findings_of_the_recording_are_marks(tmp_path: Path) -> None:
     """What the recorder found lies on the time axis, and the screen says where it comes from."""
     whole = simulated(400)
-    running = recorded(tmp_path / "run.jsonl", whole[:-2])
+    running = recorded(tmp_path / "run.jsonl.zst", whole[:-2])
     async with driven(whole[-2], (120, 40), find_recordings=lambda: [running]) as drive:
         await drive.feed(whole[-1])
         await taken(drive)
@@ -108,7 +108,7 @@ async def test_the_findings_of_the_recording_are_marks(tmp_path: Path) -> None:
 async def test_another_machines_recording_is_left_alone(tmp_path: Path) -> None:
     """A recording of a simulated machine is no past of a real one, nor is one of a single job."""
     whole = simulated(40)
-    one = recorded(tmp_path / "run.jsonl", whole[:-1])
+    one = recorded(tmp_path / "run.jsonl.zst", whole[:-1])
 
     real = dataclasses.replace(one, simulated=False)
     job = dataclasses.replace(one, watched_pid=4242)
