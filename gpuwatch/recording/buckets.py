@@ -83,21 +83,21 @@ class _Tally:
     maximum: float = -math.inf
 
     def add(self, value: float) -> None:
+        if not math.isfinite(value):
+            return
         self.count += 1
         self.total += value
         self.minimum = min(self.minimum, value)
         self.maximum = max(self.maximum, value)
 
     def band(self) -> Band:
-        return Band(
-            minimum=_rounded(self.minimum),
-            mean=_rounded(self.total / self.count),
-            maximum=_rounded(self.maximum),
-        )
+        # The sum of what is beyond all measure is no number.
+        mean = max(self.minimum, min(self.maximum, self.total / self.count))
+        return Band(_rounded(self.minimum), _rounded(mean), _rounded(self.maximum))
 
 
 def _rounded(value: float) -> float:
-    return round(value) if _WHOLE_FROM <= abs(value) < math.inf else round(float(value), _DIGITS)
+    return round(value) if abs(value) >= _WHOLE_FROM else round(float(value), _DIGITS)
 
 
 @dataclass(slots=True)
@@ -115,7 +115,10 @@ class BucketFolder:
         done = self.end() if self._begin is not None and begin != self._begin else None
         self._begin = begin
         for gpu in without_late(snapshot.gpus):
-            self._add_gpu(self._gpus.setdefault(gpu.uuid, {}), gpu.reading)
+            tallies, samples = self._gpus.setdefault(gpu.uuid, {}), gpu.reading.busy_samples
+            for _, percent in samples or ():
+                tallies.setdefault("busy_percent", _Tally()).add(percent)
+            _add(tallies, GPU_READINGS[1:] if samples else GPU_READINGS, gpu.reading)
         _add(self._host, HOST_READINGS, snapshot.host)
         return done
 
@@ -136,16 +139,6 @@ class BucketFolder:
         self._begin, self._gpus, self._host = None, {}, {}
         return bucket
 
-    def _add_gpu(self, tallies: dict[str, _Tally], reading: object) -> None:
-        samples = getattr(reading, "busy_samples", None)
-        names: Iterable[str] = GPU_READINGS
-        if samples:
-            tally = tallies.setdefault("busy_percent", _Tally())
-            for _, percent in samples:
-                tally.add(percent)
-            names = GPU_READINGS[1:]
-        _add(tallies, names, reading)
-
 
 def _add(tallies: dict[str, _Tally], names: Iterable[str], item: object) -> None:
     for name in names:
@@ -155,4 +148,4 @@ def _add(tallies: dict[str, _Tally], names: Iterable[str], item: object) -> None
 
 
 def _bands(tallies: dict[str, _Tally]) -> dict[str, Band]:
-    return {name: tally.band() for name, tally in tallies.items()}
+    return {name: tally.band() for name, tally in tallies.items() if tally.count}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from dataclasses import replace
 from functools import cache
@@ -247,13 +248,17 @@ def test_rubbish_like_entries_is_not_unpacked_a_thousand_times(tmp_path: Path) -
 # --- buckets -----------------------------------------------------------------------------------
 
 
-def test_readings_beyond_all_measure_have_an_overview() -> None:
-    """Their sum is no number any more; a file can say anything."""
-    odd = [
-        replace(each, host=replace(each.host, disk_read_bytes_per_second=1.7e308))
-        for each in SNAPSHOTS[:4]
+@pytest.mark.parametrize("odd", [1.7e308, math.nan, math.inf])
+def test_readings_beyond_all_measure_cost_no_overview(tmp_path: Path, odd: float) -> None:
+    """Their sum, or they themselves, are no numbers."""
+    snapshots = [
+        replace(each, host=replace(each.host, disk_read_bytes_per_second=odd))
+        for each in SNAPSHOTS[:200]
     ]
-    assert folded(odd)[0].host["disk_read_bytes_per_second"].maximum == 1.7e308
+    index = open_index(record(tmp_path / "run.jsonl.zst", snapshots))
+    assert list(index.buckets) == folded(snapshots)
+    for bucket in index.buckets:
+        assert ("disk_read_bytes_per_second" in bucket.host) == math.isfinite(odd)
 
 
 def test_a_bucket_has_minimum_mean_and_maximum() -> None:
