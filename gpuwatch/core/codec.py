@@ -25,14 +25,7 @@ from msgspec import Raw, Struct
 from msgspec.json import Decoder as JsonDecoder
 
 from gpuwatch import __version__
-from gpuwatch.core.json_values import (
-    CodecError,
-    MonotonicSeconds,
-    Seconds,
-    Text,
-    UnixSeconds,
-    Whole,
-)
+from gpuwatch.core.bounds import MonotonicSeconds, Seconds, Text, UnixSeconds, Whole
 from gpuwatch.core.model import (
     Gpu,
     GpuIdentity,
@@ -54,6 +47,10 @@ _COMPUTED = [
 ]
 _UNSAFE_ESCAPE = re.compile(r'\\[^"\\/]')
 _ENCODER = msgspec.json.Encoder()
+
+
+class CodecError(ValueError):
+    """The text is not what it should be; the message is a sentence for a person."""
 
 
 class Header(Struct, frozen=True, kw_only=True, tag_field="kind", tag="header"):

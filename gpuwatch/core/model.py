@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from gpuwatch.core.json_values import MonotonicSeconds, Seconds, Text, UnixSeconds, Whole
+from gpuwatch.core.bounds import MonotonicSeconds, Seconds, Text, UnixSeconds, Whole
 
 GpuKey = Text
 ProcessKey = tuple[int, float | None]

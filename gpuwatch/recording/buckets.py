@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from gpuwatch.core.bounds import Seconds, Text, UnixSeconds
 from gpuwatch.core.history import without_late
-from gpuwatch.core.json_values import Seconds, Text, UnixSeconds
 from gpuwatch.core.model import GpuKey, ProcessKey, Snapshot
 
 BUCKET_SECONDS = 30.0

@@ -18,8 +18,8 @@ from typing import BinaryIO, NamedTuple
 from msgspec import Struct
 from msgspec.json import Decoder, Encoder
 
-from gpuwatch.core.codec import decoded, safe
-from gpuwatch.core.json_values import CodecError, Text, UnixSeconds
+from gpuwatch.core.bounds import Text, UnixSeconds
+from gpuwatch.core.codec import CodecError, decoded, safe
 from gpuwatch.recording.buckets import Bucket, FindingSpan
 from gpuwatch.sources.files import zstd
 from gpuwatch.sources.files.unpacked import ZSTD, FileSet

@@ -13,8 +13,7 @@ from itertools import chain
 from pathlib import Path
 from types import TracebackType
 
-from gpuwatch.core.codec import Decoder
-from gpuwatch.core.json_values import CodecError
+from gpuwatch.core.codec import CodecError, Decoder
 from gpuwatch.core.model import Snapshot
 from gpuwatch.sources.files import log_text
 from gpuwatch.sources.files.log_text import LogError, LogStats, TextLines

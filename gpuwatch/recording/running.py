@@ -18,8 +18,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta, Struct
 
-from gpuwatch.core.codec import decoded
-from gpuwatch.core.json_values import CodecError, Seconds, Text, UnixSeconds, Whole
+from gpuwatch.core.bounds import Seconds, Text, UnixSeconds, Whole
+from gpuwatch.core.codec import CodecError, decoded
 from gpuwatch.core.private_files import make_folder, state_folder
 from gpuwatch.core.text import clean
 

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 
 from gpuwatch.core.codec import (
     SCHEMA_VERSION,
+    CodecError,
     Decoder,
     Header,
     decode_status,
@@ -19,7 +20,6 @@ from gpuwatch.core.codec import (
     snapshot_line,
     status_text,
 )
-from gpuwatch.core.json_values import CodecError
 from gpuwatch.core.model import (
     BusySample,
     GpuReading,

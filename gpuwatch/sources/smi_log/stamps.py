@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from datetime import datetime
 
-from gpuwatch.core.json_values import is_moment
+from gpuwatch.core.bounds import is_moment
 
 _DAY_SECONDS = 86400.0
 _EPOCH = re.compile(r"\d{10}(?:\.\d{1,9})?|\d{13}", re.ASCII)

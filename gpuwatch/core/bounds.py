@@ -1,0 +1,22 @@
+"""Types of values that come from outside, with the bounds that ``codec`` holds them to."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta
+
+Text = Annotated[str, Meta(max_length=4096)]
+"""As long as ``text.clean`` leaves it."""
+Whole = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+_MOMENTS = (-6.2e10, 1e11)
+UnixSeconds = Annotated[float, Meta(gt=_MOMENTS[0], lt=_MOMENTS[1])]
+"""Between the years 5 and 5138: calendars end at 1 and 9999, local time up to a day off."""
+MonotonicSeconds = Annotated[float, Meta(gt=-1e11, lt=1e11)]
+"""Within three thousand years: sums of more overflow."""
+Seconds = Annotated[float, Meta(ge=0, lt=1e11)]
+
+
+def is_moment(unix_seconds: float) -> bool:
+    """Whether a time is within the bounds of ``UnixSeconds``."""
+    return _MOMENTS[0] < unix_seconds < _MOMENTS[1]
