@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from gpuwatch.core.codec import identities
 from gpuwatch.core.model import Snapshot
@@ -37,72 +37,6 @@ _WAIT_SECONDS = 0.25
 """How long a reader at the end waits before it looks whether it is still wanted."""
 
 
-class Tape(Protocol):
-    """A source of the player. Its members are read on any thread; what is known of it grows."""
-
-    @property
-    def shown(self) -> str:
-        """Its name, made safe."""
-        ...
-
-    @property
-    def first_unix_seconds(self) -> float | None: ...
-
-    @property
-    def last_unix_seconds(self) -> float | None: ...
-
-    @property
-    def progress(self) -> float:
-        """Share of it that ``buckets`` and ``findings`` cover, 0 to 1."""
-        ...
-
-    @property
-    def arriving(self) -> bool:
-        """Snapshots are still coming in."""
-        ...
-
-    @property
-    def buckets(self) -> Sequence[Bucket]: ...
-
-    @property
-    def findings(self) -> Sequence[FindingSpan]: ...
-
-    @property
-    def error(self) -> BaseException | None:
-        """A bug that ended the reading."""
-        ...
-
-    def notes(self) -> tuple[str, ...]:
-        """Sentences about what could not be read, as far as it is known."""
-        ...
-
-    def snapshots(self, from_unix_seconds: float) -> Iterator[Snapshot]:
-        """In the order of the file, from the last place at or before that moment at which reading
-        can begin (where there is one) to the end; at the end of what is still coming in it waits.
-        """
-        ...
-
-    def close(self) -> None: ...
-
-
-def open_tape(path: str, *, end: Callable[[], None] | None = None) -> Tape:
-    """``path`` to be played; ``-`` is standard input, whose reading ``end`` ends. Raises
-    ``LogError`` with a sentence."""
-    if is_indexed(path):
-        return RecordingIndex(path)
-    log = open_any(path)
-    try:
-        file = Path(path)
-        size = file.stat().st_size if log.shown != "standard input" and file.is_file() else None
-        tape = KeptTape(log, size=size, end=end)
-    except BaseException:
-        log.lines.close()
-        raise
-    if log.stats.interrupted:
-        raise KeyboardInterrupt
-    return tape
-
-
 class KeptTape:
     """Anything else, read once from its beginning. Raises ``LogError`` where nothing can be read.
 
@@ -120,7 +54,9 @@ class KeptTape:
     ) -> None:
         self.shown = log.shown
         self.arriving = True
+        """Snapshots are still coming in."""
         self.error: BaseException | None = None
+        """A bug that ended the reading."""
         self._log = log
         self._size = size
         self._end = end
@@ -146,6 +82,7 @@ class KeptTape:
 
     @property
     def progress(self) -> float:
+        """Share of it that ``buckets`` and ``findings`` cover, 0 to 1."""
         if not self.arriving:
             return self._followed
         if self._size is None:
@@ -160,10 +97,13 @@ class KeptTape:
             return tuple(self._buckets) if begun is None else (*self._buckets, begun)
 
     def notes(self) -> tuple[str, ...]:
+        """Sentences about what could not be read, as far as it is known."""
         notes = tuple(self._log.stats.sentences())
         return notes if self._store.trouble is None else (*notes, self._store.trouble)
 
     def snapshots(self, from_unix_seconds: float) -> Iterator[Snapshot]:
+        """In the order of the file, from at most a minute before that moment to the end, where it
+        waits for what is still coming in."""
         while not self._closing:
             with self._grown:
                 last = self.last_unix_seconds
@@ -268,6 +208,28 @@ class KeptTape:
                 whole = self.last_unix_seconds - self.first_unix_seconds
                 self._followed = min(0.99, past / whole) if whole > 0 else 1.0
         self._followed = 1.0
+
+
+Tape = RecordingIndex | KeptTape
+"""A source of the player. Its members are read on any thread; what is known of it grows."""
+
+
+def open_tape(path: str, *, end: Callable[[], None] | None = None) -> Tape:
+    """``path`` to be played; ``-`` is standard input, whose reading ``end`` ends. Raises
+    ``LogError`` with a sentence."""
+    if is_indexed(path):
+        return RecordingIndex(path)
+    log = open_any(path)
+    try:
+        file = Path(path)
+        size = file.stat().st_size if log.shown != "standard input" and file.is_file() else None
+        tape = KeptTape(log, size=size, end=end)
+    except BaseException:
+        log.lines.close()
+        raise
+    if log.stats.interrupted:
+        raise KeyboardInterrupt
+    return tape
 
 
 class EndableInput(io.RawIOBase):

@@ -13,7 +13,6 @@ import pytest
 
 from gpuwatch.core.model import Snapshot
 from gpuwatch.outputs.status.jsonlines import JsonLinesWriter
-from gpuwatch.recording import replay
 from gpuwatch.recording.reader import open_any
 from gpuwatch.recording.replay import EndableInput, KeptTape, on_wall_clock, open_tape
 from gpuwatch.sources.files.log_text import LogError
@@ -155,8 +154,3 @@ def test_charts_count_as_the_wall_clock(taken: list[Snapshot]) -> None:
     shown = on_wall_clock(taken[3])
     assert shown.monotonic_seconds == taken[3].taken_at_unix_seconds
     assert shown.gpus is taken[3].gpus
-
-
-def test_chunks_are_a_minute_at_most() -> None:
-    """That is what a jump costs."""
-    assert replay.CHUNK_SECONDS <= 60.0
