@@ -7,7 +7,7 @@ from typing import NamedTuple
 from gpuwatch.core import units
 from gpuwatch.core.model import Gpu
 from gpuwatch.tui.charts import plots, time_axis
-from gpuwatch.tui.charts.past_readings import gpu_then
+from gpuwatch.tui.charts.past_readings import past_gpu
 from gpuwatch.tui.charts.plots import Axis, Trace
 from gpuwatch.tui.pages.layout import Frame
 from gpuwatch.tui.panels import footer, header
@@ -53,7 +53,7 @@ def draw(view: View, width: int, height: int, offset: int) -> tuple[Frame, int]:
     area = (width - _SIDE_WIDTH) // _grid_columns(width) if width >= _WIDE else width
     view.chart_columns = plots.canvas_cells(area)
     live = view.gpus[position]
-    gpu = gpu_then(view, live)
+    gpu = past_gpu(view, live)
     lines = [header.draw(view, width), _title(view, live, width)]
     if time_axis.is_shown(view):
         lines.append(time_axis.values(view, view.window, view.chart_columns, gpu, width))
