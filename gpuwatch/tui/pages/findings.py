@@ -20,6 +20,7 @@ from gpuwatch.tui.pages.finding_words import (
     sign,
     style_of,
 )
+from gpuwatch.tui.pages.layout import filled
 from gpuwatch.tui.panels import footer, header
 from gpuwatch.tui.panels.findings import mark_line
 from gpuwatch.tui.terminal.frame import Line, Row, Zone, blank, fit, width_of, wrapped
@@ -92,10 +93,7 @@ def draw(view: View, width: int, height: int) -> FindingsFrame:
             until = None if selection.holds(view, frame.selected) else view.job.findings_at
             body = evidence.body(view, diagnosis, frame.selected, width, until=until)
             lines += body[1:below]
-    del lines[max(0, height - 1) :]
-    lines += [blank(width)] * (height - 1 - len(lines))
-    lines.append(footer.scrolling(view, width, LIST_FOOT))
-    frame.lines = lines[-height:]
+    frame.lines = [*filled(lines, width, height - 1), footer.scrolling(view, width, LIST_FOOT)]
     return frame
 
 
@@ -162,10 +160,9 @@ def draw_evidence(
     )
     room = max(0, height - 1 - len(lines))
     offset = max(0, min(offset, len(whole) - room))
-    lines += whole[offset : offset + room]
-    lines += [blank(width)] * (height - 1 - len(lines))
-    lines.append(footer.scrolling(view, width, EVIDENCE_FOOT, max(0, len(whole) - offset - room)))
-    return lines[-height:], offset
+    lines = filled([*lines, *whole[offset : offset + room]], width, height - 1)
+    below = max(0, len(whole) - offset - room)
+    return [*lines, footer.scrolling(view, width, EVIDENCE_FOOT, below)], offset
 
 
 def neighbour(view: View, step: int) -> FindingKey | None:
