@@ -191,8 +191,8 @@ class History:
             if "busy_percent" in bands:
                 busy = self._fine.setdefault((uuid, "busy_percent"), Series())
                 busy.take_block(block, bands["busy_percent"])
-            self._gpu_axis(uuid).take_block(block, _only(bands, GPU_SERIES))
-        self._host.take_block(block, _only(host, HOST_SERIES))
+            self._gpu_axis(uuid).take_block(block, _charted(bands, GPU_SERIES))
+        self._host.take_block(block, _charted(host, HOST_SERIES))
 
     def _push_fine(
         self,
@@ -279,7 +279,7 @@ def _named(axis: Axis | None, name: str, names: tuple[str, ...]) -> Series | Non
     return None if axis is None else axis.series.get(name)
 
 
-def _only(bands: Mapping[str, Band], names: tuple[str, ...]) -> dict[Hashable, Band]:
+def _charted(bands: Mapping[str, Band], names: tuple[str, ...]) -> dict[Hashable, Band]:
     return {name: band for name, band in bands.items() if name in names}
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from array import array
 from bisect import bisect_right
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from itertools import zip_longest
 
 from gpuwatch.core.history.columns import (
@@ -50,8 +50,6 @@ class Axis:
     there from its first reading on, by its name.
     """
 
-    __slots__ = ("at", "dropped", "folded_until", "kept", "names", "seconds", "series", "tiers")
-
     def __init__(
         self,
         names: Sequence[Hashable],
@@ -67,6 +65,7 @@ class Axis:
         self.dropped = 0
         """How many readings have been folded so far."""
         self.series: dict[Hashable, Series] = {}
+        self.appends: dict[Hashable, Callable[[float], None]] = {}
 
     def push(self, at: float, longest: float, values: Iterable[float | None]) -> None:
         """Take one reading of every series, in the order of the names (those at the end may be
@@ -75,11 +74,11 @@ class Axis:
         since_last = at - times[-1] if times else math.inf
         self.seconds.append(since_last if since_last <= longest else 0.0)
         times.append(at)
-        known = self.series
+        appends = self.appends
         for name, value in zip_longest(self.names, values):
-            series = known.get(name)
-            if series is not None:
-                series.values.append(NAN if value is None else value)
+            append = appends.get(name)
+            if append is not None:
+                append(NAN if value is None else value)
             elif value is not None and not math.isnan(value):
                 self._start(name, len(times) - 1).values.append(value)
         if len(times) > self.kept:
@@ -88,6 +87,7 @@ class Axis:
     def _start(self, name: Hashable, before: int) -> Series:
         series = self.series[name] = Series(axis=self)
         series.values.extend(array("d", [NAN]) * before)
+        self.appends[name] = series.values.append
         return series
 
     @property

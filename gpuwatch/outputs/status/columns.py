@@ -43,3 +43,8 @@ def mean(values: Iterable[float | None]) -> float | None:
 def total(values: Iterable[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return sum(known) if known else None
+
+
+def said(*readings: tuple[str, float | None, Callable[[float], str]]) -> list[str]:
+    """Label and value of what was read."""
+    return [f"{label} {write(value)}" for label, value, write in readings if value is not None]

@@ -21,6 +21,7 @@ from gpuwatch.outputs.status.columns import (
     mean,
     more_text,
     rows_of,
+    said,
     titled,
     total,
 )
@@ -89,6 +90,12 @@ def _gpus(user: Job | JobRank, labels: Mapping[GpuKey, str]) -> str:
 def job_header(job: Job, snapshot: Snapshot, width: int, bold: Paint) -> list[str]:
     """What the job is, where it runs and how it gets its data."""
     command = job.command or f"PID {job.pid}"
+    uses = said(
+        ("CPU", job.cpu_percent, units.percent),
+        ("reads", job.read_bytes_per_second, units.rate),
+        ("writes", job.write_bytes_per_second, units.rate),
+        ("memory (PSS)", job.memory_proportional_bytes, units.size),
+    )
     lines = [bold(line) for line in wrap(command, width, later="  ", most=_LINES_MAX)]
     facts = (
         ("job", _identity(job, snapshot.taken_at_unix_seconds)),
@@ -97,18 +104,13 @@ def job_header(job: Job, snapshot: Snapshot, width: int, bold: Paint) -> list[st
         ("loading", [job_loading_sentence(job).removeprefix("loading ")]),
         ("because", _loading_signs(job)),
         ("cores", _cores(job, snapshot.host)),
-        ("uses", _use(job)),
+        ("uses", uses),
     )
-    for label, said in facts:
-        if said:
-            text = ", ".join(said)
-            lines += wrap(
-                text,
-                width,
-                first=f"{label:<{_LABEL_WIDTH}}",
-                later=" " * _LABEL_WIDTH,
-                most=_LINES_MAX,
-            )
+    later = " " * _LABEL_WIDTH
+    for label, parts in facts:
+        first = f"{label:<{_LABEL_WIDTH}}"
+        text = ", ".join(parts)
+        lines += wrap(text, width, first=first, later=later, most=_LINES_MAX) if text else []
     return lines
 
 
@@ -181,16 +183,6 @@ def _cores(job: Job, host: Host) -> list[str]:
     if job.cpu_throttled_percent is not None:
         facts.append(f"CPU throttled {job.cpu_throttled_percent:.0f}% of the time")
     return facts
-
-
-def _use(job: Job) -> list[str]:
-    readings = (
-        ("CPU", job.cpu_percent, units.percent),
-        ("reads", job.read_bytes_per_second, units.rate),
-        ("writes", job.write_bytes_per_second, units.rate),
-        ("memory (PSS)", job.memory_proportional_bytes, units.size),
-    )
-    return [f"{label} {text(value)}" for label, value, text in readings if value is not None]
 
 
 def ranks_block(job: Job, labels: Mapping[GpuKey, str], width: int, bold: Paint) -> list[str]:

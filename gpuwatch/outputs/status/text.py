@@ -16,6 +16,7 @@ from gpuwatch.outputs.status.columns import (
     labels_of,
     more_text,
     rows_of,
+    said,
     titled,
     total,
 )
@@ -171,50 +172,36 @@ def _gpus(gpus: Sequence[Gpu], width: int, paint: Painter) -> list[str]:
 
 def _host(host: Host, width: int) -> list[str]:
     cores = "" if host.core_count is None else f" of {host.core_count} cores"
-    fewer = host.usable_cores if host.usable_cores != host.core_count else None
+    fewer = host.usable_cores is not None and host.usable_cores != host.core_count
     loads = (host.load_average_1_minute, host.load_average_5_minutes, host.load_average_15_minutes)
+    load_text = " ".join(f"{one:.1f}" for one in loads if one is not None)
+    memory, shm = host.memory_total_bytes, host.shm_total_bytes
     swap = None if host.swap_total_bytes == 0 else host.swap_used_bytes
+    waits = said(
+        ("for CPU", host.pressure_cpu_some_percent, units.percent),
+        ("for I/O", host.pressure_io_some_percent, units.percent),
+        ("for memory", host.pressure_memory_some_percent, units.percent),
+    )
     groups = [
-        _known(
-            (host.cpu_percent, f"CPU {units.percent(host.cpu_percent)}{cores}"),
-            (fewer, f"{fewer or 0:g} usable from here"),
-            (host.cpu_iowait_percent, f"I/O wait {units.percent(host.cpu_iowait_percent)}"),
-            (loads[0], f"load {' '.join(f'{one:.1f}' for one in loads if one is not None)}"),
+        [
+            *said(("CPU", host.cpu_percent, lambda value: units.percent(value) + cores)),
+            *([f"{host.usable_cores:g} usable from here"] if fewer else []),
+            *said(("I/O wait", host.cpu_iowait_percent, units.percent)),
+            *said(("load", loads[0], lambda _: load_text)),
+        ],
+        said(
+            ("memory", host.memory_used_bytes, lambda used: units.size_of(used, memory)),
+            ("swap", swap, lambda used: units.size_of(used, host.swap_total_bytes)),
+            ("/dev/shm", host.shm_used_bytes, lambda used: units.size_of(used, shm)),
         ),
-        _known(
-            *(
-                (used, f"{label} {units.size_of(used, of)}")
-                for label, used, of in (
-                    ("memory", host.memory_used_bytes, host.memory_total_bytes),
-                    ("swap", swap, host.swap_total_bytes),
-                    ("/dev/shm", host.shm_used_bytes, host.shm_total_bytes),
-                )
-            )
+        said(
+            ("disk read", host.disk_read_bytes_per_second, units.rate),
+            ("disk write", host.disk_write_bytes_per_second, units.rate),
+            ("network in", host.network_receive_bytes_per_second, units.rate),
+            ("network out", host.network_transmit_bytes_per_second, units.rate),
         ),
-        _known(
-            *(
-                (value, f"{label} {units.rate(value)}")
-                for label, value in (
-                    ("disk read", host.disk_read_bytes_per_second),
-                    ("disk write", host.disk_write_bytes_per_second),
-                    ("network in", host.network_receive_bytes_per_second),
-                    ("network out", host.network_transmit_bytes_per_second),
-                )
-            )
-        ),
-        _known(
-            *(
-                (value, f"{label} {units.percent(value)}")
-                for label, value in (
-                    ("for CPU", host.pressure_cpu_some_percent),
-                    ("for I/O", host.pressure_io_some_percent),
-                    ("for memory", host.pressure_memory_some_percent),
-                )
-            )
-        ),
+        [f"tasks waiting: {waits[0]}", *waits[1:]] if waits else [],
     ]
-    if groups[-1]:
-        groups[-1][0] = f"tasks waiting: {groups[-1][0]}"
     # No line ends between a label and its number.
     lines = [", ".join(fact.replace(" ", _KEEP) for fact in facts) for facts in groups if facts]
     return [
@@ -222,11 +209,6 @@ def _host(host: Host, width: int) -> list[str]:
         for line in lines
         for part in textwrap.wrap(line, width, subsequent_indent="  ")
     ]
-
-
-def _known(*facts: tuple[float | None, str]) -> list[str]:
-    """The texts of the values that were read."""
-    return [text for value, text in facts if value is not None]
 
 
 # -- processes ------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ in shape, not only in colour.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import ceil
 
@@ -61,12 +62,9 @@ def _ascii_range(low: int, high: int) -> str:
     return "|" if high - low >= 5 else ":" if low >= 4 else "!"
 
 
-def _table(draw: object) -> tuple[tuple[str, ...], ...]:
-    assert callable(draw)
-    return tuple(
-        tuple(draw(min(low, 7), max(high, low + 1)) for high in range(LEVELS_PER_ROW + 1))
-        for low in range(LEVELS_PER_ROW + 1)
-    )
+def _table(draw: Callable[[int, int], str]) -> tuple[tuple[str, ...], ...]:
+    levels = range(LEVELS_PER_ROW + 1)
+    return tuple(tuple(draw(min(low, 7), max(high, low + 1)) for high in levels) for low in levels)
 
 
 UNICODE = Glyphs(

@@ -20,63 +20,50 @@ class Marks:
 
     def __init__(self) -> None:
         self.spans: tuple[FindingMark, ...] = ()
-        self._open: dict[FindingKey, FindingMark] = {}
-        self._closed: dict[FindingKey, FindingMark] = {}
-        self._told: Sequence[Finding] = ()
+        self._last: dict[FindingKey, FindingMark] = {}
+        """The last of each finding, also where it has ended."""
+        self._before: list[FindingMark] = []
 
     def push(self, findings: Sequence[Finding], now: float, wall_offset: float) -> None:
         """What holds at ``now``; ``wall_offset`` is unix time less the clock of ``now``."""
         present = {key_of(one): one for one in findings}
-        changed = False
-        for key in [key for key in self._open if key not in present]:
-            ended = replace(self._open.pop(key), end_seconds=now)
-            self._closed.pop(key, None)
-            self._closed[key] = ended
-            self._put(ended)
-            changed = True
+        changed = {
+            key: replace(mark, end_seconds=now)
+            for key, mark in self._last.items()
+            if mark.end_seconds is None and key not in present
+        }
         for key, one in present.items():
-            if key in self._open:
+            mark = self._last.get(key)
+            if mark is not None and mark.end_seconds is None:
                 continue
-            before = self._closed.get(key)
-            if before is not None and now - (before.end_seconds or 0.0) < _SAME_SECONDS:
-                mark = replace(before, end_seconds=None)
-            else:
-                since = one.since_unix_seconds
-                begin = now if since is None else min(now, since - wall_offset)
-                mark = FindingMark(
-                    rule=one.rule,
-                    severity=one.severity,
-                    summary=one.summary,
-                    gpus=one.gpus,
-                    begin_seconds=begin,
-                )
-            self._open[key] = mark
-            self._put(mark)
-            changed = True
+            if mark is not None and now - (mark.end_seconds or 0.0) < _SAME_SECONDS:
+                changed[key] = replace(mark, end_seconds=None)
+                continue
+            self._before += [] if mark is None else [mark]
+            since = one.since_unix_seconds
+            begin = now if since is None else min(now, since - wall_offset)
+            changed[key] = FindingMark(
+                rule=one.rule,
+                severity=one.severity,
+                summary=one.summary,
+                gpus=one.gpus,
+                begin_seconds=begin,
+            )
         if changed:
-            self._forget(now)
+            self._last |= changed
+            self._before = [one for one in self._before if _is_kept(one, now)][-_KEPT:]
+            self._last = {key: one for key, one in self._last.items() if _is_kept(one, now)}
+            self._show()
 
     def add(self, marks: Sequence[FindingMark]) -> None:
         """Put in what was found before all that has been pushed."""
-        self.spans = tuple(sorted((*marks, *self.spans), key=lambda one: one.begin_seconds))
+        self._before = [*marks, *self._before]
+        self._show()
 
-    def _put(self, mark: FindingMark) -> None:
-        rest = [
-            one
-            for one in self.spans
-            if (one.rule, one.gpus, one.begin_seconds) != (mark.rule, mark.gpus, mark.begin_seconds)
-        ]
-        self.spans = tuple(sorted((*rest, mark), key=lambda one: one.begin_seconds))
+    def _show(self) -> None:
+        marks = sorted((*self._before, *self._last.values()), key=lambda one: one.begin_seconds)
+        self.spans = tuple(marks[-_KEPT:])
 
-    def _forget(self, now: float) -> None:
-        kept = [
-            one
-            for one in self.spans
-            if one.end_seconds is None or one.end_seconds > now - _KEPT_SECONDS
-        ]
-        self.spans = tuple(kept[-_KEPT:])
-        self._closed = {
-            key: one
-            for key, one in self._closed.items()
-            if now - (one.end_seconds or now) < _SAME_SECONDS
-        }
+
+def _is_kept(mark: FindingMark, now: float) -> bool:
+    return mark.end_seconds is None or mark.end_seconds > now - _KEPT_SECONDS

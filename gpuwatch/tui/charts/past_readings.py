@@ -20,7 +20,7 @@ _WHOLE = {
 """Fields that are whole numbers."""
 
 
-def column_then(view: View, series: Columns | None) -> Column | None:
+def past_column(view: View, series: Columns | None) -> Column | None:
     """What ``series`` was in the column the person looks at; ``None``: not read, or it is now."""
     moment = view.timeline.moment
     if moment is None or series is None:
@@ -29,7 +29,7 @@ def column_then(view: View, series: Columns | None) -> Column | None:
     return None if column is None else Column(*column)
 
 
-def gpu_then(view: View, gpu: Gpu) -> Gpu:
+def past_gpu(view: View, gpu: Gpu) -> Gpu:
     """``gpu`` with its readings of that moment; what has no history is not known of it."""
     if view.timeline.moment is None:
         return gpu
@@ -52,7 +52,7 @@ def gpu_then(view: View, gpu: Gpu) -> Gpu:
     return replace(gpu, reading=reading)
 
 
-def host_then(view: View, host: Host) -> Host:
+def past_host(view: View, host: Host) -> Host:
     """The same of the machine."""
     if view.timeline.moment is None:
         return host
@@ -65,7 +65,7 @@ def host_then(view: View, host: Host) -> Host:
 
 
 def _value(view: View, name: str, series: Series | None) -> float | int | None:
-    column = column_then(view, series)
+    column = past_column(view, series)
     if column is None:
         return None
     return round(column.mean) if name in _WHOLE else column.mean

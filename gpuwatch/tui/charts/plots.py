@@ -11,9 +11,9 @@ import plotext
 from gpuwatch.core.history import Series
 from gpuwatch.tui.charts import time_axis
 from gpuwatch.tui.charts.glyphs import Glyphs
-from gpuwatch.tui.charts.strips import Grid, TimeWindow, with_cursor
+from gpuwatch.tui.charts.strips import Grid, TimeWindow
 from gpuwatch.tui.charts.timeline import FindingMark
-from gpuwatch.tui.terminal.frame import Line, Row, Run
+from gpuwatch.tui.terminal.frame import Line, Run
 
 # What plotext draws frames with, and what stands for it where only ASCII can be shown.
 _FRAME = "┌┐└┘├┤┬┴┼─│"
@@ -72,8 +72,9 @@ def draw(
         height,
         "*" if glyphs.name == "ascii" else "braille",
     )
-    lines = [_style(line, width, trace.style, glyphs) for line in text]
-    return _overlaid(lines, text, marks, window, canvas, glyphs)
+    over = time_axis.mark_cells(marks, window, canvas, glyphs)
+    cursor = -1 if window.cursor is None else grid.place(window.cursor)
+    return [_line(one, width, trace.style, glyphs, over, cursor) for one in text]
 
 
 # plotext takes milliseconds a chart. Most are the same when a key is pressed, and those of a long
@@ -107,52 +108,13 @@ def _text(
     x_ruler = figure.ruler("x")
     x_ruler.lim(*span)
     x_ruler.ticks([moment for moment, _ in ticks], [label for _, label in ticks])
-    return tuple(_padded(figure.build().string(True), height))
+    lines = figure.build().string(True).split("\n")[:height]
+    return (*lines, *[""] * (height - len(lines)))
 
 
 def canvas_cells(width: int) -> int:
     """Columns of a chart ``width`` cells wide: without the frame (two) and the labels (six)."""
     return max(4, width - 8)
-
-
-def _overlaid(
-    lines: list[Line],
-    texts: Sequence[str],
-    marks: Sequence[FindingMark],
-    window: TimeWindow,
-    canvas: int,
-    glyphs: Glyphs,
-) -> list[Line]:
-    """The cursor over the canvas, the findings over the frame's lower side."""
-    grid = window.grid(canvas)
-    for number, text in enumerate(texts):
-        corner = text.find("└")
-        if corner >= 0:
-            lines[number] = _marked(lines[number], corner + 1, marks, window, canvas, glyphs)
-        place = -1 if window.cursor is None else grid.place(window.cursor)
-        if 0 <= place < canvas:
-            edge = max(text.find(one) for one in "┤│└┌├")
-            if edge >= 0:
-                start = min(text.find(one) for one in "┤│└┌├" if one in text) + 1
-                lines[number] = tuple(with_cursor(list(lines[number]), start + place))
-    return lines
-
-
-def _marked(
-    line: Line,
-    start: int,
-    marks: Sequence[FindingMark],
-    window: TimeWindow,
-    canvas: int,
-    glyphs: Glyphs,
-) -> Line:
-    """``line`` with the findings' signs and spans from the cell ``start`` on."""
-    cells: list[Run] = [(one, style) for text, style in line for one in text]
-    over = time_axis.mark_cells(marks, window, canvas, glyphs)
-    for number, cell in enumerate(over):
-        if cell is not None and start + number < len(cells):
-            cells[start + number] = cell
-    return tuple(time_axis.joined(cells))
 
 
 def _segments(series: Series | None, grid: Grid) -> Iterator[Segment]:
@@ -189,27 +151,31 @@ def _number(value: float) -> str:
     return f"{value:.0f}" if value >= 10 or value == int(value) else f"{value:.1f}"
 
 
-def _padded(text: str, height: int) -> list[str]:
-    lines = text.split("\n")[:height]
-    return lines + [""] * (height - len(lines))
-
-
-def _style(line: str, width: int, style: str, glyphs: Glyphs) -> Line:
-    """The frame and its labels quiet, the data in its own colour."""
-    row = Row(width)
-    run, data = "", False
+def _line(
+    text: str,
+    width: int,
+    style: str,
+    glyphs: Glyphs,
+    over: Sequence[Run | None],
+    cursor: int,
+) -> Line:
+    """The frame and its labels quiet, the data in its own colour; the findings ``over`` the frame's
+    lower side, the cursor over its column of the canvas."""
+    plain = glyphs.name == "ascii"
+    cells: list[Run] = []
     inside = False
-    for character in line:
-        if character in _FRAME:
-            # The data lies between the first frame character and the last.
-            inside = True
-            is_data = False
-        else:
-            is_data = inside and (character == "*" or "\u2800" <= character <= "\u28ff")
-        if is_data != data and run:
-            row.add(run, style if data else "dim")
-            run = ""
-        data = is_data
-        run += character.translate(_ASCII_FRAME) if glyphs.name == "ascii" else character
-    row.add(run, style if data else "dim")
-    return row.line()
+    for character in text[:width]:
+        # The data lies between the first frame character and the last.
+        inside = inside or character in _FRAME
+        is_data = inside and (character == "*" or "\u2800" <= character <= "\u28ff")
+        shown = character.translate(_ASCII_FRAME) if plain else character
+        cells.append((shown, style if is_data else "dim"))
+    corner = text.find("└") + 1
+    for place, cell in enumerate(over[: len(cells) - corner] if corner else ()):
+        if cell is not None:
+            cells[corner + place] = cell
+    edges = [text.find(one) for one in "┤│└┌├" if one in text]
+    place = min(edges, default=width) + 1 + cursor
+    if 0 <= cursor < len(over) and place < len(cells):
+        cells[place] = (cells[place][0], f"c:{cells[place][1]}")
+    return (*time_axis.joined(cells), (" " * (width - len(cells)), "text"))

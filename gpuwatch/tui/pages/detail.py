@@ -7,9 +7,9 @@ from typing import NamedTuple
 from gpuwatch.core import units
 from gpuwatch.core.model import Gpu
 from gpuwatch.tui.charts import plots, time_axis
-from gpuwatch.tui.charts.past_readings import gpu_then
+from gpuwatch.tui.charts.past_readings import past_gpu
 from gpuwatch.tui.charts.plots import Axis, Trace
-from gpuwatch.tui.pages.layout import Frame
+from gpuwatch.tui.pages.layout import Frame, filled
 from gpuwatch.tui.panels import footer, header
 from gpuwatch.tui.panels.gpus.metrics import scaled_metrics, throttle_text
 from gpuwatch.tui.panels.gpus.readings import readings
@@ -53,7 +53,7 @@ def draw(view: View, width: int, height: int, offset: int) -> tuple[Frame, int]:
     area = (width - _SIDE_WIDTH) // _grid_columns(width) if width >= _WIDE else width
     view.chart_columns = plots.canvas_cells(area)
     live = view.gpus[position]
-    gpu = gpu_then(view, live)
+    gpu = past_gpu(view, live)
     lines = [header.draw(view, width), _title(view, live, width)]
     if time_axis.is_shown(view):
         lines.append(time_axis.values(view, view.window, view.chart_columns, gpu, width))
@@ -65,8 +65,7 @@ def draw(view: View, width: int, height: int, offset: int) -> tuple[Frame, int]:
     wanted, offset = offset, max(0, min(offset, len(body) - room))
     if width < _WIDE and offset != wanted:
         body = _narrow(view, gpu, width, room, offset)
-    lines += body[offset : offset + room]
-    lines += [blank(width)] * (height - 1 - len(lines))
+    lines = filled([*lines, *body[offset : offset + room]], width, height - 1)
     keys = [(key, "resume" if what == "pause" and view.paused else what) for key, what in _FOOT]
     lines.append(footer.scrolling(view, width, keys, max(0, len(body) - room - offset)))
     return Frame(lines=lines), offset
@@ -79,9 +78,7 @@ def _grid_columns(width: int) -> int:
 
 def _title(view: View, gpu: Gpu, width: int) -> Line:
     count = len(view.gpus)
-    row = Row(width).add(f" GPU {gpu.identity.index}", "title")
-    if gpu.identity.mig_instance is not None:
-        row.add(f".{gpu.identity.mig_instance}", "title")
+    row = Row(width).add(f" GPU {units.gpu_label(gpu)}", "title")
     row.add(f" of {count}  " if count > 1 else "  ", "label")
     row.add(fit(gpu.identity.name, 40, view.glyphs.ellipsis), "title")
     if gpu.lost:
@@ -147,12 +144,11 @@ def _wide(view: View, gpu: Gpu, width: int, room: int) -> list[Line]:
         for parts in zip(*drawn, strict=True):
             grid.append(tuple(run for part in parts for run in part))
     spare = ((" " * (area - area // columns * columns), "text"),)
-    empty = blank(_SIDE_WIDTH)
-    body = []
-    for number in range(max(len(grid), len(facts))):
-        first = grid[number] + spare if number < len(grid) else blank(area)
-        second = (("  ", "text"), *facts[number]) if number < len(facts) else empty
-        body.append(first + second)
+    left_side = [line + spare for line in grid]
+    right_side = [(("  ", "text"), *fact) for fact in facts]
+    rows = max(len(grid), len(facts))
+    both = zip(filled(left_side, area, rows), filled(right_side, _SIDE_WIDTH, rows), strict=True)
+    body = [first + second for first, second in both]
     return body[: len(grid)] + table + body[len(grid) :]
 
 
@@ -170,9 +166,9 @@ def _narrow(view: View, gpu: Gpu, width: int, room: int, offset: int) -> list[Li
         half = width // 2
         facts = _facts(gpu, half, view)
         middle = (len(facts) + 1) // 2
-        for number in range(middle):
-            second = facts[middle + number] if middle + number < len(facts) else blank(half)
-            body.append((*facts[number], *second, (" " * (width - 2 * half), "text")))
+        rest = ((" " * (width - 2 * half), "text"),)
+        second_half = filled(facts[middle:], half, middle)
+        body += [(*one, *two, *rest) for one, two in zip(facts, second_half, strict=False)]
     else:
         body += _facts(gpu, width, view)
     return body

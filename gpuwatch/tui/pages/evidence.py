@@ -12,7 +12,7 @@ from gpuwatch.core.model import Gpu, Job
 from gpuwatch.core.text import clean
 from gpuwatch.diagnosis.finding import Advice, Diagnosis, Evidence, Finding
 from gpuwatch.tui.charts import time_axis
-from gpuwatch.tui.charts.past_readings import gpu_then
+from gpuwatch.tui.charts.past_readings import past_gpu
 from gpuwatch.tui.charts.strips import TimeWindow
 from gpuwatch.tui.controllers.following import find
 from gpuwatch.tui.pages.finding_words import (
@@ -38,7 +38,7 @@ _LONG_CHART_SECONDS = {
     "memory_growing": 600.0,
 }
 """What recurs in minutes, or grows in them, is not to be seen in one."""
-_TELLING = {
+_SHOWING = {
     "checkpoint_pauses": "write",
     "validation_pauses": "write",
     "loader_io_bound": "read",
@@ -102,7 +102,7 @@ def body(
         lines += _waveform(view, finding, width, until)
     lines += _evidence(view, finding.evidence, width)
     lines += _ruled_out(finding, width)
-    lines += _not_told(diagnosis, finding, width)
+    lines += _not_checked(diagnosis, finding, width)
     if documentation:
         lines += _heading(f"ABOUT {clean(finding.rule)}", width)
         lines += _documentation(documentation, width)
@@ -156,7 +156,7 @@ def _waveform(view: View, finding: Finding, width: int, until: float | None) -> 
         return []
     span = charts.span(width)
     view.chart_columns = max(1, span[1])
-    gpus = [gpu_then(view, gpu) for gpu in gpus]
+    gpus = [past_gpu(view, gpu) for gpu in gpus]
     if view.own_range:
         seconds = own_span(view, finding)
         cursor = view.timeline.cursor_seconds
@@ -167,11 +167,11 @@ def _waveform(view: View, finding: Finding, width: int, until: float | None) -> 
     if until is not None:
         window = replace(window, now=min(window.now, until))
     shown = [(trace, 3 if len(gpus) <= 2 else 1) for trace in traces.gpu_traces(view, gpus)]
-    telling = _TELLING.get(finding.rule, "")
-    shown += [(trace, 2) for trace in traces.metric_traces(view, gpus, telling)]
+    reading = _SHOWING.get(finding.rule, "")
+    shown += [(trace, 2) for trace in traces.metric_traces(view, gpus, reading)]
     if job is not None:
         shown += [(trace, 2) for trace in traces.host_traces(view, job)]
-        shown += [(trace, 2) for trace in traces.disk_traces(view, job, telling)]
+        shown += [(trace, 2) for trace in traces.disk_traces(view, job, reading)]
     if until is not None:
         shown = [(traces.of_the_past(trace), rows) for trace, rows in shown]
     lines = charts.draw(view, shown, window, width)
@@ -217,40 +217,38 @@ def _evidence(view: View, evidence: Sequence[Evidence], width: int) -> Iterator[
     if not evidence:
         return
     yield from _heading("EVIDENCE", width)
-    values = [evidence_value(one.value, one.unit) for one in evidence]
-    bounds = [
-        "" if one.threshold is None else evidence_value(one.threshold, _short(one.unit))
+    table = [
+        (
+            clean(one.name, 60),
+            evidence_value(one.value, one.unit),
+            "" if one.threshold is None else evidence_value(one.threshold, _short(one.unit)),
+        )
         for one in evidence
     ]
-    names = [clean(one.name, 60) for one in evidence]
+    names, values, bounds = [max(map(width_of, texts)) for texts in zip(*table, strict=True)]
     roomy = width >= 76
-    name_width = min(max(map(width_of, names)), width // 3 if roomy else width - 16)
-    value_width = min(max(5, *map(width_of, values)), width // 5)
-    bound_width = min(max(10, *map(width_of, bounds)), width // 6) if roomy else 0
-    if roomy:
-        row = Row(width).add("     ").add(left("reading", name_width), "dim")
-        row.add("  ").add(right("value", value_width), "dim")
-        row.add("  ").add(right("threshold", bound_width), "dim")
-        yield row.add("  ").add("meaning", "dim").line()
+    names = min(names, width // 3 if roomy else width - 16)
+    values = min(max(5, values), width // 5)
+    bounds = min(max(10, bounds), width // 6)
     ellipsis = view.glyphs.ellipsis
-    for one, name, value, bound in zip(evidence, names, values, bounds, strict=True):
+    if roomy:
+        row = Row(width).add("     ").add(left("reading", names), "dim").add("  ")
+        row.add(right("value", values), "dim").add("  ").add(right("threshold", bounds), "dim")
+        yield row.add("  ").add("meaning", "dim").line()
+    for one, (name, value, bound) in zip(evidence, table, strict=True):
         # For or against, by sign: the colour only repeats it.
-        row = (
-            Row(width)
-            .add("   ")
-            .add("+ " if one.supports else "- ", "key" if one.supports else "warn")
-        )
-        row.add(left(name, name_width, ellipsis)).add("  ")
-        row.add(right(value, value_width, ellipsis), "value")
+        mark = ("+ ", "key") if one.supports else ("- ", "warn")
+        row = Row(width).add("   ").add(*mark).add(left(name, names, ellipsis)).add("  ")
+        row.add(right(value, values, ellipsis), "value")
         if not roomy:
             yield row.line()
             yield from _paragraph(one.says, width, 5, "label")
             continue
-        row.add("  ").add(right(bound, bound_width, ellipsis), "label").add("  ")
+        row.add("  ").add(right(bound, bounds, ellipsis), "label").add("  ")
         indent = row.used
-        says = wrapped(one.says, width - indent - 1) or [""]
-        yield row.add(says[0]).line()
-        for text in says[1:]:
+        first, *rest = wrapped(one.says, width - indent - 1) or [""]
+        yield row.add(first).line()
+        for text in rest:
             yield Row(width).add(" " * indent).add(text).line()
 
 
@@ -267,7 +265,7 @@ def _ruled_out(finding: Finding, width: int) -> Iterator[Line]:
         yield from _paragraph(f"{cause(one.rule)}: {one.why}", width)
 
 
-def _not_told(diagnosis: Diagnosis | None, finding: Finding, width: int) -> Iterator[Line]:
+def _not_checked(diagnosis: Diagnosis | None, finding: Finding, width: int) -> Iterator[Line]:
     """Rules about the same that could not be decided."""
     if diagnosis is None:
         return

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from gpuwatch.core.text import clean
 from gpuwatch.diagnosis.finding import Finding
 from gpuwatch.tui.pages import evidence
-from gpuwatch.tui.pages import finding_selection as found
+from gpuwatch.tui.pages import finding_selection as selection
 from gpuwatch.tui.pages.finding_words import (
     FindingKey,
     by_key,
@@ -20,6 +20,7 @@ from gpuwatch.tui.pages.finding_words import (
     sign,
     style_of,
 )
+from gpuwatch.tui.pages.layout import filled
 from gpuwatch.tui.panels import footer, header
 from gpuwatch.tui.panels.findings import mark_line
 from gpuwatch.tui.terminal.frame import Line, Row, Zone, blank, fit, width_of, wrapped
@@ -61,8 +62,8 @@ class FindingsFrame:
 def draw(view: View, width: int, height: int) -> FindingsFrame:
     """Exactly ``height`` lines of exactly ``width`` cells; the selection stays in sight."""
     diagnosis = view.diagnosis
-    findings = found.readable(view)
-    now = found.present(view)
+    findings = selection.readable(view)
+    now = selection.present(view)
     frame = FindingsFrame(lines=[header.draw(view, width)])
     lines = frame.lines
     verdict = "No diagnosis yet." if diagnosis is None else clean(diagnosis.verdict)
@@ -86,16 +87,13 @@ def draw(view: View, width: int, height: int) -> FindingsFrame:
             zone_top = len(lines)
             lines += _entry(view, one, width, selected=one is frame.selected)
             frame.zones += [Zone(zone_top + y, 0, width, "finding", key_of(one)) for y in (0, 1)]
-        left_over = height - 1 - len(lines)
-        if left_over >= _LEAST_PREVIEW:
+        below = height - 1 - len(lines)
+        if below >= _LEAST_PREVIEW:
             lines.append(((view.glyphs.rule * width, "rule"),))
-            until = None if found.holds(view, frame.selected) else view.job.findings_at
+            until = None if selection.holds(view, frame.selected) else view.job.findings_at
             body = evidence.body(view, diagnosis, frame.selected, width, until=until)
-            lines += body[1:left_over]
-    del lines[max(0, height - 1) :]
-    lines += [blank(width)] * (height - 1 - len(lines))
-    lines.append(footer.scrolling(view, width, LIST_FOOT))
-    frame.lines = lines[-height:]
+            lines += body[1:below]
+    frame.lines = [*filled(lines, width, height - 1), footer.scrolling(view, width, LIST_FOOT)]
     return frame
 
 
@@ -124,7 +122,7 @@ def _entry(view: View, finding: Finding, width: int, *, selected: bool) -> list[
     first.add(fit(summary, first.room - 1, glyphs.ellipsis), style_of(finding))
     second = Row(width, prefix=prefix).add("   ")
     tail = f"{finding.confidence * 100:.0f}% sure"
-    if not found.holds(view, finding):
+    if not selection.holds(view, finding):
         tail = "until the job ended"
     elif finding.since_unix_seconds is not None and width >= 60:
         since = time.localtime(finding.since_unix_seconds)
@@ -152,7 +150,7 @@ def draw_evidence(
     shown as it was at ``gone_at``, on the snapshots' own clock."""
     lines = [header.draw(view, width)]
     if gone_at is not None:
-        ended = any(one is finding for one in found.of_ended_job(view))
+        ended = any(one is finding for one in selection.of_ended_job(view))
         what = "The job has ended" if ended else "This no longer holds"
         note = fit(f" {what}; shown as last seen.", width, view.glyphs.ellipsis)
         lines.append(Row(width).add(note, "key").line())
@@ -162,17 +160,16 @@ def draw_evidence(
     )
     room = max(0, height - 1 - len(lines))
     offset = max(0, min(offset, len(whole) - room))
-    lines += whole[offset : offset + room]
-    lines += [blank(width)] * (height - 1 - len(lines))
-    lines.append(footer.scrolling(view, width, EVIDENCE_FOOT, max(0, len(whole) - offset - room)))
-    return lines[-height:], offset
+    lines = filled([*lines, *whole[offset : offset + room]], width, height - 1)
+    below = max(0, len(whole) - offset - room)
+    return [*lines, footer.scrolling(view, width, EVIDENCE_FOOT, below)], offset
 
 
 def neighbour(view: View, step: int) -> FindingKey | None:
     """The finding before or after the chosen one, round about."""
-    findings = found.readable(view)
+    findings = selection.readable(view)
     if not findings:
         return None
-    present = found.chosen(view)
+    present = selection.chosen(view)
     position = next((n for n, one in enumerate(findings) if one is present), -step)
     return key_of(findings[(position + step) % len(findings)])

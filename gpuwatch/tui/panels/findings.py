@@ -165,8 +165,8 @@ def _one_at_length(view: View, finding: Finding, width: int) -> list[Line]:
     if cost:
         second.add(cost, "label").add(_GAP)
     room = second.room - len(hint) - 2
-    told = changes(finding, room - 4) or "no action needed: this is for information"
-    second.add(fit(told, room, glyphs.ellipsis), "value" if finding.advice else "label")
+    text = changes(finding, room - 4) or "no action needed: this is for information"
+    second.add(fit(text, room, glyphs.ellipsis), "value" if finding.advice else "label")
     second.pad_to(width - len(hint) - 1).add(hint, "label")
     return [first.line(), second.line()]
 
@@ -207,9 +207,9 @@ def _columns(view: View, shown: Sequence[Finding], width: int, room: int) -> lis
             row.add(gap).add(left(cost, cost_width), "label")
         free = room - row.used - len(gap) - 1
         if free >= _LEAST_ADVICE:
-            told = changes(finding, free) if finding.advice else clean(finding.summary)
+            text = changes(finding, free) if finding.advice else clean(finding.summary)
             look = "value" if finding.advice else "label"
-            row.add(gap).add(fit(told, free, glyphs.ellipsis), look)
+            row.add(gap).add(fit(text, free, glyphs.ellipsis), look)
         rows.append(row)
     return rows
 
@@ -255,15 +255,13 @@ def _add_pace(row: Row, mark: Mark) -> None:
     if before is None or after is None:
         return
     rates = before.samples_per_second, after.samples_per_second
-    told = [f"{'-' if rate is None else f'{rate:.0f}'}" for rate in rates]
-    if row.room >= len(told[0]) + len(told[1]) + 16:
-        row.add(f"  {told[0]} -> ", "value").add(told[1], _better(*rates)).add(
-            " samples/s", "label"
-        )
+    was, now = ["-" if rate is None else f"{rate:.0f}" for rate in rates]
+    if row.room >= len(was) + len(now) + 16:
+        row.add(f"  {was} -> ", "value").add(now, _better(*rates)).add(" samples/s", "label")
     waits = before.data_wait_share, after.data_wait_share
     if None not in waits and row.room >= 20:
-        shares = [units.percent(None if one is None else one * 100) for one in waits]
-        row.add("  waits ", "label").add(f"{shares[0]} -> {shares[1]}", "value")
+        was, now = map(units.share, waits)
+        row.add("  waits ", "label").add(f"{was} -> {now}", "value")
 
 
 def _better(before: float | None, after: float | None) -> str:

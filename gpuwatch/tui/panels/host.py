@@ -5,7 +5,7 @@ from __future__ import annotations
 from gpuwatch.core import units
 from gpuwatch.core.model import Host
 from gpuwatch.tui.charts import time_axis
-from gpuwatch.tui.charts.past_readings import host_then
+from gpuwatch.tui.charts.past_readings import past_host
 from gpuwatch.tui.charts.strips import rate_ceiling
 from gpuwatch.tui.pages.layout import Drawn, Page, Panel, filled
 from gpuwatch.tui.terminal.frame import Line, Row, Run, left, right
@@ -57,7 +57,7 @@ def draw(view: View, width: int, rows: int) -> list[Line]:
     """``rows`` lines about the host: one is a summary, three add charts, more add cores."""
     if view.snapshot is None:
         return filled([], width, rows)
-    painter = _Painter(view, host_then(view, view.snapshot.host), width)
+    painter = _Painter(view, past_host(view, view.snapshot.host), width)
     if rows == 1:
         return [painter.summary()]
     return painter.halves(rows) if rows <= 3 else painter.full(rows)

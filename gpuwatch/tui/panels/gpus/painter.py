@@ -9,7 +9,7 @@ from enum import Enum
 from gpuwatch.core import units
 from gpuwatch.core.model import Gpu
 from gpuwatch.tui.charts.glyphs import Glyphs
-from gpuwatch.tui.charts.past_readings import gpu_then
+from gpuwatch.tui.charts.past_readings import past_gpu
 from gpuwatch.tui.pages.finding_words import about_gpu, sign, style_of
 from gpuwatch.tui.panels.gpus.metrics import (
     Metric,
@@ -80,7 +80,7 @@ class GpuPainter:
     def draw(self, gpu: Gpu, style: GpuStyle, rows: int) -> list[Line]:
         """``gpu`` in exactly ``rows`` lines."""
         self.spans = []
-        gpu = gpu_then(self._view, gpu)
+        gpu = past_gpu(self._view, gpu)
         metrics = scaled_metrics(self._view, gpu, self._width)
         match style:
             case GpuStyle.STACKED:
@@ -242,7 +242,7 @@ class GpuPainter:
             row.add(" busy ", "label").add(*self._value(metrics[0], 4)).add(" ")
             self._add_chart(row, gpu, metrics[0], row.room - 2)
         second = Row(self._width).add(" " * (1 + self._index_width))
-        for label, metric, size in _others(metrics):
+        for label, metric, size in _smaller(metrics):
             if second.room >= len(label) + size + 2:
                 second.add(f" {label} ", "label").add(*self._value(metric, size))
         return [row.line(), self._add_facts(second, gpu).line()]
@@ -273,12 +273,12 @@ class GpuPainter:
 
     def brief(self, gpu: Gpu) -> Line:
         """One line without the busy chart: memory, power and temperature, then facts."""
-        gpu = gpu_then(self._view, gpu)
+        gpu = past_gpu(self._view, gpu)
         row = self._begin_named(gpu, 16)
         if gpu.lost:
             return row.add("  GPU is lost", "error").line()
         chart = max(0, (self._width - 70) // 5) if self._width >= 90 else 0
-        for label, metric, size in _others(scaled_metrics(self._view, gpu, self._width)):
+        for label, metric, size in _smaller(scaled_metrics(self._view, gpu, self._width)):
             if row.room < len(label) + size + 3:
                 break
             row.add(f"  {label} ", "label").add(*self._value(metric, size))
@@ -287,7 +287,7 @@ class GpuPainter:
         return self._add_facts(row, gpu).line()
 
 
-def _others(metrics: Metrics) -> tuple[tuple[str, Metric, int], ...]:
+def _smaller(metrics: Metrics) -> tuple[tuple[str, Metric, int], ...]:
     """All but the busy metric: a short label, and the width of the number."""
     _, memory, power, temperature = metrics
     return (("mem", memory, 13), ("power", power, 8), ("temp", temperature, 7))

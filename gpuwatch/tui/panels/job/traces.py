@@ -9,7 +9,7 @@ from operator import truediv
 from gpuwatch.core import units
 from gpuwatch.core.history import Series
 from gpuwatch.core.model import Gpu, Job
-from gpuwatch.tui.charts.past_readings import column_then, gpu_then
+from gpuwatch.tui.charts.past_readings import past_column, past_gpu
 from gpuwatch.tui.charts.strips import Column, Columns
 from gpuwatch.tui.pages.layout import Page
 from gpuwatch.tui.panels.gpus.metrics import scaled_metrics
@@ -76,7 +76,7 @@ def traces(
 ) -> list[Trace]:
     """GPUs, main threads, loader workers, disk read and write, in the order of the screen. Of a job
     that has ended the numbers of now are not its own."""
-    gpus = [gpu_then(view, gpu) for gpu in gpus]
+    gpus = [past_gpu(view, gpu) for gpu in gpus]
     shown = [
         *(gpu_traces(view, gpus) if each_gpu else [_gpu_mean(view, job, gpus)]),
         *_loop_traces(view, job),
@@ -195,7 +195,7 @@ def _trace(
     """The job's reading ``name``, of now or of the moment that is looked at."""
     series = view.history.job(job.key, name)
     if _past(view):
-        column = column_then(view, series)
+        column = past_column(view, series)
         value = None if column is None else column.mean
     else:
         value = getattr(job, name)
