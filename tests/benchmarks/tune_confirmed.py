@@ -20,14 +20,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from gpuwatch.tuning.bench.bench import Bench
+from gpuwatch.tuning.search.setting import KNOBS, Failure, Setting, Visit
 
 from gpuwatch.jobs.resources.cores import read_cores
 from gpuwatch.tuning.bench import usage
-from gpuwatch.tuning.bench.bench import Bench
 from gpuwatch.tuning.search.plan import Plan, make_plan
 from gpuwatch.tuning.search.result import result
 from gpuwatch.tuning.search.search import NEAR, Search
-from gpuwatch.tuning.search.setting import KNOBS, Failure, Setting, Visit
 
 PICTURES = 800
 SIDE = 256

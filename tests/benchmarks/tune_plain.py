@@ -16,11 +16,11 @@ import time
 from collections.abc import Iterator
 
 import torch
+from gpuwatch.tuning.bench.bench import Bench
+from gpuwatch.tuning.search.setting import Setting, Visit
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
-from gpuwatch.tuning.bench.bench import Bench
-from gpuwatch.tuning.search import intervals
-from gpuwatch.tuning.search.setting import Setting, Visit
+from gpuwatch.tuning.search.search import intervals
 
 COST = 0.008
 BATCH = 16

@@ -4,25 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from gpuwatch.outputs.tuning.memory_chart import chart
-from gpuwatch.outputs.tuning.memory_json import report_json
-from gpuwatch.outputs.tuning.memory_text import page
-from gpuwatch.tuning.memory import words
-from gpuwatch.tuning.memory.fit import fit_line
+from gpuwatch.outputs.tuning import memory_words as words
+from gpuwatch.outputs.tuning.chart import memory_chart
+from gpuwatch.outputs.tuning.memory_text import page, report_json
+from gpuwatch.tuning.failures import MeasureError
+from gpuwatch.tuning.memory.fit import fit_line, fit_points
 from gpuwatch.tuning.memory.plan import POINTS_MAX, Plan, next_size, spread
-from gpuwatch.tuning.memory.point import (
-    AS_IS,
-    MeasureError,
-    MemoryPoint,
-    NoMemoryError,
-    TooSlowError,
-)
-from gpuwatch.tuning.memory.report import MemoryReport, Subject
+from gpuwatch.tuning.memory.records import AS_IS, MemoryPoint, MemoryReport, Subject
 
 GIB = 1 << 30
 MIB = 1 << 20
@@ -55,7 +48,7 @@ class Device:
         if precision != AS_IS:
             used = self.course(0) + (used - self.course(0)) / 2
         if used > self.total:
-            raise NoMemoryError("CUDA out of memory \x1b[31m.")
+            raise MeasureError("CUDA out of memory.", "no_memory")
         return MemoryPoint(
             batch_size=batch_size,
             precision=precision,
@@ -69,7 +62,7 @@ class Device:
 
 
 def measured(device: Device, **options: Any) -> MemoryReport:
-    return Plan(subject=SUBJECT, measurer=device, clock=device.clock, **options).run()
+    return Plan(subject=SUBJECT, measure=device.measure, clock=device.clock, **options).run()
 
 
 def test_a_line_is_measured_predicted_and_confirmed() -> None:
@@ -173,7 +166,9 @@ def test_steps_that_would_take_too_long_are_not_tried() -> None:
     assert result.points
 
 
-@pytest.mark.parametrize("error", [NoMemoryError("all gone"), MeasureError("it crashed")])
+@pytest.mark.parametrize(
+    "error", [MeasureError("all gone", "no_memory"), MeasureError("it crashed")]
+)
 def test_what_fails_at_once_is_raised(error: Exception) -> None:
     """Without a single point there is nothing to report."""
     device = Device()
@@ -182,13 +177,14 @@ def test_what_fails_at_once_is_raised(error: Exception) -> None:
         measured(device)
 
 
-@pytest.mark.parametrize("error", [TooSlowError("too slow"), MeasureError("it crashed")])
+@pytest.mark.parametrize("error", [MeasureError("too slow", "hang"), MeasureError("it crashed")])
 def test_what_fails_later_ends_the_growing(error: Exception) -> None:
     """The sizes before it are kept, with the reason for there being no more."""
     device = Device()
     device.fails = lambda size, _precision: error if size > 8 else None
     (result,) = measured(device).results
     assert [one.batch_size for one in result.points] == [2, 4, 8]
+    assert result.stopped is not None
     assert str(error) in result.stopped
 
 
@@ -270,7 +266,7 @@ def test_allocator_is_blamed_where_tensors_follow_the_line() -> None:
         replace(one, peak_bytes=2 * one.peak_bytes + (3 * GIB if n % 2 else 0))
         for n, one in enumerate(result.points)
     ]
-    fit = fit_line([(one.batch_size, one.peak_bytes) for one in loose])
+    fit = fit_points(loose)
     said = " ".join(words.allocator(replace(result, points=tuple(loose), fit=fit)))
     assert "The tensors themselves follow a line" in said
     assert "expandable_segments" in said
@@ -287,7 +283,7 @@ def test_memory_that_does_not_grow_predicts_nothing() -> None:
 def test_chart_shows_points_and_what_can_be_had(unicode: bool) -> None:
     """Every measured size is a point, the axis begins at 0, and the limit is a rule across."""
     (result,) = measured(Device()).results
-    lines = chart(result, width=80, height=14, unicode=unicode)
+    lines = memory_chart(result, width=80, height=14, unicode=unicode)
     drawn = "\n".join(lines)
     assert max(len(line) for line in lines) <= 80
     assert drawn.count("●" if unicode else "o") >= 3

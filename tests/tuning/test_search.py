@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.tuning.search import trial
+from gpuwatch.tuning.search.outcome import Outcome
 from gpuwatch.tuning.search.plan import Plan, PlanError, make_plan
-from gpuwatch.tuning.search.search import Outcome, Search
-from gpuwatch.tuning.search.setting import Failure, Setting, Visit
+from gpuwatch.tuning.search.rates import scatter_of
+from gpuwatch.tuning.search.search import Search
+from gpuwatch.tuning.settings import Description, Failure, Setting, Visit
 
 Curve = Callable[[Setting], float]
 
@@ -75,16 +76,14 @@ class Machine:
         )
 
 
-def described(**changes: Any) -> dict[str, Any]:
-    base = Setting(batch_size=8, **changes.pop("base", {})).valid()
-    return {
-        "base": base.as_dict(),
-        "fixed": {},
-        "accelerator": None,
-        "samples": 10**7,
-        "iterable": False,
-        **changes,
-    }
+def described(**changes: Any) -> Description:
+    plain: dict[str, Any] = {
+        "base": Setting(batch_size=8).valid(), "fixed": {}, "takes": (), "defaults": {},
+        "is_dataset": False, "iterable": False, "dataset": "a D", "samples": 10**7,
+        "start_method": "fork", "accelerator": None, "line_name": "DataLoader",
+        "line_arguments": (("shuffle", "True"),), "torch": "2.13",
+    }  # fmt: skip
+    return Description(**{**plain, **changes})
 
 
 def plan(cores: float = 8, grid: bool = False, **asked: tuple[Any, ...]) -> Plan:
@@ -310,7 +309,7 @@ def test_search_agrees_with_the_grid() -> None:
         mine, its = grid.trial(found.recommended), grid.trial(grid.best)
         assert mine is not None
         assert its is not None
-        mean = [sum(t.rates().values()) / len(t.rates()) for t in (mine, its)]
+        mean = [sum(t.rates.values()) / len(t.rates) for t in (mine, its)]
         assert mean[0] >= 0.96 * mean[1]
 
 
@@ -360,8 +359,7 @@ def test_what_cannot_be_told_apart_is_listed(noise: float) -> None:
         chosen, best = outcome.trial(outcome.measured), outcome.trial(outcome.best)
         assert chosen is not None
         assert best is not None
-        scatter = trial.scatter_of(outcome.trials)
-        assert trial.compared(chosen, best, scatter).rate >= 0.97
+        assert chosen.compared(best, scatter_of(outcome.trials)).rate >= 0.97
         assert not outcome.settled
         assert chosen is best or chosen.setting in outcome.undecided
         assert best.setting not in outcome.undecided

@@ -1,1 +1,1 @@
-"""What ``gpuwatch tune`` and ``tune memory`` found, as text, charts and JSON."""
+"""What ``gpuwatch tune`` and ``tune memory`` found, as text and charts."""

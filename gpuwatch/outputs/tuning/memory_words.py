@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpuwatch.tuning.memory.fit import LineFit
-from gpuwatch.tuning.memory.predict import Attempt, Confirmed, Prediction
-from gpuwatch.tuning.memory.report import MemoryReport, PrecisionResult
+from gpuwatch.tuning.memory.records import (
+    Attempt,
+    Confirmed,
+    LineFit,
+    MemoryReport,
+    PrecisionResult,
+    Prediction,
+)
 
 LOOSE_SHARE = 0.15
 """Of the reserved memory that no tensor used: worth another allocator setting."""
@@ -17,7 +22,7 @@ SAME_SHARE = 0.02
 
 
 def size(value: float | None) -> str:
-    """Bytes with the digits that tell two batch sizes apart: ``1.72G``, ``31.24M``, ``139.8G``."""
+    """Bytes with the digits in which two batch sizes differ: ``1.72G``, ``31.24M``, ``139.8G``."""
     if value is None:
         return "-"
     amount, prefix = float(value), "B"
@@ -51,52 +56,43 @@ def with_error(value: float, error: float | None) -> str:
 
 def quality(fit: LineFit) -> str:
     """How well the line holds, with its largest deviation; a sentence."""
-    if fit.freedom < 1:
-        return "Two points make a line; how well memory follows it, they cannot tell."
-    at = fit.sizes[fit.worst]
-    side = "more" if fit.deviation_bytes > 0 else "less"
+    if len(fit.sizes) < 3:
+        return "Two points always make a line: how well memory follows it is not known."
+    side = "more" if fit.largest_deviation_bytes > 0 else "less"
     far = (
-        f"{size(abs(fit.deviation_bytes))} ({fit.deviation_share:.1%}) {side} than the line at "
-        f"batch {at}"
+        f"{size(abs(fit.largest_deviation_bytes))} ({fit.largest_deviation_share:.1%}) {side} than "
+        f"the line at batch {fit.largest_deviation_at}"
     )
-    if fit.quality == "fits":
-        text = f"The line fits: at most {far}."
-    elif fit.quality == "roughly":
-        text = f"The line fits roughly: up to {far}."
-    else:
-        text = f"The line does not fit: {far}."
-    return " ".join([text, *_misfits(fit)])
+    how = {"fits": "fits: at most", "roughly": "fits roughly: up to", "not": "does not fit:"}
+    return " ".join([f"The line {how[fit.quality]} {far}.", *_misfits(fit)])
 
 
 def _misfits(fit: LineFit) -> Iterator[str]:
-    if fit.bends and fit.curvature_bytes is not None:
-        if fit.curvature_bytes > 0:
-            yield (
-                "Memory bends upwards: a sample costs more in a larger batch, so a line says too "
-                "little for larger ones."
-            )
-        else:
-            yield "Memory bends downwards: a sample costs less in a larger batch."
-    if fit.left_out:
-        sizes = (
-            f"batch {fit.left_out[0]}" if len(fit.left_out) == 1 else f"batch {fit.left_out[-1]}"
-        )
+    if fit.bends > 0:
         yield (
-            f"Up to {sizes} the peak hardly moves ({size(fit.floor_bytes)}): there it lies where "
-            "the batch does not count (the optimizer's step, a library's workspace), and is left "
-            "out of the line."
+            "Memory bends upwards: a sample costs more in a larger batch, so a line says too "
+            "little for larger ones."
+        )
+    elif fit.bends < 0:
+        yield "Memory bends downwards: a sample costs less in a larger batch."
+    if fit.left_out:
+        yield (
+            f"Up to batch {fit.left_out[-1]} the peak hardly moves ({size(fit.floor_bytes)}): "
+            "there it lies where the batch does not count (the optimizer's step, a library's "
+            "workspace), and is left out of the line."
         )
 
 
 def allocator(result: PrecisionResult) -> Iterator[str]:
-    """What sets reserved memory apart from the tensors': blocks, fragmentation."""
+    """Differences of reserved memory from the tensors': blocks, fragmentation."""
     fit, tensors = result.fit, result.allocated_fit
     if fit is None or tensors is None or not result.points:
         return
     if fit.quality != "fits" and tensors.quality == "fits":
         yield (
-            f"The tensors themselves follow a line (at most {tensors.deviation_share:.1%} off): "
-            "it is the allocator, which takes memory in blocks, that does not."
+            "The tensors themselves follow a line (at most "
+            f"{tensors.largest_deviation_share:.1%} off): it is the allocator, which takes memory "
+            "in blocks, that does not."
         )
     last = result.points[-1]
     loose = last.peak_bytes - (last.allocated_bytes or 0)
@@ -109,7 +105,7 @@ def allocator(result: PrecisionResult) -> Iterator[str]:
 
 
 def headline(result: PrecisionResult) -> str | None:
-    """What to take, in a sentence; ``None``: that is not known."""
+    """The batch to take, in a sentence; ``None``: that is not known."""
     largest = result.largest
     if not largest:
         return None
@@ -148,7 +144,7 @@ def outcome(result: PrecisionResult) -> str:
 
 
 def predicted(prediction: Prediction) -> str:
-    """What the line says, with the margin and where it comes from."""
+    """The largest batch by the line, with the margin and where it comes from."""
     if prediction.capped:
         return f"By the line more than {prediction.batch_size} samples fit; that is not tried."
     margin = "the line is that uncertain there" if prediction.margin_is_interval else "the margin"
@@ -209,7 +205,7 @@ def attempt(tried: Attempt) -> str:
 
 
 def differences(report: MemoryReport) -> Iterator[str]:
-    """What each further precision changes, measured; a sentence each."""
+    """Changes by each further precision, measured; a sentence each."""
     plain = report.plain
     for result in report.results:
         if plain is None or result is plain:
