@@ -20,7 +20,7 @@ from gpuwatch.core.text import clean
 from gpuwatch.tuning import failures, processes
 from gpuwatch.tuning.host_process import HostProcess
 from gpuwatch.tuning.messages import Answer, ClosedError, Order, Start
-from gpuwatch.tuning.settings import Copies, Description, Failure, Setting, Visit
+from gpuwatch.tuning.settings import Description, Failure, Setting, Visit
 
 LOAD_SECONDS = 300.0
 LOOK_SECONDS = 10.0
@@ -172,11 +172,6 @@ class Bench:
             return answer
         assert answer.visit is not None
         return answer.visit
-
-    def copies(self, setting: Setting) -> Copies | None:
-        """How fast a batch gets to the GPU; ``None`` without CUDA or if it fails."""
-        answer = self.ask(Order(what="copies", setting=setting))
-        return None if isinstance(answer, Failure) else answer.copies
 
     def ask(self, order: Order) -> Answer | Failure:
         """Have something measured. Raises ``BenchError`` where the target can no longer be

@@ -38,6 +38,7 @@ _KILLED = re.compile(r"DataLoader worker \(pid \(?(\d+)\)?\) is killed by signal
 _EXITED = re.compile(
     r"DataLoader worker \(pid[^)]*\)(?: [^)]*\))? exited unexpectedly(?: with exit code (\d+))?"
 )
+_PICKLE = re.compile(r"pickle|Can't get (local object|attribute)", re.IGNORECASE)
 _SHM = re.compile(r"shared memory|\bshm\b|bus error", re.IGNORECASE)
 _DESCRIPTORS = re.compile(r"Too many open files|received \d+ items of ancdata", re.IGNORECASE)
 _WARNING = re.compile(r"^(\S.*?):\d+: \w*Warning: ")
@@ -142,8 +143,8 @@ def _at(line: str | None) -> str:
 # --- exceptions ------------------------------------------------------------------------------
 
 
-def from_exception(error: BaseException, unpicklable: str | None = None) -> Failure:
-    """Of a loader, dataset or step. ``unpicklable``: the sentence on what cannot be pickled."""
+def from_exception(error: BaseException, start_method: str = "fork") -> Failure:
+    """Of a loader, dataset or step; ``start_method``: how workers are started."""
     text, line = _text(error), own_line(error)
     if isinstance(error, RuntimeError):
         for one in ("" if error.__cause__ is None else _text(error.__cause__), text):
@@ -159,8 +160,12 @@ def from_exception(error: BaseException, unpicklable: str | None = None) -> Fail
         code, sentence, line = "descriptors", _NO_DESCRIPTORS, None
     elif caught is not None:
         return _raised_in_worker(text, caught[2])
-    elif unpicklable is not None:
-        code, sentence = "pickle", unpicklable
+    elif start_method != "fork" and _PICKLE.search(f"{type(error).__name__} {text}"):
+        code = "pickle"
+        sentence = (
+            f"Workers that start by {start_method} are sent the dataset pickled, and a part of it "
+            f"cannot be: {named(error)}."
+        )
     elif _SHM.search(text):
         return shm_full()
     elif isinstance(error, MemoryError):

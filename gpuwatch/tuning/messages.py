@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from gpuwatch.tuning.memory.records import Gpu, MemoryPoint
-from gpuwatch.tuning.settings import Copies, Description, Failure, Setting, Visit
+from gpuwatch.tuning.settings import Description, Failure, Setting, Visit
 
 PACKET_BYTES = 128 * 1024
 """Under the kernel's usual buffer (208 KiB), within which a packet must lie."""
@@ -31,8 +31,8 @@ class Start(Struct, kw_only=True, omit_defaults=True):
 
 
 class Order(Struct, kw_only=True, omit_defaults=True):
-    """What is to be measured: a ``visit`` to a setting, ``copies`` to the GPU, the ``memory`` of
-    a step, or which ``gpus`` there are. ``abort`` ends a measurement."""
+    """What is to be measured: a ``visit`` to a setting, the ``memory`` of a step, or which
+    ``gpus`` there are. ``abort`` ends a measurement."""
 
     what: str
     setting: Setting = Setting()
@@ -64,7 +64,6 @@ class Answer(Struct, kw_only=True, omit_defaults=True):
     description: Description | None = None
     failure: Failure | None = None
     visit: Visit | None = None
-    copies: Copies | None = None
     point: MemoryPoint | None = None
     gpus: tuple[Gpu, ...] = ()
     torch: str = ""

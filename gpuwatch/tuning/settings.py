@@ -143,14 +143,3 @@ class Description(Struct, frozen=True, kw_only=True):
     line_name: str
     line_arguments: tuple[tuple[str, str], ...]
     torch: str
-
-
-class Copies(Struct, frozen=True, kw_only=True):
-    """Batches copied to the GPU, in bytes a second (medians). ``overlapped``: beside kernels."""
-
-    batch_bytes: int
-    device: str
-    pageable_bytes_per_second: float
-    pinned_bytes_per_second: float
-    pageable_overlapped_bytes_per_second: float
-    pinned_overlapped_bytes_per_second: float

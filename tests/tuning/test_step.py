@@ -1,4 +1,4 @@
-"""A train step is what a target names, and batches of any kind are counted; copies to the GPU."""
+"""A train step is what a target names, and batches of any kind are counted."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ pytest.importorskip("torch", reason="torch is not installed")
 
 import torch
 
-from gpuwatch.tuning.child.gpu import measure_copies
 from gpuwatch.tuning.child.step import make_step, samples_in, tensors_in
 from gpuwatch.tuning.failures import MeasureError
 
@@ -79,16 +78,3 @@ def test_tensors_of_a_nested_batch() -> None:
     batch = {"a": [one, "text", {"b": (two, None)}], "c": three}
     assert [t.numel() for t in tensors_in(batch)] == [1, 2, 3]
     assert list(tensors_in("text")) == []
-
-
-def test_copies_on_a_gpu() -> None:
-    """With CUDA: pinned copies are not slower, and rates are those of a bus; without it there is
-    no copy to measure."""
-    found = measure_copies({"image": torch.zeros(64, 3, 224, 224), "label": torch.zeros(64)})
-    if not torch.cuda.is_available():
-        assert found is None
-        return
-    assert found is not None
-    assert found.batch_bytes == 64 * 4 * (3 * 224 * 224 + 1)
-    assert found.pinned_bytes_per_second > 0.8 * found.pageable_bytes_per_second
-    assert 1e8 < found.pinned_bytes_per_second < 1e12

@@ -263,7 +263,7 @@ def found(*rows: Row, settings: tuple[Row, ...] = ROWS, **more: Any) -> Result:
         "budget_seconds": 120.0, "seconds": 100.0, "settled": True, "interrupted": False,
         "whole_epochs": False, "grid": False, "settings": (*settings, *rows),
         "comparisons": (Comparison("num_workers", tuple(one.setting for one in settings)),),
-        "restart_seconds": None, "copies": None, "recommended": ROWS[2].setting,
+        "restart_seconds": None, "recommended": ROWS[2].setting,
         "call": ("DataLoader", arguments), "line": f"DataLoader({', '.join(arguments)})",
         "also_set": (), "reasons": ("Fewer: 2 workers reach 53% of it.",), "unmeasured": (),
         "notes": (),

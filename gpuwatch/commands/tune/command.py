@@ -20,9 +20,8 @@ from gpuwatch.tuning.settings import KNOBS, Knob
 
 if TYPE_CHECKING:
     from gpuwatch.tuning.bench import Bench
-    from gpuwatch.tuning.search.outcome import Outcome, Progress
+    from gpuwatch.tuning.search.outcome import Progress
     from gpuwatch.tuning.search.result import Result
-    from gpuwatch.tuning.settings import Copies, Description
 
 VALUES_MOST = 32
 TIMEOUT_LEAST, TIMEOUT_MOST = 10.0, 60.0
@@ -214,7 +213,6 @@ def _measured(
     outcome = Search(
         bench, plan, budget_seconds=budget, memory_bytes=available_memory(), report=report
     ).run()
-    copies = _copies(bench, outcome, description)
     anew = "Each measurement imported the target anew, which used up some of the budget"
     return make_result(
         outcome,
@@ -225,19 +223,8 @@ def _measured(
         machine=os.uname().nodename,
         folder=str(Path.cwd()),
         budget_seconds=budget,
-        copies=copies,
         more_notes=(f"{anew}: {bench.reloads_because}.",) if bench.reloads_because else (),
     )
-
-
-def _copies(bench: Bench, outcome: Outcome, description: Description) -> Copies | None:
-    if description.accelerator is None or outcome.measured is None or outcome.interrupted:
-        return None
-    try:
-        return bench.copies(outcome.measured)
-    except KeyboardInterrupt:
-        outcome.interrupted = True
-        return None
 
 
 def bar(progress: Progress, budget: float, since: float) -> str:

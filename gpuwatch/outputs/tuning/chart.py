@@ -93,7 +93,7 @@ def memory_chart(result: PrecisionResult, *, width: int, height: int, unicode: b
 
     Points are ``●``, the line dotted; the rule across is what could be had. The axes begin at 0.
     """
-    fit, points = result.fit, result.all_points
+    fit, points = result.fit, result.points
     if fit is None:
         return []
     available = result.points[-1].available_bytes

@@ -17,14 +17,13 @@ from gpuwatch.outputs.tuning.chart import memory_chart
 from gpuwatch.outputs.tuning.memory_words import size
 from gpuwatch.tuning.memory.records import (
     AS_IS,
-    LineFit,
     MemoryPoint,
     MemoryReport,
     PrecisionResult,
     Subject,
 )
 
-SCHEMA = 1
+SCHEMA = 2
 CHART_ROWS = 14
 CHART_CELLS_MOST = 100
 _ASCII = str.maketrans({"±": "+-", "²": "2", "…": "~"})
@@ -51,26 +50,19 @@ def report_json(report: MemoryReport) -> str:
 
 
 def _result_object(result: PrecisionResult) -> dict[str, Any]:
-    confirmed = result.confirmed
+    fit = result.fit
     return {
-        "precision": result.precision,
-        "largest_batch_size": result.largest,
-        "largest_is_confirmed": confirmed is not None and confirmed.batch_size is not None,
-        "says": words.outcome(result),
         **structs.asdict(result),
-        "fit": _fit_object(result.fit),
-        "allocated_fit": _fit_object(result.allocated_fit),
+        "fit": None if fit is None else {**structs.asdict(fit), "says": words.quality(fit)},
+        "says": words.outcome(result),
     }
-
-
-def _fit_object(fit: LineFit | None) -> dict[str, Any] | None:
-    return None if fit is None else {**structs.asdict(fit), "says": words.quality(fit)}
 
 
 def page(report: MemoryReport, *, width: int, unicode: bool) -> str:
     """All of it, no line wider than ``width`` but the table."""
-    lines = [*_wrapped(heading(report.subject, report.plain), width), ""]
-    first = None if report.plain is None else words.headline(report.plain)
+    plain = report.results[0]
+    lines = [*_wrapped(heading(report.subject, plain), width), ""]
+    first = words.headline(plain)
     lines += [*_wrapped(first, width), ""] if first else []
     for result in report.results:
         lines += _result(result, report.subject, width, unicode)
@@ -83,16 +75,16 @@ def page(report: MemoryReport, *, width: int, unicode: bool) -> str:
     return text if unicode else text.translate(_ASCII)
 
 
-def heading(subject: Subject, plain: PrecisionResult | None) -> str:
+def heading(subject: Subject, plain: PrecisionResult) -> str:
     step = clean(subject.step, 200)
     if subject.loader is not None:
         step += f" on {clean(subject.loader, 200)}"
     room = ""
-    if plain is not None and plain.points:
+    if plain.points:
         room += f", {size(plain.points[-1].total_bytes)}"
     if subject.limit_bytes is not None:
         room += " by --limit"
-    if plain is not None and plain.points:
+    if plain.points:
         room += f", {size(plain.points[-1].available_bytes)} available"
     where = f"{subject.device}: {clean(subject.device_name, 120)}{room}"
     what = "GPU memory" if subject.is_gpu else "Host memory (the step ran on the CPU)"
@@ -103,7 +95,7 @@ def _result(result: PrecisionResult, subject: Subject, width: int, unicode: bool
     if result.precision != AS_IS:
         yield f"With {result.precision} autocast around the step"
     if result.points:
-        yield from table(result.all_points, subject)
+        yield from table(result.points, subject)
         yield ""
     sentences: list[str] = []
     if result.fit is not None:
@@ -112,7 +104,7 @@ def _result(result: PrecisionResult, subject: Subject, width: int, unicode: bool
             yield from memory_chart(result, width=cells, height=CHART_ROWS, unicode=unicode)
             yield ""
         yield words.line(result.fit)
-        sentences += [words.quality(result.fit), *words.allocator(result)]
+        sentences.append(words.quality(result.fit))
     if result.stopped and result.points:
         sentences.append(result.stopped)
     for sentence in (*sentences, words.outcome(result)):

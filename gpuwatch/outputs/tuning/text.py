@@ -226,7 +226,7 @@ def _workers_alone(result: Result) -> list[Row]:
 
 
 def _why(result: Result, width: int) -> Iterator[str]:
-    for reason in (*result.reasons, *_cold(result), *_copies(result)):
+    for reason in (*result.reasons, *_cold(result)):
         yield from wrap(clean(reason, 600), width, later=INDENT)
 
 
@@ -244,17 +244,6 @@ def _cold(result: Result) -> Iterator[str]:
         if all(one.all_passes_cold for one in rows)
         else "; the table is of later passes, which find them in memory."
     )
-
-
-def _copies(result: Result) -> Iterator[str]:
-    copies = result.copies
-    if copies is not None:
-        yield (
-            f"Copies to the GPU: pinned {units.rate(copies.pinned_bytes_per_second)}, not pinned "
-            f"{units.rate(copies.pageable_bytes_per_second)}; beside kernels "
-            f"{units.rate(copies.pinned_overlapped_bytes_per_second)} and "
-            f"{units.rate(copies.pageable_overlapped_bytes_per_second)}."
-        )
 
 
 def _failures(result: Result, width: int) -> Iterator[str]:

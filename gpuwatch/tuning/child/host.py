@@ -207,18 +207,15 @@ class Host:
                 self._alive()
             return self._do(order)
         except (KeyboardInterrupt, SystemExit, Exception) as error:
-            unpicklable = None
+            method = "fork"
             if order.what == "visit" and order.setting.num_workers and self._factory is not None:
-                from gpuwatch.tuning.child import loader_factory, pickling  # noqa: PLC0415
+                from gpuwatch.tuning.child import loader_factory  # noqa: PLC0415 - brings torch
 
                 method = loader_factory.start_method(self._factory.loader)
-                if method != "fork":
-                    loader = self._factory.loader
-                    unpicklable = pickling.unpicklable_part(loader, method, error)
-            return _failed(failures.from_exception(error, unpicklable))
+            return _failed(failures.from_exception(error, method))
 
     def _do(self, order: Order) -> Answer:
-        from gpuwatch.tuning.child import gpu, measure, memory  # noqa: PLC0415 - bring torch
+        from gpuwatch.tuning.child import measure, memory  # noqa: PLC0415 - bring torch
         from gpuwatch.tuning.child.step import make_step  # noqa: PLC0415 - as above
 
         if order.what == "gpus":
@@ -228,10 +225,6 @@ class Host:
             point = memory.measure_memory(order, self._factory, step, self._alive)
             return Answer(kind="result", point=point)
         assert self._factory is not None
-        if order.what == "copies":
-            plain = order.setting.with_knobs(num_workers=0, pin_memory=False)
-            batch = next(iter(self._factory.make(plain)))
-            return Answer(kind="result", copies=gpu.measure_copies(batch))
         self._report_dead_workers()
         text = self._start.step
         made = None if text is None else make_step(self._step, text)

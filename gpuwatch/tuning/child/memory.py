@@ -23,7 +23,7 @@ from gpuwatch.tuning import failures
 from gpuwatch.tuning.child import usage
 from gpuwatch.tuning.child.gpu import OwnGpu
 from gpuwatch.tuning.child.loader_factory import LoaderFactory
-from gpuwatch.tuning.child.step import make_step, tensors_in
+from gpuwatch.tuning.child.step import make_step
 from gpuwatch.tuning.failures import MeasureError
 from gpuwatch.tuning.memory.records import AS_IS, Gpu, MemoryPoint
 from gpuwatch.tuning.messages import Answer, Order
@@ -96,7 +96,6 @@ def measure_memory(
             "(.to('cuda')).",
             "step",
         )
-    tensors = list(tensors_in(batch))
     return MemoryPoint(
         batch_size=order.batch_size,
         precision=order.precision,
@@ -107,7 +106,6 @@ def measure_memory(
         process_bytes=found.process,
         device_used_bytes=found.device_used,
         seconds_per_step=seconds,
-        batch_bytes=sum(t.numel() * t.element_size() for t in tensors) if factory else None,
     )
 
 

@@ -17,8 +17,11 @@ from time import perf_counter
 from typing import Any
 
 from gpuwatch.tuning.failures import MeasureError
-from gpuwatch.tuning.search.visits import REPEATS
 
+REPEATS = (
+    "Every worker goes through the whole iterable dataset, so each sample comes once from each of "
+    "them: share it out by torch.utils.data.get_worker_info() in its __iter__, then measure again."
+)
 VALUES_LEAST = 8
 """Fewer can be alike by chance."""
 VALUES_MOST = 65_536

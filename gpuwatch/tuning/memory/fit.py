@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 from statistics import fmean, linear_regression
 
 from gpuwatch.tuning.memory.records import LineFit, MemoryPoint, Prediction
@@ -30,41 +29,28 @@ MARGIN_SHARE = 0.10
 """Of the device's memory that is left free: other steps, other algorithms, fragmentation."""
 
 
-def fit_points(points: Sequence[MemoryPoint]) -> LineFit | None:
-    """The line through the peaks of these points."""
-    return fit_line([(one.batch_size, one.peak_bytes) for one in points])
-
-
-def fit_line(points: Sequence[tuple[int, float]]) -> LineFit | None:
-    """The line through (batch size, bytes), or ``None`` with fewer than two different sizes.
-
-    Of a size measured more than once the largest counts.
-    """
-    by_size: dict[int, float] = {}
-    for size, used in points:
-        by_size[size] = max(used, by_size.get(size, used))
-    if len(by_size) < 2:
+def fit_line(points: Sequence[MemoryPoint]) -> LineFit | None:
+    """The line through the peaks of these points, in the order of their sizes; ``None`` with fewer
+    than two sizes."""
+    sizes = [point.batch_size for point in points]
+    memory = [float(point.peak_bytes) for point in points]
+    if len(sizes) < 2:
         return None
-    sizes = sorted(by_size)
-    memory = [by_size[size] for size in sizes]
     start = _floor_ends(sizes, memory)
     found = _fit(sizes, memory, start)
-    line = [found.fixed_bytes + found.per_sample_bytes * size for size in sizes[:start]]
-    near = [abs(used - its) <= FITS_SHARE * used for used, its in zip(memory, line, strict=False)]
+    line = [found.fixed_bytes + found.per_sample_bytes * size for size in sizes]
+    near = [abs(used - its) <= FITS_SHARE * used for used, its in zip(memory, line, strict=True)]
     # A flat start that the line meets all the same contradicts nothing.
-    return _fit(sizes, memory, 0) if start and all(near) else found
+    return _fit(sizes, memory, 0) if start and all(near[:start]) else found
 
 
 def _floor_ends(sizes: Sequence[int], ys: Sequence[float]) -> int:
     """How many points at the small end belong to a floor; three stay for the line."""
-    last = len(sizes) - POINTS_MIN
-    if last < 1:
-        return 0
     # The slope at the large end, over half of the points, so that one block does not decide.
     half = len(sizes) // 2
     tail = (ys[-1] - ys[half - 1]) / (sizes[-1] - sizes[half - 1])
     start = 0
-    while tail > 0 and start < last:
+    while tail > 0 and start < len(sizes) - POINTS_MIN:
         step = (ys[start + 1] - ys[start]) / (sizes[start + 1] - sizes[start])
         if step >= FLAT_SHARE * tail:
             break
@@ -81,15 +67,15 @@ def _fit(all_sizes: Sequence[int], memory: Sequence[float], start: int) -> LineF
     if len(sizes) >= POINTS_MIN:
         mean = fmean(sizes)
         around = sum((x - mean) ** 2 for x in sizes)
-        spread = math.sqrt(sum(one**2 for one in rest) / (len(sizes) - 2))
+        squares = sum(one**2 for one in rest)
+        spread = math.sqrt(squares / (len(sizes) - 2))
         fixed_error = spread * math.sqrt(1 / len(sizes) + mean**2 / around)
         slope_error = spread / math.sqrt(around)
         whole = sum((y - fmean(ys)) ** 2 for y in ys)
-        r_squared = 1 - sum(one**2 for one in rest) / whole if whole > 0 else None
+        r_squared = 1 - squares / whole if whole > 0 else None
     shares = [abs(one) / max(y, 1.0) for one, y in zip(rest, ys, strict=True)]
     share = max(shares)
     worst = shares.index(share)
-    quality = "fits" if share <= FITS_SHARE else "roughly" if share <= ROUGH_SHARE else "not"
     return LineFit(
         fixed_bytes=fixed,
         per_sample_bytes=slope,
@@ -97,34 +83,21 @@ def _fit(all_sizes: Sequence[int], memory: Sequence[float], start: int) -> LineF
         per_sample_error_bytes=slope_error,
         r_squared=r_squared,
         sizes=tuple(sizes),
-        measured_bytes=tuple(ys),
         left_out=tuple(all_sizes[:start]),
         floor_bytes=max(memory[:start]) if start else None,
-        residual_bytes=tuple(rest),
         spread_bytes=spread,
-        bends=0 if quality == "fits" else _bend(rest),
-        quality=quality,
+        quality="fits" if share <= FITS_SHARE else "roughly" if share <= ROUGH_SHARE else "not",
         largest_deviation_bytes=rest[worst],
         largest_deviation_share=share,
         largest_deviation_at=sizes[worst],
     )
 
 
-def _bend(rest: Sequence[float]) -> int:
-    """1 where memory lies above the line at both ends and below it between, -1 the other way."""
-    if len(rest) < 4:
-        return 0
-    signs = [one > 0 for one in rest]
-    changes = sum(one != other for one, other in pairwise(signs))
-    if signs[0] != signs[-1] or changes != 2:
-        return 0
-    return 1 if signs[0] else -1
-
-
-def interval_bytes(fit: LineFit, batch_size: float) -> float | None:
-    """Half the width of the 95% prediction interval of one more step at ``batch_size``."""
+def interval_bytes(fit: LineFit, batch_size: float) -> float:
+    """Half the width of the 95% prediction interval of one more step at ``batch_size``; 0 where
+    it is not known."""
     if fit.spread_bytes is None:
-        return None
+        return 0.0
     count, mean = len(fit.sizes), fmean(fit.sizes)
     around = sum((size - mean) ** 2 for size in fit.sizes)
     widening = 1 + 1 / count + (batch_size - mean) ** 2 / around
@@ -134,44 +107,41 @@ def interval_bytes(fit: LineFit, batch_size: float) -> float | None:
 def expected_bytes(fit: LineFit, points: Sequence[MemoryPoint], batch_size: float) -> float:
     """What a step at ``batch_size`` takes: by the line or, beyond the last point, by the last
     stretch, whichever says more (a line through points that bend upwards says too little)."""
-    found = fit.at(batch_size)
-    known = sorted({point.batch_size: point.peak_bytes for point in points}.items())
-    if len(known) < 2 or batch_size <= known[-1][0]:
-        return found
-    (x0, y0), (x1, y1) = known[-2:]
-    return max(found, y1 + (y1 - y0) / (x1 - x0) * (batch_size - x1))
+    before, last = points[-2:]
+    if batch_size <= last.batch_size:
+        return fit.at(batch_size)
+    slope = (last.peak_bytes - before.peak_bytes) / (last.batch_size - before.batch_size)
+    return max(fit.at(batch_size), last.peak_bytes + slope * (batch_size - last.batch_size))
 
 
 def predict(points: Sequence[MemoryPoint], margin_share: float = MARGIN_SHARE) -> Prediction | None:
-    """The largest batch that fits; ``None`` where memory does not grow with the batch.
+    """The largest batch that fits, from points in the order of their sizes; ``None`` where memory
+    does not grow with the batch.
 
     What is available is as the last point found it. A prediction of 0: not even one sample fits
     with the margin.
     """
-    fit = fit_points(points)
+    fit = fit_line(points)
     if fit is None or fit.per_sample_bytes <= 0:
         return None
     line, last = fit, points[-1]
     share = margin_share * last.total_bytes
 
-    def needs(size: int) -> float:
-        margin = max(share, interval_bytes(line, size) or 0.0)
-        return expected_bytes(line, points, size) + margin
+    def fits(size: int) -> bool:
+        margin = max(share, interval_bytes(line, size))
+        return expected_bytes(line, points, size) + margin <= last.available_bytes
 
-    size = _largest(lambda size: needs(size) <= last.available_bytes)
+    size = _largest(fits)
     interval = interval_bytes(fit, max(size, 1))
     return Prediction(
         batch_size=size,
-        expected_bytes=expected_bytes(fit, points, max(size, 1)),
-        interval_bytes=interval,
-        margin_bytes=max(share, interval or 0.0),
-        margin_is_interval=interval is not None and interval > share,
+        margin_bytes=max(share, interval),
+        margin_is_interval=interval > share,
         available_bytes=last.available_bytes,
         without_margin=_largest(
             lambda size: expected_bytes(line, points, size) <= last.available_bytes
         ),
-        measured_to=max(point.batch_size for point in points),
-        capped=size >= BATCH_MAX,
+        measured_to=last.batch_size,
     )
 
 

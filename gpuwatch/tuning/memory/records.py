@@ -1,4 +1,4 @@
-"""What is known of the memory of a train step, as it is sent, reported and written as JSON."""
+"""The memory of a train step, as it is sent, reported and written as JSON."""
 
 from __future__ import annotations
 
@@ -36,9 +36,6 @@ class MemoryPoint(Struct, frozen=True, kw_only=True):
     process_bytes: int | None = None
     device_used_bytes: int | None = None
     seconds_per_step: float | None = None
-    batch_bytes: int | None = None
-    """Of the tensors of the batch, where a loader made it."""
-
     samples_per_second: float | None = None
 
     def __post_init__(self) -> None:
@@ -51,9 +48,8 @@ class LineFit(Struct, frozen=True, kw_only=True):
     """A line through (batch size, bytes). Errors are standard errors; ``None``: two points.
 
     ``left_out``: batch sizes on the floor below the line, ``floor_bytes`` their largest memory.
-    ``residual_bytes``: measured less the line, in the order of ``sizes``. ``spread_bytes``: their
-    standard deviation. ``quality``: ``fits``, ``roughly`` or ``not``, by the largest deviation as
-    a share of the memory there. ``bends``: 1 upwards, -1 downwards, 0: not clearly.
+    ``spread_bytes``: the standard deviation of what was measured from the line. ``quality``:
+    ``fits``, ``roughly`` or ``not``, by the largest deviation as a share of the memory there.
     """
 
     fixed_bytes: float
@@ -62,12 +58,9 @@ class LineFit(Struct, frozen=True, kw_only=True):
     per_sample_error_bytes: float | None
     r_squared: float | None
     sizes: tuple[int, ...]
-    measured_bytes: tuple[float, ...]
     left_out: tuple[int, ...]
     floor_bytes: float | None
-    residual_bytes: tuple[float, ...]
     spread_bytes: float | None
-    bends: int
     quality: str
     largest_deviation_bytes: float
     largest_deviation_share: float
@@ -84,68 +77,32 @@ class Prediction(Struct, frozen=True, kw_only=True):
 
     ``batch_size`` leaves ``margin_bytes`` of the ``available_bytes`` free, ``without_margin``
     would use them up. ``margin_is_interval``: the prediction is so uncertain that its interval
-    is the margin. ``capped``: more would fit than is ever predicted.
+    is the margin. ``measured_to``: the largest batch size that the line comes from.
     """
 
     batch_size: int
-    expected_bytes: float
-    interval_bytes: float | None
     margin_bytes: float
     margin_is_interval: bool
     available_bytes: int
     without_margin: int
     measured_to: int
-    """The largest batch size that the line comes from."""
-    capped: bool = False
-
-
-class Attempt(Struct, frozen=True):
-    """One guarded step at a size. ``outcome``: ``fits``, ``margin`` (it ran, but left less free
-    than it should), ``memory`` (it ran out of memory), ``slow`` or ``failed``."""
-
-    batch_size: int
-    outcome: str
-    says: str | None = None
-    point: MemoryPoint | None = None
-
-
-class Confirmed(Struct, frozen=True, kw_only=True):
-    """The end of the search: ``batch_size`` is the largest that was seen to fit (``None``: none
-    was), ``too_large`` the smallest that was seen not to. ``stopped``: why it did not go on."""
-
-    batch_size: int | None
-    too_large: int | None
-    attempts: tuple[Attempt, ...]
-    predicted_held: bool
-    """The predicted size itself fitted, at the first try."""
-    stopped: str | None = None
 
 
 class PrecisionResult(Struct, frozen=True, kw_only=True):
-    """One precision. ``points`` are those the line comes from; the guarded steps that confirm
-    the prediction are in ``confirmed``. ``out_of_memory_at``: the smallest size that did not
-    fit while measuring. ``stopped``: why there is no more, a sentence."""
+    """One precision. ``largest_batch_size``: the largest that was seen to fit with what is to be
+    left free. ``too_large``: the smallest that was seen not to, ``ran_out_at`` the smallest that
+    ran out of memory. ``first_prediction``: that of the line before the search for the largest
+    began. ``stopped``: why there is no more, a sentence."""
 
     precision: str
     points: tuple[MemoryPoint, ...] = ()
     fit: LineFit | None = None
-    allocated_fit: LineFit | None = None
     prediction: Prediction | None = None
-    confirmed: Confirmed | None = None
-    out_of_memory_at: int | None = None
+    first_prediction: int | None = None
+    largest_batch_size: int | None = None
+    too_large: int | None = None
+    ran_out_at: int | None = None
     stopped: str | None = None
-
-    @property
-    def all_points(self) -> tuple[MemoryPoint, ...]:
-        tried = () if self.confirmed is None else self.confirmed.attempts
-        return (*self.points, *(one.point for one in tried if one.point is not None))
-
-    @property
-    def largest(self) -> int | None:
-        """The largest batch that is known to fit, else the one predicted; ``None``: neither."""
-        if self.confirmed is not None:
-            return self.confirmed.batch_size
-        return None if self.prediction is None else self.prediction.batch_size
 
 
 class Subject(Struct, frozen=True, kw_only=True):
@@ -165,16 +122,11 @@ class Subject(Struct, frozen=True, kw_only=True):
 
 
 class MemoryReport(Struct, frozen=True, kw_only=True):
-    """Everything measured. ``ended``: why it ended before it was done (``interrupted``,
-    ``budget``)."""
+    """Everything measured, the step as it is first. ``ended``: why it ended before it was done
+    (``interrupted``, ``budget``)."""
 
     subject: Subject
     margin_share: float
     results: tuple[PrecisionResult, ...]
     seconds: float
     ended: str | None = None
-
-    @property
-    def plain(self) -> PrecisionResult | None:
-        """The step as it is."""
-        return next((one for one in self.results if one.precision == AS_IS), None)

@@ -19,7 +19,7 @@ from gpuwatch.tuning.search import advice
 from gpuwatch.tuning.search.outcome import Outcome
 from gpuwatch.tuning.search.plan import Plan
 from gpuwatch.tuning.search.rates import Scatter, Trial, interval, scatter_of
-from gpuwatch.tuning.settings import KNOBS, Copies, Description, Failure, Setting
+from gpuwatch.tuning.settings import KNOBS, Description, Failure, Setting
 
 SCHEMA = 1
 KEPT = 100
@@ -107,7 +107,6 @@ class Result(Struct, frozen=True, kw_only=True):
     settings: tuple[Row, ...]
     comparisons: tuple[Comparison, ...]
     restart_seconds: Restarts | None
-    copies: Copies | None
     recommended: Setting | None
     call: tuple[str, tuple[str, ...]] | None
     line: str | None
@@ -131,7 +130,6 @@ def make_result(
     plan: Plan,
     description: Description,
     *,
-    copies: Copies | None = None,
     more_notes: tuple[str, ...] = (),
     **where: Any,
 ) -> Result:
@@ -168,7 +166,6 @@ def make_result(
         ),
         comparisons=tuple(Comparison(knob, tuple(group)) for knob, group in outcome.groups),
         restart_seconds=Restarts(restarts[False], restarts[True]) if restarts else None,
-        copies=copies,
         recommended=chosen,
         call=None if call is None else (call[0], tuple(call[1])),
         line=None if chosen is None else advice.line(description, chosen),

@@ -11,10 +11,6 @@ from gpuwatch.tuning.search.rates import Trial, best_of
 from gpuwatch.tuning.settings import WORKERS, Failure, Setting, Visit
 
 SEED = 20_240_229
-REPEATS = (
-    "Every worker goes through the whole iterable dataset, so each sample comes once from each of "
-    "them: share it out by torch.utils.data.get_worker_info() in its __iter__, then measure again."
-)
 
 
 class OutOfTimeError(Exception):
@@ -94,24 +90,10 @@ class Visits:
             for one in self.outcome.trials:
                 one.visits.clear()
             return self.visit(setting)
-        elif self._repeats(setting, result):
-            trial.failure = Failure(code="repeats", sentence=REPEATS)
         else:
             trial.visits.append(result)
             self._judge_cache(result)
         return trial
-
-    def _repeats(self, setting: Setting, visit: Visit) -> bool:
-        """Whether the epochs of an iterable dataset grow with the number of workers."""
-        if not self._plan.iterable or setting.num_workers < 2 or visit.epoch_samples is None:
-            return False
-        alone = [
-            one.epoch_samples
-            for trial in self.outcome.trials
-            for one in trial.visits
-            if trial.setting.num_workers < 2 and one.epoch_samples is not None
-        ]
-        return bool(alone) and visit.epoch_samples > 1.5 * min(alone)
 
     def _switch_to_epochs(self, visit: Visit) -> bool:
         """Where an epoch is shorter than two windows only whole ones can be timed."""
