@@ -1,4 +1,4 @@
-"""What a practice job trains on: the CPU, a CUDA GPU, or a device that somebody else brings.
+"""The device of a practice job: the CPU, a CUDA GPU, or a device that somebody else brings.
 
 A device of one's own is a callable ``module:name`` that takes the rank and the knobs and gives an
 object with the methods of ``Device``.
@@ -11,13 +11,12 @@ import os
 import sys
 import time
 from collections import deque
-from pathlib import Path
 from typing import Any, Protocol
 
 import torch
 from torch import distributed, nn
 
-from gpuwatch.practice import leaving
+from gpuwatch.practice import ending
 from gpuwatch.practice.job.data import FEATURES
 from gpuwatch.practice.knobs import Knobs
 
@@ -77,7 +76,7 @@ class Device(Protocol):
         ...
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint holds."""
+        """For a checkpoint."""
         ...
 
 
@@ -88,7 +87,7 @@ class TorchDevice:
         self.device = device
         self.kind = device.type
         self.cuda = device.type == "cuda"
-        self.name = _name_of(device)
+        self.name = f"{device}: {torch.cuda.get_device_name(device)}" if self.cuda else "cpu"
         self._rank = rank
         self._shape: tuple[str, int] | None = None
         self._timed: tuple[object, ...] | None = None
@@ -108,7 +107,7 @@ class TorchDevice:
             self._model = (Recurrent if knobs.model == "gru" else perceptron)(knobs.width)
             self._model.to(self.device)
             # The first one imports a large part of PyTorch.
-            with leaving.held():
+            with ending.held():
                 self._optimizer = torch.optim.SGD(self._model.parameters(), lr=1e-3, momentum=0.9)
         self._hold(knobs.gpu_held_percent)
 
@@ -298,15 +297,3 @@ def _from_factory(text: str, rank: int, knobs: Knobs) -> Device:
         raise DeviceError(f"The device {text[:120]} was not found: {error}.") from None
     device: Device = factory(rank, knobs)
     return device
-
-
-def _name_of(device: torch.device) -> str:
-    if device.type == "cuda":
-        return f"{device}: {torch.cuda.get_device_name(device)}"
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return f"cpu: {line.partition(':')[2].strip()}"
-    except OSError:
-        pass
-    return "cpu"

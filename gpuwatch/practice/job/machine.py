@@ -12,6 +12,8 @@ import time
 from pathlib import Path
 from typing import Protocol
 
+import psutil
+
 from gpuwatch.practice.knobs import parse_cores
 
 SHM = Path("/dev/shm")
@@ -37,21 +39,12 @@ def scratch_folder() -> Path:
 
 def is_in_memory(folder: Path) -> bool:
     """Whether the folder is on a file system that is memory itself: its reads are never cold."""
-    best, kind = "", ""
-    try:
-        lines: list[str] = Path("/proc/self/mounts").read_text().splitlines()
-    except OSError:
-        return False
-    place = str(folder.resolve())
-    for line in lines:
-        words = line.split()
-        if len(words) < 3:
-            continue
-        mount = words[1].encode().decode("unicode_escape")
-        inside = place == mount or place.startswith(mount.rstrip("/") + "/")
-        if inside and len(mount) >= len(best):
-            best, kind = mount, words[2]
-    return kind in ("tmpfs", "ramfs")
+    here = folder.resolve()
+    mounts = [
+        one for one in psutil.disk_partitions(all=True) if here.is_relative_to(one.mountpoint)
+    ]
+    nearest = max(mounts, key=lambda one: len(one.mountpoint), default=None)
+    return nearest is not None and nearest.fstype in ("tmpfs", "ramfs")
 
 
 class ShmFiller:
@@ -68,7 +61,7 @@ class ShmFiller:
         found = os.statvfs(SHM)
         total, free = found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize
         wanted = round(total * percent / 100) - (total - free)
-        allowed = _available_bytes() - SHM_LEAVES_BYTES
+        allowed = psutil.virtual_memory().available - SHM_LEAVES_BYTES
         if wanted > allowed:
             return (
                 f"/dev/shm ({total >> 20} MiB) is not filled to {percent:g}%: that takes "
@@ -91,14 +84,6 @@ class ShmFiller:
             os.ftruncate(self._file, 0)
             os.close(self._file)
             self._file = None
-
-
-def _available_bytes() -> int:
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        for line in Path("/proc/meminfo").read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) << 10
-    return 1 << 62
 
 
 class Cores:
