@@ -20,7 +20,7 @@ from gpuwatch.core.text import clean
 from gpuwatch.tuning import failures, processes
 from gpuwatch.tuning.host_process import HostProcess
 from gpuwatch.tuning.messages import Answer, ClosedError, Order, Start
-from gpuwatch.tuning.settings import Description, Failure, Setting, Visit
+from gpuwatch.tuning.settings import Description, Failure, Visit
 
 LOAD_SECONDS = 300.0
 LOOK_SECONDS = 10.0
@@ -144,30 +144,9 @@ class Bench:
 
     # --- measuring ---------------------------------------------------------------------------
 
-    def visit(
-        self,
-        setting: Setting,
-        *,
-        round_number: int,
-        seconds: float,
-        limit_seconds: float,
-        seed: int,
-        whole_epochs: bool = False,
-        restart: bool = False,
-    ) -> Visit | Failure:
+    def visit(self, order: Order) -> Visit | Failure:
         """Measure a setting of the loader once."""
-        answer = self.ask(
-            Order(
-                what="visit",
-                setting=setting,
-                round=round_number,
-                seconds=seconds,
-                limit_seconds=limit_seconds,
-                seed=seed,
-                whole_epochs=whole_epochs,
-                restart=restart,
-            )
-        )
+        answer = self.ask(order)
         if isinstance(answer, Failure):
             return answer
         assert answer.visit is not None

@@ -24,6 +24,7 @@ from gpuwatch.tuning import failures, host_process, processes
 from gpuwatch.tuning.bench import Bench, BenchError
 from gpuwatch.tuning.child.loader_factory import LoaderFactory
 from gpuwatch.tuning.failures import MeasureError
+from gpuwatch.tuning.messages import Order
 from gpuwatch.tuning.search import advice
 from gpuwatch.tuning.settings import Description, Failure, Setting, Visit
 from tests.support.children import wait_until
@@ -59,15 +60,16 @@ def visit(
     restart: bool = False,
     **knobs: object,
 ) -> Visit | Failure:
-    return its.visit(
-        Setting(num_workers=workers, **knobs).valid(),  # type: ignore[arg-type]
-        round_number=0,
+    order = Order(
+        what="visit",
+        setting=Setting(num_workers=workers, **knobs).valid(),  # type: ignore[arg-type]
         seconds=seconds,
         limit_seconds=limit,
         seed=1,
         whole_epochs=whole_epochs,
         restart=restart,
     )
+    return its.visit(order)
 
 
 def described(its: Bench) -> Description:
@@ -141,73 +143,31 @@ def _orphan_file() -> Iterator[Path]:
         file.unlink(missing_ok=True)
 
 
-def test_exception_names_the_line_and_what_was_printed() -> None:
-    """An exception in ``__getitem__`` comes with its text and the user's own line."""
-    with bench("raises") as its:
-        its.open()
-        failures = [failed(visit(its, workers)) for workers in (0, 2)]
-    for failure in failures:
-        assert failure.code == "exception"
-        assert "ValueError: bad label" in failure.sentence
-        assert failure.line == f"{_shown(LOADERS)}:{_line('raise ValueError')}"
-        assert any(line.startswith("reading") for line in failure.output)
-
-
-def _shown(path: Path) -> str:
-    try:
-        return str(path.relative_to(Path.cwd()))
-    except ValueError:
-        return str(path)
-
-
 def _line(text: str) -> int:
     lines = LOADERS.read_text().splitlines()
     return 1 + next(number for number, line in enumerate(lines) if text in line)
 
 
-def test_exception_in_collate() -> None:
-    """An exception in the collate function is as clear as one in the dataset."""
-    with bench("collates") as its:
-        its.open()
-        for workers in (0, 1):
-            failure = failed(visit(its, workers))
-            assert "TypeError: these do not go together" in failure.sentence
-            assert f":{_line('these do not go together')}" in failure.sentence
-
-
-def test_killed_worker_costs_only_its_setting() -> None:
-    """A worker that is killed is named with its signal; other settings go on."""
-    with bench("killed") as its:
-        its.open()
-        failure = failed(visit(its, 1))
-        assert failure.code == "worker_killed"
-        assert "SIGKILL" in failure.sentence
-        measured(visit(its, 0))
-
-
-def test_killed_worker_is_named_where_errors_are_swallowed() -> None:
-    """A worker's death is reported with its signal even if it comes while the user's code catches
-    every error."""
-    with bench("killed_by_reader") as its:
-        its.open()
-        failure = failed(visit(its, 1))
-    assert failure.code == "worker_killed"
-    assert "SIGKILL" in failure.sentence
-
-
 @pytest.mark.parametrize(
     ("name", "codes", "says", "at"),
     [
+        ("raises", {0: "exception", 2: "exception"}, "ValueError: bad label", "raise ValueError"),
+        ("collates", {0: "exception", 1: "exception"}, "TypeError: these do not go together",
+         "these do not go together"),
         ("exits", {0: "exited", 1: "worker_exited"}, "exit code 3", "os._exit(3)"),
         ("crashes", {0: "killed", 1: "worker_killed"}, "SIGSEGV", "ctypes.string_at"),
         ("crashes_spawned", {1: "worker_killed"}, "SIGSEGV", "ctypes.string_at"),
+        ("killed", {1: "worker_killed"}, "SIGKILL", None),
+        # A worker's death comes while the user's code catches every error.
+        ("killed_by_reader", {1: "worker_killed"}, "SIGKILL", None),
+        ("unpicklable", {1: "pickle"}, "by spawn are sent the dataset pickled", None),
         ("empty", {0: "empty"}, "dataset is empty", None),
         ("dropped", {1: "empty"}, "drop_last leaves nothing of 3 samples", None),
     ],
-)
-def test_other_ends(name: str, codes: dict[int, str], says: str, at: str | None) -> None:
-    """What ends the process, crashes it or gives no batch is a sentence, with the line it was at
-    also in a worker."""
+)  # fmt: skip
+def test_failures(name: str, codes: dict[int, str], says: str, at: str | None) -> None:
+    """What raises, ends the process, crashes it or gives no batch is a sentence, with the user's
+    own line also in a worker and what was printed; another setting goes on."""
     with bench(name) as its:
         its.open()
         for workers, code in codes.items():
@@ -217,8 +177,12 @@ def test_other_ends(name: str, codes: dict[int, str], says: str, at: str | None)
             assert not any("Unexpected segmentation fault" in line for line in failure.output)
             if at is not None:
                 assert failure.line is not None
-                assert failure.line.endswith(f":{_line(at)}")
+                assert failure.line.endswith(f"loaders.py:{_line(at)}")
                 assert failure.line in failure.sentence
+            if name == "raises":
+                assert any(line.startswith("reading") for line in failure.output)
+        if name in ("killed", "unpicklable"):
+            measured(visit(its, 0, seconds=0.01))
 
 
 def test_hang_is_ended_and_placed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -267,17 +231,6 @@ def test_function_is_called_as_it_is_for_what_one_has() -> None:
         "opinionated(batch_size=16, num_workers=2, prefetch_factor=2)"
     )
     assert advice.not_in_call(description, setting) == ["persistent_workers=False"]
-
-
-def test_unpicklable_part_is_named() -> None:
-    """Under spawn it is said that a part cannot be pickled, and which."""
-    with bench("unpicklable") as its:
-        its.open()
-        failure = failed(visit(its, 1))
-        assert failure.code == "pickle"
-        assert "are sent the dataset pickled" in failure.sentence
-        assert "<lambda>" in failure.sentence
-        measured(visit(its, 0))
 
 
 def test_short_dataset_goes_through_its_epochs() -> None:
@@ -397,8 +350,7 @@ def test_refused_target_is_the_benchs_error() -> None:
 def test_dataset_with_a_batch_size() -> None:
     """A dataset is shuffled into batches of the size that was said."""
     with bench("dataset", batch_size=5) as its:
-        description = described(its)
-        assert description.line_arguments == (("shuffle", "True"),)
+        assert described(its).line_arguments == (("shuffle", "True"),)
         assert measured(visit(its)).samples % 5 == 0
 
 
@@ -488,10 +440,11 @@ def test_killed_gpuwatch_leaves_nothing(tmp_path: Path) -> None:
     code = (
         "import sys\n"
         "from gpuwatch.tuning.bench import Bench\n"
+        "from gpuwatch.tuning.messages import Order\n"
         "from gpuwatch.tuning.settings import Setting\n"
         "bench = Bench(sys.argv[1])\nbench.open()\nprint(bench.host.pid, flush=True)\n"
         "setting = Setting(num_workers=2, batch_size=4).valid()\n"
-        "bench.visit(setting, round_number=0, seconds=600, limit_seconds=600, seed=1)\n"
+        "bench.visit(Order(what='visit', setting=setting, seconds=600, limit_seconds=600))\n"
     )
     child = subprocess.Popen(
         [sys.executable, "-c", code, f"{LOADERS}:numbers"], stdout=subprocess.PIPE
@@ -518,11 +471,13 @@ def test_too_little_shared_memory() -> None:
     code = (
         "import sys\n"
         "from gpuwatch.tuning.bench import Bench\n"
+        "from gpuwatch.tuning.messages import Order\n"
         "from gpuwatch.tuning.settings import Setting\n"
         "bench = Bench(sys.argv[1])\nbench.open()\n"
         "for workers in (1, 0):\n"
         "    setting = Setting(num_workers=workers, batch_size=8).valid()\n"
-        "    found = bench.visit(setting, round_number=0, seconds=0.05, limit_seconds=20, seed=1)\n"
+        "    found = bench.visit(\n"
+        "        Order(what='visit', setting=setting, seconds=0.05, limit_seconds=20))\n"
         "    print(getattr(found, 'code', 'measured'), getattr(found, 'sentence', ''))\n"
         "bench.close()\n"
     )
@@ -549,9 +504,9 @@ def _may_mount() -> bool:
     return done.returncode == 0
 
 
-@pytest.fixture
-def without_torch(tmp_path: Path) -> str:
-    """What is said where torch is missing and another gpuwatch is installed."""
+def test_missing_torch_is_one_sentence(tmp_path: Path) -> None:
+    """Without torch the sentence says how to install it, where gpuwatch runs; the measuring
+    processes are of this gpuwatch, not of another one that Python finds first."""
     (tmp_path / "torch.py").write_text("raise ModuleNotFoundError(name='torch')")
     (tmp_path / "target.py").write_text("loader = 1")
     (tmp_path / "gpuwatch").mkdir()
@@ -569,20 +524,9 @@ def without_torch(tmp_path: Path) -> str:
         text=True,
         check=True,
     )
-    return done.stdout
-
-
-def test_missing_torch_is_one_sentence(without_torch: str) -> None:
-    """Without torch the sentence says how to install it, in the right environment."""
-    assert "PyTorch is not installed where gpuwatch runs" in without_torch
-    assert "-m pip install torch" in without_torch
-    assert "pip install gpuwatch" not in without_torch
-
-
-def test_measuring_processes_are_of_this_gpuwatch(without_torch: str) -> None:
-    """Not of another one that Python finds first where they are started."""
-    assert "ended by itself" not in without_torch
-    assert without_torch.count("\n") == 1
+    assert "PyTorch is not installed where gpuwatch runs" in done.stdout
+    assert "-m pip install torch" in done.stdout
+    assert done.stdout.count("\n") == 1
 
 
 def test_interrupted_visit_ends_at_once() -> None:

@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
+from gpuwatch.tuning.messages import Order
 from gpuwatch.tuning.search.outcome import Outcome
 from gpuwatch.tuning.search.plan import Plan, PlanError, make_plan
 from gpuwatch.tuning.search.rates import scatter_of
 from gpuwatch.tuning.search.search import Search
+from gpuwatch.tuning.search.visits import Visits
 from gpuwatch.tuning.settings import Description, Failure, Setting, Visit
 
 Curve = Callable[[Setting], float]
@@ -40,29 +42,20 @@ class Machine:
         self.cores = 1.0
         self.restart = {False: 0.5, True: 0.1}
 
-    def visit(
-        self,
-        setting: Setting,
-        *,
-        round_number: int,
-        seconds: float,
-        limit_seconds: float,
-        seed: int,
-        whole_epochs: bool = False,
-        restart: bool = False,
-    ) -> Visit | Failure:
+    def visit(self, order: Order) -> Visit | Failure:
+        setting = order.setting
         self.visited.append(setting)
-        self.seeds.append(seed)
+        self.seeds.append(order.seed)
         if len(self.visited) == self.interrupt_at:
             raise KeyboardInterrupt
-        self.clock.now += 1.3 * seconds + 0.2
+        self.clock.now += 1.3 * order.seconds + 0.2
         failure = self.fails(setting)
         if failure is not None:
             return failure
         cold = self.cold(len(self.visited))
         rate = self.curve(setting) * self.random.lognormvariate(0, self.noise) / (1 + 3 * cold)
         return Visit(
-            round=round_number,
+            round=order.round,
             samples=round(rate * 1000),
             batches=100,
             seconds=1000.0,
@@ -71,8 +64,8 @@ class Machine:
             cold=cold,
             read_bytes=round(rate * 1000) * 1000,
             disk_read_bytes=round(rate * 1000) * 1000 if cold else 0,
-            whole_epochs=whole_epochs,
-            restart_seconds=self.restart[setting.persistent_workers] if restart else None,
+            whole_epochs=order.whole_epochs,
+            restart_seconds=self.restart[setting.persistent_workers] if order.restart else None,
         )
 
 
@@ -92,7 +85,8 @@ def plan(cores: float = 8, grid: bool = False, **asked: tuple[Any, ...]) -> Plan
 
 
 def searched(machine: Machine, its_plan: Plan, budget: float = 120.0, **more: Any) -> Outcome:
-    return Search(machine, its_plan, budget_seconds=budget, clock=machine.clock, **more).run()
+    visits = Visits(machine.visit, its_plan, budget_seconds=budget, clock=machine.clock, **more)
+    return Search(visits).run()
 
 
 def peak(at: int, *, fall: float = 0.3) -> Curve:
@@ -377,12 +371,12 @@ def test_what_was_too_slow_for_a_part_of_the_time_gets_the_rest() -> None:
     machine = Machine(peak(2))
     plain = machine.visit
 
-    def visit(setting: Setting, *, limit_seconds: float, **order: Any) -> Visit | Failure:
-        found = plain(setting, limit_seconds=limit_seconds, **order)
+    def visit(order: Order) -> Visit | Failure:
+        found = plain(order)
         machine.clock.now += 3.0
-        return found if limit_seconds > 15 else Failure(code="too_slow", sentence="!")
+        return found if order.limit_seconds > 15 else Failure(code="too_slow", sentence="!")
 
-    machine.visit = visit  # type: ignore[method-assign, assignment]
+    machine.visit = visit  # type: ignore[method-assign]
     outcome = searched(machine, plan(num_workers=(1, 2)), 40.0)
     assert outcome.recommended is not None
     assert outcome.trials[0].visits

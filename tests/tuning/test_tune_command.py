@@ -274,6 +274,9 @@ def found(*rows: Row, settings: tuple[Row, ...] = ROWS, **more: Any) -> Result:
 def test_text_begins_with_what_to_change() -> None:
     """The recommendation comes first, against what the user has."""
     lines = text(found(), width=80, unicode=True).splitlines()
+    assert " 1,000 samples · 8 usable cores · " in lines[0]
+    one = text(found(samples=1, usable_cores=1.0), width=100, unicode=True)
+    assert " 1 sample · 1 usable core · " in one
     assert lines[2].startswith("num_workers=4: 790 samples/s from the loader (95%: 766 to 814)")
     assert "3.8 times what you have (210)" in " ".join(lines[2:4])
     assert "  DataLoader(dataset, batch_size=64, shuffle=True, num_workers=4)" in lines
@@ -398,9 +401,3 @@ def test_result_that_cannot_be_kept_is_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "tunings").write_text("")
     with pytest.raises(KeepError, match="cannot be saved"):
         results.save(found(), tmp_path / "tunings")
-
-
-def test_one_of_a_thing_is_named_in_the_singular() -> None:
-    """One sample on one core."""
-    head = text(found(samples=1, usable_cores=1.0), width=100, unicode=True).splitlines()[0]
-    assert " 1 sample · 1 usable core · " in head

@@ -196,6 +196,7 @@ def _measured(
     from gpuwatch.tuning.search.plan import PlanError, make_plan
     from gpuwatch.tuning.search.result import make_result
     from gpuwatch.tuning.search.search import Search
+    from gpuwatch.tuning.search.visits import Visits
 
     description = bench.open()
     assert description is not None
@@ -210,9 +211,10 @@ def _measured(
         bench.tick = lambda: line.show(bar(progress, budget, monotonic() - begun))
         bench.tick()
 
-    outcome = Search(
-        bench, plan, budget_seconds=budget, memory_bytes=available_memory(), report=report
-    ).run()
+    visits = Visits(
+        bench.visit, plan, budget_seconds=budget, memory_bytes=available_memory(), report=report
+    )
+    outcome = Search(visits).run()
     anew = "Each measurement imported the target anew, which used up some of the budget"
     return make_result(
         outcome,

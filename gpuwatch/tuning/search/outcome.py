@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
+from gpuwatch.tuning.messages import Order
 from gpuwatch.tuning.search.rates import Interval, Trial, best_of, interval, scatter_of
 from gpuwatch.tuning.settings import Failure, Setting, Visit
 
@@ -16,20 +17,8 @@ SETTLED = 0.02
 ROUNDS_LEAST = 3
 
 
-class Visiting(Protocol):
-    """Measures a setting once: a bench, or an invented machine."""
-
-    def visit(
-        self,
-        setting: Setting,
-        *,
-        round_number: int,
-        seconds: float,
-        limit_seconds: float,
-        seed: int,
-        whole_epochs: bool = False,
-        restart: bool = False,
-    ) -> Visit | Failure: ...
+Visiting = Callable[[Order], Visit | Failure]
+"""Measures a setting once: a bench, or an invented machine."""
 
 
 class Progress(NamedTuple):

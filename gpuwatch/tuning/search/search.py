@@ -16,19 +16,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from statistics import median
-from time import monotonic
 
 from gpuwatch.tuning.search.outcome import (
     NEAR,
     Outcome,
-    Progress,
-    Visiting,
     are_neighbours,
     halfway,
     is_settled,
     undecided,
 )
-from gpuwatch.tuning.search.plan import WORKERS_MOST, Plan
+from gpuwatch.tuning.search.plan import WORKERS_MOST
 from gpuwatch.tuning.search.rates import Trial, best_of, scatter_of
 from gpuwatch.tuning.search.visits import OutOfTimeError, Visits
 from gpuwatch.tuning.settings import KNOBS, WORKERS, Failure, Setting, Visit
@@ -51,29 +48,13 @@ RESTART_GAIN = 0.01
 
 
 class Search:
-    def __init__(
-        self,
-        bench: Visiting,
-        plan: Plan,
-        *,
-        budget_seconds: float,
-        window_seconds: float | None = None,
-        memory_bytes: int | None = None,
-        clock: Callable[[], float] = monotonic,
-        report: Callable[[Progress], None] = lambda _progress: None,
-    ) -> None:
-        self._plan = plan
-        self._budget = budget_seconds
-        self._visits = Visits(
-            bench,
-            plan,
-            budget_seconds=budget_seconds,
-            window_seconds=window_seconds,
-            memory_bytes=memory_bytes,
-            clock=clock,
-            report=report,
-        )
-        self.outcome = self._visits.outcome
+    """``visits`` measure, within their budget."""
+
+    def __init__(self, visits: Visits) -> None:
+        self._visits = visits
+        self._plan = visits.plan
+        self._budget = visits.budget_seconds
+        self.outcome = visits.outcome
 
     def run(self) -> Outcome:
         """Until all is settled or the budget is used; Ctrl-C ends it with what there is."""

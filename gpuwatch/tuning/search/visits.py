@@ -4,7 +4,9 @@ dataset wants it (whole epochs, other samples in each visit)."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from time import monotonic
 
+from gpuwatch.tuning.messages import Order
 from gpuwatch.tuning.search.outcome import Outcome, Progress, Visiting
 from gpuwatch.tuning.search.plan import Plan
 from gpuwatch.tuning.search.rates import Trial, best_of
@@ -23,18 +25,18 @@ class Visits:
 
     def __init__(
         self,
-        bench: Visiting,
+        visit: Visiting,
         plan: Plan,
         *,
         budget_seconds: float,
-        window_seconds: float | None,
-        memory_bytes: int | None,
-        clock: Callable[[], float],
-        report: Callable[[Progress], None],
+        window_seconds: float | None = None,
+        memory_bytes: int | None = None,
+        clock: Callable[[], float] = monotonic,
+        report: Callable[[Progress], None] = lambda _progress: None,
     ) -> None:
-        self._bench = bench
-        self._plan = plan
-        self._budget = budget_seconds
+        self._measure = visit
+        self.plan = plan
+        self.budget_seconds = budget_seconds
         self._window = window_seconds or min(2.0, max(0.3, budget_seconds / 60))
         self._memory = memory_bytes
         self._clock = clock
@@ -50,7 +52,7 @@ class Visits:
         return self._clock() - self._begun
 
     def left(self) -> float:
-        return self._budget - self.spent()
+        return self.budget_seconds - self.spent()
 
     def seconds_each(self) -> float:
         """Of a visit, so far."""
@@ -64,17 +66,21 @@ class Visits:
         if left < 1.5 * self._window and self._count:
             raise OutOfTimeError
         best = best_of(self.outcome.trials)
-        used = min(1.0, 1 - left / self._budget)
+        used = min(1.0, 1 - left / self.budget_seconds)
         self._report(Progress(self.phase, setting, used, None if best is None else best.typical))
         self._count += 1
-        return self._bench.visit(
-            setting,
-            round_number=self.round,
-            seconds=self._window,
-            limit_seconds=max(2 * self._window, min(left, max(8 * self._window, share * left))),
-            seed=SEED + (self._count if self.outcome.fresh_samples else 0),
-            whole_epochs=bool(self.whole_epochs),
-            restart=restart,
+        most = max(2 * self._window, min(left, max(8 * self._window, share * left)))
+        return self._measure(
+            Order(
+                what="visit",
+                setting=setting,
+                round=self.round,
+                seconds=self._window,
+                limit_seconds=most,
+                seed=SEED + (self._count if self.outcome.fresh_samples else 0),
+                whole_epochs=bool(self.whole_epochs),
+                restart=restart,
+            )
         )
 
     def visit(self, setting: Setting, *, share: float = 0.25) -> Trial:
@@ -99,7 +105,7 @@ class Visits:
         """Where an epoch is shorter than two windows only whole ones can be timed."""
         if self.whole_epochs:
             return False
-        samples = self._plan.samples or visit.epoch_samples
+        samples = self.plan.samples or visit.epoch_samples
         self.whole_epochs = visit.whole_epochs or (
             self.whole_epochs is None
             and samples is not None
@@ -110,10 +116,10 @@ class Visits:
     def _judge_cache(self, visit: Visit) -> None:
         """A dataset that memory cannot hold comes from the disk in every epoch: each visit then
         gets samples of its own, or it would find those of the visit before in memory."""
-        if self._memory is None or not visit.cold or not self._plan.samples:
+        if self._memory is None or not visit.cold or not self.plan.samples:
             return
         read = max(visit.read_bytes or 0, visit.disk_read_bytes or 0)
-        if read / visit.samples * self._plan.samples > 0.8 * self._memory:
+        if read / visit.samples * self.plan.samples > 0.8 * self._memory:
             self.outcome.fresh_samples = True
 
     def warm_visit(self, setting: Setting) -> Trial:
