@@ -84,12 +84,12 @@ class Visit(Struct, frozen=True, kw_only=True):
     cores_used: float | None = None
     other_cores_used: float | None = None
     """What everything else on the machine used at the time."""
-    workers_pss_bytes: int | None = None
-    main_pss_bytes: int | None = None
+    workers_memory_bytes: int | None = None
+    main_memory_bytes: int | None = None
     disk_read_bytes: int | None = None
     read_bytes: int | None = None
     """By system calls, from the disk or from memory."""
-    shm_used_bytes: int | None = None
+    shm_bytes: int | None = None
     """At most, while it ran, and beyond what was used before."""
     cold: bool = False
     whole_epochs: bool = False
@@ -106,7 +106,7 @@ class Visit(Struct, frozen=True, kw_only=True):
         return self.samples / self.seconds
 
     @property
-    def disk_bytes_per_second(self) -> float | None:
+    def disk_read_bytes_per_second(self) -> float | None:
         return None if self.disk_read_bytes is None else self.disk_read_bytes / self.seconds
 
 

@@ -160,10 +160,15 @@ def _run(turns: Turns, who: int, plan: Plan, budget: float, description: Descrip
 
 
 def table(search: Result, grid: Result) -> list[str]:
-    lines = [
-        "| num_workers | prefetch_factor | search: samples/s | grid: samples/s | of best | recommended by |",
-        "|---:|---:|---:|---:|---:|---|",
-    ]
+    headings = (
+        "num_workers",
+        "prefetch_factor",
+        "search: samples/s",
+        "grid: samples/s",
+        "of the grid's best",
+        "recommended by",
+    )
+    lines = [f"| {' | '.join(headings)} |", "|---:|---:|---:|---:|---:|---|"]
     found = {row.setting: row for row in search.settings}
     for row in grid.settings:
         other = found.get(row.setting)

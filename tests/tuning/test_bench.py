@@ -99,10 +99,10 @@ def test_measures_with_and_without_workers() -> None:
     assert description.samples == 100_000
     assert description.base.batch_size == 8
     assert alone.samples == 8 * alone.batches
-    assert alone.workers_pss_bytes == 0
+    assert alone.workers_memory_bytes == 0
     assert pair.batches % 2 == 0
-    assert pair.workers_pss_bytes is not None
-    assert pair.workers_pss_bytes > 2**20
+    assert pair.workers_memory_bytes is not None
+    assert pair.workers_memory_bytes > 2**20
     assert pair.cores_used is not None
     assert pair.cores_used > 0
 
@@ -291,7 +291,7 @@ def test_function_gets_the_knobs_it_takes() -> None:
     with bench("limited") as its:
         description = described(its)
         assert description.takes == ("batch_size", "num_workers")
-        assert measured(visit(its, 2)).workers_pss_bytes
+        assert measured(visit(its, 2)).workers_memory_bytes
 
 
 def test_step_is_measured_end_to_end() -> None:

@@ -97,20 +97,17 @@ def demo_job_command(
 def _listed() -> str:
     from gpuwatch.practice.causes import CAUSES, UNPRACTISED
 
-    lines = ["Practise with: gpuwatch demo-job CAUSE", ""]
+    rows = ["Practise with: gpuwatch demo-job CAUSE", ""]
     for cause in CAUSES.values():
         needs = [] if not cause.gpus else ["a GPU" if cause.gpus == 1 else f"{cause.gpus} GPUs"]
         needs += [] if cause.needs is None else [cause.needs]
-        lines.append(f"  {cause.name:<23} {cause.says}")
-        if needs:
-            lines.append(f"  {'':<23} needs {'; '.join(needs)}")
-    lines += ["", "Cannot be practised, but can be simulated:", ""]
+        rows.append(f"  {cause.name:<23} {cause.says}")
+        rows += [f"  {'':<23} needs {'; '.join(needs)}"] if needs else []
+    rows += ["", "Cannot be practised, but can be simulated:", ""]
     for other in UNPRACTISED:
-        lines.append(f"  {other.name:<23} {other.why}")
-        if other.demo is not None:
-            lines.append(f"  {'':<23} gpuwatch --demo {other.demo}")
-    lines += ["", "gpuwatch explain CAUSE says what each is."]
-    return "\n".join(lines)
+        rows.append(f"  {other.name:<23} {other.why}")
+        rows += [] if other.demo is None else [f"  {'':<23} gpuwatch --demo {other.demo}"]
+    return "\n".join([*rows, "", "gpuwatch explain CAUSE says what each is."])
 
 
 def _practise(cause: Cause, knobs: Sequence[str], options: RunOptions) -> int:

@@ -37,47 +37,17 @@ class Device(Protocol):
     kind: str
     """``cpu``, ``cuda``, or what a device of one's own calls itself."""
 
-    def prepare(self, knobs: Knobs) -> None:
-        """Be as the knobs say; also when they were turned."""
-        ...
-
-    def copy(self, batch: Any) -> Any:
-        """The batch, on the device."""
-        ...
-
-    def launch(self, batch: Any, milliseconds: float) -> None:
-        """So much training on ``batch``: forward, backward, optimizer."""
-        ...
-
-    def evaluate(self, batch: Any, milliseconds: float) -> None:
-        """So much of the forward pass alone."""
-        ...
-
-    def spin(self, milliseconds: float) -> None:
-        """A kernel that only waits."""
-        ...
-
-    def meet(self) -> None:
-        """Average the model with the other ranks (as local SGD does)."""
-        ...
-
-    def loss(self) -> float:
-        """That of the last step, which is waited for."""
-        ...
-
-    def step_done(self) -> None:
-        """A step was launched: wait if the device is too far behind."""
-        ...
-
+    def prepare(self, knobs: Knobs) -> None: ...  # Be as the knobs say; also when they were turned.
+    def copy(self, batch: Any) -> Any: ...  # The batch, on the device.
+    def launch(self, batch: Any, milliseconds: float) -> None: ...  # So much training on it.
+    def evaluate(self, batch: Any, milliseconds: float) -> None: ...  # So much forward pass alone.
+    def spin(self, milliseconds: float) -> None: ...  # A kernel that only waits.
+    def meet(self) -> None: ...  # Average the model with the other ranks (as local SGD does).
+    def loss(self) -> float: ...  # That of the last step, which is waited for.
+    def step_done(self) -> None: ...  # A step was launched: wait if the device is too far behind.
     def synchronize(self) -> None: ...
-
-    def leak(self, bytes_: int) -> None:
-        """Keep so much more; 0 lets go of all that was kept so."""
-        ...
-
-    def state(self) -> dict[str, Any]:
-        """For a checkpoint."""
-        ...
+    def leak(self, bytes_: int) -> None: ...  # Keep so much more; 0 lets go of all that was kept.
+    def state(self) -> dict[str, Any]: ...  # For a checkpoint.
 
 
 class TorchDevice:

@@ -174,7 +174,7 @@ def _one_more(trial: Trial, chosen: Trial, outcome: Outcome) -> str:
     text = f"{_workers(count)} {_verb(count, 'gives', 'give')} {_gain(ratio.rate)}"
     if ratio.low is not None and ratio.high is not None:
         text += f" ({_signed(ratio.low)} to {_signed(ratio.high)})"
-    mine, its = (one.middle(lambda visit: visit.workers_pss_bytes) for one in (trial, chosen))
+    mine, its = (one.middle(lambda visit: visit.workers_memory_bytes) for one in (trial, chosen))
     if mine is None or its is None or mine - its < MEMORY_LEAST_BYTES:
         return text
     return f"{text} and {_verb(count, 'takes', 'take')} {units.size(mine - its)} more memory"

@@ -7,6 +7,7 @@ import os
 import re
 import stat
 import time
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -139,19 +140,14 @@ def make_result(
     own = None if description.is_dataset else description.base
     call = None if chosen is None else advice.call(description, chosen)
     restarts = outcome.restarts
+    loader = ("torch", "accelerator", "start_method", "dataset", "is_dataset")
+    where |= {name: getattr(description, name) for name in loader}
+    ended = ("seconds", "settled", "interrupted", "whole_epochs")
+    where |= {name: getattr(outcome, name) for name in ended}
     return Result(
         taken_at_unix_seconds=time.time(),
         usable_cores=plan.cores,
-        torch=description.torch,
-        accelerator=description.accelerator,
-        start_method=description.start_method,
-        dataset=description.dataset,
-        is_dataset=description.is_dataset,
         samples=plan.samples,
-        seconds=outcome.seconds,
-        settled=outcome.settled,
-        interrupted=outcome.interrupted,
-        whole_epochs=outcome.whole_epochs,
         grid=plan.grid,
         settings=tuple(
             Row(
@@ -183,32 +179,31 @@ def _order(setting: Setting) -> tuple[int, ...]:
     return tuple(values[knob.name] or 0 for knob in knobs)
 
 
+_MEDIANS = (
+    "first_batch_seconds", "cores_used", "other_cores_used", "workers_memory_bytes",
+    "main_memory_bytes", "disk_read_bytes_per_second", "shm_bytes", "data_wait_share",
+    "gpu_busy_percent",
+)  # fmt: skip
+"""Of a row, as the visits have them."""
+
+
 def _measured(trial: Trial, scatter: Scatter, best: Trial | None) -> dict[str, Any]:
-    rate = interval(trial.rates, scatter) if trial.visits else None
-    ratio = trial.compared(best, scatter) if trial.alive and best is not None else None
-    first = trial.cold[0] if trial.cold else None
-    return {
-        "visits": len(trial.visits),
-        "samples_per_second": None if rate is None else rate.rate,
-        "low": None if rate is None else rate.low,
-        "high": None if rate is None else rate.high,
-        "of_best": None if ratio is None else ratio.rate,
-        "of_best_low": None if ratio is None else ratio.low,
-        "of_best_high": None if ratio is None else ratio.high,
-        "first_batch_seconds": trial.middle(lambda visit: visit.first_batch_seconds),
-        "cores_used": trial.middle(lambda visit: visit.cores_used),
-        "other_cores_used": trial.middle(lambda visit: visit.other_cores_used),
-        "workers_memory_bytes": trial.middle(lambda visit: visit.workers_pss_bytes),
-        "main_memory_bytes": trial.middle(lambda visit: visit.main_pss_bytes),
-        "disk_read_bytes_per_second": trial.middle(lambda visit: visit.disk_bytes_per_second),
-        "shm_bytes": trial.middle(lambda visit: visit.shm_used_bytes),
-        "data_wait_share": trial.middle(lambda visit: visit.data_wait_share),
-        "gpu_busy_percent": trial.middle(lambda visit: visit.gpu_busy_percent),
-        "first_pass": first
-        and FirstPass(
+    found: dict[str, Any] = {name: trial.middle(attrgetter(name)) for name in _MEDIANS}
+    if trial.visits:
+        rate = interval(trial.rates, scatter)
+        found |= zip(("samples_per_second", "low", "high"), rate, strict=True)
+    if trial.alive and best is not None:
+        ratio = trial.compared(best, scatter)
+        found |= zip(("of_best", "of_best_low", "of_best_high"), ratio, strict=True)
+    if trial.cold:
+        first = trial.cold[0]
+        found["first_pass"] = FirstPass(
             samples_per_second=first.samples_per_second,
-            disk_read_bytes_per_second=first.disk_bytes_per_second,
-        ),
+            disk_read_bytes_per_second=first.disk_read_bytes_per_second,
+        )
+    return {
+        **found,
+        "visits": len(trial.visits),
         "all_passes_cold": bool(trial.visits) and len(trial.cold) == len(trial.visits),
         "dropped": trial.dropped,
         "failure": trial.failure,
