@@ -563,3 +563,13 @@ def test_warnings_of_libraries_are_not_what_the_user_printed() -> None:
     )
     shown = failures.output_lines(text)
     assert [line.split(":")[0] for line in shown] == ["mine", str(LOADERS), "last"]
+
+
+def test_an_epoch_that_the_time_does_not_suffice_for_counts_in_part() -> None:
+    """The time ends in the first epoch or, after a warm-up, in the second: there is a rate."""
+    with bench("short") as its:
+        its.open()
+        # An epoch of 24 samples takes 0.12 s or more.
+        for limit in (0.05, 0.2):
+            found = measured(visit(its, 0, seconds=10, limit=limit, whole_epochs=True))
+            assert 0 < found.samples <= 24

@@ -275,7 +275,7 @@ def _is_below(process: psutil.Process, pid: int) -> bool:
 QUOTA = """
 import os, sys
 from pathlib import Path
-from gpuwatch.practice.job.machine import MachineError, enter_quota, _Group
+from gpuwatch.practice.job.machine import MachineError, enter_quota
 try:
     quota = enter_quota(0.5)
 except MachineError as error:

@@ -10,7 +10,6 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Protocol
 
 import psutil
 
@@ -126,26 +125,14 @@ def far_cores(gpu_address: str) -> str | None:
 # -- a CPU quota ------------------------------------------------------------------------------
 
 
-class Quota(Protocol):
-    """A limit on the CPU that this process and all it starts may use."""
-
-    def set(self, cores: float) -> None:
-        """0: no limit. Raises ``OSError``."""
-        ...
-
-    def leave(self) -> None:
-        """Take it back."""
-        ...
-
-
-def enter_quota(cores: float) -> Quota:
+def enter_quota(cores: float) -> Group | Scope:
     """Limit this process to ``cores``. Where only systemd may make the cgroup, this process is
     replaced by itself in a scope. Raises ``MachineError``."""
     scope = os.environ.get(SCOPE)
     if scope:
-        return _Scope(scope)
+        return Scope(scope)
     try:
-        group = _Group()
+        group = Group()
         group.set(cores)
     except OSError:
         pass
@@ -173,7 +160,7 @@ def _user_systemd() -> bool:
     return asked.returncode == 0
 
 
-class _Group:
+class Group:
     """A cgroup below (version 1) or beside (version 2) that of this process."""
 
     def __init__(self) -> None:
@@ -189,6 +176,7 @@ class _Group:
             raise
 
     def set(self, cores: float) -> None:
+        """0: no limit. Raises ``OSError``."""
         quota = round(cores * PERIOD_US) if cores > 0 else None
         if self._version_2:
             text = f"{'max' if quota is None else quota} {PERIOD_US}"
@@ -198,6 +186,7 @@ class _Group:
             (self._folder / "cpu.cfs_quota_us").write_text(str(-1 if quota is None else quota))
 
     def leave(self) -> None:
+        """Take it back."""
         with contextlib.suppress(OSError):
             for pid in (self._folder / "cgroup.procs").read_text().split():
                 (self._before / "cgroup.procs").write_text(pid)
@@ -227,7 +216,7 @@ def _place() -> tuple[Path, Path]:
     raise FileNotFoundError("no cgroup for the CPU")
 
 
-class _Scope:
+class Scope:
     """A scope of the user's systemd that this process was started in."""
 
     def __init__(self, unit: str) -> None:
@@ -241,3 +230,7 @@ class _Scope:
 
     def leave(self) -> None:
         """It ends with the last process in it."""
+
+
+Quota = Group | Scope
+"""A limit on the CPU that this process and all it starts may use."""

@@ -10,7 +10,7 @@ import contextlib
 import copy
 import inspect
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -178,23 +178,10 @@ def shortened(loader: Any, batches: int) -> Any | None:
         return None
     short = copy.copy(loader)
     name = "batch_sampler" if loader.batch_sampler is not None else "sampler"
-    vars(short)[name] = First(getattr(loader, name), batches)
+    # A list will do as a sampler.
+    vars(short)[name] = list(itertools.islice(getattr(loader, name), batches))
     vars(short)["_iterator"] = None
     return short
-
-
-class First:
-    """The first of what another sampler gives."""
-
-    def __init__(self, sampler: Iterable[Any], count: int) -> None:
-        self._sampler = sampler
-        self._count = count
-
-    def __iter__(self) -> Iterator[Any]:
-        return itertools.islice(self._sampler, self._count)
-
-    def __len__(self) -> int:
-        return self._count
 
 
 def is_iterable(loader: Any) -> bool:

@@ -260,7 +260,7 @@ class Run:
                 restart = perf_counter() - asked
             while self._next() is not None and not self._late():
                 pass
-            if self._late() and number:
+            if self._late() and self._window.batches:
                 break
             if number or self._late():
                 self._sync()
