@@ -30,12 +30,12 @@ class Cause:
     roomy_cure: Mapping[str, Any] | None = None
     """The same on ``ROOMY_CORES`` and more."""
     on_cpu: str | None = None
-    """What cannot be seen there; of a cause that needs GPUs, why nothing names it there. ``None``:
-    all of it can be seen."""
+    """Symptoms that cannot be seen there; of a cause that needs GPUs, why nothing names it there.
+    ``None``: all of it can be seen."""
     gpus: int = 0
     """So many are needed, or the diagnosis cannot name it."""
     needs: str | None = None
-    """What else the machine must have."""
+    """Further needs of the machine."""
     press: str | None = None
     """The key that a person must press on the dashboard to see it named."""
     after_seconds: float = 20.0

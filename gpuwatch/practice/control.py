@@ -29,7 +29,7 @@ class Control:
             self._read()
 
     def turned(self) -> bool:
-        """Whether the knobs are others than at the last call."""
+        """True if the knobs are others than at the last call."""
         stamp = self._stamp()
         if stamp == self._seen:
             return False

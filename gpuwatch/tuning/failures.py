@@ -69,7 +69,7 @@ class MeasureError(Exception):
 
 
 def is_own(file: str) -> bool:
-    """Whether ``file`` (of a frame) is the user's own code: not the interpreter's, not of an
+    """True if ``file`` (of a frame) is the user's own code: not the interpreter's, not of an
     installed package, not gpuwatch's."""
     if file.startswith("<"):
         return False

@@ -142,7 +142,7 @@ class HostProcess:
 
 
 def _catches(pid: int, number: int) -> bool:
-    """Whether a process handles a signal, so that it is not ended by it (proc(5): SigCgt)."""
+    """True if a process handles a signal, so that it is not ended by it (proc(5): SigCgt)."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         text = Path(f"/proc/{pid}/status").read_text()
         mask = int(text.split("SigCgt:")[1].split()[0], 16)

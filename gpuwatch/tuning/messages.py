@@ -21,7 +21,7 @@ M = TypeVar("M", bound=Struct)
 
 
 class Start(Struct, kw_only=True, omit_defaults=True):
-    """What a host process is for. ``target``: a loader or dataset; ``step``: a train step.
+    """The task of a host process. ``target``: a loader or dataset; ``step``: a train step.
     ``load_first``: import them before measuring processes are forked."""
 
     target: str | None
@@ -31,7 +31,7 @@ class Start(Struct, kw_only=True, omit_defaults=True):
 
 
 class Order(Struct, kw_only=True, omit_defaults=True):
-    """What is to be measured: a ``visit`` to a setting, the ``memory`` of a step, or which
+    """A measurement: a ``visit`` to a setting, the ``memory`` of a step, or which
     ``gpus`` there are. ``abort`` ends a measurement."""
 
     what: str

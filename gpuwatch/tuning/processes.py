@@ -44,7 +44,7 @@ def _session_of(pid: int) -> int | None:
 
 
 def is_running(pid: int) -> bool:
-    """Whether it is there and has not ended."""
+    """True if it is there and has not ended."""
     try:
         return bool(psutil.Process(pid).status() not in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD))
     except psutil.Error:

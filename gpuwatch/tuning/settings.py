@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from msgspec import Struct, structs
 
 DEFAULT_PREFETCH = 2
-"""What DataLoader takes where there are workers and nothing is said."""
+"""DataLoader's own, where there are workers and nothing is said."""
 
 
 class Knob(NamedTuple):
@@ -83,7 +83,7 @@ class Visit(Struct, frozen=True, kw_only=True):
     first_batch_seconds: float
     cores_used: float | None = None
     other_cores_used: float | None = None
-    """What everything else on the machine used at the time."""
+    """Of everything else on the machine at the time."""
     workers_memory_bytes: int | None = None
     main_memory_bytes: int | None = None
     disk_read_bytes: int | None = None

@@ -334,15 +334,15 @@ def test_time_that_is_left_goes_to_what_is_not_decided(grid: bool) -> None:
 
 
 def test_other_knobs_are_measured_until_they_are_decided() -> None:
-    """On a noisy machine the time that is left goes to prefetch factors that cannot be told apart
-    yet, not only to numbers of workers."""
+    """On a noisy machine the time that is left goes to prefetch factors that are too close to
+    call yet, not only to numbers of workers."""
     machine = Machine(peak(4), 0.08)
     outcome = searched(machine, plan(num_workers=(4,), prefetch_factor=(2, 4)), 400.0)
     assert outcome.settled or outcome.seconds > 390
 
 
 @pytest.mark.parametrize("noise", [0.1, 0.25])
-def test_what_cannot_be_told_apart_is_listed(noise: float) -> None:
+def test_what_is_too_close_to_call_is_listed(noise: float) -> None:
     """Where visits scatter by more than the settings differ, what is recommended is within 3% of
     the fastest as measured, and whatever may still be faster or as good is listed."""
     for seed in range(10):
@@ -360,7 +360,7 @@ def test_what_cannot_be_told_apart_is_listed(noise: float) -> None:
 
 
 def test_nothing_is_undecided_on_a_quiet_machine() -> None:
-    """Once all is settled no setting is listed as one that cannot be told apart."""
+    """Once all is settled no setting is listed as too close to call."""
     outcome = searched(Machine(peak(4, fall=0.0), 0.005), plan(prefetch_factor=(2, 4)))
     assert outcome.settled
     assert outcome.undecided == []

@@ -1,4 +1,4 @@
-"""What ``tune`` and ``tune memory`` share while a bench measures."""
+"""Helpers that ``tune`` and ``tune memory`` share while a bench measures."""
 
 from __future__ import annotations
 

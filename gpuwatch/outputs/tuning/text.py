@@ -1,4 +1,4 @@
-"""What ``gpuwatch tune`` found, as text: the recommendation first, then its grounds."""
+"""The result of ``gpuwatch tune`` as text: the recommendation first, then its grounds."""
 
 from __future__ import annotations
 

@@ -329,7 +329,7 @@ class Endless(Sampler[int]):
 
 
 class _Worker:
-    """What each loader worker does first; can be pickled."""
+    """The first act of each loader worker; can be pickled."""
 
     def __init__(self, pid: int | None) -> None:
         self._pid = pid

@@ -1,4 +1,4 @@
-"""What a practice job does to the machine around it, and takes back: /dev/shm, cores, a quota."""
+"""Changes of a practice job to its machine, taken back at its end: /dev/shm, cores, a quota."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def scratch_folder() -> Path:
 
 
 def is_in_memory(folder: Path) -> bool:
-    """Whether the folder is on a file system that is memory itself: its reads are never cold."""
+    """True if the folder is on a file system that is memory itself: its reads are never cold."""
     here = folder.resolve()
     mounts = [
         one for one in psutil.disk_partitions(all=True) if here.is_relative_to(one.mountpoint)

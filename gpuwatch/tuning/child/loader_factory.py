@@ -222,7 +222,7 @@ def _is_dataset(found: Any) -> bool:
 
 
 def _is_plain(loader: Any) -> bool:
-    """Whether its batch sampler is the one that DataLoader makes itself."""
+    """True if its batch sampler is the one that DataLoader makes itself."""
     return type(loader.batch_sampler) is BatchSampler
 
 

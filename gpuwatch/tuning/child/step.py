@@ -37,7 +37,7 @@ def make_step(found: object, text: str) -> Callable[[Any], object]:
 
 
 def _is_factory(found: Callable[..., object]) -> bool:
-    """Whether it takes no positional argument, not even an optional one."""
+    """True if it takes no positional argument, not even an optional one."""
     try:
         parameters = inspect.signature(found).parameters.values()
     except (TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""What a measuring process and its workers use: CPU time, reads, memory; and what there is.
+"""CPU time, reads and memory of a measuring process and its workers; and the memory there is.
 
 The times of children that were waited for are in their parent's (proc(5): cutime, cstime; the
 same holds for io), so workers that end in between are not lost.
@@ -42,7 +42,7 @@ class Usage(NamedTuple):
 
     @property
     def is_cold(self) -> bool:
-        """Whether a good part of what was read came from the disk."""
+        """True if a good part of what was read came from the disk."""
         disk = self.disk_read_bytes
         if disk is None or disk < COLD_BYTES:
             return False

@@ -105,8 +105,8 @@ def interval_bytes(fit: LineFit, batch_size: float) -> float:
 
 
 def expected_bytes(fit: LineFit, points: Sequence[MemoryPoint], batch_size: float) -> float:
-    """What a step at ``batch_size`` takes: by the line or, beyond the last point, by the last
-    stretch, whichever says more (a line through points that bend upwards says too little)."""
+    """Memory that a step at ``batch_size`` takes: by the line or, beyond the last point, by the
+    last stretch, whichever says more (a line through points that bend upwards says too little)."""
     before, last = points[-2:]
     if batch_size <= last.batch_size:
         return fit.at(batch_size)
@@ -158,7 +158,7 @@ def _largest(fits: Callable[[int], bool]) -> int:
 
 
 def leaves_margin(point: MemoryPoint, margin_share: float) -> bool:
-    """Whether a step that ran left what it should. The margin is there for what differs from
+    """True if a step that ran left what it should. The margin is there for what differs from
     step to step, so a single step may use up to half of it."""
     left = point.available_bytes - point.peak_bytes
     return left >= margin_share / 2 * point.total_bytes

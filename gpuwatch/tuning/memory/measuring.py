@@ -11,7 +11,7 @@ from gpuwatch.tuning.settings import Failure
 
 
 def list_gpus(bench: Bench) -> Answer:
-    """What torch can measure on. Raises ``MeasureError``."""
+    """The devices that torch can measure on. Raises ``MeasureError``."""
     answer = bench.ask(Order(what="gpus"))
     if isinstance(answer, Failure):
         raise MeasureError(answer.sentence)

@@ -106,8 +106,8 @@ class PrecisionResult(Struct, frozen=True, kw_only=True):
 
 
 class Subject(Struct, frozen=True, kw_only=True):
-    """What was measured, and where. ``device``: ``cuda:1`` or ``cpu``. ``limit_bytes``: memory
-    the device was taken to have, less than it has."""
+    """The step that was measured, and where. ``device``: ``cuda:1`` or ``cpu``. ``limit_bytes``:
+    memory the device was taken to have, less than it has."""
 
     step: str
     loader: str | None

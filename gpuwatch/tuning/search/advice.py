@@ -1,4 +1,4 @@
-"""Why a setting is recommended, and the line to paste. Pure; text for a person."""
+"""The grounds for a recommendation, and the line to paste. Pure; text for a person."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ MORE_SHOWN = 2
 OTHERS_SHARE = 0.25
 MEMORY_LEAST_BYTES = 32 << 20
 ONLY_WITH_WORKERS = ("multiprocessing_context", "timeout")
-"""What DataLoader refuses without workers."""
+"""Arguments that DataLoader refuses without workers."""
 ALWAYS_WRITTEN = ("batch_size", WORKERS)
 _LINE_ORDER = ("batch_size", *NAMES[:-1])
 _PLAIN = {knob.name: knob.plain for knob in KNOBS}
@@ -96,7 +96,7 @@ def not_in_call(description: Description, setting: Setting) -> list[str]:
 
 
 def reasons(outcome: Outcome, plan: Plan) -> list[str]:
-    """Why this one, why not fewer, why not more."""
+    """Grounds for this one, against fewer and against more."""
     chosen = outcome.trial(outcome.measured)
     if chosen is None or not chosen.alive:
         return []

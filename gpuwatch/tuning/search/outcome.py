@@ -1,4 +1,4 @@
-"""What a search found, and when a comparison is decided. Pure."""
+"""The outcome of a search, and when a comparison is decided. Pure."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Outcome:
     groups: list[tuple[str, list[Setting]]] = field(default_factory=list)
     recommended: Setting | None = None
     measured: Setting | None = None
-    """What of the recommended was measured: the same, but perhaps for persistent_workers."""
+    """The recommended setting as it was measured: the same, but perhaps for persistent_workers."""
     best: Setting | None = None
     undecided: list[Setting] = field(default_factory=list)
     """Those of which it is not known whether they are within 3% of the best."""
@@ -68,7 +68,7 @@ def undecided(active: Sequence[Trial], best: Trial) -> list[Setting]:
 
 
 def is_settled(active: Sequence[Trial]) -> bool:
-    """Whether further visits would change nothing."""
+    """True if further visits would change nothing."""
     best = best_of(active)
     if best is None or any(len(trial.counted) < ROUNDS_LEAST for trial in active):
         return False
@@ -77,7 +77,7 @@ def is_settled(active: Sequence[Trial]) -> bool:
 
 
 def _is_decided(ratio: Interval) -> bool:
-    """Whether it is known to be within 3% of the best or not, or too little is left to know."""
+    """True if it is known to be within 3% of the best or not, or too little is left to know."""
     low, high, half = ratio.low, ratio.high, ratio.half_width
     if low is None or high is None or half is None:
         return False
@@ -85,7 +85,7 @@ def _is_decided(ratio: Interval) -> bool:
 
 
 def are_neighbours(trial: Trial, best: Trial, active: Sequence[Trial]) -> bool:
-    """Whether no other count of workers lies between: there one visit that something disturbed
+    """True if no other count of workers lies between: there one visit that something disturbed
     would hide the best."""
     low, high = sorted((trial.setting.num_workers, best.setting.num_workers))
     return not any(low < one.setting.num_workers < high for one in active)

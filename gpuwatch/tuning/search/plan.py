@@ -15,7 +15,7 @@ WORKERS_MOST = 64
 
 
 class PlanError(Exception):
-    """What was asked for cannot be varied; the message is a sentence for a person."""
+    """A knob cannot be varied; the message is a sentence for a person."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

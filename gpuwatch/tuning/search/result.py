@@ -121,7 +121,7 @@ class Result(Struct, frozen=True, kw_only=True):
         return next((row for row in self.settings if row.recommended), None)
 
     def varied(self, knob: str) -> bool:
-        """Whether several of its values were measured."""
+        """True if several of its values were measured."""
         known = {getattr(row, knob) for row in self.settings if row.visits} - {None}
         return len(known) > 1
 

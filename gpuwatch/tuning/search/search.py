@@ -6,7 +6,7 @@
    what the machine does meanwhile meets all of them. A setting goes as soon as the interval of
    its ratio to the best lies below 97%, and all ends when every ratio is decided.
 3. The other knobs in the same way, one after another, at the workers that won.
-4. What time is left goes to a race of all that cannot be told apart from the best yet.
+4. What time is left goes to a race of all that is too close to the best to call yet.
 
 Pure but for the bench that measures, so it is tested on invented machines.
 """
@@ -83,7 +83,7 @@ class Search:
         return outcome
 
     def _has_compared(self, knob: str) -> bool:
-        """Whether at least two of its values were measured."""
+        """True if at least two of its values were measured."""
         if knob == "persistent_workers" and self.outcome.restarts:
             return True
         group = next((group for name, group in self.outcome.groups if name == knob), [])
@@ -245,7 +245,7 @@ class Search:
         self._settle()
 
     def _settle(self) -> None:
-        """What time is left goes to what is not decided yet."""
+        """Spend the time that is left on what is not decided yet."""
         if not any(trial.visits for trial in self.outcome.trials):
             self._try_slow_ones_again()
         group = [trial.setting for trial in self.outcome.trials]
