@@ -180,7 +180,10 @@ class Bench:
         """From a measuring process, or why it says nothing. Raises ``ClosedError``."""
         found: Answer | Failure | None = None
         aborted = False
-        patience = self._patience + (0.0 if self._start.load_first else self._load_seconds)
+        patience = self._patience
+        if order.what == "memory" or not self._start.load_first:
+            # An import, a batch and a model are made before it says that it is alive.
+            patience += self._load_seconds
         while True:
             heard = host.hear(patience)
             if heard is None:
