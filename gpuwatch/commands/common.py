@@ -179,14 +179,14 @@ def _simulated_key(source: Source, pid: int) -> tuple[ProcessKey, tuple[str, ...
 
 def check_targets(*targets: str | None) -> None:
     """Refuse what is no target, before torch is imported. Raises ``click.UsageError``."""
-    from gpuwatch.tuning.child.target import TargetError, parse
+    from gpuwatch.tuning.child.target import parse
+    from gpuwatch.tuning.failures import MeasureError
 
-    for one in targets:
-        if one is not None:
-            try:
-                parse(one)
-            except TargetError as error:
-                raise click.UsageError(str(error)) from None
+    for one in filter(None, targets):
+        try:
+            parse(one)
+        except MeasureError as error:
+            raise click.UsageError(str(error)) from None
 
 
 COMMAND_NAMES = (

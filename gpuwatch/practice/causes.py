@@ -26,24 +26,24 @@ class Cause:
     sick: Mapping[str, Any]
     """Knobs that differ from those of a healthy job."""
     cure: Mapping[str, Any] = field(default_factory=dict)
-    """What is turned back; a knob that is not named stays."""
+    """Knobs that are turned back; one that is not named stays."""
     roomy_cure: Mapping[str, Any] | None = None
     """The same on ``ROOMY_CORES`` and more."""
     on_cpu: str | None = None
-    """What cannot be seen there; of a cause that needs GPUs, why nothing names it there. ``None``:
-    all of it can be seen."""
+    """Symptoms that cannot be seen there; of a cause that needs GPUs, why nothing names it there.
+    ``None``: all of it can be seen."""
     gpus: int = 0
     """So many are needed, or the diagnosis cannot name it."""
     needs: str | None = None
-    """What else the machine must have."""
+    """Further needs of the machine."""
     press: str | None = None
-    """What a person must do on the dashboard to see it named."""
+    """The key that a person must press on the dashboard to see it named."""
     after_seconds: float = 20.0
     """It shows about so long after the first step."""
 
     @property
     def cpu_note(self) -> str | None:
-        """What a person on a CPU must know."""
+        """For a person on a CPU."""
         if self.on_cpu is None:
             return None
         start = "On the CPU nothing names it" if self.gpus else "Not to be seen on the CPU"
@@ -54,9 +54,10 @@ class Cause:
         return replace(Knobs(), **self.sick)
 
     def cure_on(self, cores: float) -> Mapping[str, Any]:
-        """What is turned back where the job may use so many cores."""
-        roomy = self.roomy_cure is not None and cores >= ROOMY_CORES
-        return self.roomy_cure if roomy and self.roomy_cure is not None else self.cure
+        """Knobs that are turned back where the job may use so many cores."""
+        if self.roomy_cure is not None and cores >= ROOMY_CORES:
+            return self.roomy_cure
+        return self.cure
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,193 +70,86 @@ class Unpractised:
     """The simulated scenario that shows it."""
 
 
+# fmt: off
 _ALL = (
-    Cause(
-        name="healthy",
-        says="nothing is wrong: what a healthy job looks like",
-        sick={},
-        on_cpu="a busy GPU; the training takes the loader's cores",
-    ),
-    Cause(
-        name="loader_cpu_bound",
-        says="too few workers for what the transforms cost",
-        sick={"workers": 1, "transform_ms": 30.0},
-        cure={"transform_ms": 6.0},
-        roomy_cure={"workers": 4},
-        on_cpu=BURSTS,
-    ),
-    Cause(
-        name="loader_in_main_process",
-        says="num_workers=0: the training process loads its own batches",
-        sick={"workers": 0, "transform_ms": 10.0},
-        cure={"workers": 2},
-        on_cpu=BURSTS,
-    ),
-    Cause(
-        name="loader_io_bound",
-        says="samples come from a disk, in small cold reads",
-        sick={"transform_ms": 1.0, "read": "cold"},
-        cure={"read": "none"},
-        on_cpu=BURSTS,
-    ),
-    Cause(
-        name="too_many_workers",
-        says="16 workers where the job may use two cores",
-        sick={"workers": 16, "transform_ms": 40.0},
-        cure={"workers": 2, "transform_ms": 6.0},
-        on_cpu=BURSTS,
-    ),
-    Cause(
-        name="cpu_quota",
-        says="a CPU quota of half a core throttles the workers",
-        sick={"workers": 4, "transform_ms": 12.0, "quota_cores": 0.5},
-        cure={"quota_cores": 0.0},
-        needs="a cgroup of its own: root, or systemd-run",
-        on_cpu=BURSTS,
-    ),
-    Cause(
-        name="cpu_misplaced",
-        says="the job runs on cores of another socket than its GPU's",
-        sick={},
-        cure={"cores": ""},
-        gpus=1,
-        needs="two NUMA nodes",
-        on_cpu=NEEDS_GPU,
-    ),
-    Cause(
-        name="memory_not_pinned",
-        says="large batches are copied from unpinned memory",
-        sick={"pin_memory": False, "sample_kib": 65536, "workers": 4, "step_ms": 60.0,
-              "transform_ms": 0.0},
-        cure={"pin_memory": True},
-        gpus=1,
-        on_cpu="there is no copy to a GPU",
-    ),
-    Cause(
-        name="python_bound",
-        says="Python launches small kernels more slowly than the GPU finishes them",
-        sick={"pieces": 20, "python_ms": 160.0, "step_ms": 60.0},
-        cure={"pieces": 1, "python_ms": 10.0},
-        on_cpu="Python and the work that it launches look alike",
-        gpus=1,
-    ),
-    Cause(
-        name="sync_every_step",
-        says=".item() in each step: the GPU waits while Python prepares the next",
-        sick={"sync": True, "python_ms": 60.0, "step_ms": 80.0},
-        cure={"sync": False},
-        on_cpu="each operation is waited for anyway",
-        press="S: only stacks tell it apart",
-        gpus=1,
-    ),
-    Cause(
-        name="checkpoint_pauses",
-        says="training stops while 500 MiB are written and synced",
-        sick={"save_every": 14.0},
-        cure={"save_aside": True},
-        on_cpu=PAUSES,
-        after_seconds=30.0,
-    ),
-    Cause(
-        name="validation_pauses",
-        says="training stops for a validation every 16 s",
-        sick={"validate_every": 16.0},
-        cure={"validate_every": 0.0},
-        on_cpu=PAUSES,
-        after_seconds=45.0,
-    ),
-    Cause(
-        name="batch_too_small",
-        says="a batch of one sample: small kernels on a large card",
-        sick={"model": "gru", "batch": 1, "width": 64, "workers": 1, "step_ms": 60.0,
-              "python_ms": 1.0, "transform_ms": 0.1},
-        cure={"batch": 256, "width": 1024},
-        gpus=1,
-        on_cpu=NEEDS_GPU,
-    ),
-    Cause(
-        name="busy_without_work",
-        says="a kernel is on the GPU all the time and only waits",
-        # With room for a larger batch it would be batch_too_small.
-        sick={"step_ms": 5.0, "spin_ms": 120.0, "gpu_held_percent": 80.0},
-        cure={"spin_ms": 0.0, "step_ms": 120.0},
-        gpus=1,
-        on_cpu=NEEDS_GPU,
-    ),
-    Cause(
-        name="memory_growing",
-        says="24 MiB of GPU memory are kept in each step",
-        sick={"gpu_leak_mib": 24.0},
-        cure={"gpu_leak_mib": 0.0},
-        gpus=1,
-        on_cpu=NEEDS_GPU,
-        after_seconds=60.0,
-    ),
-    Cause(
-        name="memory_nearly_full",
-        says="97% of the GPU's memory is held",
-        sick={"gpu_held_percent": 97.0},
-        cure={"gpu_held_percent": 40.0},
-        gpus=1,
-        on_cpu=NEEDS_GPU,
-    ),
-    Cause(
-        name="host_memory_growing",
-        says="workers keep a part of every sample",
-        sick={"host_leak_kib": 440.0},
-        cure={"host_leak_kib": 0.0},
-        after_seconds=80.0,
-    ),
-    Cause(
-        name="shm_full",
-        says="/dev/shm is 85% full",
-        sick={"shm_percent": 85.0},
-        cure={"shm_percent": 0.0},
-        needs="a small /dev/shm (docker run --shm-size=1g): what fills it is real memory",
-    ),
-    Cause(
-        name="idle_holding_memory",
-        says="after 10 s the job does nothing and holds half of the GPU's memory",
-        sick={"idle_after": 10.0, "gpu_held_percent": 50.0},
-        cure={"idle_after": 0.0},
-        gpus=1,
-        on_cpu=NEEDS_GPU,
-        after_seconds=80.0,
-    ),
-    Cause(
-        name="other_tenant",
-        says="a second job takes turns on the same GPU",
-        sick={"tenant": True},
-        cure={"tenant": False},
-        gpus=1,
-        on_cpu=NEEDS_GPU,
-    ),
-    Cause(
-        name="orphaned_workers",
-        says="a job was killed and its workers stayed",
-        sick={"orphans": True},
-        cure={"orphans": False},
-        press="j shows the machine, where it is diagnosed",
-        on_cpu="the GPU memory that such workers hold",
-    ),
-    Cause(
-        name="collective_wait",
-        says="two ranks: one loads slowly, the other spins in the all-reduce",
-        sick={"ranks": 2, "workers": 1, "slow_rank": 1, "transform_ms": 3.0, "slow_loads": 15.0},
-        cure={"slow_rank": -1},
-        gpus=2,
-        on_cpu="a rank that waits sleeps, where on a GPU it would spin",
-    ),
-    Cause(
-        name="straggler",
-        says="two ranks: one has twice the work in each step",
-        sick={"ranks": 2, "workers": 1, "slow_rank": 1, "slow_loads": 1.0, "slow_works": 2.0,
-              "step_ms": 80.0},
-        cure={"slow_rank": -1},
-        gpus=2,
-        on_cpu="a rank that waits sleeps, where on a GPU it would spin",
-    ),
-)  # fmt: skip
+    Cause(name="healthy", says="nothing is wrong: what a healthy job looks like", sick={},
+          on_cpu="a busy GPU; the training takes the loader's cores"),
+    Cause(name="loader_cpu_bound", says="too few workers for what the transforms cost",
+          sick={"workers": 1, "transform_ms": 30.0}, cure={"transform_ms": 6.0},
+          roomy_cure={"workers": 4}, on_cpu=BURSTS),
+    Cause(name="loader_in_main_process",
+          says="num_workers=0: the training process loads its own batches",
+          sick={"workers": 0, "transform_ms": 10.0}, cure={"workers": 2}, on_cpu=BURSTS),
+    Cause(name="loader_io_bound", says="samples come from a disk, in small cold reads",
+          sick={"transform_ms": 1.0, "read": "cold"}, cure={"read": "none"}, on_cpu=BURSTS),
+    Cause(name="too_many_workers", says="16 workers where the job may use two cores",
+          sick={"workers": 16, "transform_ms": 40.0}, cure={"workers": 2, "transform_ms": 6.0},
+          on_cpu=BURSTS),
+    Cause(name="cpu_quota", says="a CPU quota of half a core throttles the workers",
+          sick={"workers": 4, "transform_ms": 12.0, "quota_cores": 0.5}, cure={"quota_cores": 0.0},
+          needs="a cgroup of its own: root, or systemd-run", on_cpu=BURSTS),
+    Cause(name="cpu_misplaced", says="the job runs on cores of another socket than its GPU's",
+          sick={}, cure={"cores": ""}, gpus=1, needs="two NUMA nodes", on_cpu=NEEDS_GPU),
+    Cause(name="memory_not_pinned", says="large batches are copied from unpinned memory",
+          sick={"pin_memory": False, "sample_kib": 65536, "workers": 4, "step_ms": 60.0,
+                "transform_ms": 0.0},
+          cure={"pin_memory": True}, gpus=1, on_cpu="there is no copy to a GPU"),
+    Cause(name="python_bound",
+          says="Python launches small kernels more slowly than the GPU finishes them",
+          sick={"pieces": 20, "python_ms": 160.0, "step_ms": 60.0},
+          cure={"pieces": 1, "python_ms": 10.0},
+          on_cpu="Python and the work that it launches look alike", gpus=1),
+    Cause(name="sync_every_step",
+          says=".item() in each step: the GPU waits while Python prepares the next",
+          sick={"sync": True, "python_ms": 60.0, "step_ms": 80.0}, cure={"sync": False},
+          on_cpu="each operation is waited for anyway", press="S: only stacks show it",
+          gpus=1),
+    Cause(name="checkpoint_pauses", says="training stops while 500 MiB are written and synced",
+          sick={"save_every": 14.0}, cure={"save_aside": True}, on_cpu=PAUSES, after_seconds=30.0),
+    Cause(name="validation_pauses", says="training stops for a validation every 16 s",
+          sick={"validate_every": 16.0}, cure={"validate_every": 0.0}, on_cpu=PAUSES,
+          after_seconds=45.0),
+    Cause(name="batch_too_small", says="a batch of one sample: small kernels on a large card",
+          sick={"model": "gru", "batch": 1, "width": 64, "workers": 1, "step_ms": 60.0,
+                "python_ms": 1.0, "transform_ms": 0.1},
+          cure={"batch": 256, "width": 1024}, gpus=1, on_cpu=NEEDS_GPU),
+    # With room for a larger batch it would be batch_too_small.
+    Cause(name="busy_without_work", says="a kernel is on the GPU all the time and only waits",
+          sick={"step_ms": 5.0, "spin_ms": 120.0, "gpu_held_percent": 80.0},
+          cure={"spin_ms": 0.0, "step_ms": 120.0}, gpus=1, on_cpu=NEEDS_GPU),
+    Cause(name="memory_growing", says="24 MiB of GPU memory are kept in each step",
+          sick={"gpu_leak_mib": 24.0}, cure={"gpu_leak_mib": 0.0}, gpus=1, on_cpu=NEEDS_GPU,
+          after_seconds=60.0),
+    Cause(name="memory_nearly_full", says="97% of the GPU's memory is held",
+          sick={"gpu_held_percent": 97.0}, cure={"gpu_held_percent": 40.0}, gpus=1,
+          on_cpu=NEEDS_GPU),
+    Cause(name="host_memory_growing", says="workers keep a part of every sample",
+          sick={"host_leak_kib": 440.0}, cure={"host_leak_kib": 0.0}, after_seconds=80.0),
+    Cause(name="shm_full", says="/dev/shm is 85% full", sick={"shm_percent": 85.0},
+          cure={"shm_percent": 0.0},
+          needs="a small /dev/shm (docker run --shm-size=1g): what fills it is real memory"),
+    Cause(name="idle_holding_memory",
+          says="after 10 s the job does nothing and holds half of the GPU's memory",
+          sick={"idle_after": 10.0, "gpu_held_percent": 50.0}, cure={"idle_after": 0.0}, gpus=1,
+          on_cpu=NEEDS_GPU, after_seconds=80.0),
+    Cause(name="other_tenant", says="a second job takes turns on the same GPU",
+          sick={"tenant": True}, cure={"tenant": False}, gpus=1, on_cpu=NEEDS_GPU),
+    Cause(name="orphaned_workers", says="a job was killed and its workers stayed",
+          sick={"orphans": True}, cure={"orphans": False},
+          press="j shows the machine, where it is diagnosed",
+          on_cpu="the GPU memory that such workers hold"),
+    Cause(name="collective_wait",
+          says="two ranks: one loads slowly, the other spins in the all-reduce",
+          sick={"ranks": 2, "workers": 1, "slow_rank": 1, "transform_ms": 3.0, "slow_loads": 15.0},
+          cure={"slow_rank": -1}, gpus=2,
+          on_cpu="a rank that waits sleeps, where on a GPU it would spin"),
+    Cause(name="straggler", says="two ranks: one has twice the work in each step",
+          sick={"ranks": 2, "workers": 1, "slow_rank": 1, "slow_loads": 1.0, "slow_works": 2.0,
+                "step_ms": 80.0},
+          cure={"slow_rank": -1}, gpus=2,
+          on_cpu="a rank that waits sleeps, where on a GPU it would spin"),
+)
+# fmt: on
 
 CAUSES: Mapping[str, Cause] = {cause.name: cause for cause in _ALL}
 

@@ -16,7 +16,8 @@ _DEVICE_FILE = "device"
 
 
 class Control:
-    """What the file says on top of how the job was started; cheap enough to ask in each step."""
+    """The file's knobs on top of those that the job was started with; cheap enough to ask in each
+    step."""
 
     def __init__(self, path: Path, knobs: Knobs) -> None:
         self.path = path
@@ -28,7 +29,7 @@ class Control:
             self._read()
 
     def turned(self) -> bool:
-        """Whether the knobs are others than at the last call."""
+        """True if the knobs are others than at the last call."""
         stamp = self._stamp()
         if stamp == self._seen:
             return False
@@ -87,7 +88,7 @@ def note_device(folder: Path, kind: str) -> None:
 
 
 def device_kind(folder: Path) -> str | None:
-    """What the job said; ``None``: it has not yet."""
+    """The device by the job's own word; ``None``: it has not said it yet."""
     try:
         return _text_of(folder / _DEVICE_FILE) or None
     except KnobError:

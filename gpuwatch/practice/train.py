@@ -15,6 +15,7 @@ import contextlib
 import importlib.util
 import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,9 +23,11 @@ from pathlib import Path
 from typing import Any
 
 from gpuwatch.core.text import clean
-from gpuwatch.practice import causes, knobs, launcher, leaving, lifeline
+from gpuwatch.practice import causes, ending, knobs
 from gpuwatch.practice.control import FILE_NAME
 from gpuwatch.practice.job import machine
+
+_PATIENCE_SECONDS = 15.0
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -39,13 +42,13 @@ def main(arguments: list[str] | None = None) -> int:
     if isinstance(cause, causes.Unpractised):
         print(causes.sentence_of(cause), file=sys.stderr)
         return 2
-    wanted = replace(cause.knobs, **knobs.given(options))
     if importlib.util.find_spec("torch") is None:
         print(causes.NO_TORCH, file=sys.stderr)
         return 2
-    leaving.listen()
+    ending.listen()
     if options.ends_with is not None:
-        lifeline.end_with(options.ends_with)
+        ending.end_with(options.ends_with)
+    wanted = replace(cause.knobs, **knobs.given(options))
     try:
         return _run(sys.argv[1:] if arguments is None else arguments, options, wanted, cause)
     except KeyboardInterrupt:
@@ -56,56 +59,73 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _run(
-    given_arguments: Sequence[str],
-    options: argparse.Namespace,
-    wanted: knobs.Knobs,
-    cause: causes.Cause,
+    arguments: Sequence[str], options: argparse.Namespace, wanted: knobs.Knobs, cause: causes.Cause
 ) -> int:
-    is_rank, quota = "RANK" in os.environ, None
-    if wanted.quota_cores and not options.launched:
+    rank, ranks = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    is_first = not options.launched
+    quota = None
+    if wanted.quota_cores and is_first:
         # Before there are threads: only what starts later is in the cgroup from the beginning.
         quota = machine.enter_quota(wanted.quota_cores)
-    with contextlib.ExitStack() as ending:
+    with contextlib.ExitStack() as stack:
         if quota is not None:
-            ending.callback(quota.leave)
-        folder = options.folder
-        if folder is None:
-            folder = machine.scratch_folder()
-        if (options.folder is None or options.remove_folder) and not options.launched:
-            ending.callback(shutil.rmtree, folder, ignore_errors=True)
+            stack.callback(quota.leave)
+        folder = options.folder or machine.scratch_folder()
         folder.mkdir(parents=True, exist_ok=True)
-        if not options.launched:
-            ending.callback(_tidy, folder)
-        if not options.launched and os.environ.get("RANK", "0") == "0":
-            print(f"knobs: write name=value lines into {folder / FILE_NAME}", flush=True)
+        if is_first:
+            if options.folder is None or options.remove_folder:
+                stack.callback(shutil.rmtree, folder, ignore_errors=True)
+            stack.callback(_tidy, folder)
+            if rank == 0:
+                print(f"knobs: write name=value lines into {folder / FILE_NAME}", flush=True)
         if cause.name == "cpu_misplaced" and not wanted.cores:
             wanted = replace(wanted, cores=_far_cores())
         if cause.name == "too_many_workers" and not wanted.cores:
             wanted = replace(wanted, cores=_few_cores())
-        if wanted.ranks > 1 and not is_rank:
-            return launcher.launch(
-                [*given_arguments, "--folder", str(folder)], wanted.ranks, options.seconds
-            )
-        with leaving.held():
-            from gpuwatch.practice.job import ranks  # noqa: PLC0415 - brings PyTorch
+        if wanted.ranks > 1 and "RANK" not in os.environ:
+            given = [*arguments, "--folder", str(folder)]
+            return _launch(given, wanted.ranks, options.seconds)
+        with ending.held():
+            from gpuwatch.practice.job.ranks import JobOptions, run_rank  # noqa: PLC0415 - PyTorch
 
-        job = ranks.JobOptions(
+        job = JobOptions(
             knobs=wanted,
             folder=folder,
             device=options.device,
-            tells=options.tell,
+            reports=options.report,
             hangs=options.hangs,
             ends_with=options.ends_with,
             most_steps=options.steps,
             most_seconds=options.seconds,
         )
-        if is_rank:
-            return ranks.run_rank(job, int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
-        return ranks.run_rank(job, 0, 1, quota)
+        return run_rank(job, rank, ranks, quota)
+
+
+def _launch(arguments: Sequence[str], ranks: int, most_seconds: float | None) -> int:
+    """Be the ranks' launcher by torchrun; the exit code. If one ends, all do."""
+    command = [
+        sys.executable, "-P", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node",
+        str(ranks), "-m", "gpuwatch.practice.train", *arguments, "--launched", "--ends-with",
+        str(os.getpid()),
+    ]  # fmt: skip
+    environment = {
+        "GLOO_SOCKET_IFNAME": "lo", **os.environ, "PYTHONSAFEPATH": "1", "OMP_NUM_THREADS": "1",
+    }  # fmt: skip
+    with subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL) as launcher:
+        try:
+            code = launcher.wait(most_seconds)
+        except subprocess.TimeoutExpired:
+            return 0
+        finally:
+            launcher.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                launcher.wait(_PATIENCE_SECONDS)
+            launcher.kill()
+    return code if code >= 0 else 128 - code
 
 
 def _tidy(folder: Path) -> None:
-    """What the job wrote is of no use to anybody."""
+    """Nobody has a use for what the job wrote."""
     for name in ("samples.bin", "checkpoint.pt", "checkpoint.new"):
         (folder / name).unlink(missing_ok=True)
 
@@ -166,16 +186,15 @@ def make_parser() -> argparse.ArgumentParser:
     job.add_argument("--steps", type=int, metavar="N", help="end after so many")
     job.add_argument("--seconds", type=float, metavar="X", help="end after so long")
     job.add_argument(
-        "--tell",
+        "--report",
         action=argparse.BooleanOptionalAction,
         default=True,
-        help="tell gpuwatch of its loop (gpuwatch.torch); --no-tell: it is seen from outside only  "
-        "[tell]",
+        help="report its loop to gpuwatch (gpuwatch.torch); --no-report: it is seen from outside "
+        "only  [report]",
     )
     job.add_argument("--ends-with", type=int, metavar="PID", help=argparse.SUPPRESS)
-    job.add_argument("--remove-folder", action="store_true", help=argparse.SUPPRESS)
-    job.add_argument("--launched", action="store_true", help=argparse.SUPPRESS)
-    job.add_argument("--hangs", action="store_true", help=argparse.SUPPRESS)
+    for flag in ("--remove-folder", "--launched", "--hangs"):
+        job.add_argument(flag, action="store_true", help=argparse.SUPPRESS)
     knobs.add_options(parser)
     return parser
 

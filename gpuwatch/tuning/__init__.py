@@ -1,1 +1,4 @@
-"""Measures a job's loader and step with other settings, in processes of their own."""
+"""``gpuwatch tune``: which loader settings are fastest, and the largest batch that fits.
+
+``Bench`` starts processes (``child``) that measure; ``Search`` decides what they measure.
+"""

@@ -22,12 +22,15 @@ from typing import Any
 import torch
 
 from gpuwatch.jobs.resources.cores import read_cores
-from gpuwatch.tuning.bench import usage
-from gpuwatch.tuning.bench.bench import Bench
+from gpuwatch.tuning.bench import Bench
+from gpuwatch.tuning.child.usage import available_memory
+from gpuwatch.tuning.messages import Order
+from gpuwatch.tuning.search.outcome import NEAR
 from gpuwatch.tuning.search.plan import Plan, make_plan
-from gpuwatch.tuning.search.result import result
-from gpuwatch.tuning.search.search import NEAR, Search
-from gpuwatch.tuning.search.setting import KNOBS, Failure, Setting, Visit
+from gpuwatch.tuning.search.result import Result, Row, make_result
+from gpuwatch.tuning.search.search import Search
+from gpuwatch.tuning.search.visits import Visits
+from gpuwatch.tuning.settings import Description, Failure, Visit
 
 PICTURES = 800
 SIDE = 256
@@ -36,8 +39,6 @@ BATCH = 32
 SEARCH_SHARE = 0.35
 ASKED: Mapping[str, tuple[Any, ...]] = {"prefetch_factor": (2, 4), "persistent_workers": (False,)}
 FOLDER = "GPUWATCH_PICTURES"
-
-Row = Mapping[str, Any]
 
 
 class Pictures:
@@ -89,12 +90,12 @@ class Turns:
         self._left = {0, 1}
         self.seconds = [0.0, 0.0]
 
-    def visit(self, who: int, setting: Setting, **order: Any) -> Visit | Failure:
+    def visit(self, who: int, order: Order) -> Visit | Failure:
         with self._free:
             self._free.wait_for(lambda: self._next == who or len(self._left) == 1)
             begun = time.monotonic()
             try:
-                return self._bench.visit(setting, **order)
+                return self._bench.visit(order)
             finally:
                 self.seconds[who] += time.monotonic() - begun
                 self._next = 1 - who
@@ -106,33 +107,21 @@ class Turns:
             self._free.notify_all()
 
 
-class Seat:
-    """A search's own view of the bench."""
-
-    def __init__(self, turns: Turns, who: int) -> None:
-        self._turns, self._who = turns, who
-
-    def visit(self, setting: Setting, **order: Any) -> Visit | Failure:
-        return self._turns.visit(self._who, setting, **order)
-
-    def clock(self) -> float:
-        return self._turns.seconds[self._who]
-
-
-def measure(seconds: float) -> tuple[Row, Row]:
+def measure(seconds: float) -> tuple[Result, Result]:
     """What the search and what the grid found."""
     cores = read_cores(os.getpid(), os.environ).usable_cores or float(os.cpu_count() or 1)
     budgets = (SEARCH_SHARE * seconds, (1 - SEARCH_SHARE) * seconds)
     bench = Bench(f"{__file__}:pictures", batch_size=BATCH)
-    found: dict[int, Row] = {}
+    found: dict[int, Result] = {}
     try:
         description = bench.open()
+        assert description is not None
         turns = Turns(bench)
         plans = [make_plan(description, ASKED, cores=cores, grid=grid) for grid in (False, True)]
 
         def run(who: int) -> None:
             try:
-                found[who] = _run(Seat(turns, who), plans[who], budgets[who], description)
+                found[who] = _run(turns, who, plans[who], budgets[who], description)
             finally:
                 turns.leave(who)
 
@@ -146,17 +135,17 @@ def measure(seconds: float) -> tuple[Row, Row]:
     return found[0], found[1]
 
 
-def _run(seat: Seat, plan: Plan, budget: float, description: Mapping[str, Any]) -> Row:
-    search = Search(
-        seat,
+def _run(turns: Turns, who: int, plan: Plan, budget: float, description: Description) -> Result:
+    visits = Visits(
+        lambda order: turns.visit(who, order),
         plan,
         budget_seconds=budget,
         window_seconds=min(2.0, max(0.3, budget / 50)),
-        memory_bytes=usage.available_memory(),
-        clock=seat.clock,
+        memory_bytes=available_memory(),
+        clock=lambda: turns.seconds[who],
     )
-    return result(
-        search.run(),
+    return make_result(
+        Search(visits).run(),
         plan,
         description,
         target="pictures",
@@ -170,74 +159,56 @@ def _run(seat: Seat, plan: Plan, budget: float, description: Mapping[str, Any]) 
 # --- what is printed -------------------------------------------------------------------------
 
 
-def table(search: Row, grid: Row) -> list[str]:
-    heading = (
-        "| num_workers | prefetch_factor | search: samples/s | grid: samples/s | of the best, by "
-        "the grid | intervals meet | recommended by |"
+def table(search: Result, grid: Result) -> list[str]:
+    headings = (
+        "num_workers",
+        "prefetch_factor",
+        "search: samples/s",
+        "grid: samples/s",
+        "of the grid's best",
+        "recommended by",
     )
-    lines = [
-        heading,
-        "|---:|---:|---:|---:|---:|---|---|",
-    ]
-    by_key = {_key(row): row for row in search["settings"]}
-    for row in grid["settings"]:
-        other = by_key.get(_key(row))
-        who = [
-            name
-            for name, one in (("search", other), ("grid", row))
-            if one is not None and one["recommended"]
-        ]
-        share = "-" if row["of_best"] is None else f"{100 * row['of_best']:.0f}%"
+    lines = [f"| {' | '.join(headings)} |", "|---:|---:|---:|---:|---:|---|"]
+    found = {row.setting: row for row in search.settings}
+    for row in grid.settings:
+        other = found.get(row.setting)
+        who = [name for name, one in (("search", other), ("grid", row)) if one and one.recommended]
+        share = "-" if row.of_best is None else f"{100 * row.of_best:.0f}%"
         cells = [
-            str(row["num_workers"]),
-            str(row["prefetch_factor"] or "-"),
-            _rate(other),
-            _rate(row),
+            str(row.num_workers),
+            str(row.prefetch_factor or "-"),
+            *(_rate(one) for one in (other, row)),
             share,
-            _meet(other, row),
             " and ".join(who),
         ]
         lines.append(f"| {' | '.join(cells)} |")
     return lines
 
 
-def _key(row: Row) -> tuple[Any, ...]:
-    return tuple(row[knob] for knob in KNOBS)
-
-
 def _rate(row: Row | None) -> str:
-    if row is None or not row["visits"]:
+    if row is None or row.samples_per_second is None:
         return "not measured"
-    text = f"{row['samples_per_second']:.0f}"
-    if row["low"] is not None:
-        text += f" ({row['low']:.0f} to {row['high']:.0f})"
-    times = row["visits"]
-    return f"{text}, {times} visit{'' if times == 1 else 's'}"
+    interval = "" if row.low is None else f" ({row.low:.0f} to {row.high:.0f})"
+    return f"{row.samples_per_second:.0f}{interval}, {row.visits} visits"
 
 
-def _meet(one: Row | None, other: Row) -> str:
-    if one is None or one["low"] is None or other["low"] is None:
-        return "-"
-    return "yes" if one["low"] <= other["high"] and other["low"] <= one["high"] else "no"
-
-
-def verdict(search: Row, grid: Row) -> tuple[str, bool]:
+def verdict(search: Result, grid: Result) -> tuple[str, bool]:
     """Whether what the search recommends is as good as the best by the grid's own measure."""
-    chosen = next((row for row in search["settings"] if row["recommended"]), None)
-    its = next((row for row in grid["settings"] if chosen and _key(row) == _key(chosen)), None)
-    if chosen is None or its is None or its["of_best"] is None:
+    chosen = search.chosen
+    its = next((row for row in grid.settings if chosen and row.setting == chosen.setting), None)
+    if chosen is None or its is None or its.of_best is None:
         return "The grid did not measure what the search recommends.", False
-    name = f"num_workers={chosen['num_workers']}"
-    if chosen["num_workers"]:
-        name += f", prefetch_factor={chosen['prefetch_factor']}"
-    share = f"{100 * its['of_best']:.0f}% of the grid's best"
-    if its["of_best_low"] is None or chosen["low"] is None:
-        return f"Too little was measured to tell of {name} ({share}): --seconds 300.", False
-    if its["of_best"] != 1:
-        share += f" ({100 * its['of_best_low']:.0f}% to {100 * its['of_best_high']:.0f}%)"
-    if its["recommended"]:
+    name = f"num_workers={chosen.num_workers}"
+    if chosen.num_workers:
+        name += f", prefetch_factor={chosen.prefetch_factor}"
+    share = f"{100 * its.of_best:.0f}% of the grid's best"
+    if its.of_best_low is None or its.of_best_high is None or chosen.low is None:
+        return f"Too little was measured of {name} ({share}): --seconds 300.", False
+    if its.of_best != 1:
+        share += f" ({100 * its.of_best_low:.0f}% to {100 * its.of_best_high:.0f}%)"
+    if its.recommended:
         return f"The grid recommends the same: {name}, {share}.", True
-    if its["of_best_high"] >= NEAR:
+    if its.of_best_high >= NEAR:
         return f"The grid confirms {name} within its interval: {share}.", True
     return f"The grid does not confirm {name}: {share}.", False
 
@@ -254,15 +225,15 @@ def main() -> int:
         search, grid = measure(options.seconds)
     print(
         f"{options.pictures} pictures of {size / options.pictures / 1024:.0f} KiB, batch {BATCH}, "
-        f"{search['usable_cores']:g} cores, torch {search['torch']}; search "
-        f"{search['seconds']:.0f} s{'' if search['settled'] else ' (not settled)'}, grid "
-        f"{grid['seconds']:.0f} s{'' if grid['settled'] else ' (not settled)'}\n"
+        f"{search.usable_cores:g} cores, torch {search.torch}; search "
+        f"{search.seconds:.0f} s{'' if search.settled else ' (not settled)'}, grid "
+        f"{grid.seconds:.0f} s{'' if grid.settled else ' (not settled)'}\n"
     )
     for line in table(search, grid):
         print(line)
     sentence, confirmed = verdict(search, grid)
     print(f"\n{sentence}")
-    for note in search["notes"]:
+    for note in search.notes:
         if "Other processes" in note:
             print(note)
     return 0 if confirmed else 1

@@ -18,9 +18,10 @@ from collections.abc import Iterator
 import torch
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
-from gpuwatch.tuning.bench.bench import Bench
-from gpuwatch.tuning.search import intervals
-from gpuwatch.tuning.search.setting import Setting, Visit
+from gpuwatch.tuning.bench import Bench
+from gpuwatch.tuning.messages import Order
+from gpuwatch.tuning.search import rates as intervals
+from gpuwatch.tuning.settings import Setting, Visit
 
 COST = 0.008
 BATCH = 16
@@ -113,13 +114,15 @@ def main() -> int:
             for number in range(options.rounds):
                 for one in settings:
                     bare[one].append(plain(loader, one, options.seconds))
-                    found = bench.visit(
-                        one,
-                        round_number=number,
+                    order = Order(
+                        what="visit",
+                        setting=one,
+                        round=number,
                         seconds=options.window,
                         limit_seconds=60,
                         seed=number,
                     )
+                    found = bench.visit(order)
                     assert isinstance(found, Visit), found
                     rates[one][number] = found.samples_per_second
         finally:

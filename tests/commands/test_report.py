@@ -20,7 +20,7 @@ from gpuwatch.outputs.report.encoding import decode
 from gpuwatch.outputs.report.model import Report
 from gpuwatch.outputs.report.parts import replaced
 from gpuwatch.outputs.report.store import ReportStore
-from gpuwatch.tuning.search import keep
+from gpuwatch.tuning.search import result as tunings
 from tests.commands.running import environment_in
 from tests.outputs.report.stories import UNIX, of_job, recorded, training
 from tests.tuning.test_tune_command import found as tuned
@@ -134,9 +134,9 @@ def test_what_was_tuned_in_the_jobs_folder_is_told(
     """As text and as JSON; what was tuned elsewhere, or by another version, is not."""
     job = replaced(of_job(runs[0]), working_directory="/home/ada/train")
     store.save(replaced(runs[0], jobs=(job,)))
-    keep.save(tuned(folder="/home/ada/other", target="other.py:x", taken_at_unix_seconds=2e9))
+    tunings.save(tuned(folder="/home/ada/other", target="other.py:x", taken_at_unix_seconds=2e9))
     assert json.loads(said(capsys, "--json")[1])["tuning"] is None
-    keep.save(tuned(target="train.py:\x1b[2Jloader"))
+    tunings.save(tuned(target="train.py:\x1b[2Jloader"))
     out = said(capsys)[1]
     measured = "num_workers=4: 790 samples/s (95%: 766 to 814)"
     assert measured in " ".join(out.split())
@@ -145,9 +145,10 @@ def test_what_was_tuned_in_the_jobs_folder_is_told(
     tuning = json.loads(said(capsys, "--json")[1])["tuning"]
     assert tuning["recommended"]["num_workers"] == 4
     assert tuning["samples_per_second"] == 790
-    for broken in ({"settings": 1}, {"taken_at_unix_seconds": 3e9, "recommended": {}}):
-        keep.save(tuned(**{"taken_at_unix_seconds": 2.5e9, **broken}))
-        assert json.loads(said(capsys, "--json")[1])["tuning"] is None
+    for part, other in (('"settings":[', '"settings":1,"x":['), ("2500000000.0", "1e300")):
+        path = tunings.save(tuned(target="broken.py:x", taken_at_unix_seconds=2.5e9))
+        path.write_text(path.read_text().replace(part, other))
+        assert json.loads(said(capsys, "--json")[1])["tuning"] == tuning
 
 
 def test_the_list_as_json_names_the_files(

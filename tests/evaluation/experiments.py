@@ -116,7 +116,7 @@ def _use(workers: int, real: bool) -> float:
             [
                 sys.executable, "-m", "gpuwatch.practice.train", "--batch", "1", "--workers",
                 str(workers), "--transform-ms", "20", "--step-ms", "8", "--python-ms", "1",
-                "--no-tell", "--device", device, "--folder", f"{place}/job",
+                "--no-report", "--device", device, "--folder", f"{place}/job",
                 "--ends-with", str(os.getpid()),
             ],
             cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,

@@ -13,17 +13,20 @@ import types
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 pytest.importorskip("torch", reason="torch is not installed")
 
 from torch.utils.data import DataLoader
 
-from gpuwatch.tuning.bench import bench as bench_module
-from gpuwatch.tuning.bench import failing, processes
-from gpuwatch.tuning.bench.bench import Bench, BenchError
+from gpuwatch.tuning import failures, host_process, processes
+from gpuwatch.tuning.bench import Bench, BenchError
+from gpuwatch.tuning.child.loader_factory import LoaderFactory
+from gpuwatch.tuning.failures import MeasureError
+from gpuwatch.tuning.messages import Order
 from gpuwatch.tuning.search import advice
-from gpuwatch.tuning.search.setting import Failure, Setting, Visit
+from gpuwatch.tuning.settings import Description, Failure, Setting, Visit
 from tests.support.children import wait_until
 from tests.support.warm_torch import WarmTorch
 from tests.tuning import loaders
@@ -34,7 +37,7 @@ LOADERS = Path(__file__).with_name("loaders.py")
 @pytest.fixture(autouse=True)
 def warm(warm_torch: WarmTorch) -> Iterator[None]:
     """The tests of the command, and those that kill it, start theirs as everybody does."""
-    with warm_torch.instead_of(bench_module):
+    with warm_torch.instead_of(host_process):
         yield
 
 
@@ -57,19 +60,22 @@ def visit(
     restart: bool = False,
     **knobs: object,
 ) -> Visit | Failure:
-    base = Setting.from_dict(its.description["base"])
-    setting = base.with_knob("num_workers", workers)
-    for knob, value in knobs.items():
-        setting = setting.with_knob(knob, value)
-    return its.visit(
-        setting,
-        round_number=0,
+    order = Order(
+        what="visit",
+        setting=Setting(num_workers=workers, **knobs).valid(),  # type: ignore[arg-type]
         seconds=seconds,
         limit_seconds=limit,
         seed=1,
         whole_epochs=whole_epochs,
         restart=restart,
     )
+    return its.visit(order)
+
+
+def described(its: Bench) -> Description:
+    found = its.open()
+    assert found is not None
+    return found
 
 
 def measured(result: Visit | Failure) -> Visit:
@@ -87,16 +93,16 @@ def failed(result: Visit | Failure) -> Failure:
 def test_measures_with_and_without_workers() -> None:
     """Batches, cores and memory are those of the setting; the loader's own size is kept."""
     with bench("numbers") as its:
-        told = its.open()
+        description = described(its)
         # Longer than the clock of CPU times ticks.
         alone, pair = measured(visit(its)), measured(visit(its, 2, seconds=0.3))
-    assert told["samples"] == 100_000
-    assert told["base"]["batch_size"] == 8
+    assert description.samples == 100_000
+    assert description.base.batch_size == 8
     assert alone.samples == 8 * alone.batches
-    assert alone.workers_pss_bytes == 0
+    assert alone.workers_memory_bytes == 0
     assert pair.batches % 2 == 0
-    assert pair.workers_pss_bytes is not None
-    assert pair.workers_pss_bytes > 2**20
+    assert pair.workers_memory_bytes is not None
+    assert pair.workers_memory_bytes > 2**20
     assert pair.cores_used is not None
     assert pair.cores_used > 0
 
@@ -118,11 +124,11 @@ def test_nothing_is_left_behind() -> None:
         its.open()
         measured(visit(its, 1))
         orphan = int(file.read_text())
-        assert not _is_alive(orphan)
-        host = its._host
+        assert not processes.is_running(orphan)
+        host = its.host
         assert host is not None
         assert processes.of_session(host.pid) == [host.pid]
-    assert not _is_alive(host.pid)
+    assert not processes.is_running(host.pid)
 
 
 @contextlib.contextmanager
@@ -137,81 +143,31 @@ def _orphan_file() -> Iterator[Path]:
         file.unlink(missing_ok=True)
 
 
-def _is_alive(pid: int) -> bool:
-    try:
-        status = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return False
-    return status.rpartition(")")[2].split()[0] not in "ZX"
-
-
-def test_exception_names_the_line_and_what_was_printed() -> None:
-    """An exception in ``__getitem__`` is told with its text and the user's own line."""
-    with bench("raises") as its:
-        its.open()
-        failures = [failed(visit(its, workers)) for workers in (0, 2)]
-    for failure in failures:
-        assert failure.code == "exception"
-        assert "ValueError: bad label" in failure.sentence
-        assert failure.line == f"{_shown(LOADERS)}:{_line('raise ValueError')}"
-        assert any(line.startswith("reading") for line in failure.output)
-
-
-def _shown(path: Path) -> str:
-    try:
-        return str(path.relative_to(Path.cwd()))
-    except ValueError:
-        return str(path)
-
-
 def _line(text: str) -> int:
     lines = LOADERS.read_text().splitlines()
     return 1 + next(number for number, line in enumerate(lines) if text in line)
 
 
-def test_exception_in_collate() -> None:
-    """An exception in the collate function is as clear as one in the dataset."""
-    with bench("collates") as its:
-        its.open()
-        for workers in (0, 1):
-            failure = failed(visit(its, workers))
-            assert "TypeError: these do not go together" in failure.sentence
-            assert f":{_line('these do not go together')}" in failure.sentence
-
-
-def test_killed_worker_costs_only_its_setting() -> None:
-    """A worker that is killed is named with its signal; other settings go on."""
-    with bench("killed") as its:
-        its.open()
-        failure = failed(visit(its, 1))
-        assert failure.code == "worker_killed"
-        assert "SIGKILL" in failure.sentence
-        measured(visit(its, 0))
-
-
-def test_killed_worker_is_named_where_errors_are_swallowed() -> None:
-    """A worker's death is reported with its signal even if it comes while the user's code catches
-    every error."""
-    with bench("killed_by_reader") as its:
-        its.open()
-        failure = failed(visit(its, 1))
-    assert failure.code == "worker_killed"
-    assert "SIGKILL" in failure.sentence
-
-
 @pytest.mark.parametrize(
     ("name", "codes", "says", "at"),
     [
+        ("raises", {0: "exception", 2: "exception"}, "ValueError: bad label", "raise ValueError"),
+        ("collates", {0: "exception", 1: "exception"}, "TypeError: these do not go together",
+         "these do not go together"),
         ("exits", {0: "exited", 1: "worker_exited"}, "exit code 3", "os._exit(3)"),
         ("crashes", {0: "killed", 1: "worker_killed"}, "SIGSEGV", "ctypes.string_at"),
         ("crashes_spawned", {1: "worker_killed"}, "SIGSEGV", "ctypes.string_at"),
+        ("killed", {1: "worker_killed"}, "SIGKILL", None),
+        # A worker's death comes while the user's code catches every error.
+        ("killed_by_reader", {1: "worker_killed"}, "SIGKILL", None),
+        ("unpicklable", {1: "pickle"}, "by spawn are sent the dataset pickled", None),
         ("empty", {0: "empty"}, "dataset is empty", None),
         ("dropped", {1: "empty"}, "drop_last leaves nothing of 3 samples", None),
     ],
-)
-def test_other_ends(name: str, codes: dict[int, str], says: str, at: str | None) -> None:
-    """What ends the process, crashes it or gives no batch is a sentence, with the line it was at
-    also in a worker."""
+)  # fmt: skip
+def test_failures(name: str, codes: dict[int, str], says: str, at: str | None) -> None:
+    """What raises, ends the process, crashes it or gives no batch is a sentence, with the user's
+    own line also in a worker and what was printed; another setting goes on."""
     with bench(name) as its:
         its.open()
         for workers, code in codes.items():
@@ -221,8 +177,12 @@ def test_other_ends(name: str, codes: dict[int, str], says: str, at: str | None)
             assert not any("Unexpected segmentation fault" in line for line in failure.output)
             if at is not None:
                 assert failure.line is not None
-                assert failure.line.endswith(f":{_line(at)}")
+                assert failure.line.endswith(f"loaders.py:{_line(at)}")
                 assert failure.line in failure.sentence
+            if name == "raises":
+                assert any(line.startswith("reading") for line in failure.output)
+        if name in ("killed", "unpicklable"):
+            measured(visit(its, 0, seconds=0.01))
 
 
 def test_hang_is_ended_and_placed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,10 +192,10 @@ def test_hang_is_ended_and_placed(monkeypatch: pytest.MonkeyPatch) -> None:
 
         def monotonic() -> float:
             """Time that passes once both workers hang, however long they took to start."""
-            return 100.0 if its._output.count(b"hangs") == 2 else 0.0
+            return 100.0 if its.host.output().count("hangs") == 2 else 0.0
 
         with monkeypatch.context() as patched:
-            patched.setattr(bench_module, "time", types.SimpleNamespace(monotonic=monotonic))
+            patched.setattr(host_process, "time", types.SimpleNamespace(monotonic=monotonic))
             failure = failed(visit(its, 2))
         assert failure.code == "hang"
         assert failure.line is not None
@@ -247,11 +207,13 @@ def test_what_only_workers_can_have_does_not_hinder_none() -> None:
     """A loader with a timeout and a start method is measured without workers, too, and the line
     to paste is one that DataLoader takes."""
     with bench("patient") as its:
-        told = its.open()
+        description = described(its)
         measured(visit(its, 0))
     for workers in (0, 2):
         setting = Setting(num_workers=workers, batch_size=8).valid()
-        made = eval(advice.line(told, setting), {"DataLoader": DataLoader, "dataset": range(9)})
+        made = eval(
+            advice.line(description, setting), {"DataLoader": DataLoader, "dataset": range(9)}
+        )
         assert made.num_workers == workers
         assert made.timeout == (30 if workers else 0)
 
@@ -260,26 +222,15 @@ def test_function_is_called_as_it_is_for_what_one_has() -> None:
     """What a function makes by its own defaults is what the user has, and the line to paste says
     what differs from them."""
     with bench("opinionated") as its:
-        told = its.open()
-    assert Setting.from_dict(told["base"]) == Setting(
+        description = described(its)
+    assert description.base == Setting(
         num_workers=3, prefetch_factor=4, batch_size=16, persistent_workers=True
     )
     setting = Setting(num_workers=2, batch_size=16).valid()
-    assert advice.line(told, setting) == (
+    assert advice.line(description, setting) == (
         "opinionated(batch_size=16, num_workers=2, prefetch_factor=2)"
     )
-    assert advice.not_in_call(told, setting) == ["persistent_workers=False"]
-
-
-def test_unpicklable_part_is_named() -> None:
-    """Under spawn the attribute that cannot be pickled is named with the line it is made at."""
-    with bench("unpicklable") as its:
-        its.open()
-        failure = failed(visit(its, 1))
-        assert failure.code == "pickle"
-        assert "dataset.transforms[1]" in failure.sentence
-        assert f":{_line('lambda value')}" in failure.sentence
-        measured(visit(its, 0))
+    assert advice.not_in_call(description, setting) == ["persistent_workers=False"]
 
 
 def test_short_dataset_goes_through_its_epochs() -> None:
@@ -291,7 +242,7 @@ def test_short_dataset_goes_through_its_epochs() -> None:
         warm_up = measured(visit(its, 7, seconds=0.1))
     assert whole.whole_epochs
     assert whole.samples % 24 == 0
-    assert whole.epoch_batches == 6
+    assert whole.epoch_samples == 24
     assert warm_up.whole_epochs
     assert warm_up.samples % 24 == 0
 
@@ -309,14 +260,14 @@ def test_second_epoch_with_and_without_persistent_workers() -> None:
 def test_other_kinds_of_loaders() -> None:
     """Iterable datasets, own batch samplers, no batches at all: each is measured as it is."""
     with bench("stream") as its:
-        assert its.open()["iterable"]
+        assert described(its).iterable
         assert measured(visit(its, 1, seconds=0.2)).epoch_samples in (None, 1000)
         assert failed(visit(its, 2, seconds=0.2)).code == "repeats"
     with bench("own_batches") as its:
-        assert "PairSampler" in its.open()["fixed"]["batch_size"]
+        assert "PairSampler" in described(its).fixed["batch_size"]
         assert measured(visit(its, 1)).samples % 3 == 0
     with bench("unbatched") as its:
-        assert "batch_size=None" in its.open()["fixed"]["batch_size"]
+        assert "batch_size=None" in described(its).fixed["batch_size"]
         found = measured(visit(its))
         assert found.samples == found.batches
 
@@ -325,25 +276,22 @@ def test_batch_size_and_sampler_are_rebuilt() -> None:
     """Another batch size keeps the order of the samples and ``drop_last``."""
     from torch.utils.data import RandomSampler
 
-    from gpuwatch.tuning.child.loader_factory import Maker
-    from gpuwatch.tuning.child.target import Target
-
-    maker = Maker(Target("loaders.py:shuffled", loaders.shuffled), None)
-    made = maker.make(maker.base.with_knob("batch_size", 32).with_knob("num_workers", 3))
+    factory = LoaderFactory("loaders.py:shuffled", loaders.shuffled, None)
+    made = factory.make(factory.base.with_knobs(batch_size=32, num_workers=3))
     assert (made.batch_size, made.num_workers, made.prefetch_factor) == (32, 3, 2)
     assert isinstance(made.sampler, RandomSampler)
     assert made.dataset is loaders.shuffled.dataset
     assert len(made) == 3125
     assert loaders.shuffled.batch_size == 8
-    assert len(next(iter(maker.make(maker.base.with_knob("num_workers", 0))))) == 8
+    assert len(next(iter(factory.make(factory.base.with_knobs(num_workers=0))))) == 8
 
 
 def test_function_gets_the_knobs_it_takes() -> None:
     """A function with a parameter called num_workers is called with each count."""
     with bench("limited") as its:
-        told = its.open()
-        assert told["takes"] == ["batch_size", "num_workers"]
-        assert measured(visit(its, 2)).workers_pss_bytes
+        description = described(its)
+        assert description.takes == ("batch_size", "num_workers")
+        assert measured(visit(its, 2)).workers_memory_bytes
 
 
 def test_step_is_measured_end_to_end() -> None:
@@ -366,7 +314,7 @@ def test_no_rate_is_above_what_the_step_takes() -> None:
 
 
 def test_failing_step() -> None:
-    """A train step that raises is told with its own line."""
+    """A train step that raises comes with its own line."""
     with bench("numbers", step=f"{LOADERS}:bad_step") as its:
         its.open()
         failure = failed(visit(its))
@@ -389,15 +337,12 @@ def test_failing_step() -> None:
 )
 def test_what_is_no_loader(name: str, says: str) -> None:
     """Anything else is refused in one sentence before a measurement."""
-    from gpuwatch.tuning.child.loader_factory import Maker
-    from gpuwatch.tuning.child.target import Target, TargetError
-
-    with pytest.raises(TargetError, match=says):
-        Maker(Target(f"loaders.py:{name}", getattr(loaders, name)), None)
+    with pytest.raises(MeasureError, match=says):
+        LoaderFactory(f"loaders.py:{name}", getattr(loaders, name), None)
 
 
-def test_refused_target_is_told_by_the_bench() -> None:
-    """What the host process says of a target arrives as the bench's own error."""
+def test_refused_target_is_the_benchs_error() -> None:
+    """A target that the host process refuses is the bench's own error."""
     with bench("only_here") as its, pytest.raises(BenchError, match="under if __name__"):
         its.open()
 
@@ -405,8 +350,7 @@ def test_refused_target_is_told_by_the_bench() -> None:
 def test_dataset_with_a_batch_size() -> None:
     """A dataset is shuffled into batches of the size that was said."""
     with bench("dataset", batch_size=5) as its:
-        told = its.open()
-        assert told["line_arguments"] == [["shuffle", "True"]]
+        assert described(its).line_arguments == (("shuffle", "True"),)
         assert measured(visit(its)).samples % 5 == 0
 
 
@@ -419,7 +363,7 @@ def test_dataset_with_a_batch_size() -> None:
     ],
 )
 def test_import_that_ends_or_hangs(code: str, seconds: float, says: str, tmp_path: Path) -> None:
-    """An import that kills its process or never ends is told with its line."""
+    """An import that kills its process or never ends comes with its line."""
     file = tmp_path / "target.py"
     file.write_text(code)
     its = Bench(f"{file}:loader", load_seconds=seconds)
@@ -465,7 +409,7 @@ def test_slow_import_is_noticed_once(tmp_path: Path) -> None:
 
     its = Bench(f"{file}:loader", look_seconds=0.2, notice=notice)
     try:
-        assert its.open()["samples"] == 9
+        assert described(its).samples == 9
     finally:
         its.close()
     assert len(said) == 1
@@ -495,11 +439,12 @@ def test_killed_gpuwatch_leaves_nothing(tmp_path: Path) -> None:
     """When gpuwatch is killed in the middle of a measurement, its processes end by themselves."""
     code = (
         "import sys\n"
-        "from gpuwatch.tuning.bench.bench import Bench\n"
-        "from gpuwatch.tuning.search.setting import Setting\n"
-        "bench = Bench(sys.argv[1])\nbench.open()\nprint(bench._host.pid, flush=True)\n"
+        "from gpuwatch.tuning.bench import Bench\n"
+        "from gpuwatch.tuning.messages import Order\n"
+        "from gpuwatch.tuning.settings import Setting\n"
+        "bench = Bench(sys.argv[1])\nbench.open()\nprint(bench.host.pid, flush=True)\n"
         "setting = Setting(num_workers=2, batch_size=4).valid()\n"
-        "bench.visit(setting, round_number=0, seconds=600, limit_seconds=600, seed=1)\n"
+        "bench.visit(Order(what='visit', setting=setting, seconds=600, limit_seconds=600))\n"
     )
     child = subprocess.Popen(
         [sys.executable, "-c", code, f"{LOADERS}:numbers"], stdout=subprocess.PIPE
@@ -512,11 +457,11 @@ def test_killed_gpuwatch_leaves_nothing(tmp_path: Path) -> None:
     child.send_signal(signal.SIGKILL)
     child.wait()
     child.stdout.close()
-    wait_until(lambda: not processes.of_session(measuring) and not _is_alive(host))
+    wait_until(lambda: not processes.of_session(measuring) and not processes.is_running(host))
 
 
 def _children(parent: int) -> list[int]:
-    return [pid for pid, its, _ in processes.processes() if its == parent]
+    return [one.pid for one in psutil.Process(parent).children()]
 
 
 def test_too_little_shared_memory() -> None:
@@ -525,12 +470,14 @@ def test_too_little_shared_memory() -> None:
         pytest.skip("this machine allows no mounts of one's own")
     code = (
         "import sys\n"
-        "from gpuwatch.tuning.bench.bench import Bench\n"
-        "from gpuwatch.tuning.search.setting import Setting\n"
+        "from gpuwatch.tuning.bench import Bench\n"
+        "from gpuwatch.tuning.messages import Order\n"
+        "from gpuwatch.tuning.settings import Setting\n"
         "bench = Bench(sys.argv[1])\nbench.open()\n"
         "for workers in (1, 0):\n"
         "    setting = Setting(num_workers=workers, batch_size=8).valid()\n"
-        "    found = bench.visit(setting, round_number=0, seconds=0.05, limit_seconds=20, seed=1)\n"
+        "    found = bench.visit(\n"
+        "        Order(what='visit', setting=setting, seconds=0.05, limit_seconds=20))\n"
         "    print(getattr(found, 'code', 'measured'), getattr(found, 'sentence', ''))\n"
         "bench.close()\n"
     )
@@ -557,15 +504,15 @@ def _may_mount() -> bool:
     return done.returncode == 0
 
 
-@pytest.fixture
-def without_torch(tmp_path: Path) -> str:
-    """What is said where torch is missing and another gpuwatch is installed."""
+def test_missing_torch_is_one_sentence(tmp_path: Path) -> None:
+    """Without torch the sentence says how to install it, where gpuwatch runs; the measuring
+    processes are of this gpuwatch, not of another one that Python finds first."""
     (tmp_path / "torch.py").write_text("raise ModuleNotFoundError(name='torch')")
     (tmp_path / "target.py").write_text("loader = 1")
     (tmp_path / "gpuwatch").mkdir()
     (tmp_path / "gpuwatch" / "__init__.py").touch()
     code = (
-        "import os, sys\nfrom gpuwatch.tuning.bench.bench import Bench, BenchError\n"
+        "import os, sys\nfrom gpuwatch.tuning.bench import Bench, BenchError\n"
         "os.environ['PYTHONPATH'] = sys.argv[1]\nbench = Bench(f'{sys.argv[1]}/target.py:loader')\n"
         "try:\n    bench.open()\nexcept BenchError as error:\n    print(error)\n"
         "finally:\n    bench.close()\n"
@@ -577,20 +524,9 @@ def without_torch(tmp_path: Path) -> str:
         text=True,
         check=True,
     )
-    return done.stdout
-
-
-def test_missing_torch_is_one_sentence(without_torch: str) -> None:
-    """Without torch the sentence says how to install it, in the right environment."""
-    assert "PyTorch is not installed where gpuwatch runs" in without_torch
-    assert "-m pip install torch" in without_torch
-    assert "pip install gpuwatch" not in without_torch
-
-
-def test_measuring_processes_are_of_this_gpuwatch(without_torch: str) -> None:
-    """Not of another one that Python finds first where they are started."""
-    assert "ended by itself" not in without_torch
-    assert without_torch.count("\n") == 1
+    assert "PyTorch is not installed where gpuwatch runs" in done.stdout
+    assert "-m pip install torch" in done.stdout
+    assert done.stdout.count("\n") == 1
 
 
 def test_interrupted_visit_ends_at_once() -> None:
@@ -604,18 +540,18 @@ def test_interrupted_visit_ends_at_once() -> None:
         began = time.monotonic()
 
         def stop() -> None:
-            if its._session is not None and time.monotonic() > began + 0.5:
+            if its.host and its.host.session and time.monotonic() > began + 0.5:
                 raise StopError
 
         its.tick = stop
         with pytest.raises(StopError):
             visit(its, 2, seconds=600, limit=600)
-        session = its._session
-        host = its._host
-        assert session is not None
+        host = its.host
         assert host is not None
+        session = host.session
+        assert session is not None
     assert processes.of_session(session) == []
-    assert not _is_alive(host.pid)
+    assert not processes.is_running(host.pid)
 
 
 def test_warnings_of_libraries_are_not_what_the_user_printed() -> None:
@@ -625,5 +561,15 @@ def test_warnings_of_libraries_are_not_what_the_user_printed() -> None:
         "  self.check_workers()\n  indented\nERROR: Unexpected segmentation fault\n"
         f"{LOADERS}:3: UserWarning: no such folder\nlast\n"
     )
-    shown = failing.output_lines(text)
+    shown = failures.output_lines(text)
     assert [line.split(":")[0] for line in shown] == ["mine", str(LOADERS), "last"]
+
+
+def test_an_epoch_that_the_time_does_not_suffice_for_counts_in_part() -> None:
+    """The time ends in the first epoch or, after a warm-up, in the second: there is a rate."""
+    with bench("short") as its:
+        its.open()
+        # An epoch of 24 samples takes 0.12 s or more.
+        for limit in (0.05, 0.2):
+            found = measured(visit(its, 0, seconds=10, limit=limit, whole_epochs=True))
+            assert 0 < found.samples <= 24

@@ -16,11 +16,14 @@ from gpuwatch.commands.tune.memory import memory_command
 
 pytest.importorskip("torch", reason="torch is not installed")
 
-from gpuwatch.tuning.bench import processes
-from gpuwatch.tuning.memory import child as memory_child
-from gpuwatch.tuning.memory import process as memory_process
-from gpuwatch.tuning.memory.device import Reading
-from gpuwatch.tuning.memory.point import AS_IS, TooSlowError
+
+from gpuwatch.tuning import host_process, processes
+from gpuwatch.tuning.bench import Bench
+from gpuwatch.tuning.child import memory as memory_child
+from gpuwatch.tuning.failures import MeasureError
+from gpuwatch.tuning.memory.measuring import measurer
+from gpuwatch.tuning.memory.records import AS_IS
+from gpuwatch.tuning.messages import Order
 from tests.support.children import wait_until
 from tests.support.warm_torch import WarmTorch
 
@@ -42,7 +45,7 @@ def wrong(batch_size):
 @pytest.fixture(autouse=True)
 def warm(warm_torch: WarmTorch) -> Iterator[None]:
     """The tests that interrupt the command start theirs as everybody does."""
-    with warm_torch.instead_of(memory_process):
+    with warm_torch.instead_of(host_process):
         yield
 
 
@@ -66,7 +69,6 @@ def test_host_memory_of_a_known_step(tmp_path: Path) -> None:
     assert "Host memory (the step ran on the CPU)" in out
     result = json.loads(saved.read_text())["results"][0]
     assert result["fit"]["per_sample_bytes"] == pytest.approx(1_000_000, rel=0.1)
-    assert result["largest_is_confirmed"]
     assert 400 <= result["largest_batch_size"] < 1074
     assert f"batch {result['largest_batch_size']}" in out
     assert all(one["peak_bytes"] < 1 << 30 for one in result["points"])
@@ -79,21 +81,13 @@ def test_autocast_is_around_the_step() -> None:
     seen: list[torch.dtype] = []
     weights = torch.ones(4, 4)
     for precision in ("bfloat16", AS_IS):
-        memory_child.run(_Cpu(), lambda: seen.append((weights @ weights).dtype), 2, precision)
+        order = Order(what="memory", batch_size=4, precision=precision, steps=2)
+        step = (lambda _size: seen.append((weights @ weights).dtype), "train.py:step")
+        with pytest.MonkeyPatch.context() as patched:
+            # Not for the process of the tests.
+            patched.setattr(memory_child.resource, "setrlimit", lambda *_limit: None)
+            memory_child.measure_memory(order, None, step, lambda: None)
     assert seen == [torch.bfloat16, torch.bfloat16, torch.float32, torch.float32]
-
-
-class _Cpu:
-    kind = "cpu"
-
-    def synchronize(self) -> None:
-        pass
-
-    def read(self) -> Reading:
-        raise AssertionError
-
-    def ran_out(self, error: BaseException) -> bool:
-        return False
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -118,11 +112,11 @@ def test_interrupt_prints_what_is_measured(tmp_path: Path, number: int) -> None:
         text=True,
     )
     wait_until(flag.exists, 120.0)
-    measuring = [pid for pid, parent, _ in processes.processes() if parent == child.pid]
+    measuring = processes.below(child.pid)
     child.send_signal(number)
     out, errors = child.communicate()
     assert child.returncode == 130, errors
-    assert "Interrupted: this was measured until then." in out
+    assert "Interrupted: this was measured so far." in out
     assert "One batch size makes no line" in out
     assert "Traceback" not in errors
     assert measuring
@@ -130,7 +124,7 @@ def test_interrupt_prints_what_is_measured(tmp_path: Path, number: int) -> None:
 
 
 def test_running_out_at_once_is_a_sentence(tmp_path: Path) -> None:
-    """A step that does not fit even with one sample: memory runs out, is caught and told."""
+    """A step that does not fit even with one sample: memory runs out, is caught and reported."""
     code, _out, err = run(
         tmp_path, "--step", f"{tmp_path}/job.py:hungry", "--device", "cpu", "--limit", "1G"
     )
@@ -160,11 +154,14 @@ def test_without_cuda_it_says_what_can_be_done(tmp_path: Path) -> None:
 
 
 def test_a_step_that_hangs_is_placed(tmp_path: Path) -> None:
-    """It is ended when its time is over, and the line that it was at is told."""
+    """It is ended when its time is over, and the line that it was at is named."""
     path = tmp_path / "hangs.py"
     path.write_text("import time\n\ndef hangs(batch_size):\n    time.sleep(1000)\n")
-    measurer = memory_process.ChildMeasurer(
-        step=f"{path}:hangs", loader=None, device="cpu", seconds=3.0
-    )
-    with pytest.raises(TooSlowError, match=r"were at .*hangs\.py:4 \(--timeout\)"):
-        measurer.measure(8, AS_IS)
+    bench = Bench(None, step=f"{path}:hangs", patience_seconds=3.0)
+    try:
+        bench.open()
+        with pytest.raises(MeasureError, match=r"were at .*hangs\.py:4 \(--timeout\)") as caught:
+            measurer(bench, device=None, limit_bytes=None)(8, AS_IS)
+        assert caught.value.code == "hang"
+    finally:
+        bench.close()

@@ -1,80 +1,74 @@
-"""memory = fixed + batch x per sample: the line, its errors and its misfit, on known courses."""
+"""memory = fixed + batch x per sample: the line, its errors, its misfit, and what it predicts."""
 
 from __future__ import annotations
 
 import math
 import random
 import statistics
+from collections.abc import Callable, Sequence
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.tuning.memory.fit import fit_line
-from gpuwatch.tuning.search.student import inside, two_sided
+from gpuwatch.tuning.memory.fit import (
+    BATCH_MAX,
+    expected_bytes,
+    fit_line,
+    interval_bytes,
+    leaves_margin,
+    predict,
+)
+from gpuwatch.tuning.memory.records import AS_IS, LineFit, MemoryPoint, Prediction
+from gpuwatch.tuning.search.rates import t95
 
+GIB = 1 << 30
 MIB = 1 << 20
 SIZES = [2, 4, 8, 16, 32, 64]
-
-sizes = st.lists(st.integers(1, 4096), min_size=3, max_size=12, unique=True)
-
-
-@pytest.mark.parametrize(
-    ("freedom", "confidence", "t"),
-    # From printed tables.
-    [(1, 0.95, 12.706), (2, 0.95, 4.303), (3, 0.95, 3.182), (5, 0.99, 4.032), (30, 0.95, 2.042)],
-)
-def test_student_quantiles_of_the_tables(freedom: int, confidence: float, t: float) -> None:
-    """Quantiles are those that tables print."""
-    assert two_sided(freedom, confidence) == pytest.approx(t, abs=0.0006)
+Memory = Callable[[int], float]
+sizes = st.lists(st.integers(1, 4096), min_size=3, max_size=12, unique=True).map(sorted)
 
 
-@given(freedom=st.integers(1, 60), confidence=st.floats(0.1, 0.999))
-def test_student_quantile_undoes_the_distribution(freedom: int, confidence: float) -> None:
-    """The share within the quantile is the confidence; more freedom never widens it."""
-    t = two_sided(freedom, confidence)
-    assert inside(t, freedom) == pytest.approx(confidence, abs=1e-9)
-    assert two_sided(freedom + 1, confidence) <= t + 1e-9
+def point(size: int, used: float, available: int = 20 * GIB) -> MemoryPoint:
+    return MemoryPoint(
+        batch_size=size,
+        precision=AS_IS,
+        peak_bytes=int(used),
+        available_bytes=available,
+        total_bytes=20 * GIB,
+    )
 
 
-def test_student_becomes_normal() -> None:
-    """With much freedom it is the normal distribution."""
-    assert two_sided(2000) == pytest.approx(statistics.NormalDist().inv_cdf(0.975), abs=0.002)
+def points_on(memory: Memory, sizes: Sequence[int], available: int = 20 * GIB) -> list[MemoryPoint]:
+    return [point(size, memory(size), available) for size in sizes]
 
 
-def test_student_refuses_nonsense() -> None:
-    """No freedom, no quantile."""
-    with pytest.raises(ValueError, match="freedom"):
-        two_sided(0)
+def fitted(memory: Memory, sizes: Sequence[int] = SIZES) -> LineFit:
+    found = fit_line(points_on(memory, sizes))
+    assert found is not None
+    return found
 
 
-@given(sizes=sizes, fixed=st.integers(0, 10**11), per_sample=st.integers(1, 10**9))
+def predicted(points: list[MemoryPoint], margin: float = 0.1) -> Prediction:
+    found = predict(points, margin)
+    assert found is not None
+    return found
+
+
+def line(size: int) -> float:
+    return GIB + 100 * MIB * size
+
+
+@given(sizes=sizes, fixed=st.integers(0, 10**11), per_sample=st.integers(10**4, 10**9))
 def test_an_exact_line_comes_back(sizes: list[int], fixed: int, per_sample: int) -> None:
-    """Points on a line give that line, R squared 1, no deviation and no bend."""
-    fit = fit_line([(size, fixed + per_sample * size) for size in sizes])
-    assert fit is not None
+    """Points on a line give that line, R squared 1 and no deviation."""
+    fit = fitted(lambda size: fixed + per_sample * size, sizes)
     top = fixed + per_sample * max(sizes)
     assert fit.fixed_bytes == pytest.approx(fixed, abs=1e-6 * top + 1)
     assert fit.per_sample_bytes == pytest.approx(per_sample, rel=1e-3)
-    assert fit.r_squared is not None
     assert fit.r_squared == pytest.approx(1, abs=1e-6)
-    assert fit.quality == "fits"
-    assert not fit.bends
-    assert fit.left_out == ()
+    assert (fit.quality, fit.left_out) == ("fits", ())
     assert fit.at(max(sizes)) == pytest.approx(top, rel=1e-6)
-
-
-def test_agrees_with_the_standard_library() -> None:
-    """On a scattered course the line is that of statistics.linear_regression."""
-    chance = random.Random(3)
-    points = [(size, 1000 * MIB + 30 * MIB * size + chance.gauss(0, 40 * MIB)) for size in SIZES]
-    fit = fit_line(points)
-    assert fit is not None
-    known = statistics.linear_regression([x for x, _ in points], [y for _, y in points])
-    assert fit.per_sample_bytes == pytest.approx(known.slope)
-    assert fit.fixed_bytes == pytest.approx(known.intercept)
-    correlation = statistics.correlation([x for x, _ in points], [y for _, y in points])
-    assert fit.r_squared == pytest.approx(correlation**2)
 
 
 def test_errors_and_intervals_hold_what_they_promise() -> None:
@@ -82,19 +76,17 @@ def test_errors_and_intervals_hold_what_they_promise() -> None:
     chance = random.Random(11)
     rounds, slope_inside, next_inside = 600, 0, 0
     for _ in range(rounds):
-        ys = [500 + 20 * size + chance.gauss(0, 30) for size in SIZES]
-        fit = fit_line(list(zip(SIZES, ys, strict=True)))
-        assert fit is not None
+        noise = {size: chance.gauss(0, 3000) for size in SIZES}
+        fit = fitted(lambda size, noise=noise: 50_000 + 2000 * size + noise[size])  # type: ignore[misc]
         if fit.left_out:
             # Noise that looks like a floor is another model.
             rounds -= 1
             continue
         assert fit.per_sample_error_bytes is not None
-        near = two_sided(fit.freedom) * fit.per_sample_error_bytes
-        slope_inside += abs(fit.per_sample_bytes - 20) <= near
-        half = fit.interval(100)
-        assert half is not None
-        next_inside += abs(500 + 2000 + chance.gauss(0, 30) - fit.at(100)) <= half
+        near = t95(len(fit.sizes) - 2) * fit.per_sample_error_bytes
+        slope_inside += abs(fit.per_sample_bytes - 2000) <= near
+        further = 50_000 + 2000 * 100 + chance.gauss(0, 3000)
+        next_inside += abs(further - fit.at(100)) <= interval_bytes(fit, 100)
     assert rounds > 200
     assert slope_inside / rounds == pytest.approx(0.95, abs=0.035)
     assert next_inside / rounds == pytest.approx(0.95, abs=0.035)
@@ -103,110 +95,113 @@ def test_errors_and_intervals_hold_what_they_promise() -> None:
 @given(sizes=sizes, far=st.integers(5000, 100_000))
 def test_the_interval_widens_with_the_distance(sizes: list[int], far: int) -> None:
     """Further from what was measured a prediction is less certain."""
-    points = [(size, 1000 + 7 * size + (37 * size) % 11) for size in sizes]
-    fit = fit_line(points)
-    assert fit is not None
-    near, away = fit.interval(sum(fit.sizes) / len(fit.sizes)), fit.interval(far)
-    assert near is not None
-    assert away is not None
-    assert away >= near
-
-
-@pytest.mark.parametrize("bend", [1.0, -1.0])
-def test_a_bend_is_seen_with_its_direction(bend: float) -> None:
-    """A course that bends is told from one that does not, upwards and downwards."""
-    points = [(size, 1000 * MIB + 20 * MIB * size + bend * 0.15 * MIB * size**2) for size in SIZES]
-    fit = fit_line(points)
-    assert fit is not None
-    assert fit.bends
-    assert fit.curvature_bytes is not None
-    assert math.copysign(1, fit.curvature_bytes) == bend
-    assert fit.quality != "fits"
-
-
-def test_curvature_is_the_parabolas_own() -> None:
-    """The sag of an exact parabola is that of its quadratic term over half of the range."""
-    fit = fit_line([(size, 5.0 * size * size + 500 * size + 9e4) for size in [2, 10, 20, 40, 62]])
-    assert fit is not None
-    assert fit.left_out == ()
-    assert fit.curvature_bytes == pytest.approx(5.0 * 30**2)
-
-
-def test_a_small_but_certain_bend_is_no_misfit() -> None:
-    """A bend that chance cannot explain but that changes nothing is not called one."""
-    fit = fit_line([(size, 1000 * MIB + 20 * MIB * size + 100 * size**2) for size in SIZES])
-    assert fit is not None
-    assert not fit.bends
-    assert fit.quality == "fits"
+    fit = fitted(lambda size: 1000 + 7 * size + (37 * size) % 11, sizes)
+    assert interval_bytes(fit, far) >= interval_bytes(fit, statistics.fmean(fit.sizes))
 
 
 def test_a_floor_is_left_out() -> None:
     """Where the small sizes share one peak (the optimizer's step), the line is that of the rest."""
-    points = [(size, max(1500 * MIB, 900 * MIB + 30 * MIB * size)) for size in [2, 4, 20, 64, 128]]
-    fit = fit_line(points)
-    assert fit is not None
+    fit = fitted(lambda size: max(1500 * MIB, 900 * MIB + 30 * MIB * size), [2, 4, 20, 64, 128])
     assert fit.left_out == (2, 4)
     assert fit.floor_bytes == 1500 * MIB
     assert fit.per_sample_bytes == pytest.approx(30 * MIB)
-    assert fit.fixed_bytes == pytest.approx(900 * MIB)
-    assert fit.at(4) == 1500 * MIB
-    assert fit.at(100) == pytest.approx(3900 * MIB)
+    assert (fit.at(4), fit.at(100)) == (1500 * MIB, pytest.approx(3900 * MIB))
 
 
 def test_a_jump_names_its_place() -> None:
     """One size that takes another algorithm is the largest deviation, with its size."""
-    points = [
-        (size, 1000 * MIB + 20 * MIB * size + (900 * MIB if size == 16 else 0)) for size in SIZES
-    ]
-    fit = fit_line(points)
-    assert fit is not None
+    fit = fitted(lambda size: 1000 * MIB + 20 * MIB * size + (900 * MIB if size == 16 else 0))
     assert fit.quality == "not"
-    assert fit.sizes[fit.worst] == 16
-    assert fit.deviation_bytes > 0
-    assert fit.deviation_share > 0.1
+    assert fit.largest_deviation_at == 16
+    assert fit.largest_deviation_bytes > 0
 
 
 def test_blocks_of_the_allocator_are_a_rough_fit() -> None:
     """Memory that is taken in whole blocks still gives the line's slope."""
     block = 20 * MIB
-    points = [(size, -(-(100 * MIB + 3 * MIB * size) // block) * block) for size in SIZES]
-    fit = fit_line(points)
-    assert fit is not None
+    fit = fitted(lambda size: -(-(100 * MIB + 3 * MIB * size) // block) * block)
     assert fit.quality in ("fits", "roughly")
     assert fit.per_sample_bytes == pytest.approx(3 * MIB, rel=0.15)
 
 
-def test_two_points_have_no_error() -> None:
-    """Two points make a line, but say nothing of how good it is."""
-    fit = fit_line([(2, 300), (4, 500)])
-    assert fit is not None
-    assert (fit.fixed_bytes, fit.per_sample_bytes) == (100, 100)
-    assert fit.fixed_error_bytes is None
-    assert fit.per_sample_error_bytes is None
-    assert fit.r_squared is None
-    assert fit.interval(8) is None
-
-
-def test_too_few_sizes() -> None:
-    """One size makes no line; of a size measured twice the larger figure counts."""
+def test_too_few_points() -> None:
+    """One size makes no line; two make one, but say nothing of how good it is."""
     assert fit_line([]) is None
-    assert fit_line([(4, 100)]) is None
-    assert fit_line([(4, 100), (4, 300)]) is None
-    fit = fit_line([(2, 300), (4, 400), (4, 500)])
-    assert fit is not None
-    assert fit.measured_bytes == (300, 500)
+    assert fit_line([point(4, 100)]) is None
+    fit = fitted(lambda size: 100 + 100 * size, [2, 4])
+    assert (fit.fixed_bytes, fit.per_sample_bytes) == (100, 100)
+    assert (fit.per_sample_error_bytes, fit.r_squared) == (None, None)
 
 
-@given(st.lists(st.tuples(st.integers(1, 1000), st.integers(0, 10**12)), max_size=15))
-def test_any_course_gives_numbers(points: list[tuple[int, int]]) -> None:
+@given(st.dictionaries(st.integers(1, 1000), st.integers(0, 10**12), max_size=15))
+def test_any_memory_gives_numbers(memory: dict[int, int]) -> None:
     """Whatever is measured, nothing becomes infinite or breaks."""
-    fit = fit_line([(size, float(used)) for size, used in points])
+    points = points_on(lambda size: memory[size], sorted(memory))
+    fit = fit_line(points)
     if fit is None:
-        assert len({size for size, _ in points}) < 2
+        assert len(memory) < 2
         return
-    assert math.isfinite(fit.fixed_bytes)
-    assert math.isfinite(fit.per_sample_bytes)
-    assert len(fit.sizes) >= 2
-    assert set(fit.sizes) | set(fit.left_out) == {size for size, _ in points}
-    assert fit.quality in ("fits", "roughly", "not")
-    assert fit.deviation_share >= 0
+    assert math.isfinite(fit.fixed_bytes + fit.per_sample_bytes)
+    assert {*fit.sizes, *fit.left_out} == set(memory)
+    predict(points)
+
+
+@pytest.mark.parametrize(("available", "largest"), [(20 * GIB, 174), (12 * GIB, 92)])
+def test_prediction_on_an_exact_line(available: int, largest: int) -> None:
+    """A tenth of 20G is left free, whatever others hold; the rest is for samples of 100M."""
+    found = predicted(points_on(line, (2, 4, 8, 16), available))
+    assert found.batch_size == largest
+    assert found.margin_bytes == pytest.approx(2 * GIB, rel=1e-6)
+    assert not found.margin_is_interval
+    assert found.without_margin > found.batch_size
+
+
+def test_an_uncertain_line_makes_its_own_margin() -> None:
+    """Where the prediction's interval is wider than the margin, it is the margin."""
+    noise = {2: 150, 4: -250, 8: 200, 16: -120}
+    found = predicted(points_on(lambda size: line(size) + noise[size] * MIB, list(noise)))
+    assert found.margin_is_interval
+    assert found.margin_bytes > 2 * GIB
+    assert found.batch_size < 174
+
+
+@given(
+    fixed=st.integers(0, 15 * GIB),
+    per_sample=st.integers(1 * MIB, 2 * GIB),
+    margin=st.floats(0, 0.5),
+)
+def test_prediction_is_the_largest_that_leaves_the_margin(
+    fixed: int, per_sample: int, margin: float
+) -> None:
+    """On an exact line: the predicted size fits with its margin, one more does not."""
+    points = points_on(lambda size: fixed + per_sample * size, (1, 2, 4, 8))
+    found = predicted(points, margin)
+    slack = 1e-6 * (fixed + per_sample * 8) + 4096
+    room = 20 * GIB - found.margin_bytes
+    if found.batch_size:
+        assert fixed + per_sample * found.batch_size <= room + slack
+    assert fixed + per_sample * (found.batch_size + 1) > room - slack - 1e-6 * per_sample
+
+
+def test_memory_that_does_not_grow_predicts_nothing() -> None:
+    """There is no largest batch; one of a byte a sample stops at what is never tried."""
+    assert predict(points_on(lambda _size: 3 * GIB, (2, 4, 8, 16))) is None
+    assert predict([]) is None
+    found = predicted(points_on(lambda size: GIB + size, (2, 4, 1024, 4096)))
+    assert found.batch_size == BATCH_MAX
+
+
+def test_beyond_the_last_point_the_steeper_of_two_lines_counts() -> None:
+    """Where memory bends upwards the last stretch says more than the line through all."""
+    points = points_on(lambda size: GIB + MIB * size * size, (2, 4, 8, 16, 32))
+    fit = fit_line(points)
+    assert fit is not None
+    assert expected_bytes(fit, points, 100) > fit.at(100)
+    assert expected_bytes(fit, points, 16) == fit.at(16)
+
+
+def test_a_single_step_may_use_half_of_the_margin() -> None:
+    """The margin is for what differs between steps, so one of them may go into it."""
+    assert leaves_margin(point(8, 19 * GIB), 0.1)
+    assert not leaves_margin(point(8, 19 * GIB + 1), 0.1)
+    assert leaves_margin(point(8, 20 * GIB), 0.0)

@@ -8,10 +8,13 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.tuning.search import trial
+from gpuwatch.tuning.messages import Order
+from gpuwatch.tuning.search.outcome import Outcome
 from gpuwatch.tuning.search.plan import Plan, PlanError, make_plan
-from gpuwatch.tuning.search.search import Outcome, Search
-from gpuwatch.tuning.search.setting import Failure, Setting, Visit
+from gpuwatch.tuning.search.rates import scatter_of
+from gpuwatch.tuning.search.search import Search
+from gpuwatch.tuning.search.visits import Visits
+from gpuwatch.tuning.settings import Description, Failure, Setting, Visit
 
 Curve = Callable[[Setting], float]
 
@@ -39,29 +42,20 @@ class Machine:
         self.cores = 1.0
         self.restart = {False: 0.5, True: 0.1}
 
-    def visit(
-        self,
-        setting: Setting,
-        *,
-        round_number: int,
-        seconds: float,
-        limit_seconds: float,
-        seed: int,
-        whole_epochs: bool = False,
-        restart: bool = False,
-    ) -> Visit | Failure:
+    def visit(self, order: Order) -> Visit | Failure:
+        setting = order.setting
         self.visited.append(setting)
-        self.seeds.append(seed)
+        self.seeds.append(order.seed)
         if len(self.visited) == self.interrupt_at:
             raise KeyboardInterrupt
-        self.clock.now += 1.3 * seconds + 0.2
+        self.clock.now += 1.3 * order.seconds + 0.2
         failure = self.fails(setting)
         if failure is not None:
             return failure
         cold = self.cold(len(self.visited))
         rate = self.curve(setting) * self.random.lognormvariate(0, self.noise) / (1 + 3 * cold)
         return Visit(
-            round=round_number,
+            round=order.round,
             samples=round(rate * 1000),
             batches=100,
             seconds=1000.0,
@@ -70,21 +64,19 @@ class Machine:
             cold=cold,
             read_bytes=round(rate * 1000) * 1000,
             disk_read_bytes=round(rate * 1000) * 1000 if cold else 0,
-            whole_epochs=whole_epochs,
-            restart_seconds=self.restart[setting.persistent_workers] if restart else None,
+            whole_epochs=order.whole_epochs,
+            restart_seconds=self.restart[setting.persistent_workers] if order.restart else None,
         )
 
 
-def described(**changes: Any) -> dict[str, Any]:
-    base = Setting(batch_size=8, **changes.pop("base", {})).valid()
-    return {
-        "base": base.as_dict(),
-        "fixed": {},
-        "accelerator": None,
-        "samples": 10**7,
-        "iterable": False,
-        **changes,
-    }
+def described(**changes: Any) -> Description:
+    plain: dict[str, Any] = {
+        "base": Setting(batch_size=8).valid(), "fixed": {}, "takes": (), "defaults": {},
+        "is_dataset": False, "iterable": False, "dataset": "a D", "samples": 10**7,
+        "start_method": "fork", "accelerator": None, "line_name": "DataLoader",
+        "line_arguments": (("shuffle", "True"),), "torch": "2.13",
+    }  # fmt: skip
+    return Description(**{**plain, **changes})
 
 
 def plan(cores: float = 8, grid: bool = False, **asked: tuple[Any, ...]) -> Plan:
@@ -93,7 +85,8 @@ def plan(cores: float = 8, grid: bool = False, **asked: tuple[Any, ...]) -> Plan
 
 
 def searched(machine: Machine, its_plan: Plan, budget: float = 120.0, **more: Any) -> Outcome:
-    return Search(machine, its_plan, budget_seconds=budget, clock=machine.clock, **more).run()
+    visits = Visits(machine.visit, its_plan, budget_seconds=budget, clock=machine.clock, **more)
+    return Search(visits).run()
 
 
 def peak(at: int, *, fall: float = 0.3) -> Curve:
@@ -310,7 +303,7 @@ def test_search_agrees_with_the_grid() -> None:
         mine, its = grid.trial(found.recommended), grid.trial(grid.best)
         assert mine is not None
         assert its is not None
-        mean = [sum(t.rates().values()) / len(t.rates()) for t in (mine, its)]
+        mean = [sum(t.rates.values()) / len(t.rates) for t in (mine, its)]
         assert mean[0] >= 0.96 * mean[1]
 
 
@@ -341,15 +334,15 @@ def test_time_that_is_left_goes_to_what_is_not_decided(grid: bool) -> None:
 
 
 def test_other_knobs_are_measured_until_they_are_decided() -> None:
-    """On a noisy machine the time that is left goes to prefetch factors that cannot be told apart
-    yet, not only to numbers of workers."""
+    """On a noisy machine the time that is left goes to prefetch factors that are too close to
+    call yet, not only to numbers of workers."""
     machine = Machine(peak(4), 0.08)
     outcome = searched(machine, plan(num_workers=(4,), prefetch_factor=(2, 4)), 400.0)
     assert outcome.settled or outcome.seconds > 390
 
 
 @pytest.mark.parametrize("noise", [0.1, 0.25])
-def test_what_cannot_be_told_apart_is_listed(noise: float) -> None:
+def test_what_is_too_close_to_call_is_listed(noise: float) -> None:
     """Where visits scatter by more than the settings differ, what is recommended is within 3% of
     the fastest as measured, and whatever may still be faster or as good is listed."""
     for seed in range(10):
@@ -360,15 +353,14 @@ def test_what_cannot_be_told_apart_is_listed(noise: float) -> None:
         chosen, best = outcome.trial(outcome.measured), outcome.trial(outcome.best)
         assert chosen is not None
         assert best is not None
-        scatter = trial.scatter_of(outcome.trials)
-        assert trial.compared(chosen, best, scatter).rate >= 0.97
+        assert chosen.compared(best, scatter_of(outcome.trials)).rate >= 0.97
         assert not outcome.settled
         assert chosen is best or chosen.setting in outcome.undecided
         assert best.setting not in outcome.undecided
 
 
 def test_nothing_is_undecided_on_a_quiet_machine() -> None:
-    """Once all is settled no setting is listed as one that cannot be told apart."""
+    """Once all is settled no setting is listed as too close to call."""
     outcome = searched(Machine(peak(4, fall=0.0), 0.005), plan(prefetch_factor=(2, 4)))
     assert outcome.settled
     assert outcome.undecided == []
@@ -379,12 +371,12 @@ def test_what_was_too_slow_for_a_part_of_the_time_gets_the_rest() -> None:
     machine = Machine(peak(2))
     plain = machine.visit
 
-    def visit(setting: Setting, *, limit_seconds: float, **order: Any) -> Visit | Failure:
-        found = plain(setting, limit_seconds=limit_seconds, **order)
+    def visit(order: Order) -> Visit | Failure:
+        found = plain(order)
         machine.clock.now += 3.0
-        return found if limit_seconds > 15 else Failure(code="too_slow", sentence="!")
+        return found if order.limit_seconds > 15 else Failure(code="too_slow", sentence="!")
 
-    machine.visit = visit  # type: ignore[method-assign, assignment]
+    machine.visit = visit  # type: ignore[method-assign]
     outcome = searched(machine, plan(num_workers=(1, 2)), 40.0)
     assert outcome.recommended is not None
     assert outcome.trials[0].visits

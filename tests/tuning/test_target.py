@@ -9,13 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.tuning.child.target import TargetError, parse
+from gpuwatch.tuning.child.target import parse
+from gpuwatch.tuning.failures import MeasureError
 
 ASK = (
     "import sys, json\n"
-    "from gpuwatch.tuning.child.target import load, TargetError\n"
-    "try:\n    print(json.dumps(['found', repr(load(sys.argv[1]).found), sys.argv, sys.path[0]]))\n"
-    "except TargetError as error:\n    print(json.dumps(['error', str(error)]))\n"
+    "from gpuwatch.tuning.child.target import load\n"
+    "from gpuwatch.tuning.failures import MeasureError\n"
+    "try:\n    print(json.dumps(['found', repr(load(sys.argv[1])), sys.argv, sys.path[0]]))\n"
+    "except MeasureError as error:\n    print(json.dumps(['error', str(error)]))\n"
 )
 
 
@@ -50,7 +52,7 @@ def test_text_that_names_nothing(
 ) -> None:
     """What cannot be a target is refused before anything is run, without its control characters."""
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(TargetError, match=says) as caught:
+    with pytest.raises(MeasureError, match=says) as caught:
         parse(text)
     assert "\x1b" not in str(caught.value)
 
@@ -97,7 +99,7 @@ def test_failed_import_names_the_own_line(code: str, says: str, tmp_path: Path) 
 
 
 def test_unknown_module_says_where_it_looked(tmp_path: Path) -> None:
-    """A module that is not there is told apart from one that it imports."""
+    """A module that is not there is not confused with one that it imports."""
     assert "There is no module nowhere" in ask(tmp_path, "nowhere.data:loader")[1]
 
 

@@ -8,18 +8,19 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from gpuwatch.commands import cli
 from gpuwatch.outputs.tuning.text import text
-from gpuwatch.tuning.bench import bench, processes
-from gpuwatch.tuning.search import keep
-from gpuwatch.tuning.search.search import Progress
-from gpuwatch.tuning.search.setting import Setting
+from gpuwatch.tuning import host_process, processes
+from gpuwatch.tuning.search import result as results
+from gpuwatch.tuning.search.outcome import Progress
+from gpuwatch.tuning.search.result import Comparison, FirstPass, KeepError, Result, Row
+from gpuwatch.tuning.settings import Failure, Setting
 from tests.support.children import wait_until
 from tests.support.warm_torch import WarmTorch
 
@@ -70,7 +71,7 @@ def run_here(
     needs_torch()
 
     def run_it(*arguments: str) -> subprocess.CompletedProcess[str]:
-        with warm_torch.instead_of(bench):
+        with warm_torch.instead_of(host_process):
             code = cli.run(["tune", *arguments])
         return subprocess.CompletedProcess(arguments, code, *capfd.readouterr())
 
@@ -128,7 +129,7 @@ def test_text_json_and_what_is_kept(tmp_path: Path) -> None:
     assert run("other.py:loader", "--last", state=tmp_path).returncode == 2
 
 
-def test_failures_are_told_and_nothing_is_recommended(
+def test_failures_are_shown_and_nothing_is_recommended(
     run_here: Callable[..., subprocess.CompletedProcess[str]],
 ) -> None:
     """A dataset that always raises: its line, what it printed, exit code 2."""
@@ -188,7 +189,7 @@ def test_interrupt_prints_what_is_measured(number: int, tmp_path: Path) -> None:
 
 
 def _children(parent: int) -> list[int]:
-    return [pid for pid, its, _ in processes.processes() if its == parent]
+    return [one.pid for one in psutil.Process(parent).children()]
 
 
 @pytest.mark.parametrize(
@@ -240,57 +241,42 @@ def test_memory_is_a_command_of_its_own() -> None:
     assert "--batch-sizes" in done.stdout
 
 
-def row(workers: int, rate: float, **more: Any) -> dict[str, Any]:
-    nothing = dict.fromkeys(
-        ("first_batch_seconds", "cores_used", "other_cores_used", "workers_memory_bytes",
-         "main_memory_bytes", "disk_read_bytes_per_second", "shm_bytes", "data_wait_share",
-         "gpu_busy_percent", "first_pass", "dropped", "failure")
-    )  # fmt: skip
-    return {
-        **nothing,
-        "num_workers": workers,
-        "batch_size": 64,
-        "pin_memory": False,
-        "prefetch_factor": 2 if workers else None,
-        "persistent_workers": False,
-        "visits": 3,
-        "samples_per_second": rate,
-        "low": rate * 0.97,
-        "high": rate * 1.03,
-        "of_best": rate / 800,
-        "of_best_low": None,
-        "of_best_high": None,
-        "all_passes_cold": False,
-        "recommended": False,
-        "fastest": False,
-        "undecided": False,
-        "own": False,
-        **more,
-    }
-
-
-def found(**more: Any) -> dict[str, Any]:
-    settings = [row(0, 210, own=True), row(2, 420), row(4, 790, recommended=True), row(8, 800)]
-    knobs = ("num_workers", "batch_size", "pin_memory", "prefetch_factor", "persistent_workers")
-    plain = [{knob: one[knob] for knob in knobs} for one in settings]
-    arguments = ["dataset", "batch_size=64", "shuffle=True", "num_workers=4"]
-    return {
-        "schema": 1, "kind": "tune", "target": "train.py:loader", "step": None,
-        "taken_at_unix_seconds": 1e9, "machine": "m", "usable_cores": 8.0, "torch": "2.13",
-        "folder": "/home/ada/train",
-        "accelerator": None, "start_method": "fork", "dataset": "a D", "is_dataset": False,
-        "samples": 1000, "budget_seconds": 120.0, "seconds": 100.0, "settled": True,
-        "interrupted": False, "whole_epochs": False, "grid": False, "settings": settings,
-        "comparisons": [{"knob": "num_workers", "settings": plain}], "restart_seconds": None,
-        "copies": None, "recommended": plain[2], "call": ["DataLoader", arguments],
-        "line": f"DataLoader({', '.join(arguments)})", "also_set": [],
-        "reasons": ["Fewer: 2 workers reach 53% of it."], "unmeasured": [], "notes": [], **more,
+def row(workers: int, rate: float | None, **more: Any) -> Row:
+    measured: dict[str, Any] = {
+        "num_workers": workers, "batch_size": 64, "prefetch_factor": 2 if workers else None,
+        "visits": 3, "samples_per_second": rate, "low": rate and rate * 0.97,
+        "high": rate and rate * 1.03, "of_best": rate and rate / 800,
     }  # fmt: skip
+    return Row(**{**measured, **more})
+
+
+ROWS = (row(0, 210, own=True), row(2, 420), row(4, 790, recommended=True), row(8, 800))
+
+
+def found(*rows: Row, settings: tuple[Row, ...] = ROWS, **more: Any) -> Result:
+    """A result with some rows more."""
+    arguments = ("dataset", "batch_size=64", "shuffle=True", "num_workers=4")
+    plain: dict[str, Any] = {
+        "target": "train.py:loader", "step": None, "taken_at_unix_seconds": 1e9, "machine": "m",
+        "usable_cores": 8.0, "torch": "2.13", "folder": "/home/ada/train", "accelerator": None,
+        "start_method": "fork", "dataset": "a D", "is_dataset": False, "samples": 1000,
+        "budget_seconds": 120.0, "seconds": 100.0, "settled": True, "interrupted": False,
+        "whole_epochs": False, "grid": False, "settings": (*settings, *rows),
+        "comparisons": (Comparison("num_workers", tuple(one.setting for one in settings)),),
+        "restart_seconds": None, "recommended": ROWS[2].setting,
+        "call": ("DataLoader", arguments), "line": f"DataLoader({', '.join(arguments)})",
+        "also_set": (), "reasons": ("Fewer: 2 workers reach 53% of it.",), "unmeasured": (),
+        "notes": (),
+    }  # fmt: skip
+    return Result(**{**plain, **more})
 
 
 def test_text_begins_with_what_to_change() -> None:
     """The recommendation comes first, against what the user has."""
     lines = text(found(), width=80, unicode=True).splitlines()
+    assert " 1,000 samples · 8 usable cores · " in lines[0]
+    one = text(found(samples=1, usable_cores=1.0), width=100, unicode=True)
+    assert " 1 sample · 1 usable core · " in one
     assert lines[2].startswith("num_workers=4: 790 samples/s from the loader (95%: 766 to 814)")
     assert "3.8 times what you have (210)" in " ".join(lines[2:4])
     assert "  DataLoader(dataset, batch_size=64, shuffle=True, num_workers=4)" in lines
@@ -300,34 +286,30 @@ def test_text_begins_with_what_to_change() -> None:
 @pytest.mark.parametrize("unicode", [True, False])
 def test_text_fits_its_width(width: int, unicode: bool) -> None:
     """No line is wider than the terminal; without Unicode there is only ASCII."""
-    cold = {"samples_per_second": 100.0, "disk_read_bytes_per_second": 1e8}
+    cold = FirstPass(samples_per_second=100.0, disk_read_bytes_per_second=1e8)
+    failure = Failure(code="hang", sentence="No batch came " * 9, output=("x" * 99,))
     result = found(
-        notes=["A note that is long enough to be broken into more than one line, twice over."],
-        unmeasured=["prefetch_factor"],
+        row(4, 790, prefetch_factor=8, first_pass=cold),
+        row(16, None, visits=0, failure=failure),
+        notes=("A note that is long enough to be broken into more than one line, twice over.",),
+        unmeasured=("prefetch_factor",),
         interrupted=True,
     )
-    result["settings"][2]["first_pass"] = cold
-    failure = {"code": "hang", "sentence": "No batch came " * 9, "line": None, "output": ["x" * 99]}
-    result["settings"].append(row(16, 1.0, visits=0, failure=failure))
     shown = text(result, width=width, unicode=unicode)
     assert max(len(line) for line in shown.splitlines()) <= width
     assert unicode or shown.isascii()
 
 
-def failure(code: str, sentence: str = "!", **more: Any) -> dict[str, Any]:
-    return {"code": code, "sentence": sentence, "line": None, "output": [], **more}
-
-
 def test_failures_name_what_was_set_otherwise() -> None:
-    """Settings with the same workers are told apart by the knob that differs; those that were too
+    """Settings with the same workers are named with the knob that differs; those that were too
     slow to be measured have not failed."""
-    result = found()
-    slow = failure("too_slow", "Too slow for the time.", output=["a warning"])
-    result["settings"] += [
-        row(4, 1.0, visits=0, prefetch_factor=8, failure=failure("shm", "Too little /dev/shm.")),
-        row(16, 1.0, visits=0, failure=slow),
-        row(32, 1.0, visits=0, failure=slow),
-    ]
+    slow = Failure(code="too_slow", sentence="Too slow for the time.", output=("a warning",))
+    shm = Failure(code="shm", sentence="Too little /dev/shm.")
+    result = found(
+        row(4, None, visits=0, prefetch_factor=8, failure=shm),
+        row(16, None, visits=0, failure=slow),
+        row(32, None, visits=0, failure=slow),
+    )
     lines = text(result, width=120, unicode=True).splitlines()
     assert "Failed with num_workers=4, prefetch_factor=8: Too little /dev/shm." in lines
     assert "Not measured with num_workers=16, 32: Too slow for the time." in lines
@@ -335,10 +317,9 @@ def test_failures_name_what_was_set_otherwise() -> None:
 
 
 def test_what_was_measured_once_is_called_so() -> None:
-    """Without an interval nobody is told that nothing is faster."""
-    result = found(settled=False)
-    del result["settings"][1:]
-    result["settings"][0] |= {"recommended": True, "low": None, "high": None, "visits": 1}
+    """Without an interval nothing is said about what is faster."""
+    once = row(0, 210, own=True, recommended=True, low=None, high=None, visits=1)
+    result = found(settings=(once,), settled=False)
     shown = " ".join(text(result, width=200, unicode=True).split())
     assert (
         "210 samples/s from the loader (measured once); no other setting has been shown to be"
@@ -346,37 +327,35 @@ def test_what_was_measured_once_is_called_so() -> None:
     )
 
 
-def test_text_says_what_cannot_be_told_apart_yet() -> None:
+def test_text_says_what_is_too_close_to_call() -> None:
     """Settings of which it is not known whether they are as fast as the fastest are named with
     what they may reach, and what to do."""
-    result = found(settled=False)
-    result["settings"][2] |= {"undecided": True, "of_best_low": 0.84, "of_best_high": 1.04}
-    result["settings"][3] |= {"fastest": True}
+    close = row(4, 790, recommended=True, undecided=True, of_best_low=0.84, of_best_high=1.04)
+    result = found(settings=(*ROWS[:2], close, row(8, 800, fastest=True)), settled=False)
     shown = " ".join(text(result, width=80, unicode=True).split())
     assert (
-        "Cannot be told apart from the fastest (num_workers=8) yet: num_workers=4 (84% to 104% of "
-        "it). A longer --budget may tell them apart."
+        "Too close to call against the fastest (num_workers=8): num_workers=4 (84% to 104% of it). "
+        "A longer --budget may decide it."
     ) in shown
 
 
 def test_columns_of_what_was_never_measured_are_left_out() -> None:
     """A knob whose other values were not reached has no column."""
-    result = found()
-    result["settings"].append(row(4, 0.0, visits=0, prefetch_factor=8))
+    result = found(row(4, None, visits=0, prefetch_factor=8))
     assert "prefetch" not in text(result, width=120, unicode=True)
 
 
-def test_bar_tells_the_time_that_is_left() -> None:
+def test_bar_shows_the_time_that_is_left() -> None:
     """Half of the budget used, then two seconds more: what is left goes on sinking."""
     from gpuwatch.commands.tune.command import bar
 
-    progress = Progress("num_workers", Setting(num_workers=4).valid(), 0.5, 7, 1234.5)
+    progress = Progress("num_workers", Setting(num_workers=4).valid(), 0.5, 1234.5)
     shown = bar(progress, 20.0, 0.0)
     assert shown == ("gpuwatch: [#####.....] at most 10s left, num_workers=4, best 1,234/s")
     assert "at most 8s left" in bar(progress, 20.0, 2.0)
-    over = bar(replace(progress, phase="prefetch_factor"), 20.0, 99.0)
+    over = bar(progress._replace(phase="prefetch_factor"), 20.0, 99.0)
     assert "[##########] ending, prefetch_factor=2" in over
-    kept = replace(progress, phase="persistent_workers")
+    kept = progress._replace(phase="persistent_workers")
     assert "persistent_workers=no" in bar(kept, 120.0, 0.0)
     assert len(bar(kept, 120.0, 0.0)) < 80
 
@@ -384,10 +363,15 @@ def test_bar_tells_the_time_that_is_left() -> None:
 def test_hostile_words_are_made_harmless() -> None:
     """Nothing that a user's code says reaches the terminal as a control sequence."""
     evil = "\x1b]0;owned\x07"
-    failure = {"code": "exception", "sentence": evil, "line": evil, "output": [evil]}
-    result = found(target=f"{evil}.py:x", line=f"{evil}(x)", call=[evil, [evil]], reasons=[evil])
-    result["settings"].append(row(16, 1.0, visits=0, failure=failure))
-    result["notes"] = [evil]
+    failure = Failure(code="exception", sentence=evil, line=evil, output=(evil,))
+    result = found(
+        row(16, None, visits=0, failure=failure),
+        target=f"{evil}.py:x",
+        line=f"{evil}(x)",
+        call=(evil, (evil,)),
+        reasons=(evil,),
+        notes=(evil,),
+    )
     shown = text(result, width=80, unicode=True)
     assert "\x1b" not in shown
     assert "\x07" not in shown
@@ -396,32 +380,24 @@ def test_hostile_words_are_made_harmless() -> None:
 def test_kept_results_are_bounded_and_foreign_files_ignored(tmp_path: Path) -> None:
     """The oldest are forgotten; links, other JSON and halves of files are passed over."""
     folder = tmp_path / "tunings"
-    for number in range(keep.KEPT + 3):
-        keep.save(found(taken_at_unix_seconds=1e9 + number), folder)
-    assert len(list(folder.iterdir())) == keep.KEPT
+    for number in range(results.KEPT + 3):
+        results.save(found(taken_at_unix_seconds=1e9 + number), folder)
+    assert len(list(folder.iterdir())) == results.KEPT
     (folder / "29991231T235959.000-1.json").write_text('{"kind": "tune"')
     (folder / "29991231T235959.001-1.json").symlink_to("/etc/passwd")
     (folder / "29991231T235959.002-1.json").write_text('{"kind": "other"}')
-    newest = keep.last(folder=folder)
+    newest = results.last(folder=folder)
     assert newest is not None
-    assert newest["taken_at_unix_seconds"] == 1e9 + keep.KEPT + 2
-    assert keep.last("other.py:x", folder) is None
+    assert newest.taken_at_unix_seconds == 1e9 + results.KEPT + 2
+    assert results.last("other.py:x", folder) is None
     if os.geteuid() == 0:
         for path in folder.iterdir():
             os.chown(path, 12345, -1, follow_symlinks=False)
-        assert keep.last(folder=folder) is None
+        assert results.last(folder=folder) is None
 
 
 def test_result_that_cannot_be_kept_is_a_sentence(tmp_path: Path) -> None:
     """A folder that is a file is no traceback."""
     (tmp_path / "tunings").write_text("")
-    with pytest.raises(keep.KeepError, match="cannot be saved"):
-        keep.save(found(), tmp_path / "tunings")
-
-
-def test_one_of_a_thing_is_named_in_the_singular() -> None:
-    """One sample on one core."""
-    head = text(
-        {**found(), "samples": 1, "usable_cores": 1.0}, width=100, unicode=True
-    ).splitlines()[0]
-    assert " 1 sample · 1 usable core · " in head
+    with pytest.raises(KeepError, match="cannot be saved"):
+        results.save(found(), tmp_path / "tunings")

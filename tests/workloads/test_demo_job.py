@@ -146,10 +146,10 @@ def test_an_end_that_is_asked_for_amid_an_import_comes_after_it() -> None:
     """Where an exception would be lost, or end the process without giving back what it took."""
     code = (
         "import os, signal\n"
-        "from gpuwatch.practice import leaving\n"
-        "leaving.listen()\n"
+        "from gpuwatch.practice import ending\n"
+        "ending.listen()\n"
         "try:\n"
-        "    with leaving.held():\n"
+        "    with ending.held():\n"
         "        os.kill(os.getpid(), signal.SIGTERM)\n"
         "        print('imported')\n"
         "    print('trains')\n"
@@ -171,13 +171,13 @@ def _folders(folder: Path) -> list[Path]:
 
 def test_the_list_names_every_cause() -> None:
     """With what each needs that a CPU does not have; those that no job can have, with why."""
-    told = CliRunner().invoke(demo_job_command, [])
-    assert told.exit_code == 0
+    shown = CliRunner().invoke(demo_job_command, [])
+    assert shown.exit_code == 0
     for cause in CAUSES.values():
-        assert f"  {cause.name} " in told.output
-        assert cause.says in told.output
+        assert f"  {cause.name} " in shown.output
+        assert cause.says in shown.output
     for other in UNPRACTISED:
-        assert other.why in told.output
+        assert other.why in shown.output
 
 
 @pytest.mark.parametrize(

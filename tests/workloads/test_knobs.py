@@ -16,7 +16,6 @@ from gpuwatch.practice.knobs import (
     KnobError,
     Knobs,
     changed,
-    differences,
     given,
     in_words,
     parse_cores,
@@ -49,7 +48,7 @@ def test_a_cure_turns_something(cause: Cause) -> None:
         # Which cores are far away is known on the machine only.
         assert cause.knobs != Knobs()
         for cores in (2, 64):
-            assert differences(cause.knobs, replace(cause.knobs, **cause.cure_on(cores)))
+            assert in_words(cause.knobs, replace(cause.knobs, **cause.cure_on(cores)))
     turned = {*cause.cure, *cause.cure_on(64)}
     assert turned <= {knob.name for knob in fields(Knobs) if not knob.metadata["fixed"]}
 
@@ -168,12 +167,6 @@ def test_lines_may_have_comments() -> None:
     assert knobs == Knobs(transform_ms=5.5, pin_memory=False)
 
 
-def test_what_changed_is_told_with_units() -> None:
-    """Only what differs is told, as a person says it."""
-    told = differences(Knobs(), Knobs(workers=0, save_every=14.0, sync=True))
-    assert told == ["workers: 2 -> 0", "sync: off -> on", "save_every: never -> 14 s"]
-
-
 def test_cores() -> None:
     """Cores are written as lists of ranges."""
     assert parse_cores("0-2, 7") == {0, 1, 2, 7}
@@ -184,11 +177,11 @@ def test_cores() -> None:
 def test_every_knob_is_an_option(capsys: pytest.CaptureFixture[str]) -> None:
     """The help has each knob and each cause, and an option that is given counts."""
     parser = train.make_parser()
-    told = parser.format_help()
+    shown = parser.format_help()
     for knob in fields(Knobs):
-        assert f"--{knob.name.replace('_', '-')}" in told
+        assert f"--{knob.name.replace('_', '-')}" in shown
     for name in (*CAUSES, *(one.name for one in UNPRACTISED)):
-        assert name in told
+        assert name in shown
     options = parser.parse_args(["python_bound", "--workers", "7", "--no-pin-memory"])
     assert given(options) == {"workers": 7, "pin_memory": False}
     with pytest.raises(SystemExit):

@@ -45,7 +45,7 @@ class TestKnobs:
     def job() -> Iterator[PracticeJob]:
         # On a disk: reads from memory are not reads.
         folder = scratch_folder()
-        options = (*QUICK, "--spin-ms", "2", "--workers", "1", "--no-tell")
+        options = (*QUICK, "--spin-ms", "2", "--workers", "1", "--no-report")
         with practice_job(folder, *options, launcher=SAYS_MORE) as job:
             job.until_it_says("training")
             yield job
@@ -120,7 +120,7 @@ class TestKnobs:
         wait_until(three_were_there)
 
     def test_host_memory_grows(self, job: PracticeJob) -> None:
-        """Workers keep what they were told to keep, and end with it."""
+        """Workers keep what they are to keep, and end with it."""
         (worker,) = job.load(workers=1, host_leak_kib=512)
         first = worker.memory_info().rss
         wait_until(lambda: worker.memory_info().rss > first + (64 << 20))
@@ -147,7 +147,7 @@ class TestKnobs:
         assert job.workers() == [worker]
 
     def test_idle(self, job: PracticeJob) -> None:
-        """It does nothing until it is told to go on."""
+        """It does nothing until it is asked to go on."""
         job.turn(workers=0, idle_after=0.1)
         job.until_it_says("doing nothing")
         job.turn(workers=0, idle_after=0)
@@ -184,7 +184,7 @@ class TestKnobs:
         begun = job.step()
         assert job.step() > begun
 
-    def test_nonsense_is_told_of(self, job: PracticeJob) -> None:
+    def test_nonsense_is_reported(self, job: PracticeJob) -> None:
         """A line of the control file that makes no sense is named, and it trains on."""
         (job.folder / "knobs").write_text("workers=lots\n")
         assert "workers is a whole number" in job.until_it_says("knobs was not followed")
@@ -215,7 +215,8 @@ class TestRanks:
         with practice_job(tmp_path, *QUICK, "--ranks", "2", "--workers", "0") as job:
             job.until_it_says("2 ranks by gloo")
             job.until_it_says("training")
-            ranks = sorted(job.children(), key=lambda one: one.environ()["RANK"])
+            with_rank = [one for one in job.children() if "RANK" in one.environ()]
+            ranks = sorted(with_rank, key=lambda one: one.environ()["RANK"])
             assert len(ranks) == 2
             assert job.step() > 0
             ranks[1].suspend()
@@ -227,16 +228,6 @@ class TestRanks:
             job.process.terminate()
             job.rest()
             wait_until(lambda: all(is_gone(rank) for rank in ranks))
-
-    def test_torchrun(self, tmp_path: Path) -> None:
-        """torchrun starts it too, and its ranks have learnt the same in the end."""
-        launcher = ("-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone")
-        options = (*QUICK, "--workers", "0", "--steps", "20", "--slow-rank", "1")
-        with practice_job(tmp_path, *options, launcher=launcher) as job:
-            job.until_it_says("2 ranks by gloo")
-            assert job.until_it_says("done: 20 steps")
-            job.rest()
-            assert job.process.returncode == 0
 
 
 @needs_torch
@@ -284,7 +275,7 @@ def _is_below(process: psutil.Process, pid: int) -> bool:
 QUOTA = """
 import os, sys
 from pathlib import Path
-from gpuwatch.practice.job.machine import MachineError, enter_quota, _Group
+from gpuwatch.practice.job.machine import MachineError, enter_quota
 try:
     quota = enter_quota(0.5)
 except MachineError as error:
@@ -305,7 +296,7 @@ print(folder.exists())
 def test_large_batches_are_not_left_in_dev_shm(tmp_path: Path, job_is: str) -> None:
     """However the job ends while a worker makes a batch: all of its processes are asked to end,
     or itself is killed first."""
-    large = (*QUICK, "--sample-kib", "32768", "--workers", "1", "--no-tell")
+    large = (*QUICK, "--sample-kib", "32768", "--workers", "1", "--no-report")
     with practice_job(tmp_path, *large) as job:
         job.until_it_says("training")
         (worker,) = job.workers()
@@ -359,16 +350,16 @@ class TestWithoutAJob:
     def test_without_torch(self, module: str) -> None:
         """Where PyTorch is not installed one sentence says how to install it."""
         module, *command = module.split()
-        code, told = self.run(*command, "healthy", module=module)
+        code, said = self.run(*command, "healthy", module=module)
         assert code == 2
-        assert told.count("\n") == 1
-        assert "pip install 'gpuwatch-tui[torch]'" in told
+        assert said.count("\n") == 1
+        assert "pip install 'gpuwatch-tui[torch]'" in said
 
     def test_what_cannot_be_practised(self) -> None:
         """Such a cause is refused with the reason and what shows it instead."""
-        code, told = self.run("thermal_throttle")
+        code, said = self.run("thermal_throttle")
         assert code == 2
-        assert "gpuwatch --demo throttled" in told
+        assert "gpuwatch --demo throttled" in said
 
     def test_no_such_device(self, tmp_path: Path) -> None:
         """A device that is not there is a sentence, and the job ends."""

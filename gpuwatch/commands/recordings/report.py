@@ -189,7 +189,7 @@ def _unreadable(store: Any) -> str:
 def _tuning(report: Report) -> dict[str, Any] | None:
     """Last result of ``gpuwatch tune --save`` in the folder that the job ran in."""
     from gpuwatch.outputs.tuning.text import summary
-    from gpuwatch.tuning.search.keep import last
+    from gpuwatch.tuning.search.result import last
 
     job = report.job
     if job is None or job.working_directory is None or report.simulated:

@@ -32,7 +32,7 @@ _MODULE = "gpuwatch.practice.train"
     help="Train on cpu, cuda, cuda:1, or a device of your own (module:name).",
 )
 @click.option(
-    "--no-tell",
+    "--no-report",
     is_flag=True,
     help="The job does not report its own loop: it is seen from outside only.",
 )
@@ -42,7 +42,7 @@ _MODULE = "gpuwatch.practice.train"
 def demo_job_command(
     interval: float,
     device: str,
-    no_tell: bool,
+    no_report: bool,
     ascii_mode: bool | None,
     theme: str | None,
     slow_link: bool | None,
@@ -90,27 +90,24 @@ def demo_job_command(
         theme=theme,
         slow_link=slow_link,
     )
-    told = ("--no-tell",) if no_tell else ()
-    return _practise(found, ("--device", device, *told, *knobs), options)
+    silent = ("--no-report",) if no_report else ()
+    return _practise(found, ("--device", device, *silent, *knobs), options)
 
 
 def _listed() -> str:
     from gpuwatch.practice.causes import CAUSES, UNPRACTISED
 
-    lines = ["Practise with: gpuwatch demo-job CAUSE", ""]
+    rows = ["Practise with: gpuwatch demo-job CAUSE", ""]
     for cause in CAUSES.values():
         needs = [] if not cause.gpus else ["a GPU" if cause.gpus == 1 else f"{cause.gpus} GPUs"]
         needs += [] if cause.needs is None else [cause.needs]
-        lines.append(f"  {cause.name:<23} {cause.says}")
-        if needs:
-            lines.append(f"  {'':<23} needs {'; '.join(needs)}")
-    lines += ["", "Cannot be practised, but can be simulated:", ""]
+        rows.append(f"  {cause.name:<23} {cause.says}")
+        rows += [f"  {'':<23} needs {'; '.join(needs)}"] if needs else []
+    rows += ["", "Cannot be practised, but can be simulated:", ""]
     for other in UNPRACTISED:
-        lines.append(f"  {other.name:<23} {other.why}")
-        if other.demo is not None:
-            lines.append(f"  {'':<23} gpuwatch --demo {other.demo}")
-    lines += ["", "gpuwatch explain CAUSE says what each is."]
-    return "\n".join(lines)
+        rows.append(f"  {other.name:<23} {other.why}")
+        rows += [] if other.demo is None else [f"  {'':<23} gpuwatch --demo {other.demo}"]
+    return "\n".join([*rows, "", "gpuwatch explain CAUSE says what each is."])
 
 
 def _practise(cause: Cause, knobs: Sequence[str], options: RunOptions) -> int:
@@ -163,7 +160,7 @@ def _remove(folder: Path | None) -> None:
 
 
 def _last_words(path: Path) -> str:
-    """What the job printed last, which says why it ended."""
+    """The job's last line, which says why it ended."""
     from gpuwatch.core.text import clean
 
     try:
@@ -216,7 +213,7 @@ class PracticeKnobs:
         return self._has_ended()
 
     def look(self) -> bool:
-        """On what the job trains it says once it runs."""
+        """The job says its device once it runs."""
         if self.ended != self._said_ended:
             self._said_ended = self.ended
             return True

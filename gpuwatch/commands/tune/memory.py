@@ -10,11 +10,11 @@ import click
 
 from gpuwatch.commands import common
 from gpuwatch.commands.recordings.reading import refuse_overwriting, write_file
+from gpuwatch.commands.tune.measuring import close, duration, importing, unusable
 
 if TYPE_CHECKING:
-    from gpuwatch.tuning.memory.plan import Plan
-    from gpuwatch.tuning.memory.process import Gpu, Torch
-    from gpuwatch.tuning.memory.report import MemoryReport, Subject
+    from gpuwatch.tuning.memory.records import Gpu, MemoryReport, Subject
+    from gpuwatch.tuning.messages import Answer
 
 WIDTH_WITHOUT_TERMINAL = 100
 _SIZES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
@@ -44,10 +44,6 @@ def _bytes(_context: click.Context, _parameter: click.Parameter, value: str | No
     if amount < 64 << 20:
         raise click.BadParameter("write a size of 64M or more, as in 24G.")
     return amount
-
-
-def _seconds(_context: click.Context, _parameter: click.Parameter, value: str) -> float:
-    return common.parse_duration(value, 1, 86400)
 
 
 def _device(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
@@ -100,7 +96,7 @@ def _device(_context: click.Context, _parameter: click.Parameter, value: str | N
 )
 @click.option(
     "--timeout",
-    callback=_seconds,
+    callback=duration(1, 86400),
     default="5m",
     show_default=True,
     metavar="TIME",
@@ -108,7 +104,7 @@ def _device(_context: click.Context, _parameter: click.Parameter, value: str | N
 )
 @click.option(
     "--budget",
-    callback=_seconds,
+    callback=duration(1, 86400),
     default="10m",
     show_default=True,
     metavar="TIME",
@@ -150,58 +146,61 @@ def memory_command(
     """
     out = common.open_output()
     refuse_overwriting(output, step.rpartition(":")[0])
+    common.check_targets(step, loader)
 
-    from gpuwatch.tuning.memory.point import MeasureError, NoMemoryError
+    from gpuwatch.tuning.bench import Bench, BenchError
+    from gpuwatch.tuning.failures import MeasureError
+    from gpuwatch.tuning.memory.measuring import list_gpus, measurer
+    from gpuwatch.tuning.memory.plan import Plan
 
     line = common.StatusLine(0.0)
-    try:
-        common.check_targets(step, loader)
-        line.show("gpuwatch: looking for the device ...")
-        plan = _plan(step, loader, device, limit, timeout)
-        plan.precisions = _precisions(plan, precisions)
-        plan.sizes, plan.margin_share, plan.budget_seconds = sizes, margin / 100, budget
-        plan.tell = lambda doing: line.show(f"gpuwatch: {doing} ... (Ctrl-C ends it)")
-        with common.terminated_as_interrupted():
-            report = plan.run()
-    except (MeasureError, NoMemoryError) as error:
-        line.end()
-        return common.complain(str(error), common.EXIT_USAGE)
-    finally:
-        line.end()
-    if not report.results:
+    # A loader makes batches of the sizes that are measured, whatever its own.
+    bench = Bench(
+        loader, batch_size=2, step=step, patience_seconds=timeout, tick=importing(line, step)
+    )
+
+    def report(doing: str) -> None:
+        bench.tick = lambda: line.show(f"gpuwatch: {doing} ... (Ctrl-C ends it)")
+        bench.tick()
+
+    with common.terminated_as_interrupted():
+        try:
+            bench.open()
+            torch = list_gpus(bench)
+            subject = _subject(step, loader, device, limit, torch)
+            index = int(subject.device.removeprefix("cuda:")) if subject.is_gpu else None
+            gpu = None if index is None else torch.gpus[index]
+            found = Plan(
+                subject=subject,
+                measure=measurer(bench, device=index, limit_bytes=limit),
+                precisions=_precisions(gpu, precisions),
+                sizes=sizes,
+                margin_share=margin / 100,
+                seconds_max=timeout,
+                budget_seconds=budget,
+                report=report,
+            ).run()
+        except BenchError as error:
+            line.end()
+            return unusable(error)
+        except MeasureError as error:
+            line.end()
+            return common.complain(str(error), common.EXIT_USAGE)
+        except KeyboardInterrupt:
+            return common.EXIT_INTERRUPTED
+        finally:
+            line.end()
+            close(bench)
+    if not found.results:
         return common.EXIT_INTERRUPTED
-    _write(report, out, as_json, output, ascii_mode)
-    return common.EXIT_INTERRUPTED if report.ended == "interrupted" else 0
-
-
-def _plan(
-    step: str, loader: str | None, device: str | None, limit: int | None, timeout: float
-) -> Plan:
-    """Raises ``MeasureError`` and ``click.UsageError``."""
-    from gpuwatch.tuning.memory.plan import Plan
-    from gpuwatch.tuning.memory.process import ChildMeasurer, probe
-
-    torch = probe()
-    subject = _subject(step, loader, device, limit, torch)
-    measurer = ChildMeasurer(
-        step=step,
-        loader=loader,
-        device=int(subject.device.removeprefix("cuda:")) if subject.is_gpu else "cpu",
-        limit_bytes=limit,
-        seconds=timeout,
-    )
-    return Plan(
-        subject=subject,
-        measurer=measurer,
-        seconds_max=timeout,
-        precisions=_own_precisions(torch.gpus, subject),
-    )
+    _write(found, out, as_json, output, ascii_mode)
+    return common.EXIT_INTERRUPTED if found.ended == "interrupted" else 0
 
 
 def _subject(
-    step: str, loader: str | None, device: str | None, limit: int | None, torch: Torch
+    step: str, loader: str | None, device: str | None, limit: int | None, torch: Answer
 ) -> Subject:
-    from gpuwatch.tuning.memory.report import Subject
+    from gpuwatch.tuning.memory.records import Subject
 
     if device == "cpu":
         where, name = "cpu", "this host"
@@ -220,15 +219,15 @@ def _subject(
         loader=loader,
         device=where,
         device_name=name,
-        torch_version=torch.version,
+        torch_version=torch.torch,
         limit_bytes=limit,
     )
 
 
-def _require_gpu(index: int, torch: Torch) -> None:
+def _require_gpu(index: int, torch: Answer) -> None:
     if not torch.gpus:
         raise click.UsageError(
-            f"gpuwatch tune memory measures on a CUDA device, and there is none: {torch.why}. "
+            f"gpuwatch tune memory measures on a CUDA device, and there is none: {torch.no_cuda}. "
             "With --device cpu it measures the host's memory of the step on the CPU, which says "
             "nothing about a GPU's."
         )
@@ -237,30 +236,23 @@ def _require_gpu(index: int, torch: Torch) -> None:
         raise click.UsageError(f"There is no cuda:{index}: PyTorch sees {known}.")
 
 
-def _own_precisions(gpus: tuple[Gpu, ...], subject: Subject) -> tuple[str, ...]:
-    """The mixed precision that people use on this device. On a CPU few have the instructions,
-    and without them a step takes many times as long: only where it is asked for."""
-    if not subject.is_gpu:
-        return ()
-    gpu = gpus[int(subject.device.removeprefix("cuda:"))]
-    return ("bfloat16",) if gpu.bfloat16 else ("float16",)
-
-
-def _precisions(plan: Plan, asked: tuple[str, ...]) -> tuple[str, ...]:
-    from gpuwatch.tuning.memory.point import AS_IS
+def _precisions(gpu: Gpu | None, asked: tuple[str, ...]) -> tuple[str, ...]:
+    """Without any, and that asked for, else the mixed precision that people use on this GPU. On a
+    CPU few have the instructions, and without them a step takes many times as long."""
+    from gpuwatch.tuning.memory.records import AS_IS
 
     if "none" in asked:
         if len(set(asked)) > 1:
             raise click.UsageError("--precision none cannot be combined.")
         return (AS_IS,)
-    return (AS_IS, *dict.fromkeys(asked or plan.precisions))
+    own = () if gpu is None else ("bfloat16",) if gpu.bfloat16 else ("float16",)
+    return (AS_IS, *dict.fromkeys(asked or own))
 
 
 def _write(
     report: MemoryReport, out: TextIO, as_json: bool, output: str | None, ascii_mode: bool | None
 ) -> None:
-    from gpuwatch.outputs.tuning.memory_json import report_json
-    from gpuwatch.outputs.tuning.memory_text import page
+    from gpuwatch.outputs.tuning.memory_text import page, report_json
 
     width = common.terminal_width(out) if common.is_terminal(out) else WIDTH_WITHOUT_TERMINAL
     unicode = not ascii_mode if ascii_mode is not None else common.can_write(out, "●⣿─±²")

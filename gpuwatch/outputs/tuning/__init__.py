@@ -1,1 +1,1 @@
-"""What ``gpuwatch tune`` and ``tune memory`` found, as text, charts and JSON."""
+"""Results of ``gpuwatch tune`` and ``tune memory``, as text and charts."""

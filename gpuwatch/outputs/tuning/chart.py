@@ -1,62 +1,130 @@
-"""Samples a second over the number of workers, with error bars; drawn by plotext as text."""
+"""Charts of what was measured, drawn by plotext as text."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
+from gpuwatch.core.units import size
 from gpuwatch.outputs.terminal.painting import ASCII_FRAME
+from gpuwatch.tuning.memory.records import LineFit, PrecisionResult
 
-ROWS = 9
-CELLS_MOST = 72
+RATE_ROWS = 9
+RATE_CELLS_MOST = 72
+MEMORY_LABEL = 7
+_STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
+_TOPS = (1.5, 2, 3, 4, 5, 6, 8, 10)
+Places = Iterable[tuple[float, float]]
 
 
 class Point(NamedTuple):
+    """Samples a second with so many workers, with an error bar."""
+
     workers: int
     rate: float
     low: float | None
     high: float | None
 
 
-def chart(points: Sequence[Point], *, width: int, unicode: bool) -> list[str]:
-    """Lines no wider than ``width``; the scale begins at zero. Needs two points or more."""
-    import plotext  # noqa: PLC0415 - only who draws pays for it
+class _Figure:
+    """A chart of ``width`` x ``height`` cells; in ASCII where ``unicode`` is false."""
 
-    # plotext clips to the terminal it finds; the size of a chart is ours to say.
-    plotext.terminal.limit(False, False)
-    figure = plotext.figure
-    figure.clear()
+    def __init__(self, width: int, height: int, *, unicode: bool) -> None:
+        import plotext  # noqa: PLC0415 - only who draws pays for it
+
+        # plotext clips to the terminal it finds; the size of a chart is ours to say.
+        plotext.terminal.limit(False, False)
+        self._figure: Any = plotext.figure
+        self._figure.clear()
+        self._figure.plot_size(width, height)
+        self._unicode = unicode
+
+    def open_frame(self) -> None:
+        self._figure.axes(False, axis="x", side="upper")
+        self._figure.axes(False, axis="y", side="right")
+
+    def draw(self, places: Places, marker: str, plain: str, *, line: bool = False) -> None:
+        """Marks, or the ``line`` through them; ``plain``: the marker in ASCII."""
+        xs, ys = zip(*places, strict=True)
+        marker = marker if self._unicode else plain
+        signal = self._figure.signal([float(x) for x in xs], list(ys), marker=marker)
+        if line:
+            signal.lines()
+        self._figure.draw(signal)
+
+    def axis(self, axis: str, top: float, ticks: Sequence[float], labels: Sequence[str]) -> None:
+        ruler = self._figure.ruler("y", "left") if axis == "y" else self._figure.ruler("x")
+        ruler.lim(0, top)
+        ruler.ticks(list(ticks), list(labels))
+
+    def lines(self) -> list[str]:
+        drawn = self._figure.build().string(True).rstrip().split("\n")
+        lines = [line.rstrip() for line in drawn]
+        return lines if self._unicode else [line.translate(ASCII_FRAME) for line in lines]
+
+
+def rate_chart(points: Sequence[Point], *, width: int, unicode: bool) -> list[str]:
+    """Samples a second over the number of workers, in lines no wider than ``width``; the scale
+    begins at zero. Needs two points or more."""
     fastest = max(point.rate for point in points)
     # The bar of a setting that was hardly measured must not flatten all others.
     top = _round_up(min(1.5 * fastest, max(point.high or point.rate for point in points)))
     labels = [f"{top * share:,.0f}" for share in (0, 0.5, 1)]
     margin = max(len(label) for label in labels)
-    cells = min(width, CELLS_MOST) - margin - 1
-    figure.plot_size(cells + margin + 1, ROWS + 2)
-    figure.axes(False, axis="x", side="upper")
-    figure.axes(False, axis="y", side="right")
+    figure = _Figure(min(width, RATE_CELLS_MOST), RATE_ROWS + 2, unicode=unicode)
+    figure.open_frame()
     points = sorted(points)
     # Every count gets the same room: 0, 1, 2, 4, 8 would crowd on a scale of their own.
-    places = [number + 0.5 for number in range(len(points))]
-    joined = figure.signal(places, [p.rate for p in points], marker="braille" if unicode else ".")
-    figure.draw(joined.lines())
-    for place, point in zip(places, points, strict=True):
+    places = [(number + 0.5, point.rate) for number, point in enumerate(points)]
+    figure.draw(places, "braille", ".", line=True)
+    for (place, _), point in zip(places, points, strict=True):
         if point.low is not None and point.high is not None:
-            high = min(point.high, top)
-            steps = [point.low + (high - point.low) * n / 20 for n in range(21)]
-            bar = figure.signal([place] * 21, steps, marker="│" if unicode else "|")
-            figure.draw(bar)
-    dots = figure.signal(places, [p.rate for p in points], marker="●" if unicode else "o")
-    figure.draw(dots)
-    y_ruler = figure.ruler("y", "left")
-    y_ruler.lim(0, top)
-    y_ruler.ticks([0, top / 2, top], [label.rjust(margin) for label in labels])
-    x_ruler = figure.ruler("x")
-    x_ruler.lim(0, len(points))
-    x_ruler.ticks(places, [str(point.workers) for point in points])
-    lines = figure.build().string(True).rstrip().split("\n")
-    lines = [line.rstrip() for line in lines]
-    return lines if unicode else [line.translate(ASCII_FRAME) for line in lines]
+            rise = (min(point.high, top) - point.low) / 20
+            figure.draw([(place, point.low + rise * n) for n in range(21)], "│", "|")
+    figure.draw(places, "●", "o")
+    figure.axis("y", top, [0, top / 2, top], [label.rjust(margin) for label in labels])
+    counts = [str(point.workers) for point in points]
+    figure.axis("x", len(points), [place for place, _ in places], counts)
+    return figure.lines()
+
+
+def memory_chart(result: PrecisionResult, *, width: int, height: int, unicode: bool) -> list[str]:
+    """Lines no wider than ``width``; none where there is no line to draw.
+
+    Points are ``●``, the line dotted; the rule across is what could be had. The axes begin at 0.
+    """
+    fit, points = result.fit, result.points
+    if fit is None:
+        return []
+    available = result.points[-1].available_bytes
+    right = max(point.batch_size for point in points)
+    highest = max(*(point.peak_bytes for point in points), fit.at(right))
+    # A limit far above would press everything else onto the axis.
+    shows_limit = available < 4 * highest
+    top = max(highest, available) if shows_limit else highest
+    scale = 1.0
+    while top / scale >= 1024:
+        scale *= 1024
+    figure = _Figure(width, height, unicode=unicode)
+    line = [(0.0, fit.at(0)), *_floor_end(fit), (float(right), fit.at(right))]
+    figure.draw([(x, y / scale) for x, y in line], "braille", ".", line=True)
+    if shows_limit:
+        rule = [(0.0, available / scale), (float(right), available / scale)]
+        figure.draw(rule, "─", "-", line=True)
+    figure.draw([(one.batch_size, one.peak_bytes / scale) for one in points], "●", "o")
+    marks = _ticks(top / scale, 4)
+    labels = [size(mark * scale).rjust(MEMORY_LABEL) for mark in marks]
+    figure.axis("y", top / scale * 1.02, marks, labels)
+    across = _ticks(right, max(2, width // 16))
+    figure.axis("x", right, across, [f"{mark:.0f}" for mark in across])
+    return figure.lines()
+
+
+def _floor_end(fit: LineFit) -> list[tuple[float, float]]:
+    if fit.floor_bytes is None or fit.per_sample_bytes <= 0:
+        return []
+    at = (fit.floor_bytes - fit.fixed_bytes) / fit.per_sample_bytes
+    return [(at, fit.floor_bytes)] if at > 0 else []
 
 
 def _round_up(value: float) -> float:
@@ -66,4 +134,16 @@ def _round_up(value: float) -> float:
         power *= 10
     while value <= power:
         power /= 10
-    return next((n * power for n in (1.5, 2, 3, 4, 5, 6, 8, 10) if n * power >= value), 10 * power)
+    return next((n * power for n in _TOPS if n * power >= value), 10 * power)
+
+
+def _ticks(top: float, count: int) -> list[float]:
+    """About ``count`` round numbers from 0 to ``top``."""
+    least = top / max(count, 1)
+    power = 1.0
+    while power * 10 <= least:
+        power *= 10
+    while power > least:
+        power /= 10
+    step = next(power * one for one in _STEPS if power * one >= least)
+    return [number * step for number in range(int(top / step + 1e-9) + 1)]

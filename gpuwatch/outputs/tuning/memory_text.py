@@ -1,54 +1,91 @@
-"""The report of ``gpuwatch tune memory`` for a person."""
+"""The report of ``gpuwatch tune memory``, as text for a person and as JSON."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from textwrap import wrap
+from typing import Any
 
+import msgspec
+from msgspec import structs
+
+from gpuwatch import __version__
 from gpuwatch.core.text import clean
 from gpuwatch.core.units import UNKNOWN
-from gpuwatch.outputs.tuning.memory_chart import chart
-from gpuwatch.tuning.memory import words
-from gpuwatch.tuning.memory.point import AS_IS, MemoryPoint
-from gpuwatch.tuning.memory.report import MemoryReport, PrecisionResult, Subject
-from gpuwatch.tuning.memory.words import size
+from gpuwatch.outputs.tuning import memory_words as words
+from gpuwatch.outputs.tuning.chart import memory_chart
+from gpuwatch.outputs.tuning.memory_words import size
+from gpuwatch.tuning.memory.records import (
+    AS_IS,
+    MemoryPoint,
+    MemoryReport,
+    PrecisionResult,
+    Subject,
+)
 
+SCHEMA = 2
 CHART_ROWS = 14
+CHART_CELLS_MOST = 100
+_ASCII = str.maketrans({"±": "+-", "²": "2", "…": "~"})
 ENDED = {
-    "interrupted": "Interrupted: this was measured until then.",
-    "budget": "Out of time (--budget): this was measured until then.",
+    "interrupted": "Interrupted: this was measured so far.",
+    "budget": "Out of time (--budget): this was measured so far.",
 }
+
+
+def report_json(report: MemoryReport) -> str:
+    """``null`` is not measured."""
+    found = {
+        "kind": "tune_memory",
+        "schema": SCHEMA,
+        "gpuwatch": __version__,
+        **structs.asdict(report.subject),
+        "margin_share": report.margin_share,
+        "seconds": round(report.seconds, 3),
+        "ended": report.ended,
+        "results": [_result_object(one) for one in report.results],
+        "differences": list(words.differences(report)),
+    }
+    return msgspec.json.format(msgspec.json.encode(found), indent=2).decode() + "\n"
+
+
+def _result_object(result: PrecisionResult) -> dict[str, Any]:
+    fit = result.fit
+    return {
+        **structs.asdict(result),
+        "fit": None if fit is None else {**structs.asdict(fit), "says": words.quality(fit)},
+        "says": words.outcome(result),
+    }
 
 
 def page(report: MemoryReport, *, width: int, unicode: bool) -> str:
     """All of it, no line wider than ``width`` but the table."""
-    lines: list[str] = [*_wrapped(heading(report.subject, report.plain), width), ""]
-    first = None if report.plain is None else words.headline(report.plain)
-    if first is not None:
-        lines += [*_wrapped(first, width), ""]
+    plain = report.results[0]
+    lines = [*_wrapped(heading(report.subject, plain), width), ""]
+    first = words.headline(plain)
+    lines += [*_wrapped(first, width), ""] if first else []
     for result in report.results:
         lines += _result(result, report.subject, width, unicode)
     changes = list(words.differences(report))
     for change in changes:
         lines += _wrapped(change, width)
-    if changes:
-        lines.append("")
-    if report.ended:
-        lines += [*_wrapped(ENDED[report.ended], width), ""]
+    lines += [""] if changes else []
+    lines += _wrapped(ENDED[report.ended], width) if report.ended else []
     text = "\n".join(lines).rstrip() + "\n"
-    return text if unicode else text.replace("±", "+-").replace("²", "2").replace("…", "~")
+    return text if unicode else text.translate(_ASCII)
 
 
-def heading(subject: Subject, plain: PrecisionResult | None) -> str:
+def heading(subject: Subject, plain: PrecisionResult) -> str:
     step = clean(subject.step, 200)
     if subject.loader is not None:
         step += f" on {clean(subject.loader, 200)}"
-    last = plain.points[-1] if plain is not None and plain.points else None
-    room = "" if last is None else f", {size(last.total_bytes)}"
+    room = ""
+    if plain.points:
+        room += f", {size(plain.points[-1].total_bytes)}"
     if subject.limit_bytes is not None:
         room += " by --limit"
-    if last is not None:
-        room += f", {size(last.available_bytes)} available"
+    if plain.points:
+        room += f", {size(plain.points[-1].available_bytes)} available"
     where = f"{subject.device}: {clean(subject.device_name, 120)}{room}"
     what = "GPU memory" if subject.is_gpu else "Host memory (the step ran on the CPU)"
     return f"{what} of {step} on {where}"
@@ -58,38 +95,38 @@ def _result(result: PrecisionResult, subject: Subject, width: int, unicode: bool
     if result.precision != AS_IS:
         yield f"With {result.precision} autocast around the step"
     if result.points:
-        yield from table(result.all_points, subject)
+        yield from table(result.points, subject)
         yield ""
+    sentences: list[str] = []
     if result.fit is not None:
-        if result.precision == AS_IS and result.fit.freedom > 0:
-            yield from chart(result, width=min(width, 100), height=CHART_ROWS, unicode=unicode)
+        if result.precision == AS_IS and len(result.fit.sizes) > 2:
+            cells = min(width, CHART_CELLS_MOST)
+            yield from memory_chart(result, width=cells, height=CHART_ROWS, unicode=unicode)
             yield ""
         yield words.line(result.fit)
-        yield from _wrapped(words.quality(result.fit), width)
-        for sentence in words.allocator(result):
-            yield from _wrapped(sentence, width)
+        sentences.append(words.quality(result.fit))
     if result.stopped and result.points:
-        yield from _wrapped(result.stopped, width)
-    yield from _wrapped(words.outcome(result), width)
+        sentences.append(result.stopped)
+    for sentence in (*sentences, words.outcome(result)):
+        yield from _wrapped(sentence, width)
     yield ""
 
 
 def table(points: Sequence[MemoryPoint], subject: Subject) -> Iterator[str]:
-    """One row for each batch size. Columns that nobody filled are left out."""
-    columns = [
-        ("batch", [str(one.batch_size) for one in points]),
-        ("tensors", [size(one.allocated_bytes) for one in points]),
-        ("reserved" if subject.is_gpu else "resident", [size(one.peak_bytes) for one in points]),
-        ("process", [size(one.process_bytes) for one in points] if subject.is_gpu else []),
-        ("device", [size(one.device_used_bytes) for one in points]),
-        ("a step", [_milliseconds(one.seconds_per_step) for one in points]),
-        ("samples/s", [_number(one.samples_per_second) for one in points]),
-    ]
-    shown = [(name, cells) for name, cells in columns if any(cell != UNKNOWN for cell in cells)]
-    widths = [max(len(name), *(len(cell) for cell in cells)) for name, cells in shown]
-    yield "  ".join(name.rjust(w) for (name, _), w in zip(shown, widths, strict=True))
-    for row in zip(*(cells for _, cells in shown), strict=True):
-        yield "  ".join(cell.rjust(w) for cell, w in zip(row, widths, strict=True))
+    """One row for each batch size. Columns with nothing in them are left out."""
+    columns = {
+        "batch": [str(one.batch_size) for one in points],
+        "tensors": [size(one.allocated_bytes) for one in points],
+        "reserved" if subject.is_gpu else "resident": [size(one.peak_bytes) for one in points],
+        "process": [size(one.process_bytes) if subject.is_gpu else UNKNOWN for one in points],
+        "device": [size(one.device_used_bytes) for one in points],
+        "a step": [_milliseconds(one.seconds_per_step) for one in points],
+        "samples/s": [_number(one.samples_per_second) for one in points],
+    }
+    shown = [[name, *cells] for name, cells in columns.items() if {*cells} != {UNKNOWN}]
+    widths = [max(len(cell) for cell in column) for column in shown]
+    for row in zip(*shown, strict=True):
+        yield "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))
 
 
 def _milliseconds(seconds: float | None) -> str:

@@ -1,1 +1,1 @@
-"""What runs in a practice job: its loop, data, device, ranks and side jobs."""
+"""The program of a practice job: its loop, data, device, ranks and side jobs."""

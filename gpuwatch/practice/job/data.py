@@ -8,6 +8,7 @@ import threading
 import time
 from pathlib import Path
 
+import psutil
 import torch
 from torch.utils.data import Dataset
 
@@ -31,7 +32,7 @@ def compute(milliseconds: float) -> None:
 
 
 def augment(sample: torch.Tensor, milliseconds: float) -> None:
-    """Transforms: they cost what was asked for, and change nothing that matters."""
+    """Transforms: they cost as much as was asked for, and change nothing that matters."""
     until = time.thread_time() + milliseconds / 1000
     part = sample[:FEATURES]
     while time.thread_time() < until:
@@ -119,22 +120,12 @@ class Samples(Dataset[tuple[torch.Tensor, torch.Tensor]]):
         return sample, sample[:16].sum()
 
     def _keep(self, bytes_: int) -> None:
-        if len(self.kept) * bytes_ < LEAK_MOST_BYTES and _available_share() > LEAK_LEAVES:
+        if len(self.kept) * bytes_ < LEAK_MOST_BYTES and _spare_share() > LEAK_LEAVES:
             # Ones and not zeros: pages that nobody wrote to take no memory.
             self.kept.append(b"1" * bytes_)
 
 
-def _available_share() -> float:
-    """Of the machine's memory, what could still be had; 1 where it is not told."""
-    found: dict[str, int] = {}
-    try:
-        with Path("/proc/meminfo").open() as file:
-            for line in file:
-                name, _, value = line.partition(":")
-                if name in ("MemTotal", "MemAvailable"):
-                    found[name] = int(value.split()[0])
-                if len(found) == 2:
-                    return found["MemAvailable"] / max(1, found["MemTotal"])
-    except (OSError, ValueError, IndexError):
-        pass
-    return 1.0
+def _spare_share() -> float:
+    """Of the machine's memory, what could still be had."""
+    memory = psutil.virtual_memory()
+    return float(memory.available / memory.total)

@@ -1,4 +1,4 @@
-"""What a practice job trains on: the CPU, a CUDA GPU, or a device that somebody else brings.
+"""The device of a practice job: the CPU, a CUDA GPU, or a device that somebody else brings.
 
 A device of one's own is a callable ``module:name`` that takes the rank and the knobs and gives an
 object with the methods of ``Device``.
@@ -11,13 +11,12 @@ import os
 import sys
 import time
 from collections import deque
-from pathlib import Path
 from typing import Any, Protocol
 
 import torch
 from torch import distributed, nn
 
-from gpuwatch.practice import leaving
+from gpuwatch.practice import ending
 from gpuwatch.practice.job.data import FEATURES
 from gpuwatch.practice.knobs import Knobs
 
@@ -38,47 +37,17 @@ class Device(Protocol):
     kind: str
     """``cpu``, ``cuda``, or what a device of one's own calls itself."""
 
-    def prepare(self, knobs: Knobs) -> None:
-        """Be as the knobs say; also when they were turned."""
-        ...
-
-    def copy(self, batch: Any) -> Any:
-        """The batch, on the device."""
-        ...
-
-    def launch(self, batch: Any, milliseconds: float) -> None:
-        """So much training on ``batch``: forward, backward, optimizer."""
-        ...
-
-    def evaluate(self, batch: Any, milliseconds: float) -> None:
-        """So much of the forward pass alone."""
-        ...
-
-    def spin(self, milliseconds: float) -> None:
-        """A kernel that only waits."""
-        ...
-
-    def meet(self) -> None:
-        """Average the model with the other ranks (as local SGD does)."""
-        ...
-
-    def loss(self) -> float:
-        """That of the last step, which is waited for."""
-        ...
-
-    def step_done(self) -> None:
-        """A step was launched: wait if the device is too far behind."""
-        ...
-
+    def prepare(self, knobs: Knobs) -> None: ...  # Be as the knobs say; also when they were turned.
+    def copy(self, batch: Any) -> Any: ...  # The batch, on the device.
+    def launch(self, batch: Any, milliseconds: float) -> None: ...  # So much training on it.
+    def evaluate(self, batch: Any, milliseconds: float) -> None: ...  # So much forward pass alone.
+    def spin(self, milliseconds: float) -> None: ...  # A kernel that only waits.
+    def meet(self) -> None: ...  # Average the model with the other ranks (as local SGD does).
+    def loss(self) -> float: ...  # That of the last step, which is waited for.
+    def step_done(self) -> None: ...  # A step was launched: wait if the device is too far behind.
     def synchronize(self) -> None: ...
-
-    def leak(self, bytes_: int) -> None:
-        """Keep so much more; 0 lets go of all that was kept so."""
-        ...
-
-    def state(self) -> dict[str, Any]:
-        """What a checkpoint holds."""
-        ...
+    def leak(self, bytes_: int) -> None: ...  # Keep so much more; 0 lets go of all that was kept.
+    def state(self) -> dict[str, Any]: ...  # For a checkpoint.
 
 
 class TorchDevice:
@@ -88,7 +57,7 @@ class TorchDevice:
         self.device = device
         self.kind = device.type
         self.cuda = device.type == "cuda"
-        self.name = _name_of(device)
+        self.name = f"{device}: {torch.cuda.get_device_name(device)}" if self.cuda else "cpu"
         self._rank = rank
         self._shape: tuple[str, int] | None = None
         self._timed: tuple[object, ...] | None = None
@@ -108,7 +77,7 @@ class TorchDevice:
             self._model = (Recurrent if knobs.model == "gru" else perceptron)(knobs.width)
             self._model.to(self.device)
             # The first one imports a large part of PyTorch.
-            with leaving.held():
+            with ending.held():
                 self._optimizer = torch.optim.SGD(self._model.parameters(), lr=1e-3, momentum=0.9)
         self._hold(knobs.gpu_held_percent)
 
@@ -298,15 +267,3 @@ def _from_factory(text: str, rank: int, knobs: Knobs) -> Device:
         raise DeviceError(f"The device {text[:120]} was not found: {error}.") from None
     device: Device = factory(rank, knobs)
     return device
-
-
-def _name_of(device: torch.device) -> str:
-    if device.type == "cuda":
-        return f"{device}: {torch.cuda.get_device_name(device)}"
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return f"cpu: {line.partition(':')[2].strip()}"
-    except OSError:
-        pass
-    return "cpu"

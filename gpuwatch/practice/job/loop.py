@@ -12,17 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import distributed
 from torch.utils.data import DataLoader, Sampler
 
 from gpuwatch.practice.control import Control
+from gpuwatch.practice.ending import end_with
 from gpuwatch.practice.job import data, saving
 from gpuwatch.practice.job.device import MIB, Device
-from gpuwatch.practice.job.loop_telemetry import Telling
 from gpuwatch.practice.job.machine import Cores, Quota, ShmFiller, is_in_memory
 from gpuwatch.practice.job.side_jobs import HANG_FILE, Orphans, Tenant
-from gpuwatch.practice.knobs import Knobs, differences
-from gpuwatch.practice.lifeline import end_with
+from gpuwatch.practice.knobs import Knobs, in_words
 
 SAY_EVERY_SECONDS = 2.0
 _LOADER_KNOBS = frozenset(
@@ -49,14 +47,14 @@ class Place:
 
 
 class Training:
-    """One rank. ``say`` prints a line."""
+    """One rank. ``reported`` is ``gpuwatch.torch``, or does nothing; ``say`` prints a line."""
 
     def __init__(
         self,
         control: Control,
         device: Device,
         place: Place,
-        telling: Telling,
+        reported: Any,
         say: Callable[[str], None],
         quota: Quota | None = None,
     ) -> None:
@@ -64,14 +62,13 @@ class Training:
         self.knobs = control.knobs
         self.device = device
         self.place = place
-        self.telling = telling
+        self.reported = reported
         self.steps = 0
-        self._say = say if place.rank == 0 else _silent
+        self._say = say if place.rank == 0 else lambda _line: None
         self._quota = quota
         self._shm = ShmFiller()
         self._cores = Cores()
-        self._tenant: Tenant | None = None
-        self._orphans: Orphans | None = None
+        self._side_jobs: dict[type[Tenant | Orphans], Tenant | Orphans] = {}
         self._aside = saving.AsideSaver()
         self._loading: Loader | None = None
         self._stale = False
@@ -88,7 +85,7 @@ class Training:
             if not self.steps:
                 self._say("training")
                 began = self._saved = self._validated = time.monotonic()
-            with self.telling.step():
+            with self.reported.step():
                 self._step(batch)
             self.steps += 1
             now = time.monotonic()
@@ -105,10 +102,8 @@ class Training:
         if self._loading is not None:
             self._loading.end_workers()
         self._shm.close()
-        if self._tenant is not None:
-            self._tenant.end()
-        if self._orphans is not None:
-            self._orphans.end()
+        for side_job in self._side_jobs.values():
+            side_job.end()
 
     def _is_enough(self, began: float) -> bool:
         place = self.place
@@ -123,7 +118,7 @@ class Training:
             loader, new = self._loader(), self._stale
             self._loading = loader
             self._stale = False
-            for batch in self.telling.watch(loader):
+            for batch in self.reported.watch(loader):
                 if new:
                     self._say(f"loader: {self.knobs.workers} workers")
                     new = False
@@ -184,7 +179,7 @@ class Training:
             self._saved = time.monotonic()
         if knobs.validate_every and now - self._validated >= knobs.validate_every:
             self.device.synchronize()
-            with self.telling.validation():
+            with self.reported.validation():
                 self._validate()
             self._validated = time.monotonic()
 
@@ -193,7 +188,7 @@ class Training:
         if knobs.save_aside:
             self._aside.save(self.place.folder, self.device.state(), knobs.save_mib)
             return
-        with self.telling.checkpoint():
+        with self.reported.checkpoint():
             saving.save(self.place.folder, self.device.state(), knobs.save_mib)
         self._say(f"saved {knobs.save_mib} MiB in {time.monotonic() - began:.1f} s")
 
@@ -230,7 +225,7 @@ class Training:
         before, trouble = self.knobs, control.trouble
         if control.turned():
             self.knobs = control.knobs
-            self._say(f"turned {', '.join(differences(before, self.knobs))}")
+            self._say(f"turned: {in_words(before, self.knobs)}")
             self._apply(before)
         if control.trouble is not None and control.trouble != trouble:
             self._say(control.trouble)
@@ -253,16 +248,11 @@ class Training:
                 self._quota.set(knobs.quota_cores)
             except OSError as error:
                 self._complain(f"the quota was not changed: {error.strerror or error}")
-        if knobs.tenant and self._tenant is None:
-            self._tenant = Tenant(place.folder, place.device_name)
-        elif not knobs.tenant and self._tenant is not None:
-            self._tenant.end()
-            self._tenant = None
-        if knobs.orphans and self._orphans is None:
-            self._orphans = Orphans(place.folder, place.device_name)
-        elif not knobs.orphans and self._orphans is not None:
-            self._orphans.end()
-            self._orphans = None
+        for kind, wanted in ((Tenant, knobs.tenant), (Orphans, knobs.orphans)):
+            if wanted and kind not in self._side_jobs:
+                self._side_jobs[kind] = kind(place.folder, place.device_name)
+            elif not wanted and kind in self._side_jobs:
+                self._side_jobs.pop(kind).end()
 
     def _complain(self, sentence: str | None) -> None:
         if sentence is not None:
@@ -278,7 +268,7 @@ class Training:
 
 
 class Meter:
-    """What the job itself can say of its pace."""
+    """The pace of the job, by itself."""
 
     def __init__(self) -> None:
         self._since = self._asked = time.monotonic()
@@ -339,7 +329,7 @@ class Endless(Sampler[int]):
 
 
 class _Worker:
-    """What each loader worker does first; can be pickled."""
+    """The first act of each loader worker; can be pickled."""
 
     def __init__(self, pid: int | None) -> None:
         self._pid = pid
@@ -353,16 +343,3 @@ class _Worker:
         if self._pid is not None:
             # Unless it hangs.
             end_with(self._pid, after_seconds=10.0)
-
-
-def _silent(line: str) -> None:
-    del line
-
-
-def join_ranks(rank: int, ranks: int, backend: str, device: Device) -> str:
-    """Meet the others (by the environment that torchrun gives); the backend."""
-    if backend == "auto":
-        enough = device.kind == "cuda" and torch.cuda.device_count() >= ranks
-        backend = "nccl" if enough else "gloo"
-    distributed.init_process_group(backend, rank=rank, world_size=ranks)
-    return backend

@@ -1,4 +1,4 @@
-"""What a practice job does to the machine around it, and takes back: /dev/shm, cores, a quota."""
+"""Changes of a practice job to its machine, taken back at its end: /dev/shm, cores, a quota."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Protocol
+
+import psutil
 
 from gpuwatch.practice.knobs import parse_cores
 
@@ -36,22 +37,13 @@ def scratch_folder() -> Path:
 
 
 def is_in_memory(folder: Path) -> bool:
-    """Whether the folder is on a file system that is memory itself: its reads are never cold."""
-    best, kind = "", ""
-    try:
-        lines: list[str] = Path("/proc/self/mounts").read_text().splitlines()
-    except OSError:
-        return False
-    place = str(folder.resolve())
-    for line in lines:
-        words = line.split()
-        if len(words) < 3:
-            continue
-        mount = words[1].encode().decode("unicode_escape")
-        inside = place == mount or place.startswith(mount.rstrip("/") + "/")
-        if inside and len(mount) >= len(best):
-            best, kind = mount, words[2]
-    return kind in ("tmpfs", "ramfs")
+    """True if the folder is on a file system that is memory itself: its reads are never cold."""
+    here = folder.resolve()
+    mounts = [
+        one for one in psutil.disk_partitions(all=True) if here.is_relative_to(one.mountpoint)
+    ]
+    nearest = max(mounts, key=lambda one: len(one.mountpoint), default=None)
+    return nearest is not None and nearest.fstype in ("tmpfs", "ramfs")
 
 
 class ShmFiller:
@@ -68,7 +60,7 @@ class ShmFiller:
         found = os.statvfs(SHM)
         total, free = found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize
         wanted = round(total * percent / 100) - (total - free)
-        allowed = _available_bytes() - SHM_LEAVES_BYTES
+        allowed = psutil.virtual_memory().available - SHM_LEAVES_BYTES
         if wanted > allowed:
             return (
                 f"/dev/shm ({total >> 20} MiB) is not filled to {percent:g}%: that takes "
@@ -91,14 +83,6 @@ class ShmFiller:
             os.ftruncate(self._file, 0)
             os.close(self._file)
             self._file = None
-
-
-def _available_bytes() -> int:
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        for line in Path("/proc/meminfo").read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) << 10
-    return 1 << 62
 
 
 class Cores:
@@ -141,26 +125,14 @@ def far_cores(gpu_address: str) -> str | None:
 # -- a CPU quota ------------------------------------------------------------------------------
 
 
-class Quota(Protocol):
-    """A limit on the CPU that this process and all it starts may use."""
-
-    def set(self, cores: float) -> None:
-        """0: no limit. Raises ``OSError``."""
-        ...
-
-    def leave(self) -> None:
-        """Take it back."""
-        ...
-
-
-def enter_quota(cores: float) -> Quota:
+def enter_quota(cores: float) -> Group | Scope:
     """Limit this process to ``cores``. Where only systemd may make the cgroup, this process is
     replaced by itself in a scope. Raises ``MachineError``."""
     scope = os.environ.get(SCOPE)
     if scope:
-        return _Scope(scope)
+        return Scope(scope)
     try:
-        group = _Group()
+        group = Group()
         group.set(cores)
     except OSError:
         pass
@@ -188,7 +160,7 @@ def _user_systemd() -> bool:
     return asked.returncode == 0
 
 
-class _Group:
+class Group:
     """A cgroup below (version 1) or beside (version 2) that of this process."""
 
     def __init__(self) -> None:
@@ -204,6 +176,7 @@ class _Group:
             raise
 
     def set(self, cores: float) -> None:
+        """0: no limit. Raises ``OSError``."""
         quota = round(cores * PERIOD_US) if cores > 0 else None
         if self._version_2:
             text = f"{'max' if quota is None else quota} {PERIOD_US}"
@@ -213,6 +186,7 @@ class _Group:
             (self._folder / "cpu.cfs_quota_us").write_text(str(-1 if quota is None else quota))
 
     def leave(self) -> None:
+        """Take it back."""
         with contextlib.suppress(OSError):
             for pid in (self._folder / "cgroup.procs").read_text().split():
                 (self._before / "cgroup.procs").write_text(pid)
@@ -242,7 +216,7 @@ def _place() -> tuple[Path, Path]:
     raise FileNotFoundError("no cgroup for the CPU")
 
 
-class _Scope:
+class Scope:
     """A scope of the user's systemd that this process was started in."""
 
     def __init__(self, unit: str) -> None:
@@ -256,3 +230,7 @@ class _Scope:
 
     def leave(self) -> None:
         """It ends with the last process in it."""
+
+
+Quota = Group | Scope
+"""A limit on the CPU that this process and all it starts may use."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import threading
 from pathlib import Path
@@ -36,16 +37,6 @@ class AsideSaver:
         if self._thread is not None and self._thread.is_alive():
             return
         # The training goes on with the originals.
-        copied = _copied(state)
+        copied = copy.deepcopy(state)
         self._thread = threading.Thread(target=save, args=(folder, copied, mebibytes), daemon=True)
         self._thread.start()
-
-
-def _copied(value: Any) -> Any:
-    if isinstance(value, torch.Tensor):
-        return value.detach().cpu().clone()
-    if isinstance(value, dict):
-        return {key: _copied(one) for key, one in value.items()}
-    if isinstance(value, list):
-        return [_copied(one) for one in value]
-    return value

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import subprocess
 import sys
 import threading
 import time
 from pathlib import Path
+
+import psutil
 
 MODULE = "gpuwatch.practice.train"
 HANG_FILE = "hang"
@@ -18,32 +19,21 @@ _HANG_WITHIN_SECONDS = 20.0
 its parent is killed would end by itself."""
 
 
-def start(folder: Path, device: str, *options: str) -> subprocess.Popen[str]:
-    """Another practice job, in a session of its own; it ends when this process does."""
-    return subprocess.Popen(
-        _command(folder, device, *options),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-
-
 def _command(folder: Path, device: str, *options: str) -> list[str]:
+    """Of another practice job; it ends when this process does."""
     folder.mkdir(exist_ok=True)
     return [
-        sys.executable, "-P", "-m", MODULE, *options, "--no-tell", "--device", device,
+        sys.executable, "-P", "-m", MODULE, *options, "--no-report", "--device", device,
         "--folder", str(folder), "--ends-with", str(os.getpid()),
     ]  # fmt: skip
 
 
-def end(job: subprocess.Popen[str]) -> None:
-    """It, and all that it started."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(job.pid, signal.SIGKILL)
-    job.wait()
-    if job.stdout is not None:
-        job.stdout.close()
+def _end(process: psutil.Process) -> None:
+    """It with all that it started; a process that has its number by now is left alone."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        for one in (process, *process.children(recursive=True)):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                one.kill()
 
 
 class Tenant:
@@ -58,20 +48,14 @@ class Tenant:
             text=True,
             check=True,
         )
-        self._pid = int(started.stdout)
-        self._handle: int | None = None
-        with contextlib.suppress(OSError):
-            self._handle = os.pidfd_open(self._pid)
+        self._job: psutil.Process | None = None
+        with contextlib.suppress(psutil.NoSuchProcess):
+            self._job = psutil.Process(int(started.stdout))
 
     def end(self) -> None:
-        if self._handle is None:
-            return
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            # Whether it is there: the number may be another process's by now.
-            signal.pidfd_send_signal(self._handle, 0)
-            os.killpg(self._pid, signal.SIGKILL)
-        os.close(self._handle)
-        self._handle = None
+        if self._job is not None:
+            _end(self._job)
+            self._job = None
 
 
 _APART = """
@@ -84,67 +68,59 @@ print(job.pid)
 
 
 class Orphans:
-    """A job that trains, hangs in its loader, and is killed: its workers stay.
-
-    ``begin`` returns at once; ``pids`` has them once they are left alone.
-    """
+    """A job that trains, hangs in its loader, and is killed: its workers stay. Begins at once."""
 
     def __init__(self, folder: Path, device: str) -> None:
-        self.pids: list[int] = []
-        self._handles: list[int] = []
+        self._left: list[psutil.Process] = []
         self._ended = False
         self._lock = threading.Lock()
-        folder = folder / "killed"
-        for old in folder.glob(f"{HANG_FILE}*"):
+        self._folder = folder / "killed"
+        for old in self._folder.glob(f"{HANG_FILE}*"):
             old.unlink()
-        self._job = start(folder, device, "healthy", "--hangs", "--step-ms", "20")
-        self._thread = threading.Thread(target=self._kill_it, args=(folder,), daemon=True)
+        self._job = subprocess.Popen(
+            _command(self._folder, device, "healthy", "--hangs", "--step-ms", "20"),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        self._thread = threading.Thread(target=self._kill_it, daemon=True)
         self._thread.start()
 
-    def _kill_it(self, folder: Path) -> None:
+    def _kill_it(self) -> None:
         assert self._job.stdout is not None
         for line in self._job.stdout:
             if line.startswith("training"):
                 break
-        (folder / HANG_FILE).touch()
+        (self._folder / HANG_FILE).touch()
         until = time.monotonic() + _HANG_WITHIN_SECONDS
-        while not _all_hang(folder, self._job.pid) and time.monotonic() < until:
+        while not self._all_hang() and time.monotonic() < until:
             time.sleep(0.05)
         with self._lock:
-            if self._ended:
-                return
-            # By handle: a number can be another process's later.
-            for pid in _children(self._job.pid):
-                with contextlib.suppress(OSError):
-                    self._handles.append(os.pidfd_open(pid))
-                    self.pids.append(pid)
-            self._job.kill()
-            self._job.wait()
+            if not self._ended:
+                self._left = self._workers()
+                self._job.kill()
+                self._job.wait()
+
+    def _workers(self) -> list[psutil.Process]:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            return psutil.Process(self._job.pid).children()
+        return []
+
+    def _all_hang(self) -> bool:
+        files = [self._folder / f"{HANG_FILE}.{worker.pid}" for worker in self._workers()]
+        return all(file.exists() for file in files)
 
     def end(self) -> None:
         """As the advice says: kill them."""
         with self._lock:
             self._ended = True
-            for handle in self._handles:
-                with contextlib.suppress(ProcessLookupError):
-                    signal.pidfd_send_signal(handle, signal.SIGKILL)
-                os.close(handle)
-            self._handles.clear()
+            for worker in self._left:
+                _end(worker)
+            self._left = []
             if self._job.poll() is None:
-                end(self._job)
+                _end(psutil.Process(self._job.pid))
+                self._job.wait()
         self._thread.join()
         if self._job.stdout is not None:
             self._job.stdout.close()
-
-
-def _all_hang(folder: Path, pid: int) -> bool:
-    workers = _children(pid)
-    return all((folder / f"{HANG_FILE}.{worker}").exists() for worker in workers)
-
-
-def _children(pid: int) -> list[int]:
-    found: list[int] = []
-    with contextlib.suppress(OSError, ValueError):
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            found += [int(child) for child in (task / "children").read_text().split()]
-    return found

@@ -1,1 +1,1 @@
-"""What runs in measuring processes, where PyTorch and the user's code are."""
+"""The program of measuring processes, where PyTorch and the user's code are."""

@@ -1,1 +1,1 @@
-"""How GPU memory grows with the batch size, and the largest batch that fits."""
+"""``gpuwatch tune memory``: how memory grows with the batch size, and the largest that fits."""

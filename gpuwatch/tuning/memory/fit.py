@@ -1,18 +1,19 @@
-"""Least squares of memory = fixed + batch x per sample, and how well that holds.
+"""Least squares of memory = fixed + batch x per sample, how well that holds, and what it predicts.
 
 Pure. Memory of a step is hardly noisy but seldom a line: at small sizes the peak lies elsewhere
 (the optimizer's step, say), the allocator takes whole blocks, cuDNN chooses other algorithms. So
 a flat stretch at the small end is left out of the line and kept as a floor, and the misfit is
-told by the largest deviation and by what a parabola would explain.
+the largest deviation from the line.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from statistics import fmean, linear_regression
 
-from gpuwatch.tuning.search.student import two_sided
+from gpuwatch.tuning.memory.records import LineFit, MemoryPoint, Prediction
+from gpuwatch.tuning.search.rates import t95
 
 POINTS_MIN = 3
 """Of the line; two give no error."""
@@ -22,142 +23,34 @@ FITS_SHARE = 0.02
 """A line whose largest deviation is less than this share of the memory there fits ..."""
 ROUGH_SHARE = 0.10
 """... up to this one it fits roughly, beyond it does not."""
+BATCH_MAX = 1 << 24
+"""No batch is predicted beyond this."""
+MARGIN_SHARE = 0.10
+"""Of the device's memory that is left free: other steps, other algorithms, fragmentation."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LineFit:
-    """A line through (batch size, bytes). Errors are standard errors; ``None``: two points.
-
-    ``left_out``: batch sizes on the floor below the line, ``floor_bytes`` their largest memory.
-    ``curvature_bytes``: how far a parabola through the same points bends away from its own chord
-    at the middle (positive: it sags, memory grows faster at large batches); ``bends``: it is
-    larger than its error and than what counts as fitting.
-    """
-
-    fixed_bytes: float
-    per_sample_bytes: float
-    fixed_error_bytes: float | None
-    per_sample_error_bytes: float | None
-    r_squared: float | None
-    sizes: tuple[int, ...]
-    measured_bytes: tuple[float, ...]
-    left_out: tuple[int, ...]
-    floor_bytes: float | None
-    residual_bytes: tuple[float, ...]
-    """Measured less the line, in the order of ``sizes``."""
-    spread_bytes: float | None
-    """Standard deviation of the residuals, for the degrees of freedom."""
-    curvature_bytes: float | None
-    bends: bool
-
-    @property
-    def freedom(self) -> int:
-        return len(self.sizes) - 2
-
-    @property
-    def worst(self) -> int:
-        """The place of the largest deviation, as a share of the memory there."""
-        shares = self._deviation_shares()
-        return shares.index(max(shares))
-
-    @property
-    def deviation_bytes(self) -> float:
-        """Measured less the line at the worst size."""
-        return self.residual_bytes[self.worst]
-
-    @property
-    def deviation_share(self) -> float:
-        """Of the memory at the worst size, without sign."""
-        return self._deviation_shares()[self.worst]
-
-    @property
-    def quality(self) -> str:
-        """``fits``, ``roughly`` or ``not``."""
-        share = self.deviation_share
-        return "fits" if share <= FITS_SHARE else "roughly" if share <= ROUGH_SHARE else "not"
-
-    def at(self, batch_size: float) -> float:
-        """Bytes on the line, not below the floor."""
-        line = self.fixed_bytes + self.per_sample_bytes * batch_size
-        return line if self.floor_bytes is None else max(line, self.floor_bytes)
-
-    def interval(self, batch_size: float, confidence: float = 0.95) -> float | None:
-        """Half the width of the prediction interval of one more step at ``batch_size``."""
-        if self.spread_bytes is None or self.freedom < 1:
-            return None
-        count = len(self.sizes)
-        mean = sum(self.sizes) / count
-        around = sum((size - mean) ** 2 for size in self.sizes)
-        widening = 1 + 1 / count + (batch_size - mean) ** 2 / around
-        return two_sided(self.freedom, confidence) * self.spread_bytes * math.sqrt(widening)
-
-    def _deviation_shares(self) -> list[float]:
-        return [
-            abs(residual) / max(measured, 1.0)
-            for residual, measured in zip(self.residual_bytes, self.measured_bytes, strict=True)
-        ]
-
-
-def fit_line(points: Sequence[tuple[int, float]]) -> LineFit | None:
-    """The line through (batch size, bytes), or ``None`` with fewer than two different sizes.
-
-    Of a size measured more than once the largest counts.
-    """
-    by_size: dict[int, float] = {}
-    for size, used in points:
-        by_size[size] = max(used, by_size.get(size, used))
-    if len(by_size) < 2:
+def fit_line(points: Sequence[MemoryPoint]) -> LineFit | None:
+    """The line through the peaks of these points, in the order of their sizes; ``None`` with fewer
+    than two sizes."""
+    sizes = [point.batch_size for point in points]
+    memory = [float(point.peak_bytes) for point in points]
+    if len(sizes) < 2:
         return None
-    sizes = sorted(by_size)
-    course = [by_size[size] for size in sizes]
-    start = _floor_ends(sizes, course)
-    found = _fit(sizes, course, start)
-    if start and all(_near(by_size[size], found, size) for size in sizes[:start]):
-        # A flat start that the line meets all the same contradicts nothing.
-        return _fit(sizes, course, 0)
-    return found
-
-
-def _near(used: float, fit: LineFit, batch_size: int) -> bool:
-    line = fit.fixed_bytes + fit.per_sample_bytes * batch_size
-    return abs(used - line) <= FITS_SHARE * used
-
-
-def _fit(sizes: Sequence[int], course: Sequence[float], start: int) -> LineFit:
-    """The line from place ``start`` on."""
-    kept, ys = sizes[start:], course[start:]
-    fixed, slope, fixed_error, slope_error, spread, r_squared = _least_squares(kept, ys)
-    curvature, error = _curvature(kept, ys)
-    bends = curvature is not None and error is not None and _bends(curvature, error, kept, ys)
-    return LineFit(
-        fixed_bytes=fixed,
-        per_sample_bytes=slope,
-        fixed_error_bytes=fixed_error,
-        per_sample_error_bytes=slope_error,
-        r_squared=r_squared,
-        sizes=tuple(kept),
-        measured_bytes=tuple(ys),
-        left_out=tuple(sizes[:start]),
-        floor_bytes=max(course[:start]) if start else None,
-        residual_bytes=tuple(y - fixed - slope * x for x, y in zip(kept, ys, strict=True)),
-        spread_bytes=spread,
-        curvature_bytes=curvature,
-        bends=bends,
-    )
+    start = _floor_ends(sizes, memory)
+    found = _fit(sizes, memory, start)
+    line = [found.fixed_bytes + found.per_sample_bytes * size for size in sizes]
+    near = [abs(used - its) <= FITS_SHARE * used for used, its in zip(memory, line, strict=True)]
+    # A flat start that the line meets all the same contradicts nothing.
+    return _fit(sizes, memory, 0) if start and all(near[:start]) else found
 
 
 def _floor_ends(sizes: Sequence[int], ys: Sequence[float]) -> int:
     """How many points at the small end belong to a floor; three stay for the line."""
-    last = len(sizes) - POINTS_MIN
-    if last < 1:
-        return 0
     # The slope at the large end, over half of the points, so that one block does not decide.
     half = len(sizes) // 2
     tail = (ys[-1] - ys[half - 1]) / (sizes[-1] - sizes[half - 1])
-    if tail <= 0:
-        return 0
     start = 0
-    while start < last:
+    while tail > 0 and start < len(sizes) - POINTS_MIN:
         step = (ys[start + 1] - ys[start]) / (sizes[start + 1] - sizes[start])
         if step >= FLAT_SHARE * tail:
             break
@@ -165,59 +58,107 @@ def _floor_ends(sizes: Sequence[int], ys: Sequence[float]) -> int:
     return start
 
 
-def _least_squares(
-    xs: Sequence[int], ys: Sequence[float]
-) -> tuple[float, float, float | None, float | None, float | None, float | None]:
-    """Fixed, slope, their standard errors, the residuals' spread, R squared."""
-    count = len(xs)
-    mean_x, mean_y = sum(xs) / count, sum(ys) / count
-    around = sum((x - mean_x) ** 2 for x in xs)
-    slope = sum((x - mean_x) * (y - mean_y) for x, y in zip(xs, ys, strict=True)) / around
-    fixed = mean_y - slope * mean_x
-    if count < POINTS_MIN:
-        return fixed, slope, None, None, None, None
-    rest = sum((y - fixed - slope * x) ** 2 for x, y in zip(xs, ys, strict=True))
-    whole = sum((y - mean_y) ** 2 for y in ys)
-    spread = math.sqrt(rest / (count - 2))
-    return (
-        fixed,
-        slope,
-        spread * math.sqrt(1 / count + mean_x**2 / around),
-        spread / math.sqrt(around),
-        spread,
-        1 - rest / whole if whole > 0 else None,
+def _fit(all_sizes: Sequence[int], memory: Sequence[float], start: int) -> LineFit:
+    """The line from place ``start`` on."""
+    sizes, ys = all_sizes[start:], memory[start:]
+    slope, fixed = linear_regression(sizes, ys)
+    rest = [y - fixed - slope * x for x, y in zip(sizes, ys, strict=True)]
+    spread = fixed_error = slope_error = r_squared = None
+    if len(sizes) >= POINTS_MIN:
+        mean = fmean(sizes)
+        around = sum((x - mean) ** 2 for x in sizes)
+        squares = sum(one**2 for one in rest)
+        spread = math.sqrt(squares / (len(sizes) - 2))
+        fixed_error = spread * math.sqrt(1 / len(sizes) + mean**2 / around)
+        slope_error = spread / math.sqrt(around)
+        whole = sum((y - fmean(ys)) ** 2 for y in ys)
+        r_squared = 1 - squares / whole if whole > 0 else None
+    shares = [abs(one) / max(y, 1.0) for one, y in zip(rest, ys, strict=True)]
+    share = max(shares)
+    worst = shares.index(share)
+    return LineFit(
+        fixed_bytes=fixed,
+        per_sample_bytes=slope,
+        fixed_error_bytes=fixed_error,
+        per_sample_error_bytes=slope_error,
+        r_squared=r_squared,
+        sizes=tuple(sizes),
+        left_out=tuple(all_sizes[:start]),
+        floor_bytes=max(memory[:start]) if start else None,
+        spread_bytes=spread,
+        quality="fits" if share <= FITS_SHARE else "roughly" if share <= ROUGH_SHARE else "not",
+        largest_deviation_bytes=rest[worst],
+        largest_deviation_share=share,
+        largest_deviation_at=sizes[worst],
     )
 
 
-def _curvature(xs: Sequence[int], ys: Sequence[float]) -> tuple[float | None, float | None]:
-    """How far the least-squares parabola sags below its chord over the sizes, and the standard
-    error of that; with fewer than four points there is none."""
-    count = len(xs)
-    if count < 4:
-        return None, None
-    # Sizes from -1 to 1: the quadratic's coefficient is then the sag itself.
-    middle, half = (xs[0] + xs[-1]) / 2, (xs[-1] - xs[0]) / 2
-    us = [(x - middle) / half for x in xs]
-    # The part of u squared that a line does not explain, and the memory along it.
-    fixed, slope = _line(us, [u * u for u in us])
-    bent = [u * u - fixed - slope * u for u in us]
-    weight = sum(one * one for one in bent)
-    if weight < 1e-12:
-        return None, None
-    sag = sum(one * y for one, y in zip(bent, ys, strict=True)) / weight
-    fixed, slope = _line(us, [y - sag * u * u for y, u in zip(ys, us, strict=True)])
-    rest = sum((y - fixed - slope * u - sag * u * u) ** 2 for y, u in zip(ys, us, strict=True))
-    return sag, math.sqrt(rest / (count - 3) / weight)
+def interval_bytes(fit: LineFit, batch_size: float) -> float:
+    """Half the width of the 95% prediction interval of one more step at ``batch_size``; 0 where
+    it is not known."""
+    if fit.spread_bytes is None:
+        return 0.0
+    count, mean = len(fit.sizes), fmean(fit.sizes)
+    around = sum((size - mean) ** 2 for size in fit.sizes)
+    widening = 1 + 1 / count + (batch_size - mean) ** 2 / around
+    return t95(count - 2) * fit.spread_bytes * math.sqrt(widening)
 
 
-def _line(xs: Sequence[float], ys: Sequence[float]) -> tuple[float, float]:
-    count = len(xs)
-    mean_x, mean_y = sum(xs) / count, sum(ys) / count
-    around = sum((x - mean_x) ** 2 for x in xs)
-    slope = sum((x - mean_x) * (y - mean_y) for x, y in zip(xs, ys, strict=True)) / around
-    return mean_y - slope * mean_x, slope
+def expected_bytes(fit: LineFit, points: Sequence[MemoryPoint], batch_size: float) -> float:
+    """Memory that a step at ``batch_size`` takes: by the line or, beyond the last point, by the
+    last stretch, whichever says more (a line through points that bend upwards says too little)."""
+    before, last = points[-2:]
+    if batch_size <= last.batch_size:
+        return fit.at(batch_size)
+    slope = (last.peak_bytes - before.peak_bytes) / (last.batch_size - before.batch_size)
+    return max(fit.at(batch_size), last.peak_bytes + slope * (batch_size - last.batch_size))
 
 
-def _bends(sag: float, error: float, xs: Sequence[int], ys: Sequence[float]) -> bool:
-    """Beyond chance, and by more than what counts as fitting."""
-    return abs(sag) > two_sided(len(xs) - 3) * error and abs(sag) > FITS_SHARE * max(ys)
+def predict(points: Sequence[MemoryPoint], margin_share: float = MARGIN_SHARE) -> Prediction | None:
+    """The largest batch that fits, from points in the order of their sizes; ``None`` where memory
+    does not grow with the batch.
+
+    What is available is as the last point found it. A prediction of 0: not even one sample fits
+    with the margin.
+    """
+    fit = fit_line(points)
+    if fit is None or fit.per_sample_bytes <= 0:
+        return None
+    line, last = fit, points[-1]
+    share = margin_share * last.total_bytes
+
+    def fits(size: int) -> bool:
+        margin = max(share, interval_bytes(line, size))
+        return expected_bytes(line, points, size) + margin <= last.available_bytes
+
+    size = _largest(fits)
+    interval = interval_bytes(fit, max(size, 1))
+    return Prediction(
+        batch_size=size,
+        margin_bytes=max(share, interval),
+        margin_is_interval=interval > share,
+        available_bytes=last.available_bytes,
+        without_margin=_largest(
+            lambda size: expected_bytes(line, points, size) <= last.available_bytes
+        ),
+        measured_to=last.batch_size,
+    )
+
+
+def _largest(fits: Callable[[int], bool]) -> int:
+    """The largest size up to ``BATCH_MAX`` for which a monotone ``fits`` holds; 0: none."""
+    low, high = 0, 1
+    while high <= BATCH_MAX and fits(high):
+        low, high = high, high * 2
+    high = min(high, BATCH_MAX + 1)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
+def leaves_margin(point: MemoryPoint, margin_share: float) -> bool:
+    """True if a step that ran left what it should. The margin is there for what differs from
+    step to step, so a single step may use up to half of it."""
+    left = point.available_bytes - point.peak_bytes
+    return left >= margin_share / 2 * point.total_bytes

@@ -1,42 +1,31 @@
 """Which batch sizes are measured, in which order, until the largest that fits is known.
 
-The device stands behind ``Measurer``; everything here is decisions. Sizes grow until memory
-grows with them, then leap to a fraction of what the line says would fit, so that the prediction
-is no long way from what was measured.
+Whoever measures stands behind ``Measure``; everything here is decisions. Sizes grow until memory
+grows with them, leap to a fraction of what the line says would fit, so that the prediction is no
+long way from what was measured, and close in on the largest that a step has shown to fit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from time import monotonic
 
-from gpuwatch.tuning.memory.fit import fit_line
-from gpuwatch.tuning.memory.point import (
+from gpuwatch.tuning.failures import MeasureError
+from gpuwatch.tuning.memory.fit import BATCH_MAX, MARGIN_SHARE, fit_line, leaves_margin, predict
+from gpuwatch.tuning.memory.records import (
     AS_IS,
-    MeasureError,
-    Measurer,
     MemoryPoint,
-    NoMemoryError,
-    TooSlowError,
+    MemoryReport,
+    PrecisionResult,
+    Subject,
 )
-from gpuwatch.tuning.memory.predict import (
-    BATCH_MAX,
-    MARGIN_SHARE,
-    TRIES,
-    Attempt,
-    Confirmed,
-    confirm,
-    leaves_margin,
-    predict,
-)
-from gpuwatch.tuning.memory.report import MemoryReport, PrecisionResult, Subject
 
 FIRST = 2
 """Batch normalisation cannot train on a batch of one."""
 POINTS_WANTED = 5
-POINTS_MAX = 12
+STEPS_MOST = 12
+"""Measurements of a precision, so that whatever memory does they come to an end."""
 NEAR = 4
 """A prediction is trusted up to so many times the largest size measured; a step at half of it is
 measured otherwise."""
@@ -46,6 +35,17 @@ GROWN_SHARE = 0.1
 """Memory has grown with the batch once it is this much above that of the smallest."""
 PAIRED = 5
 """Sizes measured again for each further precision."""
+TRIES = 4
+"""To find the largest that fits."""
+WORTH = 1.1
+"""A prediction this much beyond what fits is worth another step."""
+CLOSE_SHARE = 0.05
+"""The search ends when what fits and what does not are this close."""
+STEPS = 3
+
+Measure = Callable[[int, str], MemoryPoint]
+"""Takes a batch size and a precision. Raises ``MeasureError``: with the code ``no_memory`` where
+it does not fit, ``hang`` where it took too long."""
 
 
 class OutOfBudgetError(Exception):
@@ -53,233 +53,174 @@ class OutOfBudgetError(Exception):
 
 
 @dataclass(slots=True)
+class _Known:
+    """One precision, as far as it was measured; ``points`` in the order of their sizes."""
+
+    precision: str
+    margin_share: float
+    points: list[MemoryPoint] = field(default_factory=list)
+    ran_out_at: int | None = None
+    first_prediction: int | None = None
+    stopped: str | None = None
+
+    @property
+    def fits(self) -> int:
+        """The largest size that was seen to leave what it should; 0: none."""
+        good = [one.batch_size for one in self.points if leaves_margin(one, self.margin_share)]
+        return max(good, default=0)
+
+    @property
+    def too_large(self) -> int | None:
+        """The smallest that was seen not to."""
+        over = [one.batch_size for one in self.points if one.batch_size > self.fits]
+        return min([*over, *([self.ran_out_at] if self.ran_out_at else [])], default=None)
+
+    def result(self) -> PrecisionResult:
+        return PrecisionResult(
+            precision=self.precision,
+            points=tuple(self.points),
+            fit=fit_line(self.points),
+            prediction=predict(self.points, self.margin_share),
+            first_prediction=self.first_prediction,
+            largest_batch_size=self.fits or None,
+            too_large=self.too_large,
+            ran_out_at=self.ran_out_at,
+            stopped=self.stopped,
+        )
+
+
+@dataclass(slots=True)
 class Plan:
-    """``sizes``: measure exactly these, instead of growing. ``tell`` is told what comes next, a
-    short text. ``seconds_max``: steps that would take longer are not tried."""
+    """``sizes``: measure these, instead of growing. ``report`` is given what comes next, a short
+    text. ``seconds_max``: steps that would take longer are not tried."""
 
     subject: Subject
-    measurer: Measurer
+    measure: Measure
     precisions: tuple[str, ...] = (AS_IS,)
     sizes: tuple[int, ...] = ()
     margin_share: float = MARGIN_SHARE
-    tries: int = TRIES
-    steps: int = 3
     seconds_max: float = 300.0
     budget_seconds: float = 600.0
     clock: Callable[[], float] = monotonic
-    tell: Callable[[str], object] = lambda _text: None
-    _begin: float = field(default=0.0, init=False)
-    _done: list[PrecisionResult] = field(default_factory=list, init=False)
-    _points: list[MemoryPoint] = field(default_factory=list, init=False)
-    _attempts: list[Attempt] = field(default_factory=list, init=False)
-    _too_large: int | None = field(default=None, init=False)
+    report: Callable[[str], object] = lambda _text: None
 
     def run(self) -> MemoryReport:
         """Measure everything, or what there is time for; a Ctrl-C ends it with what there is.
 
-        Raises ``MeasureError`` where not even the first step can be measured, and
-        ``NoMemoryError`` where it does not fit.
+        Raises ``MeasureError`` where not even the first step can be measured.
         """
-        self._begin = self.clock()
-        ended = ""
+        begin, ended = self.clock(), None
+        done: list[_Known] = []
         for precision in self.precisions:
+            known = _Known(precision, self.margin_share)
+            # Sizes of the first precision again, so that like is compared with like.
+            sizes = [one.batch_size for one in done[0].points] if done else []
             try:
-                self._done.append(self._one(precision))
+                self._one(known, spread(sizes, PAIRED) or self.sizes, begin)
             except (KeyboardInterrupt, OutOfBudgetError) as error:
                 ended = "budget" if isinstance(error, OutOfBudgetError) else "interrupted"
-                if self._points:
-                    self._done.append(self._result(precision))
-                break
-            except (MeasureError, NoMemoryError) as error:
+            except MeasureError as error:
                 # Of a further precision: the step itself was measured.
-                if not self._done:
+                if not done:
                     raise
-                self._done.append(
-                    PrecisionResult(precision=precision, points=(), stopped=str(error))
-                )
+                known.stopped = str(error)
+            if known.points or known.stopped:
+                done.append(known)
+            if ended:
+                break
+        results = tuple(known.result() for known in done)
+        seconds = self.clock() - begin
         return MemoryReport(
             subject=self.subject,
             margin_share=self.margin_share,
-            results=tuple(self._done),
-            seconds=self.clock() - self._begin,
+            results=results,
+            seconds=seconds,
             ended=ended,
         )
 
-    def _one(self, precision: str) -> PrecisionResult:
-        self._points, self._attempts, self._too_large = [], [], None
-        stopped = self._grow(precision)
-        found = self._result(precision, stopped=stopped)
-        if found.prediction is None or found.prediction.batch_size < 1:
-            return found
-        confirmed = confirm(
-            found.prediction,
-            self._points,
-            lambda size: self._attempt(size, precision),
-            margin_share=self.margin_share,
-            tries=self.tries,
-            too_large=self._too_large,
-        )
-        return self._result(precision, stopped=stopped, confirmed=confirmed)
-
-    def _result(
-        self, precision: str, *, stopped: str = "", confirmed: Confirmed | None = None
-    ) -> PrecisionResult:
-        """What is known so far."""
-        points = tuple(self._points)
-        fit = fit_line([(one.batch_size, one.peak_bytes) for one in points])
-        allocated = [
-            (one.batch_size, float(one.allocated_bytes))
-            for one in points
-            if one.allocated_bytes is not None
-        ]
-        if confirmed is None and self._attempts:
-            # Ended in the midst of the search.
-            fitting = [one for one in self._points if leaves_margin(one, self.margin_share)]
-            fitting += [one.point for one in self._attempts if one.outcome == "fits" and one.point]
-            confirmed = Confirmed(
-                batch_size=max((one.batch_size for one in fitting), default=0),
-                too_large=self._too_large,
-                attempts=tuple(self._attempts),
-                predicted_held=False,
-                stopped="It was ended.",
-            )
-        return PrecisionResult(
-            precision=precision,
-            points=points,
-            fit=fit,
-            allocated_fit=fit_line(allocated),
-            prediction=None if fit is None else predict(fit, points, self.margin_share),
-            confirmed=confirmed,
-            out_of_memory_at=self._too_large,
-            stopped=stopped,
-        )
-
-    # Growing.
-
-    def _grow(self, precision: str) -> str:
-        """Measure sizes for the line; why it stopped before its time, a sentence or nothing."""
-        refused: NoMemoryError | None = None
-        for size in self._sizes():
-            if self._is_too_slow(size):
-                return f"A step at batch size {size} would take too long (--timeout)."
-            self._check_budget()
-            self.tell(self._doing(size, precision))
-            try:
-                self._points.append(self.measurer.measure(size, precision))
-            except NoMemoryError as error:
-                self._too_large = size
-                refused = error
-            except TooSlowError as error:
-                if not self._points:
-                    raise
-                return str(error)
-            except MeasureError as error:
-                if not self._points:
-                    raise
-                return f"Batch size {size} could not be measured: {error}"
-            self._points.sort(key=lambda one: one.batch_size)
-        if not self._points and refused is not None:
-            raise NoMemoryError(f"Not even batch size {self._too_large} fits. {refused}")
-        return ""
-
-    def _sizes(self) -> Iterator[int]:
-        """The next size, each time from what is known by then."""
-        if self._done:
-            yield from self._paired()
-            return
-        if self.sizes:
-            for size in self.sizes:
-                if self._too_large is None or size < self._too_large:
-                    yield size
-            return
-        while len(self._points) < POINTS_MAX:
-            further = next_size(self._points, self._too_large, self.margin_share)
-            if further is None:
+    def _one(self, known: _Known, sizes: Sequence[int], begin: float) -> None:
+        for size in sizes:
+            if known.stopped is None and (known.ran_out_at is None or size < known.ran_out_at):
+                self._step(known, size, begin)
+        for _ in range(0 if sizes else STEPS_MOST):
+            further = next_size(known.points, known.ran_out_at, self.margin_share)
+            if further is None or known.stopped is not None:
+                break
+            self._step(known, further, begin)
+        for number in range(TRIES):
+            prediction = predict(known.points, self.margin_share)
+            if prediction is None or known.stopped is not None:
                 return
-            yield further
+            if number == 0:
+                known.first_prediction = prediction.batch_size
+            candidate = _candidate(prediction.batch_size, known)
+            if candidate is None:
+                return
+            self._step(known, candidate, begin)
 
-    def _paired(self) -> Iterator[int]:
-        """Those of the first precision again, so that like is compared with like."""
-        for size in spread([one.batch_size for one in self._done[0].points], PAIRED):
-            if self._too_large is None or size < self._too_large:
-                yield size
-
-    def _attempt(self, size: int, precision: str) -> Attempt:
-        """A guarded step; nothing that it can do but a Ctrl-C ends the search."""
-        tried = self._tried(size, precision)
-        self._attempts.append(tried)
-        if tried.outcome == "memory":
-            self._too_large = size if self._too_large is None else min(size, self._too_large)
-        return tried
-
-    def _tried(self, size: int, precision: str) -> Attempt:
-        if self._is_too_slow(size):
-            return Attempt(size, "slow", "A step of that size would take too long (--timeout).")
-        self._check_budget()
-        self.tell(f"{self._doing(size, precision)}, a guarded step")
+    def _step(self, known: _Known, size: int, begin: float) -> None:
+        """Measure one size. Raises ``MeasureError`` where it is the first and says nothing."""
+        last = known.points[-1] if known.points else None
+        if last is not None:
+            seconds = (last.seconds_per_step or 0.0) * max(1.0, size / last.batch_size)
+            if seconds * STEPS > self.seconds_max:
+                known.stopped = f"A step at batch size {size} would take too long (--timeout)."
+                return
+            if self.clock() - begin > self.budget_seconds:
+                raise OutOfBudgetError
+        precision = known.precision
+        self.report(f"batch size {size}{'' if precision == AS_IS else f', {precision}'}")
         try:
-            point = self.measurer.measure(size, precision)
-        except NoMemoryError as error:
-            return Attempt(size, "memory", str(error))
-        except TooSlowError as error:
-            return Attempt(size, "slow", str(error))
+            known.points.append(self.measure(size, precision))
         except MeasureError as error:
-            return Attempt(size, "failed", str(error))
-        fits = leaves_margin(point, self.margin_share)
-        return Attempt(size, "fits" if fits else "margin", "", point)
-
-    def _doing(self, size: int, precision: str) -> str:
-        return f"batch size {size}{'' if precision == AS_IS else f', {precision}'}"
-
-    def _is_too_slow(self, size: int) -> bool:
-        """By the time a sample takes at the largest size measured."""
-        last = self._points[-1] if self._points else None
-        if last is None or last.seconds_per_step is None:
-            return False
-        expected = last.seconds_per_step * max(1.0, size / last.batch_size)
-        return expected * self.steps > self.seconds_max
-
-    def _check_budget(self) -> None:
-        if self._points and self.clock() - self._begin > self.budget_seconds:
-            raise OutOfBudgetError
+            if error.code == "no_memory":
+                known.ran_out_at = size
+                if not known.points and size < FIRST:
+                    raise MeasureError(f"Not even batch size {size} fits. {error}") from None
+                return
+            if not known.points:
+                raise
+            known.stopped = str(error)
+            if error.code != "hang":
+                known.stopped = f"Batch size {size} could not be measured: {error}"
+        known.points.sort(key=lambda one: one.batch_size)
 
 
 def next_size(
-    points: Sequence[MemoryPoint], too_large: int | None, margin_share: float = MARGIN_SHARE
+    points: Sequence[MemoryPoint], ran_out_at: int | None, margin_share: float = MARGIN_SHARE
 ) -> int | None:
-    """The next size that tells the line more; ``None``: enough is known.
-
-    ``points`` in the order of their sizes; ``too_large``: a size that ran out of memory.
-    """
+    """The next size that makes the line clearer; ``None``: enough is known."""
     if not points:
-        return FIRST if too_large is None else too_large // 2 or None
-    if too_large is not None:
-        return _between(points, too_large)
+        return FIRST if ran_out_at is None else ran_out_at // 2 or None
     largest = points[-1].batch_size
-    fit = fit_line([(one.batch_size, one.peak_bytes) for one in points])
+    if ran_out_at is not None:
+        # Below what ran out, until there are points enough for a line.
+        middle = (largest + ran_out_at) // 2
+        return middle if len(points) < POINTS_WANTED and middle > largest else None
     grown = points[-1].peak_bytes > (1 + GROWN_SHARE) * points[0].peak_bytes
-    said = predict(fit, points, margin_share) if fit is not None and grown else None
+    said = predict(points, margin_share) if grown else None
     if said is None or len(points) < 3:
         # Far up at once, while the batch still weighs nothing.
         further = largest * (2 if len(points) < 3 or grown else LEAP)
         return further if further <= BATCH_MAX else None
     if said.batch_size > NEAR * largest:
         return min(said.batch_size // 2, LEAP * largest)
-    if len(points) < POINTS_WANTED and said.batch_size > 2 * largest:
+    if len(points) < POINTS_WANTED and said.batch_size // 2 > largest:
         return said.batch_size // 2
-    return _between(points, largest)
+    return None
 
 
-def _between(points: Sequence[MemoryPoint], below: int) -> int | None:
-    """The middle of the widest gap below a size that is not to be reached."""
-    if len(points) >= POINTS_WANTED:
+def _candidate(predicted: int, known: _Known) -> int | None:
+    """The next size to try for the largest; ``None``: it is known closely enough."""
+    fits, too_large = known.fits, known.too_large
+    if too_large is None:
+        measured = known.points[-1].batch_size
+        first = predicted == known.first_prediction
+        worth = predicted > (fits if first else WORTH * fits)
+        return min(predicted, NEAR * measured) if worth else None
+    if too_large - fits <= max(1, CLOSE_SHARE * fits):
         return None
-    # Batch normalisation cannot train on one sample: that low only where there is little else.
-    lowest = points[0].batch_size if len(points) >= 3 else 0
-    edges = sorted({lowest, *(one.batch_size for one in points if one.batch_size < below), below})
-    gaps = [(high - low, low) for low, high in pairwise(edges)]
-    width, low = max(gaps)
-    return low + width // 2 if width >= 2 else None
+    return predicted if fits < predicted < too_large else (fits + too_large) // 2 or None
 
 
 def spread(sizes: Sequence[int], count: int) -> list[int]:
@@ -290,5 +231,4 @@ def spread(sizes: Sequence[int], count: int) -> list[int]:
     """
     if len(sizes) <= count:
         return list(sizes)
-    places = [round(one * (len(sizes) - 1) / (count - 1)) for one in range(count)]
-    return [sizes[place] for place in places]
+    return [sizes[round(one * (len(sizes) - 1) / (count - 1))] for one in range(count)]

@@ -1,17 +1,21 @@
-"""Why a setting is recommended, and the line to paste. Pure; text for a person."""
+"""The grounds for a recommendation, and the line to paste. Pure; text for a person."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from gpuwatch.core import units
-from gpuwatch.tuning.search import trial as trials_of
-from gpuwatch.tuning.search.intervals import Scatter
+from gpuwatch.tuning.search.outcome import Outcome
 from gpuwatch.tuning.search.plan import Plan
-from gpuwatch.tuning.search.search import Outcome
-from gpuwatch.tuning.search.setting import DEFAULT_PREFETCH, KNOBS, Setting
-from gpuwatch.tuning.search.trial import Trial
+from gpuwatch.tuning.search.rates import Trial, scatter_of
+from gpuwatch.tuning.settings import (
+    DEFAULT_PREFETCH,
+    KNOBS,
+    NAMES,
+    WORKERS,
+    Description,
+    Setting,
+)
 
 FAILED = {
     "hang": "no batch came",
@@ -23,85 +27,77 @@ FAILED = {
     "worker_killed": "a worker was killed",
     "worker_exited": "a worker ended",
 }
-"""In a few words; the sentence is told apart."""
+"""In a few words; the sentence stands elsewhere."""
 BUSY_SHARE = 0.85
-"""Of the usable cores: then all of them count as in use."""
+"""Of the usable cores: beyond it all of them count as in use."""
 MORE_SHOWN = 2
 OTHERS_SHARE = 0.25
+MEMORY_LEAST_BYTES = 32 << 20
 ONLY_WITH_WORKERS = ("multiprocessing_context", "timeout")
-"""What DataLoader refuses without workers."""
+"""Arguments that DataLoader refuses without workers."""
+ALWAYS_WRITTEN = ("batch_size", WORKERS)
+_LINE_ORDER = ("batch_size", *NAMES[:-1])
+_PLAIN = {knob.name: knob.plain for knob in KNOBS}
 
 
-def call(description: Mapping[str, Any], setting: Setting) -> tuple[str, list[str]]:
-    """What is called and its arguments, as in ``("DataLoader", ["dataset", "num_workers=4"])``."""
-    takes = set(description["takes"])
-    name = str(description["line_name"])
-    if takes:
-        return name, list(_of_function(description, setting))
-    knobs = _knobs(description, setting)
+def call(description: Description, setting: Setting) -> tuple[str, list[str]]:
+    """A callable and its arguments, as in ``("DataLoader", ["dataset", "num_workers=4"])``."""
+    values = setting.as_dict()
+    if description.takes:
+        return description.line_name, list(_of_function(description, setting))
+    given = dict(description.line_arguments)
     fixed = [
         f"{key}={value}"
-        for key, value in description["line_arguments"]
+        for key, value in given.items()
         if setting.num_workers or key not in ONLY_WITH_WORKERS
     ]
-    first = [one for one in fixed if one.partition("=")[0] in ("shuffle", "sampler")]
-    later = [one for one in fixed if one not in first]
-    batch = [f"batch_size={knobs.pop('batch_size')}"] if "batch_size" in knobs else []
-    return name, ["dataset", *batch, *first, *(f"{k}={v}" for k, v in knobs.items()), *later]
+    order = [one for one in fixed if one.partition("=")[0] in ("shuffle", "sampler")]
+    written = {
+        knob: f"{knob}={values[knob]}"
+        for knob in _LINE_ORDER
+        if knob in ALWAYS_WRITTEN or values[knob] not in (None, _PLAIN[knob])
+    }
+    batch = [written.pop("batch_size")]
+    if "batch_sampler" in given:
+        batch = []
+    later = [one for one in fixed if one not in order]
+    return description.line_name, ["dataset", *batch, *order, *written.values(), *later]
 
 
-def _of_function(description: Mapping[str, Any], setting: Setting) -> Iterator[str]:
-    """What a function of the user's own is to be called with, where its defaults say otherwise."""
-    values, defaults = setting.as_dict(), description["defaults"]
-    for knob in ("batch_size", *KNOBS[:-1]):
-        if knob not in description["takes"] or (knob == "batch_size" and values[knob] is None):
+def _of_function(description: Description, setting: Setting) -> Iterator[str]:
+    """Arguments for a function of the user's own, where its defaults say otherwise."""
+    values, defaults = setting.as_dict(), description.defaults
+    for knob in _LINE_ORDER:
+        if knob not in description.takes or (knob == "batch_size" and values[knob] is None):
             continue
         default = defaults.get(knob)
         if knob == "prefetch_factor" and setting.num_workers and default is None:
             default = DEFAULT_PREFETCH
-        always = knob in ("batch_size", "num_workers") or knob not in defaults
+        always = knob in ALWAYS_WRITTEN or knob not in defaults
         if always or values[knob] != default:
             yield f"{knob}={values[knob]}"
 
 
-def not_in_call(description: Mapping[str, Any], setting: Setting) -> list[str]:
-    """What a function of the user's own does not take, so it is to be set inside of it."""
-    takes = set(description["takes"])
-    if not takes:
-        return []
-    base = Setting.from_dict(description["base"])
-    if not base.num_workers or not setting.num_workers:
-        # What cannot be set without workers is as DataLoader has it.
-        base = base.with_knob("num_workers", setting.num_workers)
-    own, values = base.as_dict(), setting.as_dict()
-    return [f"{k}={values[k]}" for k in KNOBS if k not in takes and own[k] != values[k]]
-
-
-def _knobs(description: Mapping[str, Any], setting: Setting) -> dict[str, Any]:
-    """Those worth writing: what is as DataLoader has it by itself is left out."""
-    values = setting.as_dict()
-    found = {"batch_size": values["batch_size"], "num_workers": values["num_workers"]}
-    if "batch_size" in description["fixed"]:
-        batches = any(key == "batch_sampler" for key, _ in description["line_arguments"])
-        if batches:
-            found.pop("batch_size")
-    if setting.pin_memory:
-        found["pin_memory"] = True
-    if setting.num_workers and setting.prefetch_factor != DEFAULT_PREFETCH:
-        found["prefetch_factor"] = setting.prefetch_factor
-    if setting.persistent_workers:
-        found["persistent_workers"] = True
-    return {knob: found[knob] for knob in ("batch_size", *KNOBS) if knob in found}
-
-
-def line(description: Mapping[str, Any], setting: Setting) -> str:
+def line(description: Description, setting: Setting) -> str:
     name, arguments = call(description, setting)
     return f"{name}({', '.join(arguments)})"
 
 
+def not_in_call(description: Description, setting: Setting) -> list[str]:
+    """Knobs that a function of the user's own does not take, so they are set inside of it."""
+    if not description.takes:
+        return []
+    base = description.base
+    if not base.num_workers or not setting.num_workers:
+        # What cannot be set without workers is as DataLoader has it.
+        base = base.with_knobs(num_workers=setting.num_workers)
+    own, values = base.as_dict(), setting.as_dict()
+    return [f"{k}={values[k]}" for k in NAMES if k not in description.takes and own[k] != values[k]]
+
+
 def reasons(outcome: Outcome, plan: Plan) -> list[str]:
-    """Why this one, why not fewer, why not more."""
-    chosen = None if outcome.measured is None else outcome.trial(outcome.measured)
+    """Grounds for this one, against fewer and against more."""
+    chosen = outcome.trial(outcome.measured)
     if chosen is None or not chosen.alive:
         return []
     return [
@@ -114,49 +110,52 @@ def reasons(outcome: Outcome, plan: Plan) -> list[str]:
 
 def _workers_group(outcome: Outcome, chosen: Trial) -> list[Trial]:
     """Those that differ from the chosen by their workers alone; else all of that comparison."""
+    count = chosen.setting.num_workers
     alike = [
         trial
         for trial in outcome.trials
-        if trial.setting.with_knob("num_workers", chosen.setting.num_workers) == chosen.setting
-        or trial.setting == chosen.setting.with_knob("num_workers", trial.setting.num_workers)
+        if trial.setting.with_knobs(num_workers=count) == chosen.setting
+        or trial.setting == chosen.setting.with_knobs(num_workers=trial.setting.num_workers)
     ]
-    group = next((g for knob, g in outcome.groups if knob == "num_workers"), [])
-    if len(alike) >= len(group):
-        return sorted(alike, key=lambda trial: trial.setting.num_workers)
-    found = [trial for one in group if (trial := outcome.trial(one)) is not None]
-    return sorted(found, key=lambda trial: trial.setting.num_workers)
+    group = next((group for knob, group in outcome.groups if knob == WORKERS), [])
+    if len(alike) < len(group):
+        alike = [trial for one in group if (trial := outcome.trial(one)) is not None]
+    return sorted(alike, key=lambda trial: trial.setting.num_workers)
+
+
+def _peer(group: Sequence[Trial], chosen: Trial) -> Trial:
+    """The one of a group with the workers of the chosen."""
+    count = chosen.setting.num_workers
+    alike = (one for one in group if one.setting.num_workers == count and one.alive)
+    return next(alike, chosen)
 
 
 def _fewer(outcome: Outcome, chosen: Trial) -> Iterator[str]:
-    count = chosen.setting.num_workers
     group = [trial for trial in _workers_group(outcome, chosen) if trial.alive]
-    smaller = [trial for trial in group if trial.setting.num_workers < count]
-    if smaller:
-        last = smaller[-1]
-        scatter = trials_of.scatter_of(outcome.trials)
-        reached = trials_of.compared(last, _peer(group, count) or chosen, scatter)
-        text = (
-            f"Fewer: {_workers(last.setting.num_workers)} "
-            f"{_verb(last.setting.num_workers, 'reach')} {100 * reached.rate:.0f}% of it"
-        )
-        if reached.low is not None and reached.high is not None:
-            text += f" ({100 * reached.low:.0f}% to {100 * reached.high:.0f}%)"
-        yield f"{text}."
+    smaller = [one for one in group if one.setting.num_workers < chosen.setting.num_workers]
+    if not smaller:
+        return
+    count = smaller[-1].setting.num_workers
+    reached = smaller[-1].compared(_peer(group, chosen), scatter_of(outcome.trials))
+    text = f"Fewer: {_workers(count)} {_verb(count, 'reaches', 'reach')} {100 * reached.rate:.0f}%"
+    if reached.low is not None and reached.high is not None:
+        text += f" of it ({100 * reached.low:.0f}% to {100 * reached.high:.0f}%)."
+    else:
+        text += " of it."
+    yield text
 
 
 def _more(outcome: Outcome, chosen: Trial, plan: Plan) -> Iterator[str]:
-    count = chosen.setting.num_workers
     group = _workers_group(outcome, chosen)
-    larger = [trial for trial in group if trial.setting.num_workers > count]
-    peer = _peer(group, count) or chosen
+    larger = [one for one in group if one.setting.num_workers > chosen.setting.num_workers]
     codes = {None if trial.failure is None else trial.failure.code for trial in larger}
     if len(larger) > 1 and len(codes) == 1 and not codes & {None, "too_slow"}:
         counts = " and ".join(str(trial.setting.num_workers) for trial in larger[:MORE_SHOWN])
         yield f"More: {counts} workers failed ({_failed(larger[0])})."
-    else:
-        told = [_one_more(trial, peer, outcome) for trial in larger[:MORE_SHOWN]]
-        if told:
-            yield f"More: {'; '.join(told)}."
+    elif larger:
+        peer = _peer(group, chosen)
+        said = [_one_more(trial, peer, outcome) for trial in larger[:MORE_SHOWN]]
+        yield f"More: {'; '.join(said)}."
     used = chosen.middle(lambda visit: visit.cores_used)
     if used is not None and used >= BUSY_SHARE * plan.cores and plan.cores > 1:
         yield (
@@ -166,77 +165,63 @@ def _more(outcome: Outcome, chosen: Trial, plan: Plan) -> Iterator[str]:
 
 
 def _one_more(trial: Trial, chosen: Trial, outcome: Outcome) -> str:
-    name = _workers(trial.setting.num_workers)
+    count = trial.setting.num_workers
     if trial.failure is not None and trial.failure.code != "too_slow":
-        return f"{name} failed ({_failed(trial)})"
+        return f"{_workers(count)} failed ({_failed(trial)})"
     if not trial.visits:
-        return f"{name} {_verb(trial.setting.num_workers, 'was', 'were')} not measured"
-    scatter = trials_of.scatter_of(outcome.trials)
-    ratio = trials_of.compared(trial, chosen, scatter)
-    text = f"{name} {_verb(trial.setting.num_workers, 'give')} {_gain(ratio.rate)}"
+        return f"{_workers(count)} {_verb(count, 'was', 'were')} not measured"
+    ratio = trial.compared(chosen, scatter_of(outcome.trials))
+    text = f"{_workers(count)} {_verb(count, 'gives', 'give')} {_gain(ratio.rate)}"
     if ratio.low is not None and ratio.high is not None:
         text += f" ({_signed(ratio.low)} to {_signed(ratio.high)})"
-    more = _memory(trial, chosen)
-    takes = _verb(trial.setting.num_workers, "take")
-    return f"{text} and {takes} {more}" if more else text
+    mine, its = (one.middle(lambda visit: visit.workers_memory_bytes) for one in (trial, chosen))
+    if mine is None or its is None or mine - its < MEMORY_LEAST_BYTES:
+        return text
+    return f"{text} and {_verb(count, 'takes', 'take')} {units.size(mine - its)} more memory"
 
 
 def _failed(trial: Trial) -> str:
-    code = "" if trial.failure is None else trial.failure.code
-    return FAILED.get(code, "see below")
-
-
-def _memory(trial: Trial, chosen: Trial) -> str | None:
-    mine = trial.middle(lambda visit: visit.workers_pss_bytes)
-    its = chosen.middle(lambda visit: visit.workers_pss_bytes)
-    if mine is None or its is None or mine - its < 32 * 2**20:
-        return None
-    return f"{units.size(mine - its)} more memory"
+    return FAILED.get("" if trial.failure is None else trial.failure.code, "see below")
 
 
 def _other_knobs(outcome: Outcome, chosen: Trial) -> Iterator[str]:
     for knob, group in outcome.groups:
-        if knob in ("num_workers", "everything"):
+        if knob in (WORKERS, "everything"):
             continue
         trials = [trial for one in group if (trial := outcome.trial(one)) and trial.visits]
         alive = [trial for trial in trials if trial.alive]
-        here = next(
-            (one for one in alive if _value(one, knob) == getattr(chosen.setting, knob)), None
-        )
+        value = getattr(chosen.setting, knob)
+        here = next((one for one in alive if getattr(one.setting, knob) == value), None)
         if here is None or len(trials) < 2:
             continue
-        scatter = trials_of.scatter_of(alive)
-        told = []
-        for one in trials:
-            if one is here:
-                continue
-            if one.failure is not None:
-                told.append(f"{_value(one, knob)} failed")
-                continue
-            told.append(
-                f"{_value(one, knob)} gives {_gain(trials_of.compared(one, here, scatter).rate)}"
-            )
-        yield f"{knob}={_value(here, knob)}: {', '.join(told)}."
+        scatter = scatter_of(alive)
+        said = [
+            f"{getattr(one.setting, knob)} failed"
+            if one.failure is not None
+            else f"{getattr(one.setting, knob)} gives {_gain(one.compared(here, scatter).rate)}"
+            for one in trials
+            if one is not here
+        ]
+        yield f"{knob}={value}: {', '.join(said)}."
 
 
 def _restarts(outcome: Outcome, plan: Plan, chosen: Trial) -> Iterator[str]:
     if not outcome.restarts:
         return
     without, kept = outcome.restarts[False], outcome.restarts[True]
-    saved = max(0.0, without - kept)
     text = (
         f"persistent_workers: the next epoch's first batch comes after {_seconds(kept)} instead "
         f"of {_seconds(without)}"
     )
     if plan.samples:
-        epoch = plan.samples / _rate(chosen)
+        saved, epoch = max(0.0, without - kept), plan.samples / chosen.mean
         text += f", {100 * saved / (epoch + saved):.1f}% of an epoch of {units.age(epoch)}"
     taken = outcome.recommended is not None and outcome.recommended.persistent_workers
     yield f"{text}{'.' if taken else ': not worth its memory.'}"
 
 
-def notes(outcome: Outcome, plan: Plan, description: Mapping[str, Any]) -> list[str]:
-    """What a reader should know of how this was measured."""
+def notes(outcome: Outcome, plan: Plan, description: Description) -> list[str]:
+    """How this was measured, as far as a reader should know."""
     found = list(outcome.notes)
     visits = [visit for trial in outcome.trials for visit in trial.counted]
     known = sorted(v.other_cores_used for v in visits if v.other_cores_used is not None)
@@ -253,32 +238,17 @@ def notes(outcome: Outcome, plan: Plan, description: Mapping[str, Any]) -> list[
         found.append(
             "The dataset is larger than memory can keep: every pass read other samples, from disk."
         )
-    if description["start_method"] != "fork":
-        found.append(f"Workers start by {description['start_method']}, which takes longer.")
+    if description.start_method != "fork":
+        found.append(f"Workers start by {description.start_method}, which takes longer.")
     return found
-
-
-def _peer(group: Sequence[Trial], count: int) -> Trial | None:
-    return next((one for one in group if one.setting.num_workers == count and one.alive), None)
-
-
-def _value(trial: Trial, knob: str) -> Any:
-    return getattr(trial.setting, knob)
-
-
-def _rate(trial: Trial) -> float:
-    return trials_of.interval_of(trial, Scatter(0.0, 0.0)).rate
 
 
 def _workers(count: int) -> str:
     return "1 worker" if count == 1 else f"{count} workers"
 
 
-def _verb(count: int, one: str, many: str | None = None) -> str:
-    """The verb after so many workers: ``reaches`` or ``reach``."""
-    if many is not None:
-        return one if count == 1 else many
-    return one if count != 1 else f"{one}{'es' if one.endswith('ch') else 's'}"
+def _verb(count: int, one: str, many: str) -> str:
+    return one if count == 1 else many
 
 
 def _gain(ratio: float) -> str:

@@ -1,148 +1,280 @@
-"""What a tuning found, as one JSON object: printed, kept, and drawn from."""
+"""A tuning's result: one record, which is the JSON, is kept in a file, and is drawn as text."""
 
 from __future__ import annotations
 
+import contextlib
+import os
+import re
+import stat
 import time
-from collections.abc import Mapping
+from operator import attrgetter
+from pathlib import Path
 from typing import Any
 
+import msgspec
+from msgspec import Struct
+
+from gpuwatch.core.private_files import make_folder, private, state_folder
+from gpuwatch.core.text import clean
 from gpuwatch.tuning.search import advice
-from gpuwatch.tuning.search import trial as trials_of
-from gpuwatch.tuning.search.intervals import Scatter
+from gpuwatch.tuning.search.outcome import Outcome
 from gpuwatch.tuning.search.plan import Plan
-from gpuwatch.tuning.search.search import Outcome
-from gpuwatch.tuning.search.setting import Setting
-from gpuwatch.tuning.search.trial import Trial
+from gpuwatch.tuning.search.rates import Scatter, Trial, interval, scatter_of
+from gpuwatch.tuning.settings import KNOBS, Description, Failure, Setting
 
 SCHEMA = 1
+KEPT = 100
+BYTES_MAX = 4 << 20
+_NAME = re.compile(r"\d{8}T\d{6}\.\d{3}-\d+\.json")
 
 
-def result(
+class FirstPass(Struct, frozen=True, kw_only=True):
+    """A visit that read from the disk."""
+
+    samples_per_second: float
+    disk_read_bytes_per_second: float | None
+
+
+class Row(Setting, frozen=True, kw_only=True):
+    """A setting and all its visits (medians). Rates with 95% intervals; ``None``: not known."""
+
+    visits: int
+    samples_per_second: float | None = None
+    low: float | None = None
+    high: float | None = None
+    of_best: float | None = None
+    of_best_low: float | None = None
+    of_best_high: float | None = None
+    first_batch_seconds: float | None = None
+    cores_used: float | None = None
+    other_cores_used: float | None = None
+    workers_memory_bytes: float | None = None
+    main_memory_bytes: float | None = None
+    disk_read_bytes_per_second: float | None = None
+    shm_bytes: float | None = None
+    data_wait_share: float | None = None
+    gpu_busy_percent: float | None = None
+    first_pass: FirstPass | None = None
+    all_passes_cold: bool = False
+    dropped: str | None = None
+    failure: Failure | None = None
+    recommended: bool = False
+    fastest: bool = False
+    undecided: bool = False
+    own: bool = False
+
+    @property
+    def setting(self) -> Setting:
+        return Setting(**{name: getattr(self, name) for name in Setting.__struct_fields__})
+
+
+class Comparison(Struct, frozen=True):
+    """Settings that differ by one knob."""
+
+    knob: str
+    settings: tuple[Setting, ...]
+
+
+class Restarts(Struct, frozen=True):
+    """Seconds to a second epoch's first batch, without and with persistent workers."""
+
+    without: float
+    persistent: float
+
+
+class Result(Struct, frozen=True, kw_only=True):
+    """Everything measured. Rates are samples a second. ``folder``: where it was run."""
+
+    schema: int = SCHEMA
+    kind: str = "tune"
+    target: str
+    step: str | None
+    taken_at_unix_seconds: float
+    machine: str
+    folder: str
+    usable_cores: float
+    torch: str
+    accelerator: str | None
+    start_method: str
+    dataset: str
+    is_dataset: bool
+    samples: int | None
+    budget_seconds: float
+    seconds: float
+    settled: bool
+    interrupted: bool
+    whole_epochs: bool
+    grid: bool
+    settings: tuple[Row, ...]
+    comparisons: tuple[Comparison, ...]
+    restart_seconds: Restarts | None
+    recommended: Setting | None
+    call: tuple[str, tuple[str, ...]] | None
+    line: str | None
+    also_set: tuple[str, ...]
+    reasons: tuple[str, ...]
+    unmeasured: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def chosen(self) -> Row | None:
+        return next((row for row in self.settings if row.recommended), None)
+
+    def varied(self, knob: str) -> bool:
+        """True if several of its values were measured."""
+        known = {getattr(row, knob) for row in self.settings if row.visits} - {None}
+        return len(known) > 1
+
+
+def make_result(
     outcome: Outcome,
     plan: Plan,
-    description: Mapping[str, Any],
+    description: Description,
     *,
-    target: str,
-    step: str | None,
-    machine: str,
-    folder: str,
-    budget_seconds: float,
-    copies: Mapping[str, Any] | None = None,
     more_notes: tuple[str, ...] = (),
-) -> dict[str, Any]:
-    """Everything measured. Rates are samples a second with 95% intervals; ``null``: not known.
-    ``folder``: where it was run."""
-    scatter = trials_of.scatter_of(outcome.trials)
-    chosen = outcome.recommended
-    settings = sorted(outcome.trials, key=lambda trial: _order(trial.setting))
-    best = None if outcome.best is None else outcome.trial(outcome.best)
-    own = Setting.from_dict(description["base"])
-    return {
-        "schema": SCHEMA,
-        "kind": "tune",
-        "target": target,
-        "step": step,
-        "taken_at_unix_seconds": time.time(),
-        "machine": machine,
-        "folder": folder,
-        "usable_cores": plan.cores,
-        "torch": description["torch"],
-        "accelerator": description["accelerator"],
-        "start_method": description["start_method"],
-        "dataset": description["dataset"],
-        "is_dataset": description["is_dataset"],
-        "samples": plan.samples,
-        "budget_seconds": budget_seconds,
-        "seconds": outcome.seconds,
-        "settled": outcome.settled,
-        "interrupted": outcome.interrupted,
-        "whole_epochs": outcome.whole_epochs,
-        "grid": plan.grid,
-        "settings": [
-            {
+    **where: Any,
+) -> Result:
+    """``where``: target, step, folder, machine and budget_seconds of the ``Result``."""
+    chosen, best = outcome.recommended, outcome.trial(outcome.best)
+    scatter = scatter_of(outcome.trials)
+    own = None if description.is_dataset else description.base
+    call = None if chosen is None else advice.call(description, chosen)
+    restarts = outcome.restarts
+    loader = ("torch", "accelerator", "start_method", "dataset", "is_dataset")
+    where |= {name: getattr(description, name) for name in loader}
+    ended = ("seconds", "settled", "interrupted", "whole_epochs")
+    where |= {name: getattr(outcome, name) for name in ended}
+    return Result(
+        taken_at_unix_seconds=time.time(),
+        usable_cores=plan.cores,
+        samples=plan.samples,
+        grid=plan.grid,
+        settings=tuple(
+            Row(
                 **trial.setting.as_dict(),
                 **_measured(trial, scatter, best),
-                "recommended": trial.setting == outcome.measured,
-                "fastest": trial is best,
-                "undecided": trial.setting in outcome.undecided,
-                "own": trial.setting == own and not description["is_dataset"],
-            }
-            for trial in settings
-        ],
-        "comparisons": [
-            {"knob": knob, "settings": [one.as_dict() for one in group]}
-            for knob, group in outcome.groups
-        ],
-        "restart_seconds": (
-            {"without": outcome.restarts[False], "persistent": outcome.restarts[True]}
-            if outcome.restarts
-            else None
+                recommended=trial.setting == outcome.measured,
+                fastest=trial is best,
+                undecided=trial.setting in outcome.undecided,
+                own=trial.setting == own,
+            )
+            for trial in sorted(outcome.trials, key=lambda trial: _order(trial.setting))
         ),
-        "copies": copies,
-        "recommended": None if chosen is None else chosen.as_dict(),
-        "call": None if chosen is None else list(_call(description, chosen)),
-        "line": None if chosen is None else advice.line(description, chosen),
-        "also_set": [] if chosen is None else advice.not_in_call(description, chosen),
-        "reasons": advice.reasons(outcome, plan),
-        "unmeasured": list(dict.fromkeys(outcome.unmeasured)),
-        "notes": [*advice.notes(outcome, plan, description), *more_notes],
-    }
-
-
-def _call(description: Mapping[str, Any], setting: Setting) -> tuple[str, list[str]]:
-    return advice.call(description, setting)
-
-
-def _order(setting: Setting) -> tuple[Any, ...]:
-    return (
-        setting.batch_size or 0,
-        setting.num_workers,
-        setting.prefetch_factor or 0,
-        setting.persistent_workers,
-        setting.pin_memory,
+        comparisons=tuple(Comparison(knob, tuple(group)) for knob, group in outcome.groups),
+        restart_seconds=Restarts(restarts[False], restarts[True]) if restarts else None,
+        recommended=chosen,
+        call=None if call is None else (call[0], tuple(call[1])),
+        line=None if chosen is None else advice.line(description, chosen),
+        also_set=() if chosen is None else tuple(advice.not_in_call(description, chosen)),
+        reasons=tuple(advice.reasons(outcome, plan)),
+        unmeasured=tuple(dict.fromkeys(outcome.unmeasured)),
+        notes=(*advice.notes(outcome, plan, description), *more_notes),
+        **where,
     )
 
 
+def _order(setting: Setting) -> tuple[int, ...]:
+    values = setting.as_dict()
+    knobs = sorted(KNOBS, key=lambda knob: knob.name == "pin_memory")
+    return tuple(values[knob.name] or 0 for knob in knobs)
+
+
+_MEDIANS = (
+    "first_batch_seconds", "cores_used", "other_cores_used", "workers_memory_bytes",
+    "main_memory_bytes", "disk_read_bytes_per_second", "shm_bytes", "data_wait_share",
+    "gpu_busy_percent",
+)  # fmt: skip
+"""Of a row, as the visits have them."""
+
+
 def _measured(trial: Trial, scatter: Scatter, best: Trial | None) -> dict[str, Any]:
-    rate = trials_of.interval_of(trial, scatter) if trial.visits else None
-    ratio = trials_of.compared(trial, best, scatter) if trial.alive and best is not None else None
-    first = trial.cold[0] if trial.cold else None
-    failure = trial.failure
+    found: dict[str, Any] = {name: trial.middle(attrgetter(name)) for name in _MEDIANS}
+    if trial.visits:
+        rate = interval(trial.rates, scatter)
+        found |= zip(("samples_per_second", "low", "high"), rate, strict=True)
+    if trial.alive and best is not None:
+        ratio = trial.compared(best, scatter)
+        found |= zip(("of_best", "of_best_low", "of_best_high"), ratio, strict=True)
+    if trial.cold:
+        first = trial.cold[0]
+        found["first_pass"] = FirstPass(
+            samples_per_second=first.samples_per_second,
+            disk_read_bytes_per_second=first.disk_read_bytes_per_second,
+        )
     return {
+        **found,
         "visits": len(trial.visits),
-        "samples_per_second": None if rate is None else rate.rate,
-        "low": None if rate is None else rate.low,
-        "high": None if rate is None else rate.high,
-        "of_best": None if ratio is None else ratio.rate,
-        "of_best_low": None if ratio is None else ratio.low,
-        "of_best_high": None if ratio is None else ratio.high,
-        "first_batch_seconds": trial.middle(lambda visit: visit.first_batch_seconds),
-        "cores_used": trial.middle(lambda visit: visit.cores_used),
-        "other_cores_used": trial.middle(lambda visit: visit.other_cores_used),
-        "workers_memory_bytes": trial.middle(lambda visit: visit.workers_pss_bytes),
-        "main_memory_bytes": trial.middle(lambda visit: visit.main_pss_bytes),
-        "disk_read_bytes_per_second": trial.middle(lambda visit: visit.disk_bytes_per_second),
-        "shm_bytes": trial.middle(lambda visit: visit.shm_used_bytes),
-        "data_wait_share": trial.middle(lambda visit: visit.data_wait_share),
-        "gpu_busy_percent": trial.middle(lambda visit: visit.gpu_busy_percent),
-        "first_pass": (
-            None
-            if first is None
-            else {
-                "samples_per_second": first.samples_per_second,
-                "disk_read_bytes_per_second": first.disk_bytes_per_second,
-            }
-        ),
         "all_passes_cold": bool(trial.visits) and len(trial.cold) == len(trial.visits),
         "dropped": trial.dropped,
-        "failure": (
-            None
-            if failure is None
-            else {
-                "code": failure.code,
-                "sentence": failure.sentence,
-                "line": failure.line,
-                "output": list(failure.output),
-            }
-        ),
+        "failure": trial.failure,
     }
+
+
+# --- kept in the user's state folder, for the owner only, bounded -----------------------------
+
+
+class KeepError(Exception):
+    """A result cannot be kept; the message is a sentence for a person."""
+
+
+def save(result: Result, folder: Path | None = None) -> Path:
+    """Write a result whole or not at all, and forget the oldest. Raises ``KeepError``."""
+    folder = state_folder("tunings") if folder is None else folder
+    moment = result.taken_at_unix_seconds
+    seconds = time.strftime("%Y%m%dT%H%M%S", time.gmtime(int(moment)))
+    path = folder / f"{seconds}.{int(moment * 1000) % 1000:03d}-{os.getpid()}.json"
+    temporary = folder / f".writing-{os.getpid()}"
+    try:
+        make_folder(folder)
+        temporary.unlink(missing_ok=True)
+        with open(temporary, "xb", opener=private) as file:
+            file.write(msgspec.json.encode(result))
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.rename(path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise KeepError(
+            f"The result cannot be saved in {clean(str(folder), 200)}: {error.strerror}."
+        ) from None
+    for old in _names(folder)[KEPT:]:
+        with contextlib.suppress(OSError):
+            (folder / old).unlink()
+    return path
+
+
+def last(
+    target: str | None = None, folder: Path | None = None, *, run_in: str | None = None
+) -> Result | None:
+    """The newest result (of this target, measured in the folder ``run_in``) that can be read;
+    ``None``: there is none."""
+    folder = state_folder("tunings") if folder is None else folder
+    for name in _names(folder):
+        found = _read(folder / name)
+        if found and target in (None, found.target) and run_in in (None, found.folder):
+            return found
+    return None
+
+
+def _names(folder: Path) -> list[str]:
+    """The newest first."""
+    try:
+        return sorted(one.name for one in folder.iterdir() if _NAME.fullmatch(one.name))[::-1]
+    except OSError:
+        return []
+
+
+def _read(path: Path) -> Result | None:
+    """``None``: another user's, no file, or written by another version of gpuwatch."""
+    try:
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        with os.fdopen(os.open(path, flags), "rb") as file:
+            whose = os.fstat(file.fileno())
+            if not stat.S_ISREG(whose.st_mode) or whose.st_uid != os.geteuid():
+                return None
+            found = msgspec.json.decode(file.read(BYTES_MAX), type=Result)
+        time.gmtime(found.taken_at_unix_seconds)
+    except (OSError, ValueError, OverflowError):
+        return None
+    return found if (found.kind, found.schema) == ("tune", SCHEMA) else None

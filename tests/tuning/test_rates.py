@@ -1,4 +1,4 @@
-"""Intervals of rates, and their ratios."""
+"""Intervals of rates, and of their ratios."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from gpuwatch.tuning.search.intervals import interval, ratio, shared_scatter
+from gpuwatch.tuning.search.rates import interval, ratio, shared_scatter, t95
 
 
 def noisy(generator: random.Random, rate: float, rounds: int, noise: float) -> dict[int, float]:
@@ -60,3 +60,19 @@ def test_equal_visits_still_have_a_width() -> None:
     found = interval(rates, shared_scatter([rates]))
     assert found.low is not None
     assert found.low < 100 < (found.high or 0)
+
+
+@pytest.mark.parametrize(
+    ("freedom", "t"),
+    # From printed tables.
+    [(1, 12.706), (2, 4.303), (3, 3.182), (4, 2.776), (5, 2.571), (10, 2.228), (30, 2.042)],
+)
+def test_student_quantiles_of_the_tables(freedom: int, t: float) -> None:
+    """Quantiles are those that tables print, but for one in a thousand."""
+    assert t95(freedom) == pytest.approx(t, rel=0.0012)
+
+
+def test_one_measurement_has_no_quantile() -> None:
+    """No degree of freedom, no interval."""
+    with pytest.raises(ValueError, match="degree of freedom"):
+        t95(0)

@@ -1,4 +1,4 @@
-"""Where a process was when it crashed, ended itself or hung: written for ``failing`` to read.
+"""Where a process was when it crashed, ended itself or hung: written for ``failures`` to read.
 
 For measuring processes and their workers. Standard library only.
 """
@@ -18,17 +18,17 @@ _STDERR = 2
 _QUIET = (os.path.dirname(os.path.dirname(__file__)), f"{os.sep}multiprocessing{os.sep}")  # noqa: PTH120
 
 
-def tell_where() -> None:
+def write_stacks() -> None:
     """From now on a crash, a call of ``os._exit`` and ``STACKS_SIGNAL`` print the stack."""
-    # It would keep the handlers that torch gives its workers since, which tell no line.
+    # It would keep the handlers that torch gives its workers since, which name no line.
     faulthandler.disable()
     faulthandler.enable(_STDERR, all_threads=False)
     faulthandler.register(STACKS_SIGNAL, _STDERR, all_threads=False)
     if os._exit.__module__ != __name__:
-        vars(os)["_exit"] = _telling(os._exit)
+        vars(os)["_exit"] = _announced(os._exit)
 
 
-def _telling(leave: Callable[[int], NoReturn]) -> Callable[[int], NoReturn]:
+def _announced(leave: Callable[[int], NoReturn]) -> Callable[[int], NoReturn]:
     def _exit(status: int) -> NoReturn:
         caller = sys._getframe(1).f_code.co_filename
         # Processes that end in the way they should.
@@ -42,12 +42,12 @@ def _telling(leave: Callable[[int], NoReturn]) -> Callable[[int], NoReturn]:
 
 
 class WorkerStart:
-    """A loader's ``worker_init_fn`` that also has the worker tell where it crashes."""
+    """A loader's ``worker_init_fn`` that also has the worker write where it crashes."""
 
     def __init__(self, own: Callable[[int], object] | None) -> None:
         self._own = own
 
     def __call__(self, worker_id: int) -> None:
-        tell_where()
+        write_stacks()
         if self._own is not None:
             self._own(worker_id)

@@ -1,1 +1,0 @@
-"""Starts measuring processes and survives whatever happens in them."""

@@ -1,0 +1,276 @@
+"""A few steps of the user's train step at one batch size, and the memory they take.
+
+Each measurement is a process of its own, so peaks count from its start: the model's building, the
+first step (where cuDNN tries algorithms) and the optimizer's state are all in.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import resource
+from collections.abc import Callable, Sized
+from contextlib import closing, nullcontext, suppress
+from itertools import islice
+from pathlib import Path
+from time import perf_counter
+from typing import Any, NamedTuple
+
+import torch
+
+from gpuwatch.core.text import clean
+from gpuwatch.tuning import failures
+from gpuwatch.tuning.child import usage
+from gpuwatch.tuning.child.gpu import OwnGpu
+from gpuwatch.tuning.child.loader_factory import LoaderFactory
+from gpuwatch.tuning.child.step import make_step
+from gpuwatch.tuning.failures import MeasureError
+from gpuwatch.tuning.memory.records import AS_IS, Gpu, MemoryPoint
+from gpuwatch.tuning.messages import Answer, Order
+
+NO_MEMORY = "no_memory"
+"""The code of a step that ran out of it."""
+_CUDA_SAYS = ("CUDA out of memory", "CUDA error: out of memory", "ALLOC_FAILED")
+_HOST_SAYS = ("can't allocate memory", "not enough memory", "bad_alloc", "Cannot allocate memory")
+
+
+def list_gpus() -> Answer:
+    """The devices that torch sees, or why it sees none."""
+    answer = Answer(kind="result", torch=clean(str(torch.__version__), 40))
+    if not torch.cuda.is_available():
+        answer.no_cuda = _why_no_cuda()
+        return answer
+    gpus = []
+    for index in range(torch.cuda.device_count()):
+        properties = torch.cuda.get_device_properties(index)
+        free, total = torch.cuda.mem_get_info(index)
+        name = clean(properties.name, 120)
+        # Before compute capability 8.0 bfloat16 is emulated.
+        fast = properties.major >= 8
+        gpus.append(Gpu(name=name, total_bytes=total, free_bytes=free, bfloat16=fast))
+    answer.gpus = tuple(gpus)
+    return answer
+
+
+def _why_no_cuda() -> str:
+    if torch.version.cuda is None:
+        return f"this PyTorch ({clean(str(torch.__version__), 40)}) is built without CUDA"
+    try:
+        torch.cuda.init()  # type: ignore[no-untyped-call]
+    except Exception as error:
+        return clean(" ".join(str(error).split()), 200).rstrip(".")
+    return "PyTorch sees no GPU"
+
+
+def measure_memory(
+    order: Order,
+    factory: LoaderFactory | None,
+    step: tuple[Any, str],
+    begins: Callable[[], object],
+) -> MemoryPoint:
+    """``step``: what the target names, and the target. ``begins`` is called when everything is
+    made. Raises ``MeasureError``, with the code ``NO_MEMORY`` where memory ran out."""
+    try:
+        memory = _Host(order) if order.device is None else _Cuda(order)
+    except Exception as error:
+        raise MeasureError(f"The device cannot be used: {failures.named(error)}.") from None
+    try:
+        # The data first: what the model takes is the step's, and comes after.
+        batch = None if factory is None else _batch(factory, order.batch_size)
+        run = make_step(*step)
+        begins()
+        # A step that pops a key off its batch must find it again the next time.
+        given = (lambda: order.batch_size) if factory is None else (lambda: copy.copy(batch))
+        seconds = _timed(lambda: run(given()), memory, order)
+    except BaseException as error:
+        sentence = str(error)
+        if not isinstance(error, MeasureError):
+            sentence = f"The step at batch size {order.batch_size} failed: "
+            sentence += f"{failures.described(error)}.{_hint(factory, error)}"
+        code = NO_MEMORY if memory.ran_out(error) else "step"
+        raise MeasureError(sentence, code) from None
+    found = memory.read()
+    if found.allocated == 0:
+        raise MeasureError(
+            "The step put nothing on the GPU: it has to move its model and its batch there itself "
+            "(.to('cuda')).",
+            "step",
+        )
+    return MemoryPoint(
+        batch_size=order.batch_size,
+        precision=order.precision,
+        peak_bytes=found.peak,
+        available_bytes=found.available,
+        total_bytes=found.total,
+        allocated_bytes=found.allocated,
+        process_bytes=found.process,
+        device_used_bytes=found.device_used,
+        seconds_per_step=seconds,
+    )
+
+
+def _timed(step: Callable[[], object], memory: _Host | _Cuda, order: Order) -> float | None:
+    """The first step apart (it allocates, compiles and chooses); seconds of one of the others."""
+
+    def once() -> None:
+        around: Any = nullcontext()
+        if order.precision != AS_IS:
+            around = torch.autocast(memory.kind, dtype=getattr(torch, order.precision))
+        with around:
+            step()
+
+    once()
+    memory.synchronize()
+    begin = perf_counter()
+    for _ in range(order.steps - 1):
+        once()
+    memory.synchronize()
+    return (perf_counter() - begin) / (order.steps - 1) if order.steps > 1 else None
+
+
+def _hint(factory: LoaderFactory | None, error: BaseException) -> str:
+    """A step that wants a batch got a number."""
+    if factory is None and isinstance(error, TypeError | AttributeError):
+        return (
+            " (Without --loader the step is called with the batch size, a whole number, and makes "
+            "its own data.)"
+        )
+    return ""
+
+
+def _batch(factory: LoaderFactory, count: int) -> Any:
+    """``count`` samples from the start of a dataset, again from its start where it has fewer (the
+    same objects, so that a small dataset is read once), collated as its loader does."""
+    loader, dataset = factory.loader, factory.loader.dataset
+    if loader.batch_size is None and loader.batch_sampler is None:
+        raise MeasureError("The loader has no batch size: name its dataset.", "step")
+    try:
+        if isinstance(dataset, Sized) and hasattr(dataset, "__getitem__"):
+            samples = [dataset[place] for place in range(min(count, len(dataset)))]
+        else:
+            samples = list(islice(iter(dataset), count))
+        again = [samples[place % len(samples)] for place in range(count)]
+        return loader.collate_fn(again)
+    except ZeroDivisionError:
+        raise MeasureError("The dataset has no samples.", "step") from None
+    except Exception as error:
+        how = failures.described(error)
+        raise MeasureError(f"A batch of {count} failed: {how}.", "step") from error
+
+
+class _Reading(NamedTuple):
+    """Bytes, as in ``MemoryPoint``."""
+
+    peak: int
+    available: int
+    total: int
+    allocated: int | None = None
+    process: int | None = None
+    device_used: int | None = None
+
+
+class _Cuda:
+    """A CUDA device, the only one that this process sees.
+
+    What torch's allocator holds (reserved) must fit into what was free once the context stood,
+    less what libraries took past the allocator meanwhile (cuBLAS, cuDNN, kernels)
+    (https://docs.pytorch.org/docs/stable/notes/cuda.html, "Memory management").
+    """
+
+    kind = "cuda"
+
+    def __init__(self, order: Order) -> None:
+        self._cuda: Any = torch.cuda
+        self._cuda.init()
+        self._first_free, self._total = self._cuda.mem_get_info()
+        self._free = self._first_free
+        if order.limit_bytes is not None and order.limit_bytes < self._total:
+            self._cuda.set_per_process_memory_fraction(order.limit_bytes / self._total)
+            self._free, self._total = min(self._free, order.limit_bytes), order.limit_bytes
+
+    def synchronize(self) -> None:
+        self._cuda.synchronize()
+
+    def read(self) -> _Reading:
+        taken = self._first_free - self._cuda.mem_get_info()[0]
+        beside = max(0, taken - self._cuda.memory_reserved())
+        with closing(OwnGpu()) as gpu:
+            gpu.note()
+        return _Reading(
+            peak=self._cuda.max_memory_reserved(),
+            available=self._free - beside,
+            total=self._total,
+            allocated=self._cuda.max_memory_allocated(),
+            process=gpu.process_bytes,
+            device_used=gpu.used_bytes,
+        )
+
+    def ran_out(self, error: BaseException) -> bool:
+        return any(
+            isinstance(one, self._cuda.OutOfMemoryError)
+            or (isinstance(one, RuntimeError) and _says(one, _CUDA_SAYS))
+            for one in _causes(error)
+        )
+
+
+class _Host:
+    """The memory of this host (or of this container) for a step that runs on the CPU.
+
+    The peak is the process's largest resident size (VmHWM, proc_pid_status(5)): all of it, Python
+    and torch included. So that a batch that is too large harms nobody, the process may take no
+    more data than there is room for (RLIMIT_DATA; torch's allocator then raises), and should
+    memory run out all the same the kernel ends this process first (oom_score_adj).
+    """
+
+    kind = "cpu"
+
+    def __init__(self, order: Order) -> None:
+        own = _own("VmRSS")
+        self._available, self._total = usage.available_memory() + own, usage.total_memory()
+        if order.limit_bytes is not None and order.limit_bytes < self._total:
+            self._available = min(self._available, order.limit_bytes)
+            self._total = order.limit_bytes
+        with suppress(OSError):
+            Path("/proc/self/oom_score_adj").write_text("1000")
+        soft = _own("VmData") + max(self._available - own, 1 << 20)
+        _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        if hard != resource.RLIM_INFINITY:
+            soft = min(soft, hard)
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+
+    def synchronize(self) -> None:
+        """Steps on the CPU are over when they return."""
+
+    def read(self) -> _Reading:
+        return _Reading(_own("VmHWM"), self._available, self._total, process=_own("VmRSS"))
+
+    def ran_out(self, error: BaseException) -> bool:
+        return any(
+            isinstance(one, MemoryError)
+            or (isinstance(one, RuntimeError | OSError) and _says(one, _HOST_SAYS))
+            for one in _causes(error)
+        )
+
+
+def _own(name: str) -> int:
+    """Bytes of a line of ``/proc/self/status``."""
+    for line in Path("/proc/self/status").read_text("ascii", "replace").splitlines():
+        key, _, value = line.partition(":")
+        if key == name:
+            return int(value.split()[0]) * 1024
+    raise ValueError(f"there is no {name} of process {os.getpid()}")
+
+
+def _causes(error: BaseException) -> list[BaseException]:
+    """An exception and those it was raised from, outermost first."""
+    found: list[BaseException] = []
+    one: BaseException | None = error
+    while one is not None and one not in found:
+        found.append(one)
+        one = one.__cause__ or one.__context__
+    return found
+
+
+def _says(error: BaseException, texts: tuple[str, ...]) -> bool:
+    return any(text in str(error) for text in texts)

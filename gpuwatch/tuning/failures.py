@@ -1,0 +1,299 @@
+"""From an exception, a dead process or a hang to a sentence with the user's own line.
+
+Measuring processes import this before torch.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sysconfig
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from time import monotonic, sleep
+
+import psutil
+from msgspec import structs
+
+from gpuwatch.core import units
+from gpuwatch.core.text import clean
+from gpuwatch.tuning.settings import Failure
+
+MESSAGE_LENGTH = 300
+SHM = "/dev/shm"
+"""Workers hand their batches over in it."""
+STACKS_SECONDS = 5.0
+"""At most, until those that are stuck have written where they are: on a machine whose cores are
+all taken they are woken late."""
+_ADDRESS = re.compile(r"(?<=\w) at 0x[0-9a-f]{6,}")
+"""Of an object: it means nothing, and is another one each time."""
+_STACK = "(most recent call first):"
+_CRASHED = "Fatal Python error"
+_FRAME = re.compile(r'^\s*File "([^"\n]+)", line (\d+)', re.MULTILINE)
+_LAST = re.compile(r"^[A-Za-z_][\w.]*(Error|Exception|Warning|Interrupt|Exit|\b)(:|$)")
+_CAUGHT = re.compile(r"Caught (\S+) in (DataLoader worker process \d+|pin memory thread)[^.]*\.")
+_KILLED = re.compile(r"DataLoader worker \(pid \(?(\d+)\)?\) is killed by signal: ([^.]+)\.")
+_EXITED = re.compile(
+    r"DataLoader worker \(pid[^)]*\)(?: [^)]*\))? exited unexpectedly(?: with exit code (\d+))?"
+)
+_PICKLE = re.compile(r"pickle|Can't get (local object|attribute)", re.IGNORECASE)
+_SHM = re.compile(r"shared memory|\bshm\b|bus error", re.IGNORECASE)
+_DESCRIPTORS = re.compile(r"Too many open files|received \d+ items of ancdata", re.IGNORECASE)
+_WARNING = re.compile(r"^(\S.*?):\d+: \w*Warning: ")
+_NOT_OWN = ("resource_tracker", "ERROR: Unexpected ")
+_NO_DESCRIPTORS = (
+    "The process ran out of file descriptors for the batches that workers hand over: raise the "
+    "limit (ulimit -n 65535), or call torch.multiprocessing.set_sharing_strategy('file_system')."
+)
+_SIGNALS = {signal.strsignal(number): number for number in signal.Signals}
+"""By the names that PyTorch prints."""
+_MEANS = {
+    signal.SIGKILL: ", which is what the kernel does when memory runs out",
+    signal.SIGSEGV: ": a crash in a library's own code",
+    signal.SIGABRT: ": a library gave up",
+    signal.SIGBUS: ": /dev/shm may be full, or a file that is mapped got shorter",
+}
+
+
+class MeasureError(Exception):
+    """Something cannot be measured; the message is a sentence for a person, ``code`` one word."""
+
+    def __init__(self, sentence: str, code: str = "target") -> None:
+        super().__init__(sentence)
+        self.code = code
+
+
+# --- the user's own lines --------------------------------------------------------------------
+
+
+def is_own(file: str) -> bool:
+    """True if ``file`` (of a frame) is the user's own code: not the interpreter's, not of an
+    installed package, not gpuwatch's."""
+    if file.startswith("<"):
+        return False
+    real = os.path.realpath(file)
+    # Packages may also come from a virtual environment that this one builds on.
+    installed = any(f"{os.sep}{name}-packages{os.sep}" in real for name in ("site", "dist"))
+    folders = [sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")]
+    folders.append(str(Path(__file__).parents[1]))
+    return not installed and not real.startswith(
+        tuple(os.path.realpath(one) + os.sep for one in folders)
+    )
+
+
+def shown_path(file: str) -> str:
+    """Relative to the working folder if inside it."""
+    try:
+        return clean(str(Path(file).resolve().relative_to(Path.cwd())), 200)
+    except (OSError, ValueError):
+        return clean(file, 200)
+
+
+def own_line(error: BaseException) -> str | None:
+    """``train.py:42`` of the innermost frame that is the user's own code; ``None``: none is.
+    A syntax error is where it stands."""
+    if isinstance(error, SyntaxError) and error.filename and is_own(error.filename):
+        return f"{shown_path(error.filename)}:{error.lineno}"
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if is_own(frame.filename):
+            return f"{shown_path(frame.filename)}:{frame.lineno}"
+    return None
+
+
+def line_in(text: str, *, innermost_last: bool = False) -> str | None:
+    """The user's own line in a traceback that is text (faulthandler's has the innermost first)."""
+    frames = [(found[1], found[2]) for found in _FRAME.finditer(text)]
+    for file, number in reversed(frames) if innermost_last else frames:
+        if is_own(file):
+            return f"{shown_path(file)}:{int(number)}"
+    return None
+
+
+def crashed_at(output: str) -> str | None:
+    """The user's own line in the stack that a process writes when it crashes."""
+    return line_in(output) if _CRASHED in output else None
+
+
+def named(error: BaseException) -> str:
+    """``ValueError: bad label``, without what a terminal could obey."""
+    text = (error.msg or "") if isinstance(error, SyntaxError) else _text(error)
+    name = clean(type(error).__name__, 80)
+    message = clean(_ADDRESS.sub("", " ".join(text.split())), MESSAGE_LENGTH)
+    return f"{name}: {message}" if message else name
+
+
+def described(error: BaseException) -> str:
+    """``ValueError: bad label at train.py:42``: what happened and the user's own line."""
+    return f"{named(error)}{_at(own_line(error))}"
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:
+        return ""
+
+
+def _at(line: str | None) -> str:
+    return f" at {line}" if line else ""
+
+
+# --- exceptions ------------------------------------------------------------------------------
+
+
+def from_exception(error: BaseException, start_method: str = "fork") -> Failure:
+    """Of a loader, dataset or step; ``start_method``: how workers are started."""
+    text, line = _text(error), own_line(error)
+    if isinstance(error, RuntimeError):
+        for one in ("" if error.__cause__ is None else _text(error.__cause__), text):
+            if _KILLED.search(one) or _EXITED.search(one):
+                return _worker_ended(one)
+    code, sentence = "exception", f"{named(error)}{_at(line)}."
+    caught = _CAUGHT.search(text)
+    if isinstance(error, MeasureError):
+        cause = error.__cause__
+        line = own_line(cause) if cause and error.code == "step" else None
+        code, sentence = error.code, str(error)
+    elif _DESCRIPTORS.search(text):
+        code, sentence, line = "descriptors", _NO_DESCRIPTORS, None
+    elif caught is not None:
+        return _raised_in_worker(text, caught[2])
+    elif start_method != "fork" and _PICKLE.search(f"{type(error).__name__} {text}"):
+        code = "pickle"
+        sentence = (
+            f"Workers that start by {start_method} are sent the dataset pickled, and a part of it "
+            f"cannot be: {named(error)}."
+        )
+    elif _SHM.search(text):
+        return shm_full()
+    elif isinstance(error, MemoryError):
+        code, sentence = "memory", f"Memory ran out{_at(line)}."
+    return Failure(code=code, sentence=sentence, line=line)
+
+
+def _raised_in_worker(text: str, where: str) -> Failure:
+    """DataLoader hands a worker's exception on as text, with its traceback inside."""
+    if _SHM.search(text) and ("No space left" in text or "unable to" in text):
+        return shm_full()
+    line = line_in(text, innermost_last=True)
+    lines = text.strip().splitlines()
+    # The last exception, with further lines of its message.
+    starts = [number for number, one in enumerate(lines) if _LAST.match(one)]
+    last = " ".join(" ".join(lines[starts[-1] if starts else -1 :]).split())
+    place = "a worker" if "worker" in where else "the thread that pins memory"
+    said = f"{clean(last, MESSAGE_LENGTH)}{_at(line)}, in {place}."
+    return Failure(code="exception", sentence=said.replace(".,", ","), line=line)
+
+
+def _worker_ended(text: str) -> Failure:
+    killed = _KILLED.search(text)
+    if killed is not None:
+        name = clean(killed[2].strip(), 60)
+        if "bus" in name.lower():
+            return shm_full()
+        words = _signal_words(_SIGNALS.get(name, 0), name)
+        return Failure(code="worker_killed", sentence=f"A worker was killed by {words}.")
+    exited = _EXITED.search(text)
+    code = f" (exit code {exited[1]})" if exited is not None and exited[1] else ""
+    return Failure(
+        code="worker_exited",
+        sentence=f"A worker ended without a word{code}: something in the dataset ends the process "
+        "(os._exit, sys.exit, a crash in a library).",
+    )
+
+
+def _signal_words(number: int, otherwise: str) -> str:
+    try:
+        one = signal.Signals(number)
+    except ValueError:
+        return otherwise or f"signal {number}"
+    return f"{one.name}{_MEANS.get(one, '')}"
+
+
+# --- processes -------------------------------------------------------------------------------
+
+
+def from_status(status: int, output: str) -> Failure:
+    """Of a measuring process that ended before it had an answer; ``status`` as waitpid's."""
+    code, line = os.waitstatus_to_exitcode(status), crashed_at(output)
+    if code < 0:
+        sentence = f"The process was killed by {_signal_words(-code, '')}{_at(line)}."
+        return Failure(code="killed", sentence=sentence, line=line)
+    where = _at(line) or " while it was measured (os._exit or a library)"
+    sentence = f"The code ended the process with exit code {code}{where}."
+    return Failure(code="exited", sentence=sentence, line=line)
+
+
+def completed(failure: Failure, output: str, *, out_of_memory: bool) -> Failure:
+    """With the line at which a worker ended and what was printed last; ``out_of_memory``: the
+    kernel has killed a process meanwhile."""
+    if out_of_memory and failure.code in ("worker_killed", "killed"):
+        failure = Failure(
+            code="out_of_memory",
+            sentence="The kernel was out of memory and killed a process of this setting: each "
+            "worker needs memory of its own; take fewer.",
+            line=failure.line,
+        )
+    elif failure.code in ("worker_killed", "worker_exited") and (line := crashed_at(output)):
+        sentence = f"{failure.sentence.removesuffix('.')}, at {line}."
+        failure = structs.replace(failure, sentence=sentence, line=line)
+    return structs.replace(failure, output=output_lines(output))
+
+
+def hung(seconds: float, stacks: str, *, of_step: bool) -> Failure:
+    """``of_step``: a step of ``tune memory`` took too long, else a batch."""
+    line = line_in(stacks)
+    if of_step:
+        sentence = f"The steps took longer than {units.age(seconds)}"
+        sentence += f"{f' and were at {line}' if line else ''} (--timeout)."
+    else:
+        sentence = f"No batch came within {seconds:.0f} s (--timeout)"
+        sentence += f"; it was at {line}." if line else "."
+    return Failure(code="hang", sentence=sentence, line=line)
+
+
+def shm_full() -> Failure:
+    try:
+        size = f" has {units.size(psutil.disk_usage(SHM).total)} in all"
+    except OSError:
+        size = " is too small"
+    return Failure(
+        code="shm",
+        sentence=f"There is too little shared memory: {SHM}{size}, and workers hand their batches "
+        "over in it. Make it larger (docker run --shm-size=8g, or --ipc=host), or take fewer "
+        "workers or smaller batches.",
+    )
+
+
+def await_stacks(read: Callable[[], str], count: int) -> str:
+    """The text of ``read`` once faulthandler has written ``count`` stacks into it, and nothing
+    more is added to the last."""
+    deadline = monotonic() + STACKS_SECONDS
+    text = seen = ""
+    while monotonic() < deadline and (text.count(_STACK) < count or text != seen):
+        seen = text
+        sleep(0.05)
+        text = read()
+    return text
+
+
+def output_lines(text: str, most: int = 5) -> tuple[str, ...]:
+    """The last lines that the user's code printed, made safe; not the dump after a crash."""
+    text = text.split(f"{_CRASHED}:", 1)[0].replace("\0", "")
+    lines = [clean(line, 200) for line in _own_lines(text) if line.strip()]
+    return tuple(lines[-most:])
+
+
+def _own_lines(text: str) -> Iterator[str]:
+    """Without the warnings of libraries, which come with the line of the library's code."""
+    passing = False
+    for line in text.splitlines():
+        warning = _WARNING.match(line)
+        if warning is not None:
+            passing = not is_own(warning[1])
+        elif not line.startswith("  "):
+            passing = False
+        if not passing and not any(word in line for word in _NOT_OWN):
+            yield line

@@ -1,0 +1,136 @@
+"""Visits to settings within a budget of time: kept, and measured in another way where the
+dataset wants it (whole epochs, other samples in each visit)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import monotonic
+
+from gpuwatch.tuning.messages import Order
+from gpuwatch.tuning.search.outcome import Outcome, Progress, Visiting
+from gpuwatch.tuning.search.plan import Plan
+from gpuwatch.tuning.search.rates import Trial, best_of
+from gpuwatch.tuning.settings import WORKERS, Failure, Setting, Visit
+
+SEED = 20_240_229
+
+
+class OutOfTimeError(Exception):
+    """The budget is used up."""
+
+
+class Visits:
+    """``memory_bytes``: what files' pages may take, to know whether a dataset can stay there.
+    ``phase``: the knob that is varied now; ``round``: of the visits that are compared."""
+
+    def __init__(
+        self,
+        visit: Visiting,
+        plan: Plan,
+        *,
+        budget_seconds: float,
+        window_seconds: float | None = None,
+        memory_bytes: int | None = None,
+        clock: Callable[[], float] = monotonic,
+        report: Callable[[Progress], None] = lambda _progress: None,
+    ) -> None:
+        self._measure = visit
+        self.plan = plan
+        self.budget_seconds = budget_seconds
+        self._window = window_seconds or min(2.0, max(0.3, budget_seconds / 60))
+        self._memory = memory_bytes
+        self._clock = clock
+        self._report = report
+        self._begun = clock()
+        self._count = 0
+        self.round = 0
+        self.phase = WORKERS
+        self.whole_epochs: bool | None = None
+        self.outcome = Outcome(notes=list(plan.notes))
+
+    def spent(self) -> float:
+        return self._clock() - self._begun
+
+    def left(self) -> float:
+        return self.budget_seconds - self.spent()
+
+    def seconds_each(self) -> float:
+        """Of a visit, so far."""
+        return self.spent() / max(1, self._count)
+
+    def ask(
+        self, setting: Setting, *, restart: bool = False, share: float = 0.25
+    ) -> Visit | Failure:
+        """Measure once more, within a share of the time left. Raises ``OutOfTimeError``."""
+        left = self.left()
+        if left < 1.5 * self._window and self._count:
+            raise OutOfTimeError
+        best = best_of(self.outcome.trials)
+        used = min(1.0, 1 - left / self.budget_seconds)
+        self._report(Progress(self.phase, setting, used, None if best is None else best.typical))
+        self._count += 1
+        most = max(2 * self._window, min(left, max(8 * self._window, share * left)))
+        return self._measure(
+            Order(
+                what="visit",
+                setting=setting,
+                round=self.round,
+                seconds=self._window,
+                limit_seconds=most,
+                seed=SEED + (self._count if self.outcome.fresh_samples else 0),
+                whole_epochs=bool(self.whole_epochs),
+                restart=restart,
+            )
+        )
+
+    def visit(self, setting: Setting, *, share: float = 0.25) -> Trial:
+        """Measure once more and keep what comes of it."""
+        result, trial = self.ask(setting, share=share), self.trial(setting)
+        if isinstance(result, Failure):
+            if result.code == "too_slow" and trial.visits:
+                trial.dropped = "too slow for the time that was left"
+            else:
+                trial.failure = result
+        elif self._switch_to_epochs(result):
+            # What was measured in another way cannot be compared: begin anew.
+            for one in self.outcome.trials:
+                one.visits.clear()
+            return self.visit(setting)
+        else:
+            trial.visits.append(result)
+            self._judge_cache(result)
+        return trial
+
+    def _switch_to_epochs(self, visit: Visit) -> bool:
+        """Where an epoch is shorter than two windows only whole ones can be timed."""
+        if self.whole_epochs:
+            return False
+        samples = self.plan.samples or visit.epoch_samples
+        self.whole_epochs = visit.whole_epochs or (
+            self.whole_epochs is None
+            and samples is not None
+            and samples / visit.samples_per_second < 2 * self._window
+        )
+        return self.whole_epochs and not visit.whole_epochs
+
+    def _judge_cache(self, visit: Visit) -> None:
+        """A dataset that memory cannot hold comes from the disk in every epoch: each visit then
+        gets samples of its own, or it would find those of the visit before in memory."""
+        if self._memory is None or not visit.cold or not self.plan.samples:
+            return
+        read = max(visit.read_bytes or 0, visit.disk_read_bytes or 0)
+        if read / visit.samples * self.plan.samples > 0.8 * self._memory:
+            self.outcome.fresh_samples = True
+
+    def warm_visit(self, setting: Setting) -> Trial:
+        """One visit, and once more if the first read from the disk."""
+        trial = self.visit(setting)
+        cold = trial.alive and all(visit.cold for visit in trial.visits)
+        return self.visit(setting) if cold and not self.outcome.fresh_samples else trial
+
+    def trial(self, setting: Setting) -> Trial:
+        found = self.outcome.trial(setting)
+        if found is None:
+            found = Trial(setting)
+            self.outcome.trials.append(found)
+        return found

@@ -1,0 +1,53 @@
+"""NVML's readings of the GPU a measuring process is on, from the simulated driver."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch", reason="torch is not installed")
+
+from tests.support.fake_nvml import FakeNvml
+
+ROOT = Path(__file__).parents[2]
+STEPS = """
+import json, time
+from gpuwatch.tuning.child.gpu import OwnGpu
+from tests.support.virtual_gpu import VirtualGpu
+
+gpu = VirtualGpu.open(0, memory_bytes=1 << 30)
+own = OwnGpu()
+own.start()
+begun, busy = time.monotonic(), 0.0
+while time.monotonic() < begun + 2:
+    started = time.monotonic()
+    gpu.run(0.05)
+    busy += time.monotonic() - started
+    own.note()
+    time.sleep(0.05)
+share = busy / (time.monotonic() - begun)
+print(json.dumps([own.percent(), share, own.process_bytes, own.used_bytes]))
+"""
+
+
+def test_the_gpu_that_the_process_is_on(tmp_path: Path) -> None:
+    """Of two GPUs it is the one with this process: its utilisation and its memory."""
+    fake = FakeNvml.create(tmp_path, gpus=2, preset="h200")
+    fake.gpu[0].waveform("virtual")
+    done = subprocess.run(
+        [sys.executable, "-c", STEPS],
+        env={**os.environ, **fake.env(), "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    busy, share, process_bytes, used_bytes = json.loads(done.stdout)
+    assert busy == pytest.approx(100 * share, abs=12)
+    assert process_bytes == 1 << 30
+    assert used_bytes >= process_bytes
