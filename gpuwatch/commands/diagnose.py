@@ -144,12 +144,7 @@ def exit_code(report: DiagnosisReport) -> int:
 
 
 def _refuse(
-    file: str | None,
-    demo: str | None,
-    *,
-    seconds: float | None,
-    stacks: bool,
-    columns: str | None,
+    file: str | None, demo: str | None, *, seconds: float | None, stacks: bool, columns: str | None
 ) -> None:
     if file is None:
         if columns is not None:

@@ -220,10 +220,7 @@ class LiveWatch:
             if passed >= self._seconds - EARLY_BY_SECONDS or over:
                 ended.set()
 
-        tasks = [
-            asyncio.create_task(self._sampler.run(deliver)),
-            asyncio.create_task(ended.wait()),
-        ]
+        tasks = [asyncio.create_task(self._sampler.run(deliver)), asyncio.create_task(ended.wait())]
         sampling = asyncio.create_task(self._sample_stacks()) if self._stacks else None
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

@@ -341,9 +341,7 @@ def test_a_log_that_holds_nothing_ends_with_2(
 # --- this machine ----------------------------------------------------------------------------
 
 
-def test_this_machine_is_watched_for_as_long_as_asked(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_this_machine_is_watched_for_as_long_as_asked(capsys: pytest.CaptureFixture[str]) -> None:
     """With real readings, whether it has a GPU or not."""
     assert run("--for", "1s", "--interval", "0.2", "--json") in {0, 1, 3}
     found = said(capsys)
@@ -573,9 +571,7 @@ def test_explain_knows_names_that_are_close(
     assert near in capsys.readouterr().err
 
 
-def test_explain_of_nothing_like_a_rule_is_one_sentence(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_explain_of_nothing_like_a_rule_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
     """Harmless, whatever was typed."""
     assert cli.run(["explain", "\x1b[2Jzzzz"]) == 2
     err = capsys.readouterr().err

@@ -7,12 +7,21 @@ from dataclasses import replace
 import pytest
 
 from gpuwatch.core.model import Gpu, GpuIdentity, GpuReading
-from gpuwatch.diagnosis.engine.accounting import GpuTime, idle_share
+from gpuwatch.diagnosis.engine.accounting import GpuTime
 from gpuwatch.diagnosis.engine.engine import Engine
 from gpuwatch.diagnosis.facts.window import Window
 from gpuwatch.diagnosis.finding import Finding
-from gpuwatch.diagnosis.rule import Rule, Verdict
-from tests.diagnosis.engines import CLEAR, always, between, firing, play, scripted, snapshot
+from gpuwatch.diagnosis.rule import Verdict
+from tests.diagnosis.engines import (
+    CLEAR,
+    always,
+    between,
+    firing,
+    play,
+    rule_of,
+    scripted,
+    snapshot,
+)
 from tests.diagnosis.windows import gpu, job, pause, swinging, window
 
 TWO = window(gpus=(gpu(0, busy=swinging(0.4)), gpu(1, busy=swinging(0.4))))
@@ -43,10 +52,10 @@ def test_windows_that_overlap_count_once() -> None:
     """A fault of the last minute of five costs what the GPU idled in that minute."""
 
     def check(one: Window) -> Verdict:
-        lost = idle_share(one.gpus[0])
+        lost = one.gpus[0].idle_share
         return firing(lost_share=lost) if lost > 0.1 else CLEAR
 
-    engine = Engine([Rule("fault", check, "")])
+    engine = Engine([rule_of("fault", check)])
     identity = GpuIdentity(index=0, uuid="GPU-0", name="card")
     for second in range(301):
         reading = GpuReading(busy_percent=99.0 if second < 240 else 40.0)

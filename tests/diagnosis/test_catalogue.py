@@ -31,7 +31,7 @@ NAMED_BY_DESIGN = {
     "checkpoint_pauses", "validation_pauses", "collective_wait", "straggler", "busy_without_work",
     "batch_too_small", "memory_nearly_full", "memory_growing", "thermal_throttle",
     "power_throttle", "pcie_degraded", "hardware_errors", "gpu_lost", "other_tenant",
-    "idle_holding_memory", "orphaned_workers", "host_memory_growing", "shm_full", "cpu_misplaced",
+    "idle_holding_memory", "orphaned_workers", "host_memory_growing", "shm_full", "cpu_misplaced"
 }  # fmt: skip
 MODULES = sorted(
     f"{path.parent.name}.{path.stem}"

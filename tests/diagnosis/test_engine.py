@@ -12,7 +12,7 @@ from gpuwatch.core.model import JobMember
 from gpuwatch.diagnosis.engine.engine import Engine
 from gpuwatch.diagnosis.facts.window import Window
 from gpuwatch.diagnosis.finding import Finding, ordered
-from gpuwatch.diagnosis.rule import Clear, Firing, Rule, Unknown, Verdict
+from gpuwatch.diagnosis.rule import Clear, Firing, Unknown, Verdict
 from tests.diagnosis.engines import (
     CLEAR,
     Script,
@@ -20,21 +20,13 @@ from tests.diagnosis.engines import (
     always,
     firing,
     play,
+    rule_of,
     rules_of,
     scripted,
     simulate,
     snapshot,
 )
-from tests.diagnosis.windows import (
-    GIB,
-    gpu,
-    gpu_only,
-    job,
-    model_job,
-    steady,
-    swinging,
-    window,
-)
+from tests.diagnosis.windows import GIB, gpu, gpu_only, job, model_job, steady, swinging, window
 
 
 def _job_on(index: int, pid: int, **facts: Any) -> Window:
@@ -54,7 +46,7 @@ def test_jobs_are_diagnosed_apart() -> None:
         return firing(lost_share=0.6) if busy and busy.mean_percent < 50.0 else Clear("fed")
 
     engine = Engine(
-        [Rule("starved", starved, "")],
+        [rule_of("starved", starved)],
         observer=Script(_job_on(0, 100), _job_on(1, 200, busy=swinging(0.4))),
     )
     said = play(engine, range(30))[-1]
@@ -65,9 +57,7 @@ def test_a_fault_of_a_card_that_two_jobs_share_is_told_once() -> None:
     """Heat is no matter of the job."""
     said = play(
         scripted(
-            {"thermal_throttle": always(firing(gpus=("GPU-0",)))},
-            _job_on(0, 100),
-            _job_on(0, 200),
+            {"thermal_throttle": always(firing(gpus=("GPU-0",)))}, _job_on(0, 100), _job_on(0, 200)
         ),
         range(20),
     )[-1]
@@ -77,7 +67,7 @@ def test_a_fault_of_a_card_that_two_jobs_share_is_told_once() -> None:
 def test_a_job_that_is_gone_takes_its_findings_along() -> None:
     """What it suffered from is over."""
     script = Script(_job_on(0, 100))
-    engine = Engine([Rule("fault", lambda _: firing(), "")], observer=script)
+    engine = Engine([rule_of("fault", lambda _: firing())], observer=script)
     assert play(engine, range(20))[-1].findings
     script._windows = ()
     assert play(engine, range(20, 32))[-1].findings == ()
@@ -206,7 +196,7 @@ def test_a_rule_that_fails_leaves_the_others_standing() -> None:
     def broken(_: Window) -> Verdict:
         raise ZeroDivisionError
 
-    rules = [Rule("broken", broken, ""), Rule("fault", lambda _: firing(), "")]
+    rules = [rule_of("broken", broken), rule_of("fault", lambda _: firing())]
     said = play(Engine(rules, observer=Script()), range(20))[-1]
     assert rules_of(said) == ["fault"]
     assert [one.rule for one in said.unknown] == ["broken"]
@@ -237,7 +227,7 @@ def test_the_rules_look_every_two_seconds_however_often_it_is_pushed() -> None:
         looks.append(one.taken_at_unix_seconds)
         return firing()
 
-    engine = Engine([Rule("fault", look, "")], observer=Script())
+    engine = Engine([rule_of("fault", look)], observer=Script())
     play(engine, [number / 10 for number in range(100)], interval=0.1)
     assert 5 <= len(looks) <= 6
 
@@ -258,7 +248,7 @@ def test_a_job_in_its_first_minute_costs_the_calm_ones_nothing() -> None:
         return CLEAR
 
     new = replace(_job_on(1, 2), steady_seconds=10.0)
-    engine = Engine([Rule("a", check, "")], observer=Script(_job_on(0, 1), new))
+    engine = Engine([rule_of("a", check)], observer=Script(_job_on(0, 1), new))
     play(engine, range(101))
     assert looks == {1: 11, 2: 51}
 
@@ -276,7 +266,7 @@ def test_many_restless_jobs_are_looked_at_in_turn() -> None:
     windows = [_job_on(pid % 8, pid) for pid in range(8)]
     windows += [replace(_job_on(pid - 8, pid), steady_seconds=10.0) for pid in range(8, 16)]
     engine = Engine(
-        [Rule("never sure", check, ""), Rule("fault", lambda _: firing(), "")],
+        [rule_of("never sure", check), rule_of("fault", lambda _: firing())],
         observer=Script(*windows),
     )
     said = play(engine, range(121))
@@ -288,7 +278,7 @@ def test_many_restless_jobs_are_looked_at_in_turn() -> None:
 def test_what_a_fault_costs_is_right_where_many_take_turns_and_snapshots_come_slowly() -> None:
     """Each is looked at every half minute, which is watched all the same."""
     engine = Scripted(
-        [Rule("fault", lambda _: firing(lost_share=0.5), "")],
+        [rule_of("fault", lambda _: firing(lost_share=0.5))],
         *[_job_on(pid, pid, busy=swinging(0.4)) for pid in range(24)],
     )
     said = play(engine, range(0, 1800, 10), interval=10.0)[-1]
@@ -309,7 +299,7 @@ def test_calm_does_not_outlast_what_was_calm(then: str) -> None:
         new = replace(one.job.job, started_at_unix_seconds=5.0)
     after = replace(one, job=replace(one.job, job=new))
     script = Script(one, alone)
-    engine = Engine([Rule("fault", lambda _: firing(), "")], observer=script)
+    engine = Engine([rule_of("fault", lambda _: firing())], observer=script)
     shown = [replace(snapshot(second), jobs=(one.job.job,)) for second in range(62)]
     shown += [replace(snapshot(second), jobs=(new,)) for second in range(62, 66)]
     for each in shown:

@@ -143,10 +143,7 @@ def test_what_was_written_while_idle_is_told_apart() -> None:
 def test_a_leak_has_the_slope_it_has() -> None:
     """2.4 GiB every 6 s, within three standard errors, and that of a healthy job is none."""
     _, _, facts = only(watched("leak", seconds=120))
-    slope, error = (
-        facts.memory_slope_bytes_per_second,
-        facts.memory_slope_error_bytes_per_second,
-    )
+    slope, error = (facts.memory_slope_bytes_per_second, facts.memory_slope_error_bytes_per_second)
     assert slope is not None
     assert error is not None
     assert slope == pytest.approx(0.4 * GIB, abs=3 * error)
@@ -324,12 +321,7 @@ def test_the_next_run_of_a_command_begins_anew() -> None:
 
 
 def looks(
-    count: int,
-    *,
-    busy: Any = 50.0,
-    interval: float = 1.0,
-    start: float = 100.0,
-    **fields: Any,
+    count: int, *, busy: Any = 50.0, interval: float = 1.0, start: float = 100.0, **fields: Any
 ) -> list[Snapshot]:
     """One GPU, polled; ``busy`` and ``fields`` are values or functions of the number."""
     made = []

@@ -11,6 +11,8 @@ from dataclasses import replace
 from typing import Any
 
 from gpuwatch.core.model import GpuIdentity, Job, JobRank
+from gpuwatch.diagnosis.engine.catalogue import find
+from gpuwatch.diagnosis.engine.hysteresis import Held
 from gpuwatch.diagnosis.facts.window import (
     GpuFacts,
     HostFacts,
@@ -20,7 +22,7 @@ from gpuwatch.diagnosis.facts.window import (
     Window,
     WorkerFacts,
 )
-from gpuwatch.diagnosis.rule import Clear, Firing, Unknown, Verdict
+from gpuwatch.diagnosis.rule import Check, Clear, Firing, Unknown, Verdict
 from gpuwatch.diagnosis.signals.waveform import Runs, Waveform
 
 GIB = 1024**3
@@ -256,6 +258,26 @@ def window(**fields: Any) -> Window:
 def gpu_only(*gpus: GpuFacts) -> Window:
     """What an nvidia-smi log shows: GPUs, no job, no host."""
     return window(gpus=gpus or (gpu(),), job=None, host=HostFacts())
+
+
+def check_of(name: str) -> Check:
+    """The rule's check, with what ``RULE`` says of it in its firing."""
+    rule = find(name)
+
+    def check(window: Window) -> Verdict:
+        verdict = rule.check(window)
+        if not isinstance(verdict, Firing):
+            return verdict
+        held = Held(rule, firing=verdict)
+        return replace(
+            verdict,
+            severity=held.severity,
+            advice=held.advice,
+            explains=held.explains,
+            evidence=tuple([one for one in verdict.evidence if one is not None]),
+        )
+
+    return check
 
 
 def fires(verdict: Verdict) -> Firing:

@@ -16,7 +16,7 @@ UNDECIDED = "undecided"
 LOADING = frozenset(
     {
         "loader_cpu_bound", "loader_io_bound", "loader_in_main_process", "too_many_workers",
-        "cpu_quota", "memory_not_pinned", "oscillation",
+        "cpu_quota", "memory_not_pinned", "oscillation"
     }
 )  # fmt: skip
 """Rules that blame the way data reaches the GPU."""
@@ -24,7 +24,7 @@ LOADING = frozenset(
 NEVER_LOADING = frozenset(
     {
         "checkpoint_pauses", "validation_pauses", "collective_wait", "straggler",
-        "thermal_throttle", "power_throttle",
+        "thermal_throttle", "power_throttle"
     }
 )  # fmt: skip
 """Causes that must never be blamed on the data loader."""

@@ -17,11 +17,7 @@ from tests.evaluation import knobs_training as training
 from tests.evaluation.case import Case, Subject
 from tests.evaluation.draw import Draw
 from tests.evaluation.machine import Rig, Sensors, Telling
-from tests.evaluation.scene import (
-    Bench,
-    Scene,
-    from_log,
-)
+from tests.evaluation.scene import Bench, Scene, from_log
 
 Knob = Callable[[Bench], Scene]
 
@@ -162,7 +158,7 @@ def _rig(scene: Scene, bench: Bench, sensors: Sensors, *, seed: int) -> Rig:
     trains = scene.plan is None or scene.plan.training is not None or not _holds(scene.plan)
     costs = Training(
         workers=work.workers, prefetch=work.prefetch, worker_speed=work.worker_speed,
-        pinned=work.pinned, batch_wait_seconds=0.1 if work.disk_wait else 0.0,
+        pinned=work.pinned, batch_wait_seconds=0.1 if work.disk_wait else 0.0
     )  # fmt: skip
     base = scene.plan or JobPlan(
         gpus=(), memory_bytes=bench.card.memory_bytes * bench.draw.line(0.2, 0.8)

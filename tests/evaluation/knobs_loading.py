@@ -6,15 +6,7 @@ from dataclasses import replace
 
 from gpuwatch.sources.simulated.plans import JobPlan
 from tests.evaluation.case import COSTS_LITTLE, COSTS_NOTHING, HEALTHY, judge
-from tests.evaluation.scene import (
-    GIB,
-    Bench,
-    Scene,
-    cores_for,
-    fed,
-    healthy_work,
-    starved,
-)
+from tests.evaluation.scene import GIB, Bench, Scene, cores_for, fed, healthy_work, starved
 
 
 def healthy(bench: Bench) -> Scene:
@@ -50,7 +42,7 @@ def healthy(bench: Bench) -> Scene:
         seconds = 300.0
     return Scene(
         work=work, label=(label, right), cores=cores_for(draw, work, bench.gpus), plan=plan,
-        slots=slots, seconds=seconds, log_label=(label, right),
+        slots=slots, seconds=seconds, log_label=(label, right)
     )  # fmt: skip
 
 
@@ -105,7 +97,7 @@ def loader_in_main_process(bench: Bench) -> Scene:
     draw = bench.draw
     work = replace(
         work, workers=0, batch_cpu=work.gpu * draw.span(0.08, 5.0), pinned=draw.chance(0.3),
-        log_every=draw.any((1, 1, 10, 50)),
+        log_every=draw.any((1, 1, 10, 50))
     )  # fmt: skip
     label, right, _ = judge(work, bench.gpus, {"loader_in_main_process": fed(work)})
     return Scene(work=work, label=(label, right), cores=cores_for(draw, work, bench.gpus))
@@ -179,7 +171,7 @@ def shm_full(bench: Bench) -> Scene:
     label = ("shm_full", frozenset({"shm_full"}))
     return Scene(
         work=work, label=label, cores=cores_for(draw, work, bench.gpus),
-        shm_bytes=int(queued * draw.line(0.9, 1.02)),
+        shm_bytes=int(queued * draw.line(0.9, 1.02))
     )  # fmt: skip
 
 
@@ -193,10 +185,10 @@ def host_memory_growing(bench: Bench) -> Scene:
     minutes = draw.span(8.0, 45.0)
     plan = JobPlan(
         gpus=(), resident_growth_bytes_per_second=free / (60.0 * minutes * processes),
-        resident_bytes=2.0 * GIB,
+        resident_bytes=2.0 * GIB
     )  # fmt: skip
     label = ("host_memory_growing", frozenset({"host_memory_growing"}))
     return Scene(
         work=work, label=label, cores=cores_for(draw, work, bench.gpus), plan=plan,
-        memory_bytes=int(machine), seconds=300.0,
+        memory_bytes=int(machine), seconds=300.0
     )  # fmt: skip

@@ -28,7 +28,7 @@ def memory_nearly_full(bench: Bench) -> Scene:
     share = draw.line(0.975, 0.998) - 0.47 * GIB / bench.card.memory_bytes
     return Scene(
         work=work, label=label, cores=cores_for(draw, work, bench.gpus),
-        filled=((0, share),), log_label=label,
+        filled=((0, share),), log_label=label
     )  # fmt: skip
 
 
@@ -42,12 +42,12 @@ def memory_growing(bench: Bench) -> Scene:
     every = draw.span(0.5, 8.0)
     plan = JobPlan(
         gpus=(), memory_bytes=total * start, leak_every_seconds=every,
-        leak_bytes_per_step=total * (0.98 - start) * every / (60.0 * minutes),
+        leak_bytes_per_step=total * (0.98 - start) * every / (60.0 * minutes)
     )  # fmt: skip
     label = ("memory_growing", frozenset({"memory_growing"}))
     return Scene(
         work=work, label=label, cores=cores_for(draw, work, bench.gpus), plan=plan,
-        seconds=300.0, log_label=label,
+        seconds=300.0, log_label=label
     )  # fmt: skip
 
 
@@ -75,7 +75,7 @@ def thermal_throttle(bench: Bench) -> Scene:
     label = ("thermal_throttle", frozenset(right))
     return Scene(
         work=work, label=label, cores=cores_for(draw, work, bench.gpus), slots=tuple(slots),
-        seconds=180.0, from_seconds=max(0.0, begin) + 30.0, log_label=label,
+        seconds=180.0, from_seconds=max(0.0, begin) + 30.0, log_label=label
     )  # fmt: skip
 
 
@@ -126,7 +126,7 @@ def pcie_degraded(bench: Bench) -> Scene:
         right = right | {"memory_not_pinned"}
     return Scene(
         work=work, label=(label, right), cores=cores_for(draw, work, bench.gpus), slots=slots,
-        log_label=(label, right),
+        log_label=(label, right)
     )  # fmt: skip
 
 
@@ -142,7 +142,7 @@ def hardware_errors(bench: Bench) -> Scene:
     cores = cores_for(bench.draw, work, bench.gpus)
     return Scene(
         work=work, label=label, cores=cores, slots=tuple(slots), from_seconds=begin + 24.0,
-        seconds=120.0,
+        seconds=120.0
     )  # fmt: skip
 
 
@@ -163,12 +163,12 @@ def other_tenant(bench: Bench) -> Scene:
     share = draw.line(0.15, 0.6)
     work = replace(
         work, gpu=work.gpu / (1 - share), batch_cpu=work.batch_cpu / (1 - share),
-        python=work.python,
+        python=work.python
     )  # fmt: skip
     total = bench.card.memory_bytes
     theirs = JobPlan(
         gpus=(0,), user="margaret", command="python sweep.py --trials 400 --device cuda:0",
-        memory_bytes=total * draw.line(0.08, 0.35), gpu_share=share, age_seconds=610.0,
+        memory_bytes=total * draw.line(0.08, 0.35), gpu_share=share, age_seconds=610.0
     )  # fmt: skip
     plan = JobPlan(gpus=(), gpu_share=1 - share, memory_bytes=total * draw.line(0.2, 0.45))
     label = ("other_tenant", frozenset({"other_tenant"}))
@@ -181,7 +181,7 @@ def quiet_neighbour(bench: Bench) -> Scene:
     work = healthy_work(bench)
     theirs = JobPlan(
         gpus=(0,), user="margaret", command="python -m ipykernel_launcher -f kernel.json",
-        memory_bytes=bench.draw.span(0.4, 2.0) * GIB, age_seconds=41_000.0,
+        memory_bytes=bench.draw.span(0.4, 2.0) * GIB, age_seconds=41_000.0
     )  # fmt: skip
     plan = JobPlan(gpus=(), memory_bytes=bench.card.memory_bytes * 0.4)
     label = (HEALTHY, frozenset({HEALTHY, "idle_holding_memory"}))
@@ -194,7 +194,7 @@ def idle_holding_memory(bench: Bench) -> Scene:
     plan = JobPlan(
         gpus=(), training=None, command="python -m ipykernel_launcher -f kernel.json",
         memory_bytes=bench.card.memory_bytes * draw.line(0.12, 0.8),
-        age_seconds=draw.span(3_000.0, 90_000.0),
+        age_seconds=draw.span(3_000.0, 90_000.0)
     )  # fmt: skip
     label = ("idle_holding_memory", frozenset({"idle_holding_memory"}))
     return Scene(
@@ -207,7 +207,7 @@ def orphaned_workers(bench: Bench) -> Scene:
     bench.gpus = 1
     plan = JobPlan(
         gpus=(), training=None, orphaned=True, name="pt_data_worker",
-        memory_bytes=draw.line(0.5, 3.0) * GIB, resident_bytes=1.1 * GIB, age_seconds=7200.0,
+        memory_bytes=draw.line(0.5, 3.0) * GIB, resident_bytes=1.1 * GIB, age_seconds=7200.0
     )  # fmt: skip
     more = tuple(replace(plan, gpus=(0,)) for _ in range(draw.rng.randrange(1, 6)))
     label = ("orphaned_workers", frozenset({"orphaned_workers"}))

@@ -46,7 +46,7 @@ def python_bound(bench: Bench) -> Scene:
     work = replace(
         work, gpu=gpu, python=gpu * draw.span(1.05, 5.0), main_share=draw.line(0.6, 0.97),
         batch_cpu=work.workers * gpu / 4.0,
-        batch_bytes=min(work.batch_bytes, 0.02 * gpu * work.copy_rate),
+        batch_bytes=min(work.batch_bytes, 0.02 * gpu * work.copy_rate)
     )  # fmt: skip
     label, right, _ = judge(work, bench.gpus, {"python_bound": replace(work, python=0.3 * gpu)})
     return Scene(work=work, label=(label, right), cores=cores_for(draw, work, bench.gpus))
@@ -60,7 +60,7 @@ def sync_every_step(bench: Bench) -> Scene:
     work = replace(
         work, gpu=gpu, python=gpu * draw.line(0.3, 0.95), syncs=True,
         after_sync=gpu * draw.span(0.05, 0.8), batch_cpu=work.workers * gpu / 4.0,
-        batch_bytes=min(work.batch_bytes, 0.02 * gpu * work.copy_rate),
+        batch_bytes=min(work.batch_bytes, 0.02 * gpu * work.copy_rate)
     )  # fmt: skip
     cured = replace(work, syncs=False, after_sync=0.0)
     label, right, _ = judge(work, bench.gpus, {"sync_every_step": cured})
@@ -79,7 +79,7 @@ def checkpoint_pauses(bench: Bench) -> Scene:
     every = seconds + draw.span(15.0, 120.0)
     saved = Checkpoint(
         every=every, bytes=seconds * rate, rate=rate, cpu=draw.line(0.2, 1.0),
-        first=draw.line(3.0, 15.0), all_wait=draw.chance(0.4),
+        first=draw.line(3.0, 15.0), all_wait=draw.chance(0.4)
     )  # fmt: skip
     work = replace(work, checkpoint=saved)
     label, right, _ = judge(work, bench.gpus, {"checkpoint_pauses": replace(work, checkpoint=None)})
@@ -88,7 +88,7 @@ def checkpoint_pauses(bench: Bench) -> Scene:
     return Scene(
         work=work, label=(label, right), cores=cores_for(draw, work, bench.gpus),
         seconds=max(120.0, 4.3 * every), from_seconds=saved.first,
-        log_label=with_either((label, right), "validation_pauses", UNDECIDED),
+        log_label=with_either((label, right), "validation_pauses", UNDECIDED)
     )  # fmt: skip
 
 
@@ -100,7 +100,7 @@ def validation_pauses(bench: Bench) -> Scene:
     every = seconds + restart + draw.span(25.0, 140.0)
     pause = Validation(
         every=every, seconds=seconds, restart=restart, busy=draw.line(0.3, 0.95),
-        power=draw.line(0.3, 0.7), first=draw.line(3.0, 20.0),
+        power=draw.line(0.3, 0.7), first=draw.line(3.0, 20.0)
     )  # fmt: skip
     work = replace(work, validation=pause)
     # It is worth a word, and not to say it is no mistake.
@@ -108,7 +108,7 @@ def validation_pauses(bench: Bench) -> Scene:
     return Scene(
         work=work, label=label, cores=cores_for(draw, work, bench.gpus),
         seconds=max(120.0, 4.3 * every), from_seconds=pause.first,
-        log_label=(label[0], label[1] | {UNDECIDED, "checkpoint_pauses"}),
+        log_label=(label[0], label[1] | {UNDECIDED, "checkpoint_pauses"})
     )  # fmt: skip
 
 
@@ -138,7 +138,7 @@ def collective_wait(bench: Bench) -> Scene:
         factor = 1
     return Scene(
         work=work, label=(label, right), cores=cores_for(draw, work, bench.gpus),
-        world_size_factor=factor,
+        world_size_factor=factor
     )  # fmt: skip
 
 
@@ -169,7 +169,7 @@ def batch_too_small(bench: Bench) -> Scene:
     work = replace(
         healthy_work(bench), gpu=gpu, compute=small_kernels(draw), batch_cpu=0.3 * gpu, workers=4,
         python=gpu * draw.line(0.4, 1.6), batch_bytes=draw.span(0.05e6, 2e6), read_bytes=0.1e6,
-        log_every=100, gpu_spread=0.02, reduce=gpu * 0.1,
+        log_every=100, gpu_spread=0.02, reduce=gpu * 0.1
     )  # fmt: skip
     right = {"batch_too_small", "busy_without_work"}
     if work.python > work.gpu:
@@ -189,7 +189,7 @@ def two_causes(bench: Bench) -> Scene:
     work = replace(work, batch_cpu=work.workers * work.gpu / 3.0)
     saved = Checkpoint(
         every=draw.line(30.0, 70.0), bytes=draw.line(2.0, 15.0) * 1e9, rate=1e9,
-        first=draw.line(3.0, 15.0), all_wait=True,
+        first=draw.line(3.0, 15.0), all_wait=True
     )  # fmt: skip
     pair = draw.any(("loader+checkpoint", "python+checkpoint", "main+sync", "loader+validation"))
     seconds = 200.0
@@ -208,7 +208,7 @@ def two_causes(bench: Bench) -> Scene:
         gpu = min(work.gpu, 0.4)
         both = replace(
             work, workers=0, gpu=gpu, batch_cpu=gpu * draw.span(0.1, 2.0), pinned=False,
-            python=0.5 * gpu, syncs=True, after_sync=gpu * draw.span(0.05, 0.4),
+            python=0.5 * gpu, syncs=True, after_sync=gpu * draw.span(0.05, 0.4)
         )  # fmt: skip
         cures = {
             "loader_in_main_process": fed(both),
@@ -224,5 +224,5 @@ def two_causes(bench: Bench) -> Scene:
         label, right = with_either((label, right), "python_bound")
     return Scene(
         work=both, label=(label, right), cores=cores_for(draw, both, bench.gpus) + 8 * bench.gpus,
-        seconds=seconds,
+        seconds=seconds
     )  # fmt: skip

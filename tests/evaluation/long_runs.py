@@ -56,9 +56,9 @@ def _machine(seed: str, *, held_out: bool) -> Case:
             seed=draw.rng.randrange(1 << 30),
             sensors=Sensors(
                 interval=2.0, average_ticks=draw.any((1, 3, 6)), fine=draw.chance(0.8),
-                attached=False, gap_every=300.0,
-            ),
-        ),
+                attached=False, gap_every=300.0
+            )
+        )
     )  # fmt: skip
 
 
@@ -91,7 +91,7 @@ def _job(bench: Bench) -> Work:
         every = draw.span(200.0, 1200.0)
         pause = Validation(
             every=every, seconds=every * draw.line(0.01, 0.08), restart=draw.line(0.5, 2.0),
-            busy=draw.line(0.6, 0.95), power=draw.line(0.4, 0.8), first=draw.line(5.0, 200.0),
+            busy=draw.line(0.6, 0.95), power=draw.line(0.4, 0.8), first=draw.line(5.0, 200.0)
         )  # fmt: skip
         work = replace(work, validation=pause)
     return work

@@ -23,7 +23,7 @@ _WARM_UP_SECONDS = 60.0
 _LOG_COLUMNS = (
     "busy_percent", "memory_controller_percent", "memory_used_bytes", "power_watts",
     "power_limit_watts", "temperature_celsius", "sm_clock_mhz", "throttle_reasons",
-    "pcie_generation", "pcie_width", "performance_state",
+    "pcie_generation", "pcie_width", "performance_state"
 )  # fmt: skip
 """What people have in a log of nvidia-smi."""
 

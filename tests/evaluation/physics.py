@@ -191,12 +191,12 @@ class Rank:
 
     __slots__ = (
         "cpu", "device", "diary", "gpu_at", "loader", "main", "main_at", "number", "reads", "slow",
-        "spent", "work_at", "writes",
+        "spent", "work_at", "writes"
     )  # fmt: skip
 
     def __init__(
         self, number: int, work: Work, device: Clocked, rng: random.Random, begin: float,
-        reads: Meter,
+        reads: Meter
     ) -> None:  # fmt: skip
         self.number, self.device = number, device
         self.cpu, self.main = Meter(), Meter()
@@ -244,7 +244,7 @@ class Course:
 
     def __init__(
         self, work: Work, devices: Sequence[Clocked], rng: random.Random, *, begin: float,
-        reads: Meter, writes: Meter, end: float = float("inf"), loading: float = 0.0,
+        reads: Meter, writes: Meter, end: float = float("inf"), loading: float = 0.0
     ) -> None:  # fmt: skip
         self.work, self.begin, self.end = work, begin, end
         self.plan = Plan(work.workers, work.worker_speed, work.batch_bytes)
@@ -303,7 +303,7 @@ class Course:
         end = begin + pause.seconds
         activity = self.work.compute._replace(
             busy=pause.busy, power=pause.power, sm=pause.busy * 0.7, tensor=pause.busy * 0.25,
-            dram=pause.busy * 0.4,
+            dram=pause.busy * 0.4
         )  # fmt: skip
         _tell(self.ranks, start, end, "validation")
         for rank in self.ranks:

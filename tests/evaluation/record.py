@@ -177,9 +177,9 @@ def _watch(knob: Knob, job: Running, environment: dict[str, str]) -> str:
     stream = subprocess.Popen(
         [
             sys.executable, "-m", "gpuwatch", "stream", *pid, "-i", str(knob.interval),
-            "-n", str(int(knob.seconds / knob.interval)),
+            "-n", str(int(knob.seconds / knob.interval))
         ],
-        env=environment, cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True,
+        env=environment, cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True
     )  # fmt: skip
     _first(stream.pid)
     looking = threading.Event()

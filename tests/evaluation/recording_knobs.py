@@ -39,7 +39,7 @@ class Knob:
 
 _TORCHRUN = (
     "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-addr", "127.0.0.1",
-    "--master-port", "{port}",
+    "--master-port", "{port}"
 )  # fmt: skip
 _RANKS_SECONDS = 60.0
 
@@ -92,11 +92,11 @@ KNOBS: Mapping[str, Knob] = {
     # The rank that saves is what the other waits for: either of the two says it.
     "ranks_checkpoint": Knob(
         label="checkpoint_pauses", also=("collective_wait",), program="real_ranks", gpus=2,
-        launcher=_TORCHRUN, seconds=_RANKS_SECONDS,
+        launcher=_TORCHRUN, seconds=_RANKS_SECONDS
     ),
     # Each of these names the rank that is waited for.
     "ranks_slow_loader": Knob(
         label="collective_wait", also=("loader_cpu_bound", "straggler"), program="real_ranks",
-        gpus=2, seconds=_RANKS_SECONDS,
-    ),
+        gpus=2, seconds=_RANKS_SECONDS
+    )
 }  # fmt: skip

@@ -10,12 +10,12 @@ JOBS_USER, OTHER_USER = "ada", "margaret"
 OTHERS_COMMAND = "python serve.py"
 _OF_THE_HOST = (
     "cpu_percent", "core_percents", "load_average_1_minute", "load_average_5_minutes",
-    "load_average_15_minutes", "pressure_cpu_some_percent",
+    "load_average_15_minutes", "pressure_cpu_some_percent"
 )  # fmt: skip
 """What else the machine does shows in these."""
 _OF_THE_GPU = (
     "sm_active_percent", "sm_occupancy_percent", "tensor_active_percent", "dram_active_percent",
-    "energy_joules",
+    "energy_joules"
 )  # fmt: skip
 """The virtual GPU's do not follow what the job says it fills and draws."""
 _WORKER_NAMES = ("pt_data_worker", "pt_data_pin")
@@ -47,7 +47,7 @@ def scrubbed(
         user, told = known[min(_pids(job) & known.keys())]
         job.update(
             command=told, user=user, working_directory=None, container=None, pod=None,
-            environment=None, slurm_job=None,
+            environment=None, slurm_job=None
         )  # fmt: skip
         for member in job["members"]:
             member.update(command=told, name=_name(member["name"]))

@@ -85,7 +85,7 @@ def test_while_one_rank_saves_the_others_spin() -> None:
         device.phases = type(device.phases)()
     course = Course(
         replace(FED, checkpoint=saved), devices, random.Random(1), begin=0.0, reads=Meter(),
-        writes=Meter(),
+        writes=Meter()
     )  # fmt: skip
     course.advance(9.0)
     idle, spinning = (

@@ -17,12 +17,7 @@ from tests.evaluation.case import HEALTHY, UNDECIDED
 from tests.evaluation.harness import run
 from tests.evaluation.recorded import FOLDER, INDEX, STILL_WRONG, all_recordings
 from tests.evaluation.recording_knobs import KNOBS
-from tests.evaluation.recording_scrub import (
-    JOBS_USER,
-    OTHER_USER,
-    OTHERS_COMMAND,
-    scrubbed,
-)
+from tests.evaluation.recording_scrub import JOBS_USER, OTHER_USER, OTHERS_COMMAND, scrubbed
 
 ENTRIES: list[dict[str, Any]] = json.loads(INDEX.read_text())
 _ABSOLUTE_PATH = re.compile(r"(?<![\w.)\]])/\w|[A-Za-z]:\\")

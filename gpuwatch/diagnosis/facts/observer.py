@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Container, Sequence
 
+from gpuwatch.core.history import GAP_INTERVALS
 from gpuwatch.core.model import Gpu, GpuKey, Job, Process, ProcessKey, Snapshot
 from gpuwatch.diagnosis.facts import watched_host, watched_job
 from gpuwatch.diagnosis.facts.recovery import recovered
@@ -26,8 +27,6 @@ from gpuwatch.diagnosis.facts.watched_job import JobTrack
 from gpuwatch.diagnosis.facts.window import GpuFacts, HostFacts, Pause, Window
 from gpuwatch.diagnosis.signals.stretches import KEEP_SECONDS, Stretch
 
-GAP_INTERVALS = 2.5
-"""A snapshot this many intervals after the one before speaks for one interval only."""
 FORGOTTEN_SECONDS = 60.0
 """After the last snapshot it was in, a job or GPU begins anew."""
 LEDGER_SECONDS = 960.0

@@ -209,7 +209,7 @@ class _Rank:
             read_bytes_per_second=mean[4],
             write_bytes_per_second=mean[5],
             workers=workers,
-            told=None if self._loop is None or told is None else self._loop.facts(since),
+            loop=None if self._loop is None or told is None else self._loop.facts(since),
             state=self.state,
             stopped_seconds=self.stopped_seconds,
         )
@@ -221,7 +221,7 @@ class JobTrack:
 
     def __init__(
         self, job: Job, at: float, unix: float, keep_seconds: float, ledger_seconds: float,
-        *, first_look: bool,
+        *, first_look: bool
     ) -> None:  # fmt: skip
         started = job.started_at_unix_seconds
         self.job = job

@@ -78,6 +78,18 @@ class GpuFacts:
     def uuid(self) -> GpuKey:
         return self.identity.uuid
 
+    @property
+    def busy_percent(self) -> float | None:
+        """Mean utilisation."""
+        return None if self.busy is None else self.busy.mean_percent
+
+    @property
+    def idle_share(self) -> float:
+        """0 to 1: utilisation is the share of the time in which a kernel was resident, so its mean
+        says how much was idle also where the swings are too fast to be seen; 1: nothing is
+        known."""
+        return 1.0 if self.lost or self.busy is None else 1.0 - self.busy.mean_percent / 100.0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerFacts:
@@ -105,8 +117,8 @@ class WorkerFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopFacts:
-    """What a rank tells of its own training loop (``model.TrainingLoop``), over the window. Shares
-    are of the time in which it trained: validation and checkpoints are left out."""
+    """What a rank reports of its own training loop (``model.TrainingLoop``), over the window.
+    Shares are of the time in which it trained: validation and checkpoints are left out."""
 
     data_wait_share: float | None = None
     copy_share: float | None = None
@@ -129,7 +141,7 @@ class RankFacts:
     gpu_uuids: tuple[GpuKey, ...] = ()
     loader_workers: int | None = None
     pinned_memory: bool | None = None
-    """Both as the rank itself tells, where it does."""
+    """Both as the rank itself reports, where it does."""
     main_thread_percent: float | None = None
     main_thread_at_limit_share: float | None = None
     run_queue_wait_percent: float | None = None
@@ -137,7 +149,7 @@ class RankFacts:
     read_bytes_per_second: float | None = None
     write_bytes_per_second: float | None = None
     workers: WorkerFacts | None = None
-    told: LoopFacts | None = None
+    loop: LoopFacts | None = None
     state: str | None = None
     """The kernel's letter for its process, now."""
     stopped_seconds: float | None = None
@@ -183,6 +195,21 @@ class JobFacts:
     def key(self) -> ProcessKey:
         return self.job.key
 
+    @property
+    def has_ended(self) -> bool:
+        return self.job.ended_at_unix_seconds is not None
+
+    def stack_percent(self, *categories: str) -> float | None:
+        """Share of the main threads' samples in these categories; ``None`` without stacks."""
+        if not self.stacks:
+            return None
+        return sum([share for category, share, _ in self.stacks if category in categories])
+
+    def stack_line(self, category: str) -> str | None:
+        """The user's line under the most of this category's samples."""
+        lines = [(share, line) for name, share, line in self.stacks if name == category and line]
+        return max(lines)[1] if lines else None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostFacts:
@@ -224,7 +251,7 @@ class Pause:
     read_bytes: float | None = None
     host_cpu_percent: float | None = None
     phase: str | None = None
-    """What the job told that it did: ``checkpoint``, ``validation`` or ``train``."""
+    """What the job reported that it did: ``checkpoint``, ``validation`` or ``train``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -73,6 +73,21 @@ class Waveform:
     middling_share: float = 0.0
     """Share of the samples between the two thresholds of the trigger."""
 
+    @property
+    def reaches_both_ends(self) -> bool:
+        return self.low_percent <= 15.0 and self.high_percent >= 70.0
+
+    @property
+    def is_swinging(self) -> bool:
+        """Whether it goes all the way down and up again, in runs that the samples can show."""
+        return self.idle.count >= 3 and self.reaches_both_ends
+
+    @property
+    def is_one_stretch(self) -> bool:
+        """Whether it idled once or twice at length and worked otherwise: a pause that may still
+        go on, and no rhythm of steps."""
+        return self.reaches_both_ends and self.idle.count < 3 and self.middling_share < 0.3
+
 
 @dataclass(slots=True)
 class _Trace:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from gpuwatch.diagnosis.facts.window import GpuFacts
-from gpuwatch.diagnosis.rules.loop.batch_too_small import check
 from tests.diagnosis.windows import (
     GIB,
+    check_of,
     fires,
     gpu,
     gpu_only,
@@ -19,6 +19,8 @@ from tests.diagnosis.windows import (
     swinging,
     window,
 )
+
+check = check_of("batch_too_small")
 
 
 def _small(index: int = 0, **facts: Any) -> GpuFacts:

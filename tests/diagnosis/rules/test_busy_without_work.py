@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from gpuwatch.diagnosis.rules.loop.busy_without_work import check
-from tests.diagnosis.windows import fires, gpu, gpu_only, is_clear, misses, steady, window
+from tests.diagnosis.windows import check_of, fires, gpu, gpu_only, is_clear, misses, steady, window
+
+check = check_of("busy_without_work")
 
 LITTLE = {
     "power_mean_watts": 210.0,

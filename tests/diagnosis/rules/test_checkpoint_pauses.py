@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from gpuwatch.diagnosis.facts.window import Window
-from gpuwatch.diagnosis.rules.loop.checkpoint_pauses import check
-from tests.diagnosis.windows import fires, gpu_only, is_clear, misses, pause, window
+from tests.diagnosis.windows import check_of, fires, gpu_only, is_clear, misses, pause, window
+
+check = check_of("checkpoint_pauses")
 
 
 def saving(*before: float, wrote: float | None = 16e9) -> Window:

@@ -8,8 +8,8 @@ import pytest
 
 from gpuwatch.diagnosis.facts.window import GpuFacts, Window
 from gpuwatch.diagnosis.rule import Firing
-from gpuwatch.diagnosis.rules.distributed.collective_wait import check
 from tests.diagnosis.windows import (
+    check_of,
     fires,
     gpu,
     gpu_only,
@@ -22,6 +22,8 @@ from tests.diagnosis.windows import (
     window,
     workers,
 )
+
+check = check_of("collective_wait")
 
 WAITS = {"power_mean_watts": 430.0, "power_busy_watts": 430.0, "sm_active_percent": 56.0}
 

@@ -6,9 +6,9 @@ import pytest
 
 from gpuwatch.core.model import JobRank
 from gpuwatch.diagnosis.facts.window import Window
-from gpuwatch.diagnosis.rules.host.cpu_misplaced import check
 from gpuwatch.diagnosis.signals.waveform import Waveform
 from tests.diagnosis.windows import (
+    check_of,
     fires,
     gpu,
     gpu_only,
@@ -19,6 +19,8 @@ from tests.diagnosis.windows import (
     swinging,
     window,
 )
+
+check = check_of("cpu_misplaced")
 
 
 def placed(

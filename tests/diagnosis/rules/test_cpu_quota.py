@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from gpuwatch.diagnosis.facts.window import LoopFacts, Window
-from gpuwatch.diagnosis.rules.host.cpu_quota import check
 from tests.diagnosis.windows import (
+    check_of,
     fires,
     gpu,
     gpu_only,
@@ -20,6 +20,8 @@ from tests.diagnosis.windows import (
     window,
     workers,
 )
+
+check = check_of("cpu_quota")
 
 GPUS = (gpu(busy=swinging(0.6)),)
 QUOTA = {"quota_cores": 4.0, "usable_cores": 4.0, "container": "8f3c1d20ab54"}
@@ -49,7 +51,7 @@ def test_throttled_job() -> None:
 
 def on_the_cpu(wait: float, throttled: float) -> Window:
     told = LoopFacts(data_wait_share=wait, compute_share=1.0 - wait, phase="train")
-    ranks = (rank(loader_workers=8, told=told),)
+    ranks = (rank(loader_workers=8, loop=told),)
     return window(gpus=(), job=held_back(cpu_throttled_percent=throttled, ranks=ranks).job)
 
 

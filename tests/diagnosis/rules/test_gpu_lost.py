@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from gpuwatch.diagnosis.rules.gpu.gpu_lost import check
-from tests.diagnosis.windows import fires, gpu, gpu_only, is_clear, misses, window
+from tests.diagnosis.windows import check_of, fires, gpu, gpu_only, is_clear, misses, window
+
+check = check_of("gpu_lost")
 
 
 def test_a_lost_gpu_is_an_error_at_full_cost() -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gpuwatch.diagnosis.rules.gpu.hardware_errors import check
-from tests.diagnosis.windows import fires, gpu, gpu_only, is_clear, misses, window
+from tests.diagnosis.windows import check_of, fires, gpu, gpu_only, is_clear, misses, window
+
+check = check_of("hardware_errors")
 
 NO_COUNTERS = {
     "ecc_uncorrected_new": None,

@@ -8,15 +8,23 @@ from typing import Any
 import pytest
 
 from gpuwatch.diagnosis.facts.window import Window
-from gpuwatch.diagnosis.rules.memory.host_memory_growing import check
-from tests.diagnosis.windows import fires, gpu_only, host, is_clear, job, misses, window, workers
+from tests.diagnosis.windows import (
+    check_of,
+    fires,
+    gpu_only,
+    host,
+    is_clear,
+    job,
+    misses,
+    window,
+    workers,
+)
+
+check = check_of("host_memory_growing")
 
 
 def growing(own: float | None = 50e6, **facts: Any) -> Window:
-    rates = {
-        "memory_slope_bytes_per_second": 55e6,
-        "memory_slope_error_bytes_per_second": 1e6,
-    }
+    rates = {"memory_slope_bytes_per_second": 55e6, "memory_slope_error_bytes_per_second": 1e6}
     leaking = workers(8, memory_slope_bytes_per_second=own)
     return window(job=job(workers=leaking), host=host(**(rates | facts)))
 

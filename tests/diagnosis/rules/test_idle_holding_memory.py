@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from gpuwatch.diagnosis.facts.window import Window
-from gpuwatch.diagnosis.rules.gpu.idle_holding_memory import check
 from tests.diagnosis.windows import (
     GIB,
+    check_of,
     fires,
     gpu,
     gpu_only,
@@ -17,6 +17,8 @@ from tests.diagnosis.windows import (
     steady,
     window,
 )
+
+check = check_of("idle_holding_memory")
 
 
 def _asleep(cores: float | None = 0.02, **fields: Any) -> Window:

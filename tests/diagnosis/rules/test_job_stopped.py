@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from gpuwatch.diagnosis.facts.window import RankFacts, Window
-from gpuwatch.diagnosis.rules.loop.job_stopped import check
 from tests.diagnosis.windows import (
+    check_of,
     fires,
     gpu,
     gpu_only,
@@ -20,6 +20,8 @@ from tests.diagnosis.windows import (
     swinging,
     window,
 )
+
+check = check_of("job_stopped")
 
 STOPPED: dict[str, Any] = {"state": "T", "stopped_seconds": 9.0}
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from gpuwatch.diagnosis.facts.window import LoopFacts, Window
-from gpuwatch.diagnosis.rules.loader.loader_cpu_bound import check
 from tests.diagnosis.windows import (
+    check_of,
     fires,
     gpu,
     gpu_only,
@@ -24,6 +24,8 @@ from tests.diagnosis.windows import (
     window,
     workers,
 )
+
+check = check_of("loader_cpu_bound")
 
 GPUS = (gpu(busy=swinging(0.4)),)
 
@@ -203,7 +205,7 @@ def test_a_job_without_a_gpu_is_not_told_to_pin() -> None:
     """There is no copy that it would speed up; a job on a GPU is told to."""
     told = LoopFacts(data_wait_share=0.5)
     busy = workers(count=2.0, cpu_percent=99.0)
-    ranks = (rank(loader_workers=2, pinned_memory=False, gpu_uuids=(), told=told, workers=busy),)
+    ranks = (rank(loader_workers=2, pinned_memory=False, gpu_uuids=(), loop=told, workers=busy),)
     found = window(gpus=(), job=job(ranks=ranks, workers=busy))
     settings = [one.setting for one in fires(check(found)).advice]
     assert "num_workers" in settings

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from gpuwatch.diagnosis.facts.window import Window
-from gpuwatch.diagnosis.rules.loader.loader_in_main_process import check
 from gpuwatch.diagnosis.signals.waveform import Waveform
 from tests.diagnosis.windows import (
+    check_of,
     fires,
     gpu,
     gpu_only,
@@ -22,6 +22,8 @@ from tests.diagnosis.windows import (
     swinging,
     window,
 )
+
+check = check_of("loader_in_main_process")
 
 
 def alone(wave: Waveform | None = None, shm: int = 64 * 1024**3, **facts: Any) -> Window:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from gpuwatch.diagnosis.facts.window import Window
-from gpuwatch.diagnosis.rules.loader.loader_io_bound import check
 from tests.diagnosis.windows import (
+    check_of,
     fires,
     gpu,
     gpu_only,
@@ -21,6 +21,8 @@ from tests.diagnosis.windows import (
     window,
     workers,
 )
+
+check = check_of("loader_io_bound")
 
 GPUS = (gpu(busy=swinging(0.35)),)
 

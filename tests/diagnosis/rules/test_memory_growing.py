@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from gpuwatch.diagnosis.facts.window import Window
-from gpuwatch.diagnosis.rules.memory.memory_growing import check
-from tests.diagnosis.windows import GIB, fires, gpu, gpu_only, is_clear, misses, window
+from tests.diagnosis.windows import GIB, check_of, fires, gpu, gpu_only, is_clear, misses, window
+
+check = check_of("memory_growing")
 
 MIB = 1024**2
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from gpuwatch.diagnosis.rules.memory.memory_nearly_full import check
 from tests.diagnosis.windows import (
     GIB,
+    check_of,
     fires,
     gpu,
     gpu_only,
@@ -14,6 +14,8 @@ from tests.diagnosis.windows import (
     misses,
     window,
 )
+
+check = check_of("memory_nearly_full")
 
 FULL = {"memory_used_bytes": 136.0 * GIB, "memory_highest_bytes": 138.0 * GIB}
 

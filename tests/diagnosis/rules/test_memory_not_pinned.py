@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from gpuwatch.diagnosis.facts.window import Window
-from gpuwatch.diagnosis.rules.loader.memory_not_pinned import check
 from tests.diagnosis.windows import (
+    check_of,
     fires,
     gpu,
     gpu_only,
@@ -21,6 +21,8 @@ from tests.diagnosis.windows import (
     window,
     workers,
 )
+
+check = check_of("memory_not_pinned")
 
 
 def unpinned(gpu_facts: dict[str, Any] | None = None, **facts: Any) -> Window:

@@ -6,8 +6,18 @@ import pytest
 
 from gpuwatch.core.model import JobMember
 from gpuwatch.diagnosis.facts.window import Window
-from gpuwatch.diagnosis.rules.loader.orphaned_workers import check
-from tests.diagnosis.windows import fires, gpu_only, is_clear, job, misses, window, workers
+from tests.diagnosis.windows import (
+    check_of,
+    fires,
+    gpu_only,
+    is_clear,
+    job,
+    misses,
+    window,
+    workers,
+)
+
+check = check_of("orphaned_workers")
 
 
 def left_over(count: int, *, orphaned: bool = True) -> Window:

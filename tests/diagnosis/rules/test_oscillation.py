@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from gpuwatch.diagnosis.facts.window import Window
-from gpuwatch.diagnosis.rules.loader.oscillation import check
 from tests.diagnosis.windows import (
+    check_of,
     fires,
     gpu,
     gpu_only,
@@ -19,6 +19,8 @@ from tests.diagnosis.windows import (
     swinging,
     window,
 )
+
+check = check_of("oscillation")
 
 
 def test_only_gpu_readings() -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gpuwatch.diagnosis.rules.gpu.other_tenant import check
-from tests.diagnosis.windows import GIB, fires, gpu, gpu_only, is_clear, misses, window
+from tests.diagnosis.windows import GIB, check_of, fires, gpu, gpu_only, is_clear, misses, window
+
+check = check_of("other_tenant")
 
 
 def test_an_sm_share_of_others_fires_with_that_cost() -> None:

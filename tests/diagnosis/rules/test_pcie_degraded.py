@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
-from gpuwatch.diagnosis.rules.gpu.pcie_degraded import check
-from tests.diagnosis.windows import fires, gpu, gpu_only, is_clear, misses, steady, swinging
+from tests.diagnosis.windows import (
+    check_of,
+    fires,
+    gpu,
+    gpu_only,
+    is_clear,
+    misses,
+    steady,
+    swinging,
+)
+
+check = check_of("pcie_degraded")
 
 FIRST_BY_FOUR = {"pcie_generation_busy": 1, "pcie_width_busy": 4}
 

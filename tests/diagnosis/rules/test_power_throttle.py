@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from gpuwatch.core.model import ReasonSeconds
-from gpuwatch.diagnosis.rules.gpu.power_throttle import check
-from tests.diagnosis.windows import fires, gpu, gpu_only, identity, is_clear, misses
+from tests.diagnosis.windows import check_of, fires, gpu, gpu_only, identity, is_clear, misses
+
+check = check_of("power_throttle")
 
 CAPPED = (ReasonSeconds("sw_power_cap", 55.0),)
 

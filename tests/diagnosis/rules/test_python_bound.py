@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from gpuwatch.diagnosis.facts.window import Window
-from gpuwatch.diagnosis.rules.loop.python_bound import check
 from gpuwatch.diagnosis.signals.waveform import Runs
 from tests.diagnosis.windows import (
+    check_of,
     fires,
     gpu,
     gpu_only,
@@ -23,6 +23,8 @@ from tests.diagnosis.windows import (
     window,
     workers,
 )
+
+check = check_of("python_bound")
 
 FLAT = gpu(busy=steady(45.0), power_busy_watts=240.0)
 

@@ -8,8 +8,19 @@ import pytest
 
 from gpuwatch.core.model import JobRank
 from gpuwatch.diagnosis.facts.window import Window
-from gpuwatch.diagnosis.rules.loader.shm_full import check
-from tests.diagnosis.windows import GIB, fires, gpu_only, host, is_clear, job, misses, window
+from tests.diagnosis.windows import (
+    GIB,
+    check_of,
+    fires,
+    gpu_only,
+    host,
+    is_clear,
+    job,
+    misses,
+    window,
+)
+
+check = check_of("shm_full")
 
 
 def shm(used: float | None, total: int | None = 16 * GIB, **model: Any) -> Window:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from gpuwatch.diagnosis.facts.window import GpuFacts
-from gpuwatch.diagnosis.rules.distributed.straggler import check
 from tests.diagnosis.windows import (
+    check_of,
     fires,
     gpu,
     gpu_only,
@@ -20,6 +20,8 @@ from tests.diagnosis.windows import (
     swinging,
     window,
 )
+
+check = check_of("straggler")
 
 FOUR = job(ranks=tuple([rank(n) for n in range(4)]))
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from gpuwatch.diagnosis.facts.window import Window
-from gpuwatch.diagnosis.rules.loop.sync_every_step import check
 from tests.diagnosis.windows import (
+    check_of,
     fires,
     gpu,
     gpu_only,
@@ -18,6 +18,8 @@ from tests.diagnosis.windows import (
     steady,
     window,
 )
+
+check = check_of("sync_every_step")
 
 LINE = "train.py:88 in step: total += loss.item()"
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from gpuwatch.core.model import ReasonSeconds
-from gpuwatch.diagnosis.rules.gpu.thermal_throttle import check
-from tests.diagnosis.windows import fires, gpu, gpu_only, is_clear, misses, window
+from tests.diagnosis.windows import check_of, fires, gpu, gpu_only, is_clear, misses, window
+
+check = check_of("thermal_throttle")
 
 
 def _hot(index: int = 0, **facts: object) -> object:

@@ -17,7 +17,7 @@ RULE = {rule.name: rule for rule in RULES}
 
 def telling(number: int | None, wait: float, **facts: Any) -> RankFacts:
     told = LoopFacts(data_wait_share=wait, compute_share=1.0 - wait, phase="train")
-    return replace(rank(number), told=told, **facts)
+    return replace(rank(number), loop=told, **facts)
 
 
 def fired(seen: Window) -> set[str]:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from gpuwatch.diagnosis.facts.window import Window
-from gpuwatch.diagnosis.rules.loader.too_many_workers import check
 from tests.diagnosis.windows import (
+    check_of,
     fires,
     gpu,
     gpu_only,
@@ -20,6 +20,8 @@ from tests.diagnosis.windows import (
     window,
     workers,
 )
+
+check = check_of("too_many_workers")
 
 GPUS = (gpu(busy=swinging(0.6)),)
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from gpuwatch.diagnosis.facts.window import Window
-from gpuwatch.diagnosis.rules.loop.validation_pauses import check
 from tests.diagnosis.windows import (
+    check_of,
     fires,
     gpu_only,
     is_clear,
@@ -18,6 +18,8 @@ from tests.diagnosis.windows import (
     window,
     workers,
 )
+
+check = check_of("validation_pauses")
 
 
 def pausing(*before: float, wrote: float | None = 1e5, seconds: float = 6.0) -> Window:

@@ -1,4 +1,4 @@
-"""How many loader workers are right for a job on this machine.
+"""How busy loader workers are, and how many are right for a job on this machine.
 
 Two bounds. The room: the cores one rank may use, less one for its own main thread (which sleeps
 where few cores cannot feed the GPU: then those, too). The demand:
@@ -10,21 +10,69 @@ from __future__ import annotations
 
 import math
 
-from gpuwatch.diagnosis.facts.window import JobFacts, Window
+from gpuwatch.diagnosis.facts.window import JobFacts, RankFacts, Window, WorkerFacts
+from gpuwatch.diagnosis.finding import Advice
+from gpuwatch.diagnosis.rules.shared.words import mean
 
+WORKERS_AT_LIMIT_PERCENT = 75.0
+"""Of one core, mean of the workers. Batches are handed over in order, so where they do not cost
+the same even workers that are too few wait now and then for the slowest of them."""
 HEADROOM = 1.25
 """Batches do not all cost the same, and a worker that is never idle cannot catch up."""
-
 QUIET_CORES = 1.0
 """What a system without other jobs uses for itself."""
-
 LEAST_BUSY_SHARE = 0.05
 """Below it the demand estimate divides by almost nothing: only the room counts."""
-
 TYPICAL_WORKERS = 8
 """What is proposed where the demand cannot be estimated and there is room for more. PyTorch's
 and Lightning's tuning guides tell people to begin with a few and raise them; beyond this the
 gain is rarely in the number."""
+FEW_CORES = 4.0
+"""For a rank: with fewer, one core more or less is a third of all batches."""
+
+
+def wanted(workers: WorkerFacts | None) -> float | None:
+    """Percent of one core each: what the workers used and what they could have used while they
+    waited for a core; ``None``: their CPU was not read."""
+    if workers is None or workers.cpu_percent is None:
+        return None
+    return min(100.0, workers.cpu_percent + (workers.run_queue_wait_percent or 0.0))
+
+
+def is_at_limit(workers: WorkerFacts | None) -> bool:
+    """Whether the workers use, or would use, all that a core each can give."""
+    return (wanted(workers) or 0.0) >= WORKERS_AT_LIMIT_PERCENT
+
+
+def in_disk_wait(workers: WorkerFacts) -> float | None:
+    """Percent of their time, by the kernel's accounts or else by how often one was seen in
+    state D; ``None``: neither was read."""
+    if workers.disk_wait_percent is not None and workers.disk_wait_percent > 0.0:
+        return workers.disk_wait_percent
+    if workers.in_disk_wait_share is not None:
+        return 100.0 * workers.in_disk_wait_share
+    return workers.disk_wait_percent
+
+
+def workers_of_a_rank(job: JobFacts, ranks: tuple[RankFacts, ...]) -> int | None:
+    """Loader workers of one rank; ``None`` where it is not known for any of them."""
+    known = [rank.loader_workers for rank in ranks if rank.loader_workers is not None]
+    if known:
+        return max(known)
+    if job.workers is not None and job.workers.count > 0.0 and job.ranks:
+        return round(job.workers.count / len(job.ranks))
+    return None
+
+
+def set_workers(action: str, present: int, better: int, why: str) -> Advice:
+    """``action`` is what to do, as in ``Raise num_workers``."""
+    return Advice(
+        f"{action} from {present} to {better}.",
+        setting="num_workers",
+        present=str(present),
+        wanted=str(better),
+        why=why,
+    )
 
 
 def usable_cores(window: Window) -> float | None:
@@ -32,9 +80,8 @@ def usable_cores(window: Window) -> float | None:
     job = window.job
     if job is None:
         return None
-    cores = job.job.usable_cores
-    if cores is None:
-        cores = window.host.core_count
+    own = job.job.usable_cores
+    cores = window.host.core_count if own is None else own
     if cores is None:
         return None
     free = _left_by_others(window, job)
@@ -57,10 +104,6 @@ def spare_cores(window: Window) -> float | None:
     if cores is None or window.job is None or window.job.cpu_cores is None:
         return None
     return max(0.0, cores - window.job.cpu_cores)
-
-
-FEW_CORES = 4.0
-"""For a rank: with fewer, one core more or less is a third of all batches."""
 
 
 def most_workers(window: Window, needed: int | None = None) -> int | None:
@@ -116,12 +159,9 @@ def _loading_cores(job: JobFacts, count: int | None, busy: float) -> float | Non
     if count == 0:
         # The main thread loads while its GPU idles, at a full core.
         return 1.0 - busy
-    workers = job.workers
-    if workers is None or workers.cpu_percent is None:
-        return None
     # What a worker waits for a core is time in which it would have worked.
-    wanted = workers.cpu_percent + (workers.run_queue_wait_percent or 0.0)
-    return count * min(100.0, wanted) / 100.0
+    each = wanted(job.workers)
+    return None if each is None else count * each / 100.0
 
 
 def _present(job: JobFacts) -> int | None:
@@ -130,5 +170,5 @@ def _present(job: JobFacts) -> int | None:
 
 
 def _busy_share(window: Window) -> float | None:
-    known = [gpu.busy.mean_percent for gpu in window.gpus if gpu.busy is not None]
-    return sum(known) / len(known) / 100.0 if known else None
+    busy = mean([gpu.busy.mean_percent for gpu in window.gpus if gpu.busy is not None])
+    return None if busy is None else busy / 100.0
