@@ -64,7 +64,7 @@ def test_means_leave_out_what_was_not_read_and_what_is_old() -> None:
     mean = made.over(89.0)
     assert mean[0] == pytest.approx(94.5)
     assert mean[1] == 4.0
-    assert mean.watched_seconds == pytest.approx(10.0)
+    assert made.seconds(89.0) == pytest.approx(10.0)
     made.add(102.0, (0.0, None), 3.0)
     assert made.over(98.0)[0] == pytest.approx(99.0 / 4)
     assert made.over(200.0)[0] is None
@@ -76,7 +76,7 @@ def test_fast_readings_weigh_by_their_time() -> None:
     for number in range(1, 401):
         made.add(number / 10, (10.0 if number <= 200 else 30.0,), 0.1)
     assert made.over(0.0)[0] == pytest.approx(20.0)
-    assert made.over(0.0).watched_seconds == pytest.approx(40.0)
+    assert made.seconds(0.0) == pytest.approx(40.0)
 
 
 def test_the_highest_of_a_window_is_forgotten_with_it() -> None:

@@ -19,7 +19,7 @@ from gpuwatch.diagnosis.engine.accounting import GpuTime
 from gpuwatch.diagnosis.engine.catalogue import RULES
 from gpuwatch.diagnosis.engine.subject import Subject
 from gpuwatch.diagnosis.engine.verdict import EARLY_SECONDS, Seen, sentence
-from gpuwatch.diagnosis.facts.observer import Observer, SubjectKey
+from gpuwatch.diagnosis.facts.observer import Observer, SubjectKey, spoken_for
 from gpuwatch.diagnosis.facts.watched_gpu import is_read
 from gpuwatch.diagnosis.facts.window import STOPPED_STATES, Window
 from gpuwatch.diagnosis.finding import Diagnosis, Finding, NotTold, ordered
@@ -91,15 +91,14 @@ class Engine:
         now = snapshot.monotonic_seconds
         if self._before is not None and now < self._before:
             self._begin()
-        spoken_for = snapshot.interval_seconds
+        seconds = spoken_for(snapshot, self._before)
         if self._before is not None:
             step = now - self._before
-            spoken_for = step if step <= GAP_INTERVALS * spoken_for else spoken_for
             longest = max(LONGEST_STEP_SECONDS, GAP_INTERVALS * snapshot.interval_seconds)
             self._watched += min(step, longest)
         self._before = now
         self._observer.push(snapshot)
-        self._time.push(snapshot, spoken_for)
+        self._time.push(snapshot, seconds)
         # What was said of GPUs that cannot be read any more does not stand for a moment longer.
         at_once = self._take_there(snapshot)
         if at_once or self._last is None or now - self._last >= self._every - EARLY_BY_SECONDS:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gpuwatch.core.model import GpuIdentity, GpuKey, Job, ProcessKey, ReasonSeconds
+from gpuwatch.diagnosis.facts.averages import mean_of
 from gpuwatch.diagnosis.signals.waveform import Waveform
 
 STOPPED_STATES = ("T", "t")
@@ -29,8 +30,8 @@ class GpuFacts:
     unread_seconds: float = 0.0
     """For how long it has not been read any more, though it had been: the driver is silent, or
     refuses it."""
-    power_mean_watts: float | None = None
-    power_busy_watts: float | None = None
+    power_mean_watts: float | None = mean_of("power_watts")
+    power_busy_watts: float | None = mean_of()
     """While a kernel was resident (busy at 90% or more)."""
     power_plateau_watts: float | None = None
     """The job's own busy plateau: the 95th percentile of its power since it has been watched."""
@@ -38,41 +39,41 @@ class GpuFacts:
     """The 75th percentile since watched: what it draws for more than a quarter of the time."""
     power_idle_watts: float | None = None
     """The 5th percentile since watched."""
-    power_limit_watts: float | None = None
-    sm_active_percent: float | None = None
-    tensor_active_percent: float | None = None
-    dram_active_percent: float | None = None
-    memory_controller_percent: float | None = None
-    memory_used_bytes: float | None = None
+    power_limit_watts: float | None = mean_of("power_limit_watts")
+    sm_active_percent: float | None = mean_of("sm_active_percent")
+    tensor_active_percent: float | None = mean_of("tensor_active_percent")
+    dram_active_percent: float | None = mean_of("dram_active_percent")
+    memory_controller_percent: float | None = mean_of("memory_controller_percent")
+    memory_used_bytes: float | None = mean_of("memory_used_bytes")
     memory_highest_bytes: float | None = None
     memory_slope_bytes_per_second: float | None = None
     memory_slope_error_bytes_per_second: float | None = None
     """Standard error of the slope (over up to 10 minutes, not only the window)."""
     memory_rises: int | None = None
     """How often the memory used went higher than ever before, since the job's work is steady."""
-    temperature_celsius: float | None = None
+    temperature_celsius: float | None = mean_of("temperature_celsius")
     temperature_highest_celsius: float | None = None
-    sm_clock_mhz: float | None = None
-    sm_clock_busy_mhz: float | None = None
+    sm_clock_mhz: float | None = mean_of("sm_clock_mhz")
+    sm_clock_busy_mhz: float | None = mean_of()
     throttle_shares: tuple[ReasonSeconds, ...] | None = None
     """Seconds of the window in which each reason held, by the driver's counters or the polls."""
     pcie_generation_busy: int | None = None
     pcie_width_busy: int | None = None
     """The highest seen under load: links power down when idle."""
-    pcie_rx_bytes_per_second: float | None = None
-    pcie_rx_idle_bytes_per_second: float | None = None
+    pcie_rx_bytes_per_second: float | None = mean_of("pcie_rx_bytes_per_second")
+    pcie_rx_idle_bytes_per_second: float | None = mean_of()
     """Host to GPU while no kernel was resident."""
-    pcie_tx_bytes_per_second: float | None = None
+    pcie_tx_bytes_per_second: float | None = mean_of("pcie_tx_bytes_per_second")
     ecc_uncorrected_new: int | None = None
     ecc_corrected_new: int | None = None
     remapped_rows_failed: bool | None = None
     remapped_rows_pending: bool | None = None
     remapped_rows_uncorrectable: int | None = None
-    foreign_busy_percent: float | None = None
+    foreign_busy_percent: float | None = mean_of()
     """SM share of processes that are not of the window's job (``None``: not read)."""
-    foreign_memory_bytes: float | None = None
-    own_busy_percent: float | None = None
-    own_memory_bytes: float | None = None
+    foreign_memory_bytes: float | None = mean_of()
+    own_busy_percent: float | None = mean_of()
+    own_memory_bytes: float | None = mean_of()
 
     @property
     def uuid(self) -> GpuKey:
@@ -95,19 +96,19 @@ class GpuFacts:
 class WorkerFacts:
     """The loader workers of a job (or of one rank) over the window."""
 
-    count: float
+    count: float = mean_of()
     """Mean number alive."""
-    cpu_percent: float | None = None
+    cpu_percent: float | None = mean_of()
     """Of one core, mean of all."""
-    at_limit_share: float | None = None
+    at_limit_share: float | None = mean_of()
     """Share of the time in which their mean was at 90% of a core or more."""
-    run_queue_wait_percent: float | None = None
-    disk_wait_percent: float | None = None
-    in_disk_wait_share: float | None = None
+    run_queue_wait_percent: float | None = mean_of()
+    disk_wait_percent: float | None = mean_of()
+    in_disk_wait_share: float | None = mean_of()
     """Share of looks that found one of them in state D."""
-    read_bytes_per_second: float | None = None
+    read_bytes_per_second: float | None = mean_of()
     """All together."""
-    involuntary_switches_per_second: float | None = None
+    involuntary_switches_per_second: float | None = mean_of()
     """Mean of all."""
     memory_slope_bytes_per_second: float | None = None
     """Of their PSS, all together."""
@@ -120,11 +121,11 @@ class LoopFacts:
     """What a rank reports of its own training loop (``model.TrainingLoop``), over the window.
     Shares are of the time in which it trained: validation and checkpoints are left out."""
 
-    data_wait_share: float | None = None
-    copy_share: float | None = None
-    compute_share: float | None = None
+    data_wait_share: float | None = mean_of("data_wait_share")
+    copy_share: float | None = mean_of("copy_share")
+    compute_share: float | None = mean_of("compute_share")
     compute_on_device: bool | None = None
-    samples_per_second: float | None = None
+    samples_per_second: float | None = mean_of("samples_per_second")
     phase: str | None = None
     """Now."""
     memory_allocated_bytes: int | None = None
@@ -142,12 +143,12 @@ class RankFacts:
     loader_workers: int | None = None
     pinned_memory: bool | None = None
     """Both as the rank itself reports, where it does."""
-    main_thread_percent: float | None = None
-    main_thread_at_limit_share: float | None = None
-    run_queue_wait_percent: float | None = None
-    disk_wait_percent: float | None = None
-    read_bytes_per_second: float | None = None
-    write_bytes_per_second: float | None = None
+    main_thread_percent: float | None = mean_of("main_thread_cpu_percent")
+    main_thread_at_limit_share: float | None = mean_of()
+    run_queue_wait_percent: float | None = mean_of("run_queue_wait_percent")
+    disk_wait_percent: float | None = mean_of("disk_wait_percent")
+    read_bytes_per_second: float | None = mean_of("read_bytes_per_second")
+    write_bytes_per_second: float | None = mean_of("write_bytes_per_second")
     workers: WorkerFacts | None = None
     loop: LoopFacts | None = None
     state: str | None = None
@@ -165,9 +166,9 @@ class JobFacts:
     """As it was last."""
     age_seconds: float | None = None
     watched_seconds: float = 0.0
-    cpu_cores: float | None = None
+    cpu_cores: float | None = mean_of()
     """Mean of all its processes together, in cores."""
-    main_thread_percent: float | None = None
+    main_thread_percent: float | None = mean_of()
     main_thread_when_idle_percent: float | None = None
     main_thread_when_busy_percent: float | None = None
     """The main threads' share of one core while the job's GPUs were idle, and while busy."""
@@ -178,13 +179,13 @@ class JobFacts:
     """Correlation (-1 to 1) of the main threads' CPU with the GPUs' busy samples; -1 is
     anti-phase."""
     workers_phase: float | None = None
-    run_queue_wait_percent: float | None = None
+    run_queue_wait_percent: float | None = mean_of()
     """Mean over ranks and workers."""
-    runnable: float | None = None
+    runnable: float | None = mean_of()
     """Mean number of its processes that ran or could have."""
-    cpu_throttled_percent: float | None = None
-    read_bytes_per_second: float | None = None
-    write_bytes_per_second: float | None = None
+    cpu_throttled_percent: float | None = mean_of()
+    read_bytes_per_second: float | None = mean_of()
+    write_bytes_per_second: float | None = mean_of()
     write_when_idle_bytes_per_second: float | None = None
     write_when_busy_bytes_per_second: float | None = None
     ranks: tuple[RankFacts, ...] = ()
@@ -215,22 +216,22 @@ class JobFacts:
 class HostFacts:
     """The machine over the window."""
 
-    cpu_percent: float | None = None
-    iowait_percent: float | None = None
+    cpu_percent: float | None = mean_of("cpu_percent")
+    iowait_percent: float | None = mean_of("cpu_iowait_percent")
     core_count: int | None = None
-    load_average: float | None = None
-    pressure_cpu_percent: float | None = None
-    pressure_io_percent: float | None = None
-    pressure_io_full_percent: float | None = None
-    pressure_memory_percent: float | None = None
+    load_average: float | None = mean_of("load_average_1_minute")
+    pressure_cpu_percent: float | None = mean_of("pressure_cpu_some_percent")
+    pressure_io_percent: float | None = mean_of("pressure_io_some_percent")
+    pressure_io_full_percent: float | None = mean_of("pressure_io_full_percent")
+    pressure_memory_percent: float | None = mean_of("pressure_memory_some_percent")
     memory_total_bytes: int | None = None
-    memory_used_bytes: float | None = None
+    memory_used_bytes: float | None = mean_of("memory_used_bytes")
     memory_slope_bytes_per_second: float | None = None
     memory_slope_error_bytes_per_second: float | None = None
-    swap_used_bytes: float | None = None
+    swap_used_bytes: float | None = mean_of("swap_used_bytes")
     swap_growth_bytes: float | None = None
-    disk_read_bytes_per_second: float | None = None
-    disk_write_bytes_per_second: float | None = None
+    disk_read_bytes_per_second: float | None = mean_of("disk_read_bytes_per_second")
+    disk_write_bytes_per_second: float | None = mean_of("disk_write_bytes_per_second")
     shm_total_bytes: int | None = None
     shm_used_bytes: float | None = None
 

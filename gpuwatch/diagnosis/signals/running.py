@@ -50,25 +50,17 @@ class RunningMeans:
         while len(rows) > 1 and rows[0][0] <= at - self._keep:
             rows.popleft()
 
-    def over(self, since: float) -> Means:
-        """Of what was added later than ``since``."""
+    def over(self, since: float) -> list[float | None]:
+        """Of what was added later than ``since``, in the order of the readings."""
+        return _means(self._since(since), self._count)
+
+    def seconds(self, since: float) -> float:
+        """What was added later spoke for so long."""
+        return sum([row[1] for row in self._since(since)])
+
+    def _since(self, since: float) -> list[_Row]:
         rows = [*self._rows, *self._short]
-        if rows and rows[0][0] <= since:
-            rows = [row for row in rows if row[0] > since]
-        return Means(rows, self._count)
-
-
-class Means:
-    """What ``RunningMeans`` says of one stretch; positions are those of the readings."""
-
-    __slots__ = ("_means", "watched_seconds")
-
-    def __init__(self, rows: Sequence[_Row], count: int) -> None:
-        self._means = _means(rows, count)
-        self.watched_seconds = sum([row[1] for row in rows])
-
-    def __getitem__(self, position: int) -> float | None:
-        return self._means[position]
+        return [row for row in rows if row[0] > since] if rows and rows[0][0] <= since else rows
 
 
 def _means(rows: Sequence[_Row], count: int) -> list[float | None]:
