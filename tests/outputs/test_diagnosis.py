@@ -10,16 +10,9 @@ import pytest
 
 from gpuwatch.diagnosis.finding import Advice, Diagnosis, Evidence, Finding, NotTold, RuledOut
 from gpuwatch.jobs.stacks.summary import StackReport
-from gpuwatch.outputs.diagnosis.text import (
-    DiagnosisReport,
-    Ended,
-    GpuSeen,
-    SourceSeen,
-    diagnosis_json,
-    diagnosis_page,
-    evidence_line,
-    quantity,
-)
+from gpuwatch.outputs.diagnosis.json import diagnosis_json
+from gpuwatch.outputs.diagnosis.report import DiagnosisReport, Ended, GpuSeen, SourceSeen
+from gpuwatch.outputs.diagnosis.text import diagnosis_page, evidence_line, quantity
 from gpuwatch.outputs.terminal.table import cell_width
 
 START = 1_700_000_000.0
