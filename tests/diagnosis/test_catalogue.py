@@ -63,8 +63,8 @@ def test_rule_has_firing_quiet_and_unknown_cases(rule: Rule) -> None:
     """Side by side in a test file of the rule's name."""
     folder = Path(inspect.getfile(rule_tests)).parent
     text = (folder / f"test_{rule.name}.py").read_text("utf-8")
-    for case in ("fires(", "is_clear(", "misses("):
-        assert case in text, f"{rule.name} has no case with {case}"
+    for cases in (("fires(", "FIRING"), ("is_clear(", "QUIET"), ("misses(", "UNKNOWN")):
+        assert any(case in text for case in cases), f"{rule.name} has no case of {cases}"
 
 
 @pytest.mark.parametrize("name", MODULES)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.diagnosis.windows import check_of, fires, gpu, gpu_only, is_clear, misses, steady, window
+from tests.diagnosis.windows import check_of, fires, gpu, gpu_only, steady, window
 
 check = check_of("busy_without_work")
 
@@ -36,39 +36,30 @@ def test_power_far_below_the_jobs_own_plateau_is_a_wait() -> None:
     assert "waits" in fires(check(window(gpus=(gpu(**hung),)))).summary
 
 
-def test_quiet_when_it_works() -> None:
-    """High power and SM activity are work."""
-    is_clear(check(window()))
+QUIET = {
+    "when it works": window(),
+    "for work bound by memory bandwidth": gpu_only(gpu(**(LITTLE | {"dram_active_percent": 75.0}))),
+    "without sm activity where the memory controller is busy": gpu_only(
+        gpu(**LITTLE | {"sm_active_percent": None, "memory_controller_percent": 70.0})
+    ),
+    "when it is not busy all the time": gpu_only(gpu(busy=steady(45.0), **LITTLE)),
+    "on a rank that waits for one that idles": window(
+        gpus=(gpu(0, **LITTLE), gpu(1, busy=steady(50.0)))
+    ),
+}
 
 
-def test_quiet_for_work_bound_by_memory_bandwidth() -> None:
-    """Low SM activity beside full DRAM is no waste."""
-    is_clear(check(gpu_only(gpu(**(LITTLE | {"dram_active_percent": 75.0})))))
+UNKNOWN = {
+    "with neither power nor sm activity": (
+        gpu_only(gpu(power_mean_watts=None, power_busy_watts=None, sm_active_percent=None)),
+        "SM activity",
+        "power",
+    )
+}
 
 
-def test_hardly_any_power_is_no_work_whatever_the_activities_say() -> None:
-    """A multiprocessor counts as active while a warp waits on it."""
-    spins = {"power_mean_watts": 150.0, "power_busy_watts": 150.0, "power_plateau_watts": 155.0}
-    fires(check(gpu_only(gpu(**spins))))
-
-
-def test_quiet_without_sm_activity_where_the_memory_controller_is_busy() -> None:
-    """Before Hopper that is what tells work bound by bandwidth."""
-    bound = LITTLE | {"sm_active_percent": None, "memory_controller_percent": 70.0}
-    is_clear(check(gpu_only(gpu(**bound))))
-
-
-def test_quiet_when_it_is_not_busy_all_the_time() -> None:
-    """Idling is for other rules."""
-    is_clear(check(gpu_only(gpu(busy=steady(45.0), **LITTLE))))
-
-
-def test_quiet_on_a_rank_that_waits_for_one_that_idles() -> None:
-    """The one that idles is to blame."""
-    is_clear(check(window(gpus=(gpu(0, **LITTLE), gpu(1, busy=steady(50.0))))))
-
-
-def test_unknown_with_neither_power_nor_sm_activity() -> None:
-    """Utilisation alone says nothing about work."""
-    blind = gpu(power_mean_watts=None, power_busy_watts=None, sm_active_percent=None)
-    misses(check(gpu_only(blind)), "SM activity", "power")
+FIRING = {
+    "hardly any power is no work whatever the activities say": gpu_only(
+        gpu(**{"power_mean_watts": 150.0, "power_busy_watts": 150.0, "power_plateau_watts": 155.0})
+    )
+}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpuwatch.diagnosis.facts.window import Window
-from tests.diagnosis.windows import check_of, fires, gpu_only, is_clear, misses, pause, window
+from tests.diagnosis.windows import check_of, fires, gpu_only, pause, window
 
 check = check_of("checkpoint_pauses")
 
@@ -31,38 +31,22 @@ def test_a_single_save_is_less_sure() -> None:
     assert once.severity == "info"
 
 
-@pytest.mark.parametrize(
-    "quiet",
-    [
-        pytest.param(window(), id="healthy"),
-        pytest.param(saving(100.0, 55.0, wrote=2e5), id="no writes"),
-    ],
-)
-def test_quiet(quiet: Window) -> None:
-    """Pauses without writes are not saves."""
-    is_clear(check(quiet))
-
-
-def test_a_trickle_is_no_save() -> None:
-    """40 MB over two minutes are logs."""
-    is_clear(check(window(pauses=(pause(200.0, 120.0, wrote_bytes=40e6),))))
-
-
-@pytest.mark.parametrize(
-    ("unknown", "missing"),
-    [
-        pytest.param(saving(100.0, 55.0, wrote=None), "written", id="writes not read"),
-        pytest.param(gpu_only(), "job's processes", id="no job"),
-    ],
-)
-def test_unknown(unknown: Window, missing: str) -> None:
-    """What was missing is named."""
-    misses(check(unknown), missing)
-
-
 def test_a_job_without_a_gpu_is_a_loop() -> None:
     """What it tells is enough, and no GPU is spoken of."""
     told = tuple(pause(at, 3.0, phase="checkpoint") for at in (145.0, 100.0, 55.0, 10.0))
     firing = fires(check(window(gpus=(), pauses=told)))
     assert firing.summary.startswith("The training loop paused for up to 3 s every 45 s")
     assert "GPU" not in firing.summary + " ".join(one.says for one in firing.evidence)
+
+
+QUIET = {
+    "healthy": window(),
+    "no writes": saving(100.0, 55.0, wrote=2e5),
+    "a trickle is no save": window(pauses=(pause(200.0, 120.0, wrote_bytes=40e6),)),
+}
+
+
+UNKNOWN = {
+    "writes not read": (saving(100.0, 55.0, wrote=None), "written"),
+    "no job": (gpu_only(), "job's processes"),
+}

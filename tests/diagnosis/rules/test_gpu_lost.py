@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.diagnosis.windows import check_of, fires, gpu, gpu_only, is_clear, misses, window
+from tests.diagnosis.windows import check_of, fires, gpu, gpu_only, window
 
 check = check_of("gpu_lost")
 
@@ -27,11 +27,7 @@ def test_the_waiting_of_the_others_is_a_symptom() -> None:
     assert {"collective_wait", "straggler", "oscillation"} <= said.explains
 
 
-def test_quiet_while_every_gpu_answers() -> None:
-    """Nothing is said of GPUs that are there."""
-    is_clear(check(window(gpus=(gpu(0), gpu(1)))))
+QUIET = {"while every gpu answers": window(gpus=(gpu(0), gpu(1)))}
 
 
-def test_unknown_without_a_gpu() -> None:
-    """A job on no GPU says nothing about GPUs."""
-    misses(check(window(gpus=())), "a GPU")
+UNKNOWN = {"without a gpu": (window(gpus=()), "a GPU")}

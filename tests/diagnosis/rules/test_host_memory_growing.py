@@ -5,20 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import pytest
-
 from gpuwatch.diagnosis.facts.window import Window
-from tests.diagnosis.windows import (
-    check_of,
-    fires,
-    gpu_only,
-    host,
-    is_clear,
-    job,
-    misses,
-    window,
-    workers,
-)
+from tests.diagnosis.windows import check_of, fires, gpu_only, host, job, window, workers
 
 check = check_of("host_memory_growing")
 
@@ -50,29 +38,17 @@ def test_swapping_alone_suffices() -> None:
     assert "swaps" in firing.summary
 
 
-@pytest.mark.parametrize(
-    "quiet",
-    [
-        pytest.param(window(), id="healthy"),
-        pytest.param(growing(memory_slope_error_bytes_per_second=40e6), id="scatter"),
-        pytest.param(growing(memory_slope_bytes_per_second=1.2e6), id="lasts for days"),
-        pytest.param(growing(memory_slope_bytes_per_second=-5e6), id="shrinks"),
-    ],
-)
-def test_quiet(quiet: Window) -> None:
-    """Slow or unclear growth is no finding."""
-    is_clear(check(quiet))
+QUIET = {
+    "healthy": window(),
+    "scatter": growing(memory_slope_error_bytes_per_second=40e6),
+    "lasts for days": growing(memory_slope_bytes_per_second=1.2e6),
+    "shrinks": growing(memory_slope_bytes_per_second=-5e6),
+}
 
 
-@pytest.mark.parametrize(
-    ("unknown", "missing"),
-    [
-        pytest.param(gpu_only(), "job's processes", id="no job"),
-        pytest.param(growing(memory_slope_bytes_per_second=None), "trend", id="no trend"),
-        pytest.param(replace(growing(), starting=True), "starting", id="starting"),
-        pytest.param(replace(growing(), steady_seconds=20.0), "past start-up", id="too young"),
-    ],
-)
-def test_unknown(unknown: Window, missing: str) -> None:
-    """What was missing is named; growth at start-up is waited out."""
-    misses(check(unknown), missing)
+UNKNOWN = {
+    "no job": (gpu_only(), "job's processes"),
+    "no trend": (growing(memory_slope_bytes_per_second=None), "trend"),
+    "starting": (replace(growing(), starting=True), "starting"),
+    "too young": (replace(growing(), steady_seconds=20.0), "past start-up"),
+}

@@ -5,18 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gpuwatch.diagnosis.facts.window import Window
-from tests.diagnosis.windows import (
-    GIB,
-    check_of,
-    fires,
-    gpu,
-    gpu_only,
-    is_clear,
-    job,
-    misses,
-    steady,
-    window,
-)
+from tests.diagnosis.windows import GIB, check_of, fires, gpu, gpu_only, job, steady, window
 
 check = check_of("idle_holding_memory")
 
@@ -42,26 +31,14 @@ def test_it_fires_on_a_log_of_gpus_alone_less_surely() -> None:
     assert said.strength < fires(check(_asleep())).strength
 
 
-def test_quiet_on_an_unused_gpu() -> None:
-    """What the driver itself holds is nobody's."""
-    is_clear(check(gpu_only(gpu(busy=steady(0.0), memory_used_bytes=0.6 * GIB))))
+QUIET = {
+    "on an unused gpu": gpu_only(gpu(busy=steady(0.0), memory_used_bytes=0.6 * GIB)),
+    "while the job works on the cpu": _asleep(cores=3.0),
+    "at the start": _asleep(starting=True),
+}
 
 
-def test_quiet_while_the_job_works_on_the_cpu() -> None:
-    """Preparing data is no idling."""
-    is_clear(check(_asleep(cores=3.0)))
-
-
-def test_quiet_at_the_start() -> None:
-    """A model that is being loaded holds memory before its first kernel."""
-    is_clear(check(_asleep(starting=True)))
-
-
-def test_unknown_before_half_a_minute() -> None:
-    """A pause between epochs looks the same for a while."""
-    misses(check(_asleep(watched_seconds=10.0)), "s of data")
-
-
-def test_unknown_without_the_busy_share() -> None:
-    """Whether it idles was not read."""
-    misses(check(gpu_only(gpu(busy=None))), "utilisation")
+UNKNOWN = {
+    "before half a minute": (_asleep(watched_seconds=10.0), "s of data"),
+    "without the busy share": (gpu_only(gpu(busy=None)), "utilisation"),
+}

@@ -4,36 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from gpuwatch.diagnosis.facts.window import RankFacts, Window
-from tests.diagnosis.windows import (
-    check_of,
-    fires,
-    gpu,
-    gpu_only,
-    is_clear,
-    job,
-    misses,
-    rank,
-    steady,
-    swinging,
-    window,
-)
+from tests.diagnosis import windows as w
 
-check = check_of("job_stopped")
+check = w.check_of("job_stopped")
 
 STOPPED: dict[str, Any] = {"state": "T", "stopped_seconds": 9.0}
 
 
 def _of(*ranks: RankFacts) -> Window:
-    gpus = tuple([gpu(n) for n in range(len(ranks))])
-    return window(gpus=gpus, job=job(ranks=ranks))
+    gpus = tuple([w.gpu(n) for n in range(len(ranks))])
+    return w.window(gpus=gpus, job=w.job(ranks=ranks))
 
 
 def test_a_job_that_is_stopped() -> None:
     """Its PID is told, and how to continue it; nothing else is said to be wrong with it."""
-    said = fires(check(_of(rank(None, **STOPPED))))
+    said = w.fires(check(_of(w.rank(None, **STOPPED))))
     assert said.summary == "The job (PID 4242) is stopped"
     assert "kill -CONT 4242 " in said.advice[0].action
     assert {"loader_cpu_bound", "oscillation", "idle_holding_memory"} <= said.explains
@@ -42,7 +28,7 @@ def test_a_job_that_is_stopped() -> None:
 
 def test_all_its_ranks() -> None:
     """They are counted, and all their PIDs are in the advice."""
-    said = fires(check(_of(*[rank(n, **STOPPED) for n in range(3)])))
+    said = w.fires(check(_of(*[w.rank(n, **STOPPED) for n in range(3)])))
     assert said.summary == "The job is stopped: all its 3 ranks are"
     assert "kill -CONT 4242 4243 4244 " in said.advice[0].action
     assert said.gpus == ()
@@ -50,7 +36,7 @@ def test_all_its_ranks() -> None:
 
 def test_one_rank_of_several() -> None:
     """It is named with its GPU: the others wait for it."""
-    said = fires(check(_of(rank(0), rank(1, **STOPPED), rank(2))))
+    said = w.fires(check(_of(w.rank(0), w.rank(1, **STOPPED), w.rank(2))))
     assert said.summary == "Rank 1 is stopped, and the others wait for it"
     assert said.gpus == ("GPU-1",)
     assert "collective_wait" in said.explains
@@ -58,38 +44,26 @@ def test_one_rank_of_several() -> None:
 
 def test_two_ranks_of_several() -> None:
     """Both are named."""
-    said = fires(check(_of(rank(0), rank(1, **STOPPED), rank(2, **STOPPED))))
+    said = w.fires(check(_of(w.rank(0), w.rank(1, **STOPPED), w.rank(2, **STOPPED))))
     assert said.summary == "Rank 1 and rank 2 are stopped, and the others wait for them"
 
 
 def test_a_debugger() -> None:
     """Nobody is told to send a signal to what a debugger holds."""
-    said = fires(check(_of(rank(None, state="t", stopped_seconds=60.0))))
+    said = w.fires(check(_of(w.rank(None, state="t", stopped_seconds=60.0))))
     assert "held by a debugger" in said.summary
     assert "kill" not in said.advice[0].action
 
 
-@pytest.mark.parametrize(
-    "quiet",
-    [
-        pytest.param(window(), id="healthy"),
-        pytest.param(window(gpus=(gpu(busy=swinging(0.2)),)), id="starved"),
-        pytest.param(window(gpus=(gpu(busy=steady(0.0)),)), id="idle, and runs"),
-    ],
-)
-def test_quiet(quiet: Window) -> None:
-    """A job that waits, for whatever, is not stopped."""
-    is_clear(check(quiet))
+QUIET = {
+    "healthy": w.window(),
+    "starved": w.window(gpus=(w.gpu(busy=w.swinging(0.2)),)),
+    "idle, and runs": w.window(gpus=(w.gpu(busy=w.steady(0.0)),)),
+}
 
 
-@pytest.mark.parametrize(
-    ("unknown", "missing"),
-    [
-        pytest.param(gpu_only(), "job's processes", id="no job"),
-        pytest.param(_of(rank(None, state=None, stopped_seconds=None)), "state", id="no state"),
-        pytest.param(window(job=job(ranks=())), "state", id="no ranks"),
-    ],
-)
-def test_unknown(unknown: Window, missing: str) -> None:
-    """Without the state of a training process nothing can be said."""
-    misses(check(unknown), missing)
+UNKNOWN = {
+    "no job": (w.gpu_only(), "job's processes"),
+    "no state": (_of(w.rank(None, state=None, stopped_seconds=None)), "state"),
+    "no ranks": (w.window(job=w.job(ranks=())), "state"),
+}

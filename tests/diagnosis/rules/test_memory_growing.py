@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gpuwatch.diagnosis.facts.window import Window
-from tests.diagnosis.windows import GIB, check_of, fires, gpu, gpu_only, is_clear, misses, window
+from tests.diagnosis.windows import GIB, check_of, fires, gpu, gpu_only, is_clear, window
 
 check = check_of("memory_growing")
 
@@ -51,21 +51,6 @@ def test_surer_the_longer_it_was_watched() -> None:
     assert early.strength < late.strength
 
 
-def test_quiet_when_the_slope_is_within_its_error() -> None:
-    """An allocator's steps are no trend."""
-    is_clear(check(_growing(20.0 * MIB, 8.0 * MIB)))
-
-
-def test_quiet_when_it_would_last_for_days() -> None:
-    """An alarm that may be wrong is not raised for that."""
-    is_clear(check(_growing(0.2 * MIB, 0.001 * MIB)))
-
-
-def test_quiet_at_the_start() -> None:
-    """A model that is being loaded grows."""
-    is_clear(check(_growing(500.0 * MIB, 1.0 * MIB, starting=True)))
-
-
 def test_the_sooner_the_clearer_it_must_be() -> None:
     """An allocator that settles bends; a leak goes on at its pace."""
     bend, leak = 20.0 * MIB / 6.0, 20.0 * MIB / 25.0
@@ -74,11 +59,17 @@ def test_the_sooner_the_clearer_it_must_be() -> None:
     fires(check(_growing(20.0 * MIB, bend, steady_seconds=400.0)))
 
 
-def test_unknown_in_the_first_half_minute() -> None:
-    """The first batches grow as well."""
-    misses(check(_growing(200.0 * MIB, 1.0 * MIB, steady_seconds=20.0)), "steady work")
+QUIET = {
+    "when the slope is within its error": _growing(20.0 * MIB, 8.0 * MIB),
+    "when it would last for days": _growing(0.2 * MIB, 0.001 * MIB),
+    "at the start": _growing(500.0 * MIB, 1.0 * MIB, starting=True),
+}
 
 
-def test_unknown_without_a_slope() -> None:
-    """Memory was not read."""
-    misses(check(gpu_only(gpu(memory_slope_bytes_per_second=None))), "memory used")
+UNKNOWN = {
+    "in the first half minute": (
+        _growing(200.0 * MIB, 1.0 * MIB, steady_seconds=20.0),
+        "steady work",
+    ),
+    "without a slope": (gpu_only(gpu(memory_slope_bytes_per_second=None)), "memory used"),
+}

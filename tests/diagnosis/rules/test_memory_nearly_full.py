@@ -2,18 +2,7 @@
 
 from __future__ import annotations
 
-from tests.diagnosis.windows import (
-    GIB,
-    check_of,
-    fires,
-    gpu,
-    gpu_only,
-    identity,
-    is_clear,
-    job,
-    misses,
-    window,
-)
+from tests.diagnosis.windows import GIB, check_of, fires, gpu, gpu_only, identity, job, window
 
 check = check_of("memory_nearly_full")
 
@@ -38,17 +27,17 @@ def test_memory_of_others_is_said() -> None:
     assert "other processes" in said.summary
 
 
-def test_quiet_at_ninety_percent() -> None:
-    """Room for the largest batch is left."""
-    is_clear(check(gpu_only(gpu(memory_used_bytes=126 * GIB, memory_highest_bytes=127 * GIB))))
+QUIET = {
+    "at ninety percent": gpu_only(gpu(memory_used_bytes=126 * GIB, memory_highest_bytes=127 * GIB)),
+    "for a framework that reserves by design": window(
+        gpus=(gpu(**FULL),), job=job(model={"framework": "jax"})
+    ),
+}
 
 
-def test_quiet_for_a_framework_that_reserves_by_design() -> None:
-    """JAX takes the memory when it starts."""
-    is_clear(check(window(gpus=(gpu(**FULL),), job=job(model={"framework": "jax"}))))
-
-
-def test_unknown_without_the_size_of_the_memory() -> None:
-    """Unified memory has no size of its own."""
-    bare = gpu(identity=identity(memory_total_bytes=None))
-    misses(check(gpu_only(bare)), "memory size")
+UNKNOWN = {
+    "without the size of the memory": (
+        gpu_only(gpu(identity=identity(memory_total_bytes=None))),
+        "memory size",
+    )
+}

@@ -6,16 +6,7 @@ import pytest
 
 from gpuwatch.core.model import JobMember
 from gpuwatch.diagnosis.facts.window import Window
-from tests.diagnosis.windows import (
-    check_of,
-    fires,
-    gpu_only,
-    is_clear,
-    job,
-    misses,
-    window,
-    workers,
-)
+from tests.diagnosis.windows import check_of, fires, gpu_only, job, misses, window, workers
 
 check = check_of("orphaned_workers")
 
@@ -42,24 +33,10 @@ def test_workers_without_a_parent() -> None:
     assert "idle_holding_memory" in firing.explains
 
 
-def test_a_count_alone_suffices() -> None:
-    """Where only their number is known they are named without PIDs."""
-    fires(check(window(job=job(workers=workers(2, orphaned=2)))))
-
-
 def test_many_are_not_all_listed() -> None:
     """A line stays a line."""
     firing = fires(check(left_over(40)))
     assert "28 more" in firing.advice[0].action
-
-
-@pytest.mark.parametrize(
-    "quiet",
-    [pytest.param(window(), id="healthy"), pytest.param(left_over(3, orphaned=False), id="alive")],
-)
-def test_quiet(quiet: Window) -> None:
-    """Workers with a parent are at work."""
-    is_clear(check(quiet))
 
 
 @pytest.mark.parametrize(
@@ -72,3 +49,9 @@ def test_quiet(quiet: Window) -> None:
 def test_unknown(unknown: Window) -> None:
     """Without processes nothing can be said."""
     misses(check(unknown), "job's processes")
+
+
+QUIET = {"healthy": window(), "alive": left_over(3, orphaned=False)}
+
+
+FIRING = {"a count alone suffices": window(job=job(workers=workers(2, orphaned=2)))}

@@ -6,19 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from gpuwatch.diagnosis.facts.window import Window
-from tests.diagnosis.windows import (
-    check_of,
-    fires,
-    gpu,
-    gpu_only,
-    is_clear,
-    misses,
-    pause,
-    steady,
-    swinging,
-    window,
-)
+from tests.diagnosis.windows import check_of, fires, gpu, gpu_only, pause, steady, swinging, window
 
 check = check_of("oscillation")
 
@@ -51,38 +39,21 @@ TWO_PEAKS = replace(swinging(0.5, period_seconds=40.0), period_seconds=None)
 FAST = replace(steady(50.0, sample_seconds=1.0), faster_than_seen=True, middling_share=0.9)
 
 
-@pytest.mark.parametrize(
-    "quiet",
-    [
-        pytest.param(gpu_only(), id="healthy"),
-        pytest.param(gpu_only(gpu(busy=steady(0.0))), id="idle"),
-        pytest.param(gpu_only(gpu(busy=LOW)), id="a low mean"),
-        pytest.param(gpu_only(gpu(busy=TWO_PEAKS)), id="two peaks, few runs"),
-        pytest.param(gpu_only(gpu(busy=steady(45.0))), id="flat, finely sampled"),
-        pytest.param(
-            window(
-                gpus=(gpu(busy=swinging(0.8, period_seconds=12.0)),),
-                pauses=(pause(50.0, 9.0), pause(20.0, 9.0)),
-            ),
-            id="pauses",
-        ),
-    ],
-)
-def test_quiet(quiet: Window) -> None:
-    """A low mean or two peaks in a histogram are no evidence."""
-    is_clear(check(quiet))
+QUIET = {
+    "healthy": gpu_only(),
+    "idle": gpu_only(gpu(busy=steady(0.0))),
+    "a low mean": gpu_only(gpu(busy=LOW)),
+    "two peaks, few runs": gpu_only(gpu(busy=TWO_PEAKS)),
+    "flat, finely sampled": gpu_only(gpu(busy=steady(45.0))),
+    "pauses": window(
+        gpus=(gpu(busy=swinging(0.8, period_seconds=12.0)),),
+        pauses=(pause(50.0, 9.0), pause(20.0, 9.0)),
+    ),
+}
 
 
-@pytest.mark.parametrize(
-    ("unknown", "missing"),
-    [
-        pytest.param(gpu_only(gpu(busy=FAST)), "finer than 1 s", id="too fast to be seen"),
-        pytest.param(gpu_only(gpu(busy=None)), "utilisation", id="no samples"),
-        pytest.param(
-            gpu_only(gpu(busy=replace(swinging(), seconds=4.0))), "8 seconds", id="too short"
-        ),
-    ],
-)
-def test_unknown(unknown: Window, missing: str) -> None:
-    """What was missing is named."""
-    misses(check(unknown), missing)
+UNKNOWN = {
+    "too fast to be seen": (gpu_only(gpu(busy=FAST)), "finer than 1 s"),
+    "no samples": (gpu_only(gpu(busy=None)), "utilisation"),
+    "too short": (gpu_only(gpu(busy=replace(swinging(), seconds=4.0))), "8 seconds"),
+}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpuwatch.core.model import ReasonSeconds
-from tests.diagnosis.windows import check_of, fires, gpu, gpu_only, identity, is_clear, misses
+from tests.diagnosis.windows import check_of, fires, gpu, gpu_only, identity, is_clear
 
 check = check_of("power_throttle")
 
@@ -52,23 +52,26 @@ def test_quiet_at_the_cards_own_limit() -> None:
     assert "own power limit" in clear.why
 
 
-def test_quiet_at_a_lowered_limit_that_is_not_reached() -> None:
-    """A limit that nothing runs into costs nothing."""
-    is_clear(check(gpu_only(_capped(throttle_shares=(), power_busy_watts=300.0))))
-
-
 def test_a_cap_that_hardly_slows_is_information() -> None:
     """One percent of clock is not worth a warning."""
     assert fires(check(gpu_only(_capped(sm_clock_busy_mhz=1970.0)))).severity == "info"
 
 
-def test_unknown_while_capped_at_a_limit_whose_default_is_not_known() -> None:
-    """Whether it was lowered cannot be told."""
-    bare = _capped(identity=identity(power_limit_default_watts=None))
-    misses(check(gpu_only(bare)), "default power limit")
+QUIET = {
+    "at a lowered limit that is not reached": gpu_only(
+        _capped(throttle_shares=(), power_busy_watts=300.0)
+    )
+}
 
 
-def test_unknown_without_reasons_and_power() -> None:
-    """Then there is nothing to go by."""
-    blind = gpu(throttle_shares=None, power_limit_watts=None)
-    misses(check(gpu_only(blind)), "throttle reasons", "the power limit")
+UNKNOWN = {
+    "while capped at a limit whose default is not known": (
+        gpu_only(_capped(identity=identity(power_limit_default_watts=None))),
+        "default power limit",
+    ),
+    "without reasons and power": (
+        gpu_only(gpu(throttle_shares=None, power_limit_watts=None)),
+        "throttle reasons",
+        "the power limit",
+    ),
+}

@@ -4,21 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from gpuwatch.core.model import JobRank
 from gpuwatch.diagnosis.facts.window import Window
-from tests.diagnosis.windows import (
-    GIB,
-    check_of,
-    fires,
-    gpu_only,
-    host,
-    is_clear,
-    job,
-    misses,
-    window,
-)
+from tests.diagnosis.windows import GIB, check_of, fires, gpu_only, host, job, window
 
 check = check_of("shm_full")
 
@@ -52,29 +40,12 @@ def test_a_containers_default_is_small() -> None:
     assert "--shm-size=8g" in firing.advice[0].action
 
 
-@pytest.mark.parametrize(
-    "quiet",
-    [
-        pytest.param(window(), id="healthy"),
-        pytest.param(shm(0.6), id="room"),
-        pytest.param(
-            shm(0.99, ranks=(JobRank(pid=4242, loader_workers=0),)), id="a job without workers"
-        ),
-        pytest.param(shm(0.99, ended_at_unix_seconds=1.0), id="ended"),
-    ],
-)
-def test_quiet(quiet: Window) -> None:
-    """It speaks only of jobs that need /dev/shm."""
-    is_clear(check(quiet))
+QUIET = {
+    "healthy": window(),
+    "room": shm(0.6),
+    "a job without workers": shm(0.99, ranks=(JobRank(pid=4242, loader_workers=0),)),
+    "ended": shm(0.99, ended_at_unix_seconds=1.0),
+}
 
 
-@pytest.mark.parametrize(
-    ("unknown", "missing"),
-    [
-        pytest.param(gpu_only(), "job's processes", id="no job"),
-        pytest.param(shm(None), "/dev/shm", id="not read"),
-    ],
-)
-def test_unknown(unknown: Window, missing: str) -> None:
-    """What was missing is named."""
-    misses(check(unknown), missing)
+UNKNOWN = {"no job": (gpu_only(), "job's processes"), "not read": (shm(None), "/dev/shm")}

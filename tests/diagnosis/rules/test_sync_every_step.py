@@ -4,20 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from gpuwatch.diagnosis.facts.window import Window
-from tests.diagnosis.windows import (
-    check_of,
-    fires,
-    gpu,
-    gpu_only,
-    is_clear,
-    job,
-    misses,
-    steady,
-    window,
-)
+from tests.diagnosis.windows import check_of, fires, gpu, gpu_only, job, steady, window
 
 check = check_of("sync_every_step")
 
@@ -37,30 +25,17 @@ def test_stacks_in_item() -> None:
     assert "python_bound" in firing.explains
 
 
-@pytest.mark.parametrize(
-    "quiet",
-    [
-        pytest.param(window(), id="healthy"),
-        pytest.param(synchronising(95.0, busy=98.0), id="Python waits for a GPU that is fed"),
-        pytest.param(synchronising(8.0), id="rarely"),
-        pytest.param(
-            synchronising(stacks=(("waiting_for_data", 55.0, None), ("synchronising", 30.0, None))),
-            id="waits for data more",
-        ),
-    ],
-)
-def test_quiet(quiet: Window) -> None:
-    """Waiting for the GPU is no fault by itself."""
-    is_clear(check(quiet))
+QUIET = {
+    "healthy": window(),
+    "Python waits for a GPU that is fed": synchronising(95.0, busy=98.0),
+    "rarely": synchronising(8.0),
+    "waits for data more": synchronising(
+        stacks=(("waiting_for_data", 55.0, None), ("synchronising", 30.0, None))
+    ),
+}
 
 
-@pytest.mark.parametrize(
-    ("unknown", "missing"),
-    [
-        pytest.param(gpu_only(gpu(busy=steady(60.0))), "job's processes", id="no job"),
-        pytest.param(synchronising(stacks=()), "stacks", id="no stacks"),
-    ],
-)
-def test_unknown(unknown: Window, missing: str) -> None:
-    """What was missing is named."""
-    misses(check(unknown), missing)
+UNKNOWN = {
+    "no job": (gpu_only(gpu(busy=steady(60.0))), "job's processes"),
+    "no stacks": (synchronising(stacks=()), "stacks"),
+}

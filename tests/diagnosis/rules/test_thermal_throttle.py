@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpuwatch.core.model import ReasonSeconds
-from tests.diagnosis.windows import check_of, fires, gpu, gpu_only, is_clear, misses, window
+from tests.diagnosis.windows import check_of, fires, gpu, gpu_only, is_clear, window
 
 check = check_of("thermal_throttle")
 
@@ -42,17 +42,19 @@ def test_a_hot_card_with_low_clocks_fires_without_reasons_less_surely() -> None:
     assert said.strength < fires(check(gpu_only(_hot()))).strength
 
 
-def test_quiet_for_a_moment_of_it() -> None:
-    """Two seconds of a minute are no state."""
-    is_clear(check(gpu_only(_hot(throttle_shares=(ReasonSeconds("sw_thermal_slowdown", 2.0),)))))
+QUIET = {
+    "for a moment of it": gpu_only(
+        _hot(throttle_shares=(ReasonSeconds("sw_thermal_slowdown", 2.0),))
+    ),
+    "far below the slowdown even without reasons": gpu_only(
+        gpu(throttle_shares=None, temperature_highest_celsius=60.0)
+    ),
+}
 
 
-def test_quiet_far_below_the_slowdown_even_without_reasons() -> None:
-    """A cool card does not throttle for heat."""
-    is_clear(check(gpu_only(gpu(throttle_shares=None, temperature_highest_celsius=60.0))))
-
-
-def test_unknown_without_reasons_and_temperature() -> None:
-    """Then nothing can be told."""
-    cold = gpu(throttle_shares=None, temperature_highest_celsius=None)
-    misses(check(gpu_only(cold)), "throttle reasons")
+UNKNOWN = {
+    "without reasons and temperature": (
+        gpu_only(gpu(throttle_shares=None, temperature_highest_celsius=None)),
+        "throttle reasons",
+    )
+}

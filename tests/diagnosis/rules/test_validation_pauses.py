@@ -7,17 +7,7 @@ from dataclasses import replace
 import pytest
 
 from gpuwatch.diagnosis.facts.window import Window
-from tests.diagnosis.windows import (
-    check_of,
-    fires,
-    gpu_only,
-    is_clear,
-    job,
-    misses,
-    pause,
-    window,
-    workers,
-)
+from tests.diagnosis.windows import check_of, fires, gpu_only, job, pause, window, workers
 
 check = check_of("validation_pauses")
 
@@ -40,37 +30,6 @@ def test_a_large_share_gets_advice() -> None:
     assert firing.advice[0].setting == "persistent_workers"
 
 
-@pytest.mark.parametrize(
-    "quiet",
-    [
-        pytest.param(window(), id="healthy"),
-        pytest.param(pausing(60.0), id="once"),
-        pytest.param(pausing(100.0, 55.0, 10.0, wrote=9e9), id="saves"),
-    ],
-)
-def test_quiet(quiet: Window) -> None:
-    """One pause is no pattern, and saves are another rule's."""
-    is_clear(check(quiet))
-
-
-@pytest.mark.parametrize(
-    ("unknown", "missing"),
-    [
-        pytest.param(pausing(100.0, 55.0, wrote=None), "written", id="writes not read"),
-        pytest.param(gpu_only(), "job's processes", id="no job"),
-    ],
-)
-def test_unknown(unknown: Window, missing: str) -> None:
-    """What was missing is named."""
-    misses(check(unknown), missing)
-
-
-def test_quiet_for_waits_of_workers_at_their_limit() -> None:
-    """Workers in step deliver in bursts: the long waits between are not validations."""
-    busy = job(workers=workers(24, cpu_percent=62.0, run_queue_wait_percent=36.0))
-    is_clear(check(replace(pausing(40.0, 30.0, 20.0, 10.0), job=busy)))
-
-
 def test_a_validation_that_works_loses_less() -> None:
     """Half of the GPU is used in the pause, so half of it is lost."""
     half = tuple(
@@ -85,3 +44,20 @@ def test_a_job_without_a_gpu_is_a_loop() -> None:
     firing = fires(check(window(gpus=(), pauses=told)))
     assert firing.summary.startswith("The training loop paused every 45 s")
     assert "GPU" not in firing.summary + " ".join(one.says for one in firing.evidence)
+
+
+QUIET = {
+    "healthy": window(),
+    "once": pausing(60.0),
+    "saves": pausing(100.0, 55.0, 10.0, wrote=9e9),
+    "for waits of workers at their limit": replace(
+        pausing(40.0, 30.0, 20.0, 10.0),
+        job=job(workers=workers(24, cpu_percent=62.0, run_queue_wait_percent=36.0)),
+    ),
+}
+
+
+UNKNOWN = {
+    "writes not read": (pausing(100.0, 55.0, wrote=None), "written"),
+    "no job": (gpu_only(), "job's processes"),
+}
