@@ -100,13 +100,14 @@ def test_a_counter_that_starts_anew_has_not_fallen() -> None:
 
 def test_a_ledger_knows_what_went_through() -> None:
     """Between any two moments that it remembers."""
-    ledger = Ledger(2, 100.0)
+    ledger, unread = Ledger(100.0), Ledger(100.0)
     for at in range(1, 200):
-        ledger.add(float(at), (100.0 if 150 < at <= 160 else 0.0, None), 1.0)
-    assert ledger.between(0, 148.0, 162.0) == pytest.approx(1000.0)
-    assert ledger.between(0, 152.0, 154.0) == pytest.approx(200.0)
-    assert ledger.between(1, 150.0, 160.0) is None
-    assert ledger.between(0, 5.0, 10.0) is None
+        ledger.add(float(at), 100.0 if 150 < at <= 160 else 0.0, 1.0)
+        unread.add(float(at), None, 1.0)
+    assert ledger.between(148.0, 162.0) == pytest.approx(1000.0)
+    assert ledger.between(152.0, 154.0) == pytest.approx(200.0)
+    assert unread.between(150.0, 160.0) is None
+    assert ledger.between(5.0, 10.0) is None
 
 
 def cpu(samples: Samples, *, when_busy: float, when_idle: float, late: float = 0.0) -> Samples:

@@ -34,7 +34,7 @@ def test_validation_and_idle_time_are_no_training() -> None:
     found = facts([(0.2, "train")] * 10 + [(0.9, "validation")] * 20, 0.0)
     assert found is not None
     assert found.data_wait_share == pytest.approx(0.2)
-    assert (found.phase, found.copy_share) == ("validation", None)
+    assert found.copy_share is None
 
 
 @pytest.mark.parametrize("loops", [[], [(0.2, "train")]])

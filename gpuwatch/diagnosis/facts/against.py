@@ -52,7 +52,6 @@ class Against:
     main: Phase = UNSEEN
     workers: Phase = UNSEEN
     written_when_idle: float | None = None
-    written_when_busy: float | None = None
 
 
 class Samples:
@@ -143,7 +142,7 @@ class Readings:
         return Against(
             compare(mains, fine) if mains else by_rows(0),
             compare(workers, fine_workers) if workers else by_rows(1),
-            *split(written),
+            split(written)[0],
         )
 
 
@@ -156,10 +155,10 @@ def _without_swing(readings: Sequence[Reading], low: float, high: float) -> Agai
     main, workers, written = means
     if low >= BUSY_PERCENT:
         by_main, by_workers = Phase(when_busy_percent=main), Phase(when_busy_percent=workers)
-        return Against(by_main, by_workers, written_when_busy=written)
+        return Against(by_main, by_workers)
     if high <= IDLE_PERCENT:
         by_main, by_workers = Phase(when_idle_percent=main), Phase(when_idle_percent=workers)
-        return Against(by_main, by_workers, written_when_idle=written)
+        return Against(by_main, by_workers, written)
     return Against()
 
 

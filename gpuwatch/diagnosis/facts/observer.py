@@ -192,17 +192,16 @@ class Observer:
             track.fed_since = track.fed_since if fed is None else fed
         if track.fed_since is not None and since < track.fed_since < now:
             since, seconds = track.fed_since, now - track.fed_since
-        unix = snapshot.taken_at_unix_seconds
         facts = tuple([gpu.facts(since) for gpu in gpus])
         shapes = [(gpu, one.busy) for gpu, one in zip(gpus, facts, strict=True)]
         pauses = Pauses(snapshot, gpus, track, self._host)
         return Window(
-            taken_at_unix_seconds=unix,
+            taken_at_unix_seconds=snapshot.taken_at_unix_seconds,
             seconds=seconds,
             watched_seconds=track.watched(since),
             interval_seconds=snapshot.interval_seconds,
             gpus=facts,
-            job=track.facts(since, unix, shapes),
+            job=track.facts(since, shapes),
             host=host,
             starting=starting,
             pauses=pauses.over(),

@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 
 from gpuwatch.core.model import GpuKey, Snapshot
-from gpuwatch.diagnosis.facts import watched_host, watched_job
 from gpuwatch.diagnosis.facts.watched_gpu import GpuTrack
 from gpuwatch.diagnosis.facts.watched_host import HostTrack
 from gpuwatch.diagnosis.facts.watched_job import JobTrack
@@ -81,24 +80,16 @@ class Pauses:
         busy_percent: float | None = None,
         gpus: tuple[GpuKey, ...] = (),
     ) -> Pause:
-        job, machine = self._job, self._host.ledger
-        wrote = read = None
+        job, wrote = self._job, None
         if job is not None:
-            later = end if job.job.attached else end + LAG_SECONDS
-            wrote = job.ledger.between(watched_job.WRITTEN, begin, later)
-            read = job.ledger.between(watched_job.READ, begin, later)
+            wrote = job.written.between(begin, end if job.job.attached else end + LAG_SECONDS)
         if wrote is None:
-            wrote = machine.between(watched_host.WRITTEN, begin, end)
-        if read is None:
-            read = machine.between(watched_host.READ, begin, end)
-        cpu = machine.between(watched_host.CPU, begin, end)
+            wrote = self._host.written.between(begin, end)
         return Pause(
             at_unix_seconds=begin + self._offset,
             seconds=end - begin,
             busy_percent=busy_percent,
             gpus=gpus,
             wrote_bytes=wrote,
-            read_bytes=read,
-            host_cpu_percent=None if cpu is None else cpu / (end - begin),
             phase=None if job is None else job.phases.between(begin, end),
         )

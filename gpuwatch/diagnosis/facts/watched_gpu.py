@@ -238,7 +238,7 @@ class GpuTrack:
         """Over the time after ``since``."""
         slope, slope_error = self.memory.slope() or (None, None)
         generation, width = self._generation.over(since), self._width.over(since)
-        idle, usual, plateau = self._power_at(0.05, 0.75, 0.95)
+        usual, plateau = self._power_at(0.75, 0.95)
         corrected, uncorrected = self._corrected.risen(since), self._uncorrected.risen(since)
         return GpuFacts(
             **self._means.over(since),
@@ -249,7 +249,6 @@ class GpuTrack:
             unread_seconds=0.0 if self.read_at is None else self.seen_at - self.read_at,
             power_plateau_watts=plateau,
             power_usual_watts=usual,
-            power_idle_watts=idle,
             memory_highest_bytes=self._memory_highest.over(since),
             memory_slope_bytes_per_second=slope,
             memory_slope_error_bytes_per_second=slope_error,
@@ -262,7 +261,6 @@ class GpuTrack:
             ecc_corrected_new=None if corrected is None else int(corrected),
             remapped_rows_failed=self._last.remapped_rows_failed,
             remapped_rows_pending=self._last.remapped_rows_pending,
-            remapped_rows_uncorrectable=self._last.remapped_rows_uncorrectable,
         )
 
     def _power_at(self, *shares: float) -> list[float | None]:

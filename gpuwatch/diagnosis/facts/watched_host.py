@@ -10,13 +10,10 @@ from gpuwatch.diagnosis.facts.window import HostFacts
 from gpuwatch.diagnosis.signals.running import BUCKET_SECONDS, Ledger
 from gpuwatch.diagnosis.signals.trend import Trend
 
-READ, WRITTEN, CPU = range(3)
-"""Positions in ``ledger``: bytes read, bytes written, CPU percent times seconds."""
-
 
 class HostTrack:
     def __init__(self, keep_seconds: float, ledger_seconds: float) -> None:
-        self.ledger = Ledger(3, ledger_seconds)
+        self.written = Ledger(ledger_seconds)
         self._keep = keep_seconds
         self._means = Averages(HostFacts, keep_seconds)
         self._memory = Trend()
@@ -25,12 +22,7 @@ class HostTrack:
 
     def push(self, host: Host, at: float, seconds: float) -> None:
         self._means.add(at, host, seconds)
-        rates = (
-            host.disk_read_bytes_per_second,
-            host.disk_write_bytes_per_second,
-            host.cpu_percent,
-        )
-        self.ledger.add(at, rates, seconds)
+        self.written.add(at, host.disk_write_bytes_per_second, seconds)
         self._memory.add(at, host.memory_used_bytes)
         self._last = host
         swap, rows = host.swap_used_bytes, self._swap

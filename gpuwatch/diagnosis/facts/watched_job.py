@@ -10,14 +10,12 @@ from gpuwatch.diagnosis.facts.against import Against, Readings, Shape
 from gpuwatch.diagnosis.facts.averages import Averages
 from gpuwatch.diagnosis.facts.recovery import Recovery
 from gpuwatch.diagnosis.facts.startup import LONGEST_SECONDS
-from gpuwatch.diagnosis.facts.watched_rank import Phases, Rank, Workers, mean, total
+from gpuwatch.diagnosis.facts.watched_rank import Phases, Rank, Workers, mean
 from gpuwatch.diagnosis.facts.window import JobFacts, RankFacts, WorkerFacts
 from gpuwatch.diagnosis.signals.running import Ledger, Remembered
 
 RESUMES_SECONDS = 15.0
 """What a job reports is of the last ten seconds or a little more: of a stop, too, that is over."""
-READ, WRITTEN = 0, 1
-"""Positions in ``ledger``."""
 
 
 class JobTrack:
@@ -48,7 +46,7 @@ class JobTrack:
         """All its ranks are, and were when it was looked at before: it is not watched."""
         self._resumes_until = -math.inf
         self.pids: frozenset[int] = frozenset()
-        self.ledger = Ledger(2, ledger_seconds)
+        self.written = Ledger(ledger_seconds)
         self.phases = Phases()
         self.stacks: tuple[tuple[str, float, str | None], ...] = ()
         self._keep = keep_seconds
@@ -84,19 +82,16 @@ class JobTrack:
         reads = [m.read_bytes_per_second for m in members if m.read_bytes_per_second is not None]
         writes = [m.write_bytes_per_second for m in members if m.write_bytes_per_second is not None]
         cpus = [m.cpu_percent for m in members if m.cpu_percent is not None]
-        read, written = total(reads), total(writes)
-        queue, runnable = _waiting(members)
+        read, written = _total(reads), _total(writes)
         worked_out = {
             "cpu_cores": sum(cpus) / 100.0 if cpus else None,
             "main_thread_percent": main,
-            "run_queue_wait_percent": queue,
-            "runnable": runnable,
             "cpu_throttled_percent": job.cpu_throttled_percent,
             "read_bytes_per_second": read,
             "write_bytes_per_second": written,
         }
         self._means.add(at, job, seconds, worked_out)
-        self.ledger.add(at, (read, written), seconds)
+        self.written.add(at, written, seconds)
         self._readings.push(at, seconds, (main, worker_cpu, written))
         self._readings.main.push(job.main_thread_samples, at, offset)
         self._readings.workers.push(job.loader_worker_samples, at, offset)
@@ -168,27 +163,22 @@ class JobTrack:
             return 0.0
         return min(self.watched_seconds, max(0.0, now - self.steady_at))
 
-    def facts(self, since: float, unix: float, gpus: Sequence[Shape]) -> JobFacts:
-        """Over the time after ``since``; ``unix`` is the wall time of the newest snapshot."""
+    def facts(self, since: float, gpus: Sequence[Shape]) -> JobFacts:
+        """Over the time after ``since``."""
         against = self._against.get(
             (since, self.seen_at), lambda: self._readings.against(since, gpus)
         )
         workers = self._workers.facts(since)
-        started = self.job.started_at_unix_seconds
         return JobFacts(
             **self._means.over(since),
             job=self.job,
-            age_seconds=None if started is None else max(0.0, unix - started),
             watched_seconds=self.watched_seconds,
             main_thread_when_idle_percent=against.main.when_idle_percent,
-            main_thread_when_busy_percent=against.main.when_busy_percent,
             main_thread_phase=against.main.correlation,
             workers=workers,
             workers_when_idle_percent=against.workers.when_idle_percent,
             workers_when_busy_percent=against.workers.when_busy_percent,
-            workers_phase=against.workers.correlation,
             write_when_idle_bytes_per_second=against.written_when_idle,
-            write_when_busy_bytes_per_second=against.written_when_busy,
             ranks=self._rank_facts(since, workers),
             stacks=self.stacks,
         )
@@ -204,21 +194,8 @@ class JobTrack:
         )
 
 
-def _waiting(members: Sequence[JobMember]) -> tuple[float | None, float | None]:
-    """Mean run-queue wait of ranks and workers, and how many main threads ran or could have."""
-    waits: list[float] = []
-    runnable, known = 0.0, False
-    for member in members:
-        wait, main = member.run_queue_wait_percent, member.main_thread_cpu_percent
-        if wait is not None and main is not None:
-            runnable += (wait + main) / 100.0
-            known = True
-        elif member.state is not None:
-            runnable += member.state == "R"
-            known = True
-        if wait is not None and member.role in ("rank", "loader_worker"):
-            waits.append(wait)
-    return mean(waits), runnable if known else None
+def _total(values: Sequence[float]) -> float | None:
+    return float(sum(values)) if values else None
 
 
 def _workers_of(rank: JobRank, workers: Sequence[JobMember]) -> list[JobMember]:

@@ -20,14 +20,11 @@ PHASES_KEPT = 512
 PAUSE_SHARE = 0.3
 """Of a pause: the phase is seen once a snapshot, the pause with the driver's fine samples."""
 PAUSES = ("checkpoint", "validation")
-AT_LIMIT_PERCENT = 90.0
-"""Of a core: a loop that is at its limit still waits for the kernel and for locks now and then."""
 
 _read = attrgetter(
     "cpu_percent",
     "run_queue_wait_percent",
     "disk_wait_percent",
-    "read_bytes_per_second",
     "involuntary_switches_per_second",
     "memory_proportional_bytes",
 )
@@ -35,10 +32,6 @@ _read = attrgetter(
 
 def mean(values: Sequence[float]) -> float | None:
     return sum(values) / len(values) if values else None
-
-
-def total(values: Sequence[float]) -> float | None:
-    return float(sum(values)) if values else None
 
 
 class Workers:
@@ -59,17 +52,15 @@ class Workers:
             self._orphaned = 0
         rows = zip(*[_read(member) for member in members], strict=True)
         columns = [[value for value in column if value is not None] for column in rows]
-        cpu, queue, disk, read, pushed, memory = columns or [[]] * 6
+        cpu, queue, disk, pushed, memory = columns or [[]] * 5
         used = mean(cpu)
         waits = float("D" in [member.state for member in members])
         worked_out = {
             "count": float(len(members)),
             "cpu_percent": used,
-            "at_limit_share": None if used is None else float(used >= AT_LIMIT_PERCENT),
             "run_queue_wait_percent": mean(queue),
             "disk_wait_percent": mean(disk),
             "in_disk_wait_share": waits if members else None,
-            "read_bytes_per_second": total(read),
             "involuntary_switches_per_second": mean(pushed),
         }
         self._means.add(at, None, seconds, worked_out)
@@ -128,9 +119,7 @@ class Rank:
         self.stopped_seconds = at - self._stopped_at
 
     def push(self, member: JobMember, at: float, seconds: float) -> None:
-        main = member.main_thread_cpu_percent
-        limit = None if main is None else float(main >= AT_LIMIT_PERCENT)
-        self._means.add(at, member, seconds, {"main_thread_at_limit_share": limit})
+        self._means.add(at, member, seconds)
 
     def push_loop(self, loop: TrainingLoop | None, at: float, seconds: float) -> None:
         self._loop = loop
@@ -156,22 +145,16 @@ class Rank:
             loader_workers=count,
             pinned_memory=pinned,
             workers=workers,
-            loop=None if loop is None else self._loop_facts(loop, since),
+            loop=None if loop is None else self._loop_facts(since),
             state=self._state,
             stopped_seconds=self.stopped_seconds,
         )
 
-    def _loop_facts(self, loop: TrainingLoop, since: float) -> LoopFacts | None:
+    def _loop_facts(self, since: float) -> LoopFacts | None:
         """``None`` before it has reported anything after ``since``."""
         if self._loop_means.watched_seconds(since) <= 0.0:
             return None
-        return LoopFacts(
-            **self._loop_means.over(since),
-            compute_on_device=loop.compute_on_device,
-            phase=loop.phase,
-            memory_allocated_bytes=loop.memory_allocated_bytes,
-            memory_reserved_bytes=loop.memory_reserved_bytes,
-        )
+        return LoopFacts(**self._loop_means.over(since))
 
 
 class Phases:

@@ -37,8 +37,6 @@ class GpuFacts:
     """The job's own busy plateau: the 95th percentile of its power since it has been watched."""
     power_usual_watts: float | None = None
     """The 75th percentile since watched: what it draws for more than a quarter of the time."""
-    power_idle_watts: float | None = None
-    """The 5th percentile since watched."""
     power_limit_watts: float | None = mean_of("power_limit_watts")
     sm_active_percent: float | None = mean_of("sm_active_percent")
     tensor_active_percent: float | None = mean_of("tensor_active_percent")
@@ -51,9 +49,7 @@ class GpuFacts:
     """Standard error of the slope (over up to 10 minutes, not only the window)."""
     memory_rises: int | None = None
     """How often the memory used went higher than ever before, since the job's work is steady."""
-    temperature_celsius: float | None = mean_of("temperature_celsius")
     temperature_highest_celsius: float | None = None
-    sm_clock_mhz: float | None = mean_of("sm_clock_mhz")
     sm_clock_busy_mhz: float | None = mean_of()
     throttle_shares: tuple[ReasonSeconds, ...] | None = None
     """Seconds of the window in which each reason held, by the driver's counters or the polls."""
@@ -63,12 +59,10 @@ class GpuFacts:
     pcie_rx_bytes_per_second: float | None = mean_of("pcie_rx_bytes_per_second")
     pcie_rx_idle_bytes_per_second: float | None = mean_of()
     """Host to GPU while no kernel was resident."""
-    pcie_tx_bytes_per_second: float | None = mean_of("pcie_tx_bytes_per_second")
     ecc_uncorrected_new: int | None = None
     ecc_corrected_new: int | None = None
     remapped_rows_failed: bool | None = None
     remapped_rows_pending: bool | None = None
-    remapped_rows_uncorrectable: int | None = None
     foreign_busy_percent: float | None = mean_of()
     """SM share of processes that are not of the window's job (``None``: not read)."""
     foreign_memory_bytes: float | None = mean_of()
@@ -100,14 +94,10 @@ class WorkerFacts:
     """Mean number alive."""
     cpu_percent: float | None = mean_of()
     """Of one core, mean of all."""
-    at_limit_share: float | None = mean_of()
-    """Share of the time in which their mean was at 90% of a core or more."""
     run_queue_wait_percent: float | None = mean_of()
     disk_wait_percent: float | None = mean_of()
     in_disk_wait_share: float | None = mean_of()
     """Share of looks that found one of them in state D."""
-    read_bytes_per_second: float | None = mean_of()
-    """All together."""
     involuntary_switches_per_second: float | None = mean_of()
     """Mean of all."""
     memory_slope_bytes_per_second: float | None = None
@@ -123,14 +113,6 @@ class LoopFacts:
 
     data_wait_share: float | None = mean_of("data_wait_share")
     copy_share: float | None = mean_of("copy_share")
-    compute_share: float | None = mean_of("compute_share")
-    compute_on_device: bool | None = None
-    samples_per_second: float | None = mean_of("samples_per_second")
-    phase: str | None = None
-    """Now."""
-    memory_allocated_bytes: int | None = None
-    memory_reserved_bytes: int | None = None
-    """Now, by PyTorch's own counters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,10 +126,8 @@ class RankFacts:
     pinned_memory: bool | None = None
     """Both as the rank itself reports, where it does."""
     main_thread_percent: float | None = mean_of("main_thread_cpu_percent")
-    main_thread_at_limit_share: float | None = mean_of()
     run_queue_wait_percent: float | None = mean_of("run_queue_wait_percent")
     disk_wait_percent: float | None = mean_of("disk_wait_percent")
-    read_bytes_per_second: float | None = mean_of("read_bytes_per_second")
     write_bytes_per_second: float | None = mean_of("write_bytes_per_second")
     workers: WorkerFacts | None = None
     loop: LoopFacts | None = None
@@ -164,30 +144,22 @@ class JobFacts:
 
     job: Job
     """As it was last."""
-    age_seconds: float | None = None
     watched_seconds: float = 0.0
     cpu_cores: float | None = mean_of()
     """Mean of all its processes together, in cores."""
     main_thread_percent: float | None = mean_of()
     main_thread_when_idle_percent: float | None = None
-    main_thread_when_busy_percent: float | None = None
-    """The main threads' share of one core while the job's GPUs were idle, and while busy."""
+    """The main threads' share of one core while the job's GPUs were idle."""
     workers: WorkerFacts | None = None
     workers_when_idle_percent: float | None = None
     workers_when_busy_percent: float | None = None
     main_thread_phase: float | None = None
     """Correlation (-1 to 1) of the main threads' CPU with the GPUs' busy samples; -1 is
     anti-phase."""
-    workers_phase: float | None = None
-    run_queue_wait_percent: float | None = mean_of()
-    """Mean over ranks and workers."""
-    runnable: float | None = mean_of()
-    """Mean number of its processes that ran or could have."""
     cpu_throttled_percent: float | None = mean_of()
     read_bytes_per_second: float | None = mean_of()
     write_bytes_per_second: float | None = mean_of()
     write_when_idle_bytes_per_second: float | None = None
-    write_when_busy_bytes_per_second: float | None = None
     ranks: tuple[RankFacts, ...] = ()
     stacks: tuple[tuple[str, float, str | None], ...] = ()
     """(category, percent, the user's line) of the main threads, where stacks were sampled."""
@@ -217,21 +189,13 @@ class HostFacts:
     """The machine over the window."""
 
     cpu_percent: float | None = mean_of("cpu_percent")
-    iowait_percent: float | None = mean_of("cpu_iowait_percent")
     core_count: int | None = None
-    load_average: float | None = mean_of("load_average_1_minute")
-    pressure_cpu_percent: float | None = mean_of("pressure_cpu_some_percent")
     pressure_io_percent: float | None = mean_of("pressure_io_some_percent")
-    pressure_io_full_percent: float | None = mean_of("pressure_io_full_percent")
-    pressure_memory_percent: float | None = mean_of("pressure_memory_some_percent")
     memory_total_bytes: int | None = None
     memory_used_bytes: float | None = mean_of("memory_used_bytes")
     memory_slope_bytes_per_second: float | None = None
     memory_slope_error_bytes_per_second: float | None = None
-    swap_used_bytes: float | None = mean_of("swap_used_bytes")
     swap_growth_bytes: float | None = None
-    disk_read_bytes_per_second: float | None = mean_of("disk_read_bytes_per_second")
-    disk_write_bytes_per_second: float | None = mean_of("disk_write_bytes_per_second")
     shm_total_bytes: int | None = None
     shm_used_bytes: float | None = None
 
@@ -249,8 +213,6 @@ class Pause:
     gpus: tuple[GpuKey, ...] = ()
     """Which paused."""
     wrote_bytes: float | None = None
-    read_bytes: float | None = None
-    host_cpu_percent: float | None = None
     phase: str | None = None
     """What the job reported that it did: ``checkpoint``, ``validation`` or ``train``."""
 

@@ -190,52 +190,42 @@ class Counter:
 
 
 class Ledger:
-    """Running totals of a few rates, so that what went through between two moments can be told."""
+    """Running total of a rate: what went through between two moments."""
 
     __slots__ = ("_keep", "_known", "_times", "_totals")
 
-    def __init__(self, count: int, keep_seconds: float) -> None:
+    def __init__(self, keep_seconds: float) -> None:
         self._keep = keep_seconds
-        self._known = [False] * count
+        self._known = False
         self._times = array("d")
-        self._totals = [array("d") for _ in range(count)]
+        self._totals = array("d")
 
-    def add(self, at: float, rates: Sequence[float | None], seconds: float) -> None:
-        """``rates`` a second, as they were over the ``seconds`` up to ``at``; times ascend. One
-        that was missed now and then counts as nothing meanwhile."""
-        times = self._times
-        for position, rate in enumerate(rates):
-            if rate is not None:
-                self._known[position] = True
+    def add(self, at: float, rate: float | None, seconds: float) -> None:
+        """``rate`` a second, as it was over the ``seconds`` up to ``at``; times ascend. One that
+        was missed now and then counts as nothing meanwhile."""
+        times, totals = self._times, self._totals
+        self._known = self._known or rate is not None
         if not times:
             times.append(at - seconds)
-            for totals in self._totals:
-                totals.append(0.0)
-        again = len(times) > 1 and at < times[-2] + 1.0
-        for totals, rate in zip(self._totals, rates, strict=True):
-            total = totals[-1] + (rate * seconds if rate is not None else 0.0)
-            if again:
-                totals[-1] = total
-            else:
-                totals.append(total)
-        if again:
-            times[-1] = at
+            totals.append(0.0)
+        total = totals[-1] + (rate or 0.0) * seconds
+        if len(times) > 1 and at < times[-2] + 1.0:
+            times[-1], totals[-1] = at, total
             return
         times.append(at)
+        totals.append(total)
         if times[0] < at - 1.2 * self._keep:
             old = bisect_left(times, at - self._keep)
-            del times[:old]
-            for totals in self._totals:
-                del totals[:old]
+            del times[:old], totals[:old]
 
-    def between(self, position: int, begin: float, end: float) -> float | None:
+    def between(self, begin: float, end: float) -> float | None:
         """What went through; ``None`` if it was never read, or ``begin`` is not remembered."""
-        if not self._known[position] or begin < self._times[0]:
+        if not self._known or begin < self._times[0]:
             return None
-        return max(0.0, self._at(position, end) - self._at(position, begin))
+        return max(0.0, self._at(end) - self._at(begin))
 
-    def _at(self, position: int, moment: float) -> float:
-        times, totals = self._times, self._totals[position]
+    def _at(self, moment: float) -> float:
+        times, totals = self._times, self._totals
         after = bisect_left(times, moment)
         if after >= len(times):
             return totals[-1]

@@ -44,9 +44,6 @@ class Runs:
 
     count: int
     mean_seconds: float | None = None
-    longest_seconds: float | None = None
-    variation: float | None = None
-    """Coefficient of variation of their lengths; near 0 is a rhythm. ``None`` below three."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,14 +214,7 @@ def _open_end(state: bool | None, run: float, middling: float) -> float:
 
 
 def _runs(lengths: list[float]) -> Runs:
-    count = len(lengths)
-    if not count:
-        return Runs(count=0)
-    mean = sum(lengths) / count
-    variation = None
-    if count >= 3 and mean > 0.0:
-        variation = math.sqrt(sum((one - mean) ** 2 for one in lengths) / (count - 1)) / mean
-    return Runs(count=count, mean_seconds=mean, longest_seconds=max(lengths), variation=variation)
+    return Runs(count=len(lengths), mean_seconds=sum(lengths) / len(lengths) if lengths else None)
 
 
 def _at_neither_end(values: list[float], ordered: list[float]) -> bool:

@@ -16,7 +16,7 @@ QUOTA = {"quota_cores": 4.0, "usable_cores": 4.0, "container": "8f3c1d20ab54"}
 
 
 def held_back(**facts: Any) -> Window:
-    slow = w.workers(8, cpu_percent=38.0, run_queue_wait_percent=55.0, at_limit_share=0.0)
+    slow = w.workers(8, cpu_percent=38.0, run_queue_wait_percent=55.0)
     known: dict[str, Any] = {
         "model": QUOTA,
         "workers": slow,
@@ -38,7 +38,7 @@ def test_throttled_job() -> None:
 
 
 def on_the_cpu(wait: float, throttled: float) -> Window:
-    told = LoopFacts(data_wait_share=wait, compute_share=1.0 - wait, phase="train")
+    told = LoopFacts(data_wait_share=wait)
     ranks = (w.rank(loader_workers=8, loop=told),)
     return w.window(gpus=(), job=held_back(cpu_throttled_percent=throttled, ranks=ranks).job)
 

@@ -16,13 +16,12 @@ GPUS = (w.gpu(busy=w.swinging(0.4)),)
 
 def starved(count: int = 2, cores: int = 16, **facts: Any) -> Window:
     """Two workers at their limit, the GPU busy at 40%."""
-    busy = w.workers(count, cpu_percent=98.0, at_limit_share=0.97, run_queue_wait_percent=0.5)
+    busy = w.workers(count, cpu_percent=98.0, run_queue_wait_percent=0.5)
     job_facts: dict[str, Any] = {
         "model": {"usable_cores": float(cores), "affinity_cores": cores},
         "cpu_cores": count + 0.4,
         "main_thread_percent": 30.0,
         "main_thread_when_idle_percent": 5.0,
-        "main_thread_when_busy_percent": 60.0,
         "workers": busy,
         "workers_when_idle_percent": 99.0,
         "workers_when_busy_percent": 96.0,
@@ -75,7 +74,7 @@ def test_ranks_share_the_cores() -> None:
     two = tuple(
         w.rank(n, loader_workers=2, workers=w.workers(2, cpu_percent=98.0)) for n in range(2)
     )
-    busy = w.workers(4, cpu_percent=98.0, at_limit_share=0.97)
+    busy = w.workers(4, cpu_percent=98.0)
     model = {"ranks": w.model_job().ranks * 2}
     both = w.job(
         model=model, workers=busy, ranks=two, cpu_cores=5.0, main_thread_when_idle_percent=5.0
@@ -90,7 +89,7 @@ def test_only_the_starved_rank_is_named() -> None:
     """The siblings, busy in their collective, are not blamed."""
     ranks = (
         w.rank(0),
-        w.rank(1, loader_workers=2, workers=w.workers(2, cpu_percent=97.0, at_limit_share=0.9)),
+        w.rank(1, loader_workers=2, workers=w.workers(2, cpu_percent=97.0)),
     )
     gpus = (w.gpu(0), w.gpu(1, busy=w.swinging(0.4)))
     facts = w.job(ranks=ranks, main_thread_when_idle_percent=10.0)
@@ -100,7 +99,7 @@ def test_only_the_starved_rank_is_named() -> None:
 
 def test_workers_that_wait_for_cores_count_as_wanting_them() -> None:
     """60% of a core and 38% in the run queue is a worker at its limit."""
-    waiting = w.workers(4, cpu_percent=60.0, at_limit_share=0.0, run_queue_wait_percent=38.0)
+    waiting = w.workers(4, cpu_percent=60.0, run_queue_wait_percent=38.0)
     w.fires(
         check(starved(count=4, workers=waiting, ranks=(w.rank(loader_workers=4, workers=waiting),)))
     )

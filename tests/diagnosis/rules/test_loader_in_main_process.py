@@ -20,7 +20,6 @@ def alone(wave: Waveform | None = None, shm: int = 64 * 1024**3, **facts: Any) -
         "cpu_cores": 1.0,
         "main_thread_percent": 80.0,
         "main_thread_when_idle_percent": 99.0,
-        "main_thread_when_busy_percent": 45.0,
         "main_thread_phase": -0.8,
         "ranks": (w.rank(loader_workers=0, pinned_memory=None, workers=None),),
     }

@@ -22,7 +22,7 @@ def waiting(host_facts: dict[str, Any] | None = None, **facts: Any) -> Window:
             read_bytes_per_second=150e6,
             ranks=(w.rank(loader_workers=4, workers=slow),),
         ),
-        host=w.host(**({"pressure_io_percent": 70.0, "iowait_percent": 20.0} | (host_facts or {}))),
+        host=w.host(**({"pressure_io_percent": 70.0} | (host_facts or {}))),
     )
 
 

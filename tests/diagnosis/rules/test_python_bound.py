@@ -21,7 +21,6 @@ def launching(gpus: tuple[Any, ...] = (FLAT,), **facts: Any) -> Window:
     known: dict[str, Any] = {
         "main_thread_percent": 96.0,
         "main_thread_when_idle_percent": None,
-        "main_thread_when_busy_percent": None,
         "workers": resting,
         "cpu_cores": 3.5,
         "ranks": (w.rank(main_thread_percent=96.0, workers=resting),),

@@ -16,7 +16,7 @@ RULE = {rule.name: rule for rule in RULES}
 
 
 def telling(number: int | None, wait: float, **facts: Any) -> RankFacts:
-    told = LoopFacts(data_wait_share=wait, compute_share=1.0 - wait, phase="train")
+    told = LoopFacts(data_wait_share=wait)
     return replace(rank(number), loop=told, **facts)
 
 
@@ -33,7 +33,7 @@ def test_a_wait_beside_a_fed_gpu_is_no_fault(wait: float) -> None:
 
 def test_a_job_that_has_its_data_in_time_does_not_wait_for_it() -> None:
     """Busy workers and an idling GPU look like a starved loader, and the job says otherwise."""
-    busy = workers(2, cpu_percent=99.0, at_limit_share=1.0)
+    busy = workers(2, cpu_percent=99.0)
 
     def seen(wait: float) -> Window:
         return window(
@@ -54,7 +54,7 @@ def test_a_job_that_has_its_data_in_time_does_not_wait_for_it() -> None:
     assert any("reported by the job" in one.says for one in verdict.evidence)
 
 
-AT_LIMIT = workers(8, cpu_percent=98.0, at_limit_share=0.9)
+AT_LIMIT = workers(8, cpu_percent=98.0)
 
 
 def two(wait: float, **readings: Any) -> Window:

@@ -13,12 +13,10 @@ GPUS = (w.gpu(busy=w.swinging(0.6)),)
 
 
 def crowded(count: int = 24, **facts: Any) -> Window:
-    many = w.workers(count, cpu_percent=62.0, at_limit_share=0.0, run_queue_wait_percent=36.0)
+    many = w.workers(count, cpu_percent=62.0, run_queue_wait_percent=36.0)
     known: dict[str, Any] = {
         "workers": many,
         "cpu_cores": 15.5,
-        "runnable": 25.0,
-        "run_queue_wait_percent": 35.0,
         "ranks": (w.rank(loader_workers=count, workers=many),),
     }
     return w.window(gpus=GPUS, job=w.job(**(known | facts)))
