@@ -11,7 +11,7 @@ from tests.evaluation.physics import Work, steps_per_second
 
 HEALTHY = "healthy"
 UNDECIDED = "undecided"
-"""The diagnosis said that it cannot tell: an abstention."""
+"""The diagnosis said that it does not know: an abstention."""
 
 LOADING = frozenset(
     {

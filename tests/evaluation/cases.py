@@ -16,7 +16,7 @@ from tests.evaluation import knobs_machine as machine
 from tests.evaluation import knobs_training as training
 from tests.evaluation.case import Case, Subject
 from tests.evaluation.draw import Draw
-from tests.evaluation.machine import Rig, Sensors, Telling
+from tests.evaluation.machine import Reporting, Rig, Sensors
 from tests.evaluation.scene import Bench, Scene, from_log
 
 Knob = Callable[[Bench], Scene]
@@ -69,22 +69,22 @@ _ONLY_LOG = frozenset({"loader_cpu_bound", "loader_in_main_process", "loader_io_
 """Of these a log tells the pattern."""
 
 
-TELLS_SHARE = 0.3
+REPORTING_SHARE = 0.3
 """Of the jobs use ``gpuwatch.torch``."""
 
 
 def generate(
-    seed: int, count: int, *, held_out: bool, telling: float = TELLS_SHARE
+    seed: int, count: int, *, held_out: bool, reporting: float = REPORTING_SHARE
 ) -> Iterator[Case]:
-    """``count`` cases, every knob in turn; the same for the same arguments. In ``telling`` of them
-    the job tells of its own loop; the rest of a case does not depend on it."""
+    """``count`` cases, every knob in turn; the same for the same arguments. In ``reporting`` of
+    them the job reports its own loop; the rest of a case does not depend on it."""
     rounds = [name for name in KNOBS for _ in range(WEIGHTS.get(name, 1))]
     for number in range(count):
         knob = rounds[number % len(rounds)]
-        yield one(knob, f"{seed}/{number}", held_out=held_out, telling=telling)
+        yield one(knob, f"{seed}/{number}", held_out=held_out, reporting=reporting)
 
 
-def one(knob: str, seed: str, *, held_out: bool, telling: float = TELLS_SHARE) -> Case:
+def one(knob: str, seed: str, *, held_out: bool, reporting: float = REPORTING_SHARE) -> Case:
     """The case of this knob and seed."""
     draw = Draw(f"{knob}/{seed}", held_out=held_out)
     card = draw.any(cards.HELD_OUT if held_out else cards.TUNING)
@@ -107,14 +107,14 @@ def one(knob: str, seed: str, *, held_out: bool, telling: float = TELLS_SHARE) -
     )
     rig = _rig(scene, bench, sensors, seed=draw.rng.randrange(1 << 30))
     if not log:
-        rig = replace(rig, sensors=replace(sensors, tells=_telling(draw, telling)))
+        rig = replace(rig, sensors=replace(sensors, reporting=_reporting(draw, reporting)))
     return Case(name=f"{split}/{knob}/{seed}", kind=knob, subjects=(subject,), rig=rig, log=log)
 
 
-def _telling(draw: Draw, share: float) -> Telling | None:
+def _reporting(draw: Draw, share: float) -> Reporting | None:
     """Drawn last, so that nothing else of the case depends on it."""
-    told = Telling(copies=draw.chance(0.5), marks=draw.chance(0.7))
-    return told if draw.line(0.0, 1.0) < share else None
+    made = Reporting(copies=draw.chance(0.5), marks=draw.chance(0.7))
+    return made if draw.line(0.0, 1.0) < share else None
 
 
 def _sensors(draw: Draw, scene: Scene, *, log: bool) -> Sensors:

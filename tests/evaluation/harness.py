@@ -159,7 +159,7 @@ class _Watched:
         wrong = raised - self.subject.accepted - {self.subject.label}
         self.alarms += sorted(wrong - self._raised)
         self._raised = wrong
-        self.unknown = tuple(sorted({told.rule for told in diagnosis.unknown}))
+        self.unknown = tuple(sorted({one.rule for one in diagnosis.unknown}))
 
     def _about(self, finding: Finding) -> bool:
         return not finding.gpus or bool(self.keys.intersection(finding.gpus))

@@ -29,7 +29,7 @@ _LOG_COLUMNS = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Telling:
+class Reporting:
     """How much of ``gpuwatch.torch`` a job uses beside ``watch``."""
 
     copies: bool = True
@@ -60,7 +60,7 @@ class Sensors:
     """Other machines hold the other ranks."""
     stacks: bool = False
     """Somebody asked for stacks of the attached job."""
-    tells: Telling | None = None
+    reporting: Reporting | None = None
     """The job uses ``gpuwatch.torch``."""
     unknown_roles: bool = False
     """PyTorch before 2.5 names neither workers nor pin threads."""
@@ -170,7 +170,7 @@ def furnish(world: World, rig: Rig) -> None:
     """Give the world's jobs their physics."""
     crews = [crew for crew in world.crews if crew.plan.training is not None]
     courses: list[Any] = [
-        _course(world, crew, job, work, rig.seed + number, rig.sensors.tells)
+        _course(world, crew, job, work, rig.seed + number, rig.sensors.reporting)
         for number, (crew, job, work) in enumerate(zip(crews, world.jobs, rig.works, strict=True))
     ]
     world.jobs[:] = courses
@@ -181,7 +181,7 @@ def furnish(world: World, rig: Rig) -> None:
 
 
 def _course(
-    world: World, crew: Crew, job: SimulatedJob, work: Work, seed: int, tells: Telling | None
+    world: World, crew: Crew, job: SimulatedJob, work: Work, seed: int, reporting: Reporting | None
 ) -> Course:
     plan = crew.plan
     course = Course(
@@ -209,18 +209,18 @@ def _course(
             if work.disk_wait:
                 task.meters["wait"] = worker.wait
             task.core_share = work.worker_speed
-    if tells is not None:
-        _let_tell(crew, course, tells)
+    if reporting is not None:
+        _let_report(crew, course, reporting)
     return course
 
 
-def _let_tell(crew: Crew, course: Course, tells: Telling) -> None:
+def _let_report(crew: Crew, course: Course, reporting: Reporting) -> None:
     plan = crew.plan
     if plan.training is None:
         return
     crew.plan = replace(plan, training=replace(plan.training, reports_loop=True))
     for rank in course.ranks:
-        rank.diary = Diary(64, 1000, copies=tells.copies, marks=tells.marks)
+        rank.diary = Diary(64, 1000, copies=reporting.copies, marks=reporting.marks)
     ranks = iter(course.ranks)
     for task in crew.having("rank"):
         task.diary = next(ranks).diary

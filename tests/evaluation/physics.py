@@ -209,7 +209,7 @@ class Rank:
         self.work_at = begin
         """When the kernels of its step began."""
         self.diary: Diary | None = None
-        """What it tells of its loop, where it does."""
+        """What it reports of its loop, where it does."""
         self.spent: dict[str, float] = {}
         """Seconds of the main thread by what a stack sampler would call it (``jobs.stacks``)."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from tests.evaluation import baselines
@@ -10,31 +11,9 @@ from tests.evaluation.case import HEALTHY
 from tests.evaluation.harness import Outcome
 from tests.evaluation.scoring import Score, confusions, score, score_baseline
 
-_WIDTH = 26
-
-
-def table(outcomes: Sequence[Outcome]) -> str:
-    """Per cause and overall, gpuwatch beside the rules from elsewhere."""
-    ours = score(outcomes)
-    others = {name: score_baseline(outcomes, name) for name in baselines.NAMES}
-    lines = [
-        f"{'cause':{_WIDTH}}{'cases':>6}{'precision':>11}{'recall':>8}{'F1':>6}"
-        + "".join(f"{name + ' F1':>16}" for name in others)
-    ]
-    for number, cause in enumerate(ours.causes):
-        beside = "".join(f"{other.causes[number].f1:>16.2f}" for other in others.values())
-        lines.append(
-            f"{cause.label:{_WIDTH}}{cause.cases:>6}{_ratio(cause.precision):>11}"
-            f"{cause.recall:>8.2f}{cause.f1:>6.2f}{beside}"
-        )
-    lines += ["", f"{'overall':{_WIDTH}}{'gpuwatch':>16}" + "".join(f"{n:>16}" for n in others)]
-    for name, values in _overall([ours, *others.values()]):
-        lines.append(f"{name:{_WIDTH}}" + "".join(f"{value:>16}" for value in values))
-    return "\n".join(lines)
-
 
 def markdown(outcomes: Sequence[Outcome]) -> str:
-    """The same as two tables for the README."""
+    """Overall and per cause, gpuwatch beside the rules from elsewhere: as the README has it."""
     ours = score(outcomes)
     others = {name: score_baseline(outcomes, name) for name in baselines.NAMES}
     beside = "".join(f" {name} |" for name in others)
@@ -72,54 +51,13 @@ def raised_wrongly(outcomes: Sequence[Outcome]) -> str:
 
 def as_json(outcomes: Sequence[Outcome]) -> dict[str, Any]:
     """Everything, for scripts."""
-    ours = score(outcomes)
     return {
-        "gpuwatch": _figures(ours),
-        **{name: _figures(score_baseline(outcomes, name)) for name in baselines.NAMES},
+        "gpuwatch": asdict(score(outcomes)),
+        **{name: asdict(score_baseline(outcomes, name)) for name in baselines.NAMES},
         "outcomes": [
-            {
-                "case": one.case,
-                "kind": one.kind,
-                "log": one.log,
-                "label": one.label,
-                "accepted": sorted(one.accepted),
-                "said": one.said,
-                "right": one.right,
-                "confidence": one.confidence,
-                "severity": one.severity,
-                "seconds_to_detect": one.seconds_to_detect,
-                "alarms": one.alarms,
-                "others": one.others,
-                "unknown": one.unknown,
-                "summary": one.summary,
-            }
+            {**asdict(one), "accepted": sorted(one.accepted), "right": one.right}
             for one in outcomes
         ],
-    }
-
-
-def _figures(of: Score) -> dict[str, Any]:
-    return {
-        "cases": of.cases,
-        "macro_f1": of.macro_f1,
-        "top_1": of.top_1,
-        "abstained": of.abstained,
-        "false_alarms": of.false_alarms,
-        "healthy_gpu_hours": of.healthy_gpu_hours,
-        "false_alarms_per_healthy_gpu_hour": of.false_alarms_per_hour,
-        "others_blamed_on_loading": of.blamed_loading,
-        "median_seconds_to_detect_loading": of.seconds_to_detect,
-        "median_seconds_to_detect": of.seconds_to_detect_all,
-        "brier": of.brier,
-        "causes": {
-            cause.label: {
-                "cases": cause.cases,
-                "precision": cause.precision,
-                "recall": cause.recall,
-                "f1": cause.f1,
-            }
-            for cause in of.causes
-        },
     }
 
 

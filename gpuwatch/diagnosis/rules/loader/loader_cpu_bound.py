@@ -46,7 +46,6 @@ from gpuwatch.diagnosis.rules.shared.loading import (
     NO_MAIN,
     NO_WORKERS,
     Underfed,
-    is_shared,
     starved,
 )
 from gpuwatch.diagnosis.rules.shared.words import counted, ramp
@@ -54,6 +53,7 @@ from gpuwatch.diagnosis.rules.shared.workers import (
     WORKERS_AT_LIMIT_PERCENT,
     in_disk_wait,
     is_at_limit,
+    is_shared,
     recommended_workers,
     set_workers,
     spare_cores,

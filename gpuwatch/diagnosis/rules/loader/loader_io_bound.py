@@ -41,9 +41,9 @@ from __future__ import annotations
 
 from gpuwatch.diagnosis.facts.window import WorkerFacts
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
-from gpuwatch.diagnosis.rules.shared.loading import NO_WORKERS, Underfed, is_shared, starved
+from gpuwatch.diagnosis.rules.shared.loading import NO_WORKERS, Underfed, starved
 from gpuwatch.diagnosis.rules.shared.words import amount, counted, mean, ramp
-from gpuwatch.diagnosis.rules.shared.workers import in_disk_wait
+from gpuwatch.diagnosis.rules.shared.workers import in_disk_wait, is_shared
 
 _SHARDS = Advice(
     "Pack small files into shards that are read in sequence (WebDataset, LMDB).",

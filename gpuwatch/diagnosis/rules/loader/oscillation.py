@@ -44,8 +44,8 @@ from __future__ import annotations
 from gpuwatch.diagnosis.facts.window import GpuFacts
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
 from gpuwatch.diagnosis.rules.shared.copies import IDLE_TRAFFIC_BYTES_PER_SECOND
-from gpuwatch.diagnosis.rules.shared.gpus import works
-from gpuwatch.diagnosis.rules.shared.loading import driving, is_others, too_early
+from gpuwatch.diagnosis.rules.shared.gpus import is_others, works
+from gpuwatch.diagnosis.rules.shared.loading import driving, too_early
 from gpuwatch.diagnosis.rules.shared.pauses import pause_share
 from gpuwatch.diagnosis.rules.shared.reported import FED_SHARE, STARVED_SHARE, reported_wait
 from gpuwatch.diagnosis.rules.shared.words import (

@@ -12,6 +12,8 @@ PINNED_PERCENT = 85.0
 job that logs or saves now and then some points less."""
 LANE_BYTES_PER_SECOND = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
 """Of one PCIe lane, one way, by generation, less what the encoding of the line takes (PCI-SIG)."""
+OWN_LEAST_PERCENT = 1.0
+"""SM share: a process that holds memory and does nothing shows zero."""
 
 THERMAL = ("sw_thermal_slowdown", "hw_thermal_slowdown")
 HARDWARE = "hw_slowdown"
@@ -83,3 +85,9 @@ def who(window: Window, gpu: GpuFacts) -> str:
         return named([gpu])
     process = f"PID {rank.pid}" if rank.rank is None else f"rank {rank.rank}"
     return f"{process} on {named([gpu])}"
+
+
+def is_others(gpu: GpuFacts) -> bool:
+    """Whether what the GPU does is all others' work: then its idling is theirs, too."""
+    own, foreign = gpu.own_busy_percent, gpu.foreign_busy_percent
+    return own is not None and foreign is not None and own < OWN_LEAST_PERCENT <= foreign

@@ -5,14 +5,14 @@ from.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from gpuwatch.core.model import GpuKey
 from gpuwatch.diagnosis.facts.window import GpuFacts, JobFacts, RankFacts, Window, WorkerFacts
 from gpuwatch.diagnosis.finding import Advice, Evidence
 from gpuwatch.diagnosis.rule import Clear, Firing, Unknown
-from gpuwatch.diagnosis.rules.shared.gpus import works
+from gpuwatch.diagnosis.rules.shared.gpus import is_others, works
 from gpuwatch.diagnosis.rules.shared.pauses import pause_share
 from gpuwatch.diagnosis.rules.shared.reported import (
     STARVED_SHARE,
@@ -52,8 +52,6 @@ FULL_POWER_SHARE = 0.85
 far less."""
 MOSTLY_SHARE = 0.5
 """Of the idle time: what makes up less of it is not what it is about."""
-OWN_LEAST_PERCENT = 1.0
-"""SM share: a process that holds memory and does nothing shows zero."""
 
 NO_JOB = ("the job's processes",)
 NO_WORKERS = ("whether the job has loader workers",)
@@ -303,12 +301,6 @@ def _at_work(gpus: Sequence[GpuFacts]) -> float:
     return 1.0 if full else 0.0
 
 
-def is_others(gpu: GpuFacts) -> bool:
-    """Whether what the GPU does is all others' work: then its idling is theirs, too."""
-    own, foreign = gpu.own_busy_percent, gpu.foreign_busy_percent
-    return own is not None and foreign is not None and own < OWN_LEAST_PERCENT <= foreign
-
-
 def held_up(window: Window) -> Underfed | None:
     """A job of several ranks whose GPUs look fed while its main threads wait for cores.
 
@@ -323,13 +315,6 @@ def held_up(window: Window) -> Underfed | None:
     if len(job.ranks) < 2 or waits is None or waits < HELD_UP_PERCENT or not shares:
         return None
     return replace(_underfed(job, shares), held_up_percent=waits)
-
-
-def is_shared(job: JobFacts, test: Callable[[WorkerFacts], bool]) -> bool:
-    """Whether the workers of every rank show it, of several: then no rank is the late one, and
-    the others' waiting in collectives is only how it looks."""
-    known = [rank.workers for rank in job.ranks if rank.workers is not None]
-    return len(known) > 1 and all(test(workers) for workers in known)
 
 
 def too_early(window: Window) -> Clear | Unknown | None:

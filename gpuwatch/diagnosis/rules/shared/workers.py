@@ -9,6 +9,7 @@ time make what the GPU takes in d; to feed it all the time takes count * u / d c
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from gpuwatch.diagnosis.facts.window import JobFacts, RankFacts, Window, WorkerFacts
 from gpuwatch.diagnosis.finding import Advice
@@ -52,6 +53,13 @@ def in_disk_wait(workers: WorkerFacts) -> float | None:
     if workers.in_disk_wait_share is not None:
         return 100.0 * workers.in_disk_wait_share
     return workers.disk_wait_percent
+
+
+def is_shared(job: JobFacts, test: Callable[[WorkerFacts], bool]) -> bool:
+    """Whether the workers of every rank show it, of several: then no rank is the late one, and
+    the others' waiting in collectives is only how it looks."""
+    known = [rank.workers for rank in job.ranks if rank.workers is not None]
+    return len(known) > 1 and all(test(workers) for workers in known)
 
 
 def workers_of_a_rank(job: JobFacts, ranks: tuple[RankFacts, ...]) -> int | None:
