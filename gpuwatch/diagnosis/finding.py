@@ -139,13 +139,16 @@ def _is_near(more: Finding, less: Finding) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NotTold:
-    """A rule that could not be decided, and the readings that were missing."""
+class Unchecked:
+    """A rule that could not be checked, and the readings that were missing."""
 
     rule: str
     missing: tuple[str, ...]
     gpus: tuple[GpuKey, ...] = ()
     job: ProcessKey | None = None
+
+
+NotTold = Unchecked  # until the screens and reports use the new name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,7 +160,7 @@ class Diagnosis:
     verdict: str
     """One sentence for a person."""
     findings: tuple[Finding, ...] = ()
-    unknown: tuple[NotTold, ...] = ()
+    unknown: tuple[Unchecked, ...] = ()
     decided: bool = True
     """False while it is too early, or too little can be read, to say that nothing is wrong."""
     undecided_gpus: tuple[GpuKey, ...] = ()

@@ -22,7 +22,7 @@ from gpuwatch.diagnosis.engine.verdict import EARLY_SECONDS, Seen, sentence
 from gpuwatch.diagnosis.facts.observer import Observer, SubjectKey, spoken_for
 from gpuwatch.diagnosis.facts.watched_gpu import is_read
 from gpuwatch.diagnosis.facts.window import STOPPED_STATES, Window
-from gpuwatch.diagnosis.finding import Diagnosis, Finding, NotTold, ordered
+from gpuwatch.diagnosis.finding import Diagnosis, Finding, Unchecked, ordered
 from gpuwatch.diagnosis.rule import Rule
 
 EVALUATE_SECONDS = 2.0
@@ -193,7 +193,7 @@ class Engine:
 
     def _compose(self) -> Diagnosis:
         findings: list[Finding] = []
-        unknown: list[NotTold] = []
+        unknown: list[Unchecked] = []
         seen: list[Seen] = []
         for subject in self._subjects.values():
             findings += subject.findings()

@@ -9,7 +9,7 @@ from gpuwatch.diagnosis.engine.arranging import Cause, arrange
 from gpuwatch.diagnosis.engine.confidence import confidence
 from gpuwatch.diagnosis.engine.hysteresis import Held
 from gpuwatch.diagnosis.facts.window import Pause, Window
-from gpuwatch.diagnosis.finding import Evidence, Finding, NotTold, RuledOut
+from gpuwatch.diagnosis.finding import Evidence, Finding, RuledOut, Unchecked
 from gpuwatch.diagnosis.rule import Clear, Firing, Rule, Unknown, Verdict
 
 CALM_SECONDS = 50.0
@@ -39,7 +39,7 @@ class Subject:
         self._causes: list[Cause] = []
         self._watched_seconds = 0.0
         self._findings: tuple[Finding, ...] | None = ()
-        self._unknown: tuple[NotTold, ...] | None = ()
+        self._unknown: tuple[Unchecked, ...] | None = ()
         """As of the last look; ``None`` until they are asked for."""
 
     def look(self, window: Window, now: float, seconds: float) -> None:
@@ -124,19 +124,19 @@ class Subject:
             self._findings = tuple([self._finding(window, one) for one in causes if window])
         return self._findings
 
-    def unknown(self) -> tuple[NotTold, ...]:
+    def unknown(self) -> tuple[Unchecked, ...]:
         """Rules that lack readings, those that another finding answers for left out."""
         if self._unknown is None:
             self._unknown = () if self.window is None else tuple(self._lacking(self.window))
         return self._unknown
 
-    def _lacking(self, window: Window) -> Iterator[NotTold]:
+    def _lacking(self, window: Window) -> Iterator[Unchecked]:
         gpus = tuple([gpu.uuid for gpu in window.gpus])
         job = None if window.job is None else window.job.key
         for rule, verdict in self.verdicts.items():
             held = self._held.get(rule)
             if isinstance(verdict, Unknown) and not (held is not None and held.raised):
-                yield NotTold(rule=rule, missing=verdict.missing, gpus=gpus, job=job)
+                yield Unchecked(rule=rule, missing=verdict.missing, gpus=gpus, job=job)
 
     def _finding(self, window: Window, cause: Cause) -> Finding:
         held, firing = cause.held, cause.firing

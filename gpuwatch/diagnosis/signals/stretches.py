@@ -1,4 +1,4 @@
-"""Pauses of a GPU: what interrupts its work now and then, told from its usual waits."""
+"""Pauses of a GPU: what interrupts its work now and then, and not its usual waits."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ CELLS_BEFORE_IDLING = 24
 """A job whose first waits for batches are seen has no usual work yet to leave."""
 OPEN_MAX_SECONDS = 90.0
 """How long what may be a pause is waited for: most validation passes are over by then, and a job
-that got slower for good is not kept from being told for longer."""
+that got slower for good is not kept from being found for longer."""
 OPEN_FACTOR = 2.0
 """Of the longest pause that was seen, if that is more."""
 

@@ -1,6 +1,6 @@
 """The shape of a utilisation signal: duty cycle, busy and idle runs, their rhythm.
 
-The driver's samples are themselves means over 1/6 to 1 second, which sets what can be told: an
+The driver's samples are themselves means over 1/6 to 1 second, which limits what can be seen: an
 edge falls inside a sample and gives it any value, and what swings within a sample is a middling
 line, which nothing can tell from steady partial use.
 """

@@ -93,7 +93,7 @@ WORKING = 0.6
 """How much of the gap the waiting ones may have spent at full work: data-parallel ranks all do the
 same work, so those that wait should show no more of it than the late one."""
 LEAST_BUSY_SHARE = 0.03
-"""Of the time: what a GPU does while it works cannot be told from less."""
+"""Of the time: what a GPU does while it works does not show in less."""
 
 
 @dataclass(frozen=True, slots=True)
