@@ -225,7 +225,7 @@ def _read_log(log: OpenedLog, pid: int | None) -> tuple[DiagnosisReport, bool]:
 
 
 def _of_job(log: OpenedLog, pid: int) -> Iterable[Snapshot]:
-    """What is about the job that ``pid`` belongs to, from the first snapshot that has it."""
+    """Yield what is about the job that ``pid`` belongs to, from the first snapshot that has it."""
     from gpuwatch.jobs.identity.job_filter import only_job
 
     key = None

@@ -1,4 +1,4 @@
-"""What the diagnosis says: findings with their evidence, and what could not be checked.
+"""Results of the diagnosis: findings with their evidence, and what could not be checked.
 
 The names are those of ``gpuwatch diagnose --json``.
 """
@@ -63,7 +63,7 @@ def severity_place(severity: str) -> int:
 
 
 class FindingKey(NamedTuple):
-    """What makes a finding the same one a second later."""
+    """Identity of a finding: it is the same one a second later."""
 
     rule: str
     gpus: tuple[GpuKey, ...]
@@ -129,7 +129,7 @@ def _rank(finding: Finding) -> tuple[bool, float, float, int, float]:
 
 
 def _is_near(more: Finding, less: Finding) -> bool:
-    """What they cost; ``more`` ranks before ``less``."""
+    """Compare what they cost; ``more`` ranks before ``less``."""
     if (more.severity == "error") != (less.severity == "error"):
         return False
     costs = (more.cost_gpu_seconds or 0.0, less.cost_gpu_seconds or 0.0)

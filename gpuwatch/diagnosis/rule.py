@@ -72,7 +72,7 @@ def _unchecked(_window: Window) -> Verdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """What is known of a fault. The catalogue adds ``name``, ``documentation`` and ``check`` from
+    """Declaration of a fault. The catalogue adds ``name``, ``documentation`` and ``check`` from
     its module; everything that lists, ranks, explains, draws or cures faults is made from this."""
 
     title: str

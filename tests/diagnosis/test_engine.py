@@ -1,4 +1,4 @@
-"""The engine: several subjects, its sentence, what it cannot tell."""
+"""The engine: several subjects, its sentence, what it does not know."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from gpuwatch.diagnosis.finding import Finding, ordered
 from gpuwatch.diagnosis.rule import Clear, Firing, Unknown, Verdict
 from tests.diagnosis.engines import (
     CLEAR,
+    Say,
     Script,
     Scripted,
     always,
@@ -34,10 +35,6 @@ def _job_on(index: int, pid: int, **facts: Any) -> Window:
     return window(gpus=(gpu(index, **facts),), job=owner)
 
 
-def _sentence(*windows: Window, **says: Any) -> str:
-    return play(scripted(says, *windows), range(30))[-1].verdict
-
-
 def test_jobs_are_diagnosed_apart() -> None:
     """The starved one is named with its GPU and its job; the fed one is not."""
 
@@ -53,7 +50,7 @@ def test_jobs_are_diagnosed_apart() -> None:
     assert [(one.gpus, one.job and one.job[0]) for one in said.findings] == [(("GPU-1",), 200)]
 
 
-def test_a_fault_of_a_card_that_two_jobs_share_is_told_once() -> None:
+def test_a_fault_of_a_card_that_two_jobs_share_is_shown_once() -> None:
     """Heat is no matter of the job."""
     said = play(
         scripted(
@@ -80,8 +77,8 @@ def test_an_ended_job_is_not_judged() -> None:
     assert said.findings == ()
 
 
-def test_of_an_ended_job_its_orphans_are_told() -> None:
-    """And nothing else; that its GPU holds memory is told with them."""
+def test_of_an_ended_job_its_orphans_are_shown() -> None:
+    """And nothing else; that its GPU holds memory is shown with them."""
     left = JobMember(pid=7, role="loader_worker", orphaned=True)
     ended = replace(job(), job=model_job(ended_at_unix_seconds=1.0, members=(left,)))
     says = {
@@ -93,84 +90,65 @@ def test_of_an_ended_job_its_orphans_are_told() -> None:
     assert "orphaned_workers" in rules_of(said)
 
 
-def test_the_sentence_is_that_of_the_leading_finding() -> None:
-    """Word for word."""
-    assert _sentence(fault=always(firing("GPU 0 is slow"))) == "GPU 0 is slow"
+FINE = {"quiet": always(Clear("fine"))}
+HALF = gpu(busy=swinging(0.45))
+UNREAD = always(Unknown(("a reading",)))
+SENTENCES: dict[str, tuple[tuple[Window, ...], dict[str, Say], str, bool]] = {
+    "the leading finding": (
+        (window(),), {"fault": always(firing("GPU 0 is slow"))}, "GPU 0 is slow", True,
+    ),
+    "all fed GPUs of all jobs in one": (
+        (_job_on(0, 100), _job_on(1, 200)), FINE, "GPUs 0 and 1 are kept busy: 97%.", True,
+    ),
+    "an unused GPU is not under-used": (
+        (_job_on(0, 100), gpu_only(gpu(1, busy=steady(0.0), memory_used_bytes=0.5 * GIB))),
+        FINE,
+        "GPU 0 is kept busy: 97%; GPU 1 is idle, and nothing waits for it.",
+        True,
+    ),
+    "a start is waited out": (
+        (window(starting=True),), FINE, "The job on GPU 0 is still starting up", False,
+    ),
+    "the first seconds decide nothing": (
+        (window(watched_seconds=3.0),), FINE, "not enough data yet", False,
+    ),
+    "the causes that are left, in the order of how often they are": (
+        (window(gpus=(HALF,)),),
+        {
+            "python_bound": UNREAD,
+            "loader_cpu_bound": UNREAD,
+            "thermal_throttle": always(Clear("cool")),
+        },
+        "workers and slow kernel launches from Python are possible; this needs stacks of its main",
+        False,
+    ),
+    "a log of GPUs alone would need the processes": (
+        (gpu_only(HALF),), {"loader_cpu_bound": UNREAD},
+        "the job's processes (gpuwatch beside the job)", False,
+    ),
+    "processes of another user need the permission": (
+        (window(gpus=(HALF,), job=job(main_thread_percent=None)),), {"python_bound": UNREAD},
+        "permission", False,
+    ),
+    "no reading is no good news": ((gpu_only(gpu(busy=None)),), FINE, "cannot be read", False),
+    "of a job, the GPU that cannot be read any more": (
+        (window(gpus=(gpu(0), gpu(1, unread_seconds=4.0)), job=job()),), FINE,
+        "GPU 1 cannot be read now: no diagnosis possible.", True,
+    ),
+}  # fmt: skip
 
 
-def test_the_sentence_when_all_is_well() -> None:
-    """All fed GPUs of all jobs in one sentence."""
-    said = _sentence(_job_on(0, 100), _job_on(1, 200), quiet=always(Clear("fine")))
-    assert said == "GPUs 0 and 1 are kept busy: 97%."
-
-
-def test_an_unused_gpu_is_not_under_used() -> None:
-    """Nobody waits for it, and that is decided."""
-    idle = gpu_only(gpu(1, busy=steady(0.0), memory_used_bytes=0.5 * GIB))
-    said = play(scripted({"quiet": always(Clear("fine"))}, _job_on(0, 100), idle), range(30))[-1]
-    assert said.verdict == ("GPU 0 is kept busy: 97%; GPU 1 is idle, and nothing waits for it.")
-    assert said.decided
-
-
-def test_the_start_is_waited_out() -> None:
-    """Nothing is decided, and the sentence says what is waited for."""
-    said = play(scripted({"quiet": always(Clear("fine"))}, window(starting=True)), range(30))[-1]
-    assert "is still starting up" in said.verdict
-    assert not said.decided
-
-
-def test_the_first_seconds_decide_nothing() -> None:
-    """Not even that all is well."""
-    early = window(watched_seconds=3.0)
-    said = play(scripted({"quiet": always(Clear("fine"))}, early), range(4))[-1]
-    assert "not enough data yet" in said.verdict
-    assert not said.decided
-
-
-def test_what_cannot_be_told_is_said_with_what_would_decide() -> None:
-    """What is seen, the causes left, and the next step."""
-    half = window(gpus=(gpu(busy=swinging(0.45)),))
-    said = _sentence(
-        half,
-        loader_cpu_bound=always(Unknown(("the workers' CPU",))),
-        python_bound=always(Unknown(("stacks",))),
-        thermal_throttle=always(Clear("cool")),
-    )
-    assert "GPU 0 is 44% busy; the cause cannot be determined" in said
-    assert "loader workers and slow kernel launches from Python are possible" in said
-    assert "stacks of its main thread" in said
-
-
-def test_a_log_of_gpus_alone_would_need_the_processes() -> None:
-    """The next step is to run beside the job."""
-    said = _sentence(
-        gpu_only(gpu(busy=swinging(0.45))), loader_cpu_bound=always(Unknown(("processes",)))
-    )
-    assert "the job's processes (gpuwatch beside the job)" in said
-
-
-def test_processes_that_cannot_be_read_need_the_permission() -> None:
-    """A job of another user."""
-    closed = window(gpus=(gpu(busy=swinging(0.45)),), job=job(main_thread_percent=None))
-    assert "permission" in _sentence(closed, python_bound=always(Unknown(("CPU",))))
-
-
-def test_a_gpu_whose_busy_share_cannot_be_read_is_not_called_well() -> None:
-    """No reading is no good news."""
-    said = play(scripted({"quiet": always(Clear("fine"))}, gpu_only(gpu(busy=None))), range(30))[-1]
-    assert "cannot be read" in said.verdict
-    assert not said.decided
-
-
-def test_of_a_job_the_gpu_that_cannot_be_read_any_more_is_named() -> None:
-    """And not those that can."""
-    job_of_two = window(gpus=(gpu(0), gpu(1, unread_seconds=4.0)), job=job())
-    said = _sentence(job_of_two, quiet=always(Clear("fine")))
-    assert said == "GPU 1 cannot be read now: no diagnosis possible."
+@pytest.mark.parametrize("case", SENTENCES)
+def test_the_sentence(case: str) -> None:
+    """What is found, that all is well, or what would decide."""
+    windows, says, words, decided = SENTENCES[case]
+    said = play(scripted(says, *windows), range(30))[-1]
+    assert words in said.verdict
+    assert said.decided is decided
 
 
 def test_a_fault_about_to_be_raised_leaves_it_undecided() -> None:
-    """Nobody is told that all is well two seconds before a finding."""
+    """All is not said to be well two seconds before a finding."""
     said = play(scripted({"fault": always(firing(strength=0.4))}), range(6))[-1]
     assert said.findings == ()
     assert not said.decided

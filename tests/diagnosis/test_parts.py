@@ -138,31 +138,38 @@ def test_phase_tells_who_works_while_the_gpu_waits(
     assert found.when_idle_percent == pytest.approx(125.0 - when_busy, abs=8.0)
 
 
-def test_a_thread_that_never_rests_has_no_phase() -> None:
-    """But it is known what it did while the GPU waited."""
-    gpu, _ = square(2.0)
-    rows = spans([(at, 99.0) for at, _ in gpu], 1 / 6)
+NEVER_RESTS = [(at, 99.0) for at, _ in square(2.0)[0]]
+TWO_SAMPLES = [(number / 6, 90.0 if number % 2 else 5.0) for number in range(1, 200)]
+
+
+@pytest.mark.parametrize(
+    ("gpu", "rows", "when_idle"),
+    [
+        # But it is known what it did while the GPU waited.
+        pytest.param(square(2.0)[0], spans(NEVER_RESTS, 1 / 6), 99.0, id="never rests"),
+        # Means over a second of what swings five times a second are all alike.
+        pytest.param(
+            square(0.2, noise=2.0)[0],
+            spans([(float(at), 50.0 + 10.0 * (at % 2)) for at in range(1, 60)], 1.0),
+            None,
+            id="a swing within the polls",
+        ),
+        # Late by one sample, turns look like doing the same: nothing is said of either.
+        pytest.param(
+            TWO_SAMPLES,
+            spans([(at, 100.0 - value) for at, value in TWO_SAMPLES], 1 / 6),
+            None,
+            id="a swing of two samples",
+        ),
+    ],
+)
+def test_no_phase(
+    gpu: Samples, rows: list[tuple[float, float, float]], when_idle: float | None
+) -> None:
+    """A thread and a GPU that nothing can be said of together."""
     found = compare(rows, Integral(gpu, 1 / 6).means([(a, b) for a, b, _ in rows]))
     assert found.correlation is None
-    assert found.when_idle_percent == pytest.approx(99.0)
-
-
-def test_a_swing_within_the_polls_has_no_phase() -> None:
-    """Means over a second of what swings five times a second are all alike."""
-    gpu, _ = square(0.2, noise=2.0)
-    rows = spans([(float(at), 50.0 + 10.0 * (at % 2)) for at in range(1, 60)], 1.0)
-    found = compare(rows, Integral(gpu, 1 / 6).means([(a, b) for a, b, _ in rows]))
-    assert found.correlation is None
-    assert found.when_idle_percent is None
-
-
-def test_a_swing_of_two_samples_has_no_phase() -> None:
-    """Late by one sample, turns look like doing the same: nothing is said of either."""
-    gpu = [(number / 6, 90.0 if number % 2 else 5.0) for number in range(1, 200)]
-    rows = spans([(at, 100.0 - value) for at, value in gpu], 1 / 6)
-    found = compare(rows, Integral(gpu, 1 / 6).means([(a, b) for a, b, _ in rows]))
-    assert found.correlation is None
-    assert found.when_idle_percent is None
+    assert found.when_idle_percent == (None if when_idle is None else pytest.approx(when_idle))
 
 
 def test_a_mean_needs_half_of_its_time() -> None:
@@ -187,36 +194,37 @@ def interrupted(samples: Samples, begin: float, end: float, percent: float = 0.0
     return [(at, percent if begin < at <= end else value) for at, value in samples]
 
 
-def test_a_stop_in_steady_work_is_a_pause() -> None:
-    """With its time, and what the GPU did meanwhile."""
-    (found,) = pauses(interrupted(flat(97.0), 30.0, 38.0))
-    assert found == (pytest.approx(30.0, abs=0.2), pytest.approx(38.0, abs=0.2), 0.0)
+BURSTS = interrupted(flat(0.0, seconds=200.0), 50.0, 52.0, 99.0)
 
 
-def test_waits_that_are_usual_are_no_pauses() -> None:
-    """A loader that takes five seconds a batch, every time."""
-    samples, _ = square(7.0, duty=0.3, seconds=300.0, jitter=0.1)
-    assert pauses(samples) == []
-
-
-def test_a_pause_stands_out_from_usual_waits() -> None:
-    """A checkpoint of a job that also waits a second for each batch."""
-    samples, _ = square(2.0, seconds=120.0)
-    (found,) = pauses(interrupted(samples, 60.0, 72.0))
-    assert found[1] - found[0] == pytest.approx(12.0, abs=1.5)
-
-
-def test_work_of_another_kind_is_a_pause_of_its_level() -> None:
-    """A validation pass with smaller batches."""
-    (found,) = pauses(interrupted(flat(97.0, seconds=120.0), 60.0, 74.0, 62.0))
-    assert found[1] - found[0] == pytest.approx(14.0, abs=2.0)
-    assert found[2] == pytest.approx(62.0, abs=5.0)
-
-
-def test_idling_without_work_before_is_no_pause() -> None:
-    """A GPU that works for two seconds now and then."""
-    samples = interrupted(flat(0.0, seconds=200.0), 50.0, 52.0, 99.0)
-    assert pauses(interrupted(samples, 100.0, 102.0, 99.0)) == []
+@pytest.mark.parametrize(
+    ("samples", "expected"),
+    [
+        pytest.param(interrupted(flat(97.0), 30.0, 38.0), (30.0, 38.0, 0.0), id="a stop"),
+        pytest.param(
+            interrupted(square(2.0, seconds=120.0)[0], 60.0, 72.0),
+            (60.0, 72.0, 0.0),
+            id="a save of a job that waits a second for each batch",
+        ),
+        pytest.param(
+            interrupted(flat(97.0, seconds=120.0), 60.0, 74.0, 62.0),
+            (60.0, 74.0, 62.0),
+            id="a validation pass with smaller batches",
+        ),
+        pytest.param(
+            square(7.0, duty=0.3, seconds=300.0, jitter=0.1)[0],
+            None,
+            id="five seconds a batch, every time",
+        ),
+        pytest.param(
+            interrupted(BURSTS, 100.0, 102.0, 99.0), None, id="work for two seconds now and then"
+        ),
+    ],
+)
+def test_what_is_a_pause(samples: Samples, expected: tuple[float, float, float] | None) -> None:
+    """What stands out of steady work, with what the GPU did meanwhile."""
+    found = pauses(samples)
+    assert found == ([] if expected is None else [pytest.approx(expected, abs=1.6)])
 
 
 def test_a_long_gap_ends_a_pause() -> None:
@@ -254,18 +262,28 @@ def test_a_trend_counts_how_often_it_went_up() -> None:
     assert made.rises() == 3
 
 
-def test_work_is_steady_after_ten_seconds() -> None:
-    """From where it began, whatever came before."""
-    start: Samples = interrupted(flat(0.0, seconds=40.0), 25.0, 40.0, 97.0)
-    assert steady_from(start, 1 / 6) == pytest.approx(25.0, abs=0.2)
-    assert steady_from([one for one in start if one[0] < 33.0], 1 / 6) is None
+STARTED: Samples = interrupted(flat(0.0, seconds=40.0), 25.0, 40.0, 97.0)
+CYCLES, _ = square(2.0, seconds=60.0)
+FLICKERS = flat(0.0, seconds=60.0)
+for _at in (5.0, 9.0, 10.2, 18.0, 31.0, 31.9, 47.0):
+    FLICKERS = interrupted(FLICKERS, _at, _at + 0.5, 90.0)
 
 
-def test_three_cycles_alike_are_steady() -> None:
-    """A starved job is told within a few of its steps."""
-    wave, _ = square(2.0, seconds=9.0)
-    assert steady_from(wave, 1 / 6) is not None
-    assert steady_from([one for one in wave if one[0] < 5.0], 1 / 6) is None
+@pytest.mark.parametrize(
+    ("samples", "since"),
+    [
+        pytest.param(STARTED, 25.0, id="from where it began, whatever came before"),
+        pytest.param([one for one in STARTED if one[0] < 33.0], None, id="not for long"),
+        pytest.param([one for one in CYCLES if one[0] < 9.0], 1.0, id="three cycles alike"),
+        pytest.param([one for one in CYCLES if one[0] < 5.0], None, id="two cycles"),
+        pytest.param(FLICKERS, None, id="tuning: flickers without a rhythm, then idling"),
+        pytest.param(interrupted(CYCLES, 20.0, 60.0), None, id="a check is over, and it compiles"),
+    ],
+)
+def test_since_when_work_is_steady(samples: Samples, since: float | None) -> None:
+    """Without an idle run, or in cycles that are alike."""
+    found = steady_from(samples, 1 / 6)
+    assert found == (None if since is None else pytest.approx(since, abs=1.1))
 
 
 def test_many_uneven_cycles_are_steady() -> None:
@@ -301,17 +319,3 @@ def test_the_first_waits_of_a_job_are_no_pauses_that_go_on() -> None:
     for at, percent in interrupted(flat(97.0, seconds=16.0), 11.0, 16.0):
         watch.add(at, percent, 1 / 6)
         assert watch.open(at) is None
-
-
-def test_tuning_is_not_steady() -> None:
-    """Flickers without a rhythm, then idling."""
-    samples = flat(0.0, seconds=60.0)
-    for at in (5.0, 9.0, 10.2, 18.0, 31.0, 31.9, 47.0):
-        samples = interrupted(samples, at, at + 0.5, 90.0)
-    assert steady_from(samples, 1 / 6) is None
-
-
-def test_work_that_stopped_is_not_steady() -> None:
-    """Its sanity check is over, and it compiles."""
-    wave, _ = square(2.0, seconds=60.0)
-    assert steady_from(interrupted(wave, 20.0, 60.0), 1 / 6) is None

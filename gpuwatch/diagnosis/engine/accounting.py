@@ -1,4 +1,4 @@
-"""What each cause cost: GPU time, of which no second is counted for two causes."""
+"""Cost of each cause: GPU time, of which no second is counted for two causes."""
 
 from __future__ import annotations
 

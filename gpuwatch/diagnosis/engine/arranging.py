@@ -1,4 +1,4 @@
-"""Which of the faults that hold in a window are causes, and which are symptoms or rivals.
+"""Sorting of the faults that hold in a window: causes, symptoms and rivals.
 
 A cause says which rules its symptoms fire. Causes that claim the same idle time are rivals: the
 one with the better evidence leads, and one for which nothing is left is no cause here.
@@ -125,7 +125,7 @@ def _compete(window: Window, ordered: list[Held]) -> list[Cause]:
 
 
 def _take(left: dict[GpuKey, float], gpus: tuple[GpuKey, ...], claim: float) -> float:
-    """What is left of ``claim`` (0 to 1 of the time), a mean over the GPUs; it is used up."""
+    """Take what is left of ``claim`` (0 to 1 of the time), a mean over the GPUs."""
     parts = [(key, min(claim, left[key])) for key in gpus if key in left]
     for key, part in parts:
         left[key] -= part

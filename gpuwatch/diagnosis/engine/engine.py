@@ -46,7 +46,7 @@ _NOTHING_YET = Diagnosis(
 
 
 class Watching(Protocol):
-    """What makes windows of snapshots: ``Observer``."""
+    """Maker of windows from snapshots: ``Observer``."""
 
     def push(self, snapshot: Snapshot) -> None: ...
 
@@ -125,7 +125,7 @@ class Engine:
         return others
 
     def note_stacks(self, job: ProcessKey, stacks: Stacks) -> None:
-        """What a stack sampler saw of a job's main threads (see ``JobFacts.stacks``)."""
+        """Take what a stack sampler saw of a job's main threads (see ``JobFacts.stacks``)."""
         if isinstance(self._observer, Observer):
             self._observer.note_stacks(job, stacks)
 
@@ -228,7 +228,7 @@ class Engine:
 
 
 def _there(snapshot: Snapshot) -> tuple[object, ...]:
-    """What jobs run, on what, whether one is stopped, and what GPUs answer."""
+    """Jobs that run, on what, whether one is stopped, and GPUs that answer."""
     jobs = [
         (
             job.key,

@@ -1,4 +1,4 @@
-"""When a finding is raised and when it is withdrawn: slowly enough not to flap.
+"""Raising and withdrawing of findings: slowly enough not to flap.
 
 A rule's answers fill and drain a level, in seconds. What fires for long enough is raised; from
 then on it takes a longer absence to withdraw it. What is dangerous is raised at once.
@@ -35,7 +35,7 @@ SMOOTHING_SECONDS = 10.0
 
 @dataclass(slots=True)
 class Held:
-    """What one rule said of one window, over time."""
+    """Answers of one rule on one window, over time."""
 
     rule: Rule
     level: float = 0.0

@@ -61,7 +61,7 @@ class Seen:
 
     @property
     def is_decided(self) -> bool:
-        """Whether "nothing else is wrong" can be said of this window."""
+        """Check whether "nothing else is wrong" can be said of this window."""
         if self.subject.has_found or not self.window.gpus:
             return True
         if self.unread_seconds >= UNREAD_SECONDS:
@@ -122,7 +122,7 @@ def _filled(text: str, gpus: Sequence[GpuFacts]) -> str:
 
 
 def _question(seen: Seen) -> str:
-    """What is undecided of this window, without its GPUs and their numbers."""
+    """Sentence on what is undecided of this window, without its GPUs and their numbers."""
     window, subject = seen.window, seen.subject
     if seen.unread_seconds > 0.0:
         return f"{NAMES} cannot be read now: no diagnosis possible"
@@ -162,7 +162,7 @@ def _pauses(window: Window, lost: float) -> str:
 
 
 def _suspects(seen: Seen) -> str:
-    """What is left to think of, in the order of how often it is the cause."""
+    """Causes left to think of, in the order of how often each is one."""
     rules = sorted(seen.subject.rules, key=lambda rule: rule.suspected)
     left = [rule.suspect for rule in rules if rule.suspect and seen.unknown(rule.name)]
     if not left:

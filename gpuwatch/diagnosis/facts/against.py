@@ -1,4 +1,4 @@
-"""What a job does while its GPUs idle and while they are busy: its CPU samples, or what was read
+"""The work of a job while its GPUs idle and while they are busy: its CPU samples, or what was read
 of it from snapshot to snapshot, held against the GPUs' samples."""
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Samples:
 
 
 class Readings:
-    """What was read of a job, row by row."""
+    """Readings of a job, row by row."""
 
     def __init__(self, keep_seconds: float) -> None:
         self._keep = keep_seconds

@@ -1,4 +1,4 @@
-"""Which jobs are followed, where there are more than can be."""
+"""Choice of the jobs that are followed, where there are more than can be."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Choice:
         self._followed = frozenset([job.key for job in ranked[:FOLLOWED_JOBS_MAX]])
 
     def _take_use(self, snapshot: Snapshot, share: float) -> None:
-        """How much each job uses GPUs, as a mean in which the newest counts ``share``."""
+        """Add up how much each job uses GPUs, as a mean in which the newest counts ``share``."""
         busy: dict[int, float] = {}
         for process in snapshot.processes:
             if process.gpu_uuid is not None and process.gpu_busy_percent is not None:

@@ -78,7 +78,7 @@ class Observer:
             self._forget(at)
 
     def note_stacks(self, job: ProcessKey, stacks: Stacks) -> None:
-        """What a stack sampler saw of this job (see ``JobFacts.stacks``), until the next one."""
+        """Take what a stack sampler saw of this job (see ``JobFacts.stacks``), for now."""
         track = self._jobs.get(job)
         if track is not None:
             track.stacks = stacks
@@ -107,7 +107,7 @@ class Observer:
     def _push_jobs(
         self, snapshot: Snapshot, seconds: float, *, first_look: bool
     ) -> dict[GpuKey, list[JobTrack]]:
-        """Who uses which GPU."""
+        """Users of each GPU."""
         at, unix = snapshot.monotonic_seconds, snapshot.taken_at_unix_seconds
         users: dict[GpuKey, list[JobTrack]] = {}
         for job in self._choice.of(snapshot):
@@ -230,7 +230,7 @@ class Observer:
 
 
 def _is_starting(job: JobTrack, gpus: Sequence[GpuTrack], now: float) -> bool:
-    """Whether the job is still in its start-up; if it just came out, what was before is left
+    """Check whether the job is still in its start-up; if it just came out, what was before is left
     out from now on."""
     if job.steady_at is not None:
         return False

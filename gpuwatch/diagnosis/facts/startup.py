@@ -1,4 +1,4 @@
-"""When a young job's steady work began.
+"""The beginning of a young job's steady work.
 
 Before its first steps a job imports, indexes its data, warms up its loader, compiles and tunes:
 CPUs are busy, the GPU idles or flickers. Nothing of that says how it will be fed.
@@ -64,7 +64,7 @@ def steady_from(samples: Sequence[tuple[float, float]], step: float) -> float | 
 
 
 def _rhythm(rises: list[float], now: float) -> float | None:
-    """When the cycles that are alike, up to now, began."""
+    """Begin of the cycles that are alike, up to now."""
     cycles = [later - earlier for earlier, later in pairwise(rises)]
     first = _alike_from(cycles)
     if len(cycles) - first < CYCLES or rises[-1] - rises[first] < CYCLES_SECONDS:

@@ -286,7 +286,7 @@ class GpuTrack:
 
 
 def is_read(reading: GpuReading) -> bool:
-    """Whether the driver said anything of its utilisation, be it that there is nothing new."""
+    """Check whether the driver said anything of its utilisation, be it that nothing is new."""
     return reading.busy_percent is not None or reading.busy_samples is not None
 
 

@@ -158,7 +158,7 @@ class Rank:
 
 
 class Phases:
-    """What the job as a whole does: while one rank saves, the others wait for it."""
+    """Phase of the job as a whole: while one rank saves, the others wait for it."""
 
     def __init__(self) -> None:
         self._since: deque[tuple[float, str | None]] = deque(maxlen=PHASES_KEPT)

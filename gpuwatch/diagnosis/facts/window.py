@@ -1,4 +1,4 @@
-"""What a rule looks at: the last stretch of time of one job and its GPUs, boiled down to facts.
+"""Windows, the input of rules: the last minute of one job and its GPUs, boiled down to facts.
 
 Built by ``observer`` from snapshots, live or not. Every fact is ``None`` where it was not read.
 Means are over the window's watched time (gaps left out); shares are 0 to 1, percents 0 to 100.
@@ -108,7 +108,7 @@ class WorkerFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopFacts:
-    """What a rank reports of its own training loop (``model.TrainingLoop``), over the window.
+    """Reports of a rank on its own training loop (``model.TrainingLoop``), over the window.
     Shares are of the time in which it trained: validation and checkpoints are left out."""
 
     data_wait_share: float | None = mean_of("data_wait_share")

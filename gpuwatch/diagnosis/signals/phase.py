@@ -1,4 +1,4 @@
-"""Who works while the GPU waits: CPU samples held against the GPU's, moment by moment."""
+"""Phases, who works while the GPU waits: CPU samples held against the GPU's, moment by moment."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class RunningMeans:
         return _means(self._since(since), self._count)
 
     def seconds(self, since: float) -> float:
-        """What was added later spoke for so long."""
+        """Seconds that what was added later spoke for."""
         return sum([row[1] for row in self._since(since)])
 
     def _since(self, since: float) -> list[_Row]:
@@ -219,7 +219,7 @@ class Ledger:
             del times[:old], totals[:old]
 
     def between(self, begin: float, end: float) -> float | None:
-        """What went through; ``None`` if it was never read, or ``begin`` is not remembered."""
+        """Amount that went through; ``None`` if it was never read or ``begin`` is too long ago."""
         if not self._known or begin < self._times[0]:
             return None
         return max(0.0, self._at(end) - self._at(begin))

@@ -123,7 +123,7 @@ class PauseWatch:
         self._cell[0] = self._cell[1] = 0.0
 
     def open(self, at: float) -> Stretch | None:
-        """What may be a pause and is not over; ``None`` where nothing is, or not any more."""
+        """Find what may be a pause and is not over; ``None`` where nothing is, or not any more."""
         found = self._open(at) if self._level > 0.0 else None
         if found is None or self._is_young(found):
             return None
@@ -217,7 +217,7 @@ def _flat_level(levels: Sequence[float]) -> float:
 
 
 def _usual_level(levels: Sequence[float]) -> float:
-    """What a dip is below; minus infinity where there is no usual level to leave."""
+    """Level that a dip is below; minus infinity where there is no usual level to leave."""
     middle = median(levels)
     if middle < LEVEL_LEAST_PERCENT:
         return -math.inf

@@ -76,19 +76,19 @@ class Waveform:
 
     @property
     def is_swinging(self) -> bool:
-        """Whether it goes all the way down and up again, in runs that the samples can show."""
+        """Check whether it goes all the way down and up again, in runs that samples can show."""
         return self.idle.count >= 3 and self.reaches_both_ends
 
     @property
     def is_one_stretch(self) -> bool:
-        """Whether it idled once or twice at length and worked otherwise: a pause that may still
-        go on, and no rhythm of steps."""
+        """Check whether it idled once or twice at length and worked otherwise: a pause that may
+        still go on, and no rhythm of steps."""
         return self.reaches_both_ends and self.idle.count < 3 and self.middling_share < 0.3
 
 
 @dataclass(slots=True)
 class _Trace:
-    """What the trigger found."""
+    """Findings of the trigger."""
 
     busy: list[float]
     idle: list[float]

@@ -18,7 +18,7 @@ class Ended:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuSeen:
-    """What one GPU did, for a diagnosis that finds nothing."""
+    """Summary of one GPU, for a diagnosis that finds nothing."""
 
     uuid: str
     index: int
@@ -32,7 +32,7 @@ class GpuSeen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceSeen:
-    """Where the snapshots came from, and how well that could be read."""
+    """Origin of the snapshots, and how well it could be read."""
 
     kind: str
     name: str | None = None

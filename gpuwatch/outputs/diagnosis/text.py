@@ -181,7 +181,7 @@ def _number(value: float) -> str:
 
 
 def _seen(page: Page, report: DiagnosisReport) -> None:
-    """What there was, where nothing was found."""
+    """Show what there was, where nothing was found."""
     if not report.gpus:
         return
     page.gap()

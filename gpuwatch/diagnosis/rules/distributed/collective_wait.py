@@ -150,7 +150,7 @@ def _split(gpus: list[GpuFacts]) -> _Split | None:
 
 
 def _works_meanwhile(split: _Split) -> bool | None:
-    """Whether those that wait do real work in the time the late one idles; ``None``: not known."""
+    """Check whether those that wait do real work while the late one idles; ``None``: not known."""
     # SM activity comes first: power has the spinning and the idle draw in it.
     worked = _worked(split)
     if worked is not None:

@@ -95,13 +95,13 @@ _share = reason_share
 
 
 def _is_lowered(gpu: GpuFacts) -> bool | None:
-    """Whether its limit is below the card's own."""
+    """Check whether its limit is below the card's own."""
     limit, default = gpu.power_limit_watts, gpu.identity.power_limit_default_watts
     return None if limit is None or default is None else limit < LOWERED * default
 
 
 def _holds(window: Window, gpu: GpuFacts) -> bool | None:
-    """Whether the cap holds it, by the driver's reasons or else by its power."""
+    """Check whether the cap holds it, by the driver's reasons or else by its power."""
     share = _share(window, gpu, POWER_CAP)
     if share is not None:
         return share >= CAP_SHARE

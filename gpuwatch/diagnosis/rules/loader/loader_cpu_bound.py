@@ -131,7 +131,7 @@ NO_CORES = ("the cores the job may use",)
 
 
 def _has_room(found: Underfed, need: float, spare: float | None) -> bool:
-    """Whether the free cores are enough for what loading lacks, be it less than a core."""
+    """Check whether the free cores are enough for what loading lacks, be it less than a core."""
     ranks, busy = max(1, len(found.ranks)), max(0.05, found.busy_share)
     lacks = (found.worker_count or 0) * ranks * (need or 100.0) / 100.0 * (1.0 / busy - 1.0)
     return spare is not None and spare >= min(SPARE_CORES, max(SPARE_LEAST_CORES, lacks))

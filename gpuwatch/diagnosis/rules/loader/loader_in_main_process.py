@@ -110,12 +110,12 @@ def check(window: Window) -> Verdict:
 
 
 def _is_reported(found: Underfed) -> bool:
-    """Whether the job itself says that it waits for its batches for long."""
+    """Check whether the job itself says that it waits for its batches for long."""
     return (found.reported_wait or 0.0) >= STARVED_SHARE
 
 
 def _alternates(found: Underfed) -> bool:
-    """Whether the main thread works more while the GPU does less, as far as samples show it."""
+    """Check whether the main thread is seen to work more while the GPU does less."""
     phase = found.job.main_thread_phase
     if phase is not None and phase <= TAKE_TURNS:
         return True

@@ -146,7 +146,7 @@ def _is_at_limit(found: Underfed, main: float, process: float | None) -> bool:
 
 
 def _by_loader(found: Underfed) -> Clear | Unknown | None:
-    """What the loader's part says against it, or that it cannot be told apart from loading."""
+    """Objections from the loader's part, or that it looks just like loading."""
     elsewhere, workers = found.job.stack_percent(*ELSEWHERE), found.workers
     if elsewhere is not None:
         if elsewhere < STACKS_ELSEWHERE_PERCENT:

@@ -30,5 +30,5 @@ def idle_traffic(found: Underfed) -> float | None:
 
 
 def busy_link_rate(gpu: GpuFacts) -> float | None:
-    """What the link can carry as it runs under load, in bytes a second."""
+    """Rate of the link as it runs under load, in bytes a second."""
     return link_rate(gpu.pcie_generation_busy, gpu.pcie_width_busy)

@@ -1,4 +1,4 @@
-"""How hard a GPU works while it is busy: what "busy without work" and "batch too small" share."""
+"""Effort of a GPU while it is busy: shared by "busy without work" and "batch too small"."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def power_share(gpu: GpuFacts) -> float | None:
 
 
 def little_work(gpu: GpuFacts) -> bool | None:
-    """Whether it does little while it is busy; ``None`` where neither SM nor power tell."""
+    """Check whether it does little while it is busy; ``None`` where neither SM nor power tell."""
     sm, power = sm_when_busy(gpu), power_share(gpu)
     if power is not None and power < NO_WORK_POWER:
         # Multiprocessors count as active while a warp waits on them.
@@ -127,7 +127,7 @@ def missing(gpus: Sequence[GpuFacts]) -> tuple[str, ...]:
 
 
 def evidence(gpu: GpuFacts, busy_says: str = "") -> list[Evidence]:
-    """How busy it is, and its SM activity and power in that time."""
+    """Rows on how busy it is, and its SM activity and power in that time."""
     name, limit = named([gpu]), gpu.power_limit_watts
     sm, power = sm_when_busy(gpu), power_when_busy(gpu)
     least = None if limit is None else little_work_share(gpu) * limit

@@ -43,13 +43,13 @@ def reason_share(window: Window, gpu: GpuFacts, *reasons: str) -> float | None:
 
 
 def link_rate(generation: int | None, width: int | None) -> float | None:
-    """What a PCIe link carries, in bytes a second."""
+    """Rate of a PCIe link, in bytes a second."""
     lane = LANE_BYTES_PER_SECOND.get(generation or 0)
     return None if lane is None or width is None else lane * width
 
 
 def reference_clock(window: Window, gpu: GpuFacts) -> float | None:
-    """What this GPU could run at: the fastest of its like in the window, else its own highest."""
+    """Clock that this GPU could run at: the fastest of its like here, else its own highest."""
     siblings = highest(
         [
             other.sm_clock_busy_mhz
@@ -88,6 +88,6 @@ def who(window: Window, gpu: GpuFacts) -> str:
 
 
 def is_others(gpu: GpuFacts) -> bool:
-    """Whether what the GPU does is all others' work: then its idling is theirs, too."""
+    """Check whether what the GPU does is all others' work: then its idling is theirs, too."""
     own, foreign = gpu.own_busy_percent, gpu.foreign_busy_percent
     return own is not None and foreign is not None and own < OWN_LEAST_PERCENT <= foreign

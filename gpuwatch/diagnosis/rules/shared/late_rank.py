@@ -1,9 +1,9 @@
-"""What a late rank does while the others wait for it, as far as it shows from outside."""
+"""Work of a late rank while the others wait for it, as far as it shows from outside."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gpuwatch.core import units
 from gpuwatch.diagnosis.facts.window import GpuFacts, RankFacts, Window
@@ -57,11 +57,8 @@ def doing_of(window: Window, gpu: GpuFacts) -> Doing:
     if own is not None and theirs is not None and own >= max(STARVED_SHARE, theirs + APART_SHARE):
         return _waiting_for_data(rank, others, own, theirs)
     in_time = not_starved([rank]) is not None
-    # In the order of how much each one proves: a busy main thread proves the least, since it also
-    # spins while it waits for its GPU.
-    for look in (_writing, _reading, _loading, _queue, _main):
-        of_loader = look in (_reading, _loading)
-        found = None if in_time and of_loader else look(rank, others)
+    for look in _LOOKS:
+        found = None if in_time and look.of_loader else look.at(rank, others)
         if found is not None:
             return found
     unread = rank.main_thread_percent is None
@@ -119,6 +116,12 @@ _CORES = Advice("Give that rank cores of its own: something else runs on those i
 _ONLY_THERE = Advice(
     "Look at what only that rank does (logging, metrics, evaluation) with gpuwatch stacks."
 )
+_MORE = Advice(
+    "Give that rank as many loader workers and as cheap samples as the others have; raise "
+    "num_workers if cores are free.",
+    setting="num_workers",
+)
+_WORKERS = Advice("Set num_workers above 0 on that rank.", setting="num_workers")
 
 
 def _unseen(missing: str) -> Doing:
@@ -130,37 +133,42 @@ def _waiting_for_data(rank: RankFacts, others: list[RankFacts], own: float, thei
     """The ranks report that only this one waits for its data; why, its processes show."""
     reports = f"it waits for data {own:.0%} of the time, the others {theirs:.0%}"
     name, limit = "the late rank waits for data", percent_of(theirs + APART_SHARE)
-    says = "reported by the ranks"
-    evidence = Evidence(name, percent_of(own), "% of the time", limit, says)
-    for look in (_reading, _loading, _main):
-        found = None if look is _main and rank.loader_workers != 0 else look(rank, others)
+    unit, says = "% of the time", "reported by the ranks"
+    evidence = Evidence(name, percent_of(own), unit, limit, says)
+    loads = rank.loader_workers == 0
+    for look in (_READING, _LOADING, _MAIN) if loads else (_READING, _LOADING):
+        found = look.at(rank, others)
         if found is not None:
             return Doing(f"{reports}: {found.says}", found.advice, (evidence, *found.evidence))
     return Doing(reports, (_FILES,), (evidence,))
 
 
-def _compared(
-    rank: RankFacts,
-    others: list[RankFacts],
-    read: Callable[[RankFacts], float | None],
-    least: float,
-    apart: float,
-) -> tuple[float, float] | None:
-    """The rank's reading and its threshold, where it is above that: ``least``, and ``apart`` more
-    than the others' mean."""
-    own, theirs = read(rank), mean([read(other) for other in others]) or 0.0
-    limit = max(least, theirs + apart)
-    return None if own is None or own < limit else (own, limit)
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """A reason to be late that shows in one reading, if that is at ``limit`` of the others' mean
+    or above."""
+
+    evidence: str
+    read: Callable[[RankFacts], float | None]
+    limit: Callable[[float], float]
+    says: Callable[[RankFacts, float], str]
+    advice: Callable[[RankFacts], Advice]
+    unit: str = "%"
+    meaning: str = ""
+    of_loader: bool = False
+
+    def at(self, rank: RankFacts, others: list[RankFacts]) -> Doing | None:
+        own, theirs = self.read(rank), mean([self.read(other) for other in others]) or 0.0
+        limit = self.limit(theirs)
+        if own is None or own < limit:
+            return None
+        value = round(own) if self.unit == "bytes/s" else round(own, 1)
+        evidence = Evidence(self.evidence, value, self.unit, limit, self.meaning)
+        return Doing(self.says(rank, own), (self.advice(rank),), (evidence,))
 
 
-def _writing(rank: RankFacts, others: list[RankFacts]) -> Doing | None:
-    theirs = mean([other.write_bytes_per_second for other in others]) or 0.0
-    rate = rank.write_bytes_per_second
-    limit = max(WRITES_BYTES_PER_SECOND, MORE_THAN_OTHERS * theirs)
-    if rate is None or rate < limit:
-        return None
-    evidence = Evidence("written by the late rank", round(rate), "bytes/s", limit)
-    return Doing(f"it writes {units.rate(rate)}, a checkpoint most likely", (_SAVES,), (evidence,))
+def _above(least: float, apart: float) -> Callable[[float], float]:
+    return lambda theirs: max(least, theirs + apart)
 
 
 def _disk_wait(rank: RankFacts) -> float | None:
@@ -172,65 +180,59 @@ def _disk_wait(rank: RankFacts) -> float | None:
     return highest((rank.disk_wait_percent, workers.disk_wait_percent, state))
 
 
-def _reading(rank: RankFacts, others: list[RankFacts]) -> Doing | None:
-    found = _compared(rank, others, _disk_wait, DISK_WAIT_PERCENT, DIFFERENT_PERCENT)
-    if found is None:
-        return None
-    own, limit = found
-    evidence = Evidence("disk wait of the late rank's loader", round(own, 1), "%", limit)
-    says = f"its loader waits for the disk {own:.0f}% of the time"
-    return Doing(says, (_STORAGE,), (evidence,))
-
-
-def _queue(rank: RankFacts, others: list[RankFacts]) -> Doing | None:
-    found = _compared(
-        rank,
-        others,
-        lambda one: one.run_queue_wait_percent,
-        QUEUE_WAIT_PERCENT,
-        QUEUE_WAIT_PERCENT,
-    )
-    if found is None:
-        return None
-    own, limit = found
-    evidence = Evidence("run-queue wait of the late rank", round(own, 1), "%", limit)
-    says = f"its main thread waits for a CPU core {own:.0f}% of the time"
-    return Doing(says, (_CORES,), (evidence,))
-
-
-def _worker_load(rank: RankFacts) -> float | None:
-    return None if rank.workers is None else rank.workers.cpu_percent
-
-
-def _loading(rank: RankFacts, others: list[RankFacts]) -> Doing | None:
-    found = _compared(rank, others, _worker_load, WORKERS_AT_LIMIT_PERCENT, DIFFERENT_PERCENT)
-    if found is None or rank.workers is None:
-        return None
-    own, limit = found
-    count = rank.workers.count
-    says = f"its {count:.0f} loader workers are at the limit of a core each ({own:.0f}%)"
+def _workers_say(rank: RankFacts, own: float) -> str:
+    count = 0.0 if rank.workers is None else rank.workers.count
     if round(count) == 1:
-        says = f"its loader worker is at the limit of a core ({own:.0f}%)"
-    advice = Advice(
-        "Give that rank as many loader workers and as cheap samples as the others have; raise "
-        "num_workers if cores are free.",
-        setting="num_workers",
-        present=f"{count:.0f}",
-    )
-    name = "CPU of the late rank's loader workers"
-    return Doing(says, (advice,), (Evidence(name, round(own, 1), "%", limit, "of a core each"),))
+        return f"its loader worker is at the limit of a core ({own:.0f}%)"
+    return f"its {count:.0f} loader workers are at the limit of a core each ({own:.0f}%)"
 
 
-def _main(rank: RankFacts, others: list[RankFacts]) -> Doing | None:
-    found = _compared(
-        rank, others, lambda one: one.main_thread_percent, MAIN_LIMIT_PERCENT, DIFFERENT_PERCENT
-    )
-    if found is None:
-        return None
-    own, limit = found
-    says, advice = "its Python thread is at work", _ONLY_THERE
-    if rank.loader_workers == 0:
-        says = "it loads its batches in the main process"
-        advice = Advice("Set num_workers above 0 on that rank.", setting="num_workers")
-    evidence = Evidence("main thread of the late rank", round(own, 1), "%", limit, "of a core")
-    return Doing(f"{says} ({own:.0f}% of a core)", (advice,), (evidence,))
+def _main_says(rank: RankFacts, own: float) -> str:
+    loads = rank.loader_workers == 0
+    says = "it loads its batches in the main process" if loads else "its Python thread is at work"
+    return f"{says} ({own:.0f}% of a core)"
+
+
+_WRITING = _Look(
+    "written by the late rank",
+    lambda rank: rank.write_bytes_per_second,
+    lambda theirs: max(WRITES_BYTES_PER_SECOND, MORE_THAN_OTHERS * theirs),
+    lambda _, own: f"it writes {units.rate(own)}, a checkpoint most likely",
+    lambda _: _SAVES,
+    unit="bytes/s",
+)
+_READING = _Look(
+    "disk wait of the late rank's loader",
+    _disk_wait,
+    _above(DISK_WAIT_PERCENT, DIFFERENT_PERCENT),
+    lambda _, own: f"its loader waits for the disk {own:.0f}% of the time",
+    lambda _: _STORAGE,
+    of_loader=True,
+)
+_LOADING = _Look(
+    "CPU of the late rank's loader workers",
+    lambda rank: None if rank.workers is None else rank.workers.cpu_percent,
+    _above(WORKERS_AT_LIMIT_PERCENT, DIFFERENT_PERCENT),
+    _workers_say,
+    lambda rank: replace(_MORE, present=f"{rank.workers.count if rank.workers else 0.0:.0f}"),
+    meaning="of a core each",
+    of_loader=True,
+)
+_QUEUE = _Look(
+    "run-queue wait of the late rank",
+    lambda rank: rank.run_queue_wait_percent,
+    _above(QUEUE_WAIT_PERCENT, QUEUE_WAIT_PERCENT),
+    lambda _, own: f"its main thread waits for a CPU core {own:.0f}% of the time",
+    lambda _: _CORES,
+)
+_MAIN = _Look(
+    "main thread of the late rank",
+    lambda rank: rank.main_thread_percent,
+    _above(MAIN_LIMIT_PERCENT, DIFFERENT_PERCENT),
+    _main_says,
+    lambda rank: _WORKERS if rank.loader_workers == 0 else _ONLY_THERE,
+    meaning="of a core",
+)
+_LOOKS = (_WRITING, _READING, _LOADING, _QUEUE, _MAIN)
+"""In the order of how much each one proves: a busy main thread proves the least, since it also
+spins while it waits for its GPU."""

@@ -105,7 +105,7 @@ class Underfed:
 
     @property
     def is_for_data(self) -> bool:
-        """Whether waiting for data can be what the idling is: no report says otherwise."""
+        """Check whether waiting for data can be what the idling is: no report says otherwise."""
         return self.waited_share >= MOSTLY_SHARE * self.idle_share
 
     @property
@@ -136,8 +136,8 @@ class Underfed:
 
     @property
     def fills_idle_time(self) -> bool:
-        """Whether the main thread works for as long as the GPUs do not, where the samples are too
-        coarse to show that it does so in turns."""
+        """Check whether the main thread works for as long as the GPUs do not, where the samples are
+        too coarse to show that it does so in turns."""
         main = self.main_percent
         if main is None or self.job.main_thread_phase is not None:
             return False
@@ -318,7 +318,7 @@ def held_up(window: Window) -> Underfed | None:
 
 
 def too_early(window: Window) -> Clear | Unknown | None:
-    """What to answer while nothing can be judged yet, or no more."""
+    """Answer while nothing can be judged yet, or no more."""
     if window.job is not None and window.job.job.ended_at_unix_seconds is not None:
         return Clear("the job has ended")
     if window.starting:

@@ -111,7 +111,7 @@ def real_pauses(window: Window, pauses: tuple[Pause, ...] | None = None) -> tupl
 
 
 def _recur(window: Window, job: JobFacts) -> bool:
-    """Whether such pauses come again and again, as waits for batches do."""
+    """Check whether such pauses come again and again, as waits for batches do."""
     since = window.taken_at_unix_seconds - RECUR_SECONDS
     quiet = [one for one in window.pauses if one.at_unix_seconds >= since and not is_save(one)]
     lost = sum([one.seconds * idle_part(one) for one in quiet])
@@ -120,7 +120,7 @@ def _recur(window: Window, job: JobFacts) -> bool:
 
 
 def _never_rest(job: JobFacts) -> bool:
-    """Whether the loader workers work or wait for storage all the time, also while the GPUs
+    """Check whether the loader workers work or wait for storage all the time, also while the GPUs
     idle."""
     workers = job.workers
     if workers is None or workers.count <= 0.0:

@@ -1,4 +1,4 @@
-"""Whether a CPU quota, rather than the number of cores, is what a job runs into."""
+"""Check whether a CPU quota, rather than the number of cores, is what a job runs into."""
 
 from __future__ import annotations
 

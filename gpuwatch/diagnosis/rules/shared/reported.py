@@ -1,4 +1,4 @@
-"""What a job reports of its own training loop (``gpuwatch.torch``), as evidence: it knows how long
+"""Reports of a job on its own training loop (``gpuwatch.torch``), as evidence: it knows how long
 it waits for data, which from outside can only be inferred."""
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ def fed_evidence(ranks: Sequence[RankFacts]) -> Evidence | None:
 
 
 def wait_clearness(wait: float | None) -> tuple[float, ...]:
-    """How clear it is that the loop waits for data, counted twice beside what is inferred from
-    outside; nothing where nobody reports."""
+    """Measure how clear it is that the loop waits for data, counted twice beside what is inferred
+    from outside; nothing where nobody reports."""
     if wait is None or wait < STARVED_SHARE:
         return ()
     clear = 0.5 + 0.5 * ramp(wait, STARVED_SHARE, SURE_SHARE)

@@ -1,4 +1,4 @@
-"""How busy loader workers are, and how many are right for a job on this machine.
+"""Load of the loader workers, and the number that is right for a job on this machine.
 
 Two bounds. The room: the cores one rank may use, less one for its own main thread (which sleeps
 where few cores cannot feed the GPU: then those, too). The demand:
@@ -41,7 +41,7 @@ def wanted(workers: WorkerFacts | None) -> float | None:
 
 
 def is_at_limit(workers: WorkerFacts | None) -> bool:
-    """Whether the workers use, or would use, all that a core each can give."""
+    """Check whether the workers use, or would use, all that a core each can give."""
     return (wanted(workers) or 0.0) >= WORKERS_AT_LIMIT_PERCENT
 
 
@@ -56,8 +56,8 @@ def in_disk_wait(workers: WorkerFacts) -> float | None:
 
 
 def is_shared(job: JobFacts, test: Callable[[WorkerFacts], bool]) -> bool:
-    """Whether the workers of every rank show it, of several: then no rank is the late one, and
-    the others' waiting in collectives is only how it looks."""
+    """Check whether the workers of every rank show it, of several: then no rank is the late one,
+    and the others' waiting in collectives is only how it looks."""
     known = [rank.workers for rank in job.ranks if rank.workers is not None]
     return len(known) > 1 and all(test(workers) for workers in known)
 
@@ -107,7 +107,7 @@ def _left_by_others(window: Window, job: JobFacts) -> float | None:
 
 
 def spare_cores(window: Window) -> float | None:
-    """What of its usable cores the job leaves idle."""
+    """Usable cores that the job leaves idle."""
     cores = usable_cores(window)
     if cores is None or window.job is None or window.job.cpu_cores is None:
         return None
