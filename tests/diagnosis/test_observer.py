@@ -300,8 +300,8 @@ def looks(
     return made
 
 
-def after(made: list[Snapshot], **settings_: Any) -> Window:
-    observer = Observer(**settings_)
+def after(made: list[Snapshot]) -> Window:
+    observer = Observer()
     for one in made:
         observer.push(one)
     (window,) = observer.windows()

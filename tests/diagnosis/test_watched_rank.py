@@ -13,7 +13,7 @@ from gpuwatch.diagnosis.facts.window import LoopFacts
 
 def facts(loops: Iterable[tuple[float, str]], since: float) -> LoopFacts | None:
     """Of loops reported each second: (share of waiting for data, phase)."""
-    rank = Rank(120.0)
+    rank = Rank()
     for at, (share, phase) in enumerate(loops, 1):
         loop = TrainingLoop(
             pid=1, data_wait_share=share, phase=phase, told_at_unix_seconds=1_700_000_000.0

@@ -57,11 +57,11 @@ LOG = replace(LIVE, kind="query", name="gpus.csv", interval_seconds=1.0, lines=3
 
 
 def diagnosis(*findings: Finding, decided: bool = True, verdict: str | None = None) -> Diagnosis:
-    told = verdict or (findings[0].summary if findings else "GPU 0 is kept busy: 97%.")
+    words = verdict or (findings[0].summary if findings else "GPU 0 is kept busy: 97%.")
     return Diagnosis(
         taken_at_unix_seconds=START + 30,
         watched_seconds=30.0,
-        verdict=told,
+        verdict=words,
         findings=findings,
         unknown=(NotTold(rule="sync_every_step", missing=("stacks",)),),
         decided=decided,

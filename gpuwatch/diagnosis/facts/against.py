@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from gpuwatch.core.model import BusySample
+from gpuwatch.diagnosis.facts.averages import WINDOW_SECONDS
 from gpuwatch.diagnosis.facts.watched_gpu import AHEAD_SECONDS, GpuTrack
 from gpuwatch.diagnosis.signals.phase import (
     SWING_PERCENT,
@@ -20,12 +21,7 @@ from gpuwatch.diagnosis.signals.phase import (
     split,
     together,
 )
-from gpuwatch.diagnosis.signals.waveform import (
-    BUSY_PERCENT,
-    GAP_SAMPLES,
-    IDLE_PERCENT,
-    Waveform,
-)
+from gpuwatch.diagnosis.signals.waveform import BUSY_PERCENT, GAP_SAMPLES, IDLE_PERCENT, Waveform
 
 SAMPLES_MAX = 1024
 COMPARED_MAX = 200
@@ -57,20 +53,19 @@ class Against:
 class Samples:
     """CPU samples as the kernel's ticks show them: (monotonic seconds, percent)."""
 
-    def __init__(self, keep_seconds: float) -> None:
-        self._keep = keep_seconds
+    def __init__(self) -> None:
         self._samples: deque[tuple[float, float]] = deque(maxlen=SAMPLES_MAX)
 
     def push(self, fresh: Iterable[BusySample] | None, at: float, offset: float) -> None:
         """``offset`` is unix less monotonic time."""
         samples = self._samples
-        newest = samples[-1][0] if samples else at - self._keep
+        newest = samples[-1][0] if samples else at - WINDOW_SECONDS
         for stamp, percent in fresh or ():
             moment = stamp - offset
             if newest < moment <= at + AHEAD_SECONDS:
                 samples.append((moment, percent))
                 newest = moment
-        while samples and samples[0][0] <= at - self._keep:
+        while samples and samples[0][0] <= at - WINDOW_SECONDS:
             samples.popleft()
 
     def spans(self, since: float) -> list[Span]:
@@ -90,11 +85,10 @@ class Samples:
 class Readings:
     """Readings of a job, row by row."""
 
-    def __init__(self, keep_seconds: float) -> None:
-        self._keep = keep_seconds
+    def __init__(self) -> None:
         self._rows: deque[_Row] = deque(maxlen=SAMPLES_MAX)
-        self.main = Samples(keep_seconds)
-        self.workers = Samples(keep_seconds)
+        self.main = Samples()
+        self.workers = Samples()
 
     def push(self, at: float, seconds: float, reading: Reading) -> None:
         rows = self._rows
@@ -105,7 +99,7 @@ class Readings:
                 rows[-1] = (first, at, reading)
                 return
         rows.append((begin, at, reading))
-        while len(rows) > 1 and rows[0][1] <= at - self._keep:
+        while len(rows) > 1 and rows[0][1] <= at - WINDOW_SECONDS:
             rows.popleft()
 
     def against(self, since: float, gpus: Sequence[Shape]) -> Against:

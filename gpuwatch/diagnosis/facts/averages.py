@@ -9,6 +9,9 @@ from typing import Any
 
 from gpuwatch.diagnosis.signals.running import RunningMeans
 
+WINDOW_SECONDS = 60.0
+"""Means go back so far."""
+
 _NOTHING: Mapping[str, float | None] = {}
 
 
@@ -19,11 +22,11 @@ def mean_of(reading: str = "") -> Any:
 
 
 class Averages:
-    """The means that a type of facts declares, over the last ``keep_seconds``."""
+    """The means that a type of facts declares, over the last minute."""
 
     __slots__ = ("_means", "_names", "_read", "_worked_out")
 
-    def __init__(self, facts: type, keep_seconds: float) -> None:
+    def __init__(self, facts: type) -> None:
         declared = [(one.name, one.metadata["mean"]) for one in fields(facts) if one.metadata]
         read = [(name, reading) for name, reading in declared if reading]
         self._worked_out = [name for name, reading in declared if not reading]
@@ -32,7 +35,7 @@ class Averages:
         self._read = attrgetter(*[reading for _, reading in read]) if len(read) > 1 else None
         if len(read) == 1:
             raise ValueError("declare two readings or none")
-        self._means = RunningMeans(len(self._names), keep_seconds)
+        self._means = RunningMeans(len(self._names), WINDOW_SECONDS)
 
     def add(
         self,

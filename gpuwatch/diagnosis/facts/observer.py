@@ -13,6 +13,7 @@ from collections.abc import Container, Sequence
 from gpuwatch.core.history import GAP_INTERVALS
 from gpuwatch.core.model import Gpu, GpuKey, Job, Process, ProcessKey, Snapshot
 from gpuwatch.diagnosis.facts.against import usual_step
+from gpuwatch.diagnosis.facts.averages import WINDOW_SECONDS
 from gpuwatch.diagnosis.facts.choosing import Choice
 from gpuwatch.diagnosis.facts.pauses import Pauses
 from gpuwatch.diagnosis.facts.recovery import recovered
@@ -30,8 +31,6 @@ from gpuwatch.diagnosis.facts.window import HostFacts, Window
 
 FORGOTTEN_SECONDS = 60.0
 """After the last snapshot it was in, a job or GPU begins anew."""
-LEDGER_SECONDS = 960.0
-"""Longer than a pause is kept for: what was written in the first one must still be known."""
 
 Stacks = tuple[tuple[str, float, str | None], ...]
 SubjectKey = tuple[ProcessKey | None, tuple[GpuKey, ...]]
@@ -39,17 +38,16 @@ SubjectKey = tuple[ProcessKey | None, tuple[GpuKey, ...]]
 
 
 class Observer:
-    """Follows everything in the snapshots pushed; ``window_seconds`` is how far back means go."""
+    """Follows everything in the snapshots pushed."""
 
-    def __init__(self, window_seconds: float = 60.0) -> None:
-        self.window_seconds = window_seconds
+    def __init__(self) -> None:
         self._begin()
 
     def _begin(self) -> None:
         self._last: Snapshot | None = None
         self._jobs: dict[ProcessKey, JobTrack] = {}
         self._gpus: dict[tuple[GpuKey, ProcessKey | None], GpuTrack] = {}
-        self._host = HostTrack(self.window_seconds, LEDGER_SECONDS)
+        self._host = HostTrack()
         self._choice = Choice()
         self._looked_at: list[tuple[float, float]] = []
         self._forget_at = 0.0
@@ -68,8 +66,8 @@ class Observer:
         self._last = snapshot
         self._host.push(snapshot.host, at, seconds)
         self._looked_at.append((at, seconds))
-        if self._looked_at[0][0] <= at - 2 * self.window_seconds:
-            since = at - self.window_seconds
+        if self._looked_at[0][0] <= at - 2 * WINDOW_SECONDS:
+            since = at - WINDOW_SECONDS
             self._looked_at = [one for one in self._looked_at if one[0] > since]
         self._choice.push(snapshot, at, seconds)
         users = self._push_jobs(snapshot, seconds, first_look=before is None)
@@ -89,7 +87,7 @@ class Observer:
         snapshot = self._last
         if snapshot is None:
             return ()
-        host = self._host.facts(snapshot.monotonic_seconds - self.window_seconds)
+        host = self._host.facts(snapshot.monotonic_seconds - WINDOW_SECONDS)
         made = []
         used: set[GpuKey] = set()
         for job in self._choice.of(snapshot):
@@ -114,9 +112,7 @@ class Observer:
             key = job.key
             track = self._jobs.get(key)
             if track is None:
-                track = self._jobs[key] = JobTrack(
-                    job, at, unix, self.window_seconds, LEDGER_SECONDS, first_look=first_look
-                )
+                track = self._jobs[key] = JobTrack(job, at, unix, first_look=first_look)
             track.push(job, at, seconds, unix - at)
             if not track.ended:
                 for uuid in dict.fromkeys(job.gpu_uuids):
@@ -152,10 +148,10 @@ class Observer:
         track = self._gpus.get(key)
         if track is None:
             # Without a job, what the driver remembers is of one that has ended.
-            not_before = at if job is None else at - self.window_seconds
+            not_before = at if job is None else at - WINDOW_SECONDS
             if job is not None and job.began_at is not None:
                 not_before = max(not_before, job.began_at)
-            track = self._gpus[key] = GpuTrack(gpu, self.window_seconds, not_before)
+            track = self._gpus[key] = GpuTrack(gpu, not_before)
         return track
 
     def _forget(self, at: float) -> None:
@@ -182,7 +178,7 @@ class Observer:
             # As it was when it ended.
             now = max([gpu.seen_at for gpu in gpus], default=now)
         starting = not track.ended and _is_starting(track, gpus, now)
-        seconds = self.window_seconds
+        seconds = WINDOW_SECONDS
         since = now - seconds
         if track.steady_at is not None:
             since = max(since, min(track.steady_at, now))
@@ -210,7 +206,7 @@ class Observer:
         )
 
     def _gpu_window(self, snapshot: Snapshot, track: GpuTrack, host: HostFacts) -> Window:
-        now, seconds = snapshot.monotonic_seconds, self.window_seconds
+        now, seconds = snapshot.monotonic_seconds, WINDOW_SECONDS
         fed = track.recovery.at
         if fed is not None and now - seconds < fed < now:
             seconds = now - fed

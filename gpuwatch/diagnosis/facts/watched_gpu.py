@@ -8,15 +8,10 @@ from collections.abc import Callable, Sequence
 from operator import attrgetter
 
 from gpuwatch.core.model import BusySample, Gpu, GpuReading, Process, ReasonSeconds
-from gpuwatch.diagnosis.facts.averages import Averages
+from gpuwatch.diagnosis.facts.averages import WINDOW_SECONDS, Averages
 from gpuwatch.diagnosis.facts.recovery import Recovery
 from gpuwatch.diagnosis.facts.window import GpuFacts
-from gpuwatch.diagnosis.signals.running import (
-    BUCKET_SECONDS,
-    Counter,
-    Highest,
-    Remembered,
-)
+from gpuwatch.diagnosis.signals.running import BUCKET_SECONDS, Counter, Highest, Remembered
 from gpuwatch.diagnosis.signals.stretches import KEEP_SECONDS, PauseWatch
 from gpuwatch.diagnosis.signals.trend import Trend
 from gpuwatch.diagnosis.signals.waveform import GAP_SAMPLES, IDLE_PERCENT, Waveform, analyse
@@ -41,7 +36,7 @@ POWER_BINS_MAX = 1000
 class GpuTrack:
     """``not_before``: monotonic time of the job's start, where it is known."""
 
-    def __init__(self, gpu: Gpu, keep_seconds: float, not_before: float) -> None:
+    def __init__(self, gpu: Gpu, not_before: float) -> None:
         self.identity = gpu.identity
         self.lost = gpu.lost
         self.seen_at = 0.0
@@ -57,14 +52,13 @@ class GpuTrack:
         self._shape = Remembered[Waveform | None]()
         self._not_before = not_before
         self._began = math.inf
-        self._keep = keep_seconds
-        self._means = Averages(GpuFacts, keep_seconds)
-        self._memory_highest = Highest(keep_seconds)
-        self._temperature_highest = Highest(keep_seconds)
-        self._generation = Highest(keep_seconds)
-        self._width = Highest(keep_seconds)
-        self._corrected = Counter(keep_seconds)
-        self._uncorrected = Counter(keep_seconds)
+        self._means = Averages(GpuFacts)
+        self._memory_highest = Highest(WINDOW_SECONDS)
+        self._temperature_highest = Highest(WINDOW_SECONDS)
+        self._generation = Highest(WINDOW_SECONDS)
+        self._width = Highest(WINDOW_SECONDS)
+        self._corrected = Counter(WINDOW_SECONDS)
+        self._uncorrected = Counter(WINDOW_SECONDS)
         self._power: dict[int, float] = {}
         self._reasons: deque[tuple[float, dict[str, float]]] = deque()
         self._last = GpuReading()
@@ -170,7 +164,7 @@ class GpuTrack:
         self, samples: tuple[BusySample, ...], at: float, offset: float
     ) -> list[tuple[float, float]]:
         """In monotonic time; a clock that jumped brings nothing from the future."""
-        after = self.series[-1][0] if self.fine and self.series else at - self._keep
+        after = self.series[-1][0] if self.fine and self.series else at - WINDOW_SECONDS
         after = max(after + 1e-4, self._not_before)
         found = [
             (stamp - offset, percent)
@@ -200,7 +194,7 @@ class GpuTrack:
             self.recovery.add(at, percent, length)
 
     def _trim(self, at: float) -> None:
-        series, oldest = self.series, at - self._keep
+        series, oldest = self.series, at - WINDOW_SECONDS
         while series and series[0][0] <= oldest:
             series.popleft()
         self.pauses.forget_before(at - KEEP_SECONDS)
@@ -212,7 +206,7 @@ class GpuTrack:
         rows = self._reasons
         if not rows or at >= rows[-1][0] + BUCKET_SECONDS:
             rows.append((at, {}))
-            while len(rows) > 1 and rows[0][0] <= at - self._keep:
+            while len(rows) > 1 and rows[0][0] <= at - WINDOW_SECONDS:
                 rows.popleft()
         held = rows[-1][1]
         counted = [name for name, _ in durations or ()]

@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections import deque
 
 from gpuwatch.core.model import Host
-from gpuwatch.diagnosis.facts.averages import Averages
+from gpuwatch.diagnosis.facts.averages import WINDOW_SECONDS, Averages
 from gpuwatch.diagnosis.facts.window import HostFacts
 from gpuwatch.diagnosis.signals.running import BUCKET_SECONDS, Ledger
 from gpuwatch.diagnosis.signals.trend import Trend
 
+LEDGER_SECONDS = 960.0
+"""Longer than a pause is kept for: what was written in the first one must still be known."""
+
 
 class HostTrack:
-    def __init__(self, keep_seconds: float, ledger_seconds: float) -> None:
-        self.written = Ledger(ledger_seconds)
-        self._keep = keep_seconds
-        self._means = Averages(HostFacts, keep_seconds)
+    def __init__(self) -> None:
+        self.written = Ledger(LEDGER_SECONDS)
+        self._means = Averages(HostFacts)
         self._memory = Trend()
         self._swap: deque[tuple[float, int]] = deque()
         self._last = Host(name="")
@@ -28,7 +30,7 @@ class HostTrack:
         swap, rows = host.swap_used_bytes, self._swap
         if swap is not None and (not rows or at >= rows[-1][0] + BUCKET_SECONDS):
             rows.append((at, swap))
-            while len(rows) > 1 and rows[0][0] <= at - self._keep:
+            while len(rows) > 1 and rows[0][0] <= at - WINDOW_SECONDS:
                 rows.popleft()
 
     def facts(self, since: float) -> HostFacts:

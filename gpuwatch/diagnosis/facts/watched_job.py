@@ -10,6 +10,7 @@ from gpuwatch.diagnosis.facts.against import Against, Readings, Shape
 from gpuwatch.diagnosis.facts.averages import Averages
 from gpuwatch.diagnosis.facts.recovery import Recovery
 from gpuwatch.diagnosis.facts.startup import LONGEST_SECONDS
+from gpuwatch.diagnosis.facts.watched_host import LEDGER_SECONDS
 from gpuwatch.diagnosis.facts.watched_rank import Phases, Rank, Workers, mean
 from gpuwatch.diagnosis.facts.window import JobFacts, RankFacts, WorkerFacts
 from gpuwatch.diagnosis.signals.running import Ledger, Remembered
@@ -22,10 +23,7 @@ class JobTrack:
     """``at`` is the monotonic time of the first look, ``first_look`` that of gpuwatch at anything:
     a job of unknown age that was there then counts as old."""
 
-    def __init__(
-        self, job: Job, at: float, unix: float, keep_seconds: float, ledger_seconds: float,
-        *, first_look: bool,
-    ) -> None:  # fmt: skip
+    def __init__(self, job: Job, at: float, unix: float, *, first_look: bool) -> None:
         started = job.started_at_unix_seconds
         self.job = job
         self.seen_at = at
@@ -46,15 +44,14 @@ class JobTrack:
         """All its ranks are, and were when it was looked at before: it is not watched."""
         self._resumes_until = -math.inf
         self.pids: frozenset[int] = frozenset()
-        self.written = Ledger(ledger_seconds)
+        self.written = Ledger(LEDGER_SECONDS)
         self.phases = Phases()
         self.stacks: tuple[tuple[str, float, str | None], ...] = ()
-        self._keep = keep_seconds
-        self._means = Averages(JobFacts, keep_seconds)
-        self._workers = Workers(keep_seconds)
+        self._means = Averages(JobFacts)
+        self._workers = Workers()
         self._ranks: dict[ProcessKey, Rank] = {}
         self._reports = False
-        self._readings = Readings(keep_seconds)
+        self._readings = Readings()
         self._against = Remembered[Against]()
 
     @property
@@ -101,7 +98,7 @@ class JobTrack:
         for rank in job.ranks:
             track = self._ranks.get(rank.key)
             if track is None:
-                track = self._ranks[rank.key] = Rank(self._keep)
+                track = self._ranks[rank.key] = Rank()
             member = by_pid.get(rank.pid)
             track.take_state(None if member is None else member.state, at)
             stopped = stopped and bool(track.stopped_seconds)

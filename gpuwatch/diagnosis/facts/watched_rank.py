@@ -37,8 +37,8 @@ def mean(values: Sequence[float]) -> float | None:
 class Workers:
     """The loader workers of a job or of a rank."""
 
-    def __init__(self, keep_seconds: float) -> None:
-        self._means = Averages(WorkerFacts, keep_seconds)
+    def __init__(self) -> None:
+        self._means = Averages(WorkerFacts)
         self.memory = Trend()
         self._pids: tuple[int, ...] = ()
         self._orphaned = 0
@@ -97,11 +97,11 @@ class Workers:
 class Rank:
     """One rank of several, or the only one."""
 
-    def __init__(self, keep_seconds: float) -> None:
-        self._means = Averages(RankFacts, keep_seconds)
-        self._loop_means = Averages(LoopFacts, keep_seconds)
+    def __init__(self) -> None:
+        self._means = Averages(RankFacts)
+        self._loop_means = Averages(LoopFacts)
         self._loop: TrainingLoop | None = None
-        self.workers = Workers(keep_seconds)
+        self.workers = Workers()
         self.recovery = Recovery()
         """Of its waiting for data, as it reports itself."""
         self._state: str | None = None

@@ -38,8 +38,8 @@ def test_throttled_job() -> None:
 
 
 def on_the_cpu(wait: float, throttled: float) -> Window:
-    told = LoopFacts(data_wait_share=wait)
-    ranks = (w.rank(loader_workers=8, loop=told),)
+    own = LoopFacts(data_wait_share=wait)
+    ranks = (w.rank(loader_workers=8, loop=own),)
     return w.window(gpus=(), job=held_back(cpu_throttled_percent=throttled, ranks=ranks).job)
 
 

@@ -149,9 +149,9 @@ def test_waits_in_collectives_are_explained_if_all_ranks_starve(
 
 def test_a_job_without_a_gpu_is_not_told_to_pin() -> None:
     """There is no copy that it would speed up; a job on a GPU is told to."""
-    told = LoopFacts(data_wait_share=0.5)
+    own = LoopFacts(data_wait_share=0.5)
     busy = w.workers(count=2.0, cpu_percent=99.0)
-    ranks = (w.rank(loader_workers=2, pinned_memory=False, gpu_uuids=(), loop=told, workers=busy),)
+    ranks = (w.rank(loader_workers=2, pinned_memory=False, gpu_uuids=(), loop=own, workers=busy),)
     found = w.window(gpus=(), job=w.job(ranks=ranks, workers=busy))
     settings = [one.setting for one in w.fires(check(found)).advice]
     assert "num_workers" in settings

@@ -1,4 +1,4 @@
-"""What a job tells of its own loop, against what its GPUs show."""
+"""Reports of a job on its own loop, against what its GPUs show."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from tests.diagnosis.windows import gpu, job, rank, swinging, window, workers
 RULE = {rule.name: rule for rule in RULES}
 
 
-def telling(number: int | None, wait: float, **facts: Any) -> RankFacts:
-    told = LoopFacts(data_wait_share=wait)
-    return replace(rank(number), loop=told, **facts)
+def reporting(number: int | None, wait: float, **facts: Any) -> RankFacts:
+    own = LoopFacts(data_wait_share=wait)
+    return replace(rank(number), loop=own, **facts)
 
 
 def fired(seen: Window) -> set[str]:
@@ -28,7 +28,7 @@ def fired(seen: Window) -> set[str]:
 def test_a_wait_beside_a_fed_gpu_is_no_fault(wait: float) -> None:
     """The CPU runs ahead of the GPU and waits for data while kernels are queued: nothing is
     lost, however much it waits."""
-    assert fired(window(job=job(ranks=(telling(None, wait),)))) == set()
+    assert fired(window(job=job(ranks=(reporting(None, wait),)))) == set()
 
 
 def test_a_job_that_has_its_data_in_time_does_not_wait_for_it() -> None:
@@ -43,7 +43,7 @@ def test_a_job_that_has_its_data_in_time_does_not_wait_for_it() -> None:
                 workers_when_idle_percent=99.0,
                 main_thread_percent=10.0,
                 main_thread_when_idle_percent=5.0,
-                ranks=(telling(None, wait, loader_workers=2, workers=busy),),
+                ranks=(reporting(None, wait, loader_workers=2, workers=busy),),
             ),
         )
 
@@ -58,8 +58,8 @@ AT_LIMIT = workers(8, cpu_percent=98.0)
 
 
 def two(wait: float, **readings: Any) -> Window:
-    """Two ranks that tell that they wait, with workers at their limit and GPUs that look busy."""
-    ranks = tuple([telling(number, wait, workers=AT_LIMIT) for number in (0, 1)])
+    """Two ranks that report that they wait, with workers at their limit and GPUs that look busy."""
+    ranks = tuple([reporting(number, wait, workers=AT_LIMIT) for number in (0, 1)])
     return window(
         gpus=(gpu(0, **readings), gpu(1, **readings)),
         job=job(workers=AT_LIMIT, workers_when_busy_percent=98.0, ranks=ranks),

@@ -39,9 +39,9 @@ def test_a_validation_that_works_loses_less() -> None:
 
 
 def test_a_job_without_a_gpu_is_a_loop() -> None:
-    """What it tells is enough, and no GPU is spoken of."""
-    told = tuple(pause(at, 6.0, phase="validation") for at in (145.0, 100.0, 55.0, 10.0))
-    firing = fires(check(window(gpus=(), pauses=told)))
+    """What it reports is enough, and no GPU is spoken of."""
+    own = tuple(pause(at, 6.0, phase="validation") for at in (145.0, 100.0, 55.0, 10.0))
+    firing = fires(check(window(gpus=(), pauses=own)))
     assert firing.summary.startswith("The training loop paused every 45 s")
     assert "GPU" not in firing.summary + " ".join(one.says for one in firing.evidence)
 
