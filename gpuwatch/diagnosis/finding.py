@@ -148,9 +148,6 @@ class Unchecked:
     job: ProcessKey | None = None
 
 
-NotTold = Unchecked  # until the screens and reports use the new name
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
     """Everything the engine says at one moment, the most costly finding first."""

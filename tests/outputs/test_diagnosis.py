@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from gpuwatch.diagnosis.finding import Advice, Diagnosis, Evidence, Finding, NotTold, RuledOut
+from gpuwatch.diagnosis.finding import Advice, Diagnosis, Evidence, Finding, RuledOut, Unchecked
 from gpuwatch.jobs.stacks.summary import StackReport
 from gpuwatch.outputs.diagnosis.json import diagnosis_json
 from gpuwatch.outputs.diagnosis.report import DiagnosisReport, Ended, GpuSeen, SourceSeen
@@ -63,7 +63,7 @@ def diagnosis(*findings: Finding, decided: bool = True, verdict: str | None = No
         watched_seconds=30.0,
         verdict=words,
         findings=findings,
-        unknown=(NotTold(rule="sync_every_step", missing=("stacks",)),),
+        unknown=(Unchecked(rule="sync_every_step", missing=("stacks",)),),
         decided=decided,
     )
 

@@ -11,7 +11,7 @@ from gpuwatch.diagnosis.finding import (
     Advice,
     Diagnosis,
     Finding,
-    NotTold,
+    Unchecked,
     severity_place,
 )
 from gpuwatch.diagnosis.finding import FindingKey as FindingKey  # noqa: PLC0414
@@ -182,7 +182,7 @@ def _number(value: float, unit: str | None) -> str:
     return f"{number}{unit}" if close else f"{number} {unit}"
 
 
-def undecided(unknown: Iterable[NotTold]) -> dict[str, list[str]]:
+def undecided(unknown: Iterable[Unchecked]) -> dict[str, list[str]]:
     """Causes that could not be decided, by the readings that were missing."""
     causes: dict[str, list[str]] = {}
     for one in unknown:
