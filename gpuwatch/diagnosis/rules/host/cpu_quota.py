@@ -40,10 +40,14 @@ import math
 from gpuwatch.diagnosis.facts.window import JobFacts
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
 from gpuwatch.diagnosis.rules.shared.loading import Underfed, held_up, on_the_cpu, underfed
-from gpuwatch.diagnosis.rules.shared.quota import THROTTLED_PERCENT
 from gpuwatch.diagnosis.rules.shared.reported import STARVED_SHARE
 from gpuwatch.diagnosis.rules.shared.words import counted, ramp, strength
-from gpuwatch.diagnosis.rules.shared.workers import demand, recommended_workers, set_workers
+from gpuwatch.diagnosis.rules.shared.workers import (
+    THROTTLED_PERCENT,
+    demand,
+    recommended_workers,
+    set_workers,
+)
 
 RULE = Rule(
     title="CPU quota too small",

@@ -39,9 +39,13 @@ from __future__ import annotations
 from gpuwatch.diagnosis.facts.window import JobFacts, WorkerFacts
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
 from gpuwatch.diagnosis.rules.shared.loading import NO_WORKERS, Underfed, held_up, underfed
-from gpuwatch.diagnosis.rules.shared.quota import is_held_back
 from gpuwatch.diagnosis.rules.shared.words import counted, ramp, strength
-from gpuwatch.diagnosis.rules.shared.workers import in_disk_wait, recommended_workers, set_workers
+from gpuwatch.diagnosis.rules.shared.workers import (
+    in_disk_wait,
+    is_held_back,
+    recommended_workers,
+    set_workers,
+)
 
 RULE = Rule(
     title="too many workers",

@@ -28,6 +28,8 @@ TYPICAL_WORKERS = 8
 """What is proposed where the demand cannot be estimated and there is room for more. PyTorch's
 and Lightning's tuning guides tell people to begin with a few and raise them; beyond this the
 gain is rarely in the number."""
+THROTTLED_PERCENT = 10.0
+"""Of a CPU quota's periods: from here on the job is held back."""
 FEW_CORES = 4.0
 """For a rank: with fewer, one core more or less is a third of all batches."""
 
@@ -180,3 +182,9 @@ def _present(job: JobFacts) -> int | None:
 def _busy_share(window: Window) -> float | None:
     busy = mean([gpu.busy.mean_percent for gpu in window.gpus if gpu.busy is not None])
     return None if busy is None else busy / 100.0
+
+
+def is_held_back(job: JobFacts) -> bool:
+    """Check whether a CPU quota, rather than the number of cores, is what the job runs into."""
+    throttled = job.cpu_throttled_percent or 0.0
+    return job.job.quota_cores is not None and throttled >= THROTTLED_PERCENT
