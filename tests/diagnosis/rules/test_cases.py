@@ -4,6 +4,7 @@ rule that cannot decide says it misses."""
 from __future__ import annotations
 
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,10 +16,12 @@ from tests.diagnosis import windows as w
 
 def cases(table: str) -> list[Any]:
     """Those of ``FIRING``, ``QUIET`` or ``UNKNOWN`` in the test file of each rule."""
-    tables = {
-        rule.name: getattr(import_module(f"{__package__}.test_{rule.name}"), table, {})
-        for rule in RULES
-    }
+    files = {path.stem: path for path in Path(__file__).parent.glob("*/test_*.py")}
+    tables = {}
+    for rule in RULES:
+        path = files[f"test_{rule.name}"]
+        module = import_module(f"{__package__}.{path.parent.name}.{path.stem}")
+        tables[rule.name] = getattr(module, table, {})
     return [
         pytest.param(rule, case, id=f"{rule}: {name}")
         for rule, found in tables.items()
