@@ -7,8 +7,8 @@
     python -m tests.evaluation.calibrate         # constants for the confidences
 
 A case (``case``) is snapshots and, for each job in them, the right answers. Most are generated
-(``cases``, one function a knob in ``knobs_*``) from a training job of its own physics
-(``physics``), seen through a source that reads more or less of it (``machine``); some are
+(``cases``, one function a knob in ``jobs/knobs_*``) from a training job of its own physics
+(``jobs/physics``), seen through a source that reads more or less of it (``jobs/machine``); some are
 recordings of real PyTorch jobs on the virtual GPU, one knob turned at a time (``recordings/``,
 labelled in ``index.json``; ``gpuwatch record --redact`` makes another one of a practice job). The
 label is the knob that was turned, where turning it back makes the job faster; where it does not,

@@ -9,10 +9,12 @@ import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from tests.evaluation import cases, long_runs, recorded, report
+from tests.evaluation import cases, recorded
 from tests.evaluation.case import Case
+from tests.evaluation.figures import report
+from tests.evaluation.figures.look import look_into
 from tests.evaluation.harness import Judged, Outcome, run
-from tests.evaluation.look import look_into
+from tests.evaluation.jobs import long_runs
 
 
 def main() -> int:

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tests.evaluation.machine import Rig, Watch
-from tests.evaluation.physics import Work, steps_per_second
+from tests.evaluation.jobs.machine import Rig, Watch
+from tests.evaluation.jobs.physics import Work, steps_per_second
 
 HEALTHY = "healthy"
 UNDECIDED = "undecided"

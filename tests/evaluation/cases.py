@@ -10,14 +10,14 @@ from dataclasses import replace
 
 from gpuwatch.sources.simulated.plans import USERS, JobPlan, Setup
 from gpuwatch.sources.simulated.training import Training
-from tests.evaluation import cards
-from tests.evaluation import knobs_loading as loading
-from tests.evaluation import knobs_machine as machine
-from tests.evaluation import knobs_training as training
 from tests.evaluation.case import Case, Subject
-from tests.evaluation.draw import Draw
-from tests.evaluation.machine import Reporting, Rig, Sensors
-from tests.evaluation.scene import Bench, Scene, from_log
+from tests.evaluation.jobs import cards
+from tests.evaluation.jobs import knobs_loading as loading
+from tests.evaluation.jobs import knobs_machine as machine
+from tests.evaluation.jobs import knobs_training as training
+from tests.evaluation.jobs.draw import Draw
+from tests.evaluation.jobs.machine import Reporting, Rig, Sensors
+from tests.evaluation.jobs.scene import Bench, Scene, from_log
 
 Knob = Callable[[Bench], Scene]
 

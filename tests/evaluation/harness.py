@@ -10,9 +10,9 @@ from typing import Protocol
 
 from gpuwatch.core.model import GpuKey, ProcessKey, Snapshot
 from gpuwatch.diagnosis.finding import Diagnosis, Finding
-from tests.evaluation.baselines import Baseline
 from tests.evaluation.case import HEALTHY, UNDECIDED, Subject
-from tests.evaluation.machine import Stacks
+from tests.evaluation.figures.baselines import Baseline
+from tests.evaluation.jobs.machine import Stacks
 
 STACKS_SECONDS = 5
 """How often what a stack sampler saw is handed on."""

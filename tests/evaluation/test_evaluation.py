@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from gpuwatch.diagnosis.engine.catalogue import RULES
-from tests.evaluation import cases, long_runs, recorded
+from tests.evaluation import cases, recorded
+from tests.evaluation.figures.look import look_into
 from tests.evaluation.harness import run
-from tests.evaluation.look import look_into
+from tests.evaluation.jobs import long_runs
 
 CLEAR = (
     "loader_in_main_process/clear/2",

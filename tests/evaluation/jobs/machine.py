@@ -17,7 +17,7 @@ from gpuwatch.sources.simulated.processes import Memory
 from gpuwatch.sources.simulated.source import SimulatedSource, _Machine
 from gpuwatch.sources.simulated.training import Job as SimulatedJob
 from gpuwatch.sources.simulated.world import World
-from tests.evaluation.physics import Course, Work
+from tests.evaluation.jobs.physics import Course, Work
 
 _WARM_UP_SECONDS = 60.0
 _LOG_COLUMNS = (

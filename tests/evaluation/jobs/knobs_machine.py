@@ -7,8 +7,8 @@ from dataclasses import replace
 from gpuwatch.sources.simulated.device import Cooling
 from gpuwatch.sources.simulated.plans import JobPlan, Slot
 from tests.evaluation.case import HEALTHY, judge
-from tests.evaluation.physics import Work
-from tests.evaluation.scene import (
+from tests.evaluation.jobs.physics import Work
+from tests.evaluation.jobs.scene import (
     GIB,
     LANE,
     PCIE_EFFICIENCY,

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from gpuwatch.sources.simulated.plans import JobPlan
 from tests.evaluation.case import COSTS_LITTLE, COSTS_NOTHING, HEALTHY, judge
-from tests.evaluation.scene import GIB, Bench, Scene, cores_for, fed, healthy_work, starved
+from tests.evaluation.jobs.scene import GIB, Bench, Scene, cores_for, fed, healthy_work, starved
 
 
 def healthy(bench: Bench) -> Scene:

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from gpuwatch.sources.simulated.plans import JobPlan
 from tests.evaluation.case import HEALTHY, UNDECIDED, judge
-from tests.evaluation.physics import Checkpoint, Validation
-from tests.evaluation.scene import (
+from tests.evaluation.jobs.physics import Checkpoint, Validation
+from tests.evaluation.jobs.scene import (
     Bench,
     Scene,
     cores_for,

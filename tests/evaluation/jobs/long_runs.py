@@ -7,12 +7,12 @@ from dataclasses import replace
 from gpuwatch.sources.simulated.cards import Card
 from gpuwatch.sources.simulated.plans import USERS, JobPlan, Setup, Slot
 from gpuwatch.sources.simulated.training import Training
-from tests.evaluation import cards
 from tests.evaluation.case import HEALTHY, Case, Subject
-from tests.evaluation.draw import Draw
-from tests.evaluation.machine import Rig, Sensors
-from tests.evaluation.physics import Checkpoint, Validation, Work
-from tests.evaluation.scene import Bench, cores_for, healthy_work
+from tests.evaluation.jobs import cards
+from tests.evaluation.jobs.draw import Draw
+from tests.evaluation.jobs.machine import Rig, Sensors
+from tests.evaluation.jobs.physics import Checkpoint, Validation, Work
+from tests.evaluation.jobs.scene import Bench, cores_for, healthy_work
 
 GPUS = 8
 SECONDS = 1800.0

@@ -8,10 +8,11 @@ from dataclasses import replace
 import pytest
 
 from gpuwatch.sources.simulated.processes import Meter
-from tests.evaluation import cards, cases
+from tests.evaluation import cases
 from tests.evaluation.case import HEALTHY, judge
-from tests.evaluation.draw import Draw
-from tests.evaluation.physics import Checkpoint, Course, Still, Work, steps_per_second
+from tests.evaluation.jobs import cards
+from tests.evaluation.jobs.draw import Draw
+from tests.evaluation.jobs.physics import Checkpoint, Course, Still, Work, steps_per_second
 
 FED = Work(workers=4, batch_cpu=0.2, gpu=0.2, python=0.05, batch_bytes=1e6)
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from tests.evaluation import baselines
 from tests.evaluation.case import HEALTHY
+from tests.evaluation.figures import baselines
+from tests.evaluation.figures.scoring import Score, confusions, score, score_baseline
 from tests.evaluation.harness import Outcome
-from tests.evaluation.scoring import Score, confusions, score, score_baseline
 
 
 def markdown(outcomes: Sequence[Outcome]) -> str:

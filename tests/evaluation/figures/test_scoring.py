@@ -6,9 +6,9 @@ import pytest
 
 from tests.evaluation.calibrate import isotonic, on
 from tests.evaluation.case import HEALTHY, UNDECIDED
+from tests.evaluation.figures.report import as_json, markdown
+from tests.evaluation.figures.scoring import confusions, score, score_baseline
 from tests.evaluation.harness import Outcome
-from tests.evaluation.report import as_json, markdown
-from tests.evaluation.scoring import confusions, score, score_baseline
 
 
 def outcome(label: str, said: str, *others: str, **more: object) -> Outcome:

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from gpuwatch.sources.simulated.cards import Card
 from gpuwatch.sources.simulated.device import Activity
 from gpuwatch.sources.simulated.plans import JobPlan, Slot
-from tests.evaluation import cards
 from tests.evaluation.case import HEALTHY, UNDECIDED
-from tests.evaluation.draw import Draw
-from tests.evaluation.physics import Work
+from tests.evaluation.jobs import cards
+from tests.evaluation.jobs.draw import Draw
+from tests.evaluation.jobs.physics import Work
 
 GIB = 1024**3
 LANE = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.97e9, 5: 3.94e9}
