@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from gpuwatch.core.throttling import REASONS
 from gpuwatch.diagnosis.facts.window import GpuFacts, RankFacts, Window
 from gpuwatch.diagnosis.rules.shared.words import highest, named
 
@@ -15,7 +16,7 @@ LANE_BYTES_PER_SECOND = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9
 OWN_LEAST_PERCENT = 1.0
 """SM share: a process that holds memory and does nothing shows zero."""
 
-THERMAL = ("sw_thermal_slowdown", "hw_thermal_slowdown")
+THERMAL = tuple([name for name, reason in REASONS.items() if reason.is_heat])
 HARDWARE = "hw_slowdown"
 POWER_CAP = "sw_power_cap"
 POWER_BRAKE = "hw_power_brake_slowdown"
