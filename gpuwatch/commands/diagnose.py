@@ -1,8 +1,8 @@
 """``gpuwatch diagnose``: why a GPU idles, on this machine or in a log.
 
-Exit codes: 0 nothing found, 1 findings, 2 bad input, 3 it could not be told. Ctrl-C and SIGTERM end
-the watching early: the diagnosis of what was seen is printed, with its exit code; 130 where nothing
-had been seen.
+Exit codes: 0 nothing found, 1 findings, 2 bad input, 3 it could not be decided. Ctrl-C and SIGTERM
+end the watching early: the diagnosis of what was seen is printed, with its exit code; 130 where
+nothing had been seen.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from gpuwatch.commands import common
 if TYPE_CHECKING:
     from gpuwatch.core.model import Snapshot
     from gpuwatch.core.source import Source
-    from gpuwatch.outputs.diagnosis.text import DiagnosisReport
+    from gpuwatch.outputs.diagnosis.report import DiagnosisReport
     from gpuwatch.recording.reader import OpenedLog
 
 EXIT_NOTHING = 0
@@ -137,19 +137,14 @@ def _print_schema() -> int:
 
 
 def exit_code(report: DiagnosisReport) -> int:
-    """1 where something was found, 0 where nothing is wrong, 3 where that cannot be told."""
+    """1 where something was found, 0 where nothing is wrong, 3 where that cannot be decided."""
     if report.found:
         return EXIT_FINDINGS
     return EXIT_NOTHING if report.decided else EXIT_UNDECIDED
 
 
 def _refuse(
-    file: str | None,
-    demo: str | None,
-    *,
-    seconds: float | None,
-    stacks: bool,
-    columns: str | None,
+    file: str | None, demo: str | None, *, seconds: float | None, stacks: bool, columns: str | None
 ) -> None:
     if file is None:
         if columns is not None:
@@ -166,7 +161,8 @@ def _refuse(
 
 
 def _text(report: DiagnosisReport, out: TextIO, as_json: bool) -> str:
-    from gpuwatch.outputs.diagnosis.text import diagnosis_json, diagnosis_page
+    from gpuwatch.outputs.diagnosis.json import diagnosis_json
+    from gpuwatch.outputs.diagnosis.text import diagnosis_page
 
     if as_json:
         return diagnosis_json(report)
@@ -229,7 +225,7 @@ def _read_log(log: OpenedLog, pid: int | None) -> tuple[DiagnosisReport, bool]:
 
 
 def _of_job(log: OpenedLog, pid: int) -> Iterable[Snapshot]:
-    """What is about the job that ``pid`` belongs to, from the first snapshot that has it."""
+    """Yield what is about the job that ``pid`` belongs to, from the first snapshot that has it."""
     from gpuwatch.jobs.identity.job_filter import only_job
 
     key = None
@@ -310,7 +306,7 @@ def _watch_live(
         seconds,
         only=None if pid is None else lambda snapshot: common.attached_only(snapshot, pid),
         stacks=stacks,
-        tell=lambda text: progress.show(_progress_text(text)),
+        show=lambda text: progress.show(_progress_text(text)),
     )
     interrupted = False
     try:

@@ -1,21 +1,21 @@
-"""What ``gpuwatch diagnose`` does while it watches: feeds the engine, keeps what it said."""
+"""The watching of ``gpuwatch diagnose``: it feeds the engine and keeps what it said."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from gpuwatch.diagnosis.engine.engine import Engine
 from gpuwatch.diagnosis.finding import ordered
-from gpuwatch.outputs.diagnosis.text import DiagnosisReport, Ended, GpuSeen, SourceSeen
+from gpuwatch.outputs.diagnosis.report import DiagnosisReport, Ended, GpuSeen, SourceSeen
 
 if TYPE_CHECKING:
-    from gpuwatch.core.model import Gpu, GpuKey, ProcessKey, Snapshot
+    from gpuwatch.core.model import Gpu, GpuKey, Snapshot
     from gpuwatch.core.sampler import Sampler
-    from gpuwatch.diagnosis.finding import Diagnosis, Finding
+    from gpuwatch.diagnosis.finding import Diagnosis, Finding, FindingKey
     from gpuwatch.jobs.stacks.summary import StackReport
     from gpuwatch.recording.reader import OpenedLog
 
@@ -25,41 +25,41 @@ STACKS_SECONDS = 10
 STACKS_AT_MOST = 8
 """Processes sampled: one py-spy each, about 2% of a core."""
 
-_FindingKey = tuple[str, tuple[str, ...], "ProcessKey | None"]
 
-
+@dataclass(slots=True)
 class _GpuTally:
-    def __init__(self, gpu: Gpu) -> None:
-        self.gpu = gpu
-        self.busy_sum = 0.0
-        self.busy_count = 0
-        self.low = 100.0
-        self.high = 0.0
-        self.power_sum = 0.0
-        self.power_count = 0
+    """Sums of what was read of one GPU."""
+
+    gpu: Gpu
+    readings: int = 0
+    busy: float = 0.0
+    low: float = 100.0
+    high: float = 0.0
+    power_readings: int = 0
+    power: float = 0.0
 
     def add(self, gpu: Gpu) -> None:
         self.gpu = gpu
         busy, power = gpu.reading.busy_percent, gpu.reading.power_watts
         if busy is not None:
-            self.busy_sum += busy
-            self.busy_count += 1
+            self.readings += 1
+            self.busy += busy
             self.low, self.high = min(self.low, busy), max(self.high, busy)
         if power is not None:
-            self.power_sum += power
-            self.power_count += 1
+            self.power_readings += 1
+            self.power += power
 
     def seen(self) -> GpuSeen:
-        identity, busy = self.gpu.identity, self.busy_count
+        identity, count = self.gpu.identity, self.readings
         return GpuSeen(
             uuid=identity.uuid,
             index=identity.index,
             name=identity.name,
-            readings=busy,
-            busy_percent=self.busy_sum / busy if busy else None,
-            busy_low_percent=self.low if busy else None,
-            busy_high_percent=self.high if busy else None,
-            power_watts=self.power_sum / self.power_count if self.power_count else None,
+            readings=count,
+            busy_percent=self.busy / count if count else None,
+            busy_low_percent=self.low if count else None,
+            busy_high_percent=self.high if count else None,
+            power_watts=self.power / self.power_readings if self.power_readings else None,
         )
 
 
@@ -75,8 +75,8 @@ class Collector:
         self.stacks: tuple[StackReport, ...] = ()
         self._gpus: dict[GpuKey, _GpuTally] = {}
         self._noted: Diagnosis | None = None
-        self._held: dict[_FindingKey, tuple[Finding, float]] = {}
-        self._ended: dict[_FindingKey, Ended] = {}
+        self._held: dict[FindingKey, tuple[Finding, float]] = {}
+        self._ended: dict[FindingKey, Ended] = {}
 
     def push(self, snapshot: Snapshot) -> None:
         self.snapshots += 1
@@ -87,10 +87,7 @@ class Collector:
         if self.started_at_unix_seconds is None:
             self.started_at_unix_seconds = snapshot.taken_at_unix_seconds
         for gpu in snapshot.gpus:
-            tally = self._gpus.get(gpu.uuid)
-            if tally is None:
-                tally = self._gpus[gpu.uuid] = _GpuTally(gpu)
-            tally.add(gpu)
+            self._gpus.setdefault(gpu.uuid, _GpuTally(gpu)).add(gpu)
         self.engine.push(snapshot)
         self._note(snapshot.taken_at_unix_seconds)
 
@@ -102,9 +99,9 @@ class Collector:
         findings = diagnosis.findings
         if not findings and not self._held:
             return
-        present: dict[_FindingKey, tuple[Finding, float]] = {}
+        present: dict[FindingKey, tuple[Finding, float]] = {}
         for finding in findings:
-            key = (finding.rule, finding.gpus, finding.job)
+            key = finding.key
             present[key] = (_clearest(self._held.get(key), finding), now)
         for key, (finding, last) in self._held.items():
             if key not in present and len(self._ended) < ENDED_KEPT:
@@ -158,6 +155,13 @@ def live_source(collector: Collector, *, simulated: bool) -> SourceSeen:
     )
 
 
+COUNTS = (
+    "lines", "other_lines", "torn_lines", "overlong_lines", "unread_values", "incomplete_ticks",
+    "missing_ticks", "clock_jumps",
+)  # fmt: skip
+"""How well a file could be read; by the same names in what read it and in the report."""
+
+
 def file_source(log: OpenedLog, collector: Collector) -> SourceSeen:
     stats, last = log.stats, collector.last
     return SourceSeen(
@@ -168,15 +172,8 @@ def file_source(log: OpenedLog, collector: Collector) -> SourceSeen:
         interval_seconds=stats.interval_seconds,
         started_at_unix_seconds=collector.started_at_unix_seconds,
         simulated=last is not None and last.simulated,
-        lines=stats.lines,
-        other_lines=stats.other_lines,
-        torn_lines=stats.torn_lines,
-        overlong_lines=stats.overlong_lines,
-        unread_values=stats.unread_values,
-        incomplete_ticks=stats.incomplete_ticks,
-        missing_ticks=stats.missing_ticks,
-        clock_jumps=stats.clock_jumps,
         notes=tuple(stats.sentences()),
+        **{name: getattr(stats, name) for name in COUNTS},
     )
 
 
@@ -192,14 +189,14 @@ class LiveWatch:
         *,
         only: Callable[[Snapshot], Snapshot] | None = None,
         stacks: bool = False,
-        tell: Callable[[str], None] = lambda _text: None,
+        show: Callable[[str], None] = lambda _text: None,
     ) -> None:
         self._sampler = sampler
         self._collector = collector
         self._seconds = seconds
         self._only = only
         self._stacks = stacks
-        self._tell = tell
+        self._show = show
         self._began: float | None = None
 
     async def run(self) -> None:
@@ -214,16 +211,13 @@ class LiveWatch:
             shown = snapshot if self._only is None else self._only(snapshot)
             self._collector.push(shown)
             passed = now - self._began
-            self._tell(f"watching, {passed:.0f} of {self._seconds:.0f} s")
+            self._show(f"watching, {passed:.0f} of {self._seconds:.0f} s")
             over = self._only is not None and shown.jobs[0].ended_at_unix_seconds is not None
             # A look that comes a little early is the last one all the same.
             if passed >= self._seconds - EARLY_BY_SECONDS or over:
                 ended.set()
 
-        tasks = [
-            asyncio.create_task(self._sampler.run(deliver)),
-            asyncio.create_task(ended.wait()),
-        ]
+        tasks = [asyncio.create_task(self._sampler.run(deliver)), asyncio.create_task(ended.wait())]
         sampling = asyncio.create_task(self._sample_stacks()) if self._stacks else None
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

@@ -1,7 +1,8 @@
-"""``gpuwatch explain``: what the rules of the diagnosis check, and when they are wrong."""
+"""``gpuwatch explain``: the rules of the diagnosis, what they check and when they are wrong."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -42,12 +43,12 @@ def explain_command(rule: str | None, as_json: bool) -> int:
 
 
 def _find(name: str, rules: Sequence[Rule]) -> Rule:
-    wanted = name.strip().lower().replace("-", "_")
-    for rule in rules:
-        if rule.name == wanted:
-            return rule
     from gpuwatch.core.text import clean
+    from gpuwatch.diagnosis.engine.catalogue import find
 
+    wanted = name.strip().lower().replace("-", "_")
+    with contextlib.suppress(KeyError):
+        return find(wanted)
     near = _near(wanted, [rule.name for rule in rules])
     hint = f"did you mean {' or '.join(near)}? " if near else ""
     raise click.UsageError(

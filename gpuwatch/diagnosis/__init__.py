@@ -1,1 +1,1 @@
-"""Why a GPU is under-used."""
+"""Diagnosis: why a GPU is under-used."""

@@ -1,4 +1,4 @@
-"""What the diagnosis says: findings with their evidence, and what could not be told.
+"""Results of the diagnosis: findings with their evidence, and what could not be checked.
 
 The names are those of ``gpuwatch diagnose --json``.
 """
@@ -6,7 +6,8 @@ The names are those of ``gpuwatch diagnose --json``.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
+from typing import NamedTuple
 
 from gpuwatch.core.model import GpuKey, ProcessKey
 
@@ -16,28 +17,30 @@ NEARLY_EQUAL = 0.05
 """Of a cost: findings that differ by less keep their order, so that no two take turns."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Evidence:
     """One reading a verdict rests on. ``supports`` is false for what speaks against it."""
 
     name: str
     """In words: ``busy``, ``loader workers' CPU``, ``run-queue wait``."""
-    value: float | str | bool | None
+    value: float | str | bool | None = None
     unit: str | None = None
     """``%``, ``W``, ``s``, ``cores``, ``bytes/s``, ``C`` ..."""
     threshold: float | None = None
     """What ``value`` was held against, in the same unit."""
     says: str = ""
     """A clause for a person: ``the workers are at the limit of a core each``."""
+    _: KW_ONLY
     supports: bool = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Advice:
     """One change to make. ``setting`` names a knob where there is one (``num_workers``)."""
 
     action: str
     """A sentence in the imperative: ``Raise num_workers from 2 to 8.``"""
+    _: KW_ONLY
     setting: str | None = None
     present: str | None = None
     """What the setting is now (``from`` in the JSON)."""
@@ -46,12 +49,25 @@ class Advice:
     why: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class RuledOut:
     """A rule that fired, or could have been thought of, and is not the cause here."""
 
     rule: str
     why: str
+
+
+def severity_place(severity: str) -> int:
+    """0 for the gravest; one that a later version made counts as a warning."""
+    return SEVERITIES.index(severity if severity in SEVERITIES else "warning")
+
+
+class FindingKey(NamedTuple):
+    """Identity of a finding: it is the same one a second later."""
+
+    rule: str
+    gpus: tuple[GpuKey, ...]
+    job: ProcessKey | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +91,10 @@ class Finding:
     at most."""
     cost_gpu_seconds: float | None = None
 
+    @property
+    def key(self) -> FindingKey:
+        return FindingKey(self.rule, self.gpus, self.job)
+
 
 def rank(
     severity: str, gpu_seconds: float | None, share: float | None = None, sure: float = 0.0
@@ -85,20 +105,19 @@ def rank(
         severity != "error",
         -(gpu_seconds or 0.0),
         -(share or 0.0),
-        SEVERITIES.index(severity),
+        severity_place(severity),
         -sure,
     )
 
 
 def ordered(findings: Iterable[Finding], before: Sequence[Finding] = ()) -> list[Finding]:
     """By ``rank``; those that cost nearly the same stay in the order of ``before``."""
-    places = {(one.rule, one.gpus, one.job): place for place, one in enumerate(before)}
+    places = {one.key: place for place, one in enumerate(before)}
     out: list[Finding] = []
     for one in sorted(findings, key=_rank):
-        at, place = len(out), places.get((one.rule, one.gpus, one.job), len(places))
+        at, place = len(out), places.get(one.key, len(places))
         while at and _is_near(out[at - 1], one):
-            other = out[at - 1]
-            if place >= places.get((other.rule, other.gpus, other.job), len(places)):
+            if place >= places.get(out[at - 1].key, len(places)):
                 break
             at -= 1
         out.insert(at, one)
@@ -110,7 +129,7 @@ def _rank(finding: Finding) -> tuple[bool, float, float, int, float]:
 
 
 def _is_near(more: Finding, less: Finding) -> bool:
-    """What they cost; ``more`` ranks before ``less``."""
+    """Compare what they cost; ``more`` ranks before ``less``."""
     if (more.severity == "error") != (less.severity == "error"):
         return False
     costs = (more.cost_gpu_seconds or 0.0, less.cost_gpu_seconds or 0.0)
@@ -120,8 +139,8 @@ def _is_near(more: Finding, less: Finding) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NotTold:
-    """A rule that could not be decided, and the readings that were missing."""
+class Unchecked:
+    """A rule that could not be checked, and the readings that were missing."""
 
     rule: str
     missing: tuple[str, ...]
@@ -138,7 +157,7 @@ class Diagnosis:
     verdict: str
     """One sentence for a person."""
     findings: tuple[Finding, ...] = ()
-    unknown: tuple[NotTold, ...] = ()
+    unknown: tuple[Unchecked, ...] = ()
     decided: bool = True
     """False while it is too early, or too little can be read, to say that nothing is wrong."""
     undecided_gpus: tuple[GpuKey, ...] = ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
 from gpuwatch.core.model import ProcessKey
@@ -9,7 +10,7 @@ from gpuwatch.diagnosis.finding import Finding
 
 
 def finding_object(finding: Finding, until_unix_seconds: float | None = None) -> dict[str, Any]:
-    """A finding as the head of this module says."""
+    """A finding in the words of ``outputs/diagnosis/schema.py``."""
     return {
         "rule": finding.rule,
         "severity": finding.severity,
@@ -19,18 +20,8 @@ def finding_object(finding: Finding, until_unix_seconds: float | None = None) ->
         "job": job_object(finding.job),
         "since_unix_seconds": finite(finding.since_unix_seconds),
         "until_unix_seconds": finite(until_unix_seconds),
-        "evidence": [
-            {
-                "name": evidence.name,
-                "value": finite(evidence.value),
-                "unit": evidence.unit,
-                "threshold": finite(evidence.threshold),
-                "says": evidence.says,
-                "supports": evidence.supports,
-            }
-            for evidence in finding.evidence
-        ],
-        "ruled_out": [{"rule": other.rule, "why": other.why} for other in finding.ruled_out],
+        "evidence": [plain(one) for one in finding.evidence],
+        "ruled_out": [plain(one) for one in finding.ruled_out],
         "advice": [
             {
                 "action": advice.action,
@@ -48,6 +39,11 @@ def finding_object(finding: Finding, until_unix_seconds: float | None = None) ->
     }
 
 
+def plain(record: Any) -> dict[str, Any]:
+    """A flat dataclass by its fields."""
+    return {field.name: finite(getattr(record, field.name)) for field in fields(record)}
+
+
 def job_object(key: ProcessKey | None) -> dict[str, Any] | None:
     return None if key is None else {"pid": key[0], "started_at_unix_seconds": finite(key[1])}
 
@@ -56,4 +52,4 @@ def finite(value: Any) -> Any:
     """Rounded to what means something; NaN and infinity are no measurement."""
     if isinstance(value, float):
         return round(value, 4) if value - value == 0.0 else None
-    return value
+    return list(value) if isinstance(value, tuple) else value

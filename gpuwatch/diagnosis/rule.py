@@ -1,30 +1,35 @@
-"""What a rule is: a module of ``rules`` named for the fault, with a docstring that documents it,
-named thresholds with their reasons, and one pure function ``check``.
-
-A rule looks at one ``Window``: a job with its GPUs, or one GPU of which no job is known.
+"""All that a rule is made of. A rule is one module in ``rules``, named for the fault: a docstring
+that documents it, ``RULE`` with what else is known of it, named thresholds with their reasons, and
+one pure function ``check``. It looks at one ``Window``: a job with its GPUs, or one GPU of which no
+job is known.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from gpuwatch.core.model import GpuKey
 from gpuwatch.diagnosis.facts.window import Pause, Window
 from gpuwatch.diagnosis.finding import Advice, Evidence
 
+__all__ = [
+    "Advice", "Check", "Clear", "Evidence", "Firing", "Rule", "Unknown", "Verdict", "Window"
+]  # fmt: skip
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Firing:
-    """The fault is there."""
+    """The fault is there. What is ``None`` of severity, advice and explanations is ``RULE``'s."""
 
     summary: str
-    evidence: tuple[Evidence, ...]
-    advice: tuple[Advice, ...] = ()
-    severity: str = "warning"
+    evidence: Sequence[Evidence | None]
+    """What was not read and says nothing is ``None``."""
+    advice: Sequence[Advice] | None = None
+    severity: str | None = None
     strength: float = 1.0
     """0 to 1: how clear the evidence is; the engine makes a calibrated confidence of it."""
-    missing: tuple[str, ...] = ()
+    missing: Sequence[str] = ()
     """Readings that would have made it surer."""
     gpus: tuple[GpuKey, ...] = ()
     """Those it is about; empty: all of the window."""
@@ -37,7 +42,7 @@ class Firing:
     pauses are remembered."""
     hold_seconds: float = 0.0
     """It is raised only when it held for so long: what passes by itself looks the same before."""
-    explains: frozenset[str] = field(default_factory=frozenset)
+    explains: frozenset[str] | None = None
     """Rules whose findings in the same window are only symptoms of this one."""
 
 
@@ -47,12 +52,12 @@ class Clear:
 
     why: str = ""
     at_once: bool = False
-    """It was there and is over beyond doubt: a finding is taken back without waiting."""
+    """It was there and is over beyond doubt: a finding is withdrawn without waiting."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """It cannot be told for want of readings (named as a person knows them)."""
+    """It cannot be checked for want of readings (named as a person knows them)."""
 
     missing: tuple[str, ...]
 
@@ -61,10 +66,47 @@ Verdict = Firing | Clear | Unknown
 Check = Callable[[Window], Verdict]
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """A rule as the engine holds it; ``name`` is that of its module."""
+def _unchecked(_window: Window) -> Verdict:
+    return Unknown(("a check",))
 
-    name: str
-    check: Check
-    documentation: str
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """Declaration of a fault. The catalogue adds ``name``, ``documentation`` and ``check`` from
+    its module; everything that lists, ranks, explains, draws or cures faults is made from this."""
+
+    title: str
+    """The cause in at most 22 characters."""
+    severity: str = "warning"
+    cure: tuple[Advice, ...] = ()
+    """What to do, where that does not depend on what was read."""
+    explains: frozenset[str] = frozenset()
+    """Rules that fire on its symptoms."""
+    covers: frozenset[str] = frozenset()
+    """Rules whose findings about the same GPUs only repeat it, also those of other windows."""
+    trust: float = 1.0
+    """Factor of its confidence: how often it is right beside others of the same strength."""
+    lost_while_busy: bool = False
+    """The time it costs lies where a kernel was resident; else it explains idle time."""
+    of_card: bool = False
+    """A fault of the GPU, which all jobs on it show: it is reported once."""
+    after_end: bool = False
+    """It can still be wrong with a job that has ended."""
+    of_pauses: bool = False
+    """It says what a pause of the GPU was."""
+    has_look_alikes: bool = True
+    """It costs time and can be taken for another cause: those that were checked are listed."""
+    look_alike: int = 0
+    """Its place in that list, by how soon a person thinks of it; 0: it is not in it."""
+    suspect: str = ""
+    """As it is called among the causes of idle time that are still possible."""
+    suspected: int = 0
+    """Its place among them, by how often it is the cause."""
+    chart: str = ""
+    """The reading that shows it beside the utilisation: a field of ``GpuReading``, or ``read`` or
+    ``write`` of the disk."""
+    chart_seconds: float = 60.0
+    """What recurs in minutes, or grows in them, does not show in one."""
+    name: str = ""
+    documentation: str = ""
+    check: Check = _unchecked

@@ -23,9 +23,9 @@ from gpuwatch.core.model import Snapshot
 from gpuwatch.core.source import ManualClock
 from gpuwatch.diagnosis.engine.engine import Engine
 from gpuwatch.sources.simulated.source import SimulatedSource
-from tests.evaluation import long_runs
-from tests.evaluation.machine import Watch
-from tests.evaluation.scene import starved
+from tests.evaluation.jobs import long_runs
+from tests.evaluation.jobs.machine import Watch
+from tests.evaluation.jobs.scene import starved
 
 WARM_UP_SECONDS = 120
 MACHINES = ("eight-jobs", "eight-starved")

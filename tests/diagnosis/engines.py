@@ -8,11 +8,12 @@ from typing import Any
 
 from gpuwatch.core.model import Gpu, GpuReading, Host, Snapshot
 from gpuwatch.core.source import ManualClock
+from gpuwatch.diagnosis.engine.catalogue import known
 from gpuwatch.diagnosis.engine.engine import Engine
 from gpuwatch.diagnosis.facts.observer import SubjectKey
 from gpuwatch.diagnosis.facts.window import Window
 from gpuwatch.diagnosis.finding import Diagnosis, Evidence
-from gpuwatch.diagnosis.rule import Clear, Firing, Rule, Verdict
+from gpuwatch.diagnosis.rule import Check, Clear, Firing, Rule, Verdict
 from gpuwatch.sources.simulated.source import SimulatedSource
 from tests.diagnosis.windows import NOW, window
 
@@ -21,7 +22,7 @@ CLEAR = Clear("not so")
 
 
 def firing(summary: str = "It is so", **fields: Any) -> Firing:
-    made = Firing(summary=summary, evidence=(Evidence(name="reading", value=1.0),), strength=0.9)
+    made = Firing(summary=summary, evidence=(Evidence("reading", 1.0),), strength=0.9)
     return replace(made, **fields)
 
 
@@ -96,9 +97,14 @@ class Scripted(Engine):
         super().push(replace(snapshot, gpus=self._script.gpus()))
 
 
+def rule_of(name: str, check: Check) -> Rule:
+    """What is known of the rule of this name, if there is one, with another check."""
+    return replace(known(name), check=check)
+
+
 def scripted(says: Mapping[str, Say], *windows: Window) -> Scripted:
     def rule(name: str, say: Say) -> Rule:
-        return Rule(name, lambda one: say(one.taken_at_unix_seconds - NOW), "")
+        return rule_of(name, lambda one: say(one.taken_at_unix_seconds - NOW))
 
     return Scripted([rule(name, say) for name, say in says.items()], *windows)
 

@@ -11,6 +11,8 @@ from dataclasses import replace
 from typing import Any
 
 from gpuwatch.core.model import GpuIdentity, Job, JobRank
+from gpuwatch.diagnosis.engine.catalogue import find
+from gpuwatch.diagnosis.engine.hysteresis import Held
 from gpuwatch.diagnosis.facts.window import (
     GpuFacts,
     HostFacts,
@@ -20,7 +22,7 @@ from gpuwatch.diagnosis.facts.window import (
     Window,
     WorkerFacts,
 )
-from gpuwatch.diagnosis.rule import Clear, Firing, Unknown, Verdict
+from gpuwatch.diagnosis.rule import Check, Clear, Firing, Unknown, Verdict
 from gpuwatch.diagnosis.signals.waveform import Runs, Waveform
 
 GIB = 1024**3
@@ -66,7 +68,7 @@ def swinging(
 
 
 def _runs(count: int, seconds: float) -> Runs:
-    return Runs(count=count, mean_seconds=seconds, longest_seconds=1.2 * seconds, variation=0.08)
+    return Runs(count=count, mean_seconds=seconds)
 
 
 def identity(index: int = 0, **fields: Any) -> GpuIdentity:
@@ -96,7 +98,6 @@ def gpu(index: int = 0, **facts: Any) -> GpuFacts:
         power_mean_watts=610.0,
         power_busy_watts=620.0,
         power_plateau_watts=640.0,
-        power_idle_watts=90.0,
         power_limit_watts=700.0,
         sm_active_percent=88.0,
         tensor_active_percent=42.0,
@@ -106,21 +107,17 @@ def gpu(index: int = 0, **facts: Any) -> GpuFacts:
         memory_highest_bytes=91.0 * GIB,
         memory_slope_bytes_per_second=0.0,
         memory_slope_error_bytes_per_second=1e4,
-        temperature_celsius=62.0,
         temperature_highest_celsius=65.0,
-        sm_clock_mhz=1965.0,
         sm_clock_busy_mhz=1970.0,
         throttle_shares=(),
         pcie_generation_busy=5,
         pcie_width_busy=16,
         pcie_rx_bytes_per_second=1.2e9,
         pcie_rx_idle_bytes_per_second=2e6,
-        pcie_tx_bytes_per_second=1e8,
         ecc_uncorrected_new=0,
         ecc_corrected_new=0,
         remapped_rows_failed=False,
         remapped_rows_pending=False,
-        remapped_rows_uncorrectable=0,
         foreign_busy_percent=0.0,
         foreign_memory_bytes=0.0,
         own_busy_percent=97.0,
@@ -134,11 +131,9 @@ def workers(count: float = 8.0, **facts: Any) -> WorkerFacts:
     healthy = WorkerFacts(
         count=count,
         cpu_percent=45.0,
-        at_limit_share=0.02,
         run_queue_wait_percent=1.0,
         disk_wait_percent=0.5,
         in_disk_wait_share=0.01,
-        read_bytes_per_second=60e6,
         involuntary_switches_per_second=5.0,
         memory_slope_bytes_per_second=0.0,
         memory_slope_error_bytes_per_second=1e4,
@@ -156,10 +151,8 @@ def rank(number: int | None = None, **facts: Any) -> RankFacts:
         loader_workers=8,
         pinned_memory=True,
         main_thread_percent=45.0,
-        main_thread_at_limit_share=0.02,
         run_queue_wait_percent=1.0,
         disk_wait_percent=0.0,
-        read_bytes_per_second=0.0,
         write_bytes_per_second=1e4,
         workers=workers(),
         state="S",
@@ -186,24 +179,18 @@ def job(*, model: dict[str, Any] | None = None, **facts: Any) -> JobFacts:
     """A job of one rank with 8 workers; ``model=`` gives fields of its ``Job``."""
     healthy = JobFacts(
         job=model_job(**(model or {})),
-        age_seconds=3600.0,
         watched_seconds=600.0,
         cpu_cores=4.5,
         main_thread_percent=45.0,
         main_thread_when_idle_percent=40.0,
-        main_thread_when_busy_percent=45.0,
         workers=workers(),
         workers_when_idle_percent=45.0,
         workers_when_busy_percent=45.0,
         main_thread_phase=0.0,
-        workers_phase=0.0,
-        run_queue_wait_percent=1.0,
-        runnable=4.8,
         cpu_throttled_percent=0.0,
         read_bytes_per_second=60e6,
         write_bytes_per_second=1e4,
         write_when_idle_bytes_per_second=1e4,
-        write_when_busy_bytes_per_second=1e4,
         ranks=(rank(),),
     )
     return replace(healthy, **facts)
@@ -212,21 +199,13 @@ def job(*, model: dict[str, Any] | None = None, **facts: Any) -> JobFacts:
 def host(**facts: Any) -> HostFacts:
     healthy = HostFacts(
         cpu_percent=30.0,
-        iowait_percent=0.2,
         core_count=CORES,
-        load_average=5.0,
-        pressure_cpu_percent=0.5,
         pressure_io_percent=0.3,
-        pressure_io_full_percent=0.1,
-        pressure_memory_percent=0.0,
         memory_total_bytes=128 * GIB,
         memory_used_bytes=40.0 * GIB,
         memory_slope_bytes_per_second=0.0,
         memory_slope_error_bytes_per_second=1e4,
-        swap_used_bytes=0.0,
         swap_growth_bytes=0.0,
-        disk_read_bytes_per_second=60e6,
-        disk_write_bytes_per_second=1e5,
         shm_total_bytes=64 * GIB,
         shm_used_bytes=4.0 * GIB,
     )
@@ -256,6 +235,26 @@ def window(**fields: Any) -> Window:
 def gpu_only(*gpus: GpuFacts) -> Window:
     """What an nvidia-smi log shows: GPUs, no job, no host."""
     return window(gpus=gpus or (gpu(),), job=None, host=HostFacts())
+
+
+def check_of(name: str) -> Check:
+    """The rule's check, with what ``RULE`` says of it in its firing."""
+    rule = find(name)
+
+    def check(window: Window) -> Verdict:
+        verdict = rule.check(window)
+        if not isinstance(verdict, Firing):
+            return verdict
+        held = Held(rule, firing=verdict)
+        return replace(
+            verdict,
+            severity=held.severity,
+            advice=held.advice,
+            explains=held.explains,
+            evidence=tuple([one for one in verdict.evidence if one is not None]),
+        )
+
+    return check
 
 
 def fires(verdict: Verdict) -> Firing:

@@ -5,12 +5,13 @@
     python -m tests.evaluation --kind straggler --cases 20 -v
     python -m tests.evaluation --case tuning/straggler/0/3        # and what every rule says of it
     python -m tests.evaluation.calibrate         # constants for the confidences
-    python -m tests.evaluation.record            # makes the recordings of real PyTorch jobs
 
 A case (``case``) is snapshots and, for each job in them, the right answers. Most are generated
-(``cases``, one function a knob in ``knobs_*``) from a training job of its own physics
-(``physics``), seen through a source that reads more or less of it (``machine``); some are
-recordings of real jobs on the virtual GPU. The label is the knob that was turned, where turning it
-back makes the job faster; where it does not, the job is healthy. Whoever mends a rule looks at
-tuning cases only, also at those of other seeds than 0; the held-out ones are for the final word.
+(``cases``, one function a knob in ``jobs/knobs_*``) from a training job of its own physics
+(``jobs/physics``), seen through a source that reads more or less of it (``jobs/machine``); some are
+recordings of real PyTorch jobs on the virtual GPU, one knob turned at a time (``recordings/``,
+labelled in ``index.json``; ``gpuwatch record --redact`` makes another one of a practice job). The
+label is the knob that was turned, where turning it back makes the job faster; where it does not,
+the job is healthy. Whoever mends a rule looks at tuning cases only, also at those of other seeds
+than 0; the held-out ones are for the final word.
 """

@@ -9,10 +9,12 @@ import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from tests.evaluation import cases, long_runs, recorded, report
+from tests.evaluation import cases, recorded
 from tests.evaluation.case import Case
+from tests.evaluation.figures import report
+from tests.evaluation.figures.look import look_into
 from tests.evaluation.harness import Judged, Outcome, run
-from tests.evaluation.look import look_into
+from tests.evaluation.jobs import long_runs
 
 
 def main() -> int:
@@ -37,7 +39,7 @@ def main() -> int:
     print(
         f"{len(outcomes)} cases ({split}, seed {options.seed}), {time.monotonic() - began:.0f} s\n"
     )
-    print(report.markdown(outcomes) if options.markdown else report.table(outcomes))
+    print(report.markdown(outcomes))
     for words, some in (
         ("with host evidence", [one for one in outcomes if not one.log]),
         ("from GPU readings alone", [one for one in outcomes if one.log]),
@@ -57,28 +59,14 @@ def main() -> int:
 def _generated(options: argparse.Namespace) -> list[Case]:
     if options.case and options.case.startswith("recorded/"):
         return []
+    share, held_out = options.reporting, options.held_out
     if options.case:
-        _, knob, seed = options.case.split("/", 2)
-        return [
-            cases.one(
-                knob, seed, held_out=options.case.startswith("held-out"), telling=options.telling
-            )
-        ]
+        split, knob, seed = options.case.split("/", 2)
+        return [cases.one(knob, seed, held_out=split == "held-out", reporting=share)]
     if options.kind:
-        return [
-            cases.one(
-                options.kind,
-                f"{options.seed}/{number}",
-                held_out=options.held_out,
-                telling=options.telling,
-            )
-            for number in range(options.cases)
-        ]
-    return list(
-        cases.generate(
-            options.seed, options.cases, held_out=options.held_out, telling=options.telling
-        )
-    )
+        seeds = [f"{options.seed}/{number}" for number in range(options.cases)]
+        return [cases.one(options.kind, seed, held_out=held_out, reporting=share) for seed in seeds]
+    return list(cases.generate(options.seed, options.cases, held_out=held_out, reporting=share))
 
 
 def _with_progress(chosen: Iterable[Judged], verbose: bool) -> Iterator[Outcome]:
@@ -103,17 +91,16 @@ def _options() -> argparse.Namespace:
         "--healthy-hours", type=float, default=20.0, help="healthy GPU-hours beside"
     )
     parser.add_argument(
-        "--telling",
+        "--reporting",
         type=float,
-        default=cases.TELLS_SHARE,
+        default=cases.REPORTING_SHARE,
         metavar="SHARE",
-        help="jobs that tell of their own loop, 0 to 1 (default %(default)s)",
+        help="jobs that report their own loop, 0 to 1 (default %(default)s)",
     )
     parser.add_argument("--kind", help="only cases of this knob")
     parser.add_argument("--case", help="only this case, by the name it is shown with")
     parser.add_argument("--recorded", action="store_true", help="only the recorded jobs")
     parser.add_argument("--json", metavar="FILE", help="write everything there")
-    parser.add_argument("--markdown", action="store_true", help="tables for the README")
     parser.add_argument("-v", "--verbose", action="store_true", help="a line for each case")
     options = parser.parse_args()
     if options.kind is not None and options.kind not in cases.KNOBS:

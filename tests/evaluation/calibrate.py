@@ -1,8 +1,8 @@
 """``python -m tests.evaluation.calibrate``: fits confidences on the tuning cases.
 
-Prints the constants for ``gpuwatch/diagnosis/engine/confidence.py``: a monotone curve from a
-firing's strength to the share that was right (isotonic regression, pooling adjacent violators), and
-a factor for each rule that was right clearly more or less often than others of its strength. The
+Prints ``CURVE`` of ``gpuwatch/diagnosis/engine/confidence.py``, a monotone curve from a firing's
+strength to the share that was right (isotonic regression, pooling adjacent violators), and the
+``trust`` of each rule that was right clearly more or less often than others of its strength. The
 findings are all that were shown at the end of a case, not only the first: each claims a cause.
 """
 
@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from gpuwatch.diagnosis.engine import confidence
+from gpuwatch.diagnosis.engine.catalogue import find
 from tests.evaluation import cases, recorded
 from tests.evaluation.harness import Judged, run
 
@@ -116,7 +117,7 @@ def _of_rule(rule: str, own: Sequence[Claim], points: Sequence[tuple[float, floa
     right = sum(claim.right for claim in own)
     said = statistics.fmean(on(points, claim.confidence) for claim in own)
     share = (right + _PRIOR * said) / (len(own) + _PRIOR)
-    factor = f"{confidence.TRUST.get(rule, 1.0) * share / said:.2f}"
+    factor = f"{find(rule).trust * share / said:.2f}"
     if len(own) < _LEAST_FINDINGS:
         factor = "(too few)"
     return f"  {rule:24}{len(own):4}{right / len(own):6.2f}{said:6.2f}  {factor}"

@@ -6,17 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tests.evaluation.machine import Rig, Watch
-from tests.evaluation.physics import Work, steps_per_second
+from tests.evaluation.jobs.machine import Rig, Watch
+from tests.evaluation.jobs.physics import Work, steps_per_second
 
 HEALTHY = "healthy"
 UNDECIDED = "undecided"
-"""The diagnosis said that it cannot tell: an abstention."""
+"""The diagnosis said that it does not know: an abstention."""
 
 LOADING = frozenset(
     {
         "loader_cpu_bound", "loader_io_bound", "loader_in_main_process", "too_many_workers",
-        "cpu_quota", "memory_not_pinned", "oscillation",
+        "cpu_quota", "memory_not_pinned", "oscillation"
     }
 )  # fmt: skip
 """Rules that blame the way data reaches the GPU."""
@@ -24,7 +24,7 @@ LOADING = frozenset(
 NEVER_LOADING = frozenset(
     {
         "checkpoint_pauses", "validation_pauses", "collective_wait", "straggler",
-        "thermal_throttle", "power_throttle",
+        "thermal_throttle", "power_throttle"
     }
 )  # fmt: skip
 """Causes that must never be blamed on the data loader."""

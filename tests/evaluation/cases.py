@@ -10,18 +10,14 @@ from dataclasses import replace
 
 from gpuwatch.sources.simulated.plans import USERS, JobPlan, Setup
 from gpuwatch.sources.simulated.training import Training
-from tests.evaluation import cards
-from tests.evaluation import knobs_loading as loading
-from tests.evaluation import knobs_machine as machine
-from tests.evaluation import knobs_training as training
 from tests.evaluation.case import Case, Subject
-from tests.evaluation.draw import Draw
-from tests.evaluation.machine import Rig, Sensors, Telling
-from tests.evaluation.scene import (
-    Bench,
-    Scene,
-    from_log,
-)
+from tests.evaluation.jobs import cards
+from tests.evaluation.jobs import knobs_loading as loading
+from tests.evaluation.jobs import knobs_machine as machine
+from tests.evaluation.jobs import knobs_training as training
+from tests.evaluation.jobs.draw import Draw
+from tests.evaluation.jobs.machine import Reporting, Rig, Sensors
+from tests.evaluation.jobs.scene import Bench, Scene, from_log
 
 Knob = Callable[[Bench], Scene]
 
@@ -73,22 +69,22 @@ _ONLY_LOG = frozenset({"loader_cpu_bound", "loader_in_main_process", "loader_io_
 """Of these a log tells the pattern."""
 
 
-TELLS_SHARE = 0.3
+REPORTING_SHARE = 0.3
 """Of the jobs use ``gpuwatch.torch``."""
 
 
 def generate(
-    seed: int, count: int, *, held_out: bool, telling: float = TELLS_SHARE
+    seed: int, count: int, *, held_out: bool, reporting: float = REPORTING_SHARE
 ) -> Iterator[Case]:
-    """``count`` cases, every knob in turn; the same for the same arguments. In ``telling`` of them
-    the job tells of its own loop; the rest of a case does not depend on it."""
+    """``count`` cases, every knob in turn; the same for the same arguments. In ``reporting`` of
+    them the job reports its own loop; the rest of a case does not depend on it."""
     rounds = [name for name in KNOBS for _ in range(WEIGHTS.get(name, 1))]
     for number in range(count):
         knob = rounds[number % len(rounds)]
-        yield one(knob, f"{seed}/{number}", held_out=held_out, telling=telling)
+        yield one(knob, f"{seed}/{number}", held_out=held_out, reporting=reporting)
 
 
-def one(knob: str, seed: str, *, held_out: bool, telling: float = TELLS_SHARE) -> Case:
+def one(knob: str, seed: str, *, held_out: bool, reporting: float = REPORTING_SHARE) -> Case:
     """The case of this knob and seed."""
     draw = Draw(f"{knob}/{seed}", held_out=held_out)
     card = draw.any(cards.HELD_OUT if held_out else cards.TUNING)
@@ -111,14 +107,14 @@ def one(knob: str, seed: str, *, held_out: bool, telling: float = TELLS_SHARE) -
     )
     rig = _rig(scene, bench, sensors, seed=draw.rng.randrange(1 << 30))
     if not log:
-        rig = replace(rig, sensors=replace(sensors, tells=_telling(draw, telling)))
+        rig = replace(rig, sensors=replace(sensors, reporting=_reporting(draw, reporting)))
     return Case(name=f"{split}/{knob}/{seed}", kind=knob, subjects=(subject,), rig=rig, log=log)
 
 
-def _telling(draw: Draw, share: float) -> Telling | None:
+def _reporting(draw: Draw, share: float) -> Reporting | None:
     """Drawn last, so that nothing else of the case depends on it."""
-    told = Telling(copies=draw.chance(0.5), marks=draw.chance(0.7))
-    return told if draw.line(0.0, 1.0) < share else None
+    made = Reporting(copies=draw.chance(0.5), marks=draw.chance(0.7))
+    return made if draw.line(0.0, 1.0) < share else None
 
 
 def _sensors(draw: Draw, scene: Scene, *, log: bool) -> Sensors:
@@ -162,7 +158,7 @@ def _rig(scene: Scene, bench: Bench, sensors: Sensors, *, seed: int) -> Rig:
     trains = scene.plan is None or scene.plan.training is not None or not _holds(scene.plan)
     costs = Training(
         workers=work.workers, prefetch=work.prefetch, worker_speed=work.worker_speed,
-        pinned=work.pinned, batch_wait_seconds=0.1 if work.disk_wait else 0.0,
+        pinned=work.pinned, batch_wait_seconds=0.1 if work.disk_wait else 0.0
     )  # fmt: skip
     base = scene.plan or JobPlan(
         gpus=(), memory_bytes=bench.card.memory_bytes * bench.draw.line(0.2, 0.8)

@@ -117,9 +117,9 @@ def _use(workers: int, real: bool) -> float:
                 sys.executable, "-m", "gpuwatch.practice.train", "--batch", "1", "--workers",
                 str(workers), "--transform-ms", "20", "--step-ms", "8", "--python-ms", "1",
                 "--no-report", "--device", device, "--folder", f"{place}/job",
-                "--ends-with", str(os.getpid()),
+                "--ends-with", str(os.getpid())
             ],
-            cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+            cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         )  # fmt: skip
         assert job.stdout is not None
         try:
@@ -130,7 +130,7 @@ def _use(workers: int, real: bool) -> float:
             stream = subprocess.run(
                 [sys.executable, "-m", "gpuwatch", "stream", "-i", "0.25", "-n",
                  str(USE_SNAPSHOTS)],
-                cwd=ROOT, env=environment, capture_output=True, text=True, check=True,
+                cwd=ROOT, env=environment, capture_output=True, text=True, check=True
             )  # fmt: skip
         finally:
             job.terminate()

@@ -10,9 +10,9 @@ from typing import Protocol
 
 from gpuwatch.core.model import GpuKey, ProcessKey, Snapshot
 from gpuwatch.diagnosis.finding import Diagnosis, Finding
-from tests.evaluation.baselines import Baseline
 from tests.evaluation.case import HEALTHY, UNDECIDED, Subject
-from tests.evaluation.machine import Stacks
+from tests.evaluation.figures.baselines import Baseline
+from tests.evaluation.jobs.machine import Stacks
 
 STACKS_SECONDS = 5
 """How often what a stack sampler saw is handed on."""
@@ -159,7 +159,7 @@ class _Watched:
         wrong = raised - self.subject.accepted - {self.subject.label}
         self.alarms += sorted(wrong - self._raised)
         self._raised = wrong
-        self.unknown = tuple(sorted({told.rule for told in diagnosis.unknown}))
+        self.unknown = tuple(sorted({one.rule for one in diagnosis.unknown}))
 
     def _about(self, finding: Finding) -> bool:
         return not finding.gpus or bool(self.keys.intersection(finding.gpus))

@@ -1,4 +1,4 @@
-"""Cases that were recorded: real PyTorch jobs, one knob turned at a time (see ``record``)."""
+"""Cases that were recorded: real PyTorch jobs, one knob turned at a time."""
 
 from __future__ import annotations
 

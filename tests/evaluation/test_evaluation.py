@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import gzip
-
 import pytest
 
 from gpuwatch.diagnosis.engine.catalogue import RULES
-from tests.evaluation import cases, long_runs, recorded
+from tests.evaluation import cases, recorded
+from tests.evaluation.figures.look import look_into
 from tests.evaluation.harness import run
-from tests.evaluation.look import look_into
+from tests.evaluation.jobs import long_runs
 
 CLEAR = (
     "loader_in_main_process/clear/2",
@@ -45,14 +44,11 @@ def test_healthy_machines_are_as_many_as_hours_were_asked_for() -> None:
 
 @pytest.mark.parametrize("recording", RECORDINGS, ids=lambda one: one.name)
 def test_a_recording_is_small_and_whole(recording: recorded.Recording) -> None:
-    """It can be read to its end, has a job on its GPU, and names nothing of where it was made."""
+    """It can be read to its end, and has a job on its GPU."""
     assert recording.path.stat().st_size < 100_000
     snapshots = list(recording.watch())
     assert len(snapshots) >= 80
     assert snapshots[-1].jobs
-    text = gzip.decompress(recording.path.read_bytes())
-    for word in (b"/tmp", b"/work", b"/home", b"/root"):
-        assert word not in text
 
 
 DIAGNOSED = [one for one in RECORDINGS if one.name not in recorded.STILL_WRONG]
@@ -60,6 +56,6 @@ DIAGNOSED = [one for one in RECORDINGS if one.name not in recorded.STILL_WRONG]
 
 @pytest.mark.parametrize("recording", DIAGNOSED, ids=lambda one: one.name)
 def test_a_recorded_job_is_not_diagnosed_wrong(recording: recorded.Recording) -> None:
-    """What is said of a real job is right, or that it cannot be told."""
+    """What is said of a real job is right, or that it is not known."""
     (outcome,) = run(recording)
     assert outcome.right or outcome.said == "undecided", (outcome.said, outcome.summary)

@@ -16,13 +16,6 @@ from gpuwatch.diagnosis.engine.engine import Engine
 from tests.evaluation.case import HEALTHY, UNDECIDED
 from tests.evaluation.harness import run
 from tests.evaluation.recorded import FOLDER, INDEX, STILL_WRONG, all_recordings
-from tests.evaluation.recording_knobs import KNOBS
-from tests.evaluation.recording_scrub import (
-    JOBS_USER,
-    OTHER_USER,
-    OTHERS_COMMAND,
-    scrubbed,
-)
 
 ENTRIES: list[dict[str, Any]] = json.loads(INDEX.read_text())
 _ABSOLUTE_PATH = re.compile(r"(?<![\w.)\]])/\w|[A-Za-z]:\\")
@@ -49,17 +42,6 @@ def test_the_index_lists_the_files_that_are_there() -> None:
     assert set(listed) == there
 
 
-def test_the_index_says_what_the_knobs_say() -> None:
-    """A label that is changed in one place is changed in both."""
-    for entry in ENTRIES:
-        knob = KNOBS[entry["file"].removesuffix(".jsonl.gz")]
-        assert (entry["label"], entry["accepted"], entry["gpus"]) == (
-            knob.label,
-            knob.accepted,
-            knob.gpus,
-        )
-
-
 def test_labels_are_rules() -> None:
     """Else a renamed rule would turn a right answer into a wrong one."""
     known = {rule.name for rule in RULES} | {HEALTHY, UNDECIDED}
@@ -77,11 +59,11 @@ def test_a_recording_names_nobody(entry: dict[str, Any]) -> None:
         _strings(json.loads(line), found)
     allowed = {
         "machine": {"box"},
-        "user": {JOBS_USER, OTHER_USER},
+        "user": {"ada", "margaret"},
         "name": {"box", "python", "pt_data_worker", "pt_data_pin", "NVIDIA H200"},
         "command": {
             f"python train.py --{entry['file'].partition('.')[0].replace('_', '-')}",
-            OTHERS_COMMAND,
+            "python serve.py",
         },
     }
     here = {socket.gethostname(), getpass.getuser()} - {"box", "python"}
@@ -113,25 +95,3 @@ def test_the_advice_is_what_helped() -> None:
         engine.push(snapshot)
     (finding,) = engine.diagnosis.findings
     assert [advice.wanted for advice in finding.advice if advice.setting == "num_workers"] == ["2"]
-
-
-def test_what_belongs_to_nobody_in_the_recording_is_left_out() -> None:
-    """A stream of the whole machine shows others' jobs; a recording keeps the job and the tenant
-    that were started for it, under names that are made up."""
-    process = {"pid": 1, "name": "python3.11", "command": "/opt/x/python /home/eve/train.py"}
-    member = {**process}
-    job = {"pid": 1, "user": "eve", "command": process["command"], "members": [member]}
-    line = {
-        "kind": "snapshot",
-        "host": {"name": "eves-machine"},
-        "gpus": [],
-        "processes": [{**process, "pid": pid, "user": "eve"} for pid in (1, 2, 3)],
-        "jobs": [job, {"pid": 3, "members": []}],
-    }
-    kept = scrubbed(line, "healthy", {1}, 2)
-    assert [(one["pid"], one["user"]) for one in kept["processes"]] == [
-        (1, JOBS_USER),
-        (2, OTHER_USER),
-    ]
-    assert [one["pid"] for one in kept["jobs"]] == [1]
-    assert "eve" not in json.dumps(kept)

@@ -8,18 +8,11 @@ from dataclasses import replace
 
 import pytest
 
-from gpuwatch.diagnosis.finding import Advice, Diagnosis, Evidence, Finding, NotTold, RuledOut
+from gpuwatch.diagnosis.finding import Advice, Diagnosis, Evidence, Finding, RuledOut, Unchecked
 from gpuwatch.jobs.stacks.summary import StackReport
-from gpuwatch.outputs.diagnosis.text import (
-    DiagnosisReport,
-    Ended,
-    GpuSeen,
-    SourceSeen,
-    diagnosis_json,
-    diagnosis_page,
-    evidence_line,
-    quantity,
-)
+from gpuwatch.outputs.diagnosis.json import diagnosis_json
+from gpuwatch.outputs.diagnosis.report import DiagnosisReport, Ended, GpuSeen, SourceSeen
+from gpuwatch.outputs.diagnosis.text import diagnosis_page, evidence_line, quantity
 from gpuwatch.outputs.terminal.table import cell_width
 
 START = 1_700_000_000.0
@@ -32,20 +25,20 @@ FINDING = Finding(
     job=(4242, START - 60),
     since_unix_seconds=START + 6,
     evidence=(
-        Evidence(name="busy", value=38.0, unit="%", threshold=90.0, says="it idles most of it"),
-        Evidence(name="PCIe", value=5.0e6, unit="bytes/s", says="little", supports=False),
-        Evidence(name="disk wait", value=None, says="not read"),
+        Evidence("busy", 38.0, "%", 90.0, "it idles most of it"),
+        Evidence("PCIe", 5.0e6, "bytes/s", says="little", supports=False),
+        Evidence("disk wait", None, says="not read"),
     ),
     advice=(
         Advice(
-            action="Raise num_workers from 2 to 8.",
+            "Raise num_workers from 2 to 8.",
             setting="num_workers",
             present="2",
             wanted="8",
             why="6 cores are free",
         ),
     ),
-    ruled_out=(RuledOut(rule="checkpoint_pauses", why="nothing was written"),),
+    ruled_out=(RuledOut("checkpoint_pauses", "nothing was written"),),
     cost_share=0.62,
     cost_gpu_seconds=18.6,
 )
@@ -64,13 +57,13 @@ LOG = replace(LIVE, kind="query", name="gpus.csv", interval_seconds=1.0, lines=3
 
 
 def diagnosis(*findings: Finding, decided: bool = True, verdict: str | None = None) -> Diagnosis:
-    told = verdict or (findings[0].summary if findings else "GPU 0 is kept busy: 97%.")
+    words = verdict or (findings[0].summary if findings else "GPU 0 is kept busy: 97%.")
     return Diagnosis(
         taken_at_unix_seconds=START + 30,
         watched_seconds=30.0,
-        verdict=told,
+        verdict=words,
         findings=findings,
-        unknown=(NotTold(rule="sync_every_step", missing=("stacks",)),),
+        unknown=(Unchecked(rule="sync_every_step", missing=("stacks",)),),
         decided=decided,
     )
 
@@ -146,11 +139,7 @@ def test_nothing_found_says_what_was_seen() -> None:
 
 @pytest.mark.parametrize(
     ("source", "words"),
-    [
-        (LIVE, "--for 2m"),
-        (LOG, "-lms 200"),
-        (replace(LOG, kind="recording"), "longer recording"),
-    ],
+    [(LIVE, "--for 2m"), (LOG, "-lms 200"), (replace(LOG, kind="recording"), "longer recording")],
 )
 def test_what_could_not_be_told_says_what_would_decide(source: SourceSeen, words: str) -> None:
     """Something a person can do, for each kind of source."""
@@ -213,7 +202,7 @@ def test_quantities_are_written_as_a_person_writes_them(
 
 def test_a_threshold_does_not_repeat_what_it_is_a_share_of() -> None:
     """``75%`` after ``of a core each`` has been said."""
-    evidence = Evidence(name="workers", value=99.0, unit="% of a core each", threshold=75.0)
+    evidence = Evidence("workers", 99.0, "% of a core each", 75.0)
     assert evidence_line(evidence) == "workers 99% of a core each (threshold 75%)"
 
 
@@ -221,7 +210,7 @@ def test_the_json_is_one_object_without_nan() -> None:
     """What is no number is null."""
     odd = replace(
         FINDING,
-        evidence=(Evidence(name="slope", value=math.nan, threshold=math.inf),),
+        evidence=(Evidence("slope", math.nan, threshold=math.inf),),
         cost_share=None,
         job=None,
     )

@@ -12,8 +12,9 @@ import pytest
 
 from gpuwatch.commands import cli
 from gpuwatch.jobs.stacks.summary import Share, StackReport
+from gpuwatch.outputs.diagnosis.json import diagnosis_json
+from gpuwatch.outputs.diagnosis.report import Ended
 from gpuwatch.outputs.diagnosis.schema import DIAGNOSIS_SCHEMA
-from gpuwatch.outputs.diagnosis.text import Ended, diagnosis_json
 from gpuwatch.sources.simulated.source import SCENARIOS
 from tests.outputs.test_diagnosis import FINDING, LOG, START, report
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpuwatch.core.model import ProcessKey, Snapshot
-from gpuwatch.diagnosis.finding import Advice, Diagnosis, Evidence, Finding, NotTold, RuledOut
+from gpuwatch.diagnosis.finding import Advice, Diagnosis, Evidence, Finding, RuledOut, Unchecked
 
 
 class HandEngine:
@@ -124,8 +124,8 @@ def diagnosis(what: Snapshot, *findings: Finding) -> Diagnosis:
         verdict=findings[0].summary if findings else "GPU 0 is kept busy: 97%.",
         findings=findings,
         unknown=(
-            NotTold(rule="busy_without_work", missing=("SM activity (GPM)",), gpus=every),
-            NotTold(
+            Unchecked(rule="busy_without_work", missing=("SM activity (GPM)",), gpus=every),
+            Unchecked(
                 rule="sync_every_step",
                 missing=("stacks of the main thread",),
                 gpus=every[:1],

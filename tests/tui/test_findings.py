@@ -12,7 +12,7 @@ import pytest
 from gpuwatch.core.model import Job, Problem, Snapshot
 from gpuwatch.core.text import clean
 from gpuwatch.diagnosis.engine.catalogue import RULES, find
-from gpuwatch.diagnosis.finding import Advice, Diagnosis, Evidence, Finding, NotTold, RuledOut
+from gpuwatch.diagnosis.finding import Advice, Diagnosis, Evidence, Finding, RuledOut, Unchecked
 from gpuwatch.jobs.stacks.summary import Place, Share, StackReport, UserLine
 from gpuwatch.tui.charts.glyphs import ASCII, UNICODE
 from gpuwatch.tui.controllers.marking import bring_up_to_date, mark_now
@@ -267,7 +267,7 @@ def test_nothing_in_a_finding_is_obeyed(name: str, size: tuple[int, int]) -> Non
         watched_seconds=1.0,
         verdict=text,
         findings=(one, degraded(what.now)),
-        unknown=(NotTold(rule=text, missing=(text,), gpus=one.gpus),),
+        unknown=(Unchecked(rule=text, missing=(text,), gpus=one.gpus),),
     )
     for glyphs in (UNICODE, ASCII):
         view = view_of(what, diagnosis=told, glyphs=glyphs)

@@ -1,4 +1,4 @@
-"""What each cause cost: GPU time, of which no second is counted for two causes."""
+"""Cost of each cause: GPU time, of which no second is counted for two causes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 from gpuwatch.core.model import BusySample, GpuKey, Snapshot
-from gpuwatch.diagnosis.facts.window import GpuFacts, Window
 
 KEEP_SECONDS = 900.0
 """The first of two pauses is known for what it was when the second has been seen."""
@@ -18,50 +17,6 @@ SAMPLE_SECONDS = 2.0
 """No driver's own samples lie further apart."""
 CLAIM_SECONDS = 60.0
 """Jobs that are there and claimed time of a GPU within the last minute share it."""
-
-WHILE_BUSY = frozenset(
-    {
-        "collective_wait",
-        "straggler",
-        "busy_without_work",
-        "batch_too_small",
-        "thermal_throttle",
-        "power_throttle",
-        "other_tenant",
-    }
-)
-"""Rules whose loss lies in the time a kernel was resident; all others explain idle time."""
-
-
-class Shares:
-    """The time of a window's GPUs that is still to be explained, 0 to 1 of each."""
-
-    def __init__(self, window: Window) -> None:
-        self._idle: dict[GpuKey, float] = {}
-        self._busy: dict[GpuKey, float] = {}
-        for gpu in window.gpus:
-            self._idle[gpu.uuid] = idle_share(gpu)
-            # The time a GPU waits in a collective for one that idles is told as that one's.
-            self._busy[gpu.uuid] = 1.0
-
-    def take(self, rule: str, gpus: Iterable[GpuKey], claim: float, *, busy: bool = False) -> float:
-        """What is left of ``claim`` for this rule, a mean over the GPUs; it is used up by it.
-        ``busy``: it was lost while a kernel was resident, whatever the rule usually says."""
-        left = self._busy if busy or rule in WHILE_BUSY else self._idle
-        keys = [key for key in gpus if key in left]
-        if not keys:
-            return claim
-        given = 0.0
-        for key in keys:
-            part = min(claim, left[key])
-            left[key] -= part
-            given += part
-        return given / len(keys)
-
-
-def idle_share(gpu: GpuFacts) -> float:
-    """0 to 1; 1 where nothing is known of it."""
-    return 1.0 if gpu.lost or gpu.busy is None else 1.0 - gpu.busy.mean_percent / 100.0
 
 
 def _idle(percent: float) -> float:
@@ -141,7 +96,11 @@ class GpuTime:
         if seconds <= 0.0:
             return
         if key not in self._cells:
-            self._forget(end - KEEP_SECONDS)
+            # Those of jobs and GPUs that have been gone for so long go with the first of another.
+            oldest = end - KEEP_SECONDS
+            for gone in [one for one, cells in self._cells.items() if cells[-1].end < oldest]:
+                del self._cells[gone]
+                self._claims.pop(gone, None)
         cells = self._cells.setdefault(key, deque())
         last = cells[-1] if cells else None
         if (
@@ -158,12 +117,6 @@ class GpuTime:
             cells.append(_Cell(end, seconds, idle, seconds, idle))
         while cells[0].end < end - KEEP_SECONDS:
             cells.popleft()
-
-    def _forget(self, oldest: float) -> None:
-        """Jobs and GPUs that have been gone for so long."""
-        for key in [key for key, cells in self._cells.items() if cells[-1].end < oldest]:
-            del self._cells[key]
-            self._claims.pop(key, None)
 
     def end_of(self, key: Hashable) -> float:
         """Up to where its time is known."""

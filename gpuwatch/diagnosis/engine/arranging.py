@@ -1,4 +1,4 @@
-"""Which of the faults that hold in a window are causes, and which are symptoms or rivals.
+"""Sorting of the faults that hold in a window: causes, symptoms and rivals.
 
 A cause says which rules its symptoms fire. Causes that claim the same idle time are rivals: the
 one with the better evidence leads, and one for which nothing is left is no cause here.
@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from gpuwatch.diagnosis.engine.accounting import Shares
+from gpuwatch.core.model import GpuKey
 from gpuwatch.diagnosis.engine.hysteresis import Held
 from gpuwatch.diagnosis.facts.window import Window
 from gpuwatch.diagnosis.rule import Firing
 
 WEAK = 0.6
 """An explanation must have this share of the strength of what it explains."""
-LEFT_OVER = 0.3
+UNEXPLAINED = 0.3
 """Of what a rival claims: with less than this left, its time is explained by others."""
 INCUMBENT = 0.1
 """Added to the strength of what led before, so that two near equals do not take turns."""
@@ -26,129 +26,110 @@ INCUMBENT = 0.1
 class Cause:
     """One finding of a window, with what it explains."""
 
-    rule: str
     held: Held
     firing: Firing
     lost_share: float | None
     """What is left of the firing's claim."""
-    symptoms: list[tuple[str, Firing]] = field(default_factory=list)
-    rivals: list[tuple[str, Firing]] = field(default_factory=list)
+    symptoms: list[Held] = field(default_factory=list)
+    rivals: list[Held] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        return self.held.rule.name
 
 
 def arrange(window: Window, held: Mapping[str, Held], led_before: frozenset[str]) -> list[Cause]:
-    """The causes among what is raised, the leading one first; ``led_before`` as it was told."""
-    raised = {rule: one for rule, one in held.items() if one.raised and one.firing is not None}
+    """The causes among what is raised, the leading one first; ``led_before`` as it was shown."""
+    raised = {name: one for name, one in held.items() if one.raised}
     if not raised:
         return []
-    explained = _explained(raised, _pending(held), led_before)
-    ordered = sorted(
-        [rule for rule in raised if rule not in explained],
-        key=lambda rule: (-_weight(rule, raised[rule], led_before), rule),
+
+    def weight(name: str) -> tuple[float, str]:
+        # By name where they are equal.
+        return (held[name].strength + (INCUMBENT if name in led_before else 0.0), name)
+
+    def explains(reason: str, name: str) -> bool:
+        one, other = held[reason], held[name]
+        if name not in one.explains or one.strength < WEAK * other.strength or reason == name:
+            return False
+        # Where each explains the other, the one with the better evidence is right.
+        mutual = reason in other.explains and other.raised and one.raised
+        return not mutual or weight(reason) > weight(name)
+
+    explained: dict[str, str] = {}
+    for name in raised:
+        reasons = [other for other in raised if explains(other, name)]
+        if not reasons and name not in led_before:
+            # What is about to be raised explains, too, unless the symptom is on the screen
+            # already: that changes only when the cause is sure.
+            pending = [other for other, one in held.items() if one.fires_now and not one.raised]
+            reasons = [other for other in pending if explains(other, name)]
+        if reasons:
+            explained[name] = max(reasons, key=lambda other: held[other].strength)
+    _break_circles(explained)
+    causes = _compete(
+        window,
+        [
+            raised[name]
+            for name in sorted(raised, key=lambda name: (-weight(name)[0], name))
+            if name not in explained
+        ],
     )
-    causes = _compete(window, [(rule, raised[rule]) for rule in ordered])
-    by_rule = {cause.rule: cause for cause in causes}
-    for rule, reason in explained.items():
-        leader = by_rule.get(_last(reason, explained))
-        firing = raised[rule].firing
-        if leader is not None and firing is not None:
-            leader.symptoms.append((rule, firing))
+    by_name = {cause.name: cause for cause in causes}
+    for name, reason in explained.items():
+        # The cause behind a chain of explanations.
+        last = reason
+        while last in explained:
+            last = explained[last]
+        if last in by_name:
+            by_name[last].symptoms.append(raised[name])
     return causes
 
 
-def _weight(rule: str, held: Held, led_before: frozenset[str]) -> float:
-    return held.strength + (INCUMBENT if rule in led_before else 0.0)
-
-
-def _pending(held: Mapping[str, Held]) -> dict[str, Held]:
-    return {rule: one for rule, one in held.items() if one.fires_now and not one.raised}
-
-
-def _explained(
-    raised: Mapping[str, Held], pending: Mapping[str, Held], led_before: frozenset[str]
-) -> dict[str, str]:
-    """Rule: the one that explains it. What is about to be raised explains, too, unless the
-    symptom is on the screen already: that changes only when the cause is sure."""
-    out: dict[str, str] = {}
-    for rule, one in raised.items():
-        reasons = [other for other in raised if _explains(raised, other, rule, led_before)]
-        if not reasons and rule not in led_before:
-            reasons = [
-                other
-                for other, candidate in pending.items()
-                if candidate.firing is not None
-                and rule in candidate.firing.explains
-                and candidate.strength >= WEAK * one.strength
-            ]
-        if reasons:
-            out[rule] = max(reasons, key=lambda other: _strength(other, raised, pending))
-    for rule in _circular(out):
-        del out[rule]
-    return out
-
-
-def _circular(explained: Mapping[str, str]) -> list[str]:
-    """One rule of every circle of explanations, so that each has an end."""
+def _break_circles(explained: dict[str, str]) -> None:
+    """Drop one rule of every circle of explanations, so that each has an end."""
     first = []
-    for rule in explained:
-        seen = [rule]
+    for name in explained:
+        seen = [name]
         while (reason := explained.get(seen[-1])) is not None and reason not in seen:
             seen.append(reason)
-        if reason == rule and min(seen) == rule:
-            first.append(rule)
-    return first
+        if reason == name and min(seen) == name:
+            first.append(name)
+    for name in first:
+        del explained[name]
 
 
-def _strength(rule: str, *sets: Mapping[str, Held]) -> float:
-    return next((one[rule].strength for one in sets if rule in one), 0.0)
-
-
-def _explains(
-    raised: Mapping[str, Held], reason: str, rule: str, led_before: frozenset[str]
-) -> bool:
-    mine, theirs = raised[reason], raised[rule]
-    if reason == rule or mine.firing is None or theirs.firing is None:
-        return False
-    if rule not in mine.firing.explains or mine.strength < WEAK * theirs.strength:
-        return False
-    if reason in theirs.firing.explains:
-        # Each explains the other: the one with the better evidence is right.
-        ours = (_weight(reason, mine, led_before), reason)
-        return ours > (_weight(rule, theirs, led_before), rule)
-    return True
-
-
-def _last(rule: str, explained: Mapping[str, str]) -> str:
-    """The cause behind a chain of explanations."""
-    seen = set()
-    while rule in explained and rule not in seen:
-        seen.add(rule)
-        rule = explained[rule]
-    return rule
-
-
-def _compete(window: Window, ordered: list[tuple[str, Held]]) -> list[Cause]:
-    shares = Shares(window)
-    everything = tuple([gpu.uuid for gpu in window.gpus])
+def _compete(window: Window, ordered: list[Held]) -> list[Cause]:
+    idle = {gpu.uuid: gpu.idle_share for gpu in window.gpus}
+    # The time a GPU waits in a collective for one that idles is shown as that one's.
+    busy = dict.fromkeys(idle, 1.0)
     causes: list[Cause] = []
-    for rule, held in ordered:
+    for held in ordered:
         firing = held.firing
         if firing is None:
             continue
         claim = firing.lost_share
         if claim is None:
-            causes.append(Cause(rule, held, firing, None))
+            causes.append(Cause(held, firing, None))
             continue
-        wanted = firing.gpus or everything
-        given = shares.take(rule, wanted, claim, busy=firing.lost_while_busy)
+        given = _take(busy if held.loses_busy_time else idle, firing.gpus or tuple(idle), claim)
         if firing.pauses:
             # They lie in other minutes, too: what the others leave of this one says nothing.
             given = claim
         leader = _leader(causes, firing)
-        if leader is not None and given < LEFT_OVER * claim:
-            leader.rivals.append((rule, firing))
+        if leader is not None and given < UNEXPLAINED * claim:
+            leader.rivals.append(held)
         else:
-            causes.append(Cause(rule, held, firing, given))
+            causes.append(Cause(held, firing, given))
     return causes
+
+
+def _take(left: dict[GpuKey, float], gpus: tuple[GpuKey, ...], claim: float) -> float:
+    """Take what is left of ``claim`` (0 to 1 of the time), a mean over the GPUs."""
+    parts = [(key, min(claim, left[key])) for key in gpus if key in left]
+    for key, part in parts:
+        left[key] -= part
+    return sum(part for _, part in parts) / len(parts) if parts else claim
 
 
 def _leader(causes: list[Cause], firing: Firing) -> Cause | None:

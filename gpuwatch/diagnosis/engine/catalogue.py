@@ -8,29 +8,28 @@ from __future__ import annotations
 
 import inspect
 import pkgutil
+from dataclasses import replace
 from importlib import import_module
-from types import ModuleType
 
 from gpuwatch.diagnosis import rules
 from gpuwatch.diagnosis.rule import Rule
 
 
-def _modules() -> list[str]:
-    found = pkgutil.walk_packages(rules.__path__, f"{rules.__name__}.")
-    names = [module.name for module in found if not module.ispkg]
-    return [name for name in names if not name.startswith(f"{rules.__name__}.shared.")]
+def _rules() -> tuple[Rule, ...]:
+    found = []
+    for info in pkgutil.walk_packages(rules.__path__, f"{rules.__name__}."):
+        if info.ispkg or info.name.startswith(f"{rules.__name__}.shared."):
+            continue
+        module = import_module(info.name)
+        name = info.name.rpartition(".")[2]
+        text = inspect.cleandoc(module.__doc__ or "")
+        found.append(replace(module.RULE, name=name, documentation=text, check=module.check))
+    return tuple(sorted(found, key=lambda rule: rule.name))
 
 
-def _rule(module_name: str) -> Rule:
-    module: ModuleType = import_module(module_name)
-    name = module_name.rpartition(".")[2]
-    return Rule(name, module.check, inspect.cleandoc(module.__doc__ or ""))
-
-
-RULES: tuple[Rule, ...] = tuple(
-    sorted((_rule(name) for name in _modules()), key=lambda rule: rule.name)
-)
+RULES: tuple[Rule, ...] = _rules()
 """In the order of their names."""
+_BY_NAME = {rule.name: rule for rule in RULES}
 
 
 def find(name: str) -> Rule:
@@ -38,8 +37,9 @@ def find(name: str) -> Rule:
 
     Raises ``KeyError`` where there is none.
     """
-    wanted = name.strip().replace("-", "_")
-    for rule in RULES:
-        if rule.name == wanted:
-            return rule
-    raise KeyError(name)
+    return _BY_NAME[name.strip().replace("-", "_")]
+
+
+def known(name: str) -> Rule:
+    """The same; for the name of another version's rule, one of which nothing is known."""
+    return _BY_NAME.get(name) or Rule(title=name.replace("_", " "), name=name)

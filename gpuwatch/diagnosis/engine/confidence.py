@@ -1,15 +1,17 @@
 """From the strength of a rule's evidence to how likely the cause it names is the right one.
 
-``CURVE`` and ``TRUST`` come from ``python -m tests.evaluation.calibrate --cases 330`` (cases for
-choosing thresholds, seed 100): isotonic regression of being right on what was said, and a factor
-for rules that were right less often than others of the same strength. They were fitted when 214 of
-223 findings were right. With the rules as they are now it is 239 of 242, and the fit would be
-above this curve everywhere; it was left where it is, since on held-out cases fewer are right, and
-a real machine has more ways to surprise than the generator. The Brier score of
+``CURVE`` and the rules' ``trust`` come from ``python -m tests.evaluation.calibrate --cases 330``
+(cases for choosing thresholds, seed 100): isotonic regression of being right on what was said, and
+a factor for rules that were right less often than others of the same strength. They were fitted
+when 214 of 223 findings were right. With the rules as they are now it is 239 of 242, and the fit
+would be above this curve everywhere; it was left where it is, since on held-out cases fewer are
+right, and a real machine has more ways to surprise than the generator. The Brier score of
 ``tests.evaluation`` says how well it was done.
 """
 
 from __future__ import annotations
+
+from itertools import pairwise
 
 from gpuwatch.diagnosis.rule import Firing
 
@@ -17,36 +19,23 @@ CURVE = ((0.0, 0.50), (0.4, 0.75), (0.6, 0.90), (0.8, 0.96), (1.0, 0.99))
 """(strength, confidence), straight lines between."""
 MISSING_COST = 0.05
 """For each reading that would have made it surer, of those it rests on."""
-TRUST = {
-    # The pattern is sure, the cause behind it is not named.
-    "oscillation": 0.85,
-    # Many causes look like that.
-    "busy_without_work": 0.80,
-    # A busy main thread is also what a thread that waits for its GPU looks like.
-    "python_bound": 0.90,
-    # There is nothing to weigh.
-    "gpu_lost": 1.03,
-    "hardware_errors": 1.03,
-}
-"""Factors by rule; 1 where not named."""
 HIGHEST = 0.99
 """Nothing seen from outside is certain."""
+LOWEST = 0.05
 
 
-def confidence(rule: str, firing: Firing, strength: float) -> float:
-    """0 to 1. ``strength`` is the firing's, smoothed over its evaluations."""
-    present = len([item for item in firing.evidence if item.value is not None])
+def confidence(trust: float, firing: Firing, strength: float) -> float:
+    """0 to 1. ``trust`` is the rule's, ``strength`` the firing's, smoothed over its evaluations."""
+    present = len([item for item in firing.evidence if item is not None and item.value is not None])
     wanted = present + len(firing.missing)
     share = present / wanted if wanted else 1.0
-    value = _on_curve(strength) * TRUST.get(rule, 1.0)
+    value = _on_curve(strength) * trust
     value *= 1.0 - MISSING_COST * min(3, len(firing.missing)) * (2.0 - share)
-    return min(HIGHEST, max(0.05, value))
+    return min(HIGHEST, max(LOWEST, value))
 
 
 def _on_curve(strength: float) -> float:
-    left, low = CURVE[0]
-    for right, high in CURVE[1:]:
+    for (left, low), (right, high) in pairwise(CURVE):
         if strength <= right:
             return low + (high - low) * max(0.0, strength - left) / (right - left)
-        left, low = right, high
-    return low
+    return CURVE[-1][1]

@@ -9,20 +9,20 @@ clock but the snapshots', so a recording gives the same answers as the machine d
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Sequence
+from collections.abc import Container, Hashable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from gpuwatch.core.history import without_late
-from gpuwatch.core.model import GpuKey, ProcessKey, Snapshot
+from gpuwatch.core.history import GAP_INTERVALS, without_late
+from gpuwatch.core.model import ProcessKey, Snapshot
 from gpuwatch.diagnosis.engine.accounting import GpuTime
 from gpuwatch.diagnosis.engine.catalogue import RULES
 from gpuwatch.diagnosis.engine.subject import Subject
-from gpuwatch.diagnosis.engine.verdict import EARLY_SECONDS, Seen, is_decided, sentence
-from gpuwatch.diagnosis.facts.observer import GAP_INTERVALS, Observer, SubjectKey
+from gpuwatch.diagnosis.engine.verdict import EARLY_SECONDS, Seen, sentence
+from gpuwatch.diagnosis.facts.observer import Observer, SubjectKey, spoken_for
 from gpuwatch.diagnosis.facts.watched_gpu import is_read
 from gpuwatch.diagnosis.facts.window import STOPPED_STATES, Window
-from gpuwatch.diagnosis.finding import Diagnosis, Finding, NotTold, ordered
+from gpuwatch.diagnosis.finding import Diagnosis, Finding, Unchecked, ordered
 from gpuwatch.diagnosis.rule import Rule
 
 EVALUATE_SECONDS = 2.0
@@ -37,24 +37,16 @@ EARLY_BY_SECONDS = 0.25
 """Snapshots are not taken to the millisecond; one a little early is not left out."""
 LONGEST_STEP_SECONDS = 4.0
 """A pause of the watching counts as one look, not as minutes in which a fault held."""
-OF_THE_CARD = frozenset({"gpu_lost", "hardware_errors", "thermal_throttle", "power_throttle"})
-"""Faults of a GPU, which all jobs on it show: told once."""
-
-OF_THE_ENDED = frozenset({"orphaned_workers"})
-"""All that can still be wrong with a job that has ended."""
 
 Stacks = tuple[tuple[str, float, str | None], ...]
 
 _NOTHING_YET = Diagnosis(
-    taken_at_unix_seconds=0.0,
-    watched_seconds=0.0,
-    verdict="No data yet.",
-    decided=False,
+    taken_at_unix_seconds=0.0, watched_seconds=0.0, verdict="No data yet.", decided=False
 )
 
 
 class Watching(Protocol):
-    """What makes windows of snapshots: ``Observer``."""
+    """Maker of windows from snapshots: ``Observer``."""
 
     def push(self, snapshot: Snapshot) -> None: ...
 
@@ -99,15 +91,14 @@ class Engine:
         now = snapshot.monotonic_seconds
         if self._before is not None and now < self._before:
             self._begin()
-        spoken_for = snapshot.interval_seconds
+        seconds = spoken_for(snapshot, self._before)
         if self._before is not None:
             step = now - self._before
-            spoken_for = step if step <= GAP_INTERVALS * spoken_for else spoken_for
-            longest = max(LONGEST_STEP_SECONDS, 2.5 * snapshot.interval_seconds)
+            longest = max(LONGEST_STEP_SECONDS, GAP_INTERVALS * snapshot.interval_seconds)
             self._watched += min(step, longest)
         self._before = now
         self._observer.push(snapshot)
-        self._time.push(snapshot, spoken_for)
+        self._time.push(snapshot, seconds)
         # What was said of GPUs that cannot be read any more does not stand for a moment longer.
         at_once = self._take_there(snapshot)
         if at_once or self._last is None or now - self._last >= self._every - EARLY_BY_SECONDS:
@@ -134,7 +125,7 @@ class Engine:
         return others
 
     def note_stacks(self, job: ProcessKey, stacks: Stacks) -> None:
-        """What a stack sampler saw of a job's main threads (see ``JobFacts.stacks``)."""
+        """Take what a stack sampler saw of a job's main threads (see ``JobFacts.stacks``)."""
         if isinstance(self._observer, Observer):
             self._observer.note_stacks(job, stacks)
 
@@ -198,32 +189,46 @@ class Engine:
     def _rules_for(self, window: Window) -> tuple[tuple[Rule, ...], bool]:
         if not _has_ended(window):
             return self._rules, False
-        return tuple([rule for rule in self._rules if rule.name in OF_THE_ENDED]), True
+        return tuple([rule for rule in self._rules if rule.after_end]), True
 
     def _compose(self) -> Diagnosis:
         findings: list[Finding] = []
-        unknown: list[NotTold] = []
+        unknown: list[Unchecked] = []
         seen: list[Seen] = []
         for subject in self._subjects.values():
             findings += subject.findings()
-            unknown += subject.not_told()
-            if subject.seen is not None and not subject.ended:
-                seen.append(subject.seen)
-        told = _without_repeats(_once(ordered(findings, self._diagnosis.findings)))
-        undecided = [gpu.uuid for one in seen if not is_decided(one) for gpu in one.window.gpus]
+            unknown += subject.unknown()
+            if subject.window is not None and not subject.ended:
+                seen.append(Seen(subject, subject.window))
+        shown = self._without_repeats(ordered(findings, self._diagnosis.findings))
+        undecided = [gpu.uuid for one in seen if not one.is_decided for gpu in one.window.gpus]
         return Diagnosis(
             taken_at_unix_seconds=self._unix,
             watched_seconds=self._watched,
-            verdict=sentence(told, seen),
-            findings=tuple(told),
+            verdict=sentence(shown, seen),
+            findings=tuple(shown),
             unknown=tuple(unknown),
             decided=self._watched >= EARLY_SECONDS and not undecided,
             undecided_gpus=tuple(dict.fromkeys(undecided)),
         )
 
+    def _without_repeats(self, findings: list[Finding]) -> list[Finding]:
+        """Faults of a card once, not for each job on it, and nothing that another one covers."""
+        rules = {rule.name: rule for rule in self._rules}
+        covered = {
+            (name, uuid) for one in findings for name in rules[one.rule].covers for uuid in one.gpus
+        }
+        shown: dict[Hashable, Finding] = {}
+        for one in findings:
+            if one.gpus and all((one.rule, uuid) in covered for uuid in one.gpus):
+                continue
+            key = one.key._replace(job=None) if rules[one.rule].of_card else one.key
+            shown.setdefault(key, one)
+        return list(shown.values())
+
 
 def _there(snapshot: Snapshot) -> tuple[object, ...]:
-    """What jobs run, on what, whether one is stopped, and what GPUs answer."""
+    """Jobs that run, on what, whether one is stopped, and GPUs that answer."""
     jobs = [
         (
             job.key,
@@ -237,36 +242,14 @@ def _there(snapshot: Snapshot) -> tuple[object, ...]:
 
 
 def _has_ended(window: Window) -> bool:
-    return window.job is not None and window.job.job.ended_at_unix_seconds is not None
+    return window.job is not None and window.job.has_ended
 
 
 def _left_some(window: Window) -> bool:
     return window.job is not None and any(one.orphaned for one in window.job.job.members)
 
 
-def _without_repeats(findings: list[Finding]) -> list[Finding]:
-    """Memory that a job's orphans hold is told with them, not again of the GPU."""
-    held = {uuid for one in findings if one.rule == "orphaned_workers" for uuid in one.gpus}
-    return [
-        one
-        for one in findings
-        if one.rule != "idle_holding_memory" or not held.issuperset(one.gpus)
-    ]
-
-
 def _key(window: Window) -> SubjectKey:
     if window.job is not None:
         return (window.job.key, ())
     return (None, tuple([gpu.uuid for gpu in window.gpus]))
-
-
-def _once(findings: list[Finding]) -> list[Finding]:
-    """Of the faults of a card, one each."""
-    out = []
-    told: set[tuple[str, tuple[GpuKey, ...]]] = set()
-    for finding in findings:
-        key = (finding.rule, finding.gpus)
-        if finding.rule not in OF_THE_CARD or key not in told:
-            out.append(finding)
-        told.add(key)
-    return out

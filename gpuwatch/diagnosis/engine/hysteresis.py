@@ -1,14 +1,15 @@
-"""When a finding is raised and when it is taken back: slowly enough not to flap.
+"""Raising and withdrawing of findings: slowly enough not to flap.
 
 A rule's answers fill and drain a level, in seconds. What fires for long enough is raised; from
-then on it takes a longer absence to take it back. What is dangerous is raised at once.
+then on it takes a longer absence to withdraw it. What is dangerous is raised at once.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gpuwatch.diagnosis.rule import Clear, Firing, Unknown, Verdict
+from gpuwatch.diagnosis.finding import Advice
+from gpuwatch.diagnosis.rule import Clear, Firing, Rule, Unknown, Verdict
 
 RAISE_SECONDS = 8.0
 """Windows reach back a minute, so an answer that holds this long is no accident of one sample; with
@@ -34,8 +35,9 @@ SMOOTHING_SECONDS = 10.0
 
 @dataclass(slots=True)
 class Held:
-    """What one rule said of one window, over time."""
+    """Answers of one rule on one window, over time."""
 
+    rule: Rule
     level: float = 0.0
     looks: int = 0
     """Evaluations in which it fired since the level was last at zero."""
@@ -46,6 +48,26 @@ class Held:
     since_unix_seconds: float | None = None
     strength: float = 0.0
     """Smoothed."""
+
+    @property
+    def explains(self) -> frozenset[str]:
+        own = None if self.firing is None else self.firing.explains
+        return self.rule.explains if own is None else own
+
+    @property
+    def severity(self) -> str:
+        return (self.firing and self.firing.severity) or self.rule.severity
+
+    @property
+    def advice(self) -> tuple[Advice, ...]:
+        own = None if self.firing is None else self.firing.advice
+        return self.rule.cure if own is None else tuple(own)
+
+    @property
+    def loses_busy_time(self) -> bool:
+        """The time it costs lies where a kernel was resident."""
+        busy = self.firing is not None and self.firing.lost_while_busy
+        return busy or self.rule.lost_while_busy
 
     def update(self, verdict: Verdict, seconds: float, unix_seconds: float) -> None:
         """``seconds``: since the evaluation before."""
@@ -71,10 +93,10 @@ class Held:
         self.strength += share * (firing.strength - self.strength)
         self.firing = firing
         self.looks += 1
-        ceiling = CLEAR_ERROR_SECONDS if firing.severity == "error" else CLEAR_SECONDS
+        at_once = self.severity == "error"
+        ceiling = CLEAR_ERROR_SECONDS if at_once else CLEAR_SECONDS
         most = ceiling if self.raised else max(ceiling, firing.hold_seconds)
         self.level = min(max(most, self.level), self.level + seconds)
-        at_once = firing.severity == "error"
         needed = max(firing.hold_seconds, _raise_seconds(self.strength))
         held = self.level >= needed and self.looks >= RAISE_EVALUATIONS
         if at_once or (held and not self.raised):

@@ -1,5 +1,5 @@
-"""When a GPU (or a loop) that waited again and again came to be fed: what was before is no part of
-what is.
+"""Recovery of a GPU (or a loop) that waited again and again and came to be fed: what was before is
+no part of what is.
 
 Without it a minute's means still show, for most of a minute, a trouble that was mended.
 """

@@ -1,4 +1,4 @@
-"""When a young job's steady work began.
+"""The beginning of a young job's steady work.
 
 Before its first steps a job imports, indexes its data, warms up its loader, compiles and tunes:
 CPUs are busy, the GPU idles or flickers. Nothing of that says how it will be fed.
@@ -14,14 +14,14 @@ from gpuwatch.diagnosis.signals.waveform import BUSY_PERCENT, GAP_SAMPLES, IDLE_
 
 LONGEST_SECONDS = 180.0
 """A job older than this is judged as it is. Large models compile for longer, but a job that idles
-for three minutes has something to be told about."""
+for three minutes has something to be shown."""
 WITHOUT_GPU_SECONDS = 60.0
-"""Where there is no GPU to show the first steps, and the job tells of none."""
-TOLD_STEPS = 20
-"""Where a GPU shows no steady work: so many steps that were told, and the first of them
+"""Where there is no GPU to show the first steps, and the job reports none."""
+REPORTED_STEPS = 20
+"""Where a GPU shows no steady work: so many steps that were reported, and the first of them
 ``WORK_SECONDS`` ago, are steady all the same. A compiler is done with tuning by then."""
 WORK_SECONDS = 8.0
-"""Without an idle run, or, without a GPU, since the first step that was told: long enough for a
+"""Without an idle run, or, without a GPU, since the first step that was reported: long enough for a
 compile's tuning kernels to be over."""
 CYCLES = 3
 CYCLES_SECONDS = 4.0
@@ -64,7 +64,7 @@ def steady_from(samples: Sequence[tuple[float, float]], step: float) -> float | 
 
 
 def _rhythm(rises: list[float], now: float) -> float | None:
-    """When the cycles that are alike, up to now, began."""
+    """Begin of the cycles that are alike, up to now."""
     cycles = [later - earlier for earlier, later in pairwise(rises)]
     first = _alike_from(cycles)
     if len(cycles) - first < CYCLES or rises[-1] - rises[first] < CYCLES_SECONDS:

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 
-from gpuwatch.core.model import BusySample, Gpu, GpuReading, ReasonSeconds
+from gpuwatch.core.model import BusySample, Gpu, GpuReading, Process, ReasonSeconds
+from gpuwatch.diagnosis.facts.averages import WINDOW_SECONDS, Averages
 from gpuwatch.diagnosis.facts.recovery import Recovery
 from gpuwatch.diagnosis.facts.window import GpuFacts
-from gpuwatch.diagnosis.signals.running import (
-    BUCKET_SECONDS,
-    Counter,
-    Highest,
-    Remembered,
-    RunningMeans,
-)
+from gpuwatch.diagnosis.signals.running import BUCKET_SECONDS, Counter, Highest, Remembered
 from gpuwatch.diagnosis.signals.stretches import KEEP_SECONDS, PauseWatch
 from gpuwatch.diagnosis.signals.trend import Trend
 from gpuwatch.diagnosis.signals.waveform import GAP_SAMPLES, IDLE_PERCENT, Waveform, analyse
@@ -36,32 +32,11 @@ SPAN = 1 / 3
 POWER_BIN_WATTS = 5.0
 POWER_BINS_MAX = 1000
 
-_READ = (
-    "power_watts",
-    "power_limit_watts",
-    "sm_active_percent",
-    "tensor_active_percent",
-    "dram_active_percent",
-    "memory_controller_percent",
-    "memory_used_bytes",
-    "temperature_celsius",
-    "sm_clock_mhz",
-    "pcie_rx_bytes_per_second",
-    "pcie_tx_bytes_per_second",
-)
-_read = attrgetter(*_READ)
-_COUNT = len(_READ)
-_POWER_BUSY, _CLOCK_BUSY, _RX_IDLE = range(_COUNT, _COUNT + 3)
-_OWN = _COUNT + 3
-
-Use = tuple[float | None, float | None, float | None, float | None]
-"""SM percent and memory of the job's processes, and of all others."""
-
 
 class GpuTrack:
     """``not_before``: monotonic time of the job's start, where it is known."""
 
-    def __init__(self, gpu: Gpu, keep_seconds: float, not_before: float) -> None:
+    def __init__(self, gpu: Gpu, not_before: float) -> None:
         self.identity = gpu.identity
         self.lost = gpu.lost
         self.seen_at = 0.0
@@ -77,20 +52,28 @@ class GpuTrack:
         self._shape = Remembered[Waveform | None]()
         self._not_before = not_before
         self._began = math.inf
-        self._keep = keep_seconds
-        self._means = RunningMeans(_OWN + 4, keep_seconds)
-        self._memory_highest = Highest(keep_seconds)
-        self._temperature_highest = Highest(keep_seconds)
-        self._generation = Highest(keep_seconds)
-        self._width = Highest(keep_seconds)
-        self._corrected = Counter(keep_seconds)
-        self._uncorrected = Counter(keep_seconds)
+        self._means = Averages(GpuFacts)
+        self._memory_highest = Highest(WINDOW_SECONDS)
+        self._temperature_highest = Highest(WINDOW_SECONDS)
+        self._generation = Highest(WINDOW_SECONDS)
+        self._width = Highest(WINDOW_SECONDS)
+        self._corrected = Counter(WINDOW_SECONDS)
+        self._uncorrected = Counter(WINDOW_SECONDS)
         self._power: dict[int, float] = {}
         self._reasons: deque[tuple[float, dict[str, float]]] = deque()
         self._last = GpuReading()
 
-    def push(self, gpu: Gpu, at: float, seconds: float, offset: float, use: Use) -> None:
-        """``offset`` is unix less monotonic time; ``seconds`` what the snapshot speaks for."""
+    def push(
+        self,
+        gpu: Gpu,
+        at: float,
+        seconds: float,
+        offset: float,
+        mine: Sequence[Process] | None,
+        others: Sequence[Process] | None,
+    ) -> None:
+        """``offset`` is unix less monotonic time; ``seconds`` what the snapshot speaks for;
+        ``mine`` are the job's processes on it, ``None`` where none could be read."""
         self.seen_at = at
         self._began = at if gpu.lost else min(at, self._began)
         self.lost = gpu.lost
@@ -105,17 +88,18 @@ class GpuTrack:
         low, high = self._take_samples(reading, at, seconds, offset)
         power, clock = reading.power_watts, reading.sm_clock_mhz
         resident = low >= RESIDENT_PERCENT
-        self._means.add(
-            at,
-            (
-                *_read(reading),
-                power if resident else None,
-                clock if resident else None,
-                reading.pcie_rx_bytes_per_second if high <= IDLE_PERCENT else None,
-                *use,
-            ),
-            seconds,
-        )
+        worked_out = {
+            "power_busy_watts": power if resident else None,
+            "sm_clock_busy_mhz": clock if resident else None,
+            "pcie_rx_idle_bytes_per_second": reading.pcie_rx_bytes_per_second
+            if high <= IDLE_PERCENT
+            else None,
+            "own_busy_percent": _added(mine, _busy),
+            "own_memory_bytes": _added(mine, _memory),
+            "foreign_busy_percent": _added(others, _busy),
+            "foreign_memory_bytes": _added(others, _memory),
+        }
+        self._means.add(at, reading, seconds, worked_out)
         # A link powers down some time after the last kernel, not between two.
         self._take_rest(reading, at, seconds, under_load=high > IDLE_PERCENT)
         if power is not None:
@@ -180,7 +164,7 @@ class GpuTrack:
         self, samples: tuple[BusySample, ...], at: float, offset: float
     ) -> list[tuple[float, float]]:
         """In monotonic time; a clock that jumped brings nothing from the future."""
-        after = self.series[-1][0] if self.fine and self.series else at - self._keep
+        after = self.series[-1][0] if self.fine and self.series else at - WINDOW_SECONDS
         after = max(after + 1e-4, self._not_before)
         found = [
             (stamp - offset, percent)
@@ -210,7 +194,7 @@ class GpuTrack:
             self.recovery.add(at, percent, length)
 
     def _trim(self, at: float) -> None:
-        series, oldest = self.series, at - self._keep
+        series, oldest = self.series, at - WINDOW_SECONDS
         while series and series[0][0] <= oldest:
             series.popleft()
         self.pauses.forget_before(at - KEEP_SECONDS)
@@ -222,7 +206,7 @@ class GpuTrack:
         rows = self._reasons
         if not rows or at >= rows[-1][0] + BUCKET_SECONDS:
             rows.append((at, {}))
-            while len(rows) > 1 and rows[0][0] <= at - self._keep:
+            while len(rows) > 1 and rows[0][0] <= at - WINDOW_SECONDS:
                 rows.popleft()
         held = rows[-1][1]
         counted = [name for name, _ in durations or ()]
@@ -232,8 +216,6 @@ class GpuTrack:
         for name in reasons or ():
             if name not in counted:
                 held[name] = held.get(name, 0.0) + seconds
-
-    # What it says
 
     def waveform(self, since: float) -> Waveform | None:
         """Of the samples after ``since``."""
@@ -248,51 +230,31 @@ class GpuTrack:
 
     def facts(self, since: float) -> GpuFacts:
         """Over the time after ``since``."""
-        mean = self._means.over(since)
         slope, slope_error = self.memory.slope() or (None, None)
         generation, width = self._generation.over(since), self._width.over(since)
-        idle, usual, plateau = self._power_at(0.05, 0.75, 0.95)
+        usual, plateau = self._power_at(0.75, 0.95)
         corrected, uncorrected = self._corrected.risen(since), self._uncorrected.risen(since)
         return GpuFacts(
+            **self._means.over(since),
             identity=self.identity,
             lost=self.lost,
             busy=self.waveform(since),
             busy_read=bool(self.series),
             unread_seconds=0.0 if self.read_at is None else self.seen_at - self.read_at,
-            power_mean_watts=mean[0],
-            power_busy_watts=mean[_POWER_BUSY],
             power_plateau_watts=plateau,
             power_usual_watts=usual,
-            power_idle_watts=idle,
-            power_limit_watts=mean[1],
-            sm_active_percent=mean[2],
-            tensor_active_percent=mean[3],
-            dram_active_percent=mean[4],
-            memory_controller_percent=mean[5],
-            memory_used_bytes=mean[6],
             memory_highest_bytes=self._memory_highest.over(since),
             memory_slope_bytes_per_second=slope,
             memory_slope_error_bytes_per_second=slope_error,
             memory_rises=self.memory.rises(),
-            temperature_celsius=mean[7],
             temperature_highest_celsius=self._temperature_highest.over(since),
-            sm_clock_mhz=mean[8],
-            sm_clock_busy_mhz=mean[_CLOCK_BUSY],
             throttle_shares=self._throttled(since),
             pcie_generation_busy=None if generation is None else int(generation),
             pcie_width_busy=None if width is None else int(width),
-            pcie_rx_bytes_per_second=mean[9],
-            pcie_rx_idle_bytes_per_second=mean[_RX_IDLE],
-            pcie_tx_bytes_per_second=mean[10],
             ecc_uncorrected_new=None if uncorrected is None else int(uncorrected),
             ecc_corrected_new=None if corrected is None else int(corrected),
             remapped_rows_failed=self._last.remapped_rows_failed,
             remapped_rows_pending=self._last.remapped_rows_pending,
-            remapped_rows_uncorrectable=self._last.remapped_rows_uncorrectable,
-            own_busy_percent=mean[_OWN],
-            own_memory_bytes=mean[_OWN + 1],
-            foreign_busy_percent=mean[_OWN + 2],
-            foreign_memory_bytes=mean[_OWN + 3],
         )
 
     def _power_at(self, *shares: float) -> list[float | None]:
@@ -318,8 +280,22 @@ class GpuTrack:
 
 
 def is_read(reading: GpuReading) -> bool:
-    """Whether the driver said anything of its utilisation, be it that there is nothing new."""
+    """Check whether the driver said anything of its utilisation, be it that nothing is new."""
     return reading.busy_percent is not None or reading.busy_samples is not None
+
+
+_busy = attrgetter("gpu_busy_percent")
+_memory = attrgetter("gpu_memory_bytes")
+
+
+def _added(
+    processes: Sequence[Process] | None, read: Callable[[Process], float | None]
+) -> float | None:
+    """0 of nobody; ``None`` where nothing is known of those that are there."""
+    if processes is None:
+        return None
+    known = [value for value in map(read, processes) if value is not None]
+    return float(sum(known)) if known or not processes else None
 
 
 def _merged(samples: list[tuple[float, float]]) -> list[tuple[float, float]]:

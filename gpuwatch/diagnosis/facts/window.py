@@ -1,4 +1,4 @@
-"""What a rule looks at: the last stretch of time of one job and its GPUs, boiled down to facts.
+"""Windows, the input of rules: the last minute of one job and its GPUs, boiled down to facts.
 
 Built by ``observer`` from snapshots, live or not. Every fact is ``None`` where it was not read.
 Means are over the window's watched time (gaps left out); shares are 0 to 1, percents 0 to 100.
@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gpuwatch.core.model import GpuIdentity, GpuKey, Job, ProcessKey, ReasonSeconds
+from gpuwatch.diagnosis.facts.averages import mean_of
 from gpuwatch.diagnosis.signals.waveform import Waveform
 
 STOPPED_STATES = ("T", "t")
@@ -29,73 +30,75 @@ class GpuFacts:
     unread_seconds: float = 0.0
     """For how long it has not been read any more, though it had been: the driver is silent, or
     refuses it."""
-    power_mean_watts: float | None = None
-    power_busy_watts: float | None = None
+    power_mean_watts: float | None = mean_of("power_watts")
+    power_busy_watts: float | None = mean_of()
     """While a kernel was resident (busy at 90% or more)."""
     power_plateau_watts: float | None = None
     """The job's own busy plateau: the 95th percentile of its power since it has been watched."""
     power_usual_watts: float | None = None
     """The 75th percentile since watched: what it draws for more than a quarter of the time."""
-    power_idle_watts: float | None = None
-    """The 5th percentile since watched."""
-    power_limit_watts: float | None = None
-    sm_active_percent: float | None = None
-    tensor_active_percent: float | None = None
-    dram_active_percent: float | None = None
-    memory_controller_percent: float | None = None
-    memory_used_bytes: float | None = None
+    power_limit_watts: float | None = mean_of("power_limit_watts")
+    sm_active_percent: float | None = mean_of("sm_active_percent")
+    tensor_active_percent: float | None = mean_of("tensor_active_percent")
+    dram_active_percent: float | None = mean_of("dram_active_percent")
+    memory_controller_percent: float | None = mean_of("memory_controller_percent")
+    memory_used_bytes: float | None = mean_of("memory_used_bytes")
     memory_highest_bytes: float | None = None
     memory_slope_bytes_per_second: float | None = None
     memory_slope_error_bytes_per_second: float | None = None
     """Standard error of the slope (over up to 10 minutes, not only the window)."""
     memory_rises: int | None = None
     """How often the memory used went higher than ever before, since the job's work is steady."""
-    temperature_celsius: float | None = None
     temperature_highest_celsius: float | None = None
-    sm_clock_mhz: float | None = None
-    sm_clock_busy_mhz: float | None = None
+    sm_clock_busy_mhz: float | None = mean_of()
     throttle_shares: tuple[ReasonSeconds, ...] | None = None
     """Seconds of the window in which each reason held, by the driver's counters or the polls."""
     pcie_generation_busy: int | None = None
     pcie_width_busy: int | None = None
     """The highest seen under load: links power down when idle."""
-    pcie_rx_bytes_per_second: float | None = None
-    pcie_rx_idle_bytes_per_second: float | None = None
+    pcie_rx_bytes_per_second: float | None = mean_of("pcie_rx_bytes_per_second")
+    pcie_rx_idle_bytes_per_second: float | None = mean_of()
     """Host to GPU while no kernel was resident."""
-    pcie_tx_bytes_per_second: float | None = None
     ecc_uncorrected_new: int | None = None
     ecc_corrected_new: int | None = None
     remapped_rows_failed: bool | None = None
     remapped_rows_pending: bool | None = None
-    remapped_rows_uncorrectable: int | None = None
-    foreign_busy_percent: float | None = None
+    foreign_busy_percent: float | None = mean_of()
     """SM share of processes that are not of the window's job (``None``: not read)."""
-    foreign_memory_bytes: float | None = None
-    own_busy_percent: float | None = None
-    own_memory_bytes: float | None = None
+    foreign_memory_bytes: float | None = mean_of()
+    own_busy_percent: float | None = mean_of()
+    own_memory_bytes: float | None = mean_of()
 
     @property
     def uuid(self) -> GpuKey:
         return self.identity.uuid
+
+    @property
+    def busy_percent(self) -> float | None:
+        """Mean utilisation."""
+        return None if self.busy is None else self.busy.mean_percent
+
+    @property
+    def idle_share(self) -> float:
+        """0 to 1: utilisation is the share of the time in which a kernel was resident, so its mean
+        says how much was idle also where the swings are too fast to be seen; 1: nothing is
+        known."""
+        return 1.0 if self.lost or self.busy is None else 1.0 - self.busy.mean_percent / 100.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerFacts:
     """The loader workers of a job (or of one rank) over the window."""
 
-    count: float
+    count: float = mean_of()
     """Mean number alive."""
-    cpu_percent: float | None = None
+    cpu_percent: float | None = mean_of()
     """Of one core, mean of all."""
-    at_limit_share: float | None = None
-    """Share of the time in which their mean was at 90% of a core or more."""
-    run_queue_wait_percent: float | None = None
-    disk_wait_percent: float | None = None
-    in_disk_wait_share: float | None = None
+    run_queue_wait_percent: float | None = mean_of()
+    disk_wait_percent: float | None = mean_of()
+    in_disk_wait_share: float | None = mean_of()
     """Share of looks that found one of them in state D."""
-    read_bytes_per_second: float | None = None
-    """All together."""
-    involuntary_switches_per_second: float | None = None
+    involuntary_switches_per_second: float | None = mean_of()
     """Mean of all."""
     memory_slope_bytes_per_second: float | None = None
     """Of their PSS, all together."""
@@ -105,19 +108,11 @@ class WorkerFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopFacts:
-    """What a rank tells of its own training loop (``model.TrainingLoop``), over the window. Shares
-    are of the time in which it trained: validation and checkpoints are left out."""
+    """Reports of a rank on its own training loop (``model.TrainingLoop``), over the window.
+    Shares are of the time in which it trained: validation and checkpoints are left out."""
 
-    data_wait_share: float | None = None
-    copy_share: float | None = None
-    compute_share: float | None = None
-    compute_on_device: bool | None = None
-    samples_per_second: float | None = None
-    phase: str | None = None
-    """Now."""
-    memory_allocated_bytes: int | None = None
-    memory_reserved_bytes: int | None = None
-    """Now, by PyTorch's own counters."""
+    data_wait_share: float | None = mean_of("data_wait_share")
+    copy_share: float | None = mean_of("copy_share")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,15 +124,13 @@ class RankFacts:
     gpu_uuids: tuple[GpuKey, ...] = ()
     loader_workers: int | None = None
     pinned_memory: bool | None = None
-    """Both as the rank itself tells, where it does."""
-    main_thread_percent: float | None = None
-    main_thread_at_limit_share: float | None = None
-    run_queue_wait_percent: float | None = None
-    disk_wait_percent: float | None = None
-    read_bytes_per_second: float | None = None
-    write_bytes_per_second: float | None = None
+    """Both as the rank itself reports, where it does."""
+    main_thread_percent: float | None = mean_of("main_thread_cpu_percent")
+    run_queue_wait_percent: float | None = mean_of("run_queue_wait_percent")
+    disk_wait_percent: float | None = mean_of("disk_wait_percent")
+    write_bytes_per_second: float | None = mean_of("write_bytes_per_second")
     workers: WorkerFacts | None = None
-    told: LoopFacts | None = None
+    loop: LoopFacts | None = None
     state: str | None = None
     """The kernel's letter for its process, now."""
     stopped_seconds: float | None = None
@@ -151,30 +144,22 @@ class JobFacts:
 
     job: Job
     """As it was last."""
-    age_seconds: float | None = None
     watched_seconds: float = 0.0
-    cpu_cores: float | None = None
+    cpu_cores: float | None = mean_of()
     """Mean of all its processes together, in cores."""
-    main_thread_percent: float | None = None
+    main_thread_percent: float | None = mean_of()
     main_thread_when_idle_percent: float | None = None
-    main_thread_when_busy_percent: float | None = None
-    """The main threads' share of one core while the job's GPUs were idle, and while busy."""
+    """The main threads' share of one core while the job's GPUs were idle."""
     workers: WorkerFacts | None = None
     workers_when_idle_percent: float | None = None
     workers_when_busy_percent: float | None = None
     main_thread_phase: float | None = None
     """Correlation (-1 to 1) of the main threads' CPU with the GPUs' busy samples; -1 is
     anti-phase."""
-    workers_phase: float | None = None
-    run_queue_wait_percent: float | None = None
-    """Mean over ranks and workers."""
-    runnable: float | None = None
-    """Mean number of its processes that ran or could have."""
-    cpu_throttled_percent: float | None = None
-    read_bytes_per_second: float | None = None
-    write_bytes_per_second: float | None = None
+    cpu_throttled_percent: float | None = mean_of()
+    read_bytes_per_second: float | None = mean_of()
+    write_bytes_per_second: float | None = mean_of()
     write_when_idle_bytes_per_second: float | None = None
-    write_when_busy_bytes_per_second: float | None = None
     ranks: tuple[RankFacts, ...] = ()
     stacks: tuple[tuple[str, float, str | None], ...] = ()
     """(category, percent, the user's line) of the main threads, where stacks were sampled."""
@@ -183,27 +168,34 @@ class JobFacts:
     def key(self) -> ProcessKey:
         return self.job.key
 
+    @property
+    def has_ended(self) -> bool:
+        return self.job.ended_at_unix_seconds is not None
+
+    def stack_percent(self, *categories: str) -> float | None:
+        """Share of the main threads' samples in these categories; ``None`` without stacks."""
+        if not self.stacks:
+            return None
+        return sum([share for category, share, _ in self.stacks if category in categories])
+
+    def stack_line(self, category: str) -> str | None:
+        """The user's line under the most of this category's samples."""
+        lines = [(share, line) for name, share, line in self.stacks if name == category and line]
+        return max(lines)[1] if lines else None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostFacts:
     """The machine over the window."""
 
-    cpu_percent: float | None = None
-    iowait_percent: float | None = None
+    cpu_percent: float | None = mean_of("cpu_percent")
     core_count: int | None = None
-    load_average: float | None = None
-    pressure_cpu_percent: float | None = None
-    pressure_io_percent: float | None = None
-    pressure_io_full_percent: float | None = None
-    pressure_memory_percent: float | None = None
+    pressure_io_percent: float | None = mean_of("pressure_io_some_percent")
     memory_total_bytes: int | None = None
-    memory_used_bytes: float | None = None
+    memory_used_bytes: float | None = mean_of("memory_used_bytes")
     memory_slope_bytes_per_second: float | None = None
     memory_slope_error_bytes_per_second: float | None = None
-    swap_used_bytes: float | None = None
     swap_growth_bytes: float | None = None
-    disk_read_bytes_per_second: float | None = None
-    disk_write_bytes_per_second: float | None = None
     shm_total_bytes: int | None = None
     shm_used_bytes: float | None = None
 
@@ -221,10 +213,8 @@ class Pause:
     gpus: tuple[GpuKey, ...] = ()
     """Which paused."""
     wrote_bytes: float | None = None
-    read_bytes: float | None = None
-    host_cpu_percent: float | None = None
     phase: str | None = None
-    """What the job told that it did: ``checkpoint``, ``validation`` or ``train``."""
+    """What the job reported that it did: ``checkpoint``, ``validation`` or ``train``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Who works while the GPU waits: CPU samples held against the GPU's, moment by moment."""
+"""Phases, who works while the GPU waits: CPU samples held against the GPU's, moment by moment."""
 
 from __future__ import annotations
 
@@ -81,9 +81,7 @@ def split_means(values: Sequence[float], gpu: Sequence[float]) -> tuple[float | 
     )
 
 
-def split(
-    pairs: Sequence[tuple[float | None, float | None]],
-) -> tuple[float | None, float | None]:
+def split(pairs: Sequence[tuple[float | None, float | None]]) -> tuple[float | None, float | None]:
     """``split_means`` of the (value, GPU) pairs of which both are known."""
     known = [(value, gpu) for value, gpu in pairs if value is not None and gpu is not None]
     return split_means([value for value, _ in known], [gpu for _, gpu in known])

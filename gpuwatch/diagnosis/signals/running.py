@@ -50,25 +50,17 @@ class RunningMeans:
         while len(rows) > 1 and rows[0][0] <= at - self._keep:
             rows.popleft()
 
-    def over(self, since: float) -> Means:
-        """Of what was added later than ``since``."""
+    def over(self, since: float) -> list[float | None]:
+        """Of what was added later than ``since``, in the order of the readings."""
+        return _means(self._since(since), self._count)
+
+    def seconds(self, since: float) -> float:
+        """Seconds that what was added later spoke for."""
+        return sum([row[1] for row in self._since(since)])
+
+    def _since(self, since: float) -> list[_Row]:
         rows = [*self._rows, *self._short]
-        if rows and rows[0][0] <= since:
-            rows = [row for row in rows if row[0] > since]
-        return Means(rows, self._count)
-
-
-class Means:
-    """What ``RunningMeans`` says of one stretch; positions are those of the readings."""
-
-    __slots__ = ("_means", "watched_seconds")
-
-    def __init__(self, rows: Sequence[_Row], count: int) -> None:
-        self._means = _means(rows, count)
-        self.watched_seconds = sum([row[1] for row in rows])
-
-    def __getitem__(self, position: int) -> float | None:
-        return self._means[position]
+        return [row for row in rows if row[0] > since] if rows and rows[0][0] <= since else rows
 
 
 def _means(rows: Sequence[_Row], count: int) -> list[float | None]:
@@ -198,52 +190,42 @@ class Counter:
 
 
 class Ledger:
-    """Running totals of a few rates, so that what went through between two moments can be told."""
+    """Running total of a rate: what went through between two moments."""
 
     __slots__ = ("_keep", "_known", "_times", "_totals")
 
-    def __init__(self, count: int, keep_seconds: float) -> None:
+    def __init__(self, keep_seconds: float) -> None:
         self._keep = keep_seconds
-        self._known = [False] * count
+        self._known = False
         self._times = array("d")
-        self._totals = [array("d") for _ in range(count)]
+        self._totals = array("d")
 
-    def add(self, at: float, rates: Sequence[float | None], seconds: float) -> None:
-        """``rates`` a second, as they were over the ``seconds`` up to ``at``; times ascend. One
-        that was missed now and then counts as nothing meanwhile."""
-        times = self._times
-        for position, rate in enumerate(rates):
-            if rate is not None:
-                self._known[position] = True
+    def add(self, at: float, rate: float | None, seconds: float) -> None:
+        """``rate`` a second, as it was over the ``seconds`` up to ``at``; times ascend. One that
+        was missed now and then counts as nothing meanwhile."""
+        times, totals = self._times, self._totals
+        self._known = self._known or rate is not None
         if not times:
             times.append(at - seconds)
-            for totals in self._totals:
-                totals.append(0.0)
-        again = len(times) > 1 and at < times[-2] + 1.0
-        for totals, rate in zip(self._totals, rates, strict=True):
-            total = totals[-1] + (rate * seconds if rate is not None else 0.0)
-            if again:
-                totals[-1] = total
-            else:
-                totals.append(total)
-        if again:
-            times[-1] = at
+            totals.append(0.0)
+        total = totals[-1] + (rate or 0.0) * seconds
+        if len(times) > 1 and at < times[-2] + 1.0:
+            times[-1], totals[-1] = at, total
             return
         times.append(at)
+        totals.append(total)
         if times[0] < at - 1.2 * self._keep:
             old = bisect_left(times, at - self._keep)
-            del times[:old]
-            for totals in self._totals:
-                del totals[:old]
+            del times[:old], totals[:old]
 
-    def between(self, position: int, begin: float, end: float) -> float | None:
-        """What went through; ``None`` if it was never read, or ``begin`` is not remembered."""
-        if not self._known[position] or begin < self._times[0]:
+    def between(self, begin: float, end: float) -> float | None:
+        """Amount that went through; ``None`` if it was never read or ``begin`` is too long ago."""
+        if not self._known or begin < self._times[0]:
             return None
-        return max(0.0, self._at(position, end) - self._at(position, begin))
+        return max(0.0, self._at(end) - self._at(begin))
 
-    def _at(self, position: int, moment: float) -> float:
-        times, totals = self._times, self._totals[position]
+    def _at(self, moment: float) -> float:
+        times, totals = self._times, self._totals
         after = bisect_left(times, moment)
         if after >= len(times):
             return totals[-1]

@@ -1,4 +1,4 @@
-"""Pauses of a GPU: what interrupts its work now and then, told from its usual waits."""
+"""Pauses of a GPU: what interrupts its work now and then, and not its usual waits."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ CELLS_BEFORE_IDLING = 24
 """A job whose first waits for batches are seen has no usual work yet to leave."""
 OPEN_MAX_SECONDS = 90.0
 """How long what may be a pause is waited for: most validation passes are over by then, and a job
-that got slower for good is not kept from being told for longer."""
+that got slower for good is not kept from being found for longer."""
 OPEN_FACTOR = 2.0
 """Of the longest pause that was seen, if that is more."""
 
@@ -123,7 +123,7 @@ class PauseWatch:
         self._cell[0] = self._cell[1] = 0.0
 
     def open(self, at: float) -> Stretch | None:
-        """What may be a pause and is not over; ``None`` where nothing is, or not any more."""
+        """Find what may be a pause and is not over; ``None`` where nothing is, or not any more."""
         found = self._open(at) if self._level > 0.0 else None
         if found is None or self._is_young(found):
             return None
@@ -217,7 +217,7 @@ def _flat_level(levels: Sequence[float]) -> float:
 
 
 def _usual_level(levels: Sequence[float]) -> float:
-    """What a dip is below; minus infinity where there is no usual level to leave."""
+    """Level that a dip is below; minus infinity where there is no usual level to leave."""
     middle = median(levels)
     if middle < LEVEL_LEAST_PERCENT:
         return -math.inf

@@ -1,4 +1,4 @@
-"""Whether something grows: a slope, and how sure it is."""
+"""Growth: a slope, and how sure it is."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ class Trend:
             rows.popleft()
 
     def rises(self) -> int | None:
-        """How often it went higher than ever before, up to about ``RISES_MAX``; the first value is
-        no rise. ``None``: nothing was read."""
+        """Count how often it went higher than ever before, up to about ``RISES_MAX``; the first
+        value is no rise. ``None``: nothing was read."""
         return max(0, len(self._rises) - 1) if self._rows else None
 
     def forget_before(self, at: float) -> None:

@@ -1,6 +1,6 @@
 """The shape of a utilisation signal: duty cycle, busy and idle runs, their rhythm.
 
-The driver's samples are themselves means over 1/6 to 1 second, which sets what can be told: an
+The driver's samples are themselves means over 1/6 to 1 second, which limits what can be seen: an
 edge falls inside a sample and gives it any value, and what swings within a sample is a middling
 line, which nothing can tell from steady partial use.
 """
@@ -44,9 +44,6 @@ class Runs:
 
     count: int
     mean_seconds: float | None = None
-    longest_seconds: float | None = None
-    variation: float | None = None
-    """Coefficient of variation of their lengths; near 0 is a rhythm. ``None`` below three."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,10 +70,25 @@ class Waveform:
     middling_share: float = 0.0
     """Share of the samples between the two thresholds of the trigger."""
 
+    @property
+    def reaches_both_ends(self) -> bool:
+        return self.low_percent <= 15.0 and self.high_percent >= 70.0
+
+    @property
+    def is_swinging(self) -> bool:
+        """Check whether it goes all the way down and up again, in runs that samples can show."""
+        return self.idle.count >= 3 and self.reaches_both_ends
+
+    @property
+    def is_one_stretch(self) -> bool:
+        """Check whether it idled once or twice at length and worked otherwise: a pause that may
+        still go on, and no rhythm of steps."""
+        return self.reaches_both_ends and self.idle.count < 3 and self.middling_share < 0.3
+
 
 @dataclass(slots=True)
 class _Trace:
-    """What the trigger found."""
+    """Findings of the trigger."""
 
     busy: list[float]
     idle: list[float]
@@ -202,14 +214,7 @@ def _open_end(state: bool | None, run: float, middling: float) -> float:
 
 
 def _runs(lengths: list[float]) -> Runs:
-    count = len(lengths)
-    if not count:
-        return Runs(count=0)
-    mean = sum(lengths) / count
-    variation = None
-    if count >= 3 and mean > 0.0:
-        variation = math.sqrt(sum((one - mean) ** 2 for one in lengths) / (count - 1)) / mean
-    return Runs(count=count, mean_seconds=mean, longest_seconds=max(lengths), variation=variation)
+    return Runs(count=len(lengths), mean_seconds=sum(lengths) / len(lengths) if lengths else None)
 
 
 def _at_neither_end(values: list[float], ordered: list[float]) -> bool:

@@ -180,4 +180,4 @@ DIAGNOSIS_SCHEMA: _Schema = {
         stacks=_list("Python stacks, if requested.", _STACKS),
     ),
 }
-"""What ``gpuwatch diagnose --schema`` prints."""
+"""Output of ``gpuwatch diagnose --schema``."""

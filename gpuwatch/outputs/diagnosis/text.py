@@ -1,50 +1,17 @@
-"""A diagnosis as text for a person and as JSON.
-
-The JSON is one object, ``schema`` 1 (``diagnosis_schema`` says the same for programs)::
-
-    {"schema": 1, "gpuwatch": version, "verdict": a sentence,
-     "decided": false where too little was seen or can be read to say that nothing is wrong,
-     "taken_at_unix_seconds", "watched_seconds", "simulated",
-     "source": {"kind": "live", "simulated", "recording", "query", "dmon" or "pmon",
-                "name": of the file or null, "interval_seconds", "snapshots", "seconds",
-                "started_at_unix_seconds", "lines", "other_lines", "torn_lines",
-                "overlong_lines", "unread_values", "incomplete_ticks", "missing_ticks",
-                "clock_jumps" (all 0 when live), "notes": [sentence]},
-     "gpus": [{"uuid", "index", "name", "readings", "busy_percent", "busy_low_percent",
-               "busy_high_percent", "power_watts"}] (means over what was watched),
-     "findings": [
-        {"rule", "severity": "error", "warning" or "info", "confidence": 0 to 1, "summary",
-         "gpus": [uuid], "job": {"pid", "started_at_unix_seconds"} or null,
-         "since_unix_seconds", "until_unix_seconds": null while it holds,
-         "evidence": [{"name", "value", "unit", "threshold", "says", "supports"}],
-         "ruled_out": [{"rule", "why"}],
-         "advice": [{"action", "setting", "from", "to", "why"}],
-         "cost": {"share": 0 to 1 of the time watched, "gpu_seconds"}}],
-     "unknown": [{"rule", "missing": [reading], "gpus", "job"}],
-     "stacks": [{"pid", "rank", "problem", "shares": [{"category", "percent", "line"}]}]}
-
-Findings that hold at the end come first, errors and then the most costly; then those that had
-ended. Times of a log without dates count from its beginning (1970-01-01). What was not read is
-``null``.
-"""
+"""A diagnosis as text for a person."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
 
-from gpuwatch import __version__
 from gpuwatch.core import units
-from gpuwatch.diagnosis.finding import Advice, Diagnosis, Evidence, Finding, NotTold
-from gpuwatch.diagnosis.finding_json import finding_object, finite, job_object
+from gpuwatch.diagnosis.finding import Advice, Evidence, Finding
 from gpuwatch.jobs.stacks.summary import StackReport
+from gpuwatch.outputs.diagnosis.report import DiagnosisReport, GpuSeen
 from gpuwatch.outputs.terminal.page import Page
 from gpuwatch.outputs.terminal.painting import BOLD, COLOURS, DIM
 from gpuwatch.outputs.terminal.table import wrap
 
-SCHEMA = 1
 WIDTH_MIN = 28
 """Narrower, the words beside a label have no room."""
 WIDTH_MAX = 100
@@ -58,173 +25,6 @@ FINE_SECONDS = 0.3
 """The driver's own samples are at least 1/6 s apart."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
-    """A finding that no longer held at the end."""
-
-    finding: Finding
-    until_unix_seconds: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GpuSeen:
-    """What one GPU did, for a diagnosis that finds nothing."""
-
-    uuid: str
-    index: int
-    name: str
-    readings: int
-    busy_percent: float | None = None
-    busy_low_percent: float | None = None
-    busy_high_percent: float | None = None
-    power_watts: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SourceSeen:
-    """Where the snapshots came from, and how well that could be read."""
-
-    kind: str
-    name: str | None = None
-    snapshots: int = 0
-    seconds: float = 0.0
-    """From the first snapshot to the last."""
-    interval_seconds: float | None = None
-    started_at_unix_seconds: float | None = None
-    simulated: bool = False
-    lines: int = 0
-    other_lines: int = 0
-    torn_lines: int = 0
-    overlong_lines: int = 0
-    unread_values: int = 0
-    incomplete_ticks: int = 0
-    missing_ticks: int = 0
-    clock_jumps: int = 0
-    notes: tuple[str, ...] = ()
-
-    @property
-    def is_file(self) -> bool:
-        return self.kind not in {"live", "simulated"}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DiagnosisReport:
-    """A diagnosis and all that is told with it."""
-
-    diagnosis: Diagnosis
-    source: SourceSeen
-    gpus: tuple[GpuSeen, ...] = ()
-    ended: tuple[Ended, ...] = ()
-    stacks: tuple[StackReport, ...] = ()
-    problem: str | None = None
-    """Why there is no GPU, where there is none."""
-
-    @property
-    def found(self) -> bool:
-        return bool(self.diagnosis.findings or self.ended)
-
-    @property
-    def decided(self) -> bool:
-        return self.diagnosis.decided and any(gpu.readings for gpu in self.gpus)
-
-    @property
-    def verdict(self) -> str:
-        """The headline sentence."""
-        if self.diagnosis.findings:
-            return self.diagnosis.verdict
-        if self.ended:
-            worst = self.ended[0].finding
-            return f"Nothing was wrong at the end; earlier: {worst.summary}"
-        if not self.gpus:
-            return self.problem or "There was no GPU to look at."
-        if not self.decided and self.diagnosis.decided:
-            return "Idle GPUs cannot be diagnosed: no utilisation was read."
-        return self.diagnosis.verdict
-
-
-# --- JSON ------------------------------------------------------------------------------------
-
-
-def diagnosis_json(report: DiagnosisReport) -> str:
-    """One JSON object as the head of this module says, without a line end."""
-    return json.dumps(diagnosis_object(report), ensure_ascii=False, allow_nan=False, indent=2)
-
-
-def diagnosis_object(report: DiagnosisReport) -> dict[str, Any]:
-    diagnosis, source = report.diagnosis, report.source
-    return {
-        "schema": SCHEMA,
-        "gpuwatch": __version__,
-        "verdict": report.verdict,
-        "decided": report.decided,
-        "taken_at_unix_seconds": finite(diagnosis.taken_at_unix_seconds),
-        "watched_seconds": finite(diagnosis.watched_seconds),
-        "simulated": source.simulated,
-        "source": {
-            "kind": source.kind,
-            "name": source.name,
-            "interval_seconds": finite(source.interval_seconds),
-            "snapshots": source.snapshots,
-            "seconds": finite(source.seconds),
-            "started_at_unix_seconds": finite(source.started_at_unix_seconds),
-            "lines": source.lines,
-            "other_lines": source.other_lines,
-            "torn_lines": source.torn_lines,
-            "overlong_lines": source.overlong_lines,
-            "unread_values": source.unread_values,
-            "incomplete_ticks": source.incomplete_ticks,
-            "missing_ticks": source.missing_ticks,
-            "clock_jumps": source.clock_jumps,
-            "notes": list(source.notes),
-        },
-        "gpus": [_gpu_object(gpu) for gpu in report.gpus],
-        "findings": [
-            *(finding_object(finding) for finding in diagnosis.findings),
-            *(finding_object(each.finding, each.until_unix_seconds) for each in report.ended),
-        ],
-        "unknown": [_unknown_object(unknown) for unknown in diagnosis.unknown],
-        "stacks": [_stack_object(stacks) for stacks in report.stacks],
-    }
-
-
-def _gpu_object(gpu: GpuSeen) -> dict[str, Any]:
-    return {
-        "uuid": gpu.uuid,
-        "index": gpu.index,
-        "name": gpu.name,
-        "readings": gpu.readings,
-        "busy_percent": finite(gpu.busy_percent),
-        "busy_low_percent": finite(gpu.busy_low_percent),
-        "busy_high_percent": finite(gpu.busy_high_percent),
-        "power_watts": finite(gpu.power_watts),
-    }
-
-
-def _unknown_object(unknown: NotTold) -> dict[str, Any]:
-    return {
-        "rule": unknown.rule,
-        "missing": list(unknown.missing),
-        "gpus": list(unknown.gpus),
-        "job": job_object(unknown.job),
-    }
-
-
-def _stack_object(stacks: StackReport) -> dict[str, Any]:
-    return {
-        "pid": stacks.pid,
-        "rank": stacks.rank,
-        "problem": stacks.problem,
-        "shares": [
-            {
-                "category": share.category,
-                "percent": finite(share.percent),
-                "line": share.lines[0].where if share.lines else None,
-            }
-            for share in stacks.shares
-        ],
-    }
-
-
 def diagnosis_page(report: DiagnosisReport, *, width: int = 80, colour: bool = False) -> str:
     """The verdict, then each finding with its evidence, in lines of at most ``width`` cells."""
     width = min(max(width, WIDTH_MIN), WIDTH_MAX)
@@ -235,7 +35,7 @@ def diagnosis_page(report: DiagnosisReport, *, width: int = 80, colour: bool = F
         _finding(page, report, *alike)
     if not report.found:
         _seen(page, report)
-    _not_told(page, report)
+    _unchecked(page, report)
     _stacks(page, report.stacks)
     return "\n".join(page.lines)
 
@@ -299,8 +99,8 @@ def _finding(page: Page, report: DiagnosisReport, first: _Held, *others: _Held) 
     if left > 0:
         page.labelled("", f"and {_plural(left, 'other cause')} (--json)", "- ")
     for number, (other_one, ended) in enumerate(others):
-        told = _cost(other_one)
-        text = other_one.summary + (f" (cost: {told})" if told else "")
+        lost = _cost(other_one)
+        text = other_one.summary + (f" (cost: {lost})" if lost else "")
         if ended is not None:
             text += _when(other_one, report, ended)
         page.labelled("Also" if number == 0 else "", text, "- ")
@@ -381,7 +181,7 @@ def _number(value: float) -> str:
 
 
 def _seen(page: Page, report: DiagnosisReport) -> None:
-    """What there was, where nothing was found."""
+    """Show what there was, where nothing was found."""
     if not report.gpus:
         return
     page.gap()
@@ -446,7 +246,7 @@ def _better_log(report: DiagnosisReport) -> str:
     return f"Needed for a diagnosis: {log}{beside}."
 
 
-def _not_told(page: Page, report: DiagnosisReport) -> None:
+def _unchecked(page: Page, report: DiagnosisReport) -> None:
     """The readings that were missing, with how many rules wanted each."""
     rules: dict[str, set[str]] = {}
     for unknown in report.diagnosis.unknown:

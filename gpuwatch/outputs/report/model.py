@@ -13,7 +13,7 @@ from msgspec.structs import force_setattr
 
 from gpuwatch import __version__
 from gpuwatch.core.model import GpuKey, ProcessKey
-from gpuwatch.diagnosis.finding import Advice, Evidence, NotTold, RuledOut
+from gpuwatch.diagnosis.finding import Advice, Evidence, RuledOut, Unchecked
 from gpuwatch.outputs.report.parts import (
     Amount,
     Count,
@@ -157,7 +157,7 @@ class Report(Part, frozen=True, kw_only=True):
     host: HostUsage = HostUsage()
     problems: tuple[str, ...] = ()
     """Sentences about what could not be read on the machine."""
-    unknown: tuple[NotTold, ...] = ()
+    unknown: tuple[Unchecked, ...] = ()
     """Rules that could not be checked at the end."""
 
     def __post_init__(self) -> None:

@@ -11,6 +11,7 @@ from gpuwatch.core import units
 from gpuwatch.core.model import Gpu, Job
 from gpuwatch.core.text import clean
 from gpuwatch.diagnosis.finding import Advice, Diagnosis, Evidence, Finding
+from gpuwatch.diagnosis.rule import Rule
 from gpuwatch.tui.charts import time_axis
 from gpuwatch.tui.charts.past_readings import past_gpu
 from gpuwatch.tui.charts.strips import TimeWindow
@@ -29,29 +30,7 @@ from gpuwatch.tui.panels.job import charts, traces
 from gpuwatch.tui.terminal.frame import Line, Row, blank, left, plain, right, width_of, wrapped
 from gpuwatch.tui.view import View
 
-_CHART_SECONDS = 60.0
-_LONG_CHART_SECONDS = {
-    "checkpoint_pauses": 180.0,
-    "validation_pauses": 180.0,
-    "thermal_throttle": 180.0,
-    "memory_nearly_full": 600.0,
-    "memory_growing": 600.0,
-}
-"""What recurs in minutes, or grows in them, is not to be seen in one."""
-_SHOWING = {
-    "checkpoint_pauses": "write",
-    "validation_pauses": "write",
-    "loader_io_bound": "read",
-    "thermal_throttle": "temperature_celsius",
-    "power_throttle": "power_watts",
-    "collective_wait": "power_watts",
-    "busy_without_work": "power_watts",
-    "batch_too_small": "power_watts",
-    "memory_nearly_full": "memory_used_bytes",
-    "memory_growing": "memory_used_bytes",
-    "idle_holding_memory": "memory_used_bytes",
-}
-"""The reading that shows it, beside how busy the GPU and those who feed it are."""
+_LEAST_CHART_SECONDS = 60.0
 _MOST_CHARTS = 4
 _COPY_WIDTH = 96
 
@@ -167,7 +146,7 @@ def _waveform(view: View, finding: Finding, width: int, until: float | None) -> 
     if until is not None:
         window = replace(window, now=min(window.now, until))
     shown = [(trace, 3 if len(gpus) <= 2 else 1) for trace in traces.gpu_traces(view, gpus)]
-    reading = _SHOWING.get(finding.rule, "")
+    reading = _rule(finding).chart
     shown += [(trace, 2) for trace in traces.metric_traces(view, gpus, reading)]
     if job is not None:
         shown += [(trace, 2) for trace in traces.host_traces(view, job)]
@@ -184,10 +163,17 @@ def _waveform(view: View, finding: Finding, width: int, until: float | None) -> 
 
 def own_span(view: View, finding: Finding) -> float:
     """How many seconds show it best, of those that were watched."""
-    seconds = _LONG_CHART_SECONDS.get(finding.rule, _CHART_SECONDS)
+    seconds = _rule(finding).chart_seconds
     if view.diagnosis is not None:
-        seconds = min(seconds, max(_CHART_SECONDS, view.diagnosis.watched_seconds))
+        seconds = min(seconds, max(_LEAST_CHART_SECONDS, view.diagnosis.watched_seconds))
     return seconds
+
+
+def _rule(finding: Finding) -> Rule:
+    # The rules come with the engine, which nobody waits for.
+    from gpuwatch.diagnosis.engine.catalogue import known  # noqa: PLC0415
+
+    return known(finding.rule)
 
 
 def _span_words(window: TimeWindow, gone: bool) -> str:

@@ -3,59 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
 from gpuwatch.core import units
-from gpuwatch.core.model import Gpu, GpuKey, Job, ProcessKey
+from gpuwatch.core.model import Gpu, GpuKey, Job
 from gpuwatch.core.text import clean
-from gpuwatch.diagnosis.finding import SEVERITIES, Advice, Diagnosis, Finding, NotTold
+from gpuwatch.diagnosis.finding import (
+    Advice,
+    Diagnosis,
+    Finding,
+    Unchecked,
+    severity_place,
+)
+from gpuwatch.diagnosis.finding import FindingKey as FindingKey  # noqa: PLC0414
 from gpuwatch.tui.charts.glyphs import Glyphs
-
-_CAUSES = {
-    "oscillation": "starved in bursts",
-    "loader_cpu_bound": "loader is CPU-bound",
-    "loader_io_bound": "loader waits for disk",
-    "loader_in_main_process": "loads in main process",
-    "too_many_workers": "too many workers",
-    "cpu_quota": "CPU quota too small",
-    "memory_not_pinned": "memory not pinned",
-    "python_bound": "Python-bound",
-    "sync_every_step": "syncs every step",
-    "checkpoint_pauses": "checkpoint pauses",
-    "validation_pauses": "validation pauses",
-    "collective_wait": "waits for another rank",
-    "straggler": "one rank is slower",
-    "busy_without_work": "busy without work",
-    "batch_too_small": "batch too small",
-    "memory_nearly_full": "memory nearly full",
-    "memory_growing": "memory grows",
-    "thermal_throttle": "throttled by heat",
-    "power_throttle": "throttled by power",
-    "pcie_degraded": "PCIe link degraded",
-    "hardware_errors": "hardware errors",
-    "gpu_lost": "GPU is lost",
-    "other_tenant": "shared with others",
-    "idle_holding_memory": "idle, holds memory",
-    "orphaned_workers": "orphaned workers",
-    "job_stopped": "job is stopped",
-    "host_memory_growing": "host memory grows",
-    "shm_full": "/dev/shm is full",
-    "cpu_misplaced": "cores far from GPU",
-}
 
 SEVERITY_STYLES = {"error": "error", "warning": "warn", "info": "label"}
 
 
-class FindingKey(NamedTuple):
-    """What makes a finding the same one a second later."""
-
-    rule: str
-    gpus: tuple[GpuKey, ...]
-    job: ProcessKey | None
-
-
 def key_of(finding: Finding) -> FindingKey:
-    return FindingKey(finding.rule, finding.gpus, finding.job)
+    return finding.key
 
 
 def by_key(findings: Iterable[Finding], key: FindingKey | None) -> Finding | None:
@@ -74,12 +40,15 @@ def by_key(findings: Iterable[Finding], key: FindingKey | None) -> Finding | Non
 
 def cause(rule: str) -> str:
     """The cause in at most 22 characters."""
-    return _CAUSES.get(rule) or clean(rule.replace("_", " "), 22)
+    # The rules come with the engine, which nobody waits for.
+    from gpuwatch.diagnosis.engine.catalogue import known  # noqa: PLC0415
+
+    return clean(known(rule).title, 22)
 
 
 def gravity(severity: str) -> int:
     """0 is the gravest."""
-    return SEVERITIES.index(severity) if severity in SEVERITIES else len(SEVERITIES)
+    return severity_place(severity)
 
 
 def style_of(finding: Finding) -> str:
@@ -213,7 +182,7 @@ def _number(value: float, unit: str | None) -> str:
     return f"{number}{unit}" if close else f"{number} {unit}"
 
 
-def undecided(unknown: Iterable[NotTold]) -> dict[str, list[str]]:
+def undecided(unknown: Iterable[Unchecked]) -> dict[str, list[str]]:
     """Causes that could not be decided, by the readings that were missing."""
     causes: dict[str, list[str]] = {}
     for one in unknown:

@@ -53,20 +53,35 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gpuwatch.diagnosis.facts.window import GpuFacts, Window
-from gpuwatch.diagnosis.finding import Evidence
-from gpuwatch.diagnosis.rule import Clear, Firing, Unknown, Verdict
-from gpuwatch.diagnosis.rules.shared.gpus import (
-    PINNED_PERCENT,
+from gpuwatch.diagnosis.facts.window import GpuFacts
+from gpuwatch.diagnosis.rule import Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
+from gpuwatch.diagnosis.rules.shared.gpus import PINNED_PERCENT, who, works
+from gpuwatch.diagnosis.rules.shared.late_rank import Doing, doing_of, shared_trouble
+from gpuwatch.diagnosis.rules.shared.loading import NO_JOB
+from gpuwatch.diagnosis.rules.shared.words import (
     highest,
+    keys,
     mean,
     named,
     ramp,
-    who,
-    works,
+    rounded,
+    verb,
 )
-from gpuwatch.diagnosis.rules.shared.late_rank import Doing, doing_of, shared_trouble
 
+RULE = Rule(
+    title="waits for another rank",
+    explains=frozenset(
+        {
+            "oscillation", "busy_without_work", "batch_too_small", "straggler",
+            "checkpoint_pauses", "validation_pauses", "loader_cpu_bound", "loader_io_bound",
+            "loader_in_main_process", "too_many_workers", "memory_not_pinned", "python_bound",
+            "sync_every_step",
+        }
+    ),
+    lost_while_busy=True,
+    look_alike=4,
+    chart="power_watts",
+)  # fmt: skip
 GAP_PERCENT = 8.0
 """Of the time: how much less busy the late rank's GPU is. Ranks of a job in step differ by one to
 three points; a rank that saves for four seconds of a minute makes seven."""
@@ -77,27 +92,8 @@ CLEAR_GAP_PERCENT = 25.0
 WORKING = 0.6
 """How much of the gap the waiting ones may have spent at full work: data-parallel ranks all do the
 same work, so those that wait should show no more of it than the late one."""
-
 LEAST_BUSY_SHARE = 0.03
-"""Of the time: what a GPU does while it works cannot be told from less."""
-
-SYMPTOMS = frozenset(
-    {
-        "oscillation",
-        "busy_without_work",
-        "batch_too_small",
-        "straggler",
-        "checkpoint_pauses",
-        "validation_pauses",
-        "loader_cpu_bound",
-        "loader_io_bound",
-        "loader_in_main_process",
-        "too_many_workers",
-        "memory_not_pinned",
-        "python_bound",
-        "sync_every_step",
-    }
-)
+"""Of the time: what a GPU does while it works does not show in less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,19 +109,19 @@ class _Split:
 
 def check(window: Window) -> Verdict:
     if window.job is None:
-        return Unknown(("the job's processes",))
-    present = works(window.gpus)
-    if len(present) < 2:
-        return _alone(window, present)
+        return Unknown(NO_JOB)
+    gpus = works(window.gpus)
+    if not gpus:
+        return Unknown(("the GPUs' utilisation",))
+    if len(gpus) < 2:
+        if (window.job.job.world_size or 0) > 1:
+            return Unknown(("the ranks on other machines",))
+        return Clear("a single GPU waits for no other")
     if window.starting:
         return Clear("the job is starting")
-    split = _split(present)
+    split = _split(gpus)
     if split is None:
         return Clear("its GPUs are equally busy, or not busy all the time")
-    return _verdict(window, split)
-
-
-def _verdict(window: Window, split: _Split) -> Verdict:
     works_too = _works_meanwhile(split)
     if works_too:
         return Clear("the busy GPUs do more work than the other and do not wait for it")
@@ -139,31 +135,22 @@ def _verdict(window: Window, split: _Split) -> Verdict:
     return _firing(window, split, late, doing, blind=works_too is None)
 
 
-def _alone(window: Window, present: list[GpuFacts]) -> Verdict:
-    if not present:
-        return Unknown(("the GPUs' utilisation",))
-    size = None if window.job is None else window.job.job.world_size
-    if size is not None and size > 1:
-        return Unknown(("the ranks on other machines",))
-    return Clear("a single GPU waits for no other")
-
-
 def _busy(gpus: list[GpuFacts]) -> float:
-    return mean([gpu.busy.mean_percent for gpu in gpus if gpu.busy is not None]) or 0.0
+    return mean([gpu.busy_percent for gpu in gpus]) or 0.0
 
 
-def _split(present: list[GpuFacts]) -> _Split | None:
+def _split(gpus: list[GpuFacts]) -> _Split | None:
     """Those that are busy all the time, and the few that are less so."""
-    top = max(_busy([gpu]) for gpu in present)
-    waiting = [gpu for gpu in present if _busy([gpu]) > top - GAP_PERCENT]
-    late = [gpu for gpu in present if _busy([gpu]) <= top - GAP_PERCENT]
+    top = max(_busy([gpu]) for gpu in gpus)
+    waiting = [gpu for gpu in gpus if _busy([gpu]) > top - GAP_PERCENT]
+    late = [gpu for gpu in gpus if _busy([gpu]) <= top - GAP_PERCENT]
     if not late or len(late) > len(waiting) or _busy(waiting) < PINNED_PERCENT:
         return None
     return _Split(waiting, late)
 
 
 def _works_meanwhile(split: _Split) -> bool | None:
-    """Whether those that wait do real work in the time the late one idles; ``None``: not known."""
+    """Check whether those that wait do real work while the late one idles; ``None``: not known."""
     # SM activity comes first: power has the spinning and the idle draw in it.
     worked = _worked(split)
     if worked is not None:
@@ -189,64 +176,39 @@ def _worked(split: _Split) -> float | None:
 def _firing(window: Window, split: _Split, late: GpuFacts, doing: Doing, *, blind: bool) -> Firing:
     clear = ramp(100.0 * split.gap, GAP_PERCENT, CLEAR_GAP_PERCENT)
     strength = 0.6 + 0.25 * clear + (0.15 if doing.known else 0.0)
-    missing = list(doing.missing)
     if blind:
         strength -= 0.2
-        missing.append("power or SM activity")
     elif mean([gpu.sm_active_percent for gpu in split.waiting]) is None:
         strength -= 0.05
-    verb = "waits" if len(split.waiting) == 1 else "wait"
+    others = [gpu for gpu in [*split.late, *split.waiting] if gpu is not late]
     return Firing(
-        summary=f"{named(split.waiting)} {verb} for {who(window, late)} "
-        f"{100 * split.gap:.0f}% of the time, in collectives: {doing.says}",
+        summary=f"{named(split.waiting)} {verb(split.waiting, 'waits', 'wait')} for "
+        f"{who(window, late)} {100 * split.gap:.0f}% of the time, in collectives: {doing.says}",
         evidence=(*_evidence(split, late), *doing.evidence),
         advice=doing.advice,
         strength=max(0.3, strength),
-        missing=tuple(missing),
-        gpus=(late.uuid, *[gpu.uuid for gpu in [*split.late, *split.waiting] if gpu is not late]),
+        missing=(*doing.missing, *(("power or SM activity",) if blind else ())),
+        gpus=keys([late, *others]),
         lost_share=split.gap,
-        explains=SYMPTOMS,
     )
 
 
 def _evidence(split: _Split, late: GpuFacts) -> list[Evidence]:
-    busy = _busy(split.waiting)
+    waiting, name, busy = named(split.waiting), named([late]), _busy(split.waiting)
     plateau = highest([gpu.power_plateau_watts for gpu in [*split.waiting, *split.late]])
     power = mean([gpu.power_mean_watts for gpu in split.waiting])
-    sm, own = mean([gpu.sm_active_percent for gpu in split.waiting]), late.sm_active_percent
-    worked, name = _worked(split), named([late])
-    says = f"about that of {name}, though busy longer"
+    sm = mean([gpu.sm_active_percent for gpu in split.waiting])
+    low = power is not None and plateau is not None and power < plateau
+    worked, says = _worked(split), f"about that of {name}, though busy longer"
     if worked is not None:
         says = f"while {name} idles, {max(0.0, worked):.0%} of what {name} does when it works"
     return [
-        Evidence(
-            name=f"{named(split.waiting)} busy",
-            value=round(busy, 1),
-            unit="%",
-            threshold=PINNED_PERCENT,
-            says="all the time, by the driver's count",
-        ),
-        Evidence(
-            name=f"{named([late])} busy",
-            value=round(_busy([late]), 1),
-            unit="%",
-            threshold=round(busy - GAP_PERCENT, 1),
-            says="idle part of that time",
-        ),
-        Evidence(
-            name=f"{named(split.waiting)} power",
-            value=None if power is None else round(power, 1),
-            unit="W",
-            threshold=plateau,
-            says="below what this job draws when it works",
-            supports=power is not None and plateau is not None and power < plateau,
-        ),
-        Evidence(
-            name=f"{named(split.waiting)} SM activity",
-            value=None if sm is None else round(sm, 1),
-            unit="%",
-            threshold=own,
-            says=says,
-            supports=sm is not None,
-        ),
-    ]
+        Evidence(f"{waiting} busy", round(busy, 1), "%", PINNED_PERCENT,
+                 "all the time, by the driver's count"),
+        Evidence(f"{name} busy", round(_busy([late]), 1), "%", round(busy - GAP_PERCENT, 1),
+                 "idle part of that time"),
+        Evidence(f"{waiting} power", rounded(power), "W", plateau,
+                 "below what this job draws when it works", supports=low),
+        Evidence(f"{waiting} SM activity", rounded(sm), "%", late.sm_active_percent, says,
+                 supports=sm is not None),
+    ]  # fmt: skip

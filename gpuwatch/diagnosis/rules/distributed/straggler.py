@@ -44,14 +44,21 @@ Sources
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from statistics import median
 
-from gpuwatch.diagnosis.facts.window import GpuFacts, Window
-from gpuwatch.diagnosis.finding import Advice, Evidence
-from gpuwatch.diagnosis.rule import Clear, Firing, Unknown, Verdict
-from gpuwatch.diagnosis.rules.shared.gpus import PINNED_PERCENT, named, ramp, who, works
+from gpuwatch.diagnosis.facts.window import GpuFacts
+from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
+from gpuwatch.diagnosis.rules.shared.gpus import PINNED_PERCENT, who, works
 from gpuwatch.diagnosis.rules.shared.late_rank import doing_of
+from gpuwatch.diagnosis.rules.shared.loading import NO_JOB
+from gpuwatch.diagnosis.rules.shared.words import keys, named, ramp, rounded, verb
 
+RULE = Rule(
+    title="one rank is slower",
+    explains=frozenset({"busy_without_work", "batch_too_small", "oscillation"}),
+    lost_while_busy=True,
+)
 LESS_SM = 0.9
 """SM activity of the others over the odd one's: ranks that do the same agree better."""
 LESS_POWER = 0.8
@@ -62,183 +69,126 @@ LEAST_CONTROLLER_PERCENT = 8.0
 """It is given in whole percent: below, a tenth of it is rounding."""
 LOWER_CLOCK = 0.94
 """Of the others' clock while busy: two or three steps of 15 MHz are the lottery of the silicon."""
+DIFFERENT = 0.06
+"""Of the larger: readings that are less apart do not show which rank is slower."""
 
-SYMPTOMS = frozenset({"busy_without_work", "batch_too_small", "oscillation"})
+_BALANCE = Advice(
+    "Balance the work of the ranks: bucket samples by length, give each the same share, and move "
+    "what only that rank does elsewhere.",
+    why="each step lasts as long as its slowest rank takes",
+)
+_Read = Callable[[GpuFacts], float | None]
+_SHOWN: tuple[tuple[str, str | None, _Read], ...] = (
+    ("SM activity", "%", lambda gpu: gpu.sm_active_percent),
+    ("memory controller", "%", lambda gpu: gpu.memory_controller_percent),
+    ("power", "W", lambda gpu: gpu.power_mean_watts),
+    ("SM clock while busy", "MHz", lambda gpu: gpu.sm_clock_busy_mhz),
+    ("highest temperature", "C", lambda gpu: gpu.temperature_highest_celsius),
+    ("PCIe generation under load", None, lambda gpu: gpu.pcie_generation_busy),
+    ("PCIe lanes under load", None, lambda gpu: gpu.pcie_width_busy),
+)
 
 
 def check(window: Window) -> Verdict:
     if window.job is None:
-        return Unknown(("the job's processes",))
-    present = works(window.gpus)
-    if not present:
+        return Unknown(NO_JOB)
+    gpus = works(window.gpus)
+    if not gpus:
         return Unknown(("the GPUs' utilisation",))
-    out_of_question = _not_comparable(window, present)
-    if out_of_question:
-        return Clear(out_of_question)
-    slow = _slow_clock(present)
-    if slow is not None:
-        return _by_clock(window, present, slow)
-    measure = _measure(present)
-    if measure is None:
-        return Unknown(("SM activity", "power"))
-    odd = _most_at_work(present, *measure)
-    return Clear("its GPUs do the same work") if odd is None else _by_work(window, present, odd)
-
-
-def _not_comparable(window: Window, gpus: list[GpuFacts]) -> str | None:
     if len(gpus) < 2:
-        return "a single GPU has none to compare with"
+        return Clear("a single GPU has none to compare with")
     if window.starting:
-        return "the job is starting"
-    if any(gpu.busy is None or gpu.busy.mean_percent < PINNED_PERCENT for gpu in gpus):
-        return "not all of its GPUs are busy all the time"
+        return Clear("the job is starting")
+    if any((gpu.busy_percent or 0.0) < PINNED_PERCENT for gpu in gpus):
+        return Clear("not all of its GPUs are busy all the time")
     if len({gpu.identity.name for gpu in gpus}) > 1:
-        return "its GPUs are of different models"
-    return None
+        return Clear("its GPUs are of different models")
+    return _by_clock(window, gpus) or _by_work(window, gpus)
 
 
-def _sm(gpu: GpuFacts) -> float | None:
-    return gpu.sm_active_percent
-
-
-def _power(gpu: GpuFacts) -> float | None:
-    return gpu.power_mean_watts
-
-
-_Measure = tuple[Callable[[GpuFacts], float | None], float]
-_SM: _Measure = (_sm, LESS_SM)
-_POWER: _Measure = (_power, LESS_POWER)
-
-
-def _controller(gpu: GpuFacts) -> float | None:
-    return gpu.memory_controller_percent
-
-
-_CONTROLLER: _Measure = (_controller, LESS_CONTROLLER)
-
-
-def _measure(gpus: list[GpuFacts]) -> _Measure | None:
-    """The best one that all have: spinning counts as nothing, little, or a good part of work."""
-    if _complete(gpus, _SM):
-        return _SM
-    least = max([gpu.memory_controller_percent or 0.0 for gpu in gpus])
-    if _complete(gpus, _CONTROLLER) and least >= LEAST_CONTROLLER_PERCENT:
-        return _CONTROLLER
-    return _POWER if _complete(gpus, _POWER) else None
-
-
-def _complete(gpus: list[GpuFacts], measure: _Measure) -> bool:
-    return all(measure[0](gpu) is not None for gpu in gpus)
-
-
-def _slow_clock(gpus: list[GpuFacts]) -> GpuFacts | None:
-    clocks = [gpu.sm_clock_busy_mhz for gpu in gpus]
-    known = [clock for clock in clocks if clock is not None]
-    if len(known) < len(gpus):
+def _by_clock(window: Window, gpus: list[GpuFacts]) -> Firing | None:
+    clocks = [clock for gpu in gpus if (clock := gpu.sm_clock_busy_mhz) is not None]
+    if len(clocks) < len(gpus):
         return None
-    slowest = min(gpus, key=lambda gpu: gpu.sm_clock_busy_mhz or 0.0)
-    others = median([gpu.sm_clock_busy_mhz or 0.0 for gpu in gpus if gpu is not slowest])
-    return slowest if (slowest.sm_clock_busy_mhz or 0.0) <= LOWER_CLOCK * others else None
+    own = min(clocks)
+    odd = gpus[clocks.index(own)]
+    others = [gpu for gpu in gpus if gpu is not odd]
+    theirs = median([gpu.sm_clock_busy_mhz or 0.0 for gpu in others])
+    if own > LOWER_CLOCK * theirs:
+        return None
+    lost, slower = 1.0 - own / theirs, who(window, odd)
+    settings = Advice(
+        f"Look at the cooling, the power limit and the clock settings of {named([odd])} "
+        "(nvidia-smi -q -d PERFORMANCE,CLOCK).",
+        why=_BALANCE.why,
+    )
+    return Firing(
+        summary=f"{slower[:1].upper()}{slower[1:]} runs at {own:.0f} MHz, the others at "
+        f"{theirs:.0f} MHz: they wait for it",
+        evidence=_evidence(odd, others),
+        advice=(settings,),
+        strength=0.7 + 0.3 * ramp(lost, 1.0 - LOWER_CLOCK, 0.2),
+        gpus=keys([odd, *others]),
+        lost_share=lost,
+    )
 
 
-def _most_at_work(
-    gpus: list[GpuFacts], measure: Callable[[GpuFacts], float | None], less: float
-) -> GpuFacts | None:
-    """The one GPU that does clearly more than the next one does."""
-    ordered = sorted(gpus, key=lambda gpu: measure(gpu) or 0.0, reverse=True)
-    most, second = measure(ordered[0]) or 0.0, measure(ordered[1]) or 0.0
-    return ordered[0] if most > 0.0 and second <= less * most else None
+@dataclass(frozen=True, slots=True)
+class _Measure:
+    """A reading of work; ``less`` is the share of the odd one's that the others may have."""
+
+    read: _Read
+    less: float
+    strength: float
+    least: float = 0.0
+    """Of the highest, for the readings to mean something."""
 
 
-def _others(gpus: list[GpuFacts], odd: GpuFacts) -> list[GpuFacts]:
-    return [gpu for gpu in gpus if gpu is not odd]
+# The best first: spinning counts as nothing, little, or a good part of work.
+_MEASURES = (
+    _Measure(_SHOWN[0][2], LESS_SM, 0.75),
+    _Measure(_SHOWN[1][2], LESS_CONTROLLER, 0.7, LEAST_CONTROLLER_PERCENT),
+    _Measure(_SHOWN[2][2], LESS_POWER, 0.6),
+)
 
 
-def _lost(gpus: list[GpuFacts], odd: GpuFacts) -> float:
-    """0 to 1: of the others' time. With power alone it is a lower bound: spinning draws some."""
-    measure = _measure(gpus) or _POWER
-    own = measure[0](odd) or 0.0
-    theirs = median([measure[0](gpu) or 0.0 for gpu in _others(gpus, odd)])
-    return max(0.0, 1.0 - theirs / own) if own > 0.0 else 0.0
-
-
-def _by_work(window: Window, gpus: list[GpuFacts], odd: GpuFacts) -> Firing:
-    lost = _lost(gpus, odd)
-    by_sm = _complete(gpus, _SM)
-    surely = 0.75 if by_sm else 0.7 if _measure(gpus) is _CONTROLLER else 0.6
-    others = _others(gpus, odd)
+def _by_work(window: Window, gpus: list[GpuFacts]) -> Verdict:
+    """By the best measure that all have. With power alone the loss is a lower bound."""
+    for measure in _MEASURES:
+        values = [value for gpu in gpus if (value := measure.read(gpu)) is not None]
+        if len(values) == len(gpus) and max(values) >= measure.least:
+            break
+    else:
+        return Unknown(("SM activity", "power"))
+    most, second = sorted(values, reverse=True)[:2]
+    if most <= 0.0 or second > measure.less * most:
+        return Clear("its GPUs do the same work")
+    odd = gpus[values.index(most)]
+    others = [gpu for gpu in gpus if gpu is not odd]
+    lost = max(0.0, 1.0 - median([measure.read(gpu) or 0.0 for gpu in others]) / most)
     doing = doing_of(window, odd)
     why = f" ({doing.says})" if doing.known else ""
     return Firing(
-        summary=f"{named(others)} {'waits' if len(others) == 1 else 'wait'} for "
-        f"{who(window, odd)}, which has more to do: {100 * lost:.0f}% of their time{why}",
-        evidence=(*_evidence(gpus, odd), *doing.evidence),
-        advice=(
-            Advice(
-                action="Balance the work of the ranks: bucket samples by length, give each the "
-                "same share, and move what only that rank does elsewhere.",
-                why="each step lasts as long as its slowest rank takes",
-            ),
-            *(doing.advice if doing.known else ()),
-        ),
-        strength=surely + 0.25 * ramp(lost, 1.0 - LESS_SM, 0.4),
-        missing=() if by_sm else ("SM activity",),
-        gpus=(odd.uuid, *[gpu.uuid for gpu in others]),
+        summary=f"{named(others)} {verb(others, 'waits', 'wait')} for {who(window, odd)}, which "
+        f"has more to do: {100 * lost:.0f}% of their time{why}",
+        evidence=(*_evidence(odd, others), *doing.evidence),
+        advice=(_BALANCE, *(doing.advice if doing.known else ())),
+        strength=measure.strength + 0.25 * ramp(lost, 1.0 - LESS_SM, 0.4),
+        missing=() if measure is _MEASURES[0] else ("SM activity",),
+        gpus=keys([odd, *others]),
         lost_share=lost * len(others) / len(gpus),
-        explains=SYMPTOMS,
     )
 
 
-def _by_clock(window: Window, gpus: list[GpuFacts], odd: GpuFacts) -> Firing:
-    others = _others(gpus, odd)
-    own = odd.sm_clock_busy_mhz or 0.0
-    theirs = median([gpu.sm_clock_busy_mhz or 0.0 for gpu in others])
-    lost = 1.0 - own / theirs
-    return Firing(
-        summary=f"{who(window, odd)[:1].upper()}{who(window, odd)[1:]} runs at {own:.0f} MHz, "
-        f"the others at {theirs:.0f} MHz: they wait for it",
-        evidence=_evidence(gpus, odd),
-        advice=(
-            Advice(
-                action=f"Look at the cooling, the power limit and the clock settings of "
-                f"{named([odd])} (nvidia-smi -q -d PERFORMANCE,CLOCK).",
-                why="each step lasts as long as its slowest rank takes",
-            ),
-        ),
-        strength=0.7 + 0.3 * ramp(lost, 1.0 - LOWER_CLOCK, 0.2),
-        gpus=(odd.uuid, *[gpu.uuid for gpu in others]),
-        lost_share=lost,
-        explains=SYMPTOMS,
-    )
-
-
-def _evidence(gpus: list[GpuFacts], odd: GpuFacts) -> tuple[Evidence, ...]:
-    others = _others(gpus, odd)
-    rows: tuple[tuple[str, str, Callable[[GpuFacts], float | None]], ...] = (
-        ("SM activity", "%", _sm),
-        ("memory controller", "%", _controller),
-        ("power", "W", _power),
-        ("SM clock while busy", "MHz", lambda gpu: gpu.sm_clock_busy_mhz),
-        ("highest temperature", "C", lambda gpu: gpu.temperature_highest_celsius),
-        ("PCIe generation under load", "", lambda gpu: gpu.pcie_generation_busy),
-        ("PCIe lanes under load", "", lambda gpu: gpu.pcie_width_busy),
-    )
-    out = []
-    for name, unit, read in rows:
-        theirs = [value for gpu in others if (value := read(gpu)) is not None]
-        own = read(odd)
-        out.append(
-            Evidence(
-                name=f"{named([odd])} {name}",
-                value=None if own is None else round(own, 1),
-                unit=unit or None,
-                threshold=round(median(theirs), 1) if theirs else None,
-                says="against the others",
-                supports=own is not None and bool(theirs) and _differs(own, median(theirs)),
-            )
-        )
-    return tuple(out)
-
-
-def _differs(own: float, theirs: float) -> bool:
-    return abs(own - theirs) > 0.06 * max(abs(own), abs(theirs))
+def _evidence(odd: GpuFacts, others: list[GpuFacts]) -> list[Evidence]:
+    rows = []
+    for name, unit, read in _SHOWN:
+        known, own = [value for gpu in others if (value := read(gpu)) is not None], read(odd)
+        theirs = median(known) if known else None
+        apart = own is not None and theirs is not None
+        if own is not None and theirs is not None:
+            apart = abs(own - theirs) > DIFFERENT * max(abs(own), abs(theirs))
+        row = f"{named([odd])} {name}"
+        says = "against the others"
+        rows.append(Evidence(row, rounded(own), unit, rounded(theirs), says, supports=apart))
+    return rows

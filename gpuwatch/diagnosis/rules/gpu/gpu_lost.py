@@ -30,29 +30,32 @@ Sources
 
 from __future__ import annotations
 
-from gpuwatch.diagnosis.facts.window import Window
-from gpuwatch.diagnosis.finding import Advice, Evidence
-from gpuwatch.diagnosis.rule import Clear, Firing, Unknown, Verdict
-from gpuwatch.diagnosis.rules.shared.gpus import named, verb
+from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
+from gpuwatch.diagnosis.rules.shared.words import keys, named, verb
 
-SYMPTOMS = frozenset(
-    {
-        "oscillation",
-        "collective_wait",
-        "straggler",
-        "busy_without_work",
-        "batch_too_small",
-        "idle_holding_memory",
-        "pcie_degraded",
-        "python_bound",
-        "loader_cpu_bound",
-        "loader_io_bound",
-        "loader_in_main_process",
-        "checkpoint_pauses",
-        "validation_pauses",
-    }
-)
-"""What the GPUs left look like while they wait for the one that is gone."""
+RULE = Rule(
+    title="GPU is lost",
+    severity="error",
+    cure=(
+        Advice(
+            "Look for Xid in the kernel log, then reset the GPU or restart the machine, and start "
+            "the job from its last checkpoint.",
+            why="no process can use a lost GPU until then",
+        ),
+    ),
+    # What the GPUs left look like while they wait for the one that is gone.
+    explains=frozenset(
+        {
+            "oscillation", "collective_wait", "straggler", "busy_without_work", "batch_too_small",
+            "idle_holding_memory", "pcie_degraded", "python_bound", "loader_cpu_bound",
+            "loader_io_bound", "loader_in_main_process", "checkpoint_pauses", "validation_pauses",
+        }
+    ),
+    # There is nothing to weigh.
+    trust=1.03,
+    of_card=True,
+    has_look_alikes=False,
+)  # fmt: skip
 
 
 def check(window: Window) -> Verdict:
@@ -61,27 +64,11 @@ def check(window: Window) -> Verdict:
     lost = [gpu for gpu in window.gpus if gpu.lost]
     if not lost:
         return Clear("every GPU responds", at_once=True)
-    names = named(lost)
+    there, says = float(len(window.gpus) - len(lost)), f"the driver calls {named(lost)} lost"
     return Firing(
-        severity="error",
-        summary=f"{names} no longer {verb(lost, 'responds', 'respond')} to the driver: "
+        summary=f"{named(lost)} no longer {verb(lost, 'responds', 'respond')} to the driver: "
         "what ran there has ended or hangs",
-        evidence=(
-            Evidence(
-                name="GPUs that respond",
-                value=float(len(window.gpus) - len(lost)),
-                threshold=float(len(window.gpus)),
-                says=f"the driver calls {names} lost",
-            ),
-        ),
-        advice=(
-            Advice(
-                action="Look for Xid in the kernel log, then reset the GPU or restart the "
-                "machine, and start the job from its last checkpoint.",
-                why="no process can use a lost GPU until then",
-            ),
-        ),
-        gpus=tuple([gpu.uuid for gpu in lost]),
+        evidence=(Evidence("GPUs that respond", there, None, float(len(window.gpus)), says),),
+        gpus=keys(lost),
         lost_share=1.0,
-        explains=SYMPTOMS,
     )

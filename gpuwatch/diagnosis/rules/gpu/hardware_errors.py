@@ -37,109 +37,85 @@ Sources
 
 from __future__ import annotations
 
-from gpuwatch.diagnosis.facts.window import GpuFacts, Window
-from gpuwatch.diagnosis.finding import Advice, Evidence
-from gpuwatch.diagnosis.rule import Clear, Firing, Unknown, Verdict
-from gpuwatch.diagnosis.rules.shared.gpus import named, verb, watched
+from gpuwatch.diagnosis.facts.window import GpuFacts
+from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
+from gpuwatch.diagnosis.rules.shared.gpus import present
+from gpuwatch.diagnosis.rules.shared.words import keys, named, verb
 
+# There is nothing to weigh.
+RULE = Rule(title="hardware errors", trust=1.03, of_card=True, has_look_alikes=False)
 CORRECTED_PER_MINUTE = 10.0
 """Cards in good order show a corrected error in days or weeks; ten in a minute are one bad cell
 that is read all the time, which is what the row remapper then takes out."""
 
 _DRAIN = Advice(
-    action="Keep a checkpoint from before the errors, move the job to another GPU, reset this one "
-    "and run the field diagnostic.",
+    "Keep a checkpoint from before the errors, move the job to another GPU, reset this one and run "
+    "the field diagnostic.",
     why="what was computed after an uncorrectable error cannot be trusted",
 )
 _RESET = Advice(
-    action="Reset the GPU (nvidia-smi --gpu-reset) when nothing runs on it.",
+    "Reset the GPU (nvidia-smi --gpu-reset) when nothing runs on it.",
     why="a row remapping takes effect with a reset",
 )
-_REPLACE = Advice(action="Have the card replaced.", why="it has no spare rows left for that bank")
+_REPLACE = Advice("Have the card replaced.", why="it has no spare rows left for that bank")
+_WATCH = Advice("Watch whether they continue; plan a reset if they do.")
 
 
 def check(window: Window) -> Verdict:
-    present = [gpu for gpu in window.gpus if not gpu.lost]
-    known = [gpu for gpu in present if _readable(gpu)]
+    known = [
+        gpu
+        for gpu in present(window)
+        if (gpu.ecc_uncorrected_new, gpu.remapped_rows_failed, gpu.remapped_rows_pending)
+        != (None, None, None)
+    ]
     if not known:
         return Unknown(("ECC counters", "the row remapper's state"))
+    minutes = max(60.0, window.watched_seconds) / 60.0
     broken = [gpu for gpu in known if gpu.ecc_uncorrected_new or gpu.remapped_rows_failed]
+    pending = [gpu for gpu in known if gpu.remapped_rows_pending]
+    noisy = [gpu for gpu in known if (gpu.ecc_corrected_new or 0) / minutes >= CORRECTED_PER_MINUTE]
     if broken:
-        return _firing(broken, "error")
-    waiting = [gpu for gpu in known if gpu.remapped_rows_pending]
-    if waiting:
-        return _firing(waiting, "warning")
-    noisy = [gpu for gpu in known if _corrected_rate(window, gpu) >= CORRECTED_PER_MINUTE]
-    if noisy:
-        return _firing(noisy, "info")
-    return Clear("no new memory errors")
+        advice = [_DRAIN]
+        if any(gpu.remapped_rows_failed for gpu in broken):
+            advice.append(_REPLACE)
+        elif any(gpu.remapped_rows_pending for gpu in broken):
+            advice.append(_RESET)
+        return _firing(broken, "error", advice)
+    if pending:
+        return _firing(pending, "warning", [_RESET])
+    return _firing(noisy, "info", [_WATCH]) if noisy else Clear("no new memory errors")
 
 
-def _readable(gpu: GpuFacts) -> bool:
-    return not (
-        gpu.ecc_uncorrected_new is None
-        and gpu.remapped_rows_failed is None
-        and gpu.remapped_rows_pending is None
-    )
-
-
-def _corrected_rate(window: Window, gpu: GpuFacts) -> float:
-    return 60.0 * (gpu.ecc_corrected_new or 0) / max(60.0, watched(window))
-
-
-def _firing(gpus: list[GpuFacts], severity: str) -> Firing:
-    says = [text for gpu in gpus for text in _troubles(gpu)]
-    failed = any(gpu.remapped_rows_failed for gpu in gpus)
-    pending = any(gpu.remapped_rows_pending for gpu in gpus)
-    advice = [_DRAIN] if severity == "error" else []
-    advice += [_REPLACE] if failed else [_RESET] if pending else []
-    if severity == "info":
-        advice = [Advice(action="Watch whether they continue; plan a reset if they do.")]
+def _firing(gpus: list[GpuFacts], severity: str, advice: list[Advice]) -> Firing:
+    says = dict.fromkeys([text for gpu in gpus for text in _troubles(gpu)])
     return Firing(
         severity=severity,
-        summary=f"{named(gpus)} {verb(gpus, 'shows', 'show')} memory errors: "
-        + "; ".join(dict.fromkeys(says)),
-        evidence=tuple([item for gpu in gpus for item in _evidence(gpu)]),
-        advice=tuple(advice),
-        gpus=tuple([gpu.uuid for gpu in gpus]),
+        summary=f"{named(gpus)} {verb(gpus, 'shows', 'show')} memory errors: {'; '.join(says)}",
+        evidence=[item for gpu in gpus for item in _evidence(gpu)],
+        advice=advice,
+        gpus=keys(gpus),
     )
 
 
 def _troubles(gpu: GpuFacts) -> list[str]:
-    out = []
+    troubles = []
     if gpu.ecc_uncorrected_new:
-        out.append(f"{gpu.ecc_uncorrected_new} uncorrectable since watching began")
+        troubles.append(f"{gpu.ecc_uncorrected_new} uncorrectable since watching began")
     if gpu.remapped_rows_failed:
-        out.append("a row remapping failed")
+        troubles.append("a row remapping failed")
     if gpu.remapped_rows_pending:
-        out.append("a row remapping waits for a reset")
-    if not out:
-        out.append(f"{gpu.ecc_corrected_new} corrected, a high number")
-    return out
+        troubles.append("a row remapping waits for a reset")
+    return troubles or [f"{gpu.ecc_corrected_new} corrected, a high number"]
 
 
 def _evidence(gpu: GpuFacts) -> list[Evidence]:
-    name = named([gpu])
+    rows = (
+        ("new uncorrectable ECC errors", gpu.ecc_uncorrected_new, 1.0),
+        ("new corrected ECC errors", gpu.ecc_corrected_new, None),
+        ("row remapping failed", gpu.remapped_rows_failed, None),
+        ("row remapping pending", gpu.remapped_rows_pending, None),
+    )
     return [
-        Evidence(
-            name=f"{name} new uncorrectable ECC errors",
-            value=gpu.ecc_uncorrected_new,
-            threshold=1.0,
-            supports=bool(gpu.ecc_uncorrected_new),
-        ),
-        Evidence(
-            name=f"{name} new corrected ECC errors",
-            value=gpu.ecc_corrected_new,
-            supports=bool(gpu.ecc_corrected_new),
-        ),
-        Evidence(
-            name=f"{name} row remapping failed",
-            value=gpu.remapped_rows_failed,
-            supports=bool(gpu.remapped_rows_failed),
-        ),
-        Evidence(
-            name=f"{name} row remapping pending",
-            value=gpu.remapped_rows_pending,
-            supports=bool(gpu.remapped_rows_pending),
-        ),
+        Evidence(f"{named([gpu])} {name}", value, None, limit, supports=bool(value))
+        for name, value, limit in rows
     ]

@@ -40,11 +40,34 @@ Sources
 
 from __future__ import annotations
 
-from gpuwatch.diagnosis.facts.window import GpuFacts, Window
-from gpuwatch.diagnosis.finding import Advice, Evidence
-from gpuwatch.diagnosis.rule import Clear, Firing, Unknown, Verdict
-from gpuwatch.diagnosis.rules.shared.gpus import GIB, gib, lasting, named, ramp, verb
+from gpuwatch.diagnosis.facts.window import GpuFacts
+from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
+from gpuwatch.diagnosis.rules.shared.gpus import present
+from gpuwatch.diagnosis.rules.shared.words import (
+    GIB,
+    gib,
+    keys,
+    lasting,
+    named,
+    ramp,
+    rounded,
+    verb,
+)
 
+RULE = Rule(
+    title="idle, holds memory",
+    severity="info",
+    cure=(
+        Advice(
+            "End what is no longer needed (a notebook's kernel, a job that hangs); gpuwatch stacks "
+            "shows where a process stands.",
+            why="the memory is freed only when the process ends",
+        ),
+    ),
+    explains=frozenset({"oscillation"}),
+    has_look_alikes=False,
+    chart="memory_used_bytes",
+)
 IDLE_PERCENT = 1.0
 """The mean over the window; a monitor or a display makes some tenths."""
 HELD_BYTES = GIB
@@ -58,85 +81,50 @@ WORKING_CORES = 0.3
 
 
 def check(window: Window) -> Verdict:
-    present = [gpu for gpu in window.gpus if not gpu.lost]
-    known = [gpu for gpu in present if gpu.busy is not None and _held(window, gpu) is not None]
+    job, watched = window.job, window.watched_seconds
+    known = [
+        (gpu, held)
+        for gpu in present(window)
+        if gpu.busy is not None and (held := _held(window, gpu)) is not None
+    ]
     if not known:
         return Unknown(("the GPUs' utilisation", "memory used"))
     if window.starting:
         return Clear("the job is starting")
-    idle = [gpu for gpu in known if _is_idle(gpu) and (_held(window, gpu) or 0.0) >= _least(window)]
+    least = UNNAMED_BYTES if job is None else HELD_BYTES
+    idle = [
+        (gpu, held)
+        for gpu, held in known
+        if (gpu.busy_percent or 0.0) < IDLE_PERCENT and held >= least
+    ]
     if not idle:
         return Clear("no GPU with memory in use is idle")
-    if window.watched_seconds < LONG_ENOUGH_SECONDS:
+    if watched < LONG_ENOUGH_SECONDS:
         return Unknown((f"{LONG_ENOUGH_SECONDS:.0f} s of data",))
-    cores = None if window.job is None else window.job.cpu_cores
+    cores = None if job is None else job.cpu_cores
     if cores is not None and cores >= WORKING_CORES:
         return Clear(f"its processes work on the CPU ({cores:.1f} cores)")
-    return _firing(window, idle, cores)
+    gpus = [gpu for gpu, _ in idle]
+    missing = [] if job is not None else ["the processes that hold it"]
+    missing += [] if cores is not None else ["their CPU time"]
+    waits = "they wait" if cores is not None else ""
+    evidence = [
+        *[Evidence(f"{named([gpu])} busy", rounded(gpu.busy_percent), "%", IDLE_PERCENT)
+          for gpu in gpus],
+        *[Evidence(f"{named([gpu])} memory held", held, "bytes", float(least))
+          for gpu, held in idle],
+        Evidence("CPU of its processes", cores, "cores", WORKING_CORES, waits),
+    ]  # fmt: skip
+    return Firing(
+        summary=f"{gib(sum(held for _, held in idle))} of memory is held on {named(gpus)}, which "
+        f"{verb(gpus, 'has', 'have')} run nothing for {lasting(watched)}",
+        evidence=evidence,
+        strength=(0.6 if missing else 0.8) + 0.2 * ramp(watched, LONG_ENOUGH_SECONDS, 120.0),
+        missing=missing,
+        gpus=keys(gpus),
+        lost_share=1.0,
+    )
 
 
 def _held(window: Window, gpu: GpuFacts) -> float | None:
     return gpu.memory_used_bytes if window.job is None else gpu.own_memory_bytes
-
-
-def _least(window: Window) -> float:
-    return UNNAMED_BYTES if window.job is None else HELD_BYTES
-
-
-def _is_idle(gpu: GpuFacts) -> bool:
-    return gpu.busy is not None and gpu.busy.mean_percent < IDLE_PERCENT
-
-
-def _firing(window: Window, idle: list[GpuFacts], cores: float | None) -> Firing:
-    held = sum(_held(window, gpu) or 0.0 for gpu in idle)
-    missing = []
-    if window.job is None:
-        missing.append("the processes that hold it")
-    if cores is None:
-        missing.append("their CPU time")
-    return Firing(
-        severity="info",
-        summary=f"{gib(held)} of memory is held on {named(idle)}, which "
-        f"{verb(idle, 'has', 'have')} run nothing for {lasting(window.watched_seconds)}",
-        evidence=(
-            *[
-                Evidence(
-                    name=f"{named([gpu])} busy",
-                    value=round(gpu.busy.mean_percent, 1),
-                    unit="%",
-                    threshold=IDLE_PERCENT,
-                )
-                for gpu in idle
-                if gpu.busy is not None
-            ],
-            *[
-                Evidence(
-                    name=f"{named([gpu])} memory held",
-                    value=_held(window, gpu),
-                    unit="bytes",
-                    threshold=float(_least(window)),
-                )
-                for gpu in idle
-            ],
-            Evidence(
-                name="CPU of its processes",
-                value=cores,
-                unit="cores",
-                threshold=WORKING_CORES,
-                says="they wait" if cores is not None else "",
-            ),
-        ),
-        advice=(
-            Advice(
-                action="End what is no longer needed (a notebook's kernel, a job that hangs); "
-                "gpuwatch stacks shows where a process stands.",
-                why="the memory is freed only when the process ends",
-            ),
-        ),
-        strength=(0.6 if missing else 0.8)
-        + 0.2 * ramp(window.watched_seconds, LONG_ENOUGH_SECONDS, 120.0),
-        missing=tuple(missing),
-        gpus=tuple([gpu.uuid for gpu in idle]),
-        lost_share=1.0,
-        explains=frozenset({"oscillation"}),
-    )

@@ -34,11 +34,28 @@ Sources
 
 from __future__ import annotations
 
-from gpuwatch.diagnosis.facts.window import GpuFacts, Window
-from gpuwatch.diagnosis.finding import Advice, Evidence
-from gpuwatch.diagnosis.rule import Clear, Firing, Unknown, Verdict
-from gpuwatch.diagnosis.rules.shared.gpus import GIB, clamp, gib, highest, named, ramp, verb
+from gpuwatch.diagnosis.facts.window import GpuFacts
+from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
+from gpuwatch.diagnosis.rules.shared.gpus import present
+from gpuwatch.diagnosis.rules.shared.loading import NO_JOB
+from gpuwatch.diagnosis.rules.shared.words import (
+    GIB,
+    clamp,
+    gib,
+    highest,
+    keys,
+    named,
+    ramp,
+    rounded,
+    verb,
+)
 
+RULE = Rule(
+    title="shared with others",
+    explains=frozenset({"straggler", "memory_nearly_full", "busy_without_work", "batch_too_small"}),
+    lost_while_busy=True,
+    look_alike=3,
+)
 OWN_PERCENT = 3.0
 """Of SM time: a job that runs less than this there loses nothing to others."""
 BUSY_PERCENT = 8.0
@@ -48,123 +65,87 @@ MEMORY_BYTES = 2 * GIB
 CROWDED = 0.9
 """Of the card's memory: from here what others hold is what is missing."""
 
-SYMPTOMS = frozenset({"straggler", "memory_nearly_full", "busy_without_work", "batch_too_small"})
+_ASK = Advice(
+    "Ask their owner to end them, or use another GPU, before trying a larger batch.",
+    why="memory they hold cannot be used here",
+)
+_NO_SHARES = "SM share per process"
 
 
 def check(window: Window) -> Verdict:
     if window.job is None:
-        return Unknown(("the job's processes",))
-    present = [gpu for gpu in window.gpus if not gpu.lost]
-    known = [gpu for gpu in present if _readable(gpu)]
+        return Unknown(NO_JOB)
+    gpus = present(window)
+    # Either share is enough: who holds no memory runs nothing.
+    known = [
+        gpu
+        for gpu in gpus
+        if gpu.foreign_busy_percent is not None or gpu.foreign_memory_bytes is not None
+    ]
     if not known:
-        return Unknown(("SM share per process", "GPU memory per process"))
-    return _found(known) or _nothing(present, known)
-
-
-def _found(known: list[GpuFacts]) -> Firing | None:
-    taking = [gpu for gpu in known if _takes(gpu)]
+        return Unknown((_NO_SHARES, "GPU memory per process"))
+    at_work = [
+        gpu for gpu in known if gpu.own_busy_percent is None or gpu.own_busy_percent >= OWN_PERCENT
+    ]
+    taking = [gpu for gpu in at_work if (gpu.foreign_busy_percent or 0.0) >= BUSY_PERCENT]
+    holding = [gpu for gpu in at_work if (gpu.foreign_memory_bytes or 0.0) >= MEMORY_BYTES]
     if taking:
         return _taking(taking)
-    holding = [gpu for gpu in known if _holds(gpu)]
-    return _holding(holding) if holding else None
-
-
-def _nothing(present: list[GpuFacts], known: list[GpuFacts]) -> Verdict:
-    if all(_rests(gpu) for gpu in known):
+    if holding:
+        return _holding(holding)
+    if not at_work:
         return Clear("the job itself runs nothing")
-    if len(known) < len(present):
-        return Unknown(("SM share per process",))
-    return Clear("no other process uses its GPU" + ("" if len(present) == 1 else "s"))
-
-
-def _readable(gpu: GpuFacts) -> bool:
-    """Either share is enough: who holds no memory runs nothing."""
-    return gpu.foreign_busy_percent is not None or gpu.foreign_memory_bytes is not None
-
-
-def _rests(gpu: GpuFacts) -> bool:
-    return gpu.own_busy_percent is not None and gpu.own_busy_percent < OWN_PERCENT
-
-
-def _takes(gpu: GpuFacts) -> bool:
-    return not _rests(gpu) and (gpu.foreign_busy_percent or 0.0) >= BUSY_PERCENT
-
-
-def _holds(gpu: GpuFacts) -> bool:
-    return not _rests(gpu) and (gpu.foreign_memory_bytes or 0.0) >= MEMORY_BYTES
+    if len(known) < len(gpus):
+        return Unknown((_NO_SHARES,))
+    return Clear("no other process uses its GPU" + ("" if len(gpus) == 1 else "s"))
 
 
 def _taking(gpus: list[GpuFacts]) -> Firing:
     share = highest([gpu.foreign_busy_percent for gpu in gpus]) or 0.0
+    move = Advice(
+        f"Move this job or the other one away from {named(gpus)}, or agree on times.",
+        why="processes on one GPU take turns, and each waits for the other",
+    )
     return Firing(
         summary=f"Other processes take {share:.0f}% of {named(gpus)}",
         evidence=_evidence(gpus),
-        advice=(
-            Advice(
-                action=f"Move this job or the other one away from {named(gpus)}, or agree on "
-                "times.",
-                why="processes on one GPU take turns, and each waits for the other",
-            ),
-        ),
+        advice=(move,),
         strength=0.75 + 0.25 * ramp(share, BUSY_PERCENT, 25.0),
-        gpus=tuple([gpu.uuid for gpu in gpus]),
+        gpus=keys(gpus),
         lost_share=clamp(share / 100.0),
-        explains=SYMPTOMS,
     )
 
 
 def _holding(gpus: list[GpuFacts]) -> Firing:
     held = highest([gpu.foreign_memory_bytes for gpu in gpus]) or 0.0
-    crowded = any(_crowded(gpu) for gpu in gpus)
     blind = any(gpu.foreign_busy_percent is None for gpu in gpus)
+    little = "" if blind else f" and {verb(gpus, 'use it', 'use them')} little"
     return Firing(
-        severity="warning" if crowded else "info",
-        summary=f"Other processes hold {gib(held)} of memory on {named(gpus)}"
-        + ("" if blind else f" and {verb(gpus, 'use it', 'use them')} little"),
+        severity=None if any(_is_crowded(gpu) for gpu in gpus) else "info",
+        summary=f"Other processes hold {gib(held)} of memory on {named(gpus)}{little}",
         evidence=_evidence(gpus),
-        advice=(
-            Advice(
-                action="Ask their owner to end them, or use another GPU, before trying a "
-                "larger batch.",
-                why="memory they hold cannot be used here",
-            ),
-        ),
+        advice=(_ASK,),
         strength=0.7,
-        missing=("SM share per process",) if blind else (),
-        gpus=tuple([gpu.uuid for gpu in gpus]),
+        missing=(_NO_SHARES,) if blind else (),
+        gpus=keys(gpus),
         explains=frozenset({"memory_nearly_full"}),
     )
 
 
-def _crowded(gpu: GpuFacts) -> bool:
+def _is_crowded(gpu: GpuFacts) -> bool:
     total, used = gpu.identity.memory_total_bytes, gpu.memory_used_bytes
     return total is not None and used is not None and used >= CROWDED * total
 
 
-def _evidence(gpus: list[GpuFacts]) -> tuple[Evidence, ...]:
-    out = []
+def _evidence(gpus: list[GpuFacts]) -> list[Evidence]:
+    rows = []
     for gpu in gpus:
-        name = named([gpu])
-        busy, memory = gpu.foreign_busy_percent, gpu.foreign_memory_bytes
-        out += [
-            Evidence(
-                name=f"{name} SM share of others",
-                value=None if busy is None else round(busy, 1),
-                unit="%",
-                threshold=BUSY_PERCENT,
-                supports=busy is not None and busy >= BUSY_PERCENT,
-            ),
-            Evidence(
-                name=f"{name} SM share of this job",
-                value=gpu.own_busy_percent,
-                unit="%",
-            ),
-            Evidence(
-                name=f"{name} memory of others",
-                value=memory,
-                unit="bytes",
-                threshold=float(MEMORY_BYTES),
-                supports=memory is not None and memory >= MEMORY_BYTES,
-            ),
-        ]
-    return tuple(out)
+        name, busy, memory = named([gpu]), gpu.foreign_busy_percent, gpu.foreign_memory_bytes
+        rows += [
+            Evidence(f"{name} SM share of others", rounded(busy), "%", BUSY_PERCENT,
+                     supports=(busy or 0.0) >= BUSY_PERCENT),
+            Evidence(f"{name} SM share of this job", gpu.own_busy_percent, "%"),
+            Evidence(f"{name} memory of others", memory, "bytes", float(MEMORY_BYTES),
+                     supports=(memory or 0.0) >= MEMORY_BYTES),
+        ]  # fmt: skip
+    return rows

@@ -41,13 +41,25 @@ Sources
 
 from __future__ import annotations
 
-from gpuwatch.diagnosis.facts.window import GpuFacts, Window
-from gpuwatch.diagnosis.finding import Advice, Evidence
-from gpuwatch.diagnosis.rule import Clear, Firing, Unknown, Verdict
-from gpuwatch.diagnosis.rules.shared.gpus import clamp, highest, named, ramp, verb
+from gpuwatch.diagnosis.facts.window import GpuFacts
+from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
+from gpuwatch.diagnosis.rules.shared.copies import busy_link_rate
+from gpuwatch.diagnosis.rules.shared.gpus import link_rate, present
+from gpuwatch.diagnosis.rules.shared.words import clamp, highest, keys, named, ramp, rounded, verb
 
-LANE_BYTES_PER_SECOND = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
-"""One way, by generation, less what the encoding of the line takes."""
+_FEWER = Advice(
+    "Until then send fewer bytes: uint8 instead of float32, converted on the GPU; pinned memory "
+    "with non_blocking copies."
+)
+RULE = Rule(
+    title="PCIe link degraded",
+    cure=(_FEWER,),
+    # A thread that waits for a copy spins, which looks like Python at work.
+    explains=frozenset({"memory_not_pinned", "oscillation", "python_bound"}),
+    look_alike=9,
+    suspect="a degraded PCIe link",
+    suspected=11,
+)
 HALF = 0.5
 """Of the possible rate: what is at or below it is degraded where copies are waited for."""
 QUARTER = 0.25
@@ -58,44 +70,37 @@ driver's traffic counters are 20 ms samples."""
 IDLE_SHARE = 0.08
 """Less idling than this is nothing to explain."""
 
-SYMPTOMS = frozenset({"memory_not_pinned", "oscillation", "python_bound"})
-"""A thread that waits for a copy spins, which looks like Python at work."""
-
 
 def check(window: Window) -> Verdict:
-    present = [gpu for gpu in window.gpus if not gpu.lost]
-    known = [gpu for gpu in present if _ratio(gpu) is not None]
+    gpus, missing = present(window), ("the PCIe link's generation and width under load",)
+    known = [(gpu, ratio) for gpu in gpus if (ratio := _ratio(gpu)) is not None]
     if not known:
-        return Unknown(("the PCIe link's generation and width under load",))
-    slow = [gpu for gpu in known if _is_degraded(gpu)]
+        return Unknown(missing)
+    slow = [
+        (gpu, ratio)
+        for gpu, ratio in known
+        if ratio <= QUARTER or (ratio <= HALF and (_waits(gpu) or 0.0) > 0.0)
+    ]
     if slow:
-        return _firing(slow)
-    if len(known) < len(present):
-        return Unknown(("the PCIe link's generation and width under load",))
+        return _firing([gpu for gpu, _ in slow], [ratio for _, ratio in slow])
+    if len(known) < len(gpus):
+        return Unknown(missing)
     return Clear("its PCIe link runs at full speed under load")
-
-
-def _rate(generation: int | None, width: int | None) -> float | None:
-    if generation is None or width is None:
-        return None
-    lane = LANE_BYTES_PER_SECOND.get(generation)
-    return None if lane is None else lane * width
 
 
 def _ratio(gpu: GpuFacts) -> float | None:
     """0 to 1: of the rate the link could have."""
-    now = _rate(gpu.pcie_generation_busy, gpu.pcie_width_busy)
-    best = _rate(gpu.identity.pcie_generation_max, gpu.identity.pcie_width_max)
+    now = busy_link_rate(gpu)
+    best = link_rate(gpu.identity.pcie_generation_max, gpu.identity.pcie_width_max)
     return None if now is None or not best else now / best
 
 
 def _waits(gpu: GpuFacts) -> float | None:
     """0 to 1: the share of the time in which no kernel ran and the link was full."""
-    rate, traffic = _rate(gpu.pcie_generation_busy, gpu.pcie_width_busy), _idle_traffic(gpu)
+    rate, traffic = busy_link_rate(gpu), _idle_traffic(gpu)
     if gpu.busy is None or traffic is None or not rate:
         return None
-    idle = 1.0 - gpu.busy.mean_percent / 100.0
-    return idle if idle >= IDLE_SHARE and traffic / rate >= FILLED else 0.0
+    return gpu.idle_share if gpu.idle_share >= IDLE_SHARE and traffic / rate >= FILLED else 0.0
 
 
 def _idle_traffic(gpu: GpuFacts) -> float | None:
@@ -106,83 +111,48 @@ def _idle_traffic(gpu: GpuFacts) -> float | None:
     overall = gpu.pcie_rx_bytes_per_second
     if gpu.busy is None or overall is None or gpu.busy.mean_percent > 100.0 * (1.0 - IDLE_SHARE):
         return None
-    return overall / (1.0 - gpu.busy.mean_percent / 100.0)
+    return overall / gpu.idle_share
 
 
-def _is_degraded(gpu: GpuFacts) -> bool:
-    ratio = _ratio(gpu)
-    if ratio is None:
-        return False
-    return ratio <= QUARTER or (ratio <= HALF and (_waits(gpu) or 0.0) > 0.0)
-
-
-def _loss(gpu: GpuFacts) -> float | None:
-    waits, ratio = _waits(gpu), _ratio(gpu)
-    if waits is None or ratio is None:
-        return None
-    return clamp(waits * (1.0 - ratio))
-
-
-def _firing(gpus: list[GpuFacts]) -> Firing:
-    first = gpus[0]
-    loss = highest([_loss(gpu) for gpu in gpus])
-    blind = all(_waits(gpu) is None for gpu in gpus)
-    waits = loss is not None and loss > 0.0
+def _firing(gpus: list[GpuFacts], ratios: list[float]) -> Firing:
+    first, ratio = gpus[0], min(ratios)
+    waited = [(_waits(gpu), one) for gpu, one in zip(gpus, ratios, strict=True)]
+    loss = highest([None if wait is None else clamp(wait * (1.0 - one)) for wait, one in waited])
+    blind, waits = loss is None, loss is not None and loss > 0.0
     link = f"generation {first.pcie_generation_busy} x{first.pcie_width_busy}"
     best = f"generation {first.identity.pcie_generation_max} x{first.identity.pcie_width_max}"
     cost = f"; the GPU waits for copies {100 * (loss or 0.0):.0f}% of the time" if waits else ""
-    ratio = min(_ratio(gpu) or 1.0 for gpu in gpus)
+    reseat = Advice(
+        "Reseat the card and its riser, and look for PCIe errors in the kernel log.",
+        setting="PCIe link",
+        present=link,
+        wanted=best,
+        why=f"it copies at {100 * ratio:.0f}% of the possible rate",
+    )
     return Firing(
-        severity="warning" if waits or blind else "info",
+        severity=None if waits or blind else "info",
         summary=f"The PCIe link of {named(gpus)} {verb(gpus, 'runs', 'run')} at {link} "
         f"under load, {best} is possible{cost}",
-        evidence=tuple([item for gpu in gpus for item in _evidence(gpu)]),
-        advice=(
-            Advice(
-                action="Reseat the card and its riser, and look for PCIe errors in the kernel log.",
-                setting="PCIe link",
-                present=link,
-                wanted=best,
-                why=f"it copies at {100 * ratio:.0f}% of the possible rate",
-            ),
-            Advice(
-                action="Until then send fewer bytes: uint8 instead of float32, converted on the "
-                "GPU; pinned memory with non_blocking copies.",
-            ),
-        ),
+        evidence=[item for gpu in gpus for item in _evidence(gpu)],
+        advice=(reseat, *RULE.cure),
         strength=0.75 + 0.25 * ramp(ratio, HALF, 0.1) if waits else 0.6,
         missing=("PCIe traffic",) if blind else (),
-        gpus=tuple([gpu.uuid for gpu in gpus]),
+        gpus=keys(gpus),
         lost_share=loss if waits else None,
-        explains=SYMPTOMS if waits or blind else frozenset(),
+        explains=None if waits or blind else frozenset(),
     )
 
 
 def _evidence(gpu: GpuFacts) -> list[Evidence]:
-    name = named([gpu])
-    rate = _rate(gpu.pcie_generation_busy, gpu.pcie_width_busy)
+    name, rate, identity = named([gpu]), busy_link_rate(gpu), gpu.identity
+    filled = None if rate is None else FILLED * rate
+    carries = "" if rate is None else f"the link carries {rate / 1e9:.1f} GB/s at most"
     return [
-        Evidence(
-            name=f"{name} PCIe generation under load",
-            value=gpu.pcie_generation_busy,
-            threshold=gpu.identity.pcie_generation_max,
-        ),
-        Evidence(
-            name=f"{name} PCIe lanes under load",
-            value=gpu.pcie_width_busy,
-            threshold=gpu.identity.pcie_width_max,
-        ),
-        Evidence(
-            name=f"{name} traffic to the GPU while no kernel runs",
-            value=_idle_traffic(gpu),
-            unit="bytes/s",
-            threshold=None if rate is None else FILLED * rate,
-            says="" if rate is None else f"the link carries {rate / 1e9:.1f} GB/s at most",
-            supports=bool(_waits(gpu)),
-        ),
-        Evidence(
-            name=f"{name} busy",
-            value=None if gpu.busy is None else round(gpu.busy.mean_percent, 1),
-            unit="%",
-        ),
-    ]
+        Evidence(f"{name} PCIe generation under load", gpu.pcie_generation_busy, None,
+                 identity.pcie_generation_max),
+        Evidence(f"{name} PCIe lanes under load", gpu.pcie_width_busy, None,
+                 identity.pcie_width_max),
+        Evidence(f"{name} traffic to the GPU while no kernel runs", _idle_traffic(gpu), "bytes/s",
+                 filled, carries, supports=bool(_waits(gpu))),
+        Evidence(f"{name} busy", rounded(gpu.busy_percent), "%"),
+    ]  # fmt: skip

@@ -40,12 +40,25 @@ Sources
 
 from __future__ import annotations
 
-from gpuwatch.diagnosis.facts.window import GpuFacts, Window
-from gpuwatch.diagnosis.finding import Advice, Evidence
-from gpuwatch.diagnosis.rule import Clear, Firing, Unknown, Verdict
-from gpuwatch.diagnosis.rules.gpu.thermal_throttle import slowed
-from gpuwatch.diagnosis.rules.shared.gpus import highest, named, ramp, reason_share, verb
+from gpuwatch.diagnosis.facts.window import GpuFacts
+from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
+from gpuwatch.diagnosis.rules.shared.gpus import (
+    POWER_BRAKE,
+    POWER_CAP,
+    present,
+    reason_share,
+    slowed,
+)
+from gpuwatch.diagnosis.rules.shared.words import highest, keys, named, percent_of, ramp, verb
 
+RULE = Rule(
+    title="throttled by power",
+    explains=frozenset({"straggler", "collective_wait", "busy_without_work", "batch_too_small"}),
+    lost_while_busy=True,
+    of_card=True,
+    look_alike=2,
+    chart="power_watts",
+)
 LOWERED = 0.95
 """Of the default limit: within 5% is rounding and steps of the tools that set it."""
 CAP_SHARE = 0.10
@@ -57,56 +70,55 @@ AT_LIMIT = 0.95
 SLIGHT = 0.03
 """A clock this little lower is not worth a warning."""
 
-SYMPTOMS = frozenset({"straggler", "collective_wait", "busy_without_work", "batch_too_small"})
+_SUPPLY = Advice(
+    "Check the power supply, its cables and the rack's power budget.",
+    why="the brake comes from outside the card and cuts its clocks to half or less",
+)
 
 
 def check(window: Window) -> Verdict:
-    present = [gpu for gpu in window.gpus if not gpu.lost]
-    braked = [gpu for gpu in present if _brake(window, gpu) >= BRAKE_SHARE]
+    gpus = present(window)
+    braked = [gpu for gpu in gpus if (_share(window, gpu, POWER_BRAKE) or 0.0) >= BRAKE_SHARE]
     if braked:
         return _braked(window, braked)
-    capped = [gpu for gpu in present if _capped(window, gpu)]
+    capped = [gpu for gpu in gpus if _holds(window, gpu) and _is_lowered(gpu)]
     if capped:
         return _lowered(window, capped)
-    if not present or any(_in_doubt(window, gpu) for gpu in present):
-        return Unknown(_missing(present))
-    if any((reason_share(window, gpu, "sw_power_cap") or 0.0) >= CAP_SHARE for gpu in present):
+    if not gpus or any(_in_doubt(window, gpu) for gpu in gpus):
+        return Unknown(_missing(gpus))
+    if any((_share(window, gpu, POWER_CAP) or 0.0) >= CAP_SHARE for gpu in gpus):
         return Clear("it is at the card's own power limit, which is its full speed")
     return Clear("no power cap below the card's own limit")
 
 
-def _brake(window: Window, gpu: GpuFacts) -> float:
-    return reason_share(window, gpu, "hw_power_brake_slowdown") or 0.0
+_share = reason_share
 
 
 def _is_lowered(gpu: GpuFacts) -> bool | None:
+    """Check whether its limit is below the card's own."""
     limit, default = gpu.power_limit_watts, gpu.identity.power_limit_default_watts
     return None if limit is None or default is None else limit < LOWERED * default
 
 
-def _at_limit(gpu: GpuFacts) -> bool | None:
+def _holds(window: Window, gpu: GpuFacts) -> bool | None:
+    """Check whether the cap holds it, by the driver's reasons or else by its power."""
+    share = _share(window, gpu, POWER_CAP)
+    if share is not None:
+        return share >= CAP_SHARE
     power = gpu.power_mean_watts if gpu.power_busy_watts is None else gpu.power_busy_watts
     limit = gpu.power_limit_watts
     return None if power is None or limit is None else power >= AT_LIMIT * limit
 
 
-def _capped(window: Window, gpu: GpuFacts) -> bool:
-    """The cap holds it, at a limit that is below the card's own."""
-    share = reason_share(window, gpu, "sw_power_cap")
-    holds = _at_limit(gpu) if share is None else share >= CAP_SHARE
-    return bool(holds) and _is_lowered(gpu) is True
-
-
 def _in_doubt(window: Window, gpu: GpuFacts) -> bool:
-    share = reason_share(window, gpu, "sw_power_cap")
-    if share is not None:
-        return share >= CAP_SHARE and _is_lowered(gpu) is None
-    return _at_limit(gpu) is not False and _is_lowered(gpu) is not False
+    return _holds(window, gpu) is not False and _is_lowered(gpu) is not False and (
+        gpu.throttle_shares is None or _is_lowered(gpu) is None
+    )  # fmt: skip
 
 
 def _missing(gpus: list[GpuFacts]) -> tuple[str, ...]:
     names = {
-        "throttle reasons": any(gpu.throttle_shares is None for gpu in gpus) or not gpus,
+        "throttle reasons": not gpus or any(gpu.throttle_shares is None for gpu in gpus),
         "the power limit": any(gpu.power_limit_watts is None for gpu in gpus),
         "the card's default power limit": any(
             gpu.identity.power_limit_default_watts is None for gpu in gpus
@@ -116,91 +128,56 @@ def _missing(gpus: list[GpuFacts]) -> tuple[str, ...]:
 
 
 def _braked(window: Window, gpus: list[GpuFacts]) -> Firing:
-    share = highest([_brake(window, gpu) for gpu in gpus]) or 0.0
+    share = highest([_share(window, gpu, POWER_BRAKE) for gpu in gpus]) or 0.0
     return Firing(
         summary=f"{named(gpus)} {verb(gpus, 'is', 'are')} slowed by the hardware's power brake "
         f"{100 * share:.0f}% of the time",
-        evidence=tuple([item for gpu in gpus for item in _evidence(window, gpu)]),
-        advice=(
-            Advice(
-                action="Check the power supply, its cables and the rack's power budget.",
-                why="the brake comes from outside the card and cuts its clocks to half or less",
-            ),
-        ),
+        evidence=[item for gpu in gpus for item in _evidence(window, gpu)],
+        advice=(_SUPPLY,),
         strength=0.9 + 0.1 * ramp(share, BRAKE_SHARE, 0.2),
-        gpus=tuple([gpu.uuid for gpu in gpus]),
+        gpus=keys(gpus),
         lost_share=highest([slowed(window, gpu) for gpu in gpus]),
-        explains=SYMPTOMS,
     )
 
 
 def _lowered(window: Window, gpus: list[GpuFacts]) -> Firing:
-    first = gpus[0]
+    first, loss = gpus[0], highest([slowed(window, gpu) for gpu in gpus])
     limit, default = first.power_limit_watts, first.identity.power_limit_default_watts
-    loss = highest([slowed(window, gpu) for gpu in gpus])
     blind = any(gpu.throttle_shares is None for gpu in gpus)
     slower = "" if loss is None else f"; the clock is {100 * loss:.0f}% lower"
+    reset = Advice(
+        f"Reset the power limit to {default:.0f} W if it was not lowered on purpose: "
+        f"nvidia-smi -i {first.identity.index} -pl {default:.0f}.",
+        setting="power limit",
+        present=f"{limit:.0f} W",
+        wanted=f"{default:.0f} W",
+        why="the cap lowers the clocks",
+    )
     return Firing(
-        severity="info" if loss is not None and loss < SLIGHT else "warning",
+        severity="info" if loss is not None and loss < SLIGHT else None,
         summary=f"{named(gpus)} {verb(gpus, 'is', 'are')} held at a power limit of {limit:.0f} W, "
         f"{default:.0f} W is the card's own{slower}",
-        evidence=tuple([item for gpu in gpus for item in _evidence(window, gpu)]),
-        advice=(
-            Advice(
-                action=f"Reset the power limit to {default:.0f} W if it was not lowered on "
-                f"purpose: nvidia-smi -i {first.identity.index} -pl {default:.0f}.",
-                setting="power limit",
-                present=f"{limit:.0f} W",
-                wanted=f"{default:.0f} W",
-                why="the cap lowers the clocks",
-            ),
-        ),
+        evidence=[item for gpu in gpus for item in _evidence(window, gpu)],
+        advice=(reset,),
         strength=0.65 if blind else 0.95,
         missing=("throttle reasons",) if blind else (),
-        gpus=tuple([gpu.uuid for gpu in gpus]),
+        gpus=keys(gpus),
         lost_share=loss,
-        explains=SYMPTOMS,
     )
 
 
 def _evidence(window: Window, gpu: GpuFacts) -> list[Evidence]:
-    name = named([gpu])
-    share = reason_share(window, gpu, "sw_power_cap")
-    brake = reason_share(window, gpu, "hw_power_brake_slowdown")
+    name, identity = named([gpu]), gpu.identity
+    cap, brake = _share(window, gpu, POWER_CAP), _share(window, gpu, POWER_BRAKE)
     return [
-        Evidence(
-            name=f"{name} power cap",
-            value=None if share is None else round(100.0 * share, 1),
-            unit="%",
-            threshold=100.0 * CAP_SHARE,
-            says="of the time watched",
-            supports=share is None or share >= CAP_SHARE,
-        ),
-        Evidence(
-            name=f"{name} power brake",
-            value=None if brake is None else round(100.0 * brake, 1),
-            unit="%",
-            threshold=100.0 * BRAKE_SHARE,
-            supports=brake is not None and brake >= BRAKE_SHARE,
-        ),
-        Evidence(
-            name=f"{name} power limit",
-            value=gpu.power_limit_watts,
-            unit="W",
-            threshold=gpu.identity.power_limit_default_watts,
-            says="against the card's own limit",
-            supports=_is_lowered(gpu) is True,
-        ),
-        Evidence(
-            name=f"{name} power while busy",
-            value=gpu.power_busy_watts,
-            unit="W",
-            threshold=gpu.power_limit_watts,
-        ),
-        Evidence(
-            name=f"{name} SM clock while busy",
-            value=gpu.sm_clock_busy_mhz,
-            unit="MHz",
-            threshold=gpu.identity.sm_clock_max_mhz,
-        ),
-    ]
+        Evidence(f"{name} power cap", cap and percent_of(cap), "%", 100.0 * CAP_SHARE,
+                 "of the time watched", supports=cap is None or cap >= CAP_SHARE),
+        Evidence(f"{name} power brake", brake and percent_of(brake), "%", 100.0 * BRAKE_SHARE,
+                 supports=(brake or 0.0) >= BRAKE_SHARE),
+        Evidence(f"{name} power limit", gpu.power_limit_watts, "W",
+                 identity.power_limit_default_watts, "against the card's own limit",
+                 supports=_is_lowered(gpu) is True),
+        Evidence(f"{name} power while busy", gpu.power_busy_watts, "W", gpu.power_limit_watts),
+        Evidence(f"{name} SM clock while busy", gpu.sm_clock_busy_mhz, "MHz",
+                 identity.sm_clock_max_mhz),
+    ]  # fmt: skip

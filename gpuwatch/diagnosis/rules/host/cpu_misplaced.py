@@ -32,12 +32,12 @@ Sources
 
 from __future__ import annotations
 
-from gpuwatch.diagnosis.facts.window import GpuFacts, Window
-from gpuwatch.diagnosis.finding import Advice, Evidence
-from gpuwatch.diagnosis.rule import Clear, Firing, Unknown, Verdict
-from gpuwatch.diagnosis.rules.shared.common import IDLE_SHARE, NO_JOB, idle_share, pause_share
-from gpuwatch.diagnosis.rules.shared.gpus import named, verb
+from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
+from gpuwatch.diagnosis.rules.shared.loading import IDLE_SHARE, NO_JOB
+from gpuwatch.diagnosis.rules.shared.pauses import pause_share
+from gpuwatch.diagnosis.rules.shared.words import keys, named, verb
 
+RULE = Rule(title="cores far from GPU", has_look_alikes=False)
 FAR_STRENGTH = 0.6
 """Where the cores are is certain; that it costs time is not measured."""
 
@@ -45,72 +45,57 @@ FAR_STRENGTH = 0.6
 def check(window: Window) -> Verdict:
     job = window.job
     if job is None:
-        return Unknown(missing=NO_JOB)
-    if job.job.ended_at_unix_seconds is not None:
-        return Clear(why="the job has ended")
-    by_gpu = {
+        return Unknown(NO_JOB)
+    if job.has_ended:
+        return Clear("the job has ended")
+    cores = {
         uuid: rank.numa_nodes
         for rank in job.job.ranks
         if rank.numa_nodes is not None
         for uuid in rank.gpu_uuids
     }
     known = [
-        (gpu, gpu.identity.numa_node, by_gpu[gpu.uuid])
+        (gpu, gpu.identity.numa_node, cores[gpu.uuid])
         for gpu in window.gpus
-        if gpu.identity.numa_node is not None and gpu.uuid in by_gpu
+        if gpu.identity.numa_node is not None and gpu.uuid in cores
     ]
     if not known:
-        return Unknown(missing=_missing(window, bool(by_gpu)))
+        missing = [] if cores else ["the NUMA nodes of the job's cores"]
+        if all(gpu.identity.numa_node is None for gpu in window.gpus):
+            missing.append("the GPUs' NUMA nodes")
+        return Unknown(tuple(missing) or ("which rank drives which GPU",))
     far = [(gpu, node, nodes) for gpu, node, nodes in known if node not in nodes]
     if not far:
-        return Clear(why="each rank may use cores of its GPU's NUMA node")
-    return _firing(window, far)
-
-
-def _missing(window: Window, cores_known: bool) -> tuple[str, ...]:
-    missing = []
-    if not cores_known:
-        missing.append("the NUMA nodes of the job's cores")
-    if all(gpu.identity.numa_node is None for gpu in window.gpus):
-        missing.append("the GPUs' NUMA nodes")
-    return tuple(missing) or ("which rank drives which GPU",)
-
-
-def _firing(window: Window, far: list[tuple[GpuFacts, int, tuple[int, ...]]]) -> Firing:
-    gpus = tuple([gpu for gpu, _, _ in far])
-    node, nodes = far[0][1], far[0][2]
-    there = ", ".join([str(number) for number in nodes])
+        return Clear("each rank may use cores of its GPU's NUMA node")
+    gpus, node, there = [gpu for gpu, _, _ in far], far[0][1], _listed(far[0][2])
     idles = any(
-        gpu.busy is not None and idle_share(gpu.busy) - pause_share(window, gpu.uuid) >= IDLE_SHARE
+        gpu.busy is not None and gpu.idle_share - pause_share(window, gpu.uuid) >= IDLE_SHARE
         for gpu in gpus
     )
     one = len({(node, nodes) for _, node, nodes in far}) == 1
     where = f" (on NUMA node {node}; the cores are on {there})" if one else ""
+    bind = Advice(
+        f"Bind the rank to its GPU's node: numactl --cpunodebind={node} --membind={node}.",
+        setting="numactl",
+        present=there if one else None,
+        wanted=str(node) if one else None,
+        why="what it sends to its GPU now crosses the link between the sockets",
+    )
+    evidence = [
+        Evidence(f"NUMA node of the cores for GPU {gpu.identity.index}", _listed(nodes), None,
+                 float(node), f"the GPU is attached to node {node}")
+        for gpu, node, nodes in far[:4]
+    ]  # fmt: skip
     return Firing(
         summary=f"{named(gpus)} {verb(gpus, 'is', 'are')} driven from cores of another NUMA "
         f"node{where}",
-        evidence=tuple([_evidence(gpu, node, nodes) for gpu, node, nodes in far[:4]]),
-        advice=(
-            Advice(
-                action=f"Bind the rank to its GPU's node: numactl --cpunodebind={node} "
-                f"--membind={node}.",
-                setting="numactl",
-                present=there if one else None,
-                wanted=str(node) if one else None,
-                why="what it sends to its GPU now crosses the link between the sockets",
-            ),
-        ),
-        severity="warning" if idles else "info",
+        evidence=evidence,
+        advice=(bind,),
+        severity=None if idles else "info",
         strength=FAR_STRENGTH,
-        gpus=tuple([gpu.uuid for gpu in gpus]),
+        gpus=keys(gpus),
     )
 
 
-def _evidence(gpu: GpuFacts, node: int, nodes: tuple[int, ...]) -> Evidence:
-    there = ", ".join([str(number) for number in nodes])
-    return Evidence(
-        name=f"NUMA node of the cores for GPU {gpu.identity.index}",
-        value=there,
-        threshold=float(node),
-        says=f"the GPU is attached to node {node}",
-    )
+def _listed(nodes: tuple[int, ...]) -> str:
+    return ", ".join([str(number) for number in nodes])

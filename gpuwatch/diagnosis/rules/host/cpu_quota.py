@@ -37,196 +37,135 @@ from __future__ import annotations
 
 import math
 
-from gpuwatch.diagnosis.facts.window import JobFacts, Window
-from gpuwatch.diagnosis.facts.workers import demand, recommended_workers
-from gpuwatch.diagnosis.finding import Advice, Evidence
-from gpuwatch.diagnosis.rule import Clear, Firing, Unknown, Verdict
-from gpuwatch.diagnosis.rules.shared.common import (
-    Underfed,
-    counted,
-    held_up,
-    on_the_cpu,
-    strength,
-    underfed,
-)
-from gpuwatch.diagnosis.rules.shared.gpus import ramp
+from gpuwatch.diagnosis.facts.window import JobFacts
+from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
+from gpuwatch.diagnosis.rules.shared.loading import Underfed, held_up, on_the_cpu, underfed
 from gpuwatch.diagnosis.rules.shared.reported import STARVED_SHARE
+from gpuwatch.diagnosis.rules.shared.words import counted, ramp, strength
+from gpuwatch.diagnosis.rules.shared.workers import (
+    THROTTLED_PERCENT,
+    demand,
+    recommended_workers,
+    set_workers,
+)
 
-THROTTLED_PERCENT = 10.0
-"""Of the quota's periods."""
-
+RULE = Rule(
+    title="CPU quota too small",
+    explains=frozenset(
+        {
+            "oscillation", "loader_cpu_bound", "too_many_workers", "loader_in_main_process",
+            "python_bound", "batch_too_small", "straggler", "collective_wait",
+        }
+    ),
+    suspect="a CPU quota",
+    suspected=5,
+)  # fmt: skip
 STEPS_THROTTLED_PERCENT = 25.0
-"""The same for a job that trains on the CPU."""
-
+"""Of the quota's periods, for a job that trains on the CPU."""
 QUOTA_SHARE = 0.9
 """Of the cores the job could use without it."""
 
 
 def check(window: Window) -> Verdict:
-    found = underfed(window, by_telling=True)
+    found = underfed(window, by_report=True)
     if isinstance(found, Clear):
         found = held_up(window) or _slow_steps(window) or found
     if not isinstance(found, Underfed):
         return found
-    quota, cores = found.job.job.quota_cores, _cores_without(window, found.job)
+    job, cores = found.job, _cores_without(window, found.job)
+    quota, throttled = job.job.quota_cores, job.cpu_throttled_percent
     if quota is None:
-        if found.job.job.usable_cores is None:
-            return Unknown(missing=("the job's CPU quota",))
-        return Clear(why="the job has no CPU quota")
+        if job.job.usable_cores is None:
+            return Unknown(("the job's CPU quota",))
+        return Clear("the job has no CPU quota")
     if cores is not None and quota > QUOTA_SHARE * cores:
-        return Clear(why="the CPU quota is as large as the cores the job may use")
-    return _by_throttling(window, found, quota, cores)
-
-
-def _by_throttling(window: Window, found: Underfed, quota: float, cores: int | None) -> Verdict:
-    throttled = found.job.cpu_throttled_percent
+        return Clear("the CPU quota is as large as the cores the job may use")
     if throttled is None:
-        return Unknown(missing=("how often the quota throttled the job",))
+        return Unknown(("how often the quota throttled the job",))
     if throttled < THROTTLED_PERCENT:
-        return Clear(why=f"the quota throttled the job in only {throttled:.0f}% of its periods")
+        return Clear(f"the quota throttled the job in only {throttled:.0f}% of its periods")
     return _firing(window, found, quota, cores, throttled)
 
 
 def _slow_steps(window: Window) -> Underfed | None:
     """A loop on the CPU that has its data in time and is stopped in its steps."""
     found = on_the_cpu(window)
-    throttled = None if found is None else found.job.cpu_throttled_percent
-    return found if throttled is not None and throttled >= STEPS_THROTTLED_PERCENT else None
-
-
-def is_held_back(job: JobFacts) -> bool:
-    """Whether a quota, rather than the number of cores, is what the job runs into."""
-    throttled = job.cpu_throttled_percent
-    return (
-        job.job.quota_cores is not None and throttled is not None and throttled >= THROTTLED_PERCENT
-    )
+    throttled = 0.0 if found is None else found.job.cpu_throttled_percent or 0.0
+    return found if throttled >= STEPS_THROTTLED_PERCENT else None
 
 
 def _cores_without(window: Window, job: JobFacts) -> int | None:
-    known = [
-        cores
-        for cores in (job.job.affinity_cores, job.job.slurm_cores, window.host.core_count)
-        if cores is not None
-    ]
-    return min(known) if known else None
+    cores = (job.job.affinity_cores, job.job.slurm_cores, window.host.core_count)
+    return min([one for one in cores if one is not None], default=None)
 
 
 def _firing(
     window: Window, found: Underfed, quota: float, cores: int | None, throttled: float
 ) -> Firing:
+    used, number = found.job.cpu_cores, f"{quota:g}" if quota < 10 else f"{quota:.0f}"
     visible = "" if cores is None else f" of {counted(cores, 'visible core')}"
-    evidence = _evidence(found, quota, cores, throttled)
-    clearness = [ramp(throttled, THROTTLED_PERCENT / 2, 40.0), 0.5 + 0.5 * _near(found)]
-    complaint, lost = found.complaint, found.lost_share
-    if _is_fed(found):
-        # What is lost is in the steps: how much, throttled periods do not tell.
-        who = found.who if found.gpus else "the training loop"
-        complaint, lost = f"The steps of {who} are slow", None
-        evidence = evidence[1:]
+    near = 0.0 if used is None else ramp(used / max(0.1, quota), 0.5, 0.9)
+    clearness = [ramp(throttled, THROTTLED_PERCENT / 2, 40.0), 0.5 + 0.5 * near]
+    evidence = _evidence(quota, cores, throttled, used)
+    if not found.gpus and found.idle_share < STARVED_SHARE:
+        # A loop on the CPU that has its data in time: what is lost is in the steps, and how much,
+        # throttled periods do not say.
+        complaint, lost = "The steps of the training loop are slow", None
     else:
+        complaint, lost = found.complaint, found.lost_share
+        evidence.insert(0, found.evidence)
         clearness.append(found.clearness)
     return Firing(
-        summary=f"{complaint}: a CPU quota of "
-        f"{_number(quota)} cores{visible} held the job back in {throttled:.0f}% of its periods",
-        evidence=tuple(evidence),
+        summary=f"{complaint}: a CPU quota of {number} cores{visible} held the job back in "
+        f"{throttled:.0f}% of its periods",
+        evidence=evidence,
         severity=found.severity,
-        advice=_advice(window, found, quota, cores),
+        advice=_advice(window, found, quota, number, cores),
         strength=strength(*clearness),
         gpus=found.keys,
         lost_share=lost,
-        lost_while_busy=found.told_only and lost is not None,
-        explains=frozenset(
-            {
-                "oscillation",
-                "loader_cpu_bound",
-                "too_many_workers",
-                "loader_in_main_process",
-                "python_bound",
-                "batch_too_small",
-                "straggler",
-                "collective_wait",
-            }
-        ),
+        lost_while_busy=found.reported_only and lost is not None,
     )
 
 
-def _is_fed(found: Underfed) -> bool:
-    """Whether it is a loop on the CPU that has its data in time."""
-    return not found.gpus and found.idle_share < STARVED_SHARE
+def _evidence(
+    quota: float, cores: int | None, throttled: float, used: float | None
+) -> list[Evidence | None]:
+    near = used is not None and used >= 0.7 * quota
+    visible = "" if cores is None else f" of the {cores} cores it sees"
+    return [
+        Evidence("CPU quota", round(quota, 2), "cores", None if cores is None else float(cores),
+                 f"the limit of the job's cgroup{visible}"),
+        Evidence("throttled periods", round(throttled, 1), "%", THROTTLED_PERCENT,
+                 "the kernel stopped the job for the rest of the period"),
+        None if used is None else
+        Evidence("CPU used", round(used, 2), "cores", round(quota, 2),
+                 "it uses its whole quota" if near else
+                 "on average it stays well below its quota", supports=near),
+    ]  # fmt: skip
 
 
-def _near(found: Underfed) -> float:
-    """0 to 1: how much of its quota the job uses."""
-    quota, used = found.job.job.quota_cores, found.job.cpu_cores
-    return 0.0 if quota is None or used is None else ramp(used / max(0.1, quota), 0.5, 0.9)
-
-
-def _evidence(found: Underfed, quota: float, cores: int | None, throttled: float) -> list[Evidence]:
-    evidence = [
-        found.evidence,
-        Evidence(
-            name="CPU quota",
-            value=round(quota, 2),
-            unit="cores",
-            threshold=None if cores is None else float(cores),
-            says="the limit of the job's cgroup"
-            + ("" if cores is None else f" of the {cores} cores it sees"),
-        ),
-        Evidence(
-            name="throttled periods",
-            value=round(throttled, 1),
-            unit="%",
-            threshold=THROTTLED_PERCENT,
-            says="the kernel stopped the job for the rest of the period",
-        ),
-    ]
-    used = found.job.cpu_cores
-    if used is not None:
-        near = used >= 0.7 * quota
-        says = "it uses its whole quota" if near else "on average it stays well below its quota"
-        evidence.append(
-            Evidence(
-                name="CPU used",
-                value=round(used, 2),
-                unit="cores",
-                threshold=round(quota, 2),
-                says=says,
-                supports=near,
-            )
-        )
-    return evidence
-
-
-def _advice(window: Window, found: Underfed, quota: float, cores: int | None) -> tuple[Advice, ...]:
-    ranks = max(1, len(found.job.job.ranks))
-    needed = demand(window, found.worker_count, found.busy_share)
+def _advice(
+    window: Window, found: Underfed, quota: float, number: str, cores: int | None
+) -> list[Advice]:
+    count, ranks = found.worker_count, max(1, len(found.job.job.ranks))
+    needed = demand(window, count, found.busy_share)
     wanted = None if needed is None else ranks * (needed + 1)
     if cores is not None:
         wanted = cores if wanted is None else min(cores, wanted)
     # What it does with the quota says little of its need where nearly all was refused.
     if wanted is not None:
         wanted = max(wanted, math.ceil(1.5 * quota))
-    raise_it = Advice(
-        action="Raise the CPU quota (docker --cpus, Kubernetes limits.cpu)"
-        + ("." if wanted is None else f" from {_number(quota)} to {wanted} cores."),
+    to = "." if wanted is None else f" from {number} to {wanted} cores."
+    larger = Advice(
+        f"Raise the CPU quota (docker --cpus, Kubernetes limits.cpu){to}",
         setting="cpu quota",
-        present=_number(quota),
+        present=number,
         wanted=None if wanted is None else str(wanted),
         why="the job is throttled though the machine has free cores",
     )
-    count = found.worker_count
     better = recommended_workers(window, count, found.busy_share)
     if count is None or better is None or better >= count:
-        return (raise_it,)
-    fewer = Advice(
-        action=f"Until then lower num_workers from {count} to {better}.",
-        setting="num_workers",
-        present=str(count),
-        wanted=str(better),
-        why=f"a quota of {_number(quota)} cores serves no more, and all are throttled together",
-    )
-    return (raise_it, fewer)
-
-
-def _number(cores: float) -> str:
-    return f"{cores:g}" if cores < 10 else f"{cores:.0f}"
+        return [larger]
+    why = f"a quota of {number} cores serves no more, and all are throttled together"
+    return [larger, set_workers("Until then lower num_workers", count, better, why)]

@@ -40,31 +40,37 @@ Sources
 
 from __future__ import annotations
 
-from gpuwatch.diagnosis.facts.window import Window, WorkerFacts
-from gpuwatch.diagnosis.facts.workers import recommended_workers, spare_cores, usable_cores
-from gpuwatch.diagnosis.finding import Advice, Evidence
-from gpuwatch.diagnosis.rule import Clear, Firing, Unknown, Verdict
-from gpuwatch.diagnosis.rules.shared.common import (
+from gpuwatch.diagnosis.facts.window import WorkerFacts
+from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
+from gpuwatch.diagnosis.rules.shared.loading import (
+    NO_MAIN,
     NO_WORKERS,
-    WORKERS_AT_LIMIT_PERCENT,
     Underfed,
-    counted,
+    starved,
+)
+from gpuwatch.diagnosis.rules.shared.words import counted, ramp
+from gpuwatch.diagnosis.rules.shared.workers import (
+    WORKERS_AT_LIMIT_PERCENT,
     in_disk_wait,
     is_at_limit,
     is_shared,
-    strength,
-    underfed,
-    wanted_percent,
+    recommended_workers,
+    set_workers,
+    spare_cores,
+    usable_cores,
+    wanted,
 )
-from gpuwatch.diagnosis.rules.shared.gpus import ramp
-from gpuwatch.diagnosis.rules.shared.reported import not_starved, wait_evidence
 
+RULE = Rule(
+    title="loader is CPU-bound",
+    explains=frozenset({"oscillation", "batch_too_small", "straggler"}),
+    look_alike=7,
+    suspect="too few or too slow loader workers",
+    suspected=1,
+)
 MAIN_WAITS_PERCENT = 60.0
 """A thread that waits for a batch sleeps; one that is this busy while the GPU idles does the
 delaying itself."""
-
-SYMPTOMS = frozenset({"oscillation", "batch_too_small", "straggler"})
-
 SPARE_CORES = 1.0
 """One more worker needs one more core, where the GPU could use all that it makes."""
 SPARE_LEAST_CORES = 0.3
@@ -72,197 +78,129 @@ SPARE_LEAST_CORES = 0.3
 
 
 def check(window: Window) -> Verdict:
-    found = underfed(window, by_telling=True)
+    found = starved(window)
     if not isinstance(found, Underfed):
         return found
-    fed = not_starved(found.ranks)
-    if fed is not None:
-        return fed
     if found.worker_count == 0:
-        return Clear(why="the job has no loader workers")
+        return Clear("the job has no loader workers")
     if found.worker_count is None:
-        return Unknown(missing=(NO_WORKERS,))
-    wanted = None if found.workers is None else wanted_percent(found.workers)
-    if found.workers is None or wanted is None:
-        return Unknown(missing=("the loader workers' CPU",))
-    other = _other_cause(found, found.workers, wanted)
-    return other or _firing(window, found, found.workers, wanted)
+        return Unknown(NO_WORKERS)
+    workers, need = found.workers, wanted(found.workers)
+    if workers is None or need is None:
+        return Unknown(("the loader workers' CPU",))
+    return _other_cause(found, workers, need) or _firing(window, found, workers, need)
 
 
-def _other_cause(found: Underfed, workers: WorkerFacts, wanted: float) -> Clear | None:
+def _other_cause(found: Underfed, workers: WorkerFacts, need: float) -> Clear | None:
     waits = in_disk_wait(workers) or 0.0
-    if wanted < WORKERS_AT_LIMIT_PERCENT:
-        return Clear(why=f"the loader workers use only {workers.cpu_percent:.0f}% of a core each")
+    if need < WORKERS_AT_LIMIT_PERCENT:
+        return Clear(f"the loader workers use only {workers.cpu_percent:.0f}% of a core each")
     if waits > (workers.cpu_percent or 0.0):
-        return Clear(why=f"the loader workers wait for the disk for {waits:.0f}% of the time")
+        return Clear(f"the loader workers wait for the disk for {waits:.0f}% of the time")
     main = found.main_idle_percent
-    if found.told_wait is None and main is not None and main >= MAIN_WAITS_PERCENT:
-        return Clear(why=f"the main thread computes ({main:.0f}% of a core) while the GPU idles")
+    if found.reported_wait is None and main is not None and main >= MAIN_WAITS_PERCENT:
+        return Clear(f"the main thread computes ({main:.0f}% of a core) while the GPU idles")
     return None
 
 
-def _firing(window: Window, found: Underfed, workers: WorkerFacts, wanted: float) -> Firing:
-    count = found.worker_count or 0
+def _firing(window: Window, found: Underfed, workers: WorkerFacts, need: float) -> Firing:
+    count, spare, main = found.worker_count or 0, spare_cores(window), found.main_idle_percent
     better = recommended_workers(window, count, found.busy_share)
-    spare = spare_cores(window)
-    room = better is not None and better > count and _has_room(found, workers, spare)
-    main = found.main_idle_percent
-    missing = [] if main is not None else ["the main thread's CPU"]
-    missing += [] if spare is not None else ["the cores the job may use"]
-    return Firing(
-        summary=_summary(found, count, spare if room else None),
-        evidence=tuple(_evidence(window, found, workers, wanted)),
-        advice=_more(count, better, spare) + _pinning(found)
-        if room and better is not None
-        else _cheaper(window, count, better) + _pinning(found),
-        strength=strength(
-            *found.waited_clearness,
-            ramp(wanted, WORKERS_AT_LIMIT_PERCENT - 5.0, 92.0),
-            1.0 if main is None or found.told_only else ramp(main, MAIN_WAITS_PERCENT, 25.0),
-            missing=len(missing),
-        ),
-        missing=tuple(missing),
-        gpus=found.keys,
-        lost_share=found.waited_share,
-        lost_while_busy=found.told_only,
-        explains=(SYMPTOMS if found.is_for_data else frozenset[str]())
-        | ({"collective_wait"} if is_shared(found.job, is_at_limit) else set()),
-    )
-
-
-def _has_room(found: Underfed, workers: WorkerFacts, spare: float | None) -> bool:
-    """Whether the free cores are enough for what loading lacks, be it less than a core."""
-    if spare is None:
-        return False
-    ranks = max(1, len(found.ranks))
-    busy = max(0.05, found.busy_share)
-    lacks = (found.worker_count or 0) * ranks * (wanted_percent(workers) or 100.0) / 100.0
-    return spare >= min(SPARE_CORES, max(SPARE_LEAST_CORES, lacks * (1.0 / busy - 1.0)))
-
-
-def _summary(found: Underfed, count: int, spare: float | None) -> str:
+    room = better is not None and better > count and _has_room(found, need, spare)
+    if room and better is not None:
+        why = f"each worker is at the limit of its core, and {_cores(spare or 0.0)} are free"
+        advice = [set_workers("Raise num_workers", count, better, why)]
+    else:
+        advice = _cheaper(window, count, better)
+    per_rank = " per rank" if len(found.ranks) > 1 else ""
     limit = "is at its limit" if count == 1 else "are at their limit"
-    start = (
-        f"{found.who} waited for data {found.waited_share:.0%} of the time: "
-        f"{counted(count, 'loader worker')}{' per rank' if len(found.ranks) > 1 else ''} {limit}"
+    free = f"{_cores(spare)} free" if room and spare is not None else "and no cores are free"
+    resting = 1.0 if main is None or found.reported_only else ramp(main, MAIN_WAITS_PERCENT, 25.0)
+    return found.starves(
+        f"{counted(count, 'loader worker')}{per_rank} {limit}, {free}",
+        _evidence(window, found, workers, need),
+        (ramp(need, WORKERS_AT_LIMIT_PERCENT - 5.0, 92.0), resting),
+        advice=advice + _pinning(found),
+        missing=(*(NO_MAIN if main is None else ()), *(NO_CORES if spare is None else ())),
+        explains=RULE.explains,
+        shared=is_shared(found.job, is_at_limit),
     )
-    if spare is None:
-        return f"{start}, and no cores are free"
-    free = f"{spare:.1f} cores" if spare < 2.0 else counted(int(spare), "core")
-    return f"{start}, {free} free"
+
+
+NO_CORES = ("the cores the job may use",)
+
+
+def _has_room(found: Underfed, need: float, spare: float | None) -> bool:
+    """Check whether the free cores are enough for what loading lacks, be it less than a core."""
+    ranks, busy = max(1, len(found.ranks)), max(0.05, found.busy_share)
+    lacks = (found.worker_count or 0) * ranks * (need or 100.0) / 100.0 * (1.0 / busy - 1.0)
+    return spare is not None and spare >= min(SPARE_CORES, max(SPARE_LEAST_CORES, lacks))
+
+
+def _cores(spare: float) -> str:
+    return f"{spare:.1f} cores" if spare < 2.0 else counted(int(spare), "core")
 
 
 def _evidence(
-    window: Window, found: Underfed, workers: WorkerFacts, wanted: float
-) -> list[Evidence]:
-    evidence = [
-        found.evidence,
-        *([] if found.told_only else wait_evidence(found.ranks)),
-        Evidence(
-            name="loader workers' CPU",
-            value=workers.cpu_percent,
-            unit="% of a core each",
-            threshold=WORKERS_AT_LIMIT_PERCENT,
-            says="the workers are at the limit of a core each",
-        ),
-    ]
-    queue = workers.run_queue_wait_percent
-    if queue is not None and wanted - queue < WORKERS_AT_LIMIT_PERCENT:
-        says = "counting their wait for cores, they are at their limit"
-        evidence.append(Evidence(name="workers' run-queue wait", value=queue, unit="%", says=says))
-    main = found.main_idle_percent
-    if main is not None:
-        evidence.append(
-            Evidence(
-                name="main thread's CPU while the GPU idles",
-                value=round(main, 1),
-                unit="% of a core",
-                threshold=MAIN_WAITS_PERCENT,
-                says="the training process waits",
-            )
-        )
-    return evidence + _phase(found) + _room(window)
-
-
-def _phase(found: Underfed) -> list[Evidence]:
+    window: Window, found: Underfed, workers: WorkerFacts, need: float
+) -> list[Evidence | None]:
+    limit, each = WORKERS_AT_LIMIT_PERCENT, "% of a core each"
+    queue, main = workers.run_queue_wait_percent, found.main_idle_percent
+    queues = queue is not None and need - queue < limit
     idle, busy = found.job.workers_when_idle_percent, found.job.workers_when_busy_percent
-    if idle is None or busy is None:
-        return []
-    works_on = idle >= busy - 10.0
-    return [
-        Evidence(
-            name="workers' CPU while the GPU idles",
-            value=round(idle, 1),
-            unit="% of a core each",
-            says="they keep working while the GPU is idle"
-            if works_on
-            else "they rest when the GPU does, which suggests another cause",
-            supports=works_on,
-        )
-    ]
-
-
-def _room(window: Window) -> list[Evidence]:
+    phase = room = None
+    if idle is not None and busy is not None:
+        go_on = idle >= busy - 10.0
+        says = "they keep working while the GPU is idle"
+        if not go_on:
+            says = "they rest when the GPU does, which suggests another cause"
+        name = "workers' CPU while the GPU idles"
+        phase = Evidence(name, round(idle, 1), each, says=says, supports=go_on)
     cores, spare = usable_cores(window), spare_cores(window)
-    if cores is None or spare is None:
-        return []
-    says = f"of {cores:.0f} cores the job may use, {spare:.1f} are free"
-    return [Evidence(name="free cores", value=round(spare, 1), unit="cores", says=says)]
+    if cores is not None and spare is not None:
+        says = f"of {cores:.0f} cores the job may use, {spare:.1f} are free"
+        room = Evidence("free cores", round(spare, 1), "cores", says=says)
+    return [
+        Evidence("loader workers' CPU", workers.cpu_percent, each, limit,
+                 "the workers are at the limit of a core each"),
+        Evidence("workers' run-queue wait", queue, "%",
+                 says="counting their wait for cores, they are at their limit") if queues else None,
+        None if main is None else
+        Evidence("main thread's CPU while the GPU idles", round(main, 1), "% of a core",
+                 MAIN_WAITS_PERCENT, "the training process waits"),
+        phase, room,
+    ]  # fmt: skip
 
 
-def _more(count: int, better: int, spare: float | None) -> tuple[Advice, ...]:
-    left = spare or 0.0
-    free = f", and {left:.1f} cores are free" if left < 2.0 else f", and {int(left)} cores are free"
-    return (
-        Advice(
-            action=f"Raise num_workers from {count} to {better}.",
-            setting="num_workers",
-            present=str(count),
-            wanted=str(better),
-            why=f"each worker is at the limit of its core{free}",
-        ),
-    )
-
-
-def _cheaper(window: Window, count: int, better: int | None) -> tuple[Advice, ...]:
+def _cheaper(window: Window, count: int, better: int | None) -> list[Advice]:
     cores = usable_cores(window)
-    if cores is None:
-        why = "the workers are at their limit; the job's usable cores were not read"
-    else:
+    own = None if window.job is None else window.job.job.usable_cores
+    why = "the workers are at their limit; the job's usable cores were not read"
+    if cores is not None:
         why = f"all {cores:.0f} cores the job may use are taken; more workers would take turns"
-    offline = Advice(
-        action="Make the transforms cheaper, do them once and store the result, or decode on "
-        "the GPU (DALI, nvJPEG).",
-        why=why,
+    offline = (
+        "Make the transforms cheaper, do them once and store the result, or decode on the GPU "
+        "(DALI, nvJPEG)."
     )
-    cores_advice = Advice(
-        action="Give the job more cores, or run fewer ranks on this machine.", why=why
-    )
-    own = window.job.job.usable_cores if window.job is not None else None
+    more = "Give the job more cores, or run fewer ranks on this machine."
+    advice = [Advice(offline, why=why), Advice(more, why=why)]
     if better is not None and better < count and own is not None and count > own:
-        fewer = Advice(
-            action=f"Lower num_workers from {count} to {better}.",
-            setting="num_workers",
-            present=str(count),
-            wanted=str(better),
-            why="more workers than cores only take turns",
-        )
-        return (offline, cores_advice, fewer)
-    return (offline, cores_advice)
+        why = "more workers than cores only take turns"
+        advice.append(set_workers("Lower num_workers", count, better, why))
+    return advice
 
 
-def _pinning(found: Underfed) -> tuple[Advice, ...]:
-    if not found.gpus:
-        # Nothing is copied.
-        return ()
-    if any(rank.pinned_memory is not False for rank in found.ranks) or not found.ranks:
-        return ()
-    return (
+def _pinning(found: Underfed) -> list[Advice]:
+    # Without a GPU nothing is copied.
+    unpinned = [rank.pinned_memory is False for rank in found.ranks]
+    if not found.gpus or not unpinned or not all(unpinned):
+        return []
+    return [
         Advice(
-            action="Set pin_memory=True and copy with non_blocking=True.",
+            "Set pin_memory=True and copy with non_blocking=True.",
             setting="pin_memory",
             present="False",
             wanted="True",
             why="the copy to the GPU can then run while the GPU works",
-        ),
-    )
+        )
+    ]

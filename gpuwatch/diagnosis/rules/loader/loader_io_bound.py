@@ -39,178 +39,115 @@ Sources
 
 from __future__ import annotations
 
-from gpuwatch.diagnosis.facts.window import Window, WorkerFacts
-from gpuwatch.diagnosis.finding import Advice, Evidence
-from gpuwatch.diagnosis.rule import Clear, Firing, Unknown, Verdict
-from gpuwatch.diagnosis.rules.shared.common import (
-    NO_WORKERS,
-    Underfed,
-    amount,
-    counted,
-    in_disk_wait,
-    is_shared,
-    strength,
-    underfed,
-)
-from gpuwatch.diagnosis.rules.shared.gpus import ramp
-from gpuwatch.diagnosis.rules.shared.reported import not_starved, wait_evidence
+from gpuwatch.diagnosis.facts.window import WorkerFacts
+from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
+from gpuwatch.diagnosis.rules.shared.loading import NO_WORKERS, Underfed, starved
+from gpuwatch.diagnosis.rules.shared.words import amount, counted, mean, ramp
+from gpuwatch.diagnosis.rules.shared.workers import in_disk_wait, is_shared
 
+_SHARDS = Advice(
+    "Pack small files into shards that are read in sequence (WebDataset, LMDB).",
+    why="reading in sequence is many times faster than many small reads",
+)
+_AHEAD = Advice(
+    "Let workers read ahead: num_workers of 4 or more, persistent_workers=True.",
+    setting="num_workers",
+    present="0",
+    wanted="4",
+    why="the wait then overlaps with the GPU's work",
+)
+RULE = Rule(
+    title="loader waits for disk",
+    cure=(_SHARDS,),
+    explains=frozenset({"oscillation", "loader_in_main_process", "batch_too_small", "straggler"}),
+    look_alike=8,
+    suspect="slow storage",
+    suspected=2,
+    chart="read",
+)
 DISK_WAIT_PERCENT = 25.0
 """Of the workers' time."""
-
 IO_PRESSURE_PERCENT = 20.0
 """PSI "some" of the machine: supports, never suffices."""
-
 READ_BYTES_PER_SECOND = 1e6
 """Loading reads more than this; disk wait without reads is for something else."""
 
 
-SYMPTOMS = frozenset({"oscillation", "loader_in_main_process", "batch_too_small", "straggler"})
-
-
 def check(window: Window) -> Verdict:
-    found = underfed(window, by_telling=True)
+    found = starved(window)
     if not isinstance(found, Underfed):
         return found
-    fed = not_starved(found.ranks)
-    if fed is not None:
-        return fed
     if found.worker_count == 0:
         return _in_main_process(window, found)
-    if found.workers is None:
-        return Unknown(missing=(NO_WORKERS,))
-    return _by_workers(window, found, found.workers)
-
-
-def _by_workers(window: Window, found: Underfed, workers: WorkerFacts) -> Verdict:
-    waits = in_disk_wait(workers)
+    workers = found.workers
+    if workers is None:
+        return Unknown(NO_WORKERS)
+    waits, used = in_disk_wait(workers), workers.cpu_percent
     if waits is None:
-        return Unknown(missing=("the loader workers' disk wait",))
+        return Unknown(("the loader workers' disk wait",))
     if waits < DISK_WAIT_PERCENT:
-        return Clear(why=f"the loader workers wait for the disk for only {waits:.0f}% of the time")
-    used = workers.cpu_percent
+        return Clear(f"the loader workers wait for the disk for only {waits:.0f}% of the time")
     if used is not None and used > waits:
-        return Clear(why=f"the loader workers compute more ({used:.0f}%) than they wait for disks")
+        return Clear(f"the loader workers compute more ({used:.0f}%) than they wait for disks")
     count = counted(workers.count, "loader worker")
     return _firing(window, found, waits, f"{count} wait for the disk", workers)
 
 
 def _in_main_process(window: Window, found: Underfed) -> Verdict:
     """Without workers the training process itself waits for the disk."""
-    known = [r.disk_wait_percent for r in found.ranks if r.disk_wait_percent is not None]
-    if not known:
-        return Unknown(missing=("the training process's disk wait",))
-    waits = sum(known) / len(known)
+    waits = mean([rank.disk_wait_percent for rank in found.ranks])
+    if waits is None:
+        return Unknown(("the training process's disk wait",))
     if waits < DISK_WAIT_PERCENT:
-        return Clear(
-            why=f"the training process waits for the disk for only {waits:.0f}% of the time"
-        )
+        return Clear(f"the training process waits for the disk for only {waits:.0f}% of the time")
     if (found.job.write_bytes_per_second or 0.0) > (found.job.read_bytes_per_second or 0.0):
-        return Clear(why="the training process waits for writes, not for its data")
+        return Clear("the training process waits for writes, not for its data")
     return _firing(window, found, waits, "the training process waits for the disk", None)
-
-
-def _waits(workers: WorkerFacts) -> bool:
-    return (in_disk_wait(workers) or 0.0) >= DISK_WAIT_PERCENT
 
 
 def _firing(
     window: Window, found: Underfed, waits: float, who: str, workers: WorkerFacts | None
 ) -> Firing:
-    pressure = window.host.pressure_io_percent
-    missing = ("I/O pressure (PSI)",) if pressure is None else ()
-    return Firing(
-        summary=f"{found.who} waited for data {found.waited_share:.0%} of the time: {who}",
-        evidence=tuple(_evidence(window, found, waits, workers)),
-        advice=_advice(found),
-        strength=strength(
-            *found.waited_clearness,
-            ramp(waits, DISK_WAIT_PERCENT - 5.0, 60.0),
-            0.5 if pressure is None else ramp(pressure, IO_PRESSURE_PERCENT / 2.0, 40.0),
-            missing=len(missing),
-        ),
-        missing=missing,
-        gpus=found.keys,
-        lost_share=found.waited_share,
-        lost_while_busy=found.told_only,
-        explains=(SYMPTOMS if found.is_for_data else frozenset[str]())
-        | ({"collective_wait"} if is_shared(found.job, _waits) else set()),
+    pressure, reads = window.host.pressure_io_percent, found.job.read_bytes_per_second
+    pressed = 0.5 if pressure is None else ramp(pressure, IO_PRESSURE_PERCENT / 2.0, 40.0)
+    rate = "" if reads is None else f" ({amount(reads)}/s are read now)"
+    storage = Advice(
+        "Put the data on local or faster storage, or keep in memory what fits.",
+        why=f"the workers wait for storage and not for a core{rate}",
+    )
+    return found.starves(
+        who,
+        _evidence(window, found, waits, workers),
+        (ramp(waits, DISK_WAIT_PERCENT - 5.0, 60.0), pressed),
+        advice=(storage, *RULE.cure, *((_AHEAD,) if found.worker_count == 0 else ())),
+        missing=("I/O pressure (PSI)",) if pressure is None else (),
+        explains=RULE.explains,
+        shared=is_shared(found.job, lambda one: (in_disk_wait(one) or 0.0) >= DISK_WAIT_PERCENT),
     )
 
 
 def _evidence(
     window: Window, found: Underfed, waits: float, workers: WorkerFacts | None
-) -> list[Evidence]:
-    host = window.host
-    evidence = [
-        found.evidence,
-        *([] if found.told_only else wait_evidence(found.ranks)),
-        Evidence(
-            name="disk wait",
-            value=round(waits, 1),
-            unit="% of the time",
-            threshold=DISK_WAIT_PERCENT,
-            says="the workers wait for storage" if workers else "the process waits for storage",
-        ),
-    ]
-    if workers is not None and workers.cpu_percent is not None:
-        says = "they have little to compute"
-        evidence.append(
-            Evidence(
-                name="loader workers' CPU",
-                value=round(workers.cpu_percent, 1),
-                unit="% of a core each",
-                says=says,
-            )
-        )
-    if host.pressure_io_percent is not None:
-        supports = host.pressure_io_percent >= IO_PRESSURE_PERCENT
-        evidence.append(
-            Evidence(
-                name="I/O pressure",
-                value=round(host.pressure_io_percent, 1),
-                unit="%",
-                threshold=IO_PRESSURE_PERCENT,
-                says="tasks of this machine are stalled by I/O"
-                if supports
-                else "the machine as a whole is hardly stalled by I/O",
-                supports=supports,
-            )
-        )
-    return evidence + _reads(found)
-
-
-def _reads(found: Underfed) -> list[Evidence]:
-    reads = found.job.read_bytes_per_second
-    if reads is None:
-        return []
-    supports = reads >= READ_BYTES_PER_SECOND
-    says = f"the job gets {amount(reads)}/s from storage"
-    if not supports:
-        says += ": so little that many small files or high latency must be the cause"
+) -> list[Evidence | None]:
+    cpu = None if workers is None else workers.cpu_percent
+    pressure, reads = window.host.pressure_io_percent, found.job.read_bytes_per_second
+    pressed = (pressure or 0.0) >= IO_PRESSURE_PERCENT
+    stalled = "tasks of this machine are stalled by I/O"
+    if not pressed:
+        stalled = "the machine as a whole is hardly stalled by I/O"
+    gets = f"the job gets {amount(reads or 0.0)}/s from storage"
+    much = (reads or 0.0) >= READ_BYTES_PER_SECOND
+    if not much:
+        gets += ": so little that many small files or high latency must be the cause"
     return [
-        Evidence(name="reads", value=round(reads), unit="bytes/s", says=says, supports=supports)
-    ]
-
-
-def _advice(found: Underfed) -> tuple[Advice, ...]:
-    reads = found.job.read_bytes_per_second
-    rate = "" if reads is None else f" ({amount(reads)}/s are read now)"
-    storage = Advice(
-        action="Put the data on local or faster storage, or keep in memory what fits.",
-        why=f"the workers wait for storage and not for a core{rate}",
-    )
-    shards = Advice(
-        action="Pack small files into shards that are read in sequence (WebDataset, LMDB).",
-        why="reading in sequence is many times faster than many small reads",
-    )
-    if found.worker_count == 0:
-        workers = Advice(
-            action="Let workers read ahead: num_workers of 4 or more, persistent_workers=True.",
-            setting="num_workers",
-            present="0",
-            wanted="4",
-            why="the wait then overlaps with the GPU's work",
-        )
-        return (storage, shards, workers)
-    return (storage, shards)
+        Evidence("disk wait", round(waits, 1), "% of the time", DISK_WAIT_PERCENT,
+                 f"the {'workers wait' if workers else 'process waits'} for storage"),
+        None if cpu is None else
+        Evidence("loader workers' CPU", round(cpu, 1), "% of a core each",
+                 says="they have little to compute"),
+        None if pressure is None else
+        Evidence("I/O pressure", round(pressure, 1), "%", IO_PRESSURE_PERCENT, stalled,
+                 supports=pressed),
+        None if reads is None else
+        Evidence("reads", round(reads), "bytes/s", says=gets, supports=much),
+    ]  # fmt: skip

@@ -38,30 +38,40 @@ Sources
 
 from __future__ import annotations
 
-from gpuwatch.diagnosis.facts.window import GpuFacts, Window
-from gpuwatch.diagnosis.finding import Advice, Evidence
-from gpuwatch.diagnosis.rule import Clear, Firing, Unknown, Verdict
-from gpuwatch.diagnosis.rules.shared.common import Underfed, amount, is_at_limit, strength, underfed
-from gpuwatch.diagnosis.rules.shared.gpus import mean, ramp
-from gpuwatch.diagnosis.rules.shared.reported import COPIES_SHARE, told_copies
+from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
+from gpuwatch.diagnosis.rules.shared.copies import (
+    IDLE_TRAFFIC_BYTES_PER_SECOND,
+    busy_link_rate,
+    idle_traffic,
+)
+from gpuwatch.diagnosis.rules.shared.loading import NO_MAIN, Underfed, underfed
+from gpuwatch.diagnosis.rules.shared.reported import COPIES_SHARE, reported_copies
+from gpuwatch.diagnosis.rules.shared.words import amount, percent_of, ramp, strength
+from gpuwatch.diagnosis.rules.shared.workers import is_at_limit
 
-IDLE_TRAFFIC_BYTES_PER_SECOND = 0.5e9
-"""Host to GPU, while no kernel is resident."""
-
-PAGEABLE_BYTES_PER_SECOND = 5e9
-"""How fast a pageable copy runs on most machines: 3 to 10 GB/s."""
-
-COPYING_SHARE = 0.26
-"""Of the idle time: how much of it copying must fill where the two are not seen apart."""
-
+RULE = Rule(
+    title="memory not pinned",
+    cure=(
+        Advice(
+            "Set pin_memory=True in the DataLoader and copy with non_blocking=True.",
+            setting="pin_memory",
+            present="False",
+            wanted="True",
+            why="a pinned batch is copied faster, and while the GPU works on the last one",
+        ),
+        Advice(
+            "Send smaller types (uint8 images) and convert them on the GPU.",
+            why="fewer bytes then cross PCIe",
+        ),
+    ),
+    explains=frozenset({"oscillation", "python_bound", "batch_too_small", "straggler"}),
+    suspect="copies from unpinned memory",
+    suspected=6,
+)
 MOSTLY = 0.6
 """Of the idle time: a loop that waits for data for so much of it does not wait for copies."""
-
 LINK_FULL_SHARE = 0.8
 """Of what the link can carry."""
-
-LANE_BYTES_PER_SECOND = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.97e9, 5: 3.94e9, 6: 7.56e9}
-"""Of one PCIe lane by generation, after line coding (PCI-SIG)."""
 
 
 def check(window: Window) -> Verdict:
@@ -70,165 +80,76 @@ def check(window: Window) -> Verdict:
         return found
     pinned = {rank.pinned_memory for rank in found.ranks}
     if pinned == {True}:
-        return Clear(why="a loader thread pins the batches")
+        return Clear("a loader thread pins the batches")
     if False not in pinned:
-        return Unknown(missing=("whether the loader pins memory",))
-    if found.workers is not None and is_at_limit(found.workers):
-        return Clear(why="the loader workers are at their limit: pinning would hardly help")
-    copies = told_copies(found.ranks)
-    return _by_traffic(found) if copies is None else _by_told(found, copies)
-
-
-def _by_told(found: Underfed, copies: float) -> Verdict:
-    """The job itself tells how long its copies take."""
-    if copies < COPIES_SHARE:
-        return Clear(why=f"the job reports copies taking {copies:.0%} of the time")
-    wait = found.told_wait
-    if wait is not None and wait >= MOSTLY * found.idle_share:
-        return Clear(why=f"the job reports waiting for data {wait:.0%} of the time, not for copies")
-    full = _link_is_full(found, idle_traffic(found))
-    return full or _firing(found, idle_traffic(found), copies)
-
-
-def _by_traffic(found: Underfed) -> Verdict:
-    traffic = idle_traffic(found)
-    if traffic is None:
-        return Unknown(missing=("PCIe traffic",))
-    return _other_cause(found, traffic) or _firing(found, traffic)
-
-
-def idle_traffic(found: Underfed) -> float | None:
-    """Host to GPU in bytes a second while it idles. Where the idle moments are too short to be
-    seen apart: what it would be if all of the traffic fell into them, and that only where copying
-    it at the rate of pageable memory fills a good part of them."""
-    seen = mean([gpu.pcie_rx_idle_bytes_per_second for gpu in found.gpus])
-    if seen is not None:
-        return seen
-    overall = mean([gpu.pcie_rx_bytes_per_second for gpu in found.gpus])
-    if overall is None or found.idle_share <= 0.0:
-        return None
-    in_idle = overall / found.idle_share
-    return in_idle if in_idle >= COPYING_SHARE * PAGEABLE_BYTES_PER_SECOND else None
-
-
-def _other_cause(found: Underfed, traffic: float) -> Clear | None:
-    if traffic < IDLE_TRAFFIC_BYTES_PER_SECOND:
-        return Clear(why=f"little crosses PCIe while the GPU idles ({amount(traffic)}/s)")
-    return _link_is_full(found, traffic)
+        return Unknown(("whether the loader pins memory",))
+    if is_at_limit(found.workers):
+        return Clear("the loader workers are at their limit: pinning would hardly help")
+    copies, traffic = reported_copies(found.ranks), idle_traffic(found)
+    if copies is None:
+        if traffic is None:
+            return Unknown(("PCIe traffic",))
+        if traffic < IDLE_TRAFFIC_BYTES_PER_SECOND:
+            return Clear(f"little crosses PCIe while the GPU idles ({amount(traffic)}/s)")
+    elif copies < COPIES_SHARE:
+        return Clear(f"the job reports copies taking {copies:.0%} of the time")
+    else:
+        wait = found.reported_wait
+        if wait is not None and wait >= MOSTLY * found.idle_share:
+            return Clear(f"the job reports waiting for data {wait:.0%} of the time, not for copies")
+    return _link_is_full(found, traffic) or _firing(found, traffic, copies)
 
 
 def _link_is_full(found: Underfed, traffic: float | None) -> Clear | None:
-    links = [link_rate(gpu) for gpu in found.gpus]
-    for gpu, link in zip(found.gpus, links, strict=True):
-        rate = gpu.pcie_rx_idle_bytes_per_second
-        if rate is None:
-            rate = traffic
+    for gpu in found.gpus:
+        link, rate = busy_link_rate(gpu), gpu.pcie_rx_idle_bytes_per_second
+        rate = traffic if rate is None else rate
         if link is not None and rate is not None and rate >= LINK_FULL_SHARE * link:
-            return Clear(why=f"the PCIe link itself is full ({amount(link)}/s)")
+            return Clear(f"the PCIe link itself is full ({amount(link)}/s)")
     return None
 
 
-def link_rate(gpu: GpuFacts) -> float | None:
-    """What the link can carry as it runs under load, in bytes a second."""
-    if gpu.pcie_generation_busy is None or gpu.pcie_width_busy is None:
-        return None
-    lane = LANE_BYTES_PER_SECOND.get(gpu.pcie_generation_busy)
-    return None if lane is None else lane * gpu.pcie_width_busy
-
-
-def _firing(found: Underfed, traffic: float | None, copies: float | None = None) -> Firing:
+def _firing(found: Underfed, traffic: float | None, copies: float | None) -> Firing:
     main = found.main_idle_percent
-    told = copies is not None
-    missing = () if main is not None or told else ("the main thread's CPU",)
+    if copies is None:
+        clear = ramp(traffic or 0.0, 0.5 * IDLE_TRAFFIC_BYTES_PER_SECOND, 2e9)
+        copied, lost = 0.5 if main is None else ramp(main, 10.0, 60.0), found.idle_share
+    else:
+        clear, copied = ramp(copies, 0.0, 2.0 * COPIES_SHARE), 1.0
+        lost = min(found.idle_share, copies)
+    missing = NO_MAIN if main is None and copies is None else ()
     much = "" if traffic is None else f" ({amount(traffic)}/s)"
     return Firing(
         summary=f"{found.who} idled {found.idle_share:.0%} of the time while batches were "
         f"copied from unpinned memory{much}",
-        evidence=tuple(_evidence(found, traffic, main, copies)),
-        advice=_advice(),
-        strength=strength(
-            found.clearness,
-            ramp(traffic or 0.0, 0.5 * IDLE_TRAFFIC_BYTES_PER_SECOND, 2e9)
-            if copies is None
-            else ramp(copies, 0.0, 2.0 * COPIES_SHARE),
-            1.0 if told else 0.5 if main is None else ramp(main, 10.0, 60.0),
-            missing=len(missing),
-        ),
+        evidence=_evidence(found, traffic, main, copies),
+        strength=strength(found.clearness, clear, copied, missing=len(missing)),
         missing=missing,
         gpus=found.keys,
-        lost_share=found.idle_share if copies is None else min(found.idle_share, copies),
-        explains=frozenset({"oscillation", "python_bound", "batch_too_small", "straggler"}),
+        lost_share=lost,
     )
 
 
 def _evidence(
     found: Underfed, traffic: float | None, main: float | None, copies: float | None
-) -> list[Evidence]:
-    evidence = [
+) -> list[Evidence | None]:
+    cpu = None if found.workers is None else found.workers.cpu_percent
+    copying, least = (main or 0.0) >= 30.0, IDLE_TRAFFIC_BYTES_PER_SECOND
+    unpinned = "no loader thread pins the batches" if copies is None else "reported by the job"
+    return [
         found.evidence,
-        Evidence(
-            name="pinned memory",
-            value=False,
-            says="no loader thread pins the batches" if copies is None else "reported by the job",
-        ),
-    ]
-    if copies is not None:
-        evidence.append(
-            Evidence(
-                name="copies to the GPU",
-                value=round(100.0 * copies, 1),
-                unit="% of the time",
-                threshold=100.0 * COPIES_SHARE,
-                says="reported by the job",
-            )
-        )
-    if traffic is not None:
-        evidence.append(
-            Evidence(
-                name="host to GPU while it idles",
-                value=round(traffic),
-                unit="bytes/s",
-                threshold=IDLE_TRAFFIC_BYTES_PER_SECOND,
-                says="batches are copied while no kernel runs",
-                supports=traffic >= IDLE_TRAFFIC_BYTES_PER_SECOND,
-            )
-        )
-    workers = found.workers
-    if workers is not None and workers.cpu_percent is not None:
-        says = "the workers have spare time: batches are ready"
-        evidence.append(
-            Evidence(
-                name="loader workers' CPU",
-                value=round(workers.cpu_percent, 1),
-                unit="% of a core each",
-                says=says,
-            )
-        )
-    if main is not None:
-        copies = main >= 30.0
-        evidence.append(
-            Evidence(
-                name="main thread's CPU while the GPU idles",
-                value=round(main, 1),
-                unit="% of a core",
-                says="it copies" if copies else "it rests, though a pageable copy would use it",
-                supports=copies,
-            )
-        )
-    return evidence
-
-
-def _advice() -> tuple[Advice, ...]:
-    return (
-        Advice(
-            action="Set pin_memory=True in the DataLoader and copy with non_blocking=True.",
-            setting="pin_memory",
-            present="False",
-            wanted="True",
-            why="a pinned batch is copied faster, and while the GPU works on the last one",
-        ),
-        Advice(
-            action="Send smaller types (uint8 images) and convert them on the GPU.",
-            why="fewer bytes then cross PCIe",
-        ),
-    )
+        Evidence("pinned memory", False, says=unpinned),
+        None if copies is None else
+        Evidence("copies to the GPU", percent_of(copies), "% of the time", 100.0 * COPIES_SHARE,
+                 "reported by the job"),
+        None if traffic is None else
+        Evidence("host to GPU while it idles", round(traffic), "bytes/s", least,
+                 "batches are copied while no kernel runs", supports=traffic >= least),
+        None if cpu is None else
+        Evidence("loader workers' CPU", round(cpu, 1), "% of a core each",
+                 says="the workers have spare time: batches are ready"),
+        None if main is None else
+        Evidence("main thread's CPU while the GPU idles", round(main, 1), "% of a core",
+                 says="it copies" if copying else "it rests, though a pageable copy would use it",
+                 supports=copying),
+    ]  # fmt: skip

@@ -31,21 +31,22 @@ Sources
 
 from __future__ import annotations
 
-from gpuwatch.diagnosis.facts.window import JobFacts, Window
-from gpuwatch.diagnosis.finding import Advice, Evidence
-from gpuwatch.diagnosis.rule import Clear, Firing, Unknown, Verdict
-from gpuwatch.diagnosis.rules.shared.common import NO_JOB, amount, strength
-from gpuwatch.diagnosis.rules.shared.gpus import ramp
+from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
+from gpuwatch.diagnosis.rules.shared.loading import NO_JOB
+from gpuwatch.diagnosis.rules.shared.words import amount, ramp, strength
 
+_FEWER = Advice(
+    "Lower num_workers or prefetch_factor, or pass smaller types (uint8).",
+    setting="prefetch_factor",
+    why="num_workers x prefetch_factor batches can be there at once",
+)
+RULE = Rule(title="/dev/shm is full", cure=(_FEWER,), has_look_alikes=False)
 FULL_SHARE = 0.80
 """A batch more for each worker can fill the rest."""
-
 ERROR_SHARE = 0.95
 """The next batch may not fit, and a worker that finds no room ends with a bus error."""
-
 SMALL_BYTES = 128 * 1024**2
 """Docker's default of 64 MB and a little more."""
-
 SMALL_FULL_SHARE = 0.5
 """Where all of it is small one batch is a large part of it."""
 
@@ -53,66 +54,40 @@ SMALL_FULL_SHARE = 0.5
 def check(window: Window) -> Verdict:
     job = window.job
     if job is None:
-        return Unknown(missing=NO_JOB)
-    if job.job.ended_at_unix_seconds is not None:
-        return Clear(why="the job has ended")
+        return Unknown(NO_JOB)
+    if job.has_ended:
+        return Clear("the job has ended")
     if job.job.loader_workers == 0 and len(job.ranks) < 2:
-        return Clear(why="without loader workers the job hardly uses /dev/shm")
+        return Clear("without loader workers the job hardly uses /dev/shm")
     total, used = window.host.shm_total_bytes, window.host.shm_used_bytes
     if total is None or used is None or total <= 0:
-        return Unknown(missing=("the size and use of /dev/shm",))
-    share, limit = used / total, SMALL_FULL_SHARE if total <= SMALL_BYTES else FULL_SHARE
+        return Unknown(("the size and use of /dev/shm",))
+    share, small = used / total, total <= SMALL_BYTES
+    limit = SMALL_FULL_SHARE if small else FULL_SHARE
     if share < limit:
-        return Clear(why=f"{share:.0%} of /dev/shm is in use")
-    return _firing(job, total, used, limit)
-
-
-def _firing(job: JobFacts, total: int, used: float, limit: float) -> Firing:
-    share = used / total
+        return Clear(f"{share:.0%} of /dev/shm is in use")
+    gigabytes = max(8, 2 * round(total / 1024**3))
+    if job.job.container is not None or small:
+        larger = f"Start the container with --shm-size={gigabytes}g (or --ipc=host)."
+    else:
+        larger = f"Make it larger: mount -o remount,size={gigabytes}G /dev/shm."
+    enlarge = Advice(
+        larger,
+        setting="shm-size",
+        present=amount(total),
+        wanted=f"{gigabytes}g",
+        why="every batch in flight from a worker is held there",
+    )
+    left = f"{amount(total - used)} are left for all batches in flight"
+    kind = "a container's default" if small else "what all jobs here share"
     return Firing(
         summary=f"/dev/shm is {share:.0%} full ({amount(used)} of {amount(total)}): the loader "
         "workers crash when it is",
         evidence=(
-            Evidence(
-                name="/dev/shm in use",
-                value=round(100.0 * share, 1),
-                unit="%",
-                threshold=100.0 * limit,
-                says=f"{amount(total - used)} are left for all batches in flight",
-            ),
-            Evidence(
-                name="size of /dev/shm",
-                value=float(total),
-                unit="bytes",
-                says="a container's default"
-                if total <= SMALL_BYTES
-                else "what all jobs here share",
-            ),
+            Evidence("/dev/shm in use", round(100.0 * share, 1), "%", 100.0 * limit, left),
+            Evidence("size of /dev/shm", float(total), "bytes", says=kind),
         ),
-        advice=_advice(job, total),
-        severity="error" if share >= ERROR_SHARE else "warning",
+        advice=(enlarge, *RULE.cure),
+        severity="error" if share >= ERROR_SHARE else None,
         strength=strength(ramp(share, limit - 0.1, limit + 0.1), 1.0),
-    )
-
-
-def _advice(job: JobFacts, total: int) -> tuple[Advice, ...]:
-    in_container = job.job.container is not None or total <= SMALL_BYTES
-    wanted = max(8, 2 * round(total / 1024**3))
-    if in_container:
-        larger = f"Start the container with --shm-size={wanted}g (or --ipc=host)."
-    else:
-        larger = f"Make it larger: mount -o remount,size={wanted}G /dev/shm."
-    return (
-        Advice(
-            action=larger,
-            setting="shm-size",
-            present=amount(total),
-            wanted=f"{wanted}g",
-            why="every batch in flight from a worker is held there",
-        ),
-        Advice(
-            action="Lower num_workers or prefetch_factor, or pass smaller types (uint8).",
-            setting="prefetch_factor",
-            why="num_workers x prefetch_factor batches can be there at once",
-        ),
     )

@@ -36,100 +36,82 @@ Sources
 
 from __future__ import annotations
 
-from gpuwatch.diagnosis.facts.window import JobFacts, Window, WorkerFacts
-from gpuwatch.diagnosis.facts.workers import recommended_workers
-from gpuwatch.diagnosis.finding import Advice, Evidence
-from gpuwatch.diagnosis.rule import Clear, Firing, Unknown, Verdict
-from gpuwatch.diagnosis.rules.host.cpu_quota import is_held_back
-from gpuwatch.diagnosis.rules.shared.common import (
-    NO_WORKERS,
-    Underfed,
-    counted,
-    held_up,
+from gpuwatch.diagnosis.facts.window import JobFacts, WorkerFacts
+from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
+from gpuwatch.diagnosis.rules.shared.loading import NO_WORKERS, Underfed, held_up, underfed
+from gpuwatch.diagnosis.rules.shared.words import counted, ramp, strength
+from gpuwatch.diagnosis.rules.shared.workers import (
     in_disk_wait,
-    strength,
-    underfed,
+    is_held_back,
+    recommended_workers,
+    set_workers,
 )
-from gpuwatch.diagnosis.rules.shared.gpus import ramp
 
+RULE = Rule(
+    title="too many workers",
+    explains=frozenset(
+        {"oscillation", "loader_cpu_bound", "batch_too_small", "straggler", "collective_wait"}
+    ),
+    suspect="more workers than cores",
+    suspected=4,
+)
 CROWDING = 1.1
 """Workers and main threads for each core the job may use."""
-
 RUN_QUEUE_WAIT_PERCENT = 10.0
 """Of the workers' time."""
-
 OWN_SHARE = 0.4
 """Of the cores it may use: a job that gets less of them than this is crowded by others."""
-
 DISK_WAIT_PERCENT = 50.0
 """Workers that mostly wait for disks do not crowd the cores."""
-
 PUSHED_PER_SECOND = 30.0
 """Of each worker, involuntary switches: alone on a core a process is pushed off it once or twice a
 second."""
-
 FILLED_SHARE = 0.85
 """Of the cores it may use: a job that uses more is short of them where its workers are pushed."""
 
 
 def check(window: Window) -> Verdict:
-    found = underfed(window, by_telling=True)
+    found = underfed(window, by_report=True)
     if isinstance(found, Clear):
         found = held_up(window) or found
     if not isinstance(found, Underfed):
         return found
+    workers, cores = found.job.workers, found.job.job.usable_cores
     if found.worker_count == 0:
-        return Clear(why="the job has no loader workers")
-    workers = found.job.workers
+        return Clear("the job has no loader workers")
     if workers is None:
-        return Unknown(missing=(NO_WORKERS,))
-    cores = found.job.job.usable_cores
+        return Unknown(NO_WORKERS)
     if cores is None:
-        return Unknown(missing=("the cores the job may use",))
+        return Unknown(("the cores the job may use",))
     queue = workers.run_queue_wait_percent
+    queue = _by_switches(found.job, workers, cores) if queue is None else queue
     if queue is None:
-        queue = _by_switches(found.job, workers, cores)
-    if queue is None:
-        return Unknown(missing=("the loader workers' run-queue wait",))
-    return _by_crowding(window, found, workers, queue, cores)
+        return Unknown(("the loader workers' run-queue wait",))
+    used = found.job.cpu_cores
+    if used is not None and used < OWN_SHARE * cores:
+        return Clear(f"the job uses only {used:.1f} cores: others take them")
+    crowding = (workers.count + len(found.job.ranks)) / max(1.0, cores)
+    if crowding < CROWDING:
+        return Clear("there is a core for each loader worker and each main thread")
+    if queue < RUN_QUEUE_WAIT_PERCENT:
+        return Clear(f"the loader workers wait for a core for only {queue:.0f}% of the time")
+    if (in_disk_wait(workers) or 0.0) >= DISK_WAIT_PERCENT:
+        return Clear("the loader workers mostly wait for the disk")
+    if is_held_back(found.job):
+        return Clear("a CPU quota throttles the job, not the number of workers")
+    return _firing(window, found, workers, crowding, queue, cores)
 
 
 def _by_switches(job: JobFacts, workers: WorkerFacts, cores: float) -> float | None:
     """The wait for a core where the kernel's accounts of it are not read: workers that are pushed
-    off their cores all the time, of a job that fills its cores, would have run on. ``None``: it
-    cannot be told."""
+    off their cores all the time, of a job that fills its cores, would have run on. ``None``: not
+    known."""
     pushed, cpu, used = workers.involuntary_switches_per_second, workers.cpu_percent, job.cpu_cores
     if pushed is None or cpu is None or used is None:
         return None
     if pushed < PUSHED_PER_SECOND or used < FILLED_SHARE * cores:
         return None
     return max(0.0, 100.0 - cpu - (in_disk_wait(workers) or 0.0))
-
-
-def _by_crowding(
-    window: Window, found: Underfed, workers: WorkerFacts, queue: float, cores: float
-) -> Verdict:
-    used = found.job.cpu_cores
-    if used is not None and used < OWN_SHARE * cores:
-        return Clear(why=f"the job uses only {used:.1f} cores: others take them")
-    crowding = (workers.count + len(found.job.ranks)) / max(1.0, cores)
-    return _other_cause(found, workers, crowding, queue) or _firing(
-        window, found, workers, crowding, queue, cores
-    )
-
-
-def _other_cause(
-    found: Underfed, workers: WorkerFacts, crowding: float, queue: float
-) -> Clear | None:
-    if crowding < CROWDING:
-        return Clear(why="there is a core for each loader worker and each main thread")
-    if queue < RUN_QUEUE_WAIT_PERCENT:
-        return Clear(why=f"the loader workers wait for a core for only {queue:.0f}% of the time")
-    if (in_disk_wait(workers) or 0.0) >= DISK_WAIT_PERCENT:
-        return Clear(why="the loader workers mostly wait for the disk")
-    if is_held_back(found.job):
-        return Clear(why="a CPU quota throttles the job, not the number of workers")
-    return None
 
 
 def _firing(
@@ -140,79 +122,48 @@ def _firing(
     queue: float,
     cores: float,
 ) -> Firing:
-    count = found.worker_count or round(workers.count / max(1, len(found.job.ranks)))
+    ranks = len(found.job.ranks)
+    # A quota can be half a core.
+    share = counted(cores, "core") if cores >= 1.0 else f"{cores:.1f} cores"
+    count = found.worker_count or round(workers.count / max(1, ranks))
     better = recommended_workers(window, count, found.busy_share)
+    missing = ("run-queue wait",) if workers.run_queue_wait_percent is None else ()
+    advice = [
+        Advice(
+            "Make the transforms cheaper, do them once and store the result, or decode on the GPU "
+            "(DALI, nvJPEG).",
+            why=f"the {share} that the job may use are all taken",
+        )
+    ]
+    if better is not None and better < count:
+        why = "more workers than cores take turns and slow the main thread down"
+        advice.insert(0, set_workers("Lower num_workers", count, better, why))
+    how = "not read: judged by how often they are preempted"
+    how = how if missing else "runnable, but waiting for a core"
+    pushed = workers.involuntary_switches_per_second
+    evidence = [
+        found.evidence,
+        Evidence("processes per core", round(crowding, 2), None, CROWDING,
+                 f"{round(workers.count)} workers and {ranks} main threads share {share}"),
+        Evidence("workers' run-queue wait", round(queue, 1), "% of the time",
+                 RUN_QUEUE_WAIT_PERCENT, how),
+        None if pushed is None else
+        Evidence("involuntary switches", round(pushed, 1), "1/s",
+                 says="how often a worker was preempted"),
+    ]  # fmt: skip
     return Firing(
-        summary=f"{found.complaint}: {counted(workers.count, 'loader worker')} share "
-        f"{_cores(cores)}",
-        evidence=tuple(_evidence(found, workers, crowding, queue, cores)),
+        summary=f"{found.complaint}: {counted(workers.count, 'loader worker')} share {share}",
+        evidence=evidence,
         severity=found.severity,
-        advice=_advice(count, better, cores),
+        advice=advice,
         strength=strength(
             found.clearness,
             ramp(crowding, 1.0, 1.5),
             ramp(queue, RUN_QUEUE_WAIT_PERCENT - 5, 30),
-            missing=0 if workers.run_queue_wait_percent is not None else 1,
+            missing=len(missing),
         ),
         gpus=found.keys,
-        missing=() if workers.run_queue_wait_percent is not None else ("run-queue wait",),
+        missing=missing,
         lost_share=found.lost_share,
-        lost_while_busy=found.told_only,
-        explains=frozenset(
-            {"oscillation", "loader_cpu_bound", "batch_too_small", "straggler", "collective_wait"}
-        ),
+        lost_while_busy=found.reported_only,
     )
-
-
-def _evidence(
-    found: Underfed, workers: WorkerFacts, crowding: float, queue: float, cores: float
-) -> list[Evidence]:
-    evidence = [
-        found.evidence,
-        Evidence(
-            name="processes per core",
-            value=round(crowding, 2),
-            threshold=CROWDING,
-            says=f"{round(workers.count)} workers and {len(found.job.ranks)} main threads share "
-            f"{_cores(cores)}",
-        ),
-        Evidence(
-            name="workers' run-queue wait",
-            value=round(queue, 1),
-            unit="% of the time",
-            threshold=RUN_QUEUE_WAIT_PERCENT,
-            says="runnable, but waiting for a core"
-            if workers.run_queue_wait_percent is not None
-            else "not read: judged by how often they are preempted",
-        ),
-    ]
-    pushed = workers.involuntary_switches_per_second
-    if pushed is not None:
-        says = "how often a worker was preempted"
-        evidence.append(
-            Evidence(name="involuntary switches", value=round(pushed, 1), unit="1/s", says=says)
-        )
-    return evidence
-
-
-def _cores(cores: float) -> str:
-    """``8 cores``; a quota can be half a core."""
-    return counted(cores, "core") if cores >= 1.0 else f"{cores:.1f} cores"
-
-
-def _advice(count: int, better: int | None, cores: float) -> tuple[Advice, ...]:
-    cheaper = Advice(
-        action="Make the transforms cheaper, do them once and store the result, or decode on "
-        "the GPU (DALI, nvJPEG).",
-        why=f"the {_cores(cores)} that the job may use are all taken",
-    )
-    if better is None or better >= count:
-        return (cheaper,)
-    fewer = Advice(
-        action=f"Lower num_workers from {count} to {better}.",
-        setting="num_workers",
-        present=str(count),
-        wanted=str(better),
-        why="more workers than cores take turns and slow the main thread down",
-    )
-    return (fewer, cheaper)

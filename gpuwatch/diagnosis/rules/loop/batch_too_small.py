@@ -49,31 +49,18 @@ Sources
 
 from __future__ import annotations
 
-from gpuwatch.diagnosis.facts.window import GpuFacts, Window
-from gpuwatch.diagnosis.finding import Advice, Evidence
-from gpuwatch.diagnosis.rule import Clear, Firing, Unknown, Verdict
-from gpuwatch.diagnosis.rules.shared.effort import (
-    LOW_SM_PERCENT,
-    clearness,
-    is_bandwidth_bound,
-    little_work,
-    little_work_share,
-    power_when_busy,
-    sm_when_busy,
-    unused,
-    waits_now,
-)
-from gpuwatch.diagnosis.rules.shared.gpus import (
-    PINNED_PERCENT,
-    gib,
-    highest,
-    mean,
-    named,
-    ramp,
-    verb,
-    works,
-)
+from gpuwatch.diagnosis.facts.window import GpuFacts
+from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
+from gpuwatch.diagnosis.rules.shared import effort
+from gpuwatch.diagnosis.rules.shared.gpus import PINNED_PERCENT, works
+from gpuwatch.diagnosis.rules.shared.words import gib, highest, keys, mean, named, ramp, verb
 
+RULE = Rule(
+    title="batch too small",
+    explains=frozenset({"busy_without_work"}),
+    lost_while_busy=True,
+    chart="power_watts",
+)
 ROOM = 0.5
 """Of the card's memory in use: below, a batch of twice the size surely fits."""
 FILL_TO = 0.9
@@ -86,47 +73,44 @@ PYTHON_PERCENT = 85.0
 NO_TENSOR_PERCENT = 2.0
 """Tensor-core activity below this, in a job that trains, is full precision."""
 
+_PRECISION = Advice(
+    "Use mixed precision (torch.autocast with bfloat16, or TF32 matrix products).",
+    setting="precision",
+    wanted="bfloat16",
+    why="the tensor cores are idle",
+)
+
 
 def check(window: Window) -> Verdict:
-    present = works(window.gpus)
-    if not present:
+    gpus = works(window.gpus)
+    if not gpus:
         return Unknown(("the GPUs' utilisation",))
-    otherwise = _otherwise(window, present)
-    if otherwise:
-        return Clear(otherwise)
-    if any(little_work(gpu) is None for gpu in present):
+    if window.starting:
+        return Clear("the job is starting")
+    if not all(_is_fed(window, gpu) for gpu in gpus):
+        return Clear("its GPUs are not always busy, so the batch is not the bottleneck")
+    little = [effort.little_work(gpu) for gpu in gpus]
+    if False in little or any(effort.is_bandwidth_bound(gpu) for gpu in gpus):
+        return Clear("the GPUs are well used while busy")
+    if any(effort.waits_now(gpu) for gpu in gpus):
+        return Clear("it draws more power at other times: it waits; the batch is not small")
+    if None in little:
         return Unknown(("SM activity", "power and its limit"))
-    shares = [_used_share(gpu) for gpu in present]
-    if all(share is None for share in shares):
+    share = highest([_used_share(gpu) for gpu in gpus])
+    if share is None:
         return Unknown(("memory used", "the card's memory size"))
-    share = highest(shares) or 0.0
     if share > ROOM:
         return Clear(f"{100 * share:.0f}% of the memory is used: no room for a larger batch")
-    return _firing(present, share)
-
-
-def _otherwise(window: Window, gpus: list[GpuFacts]) -> str | None:
-    """Why the batch is not the question."""
-    if window.starting:
-        return "the job is starting"
-    if not all(_is_fed(window, gpu) for gpu in gpus):
-        return "its GPUs are not always busy, so the batch is not the bottleneck"
-    if any(little_work(gpu) is False or is_bandwidth_bound(gpu) for gpu in gpus):
-        return "the GPUs are well used while busy"
-    if any(waits_now(gpu) for gpu in gpus):
-        return "it draws more power at other times: it waits; the batch is not small"
-    return None
+    return _firing(gpus, share)
 
 
 def _is_fed(window: Window, gpu: GpuFacts) -> bool:
     if gpu.busy is None:
         return False
-    if gpu.busy.mean_percent >= PINNED_PERCENT:
-        return True
+    busy = gpu.busy.mean_percent
     main = None if window.job is None else window.job.main_thread_percent
-    flat = gpu.busy.low_percent >= 0.6 * gpu.busy.mean_percent
-    quick = main is not None and main < PYTHON_PERCENT
-    return gpu.busy.mean_percent >= FLAT_PERCENT and flat and quick
+    flat = busy >= FLAT_PERCENT and gpu.busy.low_percent >= 0.6 * busy
+    return busy >= PINNED_PERCENT or (flat and main is not None and main < PYTHON_PERCENT)
 
 
 def _used(gpu: GpuFacts) -> float | None:
@@ -140,98 +124,41 @@ def _used_share(gpu: GpuFacts) -> float | None:
 
 def _firing(gpus: list[GpuFacts], share: float) -> Firing:
     fullest = max(gpus, key=lambda gpu: _used_share(gpu) or 0.0)
-    factor = FILL_TO / max(share, 0.01)
-    sm = mean([sm_when_busy(gpu) for gpu in gpus])
-    power = mean([power_when_busy(gpu) for gpu in gpus])
+    used, total = gib(_used(fullest) or 0.0), gib(fullest.identity.memory_total_bytes or 0)
+    times = f"{FILL_TO / max(share, 0.01):.1f} times"
+    sm = mean([effort.sm_when_busy(gpu) for gpu in gpus])
+    power = mean([effort.power_when_busy(gpu) for gpu in gpus])
     seen = [] if sm is None else [f"{sm:.0f}% of the multiprocessors active"]
     seen += [] if power is None else [f"{power:.0f} W"]
-    clear = sum(clearness(gpu) for gpu in gpus) / len(gpus)
-    return Firing(
-        summary=f"{named(gpus)} {verb(gpus, 'is', 'are')} busy but under-used ({', '.join(seen)}) "
-        f"with {100 * (1 - share):.0f}% of the memory free: the batch is too small",
-        evidence=tuple([item for gpu in gpus for item in _evidence(gpu)]),
-        advice=_advice(gpus, fullest, factor),
-        strength=0.5 + 0.35 * clear + 0.15 * ramp(share, ROOM, 0.25),
-        missing=_missing(gpus),
-        gpus=tuple([gpu.uuid for gpu in gpus]),
-        lost_share=highest([unused(gpu) for gpu in gpus]),
-        explains=frozenset({"busy_without_work"}),
-    )
-
-
-def _advice(gpus: list[GpuFacts], fullest: GpuFacts, factor: float) -> tuple[Advice, ...]:
-    used = gib(_used(fullest) or 0.0)
-    total = gib(fullest.identity.memory_total_bytes or 0)
+    clear = sum(effort.clearness(gpu) for gpu in gpus) / len(gpus)
     larger = Advice(
-        action=f"Raise the batch size: {factor:.1f} times the present one will fit, more if "
-        "the model is a good part of the memory.",
+        f"Raise the batch size: {times} the present one will fit, more if the model is a good part "
+        "of the memory.",
         setting="batch size",
-        wanted=f"{factor:.1f} times",
+        wanted=times,
         why=f"{used} of {total} are used, and only the batch's part grows with it",
     )
     tensor = [gpu.tensor_active_percent for gpu in gpus]
-    if any(value is None or value >= NO_TENSOR_PERCENT for value in tensor):
-        return (larger,)
-    return (
-        larger,
-        Advice(
-            action="Use mixed precision (torch.autocast with bfloat16, or TF32 matrix products).",
-            setting="precision",
-            wanted="bfloat16",
-            why="the tensor cores are idle",
-        ),
+    slow = all(value is not None and value < NO_TENSOR_PERCENT for value in tensor)
+    return Firing(
+        summary=f"{named(gpus)} {verb(gpus, 'is', 'are')} busy but under-used ({', '.join(seen)}) "
+        f"with {100 * (1 - share):.0f}% of the memory free: the batch is too small",
+        evidence=[item for gpu in gpus for item in _evidence(gpu)],
+        advice=(larger, _PRECISION) if slow else (larger,),
+        strength=0.5 + 0.35 * clear + 0.15 * ramp(share, ROOM, 0.25),
+        missing=effort.missing(gpus),
+        gpus=keys(gpus),
+        lost_share=highest([effort.unused(gpu) for gpu in gpus]),
     )
 
 
-def _missing(gpus: list[GpuFacts]) -> tuple[str, ...]:
-    names = {
-        "SM activity": any(sm_when_busy(gpu) is None for gpu in gpus),
-        "power": any(power_when_busy(gpu) is None for gpu in gpus),
-    }
-    return tuple([name for name, absent in names.items() if absent])
-
-
 def _evidence(gpu: GpuFacts) -> list[Evidence]:
-    name = named([gpu])
-    sm, power, limit = sm_when_busy(gpu), power_when_busy(gpu), gpu.power_limit_watts
-    total = gpu.identity.memory_total_bytes
+    name, total, tensor = named([gpu]), gpu.identity.memory_total_bytes, gpu.tensor_active_percent
+    busy, sm, power = effort.evidence(gpu, "it is kept busy")
     return [
-        Evidence(
-            name=f"{name} busy",
-            value=None if gpu.busy is None else round(gpu.busy.mean_percent, 1),
-            unit="%",
-            threshold=PINNED_PERCENT,
-            says="it is kept busy",
-        ),
-        Evidence(
-            name=f"{name} SM activity while busy",
-            value=None if sm is None else round(sm, 1),
-            unit="%",
-            threshold=LOW_SM_PERCENT,
-            supports=sm is not None and sm < LOW_SM_PERCENT,
-        ),
-        Evidence(
-            name=f"{name} power while busy",
-            value=None if power is None else round(power, 1),
-            unit="W",
-            threshold=None if limit is None else little_work_share(gpu) * limit,
-            supports=power is not None
-            and limit is not None
-            and power < little_work_share(gpu) * limit,
-        ),
-        Evidence(
-            name=f"{name} memory used",
-            value=_used(gpu),
-            unit="bytes",
-            threshold=None if total is None else ROOM * total,
-            says="there is room" if total is not None else "",
-        ),
-        Evidence(
-            name=f"{name} tensor-core activity",
-            value=gpu.tensor_active_percent,
-            unit="%",
-            threshold=NO_TENSOR_PERCENT,
-            supports=(gpu.tensor_active_percent or 0.0) < NO_TENSOR_PERCENT
-            and gpu.tensor_active_percent is not None,
-        ),
-    ]
+        busy, sm, power,
+        Evidence(f"{name} memory used", _used(gpu), "bytes", total and ROOM * total,
+                 "there is room" if total is not None else ""),
+        Evidence(f"{name} tensor-core activity", tensor, "%", NO_TENSOR_PERCENT,
+                 supports=tensor is not None and tensor < NO_TENSOR_PERCENT),
+    ]  # fmt: skip

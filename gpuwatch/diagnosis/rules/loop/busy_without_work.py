@@ -48,147 +48,95 @@ Sources
 
 from __future__ import annotations
 
-from gpuwatch.diagnosis.facts.window import GpuFacts, Window
-from gpuwatch.diagnosis.finding import Advice, Evidence
-from gpuwatch.diagnosis.rule import Clear, Firing, Unknown, Verdict
-from gpuwatch.diagnosis.rules.shared.effort import (
-    BANDWIDTH_PERCENT,
-    FORMER_PLATEAU,
-    LOW_SM_PERCENT,
-    clearness,
-    is_bandwidth_bound,
-    little_work,
-    little_work_share,
-    power_when_busy,
-    sm_when_busy,
-    unused,
-    waits_now,
-)
-from gpuwatch.diagnosis.rules.shared.gpus import PINNED_PERCENT, highest, named, verb, works
+from gpuwatch.diagnosis.facts.window import GpuFacts
+from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
+from gpuwatch.diagnosis.rules.shared import effort
+from gpuwatch.diagnosis.rules.shared.gpus import PINNED_PERCENT, works
+from gpuwatch.diagnosis.rules.shared.words import highest, keys, named, verb
 
+RULE = Rule(
+    title="busy without work",
+    # Many causes look like that.
+    trust=0.80,
+    lost_while_busy=True,
+    chart="power_watts",
+)
 OTHER_WORK_SECONDS = 45.0
 """A GPU that drew much more before may be evaluating: with the minute that the window reaches back,
 most evaluations are over by then."""
 
-
-def check(window: Window) -> Verdict:
-    present = works(window.gpus)
-    if not present:
-        return Unknown(("the GPUs' utilisation",))
-    if window.starting:
-        return Clear("the job is starting")
-    pinned = [gpu for gpu in present if _is_pinned(gpu)]
-    if len(pinned) < len(present):
-        # Those that are busy wait for those that idle, which other rules look at.
-        return Clear("not all of its GPUs are busy all the time")
-    idling = [
-        gpu
-        for gpu in pinned
-        if (little_work(gpu) or waits_now(gpu)) and not is_bandwidth_bound(gpu)
-    ]
-    if idling:
-        return _firing(idling)
-    if any(little_work(gpu) is None for gpu in pinned):
-        return Unknown(("SM activity", "power and its limit"))
-    return Clear("it works while it is busy")
-
-
-def _is_pinned(gpu: GpuFacts) -> bool:
-    return gpu.busy is not None and gpu.busy.mean_percent >= PINNED_PERCENT
-
-
-def _firing(gpus: list[GpuFacts]) -> Firing:
-    waiting = all(waits_now(gpu) for gpu in gpus)
-    return Firing(
-        summary=_summary(gpus, waiting),
-        evidence=tuple([item for gpu in gpus for item in _evidence(gpu)]),
-        advice=(_WAITS if waiting else _SMALL,),
-        strength=0.8 if waiting else 0.4 + 0.4 * max(clearness(gpu) for gpu in gpus),
-        missing=_missing(gpus),
-        gpus=tuple([gpu.uuid for gpu in gpus]),
-        lost_share=highest([unused(gpu) for gpu in gpus]),
-        hold_seconds=OTHER_WORK_SECONDS if any(waits_now(gpu) for gpu in gpus) else 0.0,
-    )
-
-
 _WAITS = Advice(
-    action="Look at the other ranks: one of them is late, or hangs; gpuwatch stacks shows where "
-    "each one stands.",
+    "Look at the other ranks: one of them is late, or hangs; gpuwatch stacks shows where each one "
+    "stands.",
     why="a collective that spins for another rank looks busy and draws little power",
 )
 _SMALL = Advice(
-    action="Profile one step: a larger batch, torch.compile or CUDA graphs where kernels are "
-    "small; where one rank is late, look at that rank.",
+    "Profile one step: a larger batch, torch.compile or CUDA graphs where kernels are small; where "
+    "one rank is late, look at that rank.",
     why="a resident kernel counts as busy, however little of the GPU it uses",
 )
 
 
+def check(window: Window) -> Verdict:
+    gpus = works(window.gpus)
+    if not gpus:
+        return Unknown(("the GPUs' utilisation",))
+    if window.starting:
+        return Clear("the job is starting")
+    if any((gpu.busy_percent or 0.0) < PINNED_PERCENT for gpu in gpus):
+        # Those that are busy wait for those that idle, which other rules look at.
+        return Clear("not all of its GPUs are busy all the time")
+    idling = [
+        gpu
+        for gpu in gpus
+        if (effort.little_work(gpu) or effort.waits_now(gpu)) and not effort.is_bandwidth_bound(gpu)
+    ]
+    if idling:
+        return _firing(idling)
+    if any(effort.little_work(gpu) is None for gpu in gpus):
+        return Unknown(("SM activity", "power and its limit"))
+    return Clear("it works while it is busy")
+
+
+def _firing(gpus: list[GpuFacts]) -> Firing:
+    waits = [effort.waits_now(gpu) for gpu in gpus]
+    limits = any(gpu.power_limit_watts is None for gpu in gpus)
+    return Firing(
+        summary=_summary(gpus, all(waits)),
+        evidence=[item for gpu in gpus for item in _evidence(gpu)],
+        advice=(_WAITS if all(waits) else _SMALL,),
+        strength=0.8 if all(waits) else 0.4 + 0.4 * max(effort.clearness(gpu) for gpu in gpus),
+        missing=effort.missing(gpus) + (("the power limit",) if limits else ()),
+        gpus=keys(gpus),
+        lost_share=highest([effort.unused(gpu) for gpu in gpus]),
+        hold_seconds=OTHER_WORK_SECONDS if any(waits) else 0.0,
+    )
+
+
 def _summary(gpus: list[GpuFacts], waiting: bool) -> str:
-    busy = max(gpu.busy.mean_percent for gpu in gpus if gpu.busy is not None)
-    power = highest([power_when_busy(gpu) for gpu in gpus])
-    names, is_ = named(gpus), verb(gpus, "is", "are")
+    busy = highest([gpu.busy_percent for gpu in gpus])
+    power = highest([effort.power_when_busy(gpu) for gpu in gpus])
+    start = f"{named(gpus)} {verb(gpus, 'is', 'are')} {busy or 0.0:.0f}% busy"
     if waiting:
         plateau = highest([gpu.power_plateau_watts for gpu in gpus]) or 0.0
         return (
-            f"{names} {is_} {busy:.0f}% busy at {power or 0.0:.0f} W, after {plateau:.0f} W "
+            f"{start} at {power or 0.0:.0f} W, after {plateau:.0f} W "
             f"before: {verb(gpus, 'it waits', 'they wait')} and {verb(gpus, 'does', 'do')} no work"
         )
-    sm = highest([sm_when_busy(gpu) for gpu in gpus])
+    sm = highest([effort.sm_when_busy(gpu) for gpu in gpus])
     at = "" if power is None else f" at {power:.0f} W"
     if sm is not None:
         at += f" with {sm:.0f}% of its multiprocessors active"
-    return f"{names} {is_} {busy:.0f}% busy{at}: little work is done in that time"
-
-
-def _missing(gpus: list[GpuFacts]) -> tuple[str, ...]:
-    names = {
-        "SM activity": any(sm_when_busy(gpu) is None for gpu in gpus),
-        "power": any(power_when_busy(gpu) is None for gpu in gpus),
-        "the power limit": any(gpu.power_limit_watts is None for gpu in gpus),
-    }
-    return tuple([name for name, absent in names.items() if absent])
+    return f"{start}{at}: little work is done in that time"
 
 
 def _evidence(gpu: GpuFacts) -> list[Evidence]:
-    name = named([gpu])
-    sm = sm_when_busy(gpu)
-    power, limit, plateau = power_when_busy(gpu), gpu.power_limit_watts, gpu.power_plateau_watts
+    name, power, dram = named([gpu]), effort.power_when_busy(gpu), gpu.dram_active_percent
+    best = None if power is None else effort.FORMER_PLATEAU * power
     return [
-        Evidence(
-            name=f"{name} busy",
-            value=None if gpu.busy is None else round(gpu.busy.mean_percent, 1),
-            unit="%",
-            threshold=PINNED_PERCENT,
-        ),
-        Evidence(
-            name=f"{name} SM activity while busy",
-            value=None if sm is None else round(sm, 1),
-            unit="%",
-            threshold=LOW_SM_PERCENT,
-            supports=sm is not None and sm < LOW_SM_PERCENT,
-        ),
-        Evidence(
-            name=f"{name} power while busy",
-            value=None if power is None else round(power, 1),
-            unit="W",
-            threshold=None if limit is None else little_work_share(gpu) * limit,
-            supports=power is not None
-            and limit is not None
-            and power < little_work_share(gpu) * limit,
-        ),
-        Evidence(
-            name=f"{name} power of this job at its best",
-            value=plateau,
-            unit="W",
-            threshold=None if power is None else FORMER_PLATEAU * power,
-            supports=waits_now(gpu),
-        ),
-        Evidence(
-            name=f"{name} DRAM activity",
-            value=gpu.dram_active_percent,
-            unit="%",
-            threshold=BANDWIDTH_PERCENT,
-            says="below this it is not bound by memory bandwidth",
-            supports=gpu.dram_active_percent is not None,
-        ),
-    ]
+        *effort.evidence(gpu),
+        Evidence(f"{name} power of this job at its best", gpu.power_plateau_watts, "W", best,
+                 supports=effort.waits_now(gpu)),
+        Evidence(f"{name} DRAM activity", dram, "%", effort.BANDWIDTH_PERCENT,
+                 "below this it is not bound by memory bandwidth", supports=dram is not None),
+    ]  # fmt: skip

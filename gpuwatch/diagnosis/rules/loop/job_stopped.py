@@ -33,101 +33,74 @@ Sources
 from __future__ import annotations
 
 from gpuwatch.core.model import GpuKey
-from gpuwatch.diagnosis.facts.window import STOPPED_STATES, RankFacts, Window
-from gpuwatch.diagnosis.finding import Advice, Evidence
-from gpuwatch.diagnosis.rule import Clear, Firing, Unknown, Verdict
-from gpuwatch.diagnosis.rules.shared.common import NO_JOB
+from gpuwatch.diagnosis.facts.window import STOPPED_STATES, RankFacts
+from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
+from gpuwatch.diagnosis.rules.shared.loading import NO_JOB
+from gpuwatch.diagnosis.rules.shared.words import listed
 
+RULE = Rule(
+    title="job is stopped",
+    # All that a GPU which waits can look like, and what was found before it was stopped.
+    explains=frozenset(
+        {
+            "batch_too_small", "busy_without_work", "checkpoint_pauses", "collective_wait",
+            "cpu_quota", "idle_holding_memory", "loader_cpu_bound", "loader_in_main_process",
+            "loader_io_bound", "memory_not_pinned", "oscillation", "python_bound", "straggler",
+            "sync_every_step", "too_many_workers", "validation_pauses",
+        }
+    ),
+    has_look_alikes=False,
+)  # fmt: skip
 TRACED = "t"
 NAMED_MOST = 8
 """As many fit on a line; the rest are counted."""
-
-SYMPTOMS = frozenset(
-    {
-        "batch_too_small",
-        "busy_without_work",
-        "checkpoint_pauses",
-        "collective_wait",
-        "cpu_quota",
-        "idle_holding_memory",
-        "loader_cpu_bound",
-        "loader_in_main_process",
-        "loader_io_bound",
-        "memory_not_pinned",
-        "oscillation",
-        "python_bound",
-        "straggler",
-        "sync_every_step",
-        "too_many_workers",
-        "validation_pauses",
-    }
-)
-"""All that a GPU which waits can look like, and what was found before it was stopped."""
 
 
 def check(window: Window) -> Verdict:
     job = window.job
     if job is None:
-        return Unknown(missing=NO_JOB)
+        return Unknown(NO_JOB)
     known = [rank for rank in job.ranks if rank.state is not None]
     if not known:
-        return Unknown(missing=("the state of the job's processes",))
+        return Unknown(("the state of the job's processes",))
     stopped = [rank for rank in known if rank.state in STOPPED_STATES]
     if not stopped:
         return Clear("its processes run", at_once=True)
-    return _firing(stopped, len(job.ranks))
-
-
-def _firing(stopped: list[RankFacts], count: int) -> Firing:
     traced = all(rank.state == TRACED for rank in stopped)
+    some = len(stopped) < len(job.ranks)
+    gpus: dict[GpuKey, None] = {uuid: None for rank in stopped for uuid in rank.gpu_uuids}
+    states = sorted({rank.state for rank in stopped if rank.state is not None})
+    seconds = min(rank.stopped_seconds or 0.0 for rank in stopped)
+    how = "t: held by a debugger" if states == [TRACED] else "T: stopped by a signal"
+    why = "until then it computes nothing and keeps its GPU memory"
+    return Firing(
+        summary=_summary(stopped, len(job.ranks), "held by a debugger" if traced else "stopped"),
+        evidence=(
+            Evidence("state of the training process", " ".join(states) or None, says=how),
+            Evidence("stopped for", round(seconds, 1), "s", says="it does not run at all"),
+        ),
+        advice=(Advice(_action(stopped, traced), why=why),),
+        gpus=tuple(gpus) if some else (),
+    )
+
+
+def _action(stopped: list[RankFacts], traced: bool) -> str:
+    if traced:
+        return "Let the debugger that holds it go on."
     pids = " ".join([str(rank.pid) for rank in stopped[:NAMED_MOST]])
     more = len(stopped) - NAMED_MOST
-    action = (
-        "Let the debugger that holds it go on." if traced else f"Continue it: kill -CONT {pids}"
-    )
-    if not traced:
-        action += f" and {more} more." if more > 0 else " (or fg in the shell that started it)."
-    gpus: dict[GpuKey, None] = {uuid: None for rank in stopped for uuid in rank.gpu_uuids}
-    return Firing(
-        summary=_summary(stopped, count, "held by a debugger" if traced else "stopped"),
-        evidence=tuple(_evidence(stopped)),
-        advice=(
-            Advice(
-                action=action,
-                why="until then it computes nothing and keeps its GPU memory",
-            ),
-        ),
-        strength=1.0,
-        gpus=tuple(gpus) if len(stopped) < count else (),
-        explains=SYMPTOMS,
-    )
+    rest = f" and {more} more." if more > 0 else " (or fg in the shell that started it)."
+    return f"Continue it: kill -CONT {pids}{rest}"
 
 
 def _summary(stopped: list[RankFacts], count: int, how: str) -> str:
+    if len(stopped) == count == 1:
+        return f"The job (PID {stopped[0].pid}) is {how}"
     if len(stopped) == count:
-        who = f" (PID {stopped[0].pid})" if count == 1 else f": all its {count} ranks are"
-        return f"The job{who} is {how}" if count == 1 else f"The job is {how}{who}"
+        return f"The job is {how}: all its {count} ranks are"
     names = [f"rank {rank.rank}" for rank in stopped if rank.rank is not None]
     if len(names) != len(stopped) or len(names) > NAMED_MOST:
         names = [f"{len(stopped)} of the job's {count} ranks"]
-    listed = " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
-    verb = "is" if len(stopped) == 1 else "are"
-    waits = "wait for it" if len(stopped) == 1 else "wait for them"
-    return f"{listed[:1].upper()}{listed[1:]} {verb} {how}, and the others {waits}"
-
-
-def _evidence(stopped: list[RankFacts]) -> list[Evidence]:
-    states = sorted({rank.state for rank in stopped if rank.state is not None})
-    return [
-        Evidence(
-            name="state of the training process",
-            value=" ".join(states) or None,
-            says="t: held by a debugger" if states == [TRACED] else "T: stopped by a signal",
-        ),
-        Evidence(
-            name="stopped for",
-            value=round(min(rank.stopped_seconds or 0.0 for rank in stopped), 1),
-            unit="s",
-            says="it does not run at all",
-        ),
-    ]
+    verb, waits = ("is", "it") if len(stopped) == 1 else ("are", "them")
+    who = listed(names)
+    return f"{who[:1].upper()}{who[1:]} {verb} {how}, and the others wait for {waits}"

@@ -32,18 +32,21 @@ Sources
 
 from __future__ import annotations
 
-from gpuwatch.diagnosis.facts.window import Window
-from gpuwatch.diagnosis.finding import Advice, Evidence
-from gpuwatch.diagnosis.rule import Clear, Firing, Unknown, Verdict
-from gpuwatch.diagnosis.rules.shared.common import (
-    Underfed,
-    stack_line,
-    stack_percent,
-    strength,
-    underfed,
-)
-from gpuwatch.diagnosis.rules.shared.gpus import ramp
+from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
+from gpuwatch.diagnosis.rules.shared.loading import Underfed, underfed
+from gpuwatch.diagnosis.rules.shared.words import ramp, strength
 
+_COPIES = Advice(
+    "Copy results back with non_blocking=True, and compute metrics on the GPU.",
+    why="Python can then launch the next step meanwhile",
+)
+RULE = Rule(
+    title="syncs every step",
+    cure=(_COPIES,),
+    explains=frozenset({"python_bound", "oscillation", "batch_too_small"}),
+    suspect="a synchronisation in every step",
+    suspected=8,
+)
 SYNCHRONISING_PERCENT = 20.0
 """Of the main thread's samples."""
 
@@ -52,43 +55,32 @@ def check(window: Window) -> Verdict:
     found = underfed(window)
     if not isinstance(found, Underfed):
         return found
-    waits = stack_percent(found.job, "synchronising")
+    waits, line = found.job.stack_percent("synchronising"), found.job.stack_line("synchronising")
     if waits is None:
-        return Unknown(missing=("stacks of the main thread",))
+        return Unknown(("stacks of the main thread",))
     if waits < SYNCHRONISING_PERCENT:
-        return Clear(
-            why=f"the main thread waits for the device in only {waits:.0f}% of its samples"
-        )
-    data = stack_percent(found.job, "waiting_for_data", "loading_data") or 0.0
+        return Clear(f"the main thread waits for the device in only {waits:.0f}% of its samples")
+    data = found.job.stack_percent("waiting_for_data", "loading_data") or 0.0
     if data > waits:
-        return Clear(why=f"the main thread waits for data ({data:.0f}%) more than for the device")
-    return _firing(found, waits, data)
-
-
-def _firing(found: Underfed, waits: float, data: float) -> Firing:
-    line = stack_line(found.job, "synchronising")
-    place = f" at {line}" if line else ""
+        return Clear(f"the main thread waits for data ({data:.0f}%) more than for the device")
+    place, where = (f" at {line}", f" (at {line})") if line else ("", "")
+    rarely = Advice(
+        "Read results less often: keep the loss on the GPU and call .item() every 50 "
+        f"steps{where}.",
+        why="each such call lets the GPU run dry",
+    )
+    evidence = [
+        found.evidence,
+        Evidence("stacks that wait for the device", round(waits, 1), "%", SYNCHRONISING_PERCENT,
+                 f"Python asks for a result{place}"),
+        Evidence("stacks that wait for or make data", round(data, 1), "%",
+                 says="less than for the device", supports=data < waits / 2.0),
+    ]  # fmt: skip
     return Firing(
         summary=f"{found.who} idled {found.idle_share:.0%} of the time: the training loop "
         f"waits for the device{place}",
-        evidence=(
-            found.evidence,
-            Evidence(
-                name="stacks that wait for the device",
-                value=round(waits, 1),
-                unit="%",
-                threshold=SYNCHRONISING_PERCENT,
-                says=f"Python asks for a result{place}",
-            ),
-            Evidence(
-                name="stacks that wait for or make data",
-                value=round(data, 1),
-                unit="%",
-                says="less than for the device",
-                supports=data < waits / 2.0,
-            ),
-        ),
-        advice=_advice(line),
+        evidence=evidence,
+        advice=(rarely, *RULE.cure),
         strength=strength(
             found.clearness,
             ramp(waits, SYNCHRONISING_PERCENT - 5.0, 50.0),
@@ -96,20 +88,4 @@ def _firing(found: Underfed, waits: float, data: float) -> Firing:
         ),
         gpus=found.keys,
         lost_share=found.idle_share,
-        explains=frozenset({"python_bound", "oscillation", "batch_too_small"}),
-    )
-
-
-def _advice(line: str | None) -> tuple[Advice, ...]:
-    where = f" (at {line})" if line else ""
-    return (
-        Advice(
-            action=f"Read results less often: keep the loss on the GPU and call .item() every 50 "
-            f"steps{where}.",
-            why="each such call lets the GPU run dry",
-        ),
-        Advice(
-            action="Copy results back with non_blocking=True, and compute metrics on the GPU.",
-            why="Python can then launch the next step meanwhile",
-        ),
     )

@@ -37,109 +37,113 @@ Sources
 
 from __future__ import annotations
 
-from gpuwatch.diagnosis.facts.window import HostFacts, Window, WorkerFacts
-from gpuwatch.diagnosis.finding import Advice, Evidence
-from gpuwatch.diagnosis.rule import Clear, Firing, Unknown, Verdict
-from gpuwatch.diagnosis.rules.shared.common import NO_JOB, amount, strength, too_early
-from gpuwatch.diagnosis.rules.shared.gpus import lasting, ramp
+from gpuwatch.diagnosis.facts.window import HostFacts, WorkerFacts
+from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
+from gpuwatch.diagnosis.rules.shared.loading import NO_JOB, too_early
+from gpuwatch.diagnosis.rules.shared.words import amount, clamp, lasting, ramp, strength
 
+_ARRAYS = Advice(
+    "Hold what all workers read in numpy arrays or tensors instead of Python lists and dicts.",
+    why="reading a Python object changes its reference count, and its page is then copied for "
+    "each worker",
+)
+_KEEPING = Advice(
+    "Look for what the training process keeps alive: losses with their graphs (use loss.item() or "
+    "loss.detach()), caches without a limit.",
+    why="the memory grows with every step",
+)
+RULE = Rule(title="host memory grows", cure=(_KEEPING,), has_look_alikes=False)
 SLOPE_ERRORS = 4.0
 """Standard errors of the slope: chance alone gives that in 1 of 15000 windows."""
-
 SLOPE_BYTES_PER_SECOND = 1e6
 """3.6 GB an hour: slower growth ends with most runs before it matters."""
-
 FULL_WITHIN_SECONDS = 12.0 * 3600.0
 """What lasts longer is looked after by day."""
-
 URGENT_SECONDS = 1800.0
 """Full within half an hour is an error, not a warning."""
-
 STEADY_SECONDS = 60.0
 """Past start-up: caches and prefetch queues fill at first."""
-
 WAIT_PART = 30.0
 """The longer the memory lasts, the longer the trend is watched: a thirtieth of that time."""
-
 WAIT_MOST_SECONDS = 600.0
 """And ten minutes at most, by when caches have filled."""
-
 SWAP_BYTES = 100e6
 """Growth over the window."""
-
 WORKERS_PART = 0.3
 """Of the growth: from here on the workers are named as those who grow."""
 
 
 def check(window: Window) -> Verdict:
     if window.job is None:
-        return Unknown(missing=NO_JOB)
+        return Unknown(NO_JOB)
     early = too_early(window)
     if early is not None:
         return early
-    host = window.host
-    if (host.swap_growth_bytes or 0.0) >= SWAP_BYTES:
-        return _firing(window, window.job.workers)
+    host, steady = window.host, window.steady_seconds
     slope, error = host.memory_slope_bytes_per_second, host.memory_slope_error_bytes_per_second
+    left = _seconds_left(host)
+    if (host.swap_growth_bytes or 0.0) >= SWAP_BYTES:
+        return _firing(host, window.job.workers, left)
     if slope is None or error is None:
-        return Unknown(missing=("the trend of the host's memory",))
-    if window.steady_seconds < STEADY_SECONDS:
-        return Unknown(missing=(f"{STEADY_SECONDS:.0f} seconds past start-up",))
-    return _by_slope(window, slope, error)
-
-
-def _by_slope(window: Window, slope: float, error: float) -> Verdict:
+        return Unknown(("the trend of the host's memory",))
+    if steady < STEADY_SECONDS:
+        return Unknown((f"{STEADY_SECONDS:.0f} seconds past start-up",))
     if slope < SLOPE_BYTES_PER_SECOND:
-        return Clear(why="the host's memory does not grow")
+        return Clear("the host's memory does not grow")
     if slope < SLOPE_ERRORS * error:
-        return Clear(why="the growth of the host's memory is within its scatter")
-    until_full = _until_full(window.host)
-    if until_full is not None and until_full > FULL_WITHIN_SECONDS:
-        return Clear(why=f"at this rate the host's memory lasts for {lasting(until_full)}")
-    wait = max(STEADY_SECONDS, min(WAIT_MOST_SECONDS, (until_full or 0.0) / WAIT_PART))
-    if window.steady_seconds < wait:
-        return Unknown(missing=(f"{wait:.0f} seconds past start-up",))
-    workers = window.job.workers if window.job is not None else None
-    return _firing(window, workers)
+        return Clear("the growth of the host's memory is within its scatter")
+    if left is not None and left > FULL_WITHIN_SECONDS:
+        return Clear(f"at this rate the host's memory lasts for {lasting(left)}")
+    wait = max(STEADY_SECONDS, min(WAIT_MOST_SECONDS, (left or 0.0) / WAIT_PART))
+    if steady < wait:
+        return Unknown((f"{wait:.0f} seconds past start-up",))
+    return _firing(host, window.job.workers, left)
 
 
-def _until_full(host: HostFacts) -> float | None:
-    """Seconds at the current rate; ``None`` where that is not known or nothing grows."""
-    total, used, slope = (
-        host.memory_total_bytes,
-        host.memory_used_bytes,
-        host.memory_slope_bytes_per_second,
-    )
+def _seconds_left(host: HostFacts) -> float | None:
+    """Until it is full at the current rate; ``None`` where that is not known or nothing grows."""
+    total, used = host.memory_total_bytes, host.memory_used_bytes
+    slope = host.memory_slope_bytes_per_second
     if total is None or used is None or slope is None or slope <= 0.0:
         return None
     return max(0.0, total - used) / slope
 
 
-def _workers_part(host: HostFacts, workers: WorkerFacts | None) -> float | None:
-    """0 to 1: how much of the growth is the workers'."""
-    slope = host.memory_slope_bytes_per_second
+def _firing(host: HostFacts, workers: WorkerFacts | None, left: float | None) -> Firing:
+    slope, error = host.memory_slope_bytes_per_second, host.memory_slope_error_bytes_per_second
     own = None if workers is None else workers.memory_slope_bytes_per_second
-    if slope is None or own is None or slope <= 0.0:
-        return None
-    return min(1.0, max(0.0, own / slope))
-
-
-def _firing(window: Window, workers: WorkerFacts | None) -> Firing:
-    host = window.host
-    until_full = _until_full(host)
-    part = _workers_part(host, workers)
-    urgent = until_full is not None and until_full < URGENT_SECONDS
-    slope = host.memory_slope_bytes_per_second or 0.0
-    error = max(1.0, host.memory_slope_error_bytes_per_second or 0.0)
+    # 0 to 1: how much of the growth is the workers'.
+    part = None if own is None or (slope or 0.0) <= 0.0 else clamp(own / (slope or 1.0))
     missing = ("the memory of the loader workers (PSS)",) if part is None else ()
-    swaps = (host.swap_growth_bytes or 0.0) >= SWAP_BYTES
+    swapped = host.swap_growth_bytes or 0.0
+    grows = ramp((slope or 0.0) / max(1.0, error or 0.0), SLOPE_ERRORS, 20.0)
+    if swapped >= SWAP_BYTES:
+        summary = f"The machine swaps ({amount(swapped)} more in this window): its memory is full"
+    else:
+        who = "The loader workers'" if (part or 0.0) >= WORKERS_PART else "The host's"
+        end = "" if left is None else f"; at this rate it is full in {lasting(left)}"
+        summary = f"{who} memory grows by {amount(60.0 * (slope or 0.0))} a minute{end}"
+    scatter = "" if error is None else f", give or take {amount(2.0 * error)}/s"
+    evidence = [
+        None if slope is None else
+        Evidence("growth of the host's memory", round(slope), "bytes/s", SLOPE_BYTES_PER_SECOND,
+                 f"a steady trend{scatter}", supports=slope >= SLOPE_BYTES_PER_SECOND),
+        None if left is None else
+        Evidence("time until it is full", round(left), "s", FULL_WITHIN_SECONDS,
+                 "at the current rate", supports=left <= FULL_WITHIN_SECONDS),
+        None if part is None else
+        Evidence("growth of the workers' memory", round(own or 0.0), "bytes/s",
+                 says=f"{part:.0%} of the growth is theirs", supports=part >= WORKERS_PART),
+        Evidence("growth of swap", round(swapped), "bytes", SWAP_BYTES,
+                 "memory is being moved to disk") if swapped > 0.0 else None,
+    ]  # fmt: skip
     return Firing(
-        summary=_summary(host, until_full, part, swaps),
-        evidence=tuple(_evidence(host, workers, until_full, part)),
+        summary=summary,
+        evidence=evidence,
         advice=_advice(workers, part),
-        severity="error" if urgent else "warning",
+        severity="error" if left is not None and left < URGENT_SECONDS else None,
         strength=strength(
-            1.0 if swaps else ramp(slope / error, SLOPE_ERRORS, 20.0),
+            1.0 if swapped >= SWAP_BYTES else grows,
             0.5 if part is None else ramp(part, 0.0, WORKERS_PART),
             missing=len(missing),
         ),
@@ -147,92 +151,15 @@ def _firing(window: Window, workers: WorkerFacts | None) -> Firing:
     )
 
 
-def _summary(host: HostFacts, until_full: float | None, part: float | None, swaps: bool) -> str:
-    if swaps:
-        grown = amount(host.swap_growth_bytes or 0.0)
-        return f"The machine swaps ({grown} more in this window): its memory is full"
-    who = "The loader workers'" if part is not None and part >= WORKERS_PART else "The host's"
-    slope = amount(60.0 * (host.memory_slope_bytes_per_second or 0.0))
-    end = "" if until_full is None else f"; at this rate it is full in {lasting(until_full)}"
-    return f"{who} memory grows by {slope} a minute{end}"
-
-
-def _evidence(
-    host: HostFacts, workers: WorkerFacts | None, until_full: float | None, part: float | None
-) -> list[Evidence]:
-    evidence = []
-    slope, error = host.memory_slope_bytes_per_second, host.memory_slope_error_bytes_per_second
-    if slope is not None:
-        scatter = "" if error is None else f", give or take {amount(2.0 * error)}/s"
-        evidence.append(
-            Evidence(
-                name="growth of the host's memory",
-                value=round(slope),
-                unit="bytes/s",
-                threshold=SLOPE_BYTES_PER_SECOND,
-                says=f"a steady trend{scatter}",
-                supports=slope >= SLOPE_BYTES_PER_SECOND,
-            )
-        )
-    if until_full is not None:
-        evidence.append(
-            Evidence(
-                name="time until it is full",
-                value=round(until_full),
-                unit="s",
-                threshold=FULL_WITHIN_SECONDS,
-                says="at the current rate",
-                supports=until_full <= FULL_WITHIN_SECONDS,
-            )
-        )
-    if workers is not None and part is not None:
-        supports = part >= WORKERS_PART
-        evidence.append(
-            Evidence(
-                name="growth of the workers' memory",
-                value=round(workers.memory_slope_bytes_per_second or 0.0),
-                unit="bytes/s",
-                says=f"{part:.0%} of the growth is theirs",
-                supports=supports,
-            )
-        )
-    return evidence + _swap(host)
-
-
-def _swap(host: HostFacts) -> list[Evidence]:
-    if host.swap_growth_bytes is None or host.swap_growth_bytes <= 0.0:
-        return []
-    return [
-        Evidence(
-            name="growth of swap",
-            value=round(host.swap_growth_bytes),
-            unit="bytes",
-            threshold=SWAP_BYTES,
-            says="memory is being moved to disk",
-        )
-    ]
-
-
 def _advice(workers: WorkerFacts | None, part: float | None) -> tuple[Advice, ...]:
-    arrays = Advice(
-        action="Hold what all workers read in numpy arrays or tensors instead of Python lists and "
-        "dicts.",
-        why="reading a Python object changes its reference count, and its page is then copied "
-        "for each worker",
-    )
+    if workers is None or workers.count <= 0.0:
+        return RULE.cure
+    if part is not None and part < WORKERS_PART:
+        return (*RULE.cure, _ARRAYS)
     fewer = Advice(
-        action="Lower num_workers or prefetch_factor.",
+        "Lower num_workers or prefetch_factor.",
         setting="num_workers",
-        present=None if workers is None else f"{workers.count:.0f} in all",
+        present=f"{workers.count:.0f} in all",
         why="each worker holds its copies and its batches",
     )
-    keeping = Advice(
-        action="Look for what the training process keeps alive: losses with their graphs (use "
-        "loss.item() or loss.detach()), caches without a limit.",
-        why="the memory grows with every step",
-    )
-    if workers is None or workers.count <= 0.0:
-        return (keeping,)
-    if part is not None and part < WORKERS_PART:
-        return (keeping, arrays)
-    return (arrays, fewer, keeping)
+    return (_ARRAYS, fewer, *RULE.cure)

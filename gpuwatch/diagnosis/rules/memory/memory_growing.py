@@ -48,11 +48,24 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from gpuwatch.diagnosis.facts.window import GpuFacts, Window
-from gpuwatch.diagnosis.finding import Advice, Evidence
-from gpuwatch.diagnosis.rule import Clear, Firing, Unknown, Verdict
-from gpuwatch.diagnosis.rules.shared.gpus import GIB, gib, lasting, named, ramp, verb
+from gpuwatch.diagnosis.facts.window import GpuFacts
+from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
+from gpuwatch.diagnosis.rules.shared.gpus import present
+from gpuwatch.diagnosis.rules.shared.words import GIB, gib, keys, lasting, named, ramp, verb
 
+_OUTLIVE = Advice(
+    "Look for tensors that outlive their step: losses summed without .item(), outputs kept in a "
+    "list, graphs kept by retain_graph.",
+    why="what each step leaves behind adds up until the card is full",
+)
+RULE = Rule(
+    title="memory grows",
+    cure=(_OUTLIVE,),
+    explains=frozenset({"memory_nearly_full"}),
+    has_look_alikes=False,
+    chart="memory_used_bytes",
+    chart_seconds=600.0,
+)
 CLEAR_OF_ERROR = ((300.0, 4.0), (150.0, 8.0), (90.0, 12.0), (45.0, 15.0))
 """(seconds of steady work, standard errors the slope must have). Caching allocators grow for a
 minute or more after the first step, ever more slowly: such a bend leaves a slope of some five to
@@ -83,38 +96,29 @@ class _Growth:
     gpu: GpuFacts
     slope: float
     error: float
-    errors_needed: float
+    needed: float
+    """Bytes a second, from which on the slope counts."""
     soonest: float
     latest: float | None
     """``None``: not within a day."""
 
 
 def check(window: Window) -> Verdict:
-    present = [gpu for gpu in window.gpus if not gpu.lost]
-    known = [gpu for gpu in present if _slope(gpu) is not None]
+    gpus, missing = present(window), Unknown(("memory used over a minute",))
+    known = [gpu for gpu in gpus if _slope(gpu) is not None]
     if not known:
-        return Unknown(("memory used over a minute",))
+        return missing
     if window.starting:
         return Clear("the job is starting")
     seen = window.steady_seconds if window.job is not None else window.watched_seconds
+    still = Clear("its memory does not grow")
     if seen < LEAST_SECONDS:
-        return _early(known)
+        rises = any((gpu.memory_slope_bytes_per_second or 0.0) > 0.0 for gpu in known)
+        return Unknown((f"{LEAST_SECONDS:.0f} s of steady work",)) if rises else still
     growing = [growth for gpu in known if (growth := _growth(gpu, seen)) is not None]
     if not growing:
-        if len(known) < len(present):
-            return Unknown(("memory used over a minute",))
-        return Clear("its memory does not grow")
+        return missing if len(known) < len(gpus) else still
     return _firing(growing, seen)
-
-
-def _early(known: list[GpuFacts]) -> Verdict:
-    if any((gpu.memory_slope_bytes_per_second or 0.0) > 0.0 for gpu in known):
-        return Unknown((f"{LEAST_SECONDS:.0f} s of steady work",))
-    return Clear("its memory does not grow")
-
-
-def _errors_needed(seen: float) -> float:
-    return next((errors for least, errors in CLEAR_OF_ERROR if seen >= least), math.inf)
 
 
 def _slope(gpu: GpuFacts) -> tuple[float, float] | None:
@@ -129,62 +133,44 @@ def _growth(gpu: GpuFacts, seen: float) -> _Growth | None:
     if gpu.memory_rises is not None and gpu.memory_rises < LEAST_RISES:
         return None
     slope, error = found
+    needed = error * next((errors for least, errors in CLEAR_OF_ERROR if seen >= least), math.inf)
     grown = slope * min(max(seen, LEAST_SECONDS), SLOPE_SPAN_SECONDS)
-    if slope <= _errors_needed(seen) * error or grown < max(LEAST_BYTES, LEAST_SHARE * total):
+    if slope <= needed or grown < max(LEAST_BYTES, LEAST_SHARE * total):
         return None
     free = max(0.0, total - used)
-    soonest = free / (slope + 2.0 * error)
+    soonest, latest = free / (slope + 2.0 * error), free / (slope - 2.0 * error)
     if soonest > LONGEST_SECONDS:
         return None
-    latest = free / (slope - 2.0 * error)
     return _Growth(
         gpu=gpu,
         slope=slope,
         error=error,
-        errors_needed=_errors_needed(seen),
+        needed=needed,
         soonest=soonest,
         latest=latest if latest <= LONGEST_SECONDS else None,
     )
 
 
 def _firing(growing: list[_Growth], seen: float) -> Firing:
-    first = min(growing, key=lambda growth: growth.soonest)
-    gpus = [growth.gpu for growth in growing]
-    return Firing(
-        severity=_severity(first),
-        summary=f"The memory of {named(gpus)} grows by {_rate(first.slope)}: at this rate "
-        f"{verb(gpus, 'it is', 'the first is')} full in {_range(first)}",
-        evidence=tuple([item for growth in growing for item in _evidence(growth)]),
-        advice=(
-            Advice(
-                action="Look for tensors that outlive their step: losses summed without .item(), "
-                "outputs kept in a list, graphs kept by retain_graph.",
-                why="what each step leaves behind adds up until the card is full",
-            ),
-            Advice(
-                action=f"Save a checkpoint within {lasting(first.soonest)}; a smaller batch or "
-                "gradient accumulation gains time.",
-                setting="batch size",
-            ),
-        ),
-        strength=0.6 + 0.4 * ramp(seen, LEAST_SECONDS, SURE_SECONDS),
-        gpus=tuple([gpu.uuid for gpu in gpus]),
-        explains=frozenset({"memory_nearly_full"}),
+    first, gpus = min(growing, key=lambda one: one.soonest), [growth.gpu for growth in growing]
+    soonest = lasting(first.soonest)
+    latest = None if first.latest is None else lasting(first.latest)
+    when = f"{soonest} to {latest}"
+    if latest is None or latest == soonest:
+        when = f"about {latest}" if latest else f"{soonest} at the earliest"
+    severity = "warning" if first.soonest <= WARNING_SECONDS else "info"
+    save = (
+        f"Save a checkpoint within {soonest}; a smaller batch or gradient accumulation gains time."
     )
-
-
-def _severity(growth: _Growth) -> str:
-    if growth.soonest <= IMMINENT_SECONDS:
-        return "error"
-    return "warning" if growth.soonest <= WARNING_SECONDS else "info"
-
-
-def _range(growth: _Growth) -> str:
-    soonest = lasting(growth.soonest)
-    if growth.latest is None:
-        return f"{soonest} at the earliest"
-    latest = lasting(growth.latest)
-    return f"about {latest}" if latest == soonest else f"{soonest} to {latest}"
+    return Firing(
+        severity="error" if first.soonest <= IMMINENT_SECONDS else severity,
+        summary=f"The memory of {named(gpus)} grows by {_rate(first.slope)}: at this rate "
+        f"{verb(gpus, 'it is', 'the first is')} full in {when}",
+        evidence=[item for growth in growing for item in _evidence(growth)],
+        advice=(*RULE.cure, Advice(save, setting="batch size")),
+        strength=0.6 + 0.4 * ramp(seen, LEAST_SECONDS, SURE_SECONDS),
+        gpus=keys(gpus),
+    )
 
 
 def _rate(slope: float) -> str:
@@ -195,27 +181,13 @@ def _rate(slope: float) -> str:
 
 
 def _evidence(growth: _Growth) -> list[Evidence]:
-    name = named([growth.gpu])
+    name, used = named([growth.gpu]), growth.gpu.memory_used_bytes
     total = growth.gpu.identity.memory_total_bytes or 0
+    free = f"{gib(max(0.0, total - (used or 0.0)))} are free"
     return [
-        Evidence(
-            name=f"{name} growth of memory",
-            value=round(growth.slope),
-            unit="bytes/s",
-            threshold=round(growth.errors_needed * growth.error),
-            says=f"uncertain by {_rate(2.0 * growth.error)} each way",
-        ),
-        Evidence(
-            name=f"{name} memory used",
-            value=growth.gpu.memory_used_bytes,
-            unit="bytes",
-            threshold=float(total),
-            says=f"{gib(max(0.0, total - (growth.gpu.memory_used_bytes or 0.0)))} are free",
-        ),
-        Evidence(
-            name=f"{name} time until it is full, at the earliest",
-            value=round(growth.soonest),
-            unit="s",
-            threshold=LONGEST_SECONDS,
-        ),
-    ]
+        Evidence(f"{name} growth of memory", round(growth.slope), "bytes/s", round(growth.needed),
+                 f"uncertain by {_rate(2.0 * growth.error)} each way"),
+        Evidence(f"{name} memory used", used, "bytes", float(total), free),
+        Evidence(f"{name} time until it is full, at the earliest", round(growth.soonest), "s",
+                 LONGEST_SECONDS),
+    ]  # fmt: skip

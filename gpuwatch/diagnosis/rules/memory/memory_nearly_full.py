@@ -33,83 +33,81 @@ Sources
 
 from __future__ import annotations
 
-from gpuwatch.diagnosis.facts.window import GpuFacts, Window
-from gpuwatch.diagnosis.finding import Advice, Evidence
-from gpuwatch.diagnosis.rule import Clear, Firing, Unknown, Verdict
-from gpuwatch.diagnosis.rules.shared.gpus import gib, highest, named, ramp
+from gpuwatch.diagnosis.facts.window import GpuFacts
+from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
+from gpuwatch.diagnosis.rules.shared.gpus import present
+from gpuwatch.diagnosis.rules.shared.words import gib, highest, keys, named, ramp
 
+RULE = Rule(
+    title="memory nearly full",
+    severity="info",
+    cure=(
+        Advice(
+            "Leave headroom: a smaller batch with gradient accumulation, or activation "
+            "checkpointing.",
+            setting="batch size",
+            why="one larger batch is enough for an out-of-memory error",
+        ),
+        Advice(
+            "Against fragmentation set PYTORCH_ALLOC_CONF=expandable_segments:True "
+            "(PYTORCH_CUDA_ALLOC_CONF before PyTorch 2.9).",
+            setting="PYTORCH_ALLOC_CONF",
+            wanted="expandable_segments:True",
+        ),
+    ),
+    has_look_alikes=False,
+    chart="memory_used_bytes",
+    chart_seconds=600.0,
+)
 FULL = 0.96
 """Of the card's memory. Jobs tuned to 90-95% are common and run for weeks."""
 FOREIGN = 0.1
 """Of the card's memory: more than this in other hands is said."""
 RESERVING = ("jax", "tensorflow")
 
+_UNREAD = Unknown(("memory used", "the card's memory size"))
+
 
 def check(window: Window) -> Verdict:
-    present = [gpu for gpu in window.gpus if not gpu.lost]
-    shares = {gpu.uuid: share for gpu in present if (share := _share(gpu)) is not None}
+    gpus = present(window)
+    shares = {gpu.uuid: share for gpu in gpus if (share := _share(gpu)) is not None}
     if not shares:
-        return Unknown(("memory used", "the card's memory size"))
-    full = [gpu for gpu in present if shares.get(gpu.uuid, 0.0) >= FULL]
+        return _UNREAD
+    full = [gpu for gpu in gpus if shares.get(gpu.uuid, 0.0) >= FULL]
     if not full:
-        if len(shares) < len(present):
-            return Unknown(("memory used", "the card's memory size"))
+        if len(shares) < len(gpus):
+            return _UNREAD
         return Clear(f"at most {100 * max(shares.values()):.0f}% of the memory is used")
     framework = None if window.job is None else window.job.job.framework
     if framework in RESERVING:
         return Clear(f"{framework} reserves most of the memory by design")
-    return _firing(full, max(shares[gpu.uuid] for gpu in full), framework)
+    share = max(shares[gpu.uuid] for gpu in full)
+    free = min(_total(gpu) - (_most(gpu) or 0.0) for gpu in full)
+    foreign = any((gpu.foreign_memory_bytes or 0.0) >= FOREIGN * _total(gpu) for gpu in full)
+    others = ", and other processes hold much of it" if foreign else ""
+    evidence = [
+        Evidence(f"{named([gpu])} highest memory use", _most(gpu), "bytes", FULL * _total(gpu),
+                 f"of {gib(_total(gpu))}")
+        for gpu in full
+    ]  # fmt: skip
+    return Firing(
+        summary=f"The memory of {named(full)} is {100 * share:.0f}% used: {gib(max(0.0, free))} "
+        f"are left{others}",
+        evidence=evidence,
+        strength=0.7 + 0.3 * ramp(share, FULL, 0.99),
+        missing=() if framework is not None else ("the framework",),
+        gpus=keys(full),
+    )
+
+
+def _total(gpu: GpuFacts) -> int:
+    return gpu.identity.memory_total_bytes or 0
+
+
+def _most(gpu: GpuFacts) -> float | None:
+    return highest([gpu.memory_highest_bytes, gpu.memory_used_bytes])
 
 
 def _share(gpu: GpuFacts) -> float | None:
-    total = gpu.identity.memory_total_bytes
     used = gpu.memory_used_bytes if gpu.memory_highest_bytes is None else gpu.memory_highest_bytes
-    return None if used is None or not total else used / total
-
-
-def _firing(full: list[GpuFacts], share: float, framework: str | None) -> Firing:
-    free = min(
-        (gpu.identity.memory_total_bytes or 0)
-        - (highest([gpu.memory_highest_bytes, gpu.memory_used_bytes]) or 0.0)
-        for gpu in full
-    )
-    foreign = any(_foreign_share(gpu) >= FOREIGN for gpu in full)
-    return Firing(
-        severity="info",
-        summary=f"The memory of {named(full)} is {100 * share:.0f}% used: {gib(max(0.0, free))} "
-        "are left" + (", and other processes hold much of it" if foreign else ""),
-        evidence=tuple(
-            [
-                Evidence(
-                    name=f"{named([gpu])} highest memory use",
-                    value=highest([gpu.memory_highest_bytes, gpu.memory_used_bytes]),
-                    unit="bytes",
-                    threshold=FULL * (gpu.identity.memory_total_bytes or 0),
-                    says=f"of {gib(gpu.identity.memory_total_bytes or 0)}",
-                )
-                for gpu in full
-            ]
-        ),
-        advice=(
-            Advice(
-                action="Leave headroom: a smaller batch with gradient accumulation, or activation "
-                "checkpointing.",
-                setting="batch size",
-                why="one larger batch is enough for an out-of-memory error",
-            ),
-            Advice(
-                action="Against fragmentation set PYTORCH_ALLOC_CONF=expandable_segments:True "
-                "(PYTORCH_CUDA_ALLOC_CONF before PyTorch 2.9).",
-                setting="PYTORCH_ALLOC_CONF",
-                wanted="expandable_segments:True",
-            ),
-        ),
-        strength=0.7 + 0.3 * ramp(share, FULL, 0.99),
-        missing=() if framework is not None else ("the framework",),
-        gpus=tuple([gpu.uuid for gpu in full]),
-    )
-
-
-def _foreign_share(gpu: GpuFacts) -> float:
-    total = gpu.identity.memory_total_bytes
-    return (gpu.foreign_memory_bytes or 0.0) / total if total else 0.0
+    return None if used is None or not _total(gpu) else used / _total(gpu)

@@ -1,1 +1,1 @@
-"""What several rules share; nothing here is a rule."""
+"""Parts that several rules share; nothing here is a rule."""

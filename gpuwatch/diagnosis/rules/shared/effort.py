@@ -1,9 +1,13 @@
-"""How hard a GPU works while it is busy: what "busy without work" and "batch too small" share."""
+"""Effort of a GPU while it is busy: shared by "busy without work" and "batch too small"."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from gpuwatch.diagnosis.facts.window import GpuFacts
-from gpuwatch.diagnosis.rules.shared.gpus import clamp
+from gpuwatch.diagnosis.finding import Evidence
+from gpuwatch.diagnosis.rules.shared.gpus import PINNED_PERCENT
+from gpuwatch.diagnosis.rules.shared.words import clamp, named, rounded
 
 LOW_SM_PERCENT = 50.0
 """DCGM's guidance: an SM activity below 0.5 likely means that the GPU is used ineffectively."""
@@ -53,7 +57,7 @@ def power_share(gpu: GpuFacts) -> float | None:
 
 
 def little_work(gpu: GpuFacts) -> bool | None:
-    """Whether it does little while it is busy; ``None`` where neither SM nor power tell."""
+    """Check whether it does little while it is busy; ``None`` where neither SM nor power tell."""
     sm, power = sm_when_busy(gpu), power_share(gpu)
     if power is not None and power < NO_WORK_POWER:
         # Multiprocessors count as active while a warp waits on them.
@@ -111,3 +115,26 @@ def unused(gpu: GpuFacts) -> float | None:
     if sm is not None:
         return clamp(1.0 - sm / GOOD_SM_PERCENT)
     return None if power is None else clamp(1.0 - power / GOOD_POWER)
+
+
+def missing(gpus: Sequence[GpuFacts]) -> tuple[str, ...]:
+    """Readings that would have made it surer."""
+    names = {
+        "SM activity": any(sm_when_busy(gpu) is None for gpu in gpus),
+        "power": any(power_when_busy(gpu) is None for gpu in gpus),
+    }
+    return tuple([name for name, absent in names.items() if absent])
+
+
+def evidence(gpu: GpuFacts, busy_says: str = "") -> list[Evidence]:
+    """Rows on how busy it is, and its SM activity and power in that time."""
+    name, limit = named([gpu]), gpu.power_limit_watts
+    sm, power = sm_when_busy(gpu), power_when_busy(gpu)
+    least = None if limit is None else little_work_share(gpu) * limit
+    little = power is not None and least is not None and power < least
+    return [
+        Evidence(f"{name} busy", rounded(gpu.busy_percent), "%", PINNED_PERCENT, busy_says),
+        Evidence(f"{name} SM activity while busy", rounded(sm), "%", LOW_SM_PERCENT,
+                 supports=sm is not None and sm < LOW_SM_PERCENT),
+        Evidence(f"{name} power while busy", rounded(power), "W", least, supports=little),
+    ]  # fmt: skip

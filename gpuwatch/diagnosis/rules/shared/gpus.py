@@ -1,72 +1,34 @@
-"""What the rules about GPUs share: how GPUs, ranks and sizes are called, and a few means."""
+"""Questions that several rules ask of a window's GPUs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
+from gpuwatch.core.throttling import REASONS
 from gpuwatch.diagnosis.facts.window import GpuFacts, RankFacts, Window
-
-GIB = 1024**3
-"""Bytes."""
+from gpuwatch.diagnosis.rules.shared.words import highest, named
 
 PINNED_PERCENT = 85.0
 """From here on a GPU is "busy all the time": drivers show 95-100% for back-to-back kernels, and a
 job that logs or saves now and then some points less."""
+LANE_BYTES_PER_SECOND = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
+"""Of one PCIe lane, one way, by generation, less what the encoding of the line takes (PCI-SIG)."""
+OWN_LEAST_PERCENT = 1.0
+"""SM share: a process that holds memory and does nothing shows zero."""
+
+THERMAL = tuple([name for name, reason in REASONS.items() if reason.is_heat])
+HARDWARE = "hw_slowdown"
+POWER_CAP = "sw_power_cap"
+POWER_BRAKE = "hw_power_brake_slowdown"
 
 
-RANGE_LEAST = 3
-"""GPUs in a row that are named by the first and the last."""
+def present(window: Window) -> list[GpuFacts]:
+    return [gpu for gpu in window.gpus if not gpu.lost]
 
 
-def named(gpus: Sequence[GpuFacts]) -> str:
-    """``GPU 3``, ``GPUs 0 and 2``, ``GPUs 0, 1 and 4``, ``GPUs 0 to 7``."""
-    parts = _ranges(gpus)
-    if len(gpus) == 1:
-        return f"GPU {parts[0]}"
-    listed = parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
-    return f"GPUs {listed}"
-
-
-def _ranges(gpus: Sequence[GpuFacts]) -> list[str]:
-    runs: list[list[GpuFacts]] = []
-    for gpu in gpus:
-        whole = gpu.identity.mig_instance is None
-        if runs and whole and gpu.identity.index == runs[-1][-1].identity.index + 1:
-            runs[-1].append(gpu)
-        else:
-            runs.append([gpu])
-    parts = []
-    for run in runs:
-        if len(run) >= RANGE_LEAST:
-            parts.append(f"{_number(run[0])} to {_number(run[-1])}")
-        else:
-            parts += [_number(gpu) for gpu in run]
-    return parts
-
-
-def _number(gpu: GpuFacts) -> str:
-    identity = gpu.identity
-    if identity.mig_instance is None:
-        return str(identity.index)
-    return f"{identity.index} (MIG {identity.mig_instance})"
-
-
-def verb(gpus: Sequence[GpuFacts], one: str, several: str) -> str:
-    return one if len(gpus) == 1 else several
-
-
-def mean(values: Iterable[float | None]) -> float | None:
-    """Of those that were read."""
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None
-
-
-def highest(values: Iterable[float | None]) -> float | None:
-    return max((value for value in values if value is not None), default=None)
-
-
-def watched(window: Window) -> float:
-    return max(1e-9, window.watched_seconds)
+def works(gpus: Iterable[GpuFacts]) -> list[GpuFacts]:
+    """Those that are there and whose busy share is known."""
+    return [gpu for gpu in gpus if not gpu.lost and gpu.busy is not None]
 
 
 def reason_share(window: Window, gpu: GpuFacts, *reasons: str) -> float | None:
@@ -78,25 +40,43 @@ def reason_share(window: Window, gpu: GpuFacts, *reasons: str) -> float | None:
     if gpu.throttle_shares is None:
         return None
     seconds = [held.seconds for held in gpu.throttle_shares if held.reason in reasons]
-    return min(1.0, max(seconds, default=0.0) / watched(window))
+    return min(1.0, max(seconds, default=0.0) / max(1e-9, window.watched_seconds))
 
 
-def busy_mean(gpu: GpuFacts) -> float | None:
-    return None if gpu.busy is None else gpu.busy.mean_percent
+def link_rate(generation: int | None, width: int | None) -> float | None:
+    """Rate of a PCIe link, in bytes a second."""
+    lane = LANE_BYTES_PER_SECOND.get(generation or 0)
+    return None if lane is None or width is None else lane * width
 
 
-def works(gpus: Iterable[GpuFacts]) -> list[GpuFacts]:
-    """Those that are there and whose busy share is known."""
-    return [gpu for gpu in gpus if not gpu.lost and gpu.busy is not None]
+def reference_clock(window: Window, gpu: GpuFacts) -> float | None:
+    """Clock that this GPU could run at: the fastest of its like here, else its own highest."""
+    siblings = highest(
+        [
+            other.sm_clock_busy_mhz
+            for other in window.gpus
+            if other.uuid != gpu.uuid and other.identity.name == gpu.identity.name
+        ]
+    )
+    own = gpu.sm_clock_busy_mhz
+    if siblings is not None and own is not None and siblings > own:
+        return siblings
+    top = gpu.identity.sm_clock_max_mhz
+    return None if top is None else float(top)
+
+
+def slowed(window: Window, gpu: GpuFacts) -> float | None:
+    """0 to 1: how far its clock is below what it could be."""
+    reference, clock = reference_clock(window, gpu), gpu.sm_clock_busy_mhz
+    if reference is None or clock is None or reference <= 0.0:
+        return None
+    return max(0.0, 1.0 - clock / reference)
 
 
 def rank_of(window: Window, gpu: GpuFacts) -> RankFacts | None:
     """The rank that runs on this GPU, where one is known."""
     ranks = () if window.job is None else window.job.ranks
-    for rank in ranks:
-        if gpu.uuid in rank.gpu_uuids:
-            return rank
-    return None
+    return next((rank for rank in ranks if gpu.uuid in rank.gpu_uuids), None)
 
 
 def who(window: Window, gpu: GpuFacts) -> str:
@@ -104,29 +84,11 @@ def who(window: Window, gpu: GpuFacts) -> str:
     rank = rank_of(window, gpu)
     if rank is None:
         return named([gpu])
-    if rank.rank is None:
-        return f"PID {rank.pid} on {named([gpu])}"
-    return f"rank {rank.rank} on {named([gpu])}"
+    process = f"PID {rank.pid}" if rank.rank is None else f"rank {rank.rank}"
+    return f"{process} on {named([gpu])}"
 
 
-def gib(size: float) -> str:
-    """``31.2 GiB``."""
-    return f"{size / GIB:.1f} GiB"
-
-
-def lasting(seconds: float) -> str:
-    """``40 s``, ``7 min``, ``3.5 h``."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    if seconds < 5400:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h"
-
-
-def clamp(value: float) -> float:
-    return min(1.0, max(0.0, value))
-
-
-def ramp(value: float, low: float, high: float) -> float:
-    """0 at ``low``, 1 at ``high``, a line between; ``high`` may be the smaller one."""
-    return clamp((value - low) / (high - low))
+def is_others(gpu: GpuFacts) -> bool:
+    """Check whether what the GPU does is all others' work: then its idling is theirs, too."""
+    own, foreign = gpu.own_busy_percent, gpu.foreign_busy_percent
+    return own is not None and foreign is not None and own < OWN_LEAST_PERCENT <= foreign

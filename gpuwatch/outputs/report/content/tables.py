@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from gpuwatch.core import units
+from gpuwatch.core.throttling import REASONS
 from gpuwatch.core.units import percent, samples, size
 from gpuwatch.outputs.report.content import words
 from gpuwatch.outputs.report.content.document import Block, Bullets, Column, grouped, tabled
-from gpuwatch.outputs.report.content.words import REASONS, Times, hours, share
+from gpuwatch.outputs.report.content.words import Times, hours, share
 from gpuwatch.outputs.report.model import Report
 from gpuwatch.outputs.report.parts import GpuUsage, share_percent
 from gpuwatch.outputs.report.usage import JobUsage, ProcessUsage, Usage
@@ -155,7 +156,8 @@ def _notes_of(gpu: GpuUsage, report: Report) -> Iterable[tuple[str, float | None
             yield "busy unknown", missed
     for one in gpu.throttled or ():
         if one.seconds >= 0.5:
-            why = REASONS.get(one.reason, one.reason.replace("_", " "))
+            known = REASONS.get(one.reason)
+            why = one.reason.replace("_", " ") if known is None else known.cause
             yield f"slowed down by {why}", one.seconds
     if gpu.other_tenants_peak > 0:
         others = gpu.other_tenants_peak

@@ -17,14 +17,6 @@ FINE_SECONDS = 3600.0
 STRETCHES_SHOWN = 4
 APART_POINTS = 5.0
 """Ranks that wait alike are named as one."""
-REASONS = {
-    "sw_power_cap": "its power limit",
-    "hw_power_brake_slowdown": "the power supply (hardware brake)",
-    "hw_slowdown": "the hardware",
-    "sw_thermal_slowdown": "its temperature",
-    "hw_thermal_slowdown": "its temperature (hardware)",
-    "sync_boost": "another GPU of its boost group",
-}
 
 
 class Times:

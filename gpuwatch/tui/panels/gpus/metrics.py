@@ -6,22 +6,12 @@ from dataclasses import dataclass
 
 from gpuwatch.core import units
 from gpuwatch.core.model import Gpu, GpuReading
+from gpuwatch.core.throttling import REASONS
 from gpuwatch.tui.charts.strips import highest, nice_ceiling
 from gpuwatch.tui.terminal.frame import Run, right
 from gpuwatch.tui.view import View
 
 _POWER_SCALE_LEAST_WATTS = 50.0
-
-# Reasons that say the GPU is held back (as opposed to idle, or set so by a person).
-_HARMFUL = {
-    "sw_power_cap": "power cap",
-    "hw_slowdown": "hardware slowdown",
-    "hw_thermal_slowdown": "thermal",
-    "sw_thermal_slowdown": "thermal",
-    "hw_power_brake_slowdown": "power brake",
-    "sync_boost": "sync boost",
-}
-_GRAVE = {"thermal", "hardware slowdown", "power brake"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +90,11 @@ def _mood(value: float | None, limit: float | None, error: float) -> str:
 
 def throttle_text(reading: GpuReading) -> Run | None:
     """What holds the clocks back, and its style; ``None`` when nothing does or it is unknown."""
-    held = [_HARMFUL[one] for one in reading.throttle_reasons or () if one in _HARMFUL]
+    held = [REASONS[one] for one in reading.throttle_reasons or () if one in REASONS]
     if not held:
         return None
-    style = "error" if _GRAVE.intersection(held) else "warn"
-    return "throttled: " + ", ".join(dict.fromkeys(held)), style
+    style = "error" if any(one.is_grave for one in held) else "warn"
+    return "throttled: " + ", ".join(dict.fromkeys([one.label for one in held])), style
 
 
 def late_text(reading: GpuReading) -> str | None:

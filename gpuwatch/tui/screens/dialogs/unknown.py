@@ -8,7 +8,7 @@ from rich.text import Text
 
 from gpuwatch.core.model import Gpu
 from gpuwatch.core.text import clean
-from gpuwatch.diagnosis.finding import NotTold
+from gpuwatch.diagnosis.finding import Unchecked
 from gpuwatch.tui.charts.glyphs import Glyphs
 from gpuwatch.tui.pages.finding_words import undecided
 from gpuwatch.tui.screens.dialogs.windows import Dialog
@@ -16,7 +16,7 @@ from gpuwatch.tui.terminal.palette import Palette
 
 
 def unknown_dialog(
-    unknown: Sequence[NotTold], gpus: Sequence[Gpu], palette: Palette, glyphs: Glyphs
+    unknown: Sequence[Unchecked], gpus: Sequence[Gpu], palette: Palette, glyphs: Glyphs
 ) -> Dialog:
     """By the readings that were missing, with the GPUs or jobs it is about where not all are."""
     text = Text()
@@ -33,7 +33,7 @@ def unknown_dialog(
     return Dialog("what could not be checked", "esc closes", text, glyphs)
 
 
-def _where(one: NotTold, gpus: Sequence[Gpu]) -> list[str]:
+def _where(one: Unchecked, gpus: Sequence[Gpu]) -> list[str]:
     named = [f"GPU {gpu.identity.index}" for gpu in gpus if gpu.uuid in one.gpus]
     if named or one.job is None:
         return named

@@ -1,0 +1,183 @@
+"""The work of a job while its GPUs idle and while they are busy: its CPU samples, or what was read
+of it from snapshot to snapshot, held against the GPUs' samples."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from gpuwatch.core.model import BusySample
+from gpuwatch.diagnosis.facts.averages import WINDOW_SECONDS
+from gpuwatch.diagnosis.facts.watched_gpu import AHEAD_SECONDS, GpuTrack
+from gpuwatch.diagnosis.signals.phase import (
+    SWING_PERCENT,
+    UNSEEN,
+    Integral,
+    Phase,
+    Span,
+    compare,
+    split,
+    together,
+)
+from gpuwatch.diagnosis.signals.waveform import BUSY_PERCENT, GAP_SAMPLES, IDLE_PERCENT, Waveform
+
+SAMPLES_MAX = 1024
+COMPARED_MAX = 200
+"""Newest CPU samples held against the GPU's: forty seconds of those that come each 0.2 s."""
+COMPARED_GPUS_MAX = 4
+"""The GPUs of a job keep step, and each costs."""
+POLLS_A_CYCLE = 4.0
+FINE_SECONDS = 0.6
+"""GPU samples further apart than this are too coarse for them."""
+FINE_LEAST = 20
+HELD_SECONDS = 5.0
+"""Jobs that nobody is attached to are read every few seconds; until then a reading is repeated,
+and speaks for the time since the one before. One that stays the same for longer is one."""
+
+Shape = tuple[GpuTrack, Waveform | None]
+Reading = tuple[float | None, float | None, float | None]
+"""(main threads' percent, workers' percent, bytes written a second)."""
+_Row = tuple[float, float, Reading]
+"""(from, to, reading)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Against:
+    main: Phase = UNSEEN
+    workers: Phase = UNSEEN
+    written_when_idle: float | None = None
+
+
+class Samples:
+    """CPU samples as the kernel's ticks show them: (monotonic seconds, percent)."""
+
+    def __init__(self) -> None:
+        self._samples: deque[tuple[float, float]] = deque(maxlen=SAMPLES_MAX)
+
+    def push(self, fresh: Iterable[BusySample] | None, at: float, offset: float) -> None:
+        """``offset`` is unix less monotonic time."""
+        samples = self._samples
+        newest = samples[-1][0] if samples else at - WINDOW_SECONDS
+        for stamp, percent in fresh or ():
+            moment = stamp - offset
+            if newest < moment <= at + AHEAD_SECONDS:
+                samples.append((moment, percent))
+                newest = moment
+        while samples and samples[0][0] <= at - WINDOW_SECONDS:
+            samples.popleft()
+
+    def spans(self, since: float) -> list[Span]:
+        """Of the newest; none where they are too few."""
+        recent = [sample for sample in self._samples if sample[0] > since][-COMPARED_MAX:]
+        if len(recent) < FINE_LEAST:
+            return []
+        step = usual_step(recent)
+        spans: list[Span] = []
+        before = recent[0][0] - step
+        for at, percent in recent:
+            spans.append((max(before, at - GAP_SAMPLES * step), at, percent))
+            before = at
+        return spans
+
+
+class Readings:
+    """Readings of a job, row by row."""
+
+    def __init__(self) -> None:
+        self._rows: deque[_Row] = deque(maxlen=SAMPLES_MAX)
+        self.main = Samples()
+        self.workers = Samples()
+
+    def push(self, at: float, seconds: float, reading: Reading) -> None:
+        rows = self._rows
+        begin = at - seconds
+        if rows:
+            first, last, before = rows[-1]
+            if before == reading and at - first <= HELD_SECONDS and begin <= last + 1e-6:
+                rows[-1] = (first, at, reading)
+                return
+        rows.append((begin, at, reading))
+        while len(rows) > 1 and rows[0][1] <= at - WINDOW_SECONDS:
+            rows.popleft()
+
+    def against(self, since: float, gpus: Sequence[Shape]) -> Against:
+        """These GPUs, over the time after ``since``."""
+        rows = [row for row in self._rows if row[1] > since]
+        shapes = [(gpu, shape) for gpu, shape in gpus if shape is not None]
+        if not rows or not shapes:
+            return Against()
+        low = min([shape.low_percent for _, shape in shapes])
+        high = max([shape.high_percent for _, shape in shapes])
+        if high - low < 2.0 * SWING_PERCENT:
+            return _without_swing([reading for *_, reading in rows], low, high)
+        tracks = [gpu for gpu, _ in shapes[:COMPARED_GPUS_MAX]]
+        integrals = [Integral(list(gpu.series), usual_step(gpu.series)) for gpu in tracks]
+        coarse = max([shape.sample_seconds for _, shape in shapes]) > FINE_SECONDS
+        busy = _busy_over(rows, integrals)
+        unseen = coarse and _too_fast([shape for _, shape in shapes])
+
+        def by_rows(position: int) -> Phase:
+            known = [
+                ((begin, end, value), gpu)
+                for (begin, end, reading), gpu in zip(rows, busy, strict=True)
+                if (value := reading[position]) is not None
+            ]
+            spans, others = [span for span, _ in known], [gpu for _, gpu in known]
+            return UNSEEN if unseen else compare(spans, others, exact=not coarse)
+
+        mains = [] if coarse else self.main.spans(since)
+        workers = [] if coarse else self.workers.spans(since)
+        fine = _busy_over(mains, integrals)
+        same = [span[:2] for span in workers] == [span[:2] for span in mains]
+        fine_workers = fine if same else _busy_over(workers, integrals)
+        written = [(reading[2], gpu) for (*_, reading), gpu in zip(rows, busy, strict=True)]
+        return Against(
+            compare(mains, fine) if mains else by_rows(0),
+            compare(workers, fine_workers) if workers else by_rows(1),
+            split(written)[0],
+        )
+
+
+def _without_swing(readings: Sequence[Reading], low: float, high: float) -> Against:
+    """The GPUs did the same all the time."""
+    means = []
+    for column in zip(*readings, strict=True):
+        known = [value for value in column if value is not None]
+        means.append(sum(known) / len(known) if known else None)
+    main, workers, written = means
+    if low >= BUSY_PERCENT:
+        by_main, by_workers = Phase(when_busy_percent=main), Phase(when_busy_percent=workers)
+        return Against(by_main, by_workers)
+    if high <= IDLE_PERCENT:
+        by_main, by_workers = Phase(when_idle_percent=main), Phase(when_idle_percent=workers)
+        return Against(by_main, by_workers, written)
+    return Against()
+
+
+def _too_fast(shapes: Sequence[Waveform]) -> bool:
+    """Polls of an instant show nothing of what the GPU did between them."""
+    return any(
+        shape.faster_than_seen
+        or (
+            shape.period_seconds is not None
+            and shape.period_seconds < POLLS_A_CYCLE * shape.sample_seconds
+        )
+        for shape in shapes
+    )
+
+
+def _busy_over(
+    spans: Sequence[_Row] | Sequence[Span], integrals: Sequence[Integral]
+) -> list[float | None]:
+    ends: list[tuple[float, float]] = [span[:2] for span in spans]
+    return together([integral.means(ends) for integral in integrals]) if ends else []
+
+
+def usual_step(samples: Sequence[tuple[float, float]]) -> float:
+    """Their usual distance, by the newest few."""
+    count = len(samples)
+    last = [samples[at][0] for at in range(max(0, count - 16), count)]
+    distances = sorted([later - earlier for earlier, later in pairwise(last)])
+    return distances[len(distances) // 2] if distances else 1.0

@@ -1,0 +1,95 @@
+"""Pauses of a job or a GPU, with what else happened in them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from gpuwatch.core.model import GpuKey, Snapshot
+from gpuwatch.diagnosis.facts.watched_gpu import GpuTrack
+from gpuwatch.diagnosis.facts.watched_host import HostTrack
+from gpuwatch.diagnosis.facts.watched_job import JobTrack
+from gpuwatch.diagnosis.facts.window import Pause
+from gpuwatch.diagnosis.signals.stretches import KEEP_SECONDS, Stretch
+
+LAG_SECONDS = 3.0
+"""Jobs that nobody is attached to are read every three seconds: what they wrote is known later."""
+
+_Found = tuple[Stretch, GpuKey]
+
+
+class Pauses:
+    """Those of one job with its GPUs, or of one GPU of which no job is known."""
+
+    def __init__(
+        self, snapshot: Snapshot, gpus: Sequence[GpuTrack], job: JobTrack | None, host: HostTrack
+    ) -> None:
+        self._now = snapshot.monotonic_seconds
+        self._offset = snapshot.taken_at_unix_seconds - self._now
+        self._gpus, self._job, self._host = gpus, job, host
+        steady = None if job is None else job.steady_at
+        self._steady = -math.inf if steady is None else steady
+
+    def over(self) -> tuple[Pause, ...]:
+        """Those that are over, oldest first."""
+        oldest = max(self._now - KEEP_SECONDS, self._steady)
+        if self._job is not None and not self._gpus:
+            return tuple([self._made(*one) for one in self._job.phases.pauses(oldest)])
+        found = [
+            (pause, gpu.identity.uuid)
+            for gpu in self._gpus
+            for pause in gpu.pauses.found
+            if pause.end > oldest
+        ]
+        groups: list[list[_Found]] = []
+        for one in sorted(found, key=lambda one: one[0].begin):
+            if groups and one[0].begin < max([other.end for other, _ in groups[-1]]):
+                groups[-1].append(one)
+            else:
+                groups.append([one])
+        return tuple([self._of(group) for group in groups])
+
+    def ongoing(self) -> tuple[Pause, ...]:
+        """Those that are not over, by GPU."""
+        found = [
+            # Nobody knows whether what a silent driver reported last goes on.
+            (gpu.pauses.open(self._now if gpu.read_at is None else gpu.read_at), gpu.identity.uuid)
+            for gpu in self._gpus
+        ]
+        return tuple(
+            [
+                self._of([(one, uuid)])
+                for one, uuid in found
+                if one is not None and one.end > self._steady
+            ]
+        )
+
+    def _of(self, group: Sequence[_Found]) -> Pause:
+        return self._made(
+            min([one.begin for one, _ in group]),
+            max([one.end for one, _ in group]),
+            busy_percent=sum([one.busy_percent for one, _ in group]) / len(group),
+            gpus=tuple(dict.fromkeys([uuid for _, uuid in group])),
+        )
+
+    def _made(
+        self,
+        begin: float,
+        end: float,
+        *,
+        busy_percent: float | None = None,
+        gpus: tuple[GpuKey, ...] = (),
+    ) -> Pause:
+        job, wrote = self._job, None
+        if job is not None:
+            wrote = job.written.between(begin, end if job.job.attached else end + LAG_SECONDS)
+        if wrote is None:
+            wrote = self._host.written.between(begin, end)
+        return Pause(
+            at_unix_seconds=begin + self._offset,
+            seconds=end - begin,
+            busy_percent=busy_percent,
+            gpus=gpus,
+            wrote_bytes=wrote,
+            phase=None if job is None else job.phases.between(begin, end),
+        )

@@ -1,0 +1,201 @@
+"""One rank of a job, the loader workers of a rank or a job, and the phases that ranks report, from
+snapshot to snapshot."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Sequence
+from itertools import pairwise
+from operator import attrgetter
+
+from gpuwatch.core.model import JobMember, JobRank, TrainingLoop
+from gpuwatch.diagnosis.facts.averages import Averages
+from gpuwatch.diagnosis.facts.recovery import Recovery
+from gpuwatch.diagnosis.facts.window import STOPPED_STATES, LoopFacts, RankFacts, WorkerFacts
+from gpuwatch.diagnosis.signals.trend import Trend
+
+PHASES_KEPT = 512
+"""Changes of phase, two for each pause: the 15 minutes of which pauses are remembered."""
+PAUSE_SHARE = 0.3
+"""Of a pause: the phase is seen once a snapshot, the pause with the driver's fine samples."""
+PAUSES = ("checkpoint", "validation")
+
+_read = attrgetter(
+    "cpu_percent",
+    "run_queue_wait_percent",
+    "disk_wait_percent",
+    "involuntary_switches_per_second",
+    "memory_proportional_bytes",
+)
+
+
+def mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None
+
+
+class Workers:
+    """The loader workers of a job or of a rank."""
+
+    def __init__(self) -> None:
+        self._means = Averages(WorkerFacts)
+        self.memory = Trend()
+        self._pids: tuple[int, ...] = ()
+        self._orphaned = 0
+        self._seen_at = -math.inf
+
+    def push(self, members: Sequence[JobMember], at: float, seconds: float) -> float | None:
+        """The mean CPU percent of them."""
+        if members:
+            self._seen_at = at
+        else:
+            self._orphaned = 0
+        rows = zip(*[_read(member) for member in members], strict=True)
+        columns = [[value for value in column if value is not None] for column in rows]
+        cpu, queue, disk, pushed, memory = columns or [[]] * 5
+        used = mean(cpu)
+        waits = float("D" in [member.state for member in members])
+        worked_out = {
+            "count": float(len(members)),
+            "cpu_percent": used,
+            "run_queue_wait_percent": mean(queue),
+            "disk_wait_percent": mean(disk),
+            "in_disk_wait_share": waits if members else None,
+            "involuntary_switches_per_second": mean(pushed),
+        }
+        self._means.add(at, None, seconds, worked_out)
+        if members:
+            self._take_memory(members, memory, at)
+        return used
+
+    def _take_memory(
+        self, members: Sequence[JobMember], memory: Sequence[float], at: float
+    ) -> None:
+        pids = tuple([member.pid for member in members])
+        if pids != self._pids:
+            # Others than before: what they use is no growth.
+            self._pids = pids
+            self._orphaned = sum([member.orphaned for member in members])
+            self.memory = Trend()
+        if len(memory) == len(members):
+            self.memory.add(at, float(sum(memory)))
+
+    def facts(self, since: float) -> WorkerFacts | None:
+        """``None`` if none was there after ``since``."""
+        if self._seen_at <= since:
+            return None
+        slope, slope_error = self.memory.slope() or (None, None)
+        means = self._means.over(since)
+        return WorkerFacts(
+            **means | {"count": means["count"] or 0.0},
+            memory_slope_bytes_per_second=slope,
+            memory_slope_error_bytes_per_second=slope_error,
+            orphaned=self._orphaned,
+        )
+
+
+class Rank:
+    """One rank of several, or the only one."""
+
+    def __init__(self) -> None:
+        self._means = Averages(RankFacts)
+        self._loop_means = Averages(LoopFacts)
+        self._loop: TrainingLoop | None = None
+        self.workers = Workers()
+        self.recovery = Recovery()
+        """Of its waiting for data, as it reports itself."""
+        self._state: str | None = None
+        self._stopped_at: float | None = None
+        self.stopped_seconds: float | None = None
+
+    def take_state(self, state: str | None, at: float) -> None:
+        self._state = state
+        if state not in STOPPED_STATES:
+            self._stopped_at = None
+            self.stopped_seconds = None if state is None else 0.0
+            return
+        if self._stopped_at is None:
+            self._stopped_at = at
+        self.stopped_seconds = at - self._stopped_at
+
+    def push(self, member: JobMember, at: float, seconds: float) -> None:
+        self._means.add(at, member, seconds)
+
+    def push_loop(self, loop: TrainingLoop | None, at: float, seconds: float) -> None:
+        self._loop = loop
+        # However long ago it reported last: what it reports is counted up to now, and a wait that
+        # lasts is what there is to be seen.
+        if loop is None or loop.phase not in {None, "train"}:
+            return
+        self._loop_means.add(at, loop, seconds)
+        if loop.data_wait_share is not None:
+            self.recovery.add(at, 100.0 * (1.0 - loop.data_wait_share), seconds)
+
+    def facts(self, rank: JobRank, since: float, workers: WorkerFacts | None) -> RankFacts:
+        loop = self._loop
+        count, pinned = rank.loader_workers, rank.pinned_memory
+        if loop is not None:
+            count = count if loop.loader_workers is None else loop.loader_workers
+            pinned = pinned if loop.pinned_memory is None else loop.pinned_memory
+        return RankFacts(
+            **self._means.over(since),
+            pid=rank.pid,
+            rank=rank.rank,
+            gpu_uuids=rank.gpu_uuids,
+            loader_workers=count,
+            pinned_memory=pinned,
+            workers=workers,
+            loop=None if loop is None else self._loop_facts(since),
+            state=self._state,
+            stopped_seconds=self.stopped_seconds,
+        )
+
+    def _loop_facts(self, since: float) -> LoopFacts | None:
+        """``None`` before it has reported anything after ``since``."""
+        if self._loop_means.watched_seconds(since) <= 0.0:
+            return None
+        return LoopFacts(**self._loop_means.over(since))
+
+
+class Phases:
+    """Phase of the job as a whole: while one rank saves, the others wait for it."""
+
+    def __init__(self) -> None:
+        self._since: deque[tuple[float, str | None]] = deque(maxlen=PHASES_KEPT)
+        self._until = 0.0
+
+    def push(self, loops: Sequence[TrainingLoop], at: float, seconds: float) -> None:
+        """As it was in the ``seconds`` up to ``at``."""
+        if not loops and not self._since:
+            return
+        reported = [loop.phase for loop in loops]
+        phase = next((one for one in PAUSES if one in reported), None)
+        if phase is None and "train" in reported:
+            phase = "train"
+        if not self._since or self._since[-1][1] != phase:
+            self._since.append((at - seconds, phase))
+        self._until = at
+
+    def pauses(self, since: float) -> list[tuple[float, float]]:
+        """Begin and end of those that are over and ended after ``since``: where no GPU shows
+        them, as exactly as snapshots come."""
+        return [
+            (begin, end)
+            for (begin, phase), (end, _) in pairwise(self._since)
+            if phase in PAUSES and end > since
+        ]
+
+    def between(self, begin: float, end: float) -> str | None:
+        """The pause that was reported in a good part of that time, else ``train`` if that was."""
+        spent: dict[str | None, float] = {}
+        until = self._until
+        for since, phase in reversed(self._since):
+            spent[phase] = spent.get(phase, 0.0) + max(0.0, min(end, until) - max(begin, since))
+            if since <= begin:
+                break
+            until = since
+        least = PAUSE_SHARE * (end - begin)
+        for phase in PAUSES:
+            if spent.get(phase, 0.0) >= least > 0.0:
+                return phase
+        return "train" if spent.get("train", 0.0) >= 0.5 * (end - begin) else None

@@ -1,0 +1,344 @@
+"""The question that the rules about data loading and the Python side share: do GPUs of this job
+idle, past start-up and outside pauses? A low mean is where they begin and never what they conclude
+from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from gpuwatch.core.model import GpuKey
+from gpuwatch.diagnosis.facts.window import GpuFacts, JobFacts, RankFacts, Window, WorkerFacts
+from gpuwatch.diagnosis.finding import Advice, Evidence
+from gpuwatch.diagnosis.rule import Clear, Firing, Unknown
+from gpuwatch.diagnosis.rules.shared.gpus import is_others, works
+from gpuwatch.diagnosis.rules.shared.pauses import pause_share
+from gpuwatch.diagnosis.rules.shared.reported import (
+    STARVED_SHARE,
+    not_starved,
+    reported_wait,
+    wait_clearness,
+    wait_evidence,
+)
+from gpuwatch.diagnosis.rules.shared.words import keys, mean, named, percent_of, ramp, strength
+from gpuwatch.diagnosis.rules.shared.workers import workers_of_a_rank
+
+WATCHED_SECONDS = 8.0
+"""Several steps of nearly every job, and short enough to name a starved loader within 15 s."""
+IDLE_SHARE = 0.10
+"""From here on a GPU counts as under-fed. TensorFlow's profiler calls 5% of the step time spent
+on input "moderately" input-bound; twice that, since the optimizer's gaps and the logging of a
+healthy job leave a GPU without a kernel for 3 to 5% of the time as the driver counts."""
+IDLE_SHARE_CLEAR = 0.30
+"""Here nobody doubts it: TensorFlow's profiler says "highly" input-bound from 20%."""
+MAIN_AT_LIMIT_PERCENT = 85.0
+"""Of one core, for one thread: SageMaker's CPUBottleneck rule says 90% for a whole machine; the
+kernel's clock ticks and short sleeps take some percent of a thread that never rests."""
+HELD_UP_PERCENT = 20.0
+"""Of the main threads' time in the run queue: on a machine with free cores it is below 2%."""
+TURNS_IDLE_SHARE = 0.25
+"""A main thread and a GPU that take turns too fast to be seen still share out the time. With less
+idling than this almost any job would fit."""
+TURNS_MAIN_PERCENT = 30.0
+"""Of a core: with less CPU than this almost any job would fit, too."""
+TURNS_FILL_PERCENT = 90.0
+"""The thread's CPU fills what the GPU leaves; a tenth less, for what a thread waits."""
+TURNS_REPORTED_SHARE = 0.15
+"""Of the time, mean of the ranks: half as much again as one GPU's idling must be, since what a rank
+waits while its GPU still has kernels queued costs nothing."""
+FULL_POWER_SHARE = 0.85
+"""Of the power limit, on average: a GPU that spins in a collective a good part of the time draws
+far less."""
+MOSTLY_SHARE = 0.5
+"""Of the idle time: what makes up less of it is not what it is about."""
+
+NO_JOB = ("the job's processes",)
+NO_WORKERS = ("whether the job has loader workers",)
+NO_MAIN = ("the main thread's CPU",)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Underfed:
+    """The GPUs of a job that idle, and the part of the job that feeds them."""
+
+    job: JobFacts
+    gpus: tuple[GpuFacts, ...]
+    idle_share: float
+    """0 to 1: mean over those GPUs, without the pauses that other rules explain."""
+    ranks: tuple[RankFacts, ...]
+    """Those that drive these GPUs; all ranks where it is not known which."""
+    reported_only: bool = False
+    """The GPUs look fed (or there is none) and only the job's own report shows that it waits."""
+    held_up_percent: float | None = None
+    """Set where the GPUs look fed and only the main threads' wait for a core shows: see
+    ``held_up``."""
+
+    @property
+    def worker_count(self) -> int | None:
+        """Loader workers of one rank, as the busiest has them; ``None``: not known."""
+        return workers_of_a_rank(self.job, self.ranks)
+
+    @property
+    def workers(self) -> WorkerFacts | None:
+        """Of the one rank that starves, else of the whole job."""
+        if len(self.ranks) == 1 and self.ranks[0].workers is not None:
+            return self.ranks[0].workers
+        return self.job.workers
+
+    @property
+    def who(self) -> str:
+        """``GPU 3``; a job without a GPU is a loop."""
+        return named(self.gpus) if self.gpus else "The training loop"
+
+    @property
+    def reported_wait(self) -> float | None:
+        """0 to 1: of the time these ranks wait for data, as they report."""
+        return reported_wait(self.ranks)
+
+    @property
+    def waited_share(self) -> float:
+        """0 to 1: what the GPUs lost to waiting for data: no more than they idled, and no more
+        than the job reports that it waited."""
+        wait = self.reported_wait
+        return self.idle_share if wait is None else min(self.idle_share, wait)
+
+    @property
+    def is_for_data(self) -> bool:
+        """Check whether waiting for data can be what the idling is: no report says otherwise."""
+        return self.waited_share >= MOSTLY_SHARE * self.idle_share
+
+    @property
+    def keys(self) -> tuple[GpuKey, ...]:
+        return keys(self.gpus)
+
+    @property
+    def busy_share(self) -> float:
+        return 1.0 - self.idle_share
+
+    @property
+    def main_idle_percent(self) -> float | None:
+        """The main threads' CPU while the GPUs idled, or over all where the two cannot be told
+        apart."""
+        idle = self.job.main_thread_when_idle_percent
+        return self.main_percent if idle is None else idle
+
+    @property
+    def main_queue_percent(self) -> float:
+        """Of the time in which the main threads could have run and had no core; 0 where it was
+        not read. On a crowded machine a thread that computes all the time shows half a core."""
+        return mean([rank.run_queue_wait_percent for rank in self.ranks]) or 0.0
+
+    @property
+    def main_percent(self) -> float | None:
+        own = mean([rank.main_thread_percent for rank in self.ranks])
+        return self.job.main_thread_percent if own is None else own
+
+    @property
+    def fills_idle_time(self) -> bool:
+        """Check whether the main thread works for as long as the GPUs do not, where the samples are
+        too coarse to show that it does so in turns."""
+        main = self.main_percent
+        if main is None or self.job.main_thread_phase is not None:
+            return False
+        main += self.main_queue_percent
+        least = max(TURNS_MAIN_PERCENT, TURNS_FILL_PERCENT * self.idle_share)
+        return self.idle_share >= TURNS_IDLE_SHARE and main >= least
+
+    @property
+    def complaint(self) -> str:
+        """``GPU 3 idled 40% of the time``: how a summary begins."""
+        if self.held_up_percent is not None:
+            count, wait = len(self.job.ranks), self.held_up_percent
+            return f"The main threads of {count} ranks waited for a core {wait:.0f}% of the time"
+        if self.reported_only:
+            verb = "have" if len(self.gpus) > 1 else "has"
+            return f"{self.who} {verb} waited for data {self.idle_share:.0%} of the time"
+        return f"{named(self.gpus)} idled {self.idle_share:.0%} of the time"
+
+    @property
+    def lost_share(self) -> float | None:
+        """``None`` where utilisation does not show what was lost."""
+        return None if self.held_up_percent is not None else self.idle_share
+
+    @property
+    def severity(self) -> str:
+        """Threads that wait for cores while the GPUs look fed may cost little: launching runs
+        ahead of the GPU."""
+        return "warning" if self.held_up_percent is None else "info"
+
+    @property
+    def evidence(self) -> Evidence:
+        if self.held_up_percent is not None:
+            says = "kernels are launched late; the other ranks spin in collectives and look busy"
+            name, wait = "main threads' run-queue wait", round(self.held_up_percent, 1)
+            return Evidence(name, wait, "% of the time", HELD_UP_PERCENT, says)
+        value = percent_of(self.idle_share)
+        if self.reported_only:
+            says = "reported by the job"
+            if self.gpus:
+                says += ": its GPUs look busy, since they wait for each other in collectives"
+            limit = percent_of(STARVED_SHARE)
+            return Evidence("waits for data", value, "% of the time", limit, says)
+        says = f"{named(self.gpus)} had no kernel for {self.idle_share:.0%} of the time"
+        name = "idle GPUs" if len(self.gpus) > 1 else "idle GPU"
+        return Evidence(name, value, "%", percent_of(IDLE_SHARE), says)
+
+    @property
+    def clearness(self) -> float:
+        """0 to 1: how far the idling is from what a healthy job shows."""
+        return ramp(self.idle_share, IDLE_SHARE, IDLE_SHARE_CLEAR)
+
+    def starves(
+        self,
+        cause: str,
+        evidence: Sequence[Evidence | None],
+        clearness: Sequence[float],
+        *,
+        advice: Sequence[Advice],
+        missing: Sequence[str],
+        explains: frozenset[str],
+        shared: bool,
+    ) -> Firing:
+        """The firing of a rule that names why the job waits for data. ``shared``: all ranks show
+        that, so that none is the late one."""
+        wait: float | None = self.reported_wait
+        clear: tuple[float, ...] = (self.clearness,)
+        if wait is not None:
+            own = ramp(self.waited_share, IDLE_SHARE, IDLE_SHARE_CLEAR)
+            clear = (own, *wait_clearness(wait)) if self.is_for_data else (own,)
+        waits = None if self.reported_only else wait_evidence(wait)
+        return Firing(
+            summary=f"{self.who} waited for data {self.waited_share:.0%} of the time: {cause}",
+            evidence=(self.evidence, waits, *evidence),
+            advice=advice,
+            strength=strength(*clear, *clearness, missing=len(missing)),
+            missing=missing,
+            gpus=self.keys,
+            lost_share=self.waited_share,
+            lost_while_busy=self.reported_only,
+            explains=(explains if self.is_for_data else frozenset())
+            | ({"collective_wait"} if shared else frozenset()),
+        )
+
+
+def starved(window: Window) -> Underfed | Clear | Unknown:
+    """The same for the rules that blame the loader, unless the job reports to have its data."""
+    found = underfed(window, by_report=True)
+    return (not_starved(found.ranks) or found) if isinstance(found, Underfed) else found
+
+
+def underfed(window: Window, *, by_report: bool = False) -> Underfed | Clear | Unknown:
+    """The job's GPUs that idle, or why there is nothing to explain. ``by_report``: a job
+    that reports to wait for data counts, too, where that does not show in its GPUs."""
+    job = window.job
+    if job is None:
+        return Unknown(NO_JOB)
+    early = too_early(window)
+    if early is not None:
+        return early
+    gpus = works(window.gpus)
+    if not gpus:
+        missing = Unknown(("the GPUs' utilisation",))
+        return _without_gpu(window) or missing if by_report else missing
+    gpus = [gpu for gpu in gpus if not is_others(gpu)]
+    if not gpus:
+        return Clear("only other processes use its GPUs now")
+    idle = [(gpu, gpu.idle_share - pause_share(window, gpu.uuid)) for gpu in gpus]
+    hungry = [(gpu, share) for gpu, share in idle if share >= IDLE_SHARE]
+    if hungry:
+        return _underfed(job, hungry)
+    share = max(0.0, *[share for _, share in idle])
+    outside = "outside its pauses " if pause_share(window) > 0.0 else ""
+    fed = Clear(f"{outside}the job's GPUs idle only {share:.0%} of the time")
+    return (_waits_by_turns(job, idle) if by_report else None) or fed
+
+
+def _without_gpu(window: Window) -> Underfed | Clear | None:
+    """A job that trains on the CPU: only what it reports itself can say whether it waits."""
+    found = on_the_cpu(window)
+    if found is None or found.idle_share >= STARVED_SHARE:
+        return found
+    return Clear(f"the job reports waiting for data {found.idle_share:.0%} of the time")
+
+
+def on_the_cpu(window: Window) -> Underfed | None:
+    """The loop of a job that trains on the CPU and reports it, fed or not; ``idle_share`` is its
+    wait for data."""
+    job = window.job
+    wait = None if job is None else reported_wait(job.ranks)
+    if job is None or window.gpus or wait is None or too_early(window) is not None:
+        return None
+    return Underfed(job=job, gpus=(), idle_share=wait, ranks=job.ranks, reported_only=True)
+
+
+def _waits_by_turns(job: JobFacts, gpus: list[tuple[GpuFacts, float]]) -> Underfed | None:
+    """A job whose ranks report that they wait for data: in each step another one, and the others
+    meanwhile in a collective, which utilisation counts as work. What a rank waits while its GPU
+    works on what is queued costs nothing."""
+    wait = reported_wait(job.ranks)
+    if len(job.ranks) < 2 or wait is None:
+        return None
+    lost = min(wait, 1.0 - _at_work([gpu for gpu, _ in gpus]))
+    if lost < TURNS_REPORTED_SHARE:
+        return None
+    return replace(_underfed(job, gpus), idle_share=lost, reported_only=True)
+
+
+def _at_work(gpus: Sequence[GpuFacts]) -> float:
+    """0 to 1: of the time, at least, in which these GPUs certainly worked; 0 where nothing shows
+    that they did."""
+    active = [gpu.sm_active_percent for gpu in gpus]
+    if active and None not in active:
+        # A kernel that waits in a collective holds a few SMs; no work holds more than all.
+        return (mean(active) or 0.0) / 100.0
+    shares = [
+        gpu.power_mean_watts / gpu.power_limit_watts
+        for gpu in gpus
+        if gpu.power_mean_watts is not None and gpu.power_limit_watts
+    ]
+    full = len(shares) == len(gpus) and min(shares, default=0.0) >= FULL_POWER_SHARE
+    return 1.0 if full else 0.0
+
+
+def held_up(window: Window) -> Underfed | None:
+    """A job of several ranks whose GPUs look fed while its main threads wait for cores.
+
+    In each step another rank is late, and all others spend that time in a collective, which
+    utilisation counts as work.
+    """
+    job = window.job
+    if job is None or too_early(window) is not None:
+        return None
+    waits = mean([rank.run_queue_wait_percent for rank in job.ranks])
+    shares = [(gpu, gpu.idle_share) for gpu in works(window.gpus)]
+    if len(job.ranks) < 2 or waits is None or waits < HELD_UP_PERCENT or not shares:
+        return None
+    return replace(_underfed(job, shares), held_up_percent=waits)
+
+
+def too_early(window: Window) -> Clear | Unknown | None:
+    """Answer while nothing can be judged yet, or no more."""
+    if window.job is not None and window.job.job.ended_at_unix_seconds is not None:
+        return Clear("the job has ended")
+    if window.starting:
+        return Unknown(("steady work: the job is still starting up",))
+    seen = [gpu.busy.seconds for gpu in window.gpus if gpu.busy is not None]
+    if seen and max(seen) < WATCHED_SECONDS:
+        return Unknown((f"{WATCHED_SECONDS:.0f} seconds of the GPUs' utilisation",))
+    return None
+
+
+def _underfed(job: JobFacts, gpus: list[tuple[GpuFacts, float]]) -> Underfed:
+    uuids = {gpu.uuid for gpu, _ in gpus}
+    return Underfed(
+        job=job,
+        gpus=tuple([gpu for gpu, _ in gpus]),
+        idle_share=sum(share for _, share in gpus) / len(gpus),
+        ranks=driving(job, uuids),
+    )
+
+
+def driving(job: JobFacts, uuids: set[GpuKey]) -> tuple[RankFacts, ...]:
+    """The ranks on these GPUs; all where it is not known which."""
+    return tuple([rank for rank in job.ranks if uuids.intersection(rank.gpu_uuids)]) or job.ranks

@@ -1,0 +1,111 @@
+"""Words and numbers of findings: how GPUs and sizes are called, means, ramps, rounding."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from gpuwatch.core import units
+from gpuwatch.core.model import GpuKey
+from gpuwatch.diagnosis.facts.window import GpuFacts
+
+GIB = 1024**3
+"""Bytes."""
+RANGE_LEAST = 3
+"""GPUs in a row that are named by the first and the last."""
+
+
+def named(gpus: Sequence[GpuFacts]) -> str:
+    """``GPU 3``, ``GPUs 0 and 2``, ``GPUs 0, 1 and 4``, ``GPUs 0 to 7``."""
+    runs: list[list[GpuFacts]] = []
+    for gpu in gpus:
+        whole = gpu.identity.mig_instance is None
+        if runs and whole and gpu.identity.index == runs[-1][-1].identity.index + 1:
+            runs[-1].append(gpu)
+        else:
+            runs.append([gpu])
+    parts = []
+    for run in runs:
+        if len(run) >= RANGE_LEAST:
+            parts.append(f"{_number(run[0])} to {_number(run[-1])}")
+        else:
+            parts += [_number(gpu) for gpu in run]
+    return f"GPU{'' if len(gpus) == 1 else 's'} {listed(parts)}"
+
+
+def _number(gpu: GpuFacts) -> str:
+    identity = gpu.identity
+    if identity.mig_instance is None:
+        return str(identity.index)
+    return f"{identity.index} (MIG {identity.mig_instance})"
+
+
+def keys(gpus: Iterable[GpuFacts]) -> tuple[GpuKey, ...]:
+    return tuple([gpu.uuid for gpu in gpus])
+
+
+def listed(words: Sequence[str]) -> str:
+    """``a``, ``a and b``, ``a, b and c``."""
+    return "".join(words) if len(words) < 2 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def verb(gpus: Sequence[GpuFacts], one: str, several: str) -> str:
+    return one if len(gpus) == 1 else several
+
+
+def mean(values: Iterable[float | None]) -> float | None:
+    """Of those that were read."""
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
+def highest(values: Iterable[float | None]) -> float | None:
+    return max((value for value in values if value is not None), default=None)
+
+
+def clamp(value: float) -> float:
+    return min(1.0, max(0.0, value))
+
+
+def ramp(value: float, low: float, high: float) -> float:
+    """0 at ``low``, 1 at ``high``, a line between; ``high`` may be the smaller one."""
+    return clamp((value - low) / (high - low))
+
+
+def strength(*clearness: float, missing: int = 0) -> float:
+    """0.4 for evidence that just passes its thresholds to 1 for evidence far beyond them, less
+    15% for each reading that was wanted and is missing."""
+    clear = sum(clearness) / len(clearness) if clearness else 0.5
+    return float((0.4 + 0.6 * clear) * 0.85**missing)
+
+
+def rounded(value: float | None, digits: int = 1) -> float | None:
+    return None if value is None else round(value, digits)
+
+
+def percent_of(share: float) -> float:
+    return round(100.0 * share, 1)
+
+
+def counted(count: float, thing: str) -> str:
+    """``1 worker``, ``8 workers``."""
+    number = round(count)
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+
+
+def amount(number_of_bytes: float) -> str:
+    """``55.1M``, ``1.2G``: as everywhere on the screen (powers of 1024)."""
+    return units.size(number_of_bytes)
+
+
+def gib(size: float) -> str:
+    """``31.2 GiB``."""
+    return f"{size / GIB:.1f} GiB"
+
+
+def lasting(seconds: float) -> str:
+    """``40 s``, ``7 min``, ``3.5 h``."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"

@@ -1,0 +1,190 @@
+"""Load of the loader workers, and the number that is right for a job on this machine.
+
+Two bounds. The room: the cores one rank may use, less one for its own main thread (which sleeps
+where few cores cannot feed the GPU: then those, too). The demand:
+workers that are busy for the share u of a core each while the GPU works for the share d of the
+time make what the GPU takes in d; to feed it all the time takes count * u / d cores.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from gpuwatch.diagnosis.facts.window import JobFacts, RankFacts, Window, WorkerFacts
+from gpuwatch.diagnosis.finding import Advice
+from gpuwatch.diagnosis.rules.shared.words import mean
+
+WORKERS_AT_LIMIT_PERCENT = 75.0
+"""Of one core, mean of the workers. Batches are handed over in order, so where they do not cost
+the same even workers that are too few wait now and then for the slowest of them."""
+HEADROOM = 1.25
+"""Batches do not all cost the same, and a worker that is never idle cannot catch up."""
+QUIET_CORES = 1.0
+"""What a system without other jobs uses for itself."""
+LEAST_BUSY_SHARE = 0.05
+"""Below it the demand estimate divides by almost nothing: only the room counts."""
+TYPICAL_WORKERS = 8
+"""What is proposed where the demand cannot be estimated and there is room for more. PyTorch's
+and Lightning's tuning guides tell people to begin with a few and raise them; beyond this the
+gain is rarely in the number."""
+THROTTLED_PERCENT = 10.0
+"""Of a CPU quota's periods: from here on the job is held back."""
+FEW_CORES = 4.0
+"""For a rank: with fewer, one core more or less is a third of all batches."""
+
+
+def wanted(workers: WorkerFacts | None) -> float | None:
+    """Percent of one core each: what the workers used and what they could have used while they
+    waited for a core; ``None``: their CPU was not read."""
+    if workers is None or workers.cpu_percent is None:
+        return None
+    return min(100.0, workers.cpu_percent + (workers.run_queue_wait_percent or 0.0))
+
+
+def is_at_limit(workers: WorkerFacts | None) -> bool:
+    """Check whether the workers use, or would use, all that a core each can give."""
+    return (wanted(workers) or 0.0) >= WORKERS_AT_LIMIT_PERCENT
+
+
+def in_disk_wait(workers: WorkerFacts) -> float | None:
+    """Percent of their time, by the kernel's accounts or else by how often one was seen in
+    state D; ``None``: neither was read."""
+    if workers.disk_wait_percent is not None and workers.disk_wait_percent > 0.0:
+        return workers.disk_wait_percent
+    if workers.in_disk_wait_share is not None:
+        return 100.0 * workers.in_disk_wait_share
+    return workers.disk_wait_percent
+
+
+def is_shared(job: JobFacts, test: Callable[[WorkerFacts], bool]) -> bool:
+    """Check whether the workers of every rank show it, of several: then no rank is the late one,
+    and the others' waiting in collectives is only how it looks."""
+    known = [rank.workers for rank in job.ranks if rank.workers is not None]
+    return len(known) > 1 and all(test(workers) for workers in known)
+
+
+def workers_of_a_rank(job: JobFacts, ranks: tuple[RankFacts, ...]) -> int | None:
+    """Loader workers of one rank; ``None`` where it is not known for any of them."""
+    known = [rank.loader_workers for rank in ranks if rank.loader_workers is not None]
+    if known:
+        return max(known)
+    if job.workers is not None and job.workers.count > 0.0 and job.ranks:
+        return round(job.workers.count / len(job.ranks))
+    return None
+
+
+def set_workers(action: str, present: int, better: int, why: str) -> Advice:
+    """``action`` is what to do, as in ``Raise num_workers``."""
+    return Advice(
+        f"{action} from {present} to {better}.",
+        setting="num_workers",
+        present=str(present),
+        wanted=str(better),
+        why=why,
+    )
+
+
+def usable_cores(window: Window) -> float | None:
+    """Cores that the job may use and that others leave free, on average."""
+    job = window.job
+    if job is None:
+        return None
+    own = job.job.usable_cores
+    cores = window.host.core_count if own is None else own
+    if cores is None:
+        return None
+    free = _left_by_others(window, job)
+    return float(cores) if free is None else min(float(cores), free)
+
+
+def _left_by_others(window: Window, job: JobFacts) -> float | None:
+    host = window.host
+    if host.core_count is None or host.cpu_percent is None or job.cpu_cores is None:
+        return None
+    others = host.core_count * host.cpu_percent / 100.0 - job.cpu_cores
+    if others < QUIET_CORES:
+        return None
+    return max(1.0, host.core_count - others)
+
+
+def spare_cores(window: Window) -> float | None:
+    """Usable cores that the job leaves idle."""
+    cores = usable_cores(window)
+    if cores is None or window.job is None or window.job.cpu_cores is None:
+        return None
+    return max(0.0, cores - window.job.cpu_cores)
+
+
+def most_workers(window: Window, needed: int | None = None) -> int | None:
+    """The most that one rank's cores can run beside its main thread, at least 1; ``needed`` is
+    the demand.
+
+    Lightning's ``suggested_max_num_workers`` is the same: cores // ranks on this machine - 1.
+    But a main thread that waits for batches sleeps, and its core, of a few, is free for loading.
+    """
+    cores = usable_cores(window)
+    if cores is None or window.job is None:
+        return None
+    each = cores / max(1, len(window.job.job.ranks))
+    starves = needed is not None and needed > each - 1.0
+    return max(1, math.floor(each) - (0 if starves and each < FEW_CORES else 1))
+
+
+def recommended_workers(
+    window: Window, present: int | None = None, busy_share: float | None = None
+) -> int | None:
+    """``num_workers`` for each rank, at least 1; ``None`` where the job's cores are not known.
+
+    ``present`` is what a rank has now, ``busy_share`` (0 to 1) how much of the time its GPU
+    works; both are taken from the window where they are not given.
+    """
+    needed = demand(window, present, busy_share)
+    most = most_workers(window, needed)
+    if most is None:
+        return None
+    return min(most, TYPICAL_WORKERS if needed is None else needed)
+
+
+def demand(
+    window: Window, present: int | None = None, busy_share: float | None = None
+) -> int | None:
+    """Workers that one rank would need to feed its GPU all the time, whatever the cores; ``None``
+    where it cannot be estimated."""
+    job = window.job
+    if job is None:
+        return None
+    busy = _busy_share(window) if busy_share is None else busy_share
+    if busy is None or busy < LEAST_BUSY_SHARE:
+        return None
+    count = _present(job) if present is None else present
+    cores = _loading_cores(job, count, busy)
+    return None if cores is None else max(1, math.ceil(HEADROOM * cores / busy))
+
+
+def _loading_cores(job: JobFacts, count: int | None, busy: float) -> float | None:
+    """Cores that loading takes now, for one rank."""
+    if count is None:
+        return None
+    if count == 0:
+        # The main thread loads while its GPU idles, at a full core.
+        return 1.0 - busy
+    # What a worker waits for a core is time in which it would have worked.
+    each = wanted(job.workers)
+    return None if each is None else count * each / 100.0
+
+
+def _present(job: JobFacts) -> int | None:
+    known = [rank.loader_workers for rank in job.ranks if rank.loader_workers is not None]
+    return max(known) if known else None
+
+
+def _busy_share(window: Window) -> float | None:
+    busy = mean([gpu.busy.mean_percent for gpu in window.gpus if gpu.busy is not None])
+    return None if busy is None else busy / 100.0
+
+
+def is_held_back(job: JobFacts) -> bool:
+    """Check whether a CPU quota, rather than the number of cores, is what the job runs into."""
+    throttled = job.cpu_throttled_percent or 0.0
+    return job.job.quota_cores is not None and throttled >= THROTTLED_PERCENT

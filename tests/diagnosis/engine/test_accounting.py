@@ -1,0 +1,142 @@
+"""What a cause cost."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from gpuwatch.core.model import Gpu, GpuIdentity, GpuReading
+from gpuwatch.diagnosis.engine.accounting import GpuTime
+from gpuwatch.diagnosis.engine.engine import Engine
+from gpuwatch.diagnosis.facts.window import Window
+from gpuwatch.diagnosis.finding import Finding
+from gpuwatch.diagnosis.rule import Verdict
+from tests.diagnosis.engines import (
+    CLEAR,
+    always,
+    between,
+    firing,
+    play,
+    rule_of,
+    scripted,
+    snapshot,
+)
+from tests.diagnosis.windows import gpu, job, pause, swinging, window
+
+TWO = window(gpus=(gpu(0, busy=swinging(0.4)), gpu(1, busy=swinging(0.4))))
+
+
+def _cost(finding: Finding) -> tuple[float, float]:
+    assert finding.cost_share is not None
+    assert finding.cost_gpu_seconds is not None
+    return finding.cost_share, finding.cost_gpu_seconds
+
+
+def test_a_steady_loss_is_that_share_of_the_time_watched() -> None:
+    """Half of the time of two GPUs over a minute of window and five of watching."""
+    said = play(scripted({"fault": always(firing(lost_share=0.5))}, TWO), range(301))
+    share, seconds = _cost(said[-1].findings[0])
+    assert share == pytest.approx(0.5, rel=0.04)
+    assert seconds == pytest.approx(0.5 * 2 * 360, rel=0.04)
+
+
+def test_only_the_gpus_named_are_counted() -> None:
+    """The other one lost nothing."""
+    one = firing(lost_share=0.5, gpus=("GPU-1",))
+    said = play(scripted({"fault": always(one)}, TWO), range(301))
+    assert _cost(said[-1].findings[0])[1] == pytest.approx(0.5 * 360, rel=0.04)
+
+
+def test_windows_that_overlap_count_once() -> None:
+    """A fault of the last minute of five costs what the GPU idled in that minute."""
+
+    def check(one: Window) -> Verdict:
+        lost = one.gpus[0].idle_share
+        return firing(lost_share=lost) if lost > 0.1 else CLEAR
+
+    engine = Engine([rule_of("fault", check)])
+    identity = GpuIdentity(index=0, uuid="GPU-0", name="card")
+    for second in range(301):
+        reading = GpuReading(busy_percent=99.0 if second < 240 else 40.0)
+        seen = Gpu(identity=identity, reading=reading)
+        engine.push(replace(snapshot(second), gpus=(seen,)))
+    # A few seconds before it were not worth a look of their own.
+    assert _cost(engine.diagnosis.findings[0])[1] == pytest.approx(0.6 * 60, rel=0.09)
+
+
+def test_two_causes_do_not_count_the_same_time() -> None:
+    """Together they lost no more than the GPU idled."""
+    says = {
+        "a": always(firing(strength=0.9, lost_share=0.4)),
+        "b": always(firing(strength=0.8, lost_share=0.4)),
+    }
+    said = play(scripted(says, window(gpus=(gpu(busy=swinging(0.4)),))), range(200))
+    idle = 1.0 - 0.4 * 0.98
+    assert [one.rule for one in said[-1].findings] == ["a", "b"]
+    assert sum(_cost(one)[0] for one in said[-1].findings) == pytest.approx(idle, rel=0.06)
+
+
+def test_what_loses_no_time_has_no_cost() -> None:
+    """A full memory is no lost second."""
+    said = play(scripted({"memory_nearly_full": always(firing(lost_share=None))}), range(20))
+    assert said[-1].findings[0].cost_share is None
+    assert said[-1].findings[0].cost_gpu_seconds is None
+
+
+def test_the_cost_stays_while_a_fault_is_being_taken_back() -> None:
+    """What was lost is lost, and does not grow any more."""
+    said = play(scripted({"fault": between(0, 30, firing(lost_share=0.5))}, TWO), range(46))
+    assert _cost(said[-1].findings[0])[1] == pytest.approx(_cost(said[31].findings[0])[1])
+
+
+def test_shares_of_one_job_add_up_to_at_most_all_of_its_time() -> None:
+    """Also where causes claim idle time, busy time and some of its GPUs only."""
+    says = {
+        "starved": always(firing(strength=0.9, lost_share=0.6)),
+        "batch_too_small": always(firing(strength=0.8, lost_share=0.8)),
+        "other": always(firing(strength=0.7, lost_share=0.6, gpus=("GPU-1",))),
+    }
+    said = play(scripted(says, TWO), range(200))[-1]
+    assert len(said.findings) > 1
+    assert sum(_cost(one)[0] for one in said.findings) <= 1.0
+
+
+def test_jobs_on_one_gpu_share_its_idle_time() -> None:
+    """Two starved jobs together lose no more than their GPU idles."""
+    jobs = [window(gpus=TWO.gpus[:1], job=job(model={"pid": pid})) for pid in (1, 2)]
+    said = play(scripted({"fault": always(firing(lost_share=0.6))}, *jobs), range(301))[-1]
+    one, other = [_cost(finding)[1] for finding in said.findings]
+    assert one + other <= 0.61 * 361
+    assert other >= 0.6 * one
+
+
+def test_a_job_has_the_gpu_to_itself_once_the_one_before_it_has_ended() -> None:
+    """Two starved jobs one after the other, as in a sweep: the second loses all that its GPU
+    idles, from its beginning."""
+    first, second = [window(gpus=TWO.gpus[:1], job=job(model={"pid": pid})) for pid in (1, 2)]
+    engine = scripted({"fault": always(firing(lost_share=0.6))}, first)
+    play(engine, range(30))
+    engine.windows_are(second)
+    said = play(engine, range(30, 91))
+    grown = _cost(said[-1].findings[0])[1] - _cost(said[20].findings[0])[1]
+    assert grown == pytest.approx(0.6 * 40, rel=0.02)
+
+
+def test_pauses_cost_what_the_gpu_idled_in_them() -> None:
+    """Ten seconds in two pauses, whatever the windows in between show; nothing outside them."""
+    paused = (pause(-60.0, 10.0, gpus=("GPU-0",)), pause(-200.0, 10.0, gpus=("GPU-0",)))
+    fault = firing(lost_share=0.49, pauses=paused)
+    only = window(gpus=TWO.gpus[:1])
+    said = play(scripted({"fault": between(250, 301, fault)}, only), range(301))[-1]
+    assert _cost(said.findings[0])[1] == pytest.approx(0.608 * 20, rel=0.05)
+
+
+def test_the_time_of_what_is_gone_is_forgotten() -> None:
+    """Jobs come and go for months."""
+    time = GpuTime()
+    for number in range(1000):
+        time.add(number, 60.0 * number, 60.0, 60.0)
+        time.sharers(number, time, 60.0 * number)
+    assert len(time._cells) <= 20
+    assert len(time._claims) <= 20

@@ -1,0 +1,125 @@
+"""The catalogue: every rule is there, documented and tested."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from gpuwatch.diagnosis import rules
+from gpuwatch.diagnosis.engine import catalogue
+from gpuwatch.diagnosis.rule import Rule
+from tests.diagnosis import rules as rule_tests
+
+SECTIONS = (
+    "What it checks",
+    "Why it matters",
+    "Evidence needed",
+    "When it is wrong",
+    "What to do",
+    "Thresholds",
+    "Sources",
+)
+NAMED_BY_DESIGN = {
+    "oscillation", "loader_cpu_bound", "loader_io_bound", "loader_in_main_process",
+    "too_many_workers", "cpu_quota", "memory_not_pinned", "python_bound", "sync_every_step",
+    "checkpoint_pauses", "validation_pauses", "collective_wait", "straggler", "busy_without_work",
+    "batch_too_small", "memory_nearly_full", "memory_growing", "thermal_throttle",
+    "power_throttle", "pcie_degraded", "hardware_errors", "gpu_lost", "other_tenant",
+    "idle_holding_memory", "orphaned_workers", "host_memory_growing", "shm_full", "cpu_misplaced"
+}  # fmt: skip
+MODULES = sorted(
+    f"{path.parent.name}.{path.stem}"
+    for folder in rules.__path__
+    for path in Path(folder).rglob("*.py")
+    if path.name != "__init__.py"
+)
+EVERY_RULE = [pytest.param(rule, id=rule.name) for rule in catalogue.RULES]
+
+
+def test_every_rule_has_its_file() -> None:
+    """The names are those of the design, and the order is theirs."""
+    names = [rule.name for rule in catalogue.RULES]
+    assert set(names) >= NAMED_BY_DESIGN
+    assert names == sorted(names)
+
+
+@pytest.mark.parametrize("rule", EVERY_RULE)
+def test_documentation_has_every_section(rule: Rule) -> None:
+    """A first line that names the fault, then the sections in order."""
+    lines = rule.documentation.splitlines()
+    assert lines[0].endswith(".")
+    assert [line for line in lines if line in SECTIONS] == list(SECTIONS)
+    assert max(len(line) for line in lines) <= 100
+
+
+@pytest.mark.parametrize("rule", EVERY_RULE)
+def test_rule_has_firing_quiet_and_unknown_cases(rule: Rule) -> None:
+    """Side by side in a test file of the rule's name."""
+    folder = Path(inspect.getfile(rule_tests)).parent
+    (path,) = folder.glob(f"*/test_{rule.name}.py")
+    text = path.read_text("utf-8")
+    for cases in (("fires(", "FIRING"), ("is_clear(", "QUIET"), ("misses(", "UNKNOWN")):
+        assert any(case in text for case in cases), f"{rule.name} has no case of {cases}"
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_every_number_says_why(name: str) -> None:
+    """Below each threshold of a rule and of what rules share stands a sentence about it."""
+    module = import_module(f"{rules.__name__}.{name}")
+    bare = [constant for constant, reason in _numbers(module) if not reason.rstrip().endswith(".")]
+    assert not bare, f"no reason below {', '.join(bare)} in {name}.py"
+
+
+def test_a_number_without_a_reason_is_noticed() -> None:
+    """A docstring is that of the constant right above it, and of no other."""
+    module = ModuleType("rule")
+    source = 'A = 2 * 3.0\nB = {1: 0.5}\n"""Why."""\nWORDS = ("x",)\nYES = True\nC: int = 1\n'
+    exec(source, module.__dict__)
+    assert list(_numbers(module, source)) == [("A", ""), ("B", "Why."), ("C", "")]
+
+
+def _numbers(module: ModuleType, source: str | None = None) -> Iterator[tuple[str, str]]:
+    """The constants of a module that are numbers or made of them, with the docstring below."""
+    body = ast.parse(inspect.getsource(module) if source is None else source).body
+    for node, below in zip(body, [*body[1:], None], strict=True):
+        targets = [node.target] if isinstance(node, ast.AnnAssign) else getattr(node, "targets", [])
+        for target in targets:
+            name = target.id if isinstance(target, ast.Name) else ""
+            if name.isupper() and _is_number(getattr(module, name)):
+                yield name, _text(below)
+
+
+def _is_number(value: object) -> bool:
+    if isinstance(value, dict):
+        value = tuple(value.values())
+    if isinstance(value, tuple):
+        return bool(value) and all(map(_is_number, value))
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _text(node: ast.stmt | None) -> str:
+    """Of a docstring; "" for all else."""
+    constant = node.value if isinstance(node, ast.Expr) else None
+    value = constant.value if isinstance(constant, ast.Constant) else None
+    return value if isinstance(value, str) else ""
+
+
+def test_helpers_are_no_rules() -> None:
+    """What several rules share is left out."""
+    folders = [Path(folder, "shared") for folder in rules.__path__]
+    shared = {path.stem for folder in folders for path in folder.glob("*.py")}
+    assert len(shared) > 1
+    assert shared.isdisjoint(rule.name for rule in catalogue.RULES)
+
+
+def test_a_rule_is_found_by_its_name() -> None:
+    """Dashes are taken for underscores, and a name that is none raises."""
+    assert catalogue.find("cpu-quota").name == "cpu_quota"
+    with pytest.raises(KeyError):
+        catalogue.find("nothing")

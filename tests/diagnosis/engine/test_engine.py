@@ -1,0 +1,322 @@
+"""The engine: several subjects, its sentence, what it does not know."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, replace
+from typing import Any
+
+import pytest
+
+from gpuwatch.core.model import JobMember
+from gpuwatch.diagnosis.engine.engine import Engine
+from gpuwatch.diagnosis.facts.window import Window
+from gpuwatch.diagnosis.finding import Finding, ordered
+from gpuwatch.diagnosis.rule import Clear, Firing, Unknown, Verdict
+from tests.diagnosis.engines import (
+    CLEAR,
+    Say,
+    Script,
+    Scripted,
+    always,
+    firing,
+    play,
+    rule_of,
+    rules_of,
+    scripted,
+    simulate,
+    snapshot,
+)
+from tests.diagnosis.windows import GIB, gpu, gpu_only, job, model_job, steady, swinging, window
+
+
+def _job_on(index: int, pid: int, **facts: Any) -> Window:
+    owner = replace(job(), job=model_job(pid=pid, gpu_uuids=(f"GPU-{index}",)))
+    return window(gpus=(gpu(index, **facts),), job=owner)
+
+
+def test_jobs_are_diagnosed_apart() -> None:
+    """The starved one is named with its GPU and its job; the fed one is not."""
+
+    def starved(one: Window) -> Verdict:
+        busy = one.gpus[0].busy
+        return firing(lost_share=0.6) if busy and busy.mean_percent < 50.0 else Clear("fed")
+
+    engine = Engine(
+        [rule_of("starved", starved)],
+        observer=Script(_job_on(0, 100), _job_on(1, 200, busy=swinging(0.4))),
+    )
+    said = play(engine, range(30))[-1]
+    assert [(one.gpus, one.job and one.job[0]) for one in said.findings] == [(("GPU-1",), 200)]
+
+
+def test_a_fault_of_a_card_that_two_jobs_share_is_shown_once() -> None:
+    """Heat is no matter of the job."""
+    said = play(
+        scripted(
+            {"thermal_throttle": always(firing(gpus=("GPU-0",)))}, _job_on(0, 100), _job_on(0, 200)
+        ),
+        range(20),
+    )[-1]
+    assert rules_of(said) == ["thermal_throttle"]
+
+
+def test_a_job_that_is_gone_takes_its_findings_along() -> None:
+    """What it suffered from is over."""
+    script = Script(_job_on(0, 100))
+    engine = Engine([rule_of("fault", lambda _: firing())], observer=script)
+    assert play(engine, range(20))[-1].findings
+    script._windows = ()
+    assert play(engine, range(20, 32))[-1].findings == ()
+
+
+def test_an_ended_job_is_not_judged() -> None:
+    """It stays in the list while somebody is attached, and idles by right."""
+    ended = replace(job(), job=model_job(ended_at_unix_seconds=1.0))
+    said = play(scripted({"fault": always(firing())}, window(job=ended)), range(20))[-1]
+    assert said.findings == ()
+
+
+def test_of_an_ended_job_its_orphans_are_shown() -> None:
+    """And nothing else; that its GPU holds memory is shown with them."""
+    left = JobMember(pid=7, role="loader_worker", orphaned=True)
+    ended = replace(job(), job=model_job(ended_at_unix_seconds=1.0, members=(left,)))
+    says = {
+        "orphaned_workers": lambda _: firing(gpus=("GPU-0",)),
+        "idle_holding_memory": lambda _: firing(severity="info", gpus=("GPU-0",)),
+    }
+    said = play(scripted(says, window(job=ended), window(job=None)), range(20))[-1]
+    assert rules_of(said).count("idle_holding_memory") == 0
+    assert "orphaned_workers" in rules_of(said)
+
+
+FINE = {"quiet": always(Clear("fine"))}
+HALF = gpu(busy=swinging(0.45))
+UNREAD = always(Unknown(("a reading",)))
+SENTENCES: dict[str, tuple[tuple[Window, ...], dict[str, Say], str, bool]] = {
+    "the leading finding": (
+        (window(),), {"fault": always(firing("GPU 0 is slow"))}, "GPU 0 is slow", True,
+    ),
+    "all fed GPUs of all jobs in one": (
+        (_job_on(0, 100), _job_on(1, 200)), FINE, "GPUs 0 and 1 are kept busy: 97%.", True,
+    ),
+    "an unused GPU is not under-used": (
+        (_job_on(0, 100), gpu_only(gpu(1, busy=steady(0.0), memory_used_bytes=0.5 * GIB))),
+        FINE,
+        "GPU 0 is kept busy: 97%; GPU 1 is idle, and nothing waits for it.",
+        True,
+    ),
+    "a start is waited out": (
+        (window(starting=True),), FINE, "The job on GPU 0 is still starting up", False,
+    ),
+    "the first seconds decide nothing": (
+        (window(watched_seconds=3.0),), FINE, "not enough data yet", False,
+    ),
+    "the causes that are left, in the order of how often they are": (
+        (window(gpus=(HALF,)),),
+        {
+            "python_bound": UNREAD,
+            "loader_cpu_bound": UNREAD,
+            "thermal_throttle": always(Clear("cool")),
+        },
+        "workers and slow kernel launches from Python are possible; this needs stacks of its main",
+        False,
+    ),
+    "a log of GPUs alone would need the processes": (
+        (gpu_only(HALF),), {"loader_cpu_bound": UNREAD},
+        "the job's processes (gpuwatch beside the job)", False,
+    ),
+    "processes of another user need the permission": (
+        (window(gpus=(HALF,), job=job(main_thread_percent=None)),), {"python_bound": UNREAD},
+        "permission", False,
+    ),
+    "no reading is no good news": ((gpu_only(gpu(busy=None)),), FINE, "cannot be read", False),
+    "of a job, the GPU that cannot be read any more": (
+        (window(gpus=(gpu(0), gpu(1, unread_seconds=4.0)), job=job()),), FINE,
+        "GPU 1 cannot be read now: no diagnosis possible.", True,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", SENTENCES)
+def test_the_sentence(case: str) -> None:
+    """What is found, that all is well, or what would decide."""
+    windows, says, words, decided = SENTENCES[case]
+    said = play(scripted(says, *windows), range(30))[-1]
+    assert words in said.verdict
+    assert said.decided is decided
+
+
+def test_a_fault_about_to_be_raised_leaves_it_undecided() -> None:
+    """All is not said to be well two seconds before a finding."""
+    said = play(scripted({"fault": always(firing(strength=0.4))}), range(6))[-1]
+    assert said.findings == ()
+    assert not said.decided
+    assert said.undecided_gpus
+
+
+def test_rules_that_lack_readings_are_listed() -> None:
+    """With what is missing, for that job."""
+    said = play(scripted({"fault": always(Unknown(("power",)))}), range(4))[-1]
+    assert [(one.rule, one.missing) for one in said.unknown] == [("fault", ("power",))]
+
+
+def test_readings_that_would_make_a_finding_surer_are_in_its_evidence() -> None:
+    """As not read."""
+    said = play(scripted({"fault": always(firing(missing=("stacks",)))}), range(20))[-1]
+    last = said.findings[0].evidence[-1]
+    assert (last.name, last.value, last.supports) == ("stacks", None, False)
+
+
+def test_a_rule_that_fails_leaves_the_others_standing() -> None:
+    """A defect in one costs its own answer."""
+
+    def broken(_: Window) -> Verdict:
+        raise ZeroDivisionError
+
+    rules = [rule_of("broken", broken), rule_of("fault", lambda _: firing())]
+    said = play(Engine(rules, observer=Script()), range(20))[-1]
+    assert rules_of(said) == ["fault"]
+    assert [one.rule for one in said.unknown] == ["broken"]
+
+
+def test_before_the_first_snapshot_nothing_is_said() -> None:
+    """An engine can be asked at once."""
+    said = Engine([]).diagnosis
+    assert said.findings == ()
+    assert not said.decided
+
+
+def test_another_recording_begins_anew() -> None:
+    """Snapshots whose time goes back are another machine's."""
+    engine = scripted({"fault": always(firing())})
+    play(engine, range(100, 120))
+    assert engine.diagnosis.findings
+    engine.push(snapshot(5.0))
+    assert engine.diagnosis.findings == ()
+    assert engine.diagnosis.watched_seconds == 0.0
+
+
+def test_the_rules_look_every_two_seconds_however_often_it_is_pushed() -> None:
+    """Ten snapshots a second cost one evaluation in two seconds while something begins to fire."""
+    looks: list[float] = []
+
+    def look(one: Window) -> Firing:
+        looks.append(one.taken_at_unix_seconds)
+        return firing()
+
+    engine = Engine([rule_of("fault", look)], observer=Script())
+    play(engine, [number / 10 for number in range(100)], interval=0.1)
+    assert 5 <= len(looks) <= 6
+
+
+def test_the_same_snapshots_give_the_same_diagnosis() -> None:
+    """There is no clock but theirs."""
+    first, second = (simulate("starved", 40)[-1] for _ in range(2))
+    assert json.dumps(asdict(first)) == json.dumps(asdict(second))
+
+
+def test_a_job_in_its_first_minute_costs_the_calm_ones_nothing() -> None:
+    """Calm jobs are looked at every ten seconds, one that has just begun every two."""
+    looks = {1: 0, 2: 0}
+
+    def check(one: Window) -> Verdict:
+        assert one.job is not None
+        looks[one.job.job.pid] += 1
+        return CLEAR
+
+    new = replace(_job_on(1, 2), steady_seconds=10.0)
+    engine = Engine([rule_of("a", check)], observer=Script(_job_on(0, 1), new))
+    play(engine, range(101))
+    assert looks == {1: 11, 2: 51}
+
+
+def test_many_restless_jobs_are_looked_at_in_turn() -> None:
+    """Each of sixteen is looked at every four seconds, new or not, and what is wrong with it is
+    found in time."""
+    looks = dict.fromkeys(range(16), 0)
+
+    def check(one: Window) -> Verdict:
+        assert one.job is not None
+        looks[one.job.job.pid] += 1
+        return firing(hold_seconds=1e6)
+
+    windows = [_job_on(pid % 8, pid) for pid in range(8)]
+    windows += [replace(_job_on(pid - 8, pid), steady_seconds=10.0) for pid in range(8, 16)]
+    engine = Engine(
+        [rule_of("never sure", check), rule_of("fault", lambda _: firing())],
+        observer=Script(*windows),
+    )
+    said = play(engine, range(121))
+    assert {looks[pid] for pid in range(16)} == {31}
+    found = [{one.job[0] for one in each.findings if one.job} for each in said]
+    assert set(range(16)) in found[:16]
+
+
+def test_what_a_fault_costs_is_right_where_many_take_turns_and_snapshots_come_slowly() -> None:
+    """Each is looked at every half minute, which is watched all the same."""
+    engine = Scripted(
+        [rule_of("fault", lambda _: firing(lost_share=0.5))],
+        *[_job_on(pid, pid, busy=swinging(0.4)) for pid in range(24)],
+    )
+    said = play(engine, range(0, 1800, 10), interval=10.0)[-1]
+    shares = [one.cost_share for one in said.findings]
+    assert len(shares) == 24
+    assert shares == pytest.approx([0.5] * 24, abs=0.05)
+
+
+@pytest.mark.parametrize("then", ["another of its number", "on a GPU more"])
+def test_calm_does_not_outlast_what_was_calm(then: str) -> None:
+    """A job whose number another has now is gone; a GPU that a job takes is nobody's no more."""
+    one = _job_on(0, 100)
+    assert one.job is not None
+    alone = gpu_only(gpu(1))
+    if then == "on a GPU more":
+        new = replace(one.job.job, gpu_uuids=("GPU-0", "GPU-1"))
+    else:
+        new = replace(one.job.job, started_at_unix_seconds=5.0)
+    after = replace(one, job=replace(one.job, job=new))
+    script = Script(one, alone)
+    engine = Engine([rule_of("fault", lambda _: firing())], observer=script)
+    shown = [replace(snapshot(second), jobs=(one.job.job,)) for second in range(62)]
+    shown += [replace(snapshot(second), jobs=(new,)) for second in range(62, 66)]
+    for each in shown:
+        if each.jobs == (new,):
+            script._windows = (after,)
+        engine.push(each)
+    assert {(found.job, found.gpus) for found in engine.diagnosis.findings} <= {
+        (new.key, ("GPU-0",))
+    }
+
+
+def finding(rule: str, cost: float | None, severity: str = "warning") -> Finding:
+    return Finding(
+        rule=rule, severity=severity, confidence=0.9, summary=rule, cost_gpu_seconds=cost
+    )
+
+
+def test_findings_are_ordered_by_cost() -> None:
+    """What is in danger comes first, what costs no time last."""
+    found = [
+        finding("unknown", None),
+        finding("checkpoint", 2.0),
+        finding("broken", None, "error"),
+        finding("validation", 49.0, "info"),
+    ]
+    names = [one.rule for one in ordered(found)]
+    assert names == ["broken", "validation", "checkpoint", "unknown"]
+
+
+@pytest.mark.parametrize(("other", "first"), [(101.0, "a"), (104.0, "a"), (110.0, "b")])
+def test_findings_of_nearly_the_same_cost_do_not_swap(other: float, first: str) -> None:
+    """The order changes only when one costs clearly more."""
+    before = ordered([finding("a", 100.0), finding("b", 90.0)])
+    assert ordered([finding("b", other), finding("a", 100.0)], before)[0].rule == first
+
+
+def test_a_finding_of_a_job_on_no_gpu_names_its_pid() -> None:
+    """Nothing else says which of several jobs it is about."""
+    fault = firing("The training loop waits")
+    on_none = window(gpus=(), job=job(model={"pid": 77, "gpu_uuids": ()}))
+    said = play(scripted({"fault": lambda _: fault}, on_none), range(20))[-1]
+    assert said.findings[0].summary == "PID 77: the training loop waits"

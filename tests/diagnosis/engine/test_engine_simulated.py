@@ -1,0 +1,289 @@
+"""Whole machines: the right finding first, and nothing wrong beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pytest
+
+from gpuwatch.core.model import GpuReading, Host, ReadingAge, Snapshot
+from gpuwatch.core.source import ManualClock
+from gpuwatch.diagnosis.engine.engine import Engine
+from gpuwatch.sources.simulated.source import SimulatedSource
+from tests.diagnosis.engines import rules_of, simulate
+from tests.support.snapshots import gpu, snapshot
+
+
+@pytest.mark.parametrize(
+    ("scenario", "gpus", "seconds", "rule"),
+    [
+        ("starved", 1, 40, "loader_cpu_bound"),
+        ("starved", 2, 40, "loader_cpu_bound"),
+        ("main_process", 1, 40, "loader_in_main_process"),
+        ("io_bound", 1, 40, "loader_io_bound"),
+        ("cpu_quota", 1, 40, "cpu_quota"),
+        ("too_many_workers", 1, 40, "too_many_workers"),
+        ("unpinned", 1, 40, "memory_not_pinned"),
+        ("python_bound", 1, 40, "python_bound"),
+        ("imbalanced", 2, 40, "straggler"),
+        ("imbalanced", 8, 40, "straggler"),
+        ("throttled", 1, 70, "thermal_throttle"),
+        ("throttled", 4, 70, "thermal_throttle"),
+        ("power_capped", 2, 40, "power_throttle"),
+        ("leak", 1, 90, "memory_growing"),
+        ("tenant", 1, 40, "other_tenant"),
+        ("pcie_degraded", 1, 40, "pcie_degraded"),
+        ("memory_errors", 2, 60, "hardware_errors"),
+        ("lost", 2, 40, "gpu_lost"),
+        ("small_batch", 1, 40, "batch_too_small"),
+        ("small_batch", 2, 40, "batch_too_small"),
+        ("idle", 1, 60, "idle_holding_memory"),
+        ("checkpoint", 1, 80, "checkpoint_pauses"),
+        ("validation", 1, 120, "validation_pauses"),
+        ("shm_full", 1, 40, "shm_full"),
+        ("orphans", 1, 40, "orphaned_workers"),
+        ("host_leak", 1, 100, "host_memory_growing"),
+    ],
+)
+def test_the_fault_of_the_machine_is_the_only_one_named(
+    scenario: str, gpus: int, seconds: int, rule: str
+) -> None:
+    """One rule, on whatever GPUs show it."""
+    said = simulate(scenario, seconds, gpus)[-1]
+    assert set(rules_of(said)) == {rule}
+    assert said.verdict == said.findings[0].summary
+
+
+@pytest.mark.parametrize(("scenario", "gpus"), [("healthy", 1), ("healthy", 8), ("unified", 1)])
+def test_nothing_is_ever_said_of_a_healthy_machine(scenario: str, gpus: int) -> None:
+    """Three minutes without a finding, and a sentence that says so."""
+    said = simulate(scenario, 180, gpus)
+    assert not any(one.findings for one in said)
+    assert "kept busy: 9" in said[-1].verdict
+    assert said[-1].decided
+
+
+def test_a_start_is_waited_out_and_then_well() -> None:
+    """Imports, loading and the first batches are no starvation."""
+    said = simulate("startup", 120)
+    assert not any(one.findings for one in said)
+    assert not said[10].decided
+    assert said[-1].decided
+
+
+def test_a_starved_loader_is_named_within_fifteen_seconds() -> None:
+    """From steady work on, with a number of workers that feeds the GPU: a batch takes a worker
+    3.9 s, and the GPU 0.62 s to eat."""
+    (finding,) = simulate("starved", 15)[-1].findings
+    assert finding.rule == "loader_cpu_bound"
+    advice = finding.advice[0]
+    assert (advice.setting, advice.present) == ("num_workers", "2")
+    assert 7 <= int(advice.wanted or 0) <= 9
+
+
+def test_gpu_readings_alone_show_the_oscillation() -> None:
+    """Without processes, as in a log, the pattern is named, with num_workers first."""
+    engine = Engine()
+    for made in _simulated("starved", 40, 1):
+        engine.push(replace(made, jobs=(), processes=(), host=Host(name="box")))
+    (finding,) = engine.diagnosis.findings
+    assert finding.rule == "oscillation"
+    assert finding.advice[0].setting == "num_workers"
+
+
+def test_dev_shm_is_judged_as_it_is_now() -> None:
+    """Full, it is named within ten seconds, however empty it was before; emptied, soon gone."""
+    clock = ManualClock()
+    source = SimulatedSource("healthy", 1, clock=clock)
+    engine, said = Engine(), []
+    for second in range(180):
+        found, share = source.read(), 0.85 if 90 <= second < 130 else 0.1
+        total = found.host.shm_total_bytes
+        assert total is not None
+        host = replace(found.host, shm_used_bytes=round(share * total))
+        engine.push(replace(found, host=host))
+        said.append("shm_full" in rules_of(engine.diagnosis))
+        clock.advance(1.0)
+    assert said.index(True) in range(90, 101)
+    assert not any(said[155:])
+
+
+@pytest.mark.parametrize("scenario", ["checkpoint", "throttled", "imbalanced", "tenant"])
+def test_the_loader_is_never_blamed_for_something_else(scenario: str) -> None:
+    """Not even for a moment on the way."""
+    blamed = {rule for one in simulate(scenario, 100, 2) for rule in rules_of(one)}
+    assert not {rule for rule in blamed if rule.startswith("loader") or rule == "oscillation"}
+
+
+def test_several_jobs_and_cards_are_kept_apart() -> None:
+    """Eight cards, eight stories: each finding is on its own GPU."""
+    said = simulate("mixed", 70, 8)[-1]
+    rules = rules_of(said)
+    assert {"loader_cpu_bound", "thermal_throttle", "gpu_lost", "idle_holding_memory"} <= set(rules)
+    assert all(len(finding.gpus) == 1 for finding in said.findings)
+    assert rules[0] == "gpu_lost"
+
+
+def test_the_cost_of_starving_is_the_time_the_gpu_idled() -> None:
+    """Two thirds of it in the simulation."""
+    finding = simulate("starved", 60)[-1].findings[0]
+    assert finding.cost_share == pytest.approx(0.7, abs=0.05)
+
+
+def _unanswered(made: Snapshot) -> Snapshot:
+    """As a driver that has not answered leaves it."""
+    gpus = tuple(replace(gpu, reading=GpuReading()) for gpu in made.gpus)
+    return replace(
+        made,
+        gpus=gpus,
+        processes=tuple(
+            replace(one, gpu_busy_percent=None, gpu_memory_bytes=None) for one in made.processes
+        ),
+    )
+
+
+def _simulated(scenario: str, count: int, gpus: int) -> Iterator[Snapshot]:
+    clock = ManualClock()
+    source = SimulatedSource(scenario, gpus, clock=clock)
+    source.open()
+    for _ in range(count):
+        yield source.read()
+        clock.advance(1.0)
+
+
+def _of_a_healthy_job(count: int) -> list[Snapshot]:
+    return list(_simulated("healthy", count, 2))
+
+
+def _of_nobody(count: int) -> list[Snapshot]:
+    idle = tuple(gpu(f"GPU-{n}", n, busy_percent=0.0, memory_used_bytes=0) for n in range(2))
+    return [snapshot(100.0 + number, number, gpus=idle) for number in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("of", "well"),
+    [(_of_a_healthy_job, "are kept busy"), (_of_nobody, "are idle, and nothing waits for them")],
+)
+def test_while_the_driver_is_silent_nothing_is_said_to_be_well(
+    of: Callable[[int], list[Snapshot]], well: str
+) -> None:
+    """From the first look without readings on, for as long as it lasts, and no longer."""
+    engine = Engine()
+    said = []
+    for second, made in enumerate(of(175)):
+        engine.push(_unanswered(made) if 70 <= second < 170 else made)
+        said.append(engine.diagnosis)
+    assert well in said[69].verdict
+    assert {one.verdict for one in said[70:170]} == {
+        "GPUs 0 and 1 cannot be read now: no diagnosis possible."
+    }
+    assert not said[90].decided
+    assert "cannot be read" not in said[170].verdict
+
+
+@pytest.mark.parametrize("age", [None, 20.0])
+def test_readings_of_different_moments_make_no_fault(age: float | None) -> None:
+    """A GPU that is busy with a small batch is found so, and not by an old reading of its power."""
+    source = SimulatedSource("small_batch", 1, clock=(clock := ManualClock()))
+    source.open()
+    engine = Engine()
+    late = () if age is None else (ReadingAge("power_watts", age), ReadingAge("strange", age))
+    for _ in range(60):
+        clock.advance(1.0)
+        seen = source.read()
+        one = seen.gpus[0]
+        reading = replace(
+            one.reading, sm_active_percent=None, tensor_active_percent=None, late_readings=late
+        )
+        engine.push(replace(seen, gpus=(replace(one, reading=reading),)))
+    assert rules_of(engine.diagnosis) == ([] if age else ["batch_too_small"])
+
+
+def test_two_seconds_of_samples_are_no_minute() -> None:
+    """What one look brought is not taken for what the GPU did all the time."""
+    source = SimulatedSource("small_batch", 1, clock=(clock := ManualClock()))
+    source.open()
+    engine = Engine()
+    for second in range(60):
+        clock.advance(1.0)
+        seen = source.read()
+        if second not in (20, 21, 22):
+            read = replace(seen.gpus[0].reading, busy_percent=None, busy_samples=())
+            seen = replace(seen, gpus=(replace(seen.gpus[0], reading=read),))
+        engine.push(seen)
+    assert engine.diagnosis.findings == ()
+
+
+def test_one_look_that_the_driver_answers_late_undoes_no_minute() -> None:
+    """What a minute has shown is still decided, though it is not said to be so now."""
+    engine = Engine()
+    *before, last = _of_a_healthy_job(60)
+    for made in before:
+        engine.push(made)
+    engine.push(_unanswered(last))
+    assert "cannot be read now" in engine.diagnosis.verdict
+    assert engine.diagnosis.decided
+
+
+def _stopped(made: Snapshot) -> Snapshot:
+    """As if all processes of its jobs had got SIGSTOP in the middle of a wait for data."""
+    return replace(
+        made,
+        gpus=tuple(
+            replace(one, reading=replace(one.reading, busy_percent=0.0, busy_samples=()))
+            for one in made.gpus
+        ),
+        jobs=tuple(
+            replace(
+                job,
+                members=tuple(
+                    replace(one, state="T", cpu_percent=0.0, main_thread_cpu_percent=0.0)
+                    for one in job.members
+                ),
+                loops=tuple(replace(one, data_wait_share=1.0) for one in job.loops),
+            )
+            for job in made.jobs
+        ),
+    )
+
+
+def _reported_of(made: Snapshot, seconds: float) -> Snapshot:
+    """What a job reports is of the last ten seconds: so many of them it was stopped."""
+    share = seconds / 10.0
+    if not 0.0 < share <= 1.0:
+        return made
+    loops = [
+        tuple(
+            replace(one, data_wait_share=share + (1.0 - share) * (one.data_wait_share or 0.0))
+            for one in job.loops
+        )
+        for job in made.jobs
+    ]
+    jobs = [replace(job, loops=own) for job, own in zip(made.jobs, loops, strict=True)]
+    return replace(made, jobs=tuple(jobs))
+
+
+@pytest.mark.parametrize("scenario", ["healthy", "told"])
+def test_a_stopped_job_is_shown_as_stopped_and_as_nothing_else(scenario: str) -> None:
+    """However long it is; and when it goes on, no more is said than before."""
+    engine = Engine()
+    said = []
+    for second, made in enumerate(_simulated(scenario, 250, 1)):
+        engine.push(
+            _stopped(made) if 60 <= second < 180 else _reported_of(made, 10.0 - (second - 180))
+        )
+        said.append(engine.diagnosis)
+    before = rules_of(said[59])
+    assert {tuple(rules_of(one)) for one in said[70:180]} == {("job_stopped",)}
+    assert "is stopped" in said[120].verdict
+    assert {tuple(rules_of(one)) for one in said[182:]} <= {(), tuple(before)}
+    assert rules_of(said[-1]) == before
+
+
+def test_a_process_that_is_stopped_for_a_moment_is_not_shown_as_stopped() -> None:
+    """As by a stack sampler that attaches, every few seconds."""
+    engine = Engine()
+    for second, made in enumerate(_simulated("healthy", 60, 1)):
+        engine.push(_stopped(made) if second % 5 == 4 else made)
+        assert "job_stopped" not in rules_of(engine.diagnosis)

@@ -1,0 +1,134 @@
+"""Raising and clearing: nothing flaps."""
+
+from __future__ import annotations
+
+import random
+from itertools import pairwise
+
+import pytest
+
+from gpuwatch.diagnosis.engine.hysteresis import Held
+from gpuwatch.diagnosis.rule import Clear, Rule, Unknown, Verdict
+from tests.diagnosis.engines import CLEAR, always, between, firing, play, rules_of, scripted
+from tests.diagnosis.windows import NOW
+
+FIRES = firing(lost_share=0.4)
+
+
+@pytest.mark.parametrize(("strength", "second"), [(0.4, 8), (0.9, 6)])
+def test_the_clearer_a_fault_the_sooner_it_is_raised(strength: float, second: int) -> None:
+    """Not by the first look, and well before 15 s."""
+    said = play(scripted({"fault": always(firing(strength=strength))}), range(16))
+    assert next(at for at, one in enumerate(said) if one.findings) == second
+
+
+def test_a_moment_of_it_is_never_raised() -> None:
+    """Four seconds are an accident."""
+    said = play(scripted({"fault": between(10, 14, FIRES)}), range(60))
+    assert not any(one.findings for one in said)
+
+
+def test_a_short_absence_does_not_take_it_back() -> None:
+    """Ten quiet seconds leave it on the screen."""
+    engine = scripted({"fault": lambda s: CLEAR if 40 <= s < 50 else FIRES})
+    assert all(rules_of(one) == ["fault"] for one in play(engine, range(80))[10:])
+
+
+def test_it_is_taken_back_after_a_longer_absence_than_it_took_to_raise() -> None:
+    """Gone by half a minute after the fault is."""
+    said = play(scripted({"fault": between(0, 40, FIRES)}), range(80))
+    last = max(second for second, one in enumerate(said) if one.findings)
+    assert 55 <= last <= 66
+
+
+def test_an_error_is_raised_at_once_and_stays_a_minute() -> None:
+    """A lost GPU waits for no second look."""
+    said = play(scripted({"gone": between(20, 22, firing(severity="error"))}), range(120))
+    seconds = [second for second, one in enumerate(said) if one.findings]
+    assert seconds[0] <= 22
+    assert 60 <= len(seconds) <= 70
+
+
+def test_what_is_over_beyond_doubt_is_taken_back_at_once() -> None:
+    """A GPU that answers again is not called lost any more."""
+    over = Clear("it answers", at_once=True)
+    said = play(scripted({"gone": between(20, 30, firing(severity="error"), over)}), range(60))
+    seconds = [second for second, one in enumerate(said) if one.findings]
+    assert seconds[0] <= 22
+    assert seconds[-1] <= 32
+
+
+def test_a_reading_that_is_missing_for_a_while_takes_nothing_back() -> None:
+    """Not known is not gone."""
+    engine = scripted({"fault": between(0, 20, FIRES, Unknown(("power",)))})
+    assert all(rules_of(one) == ["fault"] for one in play(engine, range(50))[10:])
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("share", [0.1, 0.9])
+def test_noise_raises_or_clears_once_at_most(seed: int, share: float) -> None:
+    """A rule that errs in one look of ten does not make the screen flicker."""
+    dice = random.Random(seed)
+    noise = {second: dice.random() < share for second in range(0, 600)}
+    engine = scripted({"fault": lambda s: FIRES if noise[int(s)] else CLEAR})
+    shown = [bool(one.findings) for one in play(engine, range(600))]
+    changes = sum(before != after for before, after in pairwise(shown))
+    assert changes <= 1
+    assert shown[-1] is (share > 0.5)
+
+
+def test_slow_snapshots_need_three_looks() -> None:
+    """With one a minute, time alone would be a single look."""
+    said = play(scripted({"fault": always(FIRES)}), range(0, 600, 60), interval=60.0)
+    assert [bool(one.findings) for one in said[:4]] == [False, False, True, True]
+
+
+def test_a_pause_of_the_watching_is_one_look() -> None:
+    """A computer that slept has not seen the fault hold for an hour."""
+    engine = scripted({"fault": always(FIRES)})
+    said = play(engine, [0.0, 2.0, 3600.0])
+    assert said[-1].watched_seconds < 10.0
+    assert said[-1].findings == () or said[-1].findings[0].since_unix_seconds is not None
+
+
+def test_it_says_since_when() -> None:
+    """From the first look that found it, not from when it was raised."""
+    said = play(scripted({"fault": between(20, 99, FIRES)}), range(60))
+    since = said[-1].findings[0].since_unix_seconds
+    assert since is not None
+    assert 20 <= since - NOW <= 25
+
+
+@pytest.mark.parametrize(
+    ("severity", "verdict", "seconds"),
+    [
+        ("warning", CLEAR, 20),
+        ("warning", Unknown(("power",)), 40),
+        ("error", CLEAR, 60),
+        ("error", Unknown(("power",)), 120),
+    ],
+)
+def test_a_raised_finding_drains_at_its_own_pace(
+    severity: str, verdict: Verdict, seconds: int
+) -> None:
+    """However long it held; a reading that is missing drains it half as fast."""
+    held = Held(Rule(title="a fault"))
+    for second in range(300):
+        held.update(firing(severity=severity), 1.0, second)
+    drained = 0
+    while held.raised:
+        held.update(verdict, 1.0, 300 + drained)
+        drained += 1
+    assert drained == seconds
+
+
+def test_what_is_not_raised_drains_twice_as_fast_as_it_filled() -> None:
+    """Five seconds of it are forgotten within three."""
+    held = Held(Rule(title="a fault"))
+    for second in range(5):
+        held.update(firing(strength=0.4), 1.0, second)
+    looks = []
+    for second in range(5, 8):
+        held.update(CLEAR, 1.0, second)
+        looks.append(held.looks)
+    assert looks == [5, 5, 0]

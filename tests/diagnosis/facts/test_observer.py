@@ -1,0 +1,731 @@
+"""What is known of a machine after a while of watching it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from gpuwatch.core.model import (
+    BusySample,
+    Host,
+    Job,
+    JobMember,
+    JobRank,
+    Process,
+    ReasonSeconds,
+    Snapshot,
+    TrainingLoop,
+)
+from gpuwatch.core.source import ManualClock, ReadOptions
+from gpuwatch.diagnosis.facts.choosing import FOLLOWED_JOBS_MAX
+from gpuwatch.diagnosis.facts.observer import Observer
+from gpuwatch.diagnosis.facts.window import GpuFacts, JobFacts, Window
+from gpuwatch.sources.simulated.source import SimulatedSource
+from tests.support.snapshots import gpu, snapshot, snapshots
+
+GIB = 2**30
+
+
+@cache
+def watched(scenario: str, gpus: int = 1, seconds: int = 90) -> tuple[Window, ...]:
+    """The windows after watching once a second, looking at them every five."""
+    clock = ManualClock()
+    source = SimulatedSource(scenario, gpus=gpus, clock=clock)
+    observer = Observer()
+    for second in range(seconds):
+        observer.push(source.read())
+        if second % 5 == 0:
+            observer.windows()
+        clock.advance(1.0)
+    return observer.windows()
+
+
+def only(windows: tuple[Window, ...]) -> tuple[Window, JobFacts, GpuFacts]:
+    (window,) = windows
+    assert window.job is not None
+    return window, window.job, window.gpus[0]
+
+
+def fact(window: Window, path: str) -> Any:
+    """``gpus.0.busy.duty``: by the names of fields and the numbers of items."""
+    found: Any = window
+    for part in path.split("."):
+        assert found is not None, path
+        found = found[int(part)] if part.isdigit() else getattr(found, part)
+    return found
+
+
+def above(limit: float) -> Callable[[Any], bool]:
+    return lambda value: value is not None and value > limit
+
+
+def below(limit: float) -> Callable[[Any], bool]:
+    return lambda value: value is not None and value < limit
+
+
+SHOWN: dict[str, tuple[int, int, dict[str, Any]]] = {
+    # Two workers of 3.9 s a batch: a batch every 1.95 s; they are at their limit meanwhile.
+    "starved": (1, 90, {
+        "gpus.0.busy.period_seconds": pytest.approx(1.95, rel=0.05),
+        "job.workers.count": 2.0,
+        "job.workers_when_idle_percent": pytest.approx(99.0, abs=3.0),
+        "gpus.0.pcie_rx_idle_bytes_per_second": above(0.0),
+        "gpus.0.pcie_generation_busy": 5,
+        "gpus.0.pcie_width_busy": 16,
+        "starting": False,
+        "pauses": (),
+        "watched_seconds": pytest.approx(60.0),
+        "steady_seconds": pytest.approx(90.0),
+    }),
+    # num_workers=0: its CPU is in anti-phase, and there are no workers.
+    "main_process": (1, 90, {
+        "job.main_thread_phase": below(-0.8),
+        "job.main_thread_when_idle_percent": above(90.0),
+        "job.workers": None,
+        "job.ranks.0.loader_workers": 0,
+    }),
+    # Its GPU is never idle for long enough to ask who works then.
+    "healthy": (1, 150, {
+        "gpus.0.busy.duty": above(0.95),
+        "gpus.0.memory_slope_bytes_per_second": 0.0,
+        "pauses": (),
+        "job.main_thread_phase": None,
+        "job.main_thread_when_idle_percent": None,
+    }),
+    # Every 45 s, for 8 s, 2 GB/s; all GPUs stop together.
+    "checkpoint": (2, 200, {
+        "pauses": lambda pauses: len(pauses) == 4,
+        "pauses.1.seconds": pytest.approx(8.0, abs=0.5),
+        "pauses.1.wrote_bytes": pytest.approx(16e9, rel=0.1),
+        "pauses.1.busy_percent": pytest.approx(0.0, abs=2.0),
+        "pauses.1.gpus": lambda gpus: len(gpus) == 2,
+        "job.write_when_idle_bytes_per_second": above(1e9),
+    }),
+    # Every minute, 14 s at two thirds.
+    "validation": (1, 200, {
+        "pauses": lambda pauses: len(pauses) == 3,
+        "pauses.0.seconds": pytest.approx(14.0, abs=1.5),
+        "pauses.0.wrote_bytes": 0.0,
+        "pauses.0.busy_percent": pytest.approx(55.0, abs=12.0),
+    }),
+    # Each of the processes gains 55 MB a second.
+    "host_leak": (1, 120, {
+        "job.workers.memory_slope_bytes_per_second": pytest.approx(8 * 55e6, rel=0.35),
+        "job.workers.memory_slope_error_bytes_per_second": below(88e6),
+        "host.memory_slope_bytes_per_second": above(0.0),
+    }),
+    # One card of two is hot, all of the window; the other not at all.
+    "throttled": (2, 120, {
+        "gpus.0.throttle_shares": lambda shares: dict(shares)["sw_thermal_slowdown"] > 55.0,
+        "gpus.1.throttle_shares": (),
+        "gpus.0.sm_clock_busy_mhz": below(1782.0),
+        "gpus.1.sm_clock_busy_mhz": above(1900.0),
+    }),
+    # Each rank has its GPU and its own workers.
+    "imbalanced": (4, 90, {
+        "job.ranks": lambda ranks: [rank.rank for rank in ranks] == [0, 1, 2, 3],
+        "job.ranks.3.gpu_uuids": lambda gpus: len(gpus) == 1,
+        "job.ranks.3.workers.count": 8.0,
+        "job.workers.count": 32.0,
+    }),
+    # The traffic while no kernel is resident is more than the mean.
+    "unpinned": (1, 90, {
+        "job.ranks.0.pinned_memory": False,
+        "gpus.0.pcie_rx_idle_bytes_per_second": above(2e9),
+        "gpus.0.pcie_rx_bytes_per_second": below(2e9),
+    }),
+    # The workers wait for the disk, and read.
+    "io_bound": (1, 90, {
+        "job.workers.disk_wait_percent": above(60.0),
+        "job.workers.in_disk_wait_share": above(0.8),
+        "job.read_bytes_per_second": above(1e7),
+    }),
+    "cpu_quota": (1, 90, {"job.cpu_throttled_percent": above(50.0)}),
+    # Three corrected ones every three seconds, however many there were before.
+    "memory_errors": (1, 200, {
+        "gpus.0.ecc_corrected_new": pytest.approx(63, abs=6),
+        "gpus.0.ecc_uncorrected_new": pytest.approx(2.5, abs=0.5),
+    }),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("scenario", "path"), [(name, path) for name, shown in SHOWN.items() for path in shown[2]]
+)
+def test_a_scenario_of_the_simulator_shows(scenario: str, path: str) -> None:
+    """Facts of its one window."""
+    gpus, seconds, shown = SHOWN[scenario]
+    (window,) = watched(scenario, gpus, seconds)
+    value, expected = fact(window, path), shown[path]
+    assert expected(value) if callable(expected) else value == expected, value
+
+
+def test_the_others_jobs_phase_is_seen_in_their_polls() -> None:
+    """Nobody is attached to them, so that their samples come once a second."""
+    windows = watched("main_process", gpus=8)
+    phases = [window.job.main_thread_phase or 0.0 for window in windows if window.job is not None]
+    assert len(phases) > 1
+    assert max(phases) < -0.5
+
+
+def test_a_leak_has_the_slope_it_has() -> None:
+    """2.4 GiB every 6 s, within three standard errors."""
+    _, _, facts = only(watched("leak", seconds=120))
+    slope, error = (facts.memory_slope_bytes_per_second, facts.memory_slope_error_bytes_per_second)
+    assert slope is not None
+    assert error is not None
+    assert slope == pytest.approx(0.4 * GIB, abs=3 * error)
+    assert error < 0.1 * slope
+
+
+def test_each_job_sees_the_other_on_its_gpu() -> None:
+    """Its own share and memory, and those of the others."""
+    mine, theirs = watched("tenant")
+    assert mine.gpus[0].own_busy_percent == pytest.approx(56.0, abs=4.0)
+    assert mine.gpus[0].foreign_busy_percent == pytest.approx(40.0, abs=4.0)
+    assert mine.gpus[0].foreign_memory_bytes == theirs.gpus[0].own_memory_bytes
+    assert mine.gpus[0].own_memory_bytes == theirs.gpus[0].foreign_memory_bytes
+
+
+def test_the_host_without_gpus_is_watched_too() -> None:
+    """A job on the CPU has a window without GPUs."""
+    clock = ManualClock()
+    options = ReadOptions()
+    source = SimulatedSource("no_gpu", gpus=0, clock=clock, options=options)
+    options.attached = source.find(4242)
+    observer = Observer()
+    for _ in range(90):
+        observer.push(source.read())
+        clock.advance(1.0)
+    (window,) = observer.windows()
+    assert window.gpus == ()
+    assert window.job is not None
+    assert (window.job.cpu_cores or 0.0) > 1.0
+    assert (window.host.cpu_percent or 0.0) > 0.0
+    assert not window.starting
+
+
+def test_a_start_up_is_waited_out_and_left_out() -> None:
+    """It loads for half a minute; then it is steady, and its beginning is not in its window."""
+    clock = ManualClock()
+    source = SimulatedSource("startup", clock=clock)
+    observer = Observer()
+    starting: list[tuple[float, bool]] = []
+    for _ in range(70):
+        one = source.read()
+        observer.push(one)
+        for window in observer.windows():
+            if window.job is not None:
+                began = window.job.job.started_at_unix_seconds or 0.0
+                starting.append((one.taken_at_unix_seconds - began, window.starting))
+        clock.advance(1.0)
+    assert all(yes for age, yes in starting if age < 24.0)
+    assert not any(yes for age, yes in starting if age > 45.0)
+    window, _, facts = only(observer.windows())
+    assert facts.busy is not None
+    assert facts.busy.duty > 0.9
+    assert window.pauses == ()
+    assert 10.0 < window.steady_seconds < 45.0
+
+
+def test_an_old_job_that_is_attached_to_does_not_start() -> None:
+    """From the first look on."""
+    window, _, _ = only(watched("starved", seconds=1))
+    assert not window.starting
+
+
+def test_a_gpu_that_is_lost_says_so_and_a_new_run_is_another_job() -> None:
+    """What it read before stays known while it is in the window."""
+    clock = ManualClock()
+    source = SimulatedSource("lost", clock=clock)
+    observer = Observer()
+    lost = []
+    for _ in range(200):
+        observer.push(source.read())
+        windows = observer.windows()
+        lost.append([facts.lost for window in windows for facts in window.gpus])
+        clock.advance(1.0)
+    assert [True] in lost
+    assert lost[-1] == [False]
+    window, job, _ = only(observer.windows())
+    assert job.watched_seconds < 115.0
+    assert not window.starting
+
+
+def test_the_next_run_of_a_command_begins_anew() -> None:
+    """The starved run before is no part of the fed one's plateau, duty or counts."""
+    clock = ManualClock()
+    options = ReadOptions()
+    source = SimulatedSource("rerun", clock=clock, options=options)
+    observer = Observer()
+    for _ in range(150):
+        observer.push(source.read())
+        observer.windows()
+        clock.advance(1.0)
+    window, job, facts = only(observer.windows())
+    assert facts.busy is not None
+    assert facts.busy.duty > 0.9
+    assert job.job.loader_workers == 6
+    assert window.watched_seconds <= 61.0
+
+
+# By hand
+
+
+def looks(
+    count: int, *, busy: Any = 50.0, interval: float = 1.0, start: float = 100.0, **fields: Any
+) -> list[Snapshot]:
+    """One GPU, polled; ``busy`` and ``fields`` are values or functions of the number."""
+    made = []
+    for number in range(count):
+        given = {
+            name: value(number) if callable(value) else value for name, value in fields.items()
+        }
+        percent = busy(number) if callable(busy) else busy
+        one = gpu(busy_percent=percent, **given)
+        made.append(
+            snapshot(
+                at=start + number * interval,
+                sequence=number,
+                interval_seconds=interval,
+                gpus=(one,),
+            )
+        )
+    return made
+
+
+def after(made: list[Snapshot]) -> Window:
+    observer = Observer()
+    for one in made:
+        observer.push(one)
+    (window,) = observer.windows()
+    return window
+
+
+def test_nothing_seen_gives_no_window() -> None:
+    """And one look gives one without a waveform."""
+    assert Observer().windows() == ()
+    window = after(looks(1))
+    assert window.job is None
+    assert window.gpus[0].busy is None
+    assert window.watched_seconds == 1.0
+
+
+def test_what_is_not_read_stays_unknown() -> None:
+    """Not one zero is made up."""
+    window = after(looks(80, busy=None))
+    facts = window.gpus[0]
+    unread = [
+        name
+        for name in GpuFacts.__dataclass_fields__
+        if name not in ("identity", "lost", "busy_read", "unread_seconds")
+        and getattr(facts, name) is not None
+    ]
+    assert unread == []
+    assert window.host.cpu_percent is None
+    assert window.host.memory_slope_bytes_per_second is None
+
+
+def test_polls_are_the_waveform_where_the_driver_keeps_no_samples() -> None:
+    """Twelve seconds of each kind."""
+    window = after(looks(120, busy=lambda number: 99.0 if number // 6 % 2 else 0.0))
+    busy = window.gpus[0].busy
+    assert busy is not None
+    assert busy.sample_seconds == pytest.approx(1.0)
+    assert busy.period_seconds == pytest.approx(12.0, rel=0.1)
+    assert busy.seconds == pytest.approx(60.0, abs=1.5)
+
+
+def test_missing_snapshots_are_a_gap() -> None:
+    """Not idle time, not watched time, and in no run."""
+    made = looks(60, busy=99.0)
+    window = after(made[:20] + made[50:])
+    assert window.watched_seconds == pytest.approx(30.0)
+    busy = window.gpus[0].busy
+    assert busy is not None
+    assert busy.duty == 1.0
+    assert busy.seconds == pytest.approx(30.0)
+
+
+def test_a_pause_does_not_grow_while_the_driver_is_silent() -> None:
+    """It is known to have lasted until the last reading; whether it goes on, nobody knows."""
+    made = looks(160, busy=lambda number: 97.0 if number < 120 else 0.0 if number < 127 else None)
+    (paused,) = after(made).ongoing
+    assert paused.seconds == pytest.approx(7.0, abs=1.0)
+    assert after(made).gpus[0].unread_seconds == pytest.approx(33.0)
+    assert after(made[:127]).gpus[0].unread_seconds == 0.0
+
+
+def test_a_wall_clock_that_jumps_leaves_the_runs_whole() -> None:
+    """Time is the source's monotonic clock."""
+    made = looks(60, busy=lambda number: 99.0 if number // 5 % 2 else 0.0)
+    jumped = [
+        one if at < 30 else replace(one, taken_at_unix_seconds=one.taken_at_unix_seconds - 3600.0)
+        for at, one in enumerate(made)
+    ]
+    straight, bent = after(made), after(jumped)
+    assert bent.gpus[0].busy == straight.gpus[0].busy
+    assert bent.watched_seconds == straight.watched_seconds
+
+
+def test_a_recording_that_starts_again_is_watched_anew() -> None:
+    """Time that goes back is another beginning."""
+    window = after(looks(50, busy=0.0, start=500.0) + looks(20, busy=99.0, start=10.0))
+    assert window.watched_seconds == pytest.approx(20.0)
+    assert window.gpus[0].busy is not None
+    assert window.gpus[0].busy.duty == 1.0
+
+
+def test_intervals_of_any_length_weigh_by_time() -> None:
+    """Ten looks a second for ten seconds are worth as much as ten of a second each."""
+    fast = looks(100, interval=0.1, power_watts=100.0)
+    slow = looks(10, start=110.9, power_watts=300.0)
+    facts = after(fast + slow).gpus[0]
+    assert facts.power_mean_watts == pytest.approx(200.0, rel=0.03)
+
+
+def test_power_under_load_is_that_of_busy_polls() -> None:
+    """And the plateau is the top of all that was seen."""
+    window = after(
+        looks(
+            200,
+            busy=lambda number: 99.0 if number % 10 < 3 else 0.0,
+            power_watts=lambda number: 600.0 if number % 10 < 3 else 90.0,
+            sm_clock_mhz=lambda number: 1980 if number % 10 < 3 else 345,
+            pcie_generation=lambda number: 5 if number % 10 < 3 else 1,
+            pcie_width=16,
+        )
+    )
+    facts = window.gpus[0]
+    assert facts.power_busy_watts == pytest.approx(600.0)
+    assert facts.power_plateau_watts == pytest.approx(600.0, abs=5.0)
+    assert facts.sm_clock_busy_mhz == pytest.approx(1980.0)
+    assert (facts.pcie_generation_busy, facts.pcie_width_busy) == (5, 16)
+
+
+def test_throttling_comes_from_counters_before_polls() -> None:
+    """A counter knows what happened between the polls; a reason without one is polled."""
+    window = after(
+        looks(
+            60,
+            throttle_reasons=("sw_power_cap", "hw_slowdown"),
+            throttle_durations=(ReasonSeconds("sw_power_cap", 0.25),),
+        )
+    )
+    shares = window.gpus[0].throttle_shares
+    assert shares is not None
+    held = dict(shares)
+    assert held["sw_power_cap"] == pytest.approx(15.0, rel=0.1)
+    assert held["hw_slowdown"] == pytest.approx(60.0, rel=0.1)
+
+
+def job_at(pid: int, started: float, uuid: str = "GPU-a", **fields: Any) -> Job:
+    member = JobMember(
+        pid=pid, started_at_unix_seconds=started, role="rank", main_thread_cpu_percent=50.0
+    )
+    rank = JobRank(pid=pid, started_at_unix_seconds=started, gpu_uuids=(uuid,))
+    settings_: dict[str, Any] = {"ranks": (rank,), "members": (member,), "gpu_uuids": (uuid,)}
+    return Job(pid=pid, started_at_unix_seconds=started, **(settings_ | fields))
+
+
+def reported(count: int, phase: Any = "train") -> list[Snapshot]:
+    """A job without a GPU that reports, from its fifth second on, a step a second; ``phase`` is a
+    function of the second, or a value."""
+    began = snapshot(at=100.0).taken_at_unix_seconds
+    rank = JobRank(pid=1, started_at_unix_seconds=began)
+    made = []
+    for second in range(count):
+        loop = TrainingLoop(
+            pid=1,
+            started_at_unix_seconds=began,
+            steps=max(0, second - 4),
+            phase=phase(second) if callable(phase) else phase,
+            told_at_unix_seconds=began + second,
+        )
+        job = job_at(1, began, ranks=(rank,), gpu_uuids=(), loops=(loop,))
+        made.append(snapshot(at=100.0 + second, sequence=second, gpus=(), jobs=(job,)))
+    return made
+
+
+def test_without_a_gpu_the_steps_that_are_reported_end_the_start_up() -> None:
+    """Eight seconds after the first step; a job that reports none is waited for."""
+    made = reported(30)
+    assert after(made[:13]).starting
+    window = after(made[:14])
+    assert not window.starting
+    assert window.steady_seconds == pytest.approx(8.0)
+    silent = [replace(one, jobs=(replace(one.jobs[0], loops=()),)) for one in made]
+    assert after(silent).starting
+
+
+@pytest.mark.parametrize("reports", [True, False])
+def test_many_steps_that_are_reported_are_steady_work(reports: bool) -> None:
+    """Also where the GPU flickers without a rhythm; without them it looks like tuning."""
+    busy = [0, 0, 60, 0, 0, 0, 0, 60, 60, 0, 60, 0, 0, 0, 60, 0, 60, 60, 60, 60, 0, 0, 0, 0, 0, 60]
+    made = [
+        replace(
+            one,
+            gpus=(gpu(busy_percent=float(busy[second])),),
+            jobs=(
+                replace(
+                    one.jobs[0],
+                    gpu_uuids=("GPU-a",),
+                    loops=(replace(one.jobs[0].loops[0], steps=3 * second),) if reports else (),
+                ),
+            ),
+        )
+        for second, one in enumerate(reported(len(busy)))
+    ]
+    assert after(made[:7]).starting
+    window = after(made)
+    assert window.starting is not reports
+    if reports:
+        assert window.steady_seconds == pytest.approx(8.0)
+
+
+def test_without_a_gpu_pauses_are_those_that_are_reported() -> None:
+    """With what they were; one that goes on is none yet, nor is one of the start-up."""
+
+    def phase(second: int) -> str:
+        if second < 5 or 20 <= second < 24:
+            return "checkpoint"
+        return "validation" if second == 30 or second >= 38 else "train"
+
+    pauses = after(reported(40, phase)).pauses
+    assert [(pause.phase, pause.seconds) for pause in pauses] == [
+        ("checkpoint", pytest.approx(4.0)),
+        ("validation", pytest.approx(1.0)),
+    ]
+    assert [pause.gpus for pause in pauses] == [(), ()]
+
+
+def test_a_gpu_that_changes_hands_is_watched_anew() -> None:
+    """The new job's power, memory and waveform are its own; then the GPU is nobody's."""
+    first, second = job_at(1, 1.0), job_at(2, 2.0)
+    made = looks(300, busy=99.0, power_watts=lambda number: 600.0 if number < 100 else 200.0)
+    observer = Observer()
+    for number, one in enumerate(made):
+        owner = (first,) if number < 100 else (second,) if number < 200 else ()
+        observer.push(replace(one, jobs=owner))
+        if number == 150:
+            (window,) = observer.windows()
+            assert window.job is not None
+            assert window.job.key == second.key
+            assert window.gpus[0].power_plateau_watts == pytest.approx(200.0, abs=5.0)
+            assert window.watched_seconds == pytest.approx(51.0)
+    (window,) = observer.windows()
+    assert window.job is None
+    assert window.gpus[0].uuid == "GPU-a"
+
+
+def test_a_job_is_forgotten_a_minute_after_it_was_there() -> None:
+    """Until then it goes on where it was; after that, it begins anew."""
+    the_job = job_at(1, 1.0)
+    for away, expected in ((20, 60.0), (200, 40.0)):
+        observer = Observer()
+        for number, one in enumerate(looks(80 + away)):
+            there = number < 40 or number >= 40 + away
+            observer.push(replace(one, jobs=(the_job,) if there else ()))
+        (window,) = observer.windows()
+        assert window.job is not None
+        assert window.job.watched_seconds == pytest.approx(80.0 if away == 20 else expected)
+
+
+def test_an_ended_job_keeps_its_last_window_and_its_gpu_is_free() -> None:
+    """What the GPU does afterwards is not the job's idling."""
+    running = job_at(1, 1.0)
+    ended = replace(running, ranks=(), ended_at_unix_seconds=1_700_000_180.0)
+    observer = Observer()
+    for number, one in enumerate(looks(140, busy=lambda number: 99.0 if number < 80 else 0.0)):
+        observer.push(replace(one, jobs=(running if number < 80 else ended,)))
+    window, free = observer.windows()
+    assert window.job is not None
+    assert window.job.job.ended_at_unix_seconds is not None
+    assert window.gpus[0].busy is not None
+    assert window.gpus[0].busy.duty == 1.0
+    assert free.job is None
+    assert free.gpus[0].busy is not None
+    assert free.gpus[0].busy.duty == 0.0
+
+
+def test_foreign_processes_are_those_of_no_member() -> None:
+    """Of nobody it is zero; where the driver cannot say whose share it is, unknown."""
+    the_job = job_at(1, 1.0)
+    rows = (
+        Process(pid=1, gpu_uuid="GPU-a", gpu_busy_percent=40.0, gpu_memory_bytes=GIB),
+        Process(pid=9, gpu_uuid="GPU-a", gpu_busy_percent=None, gpu_memory_bytes=2 * GIB),
+        Process(pid=8, gpu_uuid="GPU-b", gpu_busy_percent=70.0, gpu_memory_bytes=4 * GIB),
+    )
+    window = after([replace(one, jobs=(the_job,), processes=rows) for one in looks(20)])
+    facts = window.gpus[0]
+    assert (facts.own_busy_percent, facts.own_memory_bytes) == (40.0, GIB)
+    assert (facts.foreign_busy_percent, facts.foreign_memory_bytes) == (None, 2 * GIB)
+    alone = after([replace(one, jobs=(the_job,), processes=rows[:1]) for one in looks(20)])
+    assert alone.gpus[0].foreign_busy_percent == 0.0
+    unread = after([replace(one, jobs=(the_job,)) for one in looks(20)])
+    assert unread.gpus[0].foreign_memory_bytes is None
+
+
+def test_stacks_are_shown_with_their_job() -> None:
+    """As they were noted last."""
+    observer = Observer()
+    for one in looks(5):
+        observer.push(replace(one, jobs=(job_at(1, 1.0),)))
+    observer.note_stacks((1, 1.0), (("waits for data", 62.0, "train.py:41"),))
+    (window,) = observer.windows()
+    assert window.job is not None
+    assert window.job.stacks == (("waits for data", 62.0, "train.py:41"),)
+
+
+def test_dense_driver_samples_are_thinned() -> None:
+    """Fifty a second show no more than ten for what is asked here, and cost five times as much."""
+    made = []
+    for number, one in enumerate(looks(70, busy=50.0)):
+        now = one.taken_at_unix_seconds
+        fresh = tuple(
+            BusySample(now - 0.98 + 0.02 * at, 100.0 if at < 25 else 0.0) for at in range(50)
+        )
+        made.append(replace(one, gpus=(gpu(busy_percent=50.0, busy_samples=fresh),)))
+        assert number >= 0
+    busy = after(made).gpus[0].busy
+    assert busy is not None
+    assert busy.sample_seconds == pytest.approx(0.1, rel=0.05)
+    assert busy.period_seconds == pytest.approx(1.0, rel=0.05)
+
+
+def test_hours_of_watching_keep_no_more_than_minutes() -> None:
+    """Everything it holds is as large after four hours as after half an hour."""
+    the_job = job_at(1, 1.0)
+    observer = Observer()
+    sizes = []
+    for number, one in enumerate(looks(4 * 360, interval=10.0, memory_used_bytes=GIB)):
+        observer.push(replace(one, jobs=(the_job,), host=Host(name="a", memory_used_bytes=GIB)))
+        if number in (180, 4 * 360 - 1):
+            observer.windows()
+            sizes.append(held(observer))
+    assert sizes[1] <= 1.05 * sizes[0]
+
+
+def held(thing: Any, seen: set[int] | None = None) -> int:
+    """How many objects hang on it."""
+    seen = set() if seen is None else seen
+    if id(thing) in seen or isinstance(thing, str | int | float | bool | type(None) | Snapshot):
+        return 0
+    seen.add(id(thing))
+    parts: list[Any] = []
+    if isinstance(thing, dict):
+        parts = list(thing.values())
+    elif isinstance(thing, list | tuple | set | frozenset) or hasattr(thing, "popleft"):
+        parts = list(thing)
+    elif hasattr(thing, "typecode"):
+        return len(thing)
+    for kind in type(thing).__mro__:
+        parts += [getattr(thing, name, None) for name in getattr(kind, "__slots__", ())]
+    parts += list(getattr(thing, "__dict__", {}).values())
+    return 1 + sum(held(part, seen) for part in parts)
+
+
+# Such large examples take minutes to shrink, longer than a test may take: what fails would be told
+# as a test that hangs.
+@settings(
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    phases=[phase for phase in Phase if phase is not Phase.shrink],
+)
+@given(st.lists(snapshots(), min_size=1, max_size=4))
+def test_no_snapshot_breaks_it(made: list[Snapshot]) -> None:
+    """Whatever the model allows, in whatever order."""
+    observer = Observer()
+    for one in made:
+        observer.push(one)
+        for window in observer.windows():
+            assert len({facts.uuid for facts in window.gpus}) == len(window.gpus)
+
+
+def test_a_gpu_that_a_job_names_twice_counts_once() -> None:
+    """A recording may say so; the same GPU is in a window once, and its readings count once."""
+    first = looks(20, busy=99.0)
+    key = first[0].gpus[0].uuid
+    twice, once = Observer(), Observer()
+    for one in first:
+        members = (JobMember(pid=7, role="rank"),)
+        twice.push(replace(one, jobs=(Job(pid=7, members=members, gpu_uuids=(key, key)),)))
+        once.push(replace(one, jobs=(Job(pid=7, members=members, gpu_uuids=(key,)),)))
+    (window,), (wanted,) = twice.windows(), once.windows()
+    assert [facts.uuid for facts in window.gpus] == [key]
+    assert window.gpus == wanted.gpus
+
+
+def test_samples_of_one_moment_are_one_sample() -> None:
+    """Stamps that do not move on (a recording may hold them) break nothing."""
+    samples = tuple([BusySample(1_700_000_010.5, percent) for percent in (0.0, 20.0, 40.0, 60.0)])
+    observer = Observer()
+    for at in (10.0, 11.0):
+        made = gpu(busy_percent=30.0, busy_samples=(*samples, samples[1]))
+        observer.push(snapshot(at, gpus=(made,)))
+    (window,) = observer.windows()
+    assert window.gpus[0].uuid == "GPU-a"
+
+
+def test_of_many_jobs_the_busiest_are_followed() -> None:
+    """A machine of notebooks costs no more than one of sixteen jobs; the attached one is there."""
+    jobs = tuple(
+        Job(pid=pid, members=(JobMember(pid=pid, role="rank"),), attached=pid == 1)
+        for pid in range(1, 41)
+    )
+    first = looks(20, busy=99.0)
+    key = first[0].gpus[0].uuid
+    processes = tuple(
+        Process(pid=pid, gpu_uuid=key, gpu_busy_percent=float(pid)) for pid in range(1, 41)
+    )
+    observer = Observer()
+    for one in first:
+        observer.push(replace(one, jobs=jobs, processes=processes))
+    followed = [one.job.job.pid for one in observer.windows() if one.job is not None]
+    assert len(followed) == FOLLOWED_JOBS_MAX
+    assert followed[0] == 1
+    assert set(followed[1:]) == set(range(26, 41))
+
+
+def test_of_many_jobs_one_that_is_attached_to_is_followed_at_once() -> None:
+    """Somebody looks at it."""
+    jobs = tuple(Job(pid=pid, members=(JobMember(pid=pid, role="rank"),)) for pid in range(1, 41))
+    observer = Observer()
+    for second, one in enumerate(looks(8, busy=99.0)):
+        attached = replace(jobs[-1], attached=second >= 4)
+        observer.push(replace(one, jobs=(*jobs[:-1], attached)))
+        followed = {made.job.job.pid for made in observer.windows() if made.job is not None}
+        assert (40 in followed) == (second >= 4)
+        assert len(followed) == FOLLOWED_JOBS_MAX
+
+
+def test_jobs_that_swing_out_of_step_stay_followed() -> None:
+    """Each of them is the busiest for a moment: taken at its word then, none would be watched for
+    long enough to say anything of it."""
+    jobs = tuple(Job(pid=pid, members=(JobMember(pid=pid, role="rank"),)) for pid in range(1, 41))
+    first = looks(120, busy=99.0)
+    key = first[0].gpus[0].uuid
+    observer = Observer()
+    followed: dict[int, set[int]] = {}
+    for second, one in enumerate(first):
+        processes = tuple(
+            Process(
+                pid=pid,
+                gpu_uuid=key,
+                gpu_busy_percent=(95.0 if (second + pid) % 4 == 0 else 0.0) + (pid > 24),
+            )
+            for pid in range(1, 41)
+        )
+        observer.push(replace(one, jobs=jobs, processes=processes))
+        if second in (70, 119):
+            windows = observer.windows()
+            followed[second] = {shown.job.job.pid for shown in windows if shown.job is not None}
+    assert len(followed[119]) == FOLLOWED_JOBS_MAX
+    assert followed[119] == followed[70]

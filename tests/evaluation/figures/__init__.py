@@ -1,0 +1,1 @@
+"""What came of the cases: scores, tables, and a look into one case."""

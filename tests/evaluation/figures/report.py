@@ -1,0 +1,87 @@
+"""The figures as text and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from tests.evaluation.case import HEALTHY
+from tests.evaluation.figures import baselines
+from tests.evaluation.figures.scoring import Score, confusions, score, score_baseline
+from tests.evaluation.harness import Outcome
+
+
+def markdown(outcomes: Sequence[Outcome]) -> str:
+    """Overall and per cause, gpuwatch beside the rules from elsewhere: as the README has it."""
+    ours = score(outcomes)
+    others = {name: score_baseline(outcomes, name) for name in baselines.NAMES}
+    beside = "".join(f" {name} |" for name in others)
+    lines = [f"| overall | gpuwatch |{beside}", "|---" * (2 + len(others)) + "|"]
+    for name, values in _overall([ours, *others.values()]):
+        lines.append(f"| {name} | {' | '.join(values)} |")
+    beside = "".join(f" {name} F1 |" for name in others)
+    lines += ["", f"| cause | cases | precision | recall | F1 |{beside}"]
+    lines.append("|---" * (5 + len(others)) + "|")
+    for number, cause in enumerate(ours.causes):
+        figures = [_ratio(cause.precision), _ratio(cause.recall), _ratio(cause.f1)]
+        figures += [_ratio(other.causes[number].f1) for other in others.values()]
+        lines.append(f"| {cause.label} | {cause.cases} | {' | '.join(figures)} |")
+    return "\n".join(lines)
+
+
+def worst(outcomes: Sequence[Outcome], most: int = 15) -> str:
+    """What was taken for what, with cases to look at."""
+    lines = []
+    for label, said, count, cases in confusions(outcomes)[:most]:
+        lines.append(f"{count:4}  {label} -> {said}: {', '.join(cases[:4])}")
+    return "\n".join(lines)
+
+
+def raised_wrongly(outcomes: Sequence[Outcome]) -> str:
+    """False alarms on healthy jobs, by rule."""
+    counts: dict[str, list[str]] = {}
+    for one in outcomes:
+        if one.label == HEALTHY:
+            for rule in one.alarms:
+                counts.setdefault(rule, []).append(one.case)
+    most = sorted(counts.items(), key=lambda item: -len(item[1]))
+    return "\n".join(f"{len(cases):4}  {rule}: {', '.join(cases[:4])}" for rule, cases in most)
+
+
+def as_json(outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    """Everything, for scripts."""
+    return {
+        "gpuwatch": asdict(score(outcomes)),
+        **{name: asdict(score_baseline(outcomes, name)) for name in baselines.NAMES},
+        "outcomes": [
+            {**asdict(one), "accepted": sorted(one.accepted), "right": one.right}
+            for one in outcomes
+        ],
+    }
+
+
+def _overall(scores: Sequence[Score]) -> list[tuple[str, list[str]]]:
+    return [
+        ("macro F1", [f"{of.macro_f1:.3f}" for of in scores]),
+        ("top-1", [f"{of.top_1:.3f}" for of in scores]),
+        ("abstained", [f"{of.abstained:.3f}" for of in scores]),
+        ("false alarms / GPU-hour", [_alarms(of) for of in scores]),
+        ("blamed on loading wrongly", [str(of.blamed_loading) for of in scores]),
+        ("s to detect loading", [_seconds(of.seconds_to_detect) for of in scores]),
+        ("s to detect all", [_seconds(of.seconds_to_detect_all) for of in scores]),
+        ("Brier score", [_ratio(of.brier, 3) for of in scores]),
+    ]
+
+
+def _alarms(of: Score) -> str:
+    rate = of.false_alarms_per_hour
+    return "-" if rate is None else f"{rate:.3f} ({of.false_alarms}/{of.healthy_gpu_hours:.0f} h)"
+
+
+def _ratio(value: float | None, places: int = 2) -> str:
+    return "-" if value is None else f"{value:.{places}f}"
+
+
+def _seconds(value: float | None) -> str:
+    return "-" if value is None else f"{value:.0f}"

@@ -1,0 +1,214 @@
+"""Knobs of the GPU, its memory, its surroundings and its neighbours."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gpuwatch.sources.simulated.device import Cooling
+from gpuwatch.sources.simulated.plans import JobPlan, Slot
+from tests.evaluation.case import HEALTHY, judge
+from tests.evaluation.jobs.physics import Work
+from tests.evaluation.jobs.scene import (
+    GIB,
+    LANE,
+    PCIE_EFFICIENCY,
+    Bench,
+    Scene,
+    cores_for,
+    discrete,
+    healthy_work,
+)
+
+
+def memory_nearly_full(bench: Bench) -> Scene:
+    discrete(bench)
+    draw = bench.draw
+    work = healthy_work(bench)
+    label = ("memory_nearly_full", frozenset({"memory_nearly_full"}))
+    share = draw.line(0.975, 0.998) - 0.47 * GIB / bench.card.memory_bytes
+    return Scene(
+        work=work, label=label, cores=cores_for(draw, work, bench.gpus),
+        filled=((0, share),), log_label=label
+    )  # fmt: skip
+
+
+def memory_growing(bench: Bench) -> Scene:
+    discrete(bench)
+    draw = bench.draw
+    work = healthy_work(bench)
+    total = bench.card.memory_bytes
+    start = draw.line(0.3, 0.6)
+    minutes = draw.span(8.0, 50.0)
+    every = draw.span(0.5, 8.0)
+    plan = JobPlan(
+        gpus=(), memory_bytes=total * start, leak_every_seconds=every,
+        leak_bytes_per_step=total * (0.98 - start) * every / (60.0 * minutes)
+    )  # fmt: skip
+    label = ("memory_growing", frozenset({"memory_growing"}))
+    return Scene(
+        work=work, label=label, cores=cores_for(draw, work, bench.gpus), plan=plan,
+        seconds=300.0, log_label=label
+    )  # fmt: skip
+
+
+def thermal_throttle(bench: Bench) -> Scene:
+    draw = bench.draw
+    work = healthy_work(bench)
+    card = bench.card
+    work = replace(work, compute=work.compute._replace(power=draw.line(0.75, 0.97)))
+    power = work.compute.power * card.limit_watts
+    air = draw.line(32.0, 50.0)
+    begin = draw.any((-55.0, 5.0))
+    # How much of its power the cooling carries away before it slows down.
+    carried = draw.line(0.4, 0.9)
+    per_watt = (card.slowdown_celsius - 1.0 - air) / (carried * power)
+    hot = Cooling(air_celsius=air, celsius_per_watt=per_watt, from_second=begin)
+    slots = list(bench.slots)
+    victims = range(bench.gpus) if draw.chance(0.4) else (0,)
+    for gpu in victims:
+        slots[gpu] = Slot(card=card, cooling=hot)
+    right = {"thermal_throttle"}
+    if 0 < len(victims) < bench.gpus:
+        right |= {"straggler"}
+    if carried > 0.85:
+        right.add(HEALTHY)
+    label = ("thermal_throttle", frozenset(right))
+    return Scene(
+        work=work, label=label, cores=cores_for(draw, work, bench.gpus), slots=tuple(slots),
+        seconds=180.0, from_seconds=max(0.0, begin) + 30.0, log_label=label
+    )  # fmt: skip
+
+
+def power_throttle(bench: Bench) -> Scene:
+    discrete(bench)
+    draw = bench.draw
+    work = healthy_work(bench)
+    card = bench.card
+    work = replace(work, compute=work.compute._replace(power=draw.line(0.8, 0.98)))
+    share = draw.line(0.45, 0.85)
+    limit = card.limit_watts * share * work.compute.power
+    slots = list(bench.slots)
+    victims = range(bench.gpus) if draw.chance(0.6) else (0,)
+    for gpu in victims:
+        slots[gpu] = Slot(card=card, power_limit_watts=limit)
+    right = {"power_throttle"}
+    if 0 < len(victims) < bench.gpus:
+        right |= {"straggler"}
+    if share > 0.8:
+        right.add(HEALTHY)
+    label = ("power_throttle", frozenset(right))
+    cores = cores_for(draw, work, bench.gpus)
+    return Scene(work=work, label=label, cores=cores, slots=tuple(slots), log_label=label)
+
+
+def pcie_degraded(bench: Bench) -> Scene:
+    draw = bench.draw
+    work = healthy_work(bench)
+    best = bench.card.pcie_generation
+    generation, width = draw.one(
+        ((1, 16), (best, 4), (2, 8), (best, 8), (1, 4), (best - 2, 16), (1, 8), (best, 2))
+    )
+    generation = max(1, generation)
+    rate = LANE[generation] * width * PCIE_EFFICIENCY
+    batch = min(3e9, max(work.batch_bytes, rate * work.gpu * draw.span(0.05, 1.5)))
+    work = replace(work, batch_bytes=batch, copy_rate=rate)
+    slots = tuple(
+        Slot(card=bench.card, pcie_generation=generation, pcie_width=width)
+        for _ in range(bench.gpus)
+    )
+    label, right, _ = judge(
+        work, bench.gpus, {"pcie_degraded": replace(work, copy_rate=bench.link)}
+    )
+    if label == HEALTHY:
+        # It costs this job nothing, and is worth a word all the same.
+        label, right = "pcie_degraded", frozenset({"pcie_degraded", HEALTHY})
+    if not work.pinned and work.workers:
+        right = right | {"memory_not_pinned"}
+    return Scene(
+        work=work, label=(label, right), cores=cores_for(draw, work, bench.gpus), slots=slots,
+        log_label=(label, right)
+    )  # fmt: skip
+
+
+def hardware_errors(bench: Bench) -> Scene:
+    work = healthy_work(bench)
+    begin = bench.draw.line(5.0, 30.0)
+    slots = list(bench.slots)
+    slots[0] = Slot(card=bench.card, errors_from=begin)
+    # Eight corrected errors make the first uncorrected one.
+    label = ("hardware_errors", frozenset({"hardware_errors"}))
+    if not bench.card.ecc:
+        label = (HEALTHY, frozenset({HEALTHY}))
+    cores = cores_for(bench.draw, work, bench.gpus)
+    return Scene(
+        work=work, label=label, cores=cores, slots=tuple(slots), from_seconds=begin + 24.0,
+        seconds=120.0
+    )  # fmt: skip
+
+
+def gpu_lost(bench: Bench) -> Scene:
+    work = healthy_work(bench)
+    begin = bench.draw.line(10.0, 50.0)
+    slots = list(bench.slots)
+    slots[0] = Slot(card=bench.card, lost_from=begin)
+    cores = cores_for(bench.draw, work, bench.gpus)
+    label = ("gpu_lost", frozenset({"gpu_lost"}))
+    return Scene(work=work, label=label, cores=cores, slots=tuple(slots), from_seconds=begin)
+
+
+def other_tenant(bench: Bench) -> Scene:
+    draw = bench.draw
+    bench.gpus = 1
+    work = healthy_work(bench)
+    share = draw.line(0.15, 0.6)
+    work = replace(
+        work, gpu=work.gpu / (1 - share), batch_cpu=work.batch_cpu / (1 - share),
+        python=work.python
+    )  # fmt: skip
+    total = bench.card.memory_bytes
+    theirs = JobPlan(
+        gpus=(0,), user="margaret", command="python sweep.py --trials 400 --device cuda:0",
+        memory_bytes=total * draw.line(0.08, 0.35), gpu_share=share, age_seconds=610.0
+    )  # fmt: skip
+    plan = JobPlan(gpus=(), gpu_share=1 - share, memory_bytes=total * draw.line(0.2, 0.45))
+    label = ("other_tenant", frozenset({"other_tenant"}))
+    cores = cores_for(draw, work, bench.gpus)
+    return Scene(work=work, label=label, cores=cores, plan=plan, beside=(theirs,))
+
+
+def quiet_neighbour(bench: Bench) -> Scene:
+    """Somebody's notebook holds a little memory on the same GPU and does nothing."""
+    work = healthy_work(bench)
+    theirs = JobPlan(
+        gpus=(0,), user="margaret", command="python -m ipykernel_launcher -f kernel.json",
+        memory_bytes=bench.draw.span(0.4, 2.0) * GIB, age_seconds=41_000.0
+    )  # fmt: skip
+    plan = JobPlan(gpus=(), memory_bytes=bench.card.memory_bytes * 0.4)
+    label = (HEALTHY, frozenset({HEALTHY, "idle_holding_memory"}))
+    cores = cores_for(bench.draw, work, bench.gpus)
+    return Scene(work=work, label=label, cores=cores, plan=plan, beside=(theirs,))
+
+
+def idle_holding_memory(bench: Bench) -> Scene:
+    draw = bench.draw
+    plan = JobPlan(
+        gpus=(), training=None, command="python -m ipykernel_launcher -f kernel.json",
+        memory_bytes=bench.card.memory_bytes * draw.line(0.12, 0.8),
+        age_seconds=draw.span(3_000.0, 90_000.0)
+    )  # fmt: skip
+    label = ("idle_holding_memory", frozenset({"idle_holding_memory"}))
+    return Scene(
+        work=Work(), label=label, cores=32, plan=plan, seconds=400.0, interval=2.0, log_label=label
+    )
+
+
+def orphaned_workers(bench: Bench) -> Scene:
+    draw = bench.draw
+    bench.gpus = 1
+    plan = JobPlan(
+        gpus=(), training=None, orphaned=True, name="pt_data_worker",
+        memory_bytes=draw.line(0.5, 3.0) * GIB, resident_bytes=1.1 * GIB, age_seconds=7200.0
+    )  # fmt: skip
+    more = tuple(replace(plan, gpus=(0,)) for _ in range(draw.rng.randrange(1, 6)))
+    label = ("orphaned_workers", frozenset({"orphaned_workers"}))
+    return Scene(work=Work(), label=label, cores=32, plan=plan, beside=more, seconds=200.0)
