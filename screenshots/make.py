@@ -31,8 +31,7 @@ from gpuwatch.recording.recorder import Recorder
 from gpuwatch.recording.replay import open_tape
 from gpuwatch.sources.simulated.source import SimulatedSource
 from gpuwatch.tui.app import GpuwatchApp
-from gpuwatch.tui.dashboard import new_engine
-from gpuwatch.tui.replay.app import ReplayApp
+from gpuwatch.tui.dashboard import new_engine, replay_app
 from tests.long_recording import NIGHT, snapshots
 
 HERE = Path(__file__).parent
@@ -193,9 +192,9 @@ async def take(shot: Shot) -> str:
             await pilot.press(key)
             await pilot.pause()
         await pilot.pause()
-        app.redraw()
+        app.drawing.redraw()
         await pilot.pause()
-        return app.picture()
+        return app.drawing.picture()
 
 
 @cache
@@ -213,29 +212,30 @@ def night() -> Path:
 
 async def take_replay(shot: Shot) -> str:
     """The recording played: paused where the keys have led."""
-    app = ReplayApp(
+    app = replay_app(
         open_tape(str(night())),
         theme=shot.theme,
         environment=_COLOURFUL,
         simulated=True,
     )
     player = app.player
+    assert player is not None
     async with app.run_test(size=(shot.width, shot.height)) as pilot:
         await _until(pilot, lambda: player.latest is not None and player.state.progress >= 1.0)
         await pilot.press("space")
         for key in shot.keys:
             await pilot.press(key)
-            await _until(pilot, lambda: player._next is None)
+            await _until(pilot, lambda: player.next is None)
         app.view.message = None
-        app.player.state.shown = "night.jsonl.zst"
-        app.redraw()
+        player.state.shown = "night.jsonl.zst"
+        app.drawing.redraw()
         await pilot.pause()
-        picture = app.picture()
-        app.player.close()
+        picture = app.drawing.picture()
+        player.close()
         return picture
 
 
-async def _until(pilot: Pilot[None], condition: Callable[[], bool]) -> None:
+async def _until(pilot: Pilot[int], condition: Callable[[], bool]) -> None:
     while not condition():
         await pilot.pause(0.05)
 

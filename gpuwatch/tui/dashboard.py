@@ -1,23 +1,24 @@
-"""Starts the dashboard and says how it ended."""
+"""Starts the dashboard, live or over a recording, and says how it ended."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
-from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gpuwatch.core import lean
-from gpuwatch.core.model import ProcessKey
+from gpuwatch.core.model import ProcessKey, Snapshot
 from gpuwatch.core.sampler import Sampler
-from gpuwatch.core.source import Source
+from gpuwatch.core.source import ReadOptions, Source
 from gpuwatch.tui.app import TERMINAL_GONE, GpuwatchApp
 from gpuwatch.tui.controllers.diagnosis import Diagnoser
-from gpuwatch.tui.terminal.terminal import let_go
+from gpuwatch.tui.terminal.driver import let_go
 
 if TYPE_CHECKING:
     from gpuwatch.jobs.launch.runner import RunningJob
+    from gpuwatch.recording.replay import Tape
     from gpuwatch.recording.running import RunningRecording
-    from gpuwatch.tui.practice import Practice
+    from gpuwatch.tui.view import Practice
 
 
 def new_engine() -> Diagnoser:
@@ -53,12 +54,7 @@ def run_dashboard(
     gpuwatch has started: its output is shown below it, and once it has ended, the exit code is
     its own (128 and more for a signal). ``practice``: what is wrong with it, and the knobs.
     """
-    make: Callable[..., GpuwatchApp] = GpuwatchApp
-    if practice is not None:
-        from gpuwatch.tui.controllers.practice import PracticeApp  # noqa: PLC0415
-
-        make = partial(PracticeApp, practice)
-    app = make(
+    app = GpuwatchApp(
         source,
         sampler,
         make_engine=new_engine,
@@ -68,20 +64,61 @@ def run_dashboard(
         slow_link=slow_link,
         attached=attached,
         running=running,
+        practice=practice,
     )
+    return _run(app, sampler.close, message)
+
+
+def run_replay(tape: Tape, *, message: str | None = None, **options: Any) -> int:
+    """Play until the person quits; the exit code. ``options``: those of ``replay_app``."""
+    app = replay_app(tape, **options)
+    assert app.player is not None
+    return _run(app, app.player.close, message)
+
+
+class _TapeSource:
+    """Has no machine to read: the player delivers what was recorded."""
+
+    def __init__(self, simulated: bool) -> None:
+        self.simulated = simulated
+        self.options = ReadOptions(all_processes=True)
+
+    def open(self) -> None:
+        """Nothing is read here."""
+
+    def read(self) -> Snapshot:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def replay_app(
+    tape: Tape,
+    *,
+    simulated: bool = False,
+    follows: bool = False,
+    make_engine: Callable[[], Diagnoser] | None = new_engine,
+    monotonic: Callable[[], float] = time.monotonic,
+    **options: Any,
+) -> GpuwatchApp:
+    """The dashboard over ``tape``. ``follows``: what comes in is live and is shown as it comes;
+    ``options``: those of ``GpuwatchApp``."""
+    from gpuwatch.tui.replay.player import Player  # noqa: PLC0415
+
+    player = Player(tape, make_engine=make_engine, follows=follows, monotonic=monotonic)
+    return GpuwatchApp(_TapeSource(simulated), player, player=player, **options)
+
+
+def _run(app: GpuwatchApp, close: Callable[[], None], message: str | None) -> int:
     if message:
-        app.say(message)
+        app.drawing.say(message)
     try:
         app.run()
     finally:
-        sampler.close()
-    return result_of(app)
-
-
-def result_of(app: GpuwatchApp) -> int:
-    """The exit code, after it has run. Raises what ended it."""
+        close()
     if app.return_code == TERMINAL_GONE:
         let_go()
-    if app.error is not None:
-        raise app.error
+    if app.drawing.error is not None:
+        raise app.drawing.error
     return app.return_code or 0

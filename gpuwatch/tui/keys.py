@@ -1,45 +1,77 @@
-"""Every key, once: the bindings, the help screen and a test that presses them all read this."""
+"""Every key, once: the bindings, the footers, the help and a test that presses them all read this.
+
+An action is a method ``action_NAME`` of the screen or, with ``app.`` before it, of a controller.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
+
+from textual.binding import Binding, BindingType
 
 
 class Key(NamedTuple):
-    """``keys``: Textual's names, comma separated; ``shown``: as a person reads them."""
+    """``keys``: Textual's names, comma separated. ``shown`` and ``help``: for a person, and empty
+    where another row says it."""
 
     keys: str
     action: str
-    shown: str
-    help: str
-    group: str
+    shown: str = ""
+    help: str = ""
+    group: str = ""
+
+
+def bindings(keys: Sequence[Key]) -> list[BindingType]:
+    """The keys as Textual binds them: Ctrl-C before all else."""
+    return [
+        Binding(key.keys, key.action, show=False, priority=key.action == "interrupt")
+        for key in keys
+    ]
+
+
+def _quiet(*keys: Key) -> tuple[Key, ...]:
+    """The same keys on another screen: the help has them already."""
+    return tuple(key._replace(shown="", help="") for key in keys)
 
 
 TIMELINE_KEYS: tuple[Key, ...] = (
     Key("left_square_bracket", "app.zoom(-1)", "[ ]", "shorter or longer time range", "Time"),
-    Key("right_square_bracket", "app.zoom(1)", "", "", "Time"),
+    Key("right_square_bracket", "app.zoom(1)"),
     Key("less_than_sign", "app.scroll_time(-1)", "< >", "back and forward in time", "Time"),
-    Key("greater_than_sign", "app.scroll_time(1)", "", "", "Time"),
+    Key("greater_than_sign", "app.scroll_time(1)"),
     Key("0", "app.now", "0", "back to now", "Time"),
     Key("c", "app.cursor", "c", "a cursor that shows exact values", "Time"),
     Key("comma", "app.move_cursor(-1)", ", .", "move the cursor one column", "Time"),
-    Key("full_stop", "app.move_cursor(1)", "", "", "Time"),
+    Key("full_stop", "app.move_cursor(1)"),
     Key("left_curly_bracket,N", "app.to_mark(-1)", "{ }", "previous or next finding", "Time"),
-    Key("right_curly_bracket,n", "app.to_mark(1)", "", "", "Time"),
+    Key("right_curly_bracket,n", "app.to_mark(1)"),
 )
 """On every screen with charts: they all show the same stretch of time."""
 
-_QUIET_TIMELINE_KEYS = tuple(key._replace(shown="", help="") for key in TIMELINE_KEYS)
+_DIAGNOSIS_KEYS = (
+    Key("d", "app.findings", "d", "the diagnosis: what is wrong, and why", "Diagnosis"),
+    Key("m", "app.mark", "m", "mark a change: compare before and after", "Diagnosis"),
+    Key("M", "app.forget_mark", "M", "stop comparing", "Diagnosis"),
+)
+_SCROLL_KEYS = (
+    Key("up", "scroll_body(-1)"),
+    Key("down", "scroll_body(1)"),
+    Key("pageup", "scroll_page(-1)"),
+    Key("pagedown", "scroll_page(1)"),
+    Key("home", "scroll_edge(0)"),
+    Key("end", "scroll_edge(1)"),
+)
 
 OVERVIEW_KEYS: tuple[Key, ...] = (
     Key("up", "move(-1)", "up down", "move the selection", "Move"),
-    Key("down", "move(1)", "", "", "Move"),
+    Key("down", "move(1)"),
     Key("left", "gpu(-1)", "left right", "select the previous or next GPU", "Move"),
-    Key("right", "gpu(1)", "", "", "Move"),
+    Key("right", "gpu(1)"),
     Key("pageup", "page(-1)", "pgup pgdn", "a page of processes", "Move"),
-    Key("pagedown", "page(1)", "", "", "Move"),
+    Key("pagedown", "page(1)"),
     Key("home", "edge(0)", "home end", "first or last process", "Move"),
-    Key("end", "edge(1)", "", "", "Move"),
+    Key("end", "edge(1)"),
     Key("tab,shift+tab", "switch_focus", "tab", "switch between GPUs and processes", "Move"),
     Key("enter", "app.open", "enter", "open the GPU, or the process's job", "Move"),
     Key("j", "app.job", "j", "the job: of the process, of the GPU, or attached", "Move"),
@@ -52,76 +84,14 @@ OVERVIEW_KEYS: tuple[Key, ...] = (
     Key("g", "this_gpu", "g", "only processes on the selected GPU", "Processes"),
     Key("k", "app.end_process", "k", "end the selected process (asks first)", "Processes"),
     Key("exclamation_mark", "app.problems", "!", "notes, and what could not be read", "View"),
-    Key("d", "app.findings", "d", "the diagnosis: what is wrong, and why", "Diagnosis"),
-    Key("m", "app.mark", "m", "mark a change: compare before and after", "Diagnosis"),
-    Key("M", "app.forget_mark", "M", "stop comparing", "Diagnosis"),
+    *_DIAGNOSIS_KEYS,
     *TIMELINE_KEYS,
-)
-
-JOB_KEYS: tuple[Key, ...] = (
-    Key("j,escape", "back", "j esc", "the whole machine; j there returns here", "Job"),
-    Key("up", "move(-1)", "up down", "select a process, or scroll the report or the output", "Job"),
-    Key("down", "move(1)", "", "", "Job"),
-    Key("pageup", "page(-1)", "", "", "Job"),
-    Key("pagedown", "page(1)", "", "", "Job"),
-    Key("home", "edge(0)", "", "", "Job"),
-    Key("end", "edge(1)", "", "", "Job"),
-    Key("enter", "open_gpu", "enter", "details of the process's GPU", "Job"),
-    Key("t", "fold", "t", "a rank's loader workers as one row, or separately", "Job"),
-    Key("R", "app.report", "R", "the report: of the job so far, or of one that ended", "Job"),
-    Key("S", "app.stacks", "S", "where its main threads are: 10 s of stacks", "Job"),
-    Key("o", "pane", "o", "output of the job: small, large, hidden", "Job"),
-    Key("tab,shift+tab", "switch_focus", "tab", "switch between processes and output", "Job"),
-    Key("k", "app.end_process", "", "", "Job"),
-    Key("exclamation_mark", "app.problems", "", "", "Job"),
-    Key("d", "app.findings", "", "", "Diagnosis"),
-    Key("m", "app.mark", "", "", "Diagnosis"),
-    Key("M", "app.forget_mark", "", "", "Diagnosis"),
-    *_QUIET_TIMELINE_KEYS,
-)
-
-FINDINGS_KEYS: tuple[Key, ...] = (
-    Key("escape,d,backspace", "back", "", "", "Diagnosis"),
-    Key("up", "move(-1)", "", "", "Diagnosis"),
-    Key("down", "move(1)", "", "", "Diagnosis"),
-    Key("home", "edge(0)", "", "", "Diagnosis"),
-    Key("end", "edge(1)", "", "", "Diagnosis"),
-    Key("enter", "open", "enter", "there: the evidence of the finding", "Diagnosis"),
-    Key("y", "copy", "y", "there: copy the finding as text", "Diagnosis"),
-    Key("u", "unknown", "u", "there: what was not checked, and why", "Diagnosis"),
-    Key("m", "app.mark", "", "", "Diagnosis"),
-    Key("M", "app.forget_mark", "", "", "Diagnosis"),
-)
-
-EVIDENCE_KEYS: tuple[Key, ...] = (
-    Key("escape,d,enter,backspace", "back", "", "", "Diagnosis"),
-    Key("left", "other(-1)", "left right", "there: previous or next finding", "Diagnosis"),
-    Key("right", "other(1)", "", "", "Diagnosis"),
-    Key("up", "scroll_body(-1)", "", "", "Diagnosis"),
-    Key("down", "scroll_body(1)", "", "", "Diagnosis"),
-    Key("pageup", "scroll_page(-1)", "", "", "Diagnosis"),
-    Key("pagedown", "scroll_page(1)", "", "", "Diagnosis"),
-    Key("home", "scroll_edge(0)", "", "", "Diagnosis"),
-    Key("end", "scroll_edge(1)", "", "", "Diagnosis"),
-    Key("y", "copy", "", "", "Diagnosis"),
-    Key("u", "unknown", "", "", "Diagnosis"),
-    *_QUIET_TIMELINE_KEYS,
-)
-
-REPORT_KEYS: tuple[Key, ...] = (
-    Key("escape,R,enter,backspace", "back", "", "", "Job"),
-    Key("up", "scroll_body(-1)", "", "", "Job"),
-    Key("down", "scroll_body(1)", "", "", "Job"),
-    Key("pageup", "scroll_page(-1)", "", "", "Job"),
-    Key("pagedown", "scroll_page(1)", "", "", "Job"),
-    Key("home", "scroll_edge(0)", "", "", "Job"),
-    Key("end", "scroll_edge(1)", "", "", "Job"),
 )
 
 APP_KEYS: tuple[Key, ...] = (
     Key("p,space", "pause", "p", "pause the display; sampling continues", "View"),
     Key("plus,equals_sign", "faster", "+ -", "refresh more or less often", "View"),
-    Key("minus", "slower", "", "", "View"),
+    Key("minus", "slower"),
     Key("T", "theme", "T", "next theme: dark, light, 16 colours, ...", "View"),
     Key("A", "ascii", "A", "plain ASCII characters, or blocks", "View"),
     Key("w", "save_picture", "w", "save a picture of the screen (SVG)", "General"),
@@ -129,19 +99,155 @@ APP_KEYS: tuple[Key, ...] = (
     Key("question_mark,f1", "help", "?", "this help", "General"),
     Key("q", "quit", "q", "quit", "General"),
     Key("ctrl+z", "suspend_process", "ctrl+z", "back to the shell; fg comes back", "General"),
-    Key("ctrl+c", "interrupt", "", "", "General"),
+    Key("ctrl+c", "interrupt"),
+)
+"""On every screen; the action is the application's."""
+
+JOB_KEYS: tuple[Key, ...] = (
+    Key("j,escape", "back", "j esc", "the whole machine; j there returns here", "Job"),
+    Key("up", "move(-1)", "up down", "select a process, or scroll the report or the output", "Job"),
+    Key("down", "move(1)"),
+    Key("pageup", "page(-1)"),
+    Key("pagedown", "page(1)"),
+    Key("home", "edge(0)"),
+    Key("end", "edge(1)"),
+    Key("enter", "open_gpu", "enter", "details of the process's GPU", "Job"),
+    Key("t", "fold", "t", "a rank's loader workers as one row, or separately", "Job"),
+    Key("R", "app.report", "R", "the report: of the job so far, or of one that ended", "Job"),
+    Key("S", "app.stacks", "S", "where its main threads are: 10 s of stacks", "Job"),
+    Key("o", "pane", "o", "output of the job: small, large, hidden", "Job"),
+    Key("tab,shift+tab", "switch_focus", "tab", "switch between processes and output", "Job"),
+    Key("k", "app.end_process"),
+    Key("exclamation_mark", "app.problems"),
+    *_quiet(*_DIAGNOSIS_KEYS, *TIMELINE_KEYS),
+)
+
+FINDINGS_KEYS: tuple[Key, ...] = (
+    Key("escape,d,backspace", "back"),
+    Key("up", "move(-1)"),
+    Key("down", "move(1)"),
+    Key("home", "edge(0)"),
+    Key("end", "edge(1)"),
+    Key("enter", "open", "enter", "there: the evidence of the finding", "Diagnosis"),
+    Key("y", "copy", "y", "there: copy the finding as text", "Diagnosis"),
+    Key("u", "app.unknown", "u", "there: what was not checked, and why", "Diagnosis"),
+    *_quiet(*_DIAGNOSIS_KEYS[1:]),
+)
+
+EVIDENCE_KEYS: tuple[Key, ...] = (
+    Key("escape,d,enter,backspace", "back"),
+    Key("left", "other(-1)", "left right", "there: previous or next finding", "Diagnosis"),
+    Key("right", "other(1)"),
+    *_SCROLL_KEYS,
+    Key("y", "app.copy_finding"),
+    Key("u", "app.unknown"),
+    *_quiet(*TIMELINE_KEYS),
 )
 
 DETAIL_KEYS: tuple[Key, ...] = (
     Key("escape,enter,backspace", "back", "esc", "back to the overview", "Detail"),
     Key("left", "other_gpu(-1)", "left right", "previous or next GPU", "Detail"),
-    Key("right", "other_gpu(1)", "", "", "Detail"),
+    Key("right", "other_gpu(1)"),
     Key("up", "scroll_body(-1)", "up down", "scroll", "Detail"),
-    Key("down", "scroll_body(1)", "", "", "Detail"),
-    Key("pageup", "scroll_body(-10)", "", "", "Detail"),
-    Key("pagedown", "scroll_body(10)", "", "", "Detail"),
-    Key("d", "app.findings", "", "", "Diagnosis"),
-    Key("m", "app.mark", "", "", "Diagnosis"),
-    Key("M", "app.forget_mark", "", "", "Diagnosis"),
-    *_QUIET_TIMELINE_KEYS,
+    Key("down", "scroll_body(1)"),
+    Key("pageup", "scroll_body(-10)"),
+    Key("pagedown", "scroll_body(10)"),
+    *_quiet(*_DIAGNOSIS_KEYS, *TIMELINE_KEYS),
 )
+
+REPORT_KEYS: tuple[Key, ...] = (Key("escape,R,enter,backspace", "back"), *_SCROLL_KEYS)
+
+PRACTICE_KEYS: tuple[Key, ...] = (
+    Key("x", "turn", "x", "fix the fault, or bring it back", "Practice"),
+)
+"""With a practice job, on every screen."""
+
+REPLAY_KEYS: tuple[Key, ...] = (
+    Key("p,space", "pause", "space p", "play or pause; at the end, from the beginning", "Replay"),
+    Key("plus,equals_sign", "faster", "+ -", "faster or slower, 0.5x to 1000x", "Replay"),
+    Key("minus", "slower"),
+    Key("n", "to_mark(1)", "n N  { }", "to the next or previous finding", "Replay"),
+    Key("N", "to_mark(-1)"),
+    Key("colon,at", "go_to", ":", "go to a time: 14:30  14:30:05  +5m  -30s  50%", "Replay"),
+    Key("full_stop", "move_cursor(1)", ", .", "one snapshot back or forward (c: cursor)", "Replay"),
+    Key("comma", "move_cursor(-1)"),
+    Key("right_parenthesis", "seek_by(60)", "( )", "one minute back or forward", "Replay"),
+    Key("left_parenthesis", "seek_by(-60)"),
+    Key("shift+right", "seek_by(60)"),
+    Key("shift+left", "seek_by(-60)"),
+)
+"""With a recording that is played, on every screen: beside the others, or in their place."""
+
+NOT_IN_REPLAY = frozenset(
+    {
+        *("pause", "faster", "pane", "app.end_process", "app.all_processes", "app.report"),
+        *("app.stacks", "app.to_mark(-1)", "app.move_cursor(-1)"),
+    }
+)
+"""Actions that a replay has not, or that ``REPLAY_KEYS`` describes."""
+
+Footer = Sequence[tuple[str, str, str]]
+"""What is pressed, what it does in a word, and the action: most needed first."""
+
+
+def _footer(keys: Sequence[Key], *items: str) -> Footer:
+    """Of actions of ``keys``: named by the action, or by a word before a colon. What is pressed is
+    as the help has it, but short, unless another text stands before a bar."""
+    texts = {_name(key.action): key.shown for key in reversed(keys) if key.shown}
+    footer = []
+    for item in items:
+        text, _, rest = item.rpartition("|")
+        word, _, action = rest.rpartition(":")
+        parts = texts[_name(action)].split()
+        short = "".join(parts) if all(len(part) == 1 for part in parts) else parts[0]
+        footer.append((text or short, word or action, action))
+    return tuple(footer)
+
+
+def _name(action: str) -> str:
+    return action.removeprefix("app.").partition("(")[0]
+
+
+_TIME_ITEMS = ("range:zoom(1)", "time:scroll_time(-1)", "cursor")
+OVERVIEW_FOOTER = _footer(
+    (*OVERVIEW_KEYS, *APP_KEYS),
+    *("quit", "help", "why:findings", "open", "job", "pause", "filter", "sort", "tree"),
+    *("end:end_process", "speed:faster", *_TIME_ITEMS, "all:all_processes", "mark"),
+    *("save:save_picture", "record", "theme"),
+)
+JOB_FOOTER = _footer(
+    (*JOB_KEYS, *APP_KEYS, *OVERVIEW_KEYS),
+    *("quit", "help", "machine:back", "why:findings", "report", "stacks", "output:pane", "fold"),
+    *("GPU:open_gpu", "pause", "end:end_process", *_TIME_ITEMS, "speed:faster", "mark"),
+    *("save:save_picture", "theme"),
+)
+_REPLAY_FOOTER = _footer(
+    (*REPLAY_KEYS, *APP_KEYS),
+    *("quit", "help", "play:pause", "n N|finding:to_mark(1)", "go to:go_to"),
+    *(", .|step:move_cursor(1)", "speed:faster"),
+)
+
+
+def replay_footer(others: Footer) -> Footer:
+    """The keys of the player first, without those that do nothing here."""
+    refused = {"end_process", "stacks", "report", "pane", *[key[2] for key in _REPLAY_FOOTER]}
+    return (*_REPLAY_FOOTER, *[key for key in others if key[2] not in refused])
+
+
+_GROUPS = ("Move", "Processes", "Time", "Diagnosis", "View", "Job", "Detail", "General")
+_REPLAY_GROUPS = (
+    *("Replay", "Time", "Move", "Processes", "Diagnosis", "View", "Job", "Detail", "General"),
+)
+
+
+def described(*, replay: bool, practice: bool) -> list[tuple[str, list[Key]]]:
+    """The keys that the help describes, by group."""
+    keys = [*OVERVIEW_KEYS, *APP_KEYS, *JOB_KEYS, *FINDINGS_KEYS, *EVIDENCE_KEYS, *DETAIL_KEYS]
+    groups: tuple[str, ...] = _GROUPS
+    if replay:
+        keys = [*REPLAY_KEYS, *[key for key in keys if key.action not in NOT_IN_REPLAY]]
+        groups = _REPLAY_GROUPS
+    if practice:
+        keys, groups = [*PRACTICE_KEYS, *keys], ("Practice", *groups)
+    found = [(name, [key for key in keys if key.group == name and key.shown]) for name in groups]
+    return [(name, some) for name, some in found if some]

@@ -15,7 +15,6 @@ from gpuwatch.tui.charts.timeline import FindingMark, Timeline
 
 if TYPE_CHECKING:
     from gpuwatch.tui.pages.finding_words import FindingKey
-    from gpuwatch.tui.practice import Practice
     from gpuwatch.tui.replay.state import ReplayState
 
 RowKey = tuple[int, float | None, str | None]
@@ -70,6 +69,37 @@ class OutputLines(Protocol):
     def total(self) -> int: ...
 
     def lines(self, first: int, count: int) -> Sequence[str]: ...
+
+
+class Practice(Protocol):
+    """A practice job: its fault, and the knobs that a key turns. All texts are safe to show."""
+
+    @property
+    def name(self) -> str: ...  # The cause, as its rule is called.
+    @property
+    def says(self) -> str: ...  # What is wrong, in a few words.
+    @property
+    def turns(self) -> str: ...  # What the key changes: ``num_workers 1 -> 4``; empty: nothing.
+    @property
+    def cured(self) -> bool: ...
+    @property
+    def ended(self) -> bool: ...  # The job has: nothing can be turned any more.
+    @property
+    def can_be_named(self) -> bool: ...  # The diagnosis can find it on this machine.
+    @property
+    def after_seconds(self) -> float: ...  # It does so about that long after the first step.
+    @property
+    def press(self) -> str | None: ...  # Which key that takes, in a few words.
+    @property
+    def note(self) -> str | None: ...  # What cannot be seen on this machine.
+
+    def look(self) -> bool:
+        """Find out what is known only once the job runs; whether there is something new."""
+        ...
+
+    def turn(self) -> None:
+        """Turn the knobs back, or ill again. Raises ``OSError``."""
+        ...
 
 
 PANES = ("small", "large", "hidden")
@@ -195,6 +225,18 @@ class View:
     @property
     def gpus(self) -> tuple[Gpu, ...]:
         return self.snapshot.gpus if self.snapshot is not None else ()
+
+    def show(self, snapshot: Snapshot) -> None:
+        """Have ``snapshot`` on the screen. The first one chooses what a person most likely wants to
+        see of this machine."""
+        gpus = snapshot.gpus
+        if self.snapshot is None:
+            self.focus = "gpus" if gpus else "processes"
+            if not gpus:
+                self.all_processes, self.sort, self.tree = True, "cpu", False
+        self.snapshot = snapshot
+        if gpus and self.selected_gpu not in {gpu.uuid for gpu in gpus}:
+            self.selected_gpu = gpus[0].uuid
 
     def gpu_position(self) -> int:
         """Where the selected GPU stands in the list; 0 if it is gone."""

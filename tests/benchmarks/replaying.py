@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from gpuwatch.recording.replay import open_tape
-from gpuwatch.tui.replay.app import ReplayApp
+from gpuwatch.tui.dashboard import replay_app
 from gpuwatch.tui.replay.state import SPEEDS
 from tests.benchmarks.terminal import Terminal
 
@@ -67,14 +67,16 @@ def speed(path: Path, what: str) -> Iterator[tuple[str, str]]:
 
 
 async def _played(path: Path) -> tuple[float, bool]:
-    app = ReplayApp(open_tape(str(path)))
+    app = replay_app(open_tape(str(path)))
+    player = app.player
+    assert player is not None
     async with app.run_test(size=(120, 40)) as pilot:
-        state = app.player.state
+        state = player.state
         deadline = time.monotonic() + _PAINT_SECONDS
-        while (app.player.latest is None or state.progress < 1.0) and time.monotonic() < deadline:
+        while (player.latest is None or state.progress < 1.0) and time.monotonic() < deadline:
             await pilot.pause(0.1)
         for _ in SPEEDS:
-            app.player.change_speed(1)
+            await app.run_action("faster")
         await pilot.pause(1.0)
         begun, at = time.monotonic(), state.now
         left_out = False

@@ -70,9 +70,9 @@ async def watch(hours: int) -> None:
         next(snapshots), (200, 50), app_type=InATerminal, make_engine=new_engine
     ) as drive:
         app = drive.app
-        redraw = app.redraw
+        redraw = app.drawing.redraw
         for second, snapshot in enumerate(snapshots, 1):
-            app.redraw = redraw if second % DRAWN_EVERY == 0 else _nothing  # type: ignore[method-assign]
+            app.drawing.redraw = redraw if second % DRAWN_EVERY == 0 else _nothing  # type: ignore[method-assign]
             app.deliver(snapshot)
             if second % 60 == 0:
                 await drive.settle()

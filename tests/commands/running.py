@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.tui.pseudo_terminal import clean_environment
+from tests.tui.terminal.pseudo_terminal import clean_environment
 
 ROOT = Path(__file__).resolve().parents[2]
 

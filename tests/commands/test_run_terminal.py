@@ -14,7 +14,7 @@ import pytest
 
 from tests.commands.running import GPUWATCH_RUN, ends, environment_in, job
 from tests.support.children import wait_until
-from tests.tui.pseudo_terminal import PseudoTerminal, terminal
+from tests.tui.terminal.pseudo_terminal import PseudoTerminal, terminal
 
 CTRL_C, CTRL_Z, CTRL_BACKSLASH = "\x03", "\x1a", "\x1c"
 

@@ -21,10 +21,8 @@ from gpuwatch.recording.running import RunningRecording
 from gpuwatch.tui.app import GpuwatchApp
 from gpuwatch.tui.controllers.diagnosis import Diagnoser
 from gpuwatch.tui.screens.canvas_screen import CanvasScreen
-from gpuwatch.tui.screens.dialogs.windows import Dialog
-from gpuwatch.tui.screens.findings import FindingsScreen
+from gpuwatch.tui.screens.dialogs.dialog import Dialog
 from gpuwatch.tui.screens.job import JobScreen
-from gpuwatch.tui.screens.overview import OverviewScreen
 from gpuwatch.tui.terminal.frame import Zone, plain
 from gpuwatch.tui.view import View
 from tests.tui.scenes import Scene, scene
@@ -166,9 +164,7 @@ class Driven:
         return [int(zone.argument[0]) for zone in self.zones("process")]  # type: ignore[index]
 
     def zones(self, action: str) -> list[Zone]:
-        screen = self.front
-        assert isinstance(screen, OverviewScreen | JobScreen | FindingsScreen)
-        return [zone for zone in screen._shown.zones if zone.action == action]
+        return [zone for zone in self.front.zones if zone.action == action]
 
     async def click(self, zone: Zone, *, times: int = 1) -> None:
         await self.click_at((zone.left + zone.right) // 2, zone.y, times=times)
@@ -252,7 +248,7 @@ async def driven(
             # Never the folder of whoever runs the tests.
             notes=Path("notes") if notes is None else notes,
         )
-        app._engine = engine
+        app.diagnosis.engine = engine
     try:
         async with app.run_test(size=size) as pilot:
             drive = Driven(app, pilot, source, sampler)

@@ -20,10 +20,10 @@ from gpuwatch.tui.screens.overview import OverviewScreen
 from gpuwatch.tui.screens.report import ReportScreen
 from gpuwatch.tui.view import row_key
 from tests.support.snapshots import gpu, snapshot
+from tests.tui.app.test_hostile import HOSTILE, check
 from tests.tui.driving import Driven, driven, pictures
 from tests.tui.scenes import Printed, controls, job_drawn, job_view_of, scene, widths
-from tests.tui.terminal import AppOnTerminal
-from tests.tui.test_hostile import HOSTILE, check
+from tests.tui.terminal.emulator import AppOnTerminal
 from tests.tui.test_job import KEY, SIZES, machine, member, one_job
 
 
@@ -146,7 +146,7 @@ async def test_a_job_whose_launcher_is_found_is_the_same_job() -> None:
         )
         await drive.feed(machine(launched, at=101.0))
         assert drive.view.job.key == launched.key
-        assert drive.app.recording.report() is not None
+        assert drive.app.jobs.report.report() is not None
 
 
 async def test_another_job_that_was_opened_is_not_left_for_the_one_before() -> None:
@@ -155,7 +155,7 @@ async def test_another_job_that_was_opened_is_not_left_for_the_one_before() -> N
     second = one_job(pid=5, gpu_uuids=(), members=(member(5),), ranks=())
     async with driven(machine(first, second), attached=KEY) as drive:
         await drive.press("j")
-        drive.app.open_job(second)
+        drive.app.jobs.open(second)
         await drive.settle()
         await drive.feed(machine(first, second, at=101.0))
         assert drive.view.job.key == second.key
@@ -203,17 +203,17 @@ async def test_the_next_run_takes_its_place_and_is_compared() -> None:
     clock, source, first = demo("rerun")
     async with driven(first, (120, 40), attached=first.jobs[0].key) as drive:
         await ending(drive, clock, source, 70)
-        ended = drive.app.recording.report()
+        ended = drive.app.jobs.report.report()
         assert ended is not None
         await ending(drive, clock, source, 30)
         assert drive.view.job.key != first.jobs[0].key
         assert drive.source.options.attached == drive.view.job.key
         assert "6 loader workers" in drive.text
         assert " ROLE" in drive.text
-        now = drive.app.recording.report()
+        now = drive.app.jobs.report.report()
         assert now is not None
         assert now.key == drive.view.job.key
-        assert drive.app.recording._previous(now) == ended
+        assert drive.app.jobs.report._previous(now) == ended
 
 
 def real(one: object) -> Snapshot:
@@ -269,7 +269,7 @@ async def test_a_paused_picture_still_records() -> None:
         await drive.press("p")
         for _ in range(5):
             await drive.next()
-        report = drive.app.recording.report()
+        report = drive.app.jobs.report.report()
         assert report is not None
         assert report.time.covered_seconds >= 5.0
 
@@ -295,11 +295,11 @@ async def test_every_key_in_the_footer_can_be_clicked(
     monkeypatch.chdir(tmp_path)
     async with driven(scene("healthy", 2), (200, 50)) as drive:
         await drive.press("j")
-        foot = {zone.action: zone for zone in drive.job_screen._shown.zones if zone.y == 49}
+        foot = {zone.action: zone for zone in drive.job_screen.shown.zones if zone.y == 49}
 
         async def click(action: str) -> None:
             drive.view.message = None
-            drive.app.redraw()
+            drive.app.drawing.redraw()
             await drive.click(foot.pop(action))
 
         await click("help")
@@ -310,9 +310,9 @@ async def test_every_key_in_the_footer_can_be_clicked(
         await drive.press("escape")
         await click("stacks")
         assert "stacks" in drive.lines[-1]
-        shown = len(drive.job_screen._shown.table)
+        shown = len(drive.job_screen.shown.table)
         await click("fold")
-        assert len(drive.job_screen._shown.table) < shown
+        assert len(drive.job_screen.shown.table) < shown
         await click("open_gpu")
         assert isinstance(drive.app.screen, DetailScreen)
         await drive.press("escape")
@@ -326,13 +326,13 @@ async def test_every_key_in_the_footer_can_be_clicked(
         await click("end_process")
         assert "select a process" in drive.lines[-1]
         before = drive.view.timeline.span_seconds
-        await click("zoom_out")
+        await click("zoom(1)")
         assert drive.view.timeline.span_seconds > before
         await click("cursor")
         assert drive.view.timeline.cursor_seconds is not None
         await drive.press("c")
         assert drive.view.timeline.moment is None
-        await click("back_in_time")
+        await click("scroll_time(-1)")
         assert drive.view.timeline.end_seconds is not None
         await drive.press("0")
         await click("faster")
@@ -482,7 +482,7 @@ async def test_the_footer_offers_only_what_can_be_done() -> None:
             assert key in drive.lines[-1]
         await ending(drive, clock, source, 70)
         drive.view.message = None
-        drive.app.redraw()
+        drive.app.drawing.redraw()
         for key in ("S stacks", "t fold", "k end"):
             assert key not in drive.lines[-1]
         assert "R report" in drive.lines[-1]

@@ -19,7 +19,7 @@ from gpuwatch.commands.run.demo_job import demo_job_command
 from gpuwatch.practice.causes import CAUSES, UNPRACTISED
 from tests.commands.running import environment_in
 from tests.support.children import wait_until
-from tests.tui.pseudo_terminal import PseudoTerminal, terminal
+from tests.tui.terminal.pseudo_terminal import PseudoTerminal, terminal
 from tests.workloads.jobs import is_gone
 
 needs_torch = pytest.mark.skipif(

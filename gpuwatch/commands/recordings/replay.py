@@ -46,7 +46,7 @@ def replay_command(
             return 0
         tape, first = opened
 
-        from gpuwatch.tui.replay.app import run_replay
+        from gpuwatch.tui.dashboard import run_replay
 
         age = time.time() - first.taken_at_unix_seconds
         return run_replay(

@@ -20,7 +20,7 @@ from gpuwatch.jobs.launch.spawn import CannotStartError
 if TYPE_CHECKING:
     from gpuwatch.commands.run.options import RunOptions
     from gpuwatch.outputs.report.model import Report
-    from gpuwatch.tui.practice import Practice
+    from gpuwatch.tui.view import Practice
 
 _PANE_ROWS = 10
 """Until the dashboard knows better."""

@@ -172,7 +172,7 @@ def _last_words(path: Path) -> str:
 
 
 class PracticeKnobs:
-    """The dashboard's hold on a practice job (``gpuwatch.tui.practice.Practice``)."""
+    """The dashboard's hold on a practice job (``gpuwatch.tui.view.Practice``)."""
 
     def __init__(
         self, cause: Cause, folder: Path, cores: float, has_ended: Callable[[], bool]

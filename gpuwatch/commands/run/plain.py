@@ -135,7 +135,7 @@ def end_like(number: int) -> int:
 def _report(job: RunningJob, watch: JobWatch, options: RunOptions, file: TextIO | None) -> None:
     ended_at = job.ended_at_unix_seconds
     assert ended_at is not None
-    recorder = watch.finish(ended_at)
+    recorder = watch.finish()
     if watch.error is not None:
         from gpuwatch.core.text import clean
 

@@ -1,16 +1,17 @@
-"""What the application does about the diagnosis: the engine, the findings, before and after."""
+"""The diagnosis: the engine, the findings, before and after a change."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from gpuwatch.core.model import ProcessKey, Snapshot
+from gpuwatch.core.model import Job, ProcessKey, Snapshot
 from gpuwatch.diagnosis.finding import Diagnosis
 from gpuwatch.tui.charts.marks import Marks
-from gpuwatch.tui.controllers.jobs import JobApp
+from gpuwatch.tui.controllers.controller import Controller
+from gpuwatch.tui.controllers.following import Runs
 from gpuwatch.tui.controllers.marking import bring_up_to_date, gives_way, mark_now, mark_run
-from gpuwatch.tui.controllers.runs import Runs
+from gpuwatch.tui.display import Display
 from gpuwatch.tui.pages import finding_selection as found
 from gpuwatch.tui.pages.finding_words import about_job, key_of
 from gpuwatch.tui.panels.job.header import ended_at
@@ -18,11 +19,9 @@ from gpuwatch.tui.panels.job.header import ended_at
 if TYPE_CHECKING:
     from gpuwatch.jobs.stacks.summary import StackReport
 
-_WATCHING = "Collecting data for a diagnosis."
-
 
 class Diagnoser(Protocol):
-    """What the dashboard needs of the engine."""
+    """The engine, as far as the dashboard uses it; tests have one that says what it is told."""
 
     def push(self, snapshot: Snapshot) -> None: ...
 
@@ -34,25 +33,35 @@ class Diagnoser(Protocol):
     def diagnosis(self) -> Diagnosis | None: ...
 
 
-class DiagnosisApp(JobApp):
-    """The part of ``GpuwatchApp`` that is about findings."""
+class DiagnosisController(Controller):
+    """Without an engine nothing is diagnosed, and no line says anything of it."""
 
-    def _begin_diagnosis(self, make_engine: Callable[[], Diagnoser] | None) -> None:
-        """Part of the start. Without an engine nothing is diagnosed, and no line says anything.
+    def __init__(self, display: Display, make_engine: Callable[[], Diagnoser] | None) -> None:
+        super().__init__(display)
+        self.elsewise: Callable[[Snapshot], Diagnosis | None] = lambda _: None
+        """What to show of a snapshot that no engine is given."""
+        self.latest: Diagnosis | None = None
+        """Of the newest snapshot, also while the picture is paused."""
+        self.restart(None, make_engine)
 
-        It is made at the second snapshot: the rules take a moment to load, and the first picture
-        does not wait for them.
-        """
+    def restart(
+        self, engine: Diagnoser | None, make_engine: Callable[[], Diagnoser] | None
+    ) -> None:
+        """Forget what was; go on with ``engine``, or with one that is made at the second snapshot:
+        the rules take a moment to load, and the first picture does not wait for them."""
+        self.engine = engine
         self._make_engine = make_engine
-        self._engine: Diagnoser | None = None
         self._first: Snapshot | None = None
         self._runs = Runs()
-        self._marks = Marks()
+        self.marks = Marks()
 
-    def _diagnose(self, snapshot: Snapshot) -> None:
-        """Every snapshot counts, also while the picture is paused."""
+    def leave_out(self) -> None:
+        """Diagnose nothing from here on."""
+        self.engine = self._make_engine = None
+
+    def on_snapshot(self, snapshot: Snapshot) -> None:
         view = self.view
-        diagnosis = self._told(snapshot)
+        self.latest = diagnosis = self.of(snapshot)
         job = view.job.last
         followed = self._runs.push(snapshot, diagnosis)
         if followed is not None and gives_way(view.mark, followed[0]):
@@ -66,50 +75,47 @@ class DiagnosisApp(JobApp):
             bring_up_to_date(view.mark, view, snapshot, diagnosis)
         if diagnosis is not None:
             now = snapshot.monotonic_seconds
-            self._marks.push(diagnosis.findings, now, snapshot.taken_at_unix_seconds - now)
-            view.spans = self._marks.spans
+            self.marks.push(diagnosis.findings, now, snapshot.taken_at_unix_seconds - now)
+            view.spans = self.marks.spans
         if not view.paused:
             view.diagnosis = diagnosis
 
-    def _told(self, snapshot: Snapshot) -> Diagnosis | None:
-        if self._engine is None:
+    def of(self, snapshot: Snapshot) -> Diagnosis | None:
+        """What is wrong at this snapshot, which is the next."""
+        if self.engine is None:
             if self._make_engine is None:
-                return None
+                return self.elsewise(snapshot)
             if self._first is None:
                 self._first = snapshot
                 return Diagnosis(
                     taken_at_unix_seconds=snapshot.taken_at_unix_seconds,
                     watched_seconds=0.0,
-                    verdict=_WATCHING,
+                    verdict="Collecting data for a diagnosis.",
                     decided=False,
                 )
-            self._engine = self._make_engine()
-            self._engine.push(self._first)
-        self._engine.push(snapshot)
-        return self._engine.diagnosis
+            self.engine = self._make_engine()
+            self.engine.push(self._first)
+        self.engine.push(snapshot)
+        return self.engine.diagnosis
 
-    def _show_diagnosis(self) -> None:
-        """The picture goes on: what was found meanwhile."""
-        if self._engine is not None:
-            self.view.diagnosis = self._engine.diagnosis
+    def show(self) -> None:
+        """Have on the screen what was found while the picture was paused."""
+        self.view.diagnosis = self.latest
 
-    def _show_stacks(self, reports: Sequence[StackReport]) -> None:
-        """What the main threads were doing decides between some causes."""
-        job = self.view.job.last
-        if self._engine is not None and job is not None:
+    def note_stacks(self, job: Job, reports: Sequence[StackReport]) -> None:
+        """Tell the engine what the main threads of ``job`` were doing."""
+        if self.engine is not None:
             from gpuwatch.jobs.stacks.facts import stack_facts  # noqa: PLC0415
 
-            self._engine.note_stacks(job.key, stack_facts(job, reports))
-        super()._show_stacks(reports)
+            self.engine.note_stacks(job.key, stack_facts(job, reports))
 
-    # -- keys -------------------------------------------------------------------------------
+    # -- keys -------------------------------------------------------------------------------------
 
     def action_findings(self) -> None:
         """All that was found, with the evidence of the selected one."""
         from gpuwatch.tui.screens.findings import FindingsScreen  # noqa: PLC0415
 
-        if not any(isinstance(screen, FindingsScreen) for screen in self.screen_stack):
-            self.push_screen(FindingsScreen(self.view, self.palette))
+        self.display.show_page(FindingsScreen)
 
     def action_evidence(self) -> None:
         """The chosen finding in full; the list where it is gone."""
@@ -118,45 +124,42 @@ class DiagnosisApp(JobApp):
         one = found.chosen(self.view)
         if one is None:
             self.action_findings()
-            return
-        self.view.finding = key_of(one)
-        if not any(isinstance(screen, EvidenceScreen) for screen in self.screen_stack):
-            self.push_screen(EvidenceScreen(self.view, self.palette))
+        else:
+            self.view.finding = key_of(one)
+            self.display.show_page(EvidenceScreen)
 
     def action_unknown(self) -> None:
-        from gpuwatch.tui.screens.dialogs.unknown import unknown_dialog  # noqa: PLC0415
+        """What could not be checked."""
+        from gpuwatch.tui.screens.dialogs.problems import unknown_dialog  # noqa: PLC0415
 
         view = self.view
         if view.diagnosis is not None:
-            self.push_screen(
-                unknown_dialog(view.diagnosis.unknown, view.gpus, self.palette, view.glyphs)
-            )
+            palette, glyphs = self.display.palette, view.glyphs
+            self.display.show(unknown_dialog(view.diagnosis.unknown, view.gpus, palette, glyphs))
 
     def action_copy_finding(self) -> None:
-        """To the clipboard, by the terminal (OSC 52): it may not allow that, and does not tell."""
+        """To the clipboard, by the terminal (OSC 52): it may refuse, and does not say so."""
         from gpuwatch.tui.pages.evidence import plain_text  # noqa: PLC0415
 
-        view = self.view
-        one = found.chosen(view)
+        one = found.chosen(self.view)
         if one is None:
-            self.say("no finding to copy")
+            self.display.answer("no finding to copy")
         else:
-            self.copy_to_clipboard(plain_text(view, view.diagnosis, one))
-            self.say("copied; if pasting fails, the terminal does not support it (OSC 52)")
-        self.redraw()
+            self.display.app.copy_to_clipboard(plain_text(self.view, self.view.diagnosis, one))
+            self.display.answer(
+                "copied; if pasting fails, the terminal does not support it (OSC 52)"
+            )
 
     def action_mark(self) -> None:
-        """From here on it is compared with before."""
+        """Compare with before from here on."""
         view = self.view
-        told = view.snapshot is not None and any(job.loops for job in view.snapshot.jobs)
-        if view.snapshot is None or not (view.gpus or told):
-            self.say("no GPU readings: there is nothing to compare")
+        reported = view.snapshot is not None and any(job.loops for job in view.snapshot.jobs)
+        if view.snapshot is None or not (view.gpus or reported):
+            self.display.answer("no GPU readings: there is nothing to compare")
         else:
             view.mark = mark_now(view, view.snapshot, view.diagnosis, self._runs)
-            self.say("marked: comparing before and after from now on (M ends it)")
-        self.redraw()
+            self.display.answer("marked: comparing before and after from now on (M ends it)")
 
     def action_forget_mark(self) -> None:
-        self.say("comparison ended" if self.view.mark is not None else "nothing was marked")
-        self.view.mark = None
-        self.redraw()
+        marked, self.view.mark = self.view.mark is not None, None
+        self.display.answer("comparison ended" if marked else "nothing was marked")

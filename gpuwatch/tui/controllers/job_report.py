@@ -1,4 +1,4 @@
-"""The report of the job that is looked at: fed with every snapshot, kept when the job has ended."""
+"""The report of a job: fed with every snapshot, kept when the job has ended."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 NOTHING_YET = "nothing to report yet: this job has not been seen"
 
 
-class Recording:
+class JobReportKeeper:
     """Follows one job at a time. ``store`` is where reports are kept; by default the user's."""
 
     def __init__(self, store: ReportStore | None = None) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from gpuwatch.core.model import GpuKey, Job, ProcessKey, Snapshot
 from gpuwatch.diagnosis.finding import Diagnosis, Finding
-from gpuwatch.tui.controllers.runs import Run, Runs
+from gpuwatch.tui.controllers.following import Run, Runs
 from gpuwatch.tui.view import Mark, Pace, View
 
 _WINDOW_SECONDS = 60.0

@@ -1,4 +1,4 @@
-"""What the application does about recordings: fills its past from one that runs, and makes one."""
+"""Recordings: the past comes from one that runs, and a key starts one."""
 
 from __future__ import annotations
 
@@ -11,133 +11,117 @@ from typing import TYPE_CHECKING
 
 from gpuwatch.core import units
 from gpuwatch.core.model import Snapshot
+from gpuwatch.core.source import Source
 from gpuwatch.core.text import clean
 from gpuwatch.tui.charts.strips import StripCache
-from gpuwatch.tui.controllers.backfill import Filling
-from gpuwatch.tui.controllers.timeline import TimelineApp
+from gpuwatch.tui.controllers.controller import Controller
+from gpuwatch.tui.controllers.diagnosis import DiagnosisController
+from gpuwatch.tui.display import Display
+from gpuwatch.tui.replay.backfill import Backfill
 
 if TYPE_CHECKING:
     from gpuwatch.recording.recorder import BackgroundRecorder
     from gpuwatch.recording.running import RunningRecording
 
-_ENDING_SECONDS = 5.0
+_CLOSE_SECONDS = 5.0
 
 
-class RecorderApp(TimelineApp):
-    """The part of ``GpuwatchApp`` that is about recordings."""
+class RecordingController(Controller):
+    """``find`` gives the recordings that run; ``notes`` is where one of ours is announced (by
+    default in the user's state folder)."""
 
-    def _begin_recordings(
-        self, find: Callable[[], Sequence[RunningRecording]] | None, notes: Path | None
+    def __init__(
+        self,
+        display: Display,
+        source: Source,
+        diagnosis: DiagnosisController,
+        find: Callable[[], Sequence[RunningRecording]] | None,
+        notes: Path | None,
     ) -> None:
-        """Part of the start. ``find`` gives the recordings that run; ``notes`` is where one of ours
-        is announced (by default in the user's state folder)."""
+        super().__init__(display)
+        self.backfill = None if find is None else Backfill(find, source.simulated)
+        self.recorder: BackgroundRecorder | None = None
+        self._source = source
+        self._diagnosis = diagnosis
         self._notes = notes
-        self._recorder: BackgroundRecorder | None = None
-        self._noticed: str | None = None
+        self._said: str | None = None
         self._announced = ExitStack()
-        self._find_recordings = find
-        self._filling: Filling | None = None
-        self._early: list[Snapshot] = []
 
-    def _leave_recordings(self) -> None:
-        if self._filling is not None:
-            self._filling.stop()
-        if self._recorder is not None:
-            self._stop_recording()
+    def on_snapshot(self, snapshot: Snapshot) -> None:
+        if self.backfill is not None:
+            self.backfill.push(snapshot)
+        if self.recorder is not None:
+            # What is found is known here: no second engine looks at the same snapshots.
+            self.recorder.push(snapshot, self._diagnosis.latest)
 
-    def _take_for_recordings(self, snapshot: Snapshot) -> None:
-        """Every snapshot, also while the picture is paused."""
-        if self._find_recordings is not None:
-            self._early.append(snapshot)
-            if len(self._early) > 1:
-                # The first picture does not wait for it.
-                self._filling = Filling(self._find_recordings, self._source.simulated)
-                for one in self._early:
-                    self._filling.push(one)
-                self._find_recordings = None
-                self._early.clear()
-        elif self._filling is not None:
-            self._filling.push(snapshot)
-        if self._recorder is not None:
-            self._recorder.push(snapshot)
-
-    def _look_at_recordings(self) -> bool:
-        """Once a second; whether there is something new to draw."""
+    def every_second(self) -> bool:
         changed = self._take_past()
-        if self._recorder is not None:
-            before = self.view.recording
-            self.view.recording = self._recording_mark(self._recorder)
-            changed = changed or before != self.view.recording
-            state = self._recorder.state
-            if state.trouble is not None and before != self.view.recording:
-                self.say(state.trouble)
-            if state.notice is not None and state.notice is not self._noticed:
-                self.say(state.notice)
-                changed = True
-            self._noticed = state.notice
+        if self.recorder is None:
+            return changed
+        before, state = self.view.recording, self.recorder.state
+        fails = self.recorder.error is not None or state.trouble is not None
+        self.view.recording = "REC fails" if fails else f"REC {units.size(state.written_bytes)}"
+        changed = changed or before != self.view.recording
+        if state.trouble is not None and before != self.view.recording:
+            self.display.say(state.trouble)
+        if state.notice is not None and state.notice is not self._said:
+            self.display.say(state.notice)
+            changed = True
+        self._said = state.notice
         return changed
 
-    # -- the past -----------------------------------------------------------------------------
+    def close(self) -> None:
+        if self.backfill is not None:
+            self.backfill.stop()
+        if self.recorder is not None:
+            self._stop()
 
     def _take_past(self) -> bool:
-        filling = self._filling
-        if filling is None or not filling.done:
+        backfill = self.backfill
+        if backfill is None or not backfill.done:
             return False
-        self._filling = None
-        filled = filling.take()
-        if filled is None:
+        self.backfill = None
+        past = backfill.take()
+        if past is None:
             return False
         view = self.view
-        view.history, view.strips = filled.history, StripCache()
+        view.history, view.strips = past.history, StripCache()
         view.job.series.clear()
-        self._marks.add(filled.marks)
-        view.spans = self._marks.spans
-        since = time.strftime("%H:%M", time.localtime(filled.since_unix_seconds))
-        self.say(f"the past since {since} comes from the recording {filled.path}")
+        self._diagnosis.marks.add(past.marks)
+        view.spans = self._diagnosis.marks.spans
+        since = time.strftime("%H:%M", time.localtime(past.since_unix_seconds))
+        self.display.say(f"the past since {since} comes from the recording {past.path}")
         return True
 
-    # -- a recording of our own ---------------------------------------------------------------
-
-    def _recording_mark(self, recorder: BackgroundRecorder) -> str:
-        state = recorder.state
-        if recorder.error is not None or state.trouble is not None:
-            return "REC fails"
-        return f"REC {units.size(state.written_bytes)}"
+    # -- one of our own ---------------------------------------------------------------------------
 
     def action_record(self) -> None:
         """Begin a recording (asks for the file's name), or end it."""
         from gpuwatch.tui.screens.dialogs.record import RecordDialog  # noqa: PLC0415
 
-        if self.view.replay is not None:
-            self.say("this already is a recording")
-            self.redraw()
-        elif self._recorder is not None:
-            self.say(self._stop_recording())
-            self.redraw()
+        if self.recorder is not None:
+            self.display.answer(self._stop())
         else:
             name = time.strftime("gpuwatch-%Y%m%d-%H%M%S.jsonl.zst")
-            self.push_screen(RecordDialog(name, self.palette, self.view.glyphs), self._named)
+            dialog = RecordDialog(name, self.display.palette, self.view.glyphs)
+            self.display.show(dialog, self._start_named)
 
-    def _named(self, name: str | None) -> None:
+    def _start_named(self, name: str | None) -> None:
         if name:
-            self.say(self._start_recording(name))
-            self.redraw()
+            self.display.answer(self._start(name))
 
-    def _start_recording(self, name: str) -> str:
-        """What is to be said of it."""
+    def _start(self, name: str) -> str:
+        """Begin; a sentence about it."""
         from gpuwatch.recording.recorder import (  # noqa: PLC0415
             BackgroundRecorder,
             Recorder,
             RecordingError,
         )
-        from gpuwatch.recording.running import (  # noqa: PLC0415
-            RunningRecording,
-            announced,
-        )
+        from gpuwatch.recording.running import RunningRecording, announced  # noqa: PLC0415
 
         path = Path(os.path.abspath(Path(name).expanduser()))  # noqa: PTH100 - links stay links
         try:
-            self._recorder = BackgroundRecorder(Recorder(path))
+            self.recorder = BackgroundRecorder(Recorder(path))
         except RecordingError as error:
             # One line: the name as it was typed leaves room for the reason.
             return clean(str(error).replace(clean(str(path), 200), name))
@@ -152,11 +136,12 @@ class RecorderApp(TimelineApp):
         self.view.recording = "REC"
         return f"recording to {clean(str(path), 200)} (W ends it)"
 
-    def _stop_recording(self) -> str:
-        recorder, self._recorder = self._recorder, None
+    def _stop(self) -> str:
+        """End it; a sentence about it."""
+        recorder, self.recorder = self.recorder, None
         assert recorder is not None
         self.view.recording = None
-        whole = recorder.close(_ENDING_SECONDS)
+        whole = recorder.close(_CLOSE_SECONDS)
         self._announced.close()
         state = recorder.state
         path = clean(str(state.path), 200)

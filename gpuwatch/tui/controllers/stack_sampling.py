@@ -13,18 +13,17 @@ if TYPE_CHECKING:
     from gpuwatch.jobs.stacks.summary import StackReport
 
 
-class Stacking:
-    """One sampling at a time. ``done`` is given the reports, ``ended`` the task in any case; both
-    on the event loop."""
+class StackSampling:
+    """One sampling at a time. ``done`` is given the reports on the event loop, ``watch`` a task."""
 
     def __init__(
         self,
         done: Callable[[Sequence[StackReport]], None],
-        ended: Callable[[asyncio.Task[None]], None],
+        watch: Callable[[asyncio.Task[None]], None],
     ) -> None:
+        self.sampler: StackSampler | None = None
         self._done = done
-        self._ended = ended
-        self._sampler: StackSampler | None = None
+        self._watch = watch
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -36,33 +35,32 @@ class Stacking:
         from gpuwatch.jobs.stacks.sampler import StackSampler  # noqa: PLC0415
 
         targets = targets_of(job, selected)
-        sampler = self._sampler = StackSampler(targets)
+        sampler = self.sampler = StackSampler(targets)
         self._task = asyncio.create_task(self._run(sampler))
-        self._task.add_done_callback(self._ended)
-        count = len(targets)
-        whom = "the main thread" if count == 1 else f"{count} main threads"
-        return f"sampling the stacks of {whom}: {sampler.seconds_in_all} s (S ends it early)"
+        self._watch(self._task)
+        threads = "the main thread" if len(targets) == 1 else f"{len(targets)} main threads"
+        return f"sampling the stacks of {threads}: {sampler.seconds_in_all} s (S ends it early)"
 
     def progress(self) -> str | None:
         """How long it will take; ``None``: nothing is sampled."""
-        if not self.active or self._sampler is None:
+        if not self.active or self.sampler is None:
             return None
-        left = self._sampler.seconds_left
-        if left < 0.5:
+        seconds = self.sampler.seconds_left
+        if seconds < 0.5:
             return "reading the stacks ..."
-        return f"sampling stacks: {left:.0f} s left (S ends it early)"
+        return f"sampling stacks: {seconds:.0f} s left (S ends it early)"
 
     def stop(self) -> None:
         """Make do with what has been sampled."""
-        if self._sampler is not None:
-            self._sampler.stop()
+        if self.sampler is not None:
+            self.sampler.stop()
 
     def close(self) -> None:
         """Let no sampler run on."""
         if self._task is not None:
             self._task.cancel()
-        if self._sampler is not None:
-            self._sampler.close()
+        if self.sampler is not None:
+            self.sampler.close()
 
     async def _run(self, sampler: StackSampler) -> None:
         self._done(await sampler.run())

@@ -1,4 +1,4 @@
-"""What the application does about time: the charts' range, scrolling, the cursor, the marks."""
+"""Time: the charts' range, scrolling, the cursor, the marks."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from dataclasses import replace
 from gpuwatch.core.text import clean
 from gpuwatch.tui.charts.time_axis import wall_offset
 from gpuwatch.tui.charts.timeline import SPANS, Timeline, mark_beside
-from gpuwatch.tui.controllers.diagnosis import DiagnosisApp
+from gpuwatch.tui.controllers.controller import Controller
 from gpuwatch.tui.pages import finding_selection as found
 
 _SCROLL_SHARE = 0.5
 """Of the range, at a press: what was at one edge is in the middle then."""
 
 
-class TimelineApp(DiagnosisApp):
-    """The part of ``GpuwatchApp`` that is about time."""
+class TimelineController(Controller):
+    """The stretch of time that all charts show."""
 
     def _now(self) -> float:
         snapshot = self.view.snapshot
@@ -28,7 +28,7 @@ class TimelineApp(DiagnosisApp):
 
     def _show_time(self, timeline: Timeline) -> None:
         self.view.timeline = timeline
-        self.redraw()
+        self.display.redraw()
 
     def _share_range(self) -> None:
         """From here on the charts of a finding's evidence show the common range, beginning with
@@ -37,7 +37,7 @@ class TimelineApp(DiagnosisApp):
         from gpuwatch.tui.screens.evidence import EvidenceScreen  # noqa: PLC0415
 
         view = self.view
-        if not isinstance(self.screen, EvidenceScreen) or not view.own_range:
+        if not isinstance(self.display.app.screen, EvidenceScreen) or not view.own_range:
             return
         one = found.chosen(view)
         if one is not None:
@@ -51,9 +51,9 @@ class TimelineApp(DiagnosisApp):
         after = before.zoomed(step, self._now())
         if after.span_seconds == before.span_seconds:
             which, span = ("longest", SPANS[-1]) if step > 0 else ("shortest", SPANS[0])
-            self.say(f"the {which} range is {_words(span)}")
+            self.display.say(f"the {which} range is {_words(span)}")
         else:
-            self.say(f"the charts show {_words(after.span_seconds)}")
+            self.display.say(f"the charts show {_words(after.span_seconds)}")
         self._show_time(after)
 
     def action_scroll_time(self, step: int) -> None:
@@ -64,19 +64,17 @@ class TimelineApp(DiagnosisApp):
         if after == before:
             if step < 0:
                 begin = time.localtime(self._earliest() + wall_offset(self.view))
-                self.say(f"nothing older: the history begins at {time.strftime('%H:%M:%S', begin)}")
+                self.display.say(
+                    f"nothing older: the history begins at {time.strftime('%H:%M:%S', begin)}"
+                )
             else:
-                self.say("this is now")
+                self.display.say("this is now")
         self._show_time(after)
-
-    def action_back_in_time(self) -> None:
-        """Half a range back: the click on the footer."""
-        self.action_scroll_time(-1)
 
     def action_now(self) -> None:
         """The newest again, without a cursor."""
         if self.view.timeline.moment is None:
-            self.say("this is now")
+            self.display.say("this is now")
         self._show_time(self.view.timeline.at_now())
 
     def action_cursor(self) -> None:
@@ -113,15 +111,15 @@ class TimelineApp(DiagnosisApp):
         timeline, now = view.timeline, self._now()
         start = now if timeline.moment is None else timeline.moment
         mark = mark_beside(view.spans, start, step)
+        if mark is None and not view.spans:
+            self.display.answer("no findings so far: there is no mark to go to")
+        elif mark is None:
+            way = "before this" if step < 0 else "later"
+            self.display.answer(f"no finding began {way}")
         if mark is None:
-            if not view.spans:
-                self.say("no findings so far: there is no mark to go to")
-            else:
-                self.say("no finding began before this" if step < 0 else "no finding began later")
-            self.redraw()
             return
         begin = time.strftime("%H:%M:%S", time.localtime(mark.begin_seconds + wall_offset(view)))
-        self.say(f"{begin} {clean(mark.summary)}")
+        self.display.say(f"{begin} {clean(mark.summary)}")
         if mark.gpus and view.selected_gpu not in mark.gpus:
             present = {gpu.uuid for gpu in view.gpus}
             view.selected_gpu = next(

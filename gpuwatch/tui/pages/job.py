@@ -9,6 +9,7 @@ from dataclasses import replace
 from gpuwatch.core.model import Job
 from gpuwatch.tui.charts.strips import TimeWindow
 from gpuwatch.tui.controllers.following import find
+from gpuwatch.tui.keys import JOB_FOOTER, Footer
 from gpuwatch.tui.pages.layout import (
     Drawn,
     Frame,
@@ -48,13 +49,13 @@ def _draw_table(page: Page, rows: int) -> Drawn:
     return _report(view, view.job.write_report(page.width - 1), page.width, rows), []
 
 
-def _keys(view: View) -> Sequence[footer.Key]:
+def _keys(view: View) -> Footer:
     """Those that do something."""
     job = shown_job(view)
     without = set() if view.job.output is not None else {_OUTPUT_KEY}
     if job is not None and ended_at(view, job) is not None:
         without |= {"S", "t", "k"} if shows_report(view) else {"S"}
-    return [key for key in footer.JOB_KEYS if key[0] not in without]
+    return [key for key in JOB_FOOTER if key[0] not in without]
 
 
 _TABLE = Panel("table", _table_rows, _draw_table)

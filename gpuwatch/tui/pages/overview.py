@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gpuwatch.tui.keys import OVERVIEW_FOOTER
 from gpuwatch.tui.pages.layout import Frame, Page, laid_out, rule, too_small
 from gpuwatch.tui.panels import findings, footer, header, host, moment, problems
 from gpuwatch.tui.panels.gpus import panel as gpus
@@ -9,7 +10,7 @@ from gpuwatch.tui.panels.processes import table
 from gpuwatch.tui.panels.processes.order import rows
 from gpuwatch.tui.view import View
 
-_FOOTER = footer.panel(lambda _: footer.KEYS)
+_FOOTER = footer.panel(lambda _: OVERVIEW_FOOTER)
 _AXIS = moment.axis(lambda page: page.height >= 24 and page.spare >= 1)
 _RULE = rule(lambda page: page.height >= 30 and (not page.gpus or page.spare >= 2))
 

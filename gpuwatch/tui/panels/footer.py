@@ -4,59 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from gpuwatch.tui.keys import OVERVIEW_FOOTER, Footer, replay_footer
 from gpuwatch.tui.pages.layout import Drawn, Page, Panel, fixed
 from gpuwatch.tui.panels import practice_bar, replay_bar
 from gpuwatch.tui.terminal.frame import Line, Row, Zone, fit
 from gpuwatch.tui.view import View
 
-Key = tuple[str, str, str]
-"""What is pressed, what it does in a word, and the action."""
 
-KEYS: tuple[Key, ...] = (
-    ("q", "quit", "quit"),
-    ("?", "help", "help"),
-    ("d", "why", "findings"),
-    ("enter", "open", "open"),
-    ("j", "job", "job"),
-    ("p", "pause", "pause"),
-    ("/", "filter", "filter"),
-    ("s", "sort", "sort"),
-    ("t", "tree", "tree"),
-    ("k", "end", "end_process"),
-    ("+-", "speed", "faster"),
-    ("[]", "range", "zoom_out"),
-    ("<>", "time", "back_in_time"),
-    ("c", "cursor", "cursor"),
-    ("a", "all", "all_processes"),
-    ("m", "mark", "mark"),
-    ("w", "save", "save_picture"),
-    ("W", "record", "record"),
-    ("T", "theme", "theme"),
-)
-
-JOB_KEYS: tuple[Key, ...] = (
-    ("q", "quit", "quit"),
-    ("?", "help", "help"),
-    ("j", "machine", "back"),
-    ("d", "why", "findings"),
-    ("R", "report", "report"),
-    ("S", "stacks", "stacks"),
-    ("o", "output", "pane"),
-    ("t", "fold", "fold"),
-    ("enter", "GPU", "open_gpu"),
-    ("p", "pause", "pause"),
-    ("k", "end", "end_process"),
-    ("[]", "range", "zoom_out"),
-    ("<>", "time", "back_in_time"),
-    ("c", "cursor", "cursor"),
-    ("+-", "speed", "faster"),
-    ("m", "mark", "mark"),
-    ("w", "save", "save_picture"),
-    ("T", "theme", "theme"),
-)
-
-
-def panel(keys: Callable[[View], Sequence[Key]]) -> Panel:
+def panel(keys: Callable[[View], Footer]) -> Panel:
     """The footer of a page with these keys."""
 
     def draw_keys(page: Page, _rows: int) -> Drawn:
@@ -66,13 +21,13 @@ def panel(keys: Callable[[View], Sequence[Key]]) -> Panel:
     return fixed("footer", 1, draw_keys)
 
 
-def draw(view: View, width: int, keys: Sequence[Key] = KEYS) -> tuple[Line, list[Zone]]:
+def draw(view: View, width: int, keys: Footer = OVERVIEW_FOOTER) -> tuple[Line, list[Zone]]:
     """The filter while it is typed, a message for a moment where there is one, else the keys."""
     row = Row(width, prefix="b:")
     if view.replay is not None:
         if view.replay.prompt is not None:
             return replay_bar.prompt_line(view, width), []
-        keys = replay_bar.keys(keys)
+        keys = replay_footer(keys)
     if view.practice is not None:
         keys = practice_bar.keys(view, keys)
     if view.filtering:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gpuwatch.tui.practice import Practice
 from gpuwatch.tui.terminal.frame import Line, Row, fit
-from gpuwatch.tui.view import View
+from gpuwatch.tui.view import Practice, View
 
 _FooterKey = tuple[str, str, str]
 KEY = "x"

@@ -7,7 +7,6 @@ pale up to the highest busy share that a GPU had over half a minute of it; dots 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 
 from gpuwatch.core import units
 from gpuwatch.diagnosis.finding import SEVERITIES
@@ -18,32 +17,12 @@ from gpuwatch.tui.terminal.frame import Line, Row, fit, width_of
 from gpuwatch.tui.terminal.listing import count_text
 from gpuwatch.tui.view import View
 
-_FooterKey = tuple[str, str, str]
-
-_KEYS: tuple[_FooterKey, ...] = (
-    ("q", "quit", "quit"),
-    ("?", "help", "help"),
-    ("space", "play", "pause"),
-    ("n N", "finding", "next_finding"),
-    (":", "go to", "go_to"),
-    (", .", "step", "step(1)"),
-    ("+-", "speed", "faster"),
-)
-_NOT_HERE = frozenset(
-    {"quit", "help", "pause", "faster", "end_process", "stacks", "report", "pane"}
-)
-
 
 def rows(view: View, height: int) -> int:
     """How many of a screen's rows it takes."""
     if view.replay is None or height < 8:
         return 0
     return 1 if height < 14 else 2 if height < 20 else 3 if height < 36 else 4
-
-
-def keys(others: Sequence[_FooterKey]) -> tuple[_FooterKey, ...]:
-    """The footer's keys: those of the player first, without those that do nothing here."""
-    return (*_KEYS, *[key for key in others if key[2] not in _NOT_HERE])
 
 
 def prompt_line(view: View, width: int) -> Line:

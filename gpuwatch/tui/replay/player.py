@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
-from bisect import bisect_left, bisect_right
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 from gpuwatch.core import units
-from gpuwatch.core.model import Problem, Snapshot
-from gpuwatch.core.text import clean
-from gpuwatch.recording.buckets import FindingSpan
+from gpuwatch.core.model import Snapshot
 from gpuwatch.recording.replay import Tape
-from gpuwatch.sources.files.log_text import LogError
 from gpuwatch.tui.controllers.diagnosis import Diagnoser
-from gpuwatch.tui.replay.cue import FINE_MOST_SECONDS, WARM_UP_SECONDS, Cue, Readied, Shown
-from gpuwatch.tui.replay.state import SPEEDS, ReplayState
+from gpuwatch.tui.replay.clock import ReplayClock
+from gpuwatch.tui.replay.cue import Cue, Readied, Shown
+from gpuwatch.tui.replay.state import ReplayState
 
 FRAME_SECONDS = 0.1
 _WORK_SECONDS = 0.06
 """Of a frame: what is left is for drawing, and for the thread that reads."""
 _TAPE_SECONDS = 0.5
-_PAST_KEPT = 128
 _GAP_LEAST_SECONDS = 10.0
 _GAP_INTERVALS = 3.0
 _LATE_SECONDS = 0.5
@@ -32,40 +29,29 @@ _VERY_LATE_SECONDS = 1.0
 """Later than this snapshots are left out, where a jump is faster than reading on."""
 _QUICK_SECONDS = 0.5
 _SKIPPED_SECONDS = 3.0
-_STOPPED_SECONDS = 0.75
-"""Between two frames: then the program was stopped, and the recording with it."""
-_LEAD_SECONDS = 60.0
-"""Into a finding, where it is shown: by then the diagnosis has said it."""
-_SAME_SECONDS = 30.0
-"""Findings that begin so close to each other are gone to together."""
 
 
-class Screen(Protocol):
-    """What shows it."""
+class PlayerScreen(Protocol):
+    """What the player shows its snapshots on."""
 
-    def begin_at(self, readied: Readied) -> None:
-        """From now on this is the past."""
-        ...
-
-    def advance(self, snapshot: Snapshot) -> Shown:
-        """The next snapshot: what is said of it."""
-        ...
-
-    def show_moment(self, shown: Shown) -> None:
-        """Draw it."""
-        ...
-
+    def begin_at(self, readied: Readied) -> None: ...  # From now on this is the past.
+    def advance(self, snapshot: Snapshot) -> Shown: ...  # Take the next; what is said of it.
+    def show_moment(self, shown: Shown) -> None: ...
     def redraw(self) -> None: ...
-
     def say(self, message: str) -> None: ...
-
-    def fine_seconds(self) -> float:
-        """How much of the past the charts show."""
-        ...
+    def overview_grew(self) -> None: ...
+    def fine_seconds(self) -> float: ...  # How much of the past the charts show.
 
 
 class Player:
-    """Stands where a live dashboard has its sampler."""
+    """Stands where a live dashboard has its sampler. ``follows``: what comes in is live and is
+    shown as it comes."""
+
+    # What the dashboard asks of a sampler: nothing here gets old.
+    age_seconds: float | None = None
+    in_flight_seconds: float | None = None
+    overdue = False
+    screen: PlayerScreen
 
     def __init__(
         self,
@@ -81,446 +67,229 @@ class Player:
         )
         self.latest: Snapshot | None = None
         self.interval_seconds = 1.0
-        # What the dashboard asks of a sampler: nothing here gets old.
-        self.age_seconds: float | None = None
-        self.in_flight_seconds: float | None = None
-        self.overdue = False
-        self._tape = tape
-        self._make_engine = make_engine
-        self._monotonic = monotonic
-        self._screen: Screen | None = None
+        self.makes_engine = make_engine
+        self.clock = ReplayClock(self.state, monotonic)
+        self.tape = tape
+        self.next: Cue | None = None
+        """What is being readied."""
+        self.wake = asyncio.Event()
+        """There is something to do before the next frame."""
         self._cue: Cue | None = None
-        self._next: Cue | None = None
-        self._next_light = False
-        self._asked_at = 0.0
-        self._cue_seconds = 0.0
-        self._past: deque[Shown] = deque(maxlen=_PAST_KEPT)
-        self._place = -1
+        self._asked_at = self._readied_seconds = 0.0
         self._steps = 0
-        self._wanted: int | None = None
-        """The direction of a finding that is waited for."""
-        self._anchor = (0.0, first)
-        self._ticked_at = 0.0
-        self._looked_at = float("-inf")
-        self._skipped_at = float("-inf")
-        self._measured = (0.0, first)
-        self._fine_seconds = WARM_UP_SECONDS
+        self._looked_at = self._skipped_at = float("-inf")
         self._whole_past = False
-        self._wake = asyncio.Event()
-
-    # -- life ---------------------------------------------------------------------------------
-
-    def shows_on(self, screen: Screen) -> None:
-        """Part of the start."""
-        self._screen = screen
 
     async def run(self, _deliver: object = None) -> None:
         """Play until cancelled."""
         follows = self.state.following
-        self._look_at_tape()
+        self.look_at_tape()
         self.seek(self.state.first)
         self.state.following = follows
         while True:
-            busy = self.tick()
-            self._wake.clear()
-            try:
-                await asyncio.wait_for(self._wake.wait(), 0.02 if busy else FRAME_SECONDS)
-            except TimeoutError:
-                continue
+            busy = self._tick()
+            self.wake.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self.wake.wait(), 0.02 if busy else FRAME_SECONDS)
 
-    def close(self, timeout_seconds: float = 0.5) -> None:
-        del timeout_seconds
-        for cue in (self._cue, self._next):
-            if cue is not None:
-                cue.stop()
-        self._tape.close()
-
-    @property
-    def screen(self) -> Screen:
-        assert self._screen is not None
-        return self._screen
+    def close(self) -> None:
+        for cue in filter(None, (self._cue, self.next)):
+            cue.stop()
+        self.tape.close()
 
     # -- what a person does -------------------------------------------------------------------
 
-    def toggle(self) -> None:
-        """Play, or pause; at the end, from the beginning."""
-        state = self.state
-        self._wanted, self._steps = None, 0
-        if state.ended and not state.playing:
-            state.playing = True
-            self.seek(state.first)
-            return
-        state.playing = not state.playing
-        if state.playing:
-            self._set_anchor()
-        else:
-            state.following = False
-            self._diagnose_again()
-
-    def change_speed(self, step: int) -> None:
-        state = self.state
-        place = SPEEDS.index(state.speed) + step
-        if not 0 <= place < len(SPEEDS):
-            most = "fastest" if step > 0 else "slowest"
-            self.screen.say(f"{state.speed:g}x is the {most}")
-            return
-        state.speed = SPEEDS[place]
-        state.following = state.following and state.speed == 1.0
-        state.real_speed = None
-        self._set_anchor()
-        if step < 0:
-            self._diagnose_again()
-
     def seek(self, at: float, *, light: bool = False) -> None:
-        """Show the moment ``at``; ``light``: only what is needed to go on from there."""
+        """Show the moment ``at``; ``light``: only what is needed to play on from there."""
         state = self.state
         at = min(max(at, state.first), max(state.first, state.last))
-        if self._next is not None:
-            self._next.stop()
         state.ended, state.seeking = False, not light
         if not light:
-            self._wanted, self._steps = None, 0
+            self._steps = 0
             state.following = state.arriving and state.playing and at >= state.last
             state.skipping = state.undiagnosed = False
-        seconds = self.screen.fine_seconds() * 1.1
-        self._fine_seconds = min(FINE_MOST_SECONDS, max(WARM_UP_SECONDS, seconds))
-        self._next_light, self._asked_at = light, self._monotonic()
-        try:
-            loop: asyncio.AbstractEventLoop | None = asyncio.get_running_loop()
-        except RuntimeError:
-            loop = None
-
-        def ready() -> None:
-            if loop is not None and not loop.is_closed():
-                loop.call_soon_threadsafe(self._wake.set)
-
-        self._next = Cue(
-            self._tape,
-            at,
-            fine_seconds=0.0 if light else self._fine_seconds,
-            make_engine=None if light else self._make_engine,
-            ready=ready,
-            notes=self._notes,
-        )
-
-    def seek_by(self, seconds: float) -> None:
-        self.seek(self.heading + seconds)
+        if self.next is not None:
+            self.next.stop()
+        self._asked_at = self.clock.now()
+        wake = partial(asyncio.get_running_loop().call_soon_threadsafe, self.wake.set)
+        fine_seconds = self.screen.fine_seconds()
+        self.next = Cue(self.tape, at, fine_seconds, self.makes_engine, wake, light=light)
 
     @property
     def heading(self) -> float:
         """Where it stands, or is going to."""
-        return self.state.now if self._next is None else self._next.at
+        return self.state.now if self.next is None else self.next.at
 
-    def step(self, count: int) -> None:
-        """Some snapshots forth or back, paused."""
+    def step(self, step: int) -> None:
+        """One snapshot forth (1) or back (-1), paused."""
         state = self.state
         state.playing = state.following = False
-        if count < 0 and self._place + count < 0:
-            if state.now <= state.first:
-                self.screen.say("this is the beginning of the recording")
-            elif self._next is None:
-                self.seek(state.now - 0.001)
-            return
-        self._steps += count
-        self._wake.set()
-
-    def to_finding(self, step: int) -> None:
-        """To the finding after this moment (1) or before it (-1)."""
-        state = self.state
-        self._look_at_tape()
-        at = self.heading
-        found = next_stop(stops(state.findings, state.last), at, step)
-        if found is not None:
-            self.seek(found[0])
-            begin = time.strftime("%H:%M:%S", time.localtime(found[1].begin_unix_seconds))
-            self.screen.say(f"{begin} {clean(found[1].summary)}")
-        elif state.progress < 1.0 and step > 0:
-            self._wanted = step
-            self.screen.say("looking for the next finding ...")
-        elif not state.findings:
-            so_far = "so far" if state.arriving else "in this recording"
-            self.screen.say(f"nothing was found {so_far}")
-        else:
-            self.screen.say(
-                "no finding begins later" if step > 0 else "no finding begins before this"
-            )
+        if step > 0:
+            self._steps += 1
+            self.wake.set()
+        elif self._cue is not None and self._cue.back():
+            self._note_moment()
+            self.screen.show_moment(self._cue.shown)
+        elif state.now <= state.first:
+            self.screen.say("this is the beginning of the recording")
+        elif self.next is None:
+            self.seek(state.now - 0.001)
 
     def refresh_past(self) -> None:
         """The charts show more than was read: read it, and stay where it is."""
-        if self.screen.fine_seconds() > self._fine_seconds and self._next is None:
+        known = 0.0 if self._cue is None else self._cue.fine_seconds
+        if self.next is None and self.screen.fine_seconds() > known > 0.0:
             self._read_again()
 
     # -- frames -------------------------------------------------------------------------------
 
-    def tick(self) -> bool:
+    def _tick(self) -> bool:
         """Bring the picture up to date; whether there is more to do at once."""
-        now = self._monotonic()
-        if now - self._ticked_at > _STOPPED_SECONDS:
-            self._anchor = (self._anchor[0] + now - self._ticked_at, self._anchor[1])
-        self._ticked_at = now
-        changed = now - self._looked_at >= _TAPE_SECONDS and self._look_at_tape()
-        if self._next is not None and self._next.readied is not None:
-            self._adopt(self._next)
+        now = self.clock.tick()
+        changed = now - self._looked_at >= _TAPE_SECONDS and self.look_at_tape()
+        if self._adopt():
             return True
-        if self._cue is None or self.state.seeking:
-            if changed:
-                self.screen.redraw()
-            return False
-        before = self.latest
-        busy = self._step() if self._steps else self.state.playing and self._play(now)
-        if self.latest is not before:
-            self.screen.show_moment(self._past[self._place])
+        cue, before, busy = self._cue, self.latest, False
+        if cue is not None and not self.state.seeking:
+            if self._steps:
+                self._step(cue)
+            else:
+                busy = self.state.playing and self._play(cue, now)
+        if cue is not None and self.latest is not before:
+            self.screen.show_moment(cue.shown)
         elif changed:
             self.screen.redraw()
         return busy
 
-    def _adopt(self, cue: Cue) -> None:
-        """What was readied is the past now."""
-        readied, light = cue.readied, self._next_light
-        assert readied is not None
-        self._next = None
-        self._raise_of(cue)
-        state = self.state
+    def _adopt(self) -> bool:
+        """Make what was readied the past, if it is there."""
+        cue, state = self.next, self.state
+        if cue is None or cue.readied is None:
+            return False
+        readied, self.next = cue.readied, None
         state.seeking = False
+        trouble = cue.trouble
+        if trouble is not None or not readied.past:
+            self.screen.say(trouble or "nothing can be read there")
         if not readied.past:
             cue.stop()
             state.playing = False
-            self.screen.say(cue.trouble or "nothing can be read there")
             self.screen.redraw()
-            return
+            return True
         if self._cue is not None:
             self._cue.stop()
-        self._cue = cue
-        self._cue_seconds = self._monotonic() - self._asked_at
+        self._readied_seconds = self.clock.now() - self._asked_at
         self._whole_past = readied.from_overview or state.progress >= 1.0
         self.screen.begin_at(readied)
-        self._past = deque(readied.past, maxlen=_PAST_KEPT)
-        self._place = len(self._past) - 1
-        shown = self._past[-1]
-        self._now_is(shown)
-        if not light:
-            self._set_anchor()
-        self.screen.show_moment(shown)
+        cue.begin(readied)
+        self._cue = cue
+        self._note_moment()
+        if not cue.light:
+            self.clock.restart()
+        self.screen.show_moment(cue.shown)
+        return True
 
-    def _play(self, now: float) -> bool:
-        state = self.state
-        begun, at = self._anchor
-        target = float("inf") if state.following else at + (now - begun) * state.speed
-        due, waits = False, False
-        while True:
-            coming = self._coming()
+    def _play(self, cue: Cue, now: float) -> bool:
+        """Show all that is due; whether there is more of it."""
+        state, target, due, waits = self.state, self.clock.due(now), False, False
+        while not due:
+            coming = cue.coming
             if coming is None:
-                waits = not self._at_end()
+                waits = not self._at_end(cue)
                 break
             taken_at = coming.taken_at_unix_seconds
             if taken_at > target:
                 gap = taken_at - state.now
-                if gap <= max(_GAP_LEAST_SECONDS, _GAP_INTERVALS * coming.interval_seconds):
-                    break
-                if target < state.now + coming.interval_seconds:
-                    # The last before it is shown for as long as any.
+                longest = max(_GAP_LEAST_SECONDS, _GAP_INTERVALS * coming.interval_seconds)
+                # The last before a gap is shown for as long as any.
+                if gap <= longest or target < state.now + coming.interval_seconds:
                     break
                 self.screen.say(f"nothing was recorded for {units.age(gap)}: skipped")
-                self._anchor = (now, taken_at)
+                self.clock.show(now, taken_at)
                 target = taken_at
-            self._forward()
-            if self._monotonic() - now > _WORK_SECONDS:
-                due = True
-                break
-        if state.following:
-            return due
-        if due or waits:
-            self._keep_up(now, target)
-        else:
-            state.skipping = state.skipping and now - self._skipped_at < _SKIPPED_SECONDS
-        self._measure(now)
+            self._forward(cue)
+            due = self.clock.now() - now > _WORK_SECONDS
+        if not state.following:
+            if due or waits:
+                self.keep_up(now, target)
+            elif now - self._skipped_at >= _SKIPPED_SECONDS:
+                state.skipping = False
+            self.clock.measure(now, self.interval_seconds)
         return due
 
-    def _coming(self) -> Snapshot | None:
-        """The next snapshot, if it is there."""
-        if self._place + 1 < len(self._past):
-            return self._past[self._place + 1].snapshot
-        assert self._cue is not None
-        return self._cue.peek()
-
-    def _forward(self) -> None:
-        """Show the next snapshot, which is there."""
-        assert self._cue is not None
-        if self._place + 1 < len(self._past):
-            self._place += 1
-        else:
-            self._past.append(self.screen.advance(self._cue.take()))
-            self._place = len(self._past) - 1
-        self._now_is(self._past[self._place])
-
-    def _keep_up(self, now: float, target: float) -> None:
-        """What is left out where reading is slower than the speed asked for."""
+    def keep_up(self, now: float, target: float) -> None:
+        """Leave something out where reading is slower than the speed asked for."""
         state = self.state
         late = (target - state.now) / state.speed
-        if self._tape.arriving and target > state.last:
+        if self.tape.arriving and target > state.last:
             # Not late: it has not been recorded yet.
-            self._anchor = (now, max(state.now, state.last))
+            self.clock.show(now, max(state.now, state.last))
             return
         if late > _LATE_SECONDS and state.speed > 1.0:
             state.undiagnosed = True
-        if late <= _VERY_LATE_SECONDS:
+        if late <= _VERY_LATE_SECONDS or self.next is not None:
             return
-        if self._cue_seconds <= _QUICK_SECONDS and self._next is None and target < state.last:
+        if self._readied_seconds <= _QUICK_SECONDS and target < state.last:
             state.skipping, self._skipped_at = True, now
             self.seek(target, light=True)
-        elif self._next is None:
-            self._anchor = (now, state.now)
+        else:
+            self.clock.show(now, state.now)
 
-    def _measure(self, now: float) -> None:
-        state = self.state
-        begun, at = self._measured
-        if now - begun < 2.0:
-            return
-        real = (state.now - at) / (now - begun)
-        interval = max(self.interval_seconds, 0.1)
-        exact = state.speed * (now - begun) > 3 * interval
-        slow = exact and 0 < real < 0.75 * state.speed and not self._tape.arriving
-        state.real_speed = real if slow else None
-        self._measured = (now, state.now)
-
-    def _at_end(self) -> bool:
-        cue = self._cue
-        assert cue is not None
+    def _at_end(self, cue: Cue) -> bool:
         if not cue.ended:
             return False
-        self._raise_of(cue)
         state = self.state
-        state.playing = state.following = False
-        state.ended = True
-        self._wanted = None
-        self.screen.say(f"the end of {state.shown}: space plays it from its beginning")
-        self._diagnose_again()
+        state.playing, state.following, state.ended = False, False, True
+        end = f"the end of {state.shown}: space plays it from its beginning"
+        self.screen.say(cue.trouble or end)
+        self.diagnose_again()
         self.screen.redraw()
         return True
 
-    def _step(self) -> bool:
-        """One of the steps that were asked for."""
-        if self._steps < 0:
-            self._place += self._steps
+    def _step(self, cue: Cue) -> None:
+        """Take the steps that were asked for, as far as the snapshots are there."""
+        while self._steps and cue.coming is not None:
+            self._forward(cue)
+            self._steps -= 1
+        if self._steps and cue.ended:
             self._steps = 0
-            self._place = max(0, self._place)
-            self._now_is(self._past[self._place])
-            return False
-        if self._coming() is None:
-            if self._cue is not None and self._cue.ended:
-                self._steps = 0
-                self.state.ended = True
-                self.screen.say("this is the end of the recording")
-                self.screen.redraw()
-            return False
-        self._forward()
-        self._steps -= 1
-        return self._steps > 0
+            self.state.ended = True
+            self.screen.say("this is the end of the recording")
+            self.screen.redraw()
 
-    # -- the rest -----------------------------------------------------------------------------
+    def _forward(self, cue: Cue) -> None:
+        cue.forward(self.screen.advance)
+        self._note_moment()
 
-    def _now_is(self, shown: Shown) -> None:
-        self.latest = shown.snapshot
-        self.interval_seconds = shown.snapshot.interval_seconds
-        state = self.state
-        state.now = shown.snapshot.taken_at_unix_seconds
-        state.first = min(state.first, state.now)
-        state.last = max(state.last, state.now)
-        state.ended = False
+    def _note_moment(self) -> None:
+        """It is the one shown now."""
+        assert self._cue is not None
+        snapshot = self.latest = self._cue.shown.snapshot
+        self.interval_seconds = snapshot.interval_seconds
+        self.state.show(snapshot.taken_at_unix_seconds)
 
-    def _set_anchor(self) -> None:
-        now = self._monotonic()
-        self._anchor = self._measured = (now, self.state.now)
-        self._ticked_at = now
-
-    def _diagnose_again(self) -> None:
-        """It was left out for speed: catch up with it."""
-        if self.state.undiagnosed and self._next is None:
+    def diagnose_again(self) -> None:
+        """The diagnosis was left out for speed: catch up with it."""
+        if self.state.undiagnosed and self.next is None:
             self._read_again()
 
     def _read_again(self) -> None:
-        ended, wanted = self.state.ended, self._wanted
-        following = self.state.following
-        self.seek(self.state.now)
-        self.state.ended, self._wanted, self.state.following = ended, wanted, following
+        state = self.state
+        ended, following = state.ended, state.following
+        self.seek(state.now)
+        state.ended, state.following = ended, following
 
-    def _look_at_tape(self) -> bool:
-        """What is known of the tape by now; whether that is more than before."""
-        state, tape = self.state, self._tape
-        self._looked_at = self._monotonic()
+    def look_at_tape(self) -> bool:
+        """Take over what is known of the tape by now; whether that is more than before."""
+        state, tape = self.state, self.tape
+        self._looked_at = self.clock.now()
         if tape.error is not None:
             raise tape.error
-        before = (state.first, state.last, state.progress, len(state.findings), state.arriving)
-        if tape.first_unix_seconds is not None:
-            state.first = min(state.first, tape.first_unix_seconds)
-        if tape.last_unix_seconds is not None:
-            state.last = max(state.last, tape.last_unix_seconds)
-        state.progress, state.arriving = tape.progress, tape.arriving
-        state.buckets, state.findings = tape.buckets, tape.findings
-        known = state.progress >= 1.0 and not state.arriving
-        if known and not self._whole_past and self._cue is not None and self._next is None:
+        grew = state.learn(tape)
+        whole = state.progress >= 1.0 and not state.arriving
+        if whole and not self._whole_past and self._cue is not None and self.next is None:
             self._whole_past = True
             if not state.playing or state.speed <= 2.0:
                 self._read_again()
-        if self._wanted is not None:
-            self._go_to_wanted(self._wanted)
-        return before != (
-            state.first,
-            state.last,
-            state.progress,
-            len(state.findings),
-            state.arriving,
-        )
-
-    def _go_to_wanted(self, step: int) -> None:
-        state = self.state
-        found = next_stop(stops(state.findings, state.last), self.heading, step)
-        if found is not None or state.progress >= 1.0:
-            self._wanted = None
-            self.to_finding(step)
-
-    def _notes(self) -> tuple[Problem, ...]:
-        return tuple(
-            [
-                Problem(source="recording", message=message, severity="info")
-                for message in self._tape.notes()
-            ]
-        )
-
-    def _raise_of(self, cue: Cue) -> None:
-        """A bug ends the program; a file that is gone or cannot be read any more ends the file."""
-        if cue.error is None:
-            return
-        if not isinstance(cue.error, OSError | LogError):
-            raise cue.error
-        self.screen.say(f"reading failed: {clean(str(cue.error), 200)}")
-
-
-def stops(findings: Sequence[FindingSpan], last: float) -> list[tuple[float, FindingSpan]]:
-    """Where to go for each finding, in order: a minute into it, or to its end. Those that are good
-    to know are stops only where nothing is wrong; those that begin together are one stop, of the
-    gravest."""
-    wrong = [span for span in findings if span.severity != "info"] or list(findings)
-    found: list[tuple[float, FindingSpan]] = []
-    for span in sorted(wrong, key=lambda one: one.begin_unix_seconds):
-        begin = span.begin_unix_seconds
-        end = last if span.end_unix_seconds is None else min(last, span.end_unix_seconds)
-        if found and begin - found[-1][1].begin_unix_seconds <= _SAME_SECONDS:
-            if span.severity == "error" and found[-1][1].severity != "error":
-                found[-1] = (max(begin, min(begin + _LEAD_SECONDS, end - 1.0)), span)
-            continue
-        found.append((max(begin, min(begin + _LEAD_SECONDS, end - 1.0)), span))
-    return sorted(found, key=lambda one: one[0])
-
-
-def next_stop(
-    found: Sequence[tuple[float, FindingSpan]], at: float, step: int
-) -> tuple[float, FindingSpan] | None:
-    """The first stop after ``at``, or the last one before it."""
-    times = [stop for stop, _ in found]
-    if step > 0:
-        # A snapshot lies up to an interval before the moment gone to.
-        place = bisect_right(times, at + _SAME_SECONDS / 2)
-        return found[place] if place < len(found) else None
-    place = bisect_left(times, at - _SAME_SECONDS / 2)
-    return found[place - 1] if place else None
+        self.screen.overview_grew()
+        return grew

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from gpuwatch.recording.buckets import Bucket, FindingSpan
+if TYPE_CHECKING:
+    from gpuwatch.recording.buckets import Bucket, FindingSpan
+    from gpuwatch.recording.replay import Tape
 
 SPEEDS = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0)
 
@@ -44,6 +47,26 @@ class ReplayState:
     """The time to go to, while it is typed."""
     drawn: tuple[object, list[tuple[float, float] | None]] | None = None
     """The columns of the bar as they were drawn last, and what of."""
+
+    def show(self, at: float) -> None:
+        """Have ``at`` be the moment shown."""
+        self.now = at
+        self.first, self.last = min(self.first, at), max(self.last, at)
+        self.ended = False
+
+    def learn(self, tape: Tape) -> bool:
+        """Take over what is known of the tape by now; whether that is more than before."""
+        before = self._known()
+        if tape.first_unix_seconds is not None:
+            self.first = min(self.first, tape.first_unix_seconds)
+        if tape.last_unix_seconds is not None:
+            self.last = max(self.last, tape.last_unix_seconds)
+        self.progress, self.arriving = tape.progress, tape.arriving
+        self.buckets, self.findings = tape.buckets, tape.findings
+        return before != self._known()
+
+    def _known(self) -> tuple[object, ...]:
+        return (self.first, self.last, self.progress, len(self.findings), self.arriving)
 
     @property
     def seconds(self) -> float:

@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import ClassVar
 
+from textual import events
 from textual.app import ComposeResult
 from textual.screen import Screen
 
 from gpuwatch.tui.charts.glyphs import ASCII
 from gpuwatch.tui.panels import practice_bar, replay_bar
 from gpuwatch.tui.terminal.canvas import Canvas
-from gpuwatch.tui.terminal.frame import Line
+from gpuwatch.tui.terminal.frame import Line, Zone
 from gpuwatch.tui.terminal.palette import Palette
 from gpuwatch.tui.view import View
 
+_END = 1_000_000
+_WHEEL_LINES = 3
+
 
 class CanvasScreen(Screen[None]):
-    """Subclasses draw in ``redraw`` and hand the lines to ``show``."""
+    """Subclasses draw in ``redraw`` and hand the lines to ``show_lines``."""
 
     # The arrow and tab keys are ours: nothing here takes Textual's focus.
     AUTO_FOCUS = ""
     CANVAS_ID: ClassVar[str]
+    OWN_ZONES: ClassVar[frozenset[str]] = frozenset()
+    """Actions of zones that are the screen's own; the others are the application's."""
 
     def __init__(self, view: View, palette: Palette) -> None:
         super().__init__()
@@ -40,8 +47,11 @@ class CanvasScreen(Screen[None]):
         """Draw the view at the present size."""
         raise NotImplementedError
 
+    def redraw_output(self) -> None:
+        """Draw what a started job prints, where it is shown."""
+
     def repaint(self, palette: Palette) -> None:
-        """The same picture in other colours."""
+        """Show the same picture in other colours."""
         self.canvas.repaint(palette)
 
     @property
@@ -51,7 +61,43 @@ class CanvasScreen(Screen[None]):
         bars = replay_bar.rows(self.view, height) + practice_bar.rows(self.view, height)
         return width, height - bars
 
-    def point_at(self, x: int, chart: object) -> None:
+    def show_lines(self, lines: list[Line]) -> None:
+        """Show ``lines``, as wide as the screen; only what changed goes to the terminal."""
+        width, height = self.size
+        lines = lines + replay_bar.draw(self.view, width, height)
+        lines += practice_bar.draw(self.view, width, height)
+        self.canvas.few_bytes = self.view.slow_link
+        self.canvas.ascii_only = self.view.glyphs is ASCII
+        self.canvas.show(lines, width)
+
+    def action_back(self) -> None:
+        self.dismiss()
+
+    # -- the mouse --------------------------------------------------------------------------------
+
+    @property
+    def zones(self) -> Iterable[Zone]:
+        """What can be clicked."""
+        return ()
+
+    async def on_click(self, event: events.Click) -> None:
+        for zone in self.zones:
+            if zone.y == event.screen_y and zone.left <= event.screen_x < zone.right:
+                await self.clicked(zone, event)
+                return
+
+    async def clicked(self, zone: Zone, event: events.Click) -> None:
+        """Do what the zone is for, where that is the same on every screen."""
+        if zone.action == "moment":
+            self._point_at(event.screen_x, zone.argument)
+        elif zone.action == "finding":
+            self.view.finding = zone.argument  # type: ignore[assignment]
+            await self.run_action("app.evidence")
+        else:
+            own = zone.action in self.OWN_ZONES
+            await self.run_action(zone.action if own else f"app.{zone.action}")
+
+    def _point_at(self, x: int, chart: object) -> None:
         """Put the cursor where the time axis of a chart (its first cell, its width) was clicked."""
         assert isinstance(chart, tuple)
         start, cells = chart
@@ -64,11 +110,35 @@ class CanvasScreen(Screen[None]):
         view.timeline = view.timeline.with_cursor(min(at, now), now)
         self.redraw()
 
-    def show_lines(self, lines: list[Line]) -> None:
-        """Show ``lines``, as wide as the screen; only what changed goes to the terminal."""
-        width, height = self.size
-        lines = lines + replay_bar.draw(self.view, width, height)
-        lines += practice_bar.draw(self.view, width, height)
-        self.canvas.few_bytes = self.view.slow_link
-        self.canvas.ascii_only = self.view.glyphs is ASCII
-        self.canvas.show(lines, width)
+    async def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+        await self.wheel(event.screen_y, 1)
+
+    async def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
+        await self.wheel(event.screen_y, -1)
+
+    async def wheel(self, y: int, step: int) -> None:
+        """Turn the wheel by one notch over the line ``y``."""
+
+
+class ScrolledScreen(CanvasScreen):
+    """A screen whose picture can be longer than the terminal. Subclasses draw from the line
+    ``body_offset`` on, and set it to what was possible."""
+
+    def __init__(self, view: View, palette: Palette) -> None:
+        super().__init__(view, palette)
+        self.body_offset = 0
+
+    def action_scroll_body(self, lines: int) -> None:
+        self.body_offset += lines
+        self.redraw()
+
+    def action_scroll_page(self, step: int) -> None:
+        self.action_scroll_body(step * max(1, self.size.height - 3))
+
+    def action_scroll_edge(self, end: int) -> None:
+        self.body_offset = _END if end else 0
+        self.redraw()
+
+    async def wheel(self, y: int, step: int) -> None:
+        del y
+        self.action_scroll_body(step * _WHEEL_LINES)

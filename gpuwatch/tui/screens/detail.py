@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 
 from gpuwatch.core.source import ReadOptions
-from gpuwatch.tui.keys import DETAIL_KEYS
+from gpuwatch.tui.keys import DETAIL_KEYS, bindings
 from gpuwatch.tui.pages import detail
-from gpuwatch.tui.screens.scrolled_screen import ScrolledScreen
+from gpuwatch.tui.screens.canvas_screen import ScrolledScreen
 from gpuwatch.tui.terminal.palette import Palette
 from gpuwatch.tui.view import View
 
@@ -17,9 +17,7 @@ from gpuwatch.tui.view import View
 class DetailScreen(ScrolledScreen):
     """Draws ``detail.draw``; shares the view (range, pause, selected GPU) with the overview."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding(key.keys, key.action, key.help, show=False) for key in DETAIL_KEYS
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = bindings(DETAIL_KEYS)
     CANVAS_ID = "detail"
 
     def __init__(self, view: View, palette: Palette, options: ReadOptions) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 
 from gpuwatch.diagnosis.finding import Finding
-from gpuwatch.tui.keys import EVIDENCE_KEYS
+from gpuwatch.tui.keys import EVIDENCE_KEYS, bindings
 from gpuwatch.tui.pages import finding_selection as found
 from gpuwatch.tui.pages import findings
-from gpuwatch.tui.screens.scrolled_screen import ScrolledScreen
+from gpuwatch.tui.screens.canvas_screen import ScrolledScreen
 from gpuwatch.tui.terminal.palette import Palette
 from gpuwatch.tui.view import View
 
@@ -18,9 +18,7 @@ from gpuwatch.tui.view import View
 class EvidenceScreen(ScrolledScreen):
     """Shows ``view.finding`` as it is now or, once it is gone, as it was last."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding(key.keys, key.action, key.help, show=False) for key in EVIDENCE_KEYS
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = bindings(EVIDENCE_KEYS)
     CANVAS_ID = "evidence"
 
     def __init__(self, view: View, palette: Palette) -> None:
@@ -58,12 +56,6 @@ class EvidenceScreen(ScrolledScreen):
             self.view.finding = key
             self.body_offset = 0
             self.redraw()
-
-    async def action_copy(self) -> None:
-        await self.run_action("app.copy_finding")
-
-    async def action_unknown(self) -> None:
-        await self.run_action("app.unknown")
 
 
 def documentation_of(rule: str) -> str | None:

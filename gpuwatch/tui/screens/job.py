@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import ClassVar
 
 from textual import events
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 
 from gpuwatch.core.model import JobMember, Process
-from gpuwatch.tui.keys import JOB_KEYS
+from gpuwatch.tui.keys import JOB_KEYS, bindings
 from gpuwatch.tui.pages import finding_selection as found
 from gpuwatch.tui.pages import job
 from gpuwatch.tui.pages.layout import Frame
@@ -24,31 +24,30 @@ from gpuwatch.tui.view import PANES, View
 class JobScreen(CanvasScreen):
     """Draws ``job.draw`` and turns keys and clicks into changes of ``view.job``."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding(key.keys, key.action, key.help, show=False) for key in JOB_KEYS
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = bindings(JOB_KEYS)
     CANVAS_ID = "job"
+    OWN_ZONES = frozenset({"back", "pane", "open_gpu", "fold"})
 
     def __init__(self, view: View, palette: Palette) -> None:
         super().__init__(view, palette)
-        self._shown = Frame(lines=[])
+        self.shown = Frame(lines=[])
 
     def redraw(self) -> None:
         """Draw the job at the present size; only what changed goes to the terminal."""
         width, height = self.room
         if width and height:
-            self._shown = job.draw(self.view, width, height)
-            if found.keep_in_sight(self.view, keys_in(self._shown.zones)):
-                self._shown = job.draw(self.view, width, height)
-            self._show(self._shown.lines)
+            self.shown = job.draw(self.view, width, height)
+            if found.keep_in_sight(self.view, keys_in(self.shown.zones)):
+                self.shown = job.draw(self.view, width, height)
+            self._show(self.shown.lines)
 
     def redraw_output(self) -> None:
         """Draw the output pane alone: it changes more often than the rest."""
-        if self._shown.plan is not None and self._shown.plan.width == self.size.width:
-            self._show(job.draw_pane(self.view, self._shown))
+        if self.shown.plan is not None and self.shown.plan.width == self.size.width:
+            self._show(job.draw_pane(self.view, self.shown))
 
     def _show(self, lines: list[Line]) -> None:
-        self._shown.lines = lines
+        self.shown.lines = lines
         self.show_lines(lines)
 
     # -- moving about -----------------------------------------------------------------------
@@ -56,7 +55,7 @@ class JobScreen(CanvasScreen):
     def selected_member(self) -> JobMember | None:
         """The process under the cursor; where there is only one, that one. Several in one row are
         none."""
-        table = self._shown.table
+        table = self.shown.table
         for row in table:
             if row.member.key == self.view.job.selected:
                 return None if row.together else row.member
@@ -92,7 +91,7 @@ class JobScreen(CanvasScreen):
     def action_move(self, step: int) -> None:
         """Up and down run through the findings and the processes (or the report) below them."""
         state = self.view.job
-        keys = keys_in(self._shown.zones)
+        keys = keys_in(self.shown.zones)
         if state.pane_focused:
             self._scroll_output(step)
         elif self.view.in_findings:
@@ -120,7 +119,7 @@ class JobScreen(CanvasScreen):
     def action_page(self, step: int) -> None:
         state = self.view.job
         self.view.in_findings = False
-        page = self._shown.table_page
+        page = self.shown.table_page
         if state.pane_focused:
             self._scroll_output(step * max(1, self._pane_rows()))
         elif job.shows_report(self.view):
@@ -137,18 +136,18 @@ class JobScreen(CanvasScreen):
         elif job.shows_report(self.view):
             state.report_offset = 1_000_000 if end else 0
         else:
-            self._select(len(self._shown.table) - 1 if end else 0)
+            self._select(len(self.shown.table) - 1 if end else 0)
         self.redraw()
 
     def _position(self) -> int | None:
         wanted = self.view.job.selected
-        for position, row in enumerate(self._shown.table):
+        for position, row in enumerate(self.shown.table):
             if row.member.key == wanted:
                 return position
         return None
 
     def _select(self, position: int) -> None:
-        table = self._shown.table
+        table = self.shown.table
         if table:
             self.view.job.selected = table[max(0, min(position, len(table) - 1))].member.key
 
@@ -160,7 +159,7 @@ class JobScreen(CanvasScreen):
             return
         found = job.shown_job(self.view)
         uuids: tuple[str, ...] = () if found is None else found.gpu_uuids
-        for row in self._shown.table:
+        for row in self.shown.table:
             if row.member.key == self.view.job.selected:
                 uuids = tuple([p.gpu_uuid for p in row.on_gpus if p.gpu_uuid is not None])
         present = {gpu.uuid for gpu in self.view.gpus}
@@ -191,8 +190,8 @@ class JobScreen(CanvasScreen):
         self.redraw()
 
     def _pane_rows(self) -> int:
-        shape = self._shown.plan
-        return 0 if shape is None else max(0, shape.rows["output"] - 1)
+        plan = self.shown.plan
+        return 0 if plan is None else max(0, plan.rows["output"] - 1)
 
     def _scroll_output(self, lines: int) -> None:
         state = self.view.job
@@ -204,49 +203,26 @@ class JobScreen(CanvasScreen):
         # At the end it is followed again.
         state.pane_first = None if wanted >= newest else wanted
 
-    # -- the mouse ----------------------------------------------------------------------------
+    # -- the mouse --------------------------------------------------------------------------------
 
-    async def on_click(self, event: events.Click) -> None:
-        zone = self._zone_at(event.screen_x, event.screen_y)
-        if zone is None:
-            return
-        match zone.action:
-            case "member":
-                self.view.job.pane_focused = self.view.in_findings = False
-                self.view.job.selected = zone.argument  # type: ignore[assignment]
-                self.redraw()
-            case "finding":
-                self.view.finding = zone.argument  # type: ignore[assignment]
-                await self.run_action("app.evidence")
-            case "zoom_out":
-                await self.run_action("app.zoom(1)")
-            case "moment":
-                self.point_at(event.screen_x, zone.argument)
-            case "back" | "pane" | "open_gpu" | "fold":
-                await self.run_action(zone.action)
-            case action:
-                await self.run_action(f"app.{action}")
+    @property
+    def zones(self) -> list[Zone]:
+        return self.shown.zones
 
-    def _zone_at(self, x: int, y: int) -> Zone | None:
-        for zone in self._shown.zones:
-            if zone.y == y and zone.left <= x < zone.right:
-                return zone
-        return None
-
-    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
-        self._scroll(event.screen_y, 3)
-
-    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
-        self._scroll(event.screen_y, -3)
-
-    def _scroll(self, y: int, lines: int) -> None:
-        """The wheel moves what it is over."""
-        shape = self._shown.plan
-        if shape is not None and 0 <= y - shape.pane_top < shape.rows["output"]:
-            self._scroll_output(lines)
+    async def clicked(self, zone: Zone, event: events.Click) -> None:
+        if zone.action == "member":
+            self.view.job.pane_focused = self.view.in_findings = False
+            self.view.job.selected = zone.argument  # type: ignore[assignment]
             self.redraw()
-        elif not self.view.job.pane_focused:
-            self.action_move(lines)
+        else:
+            await super().clicked(zone, event)
+
+    async def wheel(self, y: int, step: int) -> None:
+        """Move what it is over."""
+        plan = self.shown.plan
+        if plan is not None and 0 <= y - plan.pane_top < plan.rows["output"]:
+            self._scroll_output(3 * step)
+            self.redraw()
         else:
             self.view.job.pane_focused = False
-            self.action_move(lines)
+            self.action_move(3 * step)

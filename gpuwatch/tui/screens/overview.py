@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import ClassVar
 
 from textual import events
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 
 from gpuwatch.core.text import clean
-from gpuwatch.tui.keys import OVERVIEW_KEYS
+from gpuwatch.tui.keys import OVERVIEW_KEYS, bindings
 from gpuwatch.tui.pages import finding_selection as found
 from gpuwatch.tui.pages import overview
 from gpuwatch.tui.pages.layout import Frame
@@ -22,30 +22,29 @@ from gpuwatch.tui.view import SORT_KEYS, View, row_key
 class OverviewScreen(CanvasScreen):
     """Draws ``overview.draw`` on one canvas and turns keys and clicks into changes of the view."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding(key.keys, key.action, key.help, show=False) for key in OVERVIEW_KEYS
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = bindings(OVERVIEW_KEYS)
     CANVAS_ID = "overview"
+    OWN_ZONES = frozenset({"filter", "sort", "tree"})
 
     def __init__(self, view: View, palette: Palette) -> None:
         super().__init__(view, palette)
-        self._shown = Frame(lines=[])
+        self.shown = Frame(lines=[])
 
     def redraw(self) -> None:
         """Draw the view at the present size; only what changed goes to the terminal."""
         width, height = self.room
         if width and height:
-            self._shown = overview.draw(self.view, width, height)
-            if found.keep_in_sight(self.view, keys_in(self._shown.zones)):
-                self._shown = overview.draw(self.view, width, height)
-            self.show_lines(self._shown.lines)
+            self.shown = overview.draw(self.view, width, height)
+            if found.keep_in_sight(self.view, keys_in(self.shown.zones)):
+                self.shown = overview.draw(self.view, width, height)
+            self.show_lines(self.shown.lines)
 
     # -- moving about -----------------------------------------------------------------------
 
     def action_move(self, step: int) -> None:
         """Up and down run through the findings, the GPUs and the processes, and back."""
         view = self.view
-        keys = keys_in(self._shown.zones)
+        keys = keys_in(self.shown.zones)
         if view.in_findings:
             if not found.move(view, keys, step):
                 self._first_below()
@@ -55,7 +54,7 @@ class OverviewScreen(CanvasScreen):
                 found.enter_from_below(view, keys)
             elif 0 <= position < len(view.gpus):
                 view.selected_gpu = view.gpus[position].uuid
-            elif position >= len(view.gpus) and self._shown.table:
+            elif position >= len(view.gpus) and self.shown.table:
                 view.focus = "processes"
                 if self._position() is None:
                     self._select(0)
@@ -86,10 +85,10 @@ class OverviewScreen(CanvasScreen):
             self.redraw()
 
     def action_page(self, step: int) -> None:
-        self._jump((self._position() or 0) + step * self._shown.table_page)
+        self._jump((self._position() or 0) + step * self.shown.table_page)
 
     def action_edge(self, end: int) -> None:
-        self._jump(len(self._shown.table) - 1 if end else 0)
+        self._jump(len(self.shown.table) - 1 if end else 0)
 
     def action_switch_focus(self) -> None:
         view = self.view
@@ -106,13 +105,13 @@ class OverviewScreen(CanvasScreen):
 
     def _position(self) -> int | None:
         wanted = self.view.selected_row
-        for position, row in enumerate(self._shown.table):
+        for position, row in enumerate(self.shown.table):
             if row_key(row.process) == wanted:
                 return position
         return None
 
     def _select(self, position: int) -> None:
-        table = self._shown.table
+        table = self.shown.table
         if table:
             chosen = table[max(0, min(position, len(table) - 1))].process
             self.view.selected_row = row_key(chosen)
@@ -188,56 +187,36 @@ class OverviewScreen(CanvasScreen):
             self.view.filter_text += clean(event.text.strip(), 200)
             self.redraw()
 
-    # -- the mouse ----------------------------------------------------------------------------
+    # -- the mouse --------------------------------------------------------------------------------
 
-    async def on_click(self, event: events.Click) -> None:
-        zone = self._zone_at(event.screen_x, event.screen_y)
-        if zone is None:
-            return
-        match zone.action:
-            case "gpu":
-                again = self.view.selected_gpu == zone.argument and self.view.focus == "gpus"
-                self.view.focus, self.view.selected_gpu = "gpus", str(zone.argument)
-                self.view.in_findings = False
-                self.redraw()
-                if again and event.chain > 1:
-                    await self.run_action("app.open")
-            case "process":
-                self.view.focus, self.view.in_findings = "processes", False
-                self.view.selected_row = zone.argument  # type: ignore[assignment]
-                self.redraw()
-            case "sort" if zone.argument is not None:
-                self._sort_by(str(zone.argument))
-            case "zoom_out":
-                await self.run_action("app.zoom(1)")
-            case "moment":
-                self.point_at(event.screen_x, zone.argument)
-            case "finding":
-                self.view.finding = zone.argument  # type: ignore[assignment]
-                await self.run_action("app.evidence")
-            case "filter" | "sort" | "tree":
-                await self.run_action(zone.action)
-            case action:
-                await self.run_action(f"app.{action}")
+    @property
+    def zones(self) -> list[Zone]:
+        return self.shown.zones
 
-    def _zone_at(self, x: int, y: int) -> Zone | None:
-        for zone in self._shown.zones:
-            if zone.y == y and zone.left <= x < zone.right:
-                return zone
-        return None
+    async def clicked(self, zone: Zone, event: events.Click) -> None:
+        view = self.view
+        if zone.action == "gpu":
+            again = view.selected_gpu == zone.argument and view.focus == "gpus"
+            view.focus, view.selected_gpu = "gpus", str(zone.argument)
+            view.in_findings = False
+            self.redraw()
+            if again and event.chain > 1:
+                await self.run_action("app.open")
+        elif zone.action == "process":
+            view.focus, view.in_findings = "processes", False
+            view.selected_row = zone.argument  # type: ignore[assignment]
+            self.redraw()
+        elif zone.action == "sort" and zone.argument is not None:
+            self._sort_by(str(zone.argument))
+        else:
+            await super().clicked(zone, event)
 
-    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
-        self._scroll(event.screen_y, 1)
-
-    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
-        self._scroll(event.screen_y, -1)
-
-    def _scroll(self, y: int, step: int) -> None:
-        """The wheel moves the selection of whatever it is over."""
-        zone = next((zone for zone in self._shown.zones if zone.y == y), None)
-        if zone is not None and zone.action == "gpu":
+    async def wheel(self, y: int, step: int) -> None:
+        """Move the selection of whatever it is over."""
+        over = next((zone.action for zone in self.zones if zone.y == y), None)
+        if over == "gpu":
             self.action_gpu(step)
-        elif zone is not None and zone.action == "moment":
-            self.app.action_scroll_time(-step)  # type: ignore[attr-defined]
+        elif over == "moment":
+            await self.run_action(f"app.scroll_time({-step})")
         else:
             self._jump((self._position() or 0) + 3 * step)

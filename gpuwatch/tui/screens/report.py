@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import ClassVar
 
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 
-from gpuwatch.tui.keys import REPORT_KEYS
+from gpuwatch.tui.keys import REPORT_KEYS, bindings
 from gpuwatch.tui.pages import job
 from gpuwatch.tui.panels import header
-from gpuwatch.tui.screens.scrolled_screen import ScrolledScreen
+from gpuwatch.tui.screens.canvas_screen import ScrolledScreen
 from gpuwatch.tui.terminal.frame import Line, Row, blank
 from gpuwatch.tui.terminal.palette import Palette
 from gpuwatch.tui.view import View
@@ -19,9 +19,7 @@ from gpuwatch.tui.view import View
 class ReportScreen(ScrolledScreen):
     """``write`` gives the report's lines for a width; it is asked once for each width."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding(key.keys, key.action, key.help, show=False) for key in REPORT_KEYS
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = bindings(REPORT_KEYS)
     CANVAS_ID = "report"
 
     def __init__(self, view: View, palette: Palette, write: Callable[[int], Sequence[str]]) -> None:

@@ -29,6 +29,8 @@ _MAYBE_WIDE = re.compile(r"[^\x20-\x7e\u2500-\u25ff\u2800-\u28ff\u00b7\u2026]")
 
 _CHUNK = 16
 
+_TEXTUALS_OWN = "-textual-system"
+
 
 @lru_cache(maxsize=128)
 def _text(line: Line) -> tuple[str, bool]:
@@ -110,10 +112,6 @@ def _from_first_difference(before: Line, after: Line) -> list[tuple[int, int]]:
     return [(x, total)] if x < total else []
 
 
-def _is_system(widget: Widget) -> bool:
-    return widget.has_class("-textual-system")
-
-
 class Canvas(Widget):
     """Shows lines handed to ``show``; ``render_line`` only looks them up."""
 
@@ -176,7 +174,9 @@ class Canvas(Widget):
         if write is None or app.screen is not screen:
             return False
         # Every screen has Textual's (unused) toasts and tooltip; anything else may cover us.
-        if any(child is not self and not _is_system(child) for child in screen.children):
+        if any(
+            child is not self and not child.has_class(_TEXTUALS_OWN) for child in screen.children
+        ):
             return False
         if self.size != screen.size or self.size != (self._line_width, len(self._lines)):
             return False

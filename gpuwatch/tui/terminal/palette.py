@@ -10,42 +10,24 @@ from rich.style import Style
 from textual.color import Color
 from textual.theme import Theme
 
-_DARK = {
-    "busy": "#5fc992",
-    "memory": "#62a8e5",
-    "power": "#b392e0",
-    "temperature": "#c9ab74",
-    "host": "#7fb4b8",
-    "children": "#5a858b",
-    "main": "#dda06e",
-    "worker": "#5d8bb8",
-    "disk": "#7d78a8",
-    "dim": "#737d88",
-    "label": "#98a2ad",
-    "rule": "#2b333b",
-    "select": "#212a33",
-    "bar": "#181f26",
-    "cursor": "#4a5766",
-    "simulated": "#e39ac0",
-}
-
-_LIGHT = {
-    "busy": "#18824d",
-    "memory": "#1565b5",
-    "power": "#7748b8",
-    "temperature": "#8a6a12",
-    "host": "#1f7a80",
-    "children": "#4f8a8f",
-    "main": "#b0561a",
-    "worker": "#4a7fb0",
-    "disk": "#8078b4",
-    "dim": "#77808a",
-    "label": "#555f69",
-    "rule": "#d5d9dc",
-    "select": "#e2e8ee",
-    "bar": "#eef0f1",
-    "cursor": "#c3ccd4",
-    "simulated": "#a8326f",
+# On a dark and on a light ground.
+_HUES = {
+    "busy": ("#5fc992", "#18824d"),
+    "memory": ("#62a8e5", "#1565b5"),
+    "power": ("#b392e0", "#7748b8"),
+    "temperature": ("#c9ab74", "#8a6a12"),
+    "host": ("#7fb4b8", "#1f7a80"),
+    "children": ("#5a858b", "#4f8a8f"),
+    "main": ("#dda06e", "#b0561a"),
+    "worker": ("#5d8bb8", "#4a7fb0"),
+    "disk": ("#7d78a8", "#8078b4"),
+    "dim": ("#737d88", "#77808a"),
+    "label": ("#98a2ad", "#555f69"),
+    "rule": ("#2b333b", "#d5d9dc"),
+    "select": ("#212a33", "#e2e8ee"),
+    "bar": ("#181f26", "#eef0f1"),
+    "cursor": ("#4a5766", "#c3ccd4"),
+    "simulated": ("#e39ac0", "#a8326f"),
 }
 
 GPUWATCH_DARK = Theme(
@@ -113,6 +95,8 @@ _LOOKS: dict[str, tuple[str, bool | None, bool]] = {
     "marker": ("memory", True, False),
 }
 
+_GROUNDS = {"": "background", "s": "select", "b": "bar", "c": "cursor"}
+
 THEMES = ("gpuwatch-dark", "gpuwatch-light", "ansi-dark", "nord", "gruvbox", "tokyo-night")
 """The themes the theme key walks through, in order."""
 
@@ -159,16 +143,7 @@ class Palette(dict[str, Style]):
         return self._hues.get(hue, self._hues["text"]), bold, reverse
 
     def _background(self, surface: str) -> str:
-        hues = self._hues
-        if self._ansi:
-            return "default"
-        if surface == "s":
-            return hues["select"]
-        if surface == "b":
-            return hues["bar"]
-        if surface == "c":
-            return hues["cursor"]
-        return hues["background"]
+        return "default" if self._ansi else self._hues[_GROUNDS[surface]]
 
 
 # How much of the hue is left of each paler tone.
@@ -185,14 +160,10 @@ def _toned(foreground: str, background: str, tone: str) -> Style:
 
 
 def _hues(theme: Theme) -> dict[str, str]:
-    if theme.name == GPUWATCH_LIGHT.name:
-        own = dict(_LIGHT)
-    elif theme.name == GPUWATCH_DARK.name:
-        own = dict(_DARK)
-    else:
+    own = {name: hues[0 if theme.dark else 1] for name, hues in _HUES.items()}
+    generated = theme.to_color_system().generate()
+    if theme.name not in {GPUWATCH_DARK.name, GPUWATCH_LIGHT.name}:
         # Any other Textual theme: its own hues where it names them.
-        own = dict(_DARK if theme.dark else _LIGHT)
-        generated = theme.to_color_system().generate()
         own.update(
             busy=theme.success or own["busy"],
             memory=theme.primary,
@@ -204,7 +175,6 @@ def _hues(theme: Theme) -> dict[str, str]:
             bar=generated["surface"],
             rule=generated["panel"],
         )
-    generated = theme.to_color_system().generate()
     own["text"] = theme.foreground or generated["foreground"]
     own["background"] = theme.background or generated["background"]
     own["warning"] = theme.warning or generated["warning"]

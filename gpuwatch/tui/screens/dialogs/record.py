@@ -4,45 +4,30 @@ from __future__ import annotations
 
 from rich.text import Text
 from textual import events
-from textual.app import ComposeResult
-from textual.containers import VerticalScroll
-from textual.screen import ModalScreen
-from textual.widgets import Static
 
 from gpuwatch.core.text import clean
-from gpuwatch.tui.charts.glyphs import ASCII, Glyphs
-from gpuwatch.tui.screens.dialogs.windows import Dialog
-from gpuwatch.tui.terminal.frame import fit_end, to_ascii
+from gpuwatch.tui.charts.glyphs import Glyphs
+from gpuwatch.tui.screens.dialogs.dialog import Dialog
+from gpuwatch.tui.terminal.frame import fit_end
 from gpuwatch.tui.terminal.palette import Palette
 
 _SHOWN = 72
 _LENGTH = 4000
 
 
-class RecordDialog(ModalScreen[str]):
-    """The name as it was typed; an empty one: no recording. What is typed first takes the place of
-    the name that is offered."""
+class RecordDialog(Dialog):
+    """Ends with the name as it was typed; an empty one: no recording. What is typed first takes the
+    place of the name that is offered."""
 
-    DEFAULT_CSS = Dialog.DEFAULT_CSS.replace("Dialog", "RecordDialog", 1)
     AUTO_FOCUS = ""
 
     def __init__(self, name: str, palette: Palette, glyphs: Glyphs) -> None:
-        super().__init__(classes="ascii" if glyphs is ASCII else None)
         self.name_typed = name
         self._offered = True
         self._palette = palette
         self._glyphs = glyphs
-
-    @property
-    def text(self) -> str:
-        """What the dialog says."""
-        return self._drawn().plain
-
-    def compose(self) -> ComposeResult:
-        with VerticalScroll() as box:
-            box.border_title = "record to a file"
-            box.border_subtitle = "enter starts, esc cancels"
-            yield Static(self._drawn(), markup=False)
+        title, hint = "record to a file", "enter starts, esc cancels"
+        super().__init__(title, hint, self._drawn(), glyphs, {})
 
     def on_key(self, event: events.Key) -> None:
         event.stop()
@@ -50,10 +35,8 @@ class RecordDialog(ModalScreen[str]):
         match event.key:
             case "enter":
                 self.dismiss(self.name_typed.strip())
-                return
             case "escape" | "ctrl+c":
                 self.dismiss("")
-                return
             case "backspace":
                 self._change(self.name_typed[:-1])
             case "ctrl+u" | "ctrl+w":
@@ -71,7 +54,7 @@ class RecordDialog(ModalScreen[str]):
     def _change(self, name: str) -> None:
         self.name_typed = clean(name, _LENGTH)
         self._offered = False
-        self.query_one(Static).update(self._drawn())
+        self.say(self._drawn())
 
     def _drawn(self) -> Text:
         palette = self._palette
@@ -85,6 +68,4 @@ class RecordDialog(ModalScreen[str]):
             "out. `gpuwatch replay FILE` plays it.",
             palette["b:text"],
         )
-        if self._glyphs is ASCII:
-            return Text(to_ascii(text.plain), spans=text.spans)
         return text

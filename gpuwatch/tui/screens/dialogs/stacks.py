@@ -8,7 +8,7 @@ from rich.text import Text
 
 from gpuwatch.jobs.stacks.summary import Share, StackReport, compare_ranks, name_of
 from gpuwatch.tui.charts.glyphs import ASCII, Glyphs
-from gpuwatch.tui.screens.dialogs.windows import Dialog
+from gpuwatch.tui.screens.dialogs.dialog import Dialog
 from gpuwatch.tui.terminal.palette import Palette
 
 _BAR = 20

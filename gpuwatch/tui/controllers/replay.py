@@ -1,0 +1,309 @@
+"""A recording is played: the player stands where a sampler does, and has keys and a bar."""
+
+from __future__ import annotations
+
+import time
+
+from textual.events import Click, Event, Key, Paste
+
+from gpuwatch.core.model import Snapshot
+from gpuwatch.core.text import clean
+from gpuwatch.diagnosis.finding import Diagnosis
+from gpuwatch.recording.buckets import FindingSpan
+from gpuwatch.tui.charts.strips import StripCache
+from gpuwatch.tui.charts.timeline import FindingMark, Timeline
+from gpuwatch.tui.controllers.controller import Controller
+from gpuwatch.tui.controllers.diagnosis import DiagnosisController
+from gpuwatch.tui.controllers.jobs import JobController
+from gpuwatch.tui.controllers.timeline import TimelineController
+from gpuwatch.tui.display import Display
+from gpuwatch.tui.keys import REPLAY_KEYS
+from gpuwatch.tui.panels import replay_bar
+from gpuwatch.tui.replay.cue import Readied, Shown
+from gpuwatch.tui.replay.overview import mark_of
+from gpuwatch.tui.replay.player import Player
+from gpuwatch.tui.replay.state import SPEEDS
+from gpuwatch.tui.replay.stops import LOOKING, Stop, beside
+from gpuwatch.tui.replay.time import TimeError, parse_time
+from gpuwatch.tui.screens.canvas_screen import CanvasScreen
+
+_PROMPT_LENGTH = 40
+_SLOW_LINK_SECONDS = 1.5
+_NOT_LIVE = "this is a recording, not a live machine"
+
+
+class ReplayController(Controller):
+    """What the player shows its snapshots on, and the keys that mean something else here."""
+
+    keys = REPLAY_KEYS
+
+    def __init__(
+        self,
+        display: Display,
+        player: Player,
+        jobs: JobController,
+        diagnosis: DiagnosisController,
+        timeline: TimelineController,
+    ) -> None:
+        super().__init__(display)
+        self._player = player
+        self._jobs = jobs
+        self._diagnosis = diagnosis
+        self._timeline = timeline
+        self._diagnosed = player.makes_engine is not None
+        if self._diagnosed:
+            diagnosis.elsewise = self._of_overview
+        self._marks_of: tuple[int, float] | None = None
+        self._marks: tuple[FindingMark, ...] = ()
+        self._wanted: int | None = None
+        """The direction of a finding that is waited for."""
+        self.view.replay = player.state
+        player.screen = self
+
+    # -- what the player asks for -----------------------------------------------------------------
+
+    def begin_at(self, readied: Readied) -> None:
+        view, snapshot = self.view, readied.past[-1].snapshot
+        view.history, view.strips = readied.history, StripCache()
+        make_engine = self._player.makes_engine if readied.watched else None
+        self._diagnosis.restart(readied.engine, make_engine)
+        view.mark = None
+        view.timeline = Timeline(view.timeline.span_seconds)
+        if view.job.key is not None:
+            view.job.look_at(view.job.key)
+        self._jobs.on_snapshot(snapshot)
+        if readied.watched and readied.engine is None:
+            readied.past[-1] = Shown(snapshot, self._diagnosis.of(snapshot))
+
+    def advance(self, snapshot: Snapshot) -> Shown:
+        if self._player.state.undiagnosed:
+            self._diagnosis.leave_out()
+        self.view.history.push(snapshot)
+        self._jobs.on_snapshot(snapshot)
+        self._diagnosis.on_snapshot(snapshot)
+        return Shown(snapshot, self.view.diagnosis)
+
+    def show_moment(self, shown: Shown) -> None:
+        view, snapshot = self.view, shown.snapshot
+        view.diagnosis = shown.diagnosis
+        if shown.diagnosis is None and self._diagnosed:
+            view.diagnosis = self._of_overview(snapshot)
+        view.interval_seconds = snapshot.interval_seconds
+        view.spans = self._marks_of_overview() or view.spans
+        view.show(snapshot)
+        if self._player.state.playing:
+            self.display.redraw_at(self._player.clock.now(), _SLOW_LINK_SECONDS)
+        else:
+            self.display.redraw()
+
+    def redraw(self) -> None:
+        self.display.redraw()
+
+    def say(self, message: str) -> None:
+        self.display.say(message)
+
+    def fine_seconds(self) -> float:
+        return self.view.timeline.span_seconds
+
+    def _of_overview(self, snapshot: Snapshot) -> Diagnosis:
+        """What the overview says of a moment that is not diagnosed now."""
+        at = snapshot.taken_at_unix_seconds
+        order = {"error": 0, "warning": 1}
+        worst = min(
+            [span for span in self._player.state.findings if _holds(span, at)],
+            key=lambda span: order.get(span.severity, 2),
+            default=None,
+        )
+        too_fast = "Too fast for a diagnosis: pause, or play slower."
+        return Diagnosis(
+            taken_at_unix_seconds=at,
+            watched_seconds=0.0,
+            verdict=too_fast if worst is None else clean(worst.summary),
+            decided=False,
+        )
+
+    def _marks_of_overview(self) -> tuple[FindingMark, ...]:
+        state = self._player.state
+        known = (len(state.findings), state.progress)
+        if known != self._marks_of:
+            self._marks_of = known
+            self._marks = tuple([mark_of(span) for span in state.findings])
+        return self._marks
+
+    # -- keys -------------------------------------------------------------------------------------
+
+    def action_pause(self) -> None:
+        """Play, or pause; at the end, from the beginning."""
+        player, state = self._player, self._player.state
+        self._wanted = None
+        state.playing = not state.playing
+        if state.playing and state.ended:
+            player.seek(state.first)
+        elif state.playing:
+            player.clock.restart()
+        else:
+            state.following = False
+            player.diagnose_again()
+        self.redraw()
+
+    def action_faster(self) -> None:
+        self._change_speed(1)
+
+    def action_slower(self) -> None:
+        self._change_speed(-1)
+
+    def _change_speed(self, step: int) -> None:
+        state = self._player.state
+        place = SPEEDS.index(state.speed) + step
+        if not 0 <= place < len(SPEEDS):
+            self.display.answer(f"{state.speed:g}x is the {'fastest' if step > 0 else 'slowest'}")
+            return
+        state.speed = SPEEDS[place]
+        state.following = state.following and state.speed == 1.0
+        state.real_speed = None
+        self._player.clock.restart()
+        if step < 0:
+            self._player.diagnose_again()
+        self.redraw()
+
+    def action_to_mark(self, step: int) -> None:
+        """To the finding after this moment (1) or before it (-1)."""
+        player = self._player
+        self._wanted = None
+        player.look_at_tape()
+        stop = beside(player.state, player.heading, step)
+        if isinstance(stop, Stop):
+            player.seek(stop.at)
+            begin = time.strftime("%H:%M:%S", time.localtime(stop.finding.begin_unix_seconds))
+            self.display.answer(f"{begin} {clean(stop.finding.summary)}")
+        else:
+            self._wanted = step if stop == LOOKING else None
+            self.display.answer(stop)
+
+    def overview_grew(self) -> None:
+        """Go to the finding that was waited for, once it is known."""
+        player, wanted = self._player, self._wanted
+        if player.state.ended:
+            self._wanted = None
+        elif wanted is not None and beside(player.state, player.heading, wanted) != LOOKING:
+            self.action_to_mark(wanted)
+
+    def action_move_cursor(self, step: int) -> None:
+        """The cursor where there is one, else the recording, by a snapshot."""
+        if self.view.timeline.cursor_seconds is not None:
+            self._timeline.action_move_cursor(step)
+        else:
+            self.action_step(step)
+
+    def action_step(self, step: int) -> None:
+        self._wanted = None
+        self._player.step(step)
+        self.redraw()
+
+    def action_seek_by(self, seconds: float) -> None:
+        self.seek(self._player.heading + seconds)
+
+    def seek(self, at: float) -> None:
+        """Go there, and wait for no finding any more."""
+        self._wanted = None
+        self._player.seek(at)
+        self.redraw()
+
+    def action_zoom(self, step: int) -> None:
+        self._timeline.action_zoom(step)
+        self._player.refresh_past()
+
+    def action_all_processes(self) -> None:
+        self.display.answer("a recording shows only the processes that were recorded")
+
+    def action_end_process(self) -> None:
+        self.display.answer(f"{_NOT_LIVE}: there is no process to end")
+
+    def action_stacks(self) -> None:
+        self.display.answer(f"{_NOT_LIVE}: there are no stacks to sample")
+
+    def action_report(self) -> None:
+        self.display.answer(
+            "gpuwatch report FILE writes the report of a recording, with --pid of one job"
+        )
+
+    def action_record(self) -> None:
+        self.display.answer("this already is a recording")
+
+    def on_click(self, event: Click) -> None:
+        """On the bar: go there."""
+        screen = self.display.app.screen
+        if not isinstance(screen, CanvasScreen):
+            return
+        width, height = screen.size
+        count = replay_bar.rows(self.view, height)
+        if count > 1 and height - count <= event.screen_y < height - 1:
+            self.seek(replay_bar.moment_at(self._player.state, event.screen_x, width))
+
+
+class TimePrompt(Controller):
+    """A time to go to is typed. Keys are taken here rather than by an input widget, as those of the
+    filter are: one would be mounted a moment later, and what is typed in that moment would act as
+    commands."""
+
+    def __init__(self, display: Display, replay: ReplayController, player: Player) -> None:
+        super().__init__(display)
+        self._replay = replay
+        self._player = player
+
+    def action_go_to(self) -> None:
+        self._prompt("")
+
+    def _prompt(self, text: str | None) -> None:
+        self._player.state.prompt = None if text is None else text[:_PROMPT_LENGTH]
+        self.display.redraw()
+
+    def takes(self, event: Event) -> bool:
+        """A time that is typed, and the key that begins one."""
+        typed = self._player.state.prompt
+        if event.is_forwarded or not isinstance(event, Key | Paste):
+            return False
+        if isinstance(event, Key) and typed is None:
+            at_canvas = isinstance(self.display.app.screen, CanvasScreen)
+            if event.key not in {"colon", "at"} or not at_canvas or self.view.filtering:
+                return False
+            self._prompt("")
+        elif typed is None:
+            return False
+        elif isinstance(event, Paste):
+            self._prompt(typed + clean(event.text.strip(), _PROMPT_LENGTH))
+        else:
+            return self._type(event, typed)
+        return True
+
+    def _type(self, event: Key, typed: str) -> bool:
+        match event.key:
+            case "ctrl+c":
+                return False
+            case "escape":
+                self._prompt(None)
+            case "enter":
+                self._go_to(typed)
+            case "backspace":
+                self._prompt(typed[:-1] if typed else None)
+            case "ctrl+u":
+                self._prompt("")
+            case _ if event.is_printable and event.character is not None:
+                self._prompt(typed + event.character)
+        return True
+
+    def _go_to(self, typed: str) -> None:
+        player, state = self._player, self._player.state
+        if typed.strip():
+            try:
+                at = parse_time(typed, state.first, player.heading, state.last)
+            except TimeError as error:
+                self.display.say(str(error))
+            else:
+                self._replay.seek(at)
+        self._prompt(None)
+
+
+def _holds(span: FindingSpan, at: float) -> bool:
+    end = span.end_unix_seconds
+    return span.begin_unix_seconds <= at and (end is None or at <= end)

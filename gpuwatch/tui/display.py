@@ -1,0 +1,243 @@
+"""The picture on the terminal: when it is drawn, in which theme and characters, and its message."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from rich.terminal_theme import DIMMED_MONOKAI, TerminalTheme
+from textual.app import App
+from textual.screen import Screen
+
+from gpuwatch.core.text import clean
+from gpuwatch.tui.charts.glyphs import ASCII, DOTS, UNICODE
+from gpuwatch.tui.screens.canvas_screen import CanvasScreen
+from gpuwatch.tui.terminal import picture
+from gpuwatch.tui.terminal.driver import driver_of, is_ending, strips_of, terminal_of
+from gpuwatch.tui.terminal.link import LinkProbe, over_ssh
+from gpuwatch.tui.terminal.palette import GPUWATCH_DARK, GPUWATCH_LIGHT, THEMES, Palette
+from gpuwatch.tui.view import View
+
+_MESSAGE_SECONDS = 6.0
+_BEHIND_SECONDS = 0.1
+"""Until a terminal that was behind is looked at again."""
+_SLOW_LINK_SECONDS = 2.0
+"""A slow link is drawn to at most this often; sampling goes on at its own pace."""
+
+Answer = TypeVar("Answer")
+
+
+class Display:
+    """What controllers share: the view, the message, and the way to the screen."""
+
+    def __init__(
+        self,
+        app: App[int],
+        view: View,
+        environment: Mapping[str, str],
+        *,
+        ascii_mode: bool | None,
+        theme: str | None,
+        slow_link: bool | None,
+    ) -> None:
+        self.app = app
+        self.view = view
+        self.error: BaseException | None = None
+        """What ended the application: a bug."""
+        self._no_color = bool(environment.get("NO_COLOR"))
+        self._message: str | None = None
+        self._message_until = 0.0
+        self._drawn_at = float("-inf")
+        self._waits = False
+        self._link = LinkProbe() if slow_link is None and over_ssh(environment) else None
+        for own_theme in (GPUWATCH_DARK, GPUWATCH_LIGHT):
+            app.register_theme(own_theme)
+        app.theme = "ansi-dark" if self._no_color else theme_name(theme, environment)
+        self.palette = Palette(app.current_theme, self._no_color)
+        view.slow_link = bool(slow_link)
+        self._choose_glyphs(not speaks_unicode(environment) if ascii_mode is None else ascii_mode)
+
+    def start(self) -> None:
+        """Once the first picture is drawn."""
+        if self._link is not None:
+            self.app.call_after_refresh(self._link.start, driver_of(self.app))
+
+    def watch(self, task: asyncio.Task[None]) -> None:
+        """A bug in ``task`` must end the program with its error, not freeze the picture."""
+
+        def ended(task: asyncio.Task[None]) -> None:
+            if not task.cancelled() and (error := task.exception()) is not None:
+                self.error = error
+                self.app.exit(70)
+
+        task.add_done_callback(ended)
+
+    # -- drawing ----------------------------------------------------------------------------------
+
+    def say(self, message: str, seconds: float = _MESSAGE_SECONDS) -> None:
+        """Show ``message`` in place of the keys for a few seconds, from the next drawing on."""
+        self.view.message = self._message = message
+        self._message_until = time.monotonic() + seconds
+
+    def answer(self, message: str) -> None:
+        """Say it at once."""
+        self.say(message)
+        self.redraw()
+
+    def redraw(self) -> None:
+        """Draw the screen in front (a dialog over it keeps its own picture)."""
+        if is_ending(self.app):
+            return
+        if self.is_behind:
+            # What it shows next is then the newest picture, and not one after the other.
+            if not self._waits:
+                self._waits = True
+                self.app.set_timer(_BEHIND_SECONDS, self._redraw_later)
+            return
+        for screen in reversed(self.app.screen_stack):
+            if isinstance(screen, CanvasScreen):
+                screen.redraw()
+                return
+
+    def redraw_at(self, seconds: float, least_seconds: float = _SLOW_LINK_SECONDS) -> None:
+        """Draw what came in at ``seconds``; on a slow link only so often."""
+        if not self.view.slow_link or seconds - self._drawn_at >= least_seconds - 0.05:
+            self._drawn_at = seconds
+            self.redraw()
+
+    def redraw_output(self) -> None:
+        """Draw what a started job prints, alone."""
+        for screen in self.app.screen_stack:
+            if isinstance(screen, CanvasScreen):
+                screen.redraw_output()
+
+    @property
+    def is_behind(self) -> bool:
+        """The terminal has not taken the last pictures yet."""
+        terminal = terminal_of(self.app)
+        return terminal is not None and terminal.is_behind
+
+    def _redraw_later(self) -> None:
+        self._waits = False
+        self.redraw()
+
+    def show(
+        self, screen: Screen[Answer], decided: Callable[[Answer | None], None] | None = None
+    ) -> None:
+        """Put a screen or a dialog in front; ``decided`` is given what it ends with."""
+        self.app.push_screen(screen, decided)
+
+    def show_page(self, kind: type[CanvasScreen], *more: Any) -> None:
+        """Put a page in front, unless it is somewhere on the stack."""
+        if not any(isinstance(screen, kind) for screen in self.app.screen_stack):
+            self.show(kind(self.view, self.palette, *more))
+
+    def every_second(self) -> bool:
+        """Take back a message that has been read, notice a slow link; whether to draw."""
+        view = self.view
+        changed = False
+        if view.message != self._message:
+            # Said by a screen: it gets its time from now on.
+            self._message, self._message_until = view.message, time.monotonic() + _MESSAGE_SECONDS
+        elif view.message and time.monotonic() > self._message_until:
+            view.message = self._message = None
+            changed = True
+        if self._link is not None and self._link.is_slow():
+            self._link = None
+            view.slow_link = True
+            self._choose_glyphs(view.glyphs is ASCII)
+            self.say("slow connection: drawing less often (--no-slow-link turns this off)")
+            changed = True
+        return changed
+
+    def cursor_was_reported(self) -> None:
+        """The terminal's answer to the link probe."""
+        if self._link is not None:
+            self._link.answered()
+
+    def _choose_glyphs(self, ascii_mode: bool) -> None:
+        # A tone costs a colour change of some twenty bytes, a dotted cell three.
+        ansi = self.app.current_theme.ansi
+        has_tones = not (self._no_color or ansi or self.view.slow_link)
+        self.view.glyphs = ASCII if ascii_mode else UNICODE if has_tones else DOTS
+
+    # -- keys -------------------------------------------------------------------------------------
+
+    def action_theme(self) -> None:
+        app = self.app
+        position = THEMES.index(app.theme) if app.theme in THEMES else -1
+        app.theme = THEMES[(position + 1) % len(THEMES)]
+        self.palette = Palette(app.current_theme, self._no_color)
+        self._choose_glyphs(self.view.glyphs is ASCII)
+        for screen in app.screen_stack:
+            if isinstance(screen, CanvasScreen):
+                screen.repaint(self.palette)
+        self.answer(f"theme: {app.theme}")
+
+    def action_ascii(self) -> None:
+        self._choose_glyphs(self.view.glyphs is not ASCII)
+        self.redraw()
+
+    def action_save_picture(self) -> None:
+        try:
+            path = picture.save(self.picture(), time.time())
+        except OSError as error:
+            self.answer(f"the picture could not be saved: {error.strerror or error}")
+        else:
+            self.answer(f"saved {clean(str(path))}")
+
+    def picture(self) -> str:
+        """The screen as it stands, dialogs and all, as SVG."""
+        return picture.svg([list(one) for one in strips_of(self.app.screen)], self._picture_theme())
+
+    def _picture_theme(self) -> TerminalTheme:
+        """What "the terminal's own colours" are in a picture."""
+        if self.app.native_ansi_color:
+            return DIMMED_MONOKAI
+        text = self.palette["text"]
+        assert text.bgcolor is not None
+        assert text.color is not None
+        ground, ink = text.bgcolor.get_truecolor(), text.color.get_truecolor()
+        return TerminalTheme((*ground,), (*ink,), [(0, 0, 0)] * 8)
+
+
+def without_promises(environment: Mapping[str, str]) -> bool:
+    """Drop from this process's environment what Textual would take at its word; whether
+    ``NO_COLOR`` is set there."""
+    no_color = bool(environment.get("NO_COLOR"))
+    if not no_color:
+        # Set but empty means not set (no-color.org); Textual would take it for set.
+        os.environ.pop("NO_COLOR", None)
+    # A shell that exports these freezes the size: Textual would believe them, and no resize.
+    os.environ.pop("COLUMNS", None)
+    os.environ.pop("LINES", None)
+    return no_color
+
+
+def theme_name(wanted: str | None, environment: Mapping[str, str]) -> str:
+    """The Textual theme for ``wanted``; sixteen-colour terminals get the terminal's own colours."""
+    if wanted is None:
+        return "ansi-dark" if _few_colours(environment) else GPUWATCH_DARK.name
+    own = {"dark": GPUWATCH_DARK.name, "light": GPUWATCH_LIGHT.name, "ansi": "ansi-dark"}
+    return own.get(wanted, wanted)
+
+
+def _few_colours(environment: Mapping[str, str]) -> bool:
+    term = environment.get("TERM", "")
+    if environment.get("COLORTERM") in {"truecolor", "24bit"}:
+        return False
+    return not any(mark in term for mark in ("256", "direct", "kitty", "alacritty", "ghostty"))
+
+
+def speaks_unicode(environment: Mapping[str, str]) -> bool:
+    """Whether block and braille characters will arrive: the output's encoding must be UTF-8, and
+    the Linux console's font has none of them."""
+    if environment.get("TERM") == "linux":
+        return False
+    stream = sys.__stdout__
+    encoding = (stream.encoding if stream is not None else None) or "ascii"
+    return encoding.lower().replace("-", "") == "utf8"

@@ -1,0 +1,206 @@
+"""The terminal: one that may stall, vanish without a word, or belong to a shell for a while.
+
+Over a dead connection nothing takes what is written, and whoever writes waits, for hours maybe;
+then it is gone, and every write fails. Textual writes in a thread behind a short queue and knows
+neither: once that thread has failed, or waits, the queue fills and the program stands still for
+good. So whoever draws asks here first, and whoever ends takes back what nobody will read.
+
+All that is used of Textual beyond its public interface is in this file.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import termios
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from queue import Empty
+from typing import Any, TextIO
+
+import psutil
+from textual._styles_cache import StylesCache
+from textual.app import App
+from textual.driver import Driver
+from textual.drivers.linux_driver import LinuxDriver
+from textual.screen import Screen
+from textual.strip import Strip
+
+_QUEUED_MOST = 6
+"""Two pictures: each is written as what begins it, itself, and what ends it."""
+
+_SETTLE_SECONDS = 1.0
+"""For a terminal to take the last of what was written, at the end."""
+
+# Without these Textual's own way of writing is taken, which is right too and only dearer.
+_CAN_WRITE = all(hasattr(App, name) for name in ("_begin_update", "_end_update"))
+
+
+def driver_of(app: App[Any]) -> Driver | None:
+    return app._driver
+
+
+def terminal_of(app: App[Any]) -> TerminalDriver | None:
+    """The real terminal that ``app`` draws on."""
+    return app._driver if isinstance(app._driver, TerminalDriver) else None
+
+
+def is_ending(app: App[Any]) -> bool:
+    """Parts of the application are being taken down, and a snapshot can still come in."""
+    return app._exit
+
+
+def write_directly(app: App[Any], text: str) -> bool:
+    """Send ``text`` to the terminal, past the compositor; ``False`` where that cannot be done (no
+    terminal, a batch of updates under way) and the usual way must be taken."""
+    driver = app._driver
+    if not _CAN_WRITE or driver is None or app.is_headless or not app.is_running:
+        return False
+    if app._batch_count:
+        return False
+    app._begin_update()
+    driver.write(text)
+    app._end_update()
+    driver.flush()
+    return True
+
+
+def strips_of(screen: Screen[Any]) -> list[Strip]:
+    """What the screen shows, dialogs and all, line by line."""
+    return screen._compositor.render_strips()
+
+
+def forget_styles() -> None:
+    """Free a cache that by mistake keeps each widget, with the lines drawn of it, long after it has
+    gone."""
+    forget = getattr(getattr(StylesCache, "get_inner_outer", None), "cache_clear", None)
+    if forget is not None:
+        forget()
+
+
+def let_go() -> None:
+    """After the terminal has gone: what is still said goes nowhere, instead of failing."""
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for descriptor in range(3):
+        os.dup2(nowhere, descriptor)
+    os.close(nowhere)
+
+
+class _Output:
+    """A file until it fails; from then on what is written is dropped."""
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+        self.failed = False
+        self.writing = False
+
+    def write(self, text: str) -> None:
+        self._unless_failed(self._file.write, text)
+
+    def flush(self) -> None:
+        self._unless_failed(self._file.flush)
+
+    def isatty(self) -> bool:
+        return self._file.isatty()
+
+    def fileno(self) -> int:
+        return self._file.fileno()
+
+    def _unless_failed(self, do: Callable[..., object], *arguments: str) -> None:
+        if not self.failed:
+            self.writing = True
+            try:
+                do(*arguments)
+            except OSError:
+                self.failed = True
+            finally:
+                self.writing = False
+
+
+class TerminalDriver(LinuxDriver):
+    """Textual's driver, which never waits for the terminal without end."""
+
+    def __init__(self, app: App[Any], **options: Any) -> None:
+        super().__init__(app, **options)
+        assert self._file is not None
+        self._file = self._output = _Output(self._file)  # type: ignore[assignment]
+        self._hangup = select.poll()
+        self._hangup.register(self.fileno, 0)
+        self._suspended = False
+
+    @property
+    def is_behind(self) -> bool:
+        """The last pictures have not been taken yet: another one would only wait behind them."""
+        return self._queued > _QUEUED_MOST
+
+    @property
+    def is_gone(self) -> bool:
+        """There is nobody any more, at either end: a SIGHUP does not come to everybody."""
+        return self._output.failed or any(
+            events & (select.POLLHUP | select.POLLERR | select.POLLNVAL)
+            for _, events in self._hangup.poll(0)
+        )
+
+    def stop_application_mode(self) -> None:
+        """Give the terminal back as it was. Pictures that it does not take are dropped first."""
+        self._settle()
+        super().stop_application_mode()
+
+    def close(self) -> None:
+        self._settle()
+        super().close()
+
+    @property
+    def can_suspend(self) -> bool:
+        """A shell with job control started this: it gets the terminal, and ``fg`` comes back."""
+        own = os.getpgrp()
+        with suppress(OSError, psutil.Error):
+            for parent in psutil.Process().parents():
+                if os.getpgid(parent.pid) != own:
+                    return os.getsid(parent.pid) == os.getsid(0)
+        return False
+
+    def suspend(self) -> None:
+        """After SIGTSTP: give the terminal back and stop, until SIGCONT."""
+        self.suspend_application_mode()
+        self._suspended = True
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """After SIGCONT: take the terminal again, whoever had stopped it."""
+        if not self._suspended:
+            # Stopped without being asked: what the terminal is set to now is not ours.
+            self.suspend_application_mode()
+        self._must_signal_resume = True
+        self.resume_application_mode()
+        # In the background it was stopped again before it had begun.
+        self._suspended = self._writer_thread is None or not self._writer_thread.is_alive()
+
+    def _settle(self) -> None:
+        """Until all is written, or dropped."""
+        deadline = time.monotonic() + _SETTLE_SECONDS
+        while self._queued or self._output.writing:
+            if time.monotonic() > deadline:
+                self._drop()
+            time.sleep(0.01)
+
+    @property
+    def _queued(self) -> int:
+        writer = self._writer_thread
+        return 0 if writer is None else writer._queue.qsize()
+
+    def _drop(self) -> None:
+        """Take back what was written, here and in the kernel."""
+        writer = self._writer_thread
+        assert writer is not None
+        with suppress(Empty):
+            while True:
+                writer._queue.get_nowait()
+        terminal = self._output.fileno()
+        with suppress(termios.error):
+            termios.tcflush(terminal, termios.TCOFLUSH)
+            # The kernel does not wake up who waits for the room that this made; this does.
+            termios.tcflow(terminal, termios.TCOOFF)
+            termios.tcflow(terminal, termios.TCOON)

@@ -1,0 +1,239 @@
+"""The application as a whole: sizes, states, environments."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from gpuwatch.tui.app import GpuwatchApp
+from gpuwatch.tui.charts.glyphs import ASCII, DOTS, UNICODE
+from gpuwatch.tui.display import Display, theme_name
+from gpuwatch.tui.terminal import picture
+from tests.tui.driving import TRUECOLOR, HandSampler, HandSource, driven, surroundings
+from tests.tui.scenes import scene
+
+
+async def test_resizing_while_running_always_fills_the_screen() -> None:
+    """Large, small, narrow, flat and back: every size gets a whole picture at once."""
+    async with driven(scene("starved", 8), (80, 24)) as drive:
+        for width, height in ((200, 50), (40, 12), (20, 3), (120, 40), (33, 7), (80, 24)):
+            await drive.pilot.resize_terminal(width, height)
+            await drive.settle()
+            assert len(drive.lines) == height
+            assert {len(line) for line in drive.lines} == {width}
+            await drive.next()
+
+
+@pytest.mark.parametrize("size", [(20, 3), (1, 1), (10, 30), (19, 4)], ids=str)
+async def test_a_terminal_too_small_is_no_error(size: tuple[int, int]) -> None:
+    """Snapshots, keys and the help go on working; what can be shown is."""
+    async with driven(scene("starved", 2), size) as drive:
+        await drive.next()
+        await drive.press("down", "s", "t", "p", "p")
+        await drive.press("enter")
+        await drive.press("escape")
+        await drive.press("question_mark")
+        await drive.press("escape")
+        assert len(drive.lines) == size[1]
+        await drive.press("q")
+        assert not drive.app.is_running
+
+
+async def test_a_message_goes_away_and_the_keys_come_back() -> None:
+    """What was said makes room for the keys after a few seconds."""
+    async with driven(scene("starved", 2)) as drive:
+        await drive.press("a")
+        assert "quit" not in drive.lines[-1]
+        drive.app.drawing._message_until = time.monotonic() - 1
+        drive.app.every_second()
+        assert "quit" in drive.lines[-1]
+
+
+async def test_old_data_is_said_once_it_is_old() -> None:
+    """More than two intervals without an answer: the age is on the first line and grows; with
+    the next snapshot it is gone."""
+    async with driven(scene("starved", 2)) as drive:
+        clock = drive.sampler.clock
+        drive.sampler._good_at = clock.monotonic()
+        clock.advance(1.5)  # type: ignore[attr-defined]
+        drive.app.every_second()
+        assert "old" not in drive.lines[0]
+        clock.advance(6.0)  # type: ignore[attr-defined]
+        drive.app.every_second()
+        assert "7s old" in drive.lines[0]
+        clock.advance(60.0)  # type: ignore[attr-defined]
+        drive.app.every_second()
+        assert "1m07 old" in drive.lines[0]
+        drive.sampler._good_at = clock.monotonic()
+        await drive.next()
+        assert "old" not in drive.lines[0]
+
+
+class BrokenSampler(HandSampler):
+    """Stands for a snapshot that cannot be drawn."""
+
+    async def run(self, deliver: Any) -> None:
+        raise ValueError("a bug")
+
+
+async def test_a_bug_ends_the_program_with_its_error() -> None:
+    """A picture that would never change again is worse than an end with a code and a reason."""
+    source = HandSource(simulated=True)
+    app = GpuwatchApp(source, BrokenSampler(source), ascii_mode=False, environment=TRUECOLOR)
+    async with app.run_test():
+        pass
+    assert not app.is_running
+    assert isinstance(app.drawing.error, ValueError)
+
+
+# -- slow connections -------------------------------------------------------------------------
+
+
+async def test_a_slow_link_is_drawn_less_often() -> None:
+    """Snapshots a second apart are all kept, and every second one is drawn."""
+    async with driven(scene("starved", 2), slow_link=True) as drive:
+        assert "slow link" in drive.lines[0]
+        before = drive.lines
+        first = await drive.next()
+        assert drive.lines == before
+        assert drive.view.history.latest_at == first.monotonic_seconds
+        await drive.next()
+        assert drive.lines != before
+
+
+# -- environments -------------------------------------------------------------------------------
+
+
+def app_in(environment: dict[str, str], ascii_mode: bool | None = False) -> GpuwatchApp:
+    source = HandSource(simulated=True)
+    with surroundings(environment):
+        return GpuwatchApp(
+            source, HandSampler(source), ascii_mode=ascii_mode, environment=environment
+        )
+
+
+async def test_no_color_wins_over_every_theme() -> None:
+    """With NO_COLOR no cell on the screen has a colour, whatever theme is chosen."""
+    environment = {"TERM": "xterm-256color", "NO_COLOR": "1"}
+    async with driven(scene("throttled", 2), environment=environment) as drive:
+        for _ in range(6):
+            for y in range(24):
+                for segment in drive.front.canvas.render_line(y):
+                    assert segment.style is not None
+                    assert segment.style.color is None
+                    assert segment.style.bgcolor is None
+            await drive.press("T")
+
+
+async def test_an_empty_no_color_is_not_set() -> None:
+    """As its definition says: only a value that is not empty counts, also after a new theme."""
+    environment = {**TRUECOLOR, "NO_COLOR": ""}
+    async with driven(scene("starved", 1), environment=environment) as drive:
+        for _ in range(2):
+            style = drive.front.canvas.palette["busy"]
+            assert style.color is not None
+            await drive.press("T")
+
+
+def test_glyphs_follow_what_the_terminal_can_show() -> None:
+    """Tones need colours in between; without them ranges are dotted; ASCII is asked for."""
+
+    async def glyphs() -> list[object]:
+        return [
+            app_in({"TERM": "xterm-256color"}).view.glyphs,
+            app_in({"TERM": "xterm"}).view.glyphs,
+            app_in({"TERM": "xterm-256color", "NO_COLOR": "1"}).view.glyphs,
+            app_in({"TERM": "xterm-256color"}, ascii_mode=True).view.glyphs,
+        ]
+
+    assert asyncio.run(glyphs()) == [UNICODE, DOTS, DOTS, ASCII]
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({"TERM": "xterm-256color"}, "gpuwatch-dark"),
+        ({"TERM": "tmux-256color"}, "gpuwatch-dark"),
+        ({"TERM": "xterm", "COLORTERM": "truecolor"}, "gpuwatch-dark"),
+        ({"TERM": "xterm"}, "ansi-dark"),
+        ({"TERM": "linux"}, "ansi-dark"),
+        ({}, "ansi-dark"),
+    ],
+)
+def test_the_theme_fits_the_terminal(environment: dict[str, str], expected: str) -> None:
+    """Terminals with sixteen colours get their own; a theme asked for by name is taken."""
+    assert theme_name(None, environment) == expected
+    assert theme_name("light", environment) == "gpuwatch-light"
+    assert theme_name("nord", environment) == "nord"
+
+
+# -- pictures -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("theme", ["dark", "light", "ansi", "nord"])
+async def test_a_picture_is_whole_and_needs_nothing_from_elsewhere(theme: str) -> None:
+    """In every theme, with a dialog open too: valid XML, no reference, all of the text."""
+    async with driven(scene("throttled", 8), (120, 40), theme=theme) as drive:
+        for key in (None, "exclamation_mark"):
+            if key is not None:
+                await drive.press(key)
+            text = drive.app.drawing.picture()
+            root = ElementTree.fromstring(text)
+            said = " ".join(root.itertext())
+            assert "http" not in text.replace('xmlns="http://www.w3.org/2000/svg"', "")
+            assert "@import" not in text
+            assert "href" not in text
+            for word in ("SIMULATED", "sim-box", "H200"):
+                assert word in said
+        assert "Everything" in said
+
+
+def test_pictures_never_overwrite_one_another(tmp_path: Path) -> None:
+    """A second picture in the same second has a name of its own."""
+    paths = [picture.save(f"<svg>{number}</svg>", 0.0, tmp_path) for number in range(3)]
+    assert len(set(paths)) == 3
+    assert [path.read_text() for path in paths] == [f"<svg>{n}</svg>" for n in range(3)]
+
+
+async def test_a_picture_that_cannot_be_saved_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither here nor in the state folder: a sentence instead of an end."""
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    monkeypatch.setenv("XDG_STATE_HOME", str(blocked))
+    here = tmp_path / "gone"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    here.rmdir()
+    async with driven(scene("starved", 1)) as drive:
+        await drive.press("w")
+        assert drive.app.is_running
+        assert "could not be saved" in drive.lines[-1]
+
+
+async def test_a_terminal_that_is_behind_gets_the_newest_picture(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """While it takes nothing, snapshots are kept and not drawn; then the last of them is."""
+    async with driven(scene("starved", 2)) as drive:
+        shown = drive.text
+        with monkeypatch.context() as patch:
+            patch.setattr(Display, "is_behind", True)
+            for _ in range(3):
+                newest = await drive.next()
+            assert drive.text == shown
+        assert drive.view.snapshot is newest
+        for _ in range(500):
+            if drive.text != shown:
+                break
+            await asyncio.sleep(0.02)
+        later = drive.text
+        drive.app.drawing.redraw()
+        await drive.settle()
+        assert drive.text == later != shown

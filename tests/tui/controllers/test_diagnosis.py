@@ -1,0 +1,525 @@
+"""The findings: under the header, as a list, in full, and before and after a change."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import re
+from typing import Any
+
+import pytest
+
+from gpuwatch.core.model import Job, Snapshot
+from gpuwatch.diagnosis.engine.catalogue import RULES, find
+from gpuwatch.diagnosis.finding import Advice, Diagnosis, Evidence, Finding, RuledOut, Unchecked
+from gpuwatch.jobs.stacks.summary import Place, Share, StackReport, UserLine
+from gpuwatch.tui.charts.glyphs import ASCII, UNICODE
+from gpuwatch.tui.controllers.following import Runs
+from gpuwatch.tui.controllers.marking import bring_up_to_date, mark_now
+from gpuwatch.tui.dashboard import new_engine
+from gpuwatch.tui.pages import evidence, findings, job, overview
+from gpuwatch.tui.pages.finding_words import cause, evidence_value, place
+from gpuwatch.tui.screens.dialogs.problems import unknown_dialog
+from gpuwatch.tui.screens.evidence import EvidenceScreen
+from gpuwatch.tui.screens.findings import FindingsScreen
+from gpuwatch.tui.terminal.frame import width_of
+from gpuwatch.tui.terminal.palette import GPUWATCH_DARK, Palette
+from gpuwatch.tui.view import View
+from tests.tui.app.test_hostile import HOSTILE
+from tests.tui.diagnoses import (
+    HandEngine,
+    degraded,
+    diagnosis,
+    nothing,
+    several,
+    starved,
+)
+from tests.tui.driving import driven
+from tests.tui.scenes import (
+    GLYPHS,
+    controls,
+    drawn,
+    fresh,
+    history_of,
+    job_drawn,
+    job_view_of,
+    scene,
+    texts,
+    view_of,
+    widths,
+)
+from tests.tui.terminal.emulator import AppOnTerminal
+
+SIZES = ((200, 50), (120, 40), (80, 24), (40, 12), (20, 6))
+every_size = pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
+
+
+def found(gpus: int = 2, **fields: Any) -> View:
+    """A view of a starved machine with what is wrong with it."""
+    what = scene("starved", gpus)
+    return view_of(what, **({"diagnosis": several(what.now)} | fields))
+
+
+def _index(now: Snapshot, of: Job) -> int:
+    return next(n for n, one in enumerate(now.gpus) if one.uuid in of.gpu_uuids)
+
+
+# -- under the header -------------------------------------------------------------------------
+
+
+@every_size
+@pytest.mark.parametrize("gpus", [1, 8])
+@pytest.mark.parametrize("glyphs", GLYPHS, ids=lambda glyphs: glyphs.name)
+def test_screens_stay_whole(size: tuple[int, int], gpus: int, glyphs: Any) -> None:
+    """With findings, a change and a problem: every line is there, as wide as the screen."""
+    view = found(gpus, glyphs=glyphs)
+    assert view.snapshot is not None
+    assert view.diagnosis is not None
+    view.mark = mark_now(view, view.snapshot, view.diagnosis, Runs())
+    pictures = [overview.draw(view, *size).lines, findings.draw(view, *size).lines]
+    attached = job_view_of(scene("starved", gpus, attached=True), glyphs=glyphs)
+    attached.diagnosis, attached.mark = view.diagnosis, view.mark
+    pictures.append(job.draw(attached, *size).lines)
+    for one in view.diagnosis.findings:
+        lines, _ = findings.draw_evidence(view, one, *size, 3, gone_at=0.0, documentation="x " * 90)
+        pictures.append(lines)
+    for lines in pictures:
+        assert len(lines) == size[1]
+        assert widths(lines) == {size[0]}
+        assert glyphs is not ASCII or all(text.isascii() for text in texts(lines))
+
+
+def test_the_job_screen_is_about_its_job() -> None:
+    """Findings of other jobs are only counted there."""
+    what = scene("starved", 8, attached=True)
+    elsewhere = starved(what.now, 5)
+    assert elsewhere.job != next(one.key for one in what.now.jobs if one.attached)
+    view = job_view_of(what, diagnosis=diagnosis(what.now, elsewhere))
+    assert "not enough data on this job yet (1 elsewhere" in job_drawn(view, 80, 24)[1]
+    view.job.seen_seconds = 40.0
+    assert "nothing found in this job (1 elsewhere" in job_drawn(view, 80, 24)[1]
+
+
+async def test_the_list_begins_with_the_findings_of_the_job_asked_for() -> None:
+    """Those of other GPUs come after them, whatever they cost."""
+    what = scene("starved", 8, attached=True)
+    attached = next(one for one in what.now.jobs if one.attached)
+    own = starved(what.now, _index(what.now, attached), cost_gpu_seconds=1.0)
+    elsewhere = starved(what.now, 5, cost_gpu_seconds=900.0)
+    assert elsewhere.job != attached.key
+    engine = HandEngine(diagnosis(what.now, elsewhere, own))
+    async with driven(what, engine=engine, attached=attached.key) as drive:
+        await drive.press("d")
+        assert drive.text.index(own.summary[:20]) < drive.text.index(elsewhere.summary[:20])
+        assert "2 findings, those of the job shown first" in drive.text
+
+
+def test_places_are_told_as_people_count() -> None:
+    """One GPU, several in a row, all of them, a process, the host."""
+    what = scene("starved", 8).now
+    uuids = [gpu.uuid for gpu in what.gpus]
+
+    def of(*gpus: int, **fields: Any) -> str:
+        one = starved(what, gpus=tuple([uuids[n] for n in gpus]), **fields)
+        return place(one, what.gpus)
+
+    assert of(3) == "GPU 3"
+    assert of(0, 1) == "GPU 0,1"
+    assert of(0, 1, 2, 5) == "GPU 0-2,5"
+    assert of(*range(8)) == "8 GPUs"
+    assert of(job=(4242, 1.0)) == "PID 4242"
+    assert of(job=None) == "host"
+
+
+def test_every_rule_has_a_cause_that_fits() -> None:
+    """In words, at most 22 cells, no two alike."""
+    causes = [cause(rule.name) for rule in RULES]
+    assert max(map(width_of, causes)) <= 22
+    assert len(set(causes)) == len(causes)
+    assert not any("_" in one for one in causes)
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [
+        (None, "%", "-"),
+        (0.0, "%", "0%"),
+        (98.64, "%", "98.6%"),
+        (14, "cores", "14 cores"),
+        (2.5, "cores", "2.5 cores"),
+        (212.4, "W", "212W"),
+        (True, None, "yes"),
+        (False, None, "no"),
+        (2**30, "bytes", "1.0G"),
+        (2.0**20, "bytes/s", "1.0M/s"),
+        ("x\x1b[2J", None, "x\N{REPLACEMENT CHARACTER}[2J"),
+    ],
+)
+def test_readings_have_their_unit(value: Any, unit: str | None, text: str) -> None:
+    """Zero is a reading, nothing is not; bytes in the units of the rest of the screen."""
+    assert evidence_value(value, unit) == text
+
+
+# -- what others wrote ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+@every_size
+def test_nothing_in_a_finding_is_obeyed(name: str, size: tuple[int, int]) -> None:
+    """Names of processes and lines of code can be in it: panel, list, evidence, text."""
+    text = HOSTILE[name]
+    what = scene("starved", 2)
+    one = starved(
+        what.now,
+        summary=text,
+        evidence=(Evidence(name=text, value=text, says=text, unit=text),) * 2,
+        advice=(Advice(action=text, setting=text, present=text, wanted=text, why=text),) * 2,
+        ruled_out=(RuledOut(rule=text, why=text),),
+    )
+    told = Diagnosis(
+        taken_at_unix_seconds=0.0,
+        watched_seconds=1.0,
+        verdict=text,
+        findings=(one, degraded(what.now)),
+        unknown=(Unchecked(rule=text, missing=(text,), gpus=one.gpus),),
+    )
+    for glyphs in (UNICODE, ASCII):
+        view = view_of(what, diagnosis=told, glyphs=glyphs)
+        pages = [overview.draw(view, *size).lines, findings.draw(view, *size).lines]
+        pages.append(findings.draw_evidence(view, one, *size, 0, documentation=None)[0])
+        calm = fresh(view, diagnosis=dataclasses.replace(told, findings=()))
+        pages.append(overview.draw(calm, *size).lines)
+        for lines in pages:
+            assert widths(lines) == {size[0]}
+            assert len(lines) == size[1]
+            assert not controls("".join(texts(lines)))
+        assert not controls(evidence.plain_text(view, told, one).replace("\n", ""))
+        palette = Palette(GPUWATCH_DARK)
+        dialog = unknown_dialog(told.unknown, what.now.gpus, palette, glyphs)
+        assert not controls(dialog.text.replace("\n", ""))
+
+
+# -- the list and the evidence ----------------------------------------------------------------
+
+
+async def test_a_finding_that_is_gone_stays_to_be_read() -> None:
+    """Its evidence is kept as it was, and a line says so."""
+    what = scene("starved", 1)
+    engine = HandEngine(several(what.now))
+    async with driven(what, engine=engine) as drive:
+        await drive.press("d")
+        await drive.press("enter")
+        assert "no longer holds" not in drive.text
+        engine.diagnosis = nothing(what.now)
+        await drive.next()
+        assert "no longer holds" in drive.text
+        assert "Raise num_workers" in drive.text
+        await drive.press("escape")
+        assert isinstance(drive.app.screen, FindingsScreen)
+        await drive.press("enter")
+        assert "no finding to open" in drive.lines[-1]
+
+
+async def test_a_finding_is_copied_by_the_terminal() -> None:
+    """OSC 52 with the text of the finding: plain lines, no chart."""
+    written: list[str] = []
+    what = scene("starved", 1)
+    engine = HandEngine(several(what.now))
+    async with driven(what, app_type=AppOnTerminal, engine=engine) as drive:
+        app = drive.app
+        assert isinstance(app, AppOnTerminal)
+        feed = app.terminal.feed
+        app.terminal.feed = lambda data: (written.append(data), feed(data))[1]  # type: ignore[method-assign]
+        await drive.press("d")
+        await drive.press("y")
+    (sent,) = re.findall(r"\x1b\]52;c;([A-Za-z0-9+/=]+)\x07", "".join(written))
+    text = base64.b64decode(sent).decode()
+    assert text.startswith("gpuwatch: sim-box, GPU 0: loader is CPU-bound\n")
+    assert "num_workers 2 -> 8" in text
+    assert not set(text) & set(UNICODE.solid[1:])
+
+
+# -- the engine -------------------------------------------------------------------------------
+
+
+async def test_the_engine_sees_every_snapshot() -> None:
+    """Also while the picture is paused: then what it says is shown when the picture goes on."""
+    what = scene("starved", 1)
+    engine = HandEngine(nothing(what.now))
+    async with driven(what, engine=engine) as drive:
+        await drive.press("p")
+        engine.diagnosis = several(what.now)
+        await drive.next()
+        await drive.next()
+        assert len(engine.pushed) == 3
+        assert "loader is CPU-bound" not in drive.text
+        await drive.press("p")
+        assert "loader is CPU-bound" in drive.lines[1]
+        assert "num_workers 2 -> 8" in drive.lines[2]
+
+
+async def test_a_starved_machine_is_diagnosed_on_the_screen() -> None:
+    """With the real engine: within 15 seconds the line names the loader; its evidence has the
+    documentation of the rule and the chart."""
+    what = scene("starved", 1, seconds=20)
+    async with driven(what.past[0], (120, 40), make_engine=new_engine) as drive:
+        assert "Collecting data for a diagnosis" in drive.lines[1]
+        for snapshot in what.past[1:16]:
+            await drive.sampler.feed(snapshot)
+        await drive.settle()
+        assert "waited for data" in drive.lines[1]
+        assert "num_workers from 2" in drive.lines[2] or "num_workers 2 ->" in drive.lines[2]
+        await drive.press("d")
+        await drive.press("enter")
+        assert "loader_cpu_bound" in drive.text
+        await drive.press("end")
+        last = find("loader_cpu_bound").documentation.split()[-1]
+        assert last in drive.text
+
+
+async def test_stacks_are_told_to_the_engine() -> None:
+    """What the main threads were seen doing decides between causes that look alike."""
+    what = scene("starved", 1, attached=True)
+    engine = HandEngine(nothing(what.now))
+    job = what.now.jobs[0]
+    line = UserLine(
+        place=Place("/ada/train.py", 7, "main"),
+        samples=30,
+        percent=60.0,
+        doing="synchronising",
+    )
+    shares = tuple(
+        Share(
+            category=category,
+            samples=30,
+            percent=percent,
+            low_percent=0.0,
+            high_percent=100.0,
+            lines=lines,
+        )
+        for category, percent, lines in (
+            ("synchronising", 60.0, (line,)),
+            ("computing", 40.0, ()),
+        )
+    )
+    async with driven(what, engine=engine, attached=job.key) as drive:
+        drive.app.jobs.show_stacks([StackReport(pid=job.pid, samples=60, shares=shares)])
+        await drive.settle()
+        assert drive.dialog is not None
+    ((key, told),) = engine.stacks
+    assert key == job.key
+    assert told == (("synchronising", 60.0, line.where), ("computing", 40.0, None))
+
+
+# -- before and after -------------------------------------------------------------------------
+
+
+def busy_at(what: Snapshot, seconds: float, percent: float) -> Snapshot:
+    """``what`` so many seconds later, its GPUs this busy all the time."""
+    gpus = tuple(
+        dataclasses.replace(
+            gpu,
+            reading=dataclasses.replace(gpu.reading, busy_percent=percent, busy_samples=None),
+        )
+        for gpu in what.gpus
+    )
+    return dataclasses.replace(
+        what,
+        gpus=gpus,
+        sequence=what.sequence + int(seconds),
+        taken_at_unix_seconds=what.taken_at_unix_seconds + seconds,
+        monotonic_seconds=what.monotonic_seconds + seconds,
+    )
+
+
+def test_a_mark_shows_before_and_after() -> None:
+    """Busy before and after, what is gone and what is new; nothing is said at once."""
+    what = scene("starved", 1).now
+    past = [busy_at(what, second, 41.0) for second in range(60)]
+    view = view_of(past[-1])
+    view.history = history_of(past)
+    view.mark = mark_now(view, past[-1], diagnosis(what, starved(what)), Runs())
+    assert "busy 41% -> measuring" in drawn(view, 80, 24)[1]
+    for second in range(60, 140):
+        view.snapshot = busy_at(what, second, 93.0)
+        view.history.push(view.snapshot)
+        bring_up_to_date(view.mark, view, view.snapshot, diagnosis(what, degraded(what)))
+    view.strips = type(view.strips)()
+    (line,) = [text for text in drawn(view, 120, 40) if "changed" in text]
+    assert "busy 41% -> 93%" in line
+    assert "(1m20 ago)" in line
+    assert "gone: loader is CPU-bound" in line
+    assert "new: PCIe link degraded" in line
+
+
+def run_of(what: Snapshot, key: tuple[int, float], ended: float | None = None) -> Job:
+    """The machine's first job, as another run of it."""
+    first = what.jobs[0]
+    return dataclasses.replace(
+        first,
+        pid=key[0],
+        started_at_unix_seconds=key[1],
+        members=(),
+        attached=True,
+        ended_at_unix_seconds=ended,
+    )
+
+
+async def test_the_next_run_of_the_job_is_compared_by_itself() -> None:
+    """The run before with its findings against the one that began; idling at the start of the new
+    run is not held against it."""
+    what = scene("starved", 1).now
+    start = what.taken_at_unix_seconds
+    first, ended = run_of(what, (10, start)), run_of(what, (10, start), start + 60.0)
+    second = run_of(what, (20, start + 65.0))
+    engine = HandEngine(diagnosis(what, starved(what, job=first.key)))
+    begin = dataclasses.replace(busy_at(what, 0, 41.0), jobs=(first,))
+    async with driven(begin, engine=engine, attached=first.key) as drive:
+        for now in range(1, 60):
+            await drive.sampler.feed(dataclasses.replace(busy_at(what, now, 41.0), jobs=(first,)))
+        assert drive.view.mark is None
+        engine.diagnosis = nothing(what)
+        await drive.feed(dataclasses.replace(busy_at(what, 62, 0.0), jobs=(ended,)))
+        for now in range(66, 76):
+            await drive.sampler.feed(
+                dataclasses.replace(busy_at(what, now, 0.0), jobs=(ended, second))
+            )
+        await drive.settle()
+        assert "next run" in drive.text
+        assert "GPU not in use yet" in drive.text
+        for now in range(76, 136):
+            await drive.sampler.feed(
+                dataclasses.replace(busy_at(what, now, 93.0), jobs=(ended, second))
+            )
+        await drive.settle()
+        (line,) = [text for text in drive.lines if "next run" in text]
+        assert "busy 41% -> 93%" in line
+        assert "gone: loader is CPU-bound" in line
+
+
+# -- the cursor in the panel ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [(120, 40), (80, 24)], ids=str)
+async def test_enter_on_a_line_of_the_overview_opens_its_evidence(size: tuple[int, int]) -> None:
+    """Up from the first GPU; down goes back to the GPUs; the cursor is to be seen."""
+    what = scene("starved", 2)
+    async with driven(what, size, engine=HandEngine(several(what.now))) as drive:
+        marker = UNICODE.marker
+        await drive.press("up")
+        shown = [zone.y for zone in drive.zones("finding")]
+        last = shown[-1]
+        assert drive.lines[last].startswith(marker)
+        await drive.press("enter")
+        assert isinstance(drive.app.screen, EvidenceScreen)
+        await drive.press("escape")
+        assert not isinstance(drive.app.screen, FindingsScreen)
+        await drive.press("up", "up", "up")
+        assert drive.lines[shown[0]].startswith(marker)
+        await drive.press(*["down"] * len(shown))
+        assert not drive.view.in_findings
+        assert not any(drive.lines[y].startswith(marker) for y in shown)
+        await drive.press("down")
+        assert drive.view.selected_gpu == what.now.gpus[1].uuid
+
+
+async def test_enter_on_a_line_of_the_job_opens_its_evidence() -> None:
+    """Up from its first process."""
+    what = scene("starved", 1, attached=True)
+    engine = HandEngine(several(what.now))
+    async with driven(what, engine=engine, attached=what.now.jobs[0].key) as drive:
+        await drive.press("up", "up")
+        assert drive.view.in_findings
+        await drive.press("enter")
+        assert isinstance(drive.app.screen, EvidenceScreen)
+        assert "loader_cpu_bound" in drive.text
+        await drive.press("escape", "down")
+        assert not drive.view.in_findings
+        assert drive.view.job.selected == drive.job_screen.shown.table[0].member.key
+
+
+async def test_the_cursor_leaves_the_panel_with_the_last_finding() -> None:
+    """What clears while the cursor is on it gives it back to the GPUs."""
+    what = scene("starved", 2)
+    engine = HandEngine(several(what.now))
+    async with driven(what, (120, 40), engine=engine) as drive:
+        await drive.press("up")
+        engine.diagnosis = diagnosis(what.now, degraded(what.now, 1))
+        await drive.next()
+        assert drive.view.in_findings
+        assert drive.lines[1].startswith(UNICODE.marker)
+        engine.diagnosis = nothing(what.now)
+        await drive.next()
+        assert not drive.view.in_findings
+        await drive.press("enter")
+        assert not isinstance(drive.app.screen, EvidenceScreen)
+
+
+# -- what shows it ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("rule", "label"),
+    [
+        ("checkpoint_pauses", "disk write"),
+        ("loader_io_bound", "disk read"),
+        ("memory_growing", "GPU 0 memory"),
+        ("thermal_throttle", "GPU 0 temp"),
+        ("power_throttle", "GPU 0 power"),
+    ],
+)
+@pytest.mark.parametrize("width", [80])
+def test_the_waveform_has_the_reading_that_shows_it(rule: str, label: str, width: int) -> None:
+    """Writes for checkpoints, reads for storage, memory where it grows: with a number of now."""
+    what = scene("checkpoint", 1)
+    one = starved(what.now, rule=rule)
+    view = view_of(what, diagnosis=diagnosis(what.now, one))
+    lines, _ = findings.draw_evidence(view, one, width, 90, 0, documentation=None)
+    (line,) = [text for text in texts(lines) if text.startswith(f"  {label}")]
+    assert re.search(r" [0-9.]+(%|[KMG]?B?(/s)?|W|C) \u2502", line), line
+    other = starved(what.now, rule="loader_cpu_bound")
+    lines, _ = findings.draw_evidence(view, other, width, 90, 0, documentation=None)
+    assert not any(text.startswith(f"  {label}") for text in texts(lines))
+
+
+async def test_the_waveform_of_a_finding_that_cleared_stays() -> None:
+    """Its chart ends where it was last found, while time goes on."""
+    what = scene("starved", 1)
+    engine = HandEngine(several(what.now))
+
+    def chart(lines: list[str]) -> list[str]:
+        top = next(n for n, line in enumerate(lines) if "THE LAST" in line)
+        return [line.partition("\u2502")[2] for line in lines[top + 1 : top + 4]]
+
+    async with driven(what, (120, 40), engine=engine) as drive:
+        await drive.press("d", "enter")
+        engine.diagnosis = nothing(what.now)
+        await drive.feed(busy_at(what.now, 1, 3.0))
+        at = drive.app.screen
+        assert isinstance(at, EvidenceScreen)
+        before = chart(drive.lines)
+        for second in range(2, 30):
+            await drive.sampler.feed(busy_at(what.now, second, 3.0))
+        await drive.settle()
+        assert chart(drive.lines) == before
+
+
+def test_a_lost_gpu_is_said_once() -> None:
+    """By the finding, which says what to do; until there is one by the line of problems."""
+    what = scene("lost", 2, seconds=45)
+    (lost,) = [gpu for gpu in what.now.gpus if gpu.lost]
+    view = view_of(what)
+    before = "\n".join(drawn(view, 120, 40))
+    assert before.count("is lost") >= 2
+    one = Finding(
+        rule="gpu_lost",
+        severity="error",
+        confidence=1.0,
+        summary="GPU 1 fell off the bus.",
+        gpus=(lost.uuid,),
+    )
+    view = view_of(what, diagnosis=diagnosis(what.now, one))
+    after = "\n".join(drawn(view, 120, 40))
+    assert "fell off the bus, and the jobs" in before
+    assert "fell off the bus, and the jobs" not in after
+    assert "GPU 1 fell off the bus." in after

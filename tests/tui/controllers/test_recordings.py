@@ -1,0 +1,202 @@
+"""A past that comes from a running recording, and a recording made from the dashboard."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gpuwatch.core.model import Snapshot
+from gpuwatch.core.source import ManualClock
+from gpuwatch.recording.reader import open_any
+from gpuwatch.recording.recorder import Recorder, open_index
+from gpuwatch.recording.running import RunningRecording, running_recordings
+from gpuwatch.sources.simulated.source import SimulatedSource
+from tests.tui.diagnoses import HandEngine, several
+from tests.tui.driving import Driven, driven
+from tests.tui.scenes import scene
+
+
+def simulated(seconds: int, scenario: str = "starved", start: float = 5000.0) -> list[Snapshot]:
+    """Snapshots a second apart."""
+    clock = ManualClock(seconds=start)
+    source = SimulatedSource(scenario, 2, clock=clock)
+    out = []
+    for _ in range(seconds):
+        out.append(source.read())
+        clock.advance(1.0)
+    return out
+
+
+def recorded(path: Path, snapshots: list[Snapshot]) -> RunningRecording:
+    recorder = Recorder(path)
+    for snapshot in snapshots:
+        recorder.push(snapshot)
+    recorder.close()
+    return RunningRecording(
+        pid=1, path=str(path), started_at_unix_seconds=0.0, simulated=snapshots[0].simulated
+    )
+
+
+def mode_of(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+async def taken(drive: Driven) -> None:
+    """Wait until the past has been read, and is shown."""
+    for _ in range(3000):
+        if drive.app.recording.backfill is None:
+            return
+        drive.app.every_second()
+        await asyncio.sleep(0.02)
+    raise AssertionError("the recording is still being read")
+
+
+async def until(done: Callable[[], bool]) -> None:
+    for _ in range(3000):
+        if done():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("it is not so after 30 seconds")
+
+
+async def test_the_past_comes_from_a_running_recording(tmp_path: Path) -> None:
+    """A dashboard started later shows what the recording saw, by the half minute where that is
+    long ago, and goes on with its own snapshots."""
+    whole = simulated(1300)
+    running = recorded(tmp_path / "run.jsonl.zst", whole[:-5])
+    async with driven(whole[-5], find_recordings=lambda: [running]) as drive:
+        await drive.feed(whole[-4])
+        await taken(drive)
+        await drive.feed(*whole[-3:])
+        history = drive.view.history
+        now = whole[-1].monotonic_seconds
+        assert history.latest_at == now
+        earliest = history.earliest_at
+        assert earliest is not None
+        assert now - earliest == pytest.approx(1299, abs=45)
+        busy = history.gpu(whole[0].gpus[0].uuid, "busy_percent")
+        assert busy is not None
+        columns = busy.columns(now, 30.0, 40)
+        assert None not in columns
+        # The first of them, too, is a band: the GPU is starved.
+        assert columns[1] is not None
+        assert columns[1].maximum - columns[1].minimum > 60
+        assert all(one is not None for one in busy.columns(now, 1.0, 100))
+
+
+async def test_the_findings_of_the_recording_are_marks(tmp_path: Path) -> None:
+    """What the recorder found lies on the time axis, and the screen says where it comes from."""
+    whole = simulated(400)
+    running = recorded(tmp_path / "run.jsonl.zst", whole[:-2])
+    async with driven(whole[-2], (120, 40), find_recordings=lambda: [running]) as drive:
+        await drive.feed(whole[-1])
+        await taken(drive)
+        assert "comes from the recording" in drive.lines[-1]
+        assert drive.view.spans
+        await drive.press("left_curly_bracket")
+        begin = drive.view.timeline.cursor_seconds
+        assert begin == drive.view.spans[-1].begin_seconds
+        assert whole[0].monotonic_seconds <= begin <= whole[-1].monotonic_seconds
+
+
+async def test_another_machines_recording_is_left_alone(tmp_path: Path) -> None:
+    """A recording of a simulated machine is no past of a real one, nor is one of a single job."""
+    whole = simulated(40)
+    one = recorded(tmp_path / "run.jsonl.zst", whole[:-1])
+
+    real = dataclasses.replace(one, simulated=False)
+    job = dataclasses.replace(one, watched_pid=4242)
+    async with driven(whole[-2], find_recordings=lambda: [real, job]) as drive:
+        await drive.feed(whole[-1])
+        await taken(drive)
+        assert drive.view.history.earliest_at == whole[-2].monotonic_seconds
+
+
+async def test_a_recording_from_the_dashboard_reads_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """W and enter record what comes in to a file of our own; leaving ends it whole. Others find it
+    while it runs."""
+    monkeypatch.chdir(tmp_path)
+    what = scene("starved", 2)
+    notes = tmp_path / "notes"
+    async with driven(what, notes=notes) as drive:
+        await drive.press("W")
+        await drive.press("enter")
+        await drive.feed(next(drive.ahead), next(drive.ahead))
+        (running,) = running_recordings(notes)
+        path = Path(running.path)
+        assert path.parent == tmp_path
+        assert mode_of(path) == 0o600
+        drive.app.every_second()
+        assert drive.view.recording is not None
+    assert running_recordings(notes) == []
+    with open_any(str(path)) as log:
+        read = list(log.snapshots)
+    assert [one.sequence for one in read] == [one.sequence for one in what.later[:2]]
+
+
+async def test_a_recording_from_the_dashboard_has_what_the_dashboard_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its findings are those of the engine that is there: no second one looks at the snapshots."""
+    monkeypatch.chdir(tmp_path)
+    what = scene("starved", 2)
+    engine = HandEngine(several(what.now))
+    async with driven(what, notes=tmp_path / "notes", engine=engine) as drive:
+        await drive.press("W")
+        drive.app.screen.name_typed = "night.jsonl.zst"  # type: ignore[attr-defined]
+        await drive.press("enter")
+        await drive.feed(*what.later[:3])
+        await drive.press("W")
+    assert len(engine.pushed) == 4
+    index = open_index(str(tmp_path / "night.jsonl.zst"))
+    assert {one.rule for one in index.findings} == {one.rule for one in several(what.now).findings}
+
+
+async def test_a_recording_that_cannot_begin_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder that is not there is said, and nothing is recorded; esc records nothing at all."""
+    monkeypatch.chdir(tmp_path)
+    async with driven() as drive:
+        await drive.press("W")
+        await drive.press("n", "o")
+        drive.app.screen.name_typed = "no/such/folder/x"  # type: ignore[attr-defined]
+        await drive.press("enter")
+        assert "no/such/folder" in drive.lines[-1]
+        assert drive.view.recording is None
+        await drive.press("W")
+        await drive.press("escape")
+        assert drive.view.recording is None
+        assert drive.app.recording.recorder is None
+
+
+async def test_a_deleted_recording_is_told_on_the_screen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Within a second, and what comes is recorded under the same name."""
+    monkeypatch.chdir(tmp_path)
+    what = scene("starved", 2)
+    async with driven(what, notes=tmp_path / "notes") as drive:
+        await drive.press("W")
+        await drive.press("enter")
+        await drive.feed(next(drive.ahead))
+        path = Path(running_recordings(tmp_path / "notes")[0].path)
+        recorder = drive.app.recording.recorder
+        assert recorder is not None
+        await until(lambda: recorder.state.snapshots == 1)
+        os.unlink(path)  # noqa: PTH108 - of a few bytes
+        await drive.feed(next(drive.ahead))
+        await until(lambda: recorder.state.notice is not None)
+        drive.app.every_second()
+        await drive.settle()
+        assert f"{path.name} was deleted during the recording" in drive.text
+    with open_any(str(path)) as log:
+        assert [one.sequence for one in log.snapshots] == [what.later[1].sequence]

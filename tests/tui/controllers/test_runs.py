@@ -1,0 +1,242 @@
+"""Runs of jobs: which follows which, what is compared, and what stays of one that has ended."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from gpuwatch.core.model import Job, Snapshot, TrainingLoop
+from gpuwatch.tui.controllers.following import Runs, next_run
+from gpuwatch.tui.screens.evidence import EvidenceScreen
+from gpuwatch.tui.screens.findings import FindingsScreen
+from tests.tui.controllers.test_diagnosis import busy_at
+from tests.tui.diagnoses import HandEngine, diagnosis, nothing, starved
+from tests.tui.driving import driven
+from tests.tui.scenes import scene
+
+FIRST, SECOND = (10, 1_700_000_000.0), (20, 1_700_000_065.0)
+
+
+def job_of(what: Snapshot, key: tuple[int, float], command: str, **fields: object) -> Job:
+    settings: dict[str, object] = {
+        "pid": key[0],
+        "started_at_unix_seconds": key[1],
+        "command": command,
+        "members": (),
+        "attached": False,
+        "gpu_uuids": (what.gpus[0].uuid,),
+    }
+    return dataclasses.replace(what.jobs[0], **(settings | fields))
+
+
+@pytest.fixture
+def what() -> Snapshot:
+    """Two GPUs, of which the first is used; the clock begins with the first job."""
+    now = scene("starved", 2).now
+    return dataclasses.replace(now, taken_at_unix_seconds=FIRST[1])
+
+
+@pytest.mark.parametrize(
+    ("command", "follows"),
+    [
+        ("python train.py --workers 0", True),
+        ("python train.py --workers 8", True),
+        ("torchrun --nproc-per-node 2 train.py", True),
+        ("python -m pkg.train", False),
+        ("python evaluate.py --workers 0", False),
+    ],
+)
+def test_a_change_may_be_one_of_the_arguments(what: Snapshot, command: str, follows: bool) -> None:
+    """The same script in the same folder, begun after the end, is the next run."""
+    ended = job_of(what, FIRST, "python train.py --workers 0", ended_at_unix_seconds=FIRST[1] + 60)
+    after = job_of(what, SECOND, command)
+    assert (next_run((after,), ended) is after) is follows
+    # Somebody else's, or in another folder, is another job.
+    for fields in ({"user": "eve"}, {"working_directory": "/elsewhere"}):
+        assert next_run((dataclasses.replace(after, **fields),), ended) is None
+
+
+def test_modules_are_programs_too(what: Snapshot) -> None:
+    """What ``-m`` names; and commands without either are the same only word for word."""
+    end = FIRST[1] + 60
+    for command, other, follows in (
+        ("python -m pkg.train -x 1", "python -m pkg.train -x 2", True),
+        ("python -m pkg.train", "python -m pkg.other", False),
+        ("./train -x 1", "./train -x 2", False),
+        ("./train -x 1", "./train -x 1", True),
+    ):
+        ended = job_of(what, FIRST, command, ended_at_unix_seconds=end)
+        after = job_of(what, SECOND, other)
+        assert (next_run((after,), ended) is after) is follows
+
+
+def test_however_many_jobs_run_each_is_known_from_its_first_moment(what: Snapshot) -> None:
+    """Only runs that are over are forgotten, the oldest first."""
+    runs = Runs()
+    count = 100
+    jobs = tuple(
+        job_of(what, (pid, FIRST[1]), f"python sweep_{pid}.py") for pid in range(1, 1 + count)
+    )
+    for second in range(5):
+        at = what.monotonic_seconds + second
+        runs.push(dataclasses.replace(what, jobs=jobs, monotonic_seconds=at), None)
+    assert {runs.seen_seconds(job.key) for job in jobs} == {4.0}
+    for gone in range(1, count):
+        at = what.monotonic_seconds + 5 + gone
+        runs.push(dataclasses.replace(what, jobs=jobs[gone:], monotonic_seconds=at), None)
+    kept = [job.pid for job in jobs if runs.seen_seconds(job.key) > 0.0]
+    assert kept == [*range(36, 1 + count)]
+
+
+def test_a_sweep_that_runs_side_by_side_has_no_next_runs(what: Snapshot) -> None:
+    """Another job of the same script that had begun before this one ended is not its next run."""
+    runs = Runs()
+    first = job_of(what, FIRST, "python train.py --seed 0")
+    beside = job_of(what, (11, FIRST[1] + 5), "python train.py --seed 1")
+    for second in range(20):
+        assert runs.push(dataclasses.replace(busy_at(what, second, 41.0), jobs=(first,)), None) is (
+            None
+        )
+    assert runs.push(dataclasses.replace(busy_at(what, 20, 41.0), jobs=(beside,)), None) is None
+
+
+async def test_the_overview_compares_runs_that_nobody_looks_at(what: Snapshot) -> None:
+    """Started again with other arguments while no job is open: before and after, the GPU named,
+    measured over the runs and not the time between them."""
+    first = job_of(what, FIRST, "python train.py --workers 0")
+    second = job_of(what, SECOND, "python train.py --workers 8")
+    found = diagnosis(what, starved(what, job=first.key))
+    engine = HandEngine(found)
+
+    def at(now: int, percent: float, *jobs: Job) -> Snapshot:
+        return dataclasses.replace(busy_at(what, now, percent), jobs=jobs)
+
+    async with driven(at(0, 24.0, first), (120, 40), engine=engine) as drive:
+        for now in range(1, 40):
+            await drive.sampler.feed(at(now, 24.0, first))
+        engine.diagnosis = nothing(what)
+        for now in range(40, 66):
+            await drive.sampler.feed(at(now, 0.0))
+        for now in range(66, 110):
+            await drive.sampler.feed(at(now, 60.0, second))
+        await drive.settle()
+        (line,) = [text for text in drive.lines if "next run" in text]
+        assert "next run GPU 0 " in line
+        assert "busy 24% -> 60%" in line
+        assert "gone: loader is CPU-bound" in line
+
+
+async def test_what_the_person_marked_stays_while_other_jobs_come_and_go(what: Snapshot) -> None:
+    """The next run of a job on another GPU is not told in its place."""
+    mine = job_of(what, FIRST, "python train.py")
+    others = [
+        job_of(what, key, "python other.py", gpu_uuids=(what.gpus[1].uuid,))
+        for key in ((30, FIRST[1]), (31, FIRST[1] + 20))
+    ]
+    begin = dataclasses.replace(busy_at(what, 0, 41.0), jobs=(mine, others[0]))
+    async with driven(begin, attached=mine.key, engine=HandEngine(nothing(what))) as drive:
+        for now in range(1, 10):
+            await drive.sampler.feed(
+                dataclasses.replace(busy_at(what, now, 41.0), jobs=(mine, others[0]))
+            )
+        await drive.press("m")
+        for now in range(10, 30):
+            there = (mine,) if now < 21 else (mine, others[1])
+            await drive.sampler.feed(dataclasses.replace(busy_at(what, now, 41.0), jobs=there))
+        await drive.settle()
+        assert drive.view.mark is not None
+        assert not drive.view.mark.next_run
+        assert "changed GPU 0" in drive.text
+
+
+async def test_a_change_of_a_job_on_the_cpu_is_about_that_job(what: Snapshot) -> None:
+    """Neither what GPUs do beside it nor the runs of other such jobs are told in its place, and
+    what is found in those is not new in this one."""
+    loops = tuple(
+        [TrainingLoop(pid=pid, samples_per_second=pace) for pid, pace in ((1, 10.0), (2, 99.0))]
+    )
+    mine = job_of(what, FIRST, "python train.py", gpu_uuids=(), loops=loops[:1])
+    others = [
+        job_of(what, (pid, FIRST[1] + pid), "python other.py", gpu_uuids=(), loops=loops[1:])
+        for pid in (30, 40)
+    ]
+    (found,) = diagnosis(what, starved(what)).findings
+    engine = HandEngine(nothing(what))
+    begin = dataclasses.replace(busy_at(what, 0, 41.0), jobs=(mine, others[0]))
+    async with driven(begin, (160, 40), attached=mine.key, engine=engine) as drive:
+        for now in range(1, 30):
+            there = (mine, *others[:1]) if now < 10 else (mine, *others[1:])[: 1 + (now > 20)]
+            await drive.sampler.feed(dataclasses.replace(busy_at(what, now, 41.0), jobs=there))
+            if now == 8:
+                await drive.press("m")
+                theirs = dataclasses.replace(found, gpus=(), job=others[0].key)
+                engine.diagnosis = diagnosis(what, theirs)
+        await drive.settle()
+        (line,) = [text for text in drive.lines if "changed" in text]
+        assert "busy" not in line
+        assert "10 -> 10 samples/s" in line
+        assert "new" not in line
+
+
+async def test_before_a_mark_is_the_run_that_was_changed(what: Snapshot) -> None:
+    """Not the run before it on the same GPU."""
+    first = job_of(what, FIRST, "python a.py")
+    second = job_of(what, (20, FIRST[1] + 30), "python b.py")
+    begin = dataclasses.replace(busy_at(what, 0, 90.0), jobs=(first,))
+    async with driven(begin, engine=HandEngine(nothing(what))) as drive:
+        for now in range(1, 30):
+            await drive.sampler.feed(dataclasses.replace(busy_at(what, now, 90.0), jobs=(first,)))
+        for now in range(30, 50):
+            await drive.sampler.feed(dataclasses.replace(busy_at(what, now, 24.0), jobs=(second,)))
+        await drive.press("m")
+        assert drive.view.mark is not None
+        assert drive.view.mark.busy_before == pytest.approx(24.0, abs=2.0)
+
+
+# -- one that has ended -----------------------------------------------------------------------
+
+
+async def test_a_job_that_ended_keeps_what_was_found(what: Snapshot) -> None:
+    """Its own line, not the machine's; in the list and in full, with how it was at its end."""
+    job = job_of(what, FIRST, "python train.py", attached=True)
+    engine = HandEngine(diagnosis(what, starved(what, job=job.key)))
+    begin = dataclasses.replace(busy_at(what, 0, 41.0), jobs=(job,))
+    async with driven(begin, (120, 40), attached=job.key, engine=engine) as drive:
+        for now in range(1, 30):
+            await drive.sampler.feed(dataclasses.replace(busy_at(what, now, 41.0), jobs=(job,)))
+        engine.diagnosis = nothing(what, "GPU 1 is 93% busy: nothing holds it up.")
+        ended = dataclasses.replace(job, ended_at_unix_seconds=FIRST[1] + 30, members=())
+        for now in range(31, 60):
+            await drive.sampler.feed(dataclasses.replace(busy_at(what, now, 0.0), jobs=(ended,)))
+        await drive.settle()
+        assert "waits for data 38%" in drive.lines[1]
+        await drive.press("d")
+        assert isinstance(drive.app.screen, FindingsScreen)
+        assert "nothing holds it up" in drive.text
+        assert "until the job ended" in drive.text
+        await drive.press("enter")
+        assert isinstance(drive.app.screen, EvidenceScreen)
+        assert "The job has ended" in drive.text
+        (busy,) = [line for line in drive.lines if "GPU 0 busy" in line]
+        # The chart ends when the job did, and says nothing of now.
+        assert busy.rstrip()[-1] == "\u2588"
+        assert "%" not in busy
+
+
+@pytest.mark.parametrize(
+    ("decided", "says"), [(True, "nothing was found"), (False, "not enough data")]
+)
+async def test_a_job_that_ended_without_findings_says_so(
+    what: Snapshot, decided: bool, says: str
+) -> None:
+    """And not what the machine does now; whether nothing was wrong, or nobody could tell."""
+    job = job_of(what, FIRST, "python train.py", attached=True)
+    told = dataclasses.replace(nothing(what, "GPU 0 is 12% busy."), decided=decided)
+    begin = dataclasses.replace(busy_at(what, 0, 41.0), jobs=(job,))
+    async with driven(begin, attached=job.key, engine=HandEngine(told)) as drive:
+        await drive.feed(dataclasses.replace(busy_at(what, 1, 41.0), jobs=(job,)))
+        ended = dataclasses.replace(job, ended_at_unix_seconds=FIRST[1] + 1, members=())
+        await drive.feed(dataclasses.replace(busy_at(what, 2, 0.0), jobs=(ended,)))
+        assert says in drive.lines[1]
+        assert "12% busy" not in drive.text

@@ -1,0 +1,190 @@
+"""Stacks of a real process, asked for on the job screen."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from rich.cells import cell_len
+
+from gpuwatch.core.model import Snapshot
+from gpuwatch.jobs.stacks import access as stack_access
+from gpuwatch.jobs.stacks.summary import Place, Share, SourceLine, StackCost, StackReport, UserLine
+from gpuwatch.sources.linux import procfs
+from gpuwatch.tui.charts.glyphs import ASCII, UNICODE
+from gpuwatch.tui.screens.dialogs.stacks import stacks_dialog
+from gpuwatch.tui.terminal.palette import GPUWATCH_DARK, Palette
+from tests.support.children import Children, children
+from tests.tui.driving import Driven, driven
+from tests.tui.test_job import machine, member, one_job
+
+BUSY = """
+def crunch():
+    while True:
+        sum(range(1000))
+print("ready", flush=True)
+crunch()
+"""
+
+
+@pytest.fixture
+def family() -> Iterator[Children]:
+    with children() as started:
+        yield started
+
+
+def live(child: subprocess.Popen[bytes]) -> Snapshot:
+    """A snapshot, not simulated, of a job of this process."""
+    stat = procfs.parse_process_stat(Path(f"/proc/{child.pid}/stat").read_bytes())
+    started = procfs.start_unix_seconds(stat)
+    trains = member(child.pid, role="rank", rank=0, started_at_unix_seconds=started)
+    return machine(
+        one_job(pid=child.pid, started_at_unix_seconds=started, members=(trains,), ranks=())
+    )
+
+
+async def until(drive: Driven, condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30.0
+    while not condition():
+        assert time.monotonic() < deadline, "it never came true"
+        await asyncio.sleep(0.05)
+        await drive.settle()
+
+
+async def test_the_users_own_line_is_named(family: Children, tmp_path: Path) -> None:
+    """S samples in the background and shows the shares; S again ends it sooner."""
+    program = stack_access.find_py_spy()
+    if program is None:
+        pytest.skip("py-spy is not installed")
+    script = tmp_path / "train.py"
+    script.write_text(BUSY)
+    child = family.run([sys.executable, str(script)])
+    assert family.ready(child) == "ready"
+    refused = stack_access.why_not(child.pid, program)
+    if refused is not None:
+        pytest.skip(refused)
+    async with driven(live(child), (100, 30)) as drive:
+        await drive.press("j", "S")
+        # A second later it says how long it will take: either names the key.
+        assert "(S ends it early)" in drive.lines[-1]
+        await until(drive, lambda: drive.app.jobs.stacks.sampler.seconds_left < 8.0)  # type: ignore[union-attr]
+        await drive.feed()
+        await drive.press("S")
+        await until(drive, lambda: drive.dialog is not None)
+        assert drive.dialog is not None
+        assert "train.py:" in drive.dialog.text
+        assert "crunch" in drive.dialog.text
+        await drive.press("escape")
+        assert drive.job_screen
+
+
+async def test_what_cannot_be_sampled_says_why(family: Children) -> None:
+    """A process that is no Python gives a sentence."""
+    child = family.run(["sleep", "60"])
+    async with driven(live(child), (100, 30)) as drive:
+        await drive.press("j", "S")
+        await until(drive, lambda: drive.dialog is not None)
+        assert drive.dialog is not None
+        assert str(child.pid) in drive.dialog.text or "py-spy" in drive.dialog.text
+
+
+async def test_a_job_that_has_ended_has_no_stacks() -> None:
+    """Nothing is started for it."""
+    ended = one_job(ended_at_unix_seconds=1100.0, members=())
+    async with driven(machine(ended), (100, 30)) as drive:
+        await drive.press("j", "S")
+        assert "is not running" in drive.lines[-1]
+        assert not drive.app.jobs.stacks.active
+
+
+async def test_leaving_ends_the_sampler(family: Children, tmp_path: Path) -> None:
+    """No py-spy outlives the dashboard."""
+    if stack_access.find_py_spy() is None:
+        pytest.skip("py-spy is not installed")
+    script = tmp_path / "train.py"
+    script.write_text(BUSY)
+    child = family.run([sys.executable, str(script)])
+    assert family.ready(child) == "ready"
+    async with driven(live(child), (100, 30)) as drive:
+        await drive.press("j", "S")
+        await until(drive, lambda: bool(drive.app.jobs.stacks.sampler._runs))  # type: ignore[union-attr]
+        sampler = drive.app.jobs.stacks.sampler
+        assert sampler is not None
+        await drive.press("q")
+    assert not any(run.running for run in sampler._runs)
+
+
+def report(**fields: object) -> StackReport:
+    line = UserLine(
+        place=Place("/home/ada/train.py", 41, "train_one_epoch"),
+        samples=120,
+        percent=60.0,
+        doing="waiting_for_data",
+        source=SourceLine("for images, labels in loader:"),
+        caller=Place("/home/ada/main.py", 7, "<module>"),
+    )
+    shares = (
+        Share(
+            category="waiting_for_data",
+            samples=120,
+            percent=60.0,
+            low_percent=53.0,
+            high_percent=67.0,
+            lines=(line,),
+        ),
+        Share(category="computing", samples=79, percent=39.5, low_percent=33.0, high_percent=46.0),
+        Share(category="other", samples=1, percent=0.5, low_percent=0.0, high_percent=2.0),
+    )
+    settings: dict[str, object] = {
+        "pid": 4242,
+        "rank": 0,
+        "seconds": 10.0,
+        "samples": 200,
+        "shares": shares,
+        "cost": StackCost(cpu_seconds=0.2, cpu_percent=2.0),
+    }
+    return StackReport(**(settings | fields))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("glyphs", [UNICODE, ASCII], ids=lambda glyphs: glyphs.name)
+def test_shares_are_shown_with_their_uncertainty_and_cost(glyphs: object) -> None:
+    """Percent, margin, bar, what it is, the line with its source, and what sampling cost."""
+    dialog = stacks_dialog([report()], Palette(GPUWATCH_DARK), glyphs)  # type: ignore[arg-type]
+    text = dialog.text
+    for said in (
+        *("rank 0", "PID 4242", "200 samples in 10 s", "60%", "waiting for data"),
+        *("train.py:41 (train_one_epoch)", "called at main.py:7", "for images, labels in loader:"),
+        *("py-spy used 2.0% of a core", "never paused"),
+    ):
+        assert said in text
+    assert "other" not in text
+    bars = [line for line in text.splitlines() if "waiting" in line or "computing" in line]
+    full = glyphs.solid[8]  # type: ignore[attr-defined]
+    assert [line.count(full) for line in bars] == [12, 8]
+    assert all(cell_len(line) <= 76 for line in text.splitlines())
+    assert text.isascii() or glyphs is UNICODE
+
+
+def test_ranks_that_differ_are_compared() -> None:
+    """One sentence on top says who waits and who does not."""
+    waits = report()
+    shares = (share_of("computing", 95.0), share_of("waiting_for_data", 5.0))
+    works = report(pid=4243, rank=1, shares=shares)
+    text = stacks_dialog([waits, works], Palette(GPUWATCH_DARK), UNICODE).text
+    assert "rank" in text.splitlines()[0]
+    assert not text.startswith("rank 0  PID")
+
+
+def share_of(category: str, percent: float) -> Share:
+    return Share(
+        category=category,
+        samples=int(2 * percent),
+        percent=percent,
+        low_percent=max(0.0, percent - 5),
+        high_percent=min(100.0, percent + 5),
+    )

@@ -1,0 +1,152 @@
+"""Colours by meaning, in every theme."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+from rich.color import ColorType
+from textual.app import App
+from textual.color import Color
+from textual.theme import Theme
+
+from gpuwatch.tui.charts.timeline import Timeline
+from gpuwatch.tui.pages import detail, overview
+from gpuwatch.tui.terminal.palette import GPUWATCH_DARK, GPUWATCH_LIGHT, THEMES, Palette
+from tests.tui.scenes import scene, view_of
+
+SIZES = ((200, 50), (120, 40), (80, 24), (40, 12))
+SCENARIOS = (
+    "starved",
+    "throttled",
+    "memory_errors",
+    "lost",
+    "mig",
+    "unified",
+    "no_gpu",
+    "shm_full",
+)
+
+
+def themes() -> dict[str, Theme]:
+    app: App[None] = App()
+    for own in (GPUWATCH_DARK, GPUWATCH_LIGHT):
+        app.register_theme(own)
+    return app.available_themes
+
+
+def contrast_ratio(one: Color, other: Color) -> float:
+    """As WCAG 2 defines it, 1 to 21."""
+
+    def luminance(colour: Color) -> float:
+        parts = [
+            part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4
+            for part in colour.normalized
+        ]
+        return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]
+
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+@cache
+def styles_in_use() -> frozenset[str]:
+    """Every style name that the drawing of many machines, states and sizes uses."""
+    names = set()
+    for scenario in SCENARIOS:
+        what = scene(scenario, 2)
+        for fields in (
+            {},
+            {"paused": True, "message": "saved", "stale_seconds": 7.0},
+            {"focus": "processes", "filter_text": "no such process"},
+        ):
+            view = view_of(what, timeline=Timeline(300.0), **fields)
+            if what.now.processes and "filter_text" not in fields:
+                process = what.now.processes[0]
+                view.selected_row = (process.pid, process.started_at_unix_seconds, process.gpu_uuid)
+            for width, height in SIZES:
+                frames = [overview.draw(view, width, height)]
+                if view.gpus:
+                    frames.append(detail.draw(view, width, height, 0)[0])
+                names |= {name for frame in frames for line in frame.lines for _, name in line}
+    return frozenset(names)
+
+
+@pytest.mark.parametrize("name", THEMES)
+def test_every_style_has_colours_in_every_theme(name: str) -> None:
+    """In each theme of the theme key every style that is drawn has ink and ground."""
+    palette = Palette(themes()[name])
+    for style in styles_in_use():
+        assert palette[style].color is not None, style
+        assert palette[style].bgcolor is not None, style
+
+
+@pytest.mark.parametrize("name", THEMES)
+def test_no_style_is_misspelt(name: str) -> None:
+    """A style that means something looks like something: an unknown name would look like text."""
+    if name == "ansi-dark":
+        pytest.skip("sixteen colours show labels as text")
+    palette = Palette(themes()[name])
+    for style in styles_in_use():
+        surface, bare = (style[:2], style[2:]) if style[1:2] == ":" else ("", style)
+        if bare != "text":
+            assert palette[style] != palette[f"{surface}text"], style
+
+
+def test_sixteen_colour_terminals_get_no_others() -> None:
+    """The theme of the terminal's own colours names only those sixteen."""
+    palette = Palette(themes()["ansi-dark"])
+    for style in styles_in_use():
+        for colour in (palette[style].color, palette[style].bgcolor):
+            assert colour is not None
+            assert colour.type in {ColorType.STANDARD, ColorType.DEFAULT}, style
+
+
+def test_no_color_means_no_colour_codes() -> None:
+    """With NO_COLOR no style has any colour, so none can be written, whatever the theme."""
+    for theme in (themes()["ansi-dark"], GPUWATCH_DARK):
+        palette = Palette(theme, no_color=True)
+        for style in styles_in_use():
+            look = palette[style]
+            assert look.color is None, style
+            assert look.bgcolor is None, style
+
+
+def test_no_color_still_tells_a_selection_apart() -> None:
+    """Without colours a selected row and a heading differ in other ways."""
+    palette = Palette(themes()["ansi-dark"], no_color=True)
+    assert palette["s:text"].reverse
+    assert palette["s:text"] != palette["text"]
+    assert palette["b:text"] != palette["text"]
+    assert palette["warn"].bold
+
+
+@pytest.mark.parametrize("theme", [GPUWATCH_DARK, GPUWATCH_LIGHT], ids=lambda theme: theme.name)
+def test_text_can_be_read(theme: Theme) -> None:
+    """In our own themes everything but thin rules and pale chart tones stands out from its
+    ground by at least 3 to 1."""
+    palette = Palette(theme)
+    for style in styles_in_use():
+        if "." in style or style.endswith(("rule", "simulated")):
+            continue
+        look = palette[style]
+        assert look.color is not None
+        assert look.bgcolor is not None
+        ink, ground = Color.from_rich_color(look.color), Color.from_rich_color(look.bgcolor)
+        assert contrast_ratio(ink, ground) >= 3.0, style
+
+
+def test_paler_tones_lie_between_ink_and_ground() -> None:
+    """What was reached more of the time is drawn nearer to the full hue."""
+    palette = Palette(GPUWATCH_DARK)
+    ground = Color.parse(str(GPUWATCH_DARK.background))
+
+    def contrast(style: str) -> float:
+        colour = palette[style].color
+        assert colour is not None
+        return contrast_ratio(Color.from_rich_color(colour), ground)
+
+    tones = [contrast(name) for name in ("busy.1", "busy.2", "busy.3", "busy")]
+    assert tones == sorted(tones)
+    assert len(set(tones)) == 4
+    assert tones[0] > 1.5
