@@ -10,10 +10,11 @@ import pytest
 from gpuwatch.core.model import Snapshot, TrainingLoop
 from gpuwatch.outputs.report.comparison import compare
 from gpuwatch.outputs.report.encoding import decode, encode
-from gpuwatch.outputs.report.forms.text import comparison_text, report_text
+from gpuwatch.outputs.report.forms.text import report_text
 from gpuwatch.outputs.report.model import Report
 from gpuwatch.outputs.report.usage import Loop
 from tests.outputs.report.stories import PID, STARTED, UNIX, job, look, of_job, rank, recorded
+from tests.support.recordings import comparison_text
 
 SGR = re.compile(r"\x1b\[\d*m")
 

@@ -232,6 +232,6 @@ def since_last(before: Report, after: Report) -> str:
     start = job.started_at_unix_seconds
     began = [] if start is None else [words.clock(start, "%F %H:%M")]
     # Of a run that failed the duration says little.
-    began += [words.exit_sentence(job)] if job.failed else []
+    began += [job.exit_words] if job.failed else []
     when = f" ({', '.join(began)})" if began else ""
     return f"Since the last run{when}: {', '.join(changes)}"

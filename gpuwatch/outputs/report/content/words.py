@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
@@ -213,27 +212,6 @@ def process_name(process: ProcessUsage) -> str:
     if process.role == "loader_worker":
         return f"loader worker ({process.name or 'process'})"
     return process.command or process.name or units.UNKNOWN
-
-
-def exit_sentence(job: JobUsage) -> str:
-    code = job.exit_code
-    if code is None:
-        return units.UNKNOWN
-    if code >= 0:
-        return f"exit code {code}"
-    try:
-        return f"ended by {signal.Signals(-code).name}"
-    except ValueError:
-        return f"ended by signal {-code}"
-
-
-def end_word(job: JobUsage) -> str:
-    """Its end, as a cell of a table."""
-    if job.ended_at_unix_seconds is None:
-        return "running"
-    if job.exit_code is None:
-        return "ended"
-    return exit_sentence(job).removeprefix("ended by ").replace("exit code", "exit")
 
 
 def waited_most(job: JobUsage) -> str:

@@ -36,10 +36,6 @@ class TimeAxis(NamedTuple):
     seconds: float
 
 
-def has_values(profile: TimeProfile) -> bool:
-    return any(value is not None for value in profile.mean)
-
-
 def columns(profile: TimeProfile, count: int) -> list[Column | None]:
     """The profile in ``count`` columns, however many buckets it has."""
     buckets = len(profile.mean)

@@ -6,9 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gpuwatch.core import units
-from gpuwatch.outputs.report.comparison import Comparison
 from gpuwatch.outputs.report.content import document, words
-from gpuwatch.outputs.report.content.changes import comparison_document
 from gpuwatch.outputs.report.content.document import Column, Document, Found, Row, Timeline, tabled
 from gpuwatch.outputs.report.content.report import report_document
 from gpuwatch.outputs.report.forms import charts
@@ -48,14 +46,10 @@ def report_text(
     return document_text(made, width, colour, unicode)
 
 
-def comparison_text(
-    comparison: Comparison, *, width: int = 80, colour: bool = False, unicode: bool = True
+def document_text(
+    made: Document, width: int = 80, colour: bool = False, unicode: bool = True
 ) -> str:
     """Lines of at most ``width`` cells, without a line end."""
-    return document_text(comparison_document(comparison, "text"), width, colour, unicode)
-
-
-def document_text(made: Document, width: int, colour: bool, unicode: bool) -> str:
     page = Page(min(max(width, WIDTH_MIN), WIDTH_MAX), colour)
     if made.simulated:
         page.say("SIMULATED: nothing of this ran.", style=YELLOW)
@@ -232,7 +226,7 @@ def list_text(
         Column("", "NO", lambda one: str(one[0])),
         Column("", "STARTED", started, "text", 1),
         Column("", "TOOK", lambda one: units.age(one[1].duration_seconds)),
-        Column("", "EXIT", lambda one: words.end_word(one[2]).removeprefix("exit "), "text", 3),
+        Column("", "EXIT", lambda one: one[2].end_words.removeprefix("exit "), "text", 3),
         Column("", "GPUS", lambda one: str(len(one[1].gpus)), "number", 4),
         Column("", "BUSY", lambda one: units.percent(one[1].total.busy_percent)),
         Column("", "IDLE GPU-S", lambda one: words.grouped(one[1].total.idle_gpu_seconds), rank=2),

@@ -16,11 +16,11 @@ from gpuwatch.outputs.report.content.changes import comparison_document, verdict
 from gpuwatch.outputs.report.content.report import report_document
 from gpuwatch.outputs.report.forms.json import comparison_json, report_json
 from gpuwatch.outputs.report.forms.markdown import document_markdown
-from gpuwatch.outputs.report.forms.text import comparison_text, report_text
+from gpuwatch.outputs.report.forms.text import report_text
 from gpuwatch.outputs.report.model import Report, Source
 from gpuwatch.outputs.report.parts import replaced
 from gpuwatch.outputs.terminal.table import cell_width
-from tests.support.recordings import simulated, summed
+from tests.support.recordings import comparison_text, simulated, summed
 
 SCENARIOS = ("starved", "checkpoint", "healthy", "lost", "mig", "unified", "no_gpu", "mixed")
 SGR = re.compile(r"\x1b\[\d*m")

@@ -16,11 +16,11 @@ from gpuwatch.outputs.report.content.changes import comparison_document, verdict
 from gpuwatch.outputs.report.content.report import report_document
 from gpuwatch.outputs.report.forms.html import document_html
 from gpuwatch.outputs.report.forms.markdown import document_markdown
-from gpuwatch.outputs.report.forms.text import comparison_text, report_text
+from gpuwatch.outputs.report.forms.text import report_text
 from gpuwatch.outputs.report.model import Report
 from gpuwatch.outputs.report.parts import replaced
 from tests.support.pages import Page
-from tests.support.recordings import simulated, summed
+from tests.support.recordings import comparison_text, simulated, summed
 from tests.support.snapshots import snapshot
 
 

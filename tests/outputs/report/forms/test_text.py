@@ -14,12 +14,13 @@ from hypothesis import strategies as st
 from gpuwatch.core.model import Snapshot
 from gpuwatch.outputs.report.comparison import compare
 from gpuwatch.outputs.report.forms import charts
-from gpuwatch.outputs.report.forms.text import comparison_text, list_text, report_text
+from gpuwatch.outputs.report.forms.text import list_text, report_text
 from gpuwatch.outputs.report.model import Report, Time
 from gpuwatch.outputs.report.parts import GpuUsage, Stretch, Throttling, TimeProfile, replaced
 from gpuwatch.outputs.report.usage import JobUsage, Loading
 from gpuwatch.outputs.terminal.table import cell_width
 from tests.outputs.report.stories import UNIX, of_job, recorded, training, watched_jobs
+from tests.support.recordings import comparison_text
 
 WIDTHS = (40, 60, 80, 120, 200)
 SGR = re.compile(r"\x1b\[\d*m")
