@@ -9,7 +9,9 @@ from __future__ import annotations
 import ast
 import inspect
 import json
-import textwrap
+import sys
+from functools import cache
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -120,11 +122,8 @@ def _docstrings(made: type[Any]) -> dict[str, str]:
     """Of its fields, those it inherits among them."""
     found: dict[str, str] = {}
     for cls in reversed(made.__mro__):
-        if not cls.__module__.startswith("gpuwatch."):
-            continue
-        (node,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
-        assert isinstance(node, ast.ClassDef)
-        for field, below in zip(node.body, node.body[1:], strict=False):
+        body = _classes(cls.__module__).get(cls.__name__, [])
+        for field, below in pairwise(body):
             if (
                 isinstance(field, ast.AnnAssign)
                 and isinstance(field.target, ast.Name)
@@ -133,3 +132,12 @@ def _docstrings(made: type[Any]) -> dict[str, str]:
             ):
                 found[field.target.id] = " ".join(str(below.value.value).split())
     return found
+
+
+@cache
+def _classes(module: str) -> dict[str, list[ast.stmt]]:
+    """The bodies of the classes of one of our modules."""
+    if not module.startswith("gpuwatch."):
+        return {}
+    tree = ast.parse(inspect.getsource(sys.modules[module]))
+    return {node.name: node.body for node in tree.body if isinstance(node, ast.ClassDef)}

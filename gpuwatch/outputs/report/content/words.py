@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from gpuwatch.core import units
+from gpuwatch.jobs.words import spans
 from gpuwatch.outputs.report.model import Report
 from gpuwatch.outputs.report.parts import GpuUsage, Stretch
 from gpuwatch.outputs.report.usage import JobUsage, ProcessUsage
@@ -115,25 +116,13 @@ def labels(uuids: Sequence[str], report: Report) -> str:
         return "no GPU" if not uuids else "a GPU"
     if len(found) == 1:
         return f"GPU {found[0]}"
-    return "all GPUs" if len(found) == len(report.gpus) else f"GPUs {ranges(found)}"
-
-
-def ranges(found: Sequence[str]) -> str:
-    """``0-3, 6``."""
-    spans: list[list[str]] = []
-    for label in found:
-        before = spans[-1][-1] if spans else ""
-        if before.isdigit() and label.isdigit() and int(label) == int(before) + 1:
-            spans[-1].append(label)
-        else:
-            spans.append([label])
-    return ", ".join(one[0] if len(one) == 1 else f"{one[0]}-{one[-1]}" for one in spans)
+    return "all GPUs" if len(found) == len(report.gpus) else f"GPUs {', '.join(spans(found))}"
 
 
 def gpu_labels(uuids: Sequence[str], report: Report) -> str:
     """``0-3``; ``-`` for none."""
     found = [gpu.label for gpu in report.gpus if gpu.uuid in set(uuids)]
-    return ranges(found) or ("?" if uuids else units.UNKNOWN)
+    return ", ".join(spans(found)) or ("?" if uuids else units.UNKNOWN)
 
 
 def oscillation(gpu: GpuUsage) -> str:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -24,16 +22,6 @@ from tests.support.recordings import comparison_text
 
 WIDTHS = (40, 60, 80, 120, 200)
 SGR = re.compile(r"\x1b\[\d*m")
-
-
-@pytest.fixture(autouse=True)
-def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Times of day are local ones."""
-    monkeypatch.setenv("TZ", "UTC")
-    time.tzset()
-    yield
-    monkeypatch.undo()
-    time.tzset()
 
 
 @pytest.fixture(scope="module")
