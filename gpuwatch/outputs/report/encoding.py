@@ -90,32 +90,17 @@ def schema(made: type[Any], title: str) -> dict[str, Any]:
     what it is."""
     (found,), components = msgspec.json.schema_components([made], ref_template="#/$defs/{name}")
     for name, one in components.items():
-        for cls in _referred(msgspec.inspect.type_info(made), set()):
-            if cls.__name__ == name:
-                one["description"] = " ".join((inspect.getdoc(cls) or name).split())
-                for field, says in _docstrings(cls).items():
-                    one.get("properties", {}).get(field, {})["description"] = says
+        modules = [module for module in sys.modules.values() if hasattr(module, name)]
+        cls = next(getattr(one, name) for one in modules if one.__name__.startswith("gpuwatch."))
+        one["description"] = " ".join((inspect.getdoc(cls) or name).split())
+        for field, says in _docstrings(cls).items():
+            one.get("properties", {}).get(field, {})["description"] = says
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": title,
         **found,
         "$defs": components,
     }
-
-
-def _referred(info: Any, found: set[type[Any]]) -> set[type[Any]]:
-    """All classes that one refers to."""
-    cls = getattr(info, "cls", None)
-    if cls in found:
-        return found
-    if cls is not None:
-        found.add(cls)
-    nested = [field.type for field in getattr(info, "fields", ())]
-    nested += [getattr(info, name, None) for name in ("item_type", "value_type", "type")]
-    for one in (*nested, *getattr(info, "types", ())):
-        if one is not None:
-            _referred(one, found)
-    return found
 
 
 def _docstrings(made: type[Any]) -> dict[str, str]:
