@@ -90,7 +90,7 @@ def _write(page: Page, block: document.Block, unicode: bool) -> None:
 
 
 def _table(page: Page, made: document.Table) -> None:
-    headings = [Heading(one.short, one.kind != "number", one.rank) for one in made.headings]
+    headings = [Heading(one.short, one.kind != "number", one.rank) for one in made.columns]
     page.table(headings, [*made.rows, *([] if made.total is None else [made.total])])
     if made.left > 0:
         page.dim(f"and {made.left:,} more (--json has them)")
