@@ -161,12 +161,14 @@ def _strips(made: Timeline, gpus: Sequence[Row]) -> list[tuple[str, TimeProfile]
 
 
 class _Axis:
-    """The time that charts show: from the start of the job, or of the report."""
+    """The time that charts show: from the start of a job that was watched, or of the report."""
 
     def __init__(self, report: Report, buckets: int) -> None:
         width = report.time.bucket_seconds
         job = report.job
-        start = None if job is None else job.started_at_unix_seconds
+        start = None
+        if job is not None and report.source is None:
+            start = job.started_at_unix_seconds
         first = report.time.begin_unix_seconds
         offset = 0.0 if start is None else max(0.0, first - start)
         self._lead = 0
