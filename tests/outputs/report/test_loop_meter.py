@@ -62,13 +62,6 @@ def test_a_loop_that_was_starved_at_first_is_not_told_to_have_been_longer() -> N
     assert sum(one.seconds for one in did) == pytest.approx(60.0)
 
 
-def test_it_says_when_the_loop_waited() -> None:
-    """Second by second, as finely as it was looked at."""
-    did = looked([float(n) for n in range(41)], starved_then_fed, int)
-    assert [one.spent[0] for one in did[:20]] == pytest.approx([0.8] * 20, abs=0.05)
-    assert [one.spent[0] for one in did[20:]] == pytest.approx([0.0] * 20, abs=0.05)
-
-
 @given(
     st.lists(st.floats(0.0, 1.0), min_size=60, max_size=60),
     st.lists(st.sampled_from([0.2, 0.5, 1.0, 2.0, 2.4]), min_size=30, max_size=60),

@@ -140,17 +140,6 @@ def test_two_that_told_are_compared_by_it(told: Report) -> None:
     assert "samples/s" in Page(document_html(comparison_document(comparison, "page"))).text
 
 
-def test_one_that_told_has_nothing_to_be_compared_with(told: Report, silent: Report) -> None:
-    """What only one of them has is shown, and judged by nobody."""
-    comparison = compare(silent, told)
-    rows = {row.name: row for row in comparison.figures}
-    assert (rows["samples_per_second"].before, rows["samples_per_second"].judged) == (None, None)
-    assert "samples/s" not in verdict(comparison)
-    assert "samples/s" in comparison_text(comparison)
-    nobody = comparison_text(compare(silent, silent))
-    assert "samples/s" not in nobody
-
-
 def test_the_csv_has_a_column_for_all_that_is_told(taken: list[Snapshot]) -> None:
     """In the rows of the ranks; empty in all others, and where something is not told."""
     out = io.StringIO()

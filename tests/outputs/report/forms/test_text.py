@@ -157,15 +157,6 @@ def test_what_matters_is_there_at_every_width(starved: Report, fed: Report, widt
     assert line_with(text, "idle GPU-s").split()[2:4] == ["181", "13"]
 
 
-def test_colour_adds_nothing_but_colour(starved: Report, fed: Report) -> None:
-    """Without it there is no escape in the text; with it there is the same text."""
-    plain = report_text(fed, previous=starved)
-    coloured = report_text(fed, previous=starved, colour=True)
-    assert "\x1b" not in plain
-    assert SGR.search(coloured)
-    assert SGR.sub("", coloured) == plain
-
-
 def test_ascii_has_no_other_character(fed: Report) -> None:
     """Also where the command has some; what cannot be shown is a question mark."""
     odd = of(fed, command="python 訓練.py …")
