@@ -243,4 +243,4 @@ def test_a_job_that_gpuwatch_runs_has_a_report(
     # Bursts of 0.1 s in the time that the driver was watched, which a busy machine makes longer.
     assert 0 < gpu["busy_percent"] < 60
     assert gpu["idle_seconds"] > 0.5
-    assert report["exit_code"] == 0
+    assert report["jobs"][0]["exit_code"] == 0

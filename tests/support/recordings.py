@@ -7,6 +7,9 @@ from pathlib import Path
 
 from gpuwatch.core.model import Snapshot
 from gpuwatch.outputs.report.accumulator import Accumulator
+from gpuwatch.outputs.report.comparison import Comparison
+from gpuwatch.outputs.report.content.changes import comparison_document
+from gpuwatch.outputs.report.forms.text import document_text
 from gpuwatch.outputs.report.model import Report, Source
 from gpuwatch.outputs.status.jsonlines import JsonLinesWriter
 from tests.long_recording import Piece, snapshots, write
@@ -41,3 +44,7 @@ def summed(taken: Iterable[Snapshot], source: Source = FILE) -> Report:
     for snapshot in taken:
         accumulator.push(snapshot)
     return accumulator.report(source)
+
+
+def comparison_text(comparison: Comparison, width: int = 80, *, unicode: bool = True) -> str:
+    return document_text(comparison_document(comparison, "text"), width, unicode=unicode)

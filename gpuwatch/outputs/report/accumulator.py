@@ -16,7 +16,7 @@ from gpuwatch.outputs.report.accumulators.steps import Step, Steps
 from gpuwatch.outputs.report.accumulators.time_profile import Grid
 from gpuwatch.outputs.report.accumulators.usage import ProcessesAccumulator, by_weight, gpu_memory
 from gpuwatch.outputs.report.model import Report, Source
-from gpuwatch.outputs.report.parts import BUCKETS_MAX
+from gpuwatch.outputs.report.parts import BUCKETS_MAX, HostUsage
 
 if TYPE_CHECKING:
     from gpuwatch.diagnosis.engine.engine import Engine
@@ -35,8 +35,8 @@ class Accumulator:
 
     def __init__(self, job: ProcessKey | None = None, *, live: bool = False) -> None:
         """``job``: the report is about this job alone. ``live``: watched while a person looks on,
-        whose screen diagnoses it: without findings, other processes, and all that is drawn in HTML
-        only."""
+        whose screen diagnoses it: without findings, the machine, other processes, and all that is
+        drawn in HTML only."""
         self._job = job
         self._live = live
         self._steps = Steps()
@@ -88,14 +88,15 @@ class Accumulator:
                 self._gpus[gpu.uuid].add_samples(gpu.reading.busy_samples, end)
 
     def add(self, snapshot: Snapshot, step: Step, gpus: Sequence[Gpu], jobs: Sequence[Job]) -> None:
-        if self._grid is None or self._host is None:
+        if self._grid is None:
             self._grid = Grid(step.since, LIVE_BUCKETS if self._live else BUCKETS_MAX)
-            self._host = HostAccumulator(self._grid)
+            self._host = None if self._live else HostAccumulator(self._grid)
         self._grid.reach(step.until)
         self._step = step
         self._machine = snapshot.host.name
         self._simulated = self._simulated or snapshot.simulated
-        self._host.add(snapshot.host, step)
+        if self._host is not None:
+            self._host.add(snapshot.host, step)
         self._add_gpus(snapshot, step, gpus, jobs, self._grid)
         self._add_jobs(snapshot, step, jobs, self._grid)
         seconds = 0.0 if step.is_gap else step.seconds
@@ -184,7 +185,7 @@ class Accumulator:
 
     def report(self, source: Source | None = None) -> Report:
         """The report so far. Raises ``ValueError`` if there was no snapshot."""
-        if self._grid is None or self._host is None:
+        if self._grid is None:
             raise ValueError("no snapshot was pushed")
         if self._engine is not None:
             self._engine.finish()
@@ -206,7 +207,7 @@ class Accumulator:
             processes=self._processes.usages(),
             left_out_processes=self._processes.left_out,
             loop_seconds=self._loop_seconds,
-            host=self._host.usage(end),
+            host=HostUsage() if self._host is None else self._host.usage(end),
             problems=tuple(self._problems),
             unknown=() if diagnosis is None else diagnosis.unknown,
         )

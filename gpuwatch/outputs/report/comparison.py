@@ -108,13 +108,6 @@ def _rate(name: str) -> Callable[[Report], Value]:
     return read
 
 
-def _end(report: Report) -> Value:
-    job = report.job
-    if job is None or job.ended_at_unix_seconds is None:
-        return None if job is None else "running"
-    return "ended" if job.exit_code is None else f"exit {job.exit_code}"
-
-
 def _lost_percent(report: Report) -> Value:
     """Where nothing was found nothing was lost, once it was watched."""
     watched = report.total.watched_gpu_seconds
@@ -135,7 +128,7 @@ def _throttled_percent(report: Report) -> Value:
 MEASURES: tuple[Measure, ...] = (
     ("started", "started", "unix", "job.started_at_unix_seconds", None, "job"),
     ("seconds", "duration", "seconds", "duration_seconds", None, ""),
-    ("end", "end", "text", _end, None, "job"),
+    ("end", "end", "text", "job.end_words", None, "job"),
     ("gpus", "GPUs", "count", lambda r: float(len(r.gpus)), None, "job"),
     ("samples_per_second", "samples/s", "per second",
      "samples_per_second", "more", ""),

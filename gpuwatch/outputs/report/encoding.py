@@ -9,7 +9,9 @@ from __future__ import annotations
 import ast
 import inspect
 import json
-import textwrap
+import sys
+from functools import cache
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -88,11 +90,11 @@ def schema(made: type[Any], title: str) -> dict[str, Any]:
     what it is."""
     (found,), components = msgspec.json.schema_components([made], ref_template="#/$defs/{name}")
     for name, one in components.items():
-        for cls in _referred(msgspec.inspect.type_info(made), set()):
-            if cls.__name__ == name:
-                one["description"] = " ".join((inspect.getdoc(cls) or name).split())
-                for field, says in _docstrings(cls).items():
-                    one.get("properties", {}).get(field, {})["description"] = says
+        modules = [module for module in sys.modules.values() if hasattr(module, name)]
+        cls = next(getattr(one, name) for one in modules if one.__name__.startswith("gpuwatch."))
+        one["description"] = " ".join((inspect.getdoc(cls) or name).split())
+        for field, says in _docstrings(cls).items():
+            one.get("properties", {}).get(field, {})["description"] = says
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": title,
@@ -101,30 +103,12 @@ def schema(made: type[Any], title: str) -> dict[str, Any]:
     }
 
 
-def _referred(info: Any, found: set[type[Any]]) -> set[type[Any]]:
-    """All classes that one refers to."""
-    cls = getattr(info, "cls", None)
-    if cls in found:
-        return found
-    if cls is not None:
-        found.add(cls)
-    nested = [field.type for field in getattr(info, "fields", ())]
-    nested += [getattr(info, name, None) for name in ("item_type", "value_type", "type")]
-    for one in (*nested, *getattr(info, "types", ())):
-        if one is not None:
-            _referred(one, found)
-    return found
-
-
 def _docstrings(made: type[Any]) -> dict[str, str]:
     """Of its fields, those it inherits among them."""
     found: dict[str, str] = {}
     for cls in reversed(made.__mro__):
-        if not cls.__module__.startswith("gpuwatch."):
-            continue
-        (node,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
-        assert isinstance(node, ast.ClassDef)
-        for field, below in zip(node.body, node.body[1:], strict=False):
+        body = _classes(cls.__module__).get(cls.__name__, [])
+        for field, below in pairwise(body):
             if (
                 isinstance(field, ast.AnnAssign)
                 and isinstance(field.target, ast.Name)
@@ -133,3 +117,12 @@ def _docstrings(made: type[Any]) -> dict[str, str]:
             ):
                 found[field.target.id] = " ".join(str(below.value.value).split())
     return found
+
+
+@cache
+def _classes(module: str) -> dict[str, list[ast.stmt]]:
+    """The bodies of the classes of one of our modules."""
+    if not module.startswith("gpuwatch."):
+        return {}
+    tree = ast.parse(inspect.getsource(sys.modules[module]))
+    return {node.name: node.body for node in tree.body if isinstance(node, ast.ClassDef)}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 from msgspec import field
 
 from gpuwatch.core.model import GpuKey, ProcessKey
@@ -137,3 +139,19 @@ class JobUsage(Usage, frozen=True):
     @property
     def failed(self) -> bool:
         return self.exit_code not in (None, 0)
+
+    @property
+    def exit_words(self) -> str:
+        """``exit code 3``, ``ended by SIGKILL``; ``ended`` where its exit code is not known."""
+        code = self.exit_code
+        if code is None or code >= 0:
+            return "ended" if code is None else f"exit code {code}"
+        known = -code in {one.value for one in signal.Signals}
+        return f"ended by {signal.Signals(-code).name if known else f'signal {-code}'}"
+
+    @property
+    def end_words(self) -> str:
+        """``running``, ``exit 3``, ``SIGKILL``."""
+        if self.ended_at_unix_seconds is None:
+            return "running"
+        return self.exit_words.removeprefix("ended by ").replace("exit code", "exit")

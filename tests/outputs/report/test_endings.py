@@ -99,18 +99,6 @@ def test_causes_never_cost_more_than_the_idle_time(
         assert 0.0 < sum(costs(value).values()) <= idle + 0.001
 
 
-def test_two_recordings_of_the_same_minutes_compare_as_the_same(
-    endings: dict[str, Path], capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Whatever ended them."""
-    for other in ("killed", "rotated"):
-        assert run(["compare", str(endings["orderly"]), str(endings[other]), "--json"]) == 0
-        value = json.loads(capsys.readouterr().out)
-        rows = {row["name"]: row for row in value["figures"]}
-        assert rows["finding_percent"]["judged"] == "same"
-        assert {one["state"] for one in value["findings"]} == {"still"}
-
-
 def test_what_held_when_the_recorder_was_killed_ends_there(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuwatch.core.model import BusySample
-from gpuwatch.outputs.report.accumulators.gpu import GpuAccumulator, unbroken
+from gpuwatch.outputs.report.accumulators.gpu import GpuAccumulator
 from gpuwatch.outputs.report.accumulators.steps import Step
 from gpuwatch.outputs.report.accumulators.time_profile import Grid
 from gpuwatch.outputs.report.parts import TimeProfile
@@ -70,12 +70,13 @@ def test_all_at_once_is_as_one_by_one(
         BusySample(BEGIN + OFFSET + 1.0, 101.0),
         BusySample(BEGIN + OFFSET + 0.5, 50.0),
         BusySample(math.nan, 50.0),
-        BusySample(BEGIN + OFFSET + 9.0, 50.0),
     ],
 )
-def test_odd_samples_are_looked_at_one_by_one(odd: BusySample) -> None:
-    """No percent, no time, a time again, or a hole before it."""
+def test_odd_samples_are_passed_over(odd: BusySample) -> None:
+    """No percent, no time, or a time again."""
     plain = BusySample(BEGIN + OFFSET + 0.5, 50.0)
-    assert unbroken((plain,), BEGIN, OFFSET, BEGIN + 10.0) == [0.5]
-    assert unbroken((plain, odd), BEGIN, OFFSET, BEGIN + 10.0) is None
-    assert unbroken((plain,), BEGIN, OFFSET, BEGIN + 0.25) is None
+    made = accumulator(0.25)
+    made.add_samples((plain, odd), Step(BEGIN, BEGIN + 10.0, 2.0, OFFSET))
+    usage = made.usage(BEGIN + 10.0)
+    assert usage.busy_seconds == pytest.approx(0.25)
+    assert usage.watched_seconds == pytest.approx(0.5)

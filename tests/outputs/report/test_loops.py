@@ -9,11 +9,11 @@ import pytest
 
 from gpuwatch.core.model import Snapshot, TrainingLoop
 from gpuwatch.outputs.report.comparison import compare
-from gpuwatch.outputs.report.encoding import decode, encode
-from gpuwatch.outputs.report.forms.text import comparison_text, report_text
+from gpuwatch.outputs.report.forms.text import report_text
 from gpuwatch.outputs.report.model import Report
 from gpuwatch.outputs.report.usage import Loop
 from tests.outputs.report.stories import PID, STARTED, UNIX, job, look, of_job, rank, recorded
+from tests.support.recordings import comparison_text
 
 SGR = re.compile(r"\x1b\[\d*m")
 
@@ -128,9 +128,3 @@ def test_two_runs_are_compared_by_what_they_told() -> None:
     rows = comparison_text(compare(before, after)).splitlines()
     (waits,) = [row for row in rows if row.startswith("waits for data")]
     assert "-15 points" in waits
-
-
-def test_it_is_kept() -> None:
-    """A report that is written and read is the same."""
-    report = told({}, {"data_wait_share": 0.5, "memory_reserved_bytes": 3 << 30})
-    assert decode(encode(report)) == report

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import mul, sub
+from operator import lt, mul, sub
 
 from gpuwatch.core.history import LONGEST_SAMPLE_SECONDS
 from gpuwatch.core.model import BusySample, Gpu, GpuReading
@@ -137,56 +137,34 @@ class GpuAccumulator:
     def add_samples(self, samples: Sequence[BusySample], step: Step) -> None:
         """Samples come up to a second late, so time is counted up to the last of them, not up to
         the snapshot; each speaks for the time since the one before."""
-        if self._add_unbroken(samples, step):
+        since = self._busy_until
+        times, percents = _sound(samples, since, step)
+        if not times:
             return
-        start = self._busy_until
-        covered = busy = hole = percents = 0.0
-        count = 0
-        for sample in samples:
-            percent = sane(sample[1], 100.0)
-            # A stamp in the future is the driver's clock running ahead.
-            at = min(sample[0] - step.offset, step.until)
-            passed = at - self._busy_until
-            # NaN is none of these; a sample of a time already counted came twice.
-            if percent is None or not passed > 0:
-                continue
-            if passed <= LONGEST_SAMPLE_SECONDS:
-                covered += passed
-                busy += passed * percent
-                self._profiles["busy_percent"].add(self._busy_until, at, percent)
-            else:
-                hole += passed
-            self._rhythm.add(at, percent, LONGEST_SAMPLE_SECONDS)
-            percents += percent
-            count += 1
-            self._busy_until = at
-        if not count:
-            return
+        lengths = list(map(sub, times, [since, *times]))
+        covered = times[-1] - since
+        busy = sum(map(mul, lengths, percents))
+        profile = self._profiles["busy_percent"]
+        if max(lengths) <= LONGEST_SAMPLE_SECONDS:
+            pairs = list(zip(times, percents, strict=True))
+            self._rhythm.add_unbroken(pairs, LONGEST_SAMPLE_SECONDS)
+            in_one_bucket = profile.add_all(since, times[-1], percents, busy)
+        else:
+            covered = sum(length for length in lengths if length <= LONGEST_SAMPLE_SECONDS)
+            busy = _without_holes(lengths, percents)
+            for at, percent in zip(times, percents, strict=True):
+                self._rhythm.add(at, percent, LONGEST_SAMPLE_SECONDS)
+            in_one_bucket = False
+        if not in_one_bucket:
+            for at, length, percent in zip(times, lengths, percents, strict=True):
+                if length <= LONGEST_SAMPLE_SECONDS:
+                    profile.add(at - length, at, percent)
+        self._busy_until = times[-1]
         self._sampled = True
-        mean = busy / covered if covered > 0 else percents / count
+        mean = busy / covered if covered > 0 else sum(percents) / len(percents)
         # With seldom looks the driver's buffer holds only the newest part of the time.
-        whole_step = self._busy_until - start <= step.longest
-        self._count(mean, covered + hole if whole_step else covered)
-
-    def _add_unbroken(self, samples: Sequence[BusySample], step: Step) -> bool:
-        """All at once where there is nothing odd about them, as nearly always; whether there is
-        not."""
-        since, offset = self._busy_until, step.offset
-        lengths = unbroken(samples, since, offset, step.until)
-        if lengths is None:
-            return False
-        percents = [percent for _, percent in samples]
-        end = samples[-1][0] - offset
-        total, covered = sum(map(mul, lengths, percents)), sum(lengths)
-        if not self._profiles["busy_percent"].add_all(since, end, percents, total):
-            return False
-        self._rhythm.add_unbroken(
-            [(at - offset, percent) for at, percent in samples], LONGEST_SAMPLE_SECONDS
-        )
-        self._busy_until = end
-        self._sampled = True
-        self._count(total / covered, covered)
-        return True
+        whole_step = times[-1] - since <= step.longest
+        self._count(mean, times[-1] - since if whole_step else covered)
 
     def _count(self, percent: float, seconds: float) -> None:
         if seconds > 0:
@@ -231,25 +209,31 @@ class GpuAccumulator:
         return self.missing
 
 
-def unbroken(
-    samples: Sequence[BusySample], since: float, offset: float, until: float
-) -> list[float] | None:
-    """The time from each sample to the next, the first from ``since``; ``None`` where they are not
-    in order, or not percents, or have holes, or reach beyond ``until``."""
-    if not samples or not samples[-1][0] - offset <= until:
-        return None
-    times = [since + offset]
-    times += [at for at, _ in samples]
-    steps = list(map(sub, times[1:], times))
+def _sound(
+    samples: Sequence[BusySample], since: float, step: Step
+) -> tuple[list[float], list[float]]:
+    """The times on the axis and the percents of those that are percents, and later than the one
+    before; the first later than ``since``."""
+    times = [at - step.offset for at, _ in samples]
     percents = [percent for _, percent in samples]
-    # NaN is unlike itself, and so is a sum with it.
-    whole_sum = sum(steps) + sum(percents)
-    if (
-        whole_sum != whole_sum  # noqa: PLR0124
-        or min(steps) <= 0
-        or max(steps) > LONGEST_SAMPLE_SECONDS
-        or min(percents) < 0
-        or max(percents) > 100.0
+    # NaN is not larger than anything, and a sum with it is unlike itself.
+    if not samples or (
+        (times[0] > since and times[-1] <= step.until and all(map(lt, times, times[1:])))
+        and sum(percents) == sum(percents)
+        and min(percents) >= 0
+        and max(percents) <= 100.0
     ):
-        return None
-    return steps
+        return times, percents
+    times, percents = [], []
+    for stamp, percent in samples:
+        # A stamp in the future is the driver's clock running ahead.
+        at = min(stamp - step.offset, step.until)
+        if sane(percent, 100.0) is not None and at > (times[-1] if times else since):
+            times.append(at)
+            percents.append(percent)
+    return times, percents
+
+
+def _without_holes(lengths: Sequence[float], percents: Sequence[float]) -> float:
+    pairs = zip(lengths, percents, strict=True)
+    return sum(length * percent for length, percent in pairs if length <= LONGEST_SAMPLE_SECONDS)

@@ -14,7 +14,7 @@ from gpuwatch.outputs.report.accumulators.steps import Step
 from gpuwatch.outputs.report.accumulators.sums import Gauge, sane, whole
 from gpuwatch.outputs.report.accumulators.time_profile import Grid, ProfileRecorder, profiles
 from gpuwatch.outputs.report.accumulators.usage import UsageAccumulator
-from gpuwatch.outputs.report.parts import Unix
+from gpuwatch.outputs.report.parts import Unix, total
 from gpuwatch.outputs.report.usage import JobUsage, Loop
 
 GROWN_SINCE = 1.25
@@ -87,8 +87,8 @@ class JobAccumulator(UsageAccumulator):
             self.last_unix_seconds = step.until
             for uuid in job.gpu_uuids:
                 self.add_gpu(uuid, sane(busy.get(uuid), 100.0), seconds)
-        held = [memory[member.key] for member in job.members if member.key in memory]
-        held += [memory[job.key]] if job.key in memory and not job.members else []
+        keys = {job.key, *[member.key for member in job.members]}
+        held = [memory[key] for key in keys if key in memory]
         if held:
             self.add_gpu_memory(sum(held))
         self._add_members(job.members, seconds)
@@ -113,15 +113,15 @@ class JobAccumulator(UsageAccumulator):
     def _add_members(self, members: tuple[JobMember, ...], seconds: float) -> None:
         if not members:
             return
-        cpu = _sum([sane(member.cpu_percent) for member in members])
-        resident = _sum([member.memory_resident_bytes for member in members])
+        cpu = total([sane(member.cpu_percent) for member in members])
+        resident = total([member.memory_resident_bytes for member in members])
         each = [member.memory_proportional_bytes for member in members]
-        shared = None if None in each else _sum(each)
+        shared = None if None in each else total(each)
         self._cpu.add(cpu, seconds)
         self.add_host(cpu, whole(resident if shared is None else shared), seconds)
         self.add_storage(
-            _sum([sane(member.read_bytes_per_second) for member in members]),
-            _sum([sane(member.write_bytes_per_second) for member in members]),
+            total([sane(member.read_bytes_per_second) for member in members]),
+            total([sane(member.write_bytes_per_second) for member in members]),
             seconds,
         )
         if shared is not None and shared > (self._shared.peak or -1.0):
@@ -172,12 +172,6 @@ def run_digest(facts: Mapping[str, Any]) -> str | None:
         return None
     text = "\0".join((user, folder, *essence(words, folder)))
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
-
-
-def _sum(values: list[Any]) -> float | None:
-    """Of those that are known."""
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None
 
 
 def _cores(percent: float | None) -> float | None:

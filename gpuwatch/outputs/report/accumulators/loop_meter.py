@@ -9,7 +9,6 @@ spent by its beginning.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from gpuwatch.core.model import TrainingLoop
@@ -37,17 +36,14 @@ class Did(NamedTuple):
     """For how long of it the loop ran; all else is about those."""
     samples: float | None
     spent: tuple[float | None, ...]
-    """Seconds, for each share that was asked for; a little negative where it was reported late that
+    """Seconds, for each of ``SHARES``; a little negative where it was reported late that
     less was spent."""
 
 
 class LoopMeter:
-    """One rank's; ``shares``: names of ``SHARES``."""
+    """One rank's."""
 
-    __slots__ = ("_idle", "_kinds", "_points", "_shares", "_steps", "_until")
-
-    def __init__(self, shares: Sequence[str] = SHARES) -> None:
-        self._shares = tuple(shares)
+    def __init__(self) -> None:
         self._points: deque[tuple[float, _Sums]] = deque()
         """Seconds spent up to some moments."""
         self._kinds: tuple[bool, ...] = ()
@@ -81,7 +77,7 @@ class LoopMeter:
     def _spend(
         self, loop: TrainingLoop, window: float, seconds: float, at: float
     ) -> tuple[float | None, ...]:
-        shares = [sane(getattr(loop, name), 1.0) for name in self._shares]
+        shares = [sane(getattr(loop, name), 1.0) for name in SHARES]
         kinds = tuple([share is None for share in shares])
         points = self._points
         before = self._sums_at(at - window) if kinds == self._kinds else None
@@ -113,12 +109,8 @@ class LoopMeter:
             if point[0] <= at:
                 length = later[0] - point[0]
                 part = (at - point[0]) / length if length > 0.0 else 0.0
-                return tuple(
-                    [
-                        was + part * (after - was)
-                        for was, after in zip(point[1], later[1], strict=True)
-                    ]
-                )
+                pairs = zip(point[1], later[1], strict=True)
+                return tuple([was + part * (after - was) for was, after in pairs])
             later = point
         return points[0][1] if points[0][0] - at < SAME_SECONDS else None
 

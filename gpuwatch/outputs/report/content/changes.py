@@ -10,9 +10,9 @@ from gpuwatch.outputs.report.content import words
 from gpuwatch.outputs.report.content.document import (
     Block,
     Bullets,
+    Column,
     Document,
     Found,
-    Heading,
     Labelled,
     Said,
     Section,
@@ -85,14 +85,14 @@ def compared_table(comparison: Comparison) -> Table:
             continue
         judged = one.judged if one.judged in {"better", "worse"} else ""
         rows.append([one.label, before, after, change(one), judged])
-    headings = (
-        Heading("Figure", "COMPARED", "text", 0),
-        Heading("Before", "BEFORE", "number", 0),
-        Heading("After", "AFTER", "number", 0),
-        Heading("Change", "CHANGE", "text", 1),
-        Heading("", "", "text", 2),
+    columns = (
+        Column("Figure", "COMPARED", str, "text"),
+        Column("Before", "BEFORE", str),
+        Column("After", "AFTER", str),
+        Column("Change", "CHANGE", str, "text", 1),
+        Column("", "", str, "text", 2),
     )
-    return Table("Figures", headings, rows, judged=True)
+    return Table("Figures", columns, rows, judged=True)
 
 
 def comparison_document(comparison: Comparison, form: str) -> Document:
@@ -232,6 +232,6 @@ def since_last(before: Report, after: Report) -> str:
     start = job.started_at_unix_seconds
     began = [] if start is None else [words.clock(start, "%F %H:%M")]
     # Of a run that failed the duration says little.
-    began += [words.exit_sentence(job)] if job.failed else []
+    began += [job.exit_words] if job.failed else []
     when = f" ({', '.join(began)})" if began else ""
     return f"Since the last run{when}: {', '.join(changes)}"

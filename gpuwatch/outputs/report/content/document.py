@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from gpuwatch.core import units
 from gpuwatch.outputs.report.model import Report
@@ -49,20 +49,26 @@ class Bullets(NamedTuple):
     style: str = "note"
 
 
-class Heading(NamedTuple):
-    """Titles of a column: of a page's, and of a terminal's."""
+class Column(NamedTuple, Generic[T_contra]):
+    """One column of a table, declared once for all forms."""
 
     title: str
+    """Of a page."""
     short: str
-    kind: str
+    """Of a terminal."""
+    cell: Callable[[T_contra], str]
+    kind: str = "number"
     """``number``, ``text`` or ``long`` (a command line)."""
-    rank: int
+    rank: int = 0
     """Columns of the highest rank are left out first when a terminal is narrow; 0 stays."""
+    total: Callable[[Report], str] | None = None
+    only: str = ""
+    """``text`` or ``page``."""
 
 
 class Table(NamedTuple):
     title: str
-    headings: Sequence[Heading]
+    columns: Sequence[Column[Any]]
     rows: Sequence[Sequence[str]]
     total: Sequence[str] | None = None
     left: int = 0
@@ -159,18 +165,6 @@ class Document:
     sections: Sequence[Section]
 
 
-class Column(NamedTuple, Generic[T_contra]):
-    """One column of a table, declared once for all forms. ``only``: ``text`` or ``page``."""
-
-    title: str
-    short: str
-    cell: Callable[[T_contra], str]
-    kind: str = "number"
-    rank: int = 0
-    total: Callable[[Report], str] | None = None
-    only: str = ""
-
-
 PAGE_RANK_MAX = 9
 """Columns of a higher rank are for wide terminals only."""
 
@@ -199,7 +193,7 @@ def tabled(
         total = ["" if column.total is None else column.total(totals) for column, _ in kept]
     return Table(
         title,
-        [Heading(one.title, one.short, one.kind, one.rank) for one, _ in kept],
+        [column for column, _ in kept],
         list(zip(*[cells for _, cells in kept], strict=True)),
         total,
         len(items) - len(shown),

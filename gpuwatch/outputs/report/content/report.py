@@ -73,7 +73,7 @@ def _head(report: Report, form: str, previous: Report | None) -> Iterable[Block]
         yield Listed(facts.when(report, job))
         yield Listed(facts.where(report, job))
         if job.failed:
-            yield Said(words.exit_sentence(job), "bad")
+            yield Said(job.exit_words, "bad")
         if watched := facts.watched(report):
             yield Said(watched, "warn")
         if previous is not None and previous.job is not None:

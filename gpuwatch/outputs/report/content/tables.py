@@ -166,8 +166,8 @@ def _notes_of(gpu: GpuUsage, report: Report) -> Iterable[tuple[str, float | None
         yield f"shared with {processes}{users}", gpu.other_tenant_seconds
     if gpu.energy_from in _ENERGY:
         yield f"energy from {_ENERGY[gpu.energy_from]}", None
-    if report.job is not None and gpu.seen_seconds < MOST_OF_IT * report.duration_seconds:
-        of = units.age(report.duration_seconds)
+    if report.job is not None and gpu.seen_seconds < MOST_OF_IT * report.time.seconds:
+        of = units.age(report.time.seconds)
         yield f"the job used it for {units.age(gpu.seen_seconds)} of {of}", None
 
 

@@ -175,7 +175,8 @@ def verdict_parts(report: Report) -> tuple[str, str]:
         if group.severity != "info" or (group.share or 0.0) >= NOTABLE_SHARE
     ]
     if not worst:
-        return head, _nothing(report, busy)
+        # What was watched live was diagnosed on the screen.
+        return head, "" if report.source is None else _nothing(report, busy)
     costly = max(worst, key=lambda group: group.cost or 0.0)
     others = len(worst) - 1
     more = f" {words.plural(others, 'other finding')} below." if others else ""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from gpuwatch.core import units
+from gpuwatch.jobs.words import spans
 from gpuwatch.outputs.report.model import Report
 from gpuwatch.outputs.report.parts import GpuUsage, Stretch
 from gpuwatch.outputs.report.usage import JobUsage, ProcessUsage
@@ -108,25 +108,13 @@ def labels(uuids: Sequence[str], report: Report) -> str:
         return "no GPU" if not uuids else "a GPU"
     if len(found) == 1:
         return f"GPU {found[0]}"
-    return "all GPUs" if len(found) == len(report.gpus) else f"GPUs {ranges(found)}"
-
-
-def ranges(found: Sequence[str]) -> str:
-    """``0-3, 6``."""
-    spans: list[list[str]] = []
-    for label in found:
-        before = spans[-1][-1] if spans else ""
-        if before.isdigit() and label.isdigit() and int(label) == int(before) + 1:
-            spans[-1].append(label)
-        else:
-            spans.append([label])
-    return ", ".join(one[0] if len(one) == 1 else f"{one[0]}-{one[-1]}" for one in spans)
+    return "all GPUs" if len(found) == len(report.gpus) else f"GPUs {', '.join(spans(found))}"
 
 
 def gpu_labels(uuids: Sequence[str], report: Report) -> str:
     """``0-3``; ``-`` for none."""
     found = [gpu.label for gpu in report.gpus if gpu.uuid in set(uuids)]
-    return ranges(found) or ("?" if uuids else units.UNKNOWN)
+    return ", ".join(spans(found)) or ("?" if uuids else units.UNKNOWN)
 
 
 def oscillation(gpu: GpuUsage) -> str:
@@ -205,27 +193,6 @@ def process_name(process: ProcessUsage) -> str:
     if process.role == "loader_worker":
         return f"loader worker ({process.name or 'process'})"
     return process.command or process.name or units.UNKNOWN
-
-
-def exit_sentence(job: JobUsage) -> str:
-    code = job.exit_code
-    if code is None:
-        return units.UNKNOWN
-    if code >= 0:
-        return f"exit code {code}"
-    try:
-        return f"ended by {signal.Signals(-code).name}"
-    except ValueError:
-        return f"ended by signal {-code}"
-
-
-def end_word(job: JobUsage) -> str:
-    """Its end, as a cell of a table."""
-    if job.ended_at_unix_seconds is None:
-        return "running"
-    if job.exit_code is None:
-        return "ended"
-    return exit_sentence(job).removeprefix("ended by ").replace("exit code", "exit")
 
 
 def waited_most(job: JobUsage) -> str:

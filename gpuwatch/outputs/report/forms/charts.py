@@ -8,6 +8,7 @@ measured zero is a line of dots on the ground. The scale is always 0 to 100%.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import zip_longest
 from typing import NamedTuple
 
 from gpuwatch.core import units
@@ -36,10 +37,6 @@ class TimeAxis(NamedTuple):
     seconds: float
 
 
-def has_values(profile: TimeProfile) -> bool:
-    return any(value is not None for value in profile.mean)
-
-
 def columns(profile: TimeProfile, count: int) -> list[Column | None]:
     """The profile in ``count`` columns, however many buckets it has."""
     buckets = len(profile.mean)
@@ -58,27 +55,21 @@ def columns(profile: TimeProfile, count: int) -> list[Column | None]:
 def stretched(profile: TimeProfile, lead: int, buckets: int) -> TimeProfile:
     """``profile`` after a gap of ``lead`` buckets, and with one at its end up to ``buckets``."""
     before, after = (None,) * lead, (None,) * (buckets - len(profile.mean))
-    return TimeProfile(
-        minimum=(*before, *profile.minimum, *after),
-        mean=(*before, *profile.mean, *after),
-        maximum=(*before, *profile.maximum, *after),
-    )
+    series = (profile.minimum, profile.mean, profile.maximum)
+    minimum, mean, maximum = ((*before, *values, *after) for values in series)
+    return TimeProfile(minimum=minimum, mean=mean, maximum=maximum)
 
 
 def together(profiles: Sequence[TimeProfile]) -> TimeProfile:
     """The mean over several profiles, with the lowest and highest of any."""
-    longest = max((len(profile.mean) for profile in profiles), default=0)
-
-    def across(name: str, join: object) -> tuple[float | None, ...]:
-        assert callable(join)
-        lists = [getattr(profile, name) for profile in profiles]
-        at = [_known(values[n] for values in lists if n < len(values)) for n in range(longest)]
-        return tuple([join(known) if known else None for known in at])
-
+    lows, means, highs = (
+        [_known(values) for values in zip_longest(*series)]
+        for series in zip(*[(one.minimum, one.mean, one.maximum) for one in profiles], strict=True)
+    )
     return TimeProfile(
-        minimum=across("minimum", min),
-        mean=across("mean", lambda known: sum(known) / len(known)),
-        maximum=across("maximum", max),
+        minimum=tuple([min(values, default=None) for values in lows]),
+        mean=tuple([sum(values) / len(values) if values else None for values in means]),
+        maximum=tuple([max(values, default=None) for values in highs]),
     )
 
 

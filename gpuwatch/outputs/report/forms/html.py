@@ -9,7 +9,7 @@ from html import escape
 from gpuwatch import __version__
 from gpuwatch.core import units
 from gpuwatch.outputs.report.content import document, words
-from gpuwatch.outputs.report.content.document import Document, Found, Heading, Row, Timeline
+from gpuwatch.outputs.report.content.document import Column, Document, Found, Row, Timeline
 from gpuwatch.outputs.report.content.words import Times
 from gpuwatch.outputs.report.forms import svg
 from gpuwatch.outputs.report.forms.style import STYLE
@@ -74,9 +74,9 @@ def _block(block: document.Block) -> Iterable[str]:
             )
             yield f'<dl class="facts">{"".join(cells)}</dl>'
         case document.Labelled(title, facts):
-            headings = [Heading("Part", "", "text", 0), Heading("Use", "", "text", 0)]
+            columns = [Column(name, "", str, "text") for name in ("Part", "Use")]
             rows = [(label.strip(), text) for label, text in facts]
-            yield _table(document.Table(title, headings, rows))
+            yield _table(document.Table(title, columns, rows))
         case document.Bullets(_, sentences):
             items = "".join(_element("li", sentence) for sentence in sentences)
             yield f'<ul class="plain">{items}</ul>'
@@ -108,10 +108,10 @@ def _cards(report: Report, cards: Sequence[tuple[str, Sequence[Row]]]) -> Iterab
 
 def _table(made: document.Table) -> str:
     """It scrolls by itself; the first cell of a row names it."""
-    kinds = [{"number": "", "text": "t", "long": "c"}[one.kind] for one in made.headings]
+    kinds = [{"number": "", "text": "t", "long": "c"}[one.kind] for one in made.columns]
     titles = "".join(
         f'<th scope="col"{_kind("t" if kind else "")}>{escape(heading.title)}</th>'
-        for heading, kind in zip(made.headings, kinds, strict=True)
+        for heading, kind in zip(made.columns, kinds, strict=True)
     )
     body = "".join(f"<tr>{_cells(row, kinds, made.judged)}</tr>\n" for row in made.rows)
     foot = ""
@@ -152,9 +152,9 @@ def _finding(found: Found) -> Iterable[str]:
             )
         if found.evidence:
             kinds = (("Reading", "text"), ("Value", "number"), ("Threshold", "number"))
-            headings = [Heading(one, "", kind, 0) for one, kind in (*kinds, ("Meaning", "text"))]
+            columns = [Column(one, "", str, kind) for one, kind in (*kinds, ("Meaning", "text"))]
             label = f"Evidence for finding {found.name.removeprefix('#')}"
-            rows = _table(document.Table(label, headings, found.evidence))
+            rows = _table(document.Table(label, columns, found.evidence))
             yield f"<dt>Because</dt><dd>{rows}</dd>"
         if found.ruled_out:
             yield f"<dt>Not</dt>{_element('dd', '; '.join(found.ruled_out), 'note')}"

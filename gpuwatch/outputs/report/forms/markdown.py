@@ -41,8 +41,8 @@ def _block(block: document.Block) -> Iterable[str]:
         case document.Bullets(_, sentences):
             yield from (f"- {escaped(sentence)}" for sentence in sentences)
         case document.Table():
-            rules = ["--:" if one.kind == "number" else ":--" for one in block.headings]
-            yield _row([one.title for one in block.headings])
+            rules = ["--:" if one.kind == "number" else ":--" for one in block.columns]
+            yield _row([one.title for one in block.columns])
             yield _row(rules, as_is=True)
             yield from map(_row, [*block.rows, *([] if block.total is None else [block.total])])
             yield from ["", f"And {block.left:,} more."] if block.left > 0 else []

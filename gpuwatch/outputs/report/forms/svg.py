@@ -8,8 +8,8 @@ never inside, since it would be stretched too.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from html import escape
+from typing import NamedTuple
 
 from gpuwatch.outputs.report.parts import TimeProfile
 
@@ -19,8 +19,7 @@ THINNEST = 3.0
 """A moment must be seen at all."""
 
 
-@dataclass(frozen=True, slots=True)
-class Area:
+class Area(NamedTuple):
     """A part of the time that is marked: 0 to 1 of the width, and the class it is drawn in."""
 
     begin: float
@@ -63,7 +62,8 @@ def chart(
         # Where nothing moved it would lie on the mean.
         lowest = [low if low != level else None for low, level in zip(lowest, mean, strict=True)]
         parts.append(_path("low", _line(lowest, step)))
-    parts += [_marked(area) for area in marks]
+    # A bar on the ground: over what is filled, and in nobody's way.
+    parts += [_rectangle(area, 90, 10) for area in marks]
     parts.append(f'<line class="grid" x1="0" x2="{WIDTH}" y1="50" y2="50"/></svg>')
     return "".join(parts)
 
@@ -72,11 +72,7 @@ def lane(name: str, title: str, description: str, areas: Iterable[Area]) -> str:
     """One line of marks on the time axis."""
     parts = [_opening(name, title, description)]
     parts.append(f'<line class="rail" x1="0" x2="{WIDTH}" y1="50" y2="50"/>')
-    parts += [
-        f'<rect class="{area.kind}" x="{_short(area.x)}" y="12" width="{_short(area.width)}" '
-        f'height="76"/>'
-        for area in areas
-    ]
+    parts += [_rectangle(area, 12, 76) for area in areas]
     parts.append("</svg>")
     return "".join(parts)
 
@@ -89,20 +85,15 @@ def _opening(name: str, title: str, description: str) -> str:
     )
 
 
-def _gap(area: Area) -> str:
+def _rectangle(area: Area, top: int, height: int) -> str:
     x, width = _short(area.x), _short(area.width)
-    return (
-        f'<rect class="gapfill" x="{x}" y="0" width="{width}" height="{HEIGHT}"/>'
-        f'<line class="gapline" x1="{x}" x2="{x}" y1="0" y2="{HEIGHT}"/>'
-    )
+    return f'<rect class="{area.kind}" x="{x}" y="{top}" width="{width}" height="{height}"/>'
 
 
-def _marked(area: Area) -> str:
-    """A bar on the ground: over what is filled, and in nobody's way."""
-    return (
-        f'<rect class="{area.kind}" x="{_short(area.x)}" y="90" width="{_short(area.width)}" '
-        'height="10"/>'
-    )
+def _gap(area: Area) -> str:
+    x = _short(area.x)
+    line = f'<line class="gapline" x1="{x}" x2="{x}" y1="0" y2="{HEIGHT}"/>'
+    return _rectangle(area._replace(kind="gapfill"), 0, HEIGHT) + line
 
 
 def _runs(values: Sequence[float | None]) -> Iterable[range]:

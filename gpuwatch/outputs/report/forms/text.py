@@ -6,9 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gpuwatch.core import units
-from gpuwatch.outputs.report.comparison import Comparison
 from gpuwatch.outputs.report.content import document, words
-from gpuwatch.outputs.report.content.changes import comparison_document
 from gpuwatch.outputs.report.content.document import Column, Document, Found, Row, Timeline, tabled
 from gpuwatch.outputs.report.content.report import report_document
 from gpuwatch.outputs.report.forms import charts
@@ -48,14 +46,10 @@ def report_text(
     return document_text(made, width, colour, unicode)
 
 
-def comparison_text(
-    comparison: Comparison, *, width: int = 80, colour: bool = False, unicode: bool = True
+def document_text(
+    made: Document, width: int = 80, colour: bool = False, unicode: bool = True
 ) -> str:
     """Lines of at most ``width`` cells, without a line end."""
-    return document_text(comparison_document(comparison, "text"), width, colour, unicode)
-
-
-def document_text(made: Document, width: int, colour: bool, unicode: bool) -> str:
     page = Page(min(max(width, WIDTH_MIN), WIDTH_MAX), colour)
     if made.simulated:
         page.say("SIMULATED: nothing of this ran.", style=YELLOW)
@@ -96,7 +90,7 @@ def _write(page: Page, block: document.Block, unicode: bool) -> None:
 
 
 def _table(page: Page, made: document.Table) -> None:
-    headings = [Heading(one.short, one.kind != "number", one.rank) for one in made.headings]
+    headings = [Heading(one.short, one.kind != "number", one.rank) for one in made.columns]
     page.table(headings, [*made.rows, *([] if made.total is None else [made.total])])
     if made.left > 0:
         page.dim(f"and {made.left:,} more (--json has them)")
@@ -167,12 +161,14 @@ def _strips(made: Timeline, gpus: Sequence[Row]) -> list[tuple[str, TimeProfile]
 
 
 class _Axis:
-    """The time that charts show: from the start of the job, or of the report."""
+    """The time that charts show: from the start of a job that was watched, or of the report."""
 
     def __init__(self, report: Report, buckets: int) -> None:
         width = report.time.bucket_seconds
         job = report.job
-        start = None if job is None else job.started_at_unix_seconds
+        start = None
+        if job is not None and report.source is None:
+            start = job.started_at_unix_seconds
         first = report.time.begin_unix_seconds
         offset = 0.0 if start is None else max(0.0, first - start)
         self._lead = 0
@@ -232,7 +228,7 @@ def list_text(
         Column("", "NO", lambda one: str(one[0])),
         Column("", "STARTED", started, "text", 1),
         Column("", "TOOK", lambda one: units.age(one[1].duration_seconds)),
-        Column("", "EXIT", lambda one: words.end_word(one[2]).removeprefix("exit "), "text", 3),
+        Column("", "EXIT", lambda one: one[2].end_words.removeprefix("exit "), "text", 3),
         Column("", "GPUS", lambda one: str(len(one[1].gpus)), "number", 4),
         Column("", "BUSY", lambda one: units.percent(one[1].total.busy_percent)),
         Column("", "IDLE GPU-S", lambda one: words.grouped(one[1].total.idle_gpu_seconds), rank=2),

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
-from collections.abc import Iterator
 from dataclasses import replace
 
 import msgspec
@@ -16,35 +14,18 @@ from gpuwatch.outputs.report.content.changes import comparison_document, verdict
 from gpuwatch.outputs.report.content.report import report_document
 from gpuwatch.outputs.report.forms.json import comparison_json, report_json
 from gpuwatch.outputs.report.forms.markdown import document_markdown
-from gpuwatch.outputs.report.forms.text import comparison_text, report_text
+from gpuwatch.outputs.report.forms.text import report_text
 from gpuwatch.outputs.report.model import Report, Source
 from gpuwatch.outputs.report.parts import replaced
 from gpuwatch.outputs.terminal.table import cell_width
-from tests.support.recordings import simulated, summed
+from tests.outputs.report.forms.conftest import SCENARIOS
+from tests.support.recordings import comparison_text, simulated, summed
 
-SCENARIOS = ("starved", "checkpoint", "healthy", "lost", "mig", "unified", "no_gpu", "mixed")
 SGR = re.compile(r"\x1b\[\d*m")
-
-
-@pytest.fixture(autouse=True)
-def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("TZ", "UTC")
-    time.tzset()
-    yield
-    monkeypatch.undo()
-    time.tzset()
 
 
 def markdown(report: Report) -> str:
     return document_markdown(report_document(report, "page"))
-
-
-@pytest.fixture(scope="module")
-def summaries() -> dict[str, Report]:
-    return {
-        name: summed(simulated(name, 100, gpus=0 if name == "no_gpu" else 4, interval=2.0))
-        for name in SCENARIOS
-    }
 
 
 # --- text ------------------------------------------------------------------------------------

@@ -17,10 +17,10 @@ from gpuwatch.outputs.report.forms.html import document_html, ticks
 from gpuwatch.outputs.report.forms.style import STYLE
 from gpuwatch.outputs.report.model import Report, Source
 from gpuwatch.outputs.report.parts import TimeProfile, replaced
+from tests.outputs.report.forms.conftest import SCENARIOS
 from tests.support.pages import Page, measure
 from tests.support.recordings import simulated, summed
 
-SCENARIOS = ("starved", "checkpoint", "healthy", "lost", "mig", "unified", "no_gpu", "mixed")
 HOSTILE = "</td><script>alert(1)</script><img src=x onerror=alert(2)>\"'&<!--"
 
 
@@ -30,14 +30,6 @@ def recording_html(report: Report) -> str:
 
 def comparison_html(comparison: Comparison) -> str:
     return document_html(comparison_document(comparison, "page"))
-
-
-@pytest.fixture(scope="module")
-def summaries() -> dict[str, Report]:
-    return {
-        name: summed(simulated(name, 100, gpus=0 if name == "no_gpu" else 4, interval=2.0))
-        for name in SCENARIOS
-    }
 
 
 @pytest.fixture(scope="module")

@@ -16,11 +16,11 @@ from gpuwatch.outputs.report.content.changes import comparison_document, verdict
 from gpuwatch.outputs.report.content.report import report_document
 from gpuwatch.outputs.report.forms.html import document_html
 from gpuwatch.outputs.report.forms.markdown import document_markdown
-from gpuwatch.outputs.report.forms.text import comparison_text, report_text
+from gpuwatch.outputs.report.forms.text import report_text
 from gpuwatch.outputs.report.model import Report
 from gpuwatch.outputs.report.parts import replaced
 from tests.support.pages import Page
-from tests.support.recordings import simulated, summed
+from tests.support.recordings import comparison_text, simulated, summed
 from tests.support.snapshots import snapshot
 
 
@@ -138,17 +138,6 @@ def test_two_that_told_are_compared_by_it(told: Report) -> None:
     assert "(+100%)" in verdict(comparison)
     assert "waits for data" in comparison_text(comparison)
     assert "samples/s" in Page(document_html(comparison_document(comparison, "page"))).text
-
-
-def test_one_that_told_has_nothing_to_be_compared_with(told: Report, silent: Report) -> None:
-    """What only one of them has is shown, and judged by nobody."""
-    comparison = compare(silent, told)
-    rows = {row.name: row for row in comparison.figures}
-    assert (rows["samples_per_second"].before, rows["samples_per_second"].judged) == (None, None)
-    assert "samples/s" not in verdict(comparison)
-    assert "samples/s" in comparison_text(comparison)
-    nobody = comparison_text(compare(silent, silent))
-    assert "samples/s" not in nobody
 
 
 def test_the_csv_has_a_column_for_all_that_is_told(taken: list[Snapshot]) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,25 +12,16 @@ from hypothesis import strategies as st
 from gpuwatch.core.model import Snapshot
 from gpuwatch.outputs.report.comparison import compare
 from gpuwatch.outputs.report.forms import charts
-from gpuwatch.outputs.report.forms.text import comparison_text, list_text, report_text
+from gpuwatch.outputs.report.forms.text import list_text, report_text
 from gpuwatch.outputs.report.model import Report, Time
 from gpuwatch.outputs.report.parts import GpuUsage, Stretch, Throttling, TimeProfile, replaced
 from gpuwatch.outputs.report.usage import JobUsage, Loading
 from gpuwatch.outputs.terminal.table import cell_width
 from tests.outputs.report.stories import UNIX, of_job, recorded, training, watched_jobs
+from tests.support.recordings import comparison_text
 
 WIDTHS = (40, 60, 80, 120, 200)
 SGR = re.compile(r"\x1b\[\d*m")
-
-
-@pytest.fixture(autouse=True)
-def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Times of day are local ones."""
-    monkeypatch.setenv("TZ", "UTC")
-    time.tzset()
-    yield
-    monkeypatch.undo()
-    time.tzset()
 
 
 @pytest.fixture(scope="module")
@@ -166,15 +155,6 @@ def test_what_matters_is_there_at_every_width(starved: Report, fed: Report, widt
     assert "busy 39% -> 89%" in words
     assert "duration 5m00 -> 2m00" in words
     assert line_with(text, "idle GPU-s").split()[2:4] == ["181", "13"]
-
-
-def test_colour_adds_nothing_but_colour(starved: Report, fed: Report) -> None:
-    """Without it there is no escape in the text; with it there is the same text."""
-    plain = report_text(fed, previous=starved)
-    coloured = report_text(fed, previous=starved, colour=True)
-    assert "\x1b" not in plain
-    assert SGR.search(coloured)
-    assert SGR.sub("", coloured) == plain
 
 
 def test_ascii_has_no_other_character(fed: Report) -> None:
