@@ -359,8 +359,8 @@ async def test_clock_that_was_set_back_does_not_stop_the_replay(tmp_path: Path) 
 
 
 async def test_file_that_was_deleted_is_said(tmp_path: Path) -> None:
-    """What is on the screen stays, with a sentence that names the file."""
-    path = recorded(tmp_path / "run.jsonl.zst", (Piece("healthy", 60.0),))
+    """The screen stays, with a sentence that names the file, when a minute beyond is wanted."""
+    path = recorded(tmp_path / "run.jsonl.zst", (Piece("healthy", 1800.0),))
     async with played(tape_of(path)) as drive:
         await drive.press("space")
         path.unlink()
