@@ -209,6 +209,17 @@ class TestDashboard:
             assert path.parent.stat().st_mode & 0o777 == 0o700
             self.pid(path)
 
+    def test_kept_output_has_a_limit(self, tmp_path: Path) -> None:
+        """Of a job that prints 70 MiB the file keeps at most 64, its end among it."""
+        code = "for _ in range(70): print(('x' * 1023 + '\\n') * 1024, end='')\nprint('done')"
+        with self.shown(tmp_path, code=code) as it:
+            it.until_it_says("xxx")
+            path = self.log(tmp_path)
+            wait_until(lambda: b"done" in path.read_bytes()[-100:])
+            assert 16 << 20 < path.stat().st_size <= 64 << 20
+            it.type("q")
+            assert it.end() == 0
+
     def test_the_chosen_file(self, tmp_path: Path) -> None:
         """--output FILE is the file, and no other is made."""
         with self.shown(tmp_path, "-o", "out.log") as it:
