@@ -89,8 +89,6 @@ class LogStats:
     damaged_stretches: int = 0
     """Of a packed file, passed over, and how many bytes of it they are."""
     damaged_bytes: int = 0
-    interrupted: bool = False
-    """Ctrl-C came while the first lines were waited for."""
     remarks: Counter[str] = field(default_factory=Counter)
     """The first few different ``other_lines``, made safe."""
     notes: list[str] = field(default_factory=list)
