@@ -83,15 +83,6 @@ def test_a_function_that_fails_costs_only_its_own_reading(
         assert not watch.gpu(0).lost
 
 
-def test_a_permanent_refusal_is_remembered(tmp_path: Path) -> None:
-    """What a GPU does not have is asked once, not at every look, and is no problem."""
-    with watching(tmp_path, gpus=1) as watch:
-        watch.fake.fault("nvmlDeviceGetTemperature", "NOT_SUPPORTED")
-        watch.ticks(30)
-        assert watch.fake.calls("nvmlDeviceGetTemperature") == 1
-        assert watch.last.problems == ()
-
-
 def test_a_passing_failure_is_a_gap_and_no_problem(tmp_path: Path) -> None:
     """A reading that fails once is None once; nobody is bothered."""
     with watching(tmp_path, gpus=1) as watch:
@@ -143,16 +134,6 @@ def test_a_lasting_failure_becomes_one_sentence_with_its_start(tmp_path: Path) -
         watch.tick()
         assert watch.last.problems == ()
         assert watch.reading(1).busy_percent is not None
-
-
-def test_the_same_failure_of_several_gpus_is_one_sentence(tmp_path: Path) -> None:
-    """Four GPUs with the same trouble make one problem that names them all."""
-    with watching(tmp_path, gpus=4) as watch:
-        watch.fake.fault("nvmlDeviceGetUtilizationRates", "UNKNOWN")
-        watch.ticks(4)
-        problem = watch.problem("GPUs 0-3")
-        assert problem.target is None
-        assert len(watch.last.problems) == 1
 
 
 def test_what_never_worked_is_said_at_once(tmp_path: Path) -> None:
@@ -212,17 +193,6 @@ def test_no_permission_is_said_at_once_and_tried_rarely(tmp_path: Path) -> None:
         watch.ticks(40)
         assert watch.last.problems == ()
         assert watch.reading().temperature_celsius is not None
-
-
-def test_refused_gpm_is_said_once_and_leaves_the_rest(tmp_path: Path) -> None:
-    """Without the right to GPM the activities are None and one sentence says it."""
-    with watching(tmp_path, gpus=1) as watch:
-        watch.fake.fault("nvmlGpmSampleGet", "NO_PERMISSION")
-        watch.ticks(5)
-        assert watch.reading().sm_active_percent is None
-        assert watch.reading().busy_percent is not None
-        assert watch.problem("GPM").severity == "info"
-        assert len(watch.last.problems) == 1
 
 
 def test_bad_text_from_the_driver_is_made_harmless(tmp_path: Path) -> None:

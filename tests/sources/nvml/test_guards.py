@@ -230,37 +230,6 @@ def test_memory_is_not_unified_for_good(tmp_path: Path, what: str) -> None:
         assert not watch.reading().memory_used_is_process_sum
 
 
-@pytest.mark.parametrize("error", ["NOT_SUPPORTED", "FUNCTION_NOT_FOUND", "INVALID_ARGUMENT"])
-@pytest.mark.parametrize(
-    ("function", "field"),
-    [
-        ("nvmlDeviceGetTemperature", "temperature_celsius"),
-        ("nvmlDeviceGetMemoryInfo_v2", "memory_used_bytes"),
-        ("nvmlDeviceGetFieldValues", "energy_joules"),
-        ("nvmlDeviceGetSamples", "busy_samples"),
-        ("nvmlGpmMetricsGet", "sm_active_percent"),
-    ],
-)
-def test_what_worked_before_is_not_given_up(
-    tmp_path: Path, error: str, function: str, field: str
-) -> None:
-    """Refused for a while in mid-run: said within a few reads, back within a minute."""
-    with watching(tmp_path, gpus=2) as watch:
-        watch.ticks(4)
-        value = getattr(watch.reading(), field)
-        assert value is not None
-        watch.fake.fault(function, error, gpu=0)
-        watch.ticks(5)
-        assert getattr(watch.reading(), field) is None
-        assert "of GPU 0 cannot be read" in " ".join(watch.sentences())
-        watch.ticks(30)
-        watch.fake.reset_counters()
-        watch.fake.fault(function, "SUCCESS", gpu=0)
-        watch.ticks(int(RARELY_SECONDS))
-        assert getattr(watch.reading(), field) is not None
-        assert watch.last.problems == ()
-
-
 @pytest.mark.parametrize("error", ["NOT_SUPPORTED", "ARGUMENT_VERSION_MISMATCH", "DEPRECATED"])
 def test_what_never_worked_is_asked_once(tmp_path: Path, error: str) -> None:
     """A card that never had a reading is not asked for it again, and nothing is said."""

@@ -187,11 +187,10 @@ def test_an_interrupted_log_keeps_its_last_row() -> None:
         yield from ("utilization.gpu [%]", "10 %", "20 %")
         raise KeyboardInterrupt
 
-    found: list[Snapshot] = []
+    found = read_lines(lines(), LogStats())
+    assert first_busy([next(found), next(found)]) == [10.0, 20.0]
     with pytest.raises(KeyboardInterrupt):
-        for snapshot in read_lines(lines(), LogStats()):
-            found.append(snapshot)  # noqa: PERF402 - extend would drop them
-    assert first_busy(found) == [10.0, 20.0]
+        next(found)
 
 
 # --- without nvidia-smi's headings -----------------------------------------------------------
