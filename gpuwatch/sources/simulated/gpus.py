@@ -38,7 +38,6 @@ _FIELDS_OF = {
     "nvlink": ("nvlink_rx_bytes_per_second", "nvlink_tx_bytes_per_second"),
     "fan": ("fan_percent",),
     "accumulators": ("throttle_durations",),
-    "fine_samples": ("busy_samples",),
     "memory_temperature": ("memory_temperature_celsius",),
     "power_limit_known": ("power_limit_watts",),
 }

@@ -167,21 +167,6 @@ def test_many_readings_that_fail_alike_are_one_sentence(tmp_path: Path) -> None:
         assert "and 3 more readings of GPU 0" in watch.problem("of GPU 0 cannot be read").message
 
 
-def test_a_reading_that_is_seldom_because_it_is_slow_is_explained(tmp_path: Path) -> None:
-    """The sentence says how slow a call is and how often that lets it be read, until it is quick
-    again."""
-    with watching(tmp_path, gpus=2) as watch:
-        watch.costs["nvmlDeviceGetTemperature"] = 0.5
-        watch.ticks(4)
-        problem = watch.problem("driver takes about 500 ms a call")
-        assert "readings of GPUs 0 and 1 are refreshed less often" in problem.message
-        assert problem.message.endswith(": the temperature every 20 s.")
-        assert problem.severity == "info"
-        watch.costs.clear()
-        watch.ticks(300)
-        assert watch.last.problems == ()
-
-
 def test_no_permission_is_said_at_once_and_tried_rarely(tmp_path: Path) -> None:
     """A refused reading is an info sentence; the driver is not pestered, and rights may come."""
     with watching(tmp_path, gpus=1) as watch:
