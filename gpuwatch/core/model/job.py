@@ -27,7 +27,7 @@ class JobMember(Identified):
     role: Text = "other"
     """One of ``JOB_ROLES``."""
     role_sign: Text | None = None
-    """What gave the role, as a phrase: ``named pt_data_worker``, ``RANK=3 in its environment``."""
+    """Its sign, as a phrase: ``named pt_data_worker``, ``RANK=3 in its environment``."""
     role_guessed: bool = False
     """No process or thread name and no environment said so; likely, not known."""
     rank: Whole | None = None
@@ -110,12 +110,12 @@ class JobRank(Identified):
     loader_workers: Whole | None = None
     """DataLoader workers alive now; 0: loading runs in the training process; ``None``: unknown."""
     loader_workers_sign: Text | None = None
-    """What says so, or why it is unknown, as a phrase."""
+    """Its sign, or why it is unknown, as a phrase."""
     loader_workers_guessed: bool = False
     pinned_memory: bool | None = None
-    """Whether batches are copied to pinned memory by a thread of the DataLoader."""
+    """Batches are copied to pinned memory by a thread of the DataLoader."""
     pinned_memory_sign: Text | None = None
-    """What says so, or why it is unknown, as a phrase."""
+    """Its sign, or why it is unknown, as a phrase."""
     numa_nodes: tuple[Whole, ...] | None = None
     """The NUMA nodes whose cores it may use."""
 
