@@ -3,8 +3,6 @@
 Every type is frozen. ``None`` always means "not read" and never zero: the part does not have it,
 the driver refused it, or the call failed, and a ``Problem`` says which where a person should know.
 Units are in the names. Field names are also the names in the JSON (see ``codec``).
-GPUs are keyed by ``uuid``; processes by ``(pid, started_at_unix_seconds)``, since the kernel
-reuses PIDs; a process on a GPU by both.
 """
 
 from gpuwatch.core.model.gpu import (

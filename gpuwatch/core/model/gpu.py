@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from gpuwatch.core.bounds import Text, UnixSeconds, Whole
 
@@ -65,6 +65,12 @@ class GpuIdentity:
     mig_parent_uuid: GpuKey | None = None
     mig_instance: Whole | None = None
     numa_node: Whole | None = None
+
+    def divided(self, **own: Any) -> GpuIdentity:
+        """A MIG instance of this card: what it shares it has from the card."""
+        shared = ("index", "pci_bus_id", "driver_version", "cuda_version", "compute_capability")
+        facts = {name: getattr(self, name) for name in (*shared, "numa_node")}
+        return GpuIdentity(mig_parent_uuid=self.uuid, **facts, **own)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
