@@ -64,26 +64,6 @@ def test_a_real_process_shows_what_the_system_says_of_it(started: Children, watc
     assert watch.problems == ()
 
 
-def test_a_busy_process_uses_cpu_and_a_waiting_one_uses_none(
-    started: Children, watch: Watch
-) -> None:
-    """Against the injected clock: half a second of work in one second is about half a core."""
-    worker = started.python(
-        "ready()\nsys.stdin.readline()\nwhile time.process_time() < 0.5: pass\nready()\nwait()\n"
-    )
-    idle = started.python("ready()\nwait()\n")
-    started.ready(worker)
-    started.ready(idle)
-    watch.read(worker.pid, idle.pid)
-    assert worker.stdin is not None
-    worker.stdin.write(b"go\n")
-    worker.stdin.flush()
-    started.ready(worker)
-    rows = watch.read(worker.pid, idle.pid, after=1.0)
-    assert 30 <= (rows[worker.pid].cpu_percent or 0) <= 55
-    assert rows[idle.pid].cpu_percent == 0.0
-
-
 def test_a_worker_whose_parent_ends_stays_with_its_trainer(started: Children, watch: Watch) -> None:
     """A launcher between the two exits: the kernel gives the worker a new parent, not us."""
     trainer = started.python(

@@ -329,22 +329,15 @@ def test_another_card_in_the_place_of_a_lost_one_is_not_taken_for_it(tmp_path: P
         assert [gpu.lost for gpu in watch.last.gpus] == [False, True]
 
 
-def test_a_gpu_that_vanishes_from_the_list_is_lost(tmp_path: Path) -> None:
-    """A card the driver no longer counts keeps its row, marked as lost."""
-    with watching(tmp_path, gpus=2) as watch:
-        watch.tick()
-        watch.fake.set(gpu_count=1)
-        watch.ticks(12)
-        assert [gpu.lost for gpu in watch.last.gpus] == [False, True]
-
-
-def test_a_gpu_that_appears_is_found(tmp_path: Path) -> None:
-    """A card added while gpuwatch runs gets its row."""
+def test_the_list_of_gpus_is_followed(tmp_path: Path) -> None:
+    """A card added while gpuwatch runs gets a row; one the driver no longer counts is lost."""
     with watching(tmp_path, gpus=2, opened=False) as watch:
         watch.fake.set(gpu_count=1)
         watch.source.open()
-        watch.tick()
-        assert len(watch.last.gpus) == 1
+        assert len(watch.tick().gpus) == 1
         watch.fake.set(gpu_count=2)
         watch.ticks(12)
-        assert [gpu.identity.index for gpu in watch.last.gpus] == [0, 1]
+        assert [gpu.lost for gpu in watch.last.gpus] == [False, False]
+        watch.fake.set(gpu_count=1)
+        watch.ticks(12)
+        assert [gpu.lost for gpu in watch.last.gpus] == [False, True]
