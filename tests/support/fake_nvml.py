@@ -87,8 +87,6 @@ ERRORS = {
 
 UTILIZATION_SAMPLES = 1
 """``nvmlSamplingType_t``."""
-UNSIGNED_INT = 1
-"""``nvmlValueType_t``."""
 
 INIT_FUNCTIONS = ("nvmlInit", "nvmlInit_v2", "nvmlInitWithFlags")
 
@@ -323,8 +321,6 @@ class FakeNvml:
         state.cuda_version = 12080
         for index, kind in enumerate(kinds):
             self.gpu[index].set(**gpu_values(kind, index))
-            for code in range(CONSTANTS["FAKE_SAMPLE_TYPES"]):
-                state.gpus[index].sample_value_type[code] = UNSIGNED_INT
             for function in UNSUPPORTED.get(kind, ()):
                 self.fault(function, "NOT_SUPPORTED", gpu=index)
         state.gpu_count = len(kinds)
