@@ -203,7 +203,7 @@ def _read_log(log: OpenedLog, pid: int | None) -> tuple[DiagnosisReport, bool]:
     from gpuwatch.commands.diagnosing import Collector, file_source
 
     collector = Collector()
-    interrupted = log.stats.interrupted
+    interrupted = False
     snapshots: Iterable[Snapshot] = log.snapshots if pid is None else _of_job(log, pid)
     progress = common.StatusLine(_PROGRESS_SECONDS)
     try:

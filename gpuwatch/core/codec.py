@@ -42,9 +42,7 @@ from gpuwatch.core.text import clean
 SCHEMA_VERSION = 1
 
 T = TypeVar("T")
-_COMPUTED = [
-    name for name, item in vars(Job).items() if isinstance(item, property) and name != "key"
-]
+_COMPUTED = [name for name, item in vars(Job).items() if isinstance(item, property)]
 _UNSAFE_ESCAPE = re.compile(r'\\[^"\\/]')
 _ENCODER = msgspec.json.Encoder()
 

@@ -223,13 +223,10 @@ def open_tape(path: str, *, end: Callable[[], None] | None = None) -> Tape:
     try:
         file = Path(path)
         size = file.stat().st_size if log.shown != "standard input" and file.is_file() else None
-        tape = KeptTape(log, size=size, end=end)
+        return KeptTape(log, size=size, end=end)
     except BaseException:
         log.lines.close()
         raise
-    if log.stats.interrupted:
-        raise KeyboardInterrupt
-    return tape
 
 
 class EndableInput(io.RawIOBase):

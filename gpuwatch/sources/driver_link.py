@@ -211,7 +211,7 @@ class DriverLink:
         known = DriverReading(
             gpus=tuple(replace(gpu, reading=GpuReading()) for gpu in last.gpus),
             processes=tuple(
-                replace(process, memory_bytes=None, busy_percent=None) for process in last.processes
+                process._replace(memory_bytes=None, busy_percent=None) for process in last.processes
             ),
             problems=(problem,),
         )

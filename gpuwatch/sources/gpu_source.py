@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from gpuwatch.core.model import Gpu, Problem
 
 
-@dataclass(frozen=True, slots=True)
-class GpuProcess:
+class GpuProcess(NamedTuple):
     """One process on one GPU as the driver lists it; ``None`` where it does not say.
 
     ``pid`` is the driver's, which inside a container can be the host's number. ``busy_percent``

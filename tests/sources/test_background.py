@@ -11,38 +11,6 @@ import pytest
 from gpuwatch.core.background import DaemonWorker
 
 
-def test_calls_run_in_order_on_one_other_thread() -> None:
-    """Never two at a time, never on the caller's thread."""
-    worker = DaemonWorker()
-    seen: list[tuple[int, int]] = []
-    tasks = [
-        worker.submit(lambda number=number: seen.append((number, threading.get_ident())))  # type: ignore[misc]
-        for number in range(5)
-    ]
-    assert all(task.wait(60) for task in tasks)
-    assert [number for number, _ in seen] == [0, 1, 2, 3, 4]
-    assert len({thread for _, thread in seen}) == 1
-    assert seen[0][1] != threading.get_ident()
-    worker.stop()
-
-
-def test_a_result_is_there_once_the_call_is_done() -> None:
-    """Before that it is an error to ask, and waiting says so."""
-    worker = DaemonWorker()
-    gate = threading.Event()
-    task = worker.submit(lambda: gate.wait(60) and 42)
-    assert not task.wait(0.0)
-    assert not task.done
-    with pytest.raises(RuntimeError, match="not done"):
-        task.result()
-    assert task.run_seconds is None
-    gate.set()
-    assert task.wait(60)
-    assert task.result() == 42
-    assert task.run_seconds is not None
-    worker.stop()
-
-
 def test_an_exception_goes_to_whoever_asks_and_the_thread_goes_on() -> None:
     """Also one that is meant to end a thread."""
     worker = DaemonWorker()

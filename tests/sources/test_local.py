@@ -189,18 +189,6 @@ def test_a_hung_read_leaves_the_host_and_is_picked_up_when_it_comes_back(made: M
     assert busy(made.read(after=2.0)) == [3.0]
 
 
-def test_a_read_that_may_wait_waits_for_a_driver_that_wakes(made: Made) -> None:
-    """For a single look: the GPUs are in the first snapshot, however long they took."""
-    made.gpus.open_gate.clear()
-    made.options.driver_wait_seconds = 20.0
-    made.source.open()
-    opening = threading.Timer(0.05, made.gpus.open_gate.set)
-    opening.start()
-    assert busy(made.source.read()) == [1.0]
-    assert not made.source.driver_silent
-    opening.join()
-
-
 @pytest.mark.parametrize("waking", [True, False])
 def test_a_driver_silent_for_long_is_an_error_with_advice(made: Made, waking: bool) -> None:
     """Whether it never woke or stopped answering: what to look at; and it counts as silent."""

@@ -5,7 +5,7 @@
     with fake.in_this_process():                     # or pynvml here
         pynvml.nvmlInit()
     fake.gpu[0].set(utilization=47, power_mw=312_000)
-    fake.gpu[1].waveform("square", period_seconds=1.0, duty_percent=40)
+    fake.gpu[1].waveform("square", period_seconds=1.0, level_percent=80)
     fake.gpu[0].processes = [GpuProcess(pid=4242, used_bytes=3 << 30, sm_percent=20)]
     fake.fault("nvmlDeviceGetFanSpeed", "NOT_SUPPORTED", gpu=0)
     fake.calls("nvmlDeviceGetUtilizationRates")
@@ -85,26 +85,19 @@ ERRORS = {
     "UNKNOWN": 999,
 }
 
-SAMPLE_TYPES = {
-    "power": 0,
-    "utilization": 1,
-    "memory": 2,
-    "encoder": 3,
-    "decoder": 4,
-    "sm_clock": 5,
-    "memory_clock": 6,
-}
-"""Kinds of fine samples, by ``nvmlSamplingType_t``; power is in milliwatts, clocks in MHz."""
-
-VALUE_TYPES = {"double": 0, "unsigned int": 1, "unsigned long long": 3, "signed int": 5}
+UTILIZATION_SAMPLES = 1
+"""``nvmlSamplingType_t``."""
 
 INIT_FUNCTIONS = ("nvmlInit", "nvmlInit_v2", "nvmlInitWithFlags")
 
-Waveform = Literal["manual", "steady", "square", "steps", "flicker", "sine", "virtual"]
-_WAVEFORM_CODES = {
-    name: CONSTANTS[f"FAKE_WAVEFORM_{name.upper()}"]
-    for name in ("manual", "steady", "square", "steps", "sine", "virtual")
+Waveform = Literal["steady", "square", "flicker", "virtual"]
+_WAVEFORM_CODES: dict[Waveform, int] = {
+    "steady": CONSTANTS["FAKE_WAVEFORM_STEADY"],
+    "square": CONSTANTS["FAKE_WAVEFORM_SQUARE"],
+    "flicker": CONSTANTS["FAKE_WAVEFORM_STEPS"],
+    "virtual": CONSTANTS["FAKE_WAVEFORM_VIRTUAL"],
 }
+FLICKER_PERCENTS = [0, 50, 80, 99]
 Answer = Literal["truth", "empty", "garbage", "garbage count"]
 _ANSWER_CODES: dict[Answer, int] = {
     "truth": 0,
@@ -126,20 +119,16 @@ class GpuProcess:
     ``used_bytes`` ``None`` is what the driver calls not available (all ones). ``sm_percent``
     ``None`` means that the driver has no utilisation sample of it (it idles); ``"share"`` gives
     it an equal share of what the GPU does. ``sample_at_us`` fixes the sample's time stamp (a
-    stale one, say); 0 is the newest. ``check_alive`` drops the entry once the process ends.
+    stale one, say); 0 is the newest.
     """
 
     pid: int
     used_bytes: int | None = 1 << 30
     kinds: tuple[str, ...] = ("compute",)
     sm_percent: int | Literal["share"] | None = None
-    memory_percent: int = 0
-    encoder_percent: int = 0
-    decoder_percent: int = 0
     sample_at_us: int = 0
     gpu_instance: int | None = None
     compute_instance: int | None = None
-    check_alive: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -204,31 +193,26 @@ class FakeGpu:
         *,
         level_percent: int = 99,
         period_seconds: float = 4.0,
-        duty_percent: int = 50,
         phase_seconds: float = 0.0,
-        steps: Sequence[int] = (0, 50, 80, 99),
     ) -> None:
         """Let the load move by itself, and power, heat, clocks, traffic and energy with it.
 
-        ``steady`` holds ``level_percent``; ``square`` is that for ``duty_percent`` of each
-        period and 0 for the rest; ``steps`` (and ``flicker``, the same) goes through ``steps``
-        once a period; ``sine`` swings between 0 and the level; ``virtual`` follows what jobs
-        mark through ``virtual_gpu``; ``manual`` is what ``set`` said. All are functions of the
-        clock alone. ``memory_utilization``, encoder, decoder, PCIe and NVLink rates and the GPM
-        activities set on the GPU are their values at full load.
+        ``steady`` holds ``level_percent``; ``square`` is that for half of each period and 0 for the
+        rest; ``flicker`` goes through ``FLICKER_PERCENTS`` once a period; ``virtual`` follows what
+        jobs mark through ``virtual_gpu``. All are functions of the clock alone. The memory,
+        encoder, decoder, PCIe and NVLink rates and the GPM activities set on the GPU are their
+        values at full load.
         """
-        code = _WAVEFORM_CODES["steps" if kind == "flicker" else kind]
         now_us = time.time_ns() // 1000
         self.set(
             level_percent=level_percent,
             period_us=round(period_seconds * 1e6),
-            duty_percent=duty_percent,
             phase_us=round(phase_seconds * 1e6),
-            step_percent=list(steps),
-            step_count=len(steps),
+            step_percent=FLICKER_PERCENTS,
+            step_count=len(FLICKER_PERCENTS),
             energy_since_us=self.get("energy_since_us") or now_us,
             nvlink_since_us=self.get("nvlink_since_us") or now_us,
-            waveform=code,
+            waveform=_WAVEFORM_CODES[kind],
         )
 
     @property
@@ -246,25 +230,14 @@ class FakeGpu:
                 _fill_process(self._gpu.processes[index], entry)
             self._gpu.process_count = len(listed)
 
-    def set_samples(
-        self,
-        samples: Iterable[tuple[int, float]] | None,
-        kind: str = "utilization",
-        value_type: str = "unsigned int",
-    ) -> None:
-        """Answer exactly these (time stamp in µs, value) samples; ``None``: follow the load again.
-
-        An empty list is a driver that has none: NOT_FOUND.
-        """
-        code = SAMPLE_TYPES[kind]
+    def set_samples(self, samples: Sequence[tuple[int, float]]) -> None:
+        """Answer exactly these (time stamp in µs, percent) utilisation samples."""
         with writing(self._gpu, "samples_sequence"):
-            self._gpu.sample_value_type[code] = VALUE_TYPES[value_type]
-            self._gpu.samples_set[code] = samples is not None
-            listed = list(samples or ())
-            for index, (at_us, value) in enumerate(listed):
-                self._gpu.samples[code][index].at_us = at_us
-                self._gpu.samples[code][index].value = value
-            self._gpu.sample_count[code] = len(listed)
+            self._gpu.samples_set[UTILIZATION_SAMPLES] = True
+            for index, (at_us, value) in enumerate(samples):
+                self._gpu.samples[UTILIZATION_SAMPLES][index].at_us = at_us
+                self._gpu.samples[UTILIZATION_SAMPLES][index].value = value
+            self._gpu.sample_count[UTILIZATION_SAMPLES] = len(samples)
 
     def set_mig(self, instances: Sequence[MigInstance]) -> None:
         """Divide the card; an empty sequence switches MIG off."""
@@ -293,11 +266,7 @@ def _fill_process(slot: Any, entry: GpuProcess) -> None:
     slot.used_bytes = ALL_ONES_64 if entry.used_bytes is None else entry.used_bytes
     slot.sample = CONSTANTS[f"FAKE_SAMPLE_{sample}"]
     slot.sm_percent = entry.sm_percent if isinstance(entry.sm_percent, int) else 0
-    slot.memory_percent = entry.memory_percent
-    slot.encoder_percent = entry.encoder_percent
-    slot.decoder_percent = entry.decoder_percent
     slot.sample_at_us = entry.sample_at_us
-    slot.check_alive = entry.check_alive
     slot.gpu_instance = ALL_ONES_32 if entry.gpu_instance is None else entry.gpu_instance
     slot.compute_instance = (
         ALL_ONES_32 if entry.compute_instance is None else entry.compute_instance
@@ -352,8 +321,6 @@ class FakeNvml:
         state.cuda_version = 12080
         for index, kind in enumerate(kinds):
             self.gpu[index].set(**gpu_values(kind, index))
-            for code in range(CONSTANTS["FAKE_SAMPLE_TYPES"]):
-                state.gpus[index].sample_value_type[code] = VALUE_TYPES["unsigned int"]
             for function in UNSUPPORTED.get(kind, ()):
                 self.fault(function, "NOT_SUPPORTED", gpu=index)
         state.gpu_count = len(kinds)
@@ -388,27 +355,21 @@ class FakeNvml:
         environment[STATE_VARIABLE] = str(self.path)
         return environment
 
-    def load_in_this_process(self) -> None:
-        """Let pynvml, in this process, find this NVML from its next ``nvmlInit`` on.
+    @contextlib.contextmanager
+    def in_this_process(self) -> Iterator[FakeNvml]:
+        """Let pynvml, in this process, find this NVML from its next ``nvmlInit`` on; what came
+        before is put back at the end.
 
         The loader searches ``LD_LIBRARY_PATH`` as it was when the process started, but it takes
         a library that is loaded already under the same SONAME. A variant built without some
         functions has the same SONAME, so pynvml is handed this very one.
         """
-        library = ctypes.CDLL(str(self.library), mode=ctypes.RTLD_GLOBAL)
-        os.environ[STATE_VARIABLE] = str(self.path)
-        import pynvml
-
-        pynvml.nvmlLib = library
-        pynvml._nvmlGetFunctionPointer_cache.clear()
-
-    @contextlib.contextmanager
-    def in_this_process(self) -> Iterator[FakeNvml]:
-        """``load_in_this_process`` for the length of a ``with``; what came before is put back."""
         import pynvml
 
         before = (pynvml.nvmlLib, os.environ.get(STATE_VARIABLE))
-        self.load_in_this_process()
+        pynvml.nvmlLib = ctypes.CDLL(str(self.library), mode=ctypes.RTLD_GLOBAL)
+        os.environ[STATE_VARIABLE] = str(self.path)
+        pynvml._nvmlGetFunctionPointer_cache.clear()
         try:
             yield self
         finally:
@@ -488,12 +449,6 @@ class FakeNvml:
     def call_counts(self) -> dict[str, int]:
         """Calls by function, of those that were called."""
         return {name: count for name in FUNCTIONS if (count := self.calls(name))}
-
-    def seconds(self, function: str | None = None) -> float:
-        """Time spent inside ``function``, or all functions, delays included."""
-        names = FUNCTIONS if function is None else (function,)
-        spent = sum(int(self._state.counters[FUNCTIONS[name]].nanoseconds) for name in names)
-        return spent / 1e9
 
     def reset_counters(self) -> None:
         """Begin counting calls and time from zero."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import shutil
 import subprocess
 from pathlib import Path
@@ -15,25 +14,7 @@ from tests.support.fake_nvml_layout import (
     FUNCTIONS,
     LIBRARY_SOURCE,
     STRUCTURES,
-    parse_constants,
-    parse_structures,
 )
-
-
-def test_sizes_arrays_and_nested_structures_are_parsed() -> None:
-    """Comments are skipped, named and plain array sizes counted, inner structures found."""
-    header = """
-    #define FAKE_ROOM 3
-    typedef struct { uint32_t a; /* b; */ double c; } inner_t;
-    typedef struct {
-        char text[5];
-        inner_t inner[2][FAKE_ROOM];
-    } outer_t;
-    """.replace("    #", "#")
-    structures = parse_structures(header)
-    assert parse_constants(header) == {"FAKE_ROOM": 3}
-    assert ctypes.sizeof(structures["inner_t"]) == 16
-    assert ctypes.sizeof(structures["outer_t"]) == 8 + 6 * 16
 
 
 def test_every_offset_is_the_compilers(tmp_path: Path) -> None:

@@ -194,8 +194,6 @@ def opened(path: str, begin: tuple[Path, int] | None = None) -> Iterator[OpenedL
     try:
         with open_any(path, begin=begin) as log:
             yield log
-            if log.stats.interrupted:
-                raise KeyboardInterrupt
     except LogError as error:
         raise click.UsageError(str(error)) from None
 

@@ -1,6 +1,6 @@
 """Lines of a log that somebody else wrote: opened with care, bounded, counted.
 
-A log may be gzip or zstd (told by its first bytes, whatever its name), begin with a byte-order
+A log may be gzip or zstd (by its first bytes, whatever its name), begin with a byte-order
 mark, be in UTF-16 (what ``>`` writes in Windows PowerShell), end in the middle of a line or of a
 packed block, and hold anything. Nothing is read whole: a line is held at a time.
 """
@@ -47,12 +47,12 @@ class LogError(Exception):
 
 
 class AmbiguousColumnsError(LogError):
-    """A log without a header whose columns cannot be told apart: ``--columns`` has to say."""
+    """A log without a header whose columns are unknown: ``--columns`` has to name them."""
 
 
 @dataclass(slots=True)
 class LogStats:
-    """What was read and what was not; filled in while the snapshots are taken."""
+    """Counts of what was read and what was not; filled in while the snapshots are taken."""
 
     kind: str = ""
     """``recording``, ``query``, ``dmon`` or ``pmon``."""
@@ -75,7 +75,7 @@ class LogStats:
     unread_time: str = ""
     """The first of them."""
     incomplete_ticks: int = 0
-    """Left out, since which GPUs their rows were cannot be told."""
+    """Left out, since it is unknown which GPUs their rows were."""
     missing_ticks: int = 0
     """Moments that the rhythm of the log lets one expect, and that are not in it."""
     longest_gap_seconds: float = 0.0
@@ -89,8 +89,6 @@ class LogStats:
     damaged_stretches: int = 0
     """Of a packed file, passed over, and how many bytes of it they are."""
     damaged_bytes: int = 0
-    interrupted: bool = False
-    """Ctrl-C came while the first lines were waited for."""
     remarks: Counter[str] = field(default_factory=Counter)
     """The first few different ``other_lines``, made safe."""
     notes: list[str] = field(default_factory=list)
@@ -108,16 +106,15 @@ class LogStats:
             self.notes.append(sentence)
 
     def sentences(self) -> list[str]:
-        """What a person should know about how well this could be read; empty if all was plain."""
+        """Sentences on how well this could be read; none if all was plain."""
         said = list(self.notes)
         skipped = [
             _count(self.other_lines, "line is no reading", "lines are no readings"),
             _count(self.torn_lines, "line is cut off", "lines are cut off"),
             _count(self.overlong_lines, "line is too long", "lines are too long"),
         ]
-        told = [text for text in skipped if text]
-        if told:
-            said.append(f"Left out of {self.lines} lines: {', '.join(told)}.")
+        if any(skipped):
+            said.append(f"Left out of {self.lines} lines: {_listed(skipped)}.")
         if self.remarks:
             first, times = self.remarks.most_common(1)[0]
             said.append(f'The most frequent of those says: "{first}" ({times}).')
@@ -127,9 +124,8 @@ class LogStats:
             _count(self.incomplete_ticks, "moment is incomplete", "moments are incomplete"),
             _count(self.clock_jumps, "jump of the clock", "jumps of the clock"),
         ]
-        told = [text for text in counted if text]
-        if told:
-            said.append(f"In what was read: {', '.join(told)}.")
+        if any(counted):
+            said.append(f"In what was read: {_listed(counted)}.")
         said += self._unread()
         if self.damaged_stretches:
             places = _count(self.damaged_stretches, "place", "places")
@@ -162,11 +158,15 @@ def _count(number: int, one: str, many: str) -> str:
     return "" if number == 0 else f"{number} {one if number == 1 else many}"
 
 
+def _listed(texts: list[str]) -> str:
+    return ", ".join(filter(None, texts))
+
+
 class TextLines:
     """The lines of a file, without their ends; a context manager and an iterator, once.
 
     Raises ``LogError`` where the file cannot be opened. What goes wrong later ends the iteration
-    and is told in ``stats.damage``.
+    and is in ``stats.damage``.
     """
 
     def __init__(
@@ -179,7 +179,7 @@ class TextLines:
     ) -> None:
         self.shown = "standard input" if path == STANDARD_INPUT else clean(path, 200)
         self.terminated = True
-        """Whether the line given last had an end: if not, it may be cut off."""
+        """The line given last had an end: if not, it may be cut off."""
         self._stats = stats
         self.line_length = line_length
         """Longer lines are left out; may be changed between two lines."""
@@ -191,8 +191,8 @@ class TextLines:
                 self._files = FileSet(path, begin)
                 self._unpacked = Unpacked(iter(self._files))
                 if self._files.aside:
-                    told = _count(len(self._files.aside), "file that was", "files that were")
-                    stats.note(f"It is read with {told} put aside before it.")
+                    files = _count(len(self._files.aside), "file that was", "files that were")
+                    stats.note(f"It is read with {files} put aside before it.")
             self._text = self._opened()
         except LogError:
             self.close()

@@ -1,6 +1,6 @@
 """Descent of processes, without reading every process every time.
 
-A parent is read once for each new PID: it changes only when the parent ends, and then the
+A parent is read once for each new PID: it changes only when the parent ends, and then
 its children are read again. Whether any process began at all is one number in
 ``/proc/loadavg``. ``/proc/PID/task/TID/children`` would need a read for every thread, and
 deep-learning processes have hundreds.

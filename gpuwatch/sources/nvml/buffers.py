@@ -9,7 +9,7 @@ The driver writes where it likes in a buffer: what it was asked is written anew 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from ctypes import byref, c_int32, c_uint, c_ulonglong, create_string_buffer
 from struct import Struct
 from typing import Any
@@ -147,9 +147,13 @@ class _Records:
 class _StampedBuffer:
     """Records with wall time stamps, of which the driver is asked for those since the newest."""
 
-    def __init__(self, nvml: Any, handle: Any, record: Struct, capacity: int = 0) -> None:
+    def __init__(
+        self, nvml: Any, handle: Any, record: Struct, stamp_place: int, capacity: int = 0
+    ) -> None:
         self._nvml = nvml
         self._handle = handle
+        self._record = record
+        self._stamp_place = stamp_place
         self._records = _Records(nvml, record.size, capacity)
         self._last_microseconds = 0
         self._newest_at = 0.0
@@ -171,14 +175,13 @@ class _StampedBuffer:
             # The time stamps are wall time: after the clock was set back, every new one is older
             # than the last one seen, and the driver would answer "none newer" until it catches up.
             if self._fetch(0) == tables.SUCCESS:
-                newest = parse.newest_stamp(self._stamps(self._records.filled()), unix_seconds)
+                records = self._record.iter_unpack(self._records.filled())
+                stamps = (record[self._stamp_place] for record in records)
+                newest = parse.newest_stamp(stamps, unix_seconds)
                 if 0 < newest < self._last_microseconds:
                     self._last_microseconds = newest
 
     def _fetch(self, last_microseconds: int) -> int:
-        raise NotImplementedError
-
-    def _stamps(self, raw: memoryview) -> Iterable[int]:
         raise NotImplementedError
 
 
@@ -186,7 +189,7 @@ class BusySampleBuffer(_StampedBuffer):
     """``nvmlDeviceGetSamples`` of the GPU utilisation."""
 
     def __init__(self, nvml: Any, handle: Any) -> None:
-        super().__init__(nvml, handle, parse.SAMPLE_RECORDS[0])
+        super().__init__(nvml, handle, parse.SAMPLE_RECORDS[0], 0)
         self._last_seen = c_ulonglong(0)
         self._value_type = c_uint(0)
         self._value_type_reference = byref(self._value_type)
@@ -201,9 +204,6 @@ class BusySampleBuffer(_StampedBuffer):
         newest = round(samples[-1].at_unix_seconds * 1e6) if samples else 0
         self._seen(newest, monotonic_seconds, unix_seconds)
         return samples
-
-    def _stamps(self, raw: memoryview) -> Iterable[int]:
-        return (record[0] for record in parse.SAMPLE_RECORDS[3].iter_unpack(raw))
 
     def _fetch(self, last_microseconds: int) -> int:
         call = self._nvml._nvmlGetFunctionPointer("nvmlDeviceGetSamples")
@@ -268,7 +268,7 @@ class ProcessBusyBuffer(_StampedBuffer):
     """``nvmlDeviceGetProcessUtilization``."""
 
     def __init__(self, nvml: Any, handle: Any) -> None:
-        super().__init__(nvml, handle, parse.BUSY_RECORD, 64)
+        super().__init__(nvml, handle, parse.BUSY_RECORD, 1, capacity=64)
 
     def read(
         self, monotonic_seconds: float, unix_seconds: float, window_seconds: float
@@ -289,9 +289,6 @@ class ProcessBusyBuffer(_StampedBuffer):
             )
         self._seen(newest, monotonic_seconds, unix_seconds)
         return busy
-
-    def _stamps(self, raw: memoryview) -> Iterable[int]:
-        return (record[1] for record in parse.BUSY_RECORD.iter_unpack(raw))
 
     def _fetch(self, last_microseconds: int) -> int:
         call = self._nvml._nvmlGetFunctionPointer("nvmlDeviceGetProcessUtilization")

@@ -48,7 +48,6 @@ class NvmlDevice:
         self.probe_at = 0.0
         self.unsupported: set[str] = set()
         self.processes: tuple[GpuProcess, ...] = ()
-        self._rows_before: dict[parse.ProcessSlot, GpuProcess] = {}
         self._processes_changed = False
         mig = card.identity.mig_parent_uuid is not None
         # What is known to be slow must not hold up the first picture.
@@ -201,27 +200,14 @@ class NvmlDevice:
             self.processes = tuple(self._rows(instances))
         return self.processes
 
-    def _rows(self, instances: dict[int, str]) -> list[GpuProcess]:
+    def _rows(self, instances: dict[int, str]) -> Iterator[GpuProcess]:
         busy = self.card.process_busy
         own_instance, own_uuid = self.identity.mig_instance, self.identity.uuid
-        rows: dict[parse.ProcessSlot, GpuProcess] = {}
-        for slot, (used, kind) in self.card.process_table.items():
-            pid, listed_instance = slot
+        for (pid, listed_instance), (used, kind) in self.card.process_table.items():
             instance = own_instance if listed_instance is None else listed_instance
             uuid = own_uuid if instance is None else instances.get(instance, own_uuid)
             share = None if busy is None or instance is not None else busy.get(pid, 0.0)
-            row = self._rows_before.get(slot)
-            if (
-                row is None
-                or row.busy_percent != share
-                or row.memory_bytes != used
-                or row.kind != kind
-                or row.gpu_uuid != uuid
-            ):
-                row = GpuProcess(pid, uuid, used, share, kind, instance)
-            rows[slot] = row
-        self._rows_before = rows
-        return list(rows.values())
+            yield GpuProcess(pid, uuid, used, share, kind, instance)
 
 
 Known = dict[str, NvmlDevice]

@@ -147,15 +147,12 @@ def essential_facts(ask: Inquirer, handle: Any) -> dict[str, Any]:
 def further_facts(ask: Inquirer, handle: Any) -> Iterator[dict[str, Any]]:
     """The other fields of a card's identity, a few calls at each step, since a slow driver takes
     seconds for all of them. Raises as ``essential_facts``."""
-    name = "power_limit_default_watts"
     default = ask.number("nvmlDeviceGetPowerManagementDefaultLimit", handle)
-    yield {name: ask.fact(name, parse.in_thousands(default))}
-    name = "power_limit_max_watts"
+    yield _watts(ask, "power_limit_default_watts", default)
     limits = ask.ask("nvmlDeviceGetPowerManagementLimitConstraints", handle)
     most = None if limits is None else parse.available(limits[1])
-    yield {name: ask.fact(name, parse.in_thousands(most))}
-    slowdown, shutdown = thermal_limits(ask, handle)
-    yield {"temperature_slowdown_celsius": slowdown, "temperature_shutdown_celsius": shutdown}
+    yield _watts(ask, "power_limit_max_watts", most)
+    yield thermal_limits(ask, handle)
     for name, function, arguments in (
         ("sm_clock_max_mhz", "nvmlDeviceGetMaxClockInfo", (tables.CLOCK_SM,)),
         ("memory_clock_max_mhz", "nvmlDeviceGetMaxClockInfo", (tables.CLOCK_MEMORY,)),
@@ -165,23 +162,20 @@ def further_facts(ask: Inquirer, handle: Any) -> Iterator[dict[str, Any]]:
         yield {name: ask.fact(name, ask.number(function, handle, *arguments))}
 
 
+def _watts(ask: Inquirer, field: str, milliwatts: int | None) -> dict[str, Any]:
+    return {field: ask.fact(field, parse.in_thousands(milliwatts))}
+
+
 def read_mig_identity(ask: Inquirer, handle: Any, parent: GpuIdentity) -> GpuIdentity:
     """A MIG instance: its own uuid, name and memory; what it shares it has from the card."""
     instance = ask.fact("mig_instance", ask.number("nvmlDeviceGetGpuInstanceId", handle))
     memory_total, _ = memory_total_bytes(ask, handle)
     number = "?" if instance is None else str(instance)
-    return GpuIdentity(
-        index=parent.index,
+    return parent.divided(
         uuid=ask.text("nvmlDeviceGetUUID", handle, like=parse.UUID) or f"{parent.uuid}/{number}",
         name=ask.text("nvmlDeviceGetName", handle) or f"{parent.name} MIG",
-        pci_bus_id=parent.pci_bus_id,
-        driver_version=parent.driver_version,
-        cuda_version=parent.cuda_version,
         memory_total_bytes=memory_total,
-        compute_capability=parent.compute_capability,
-        mig_parent_uuid=parent.uuid,
         mig_instance=instance,
-        numa_node=parent.numa_node,
     )
 
 
@@ -274,41 +268,38 @@ def numa_node(bus_id: str, devices: Path = PCI_DEVICES) -> int | None:
     return node if node >= 0 else None
 
 
-def thermal_limits(ask: Inquirer, handle: Any) -> tuple[float | None, float | None]:
-    """(slowdown, shutdown) in degrees.
+LIMITS = {
+    "temperature_slowdown_celsius": (tables.THRESHOLD_SLOWDOWN, tables.FIELD_SLOWDOWN_MARGIN),
+    "temperature_shutdown_celsius": (tables.THRESHOLD_SHUTDOWN, tables.FIELD_SHUTDOWN_MARGIN),
+}
+"""By field: the threshold, and the id of how far it is from where the margin temperature is 0."""
 
-    From Ada on drivers may answer in margins instead (``NVML_FI_DEV_TEMPERATURE_*_TLIMIT``):
-    how far the limit is from the point where the margin temperature is 0.
-    """
-    slowdown = _threshold(ask, handle, tables.THRESHOLD_SLOWDOWN)
-    shutdown = _threshold(ask, handle, tables.THRESHOLD_SHUTDOWN)
-    if slowdown is not None and shutdown is not None:
-        return slowdown, shutdown
+
+def thermal_limits(ask: Inquirer, handle: Any) -> dict[str, float | None]:
+    """Limits in degrees, which drivers from Ada on may give as margins instead
+    (``NVML_FI_DEV_TEMPERATURE_*_TLIMIT``)."""
+    limits: dict[str, float | None] = {}
+    for field, (which, _) in LIMITS.items():
+        degrees = ask.number("nvmlDeviceGetTemperatureThreshold", handle, which)
+        limits[field] = ask.fact(field, degrees) or None
+    if None not in limits.values():
+        return limits
     degrees = ask.number("nvmlDeviceGetTemperature", handle, tables.TEMPERATURE_GPU)
     now = ask.fact("temperature_celsius", degrees)
     margin = ask.ask("nvmlDeviceGetMarginTemperature", handle)
     if now is None or margin is None:
-        return slowdown, shutdown
-    limits = _margins(ask, handle)
-    zero = now + margin
-    if slowdown is None and tables.FIELD_SLOWDOWN_MARGIN in limits:
-        below = parse.signed(limits[tables.FIELD_SLOWDOWN_MARGIN])
-        slowdown = ask.fact("temperature_slowdown_celsius", zero - below)
-    if shutdown is None and tables.FIELD_SHUTDOWN_MARGIN in limits:
-        below = parse.signed(limits[tables.FIELD_SHUTDOWN_MARGIN])
-        shutdown = ask.fact("temperature_shutdown_celsius", zero - below)
-    return slowdown, shutdown
+        return limits
+    margins = _margins(ask, handle)
+    for field, (_, number) in LIMITS.items():
+        if limits[field] is None and number in margins:
+            limits[field] = ask.fact(field, now + margin - parse.signed(margins[number]))
+    return limits
 
 
-def _threshold(ask: Inquirer, handle: Any, which: int) -> float | None:
-    degrees = ask.number("nvmlDeviceGetTemperatureThreshold", handle, which)
-    return ask.fact("temperature_slowdown_celsius", degrees) or None
-
-
-def _margins(ask: Inquirer, handle: Any) -> dict[int, float | int]:
-    fields = ((tables.FIELD_SLOWDOWN_MARGIN, 0), (tables.FIELD_SHUTDOWN_MARGIN, 0))
+def _margins(ask: Inquirer, handle: Any) -> parse.FieldValues:
     ask.calls += 1
     try:
+        fields = tuple((number, 0) for _, number in LIMITS.values())
         return FieldBatch(ask.nvml, handle, fields).read()
     except ask.nvml.NVMLError as error:
         if error.value not in tables.REFUSED:

@@ -129,7 +129,7 @@ def _numbers(indexes: Sequence[int]) -> str:
 
 
 def _listed(words: list[str]) -> str:
-    return f"{', '.join(words[:-1])} and {words[-1]}"
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
 def problem(
@@ -203,7 +203,8 @@ def cannot_read(
     names = [name for name, _ in readings]
     if len(names) > READINGS_NAMED + 1:
         names[READINGS_NAMED:] = [f"{len(names) - READINGS_NAMED} more readings"]
-    subject = _capitalised(f"{_enumerated(names)} of {labels(gpus)}")
+    subject = f"{_listed(names)} of {labels(gpus)}"
+    subject = subject[0].upper() + subject[1:]
     if code == tables.NO_PERMISSION:
         message = f"{subject} cannot be read without more rights (as root it may work)."
     else:
@@ -224,7 +225,7 @@ def slow_driver(
     rounded = [(name, round(each, -1 if each >= 20 else 0)) for name, each in readings]
     ordered = sorted(rounded, key=lambda reading: reading[1])
     first, rest = ordered[:READINGS_NAMED], ordered[READINGS_NAMED:]
-    often = f"{_enumerated([name for name, _ in first])} every {_periods(first)}"
+    often = f"{_listed([name for name, _ in first])} every {_periods(first)}"
     if rest:
         noun = "reading" if len(rest) == 1 else "readings"
         often += f", and {len(rest)} more {noun} every {_periods(rest)}"
@@ -239,14 +240,6 @@ def _periods(readings: Sequence[tuple[str, float]]) -> str:
     """``3 s`` or ``10 to 30 s``: the shortest and the longest of ``readings``, which are sorted."""
     ends = [f"{seconds:.0f}" for _, seconds in (readings[0], readings[-1])]
     return f"{' to '.join(dict.fromkeys(ends))} s"
-
-
-def _capitalised(sentence: str) -> str:
-    return f"{sentence[0].upper()}{sentence[1:]}"
-
-
-def _enumerated(words: list[str]) -> str:
-    return words[0] if len(words) == 1 else _listed(words)
 
 
 def unsupported(sentence: str, field: str, gpus: Sequence[GpuIdentity]) -> Problem:

@@ -9,10 +9,11 @@ import math
 import re
 import struct
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import fields
 from sys import byteorder
 from typing import Any
 
-from gpuwatch.core.model import BusySample
+from gpuwatch.core.model import BusySample, GpuIdentity, GpuReading
 from gpuwatch.core.text import clean
 from gpuwatch.sources.nvml import tables
 
@@ -46,56 +47,41 @@ def text(raw: bytes | str) -> str:
     return clean(raw.strip(), 256)
 
 
-_WATTS = (0.0, 10_000.0)
-_CELSIUS = (-60.0, 250.0)
-_PERCENT = (0.0, 100.0)
-_BYTES = (0, 1 << 44)
-_MEGAHERTZ = (0, 50_000)
-_COUNT = (0, tables.ALL_ONES_32 - 1)
-_RATE = (0.0, 1e12)
-_LINK_RATE = (0.0, 1e14)
-
-RANGES: dict[str, tuple[int, int] | tuple[float, float]] = {
+Range = tuple[int, int] | tuple[float, float]
+_BY_ENDING: dict[str, Range] = {
+    "_watts": (0.0, 10_000.0),
+    "_celsius": (-60.0, 250.0),
+    "_percent": (0.0, 100.0),
+    "_mhz": (0, 50_000),
+    "_count": (0, tables.ALL_ONES_32 - 1),
+    "_joules": (0.0, 1e13),
+    "_bytes": (0, 1 << 44),
+    "_bytes_per_second": (0.0, 1e12),
+}
+_BY_NAME: dict[str, Range] = {
     "memory_total_bytes": (1, 1 << 44),
-    "power_limit_default_watts": _WATTS,
-    "power_limit_max_watts": _WATTS,
-    "temperature_slowdown_celsius": _CELSIUS,
-    "temperature_shutdown_celsius": _CELSIUS,
-    "sm_clock_max_mhz": _MEGAHERTZ,
-    "memory_clock_max_mhz": _MEGAHERTZ,
-    "pcie_generation_max": (1, 15),
-    "pcie_width_max": (1, 32),
-    "mig_instance": (0, 255),
-    "busy_percent": _PERCENT,
-    "memory_controller_percent": _PERCENT,
-    "memory_used_bytes": _BYTES,
-    "power_watts": _WATTS,
-    "power_limit_watts": _WATTS,
-    "temperature_celsius": _CELSIUS,
-    "memory_temperature_celsius": _CELSIUS,
     # Over 100 is possible: the speed is relative to the fan's nominal maximum.
     "fan_percent": (0.0, 200.0),
-    "sm_clock_mhz": _MEGAHERTZ,
-    "memory_clock_mhz": _MEGAHERTZ,
     # 32 is NVML_PSTATE_UNKNOWN.
     "performance_state": (0, tables.PSTATE_MAX),
-    "pcie_generation": (1, 15),
-    "pcie_width": (1, 32),
-    "pcie_rx_bytes_per_second": _RATE,
-    "pcie_tx_bytes_per_second": _RATE,
-    "nvlink_rx_bytes_per_second": _LINK_RATE,
-    "nvlink_tx_bytes_per_second": _LINK_RATE,
-    "encoder_percent": _PERCENT,
-    "decoder_percent": _PERCENT,
-    "energy_joules": (0.0, 1e13),
-    "ecc_corrected_count": _COUNT,
-    "ecc_uncorrected_count": _COUNT,
-    "remapped_rows_correctable": (0, 1_000_000),
-    "remapped_rows_uncorrectable": (0, 1_000_000),
-    "sm_active_percent": _PERCENT,
-    "sm_occupancy_percent": _PERCENT,
-    "tensor_active_percent": _PERCENT,
-    "dram_active_percent": _PERCENT,
+    "mig_instance": (0, 255),
+    **dict.fromkeys(("pcie_generation", "pcie_generation_max"), (1, 15)),
+    **dict.fromkeys(("pcie_width", "pcie_width_max"), (1, 32)),
+    **dict.fromkeys(("remapped_rows_correctable", "remapped_rows_uncorrectable"), (0, 1_000_000)),
+    **dict.fromkeys(("nvlink_rx_bytes_per_second", "nvlink_tx_bytes_per_second"), (0.0, 1e14)),
+}
+
+
+def _range_of(field: str) -> Range | None:
+    unit = field.removesuffix("_max")
+    by_ending = (limits for ending, limits in _BY_ENDING.items() if unit.endswith(ending))
+    return _BY_NAME.get(field) or next(by_ending, None)
+
+
+RANGES = {
+    field.name: limits
+    for field in (*fields(GpuIdentity), *fields(GpuReading))
+    if (limits := _range_of(field.name)) is not None
 }
 """Range of each number, wide enough for cards to come, by field. NVML's "not available" (all
 ones, in 32 or 64 bits, before or after the unit is changed) lies outside each."""

@@ -64,20 +64,18 @@ def busy_samples(card: Card) -> None:
     card.values["busy_samples"] = card.sample_buffer.read(card.now, card.unix)
 
 
-def _memory_v2(card: Card) -> None:
-    # "used" leaves out what the driver keeps for itself ("reserved").
-    used = card.nvml.nvmlDeviceGetMemoryInfo(card.handle, card.nvml.nvmlMemory_v2).used
-    card.values["memory_used_bytes"] = parse.at_most(used, card.identity.memory_total_bytes)
+def _memory(version: str | None) -> Step:
+    def read(card: Card) -> None:
+        number = None if version is None else getattr(card.nvml, version)
+        used = card.nvml.nvmlDeviceGetMemoryInfo(card.handle, number).used
+        card.values["memory_used_bytes"] = parse.at_most(used, card.identity.memory_total_bytes)
+
+    return read
 
 
-def _memory_v1(card: Card) -> None:
-    # Drivers without v2 (before 510) left the reserved part out of "used" here too; later ones
-    # count it in, but those have v2.
-    used = card.nvml.nvmlDeviceGetMemoryInfo(card.handle).used
-    card.values["memory_used_bytes"] = parse.at_most(used, card.identity.memory_total_bytes)
-
-
-_dedicated_memory = _first_supported(_memory_v2, _memory_v1)
+# In v2 "used" leaves out what the driver keeps for itself ("reserved"). Drivers without it (before
+# 510) left that out of v1, too; later ones count it in, but those have v2.
+_dedicated_memory = _first_supported(_memory("nvmlMemory_v2"), _memory(None))
 
 
 def memory(card: Card) -> None:
@@ -88,17 +86,13 @@ def memory(card: Card) -> None:
         _dedicated_memory(card)
 
 
-def _power_instant(card: Card) -> None:
-    # By itself: the instant value costs microseconds, while the average takes milliseconds on
-    # real drivers and would be paid for in the same call.
-    milliwatts = card.fields(((tables.FIELD_POWER_INSTANT, 0),)).get(tables.FIELD_POWER_INSTANT)
-    card.values["power_watts"] = parse.in_thousands(milliwatts)
+def _power_field(number: int) -> Step:
+    def read(card: Card) -> None:
+        card.values["power_watts"] = parse.in_thousands(card.fields(((number, 0),)).get(number))
+        if number == tables.FIELD_POWER_AVERAGE:
+            card.values["power_is_average"] = True
 
-
-def _power_average(card: Card) -> None:
-    milliwatts = card.fields(((tables.FIELD_POWER_AVERAGE, 0),)).get(tables.FIELD_POWER_AVERAGE)
-    card.values["power_watts"] = parse.in_thousands(milliwatts)
-    card.values["power_is_average"] = True
+    return read
 
 
 def _power_usage(card: Card) -> None:
@@ -127,7 +121,13 @@ fan = _call("fan_percent", "nvmlDeviceGetFanSpeed")
 # Both give the window over which they measure, too.
 encoder = _call("encoder_percent", "nvmlDeviceGetEncoderUtilization", convert=itemgetter(0))
 decoder = _call("decoder_percent", "nvmlDeviceGetDecoderUtilization", convert=itemgetter(0))
-power = _first_supported(_power_instant, _power_average, _power_usage)
+power = _first_supported(
+    # Each by itself: the instant value costs microseconds, while the average takes milliseconds on
+    # real drivers and would be paid for in the same call.
+    _power_field(tables.FIELD_POWER_INSTANT),
+    _power_field(tables.FIELD_POWER_AVERAGE),
+    _power_usage,
+)
 
 
 def pcie_link(card: Card) -> None:

@@ -37,7 +37,6 @@ class Card:
     gpm: bool = True
     nvlink: bool = True
     accumulators: bool = True
-    fine_samples: bool = True
     memory_temperature: bool = True
     unified: bool = False
     power_limit_known: bool = True

@@ -38,7 +38,6 @@ _FIELDS_OF = {
     "nvlink": ("nvlink_rx_bytes_per_second", "nvlink_tx_bytes_per_second"),
     "fan": ("fan_percent",),
     "accumulators": ("throttle_durations",),
-    "fine_samples": ("busy_samples",),
     "memory_temperature": ("memory_temperature_celsius",),
     "power_limit_known": ("power_limit_watts",),
 }
@@ -215,18 +214,11 @@ def _identity(number: int, slot: Slot, *, seed: int, gpus: int) -> GpuIdentity:
 def _instance(parent: GpuIdentity, slot: Slot, position: int) -> GpuIdentity:
     profile, share, _ = slot.instances[position]
     number = position + 1
-    return GpuIdentity(
-        index=parent.index,
+    return parent.divided(
         uuid=f"MIG{parent.uuid[3:-1]}{number:x}",
         name=f"{parent.name} MIG {profile}",
-        pci_bus_id=parent.pci_bus_id,
-        driver_version=parent.driver_version,
-        cuda_version=parent.cuda_version,
         memory_total_bytes=int((parent.memory_total_bytes or 0) * share),
-        compute_capability=parent.compute_capability,
-        mig_parent_uuid=parent.uuid,
         mig_instance=number,
-        numa_node=parent.numa_node,
     )
 
 

@@ -52,12 +52,6 @@ class JobBook:
         self._attached: ProcessKey | None = None
         self._crew: Crew | None = None
 
-    def find(self, pid: int, now: float) -> Task | None:
-        """The process with this PID, if it lives."""
-        return next(
-            (task for task in self._world.tasks if task.pid == pid and task.lives(now)), None
-        )
-
     def attach(self, key: ProcessKey | None, now: float) -> None:
         """Follow the job of this process closely, or else the first one."""
         if key != self._attached:

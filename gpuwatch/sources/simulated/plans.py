@@ -141,27 +141,20 @@ Build = Callable[[int], Setup]
 WELL = Slot()
 
 
-def every_card(
+def machine(
     training: Training,
     jobs: Callable[[int, Training], tuple[JobPlan, ...]] = shared,
     *,
     slot: Slot = WELL,
+    every: int = 1,
     **changes: Any,
 ) -> Build:
-    """A machine on which every card is ``slot`` and every job has ``training`` and ``changes``."""
+    """A machine on which the first card, and every so many after it, is ``slot`` and every job has
+    ``training`` and ``changes``."""
 
     def build(gpus: int) -> Setup:
+        slots = tuple(WELL if gpu % every else slot for gpu in range(gpus))
         plans = tuple(replace(job, **changes) for job in jobs(gpus, training))
-        return Setup(slots=(slot,) * gpus, jobs=plans)
-
-    return build
-
-
-def some_cards(training: Training, slot: Slot, every: int = 1000) -> Build:
-    """A machine of which the first (and every so many) cards are ``slot``."""
-
-    def build(gpus: int) -> Setup:
-        slots = tuple(slot if gpu % every == 0 else Slot() for gpu in range(gpus))
-        return Setup(slots=slots, jobs=shared(gpus, training))
+        return Setup(slots=slots, jobs=plans)
 
     return build

@@ -18,13 +18,12 @@ from gpuwatch.sources.simulated.plans import (
     JobPlan,
     Setup,
     Slot,
-    every_card,
+    machine,
     nth_job,
     one_job,
     plain,
     shared,
     single_jobs,
-    some_cards,
 )
 from gpuwatch.sources.simulated.training import GB, Pause, Training
 
@@ -92,22 +91,22 @@ FIRST_END_SECONDS = 60.0
 HOT = Cooling(air_celsius=42.0, celsius_per_watt=0.105, from_second=4.0)
 
 
-starved = every_card(STARVED)
-healthy = every_card(HEALTHY)
-throttled = some_cards(HEALTHY, Slot(cooling=HOT), every=4)
-power_capped = every_card(HEALTHY, slot=Slot(power_limit_watts=400.0))
-host_leak = every_card(HEALTHY, resident_growth_bytes_per_second=55e6)
-checkpoint = every_card(replace(HEALTHY, pauses=(CHECKPOINT,)), one_job)
-validation = every_card(replace(HEALTHY, pauses=(VALIDATION,)), one_job)
-startup = every_card(HEALTHY, begin=6.0, loading_seconds=24.0, age_seconds=0.0)
-io_bound = every_card(IO_BOUND)
-main_process = every_card(IN_MAIN_PROCESS)
-unpinned = every_card(UNPINNED)
-python_bound = every_card(PYTHON_BOUND)
-small_batch = every_card(SMALL_BATCH)
-pcie_degraded = every_card(SLOW_LINK, single_jobs, slot=Slot(pcie_generation=1, pcie_width=4))
-memory_errors = some_cards(HEALTHY, Slot(errors_from=10.0))
-finished = every_card(STARVED, one_job, end=FIRST_END_SECONDS)
+starved = machine(STARVED)
+healthy = machine(HEALTHY)
+throttled = machine(HEALTHY, slot=Slot(cooling=HOT), every=4)
+power_capped = machine(HEALTHY, slot=Slot(power_limit_watts=400.0))
+host_leak = machine(HEALTHY, resident_growth_bytes_per_second=55e6)
+checkpoint = machine(replace(HEALTHY, pauses=(CHECKPOINT,)), one_job)
+validation = machine(replace(HEALTHY, pauses=(VALIDATION,)), one_job)
+startup = machine(HEALTHY, begin=6.0, loading_seconds=24.0, age_seconds=0.0)
+io_bound = machine(IO_BOUND)
+main_process = machine(IN_MAIN_PROCESS)
+unpinned = machine(UNPINNED)
+python_bound = machine(PYTHON_BOUND)
+small_batch = machine(SMALL_BATCH)
+pcie_degraded = machine(SLOW_LINK, single_jobs, slot=Slot(pcie_generation=1, pcie_width=4))
+memory_errors = machine(HEALTHY, slot=Slot(errors_from=10.0), every=1000)
+finished = machine(STARVED, one_job, end=FIRST_END_SECONDS)
 
 
 def told(gpus: int) -> Setup:
@@ -131,7 +130,7 @@ def imbalanced(gpus: int) -> Setup:
     training = replace(
         HEALTHY, step_seconds=0.28, step_jitter=0.03 if slow else 0.5, slow_ranks=slow
     )
-    return every_card(training, one_job, slurm_job="48213")(gpus)
+    return machine(training, one_job, slurm_job="48213")(gpus)
 
 
 def leak(gpus: int) -> Setup:
@@ -271,7 +270,7 @@ def mig(gpus: int) -> Setup:
 def unified(gpus: int) -> Setup:
     boxes = max(1, gpus)
     training = replace(HEALTHY, workers=4, batch_cpu_seconds=1.1, batch_bytes=0.3 * GB)
-    build = every_card(training, single_jobs, slot=Slot(card=GB10), memory_bytes=46.5 * GIB)
+    build = machine(training, single_jobs, slot=Slot(card=GB10), memory_bytes=46.5 * GIB)
     return replace(build(gpus), cores=20 * boxes, memory_bytes=128 * boxes * GIB)
 
 
@@ -281,7 +280,7 @@ def cpu_quota(gpus: int) -> Setup:
     quota = 4.0 * max(1, gpus)
     speed = (quota / max(1, gpus) - 0.9) / HEALTHY.workers
     training = replace(HEALTHY, worker_speed=speed, step_seconds=0.25)
-    build = every_card(training, single_jobs, container="8f3c1d20ab54")
+    build = machine(training, single_jobs, container="8f3c1d20ab54")
     return replace(build(gpus), quota_cores=quota)
 
 
@@ -289,13 +288,13 @@ def too_many_workers(gpus: int) -> Setup:
     training = replace(
         HEALTHY, workers=24, worker_speed=15.0 / 24, batch_cpu_seconds=6.2, step_seconds=0.3
     )
-    return replace(every_card(training, single_jobs)(gpus), cores=16 * max(1, gpus))
+    return replace(machine(training, single_jobs)(gpus), cores=16 * max(1, gpus))
 
 
 def shm_full(gpus: int) -> Setup:
     # Two thirds of the batches on the way lie ready at any time, so this is all but used up.
     needed = HEALTHY.workers * HEALTHY.prefetch * HEALTHY.batch_bytes * max(1, gpus)
-    return replace(every_card(HEALTHY)(gpus), shm_bytes=int(needed * 0.72))
+    return replace(machine(HEALTHY)(gpus), shm_bytes=int(needed * 0.72))
 
 
 def no_gpu(_gpus: int) -> Setup:

@@ -209,8 +209,10 @@ class _Machine:
         return snapshot
 
     def find(self, pid: int) -> ProcessKey | None:
-        task = self._jobs.find(pid, self._read_at)
-        return None if task is None else (task.pid, task.started_unix)
+        """The process that has this PID now."""
+        tasks = self._world.tasks
+        keys = ((task.pid, task.started_unix) for task in tasks if task.lives(self._read_at))
+        return next((key for key in keys if key[0] == pid), None)
 
     def _time(self, monotonic: float) -> float:
         now = monotonic - self._origin

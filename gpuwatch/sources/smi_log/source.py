@@ -117,11 +117,16 @@ class _Reader:
 
     def snapshots(self, lines: Iterable[str]) -> Iterator[Snapshot]:
         last: str | None = None
-        for line in lines:
-            # One line behind: the last may be cut off, and is known only at the end.
-            if last is not None:
-                yield from self._take(last)
-            last = line
+        interrupt: KeyboardInterrupt | None = None
+        try:
+            for line in lines:
+                # One line behind: the last may be cut off, and is known only at the end.
+                complete, last = last, line
+                if complete is not None:
+                    yield from self._take(complete)
+        except KeyboardInterrupt as error:
+            # Of a log that is being written: what was read of it counts.
+            interrupt = error
         if last is not None:
             whole = self._text is None or self._text.terminated
             if whole or self._stats.snapshots == 0:
@@ -129,6 +134,8 @@ class _Reader:
             elif last.strip():
                 self._stats.torn_lines += 1
         yield from self._end()
+        if interrupt is not None:
+            raise interrupt
         if self._stats.snapshots == 0:
             raise LogError(f"{self._shown} holds no reading of a GPU.")
 

@@ -13,108 +13,56 @@ INNER = "fedcba9876543210" * 4
 POD = "8d5c0f3e-1f2b-4a6d-9c3e-7b1a2c3d4e5f"
 POD_IN_SLICE = POD.replace("-", "_")
 
-MEMBERSHIPS = {
-    "bare machine": ("0::/user.slice/user-1000.slice/session-3.scope\n", None, None),
-    "namespace root": ("0::/\n", None, None),
-    "docker with systemd": (f"0::/system.slice/docker-{ID}.scope\n", ID[:12], None),
-    "docker with cgroupfs": (f"0::/docker/{ID}\n", ID[:12], None),
-    "docker v1": (
-        f"12:pids:/docker/{ID}\n4:cpu,cpuacct:/docker/{ID}\n1:name=systemd:/docker/{ID}\n0::/\n",
-        ID[:12],
-        None,
-    ),
-    "docker rootless": (
-        f"0::/user.slice/user-1000.slice/user@1000.service/user.slice/docker-{ID}.scope\n",
-        ID[:12],
-        None,
-    ),
-    "docker seen from another namespace": (f"0::/../{ID}\n", ID[:12], None),
-    "a folder made inside the container": (
-        f"0::/system.slice/docker-{ID}.scope/init.scope\n",
-        ID[:12],
-        None,
-    ),
-    "docker in docker names the inner": (f"0::/docker/{ID}/docker/{INNER}\n", INNER[:12], None),
-    "kubernetes, containerd, systemd": (
-        (
-            f"0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{POD_IN_SLICE}.slice/"
-            f"cri-containerd-{ID}.scope\n"
-        ),
-        ID[:12],
-        None,
-    ),
-    "kubernetes, containerd, cgroupfs": (f"0::/kubepods/besteffort/pod{POD}/{ID}\n", ID[:12], None),
-    "kubernetes v1, cgroupfs": (
-        f"11:memory:/kubepods/burstable/pod{POD}/{ID}\n5:cpu,cpuacct:/kubepods/pod{POD}/{ID}\n",
-        ID[:12],
-        None,
-    ),
-    "kubernetes, colons in the folder": (
-        f"0::/system.slice/containerd.service/kubepods-pod{POD_IN_SLICE}.slice:cri-containerd:{ID}\n",
-        ID[:12],
-        None,
-    ),
-    "kubernetes, cri-o": (
-        f"0::/kubepods.slice/kubepods-pod{POD_IN_SLICE}.slice/crio-{ID}.scope/container\n",
-        ID[:12],
-        None,
-    ),
-    "a pod without a container": (
-        f"0::/kubepods.slice/kubepods-pod{POD_IN_SLICE}.slice\n",
-        POD[:13],
-        None,
-    ),
-    "podman": (f"0::/machine.slice/libpod-{ID}.scope/container\n", ID[:12], None),
-    "podman rootless": (
-        f"0::/user.slice/user-1000.slice/user@1000.service/user.slice/libpod-{ID}.scope\n",
-        ID[:12],
-        None,
-    ),
-    "podman cgroupfs": (f"0::/libpod_parent/libpod-{ID}\n", ID[:12], None),
-    "podman's monitor is outside": (f"0::/machine.slice/libpod-conmon-{ID}.scope\n", None, None),
-    "cri-o's monitor is outside": (f"0::/system.slice/crio-conmon-{ID}.scope\n", None, None),
-    "nerdctl": (f"0::/system.slice/nerdctl-{ID}.scope\n", ID[:12], None),
-    "containerd's default namespace": (f"0::/default/{ID}\n", ID[:12], None),
-    "lxc, new layout": ("0::/lxc.payload.trainer/user.slice\n", "trainer", None),
-    "lxc, old layout": ("4:cpu,cpuacct:/lxc/trainer\n0::/\n", "trainer", None),
-    "lxc's monitor is outside": ("0::/lxc.monitor.trainer\n", None, None),
-    "nspawn": ("0::/machine.slice/systemd-nspawn@trainer.service/payload\n", "trainer", None),
-    "fargate": (
-        f"1:name=systemd:/ecs/{ID[:32]}/{ID[:32]}-3456789012\n",
-        ID[:12],
-        None,
-    ),
-    "slurm v2": (
-        "0::/system.slice/slurmstepd.scope/job_4711/step_0/user/task_0\n",
-        None,
-        "4711",
-    ),
-    "slurm v2, several daemons a node": (
-        "0::/system.slice/node07_slurmstepd.scope/job_4711/step_batch/user/task_0\n",
-        None,
-        "4711",
-    ),
-    "slurm v1": (
-        (
-            "5:memory:/slurm/uid_1000/job_4711/step_0/task_0\n"
-            "4:cpuset:/slurm/uid_1000/job_4711/step_0\n1:name=systemd:/system.slice/slurmd.service\n"
-        ),
-        None,
-        "4711",
-    ),
-    "slurm v1 with the node's name": (
-        "4:cpuset:/slurm_node07/uid_1000/job_4711/step_extern\n",
-        None,
-        "4711",
-    ),
-    "podman inside slurm": (
-        f"0::/system.slice/slurmstepd.scope/job_4711/step_0/user/task_0/libpod-{ID}.scope\n",
-        ID[:12],
-        "4711",
-    ),
-    "a folder called job_ that is not Slurm's": ("0::/batch.slice/job_4711\n", None, None),
-    "64 digits inside a longer word": (f"0::/cache-{ID}ff\n", None, None),
-    "no cgroup at all": ("", None, None),
+UNDER_USER = "user.slice/user-1000.slice/user@1000.service/user.slice"
+CONTAINERS = {
+    "docker with systemd": f"0::/system.slice/docker-{ID}.scope",
+    "docker with cgroupfs": f"0::/docker/{ID}",
+    "docker v1": f"4:cpu,cpuacct:/docker/{ID}\n1:name=systemd:/docker/{ID}\n0::/",
+    "docker rootless": f"0::/{UNDER_USER}/docker-{ID}.scope",
+    "docker seen from another namespace": f"0::/../{ID}",
+    "a folder made inside the container": f"0::/system.slice/docker-{ID}.scope/init.scope",
+    "docker in docker names the inner": f"0::/docker/{INNER}/docker/{ID}",
+    "kubernetes, containerd, systemd": f"0::/kubepods.slice/kubepods-burstable.slice/"
+    f"kubepods-burstable-pod{POD_IN_SLICE}.slice/cri-containerd-{ID}.scope",
+    "kubernetes, containerd, cgroupfs": f"0::/kubepods/besteffort/pod{POD}/{ID}",
+    "kubernetes v1, cgroupfs": f"5:cpu,cpuacct:/kubepods/burstable/pod{POD}/{ID}",
+    "kubernetes, colons in the folder": f"0::/system.slice/containerd.service/"
+    f"kubepods-pod{POD_IN_SLICE}.slice:cri-containerd:{ID}",
+    "kubernetes, cri-o": f"0::/kubepods.slice/kubepods-pod{POD_IN_SLICE}.slice/"
+    f"crio-{ID}.scope/container",
+    "podman": f"0::/machine.slice/libpod-{ID}.scope/container",
+    "podman rootless": f"0::/{UNDER_USER}/libpod-{ID}.scope",
+    "podman cgroupfs": f"0::/libpod_parent/libpod-{ID}",
+    "nerdctl": f"0::/system.slice/nerdctl-{ID}.scope",
+    "containerd's default namespace": f"0::/default/{ID}",
+    "fargate": f"1:name=systemd:/ecs/{ID[:32]}/{ID[:32]}-3456789012",
+}
+"""Folders of the container ``ID``."""
+SLURM_JOBS = {
+    "v2": "0::/system.slice/slurmstepd.scope/job_4711/step_0/user/task_0",
+    "v2, several daemons a node": "0::/system.slice/node07_slurmstepd.scope/job_4711/step_batch",
+    "v1": "5:memory:/slurm/uid_1000/job_4711/step_0/task_0\n1:name=systemd:/system.slice",
+    "v1 with the node's name": "4:cpuset:/slurm_node07/uid_1000/job_4711/step_extern",
+}
+NEITHER = {
+    "bare machine": "0::/user.slice/user-1000.slice/session-3.scope",
+    "namespace root": "0::/",
+    "podman's monitor is outside": f"0::/machine.slice/libpod-conmon-{ID}.scope",
+    "cri-o's monitor is outside": f"0::/system.slice/crio-conmon-{ID}.scope",
+    "lxc's monitor is outside": "0::/lxc.monitor.trainer",
+    "a folder called job_ that is not Slurm's": "0::/batch.slice/job_4711",
+    "64 digits inside a longer word": f"0::/cache-{ID}ff",
+    "no cgroup at all": "",
+}
+MEMBERSHIPS: dict[str, tuple[str, str | None, str | None]] = {
+    **{case: (text, ID[:12], None) for case, text in CONTAINERS.items()},
+    **{f"slurm {case}": (text, None, "4711") for case, text in SLURM_JOBS.items()},
+    **{case: (text, None, None) for case, text in NEITHER.items()},
+    "a pod without a container": (f"0::/kubepods-pod{POD_IN_SLICE}.slice", POD[:13], None),
+    "lxc, new layout": ("0::/lxc.payload.trainer/user.slice", "trainer", None),
+    "lxc, old layout": ("4:cpu,cpuacct:/lxc/trainer\n0::/", "trainer", None),
+    "nspawn": ("0::/machine.slice/systemd-nspawn@trainer.service/payload", "trainer", None),
+    "podman in slurm": (f"{SLURM_JOBS['v2']}/libpod-{ID}.scope", ID[:12], "4711"),
 }
 
 
@@ -122,7 +70,7 @@ MEMBERSHIPS = {
 def test_container_and_job_are_named_as_their_own_tools_print_them(case: str) -> None:
     """Each engine's and cgroup driver's layout gives the short container id and the job."""
     text, container, slurm_job = MEMBERSHIPS[case]
-    assert cgroup.parse_membership(text) == (container, slurm_job)
+    assert cgroup.parse_membership(f"{text}\n") == (container, slurm_job)
 
 
 def test_a_container_name_cannot_carry_terminal_escapes() -> None:

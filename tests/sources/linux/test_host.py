@@ -207,24 +207,6 @@ def test_the_quota_limits_the_usable_cores(fake: FakeHost, tmp_path: Path) -> No
     assert host.usable_cores == 0.5
 
 
-def test_without_a_quota_the_affinity_is_what_can_be_used(fake: FakeHost) -> None:
-    """No quota is None, not zero cores."""
-    host, _ = fake.read()
-    assert host.quota_cores is None
-    assert host.usable_cores == float(len(os.sched_getaffinity(0)))
-
-
-def test_a_large_file_is_read_whole(fake: FakeHost) -> None:
-    """256 cores do not fit the first buffer."""
-    cores = tuple((0, 0, 0) for _ in range(256))
-    fake.cpu(*cores)
-    fake.reader.open()
-    fake.clock.advance(1.0)
-    fake.cpu(*(((25, 75, 0),) * 256))
-    host, _ = fake.read()
-    assert host.core_percents == (25.0,) * 256
-
-
 def test_this_machine_gives_plausible_readings() -> None:
     """Through the public source, on the real /proc, with the real clock."""
     source = HostReader(SystemClock())

@@ -23,12 +23,6 @@ def test_cpu_lines_give_busy_idle_and_iowait_in_their_order() -> None:
     assert times[b"cpu"] == CpuTimes(busy=170, idle=800, iowait=50)
 
 
-def test_shares_are_of_the_time_between_two_samples() -> None:
-    """Waiting for a disk is neither busy nor lost."""
-    share = counters.cpu_share(CpuTimes(100, 100, 100), CpuTimes(130, 150, 120))
-    assert share == counters.CpuShare(30.0, 20.0)
-
-
 def test_a_counter_that_steps_back_counts_as_nothing() -> None:
     """iowait can decrease; the share stays within 0 and 100."""
     share = counters.cpu_share(CpuTimes(100, 100, 100), CpuTimes(150, 150, 90))
@@ -115,10 +109,3 @@ def test_interfaces_are_read_even_where_name_and_number_touch() -> None:
         b"eth0": (123456, 789),
         b"eth0:1": (5, 6),
     }
-
-
-def test_rates_sum_the_devices_that_both_samples_have() -> None:
-    """A device plugged in between, or a counter that was reset, makes no jump."""
-    before = {b"a": (100, 100), b"reset": (9999, 9999), b"gone": (1, 1)}
-    now = {b"a": (300, 150), b"reset": (10, 10), b"new": (10**9, 10**9)}
-    assert counters.rates(before, now, 2.0) == (100.0, 25.0)

@@ -18,19 +18,6 @@ from gpuwatch.sources.gpu_source import GpuProcess
 from gpuwatch.sources.linux.processes import ProcessSource
 from tests.support.children import Children, children, wait_until
 
-WORKER_TREE = """
-def worker(forks):
-    pid = os.fork()
-    if pid == 0:
-        if forks:
-            worker(forks=False)
-        time.sleep(600)
-    return pid
-workers = [worker(forks=True), worker(forks=False), worker(forks=False)]
-ready(' '.join(map(str, workers)))
-wait()
-"""
-
 
 @pytest.fixture
 def started() -> Iterator[Children]:
@@ -77,59 +64,6 @@ def test_a_real_process_shows_what_the_system_says_of_it(started: Children, watc
     assert watch.problems == ()
 
 
-def test_a_busy_process_uses_cpu_and_a_waiting_one_uses_none(
-    started: Children, watch: Watch
-) -> None:
-    """Against the injected clock: half a second of work in one second is about half a core."""
-    worker = started.python(
-        "ready()\nsys.stdin.readline()\nwhile time.process_time() < 0.5: pass\nready()\nwait()\n"
-    )
-    idle = started.python("ready()\nwait()\n")
-    started.ready(worker)
-    started.ready(idle)
-    watch.read(worker.pid, idle.pid)
-    assert worker.stdin is not None
-    worker.stdin.write(b"go\n")
-    worker.stdin.flush()
-    started.ready(worker)
-    rows = watch.read(worker.pid, idle.pid, after=1.0)
-    assert 30 <= (rows[worker.pid].cpu_percent or 0) <= 55
-    assert rows[idle.pid].cpu_percent == 0.0
-
-
-def test_workers_come_and_go(started: Children, watch: Watch) -> None:
-    """A killed worker is gone at the next reading; a new one is there two seconds later."""
-    trainer = started.python(
-        "signals = []\n"
-        "def fork():\n"
-        "    pid = os.fork()\n"
-        "    if pid == 0:\n"
-        "        time.sleep(600)\n"
-        "    return pid\n"
-        "pid = fork()\n"
-        "ready(pid)\n"
-        "for line in sys.stdin:\n"
-        "    os.kill(pid, 9); os.waitpid(pid, 0)\n"
-        "    ready()\n"
-        "    sys.stdin.readline()\n"
-        "    pid = fork()\n"
-        "    ready(pid)\n"
-    )
-    worker = int(started.ready(trainer))
-    assert set(watch.read(trainer.pid)) == {trainer.pid, worker}
-    watch.read(trainer.pid, after=1.0)
-    assert trainer.stdin is not None
-    for _ in range(3):
-        trainer.stdin.write(b"end it\n")
-        trainer.stdin.flush()
-        started.ready(trainer)
-        assert set(watch.read(trainer.pid, after=0.1)) == {trainer.pid}
-        trainer.stdin.write(b"another\n")
-        trainer.stdin.flush()
-        worker = int(started.ready(trainer))
-        assert set(watch.read(trainer.pid, after=2.0)) == {trainer.pid, worker}
-
-
 def test_a_worker_whose_parent_ends_stays_with_its_trainer(started: Children, watch: Watch) -> None:
     """A launcher between the two exits: the kernel gives the worker a new parent, not us."""
     trainer = started.python(
@@ -160,38 +94,6 @@ def test_a_worker_whose_parent_ends_stays_with_its_trainer(started: Children, wa
         assert rows[worker].parent_pid != launcher
     finally:
         os.kill(worker, signal.SIGKILL)
-
-
-def test_hostile_arguments_and_names_come_out_harmless(started: Children, watch: Watch) -> None:
-    """Escapes, markup, newlines and bytes that are not UTF-8, in the command line and the name."""
-    child = started.python(
-        "import ctypes\n"
-        "ctypes.CDLL(None).prctl(15, b'a) R \\x1b[31m\\n\\xff', 0, 0, 0)\n"
-        "ready()\nwait()\n",
-        b"\x1b]0;owned\x07",
-        "[red]x[/red]",
-        "a\nb\u202e",
-        b"\xff\xfe",
-    )
-    started.ready(child)
-    row = watch.read(child.pid)[child.pid]
-    assert row.name == "a) R \ufffd[31m \ufffd"
-    assert row.command is not None
-    assert row.command.isprintable()
-    assert row.command.endswith("\ufffd]0;owned\ufffd [red]x[/red] 'a b\ufffd' \ufffd\ufffd")
-    assert row.state in ("R", "S")
-
-
-def test_all_processes_are_this_users_and_everybodys(started: Children, watch: Watch) -> None:
-    """On request every process of the machine is there once, this one included."""
-    child = started.python("ready()\nwait()\n")
-    started.ready(child)
-    watch.options.all_processes = True
-    rows, _ = watch.source.read([GpuProcess(child.pid, "GPU-0")])
-    pids = [row.pid for row in rows]
-    assert len(pids) == len(set(pids))
-    assert {os.getpid(), child.pid} <= set(pids)
-    assert all(row.parent_pid != 2 for row in rows)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs to start a process as another user")

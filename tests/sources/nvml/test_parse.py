@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from gpuwatch.core.model import BusySample
 from gpuwatch.sources.nvml import parse
 from gpuwatch.sources.nvml.messages import labels
-from gpuwatch.sources.nvml.tables import ALL_ONES_32
 
 NOW = 1_800_000_000.0
 NOW_US = round(NOW * 1e6)
@@ -21,37 +20,10 @@ def samples(*records: tuple[int, int]) -> memoryview:
     return memoryview(b"".join(struct.pack("@QQ", *record) for record in records))
 
 
-def shares(*records: tuple[int, int, int]) -> memoryview:
-    return memoryview(b"".join(struct.pack("@I4xQIIII", *record, 0, 0, 0) for record in records))
-
-
-def test_samples_seen_before_are_left_out() -> None:
-    """A driver that returns its whole ring each time does not make samples appear twice."""
-    raw = samples((NOW_US - 2, 10), (NOW_US - 1, 20), (NOW_US, 30))
-    assert parse.busy_samples(raw, 1, NOW_US - 1, NOW) == (BusySample(NOW, 30.0),)
-
-
-def test_an_unknown_value_type_gives_no_samples() -> None:
-    """A type that no header defines is not guessed at."""
-    assert parse.busy_samples(samples((NOW_US, 30)), 17, 0, NOW) == ()
-
-
 def test_the_upper_half_of_a_32_bit_value_is_ignored() -> None:
     """Drivers leave rubbish in the bytes of the union that the value does not use."""
     raw = samples((NOW_US, 0xDEADBEEF_00000032))
     assert parse.busy_samples(raw, 1, 0, NOW) == (BusySample(NOW, 50.0),)
-
-
-def test_a_share_over_a_hundred_percent_is_dropped() -> None:
-    """All of the SMs is the most that one sample can say."""
-    raw = shares((7, NOW_US, 100), (8, NOW_US, 101))
-    assert parse.process_busy(raw, 0, NOW, 2.0) == ({7: 100.0}, NOW_US)
-
-
-def test_shares_much_older_than_the_newest_are_stale() -> None:
-    """What another process left in the buffer before the window does not count as now."""
-    raw = shares((7, NOW_US - 5_000_000, 90), (8, NOW_US, 5))
-    assert parse.process_busy(raw, 0, NOW, 2.0) == ({8: 5.0}, NOW_US)
 
 
 @given(st.binary(max_size=400), st.integers(0, 20), st.floats(0, 4e9))
@@ -88,13 +60,6 @@ def test_field_values_of_every_type(kind: int, packed: bytes, value: float) -> N
     """The member of the union that the type names is taken."""
     raw = memoryview(struct.pack("@IIqqII", 82, 0, 0, 0, kind, 0) + packed)
     assert parse.field_values(raw) == ({82: value}, {})
-
-
-def test_processes_name_their_instance() -> None:
-    """All ones is "not in an instance"; 0 is instance 0."""
-    raw = struct.pack("@I4xQII", 5, 1, ALL_ONES_32, ALL_ONES_32)
-    raw += struct.pack("@I4xQII", 6, 1, 0, 0)
-    assert [slot for slot, _ in parse.processes(raw, 3)] == [(5, None), (6, 0)]
 
 
 def test_merging_takes_the_known_and_the_larger_memory() -> None:

@@ -108,19 +108,6 @@ def test_one_outlier_does_not_silence_a_cheap_reading() -> None:
     assert reading.cost < 1e-3
 
 
-def test_what_was_put_off_is_due_as_soon_as_the_driver_is_quick_again() -> None:
-    """It does not wait for a time that was planned when everything was slow."""
-    slots = [slot(cost=0.1) for _ in range(10)]
-    planned(*slots)
-    slots[0].measured(0.0, 0.1)
-    put_off = slots[0].due_at
-    for each in slots:
-        each.cost = 1e-6
-    planned(*slots)
-    assert put_off > 10.0
-    assert slots[0].due_at == 1.0
-
-
 def test_a_driver_call_that_gets_slow_is_made_less_often(tmp_path: Path) -> None:
     """A tenth of a second for the temperature halves how often it is asked, and its last value
     is shown meanwhile; when it is quick again it is asked at every look."""

@@ -26,17 +26,6 @@ def steps(diary: Diary, count: int, *, wait: float, work: float, begin: float = 
     return at
 
 
-def test_shares_and_rates_of_even_steps() -> None:
-    """A tenth of a second each, 30% of it waiting."""
-    diary = Diary(8, 100)
-    steps(diary, 300, wait=0.03, work=0.07)
-    loop = reported(diary, 20.0)
-    assert loop.data_wait_share == pytest.approx(0.3, abs=0.01)
-    assert loop.compute_share == pytest.approx(0.7, abs=0.02)
-    assert loop.samples_per_second == pytest.approx(80.0, rel=0.01)
-    assert loop.window_seconds == pytest.approx(10.0, abs=0.2)
-
-
 def test_a_wait_that_lasts_counts_while_it_lasts() -> None:
     """The share grows and the rates fall, though no step ends."""
     diary = Diary(8, 100)
@@ -50,17 +39,6 @@ def test_a_wait_that_lasts_counts_while_it_lasts() -> None:
     assert rates[0] > rates[1] > rates[2] > 0.0
     assert [loop.told_at_unix_seconds for loop in loops] == [1000.0 + at] * 3
     assert {loop.steps for loop in loops} == {100}
-
-
-def test_what_lies_ahead_is_not_reported() -> None:
-    """Of a step that goes on, no more than what has passed of it."""
-    diary = Diary(8, 100)
-    at = steps(diary, 10, wait=0.5, work=0.5)
-    steps(diary, 1, wait=1.0, work=100.0, begin=at)
-    loop = reported(diary, at + 10.0)
-    assert loop.steps == 10
-    assert loop.data_wait_share == pytest.approx(6.0 / 20.0, abs=0.01)
-    assert loop.told_at_unix_seconds == pytest.approx(1000.0 + at + 1.0)
 
 
 def test_a_checkpoint_that_goes_on_is_reported() -> None:

@@ -27,36 +27,12 @@ LOGS = (
     DMON_ALL,
     PMON,
 )
-CELLS = st.sampled_from(
-    [
-        "0",
-        "1",
-        "99",
-        "50 %",
-        "-",
-        "[N/A]",
-        "GPU-1234abcd",
-        "2025/01/31 12:00:00.000",
-        "P0",
-        "x",
-        "31000 MiB",
-        "212.34 W",
-        "0x0000000000000004",
-        "Active",
-        "1980 MHz",
-        "#",
-        "",
-        "index",
-        "gpu",
-        "timestamp",
-        "utilization.gpu [%]",
-        "12:00:00",
-        "20250131",
-        "9" * 30,
-        "1e400",
-        "\x1b[2J",
-    ]
+CELL_ROWS = (
+    "0|1|99|50 %|-|[N/A]|GPU-1234abcd|2025/01/31 12:00:00.000|P0|x|31000 MiB|212.34 W|Active",
+    "0x0000000000000004|1980 MHz|#||index|gpu|timestamp|utilization.gpu [%]|12:00:00|20250131",
+    "999999999999999999999999999999|1e400|\x1b[2J",
 )
+CELLS = st.sampled_from([cell for row in CELL_ROWS for cell in row.split("|")])
 
 
 def drain(lines: list[str], options: LogOptions | None = None) -> None:

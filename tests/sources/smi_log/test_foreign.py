@@ -180,6 +180,19 @@ def test_a_log_that_is_being_written_is_read_line_by_line() -> None:
     assert taken <= 3
 
 
+def test_an_interrupted_log_keeps_its_last_row() -> None:
+    """Ctrl-C while the next line is waited for: what was written counts, also without an index."""
+
+    def lines() -> Iterator[str]:
+        yield from ("utilization.gpu [%]", "10 %", "20 %")
+        raise KeyboardInterrupt
+
+    found = read_lines(lines(), LogStats())
+    assert first_busy([next(found), next(found)]) == [10.0, 20.0]
+    with pytest.raises(KeyboardInterrupt):
+        next(found)
+
+
 # --- without nvidia-smi's headings -----------------------------------------------------------
 
 

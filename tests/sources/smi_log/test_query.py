@@ -49,13 +49,6 @@ def test_columns_may_stand_in_any_order(seed: int) -> None:
     assert_read_back(written, read(query_log(written, columns)), columns)
 
 
-def test_named_columns_win_over_a_header() -> None:
-    """With --columns the header's own names are passed over."""
-    text = "a, b\n" + "\n".join(f"{40 + index}, {index}" for index in range(20))
-    found = read(text, columns=parse_columns("temperature.gpu,utilization.gpu"))
-    assert busy(found)[:3] == [[0.0], [1.0], [2.0]]
-
-
 def test_a_misspelled_column_names_its_neighbour() -> None:
     """The sentence says which field was meant, and is no traceback."""
     with pytest.raises(LogError, match=r"is it utilization\.gpu"):
@@ -261,36 +254,6 @@ def test_stamps_are_local_time() -> None:
     for written in (stamp(at), "1738326896.250", "2025-01-31T12:34:56.250Z"):
         (found,) = read(f"timestamp, utilization.gpu [%]\n{written}, 50 %\n")
         assert found.taken_at_unix_seconds == pytest.approx(at, abs=0.002)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "\n\n \n",
-        "hello\nworld\n",
-        "utilization.gpu [%], memory.used [MiB]\n",
-        "+-----------------------------------------------------+\n| NVIDIA-SMI 580.1 |\n",
-        "pid, process_name, used_gpu_memory [MiB]\n1, python, 5 MiB\n",
-        "def main():\n    x, y = 1, 2\n    return x\n",
-        "{",
-        "\x00\x01\x02\xff" * 100,
-        "No devices were found\n" * 20,
-        'Field "utilization.gpuu" is not a valid field to query.\n',
-    ],
-)
-def test_what_is_no_log_is_refused_in_a_sentence(text: str) -> None:
-    """One sentence, safe to print."""
-    with pytest.raises(LogError) as caught:
-        read(text)
-    assert str(caught.value).isprintable()
-    assert str(caught.value).endswith(".")
-
-
-def test_hostile_names_are_made_harmless() -> None:
-    """A card's name with escapes reaches no terminal."""
-    (found,) = read("index, name, utilization.gpu [%]\n0, \x1b]0;evil\x07 card, 5 %\n")
-    assert found.gpus[0].identity.name.isprintable()
 
 
 def test_more_gpus_than_there_can_be_are_left_out() -> None:

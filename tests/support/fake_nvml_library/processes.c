@@ -15,9 +15,7 @@ static unsigned gather(const fake_gpu_t *gpu, fake_process_t *out) {
         if (count > FAKE_MAX_PROCESSES) count = FAKE_MAX_PROCESSES;
         memcpy(out, gpu->processes, count * sizeof *out);
     } while (fake_read_again(&gpu->process_sequence, begun));
-    unsigned kept = 0;
-    for (unsigned i = 0; i < count; i++)
-        if (!out[i].check_alive || fake_process_alive(out[i].pid)) out[kept++] = out[i];
+    unsigned kept = count;
     for (int i = 0; i < FAKE_MAX_KERNEL_SLOTS; i++) {
         const fake_kernel_slot_t *slot = &fake_state->kernel_slots[i];
         if (!fake_slot_holds(slot, gpu)) continue;

@@ -18,12 +18,9 @@ static double value_at(const fake_gpu_t *gpu, unsigned type, uint64_t from, uint
     }
 }
 
-static void store(unsigned value_type, double value, nvmlValue_t *out) {
+static void store(double value, nvmlValue_t *out) {
     out->ullVal = 0;
-    if (value_type == NVML_VALUE_DOUBLE) out->dVal = value;
-    else if (value_type == NVML_VALUE_ULONGLONG) out->ullVal = (unsigned long long)(value + 0.5);
-    else if (value_type == NVML_VALUE_INT) out->siVal = (int)value;
-    else out->uiVal = (unsigned)(value + 0.5);
+    out->uiVal = (unsigned)(value + 0.5);
 }
 
 /* The list a test set, whole even while the test is replacing it. */
@@ -46,7 +43,7 @@ static unsigned from_list(const fake_gpu_t *gpu, unsigned type, uint64_t after, 
     for (unsigned i = 0; i < count && got < room; i++) {
         if (list[i].at_us <= after) continue;
         out[got].timeStamp = list[i].at_us;
-        store(gpu->sample_value_type[type], list[i].value, &out[got].sampleValue);
+        store(list[i].value, &out[got].sampleValue);
         got++;
     }
     return got;
@@ -62,8 +59,7 @@ static unsigned from_signal(const fake_gpu_t *gpu, unsigned type, uint64_t after
     unsigned got = 0;
     for (uint64_t end = first; end <= newest && got < room; end += period, got++) {
         out[got].timeStamp = end;
-        store(gpu->sample_value_type[type], value_at(gpu, type, end - period, end),
-              &out[got].sampleValue);
+        store(value_at(gpu, type, end - period, end), &out[got].sampleValue);
     }
     return got;
 }
@@ -75,7 +71,7 @@ nvmlReturn_t nvmlDeviceGetSamples(nvmlDevice_t device, unsigned type, unsigned l
     if (!value_type || !count) return NVML_ERROR_INVALID_ARGUMENT;
     if (type >= FAKE_SAMPLE_TYPES) return NVML_ERROR_NOT_SUPPORTED;
     FAKE_COUNT(count);
-    *value_type = gpu->sample_value_type[type];
+    *value_type = NVML_VALUE_UINT;
     if (!samples) {
         *count = gpu->sample_capacity;
         return NVML_SUCCESS;

@@ -35,8 +35,6 @@ static double at(const fake_gpu_t *gpu, uint64_t t_us) {
         uint32_t steps = gpu->step_count <= FAKE_MAX_STEPS ? gpu->step_count : FAKE_MAX_STEPS;
         return steps ? gpu->step_percent[(uint32_t)(phase * steps) % steps] : 0.0;
     }
-    case FAKE_WAVEFORM_SINE:
-        return gpu->level_percent * (0.5 + 0.5 * sin(phase * 6.283185307179586));
     default:
         return gpu->utilization;
     }

@@ -30,8 +30,7 @@
 #define FAKE_WAVEFORM_STEADY 1
 #define FAKE_WAVEFORM_SQUARE 2
 #define FAKE_WAVEFORM_STEPS 3
-#define FAKE_WAVEFORM_SINE 4
-#define FAKE_WAVEFORM_VIRTUAL 5
+#define FAKE_WAVEFORM_VIRTUAL 4
 
 #define FAKE_PROCESS_COMPUTE 1
 #define FAKE_PROCESS_GRAPHICS 2
@@ -75,7 +74,6 @@ typedef struct {
     uint32_t memory_percent;
     uint32_t encoder_percent;
     uint32_t decoder_percent;
-    uint32_t check_alive;       /* leave it out once the process has ended */
     uint64_t sample_at_us;      /* 0: the newest sample time */
     uint32_t gpu_instance;      /* all ones: none */
     uint32_t compute_instance;  /* all ones: none */
@@ -121,7 +119,7 @@ typedef struct {
     uint64_t memory_affinity;
 
     uint32_t waveform;          /* FAKE_WAVEFORM_*; anything but manual also moves what follows load */
-    uint32_t level_percent;     /* the high level of steady, square and sine */
+    uint32_t level_percent;     /* the high level of steady and square */
     uint64_t period_us;
     uint64_t phase_us;
     uint32_t duty_percent;      /* of square */
@@ -139,7 +137,6 @@ typedef struct {
     uint32_t sample_capacity;   /* how many the driver's ring holds, at most FAKE_MAX_SAMPLES */
     uint32_t samples_set[FAKE_SAMPLE_TYPES];   /* 1: answer the list below, not the waveform */
     uint32_t sample_count[FAKE_SAMPLE_TYPES];
-    uint32_t sample_value_type[FAKE_SAMPLE_TYPES]; /* nvmlValueType_t */
     uint32_t samples_sequence;  /* odd while the lists are being written */
     fake_sample_t samples[FAKE_SAMPLE_TYPES][FAKE_MAX_SAMPLES];
 

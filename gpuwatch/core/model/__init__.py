@@ -1,0 +1,40 @@
+"""The vocabulary of one look at a machine.
+
+Every type is frozen. ``None`` always means "not read" and never zero: the part does not have it,
+the driver refused it, or the call failed, and a ``Problem`` says which where a person should know.
+Units are in the names. Field names are also the names in the JSON (see ``codec``).
+"""
+
+from gpuwatch.core.model.gpu import (
+    BusySample,
+    Gpu,
+    GpuIdentity,
+    GpuKey,
+    GpuReading,
+    ReadingAge,
+    ReasonSeconds,
+)
+from gpuwatch.core.model.job import JOB_ROLES, Job, JobMember, JobRank, TrainingLoop
+from gpuwatch.core.model.process import Process, ProcessKey
+from gpuwatch.core.model.snapshot import Host, OwnCost, Problem, Snapshot
+
+__all__ = [
+    "JOB_ROLES",
+    "BusySample",
+    "Gpu",
+    "GpuIdentity",
+    "GpuKey",
+    "GpuReading",
+    "Host",
+    "Job",
+    "JobMember",
+    "JobRank",
+    "OwnCost",
+    "Problem",
+    "Process",
+    "ProcessKey",
+    "ReadingAge",
+    "ReasonSeconds",
+    "Snapshot",
+    "TrainingLoop",
+]

@@ -1,0 +1,247 @@
+"""Jobs: processes that belong together, and what their ranks report of their own loops."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gpuwatch.core.bounds import Text, UnixSeconds, Whole
+from gpuwatch.core.model.gpu import BusySample, GpuKey
+from gpuwatch.core.model.process import Identified
+
+JOB_ROLES = ("launcher", "rank", "loader_worker", "helper", "other")
+"""``launcher``: starts and watches ranks (torchrun, mpirun ...); ``rank``: a training process (a
+job of one process is one rank); ``loader_worker``: a DataLoader worker process; ``helper``:
+resource tracker, shared-memory manager, compile or checkpoint worker; ``other``: anything else
+in the job's tree."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobMember(Identified):
+    """One process of a job. Rates and shares are over the time since they were last read.
+
+    What ``Process`` says of the same ``key`` and is about GPUs (memory, SM share) is not
+    repeated here.
+    """
+
+    parent_pid: Whole | None = None
+    role: Text = "other"
+    """One of ``JOB_ROLES``."""
+    role_sign: Text | None = None
+    """Its sign, as a phrase: ``named pt_data_worker``, ``RANK=3 in its environment``."""
+    role_guessed: bool = False
+    """No process or thread name and no environment said so; likely, not known."""
+    rank: Whole | None = None
+    """The rank's own number, or that of the rank this process works for."""
+    orphaned: bool = False
+    """The process that started it has ended, and it is still there."""
+    name: Text | None = None
+    command: Text | None = None
+    state: Text | None = None
+    cpu_percent: float | None = None
+    """Of one core, all threads together."""
+    main_thread_cpu_percent: float | None = None
+    """Of one core: how close the thread that runs the Python loop is to its limit."""
+    run_queue_wait_percent: float | None = None
+    """Share of the time in which the main thread could have run and waited for a core."""
+    disk_wait_percent: float | None = None
+    """Share of the time spent waiting for block devices, where the kernel accounts for it."""
+    read_bytes_per_second: float | None = None
+    write_bytes_per_second: float | None = None
+    """From and to storage (what the page cache served is not in it)."""
+    voluntary_switches_per_second: float | None = None
+    involuntary_switches_per_second: float | None = None
+    """Of the main thread: it waited for something; it was pushed off its core."""
+    memory_resident_bytes: Whole | None = None
+    memory_proportional_bytes: Whole | None = None
+    """PSS: pages shared by n processes count 1/n each, so that sums are true."""
+    threads: Whole | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingLoop(Identified):
+    """A rank's own report on its loop, through ``gpuwatch.torch``; ``key`` is the rank's.
+
+    Shares are of wall time, 0 to 1, over ``window_seconds`` up to now: a wait that lasts counts
+    while it lasts. They may overlap (a copy runs beside compute) and need not add up to 1.
+    """
+
+    window_seconds: float | None = None
+    steps: Whole | None = None
+    """Since its first report; evaluation steps are not among them."""
+    steps_per_second: float | None = None
+    samples_per_second: float | None = None
+    data_wait_share: float | None = None
+    """The loop asked for the next batch and had to wait."""
+    copy_share: float | None = None
+    """Host-to-device copies, by CUDA events; ``None`` without CUDA."""
+    compute_share: float | None = None
+    """Between a step's first and last CUDA event; without CUDA, wall time inside the step."""
+    compute_on_device: bool | None = None
+    """``compute_share`` was measured on the GPU; ``False``: on the CPU's clock."""
+    phase: Text | None = None
+    """Now: ``train``, ``validation``, ``checkpoint`` or ``idle``."""
+    validation_share: float | None = None
+    checkpoint_share: float | None = None
+    epoch: Whole | None = None
+    step_in_epoch: Whole | None = None
+    steps_in_epoch: Whole | None = None
+    """``len(loader)``, where it has one."""
+    batch_size: Whole | None = None
+    """Samples in the last batch."""
+    loader_workers: Whole | None = None
+    """``num_workers`` of the loader that is watched."""
+    pinned_memory: bool | None = None
+    memory_allocated_bytes: Whole | None = None
+    memory_reserved_bytes: Whole | None = None
+    memory_peak_bytes: Whole | None = None
+    """Allocated at most since the process began. All three are PyTorch's own counters."""
+    told_at_unix_seconds: UnixSeconds | None = None
+    """When it reported last."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRank(Identified):
+    """One training process of a job, and how it gets its data, as far as can be seen outside."""
+
+    rank: Whole | None = None
+    """``RANK``; ``None`` when not known (0 is not assumed)."""
+    local_rank: Whole | None = None
+    gpu_uuids: tuple[GpuKey, ...] = ()
+    loader_workers: Whole | None = None
+    """DataLoader workers alive now; 0: loading runs in the training process; ``None``: unknown."""
+    loader_workers_sign: Text | None = None
+    """Its sign, or why it is unknown, as a phrase."""
+    loader_workers_guessed: bool = False
+    pinned_memory: bool | None = None
+    """Batches are copied to pinned memory by a thread of the DataLoader."""
+    pinned_memory_sign: Text | None = None
+    """Its sign, or why it is unknown, as a phrase."""
+    numa_nodes: tuple[Whole, ...] | None = None
+    """The NUMA nodes whose cores it may use."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job(Identified):
+    """The processes that belong together, from the launcher (or the training process) down.
+
+    ``pid`` is the topmost process of the job, ``command`` the command line a person knows it by.
+    Text is ``text.clean``. Cores are those this job may use, not those of the machine.
+    """
+
+    attached: bool = False
+    """The person asked for this job by PID, or gpuwatch started it."""
+    command: Text | None = None
+    user: Text | None = None
+    working_directory: Text | None = None
+    launcher: Text | None = None
+    """``torchrun``, ``mpirun``, ... where one started the ranks."""
+    framework: Text | None = None
+    """``torch``, ``jax``, ``tensorflow``, where a loaded library says so."""
+    world_size: Whole | None = None
+    """``WORLD_SIZE``: ranks on all machines."""
+    ranks: tuple[JobRank, ...] = ()
+    members: tuple[JobMember, ...] = ()
+    """All processes, the topmost first, each after its parent."""
+    loops: tuple[TrainingLoop, ...] = ()
+    """Of the ranks that use ``gpuwatch.torch``, in the order of ``ranks``."""
+    gpu_uuids: tuple[GpuKey, ...] = ()
+    """The GPUs it uses or has used."""
+    affinity_cores: Whole | None = None
+    quota_cores: float | None = None
+    """The tightest cgroup CPU quota on the job's path, in cores; ``None``: no quota."""
+    slurm_cores: Whole | None = None
+    """``SLURM_CPUS_ON_NODE`` and the like: what the scheduler gave it here."""
+    usable_cores: float | None = None
+    """The least of those and the machine's: what all ranks of the job on this host share."""
+    cpu_throttled_percent: float | None = None
+    """Share of the quota's periods in which the job was held back."""
+    container: Text | None = None
+    pod: Text | None = None
+    slurm_job: Text | None = None
+    environment: Text | None = None
+    """``conda ml``, ``venv proj``: the Python environment it runs in."""
+    inner_pid: Whole | None = None
+    """The PID that the job's own PID namespace knows ``pid`` by, where that is another."""
+    ended_at_unix_seconds: UnixSeconds | None = None
+    """When the last of its ranks was seen to be gone; such a job stays in the list while somebody
+    is attached to it."""
+    exit_code: Whole | None = None
+    """Only where gpuwatch started the job, negative for a signal."""
+    main_thread_samples: tuple[BusySample, ...] | None = None
+    loader_worker_samples: tuple[BusySample, ...] | None = None
+    """Share of one core that the ranks' main threads (the loader workers) used, on average, in
+    the time up to each moment, finer than snapshots come; only for the attached job."""
+
+    def loop_of(self, rank: JobRank) -> TrainingLoop | None:
+        """This rank's report on its loop; ``None``: it does not use ``gpuwatch.torch``."""
+        return next((loop for loop in self.loops if loop.key == rank.key), None)
+
+    def having(self, role: str) -> tuple[JobMember, ...]:
+        """The members with this role."""
+        return tuple([member for member in self.members if member.role == role])
+
+    @property
+    def loader_workers(self) -> int | None:
+        """Of all ranks together; ``None`` if it is unknown for one, or there is no rank."""
+        return _total([rank.loader_workers for rank in self.ranks])
+
+    @property
+    def pinned_memory(self) -> bool | None:
+        """The ranks' common answer; ``None`` if unknown or if they differ."""
+        answers = {rank.pinned_memory for rank in self.ranks}
+        return answers.pop() if len(answers) == 1 else None
+
+    @property
+    def cpu_percent(self) -> float | None:
+        """Of one core, all processes together; those not yet measured are left out."""
+        return _sum([member.cpu_percent for member in self.members])
+
+    @property
+    def main_thread_cpu_percent(self) -> float | None:
+        """Mean over the ranks."""
+        return _mean([member.main_thread_cpu_percent for member in self.having("rank")])
+
+    @property
+    def loader_worker_cpu_percent(self) -> float | None:
+        """Mean over the loader workers, of one core each."""
+        return _mean([member.cpu_percent for member in self.having("loader_worker")])
+
+    @property
+    def read_bytes_per_second(self) -> float | None:
+        return _sum([member.read_bytes_per_second for member in self.members])
+
+    @property
+    def write_bytes_per_second(self) -> float | None:
+        return _sum([member.write_bytes_per_second for member in self.members])
+
+    @property
+    def memory_proportional_bytes(self) -> int | None:
+        """PSS of all processes; ``None`` while it is unknown for one of them."""
+        return _total([member.memory_proportional_bytes for member in self.members])
+
+    @property
+    def data_wait_share(self) -> float | None:
+        """Mean over the ranks that report their loop."""
+        return _mean([loop.data_wait_share for loop in self.loops]) if self.loops else None
+
+    @property
+    def samples_per_second(self) -> float | None:
+        """Of all ranks that report their loop together; ``None`` while one lacks it."""
+        rates = [loop.samples_per_second for loop in self.loops]
+        return None if None in rates else _sum(rates)
+
+
+def _sum(values: list[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+def _mean(values: list[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
+def _total(values: list[int | None]) -> int | None:
+    """The sum, if every part is known and there is one."""
+    known = [value for value in values if value is not None]
+    return sum(known) if known and len(known) == len(values) else None

@@ -1,0 +1,52 @@
+"""Processes of a machine, and by what one is known."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gpuwatch.core.bounds import Text, UnixSeconds, Whole
+from gpuwatch.core.model.gpu import GpuKey
+
+ProcessKey = tuple[int, float | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identified:
+    """A process, or something that goes by one; the kernel reuses PIDs, so both make the key."""
+
+    pid: Whole
+    started_at_unix_seconds: UnixSeconds | None = None
+
+    @property
+    def key(self) -> ProcessKey:
+        return (self.pid, self.started_at_unix_seconds)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Process(Identified):
+    """One process, on one GPU (``gpu_uuid``) or on none.
+
+    A process that uses several GPUs appears once for each, with the same host readings, so
+    anything that adds up CPU or memory must count a ``key`` once. All text is ``text.clean``.
+    """
+
+    parent_pid: Whole | None = None
+    user: Text | None = None
+    name: Text | None = None
+    command: Text | None = None
+    state: Text | None = None
+    """The kernel's letter: R running, S sleeping, D disk wait, T stopped, Z zombie, I idle."""
+    cpu_percent: float | None = None
+    """Of one core: 250 is two and a half cores."""
+    memory_resident_bytes: Whole | None = None
+    threads: Whole | None = None
+    container: Text | None = None
+    """Short container or pod id where the cgroup names one."""
+    slurm_job: Text | None = None
+    gpu_uuid: GpuKey | None = None
+    gpu_memory_bytes: Whole | None = None
+    gpu_busy_percent: float | None = None
+    """Share of this GPU's SM time; measured 0 when idle, ``None`` when the driver cannot say."""
+    gpu_kind: Text | None = None
+    """``compute``, ``graphics`` or ``compute+graphics``."""
+    mig_instance: Whole | None = None

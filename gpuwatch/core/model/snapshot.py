@@ -1,0 +1,101 @@
+"""One look at a machine: its GPUs, processes, jobs, host, and what could not be read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gpuwatch.core.bounds import MonotonicSeconds, Seconds, Text, UnixSeconds, Whole
+from gpuwatch.core.model.gpu import Gpu
+from gpuwatch.core.model.job import Job
+from gpuwatch.core.model.process import Process
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """The machine around the GPUs. Rates are over the time since the snapshot before."""
+
+    name: Text
+    cpu_percent: float | None = None
+    """Of all cores together, 0-100; waiting for a disk is not counted as busy."""
+    cpu_iowait_percent: float | None = None
+    core_percents: tuple[float | None, ...] | None = None
+    load_average_1_minute: float | None = None
+    load_average_5_minutes: float | None = None
+    load_average_15_minutes: float | None = None
+    memory_total_bytes: Whole | None = None
+    memory_used_bytes: Whole | None = None
+    """Total less available: what a new process could not have."""
+    swap_total_bytes: Whole | None = None
+    swap_used_bytes: Whole | None = None
+    pressure_cpu_some_percent: float | None = None
+    pressure_io_some_percent: float | None = None
+    pressure_io_full_percent: float | None = None
+    pressure_memory_some_percent: float | None = None
+    pressure_memory_full_percent: float | None = None
+    """PSI: the share of time some (or all) runnable tasks waited for that resource."""
+    disk_read_bytes_per_second: float | None = None
+    disk_write_bytes_per_second: float | None = None
+    network_receive_bytes_per_second: float | None = None
+    network_transmit_bytes_per_second: float | None = None
+    shm_total_bytes: Whole | None = None
+    shm_used_bytes: Whole | None = None
+    core_count: Whole | None = None
+    """Cores the machine has online."""
+    affinity_cores: Whole | None = None
+    """Cores this process may be scheduled on."""
+    quota_cores: float | None = None
+    """The tightest cgroup CPU quota above this process, in cores; ``None``: no quota."""
+    usable_cores: float | None = None
+    """The smaller of the two: what a job started here could really use."""
+    uptime_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """One thing that could not be read, as a sentence for a person.
+
+    ``source`` is ``nvml``, ``host``, ``processes``, ``jobs`` or ``sampler``; ``target`` the GPU's
+    uuid, or ``None`` for all of the source; ``reading`` the field it concerns (of ``Gpu``:
+    ``lost``), or ``None`` for all.
+    """
+
+    source: Text
+    message: Text
+    target: Text | None = None
+    reading: Text | None = None
+    since_unix_seconds: UnixSeconds | None = None
+    severity: Text = "warning"
+    """``error``: a whole source or GPU is missing; ``warning``; ``info``: good to know."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnCost:
+    """Cost of watching, so that a person can judge it."""
+
+    cpu_percent: float | None = None
+    """Of one core, over the time since the snapshot before."""
+    memory_resident_bytes: Whole | None = None
+    nvml_milliseconds_per_second: float | None = None
+    """Time spent inside the driver's calls, a second of wall time."""
+    nvml_calls_per_second: float | None = None
+    read_milliseconds: float | None = None
+    """How long taking this snapshot took."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """Everything seen at one moment, live, simulated, replayed or remote alike."""
+
+    sequence: Whole
+    taken_at_unix_seconds: UnixSeconds
+    monotonic_seconds: MonotonicSeconds
+    """The source's monotonic clock: the time axis of charts, immune to wall-clock jumps."""
+    interval_seconds: Seconds
+    """The interval aimed at when this was taken."""
+    simulated: bool
+    host: Host
+    gpus: tuple[Gpu, ...] = ()
+    processes: tuple[Process, ...] = ()
+    jobs: tuple[Job, ...] = ()
+    problems: tuple[Problem, ...] = ()
+    own_cost: OwnCost = OwnCost()
