@@ -39,8 +39,6 @@ class Surroundings(NamedTuple):
     slurm_job: str | None = None
     environment: str | None = None
     """``conda ml``, ``venv proj``."""
-    inner_pid: int | None = None
-    """Its PID in its own PID namespace, where that is not the PID seen here."""
 
 
 def read_surroundings(
@@ -63,7 +61,6 @@ def read_surroundings(
         pod=pod_name(groups, environment, host),
         slurm_job=membership.slurm_job or slurm_job(environment),
         environment=PythonEnvironment(pid, environment, membership.container, proc).name(),
-        inner_pid=read_inner_pid(pid, proc),
     )
 
 

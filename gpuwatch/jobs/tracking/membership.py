@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from gpuwatch.core.model import GpuKey, Process
 from gpuwatch.jobs.identity import roles
@@ -11,7 +12,14 @@ from gpuwatch.jobs.identity.evidence import RankNumbers
 from gpuwatch.jobs.loop.reader import LoopReader
 from gpuwatch.jobs.tracking.members import Member
 
-Gpus = Mapping[int, tuple[GpuKey, ...]]
+
+class Moment(NamedTuple):
+    """One snapshot: its time, the rows of processes, and the GPUs that each of them uses."""
+
+    now: float
+    unix: float
+    rows: Mapping[int, Process]
+    gpus: Mapping[int, tuple[GpuKey, ...]]
 
 
 class Membership:
@@ -39,40 +47,32 @@ class Membership:
             member.meter.keeps_open = at < count
 
     def follow(
-        self,
-        pids: Sequence[int],
-        orphans: frozenset[int],
-        rows: Mapping[int, Process],
-        gpus: Gpus,
-        now: float,
-        unix: float,
-        *,
-        attached: bool,
+        self, pids: Sequence[int], orphans: frozenset[int], at: Moment, *, attached: bool
     ) -> None:
         """Take the rows of its processes, parents before their children. ``orphans``: new ones
         whose parent has ended. The same list as before stands for the same processes, below the
         same parents."""
         same = pids is self._pids
-        changed = not same and self._forget_all_but(pids, rows)
+        changed = not same and self._forget_all_but(pids, at.rows)
         anybody_reports = bool(self._loops.reporting)
         for pid in pids:
-            row = rows[pid]
+            row = at.rows[pid]
             member = self.by_pid.get(pid)
             if member is None:
-                member = Member(row, now, self._proc)
+                member = Member(row, at.now, self._proc)
                 member.orphaned = pid in orphans
                 member.meter.keeps_open = len(self.by_pid) < self._may_keep_open
                 self.by_pid[pid] = member
                 changed = True
-            changed = member.take(row, now, unix) or changed
+            changed = member.take(row, at.now, at.unix) or changed
             if anybody_reports:
                 changed = self._take_reported(member) or changed
-            if pid in gpus:
+            if pid in at.gpus:
                 changed = changed or not member.uses_gpu
                 member.uses_gpu = True
         changed = (not same and self._link(pids)) or changed
         self._pids = pids
-        self._assign(now, changed, attached=attached)
+        self._assign(at.now, changed, attached=attached)
 
     def _take_reported(self, member: Member) -> bool:
         changed = False

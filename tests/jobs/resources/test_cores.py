@@ -10,7 +10,14 @@ from pathlib import Path
 import pytest
 
 from gpuwatch.jobs.resources import cores
-from gpuwatch.jobs.resources.cores import JobCores, ThrottleMeter, read_cores, slurm_cores
+from gpuwatch.jobs.resources.cores import (
+    JobCores,
+    ThrottleMeter,
+    nodes_of,
+    read_cores,
+    read_nodes,
+    slurm_cores,
+)
 from tests.support.children import Children, children, wait_until
 from tests.support.fake_proc import FakeProc
 
@@ -225,3 +232,40 @@ def test_counters_that_start_again_give_no_share(fake: FakeProc, tmp_path: Path)
 def test_slurms_allocation_is_that_of_this_machine(text: str, cores: int | None) -> None:
     """Slurm sets it on each machine; nonsense is no allocation."""
     assert slurm_cores({"SLURM_CPUS_ON_NODE": text}) == cores
+
+
+TWO = {0: frozenset(range(8)), 1: frozenset(range(8, 16))}
+
+
+@pytest.mark.parametrize(
+    ("cores", "nodes"),
+    [
+        pytest.param({0, 3}, (0,), id="first"),
+        pytest.param({9}, (1,), id="second"),
+        pytest.param(set(range(16)), (0, 1), id="both"),
+        pytest.param({99}, None, id="none that is known"),
+    ],
+)
+def test_nodes_of_cores(cores: set[int], nodes: tuple[int, ...] | None) -> None:
+    """A node counts as soon as one of its cores may be used."""
+    assert nodes_of(cores, TWO) == nodes
+
+
+def test_nodes_from_the_kernels_files(tmp_path: Path) -> None:
+    """Cores in nodes that exist are found; memory-only nodes and torn files are left out."""
+    mine = min(os.sched_getaffinity(0))
+    for node, text in {
+        "node0": "4000-4001",
+        "node1": f"{mine}\n",
+        "node2": "\n",
+        "node3": "x",
+    }.items():
+        (tmp_path / node).mkdir()
+        (tmp_path / node / "cpulist").write_text(text)
+    (tmp_path / "node4").mkdir()
+    assert read_nodes(os.getpid(), nodes=tmp_path) == (1,)
+
+
+def test_without_the_files_nothing_is_known(tmp_path: Path) -> None:
+    """A machine without NUMA in its kernel has no such folder."""
+    assert read_nodes(os.getpid(), nodes=tmp_path / "nothing") is None
