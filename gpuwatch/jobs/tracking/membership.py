@@ -52,27 +52,28 @@ class Membership:
         """Take the rows of its processes, parents before their children. ``orphans``: new ones
         whose parent has ended. The same list as before stands for the same processes, below the
         same parents."""
+        now, unix, rows, gpus = at
         same = pids is self._pids
-        changed = not same and self._forget_all_but(pids, at.rows)
+        changed = not same and self._forget_all_but(pids, rows)
         anybody_reports = bool(self._loops.reporting)
         for pid in pids:
-            row = at.rows[pid]
+            row = rows[pid]
             member = self.by_pid.get(pid)
             if member is None:
-                member = Member(row, at.now, self._proc)
+                member = Member(row, now, self._proc)
                 member.orphaned = pid in orphans
                 member.meter.keeps_open = len(self.by_pid) < self._may_keep_open
                 self.by_pid[pid] = member
                 changed = True
-            changed = member.take(row, at.now, at.unix) or changed
+            changed = member.take(row, now, unix) or changed
             if anybody_reports:
                 changed = self._take_reported(member) or changed
-            if pid in at.gpus:
+            if pid in gpus:
                 changed = changed or not member.uses_gpu
                 member.uses_gpu = True
         changed = (not same and self._link(pids)) or changed
         self._pids = pids
-        self._assign(at.now, changed, attached=attached)
+        self._assign(now, changed, attached=attached)
 
     def _take_reported(self, member: Member) -> bool:
         changed = False

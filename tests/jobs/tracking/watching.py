@@ -18,28 +18,13 @@ from gpuwatch.sources.linux import procfs
 from gpuwatch.sources.linux.processes import ProcessSource
 
 RENAME = """
-import threading
-def rename(name, thread=None):
-    where = f'/proc/self/task/{thread}/comm' if thread else '/proc/self/comm'
-    with open(where, 'w') as file:
-        file.write(name)
-def named_thread(name):
-    named = threading.Event()
-    def run():
-        rename(name, threading.get_native_id())
-        named.set()
-        time.sleep(600)
-    threading.Thread(target=run, daemon=True).start()
-    named.wait()
-def fork(run=None, name=None):
+def fork(name):
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
-        if name:
-            rename(name)
+        with open('/proc/self/comm', 'w') as file:
+            file.write(name)
         os.write(writer, b'.')
-        if run:
-            run()
         time.sleep(600)
     os.read(reader, 1)
     os.close(reader)
