@@ -6,8 +6,9 @@ leave it.
 
 from __future__ import annotations
 
+import functools
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -16,6 +17,7 @@ from gpuwatch.torch import batches
 from gpuwatch.torch.reporter import REPORTER, Reporter
 
 Batch = TypeVar("Batch")
+Hook = TypeVar("Hook", bound=Callable[..., None])
 
 
 class _Asked(NamedTuple):
@@ -310,6 +312,20 @@ def epoch(number: int) -> None:
 def describe() -> str:
     """Where this process reports, or why it does not, as a sentence."""
     return REPORTER.describe()
+
+
+def quiet(hook: Hook) -> Hook:
+    """A hook of a trainer that does nothing outside the thread that trains, and never raises."""
+
+    @functools.wraps(hook)
+    def guarded(*arguments: Any, **named: Any) -> None:
+        try:
+            if REPORTER.follows_this_thread():
+                hook(*arguments, **named)
+        except Exception as error:
+            REPORTER.fail(error)
+
+    return guarded  # type: ignore[return-value]
 
 
 def _gradients_are_off() -> bool:
