@@ -124,14 +124,14 @@ class TrackedJob:
     def publish(self, at: Moment, *, disk_wait: bool) -> Job:
         """The job as it is now; once it has ended, as it was, with what is left of it. The same
         object while nothing of it changes."""
-        attached = self.attached
+        now, attached = at.now, self.attached
         made = [
-            member.make(member.measure(at.now, attached=attached, disk_wait=disk_wait and attached))
+            member.make(member.measure(now, attached=attached, disk_wait=disk_wait and attached))
             for member in self._members
         ]
-        gone_at = self.without_ranks_since(at.now)
+        gone_at = self.without_ranks_since(now)
         if gone_at is not None and not self._may_start_again():
-            self.last = self._ended(at.unix - (at.now - gone_at), made, at)
+            self.last = self._ended(at.unix - (now - gone_at), made, at)
             return self.last
         self.ended_at = None
         self._final = tuple(made)

@@ -95,8 +95,9 @@ class JobTracker:
 
     def read(self, processes: tuple[Process, ...]) -> tuple[tuple[Job, ...], tuple[Problem, ...]]:
         """The jobs among ``processes``, the attached one first; see ``JobReader``."""
-        at = Moment(self._clock.monotonic(), self._clock.unix(), *_by_pid(processes))
-        self._tops = {pid: known for pid, known in self._tops.items() if pid in at.rows}
+        rows, gpus = _by_pid(processes)
+        at = Moment(self._clock.monotonic(), self._clock.unix(), rows, gpus)
+        self._tops = {pid: known for pid, known in self._tops.items() if pid in rows}
         self._share_out(at)
         self._bind(at)
         self._drop_unused(at.now)
