@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from gpuwatch.core.text import clean
+from gpuwatch.jobs.cores import SLURM_CORES
 from gpuwatch.jobs.identity.programs import words
-from gpuwatch.jobs.resources.cores import SLURM_CORES
 from gpuwatch.sources.linux import cgroup, procfs
 
 ENVIRONMENT_NAMES = words(
@@ -19,7 +19,7 @@ ENVIRONMENT_NAMES = words(
     SLURM_JOB_ID VIRTUAL_ENV VIRTUAL_ENV_PROMPT
     """
 ) | {SLURM_CORES}
-"""The variables that ``jobs/resources`` and this module look at."""
+"""The variables that ``jobs/cores.py`` and this module look at."""
 
 NAME_LENGTH = 253
 """As long as a Kubernetes name can be."""

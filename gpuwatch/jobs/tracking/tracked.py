@@ -14,8 +14,8 @@ from gpuwatch.core.model import (
     ProcessKey,
     TrainingLoop,
 )
+from gpuwatch.jobs.cores import read_nodes
 from gpuwatch.jobs.loop.reader import LoopReader
-from gpuwatch.jobs.resources.cores import read_nodes
 from gpuwatch.jobs.tracking.loader import LoaderLook, LoaderWatch, with_reported
 from gpuwatch.jobs.tracking.members import Member
 from gpuwatch.jobs.tracking.membership import Membership, Moment

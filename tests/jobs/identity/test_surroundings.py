@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from gpuwatch.jobs.cores import read_cores
 from gpuwatch.jobs.identity import surroundings
 from gpuwatch.jobs.identity.surroundings import read_inner_pid, read_surroundings
-from gpuwatch.jobs.resources.cores import read_cores
 from tests.support.children import Children
 from tests.support.fake_proc import FakeProc
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.jobs.resources import cores
-from gpuwatch.jobs.resources.cores import (
+from gpuwatch.jobs import cores
+from gpuwatch.jobs.cores import (
     JobCores,
     ThrottleMeter,
     nodes_of,
