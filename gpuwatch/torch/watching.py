@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from types import TracebackType
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from gpuwatch.jobs.loop.step_file import CHECKPOINT, COPY, IDLE, STEP, VALIDATION, WAIT
@@ -247,12 +246,7 @@ class _Mark:
         except Exception as error:
             reporter.fail(error)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         depth, self._depth = self._depth, None
         if depth is not None:
             try:

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from tests.jobs.tracking.watching import (
-    RENAME,
     key_of,
     members,
     roles,
@@ -21,13 +20,25 @@ from tests.jobs.tracking.watching import (
 )
 from tests.support.children import Children, wait_until
 
+WORKERS = """
+def fork():
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        with open('/proc/self/comm', 'w') as file:
+            file.write('pt_data_worker')
+        os.write(writer, b'.')
+        time.sleep(600)
+    os.read(reader, 1)
+    return pid
+print(*[fork() for _ in range(COUNT)], flush=True)
+wait()
+"""
+"""Prints the PIDs of its workers once they have their name."""
+
 
 def with_workers(count: int) -> str:
-    return (
-        f"{RENAME}"
-        f"print(*[fork(name='pt_data_worker') for _ in range({count})], flush=True)\n"
-        "wait()\n"
-    )
+    return WORKERS.replace("COUNT", str(count))
 
 
 def say(started: Children, child: subprocess.Popen[bytes]) -> list[int]:

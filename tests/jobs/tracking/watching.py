@@ -17,22 +17,6 @@ from gpuwatch.sources.gpu_source import GpuProcess
 from gpuwatch.sources.linux import procfs
 from gpuwatch.sources.linux.processes import ProcessSource
 
-RENAME = """
-def fork(name):
-    reader, writer = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        with open('/proc/self/comm', 'w') as file:
-            file.write(name)
-        os.write(writer, b'.')
-        time.sleep(600)
-    os.read(reader, 1)
-    os.close(reader)
-    os.close(writer)
-    return pid
-"""
-"""For ``Children.python``: ``fork`` returns once the child has its name."""
-
 
 def key_of(pid: int) -> ProcessKey:
     stat = procfs.parse_process_stat(Path(f"/proc/{pid}/stat").read_bytes())
