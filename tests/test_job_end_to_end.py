@@ -71,10 +71,10 @@ def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @contextlib.contextmanager
-def training(fake: FakeNvml, script: Path, workers: int) -> Iterator[int]:
+def training(fake: FakeNvml, script: Path, workers: int, cost: float = 0.02) -> Iterator[int]:
     """The job's PID, once its first batch is there."""
     job = subprocess.Popen(
-        [sys.executable, str(script), str(workers), "1000000", "0.02"],
+        [sys.executable, str(script), str(workers), "1000000", str(cost)],
         env=fake.env({"PYTHONPATH": str(ROOT)}),
         cwd=script.parent,
         stdout=subprocess.PIPE,
@@ -187,7 +187,7 @@ class TestAlone:
 def test_a_job_with_four_workers(fake: FakeNvml, script: Path) -> None:
     """The workers are counted, they are busy and the training process waits for them; the job is
     found from one of its workers as well."""
-    with training(fake, script, 4) as pid:
+    with training(fake, script, 4, 0.005) as pid:
         job = watched_job(fake, pid, knows("pinned_memory", "loader_worker_cpu_percent"))
         workers = [m["pid"] for m in job["members"] if m["role"] == "loader_worker"]
         page = gpuwatch(fake, "status", "--pid", str(workers[0])).stdout
@@ -208,17 +208,8 @@ def test_a_job_that_gpuwatch_runs_has_a_report(
     environment = fake.env({"PYTHONPATH": str(ROOT), "XDG_STATE_HOME": str(state)})
     done = subprocess.run(
         [
-            sys.executable,
-            "-m",
-            "gpuwatch",
-            "run",
-            "--plain",
-            "-i",
-            "0.5",
-            "--",
-            sys.executable,
-            str(script),
-            *("2", "16", "0.04"),
+            *(sys.executable, "-m", "gpuwatch", "run", "--plain", "-i", "0.5"),
+            *("--", sys.executable, str(script), "2", "8", "0.04"),
         ],
         env=environment,
         cwd=script.parent,

@@ -231,8 +231,8 @@ class LiveWatch:
                     await sampling
 
     async def _sample_stacks(self) -> None:
-        from gpuwatch.jobs.stacks.facts import stack_facts
         from gpuwatch.jobs.stacks.sampler import StackSampler
+        from gpuwatch.jobs.stacks.summary import stack_facts
         from gpuwatch.jobs.stacks.targets import job_targets
 
         await asyncio.sleep(self._seconds / 2)

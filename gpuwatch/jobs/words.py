@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from gpuwatch.core import units
 from gpuwatch.core.model import Host, Job, JobMember, JobRank, TrainingLoop
 
-_GROUPS_TOLD = 3
+_GROUPS_NAMED = 3
 
 
 def role_name(member: JobMember) -> str:
@@ -39,12 +39,8 @@ def job_loading_sentence(job: Job) -> str:
     if len(ranks) == 1:
         return loading_sentence(ranks[0])
     first = ranks[0]
-    workers_alike = all(
-        (rank.loader_workers, rank.loader_workers_guessed)
-        == (first.loader_workers, first.loader_workers_guessed)
-        for rank in ranks
-    )
-    pinned_alike = all(rank.pinned_memory is first.pinned_memory for rank in ranks)
+    workers_alike = len({(one.loader_workers, one.loader_workers_guessed) for one in ranks}) == 1
+    pinned_alike = len({rank.pinned_memory for rank in ranks}) == 1
     if workers_alike and pinned_alike:
         return _same_everywhere(first, each=" each", process="processes")
     if workers_alike:
@@ -70,9 +66,9 @@ def loop_facts(job: Job, now: float | None = None) -> list[str]:
     facts += _shares("copy", loops, "copy_share")
     if len(loops) < len(job.ranks):
         facts.append(f"{len(loops)} of {len(job.ranks)} ranks report")
-    told = [one.told_at_unix_seconds for one in loops if one.told_at_unix_seconds is not None]
-    if now is not None and told and now - max(told) > STALE_SECONDS:
-        facts.insert(0, f"reported {units.age(now - max(told))} ago")
+    at = max([loop.told_at_unix_seconds or 0.0 for loop in loops])
+    if now is not None and at > 0.0 and now - at > STALE_SECONDS:
+        facts.insert(0, f"reported {units.age(now - at)} ago")
     return facts
 
 
@@ -94,12 +90,8 @@ APART_SHARE = 0.1
 
 
 def _doing(loops: Sequence[TrainingLoop]) -> list[str]:
-    phases = list(dict.fromkeys(loop.phase for loop in loops if loop.phase in _DOING))
-    return [_DOING[phases[0] or ""]] if len(phases) == 1 and _all_in(loops, phases[0]) else []
-
-
-def _all_in(loops: Sequence[TrainingLoop], phase: str | None) -> bool:
-    return all(loop.phase == phase for loop in loops)
+    phase, *others = {loop.phase or "" for loop in loops}
+    return [_DOING[phase]] if phase in _DOING and not others else []
 
 
 def _waits(job: Job) -> list[str]:
@@ -211,7 +203,7 @@ def _workers_apart(ranks: Sequence[JobRank]) -> str:
     groups: dict[int | None, list[JobRank]] = {}
     for rank in ranks:
         groups.setdefault(rank.loader_workers, []).append(rank)
-    if len(groups) > _GROUPS_TOLD:
+    if len(groups) > _GROUPS_NAMED:
         known = [count for count in groups if count is not None]
         rest = ", unknown in some" if None in groups else ""
         return f"{min(known)} to {max(known)} loader workers, differing by rank{rest}"

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import Field, dataclass, field, fields, replace
 from typing import Any
 
-from gpuwatch.jobs.resources.cores import parse_core_list
+from gpuwatch.jobs.cores import parse_core_list
 
 GROUPS: Mapping[str, str] = {
     "loading": "Loading",

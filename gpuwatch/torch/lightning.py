@@ -15,8 +15,7 @@ from typing import Any
 from gpuwatch.jobs.loop.step_file import BETWEEN, VALIDATION, WAIT
 from gpuwatch.torch import batches
 from gpuwatch.torch.reporter import REPORTER
-from gpuwatch.torch.trainers import quiet
-from gpuwatch.torch.watching import checkpoint, copying
+from gpuwatch.torch.watching import checkpoint, copying, quiet
 
 _PACKAGES = ("lightning.pytorch", "pytorch_lightning")
 _FETCH = "train_dataloader_next"

@@ -15,7 +15,7 @@ from transformers import TrainerCallback
 from gpuwatch.jobs.loop.step_file import BETWEEN, CHECKPOINT, STEP, VALIDATION, WAIT
 from gpuwatch.torch.batches import about, first_loader
 from gpuwatch.torch.reporter import REPORTER
-from gpuwatch.torch.trainers import quiet
+from gpuwatch.torch.watching import quiet
 
 
 class GpuwatchCallback(TrainerCallback):  # type: ignore[misc]

@@ -6,9 +6,9 @@ leave it.
 
 from __future__ import annotations
 
+import functools
 import sys
-from collections.abc import Iterable, Iterator
-from types import TracebackType
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from gpuwatch.jobs.loop.step_file import CHECKPOINT, COPY, IDLE, STEP, VALIDATION, WAIT
@@ -16,6 +16,7 @@ from gpuwatch.torch import batches
 from gpuwatch.torch.reporter import REPORTER, Reporter
 
 Batch = TypeVar("Batch")
+Hook = TypeVar("Hook", bound=Callable[..., None])
 
 
 class _Asked(NamedTuple):
@@ -245,12 +246,7 @@ class _Mark:
         except Exception as error:
             reporter.fail(error)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         depth, self._depth = self._depth, None
         if depth is not None:
             try:
@@ -310,6 +306,20 @@ def epoch(number: int) -> None:
 def describe() -> str:
     """Where this process reports, or why it does not, as a sentence."""
     return REPORTER.describe()
+
+
+def quiet(hook: Hook) -> Hook:
+    """A hook of a trainer that does nothing outside the thread that trains, and never raises."""
+
+    @functools.wraps(hook)
+    def guarded(*arguments: Any, **named: Any) -> None:
+        try:
+            if REPORTER.follows_this_thread():
+                hook(*arguments, **named)
+        except Exception as error:
+            REPORTER.fail(error)
+
+    return guarded  # type: ignore[return-value]
 
 
 def _gradients_are_off() -> bool:

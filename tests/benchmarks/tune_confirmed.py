@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from gpuwatch.jobs.resources.cores import read_cores
+from gpuwatch.jobs.cores import read_cores
 from gpuwatch.tuning.bench import Bench
 from gpuwatch.tuning.child.usage import available_memory
 from gpuwatch.tuning.messages import Order

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from gpuwatch.jobs.loop import step_file
 from gpuwatch.torch.device import PAIRS, Device, find_device
 from gpuwatch.torch.watching import Watched, copying, step, validation
@@ -123,27 +125,19 @@ def test_validation_is_not_in_a_steps_time(tmp_path: Path) -> None:
     reporter.close()
 
 
-def test_nothing_is_recorded_into_a_graph(tmp_path: Path) -> None:
-    """While the job captures one."""
+@pytest.mark.parametrize("trouble", ["capturing", "fails"])
+def test_a_device_that_is_busy_otherwise_is_let_alone(tmp_path: Path, trouble: str) -> None:
+    """Nothing is recorded while the job captures a graph; and the job meets a failure where it is
+    its own: all else is reported on."""
     cuda = Cuda()
-    cuda.capturing = True
-    _, counters, _ = run_steps(tmp_path, cuda, 5, done=True)
-    assert (cuda.recorded, counters.device_steps_measured) == (0, 0)
-
-
-def test_a_device_that_fails_is_let_alone(tmp_path: Path) -> None:
-    """The job meets the failure where it is its own; all else is reported on."""
-    cuda = Cuda()
-    cuda.fails = True
+    setattr(cuda, trouble, True)
     now, counters, _ = run_steps(tmp_path, cuda, 5, done=True)
-    assert counters.steps == 6
-    assert not now.flags & step_file.DEVICE_TIMED
+    assert (counters.steps, counters.device_steps_measured, cuda.recorded) == (6, 0, 0)
+    assert bool(now.flags & step_file.DEVICE_TIMED) == (trouble == "capturing")
 
 
 def test_without_a_gpu_there_is_no_device() -> None:
     """Whether PyTorch is there or not."""
-    import pytest
-
     torch = pytest.importorskip("torch", reason="torch is not installed")
     if torch.cuda.is_available():
         pytest.skip("there is a GPU")

@@ -75,12 +75,22 @@ def check(record: Record) -> None:
     assert counters.checkpoint_ns >= 2 * 50 * MILLISECOND
 
 
+def lightning_trainer(lightning: Any, folder: Path, **options: Any) -> Any:
+    from gpuwatch.torch.lightning import GpuwatchCallback
+
+    quiet = ("logger", "enable_progress_bar", "enable_model_summary")
+    return lightning.Trainer(
+        accelerator="cpu",
+        default_root_dir=folder,
+        callbacks=[GpuwatchCallback()],
+        **(dict.fromkeys(quiet, False) | options),
+    )
+
+
 @pytest.mark.parametrize("package", ["lightning.pytorch", "pytorch_lightning"])
 def test_a_lightning_trainer_reports(package: str, tmp_path: Path) -> None:
     """Waits, steps, validation, saving; and it leaves the trainer as it was."""
     lightning: Any = pytest.importorskip(package, reason="lightning is not installed")
-    from gpuwatch.torch.lightning import GpuwatchCallback
-
     logging.getLogger(package).setLevel(logging.ERROR)
 
     class Model(lightning.LightningModule):  # type: ignore[misc, name-defined]
@@ -102,16 +112,7 @@ def test_a_lightning_trainer_reports(package: str, tmp_path: Path) -> None:
         def configure_optimizers(self) -> Any:
             return torch.optim.SGD(self.parameters(), 0.1)
 
-    trainer = lightning.Trainer(
-        max_epochs=2,
-        accelerator="cpu",
-        logger=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        num_sanity_val_steps=0,
-        default_root_dir=tmp_path,
-        callbacks=[GpuwatchCallback()],
-    )
+    trainer = lightning_trainer(lightning, tmp_path, max_epochs=2, num_sanity_val_steps=0)
     loaders = [torch.utils.data.DataLoader(Slow(count), batch_size=4) for count in (64, 8)]
     trainer.fit(Model(), *loaders)
     record = reported()
@@ -126,7 +127,6 @@ def test_a_lightning_trainer_reports(package: str, tmp_path: Path) -> None:
 def test_an_exception_in_a_lightning_step_passes(tmp_path: Path) -> None:
     """And the trainer's own methods are back."""
     lightning: Any = pytest.importorskip("lightning.pytorch", reason="lightning is not installed")
-    from gpuwatch.torch.lightning import GpuwatchCallback
 
     class Model(lightning.LightningModule):  # type: ignore[misc, name-defined]
         def training_step(self, batch: Any, number: int) -> Any:
@@ -135,16 +135,7 @@ def test_an_exception_in_a_lightning_step_passes(tmp_path: Path) -> None:
         def configure_optimizers(self) -> None:
             return None
 
-    trainer = lightning.Trainer(
-        max_epochs=1,
-        accelerator="cpu",
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        default_root_dir=tmp_path,
-        callbacks=[GpuwatchCallback()],
-    )
+    trainer = lightning_trainer(lightning, tmp_path, max_epochs=1, enable_checkpointing=False)
     with pytest.raises(ZeroDivisionError, match="in my step"):
         trainer.fit(Model(), torch.utils.data.DataLoader(Slow(4), batch_size=4))
     assert "save_checkpoint" not in vars(trainer)
@@ -204,15 +195,9 @@ def test_a_transformers_trainer_reports(tmp_path: Path) -> None:
     assert record.now.batch_size == 8
 
 
-def test_the_last_step_of_an_epoch_has_the_batches_that_are_left(tmp_path: Path) -> None:
-    """Ten batches, four to a step."""
-    train_transformers(tmp_path, Line(), 40, num_train_epochs=2, gradient_accumulation_steps=4)
-    counters = reported().counters
-    assert (counters.steps, counters.samples) == (6, 80)
-
-
 def test_max_steps_end_an_epoch_of_transformers_early(tmp_path: Path) -> None:
-    """Ten steps, eight of them in the first epoch: the second has two."""
+    """Ten steps, eight of them in the first epoch: the second has two. The last step of an epoch
+    has the batches that are left: ten of them, four to a step."""
     pytest.importorskip("transformers", reason="transformers is not installed")
     from gpuwatch.torch.transformers import GpuwatchCallback
 
@@ -227,3 +212,7 @@ def test_max_steps_end_an_epoch_of_transformers_early(tmp_path: Path) -> None:
     now = reported().now
     assert seen == {8, 2}
     assert (now.epoch, now.step_in_epoch, now.steps_in_epoch) == (1, 2, 2)
+    before = reported().counters
+    train_transformers(tmp_path, Line(), 40, num_train_epochs=2, gradient_accumulation_steps=4)
+    after = reported().counters
+    assert (after.steps - before.steps, after.samples - before.samples) == (6, 80)

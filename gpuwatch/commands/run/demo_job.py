@@ -115,10 +115,10 @@ def _practise(cause: Cause, knobs: Sequence[str], options: RunOptions) -> int:
     import os
 
     from gpuwatch.commands.run.dashboard import show
+    from gpuwatch.jobs.cores import read_cores
     from gpuwatch.jobs.launch.output_files import KEPT_BYTES, OutputFileError, open_kept
     from gpuwatch.jobs.launch.runner import Start, start_in_terminal
     from gpuwatch.jobs.launch.spawn import CannotStartError
-    from gpuwatch.jobs.resources.cores import read_cores
     from gpuwatch.practice.job.machine import scratch_folder
 
     start = Start.now()

@@ -191,7 +191,7 @@ def _measured(
     budget: float,
     grid: bool,
 ) -> Result:
-    from gpuwatch.jobs.resources.cores import read_cores
+    from gpuwatch.jobs.cores import read_cores
     from gpuwatch.tuning.child.usage import available_memory
     from gpuwatch.tuning.search.plan import PlanError, make_plan
     from gpuwatch.tuning.search.result import make_result

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from gpuwatch.core.text import clean
+from gpuwatch.jobs.cores import SLURM_CORES
 from gpuwatch.jobs.identity.programs import words
-from gpuwatch.jobs.resources.cores import SLURM_CORES
 from gpuwatch.sources.linux import cgroup, procfs
 
 ENVIRONMENT_NAMES = words(
@@ -19,7 +19,7 @@ ENVIRONMENT_NAMES = words(
     SLURM_JOB_ID VIRTUAL_ENV VIRTUAL_ENV_PROMPT
     """
 ) | {SLURM_CORES}
-"""The variables that ``jobs/resources`` and this module look at."""
+"""The variables that ``jobs/cores.py`` and this module look at."""
 
 NAME_LENGTH = 253
 """As long as a Kubernetes name can be."""
@@ -39,8 +39,6 @@ class Surroundings(NamedTuple):
     slurm_job: str | None = None
     environment: str | None = None
     """``conda ml``, ``venv proj``."""
-    inner_pid: int | None = None
-    """Its PID in its own PID namespace, where that is not the PID seen here."""
 
 
 def read_surroundings(
@@ -63,7 +61,6 @@ def read_surroundings(
         pod=pod_name(groups, environment, host),
         slurm_job=membership.slurm_job or slurm_job(environment),
         environment=PythonEnvironment(pid, environment, membership.container, proc).name(),
-        inner_pid=read_inner_pid(pid, proc),
     )
 
 

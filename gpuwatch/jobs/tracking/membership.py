@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from gpuwatch.core.model import GpuKey, Process
 from gpuwatch.jobs.identity import roles
@@ -11,7 +12,14 @@ from gpuwatch.jobs.identity.evidence import RankNumbers
 from gpuwatch.jobs.loop.reader import LoopReader
 from gpuwatch.jobs.tracking.members import Member
 
-Gpus = Mapping[int, tuple[GpuKey, ...]]
+
+class Moment(NamedTuple):
+    """One snapshot: its time, the rows of processes, and the GPUs that each of them uses."""
+
+    now: float
+    unix: float
+    rows: Mapping[int, Process]
+    gpus: Mapping[int, tuple[GpuKey, ...]]
 
 
 class Membership:
@@ -39,19 +47,12 @@ class Membership:
             member.meter.keeps_open = at < count
 
     def follow(
-        self,
-        pids: Sequence[int],
-        orphans: frozenset[int],
-        rows: Mapping[int, Process],
-        gpus: Gpus,
-        now: float,
-        unix: float,
-        *,
-        attached: bool,
+        self, pids: Sequence[int], orphans: frozenset[int], at: Moment, *, attached: bool
     ) -> None:
         """Take the rows of its processes, parents before their children. ``orphans``: new ones
         whose parent has ended. The same list as before stands for the same processes, below the
         same parents."""
+        now, unix, rows, gpus = at
         same = pids is self._pids
         changed = not same and self._forget_all_but(pids, rows)
         anybody_reports = bool(self._loops.reporting)

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gpuwatch.core.model import ProcessKey
+from gpuwatch.jobs.cores import JobCores, ThrottleMeter, read_cores
 from gpuwatch.jobs.identity.surroundings import Surroundings, read_inner_pid, read_surroundings
-from gpuwatch.jobs.resources.cores import JobCores, ThrottleMeter, read_cores
 from gpuwatch.jobs.tracking.members import Member
 
 CORES_SECONDS = 10.0

@@ -7,8 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from gpuwatch.core.model import (
-    BusySample,
-    GpuKey,
     Job,
     JobMember,
     JobRank,
@@ -16,11 +14,11 @@ from gpuwatch.core.model import (
     ProcessKey,
     TrainingLoop,
 )
+from gpuwatch.jobs.cores import read_nodes
 from gpuwatch.jobs.loop.reader import LoopReader
-from gpuwatch.jobs.resources.numa import read_nodes
 from gpuwatch.jobs.tracking.loader import LoaderLook, LoaderWatch, with_reported
 from gpuwatch.jobs.tracking.members import Member
-from gpuwatch.jobs.tracking.membership import Gpus, Membership
+from gpuwatch.jobs.tracking.membership import Membership, Moment
 from gpuwatch.jobs.tracking.slow_readings import SlowReadings
 
 RANKS_SECONDS_APART = 3.0
@@ -61,11 +59,14 @@ class TrackedJob:
     @property
     def ranks(self) -> list[Member]:
         """Alive, in the order of their numbers."""
-        return sorted(self._members.alive("rank"), key=_rank_order)
+        return sorted(self.alive("rank"), key=_rank_order)
+
+    def alive(self, role: str) -> list[Member]:
+        return self._members.alive(role)
 
     @property
     def orphaned_workers(self) -> list[Member]:
-        return [member for member in self._members.alive("loader_worker") if member.orphaned]
+        return [member for member in self.alive("loader_worker") if member.orphaned]
 
     @property
     def reports(self) -> bool:
@@ -77,19 +78,11 @@ class TrackedJob:
         """Its user does not let gpuwatch see all of it."""
         return any(member.meter.refused and member.is_alive for member in self._members)
 
-    def follow(
-        self,
-        pids: Sequence[int],
-        orphans: frozenset[int],
-        rows: Mapping[int, Process],
-        gpus: Gpus,
-        now: float,
-        unix: float,
-    ) -> None:
+    def follow(self, pids: Sequence[int], orphans: frozenset[int], at: Moment) -> None:
         """Take the rows of its processes; see ``Membership.follow``."""
-        self._members.follow(pids, orphans, rows, gpus, now, unix, attached=self.attached)
-        if not gpus.keys().isdisjoint(pids):
-            self._gpu_at = now
+        self._members.follow(pids, orphans, at, attached=self.attached)
+        if not at.gpus.keys().isdisjoint(pids):
+            self._gpu_at = at.now
 
     def uses_gpu(self, now: float) -> bool:
         return self._gpu_at is not None and now - self._gpu_at <= GPU_LINGER_SECONDS
@@ -128,39 +121,31 @@ class TrackedJob:
 
     # What the snapshot says
 
-    def publish(self, now: float, unix: float, gpus: Gpus, *, disk_wait: bool) -> Job:
+    def publish(self, at: Moment, *, disk_wait: bool) -> Job:
         """The job as it is now; once it has ended, as it was, with what is left of it. The same
         object while nothing of it changes."""
-        attached = self.attached
+        now, attached = at.now, self.attached
         made = [
             member.make(member.measure(now, attached=attached, disk_wait=disk_wait and attached))
             for member in self._members
         ]
         gone_at = self.without_ranks_since(now)
         if gone_at is not None and not self._may_start_again():
-            self.last = self._ended(unix - (now - gone_at), made, gpus)
+            self.last = self._ended(at.unix - (now - gone_at), made, at)
             return self.last
         self.ended_at = None
         self._final = tuple(made)
-        found = self._running(now, unix, gpus)
+        found = self._running(at)
         if self.last is None or found != self.last:
             self.last = found
         return self.last
 
-    def with_samples(
-        self, main_threads: tuple[BusySample, ...], workers: tuple[BusySample, ...]
-    ) -> Job:
-        """As it was just published, with the fine samples since the time before."""
-        assert self.last is not None
-        return replace(self.last, main_thread_samples=main_threads, loader_worker_samples=workers)
-
-    def _running(self, now: float, unix: float, gpus: Gpus) -> Job:
+    def _running(self, at: Moment) -> Job:
         ranks, before = self.ranks, self.last
         members = list(self._members)
-        self._slow.read(now, members, ranks, attached=self.attached)
-        cores, around = self._slow.cores, self._slow.surroundings
+        self._slow.read(at.now, members, ranks, attached=self.attached)
         top = self.members.get(self.key[0]) or members[0]
-        loops = self._read_loops(ranks, unix)
+        loops = self._read_loops(ranks, at.unix)
         launchers = (m for m in members if m.role.name == "launcher" and not m.role.guessed)
         return Job(
             pid=self.key[0],
@@ -168,20 +153,16 @@ class TrackedJob:
             attached=self.attached,
             command=before.command if before and top.pid != self.key[0] else top.row.command,
             user=top.row.user,
-            working_directory=around.working_directory,
             launcher=next((member.look.program.name for member in launchers), None),
             framework=next((m.framework for m in ranks if m.framework is not None), None),
             world_size=next((m.role.numbers.world_size for m in ranks if m.role.numbers), None),
-            ranks=self._publish_ranks(ranks, loops, now, unix, gpus),
+            ranks=self._publish_ranks(ranks, loops, at),
             members=self._final,
             loops=tuple(loops.values()),
-            gpu_uuids=self._gpus_so_far(gpus),
-            **cores._asdict(),
+            gpu_uuids=self._gpus_so_far(at),
+            **self._slow.cores._asdict(),
+            **self._slow.surroundings._asdict(),
             cpu_throttled_percent=self._slow.throttled_percent,
-            container=around.container,
-            pod=around.pod,
-            slurm_job=around.slurm_job,
-            environment=around.environment,
             inner_pid=self._slow.inner_pid,
         )
 
@@ -189,14 +170,14 @@ class TrackedJob:
         found = {rank.key: self._loops.read(rank.key, unix) for rank in ranks if rank.reports}
         return {key: loop for key, loop in found.items() if loop is not None}
 
-    def _gpus_so_far(self, gpus: Gpus) -> tuple[GpuKey, ...]:
+    def _gpus_so_far(self, at: Moment) -> tuple[str, ...]:
         """Those it uses, and those it used before: a job that ends lets go of its GPU first, and
         which one that was is still to be seen."""
         before = () if self.last is None else self.last.gpu_uuids
-        return tuple(dict.fromkeys([*before, *self._gpus_now(gpus)]))
+        return tuple(dict.fromkeys([*before, *self._gpus_now(at)]))
 
-    def _gpus_now(self, gpus: Gpus) -> Iterator[GpuKey]:
-        return (uuid for pid in self.members for uuid in gpus.get(pid, ()))
+    def _gpus_now(self, at: Moment) -> Iterator[str]:
+        return (uuid for pid in self.members for uuid in at.gpus.get(pid, ()))
 
     def _may_start_again(self) -> bool:
         """True while a launcher, or the script that was asked for, can start ranks anew."""
@@ -208,9 +189,9 @@ class TrackedJob:
             for member in self._members
         )
 
-    def _ended(self, at_unix: float, made: list[JobMember], gpus: Gpus) -> Job:
+    def _ended(self, ended_at: float, made: list[JobMember], at: Moment) -> Job:
         if self.ended_at is None:
-            self.ended_at = at_unix
+            self.ended_at = ended_at
         before = self.last or Job(pid=self.key[0], started_at_unix_seconds=self.key[1])
         if not self._final and made:
             user = next(iter(self._members)).row.user
@@ -225,7 +206,7 @@ class TrackedJob:
             ranks=(),
             members=(*known, *found_later),
             loops=(),
-            gpu_uuids=before.gpu_uuids or tuple(dict.fromkeys(self._gpus_now(gpus))),
+            gpu_uuids=before.gpu_uuids or tuple(dict.fromkeys(self._gpus_now(at))),
             cpu_throttled_percent=None,
             ended_at_unix_seconds=self.ended_at,
         )
@@ -233,31 +214,24 @@ class TrackedJob:
     # Its ranks and their loaders
 
     def _publish_ranks(
-        self,
-        ranks: list[Member],
-        loops: Mapping[ProcessKey, TrainingLoop],
-        now: float,
-        unix: float,
-        gpus: Gpus,
+        self, ranks: list[Member], loops: Mapping[ProcessKey, TrainingLoop], at: Moment
     ) -> tuple[JobRank, ...]:
-        of = (len(self.members), *[(rank.key, gpus.get(rank.pid)) for rank in ranks])
-        if self.attached or of != self._ranks_of or now >= self._ranks_due:
+        of = (len(self.members), *[(rank.key, at.gpus.get(rank.pid)) for rank in ranks])
+        if self.attached or of != self._ranks_of or at.now >= self._ranks_due:
             # Those of ranks that have ended are forgotten.
             self._watches = {
-                rank.key: self._watches.get(rank.key) or LoaderWatch(now) for rank in ranks
+                rank.key: self._watches.get(rank.key) or LoaderWatch(at.now) for rank in ranks
             }
             self._ranks = tuple(
-                [self._publish_rank(rank, loops.get(rank.key), now, unix, gpus) for rank in ranks]
+                [self._publish_rank(rank, loops.get(rank.key), at) for rank in ranks]
             )
             self._ranks_of = of
             # Spread out, so that not all jobs are worked out at one moment.
-            self._ranks_due = now + RANKS_SECONDS_APART + self.key[0] % 8 * 0.1
+            self._ranks_due = at.now + RANKS_SECONDS_APART + self.key[0] % 8 * 0.1
         return self._ranks
 
-    def _publish_rank(
-        self, rank: Member, loop: TrainingLoop | None, now: float, unix: float, gpus: Gpus
-    ) -> JobRank:
-        facts = self._watches[rank.key].update(now, self._loader_look(rank, unix))
+    def _publish_rank(self, rank: Member, loop: TrainingLoop | None, at: Moment) -> JobRank:
+        facts = self._watches[rank.key].update(at.now, self._loader_look(rank, at.unix))
         if loop is not None:
             facts = with_reported(facts, loop.loader_workers, loop.pinned_memory)
         numbers = rank.role.numbers
@@ -266,7 +240,7 @@ class TrackedJob:
             started_at_unix_seconds=rank.key[1],
             rank=None if numbers is None else numbers.rank,
             local_rank=None if numbers is None else numbers.local_rank,
-            gpu_uuids=gpus.get(rank.pid, ()),
+            gpu_uuids=at.gpus.get(rank.pid, ()),
             loader_workers=facts.workers,
             loader_workers_sign=facts.workers_sign,
             loader_workers_guessed=facts.workers_guessed,

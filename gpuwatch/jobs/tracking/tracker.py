@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from gpuwatch.core.model import BusySample, GpuKey, Job, Problem, Process, ProcessKey
+from gpuwatch.core.model import Job, Problem, Process, ProcessKey
 from gpuwatch.core.source import Clock, ReadOptions
 from gpuwatch.jobs.identity import evidence, grouping
 from gpuwatch.jobs.identity.evidence import Look
@@ -20,6 +21,7 @@ from gpuwatch.jobs.tracking.machine import (
     OrphanFinder,
     is_orphaned_worker,
 )
+from gpuwatch.jobs.tracking.membership import Moment
 from gpuwatch.jobs.tracking.meters import (
     PSS_SHARE,
     PSS_SHARE_APART,
@@ -35,8 +37,6 @@ from gpuwatch.sources.linux.processes import descriptors_to_keep
 
 CLIMB_SECONDS = 10.0
 """The parents of a process are looked up again this often: an exec can make it a launcher."""
-
-Gpus = Mapping[int, tuple[GpuKey, ...]]
 
 
 class JobTracker:
@@ -80,7 +80,9 @@ class JobTracker:
             self._attach(self._options.attached)
             self._notes.started_again(None)
         self._look_around(now)
-        self._loops.look(now, self._ranks())
+        # The ranks may report of their loop, where they are not known to.
+        ranks = [rank.key for job in self._jobs for rank in job.ranks if not rank.reports]
+        self._loops.look(now, ranks)
         wanted = {self._top(pid, now) for pid in gpu_pids}
         wanted.update([self._top(pid, now) for pid, _ in self._loops.reporting])
         if self._attached is not None and self._bound is None:
@@ -93,22 +95,21 @@ class JobTracker:
 
     def read(self, processes: tuple[Process, ...]) -> tuple[tuple[Job, ...], tuple[Problem, ...]]:
         """The jobs among ``processes``, the attached one first; see ``JobReader``."""
-        now, unix = self._clock.monotonic(), self._clock.unix()
         rows, gpus = _by_pid(processes)
+        at = Moment(self._clock.monotonic(), self._clock.unix(), rows, gpus)
         self._tops = {pid: known for pid, known in self._tops.items() if pid in rows}
-        self._share_out(rows, gpus, now, unix)
-        self._bind(rows, now)
-        self._drop_unused(now)
+        self._share_out(at)
+        self._bind(at)
+        self._drop_unused(at.now)
         share = PSS_SHARE_APART if self._bound is None else PSS_SHARE
-        self._memory.spend(now, self._residents, share)
-        main_samples, worker_samples = self._sample_finely()
-        jobs = []
-        for job in sorted(self._jobs, key=_job_order):
-            made = job.publish(now, unix, gpus, disk_wait=self._disk_wait)
-            if job is self._bound:
-                made = job.with_samples(main_samples, worker_samples)
-            jobs.append(made)
-        return tuple(jobs), self._notes.about(self._jobs, now)
+        self._memory.spend(at.now, self._residents, share)
+        self._watch_finely()
+        in_order = sorted(self._jobs, key=_job_order)
+        jobs = [job.publish(at, disk_wait=self._disk_wait) for job in in_order]
+        if self._bound is not None:
+            mains, workers = self._fine.take()
+            jobs[0] = replace(jobs[0], main_thread_samples=mains, loader_worker_samples=workers)
+        return tuple(jobs), self._notes.about(self._jobs, at.now)
 
     def close(self) -> None:
         self._fine.close()
@@ -127,21 +128,21 @@ class JobTracker:
         for job in self._jobs:
             job.set_attached(False, 0)
 
-    def _bind(self, rows: Mapping[int, Process], now: float) -> None:
+    def _bind(self, at: Moment) -> None:
         """Find the job of the process that was asked for, once."""
         if self._attached is None:
             return
         pid, started = self._attached
         if self._bound is None:
             self._bound = next((job for job in self._jobs if _holds(job, pid, started)), None)
-            self._notes.attached_to(pid if self._bound is None else None, recycled=pid in rows)
+            self._notes.attached_to(pid if self._bound is None else None, recycled=pid in at.rows)
         job = self._bound
         if job is None:
             return
         if not job.attached:
             job.set_attached(True, descriptors_to_keep() // 2)
-        if job.key[0] in job.members and job.without_ranks_since(now) is None:
-            self._next_run.learn(now, job.key[0])
+        if job.key[0] in job.members and job.without_ranks_since(at.now) is None:
+            self._next_run.learn(at.now, job.key[0])
 
     # What is to be read
 
@@ -162,10 +163,6 @@ class JobTracker:
             self._options.attached = key = (top.pid, top.started_at)
             self._attach(key)
             self._notes.started_again(top.pid)
-
-    def _ranks(self) -> list[ProcessKey]:
-        """Those that may report of their loop and are not known to."""
-        return [rank.key for job in self._jobs for rank in job.ranks if not rank.reports]
 
     def _top(self, pid: int, now: float) -> int:
         known = self._tops.get(pid)
@@ -209,19 +206,19 @@ class JobTracker:
 
     # What belongs to which job
 
-    def _share_out(self, rows: Mapping[int, Process], gpus: Gpus, now: float, unix: float) -> None:
+    def _share_out(self, at: Moment) -> None:
         def shared_of() -> tuple[object, ...]:
             parents = {
-                pid: (row.parent_pid, row.started_at_unix_seconds) for pid, row in rows.items()
+                pid: (row.parent_pid, row.started_at_unix_seconds) for pid, row in at.rows.items()
             }
             return parents, self._wanted, self._orphans.found, list(self._jobs)
 
         orphans = frozenset[int]()
         if shared_of() != self._shared_of:
-            orphans = self._share_anew(Tree(rows), now)
+            orphans = self._share_anew(Tree(at.rows), at.now)
             self._shared_of = shared_of()
         for job, pids in self._shares:
-            job.follow(pids, orphans, rows, gpus, now, unix)
+            job.follow(pids, orphans, at)
 
     def _share_anew(self, tree: Tree, now: float) -> frozenset[int]:
         """Work out what belongs to which job; gives the PIDs that are orphans and new."""
@@ -288,14 +285,10 @@ class JobTracker:
             if member.is_alive
         ]
 
-    def _sample_finely(self) -> tuple[tuple[BusySample, ...], tuple[BusySample, ...]]:
-        job = self._bound
-        alive = [] if job is None else [one for one in job.members.values() if one.is_alive]
-        self._fine.watch(
-            [member.key for member in alive if member.role.name == "rank"],
-            [member.key for member in alive if member.role.name == "loader_worker"],
-        )
-        return self._fine.take() if job is not None else ((), ())
+    def _watch_finely(self) -> None:
+        job, roles = self._bound, ("rank", "loader_worker")
+        alive = [[] if job is None else job.alive(role) for role in roles]
+        self._fine.watch(*[[member.key for member in members] for members in alive])
 
 
 def _by_pid(processes: Iterable[Process]) -> tuple[dict[int, Process], dict[int, tuple[str, ...]]]:

@@ -105,7 +105,7 @@ class DiagnosisController(Controller):
     def note_stacks(self, job: Job, reports: Sequence[StackReport]) -> None:
         """Tell the engine what the main threads of ``job`` were doing."""
         if self.engine is not None:
-            from gpuwatch.jobs.stacks.facts import stack_facts  # noqa: PLC0415
+            from gpuwatch.jobs.stacks.summary import stack_facts  # noqa: PLC0415
 
             self.engine.note_stacks(job.key, stack_facts(job, reports))
 

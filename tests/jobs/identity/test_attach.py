@@ -128,43 +128,96 @@ def test_gpuwatch_does_not_watch_itself() -> None:
     assert "gpuwatch itself" in refusal(os.getpid())
 
 
-def test_another_gpuwatch_is_recognised_by_its_command(fake: FakeProc) -> None:
-    """The PID of ``gpuwatch run``: the job it started is named."""
-    fake.process(42, name="gpuwatch", command=b"/v/bin/python\0/v/bin/gpuwatch\0run\0--\0python\0")
-    fake.process(43, parent=42, command=b"python\0train.py\0")
-    said = refusal(42, fake.root)
-    assert "gpuwatch itself" in said
-    assert "use --pid 43" in said
-
-
 def tree(fake: FakeProc, text: str) -> None:
-    """A process a line: its PID, its parent's and its command."""
+    """A process a line: its PID, its parent's and its command; a name of its own before ``|``."""
     for line in text.strip().splitlines():
-        pid, parent, command = line.split(None, 2)
-        name = command.split()[0].rpartition("/")[2]
+        pid, parent, rest = line.split(None, 2)
+        title, _, command = rest.rpartition(" | ")
+        name = title or command.split()[0].rpartition("/")[2]
         line_of = command.replace(" ", "\0").encode() + b"\0"
         fake.process(int(pid), parent=int(parent), name=name, command=line_of)
 
 
-def test_a_shell_is_refused_and_names_its_only_job(fake: FakeProc) -> None:
-    """A person's shell: the job below it and the option to give; without one, what to do."""
-    tree(fake, "42 1 bash")
-    assert "is a shell" in refusal(42, fake.root)
-    assert "no job runs below it" in refusal(42, fake.root)
-    tree(fake, "43 42 python train.py")
-    assert "The job below it is PID 43 (python train.py): use --pid 43." in refusal(42, fake.root)
-    assert resolve(43, fake.root).pid == 43
+BELOW = "42 41 bash\n43 42 python train.py"
+REFUSED = {
+    "a person's shell": (f"41 1 bash\n{BELOW}", "is a shell", "use --pid 43."),
+    "a shell without a job": ("41 1 -bash", "is a shell", "no job runs below it"),
+    "tmux": (f"41 1 tmux: server | tmux new\n{BELOW}", "is a terminal multiplexer", "--pid 43"),
+    "screen": (f"41 1 SCREEN\n{BELOW}".replace("SCREEN", "screen | SCREEN"), "multiplexer", "43"),
+    "a login": (f"41 1 sshd | sshd:_ada@pts/3\n{BELOW}", "is a login", "use --pid 43"),
+    "a user's systemd": (f"41 1 /usr/lib/systemd/systemd --user\n{BELOW}", "a service", "--pid 43"),
+    "a container's service": (
+        f"41 1 containerd-shim | /usr/bin/containerd-shim-runc-v2\n{BELOW}", "is a service", "43"
+    ),
+    "Slurm's": (f"41 1 slurmstepd | slurmstepd:_[4711.0]\n{BELOW}", "is a service", "--pid 43"),
+    "Jupyter": (
+        f"41 1 jupyter-lab | /v/python /v/bin/jupyter-lab\n{BELOW}", "is a notebook server", "43"
+    ),
+    "gpuwatch run": (
+        f"41 1 gpuwatch | /v/python /v/bin/gpuwatch run -- python\n{BELOW}", "gpuwatch itself", "43"
+    ),
+    "ssh": ("41 1 ssh gpu7 python train.py", "another machine", ""),
+    "docker": ("41 1 docker run image", "container engine", ""),
+    # Through shells in between, and without what is no Python when something is.
+    "several jobs below a shell": (
+        "41 1 bash\n43 41 python a.py 1\n44 41 sh -c x;y\n45 44 python a.py 2\n46 41 sleep 600",
+        "Give the PID of one of those below it",
+        ": PID 43 (python a.py 1), PID 45 (python a.py 2).",
+    ),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("command", ["sh -c python_t.py;exit", "timeout 600 python t.py"])
-def test_what_only_waits_leads_to_its_only_job(fake: FakeProc, command: str) -> None:
-    """``sh -c``, or a wrapper: the program is watched, and a note says so."""
-    tree(fake, f"42 1 {command}\n43 42 python t.py")
-    found = resolve(42, fake.root)
-    assert found.pid == 43
-    assert (
-        f"is {command.split(maxsplit=1)[0]}, which only waits for what it started" in found.notes[0]
-    )
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_is_no_job_is_called_by_its_kind_and_its_job_is_named(
+    fake: FakeProc, case: str
+) -> None:
+    """Each is refused under the name a person has for it, with what to do instead."""
+    text, kind, instead = REFUSED[case]
+    tree(fake, text)
+    said = refusal(41, fake.root)
+    assert kind in said
+    assert instead in said
+    if "python train.py" in text and "ssh" not in case:
+        assert resolve(43, fake.root).pid == 43
+
+
+WATCHED = {
+    "a shell's command line": ("42 1 sh -c python_t.py;exit\n43 42 python t.py", 42, 43, "sh"),
+    "a wrapper": ("42 1 timeout 600 python t.py\n43 42 python t.py", 42, 43, "timeout"),
+    "a launcher": ("42 1 torchrun | /v/python /v/bin/torchrun t.py", 42, 42, ""),
+    "a worker": (
+        "42 1 torchrun | /v/python /v/bin/torchrun t.py\n43 42 pt_data_worker | python t.py",
+        43, 43, "",
+    ),
+    "a container's first process: the training": ("1 0 python train.py", 1, 1, ""),
+    "a container's init": (
+        "1 0 docker-init | /sbin/docker-init -- python t.py\n7 1 python t.py", 1, 7, "docker-init"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WATCHED)
+def test_what_only_waits_leads_to_its_only_job(fake: FakeProc, case: str) -> None:
+    """Any process of a job will do; of ``sh -c`` and wrappers the program is watched, and a note
+    says so."""
+    text, asked, watched, waits = WATCHED[case]
+    if case.startswith("a container's"):
+        fake.namespace("pid:[4026532777]")
+    tree(fake, text)
+    found = resolve(asked, fake.root)
+    assert found[:2] == (watched, BOOTED_AT + 123.45)
+    assert len(found.notes) == bool(waits)
+    for note in found.notes:
+        assert f"is {waits}, which only waits for what it started" in note
+
+
+@pytest.mark.parametrize("command", ["systemd | /sbin/init", "/usr/bin/boot"])
+def test_the_machines_first_process_is_no_job(fake: FakeProc, command: str) -> None:
+    """PID 1 outside of containers, whatever it is."""
+    tree(fake, f"1 0 {command}\n42 1 python train.py")
+    said = refusal(1, fake.root)
+    assert "starts everything else" in said
+    assert "use --pid 42" in said
 
 
 def test_a_command_of_a_script_leads_to_the_script(fake: FakeProc) -> None:
@@ -213,16 +266,6 @@ def test_a_script_that_runs_gpuwatch_itself_is_not_the_job(fake: FakeProc) -> No
     assert resolve(43, fake.root).pid == 43
 
 
-def test_of_several_jobs_below_a_shell_all_are_named(fake: FakeProc) -> None:
-    """Through shells in between, and without what is no Python when something is."""
-    below = "43 42 python a.py 1\n44 42 sh -c x;y\n45 44 python a.py 2\n46 42 sleep 600"
-    tree(fake, f"42 1 bash\n{below}")
-    said = refusal(42, fake.root)
-    assert re.findall(r"PID (\d+) \(", said) == ["42", "43", "45"]
-    assert "one of those" in said
-    assert "use --pid" not in said
-
-
 def test_the_job_in_a_terminals_foreground_is_the_one_meant(fake: FakeProc) -> None:
     """An interactive shell with one job in the background and one in front."""
     tree(fake, "42 1 bash\n43 42 python behind.py\n44 42 python front.py")
@@ -235,117 +278,24 @@ def test_the_job_in_a_terminals_foreground_is_the_one_meant(fake: FakeProc) -> N
     assert "Below it there is also PID 43 (python behind.py)." in said
 
 
-FIRST = {
-    "systemd": (b"/sbin/init\0", "systemd"),
-    "something of its own": (b"/usr/bin/boot\0", "boot"),
-}
-
-
-@pytest.mark.parametrize("case", FIRST)
-def test_the_machines_first_process_is_no_job(fake: FakeProc, case: str) -> None:
-    """PID 1 outside of containers, whatever it is."""
-    command, name = FIRST[case]
-    fake.process(1, name=name, parent=0, command=command)
-    fake.process(42, command=b"python\0train.py\0")
-    said = refusal(1, fake.root)
-    assert "starts everything else" in said
-    assert "use --pid 42" in said
-
-
-def test_a_containers_first_process_can_be_the_training(fake: FakeProc) -> None:
-    """``docker run image python train.py``, with gpuwatch inside the container."""
-    fake.namespace("pid:[4026532777]")
-    fake.process(1, parent=0, command=b"python\0train.py\0")
-    assert resolve(1, fake.root).pid == 1
-
-
-def test_a_containers_init_leads_to_the_training(fake: FakeProc) -> None:
-    """``docker run --init``: tini waits for the one program."""
-    fake.namespace("pid:[4026532777]")
-    fake.process(1, name="docker-init", parent=0, command=b"/sbin/docker-init\0--\0python\0t.py\0")
-    fake.process(7, parent=1, command=b"python\0t.py\0")
-    assert resolve(1, fake.root).pid == 7
-
-
-STARTERS = {
-    "tmux": ("tmux: server", b"tmux\0new\0", "a terminal multiplexer"),
-    "screen": ("screen", b"SCREEN\0", "a terminal multiplexer"),
-    "a login": ("sshd", b"sshd: ada@pts/3\0", "a login"),
-    "a login shell": ("bash", b"-bash\0", "a shell"),
-    "systemd of a user": ("systemd", b"/usr/lib/systemd/systemd\0--user\0", "a service"),
-    "a container's service": (
-        "containerd-shim",
-        b"/usr/bin/containerd-shim-runc-v2\0",
-        "a service",
-    ),
-    "Slurm's": ("slurmstepd", b"slurmstepd: [4711.0]\0", "a service"),
-    "Jupyter": ("jupyter-lab", b"/v/bin/python\0/v/bin/jupyter-lab\0", "a notebook server"),
-}
-
-
-@pytest.mark.parametrize("case", STARTERS)
-def test_what_starts_jobs_is_called_by_its_kind(fake: FakeProc, case: str) -> None:
-    """Each is refused under the name a person has for it, and its job is named."""
-    name, command, kind = STARTERS[case]
-    fake.process(41, name=name, command=command)
-    fake.process(42, parent=41, name="bash", command=b"bash\0")
-    fake.process(43, parent=42, command=b"python\0train.py\0")
-    said = refusal(41, fake.root)
-    assert f"is {kind}" in said
-    assert "use --pid 43" in said
-
-
-ELSEWHERE = {
-    "ssh": (b"ssh\0gpu7\0python\0train.py\0", "another machine"),
-    "docker": (b"docker\0run\0image\0", "container engine"),
-}
-
-
-@pytest.mark.parametrize("case", ELSEWHERE)
-def test_a_client_of_something_elsewhere_says_where_the_job_is(fake: FakeProc, case: str) -> None:
-    """``ssh host python train.py`` and ``docker run``: the job is not below them."""
-    command, where = ELSEWHERE[case]
-    fake.process(42, name=case, command=command)
-    assert where in refusal(42, fake.root)
-
-
-def test_a_launcher_and_a_worker_are_watched(fake: FakeProc) -> None:
-    """Any process of a job will do."""
-    fake.process(42, name="torchrun", command=b"/v/bin/python\0/v/bin/torchrun\0t.py\0")
-    fake.process(43, parent=42, name="pt_data_worker", command=b"python\0t.py\0")
-    assert resolve(42, fake.root) == Attachment(42, BOOTED_AT + 123.45, ())
-    assert resolve(43, fake.root).pid == 43
-
-
 def inner(fake: FakeProc, pid: int, numbers: str, **options: str) -> None:
     fake.process(pid, **options)  # type: ignore[arg-type]
     fake.write(f"{pid}/status", f"Name:\tx\nTgid:\t{pid}\nUid:\t7\t7\t7\t7\nNSpid:\t{numbers}\n")
 
 
 def test_a_containers_own_number_is_translated(fake: FakeProc) -> None:
-    """PID 7 of one container, unknown here: the one it is here, and the option to give."""
+    """PID 7 of one container, unknown here: the one it is here, and the option to give; of several
+    containers all are named. Also where PID 7 here is the kernel's."""
     inner(fake, 4312, "4312\t7", cgroup=f"0::/docker/{ID}\n")
-    said = refusal(7, fake.root)
-    assert f"known here as 4312 (python train.py, container {ID[:12]}): use --pid 4312." in said
-
-
-def test_a_number_that_several_containers_know_names_all(fake: FakeProc) -> None:
-    """Each container has its own PID 7, at any depth."""
-    inner(fake, 4312, "4312\t7")
-    inner(fake, 4400, "4400\t9\t7")
-    said = refusal(7, fake.root)
-    assert "4312 (" in said
-    assert "4400 (" in said
-    assert "use --pid" not in said
-
-
-def test_a_kernel_threads_number_can_be_a_containers(fake: FakeProc) -> None:
-    """PID 7 here is the kernel's; the person read it inside a container."""
+    known = f"known here as 4312 (python train.py, container {ID[:12]}): use --pid 4312."
+    assert known in refusal(7, fake.root)
     fake.process(7, name="kworker/0:1", flags=procfs.KERNEL_THREAD_FLAG, command=b"")
-    inner(fake, 4312, "4312\t7")
     said = refusal(7, fake.root)
     assert "kernel" in said
-    assert "use --pid 4312" in said
+    assert known in said
+    inner(fake, 4400, "4400\t9\t7")
+    assert re.findall(r"(\d+) \(python", refusal(7, fake.root)) == ["4312", "4400"]
+    assert "use --pid" not in refusal(7, fake.root)
 
 
 def test_inside_a_container_a_number_from_outside_is_explained(fake: FakeProc) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -69,7 +70,8 @@ def test_the_library_that_trains_is_recognised_by_its_files() -> None:
 
 
 def test_a_look_at_a_process(tmp_path: Path) -> None:
-    """Name, parent, start and arguments; what cannot be read is absent."""
+    """Name, parent, start and arguments; what cannot be read is absent, and kernel threads belong
+    to no job."""
     proc = FakeProc(tmp_path)
     proc.process(42, name="a) b", parent=7, started_ticks=500, command=b"python\0tr\x1bain.py\0")
     look = evidence.read_look(42, tmp_path)
@@ -79,11 +81,7 @@ def test_a_look_at_a_process(tmp_path: Path) -> None:
     assert look.arguments == ("python", "tr\N{REPLACEMENT CHARACTER}ain.py")
     assert look.executable is None
     assert evidence.read_look(43, tmp_path) is None
-
-
-def test_kernel_threads_are_not_looked_at(tmp_path: Path) -> None:
-    """They belong to no job."""
-    FakeProc(tmp_path).process(42, flags=0x00200000)
+    proc.process(42, flags=0x00200000)
     assert evidence.read_look(42, tmp_path) is None
 
 
@@ -92,7 +90,8 @@ def thread(proc: FakeProc, number: int, name: str) -> None:
 
 
 def test_a_thread_that_names_itself_later_is_read_again(tmp_path: Path) -> None:
-    """Once more at the next look; from then on its name is known."""
+    """Once more at the next look; when it has ended it is forgotten, as the pinning thread does
+    with each epoch."""
     proc = FakeProc(tmp_path)
     thread(proc, 42, "python")
     thread(proc, 50, "python")
@@ -100,17 +99,7 @@ def test_a_thread_that_names_itself_later_is_read_again(tmp_path: Path) -> None:
     assert names.refresh() == {"python"}
     thread(proc, 50, "pt_data_pin")
     assert names.refresh() == {"python", "pt_data_pin"}
-
-
-def test_a_thread_that_ended_is_forgotten(tmp_path: Path) -> None:
-    """Without persistent workers the pinning thread ends with each epoch."""
-    proc = FakeProc(tmp_path)
-    thread(proc, 42, "python")
-    thread(proc, 50, "pt_data_pin")
-    names = ThreadNames(42, tmp_path)
-    names.refresh()
-    (tmp_path / "42/task/50/comm").unlink()
-    (tmp_path / "42/task/50").rmdir()
+    shutil.rmtree(tmp_path / "42/task/50")
     assert names.refresh() == {"python"}
 
 

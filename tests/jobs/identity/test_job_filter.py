@@ -13,9 +13,7 @@ from gpuwatch.core.model import (
     Process,
     Snapshot,
 )
-from gpuwatch.core.source import ManualClock, ReadOptions
 from gpuwatch.jobs.identity.job_filter import only_job
-from gpuwatch.sources.simulated.source import SimulatedSource
 from tests.support.snapshots import gpu, snapshot
 
 
@@ -67,18 +65,15 @@ def test_one_job_keeps_its_processes_its_gpus_and_what_concerns_them() -> None:
 
 
 def test_job_without_a_gpu_shows_none() -> None:
-    """A job on the CPU is shown with the host alone."""
+    """A job on the CPU is shown with the host alone; one that is not there leaves the host, and
+    nothing of another job in its place."""
+    none = only_job(machine(), (99, None))
+    assert (none.jobs, none.gpus, none.processes) == ((), (), ())
+    assert none.host.name == "box3"
     taken = snapshot(gpus=(gpu("GPU-a"),), jobs=(job(10),), processes=(Process(pid=10),))
     found = only_job(taken, (10, None))
     assert found.gpus == ()
     assert [process.pid for process in found.processes] == [10]
-
-
-def test_job_that_is_not_there_leaves_the_host() -> None:
-    """Nothing of another job is shown in its place."""
-    found = only_job(machine(), (99, None))
-    assert (found.jobs, found.gpus, found.processes) == ((), (), ())
-    assert found.host.name == "box3"
 
 
 def test_problem_of_the_card_concerns_its_instance() -> None:
@@ -92,15 +87,3 @@ def test_problem_of_the_card_concerns_its_instance() -> None:
     found = only_job(taken, (10, None))
     assert [one.uuid for one in found.gpus] == ["MIG-1"]
     assert [problem.message for problem in found.problems] == ["hot"]
-
-
-def test_simulated_job_of_two_ranks_is_whole() -> None:
-    """What is left of a machine of four GPUs is one job, with all of its own and no more."""
-    options = ReadOptions()
-    source = SimulatedSource("starved", gpus=4, clock=ManualClock(), options=options)
-    pid = source.read().jobs[1].members[3].pid
-    options.attached = source.find(pid)
-    taken = source.read()
-    found = only_job(taken, taken.jobs[0].key)
-    assert [process.pid for process in found.processes] == [m.pid for m in found.jobs[0].members]
-    assert [one.identity.index for one in found.gpus] == [2, 3]

@@ -86,24 +86,14 @@ def test_the_start_methods_of_multiprocessing_are_known(code: str, started_by: s
     assert of(f"python -c {shlex.quote(code)} --multiprocessing-fork").started_by == started_by
 
 
-def test_torchrun_is_known_by_the_name_it_gives_itself() -> None:
-    """From PyTorch 2.5 on its main thread is called ``pt_elastic``, however it was started."""
-    assert recognise(("python", "start.py"), "pt_elastic").kind == "launcher"
-
-
-def test_a_process_that_rewrote_its_title_is_known_by_its_executable() -> None:
-    """``VLLM::EngineCore`` is Python, as /proc/PID/exe says."""
+def test_a_process_is_known_by_its_name_or_its_executable() -> None:
+    """Where its arguments say nothing: ``VLLM::EngineCore`` is Python, as /proc/PID/exe says."""
     title = ("VLLM::EngineCore",)
     assert recognise(title, "VLLM::EngineCor", "/usr/bin/python3.12").kind == "python"
     assert recognise(title, "VLLM::EngineCor", None).kind == "other"
-
-
-def test_nothing_at_all_is_still_a_program() -> None:
-    """A process without arguments and name (it is ending) is no error."""
+    # From PyTorch 2.5 on torchrun's main thread has this name, however it was started.
+    assert recognise(("python", "start.py"), "pt_elastic").kind == "launcher"
+    # A process that is ending has neither arguments nor a name.
     assert recognise((), "", None).kind == "other"
-
-
-def test_compile_workers_are_helpers() -> None:
-    """torch.compile starts processes of its own, which load no data."""
     line = "/usr/bin/python /site-packages/torch/_inductor/compile_worker/__main__.py --workers=8"
     assert of(line).helper == "a compile worker of torch.compile"

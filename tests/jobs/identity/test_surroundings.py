@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from gpuwatch.jobs.cores import read_cores
 from gpuwatch.jobs.identity import surroundings
-from gpuwatch.jobs.identity.surroundings import read_surroundings
-from gpuwatch.jobs.resources.cores import read_cores
+from gpuwatch.jobs.identity.surroundings import read_inner_pid, read_surroundings
 from tests.support.children import Children
 from tests.support.fake_proc import FakeProc
 
@@ -169,7 +169,7 @@ def test_the_pid_inside_is_the_innermost(fake: FakeProc, numbers: str, inner: in
     """One number for each namespace; the last is the process's own, the first the reader's."""
     fake.process(42)
     fake.write("42/status", f"Name:\tx\n{numbers}Uid:\t0\t0\t0\t0\n")
-    assert read_surroundings(42, {}, fake.root).inner_pid == inner
+    assert read_inner_pid(42, fake.root) == inner
 
 
 def test_a_real_namespaces_first_process_is_known_there_as_1(started: Children) -> None:
@@ -183,8 +183,8 @@ def test_a_real_namespaces_first_process_is_known_there_as_1(started: Children) 
     listed = Path(f"/proc/{outer.pid}/task/{outer.pid}/children")
     if outer.poll() is not None or not listed.exists():
         pytest.skip("may not make namespaces here")
-    assert read_surroundings(int(listed.read_text().split()[0]), {}).inner_pid == 1
-    assert read_surroundings(outer.pid, {}).inner_pid is None
+    assert read_inner_pid(int(listed.read_text().split()[0])) == 1
+    assert read_inner_pid(outer.pid) is None
 
 
 def test_only_listed_variables_are_needed() -> None:

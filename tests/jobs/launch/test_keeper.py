@@ -9,7 +9,7 @@ import resource
 import subprocess
 import sys
 import termios
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -103,9 +103,6 @@ class TestProcess:
         os.close(descriptor)
         return process, far
 
-    def until_held(self, path: Path) -> Callable[[], bool]:
-        return lambda: path.read_bytes().endswith(b"!")
-
     def test_ends_with_the_last_that_holds_the_terminal(self, tmp_path: Path) -> None:
         """It goes on while any process has the terminal open, and ends with the last."""
         path = tmp_path / "log"
@@ -115,7 +112,7 @@ class TestProcess:
         )
         os.write(far, b"parent!")
         os.close(far)
-        wait_until(self.until_held(path))
+        wait_until(lambda: path.read_bytes().endswith(b"!"))
         assert process.poll() is None
         child.communicate(b"\n")
         assert process.wait(60) == 0
@@ -148,7 +145,7 @@ class TestProcess:
         path = tmp_path / "log"
         process, far = self.start(path)
         os.write(far, b"!")
-        wait_until(self.until_held(path))
+        wait_until(lambda: path.read_bytes().endswith(b"!"))
         proc = Path("/proc") / str(process.pid)
         assert (proc / "cwd").readlink() == Path("/")
         assert len(list((proc / "fd").iterdir())) == 5

@@ -66,7 +66,8 @@ class Scene:
 
 
 @pytest.fixture
-def scene(started: Children, place: Path) -> Iterator[Scene]:
+def scene(started: Children, place: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(place))
     made = Scene(started, place)
     yield made
     made.files.close()
@@ -76,32 +77,34 @@ def scene(started: Children, place: Path) -> Iterator[Scene]:
 
 
 def test_a_process_that_reports_is_read(scene: Scene) -> None:
-    """Its counts, under the key that gpuwatch knows it by."""
+    """Its counts, under the key that gpuwatch knows it by; also of a file that is cut short, which
+    would end gpuwatch if it were mapped."""
+    assert scene.look(0.0) == []
     child = scene.report()
-    scene.files.look(0.0)
     key = key_of(child.pid)
-    assert list(scene.files.reporting) == [key]
+    assert scene.look(LOOK_SECONDS) == [key]
     loop = scene.read(key)
     assert loop.key == key
     assert (loop.steps, loop.epoch, loop.batch_size, loop.phase) == (7, 6, 8, "idle")
     assert loop.told_at_unix_seconds == pytest.approx(time.time(), abs=30)
-
-
-def test_where_nobody_reports_there_is_nothing(scene: Scene) -> None:
-    """No folder either."""
-    assert scene.look(0.0) == []
-    assert scene.files.read((os.getpid(), None), 0.0) is None
+    os.truncate(files_below(scene.place)[0], 10)
+    assert scene.read(key).steps == 7
 
 
 def test_a_killed_process_is_forgotten_and_its_file_removed(scene: Scene) -> None:
-    """It could not remove it itself."""
+    """It could not remove it itself. Its last words can be read until the next look, and a later
+    process reports for itself."""
     child = scene.report()
     scene.files.look(0.0)
+    key = key_of(child.pid)
     child.kill()
     child.wait()
     assert len(files_below(scene.place)) == 1
-    assert scene.look(LOOK_SECONDS) == []
-    assert files_below(scene.place) == []
+    assert scene.read(key)
+    second = scene.report()
+    assert scene.look(LOOK_SECONDS) == [key_of(second.pid)]
+    assert len(files_below(scene.place)) == 1
+    assert scene.files.read(key, 0.0) is None
 
 
 def test_killed_while_it_writes(scene: Scene) -> None:
@@ -222,43 +225,24 @@ def test_what_a_process_holds_is_looked_at_before_it_is_opened(
     assert [path for path in opened if str(path).startswith("/proc/self/fd/")] == []
 
 
-@pytest.mark.parametrize("kind", ["link", "pipe", "folder", "hard link"])
+@pytest.mark.parametrize("kind", ["link", "pipe", "folder", "hard link", "another user's"])
 def test_what_is_planted_is_not_followed(scene: Scene, kind: str) -> None:
-    """In the scene.place of a file, for a process that is there."""
-    child = scene.report()
+    """In the place of a file, for a process that is there."""
+    if kind == "another user's" and os.geteuid() != 0:
+        pytest.skip("only root can make another user's file")
+    scene.report()
     (path,) = files_below(scene.place)
     moved = scene.place / "moved"
     path.rename(moved)
-    if kind == "link":
-        path.symlink_to(moved)
-    elif kind == "pipe":
-        os.mkfifo(path)
-    elif kind == "folder":
-        path.mkdir()
-    else:
-        path.hardlink_to(moved)
+    plant = {
+        "link": lambda: path.symlink_to(moved),
+        "pipe": lambda: os.mkfifo(path),
+        "folder": path.mkdir,
+        "hard link": lambda: path.hardlink_to(moved),
+        "another user's": lambda: os.chown(moved.rename(path), 65534, 65534),
+    }
+    plant[kind]()
     assert scene.look(0.0) == []
-    assert child.poll() is None
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make another user's file")
-def test_another_users_file_is_not_believed(scene: Scene) -> None:
-    """Nobody speaks for a process of somebody else's."""
-    scene.report()
-    (path,) = files_below(scene.place)
-    os.chown(path, 65534, 65534)
-    assert scene.look(0.0) == []
-
-
-def test_a_file_that_is_cut_short_leaves_what_was_reported(scene: Scene) -> None:
-    """Reading it does not fail, and does not end gpuwatch as a mapping would."""
-    child = scene.report()
-    scene.files.look(0.0)
-    key = key_of(child.pid)
-    assert scene.read(key)
-    os.truncate(files_below(scene.place)[0], 10)
-    loop = scene.read(key)
-    assert loop.steps == 7
 
 
 def test_a_file_whose_folder_is_gone_is_found_by_its_descriptor(scene: Scene) -> None:
@@ -323,25 +307,11 @@ def test_a_recycled_number_does_not_inherit_what_was_reported(scene: Scene) -> N
     assert list(scene.files.reporting) == []
 
 
-def test_a_process_that_ends_while_it_is_read_is_forgotten_once(scene: Scene) -> None:
-    """Its last words can be read until the next look, and a later process reports for itself."""
-    first = scene.report()
-    scene.files.look(0.0)
-    key = key_of(first.pid)
-    first.kill()
-    first.wait()
-    assert scene.read(key)
-    second = scene.report()
-    assert scene.look(LOOK_SECONDS) == [key_of(second.pid)]
-    assert scene.files.read(key, 0.0) is None
-
-
 # What a job shows
 
 
-def test_a_job_has_the_loops_of_its_ranks(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_has_the_loops_of_its_ranks(scene: Scene) -> None:
     """A process that nothing else shows to be a rank is one because it reports."""
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(scene.place))
     child = scene.report()
     with watching() as watch:
         wait_until(lambda: any(job.loops for job in watch.look_at_all(after=LOOK_SECONDS)))
@@ -355,11 +325,8 @@ def test_a_job_has_the_loops_of_its_ranks(scene: Scene, monkeypatch: pytest.Monk
         assert [job.loops for job in watch.look_at_all(after=LOOK_SECONDS)] == []
 
 
-def test_a_job_that_begins_to_report_shows_it(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_job_that_begins_to_report_shows_it(scene: Scene) -> None:
     """It was attached to before."""
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(scene.place))
     child = scene.started.python(
         "ready(); sys.stdin.readline()\n" + REPORT + "wait()", str(scene.place)
     )
@@ -376,7 +343,6 @@ def test_a_job_that_begins_to_report_shows_it(
 
 def test_a_rank_says_which_it_is(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its environment was set when it ran already, where nobody sees it from outside."""
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(scene.place))
     for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE"):
         monkeypatch.delenv(name, raising=False)
     code = REPORT.replace(
@@ -399,9 +365,8 @@ def test_a_rank_says_which_it_is(scene: Scene, monkeypatch: pytest.MonkeyPatch) 
         assert members(job)[child.pid].rank == 3
 
 
-def test_a_rank_says_how_it_loads(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rank_says_how_it_loads(scene: Scene) -> None:
     """What cannot be seen from outside: that there are no workers, and that memory is pinned."""
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(scene.place))
     code = REPORT.replace(
         "for number in range(7):\n",
         "class Loader(list):\n    num_workers, pin_memory = 0, True\nfor number in range(7):\n",
@@ -420,17 +385,17 @@ def test_a_rank_says_how_it_loads(scene: Scene, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize("rank", [step_file.NONE, 10**9, 2**61])
 def test_a_rank_that_cannot_be_is_not_shown(scene: Scene, rank: int) -> None:
-    """Nor one that was not told."""
-    told = record(rank=rank, local_rank=2**61, world_size=2**61)
+    """Nor one that was not reported."""
+    said = record(rank=rank, local_rank=2**61, world_size=2**61)
     file = StepFile.create({"XDG_RUNTIME_DIR": str(scene.place)})
     try:
-        file.write(step_file.pack_record(told))
+        file.write(step_file.pack_record(said))
         scene.files.look(0.0)
         key = key_of(os.getpid())
         assert scene.files.rank_of(key) is None
         scene.files.read(key, 0.0)
         assert scene.files.rank_of(key) is None
-        file.write(step_file.pack_record(told._replace(now=told.now._replace(rank=5, sequence=6))))
+        file.write(step_file.pack_record(said._replace(now=said.now._replace(rank=5, sequence=6))))
         scene.files.read(key, 0.0)
         found = scene.files.rank_of(key)
         assert found == (5, None, None)
@@ -462,8 +427,8 @@ def record(**changes: int) -> Record:
     return Record(now._replace(**moving), counters._replace(**own), base)
 
 
-def loop(told: Record, seconds: float = 110.0) -> TrainingLoop:
-    found = loop_of((1, None), told, int(seconds * SECOND), 1000.0 + seconds)
+def loop(reported: Record, seconds: float = 110.0) -> TrainingLoop:
+    found = loop_of((1, None), reported, int(seconds * SECOND), 1000.0 + seconds)
     assert found is not None
     return found
 
@@ -503,11 +468,6 @@ def test_few_slow_steps_have_a_steady_rate() -> None:
     assert rates == pytest.approx([0.25, 0.25])
 
 
-def test_waits_that_are_not_watched_are_not_known() -> None:
-    """A loop of steps alone does not say what is between them."""
-    assert loop(record(flags=0)).data_wait_share is None
-
-
 def test_compute_is_the_devices_where_it_was_measured() -> None:
     """Steps that could not be measured count like the others; copies stand beside them."""
     device = record(
@@ -541,15 +501,13 @@ def test_the_phase_is_what_it_does_now(state: int, seconds: float, phase: str) -
     assert loop(record(state=state), seconds).phase == phase
 
 
-def test_what_is_reported_from_the_future_is_not_shown() -> None:
-    """Another machine's clock, or nonsense."""
+def test_what_cannot_be_known_is_not_shown() -> None:
+    """Waits of a loop of steps alone, a record from the future (another machine's clock), and
+    rates at the very beginning: nothing is divided by no time."""
+    assert loop(record(flags=0)).data_wait_share is None
     assert loop_of((1, None), record(), 90 * SECOND, 0.0) is None
-
-
-def test_at_the_very_beginning_there_are_no_rates() -> None:
-    """Nothing is divided by no time."""
-    told = record()
-    found = loop_of((1, None), told._replace(counters=told.base), 100 * SECOND, 0.0)
+    first = record()
+    found = loop_of((1, None), first._replace(counters=first.base), 100 * SECOND, 0.0)
     assert found is not None
     assert (found.window_seconds, found.data_wait_share) == (0.0, None)
     assert found.steps_per_second is None

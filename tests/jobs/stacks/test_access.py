@@ -53,22 +53,17 @@ def test_each_refusal_says_why_and_what_to_do(facts: Refused, why: str, what_to_
 
 
 def test_the_facts_are_read_from_proc(tmp_path: Path) -> None:
-    """Users, the capability and Yama's setting."""
+    """Users, the capability and Yama's setting, where the kernel has it."""
     proc = FakeProc(tmp_path)
     proc.process(42, uid=12345)
+    proc.write("self/status", "Name:\tx\nCapEff:\t000000ffff77ffff\n")
+    facts = stack_access.gather(42, tmp_path)
+    assert (facts.capable, facts.ptrace_scope) == (False, None)
     proc.write("self/status", "Name:\tx\nCapEff:\t0000000000080000\n")
     proc.write("sys/kernel/yama/ptrace_scope", "2\n")
     facts = stack_access.gather(42, tmp_path)
     assert (facts.user, facts.own_user) == ("12345", False)
     assert (facts.capable, facts.ptrace_scope) == (True, 2)
-
-
-def test_a_kernel_without_yama_has_no_scope(tmp_path: Path) -> None:
-    """And a capability that is not among ours is not ours."""
-    proc = FakeProc(tmp_path)
-    proc.write("self/status", "Name:\tx\nCapEff:\t000000ffff77ffff\n")
-    facts = stack_access.gather(42, tmp_path)
-    assert (facts.capable, facts.ptrace_scope) == (False, None)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
@@ -89,27 +84,25 @@ def test_the_memory_of_another_user_may_not_be_read() -> None:
 
 
 def test_a_program_that_is_no_python_is_refused_by_name(started: Children) -> None:
-    """Before py-spy is started."""
-    child = started.run(["sleep", "60"])
+    """Before py-spy is started; nothing stands in the way of one that is."""
+    child, python = started.run(["sleep", "60"]), started.python("ready()\nwait()\n")
     wait_until(lambda: "python" not in str(Path(f"/proc/{child.pid}/exe").readlink()))
+    started.ready(python)
     if stack_access.probe_memory(child.pid) != 0:
         pytest.skip("reading another process's memory is not allowed here")
     sentence = stack_access.why_not(child.pid, sys.executable)
     assert sentence is not None
     assert f"Process {child.pid} is not Python: it runs /" in sentence
+    assert stack_access.why_not(python.pid, sys.executable) is None
 
 
-def test_a_python_program_is_not_refused(started: Children) -> None:
-    """Where the kernel allows it, nothing stands in the way."""
-    child = started.python("ready()\nwait()\n")
-    started.ready(child)
-    if stack_access.probe_memory(child.pid) != 0:
-        pytest.skip("reading another process's memory is not allowed here")
-    assert stack_access.why_not(child.pid, sys.executable) is None
-
-
-def test_what_has_no_stack_to_take_is_said(started: Children) -> None:
-    """Stopped, it would look like one long wait; ended, a zombie still has its PID."""
+def test_what_has_no_stack_to_take_is_said(started: Children, tmp_path: Path) -> None:
+    """Stopped, it would look like one long wait; ended, a zombie still has its PID; a kernel
+    thread runs no Python, and nobody has a PID that large."""
+    FakeProc(tmp_path).process(2, name="kthreadd", flags=0x00200000)
+    assert "kernel thread" in (stack_access.why_not(2, sys.executable, tmp_path) or "")
+    gone = "There is no process 99999999 (any more)."
+    assert stack_access.why_not(99_999_999, sys.executable) == gone
     child = started.python("ready()\nwait()\n")
     started.ready(child)
     os.kill(child.pid, signal.SIGSTOP)
@@ -118,21 +111,6 @@ def test_what_has_no_stack_to_take_is_said(started: Children) -> None:
     os.kill(child.pid, signal.SIGKILL)
     wait_until(lambda: " Z " in Path(f"/proc/{child.pid}/stat").read_text())
     assert stack_access.why_not(child.pid, sys.executable) == f"Process {child.pid} has ended."
-
-
-def test_a_pid_of_nobody() -> None:
-    """Larger than any kernel gives out."""
-    assert stack_access.why_not(99_999_999, sys.executable) == (
-        "There is no process 99999999 (any more)."
-    )
-
-
-def test_a_kernel_thread_has_no_stack_of_python(tmp_path: Path) -> None:
-    """It is said so at once."""
-    FakeProc(tmp_path).process(2, name="kthreadd", flags=0x00200000)
-    sentence = stack_access.why_not(2, sys.executable, tmp_path)
-    assert sentence is not None
-    assert "kernel thread" in sentence
 
 
 @pytest.mark.parametrize(

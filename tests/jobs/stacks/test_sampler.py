@@ -72,10 +72,12 @@ def sample(pid: int, *, seconds: int = 1, rate: int = 50, pause: bool = False) -
 def test_a_real_training_job(
     job: TrainingJob, phase: str, category: str, source: str | None, caller: str | None
 ) -> None:
-    """What a PyTorch job does most is found out from outside, with its own line of source."""
+    """What a PyTorch job does most is found out from outside, with its own line of source; with
+    pauses, too, and it goes on."""
     job.do(phase)
-    report = sample(job.pid)
+    report = sample(job.pid, pause=phase == "training")
     assert report.problem is None
+    assert report.cost.paused == (phase == "training")
     share = report.largest
     assert share is not None
     assert share.category == category, report
@@ -87,36 +89,26 @@ def test_a_real_training_job(
     assert caller is None or (line.caller is not None and line.caller.function == caller)
 
 
-def test_a_job_that_is_sampled_goes_on(job: TrainingJob) -> None:
-    """It still obeys after all the looking, with pauses too."""
-    job.do("training")
-    report = sample(job.pid, pause=True)
-    assert report.errors == 0
-    assert report.cost.paused
-    job.do("logging")
-
-
-def test_its_own_cost_is_measured(started: Children) -> None:
-    """CPU time of py-spy itself, over the time it ran."""
-    report = sample(spinning(started))
-    assert report.cost.cpu_seconds is not None
-    assert report.cost.cpu_seconds > 0
-    assert report.cost.cpu_percent == pytest.approx(100 * report.cost.cpu_seconds / report.seconds)
-    assert report.cost_sentence() == (
-        f"py-spy used {report.cost.cpu_percent:.1f}% of a core for {report.seconds:.0f} s; "
-        "the job was never paused."
-    )
-
-
 def test_several_processes_are_sampled_at_once(started: Children) -> None:
-    """In the order asked for, a process that cannot be sampled among them."""
+    """In the order asked for, each once however often it is named, a process that cannot be
+    sampled among them. The cost is py-spy's CPU time over the time it ran."""
     pids = [spinning(started), 99_999_999, spinning(started)]
-    with StackSampler([StackTarget(pid) for pid in pids], seconds=1) as sampler:
+    targets = [StackTarget(pid) for pid in pids]
+    with StackSampler([*targets, StackTarget(pids[0], rank=0)], seconds=1) as sampler:
         assert sampler.seconds_in_all == 1
+        assert len(py_spies_of(os.getpid())) == 2
         reports = sampler.wait()
     assert [report.pid for report in reports] == pids
     assert [report.refused for report in reports] == [False, True, False]
-    assert all(reports[at].samples > 0 for at in (0, 2))
+    for report in (reports[0], reports[2]):
+        assert report.samples > 0
+        cpu, percent = report.cost.cpu_seconds, report.cost.cpu_percent
+        assert cpu is not None
+        assert percent == pytest.approx(100 * cpu / report.seconds)
+        assert report.cost_sentence() == (
+            f"py-spy used {percent:.1f}% of a core for {report.seconds:.0f} s; the job was never "
+            "paused."
+        )
 
 
 def test_more_processes_than_fit_at_once_take_turns(started: Children) -> None:
@@ -201,48 +193,33 @@ def test_a_pid_that_is_used_again_is_not_sampled(started: Children) -> None:
     assert report.refused
 
 
-def test_a_process_is_sampled_once(started: Children) -> None:
-    """However often it is named."""
-    pid = spinning(started)
-    with StackSampler([StackTarget(pid), StackTarget(pid, rank=0)], seconds=1) as sampler:
-        assert len(py_spies_of(os.getpid())) == 1
-        assert len(sampler.wait()) == 1
+BROKEN = {
+    "is no program": (b"\x7fELF nonsense", "py-spy ({program}) cannot be started", True),
+    "fails, and is quoted without what a terminal could obey": (
+        b"#!/bin/sh\nprintf 'Error: out of \\033[31mluck\\nmore\\n' >&2\nexit 1\n",
+        "py-spy could not read process {pid}: out of \N{REPLACEMENT CHARACTER}[31mluck",
+        False,
+    ),
+    # As under Yama, where gpuwatch may read a job of its own and py-spy may not.
+    "may not": (
+        b"#!/bin/sh\necho 'Permission Denied: Try running again with' >&2\nexit 1\n", "", True
+    ),
+}  # fmt: skip
 
 
-def test_a_py_spy_that_cannot_be_started_is_explained(started: Children, tmp_path: Path) -> None:
-    """A file that is no program."""
+@pytest.mark.parametrize("case", BROKEN)
+def test_a_py_spy_that_fails_is_explained(started: Children, tmp_path: Path, case: str) -> None:
+    """Whether trying again would help, too."""
+    program, begins, refused = BROKEN[case]
     broken = tmp_path / "py-spy"
-    broken.write_bytes(b"\x7fELF nonsense")
+    broken.write_bytes(program)
     broken.chmod(0o755)
     with StackSampler([StackTarget(spinning(started))], py_spy=str(broken)) as sampler:
         (report,) = sampler.wait()
     assert report.problem is not None
-    assert report.problem.startswith(f"py-spy ({broken}) cannot be started")
-
-
-def test_a_py_spy_that_fails_is_quoted(started: Children, tmp_path: Path) -> None:
-    """Its first line, without what a terminal could obey."""
-    failing = tmp_path / "py-spy"
-    failing.write_text("#!/bin/sh\nprintf 'Error: out of \\033[31mluck\\nmore\\n' >&2\nexit 1\n")
-    failing.chmod(0o755)
-    with StackSampler([StackTarget(spinning(started))], py_spy=str(failing)) as sampler:
-        (report,) = sampler.wait()
-    assert report.problem == (
-        f"py-spy could not read process {report.pid}: out of \N{REPLACEMENT CHARACTER}[31mluck"
-    )
-    assert not report.refused
-
-
-def test_a_py_spy_that_may_not_is_a_refusal(started: Children, tmp_path: Path) -> None:
-    """As under Yama, where gpuwatch may read a job of its own and py-spy may not."""
-    denied = tmp_path / "py-spy"
-    denied.write_text("#!/bin/sh\necho 'Permission Denied: Try running again with' >&2\nexit 1\n")
-    denied.chmod(0o755)
-    with StackSampler([StackTarget(spinning(started))], py_spy=str(denied)) as sampler:
-        (report,) = sampler.wait()
-    assert report.refused
-    assert report.problem is not None
+    assert report.problem.startswith(begins.format(program=broken, pid=report.pid))
     assert "Try running again" not in report.problem
+    assert report.refused == refused
 
 
 def test_py_spy_gets_none_of_our_environment(

@@ -174,6 +174,7 @@ def test_a_stack_has_one_category_and_the_user_s_line(name: str) -> None:
     assert seen.category == category
     assert _where(seen.user) == where
     assert _where(seen.caller) == caller
+    assert seen.doing == ("computing" if name == "evaluation" else category)
 
 
 def _where(frame: Frame | None) -> str | None:
@@ -186,12 +187,6 @@ def test_bare_function_names_of_older_pythons_are_known_too() -> None:
     for qualified in ("_BaseDataLoaderIter.", "_MultiProcessingDataLoaderIter.", "Queue."):
         text = text.replace(qualified, "")
     assert reading.read_stack(frames_of(text)).category == "waiting_for_data"
-
-
-def test_what_happens_inside_evaluation_is_kept() -> None:
-    """Evaluation is the category; that it computes stays known."""
-    seen = reading.read_stack(frames_of(STACKS["evaluation"][0]))
-    assert seen.doing == "computing"
 
 
 @pytest.mark.parametrize(
@@ -244,68 +239,37 @@ def test_no_line_is_the_user_s_when_the_outer_frames_are_missing() -> None:
     assert reading.user_frames(frames) == (None, None)
 
 
-@pytest.mark.parametrize(
-    "file",
-    [
-        "/home/ada/p/src/train.py",
-        "/home/ada/p/src/my-package/src/pkg/data.py",
-        "<ipython-input-3-0a1b>",
-        "/tmp/ipykernel_881/123.py",
-        "<string>",
-        "train.py",
-        "/home/ada/p/torch/utils/data.py",
-    ],
-)
-def test_files_of_the_user(file: str) -> None:
-    """Scripts, packages installed in place, cells of notebooks, ``python -c``."""
-    assert categories.is_users(file)
+USERS_FILES = """
+/home/ada/p/src/train.py /home/ada/p/src/my-package/src/pkg/data.py <ipython-input-3-0a1b>
+/tmp/ipykernel_881/123.py <string> train.py /home/ada/p/torch/utils/data.py
+"""
+LIBRARIES = f"""
+{SITE}/torch/nn/modules/linear.py, /usr/lib/python3/dist-packages/numpy/core.py,
+/opt/conda/lib/python3.12/threading.py, /opt/python/3.13.0/lib/python3.13t/queue.py,
+/usr/lib64/python3.9/runpy.py, <frozen importlib._bootstrap>, <eval_with_key>.12,
+/tmp/torchinductor_ada/xy/cxy.py, /src/pytorch/torch/nn/modules/linear.py
+"""
 
 
-@pytest.mark.parametrize(
-    "file",
-    [
-        f"{SITE}/torch/nn/modules/linear.py",
-        "/usr/lib/python3/dist-packages/numpy/core.py",
-        "/opt/conda/lib/python3.12/threading.py",
-        "/opt/python/3.13.0/lib/python3.13t/queue.py",
-        "/usr/lib64/python3.9/runpy.py",
-        "<frozen importlib._bootstrap>",
-        "<eval_with_key>.12",
-        "/tmp/torchinductor_ada/xy/cxy.py",
-        "/src/pytorch/torch/nn/modules/linear.py",
-    ],
-)
-def test_files_of_libraries(file: str) -> None:
-    """Installed packages, any Python's standard library, generated code."""
-    assert not categories.is_users(file)
+def test_files_of_the_user_and_of_libraries() -> None:
+    """Scripts, packages installed in place, cells of notebooks and ``python -c`` are the user's;
+    installed packages, any Python's standard library and generated code are not."""
+    assert [file for file in USERS_FILES.split() if not categories.is_users(file)] == []
+    libraries = [file.strip() for file in LIBRARIES.split(",")]
+    assert [file for file in libraries if categories.is_users(file)] == []
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "evaluate",
-        "validate",
-        "Trainer.validation_step",
-        "eval_epoch",
-        "test",
-        "run_validation",
-        "model_evaluation",
-        "validateEpoch",
-        "Loop._evaluate.<locals>.<lambda>",
-        "val_one_epoch",
-    ],
-)
-def test_names_of_evaluation(name: str) -> None:
-    """What people call it."""
-    assert categories.is_evaluation(name)
+EVALUATION = """
+evaluate validate Trainer.validation_step eval_epoch test run_validation model_evaluation
+validateEpoch Loop._evaluate.<locals>.<lambda> val_one_epoch
+"""
+NO_EVALUATION = "train validate_config latest retrieval test_loader_of valued step"
 
 
-@pytest.mark.parametrize(
-    "name", ["train", "validate_config", "latest", "retrieval", "test_loader_of", "valued", "step"]
-)
-def test_names_that_only_look_like_evaluation(name: str) -> None:
+def test_names_of_evaluation() -> None:
     """Checking an argument is no evaluation, nor is a word that contains one."""
-    assert not categories.is_evaluation(name)
+    assert [name for name in EVALUATION.split() if not categories.is_evaluation(name)] == []
+    assert [name for name in NO_EVALUATION.split() if categories.is_evaluation(name)] == []
 
 
 # Parsing
@@ -327,55 +291,41 @@ def test_hostile_names_are_kept_apart_as_far_as_can_be() -> None:
             assert all(part.isprintable() for part in (line.place.file, line.place.function))
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "\n\n",
-        "thread (",
-        "thread (1): x;",
-        "thread (1) 5",
-        "thread (1): a;b 5",
-        "garbage 7",
-        "thread (1): a;f (x:1) ²",
-        "thread (1): a;f (x:1) 99999999999999999999",
-    ],
-)
+NO_STACKS = (
+    "", "\n\n", "thread (", "thread (1): x;", "thread (1) 5", "thread (1): a;b 5", "garbage 7",
+    "thread (1): a;f (x:1) ²", "thread (1): a;f (x:1) 99999999999999999999",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("text", NO_STACKS)
 def test_what_is_no_stack_is_left_out(text: str) -> None:
     """An empty, truncated or foreign file gives no stacks and no error."""
     assert py_spy.parse_raw(text) == []
 
 
-def test_the_main_thread_is_the_one_numbered_as_the_process() -> None:
-    """Whatever it is called: a thread named MainThread can be another."""
-    found = py_spy.parse_raw(
-        "thread (41): MainThread;run (/w/a.py:1) 9\nthread (40): trainer;<module> (/w/b.py:2) 9\n"
-    )
-    assert [stack.name for stack in py_spy.main_thread(found, [40])] == ["trainer"]
+MAIN_THREADS = {
+    "numbered as the process, whatever it is called": """40
+        thread (41): MainThread;run (/w/a.py:1) 9
+        thread (40): trainer;<module> (/w/b.py:2) 9""",
+    "numbered as inside its container": """1 42
+        thread (7): x;f (a:1) 1
+        thread (1): y;g (b:2) 2""",
+    "by its name before 3.11": """40
+        thread (0x7F3): Thread-1;run (/usr/lib/python3.9/threading.py:1) 5
+        thread (0x7FA): MainThread;<module> (/w/train.py:2) 5""",
+    "without names, the one that began with a module": """40
+        thread (0x7F3);_bootstrap (/usr/lib/python3.9/threading.py:1) 5
+        thread (0x7FA);<module> (/w/train.py:2) 5""",
+}
 
 
-def test_the_main_thread_in_a_container_has_its_inner_number() -> None:
-    """Python knows its threads by the numbers of its own PID namespace."""
-    found = py_spy.parse_raw("thread (7): x;f (a:1) 1\nthread (1): y;g (b:1) 2\n")
-    assert [stack.name for stack in py_spy.main_thread(found, [1, 4242])] == ["y"]
-
-
-def test_the_main_thread_of_an_older_python_goes_by_its_name() -> None:
-    """Before 3.11 threads have only the C library's numbers."""
-    found = py_spy.parse_raw(
-        f"thread (0x7F3): Thread-1;run ({STD}/threading.py:1) 5\n"
-        "thread (0x7FA): MainThread;<module> (/w/train.py:2) 5\n"
-    )
-    assert py_spy.main_thread(found, [40])[0].frames[0].line == 2
-
-
-def test_the_main_thread_without_a_name_is_the_one_that_began_with_a_module() -> None:
-    """Threads have no names before ``threading`` is imported."""
-    found = py_spy.parse_raw(
-        f"thread (0x7F3);_bootstrap ({STD}/threading.py:1) 5\n"
-        "thread (0x7FA);<module> (/w/train.py:2) 5\n"
-    )
-    assert py_spy.main_thread(found, [40])[0].frames[0].function == "<module>"
+@pytest.mark.parametrize("case", MAIN_THREADS)
+def test_the_main_thread_is_found(case: str) -> None:
+    """It is the one at line 2."""
+    pids, *lines = MAIN_THREADS[case].splitlines()
+    stacks_of_all = py_spy.parse_raw("".join(f"{line.strip()}\n" for line in lines))
+    found = py_spy.main_thread(stacks_of_all, [int(pid) for pid in pids.split()])
+    assert [stack.frames[0].line for stack in found] == [2]
 
 
 def test_torn_stacks_are_counted() -> None:
@@ -397,28 +347,20 @@ def raw(*parts: tuple[str, int]) -> list[py_spy.Stack]:
 
 
 def test_shares_add_up_with_what_could_not_be_read() -> None:
-    """Attempts that failed count as a share of their own, so the others are not too large."""
-    shares = stacks.shares_of(raw(("waiting for workers", 60), ("backward", 20)), errors=20)
+    """Attempts that failed count as a share of their own, so the others are not too large, and
+    are never the largest. The lines of a share come with most samples first; a worker has none of
+    the user's."""
+    parts = (("forward", 30), ("a spawned worker without work", 10), ("backward", 20))
+    shares = stacks.shares_of(raw(*parts), errors=140)
     assert [(share.category, share.percent) for share in shares] == [
-        ("waiting_for_data", 60.0),
-        ("computing", 20.0),
-        ("unread", 20.0),
+        ("unread", 70.0),
+        ("computing", 25.0),
+        ("waiting_for_work", 5.0),
     ]
-
-
-def test_lines_of_a_share_come_with_most_samples_first() -> None:
-    """Each with its own share of all samples."""
-    (share,) = stacks.shares_of(raw(("backward", 1), ("forward", 3)))
-    assert [(line.place.where, line.percent) for line in share.lines] == [
-        ("model.py:25", 75.0),
-        ("train.py:31", 25.0),
-    ]
-
-
-def test_samples_without_a_line_of_the_user_still_count() -> None:
-    """A worker's frames are all libraries'."""
-    (share,) = stacks.shares_of(raw(("a spawned worker without work", 5)))
-    assert (share.category, share.lines) == ("waiting_for_work", ())
+    _, computing, waiting = shares
+    lines = [(line.place.where, line.percent) for line in computing.lines]
+    assert (lines, waiting.lines) == ([("model.py:25", 15.0), ("train.py:31", 10.0)], ())
+    assert report(shares=shares).largest is computing
 
 
 @pytest.mark.parametrize(
@@ -442,33 +384,23 @@ def report(**changes: object) -> StackReport:
     return StackReport(**{**facts, **changes})
 
 
-def test_the_sentence_names_the_largest_share_and_its_line() -> None:
-    """``62% waiting for data at train.py:28 (train_one_epoch)``."""
-    shares = stacks.shares_of(raw(("waiting for workers", 62), ("backward", 38)))
-    expected = "62% waiting for data at train.py:28 (train_one_epoch)"
-    assert report(shares=shares).sentence() == expected
-
-
-def test_the_sentence_says_how_much_of_the_share_a_line_has() -> None:
-    """A share over several lines is not put down to one of them."""
-    shares = stacks.shares_of(raw(("forward", 60), ("backward", 40)))
-    assert report(shares=shares).sentence() == "100% computing (60% at model.py:25 (Net.forward))"
-
-
-def test_the_sentence_of_evaluation_says_what_it_does() -> None:
-    """Evaluation that computes and evaluation that waits for data need different changes."""
-    shares = stacks.shares_of(raw(("evaluation", 9)))
-    assert report(shares=shares).sentence() == (
-        "100% evaluating (computing) at model.py:25 (Net.forward)"
-    )
-
-
-def test_what_could_not_be_read_is_never_the_largest_share() -> None:
-    """It says nothing about the job."""
-    shares = stacks.shares_of(raw(("backward", 2)), errors=8)
-    largest = report(shares=shares).largest
-    assert largest is not None
-    assert largest.category == "computing"
+@pytest.mark.parametrize(
+    ("parts", "sentence"),
+    [
+        (
+            (("waiting for workers", 62), ("backward", 38)),
+            "62% waiting for data at train.py:28 (train_one_epoch)",
+        ),
+        ((("forward", 60), ("backward", 40)), "100% computing (60% at model.py:25 (Net.forward))"),
+        ((("evaluation", 9),), "100% evaluating (computing) at model.py:25 (Net.forward)"),
+    ],
+)
+def test_the_sentence_names_the_largest_share_and_its_line(
+    parts: tuple[tuple[str, int], ...], sentence: str
+) -> None:
+    """A share over several lines is not put down to one of them, and evaluation says what it does:
+    computing and waiting for data need different changes."""
+    assert report(shares=stacks.shares_of(raw(*parts))).sentence() == sentence
 
 
 def test_the_rank_that_the_others_wait_for_is_named() -> None:

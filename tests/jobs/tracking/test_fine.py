@@ -8,19 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.core.source import ManualClock, SystemClock
+from gpuwatch.core.source import SystemClock
 from gpuwatch.jobs.tracking.fine import PERIOD_SECONDS, READS_PER_SECOND, FineSampler, Group
-from tests.support.children import Children, children, wait_until
+from tests.support.children import children, wait_until
 from tests.support.fake_proc import FakeProc
 
 
 def ran(proc: FakeProc, pid: int, seconds: float) -> None:
     proc.write(f"{pid}/schedstat", f"{seconds * 1e9:.0f} 0 1\n")
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock(100.0)
 
 
 @pytest.fixture
@@ -31,7 +26,7 @@ def group(tmp_path: Path) -> Iterator[Group]:
 
 
 def test_a_sample_is_the_mean_share_of_a_core(tmp_path: Path, group: Group) -> None:
-    """Over the processes, in the time up to the moment it is stamped with."""
+    """Over the processes that are there, in the time up to the moment it is stamped with."""
     proc = FakeProc(tmp_path)
     for pid in (1, 2):
         ran(proc, pid, 5.0)
@@ -40,23 +35,12 @@ def test_a_sample_is_the_mean_share_of_a_core(tmp_path: Path, group: Group) -> N
     ran(proc, 1, 5.2)
     ran(proc, 2, 5.1)
     group.sample(10.2, 1000.2, READS_PER_SECOND)
-    (sample,) = group.take()
-    assert sample.at_unix_seconds == 1000.2
-    assert sample.percent == pytest.approx(75.0)
-    assert group.take() == ()
-
-
-def test_a_process_that_ends_leaves_the_others(tmp_path: Path, group: Group) -> None:
-    """The mean is over those that are there."""
-    proc = FakeProc(tmp_path)
-    for pid in (1, 2):
-        ran(proc, pid, 5.0)
-    group.watch([(1, None), (2, None)])
-    group.sample(10.0, 0.0, READS_PER_SECOND)
     proc.write("1/schedstat", "")
-    ran(proc, 2, 5.2)
-    group.sample(10.2, 0.2, READS_PER_SECOND)
-    assert [sample.percent for sample in group.take()] == [pytest.approx(100.0)]
+    ran(proc, 2, 5.3)
+    group.sample(10.4, 1000.4, READS_PER_SECOND)
+    samples = [(sample.at_unix_seconds, sample.percent) for sample in group.take()]
+    assert samples == [(1000.2, pytest.approx(75.0)), (1000.4, pytest.approx(100.0))]
+    assert group.take() == ()
 
 
 @pytest.mark.parametrize("count", [1, 22, 64, 300])
@@ -85,12 +69,20 @@ def test_samples_that_nobody_takes_do_not_pile_up(tmp_path: Path, group: Group) 
     assert len(group.take()) == 600
 
 
-def test_the_thread_samples_real_processes_and_ends(clock: ManualClock) -> None:
-    """A busy process shows as busy; closing leaves no thread behind."""
+def test_the_thread_samples_real_processes_and_ends() -> None:
+    """A busy process shows as busy; with nobody to watch, and after closing, no thread is left."""
+
+    def threads() -> list[threading.Thread]:
+        return [thread for thread in threading.enumerate() if thread.name == "gpuwatch-fine"]
+
     with children() as started:
-        busy = _busy(started)
+        busy = started.python("ready()\nwhile os.getppid() != 1:\n    sum(range(1000))\n")
+        started.ready(busy)
         sampler = FineSampler(SystemClock())
-        sampler.watch([(busy, None)], [])
+        sampler.watch([(busy.pid, None)], [])
+        sampler.watch([], [])
+        assert threads() == []
+        sampler.watch([(busy.pid, None)], [])
         seen: list[float] = []
 
         def sampled() -> bool:
@@ -101,24 +93,4 @@ def test_the_thread_samples_real_processes_and_ends(clock: ManualClock) -> None:
         wait_until(sampled)
         assert sampler.reads >= 3
         sampler.close()
-        assert not [t for t in threading.enumerate() if t.name == "gpuwatch-fine"]
-
-
-def test_nobody_to_watch_ends_the_thread() -> None:
-    """It comes back with the next job."""
-    with children() as started:
-        child = started.python("ready()\nwait()\n")
-        started.ready(child)
-        sampler = FineSampler(SystemClock())
-        sampler.watch([(child.pid, None)], [])
-        sampler.watch([], [])
-        assert not [t for t in threading.enumerate() if t.name == "gpuwatch-fine"]
-        sampler.watch([(child.pid, None)], [])
-        wait_until(lambda: bool(sampler.take()[0]))
-        sampler.close()
-
-
-def _busy(started: Children) -> int:
-    child = started.python("ready()\nwhile os.getppid() != 1:\n    sum(range(1000))\n")
-    started.ready(child)
-    return child.pid
+        assert threads() == []

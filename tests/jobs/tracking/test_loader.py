@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from gpuwatch.jobs.tracking.loader import (
     GONE_SECONDS,
     PIN_SETTLE_SECONDS,
@@ -28,29 +30,6 @@ FOUR = replace(NONE, named_workers=4, workers_age_seconds=300.0)
 PINNING = frozenset({"python", "pt_data_pin"})
 
 
-def test_named_workers_are_counted() -> None:
-    """Their name is the sign."""
-    facts = LoaderWatch(0.0).update(0.0, FOUR)
-    assert (facts.workers, facts.workers_guessed) == (4, False)
-    assert facts.workers_sign == "4 processes named pt_data_worker"
-
-
-def test_unnamed_workers_are_a_guess_and_say_nothing_of_pinning() -> None:
-    """Before PyTorch 2.5 neither has a name."""
-    look = replace(NONE, guessed_workers=1, workers_age_seconds=300.0)
-    facts = LoaderWatch(0.0).update(0.0, look)
-    assert (facts.workers, facts.workers_guessed) == (1, True)
-    assert facts.workers_sign == "1 process that it forked or spawned"
-    assert facts.pinned is None
-    assert facts.pinned_sign == "this PyTorch does not name its pinning thread"
-
-
-def test_the_pinning_thread_shows_itself() -> None:
-    """On while it is there."""
-    facts = LoaderWatch(0.0).update(0.0, replace(FOUR, threads=PINNING))
-    assert (facts.pinned, facts.pinned_sign) == (True, "a thread named pt_data_pin")
-
-
 def test_no_pinning_thread_beside_old_enough_workers_is_off() -> None:
     """It begins a moment after the workers."""
     young = replace(FOUR, workers_age_seconds=PIN_SETTLE_SECONDS - 1)
@@ -59,13 +38,8 @@ def test_no_pinning_thread_beside_old_enough_workers_is_off() -> None:
     assert watch.update(1.0, FOUR).pinned is False
 
 
-def test_unread_threads_say_nothing_of_pinning() -> None:
-    """No thread was found because none was looked at."""
-    assert LoaderWatch(0.0).update(0.0, replace(FOUR, threads=None)).pinned is None
-
-
 def test_workers_away_between_epochs_are_unknown_not_none() -> None:
-    """What was seen is told, pinning included; after minutes it becomes a guess of none."""
+    """What was seen is said, pinning included; after minutes it becomes a guess of none."""
     watch = LoaderWatch(0.0)
     watch.update(0.0, replace(FOUR, threads=PINNING))
     facts = watch.update(12.0, NONE)
@@ -97,29 +71,51 @@ def test_none_seen_is_a_guess_at_first_and_sure_after_a_while() -> None:
     assert "cannot be seen from outside" in facts.pinned_sign
 
 
-def test_a_young_process_is_unknown_until_it_trains() -> None:
-    """Threads of autograd show that batches have come."""
-    young = replace(NONE, age_seconds=YOUNG_SECONDS - 1)
-    facts = LoaderWatch(0.0).update(0.0, young)
-    assert (facts.workers, facts.workers_sign) == (None, "it started only 29s ago")
-    training = replace(young, threads=frozenset({"pt_autograd_0"}))
-    assert LoaderWatch(0.0).update(0.0, training).workers == 0
+YOUNG = replace(NONE, age_seconds=YOUNG_SECONDS - 1)
+HIDDEN = replace(NONE, framework=None, framework_readable=False)
+LOOKS = {
+    "named workers": (FOUR, 4, "4 processes named pt_data_worker", False, "no thread named"),
+    # Before PyTorch 2.5 neither has a name.
+    "unnamed workers are a guess": (
+        replace(NONE, guessed_workers=1, workers_age_seconds=300.0),
+        1, "1 process that it forked or spawned", None, "this PyTorch does not name its pinning",
+    ),
+    "a thread that pins": (
+        replace(FOUR, threads=PINNING), 4, "4 processes", True, "a thread named pt_data_pin"
+    ),
+    "unread threads": (
+        replace(FOUR, threads=None), 4, "4 processes", None, "names of its threads cannot be read"
+    ),
+    "a young process": (YOUNG, None, "it started only 29s ago", None, "beside loader workers"),
+    # Threads of autograd show that batches have come.
+    "a young process that trains": (
+        replace(YOUNG, threads=frozenset({"pt_autograd_0"})), 0, "none there now", None, "outside"
+    ),
+    "another library": (
+        replace(NONE, framework="jax"),
+        None, "only the workers of PyTorch are known, and it runs jax", None, "beside",
+    ),
+    "no library": (
+        replace(NONE, framework=None), None, "PyTorch is not loaded in it", None, "beside"
+    ),
+    "hidden libraries": (
+        HIDDEN, None, "which libraries it has loaded cannot be read", None, "beside"
+    ),
+    "hidden libraries, and workers": (
+        replace(HIDDEN, named_workers=2), 2, "2 processes", None, "just started"
+    ),
+}  # fmt: skip
 
 
-def test_what_is_no_pytorch_is_unknown_with_the_reason() -> None:
-    """Other libraries load data in ways that do not show."""
-    watch = LoaderWatch(0.0)
-    assert watch.update(0.0, replace(NONE, framework="jax")).workers_sign == (
-        "only the workers of PyTorch are known, and it runs jax"
-    )
-    assert watch.update(0.0, replace(NONE, framework=None)).workers_sign == (
-        "PyTorch is not loaded in it"
-    )
-    hidden = replace(NONE, framework=None, framework_readable=False)
-    assert watch.update(0.0, hidden).workers_sign == (
-        "which libraries it has loaded cannot be read"
-    )
-    assert watch.update(0.0, replace(hidden, named_workers=2)).workers == 2
+@pytest.mark.parametrize("case", LOOKS)
+def test_one_look_says_what_it_can_with_the_reason(case: str) -> None:
+    """Workers and their sign; pinned memory and its sign."""
+    look, workers, sign, pinned, pinned_sign = LOOKS[case]
+    facts = LoaderWatch(0.0).update(0.0, look)
+    assert (facts.workers, facts.pinned) == (workers, pinned)
+    assert facts.workers_guessed == (look.guessed_workers > 0 or workers == 0)
+    assert facts.workers_sign.startswith(sign)
+    assert pinned_sign in facts.pinned_sign
 
 
 def test_kernels_without_workers_say_that_there_are_none() -> None:
@@ -131,11 +127,11 @@ def test_kernels_without_workers_say_that_there_are_none() -> None:
     assert (facts.workers, facts.workers_guessed) == (0, True)
 
 
-def test_what_is_seen_stands_before_what_is_told() -> None:
-    """The loader that is told of may be one of several; what is a guess gives way."""
+def test_what_is_seen_stands_before_what_is_reported() -> None:
+    """The loader that is reported may be one of several; what is a guess gives way."""
     seen = LoaderFacts(4, "4 processes named pt_data_worker", False, True, "a thread")
     assert with_reported(seen, 8, False) == seen
     guessed = LoaderFacts(0, "none there now", True, None, "unknown")
-    told = with_reported(guessed, 8, False)
-    assert (told.workers, told.workers_guessed, told.pinned) == (8, False, False)
+    found = with_reported(guessed, 8, False)
+    assert (found.workers, found.workers_guessed, found.pinned) == (8, False, False)
     assert with_reported(guessed, None, None) == guessed

@@ -39,69 +39,44 @@ def usage(proc: FakeProc, *, ran: float, waited: float, read: int, written: int)
 
 
 def test_rates_are_over_the_time_between_two_readings(proc: FakeProc, meter: MemberMeter) -> None:
-    """Main thread, run queue and storage; the first reading gives none."""
+    """Main thread, run queue and storage; the first reading gives none. Nothing used is a measured
+    zero, and what cannot be read (a kernel without it, a process that has ended) is none."""
     usage(proc, ran=1.0, waited=0.5, read=1000, written=0)
-    first = meter.update(10.0, switches=False, disk_wait=False)
-    assert first == meters.NO_RATES
+    assert meter.update(10.0, switches=False, disk_wait=False) == meters.NO_RATES
     usage(proc, ran=2.8, waited=0.7, read=5000, written=2048)
     rates = meter.update(12.0, switches=False, disk_wait=False)
-    assert rates.main_thread_cpu_percent == pytest.approx(90.0)
-    assert rates.run_queue_wait_percent == pytest.approx(10.0)
-    assert rates.read_bytes_per_second == 2000.0
-    assert rates.write_bytes_per_second == 1024.0
+    assert rates[:5] == (pytest.approx(90.0), pytest.approx(10.0), None, 2000.0, 1024.0)
     assert rates.voluntary_switches_per_second is None
+    rates = meter.update(14.0, switches=False, disk_wait=False)
+    assert rates[:5] == (0.0, 0.0, None, 0.0, 0.0)
+    proc.write(f"{PID}/schedstat", "garbage")
+    rates = meter.update(16.0, switches=True, disk_wait=True)
+    assert rates[:5] == (None, None, None, 0.0, 0.0)
+    assert not meter.refused
 
 
-def test_nothing_used_is_a_measured_zero(proc: FakeProc, meter: MemberMeter) -> None:
-    """Zero is not the same as not read."""
-    usage(proc, ran=1.0, waited=0.5, read=1000, written=0)
-    meter.update(10.0, switches=False, disk_wait=False)
-    rates = meter.update(12.0, switches=False, disk_wait=False)
-    assert rates.main_thread_cpu_percent == 0.0
-    assert rates.read_bytes_per_second == 0.0
-
-
-def test_switches_come_from_the_status_when_asked(proc: FakeProc, meter: MemberMeter) -> None:
-    """The dearer file is read less often; its rates stay until then."""
+def test_what_is_dearer_is_read_when_asked(proc: FakeProc, meter: MemberMeter) -> None:
+    """Switches, and the main thread's share of waiting for disks: from the block delay in clock
+    ticks, the 42nd field of the stat line. The rates stay until they are asked for again."""
     usage(proc, ran=1.0, waited=0.5, read=1000, written=0)
 
-    def switches(voluntary: int, involuntary: int) -> None:
+    def count(voluntary: int, involuntary: int, delay_ticks: int) -> None:
+        before = " ".join(["0"] * 38)
+        proc.write(f"{PID}/stat", f"{PID} (a) b) S {before} {delay_ticks} 0 0\n")
         proc.write(
             f"{PID}/status",
             f"Name:\tx\nvoluntary_ctxt_switches:\t{voluntary}\n"
             f"nonvoluntary_ctxt_switches:\t{involuntary}\n",
         )
 
-    switches(100, 10)
-    meter.update(10.0, switches=True, disk_wait=False)
-    switches(500, 14)
-    rates = meter.update(14.0, switches=True, disk_wait=False)
-    assert (rates.voluntary_switches_per_second, rates.involuntary_switches_per_second) == (100, 1)
-    later = meter.update(15.0, switches=False, disk_wait=False)
-    assert later.voluntary_switches_per_second == 100
-
-
-def test_disk_wait_is_the_main_threads_share_of_the_time(
-    proc: FakeProc, meter: MemberMeter
-) -> None:
-    """From the block delay in clock ticks, the 42nd field of the stat line."""
-    usage(proc, ran=1.0, waited=0.5, read=1000, written=0)
-
-    def delay(ticks: int) -> None:
-        before = " ".join(["0"] * 38)
-        proc.write(f"{PID}/stat", f"{PID} (a) b) S {before} {ticks} 0 0\n")
-
-    delay(100)
-    meter.update(10.0, switches=False, disk_wait=True)
-    delay(150)
-    assert meter.update(12.0, switches=False, disk_wait=True).disk_wait_percent == 25.0
-
-
-def test_an_unreadable_file_leaves_the_others(proc: FakeProc, meter: MemberMeter) -> None:
-    """A kernel without it, or a process that has just ended."""
-    proc.write(f"{PID}/schedstat", "garbage")
-    assert meter.update(10.0, switches=True, disk_wait=True) == meters.NO_RATES
-    assert not meter.refused
+    count(100, 10, 100)
+    meter.update(10.0, switches=True, disk_wait=True)
+    count(500, 14, 200)
+    for now, asked in ((14.0, True), (15.0, False)):
+        rates = meter.update(now, switches=asked, disk_wait=asked)
+        assert rates.voluntary_switches_per_second == 100
+        assert rates.involuntary_switches_per_second == 1
+        assert rates.disk_wait_percent == 25.0
 
 
 def test_a_process_that_may_not_be_looked_into_has_no_rates(

@@ -179,10 +179,14 @@ def test_workers_of_a_killed_process_stay_in_the_job_as_orphans(machine: Machine
 
 
 def test_orphans_that_were_never_seen_with_their_parent_are_a_job(machine: Machine) -> None:
-    """Found by their name and by the process that took them in, and called what they are."""
-    workers = orphaned(machine, FIRST, FIRST + 1)
-    (job,) = machine.watch.look_at_all()
-    assert set(roles(job)) == set(workers)
+    """Found by their name and by the process that took them in, and called what they are; at once
+    where the driver names one."""
+    assert machine.watch.look() == ()
+    first, second = orphaned(machine, FIRST, FIRST + 1)
+    (job,) = machine.watch.look_at_all(first, after=0.1)
+    assert (job.pid, job.gpu_uuids, set(roles(job))) == (first, ("GPU-0",), {first})
+    (job,) = machine.watch.look_at_all(after=11.0)
+    assert roles(job) == {first: "loader_worker", second: "loader_worker"}
     assert all(member.orphaned for member in job.members)
     assert job.ranks == ()
     assert job.ended_at_unix_seconds is not None
@@ -190,25 +194,36 @@ def test_orphans_that_were_never_seen_with_their_parent_are_a_job(machine: Machi
     assert any("left over from a job that has ended" in said for said in machine.watch.messages)
 
 
-def test_an_orphan_that_holds_gpu_memory_is_a_job(machine: Machine) -> None:
-    """The driver names it at once, without waiting for the slow look around."""
-    machine.watch.look()
-    (worker,) = orphaned(machine, FIRST)
-    (job,) = machine.watch.look_at_all(worker, after=0.1)
-    assert (job.pid, job.gpu_uuids) == (worker, ("GPU-0",))
-    assert (job.members[0].role, job.members[0].orphaned) == ("loader_worker", True)
+def gone(machine: Machine, rank: int) -> None:
+    machine.end(rank)
 
 
-def test_an_ended_job_stays_while_somebody_is_attached(machine: Machine) -> None:
-    """With when it ended; the next attachment takes its place."""
-    rank, other = machine.add(FIRST), machine.add(FIRST + 1)
+def recycled(machine: Machine, rank: int) -> None:
+    machine.end(rank)
+    machine.add(rank, 77, name="vim", command=b"vim\0", started_ticks=99_999)
+
+
+def zombie(machine: Machine, rank: int) -> None:
+    machine.add(rank, state="Z")
+
+
+@pytest.mark.parametrize("ends", [gone, recycled, zombie])
+def test_an_ended_job_stays_while_somebody_is_attached(
+    machine: Machine, ends: Callable[[Machine, int], None]
+) -> None:
+    """With when it ended, also where somebody else's process has its number, or nobody has waited
+    for it yet; the next attachment takes its place."""
+    rank = machine.add(FIRST, torch=True)
+    other = machine.add(FIRST + 1, command=b"python\0other.py\0")
     machine.attach(rank)
     machine.watch.look()
-    machine.end(rank)
+    ends(machine, rank)
     job = machine.watch.job(after=1.0)
     ended = job.ended_at_unix_seconds
     assert ended == machine.watch.clock.unix()
-    assert [(m.pid, m.state, m.cpu_percent) for m in job.members] == [(rank, None, None)]
+    assert job.ranks == ()
+    state = "Z" if ends is zombie else None
+    assert [(m.pid, m.name, m.state) for m in job.members] == [(rank, "python", state)]
     assert machine.watch.job(after=60.0).ended_at_unix_seconds == ended
     machine.attach(other)
     assert machine.watch.job(after=1.0).pid == other
@@ -216,25 +231,38 @@ def test_an_ended_job_stays_while_somebody_is_attached(machine: Machine) -> None
     assert machine.watch.look(after=1.0) == ()
 
 
-def test_a_zombie_is_an_ended_job(machine: Machine) -> None:
-    """Nobody has waited for it yet; it will never run again."""
-    machine.attach(machine.add(FIRST))
-    machine.watch.look()
-    machine.add(FIRST, state="Z")
-    job = machine.watch.job(after=1.0)
-    assert job.ended_at_unix_seconds is not None
-    assert job.ranks == ()
+def test_a_recycled_number_is_another_process(machine: Machine) -> None:
+    """A worker's PID that goes to a child of somebody else leaves the job; within the job it is a
+    new member."""
+    rank = machine.add(FIRST, torch=True)
+    worker = machine.add(FIRST + 1, rank, name="pt_data_worker")
+    machine.attach(rank)
+    before = members(machine.watch.job())[worker].key
+    machine.end(worker)
+    machine.add(worker, rank, name="ffmpeg", command=b"ffmpeg\0", started_ticks=99_999)
+    machine.watch.look(after=2.0)
+    after = members(machine.watch.job(after=2.0))[worker]
+    assert after.role == "other"
+    assert after.key != before
+    machine.end(worker)
+    machine.watch.look(after=2.0)
+    machine.add(worker, 77, name="vim", command=b"vim\0", started_ticks=199_999)
+    assert roles(machine.watch.job(after=2.0)) == {rank: "rank"}
 
 
 def test_a_job_on_a_gpu_goes_when_it_ends_or_leaves_the_gpu(machine: Machine) -> None:
-    """A driver that is silent for a moment loses no job."""
-    rank = machine.add(FIRST)
-    machine.watch.look(rank)
-    assert machine.watch.job(after=1.0).pid == rank
+    """A driver that is silent for a moment loses no job. Two trainings in one terminal are two,
+    and what only the driver knows (PIDs inside a container) is none."""
+    shell = machine.add(FIRST, name="bash", command=b"-bash\0")
+    one, two = (machine.add(FIRST + at, shell, torch=True) for at in (1, 2))
+    assert [job.pid for job in machine.watch.look(one, two, FIRST + 7)] == [one, two]
+    assert machine.watch.problems == ()
+    machine.end(two)
+    assert machine.watch.job(after=1.0).pid == one
     assert machine.watch.look(after=6.0) == ()
-    assert machine.watch.job(rank, after=1.0).pid == rank
-    machine.end(rank)
-    assert machine.watch.look(rank, after=2.0) == ()
+    assert machine.watch.job(one, after=1.0).pid == one
+    machine.end(one)
+    assert machine.watch.look(one, after=2.0) == ()
 
 
 def test_what_was_asked_for_and_is_not_there_is_said(machine: Machine) -> None:
@@ -313,44 +341,6 @@ def test_ranks_that_are_started_again_and_again_leave_nothing_behind(machine: Ma
     assert len(machine.watch.tracker._jobs[0]._watches) <= 2
 
 
-def test_a_recycled_number_is_another_process(machine: Machine) -> None:
-    """A worker's PID that goes to a child of somebody else leaves the job."""
-    rank = machine.add(FIRST, torch=True)
-    worker = machine.add(FIRST + 1, rank, name="pt_data_worker")
-    machine.attach(rank)
-    assert roles(machine.watch.job()) == {rank: "rank", worker: "loader_worker"}
-    machine.end(worker)
-    machine.watch.look(after=2.0)
-    machine.add(worker, 77, name="vim", command=b"vim\0", started_ticks=99_999)
-    assert roles(machine.watch.job(after=2.0)) == {rank: "rank"}
-
-
-def test_a_recycled_number_within_the_job_is_a_new_member(machine: Machine) -> None:
-    """Another start time: nothing of the first one's readings is kept."""
-    rank = machine.add(FIRST, torch=True)
-    worker = machine.add(FIRST + 1, rank, name="pt_data_worker")
-    machine.attach(rank)
-    before = members(machine.watch.job())[worker].key
-    machine.end(worker)
-    machine.add(worker, rank, name="ffmpeg", command=b"ffmpeg\0", started_ticks=99_999)
-    machine.watch.look(after=2.0)
-    after = members(machine.watch.job(after=2.0))[worker]
-    assert after.key != before
-    assert after.role == "other"
-
-
-def test_the_rank_itself_recycled_ends_the_job(machine: Machine) -> None:
-    """Somebody else's process of that PID is not the attached job."""
-    rank = machine.add(FIRST, torch=True)
-    machine.attach(rank)
-    machine.watch.look()
-    machine.end(rank)
-    machine.add(rank, 77, name="vim", command=b"vim\0", started_ticks=99_999)
-    job = machine.watch.job(after=2.0)
-    assert job.ended_at_unix_seconds is not None
-    assert [(m.name, m.state) for m in job.members] == [("python", None)]
-
-
 def test_ranks_below_slurmstepd_are_one_job(machine: Machine) -> None:
     """Nothing here started them all; the job and step of Slurm say that they belong together."""
     daemon = machine.add(FIRST, name="slurmstepd", command=b"slurmstepd: [7.0]\0")
@@ -391,14 +381,6 @@ def test_what_gpuwatch_started_below_another_job_is_its_own(machine: Machine) ->
     jobs = machine.watch.look_at_all(notebook, after=1.0)
     assert [set(roles(job)) for job in jobs] == [{training}, {notebook}]
     assert machine.watch.problems == ()
-
-
-def test_two_commands_that_share_a_rank_launcher_stay_two_jobs(machine: Machine) -> None:
-    """Two trainings of one person in one terminal have nothing to do with each other."""
-    shell = machine.add(FIRST, name="bash", command=b"-bash\0")
-    one = machine.add(FIRST + 1, shell, torch=True)
-    two = machine.add(FIRST + 2, shell, torch=True)
-    assert [job.pid for job in machine.watch.look(one, two)] == [one, two]
 
 
 def test_a_launcher_that_dies_leaves_one_job(machine: Machine) -> None:
@@ -461,9 +443,3 @@ def test_hostile_names_are_made_safe(machine: Machine) -> None:
     texts += [member.command for member in job.members]
     assert len(job.members) == 2
     assert all(text is None or text.isprintable() for text in texts)
-
-
-def test_processes_only_the_driver_knows_make_no_job(machine: Machine) -> None:
-    """Inside a container: their PIDs mean nothing here."""
-    assert machine.watch.look(FIRST + 7) == ()
-    assert machine.watch.problems == ()

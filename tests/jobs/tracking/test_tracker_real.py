@@ -12,26 +12,33 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.core.source import SystemClock
-from gpuwatch.jobs.tracking.tracker import JobTracker
 from tests.jobs.tracking.watching import (
-    RENAME,
-    Watch,
     key_of,
     members,
-    own_loop_reader,
     roles,
     watching,
 )
 from tests.support.children import Children, wait_until
 
+WORKERS = """
+def fork():
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        with open('/proc/self/comm', 'w') as file:
+            file.write('pt_data_worker')
+        os.write(writer, b'.')
+        time.sleep(600)
+    os.read(reader, 1)
+    return pid
+print(*[fork() for _ in range(COUNT)], flush=True)
+wait()
+"""
+"""Prints the PIDs of its workers once they have their name."""
+
 
 def with_workers(count: int) -> str:
-    return (
-        f"{RENAME}"
-        f"print(*[fork(name='pt_data_worker') for _ in range({count})], flush=True)\n"
-        "wait()\n"
-    )
+    return WORKERS.replace("COUNT", str(count))
 
 
 def say(started: Children, child: subprocess.Popen[bytes]) -> list[int]:
@@ -47,8 +54,11 @@ def trainer(started: Children, workers: int) -> tuple[int, list[int]]:
 
 
 def test_a_process_and_its_workers_are_one_job(started: Children) -> None:
-    """Roles with their signs, the user and folder, and the cores it may use."""
+    """Roles with their signs, the user and folder, and the cores it may use; fine samples of its
+    main thread and of its workers. All is closed at the end: descriptors of hundreds of processes
+    must not pile up with every attachment."""
     pid, workers = trainer(started, 2)
+    open_before = len(list(Path("/proc/self/fd").iterdir()))
     with watching(pid) as watch:
         job = watch.job()
         assert job.key == key_of(pid)
@@ -63,6 +73,19 @@ def test_a_process_and_its_workers_are_one_job(started: Children) -> None:
         assert job.usable_cores is not None
         assert 0 < job.usable_cores <= len(os.sched_getaffinity(0))
         assert watch.problems == ()
+        counts = [0, 0]
+
+        def sampled() -> bool:
+            # The clock of the test stands still: time for rates is what is given here.
+            job = watch.job(after=0.2)
+            counts[0] += len(job.main_thread_samples or ())
+            counts[1] += len(job.loader_worker_samples or ())
+            return min(counts) >= 2
+
+        wait_until(sampled)
+        watch.options.attached = None
+        watch.look(after=1.0)
+    assert len(list(Path("/proc/self/fd").iterdir())) == open_before
 
 
 def _kill(child: subprocess.Popen[bytes]) -> None:
@@ -113,36 +136,6 @@ def test_rates_come_with_the_second_look(started: Children) -> None:
         assert after.run_queue_wait_percent is not None
         assert after.read_bytes_per_second == 0.0
         assert after.memory_proportional_bytes is not None
-
-
-def test_the_attached_job_has_fine_samples(started: Children) -> None:
-    """Of its main thread and of its workers, from a thread that ends with the tracker."""
-    pid, _workers = trainer(started, 2)
-    watch = Watch(attached=key_of(pid))
-    watch.tracker = JobTracker(SystemClock(), watch.options, loops=own_loop_reader())
-    main: list[float] = []
-    work: list[float] = []
-
-    def sampled() -> bool:
-        job = watch.job()
-        main.extend(sample.percent for sample in job.main_thread_samples or ())
-        work.extend(sample.percent for sample in job.loader_worker_samples or ())
-        return len(main) >= 2 and len(work) >= 2
-
-    wait_until(sampled)
-    watch.close()
-
-
-def test_everything_is_closed_at_the_end(started: Children) -> None:
-    """Descriptors of hundreds of processes must not pile up with every attachment."""
-    pid, _workers = trainer(started, 3)
-    before = len(list(Path("/proc/self/fd").iterdir()))
-    with watching(pid) as watch:
-        watch.look()
-        watch.look(after=1.0)
-        watch.options.attached = None
-        watch.look(after=1.0)
-    assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
 def test_a_job_in_a_pid_namespace_of_its_own(started: Children) -> None:

@@ -61,25 +61,21 @@ def test_forked_workers_are_counted(job: TrainingJob, watch: Watch, workers: int
 
 
 def test_no_workers_means_that_the_training_process_loads(job: TrainingJob, watch: Watch) -> None:
-    """A guess at first sight, sure after a while; pinning cannot be seen then."""
+    """Unknown while it is young, a guess at first sight, sure after a while; pinning cannot be
+    seen then."""
     job.load(0)
+    with watching(job.pid) as young:
+        started = key_of(job.pid)[1]
+        assert started is not None
+        young.clock.unix_epoch_seconds = started + 5 - young.clock.seconds
+        rank = rank_of(young)
+        assert (rank.loader_workers, rank.loader_workers_sign) == (None, "it started only 5s ago")
     rank = rank_of(watch)
     assert (rank.loader_workers, rank.loader_workers_guessed) == (0, True)
     rank = rank_of(watch, after=WATCHED_SECONDS)
     assert (rank.loader_workers, rank.loader_workers_guessed) == (0, False)
     assert rank.pinned_memory is None
-    assert job_loading_sentence(watch.job()) == ("no workers: loading runs in the training process")
-
-
-def test_a_process_that_just_began_is_unknown(job: TrainingJob) -> None:
-    """Its first batch may still be far away."""
-    job.load(0)
-    with watching(job.pid) as watch:
-        started = key_of(job.pid)[1]
-        assert started is not None
-        watch.clock.unix_epoch_seconds = started + 5 - watch.clock.seconds
-        rank = rank_of(watch)
-        assert (rank.loader_workers, rank.loader_workers_sign) == (None, "it started only 5s ago")
+    assert job_loading_sentence(watch.job()) == "no workers: loading runs in the training process"
 
 
 def test_the_thread_that_pins_shows_pinned_memory(job: TrainingJob, watch: Watch) -> None:
@@ -95,10 +91,9 @@ def test_the_thread_that_pins_shows_pinned_memory(job: TrainingJob, watch: Watch
     assert rank.loader_workers_sign == "it had 2 until 3s ago"
 
 
-@pytest.mark.parametrize("method", ["spawn", "forkserver"])
-def test_workers_of_other_start_methods(job: TrainingJob, watch: Watch, method: str) -> None:
+def test_workers_of_another_start_method(job: TrainingJob, watch: Watch) -> None:
     """The worker is named; the processes that multiprocessing needs are helpers."""
-    (worker,) = job.load(1, context=method)
+    (worker,) = job.load(1, context="forkserver")
     found = watch.job()
     by_pid = members(found)
     assert by_pid[worker].role == "loader_worker"
@@ -190,10 +185,11 @@ def torchrun(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, li
     process.stdout.close()
 
 
-def test_torchrun_and_its_ranks_are_one_job(torchrun: tuple[int, list[int]]) -> None:
-    """Attached to the launcher: ranks by number, each with its own workers."""
+@pytest.mark.parametrize("asked", ["launcher", "second rank"])
+def test_torchrun_and_its_ranks_are_one_job(torchrun: tuple[int, list[int]], asked: str) -> None:
+    """Whichever of them is attached to: ranks by number, each with its own workers."""
     launcher, pids = torchrun
-    with watching(launcher) as watch:
+    with watching(launcher if asked == "launcher" else pids[1]) as watch:
         found = watch.job()
         assert (found.pid, found.launcher, found.framework) == (launcher, "torchrun", "torch")
         assert found.world_size == 2
@@ -203,15 +199,6 @@ def test_torchrun_and_its_ranks_are_one_job(torchrun: tuple[int, list[int]]) -> 
         assert [m.rank for m in found.having("loader_worker")] == [0, 0, 1, 1]
         assert not any(member.role_guessed for member in found.members)
         assert job_loading_sentence(found).startswith("2 loader workers each")
-
-
-def test_attaching_to_one_rank_finds_the_whole_job(torchrun: tuple[int, list[int]]) -> None:
-    """The launcher is above it, the other ranks beside it."""
-    launcher, pids = torchrun
-    with watching(pids[1]) as watch:
-        found = watch.job()
-        assert found.pid == launcher
-        assert {rank.pid for rank in found.ranks} == set(pids)
 
 
 def test_a_killed_rank_leaves_the_job_with_the_others(torchrun: tuple[int, list[int]]) -> None:

@@ -17,37 +17,6 @@ from gpuwatch.sources.gpu_source import GpuProcess
 from gpuwatch.sources.linux import procfs
 from gpuwatch.sources.linux.processes import ProcessSource
 
-RENAME = """
-import threading
-def rename(name, thread=None):
-    where = f'/proc/self/task/{thread}/comm' if thread else '/proc/self/comm'
-    with open(where, 'w') as file:
-        file.write(name)
-def named_thread(name):
-    named = threading.Event()
-    def run():
-        rename(name, threading.get_native_id())
-        named.set()
-        time.sleep(600)
-    threading.Thread(target=run, daemon=True).start()
-    named.wait()
-def fork(run=None, name=None):
-    reader, writer = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        if name:
-            rename(name)
-        os.write(writer, b'.')
-        if run:
-            run()
-        time.sleep(600)
-    os.read(reader, 1)
-    os.close(reader)
-    os.close(writer)
-    return pid
-"""
-"""For ``Children.python``: ``fork`` returns once the child has its name."""
-
 
 def key_of(pid: int) -> ProcessKey:
     stat = procfs.parse_process_stat(Path(f"/proc/{pid}/stat").read_bytes())

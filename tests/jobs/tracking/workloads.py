@@ -18,10 +18,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from types import TracebackType
 from typing import Any
-
-TRANSFORMS = ("sleep", "busy", "disk")
 
 SCRIPT = r"""
 import json, os, sys, threading, time
@@ -148,18 +145,18 @@ class TrainingJob:
 
     def load(self, workers: int, **options: Any) -> list[int]:
         """Begin an epoch; the PIDs of the loader workers once the first batches are there."""
-        pids: list[int] = self._tell("load", workers=workers, **options)
+        pids: list[int] = self._ask("load", workers=workers, **options)
         return pids
 
     def end_epoch(self) -> None:
-        self._tell("end_epoch")
+        self._ask("end_epoch")
 
     def work(self, seconds: float) -> None:
         """Fetch batches for so long."""
-        self._tell("work", seconds=seconds)
+        self._ask("work", seconds=seconds)
 
     def pin(self, on: bool) -> None:
-        self._tell("pin", on=on)
+        self._ask("pin", on=on)
 
     def end(self) -> None:
         with contextlib.suppress(ProcessLookupError):
@@ -173,15 +170,10 @@ class TrainingJob:
     def __enter__(self) -> TrainingJob:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.end()
 
-    def _tell(self, name: str, **options: Any) -> Any:
+    def _ask(self, name: str, **options: Any) -> Any:
         assert self.process.stdin is not None
         self.process.stdin.write(json.dumps([name, options]).encode() + b"\n")
         self.process.stdin.flush()

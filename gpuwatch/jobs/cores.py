@@ -1,4 +1,4 @@
-"""The cores a job may really use: affinity, cgroup quota, Slurm's allocation.
+"""The cores a job may really use (affinity, cgroup quota, Slurm's allocation) and their NUMA nodes.
 
 Affinity already holds what cpuset cgroups allow: the kernel keeps a task's mask inside its
 cpuset (cpuset(7)).
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Set
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,6 +19,8 @@ SLURM_CORES = "SLURM_CPUS_ON_NODE"
 all tasks there (srun(1), output environment variables)."""
 
 ONLINE = Path("/sys/devices/system/cpu/online")
+NODES = Path("/sys/devices/system/node")
+"""``nodeN/cpulist`` of each (Linux, Documentation/ABI/stable/sysfs-devices-node)."""
 SEARCH_EVERY = 30
 """Reads after which a throttle meter looks again for the folder: limits are changed, and
 processes moved, while a job runs."""
@@ -85,6 +88,33 @@ def _online() -> int | None:
         return len(parse_core_list(ONLINE.read_text("ascii"))) or None
     except (OSError, ValueError):
         return None
+
+
+def read_nodes(pid: int, nodes: Path = NODES) -> tuple[int, ...] | None:
+    """The nodes whose cores this process may use, in order; ``None`` where it is not known."""
+    layout = _layout(nodes)
+    allowed = read_allowed(pid) if layout else None
+    return None if allowed is None else nodes_of(allowed, layout)
+
+
+def nodes_of(cores: Set[int], layout: Mapping[int, frozenset[int]]) -> tuple[int, ...] | None:
+    """``layout``: the cores of each node. ``None`` if none of the cores is in it."""
+    return tuple([node for node, own in layout.items() if not own.isdisjoint(cores)]) or None
+
+
+@cache
+def _layout(nodes: Path) -> dict[int, frozenset[int]]:
+    """Does not change while a machine runs, but for cores taken offline; empty if not known."""
+    found = {}
+    for folder in nodes.glob("node[0-9]*"):
+        try:
+            cores = parse_core_list((folder / "cpulist").read_text("ascii"))
+        except (OSError, ValueError):
+            continue
+        # A node without cores holds memory only (CXL, HBM, a GPU's).
+        if cores:
+            found[int(folder.name[4:])] = cores
+    return dict(sorted(found.items()))
 
 
 def slurm_cores(environment: Mapping[str, str]) -> int | None:

@@ -9,8 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.jobs.resources import cores
-from gpuwatch.jobs.resources.cores import JobCores, ThrottleMeter, read_cores, slurm_cores
+from gpuwatch.jobs import cores
+from gpuwatch.jobs.cores import (
+    JobCores,
+    ThrottleMeter,
+    nodes_of,
+    read_cores,
+    read_nodes,
+    slurm_cores,
+)
 from tests.support.children import Children, children, wait_until
 from tests.support.fake_proc import FakeProc
 
@@ -152,31 +159,23 @@ def counted(folder: Path, periods: int, throttled: int) -> None:
 
 
 def test_the_throttled_share_is_that_since_the_last_read(fake: FakeProc, tmp_path: Path) -> None:
-    """Nothing at first; then the share of new periods; 0 when there were none."""
-    folder = quota_v2(tmp_path, fake, "200000 100000\n")
-    counted(folder, 1000, 900)
-    meter = ThrottleMeter(42, fake.root)
-    assert meter.read() is None
-    counted(folder, 1010, 904)
-    assert meter.read() == 40.0
-    assert meter.read() == 0.0
-    counted(folder, 1020, 914)
-    assert meter.read() == 100.0
-    meter.close()
-
-
-def test_the_tightest_quotas_folder_is_the_one_looked_at(fake: FakeProc, tmp_path: Path) -> None:
-    """A parent with a tighter quota is what holds the job back."""
+    """Nothing at first; then the share of new periods; 0 when there were none. A folder made again
+    counts from zero, of which nothing can be said once; one that is removed is no error. A parent
+    with a tighter quota is what holds the job back."""
     folder = quota_v2(tmp_path, fake, "800000 100000\n")
-    (folder.parent / "cpu.max").write_text("100000 100000\n")
-    counted(folder, 10, 0)
-    counted(folder.parent, 10, 0)
+    (folder.parent / "cpu.max").write_text("200000 100000\n")
+    counted(folder, 10, 10)
     meter = ThrottleMeter(42, fake.root)
-    meter.read()
-    counted(folder, 20, 0)
-    counted(folder.parent, 20, 5)
-    assert meter.read() == 50.0
+    shares = []
+    for periods, throttled in (
+        (1000, 900), (1010, 904), (1010, 904), (1020, 914), (10, 5), (20, 10),
+    ):  # fmt: skip
+        counted(folder.parent, periods, throttled)
+        shares.append(meter.read())
+    assert shares == [None, 40.0, 0.0, 100.0, None, 50.0]
     meter.close()
+    (folder.parent / "cpu.stat").unlink()
+    assert ThrottleMeter(42, fake.root).read() is None
 
 
 def test_without_a_quota_there_is_no_share_and_one_set_later_is_found(
@@ -194,34 +193,43 @@ def test_without_a_quota_there_is_no_share_and_one_set_later_is_found(
     meter.close()
 
 
-def test_a_group_that_is_removed_is_no_error(fake: FakeProc, tmp_path: Path) -> None:
-    """The job ended and its folder with it."""
-    folder = quota_v2(tmp_path, fake, "100000 100000\n")
-    meter = ThrottleMeter(42, fake.root)
-    assert meter.read() is None
-    assert meter.read() is None
-    counted(folder, 5, 1)
-    (folder / "cpu.stat").unlink()
-    assert meter.read() is None
-    meter.close()
-
-
-def test_counters_that_start_again_give_no_share(fake: FakeProc, tmp_path: Path) -> None:
-    """A folder of the same name made again counts from zero: nothing can be said once."""
-    folder = quota_v2(tmp_path, fake, "100000 100000\n")
-    counted(folder, 500, 50)
-    meter = ThrottleMeter(42, fake.root)
-    meter.read()
-    counted(folder, 10, 5)
-    assert meter.read() is None
-    counted(folder, 20, 10)
-    assert meter.read() == 50.0
-    meter.close()
-
-
 @pytest.mark.parametrize(
     ("text", "cores"), [("24", 24), ("0", None), ("many", None), ("9" * 5000, None), ("", None)]
 )
 def test_slurms_allocation_is_that_of_this_machine(text: str, cores: int | None) -> None:
     """Slurm sets it on each machine; nonsense is no allocation."""
     assert slurm_cores({"SLURM_CPUS_ON_NODE": text}) == cores
+
+
+TWO = {0: frozenset(range(8)), 1: frozenset(range(8, 16))}
+
+
+@pytest.mark.parametrize(
+    ("cores", "nodes"),
+    [
+        pytest.param({0, 3}, (0,), id="first"),
+        pytest.param({9}, (1,), id="second"),
+        pytest.param(set(range(16)), (0, 1), id="both"),
+        pytest.param({99}, None, id="none that is known"),
+    ],
+)
+def test_nodes_of_cores(cores: set[int], nodes: tuple[int, ...] | None) -> None:
+    """A node counts as soon as one of its cores may be used."""
+    assert nodes_of(cores, TWO) == nodes
+
+
+def test_nodes_from_the_kernels_files(tmp_path: Path) -> None:
+    """Cores in nodes that exist are found; memory-only nodes and torn files are left out."""
+    mine = min(os.sched_getaffinity(0))
+    for node, text in {
+        "node0": "4000-4001",
+        "node1": f"{mine}\n",
+        "node2": "\n",
+        "node3": "x",
+    }.items():
+        (tmp_path / node).mkdir()
+        (tmp_path / node / "cpulist").write_text(text)
+    (tmp_path / "node4").mkdir()
+    assert read_nodes(os.getpid(), nodes=tmp_path) == (1,)
+    # A machine without NUMA in its kernel has no such folder.
+    assert read_nodes(os.getpid(), nodes=tmp_path / "nothing") is None

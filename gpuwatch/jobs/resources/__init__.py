@@ -1,1 +1,0 @@
-"""The cores and NUMA nodes that a job may use."""
