@@ -15,7 +15,7 @@ from gpuwatch.tui.screens.dialogs.dialog import Dialog
 from tests.support.children import Children, children
 from tests.support.snapshots import gpu, snapshot
 from tests.tui.driving import Driven, driven
-from tests.tui.test_job import member, one_job
+from tests.tui.scenes import member, one_job
 
 SIZES = pytest.mark.parametrize("size", [(80, 24), (40, 12)], ids=str)
 

@@ -21,7 +21,7 @@ from gpuwatch.tui.screens.dialogs.stacks import stacks_dialog
 from gpuwatch.tui.terminal.palette import GPUWATCH_DARK, Palette
 from tests.support.children import Children, children
 from tests.tui.driving import Driven, driven
-from tests.tui.test_job import machine, member, one_job
+from tests.tui.scenes import machine, member, one_job
 
 BUSY = """
 def crunch():

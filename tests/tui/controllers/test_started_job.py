@@ -17,7 +17,7 @@ from gpuwatch.jobs.launch.runner import RunningJob, Start, start_in_terminal
 from gpuwatch.outputs.report.store import ReportStore
 from gpuwatch.tui.screens.dialogs.dialog import Dialog
 from tests.tui.driving import Driven, driven
-from tests.tui.test_job import machine, member, one_job
+from tests.tui.scenes import machine, member, one_job
 
 WAITS = "import sys, time\nprint('ready', flush=True)\ntime.sleep(60)"
 FAILS = "print('boom')\nraise SystemExit(3)"
