@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
 from textual.actions import parse
 
@@ -105,17 +103,3 @@ async def test_the_wheel_moves_what_it_is_over() -> None:
         assert drive.view.selected_row not in {None, one}
         await drive.wheel(3, y, -1)
         assert drive.view.selected_row == one
-
-
-async def test_a_click_does_not_answer_the_question_before_ending_a_process() -> None:
-    """Only the keys decide there; a stray click neither sends a signal nor closes it."""
-    what = dataclasses.replace(scene("healthy", 2).now, simulated=False)
-    async with driven(what) as drive:
-        await drive.press("tab")
-        await drive.press("k")
-        assert drive.dialog is not None
-        await drive.click_at(40, 12)
-        await drive.click_at(1, 1)
-        assert drive.dialog is not None
-        await drive.press("n")
-        assert drive.dialog is None
