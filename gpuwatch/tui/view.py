@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Protocol
 
 from gpuwatch.core.history import History
 from gpuwatch.core.model import Gpu, GpuKey, Job, Process, ProcessKey, Snapshot
-from gpuwatch.diagnosis.finding import Diagnosis, Finding
+from gpuwatch.diagnosis.finding import Diagnosis, Finding, FindingKey
 from gpuwatch.tui.charts.glyphs import UNICODE, Glyphs
 from gpuwatch.tui.charts.strips import StripCache, TimeWindow
 from gpuwatch.tui.charts.timeline import FindingMark, Timeline
 
 if TYPE_CHECKING:
-    from gpuwatch.tui.pages.finding_words import FindingKey
+    from gpuwatch.jobs.launch.output import OutputTail
     from gpuwatch.tui.replay.state import ReplayState
 
 RowKey = tuple[int, float | None, str | None]
@@ -56,19 +56,6 @@ class Mark:
     pace_after: Pace | None = None
     told: bool = False
     """Enough has been seen since to say what changed."""
-
-
-class OutputLines(Protocol):
-    """What the output pane needs of a job's output: cleaned lines by number, of which those from
-    ``first`` to ``total`` are kept."""
-
-    @property
-    def first(self) -> int: ...
-
-    @property
-    def total(self) -> int: ...
-
-    def lines(self, first: int, count: int) -> Sequence[str]: ...
 
 
 class Practice(Protocol):
@@ -134,7 +121,7 @@ class JobView:
     write_report: Callable[[int], Sequence[str]] | None = None
     """The report of a job that has ended, as lines for a width."""
     report_offset: int = 0
-    output: OutputLines | None = None
+    output: OutputTail | None = None
     output_name: str | None = None
     pane: str = "small"
     """One of ``PANES``."""

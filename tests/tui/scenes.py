@@ -10,6 +10,7 @@ from typing import Any
 from gpuwatch.core.history import History
 from gpuwatch.core.model import Job, JobMember, JobRank, Snapshot
 from gpuwatch.core.source import ManualClock, ReadOptions
+from gpuwatch.jobs.launch.output import OutputTail
 from gpuwatch.sources.simulated.source import SimulatedSource
 from gpuwatch.tui.charts.glyphs import ASCII, DOTS, UNICODE
 from gpuwatch.tui.charts.strips import StripCache
@@ -100,12 +101,13 @@ def machine(*jobs: Job, at: float = 100.0, **fields: Any) -> Snapshot:
     return replace(snapshot(at=at, gpus=(gpu(busy_percent=50.0),)), jobs=jobs, **fields)
 
 
-class Printed:
-    """Output of a job that is all there; the first ``dropped`` lines are no longer kept."""
+class Printed(OutputTail):
+    """Output of a job that is all there; lines before number ``first`` are no longer kept."""
 
-    def __init__(self, texts: Sequence[str], dropped: int = 0) -> None:
+    first = 0
+
+    def __init__(self, texts: Sequence[str]) -> None:
         self.texts = list(texts)
-        self.first = dropped
 
     @property
     def total(self) -> int:

@@ -22,8 +22,7 @@ from gpuwatch.tui.panels import replay_bar
 from gpuwatch.tui.replay.cue import Readied, Shown
 from gpuwatch.tui.replay.overview import mark_of
 from gpuwatch.tui.replay.player import Player
-from gpuwatch.tui.replay.state import SPEEDS
-from gpuwatch.tui.replay.stops import LOOKING, Stop, beside
+from gpuwatch.tui.replay.state import LOOKING, SPEEDS, Stop, beside
 from gpuwatch.tui.replay.time import TimeError, parse_time
 from gpuwatch.tui.screens.canvas_screen import CanvasScreen
 

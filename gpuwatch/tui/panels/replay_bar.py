@@ -9,9 +9,9 @@ from __future__ import annotations
 import time
 
 from gpuwatch.core import units
-from gpuwatch.diagnosis.finding import SEVERITIES
+from gpuwatch.diagnosis.finding import SEVERITIES, severity_place
 from gpuwatch.tui.charts.glyphs import ASCII, FULL, Glyphs, cells, level
-from gpuwatch.tui.pages.finding_words import SEVERITY_STYLES, cause, gravity, severity_sign
+from gpuwatch.tui.pages.finding_words import SEVERITY_STYLES, cause, severity_sign
 from gpuwatch.tui.replay.state import ReplayState
 from gpuwatch.tui.terminal.frame import Line, Row, fit, width_of
 from gpuwatch.tui.terminal.listing import count_text
@@ -213,7 +213,7 @@ def _holding(state: ReplayState) -> tuple[str, str]:
         and (span.end_unix_seconds is None or at <= span.end_unix_seconds)
     ]
     if now:
-        worst = min(now, key=lambda span: gravity(span.severity))
+        worst = min(now, key=lambda span: severity_place(span.severity))
         more = f" +{len(now) - 1}" if len(now) > 1 else ""
         return cause(worst.rule) + more, SEVERITY_STYLES.get(worst.severity, "label")
     count = len(state.findings)

@@ -13,9 +13,8 @@ from gpuwatch.core import units
 from gpuwatch.core.model import Snapshot
 from gpuwatch.recording.replay import Tape
 from gpuwatch.tui.controllers.diagnosis import Diagnoser
-from gpuwatch.tui.replay.clock import ReplayClock
 from gpuwatch.tui.replay.cue import Cue, Readied, Shown
-from gpuwatch.tui.replay.state import ReplayState
+from gpuwatch.tui.replay.state import ReplayClock, ReplayState
 
 FRAME_SECONDS = 0.1
 _WORK_SECONDS = 0.06

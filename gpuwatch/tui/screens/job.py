@@ -9,7 +9,7 @@ from textual.binding import BindingType
 
 from gpuwatch.core.model import JobMember, Process
 from gpuwatch.tui.keys import JOB_KEYS, bindings
-from gpuwatch.tui.pages import finding_selection as found
+from gpuwatch.tui.pages import finding_selection as selection
 from gpuwatch.tui.pages import job
 from gpuwatch.tui.pages.layout import Frame
 from gpuwatch.tui.panels.findings import keys_in
@@ -37,7 +37,7 @@ class JobScreen(CanvasScreen):
         width, height = self.room
         if width and height:
             self.shown = job.draw(self.view, width, height)
-            if found.keep_in_sight(self.view, keys_in(self.shown.zones)):
+            if selection.keep_in_sight(self.view, keys_in(self.shown.zones)):
                 self.shown = job.draw(self.view, width, height)
             self._show(self.shown.lines)
 
@@ -95,9 +95,9 @@ class JobScreen(CanvasScreen):
         if state.pane_focused:
             self._scroll_output(step)
         elif self.view.in_findings:
-            if not found.move(self.view, keys, step) and self._listed:
+            if not selection.move(self.view, keys, step) and self._listed:
                 self._select(0)
-        elif step < 0 and self._at_top() and found.enter_from_below(self.view, keys):
+        elif step < 0 and self._at_top() and selection.enter_from_below(self.view, keys):
             pass
         elif not self._listed:
             state.report_offset += step

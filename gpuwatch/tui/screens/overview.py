@@ -9,7 +9,7 @@ from textual.binding import BindingType
 
 from gpuwatch.core.text import clean
 from gpuwatch.tui.keys import OVERVIEW_KEYS, bindings
-from gpuwatch.tui.pages import finding_selection as found
+from gpuwatch.tui.pages import finding_selection as selection
 from gpuwatch.tui.pages import overview
 from gpuwatch.tui.pages.layout import Frame
 from gpuwatch.tui.panels.findings import keys_in
@@ -35,7 +35,7 @@ class OverviewScreen(CanvasScreen):
         width, height = self.room
         if width and height:
             self.shown = overview.draw(self.view, width, height)
-            if found.keep_in_sight(self.view, keys_in(self.shown.zones)):
+            if selection.keep_in_sight(self.view, keys_in(self.shown.zones)):
                 self.shown = overview.draw(self.view, width, height)
             self.show_lines(self.shown.lines)
 
@@ -46,12 +46,12 @@ class OverviewScreen(CanvasScreen):
         view = self.view
         keys = keys_in(self.shown.zones)
         if view.in_findings:
-            if not found.move(view, keys, step):
+            if not selection.move(view, keys, step):
                 self._first_below()
         elif view.focus == "gpus" and view.gpus:
             position = view.gpu_position() + step
             if position < 0:
-                found.enter_from_below(view, keys)
+                selection.enter_from_below(view, keys)
             elif 0 <= position < len(view.gpus):
                 view.selected_gpu = view.gpus[position].uuid
             elif position >= len(view.gpus) and self.shown.table:
@@ -63,7 +63,7 @@ class OverviewScreen(CanvasScreen):
             if step < 0 and row in {None, 0} and view.gpus:
                 view.focus = "gpus"
                 view.selected_gpu = view.gpus[-1].uuid
-            elif not (step < 0 and row in {None, 0} and found.enter_from_below(view, keys)):
+            elif not (step < 0 and row in {None, 0} and selection.enter_from_below(view, keys)):
                 view.focus = "processes"
                 self._select(0 if row is None else row + step)
         self.redraw()

@@ -19,8 +19,7 @@ from gpuwatch.tui.charts.glyphs import ASCII
 from gpuwatch.tui.charts.timeline import SPANS, FindingMark
 from gpuwatch.tui.screens.detail import DetailScreen
 from gpuwatch.tui.screens.dialogs.record import RecordDialog
-from gpuwatch.tui.screens.evidence import EvidenceScreen
-from gpuwatch.tui.screens.findings import FindingsScreen
+from gpuwatch.tui.screens.findings import EvidenceScreen, FindingsScreen
 from gpuwatch.tui.screens.overview import OverviewScreen
 from gpuwatch.tui.screens.report import ReportScreen
 from gpuwatch.tui.terminal.palette import THEMES

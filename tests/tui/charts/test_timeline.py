@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 from gpuwatch.diagnosis.finding import Finding
 from gpuwatch.tui.charts import time_axis
 from gpuwatch.tui.charts.glyphs import ASCII, UNICODE
-from gpuwatch.tui.charts.marks import Marks
 from gpuwatch.tui.charts.strips import TimeWindow
-from gpuwatch.tui.charts.timeline import SPANS, FindingMark, Timeline, mark_at, mark_beside
+from gpuwatch.tui.charts.timeline import SPANS, FindingMark, Marks, Timeline, mark_at, mark_beside
 from gpuwatch.tui.pages import overview
 from gpuwatch.tui.terminal.frame import plain
 from tests.tui.scenes import GLYPHS, drawn, scene, view_of

@@ -21,8 +21,7 @@ from gpuwatch.tui.dashboard import new_engine
 from gpuwatch.tui.pages import evidence, findings, overview
 from gpuwatch.tui.pages.finding_words import cause, evidence_value, place
 from gpuwatch.tui.screens.dialogs.problems import unknown_dialog
-from gpuwatch.tui.screens.evidence import EvidenceScreen
-from gpuwatch.tui.screens.findings import FindingsScreen
+from gpuwatch.tui.screens.findings import EvidenceScreen, FindingsScreen
 from gpuwatch.tui.terminal.frame import width_of
 from gpuwatch.tui.terminal.palette import GPUWATCH_DARK, Palette
 from gpuwatch.tui.view import View

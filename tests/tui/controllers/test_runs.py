@@ -8,8 +8,7 @@ import pytest
 
 from gpuwatch.core.model import Job, Snapshot, TrainingLoop
 from gpuwatch.tui.controllers.following import Runs, next_run
-from gpuwatch.tui.screens.evidence import EvidenceScreen
-from gpuwatch.tui.screens.findings import FindingsScreen
+from gpuwatch.tui.screens.findings import EvidenceScreen, FindingsScreen
 from tests.tui.controllers.test_diagnosis import busy_at
 from tests.tui.diagnoses import HandEngine, diagnosis, nothing, starved
 from tests.tui.driving import driven
