@@ -130,7 +130,7 @@ class DiagnosisController(Controller):
 
     def action_unknown(self) -> None:
         """What could not be checked."""
-        from gpuwatch.tui.screens.dialogs.problems import unknown_dialog  # noqa: PLC0415
+        from gpuwatch.tui.screens.dialogs.texts import unknown_dialog  # noqa: PLC0415
 
         view = self.view
         if view.diagnosis is not None:

@@ -120,7 +120,7 @@ class StartedJob(Controller):
         if self._job.poll() is not None:
             self._exit()
             return
-        from gpuwatch.tui.screens.dialogs.questions import leave_job_dialog  # noqa: PLC0415
+        from gpuwatch.tui.screens.dialogs.texts import leave_job_dialog  # noqa: PLC0415
 
         def decided(answer: str | None) -> None:
             if answer == "leave":

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 
 from gpuwatch.core import units
-from gpuwatch.diagnosis.finding import SEVERITIES, severity_place
+from gpuwatch.diagnosis.finding import SEVERITIES
 from gpuwatch.tui.charts.glyphs import ASCII, FULL, Glyphs, cells, level
 from gpuwatch.tui.pages.finding_words import SEVERITY_STYLES, cause, severity_sign
 from gpuwatch.tui.replay.state import ReplayState
@@ -205,17 +205,10 @@ def _trouble(state: ReplayState) -> str:
 
 def _holding(state: ReplayState) -> tuple[str, str]:
     """What was found to hold now, in a few words; else how many findings there are."""
-    at = state.now
-    now = [
-        span
-        for span in state.findings
-        if span.begin_unix_seconds <= at
-        and (span.end_unix_seconds is None or at <= span.end_unix_seconds)
-    ]
+    now = state.holding(state.now)
     if now:
-        worst = min(now, key=lambda span: severity_place(span.severity))
         more = f" +{len(now) - 1}" if len(now) > 1 else ""
-        return cause(worst.rule) + more, SEVERITY_STYLES.get(worst.severity, "label")
+        return cause(now[0].rule) + more, SEVERITY_STYLES.get(now[0].severity, "label")
     count = len(state.findings)
     if not count:
         return "", "label"

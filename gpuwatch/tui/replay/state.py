@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from gpuwatch.diagnosis.finding import severity_place
+
 if TYPE_CHECKING:
     from gpuwatch.recording.buckets import Bucket, FindingSpan
     from gpuwatch.recording.replay import Tape
@@ -68,6 +70,16 @@ class ReplayState:
 
     def _known(self) -> tuple[object, ...]:
         return (self.first, self.last, self.progress, len(self.findings), self.arriving)
+
+    def holding(self, at: float) -> list[FindingSpan]:
+        """Findings that held at a moment, the gravest first."""
+        spans = [
+            span
+            for span in self.findings
+            if span.begin_unix_seconds <= at
+            and (span.end_unix_seconds is None or at <= span.end_unix_seconds)
+        ]
+        return sorted(spans, key=lambda span: severity_place(span.severity))
 
     @property
     def seconds(self) -> float:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gpuwatch.core.model import Problem, Process, Snapshot
-from gpuwatch.tui.screens.dialogs.problems import problems_dialog
+from gpuwatch.tui.screens.dialogs.texts import problems_dialog
 from gpuwatch.tui.terminal.palette import GPUWATCH_DARK, Palette
 from gpuwatch.tui.view import row_key
 from tests.support.snapshots import gpu, snapshot

@@ -20,7 +20,7 @@ from gpuwatch.tui.controllers.marking import bring_up_to_date, mark_now
 from gpuwatch.tui.dashboard import new_engine
 from gpuwatch.tui.pages import evidence, findings, overview
 from gpuwatch.tui.pages.finding_words import cause, evidence_value, place
-from gpuwatch.tui.screens.dialogs.problems import unknown_dialog
+from gpuwatch.tui.screens.dialogs.texts import unknown_dialog
 from gpuwatch.tui.screens.findings import EvidenceScreen, FindingsScreen
 from gpuwatch.tui.terminal.frame import width_of
 from gpuwatch.tui.terminal.palette import GPUWATCH_DARK, Palette
