@@ -57,18 +57,6 @@ async def test_the_selection_stays_on_its_process_when_the_order_changes() -> No
         assert " 3 " in line
 
 
-async def test_the_selection_stays_when_others_end() -> None:
-    """Processes above it vanish, new ones come: the selection is the same process."""
-    async with driven(machine(*(process(pid) for pid in (1, 2, 3, 4)))) as drive:
-        await drive.press("tab", "down", "down")
-        assert selected(drive) == 3
-        await drive.feed(machine(*(process(pid) for pid in (3, 4, 5)), at=101.0))
-        assert selected(drive) == 3
-        assert len(marked(drive)) == 1
-        await drive.press("down")
-        assert selected(drive) == 4
-
-
 async def test_a_reused_pid_is_not_the_selected_process() -> None:
     """The same PID with another start time is another process: it is not marked or ended."""
     async with driven(machine(process(1), process(2))) as drive:

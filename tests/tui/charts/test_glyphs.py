@@ -74,14 +74,3 @@ def test_ascii_glyphs_are_ascii() -> None:
         value = getattr(ASCII, name)
         for text in value if isinstance(value, tuple) else (value,):
             assert isinstance(text, bool) or "".join(text).isascii(), name
-
-
-@SETS
-def test_marks_in_text_take_one_cell(glyphs: Glyphs) -> None:
-    """Separators, marks and core bars keep columns aligned."""
-    for mark in (
-        *(glyphs.separator, glyphs.dot, glyphs.ellipsis, glyphs.marker, glyphs.rule),
-        *(glyphs.tick, glyphs.up, glyphs.down, glyphs.warning, *glyphs.core, *glyphs.solid),
-    ):
-        assert cell_len(mark) == 1
-    assert cell_len(glyphs.branch) == cell_len(glyphs.last_branch) == cell_len(glyphs.trunk)

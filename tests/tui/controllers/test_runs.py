@@ -37,37 +37,30 @@ def what() -> Snapshot:
 
 
 @pytest.mark.parametrize(
-    ("command", "follows"),
+    ("command", "other", "follows"),
     [
-        ("python train.py --workers 0", True),
-        ("python train.py --workers 8", True),
-        ("torchrun --nproc-per-node 2 train.py", True),
-        ("python -m pkg.train", False),
-        ("python evaluate.py --workers 0", False),
-    ],
-)
-def test_a_change_may_be_one_of_the_arguments(what: Snapshot, command: str, follows: bool) -> None:
-    """The same script in the same folder, begun after the end, is the next run."""
-    ended = job_of(what, FIRST, "python train.py --workers 0", ended_at_unix_seconds=FIRST[1] + 60)
-    after = job_of(what, SECOND, command)
-    assert (next_run((after,), ended) is after) is follows
-    # Somebody else's, or in another folder, is another job.
-    for fields in ({"user": "eve"}, {"working_directory": "/elsewhere"}):
-        assert next_run((dataclasses.replace(after, **fields),), ended) is None
-
-
-def test_modules_are_programs_too(what: Snapshot) -> None:
-    """What ``-m`` names; and commands without either are the same only word for word."""
-    end = FIRST[1] + 60
-    for command, other, follows in (
+        ("python train.py --workers 0", "python train.py --workers 0", True),
+        ("python train.py --workers 0", "python train.py --workers 8", True),
+        ("python train.py --workers 0", "torchrun --nproc-per-node 2 train.py", True),
+        ("python train.py --workers 0", "python -m pkg.train", False),
+        ("python train.py --workers 0", "python evaluate.py --workers 0", False),
+        # A module is a program too; commands without either are the same word for word.
         ("python -m pkg.train -x 1", "python -m pkg.train -x 2", True),
         ("python -m pkg.train", "python -m pkg.other", False),
         ("./train -x 1", "./train -x 2", False),
         ("./train -x 1", "./train -x 1", True),
-    ):
-        ended = job_of(what, FIRST, command, ended_at_unix_seconds=end)
-        after = job_of(what, SECOND, other)
-        assert (next_run((after,), ended) is after) is follows
+    ],
+)
+def test_a_change_may_be_one_of_the_arguments(
+    what: Snapshot, command: str, other: str, follows: bool
+) -> None:
+    """The same script in the same folder, begun after the end, is the next run."""
+    ended = job_of(what, FIRST, command, ended_at_unix_seconds=FIRST[1] + 60)
+    after = job_of(what, SECOND, other)
+    assert (next_run((after,), ended) is after) is follows
+    # Somebody else's, or in another folder, is another job.
+    for fields in ({"user": "eve"}, {"working_directory": "/elsewhere"}):
+        assert next_run((dataclasses.replace(after, **fields),), ended) is None
 
 
 def test_however_many_jobs_run_each_is_known_from_its_first_moment(what: Snapshot) -> None:

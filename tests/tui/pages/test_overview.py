@@ -14,7 +14,7 @@ from gpuwatch.tui.charts.glyphs import UNICODE, Glyphs
 from gpuwatch.tui.charts.timeline import Timeline
 from gpuwatch.tui.pages import overview
 from gpuwatch.tui.pages.layout import Frame
-from gpuwatch.tui.panels.gpus.metrics import metrics, scaled_metrics, throttle_text
+from gpuwatch.tui.panels.gpus.metrics import metrics, scaled_metrics
 from gpuwatch.tui.panels.gpus.painter import GpuPainter, GpuStyle
 from gpuwatch.tui.terminal.frame import Line, plain
 from gpuwatch.tui.view import View, row_key
@@ -69,19 +69,6 @@ def test_a_note_on_one_gpu_leaves_all_charts_in_line() -> None:
 # -- sizes ----------------------------------------------------------------------------------
 
 
-def test_gpus_out_of_sight_are_counted() -> None:
-    """Where not all GPUs fit, a note says how many are above and below."""
-    what = scene("starved", 16)
-    view = view_of(what, selected_gpu=what.now.gpus[8].uuid)
-    frame = overview.draw(view, 40, 12)
-    assert frame.plan is not None
-    shown = frame.plan.decided["gpus"].shown
-    assert shown < 16
-    (note,) = [line for line in texts(frame.lines) if line.endswith("GPUs")]
-    above, below = (int(number) for number in re.findall(r"[▲▼](\d+)", note))
-    assert above + shown + below == 16
-
-
 @pytest.mark.parametrize("scenario", ["starved", "lost", "mig", "no_gpu"])
 def test_no_number_of_a_process_is_cut(scenario: str) -> None:
     """In the table a column is shown whole or dropped; only names and commands are cut."""
@@ -99,19 +86,6 @@ def test_no_number_of_a_process_is_cut(scenario: str) -> None:
 
 
 # -- what is said ---------------------------------------------------------------------------
-
-
-def test_a_lost_gpu_says_so_and_the_others_go_on() -> None:
-    """The lost GPU keeps its row with a sentence instead of numbers; the others have theirs."""
-    what = scene("lost", 8)
-    lost = [one for one in what.now.gpus if one.lost]
-    assert lost
-    for size in SIZES[:4]:
-        frame = overview.draw(view_of(what, selected_gpu=lost[0].uuid), *size)
-        assert "GPU is lost" in " ".join(gpu_lines(frame, lost[0].uuid))
-        alive = next(one for one in what.now.gpus if not one.lost and gpu_lines(frame, one.uuid))
-        assert "lost" not in " ".join(gpu_lines(frame, alive.uuid))
-    assert any("lost" in line for line in drawn(view_of(what), 80, 24)[1:3])
 
 
 def bare(**reading: Any) -> Snapshot:
@@ -136,20 +110,6 @@ def test_a_measured_zero_is_shown_as_zero() -> None:
     assert "0%" in text
     assert "0.0/140.4G" in text
     assert "0W" in text
-
-
-def test_throttling_is_said_in_words() -> None:
-    """A throttled GPU says why, or at the least carries a sign, at every size."""
-    what = scene("throttled", 2)
-    held = [one for one in what.now.gpus if throttle_text(one.reading)]
-    assert held
-    for size in SIZES[:3]:
-        frame = overview.draw(view_of(what, selected_gpu=held[0].uuid), *size)
-        assert "throttled" in " ".join(gpu_lines(frame, held[0].uuid))
-    for glyphs in GLYPHS:
-        view = view_of(what, glyphs=glyphs, selected_gpu=held[0].uuid)
-        narrow = gpu_lines(overview.draw(view, 40, 12), held[0].uuid)
-        assert glyphs.warning in " ".join(narrow)
 
 
 def test_the_gravest_problem_is_said_and_the_rest_are_counted() -> None:
@@ -327,12 +287,6 @@ def test_which_processes_are_listed_in_which_order(
 ) -> None:
     """By the sort, the filter and the tree of the view."""
     assert order(view_of(what, **fields)) == expected
-
-
-def test_a_tree_has_branches() -> None:
-    """Drawn before the command of a child."""
-    table = overview.draw(view_of(FAMILY), 120, 40).table
-    assert [row.branch for row in table] == ["", "├ ", "│ └ ", "└ ", ""]
 
 
 def test_a_chain_of_thousands_of_processes_is_a_tree_like_any_other() -> None:

@@ -80,17 +80,6 @@ def test_no_color_is_kept() -> None:
         assert written <= {0, 1, 2, 3, 4, 7, 9, 22, 23, 24, 27, 29, 39, 49}
 
 
-def test_sixteen_colours_are_enough() -> None:
-    """TERM=xterm gets its own sixteen colours: nothing of 256 and nothing of sixteen million."""
-    with terminal(*DEMO, environment={"TERM": "xterm"}) as opened:
-        first_picture(opened)
-        look_at_the_help(opened)
-        opened.type("q")
-        assert opened.end() == 0
-        assert any(re.search(r"\b(3|9)[0-7]\b", codes) for codes in opened.colours())
-        assert not any(re.search(r"[34]8;[25]", codes) for codes in opened.colours())
-
-
 @pytest.mark.parametrize(
     "locale",
     [
