@@ -199,7 +199,7 @@ class GpuwatchApp(App[int]):
         self.drawing.redraw_at(snapshot.monotonic_seconds)
 
     def every_second(self) -> None:
-        """What changes without a snapshot: the age of old data, a message that has been read."""
+        """See to all but snapshots: the age of old data, a message that has been read."""
         terminal = terminal_of(self)
         if terminal is not None and terminal.is_gone:
             self.exit(return_code=TERMINAL_GONE)

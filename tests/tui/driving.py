@@ -224,13 +224,9 @@ async def driven(
     environment = TRUECOLOR if environment is None else environment
     with surroundings(environment):
         # Recordings are never announced in the folder of whoever runs the tests.
-        settings = {
-            "ascii_mode": False,
-            "theme": "dark",
-            "slow_link": False,
-            "notes": Path("notes"),
-        }
-        app = app_type(source, sampler, environment=environment, **(settings | options))
+        settings = {"ascii_mode": False, "theme": "dark", "slow_link": False} | options
+        settings.setdefault("notes", Path("notes"))
+        app = app_type(source, sampler, environment=environment, **settings)
         app.diagnosis.engine = engine
     try:
         async with app.run_test(size=size) as pilot:

@@ -163,7 +163,7 @@ def ago(view: View) -> str:
 
 
 def values(view: View, window: TimeWindow, cells: int, gpu: Gpu | None, width: int) -> Line:
-    """What a column under the cursor holds, of a chart of ``cells`` columns; without a cursor where
+    """Values of the column at the cursor, of a chart of ``cells`` columns; without a cursor where
     the charts end."""
     row = Row(width)
     cursor = view.timeline.cursor_seconds

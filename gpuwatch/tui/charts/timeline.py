@@ -33,7 +33,7 @@ class Timeline:
 
     @property
     def moment(self) -> float | None:
-        """What the numbers beside the charts are about; ``None``: now."""
+        """The moment of the numbers beside the charts; ``None``: now."""
         return self.end_seconds if self.cursor_seconds is None else self.cursor_seconds
 
     def zoomed(self, step: int, now: float) -> Timeline:
@@ -138,7 +138,7 @@ class Marks:
         self._before: list[FindingMark] = []
 
     def push(self, findings: Sequence[Finding], now: float, wall_offset: float) -> None:
-        """What holds at ``now``; ``wall_offset`` is unix time less the clock of ``now``."""
+        """Take what holds at ``now``; ``wall_offset`` is unix time less the clock of ``now``."""
         present = {one.key: one for one in findings}
         changed = {
             key: replace(mark, end_seconds=now)

@@ -39,7 +39,7 @@ class DiagnosisController(Controller):
     def __init__(self, display: Display, make_engine: Callable[[], Diagnoser] | None) -> None:
         super().__init__(display)
         self.elsewise: Callable[[Snapshot], Diagnosis | None] = lambda _: None
-        """What to show of a snapshot that no engine is given."""
+        """Makes the diagnosis of a snapshot that no engine is given."""
         self.latest: Diagnosis | None = None
         """Of the newest snapshot, also while the picture is paused."""
         self.restart(None, make_engine)
@@ -81,7 +81,7 @@ class DiagnosisController(Controller):
             view.diagnosis = diagnosis
 
     def of(self, snapshot: Snapshot) -> Diagnosis | None:
-        """What is wrong at this snapshot, which is the next."""
+        """Diagnose this snapshot, which is the next."""
         if self.engine is None:
             if self._make_engine is None:
                 return self.elsewise(snapshot)
@@ -129,7 +129,7 @@ class DiagnosisController(Controller):
             self.display.show_page(EvidenceScreen)
 
     def action_unknown(self) -> None:
-        """What could not be checked."""
+        """A list of all that could not be checked."""
         from gpuwatch.tui.screens.dialogs.texts import unknown_dialog  # noqa: PLC0415
 
         view = self.view

@@ -1,4 +1,4 @@
-"""What is under the cursor: opened, or ended if it is a process."""
+"""The thing under the cursor: opened, or ended if it is a process."""
 
 from __future__ import annotations
 

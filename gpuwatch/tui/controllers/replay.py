@@ -31,7 +31,7 @@ _NOT_LIVE = "this is a recording, not a live machine"
 
 
 class ReplayController(Controller):
-    """What the player shows its snapshots on, and the keys that mean something else here."""
+    """The player's screen, and the keys that mean something else here."""
 
     keys = REPLAY_KEYS
 
@@ -104,7 +104,7 @@ class ReplayController(Controller):
         return self.view.timeline.span_seconds
 
     def _of_overview(self, snapshot: Snapshot) -> Diagnosis:
-        """What the overview says of a moment that is not diagnosed now."""
+        """The overview's word on a moment that is not diagnosed now."""
         at = snapshot.taken_at_unix_seconds
         worst = next(iter(self._player.state.holding(at)), None)
         too_fast = "Too fast for a diagnosis: pause, or play slower."

@@ -50,7 +50,7 @@ class StartedJob(Controller):
         self.display.app.set_interval(POLL_SECONDS, self._follow_output)
 
     def is_in(self, job: Job | None) -> bool:
-        """Whether ``job`` is the one that was started: while it lives its first process says so."""
+        """True if ``job`` is the one that was started: while it lives its first process says so."""
         if job is None:
             return False
         if job.key not in self._names and find((job,), self._job.key) is not None:

@@ -1,4 +1,4 @@
-"""What there is to be read of the diagnosis: what holds now, and the last of a job that ended."""
+"""Findings that can be read: what holds now, and the last of a job that ended."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def present(view: View) -> tuple[Finding, ...]:
 
 
 def of_ended_job(view: View) -> tuple[Finding, ...]:
-    """What was the matter with the job looked at when it ended; nothing while it runs."""
+    """Findings about the job looked at when it ended; none while it runs."""
     job = view.job.last
     return () if job is None or ended_at(view, job) is None else view.job.findings
 

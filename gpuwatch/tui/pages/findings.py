@@ -50,7 +50,7 @@ EVIDENCE_FOOT = (
 
 @dataclass(slots=True)
 class FindingsFrame:
-    """What is on the screen, and the finding under the cursor."""
+    """A picture, and the finding under the cursor."""
 
     lines: list[Line]
     zones: list[Zone] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""What is wrong, right under the header: one line each, or a quiet one that nothing is."""
+"""Findings right under the header: one line each, or a quiet one that nothing is."""
 
 from __future__ import annotations
 
@@ -229,9 +229,9 @@ def mark_line(view: View, width: int) -> Line:
     row.add(f" {clock} ({ago} ago)" if width >= 100 else f" {ago} ago", "label")
     if mark.gpus or mark.pace_before is None:
         row.add("  busy ", "label").add(f"{units.percent(mark.busy_before)} -> ", "value")
-        if mark.told:
+        if mark.measured:
             row.add(units.percent(mark.busy_after), _better(mark.busy_before, mark.busy_after))
-    if not mark.told:
+    if not mark.measured:
         waits = "GPU not in use yet" if mark.after_from is None else "measuring"
         row.add("" if mark.gpus or mark.pace_before is None else "  ")
         return row.add(waits, "label").line()

@@ -1,4 +1,4 @@
-"""What cannot be read, and why: a line or two under the findings."""
+"""Problems: readings that fail, and why, in a line or two under the findings."""
 
 from __future__ import annotations
 

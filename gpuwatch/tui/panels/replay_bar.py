@@ -204,7 +204,7 @@ def _trouble(state: ReplayState) -> str:
 
 
 def _holding(state: ReplayState) -> tuple[str, str]:
-    """What was found to hold now, in a few words; else how many findings there are."""
+    """The gravest finding that holds now, in a few words; else how many findings there are."""
     now = state.holding(state.now)
     if now:
         more = f" +{len(now) - 1}" if len(now) > 1 else ""

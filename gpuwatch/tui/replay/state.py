@@ -39,7 +39,7 @@ class ReplayState:
     ended: bool = False
     """It stands at the end."""
     following: bool = False
-    """What comes in is shown as it comes."""
+    """Snapshots that come in are shown as they come."""
     arriving: bool = False
     """More may come in, of standard input."""
     progress: float = 1.0

@@ -81,7 +81,7 @@ class CanvasScreen(Screen[None]):
 
     @property
     def zones(self) -> Iterable[Zone]:
-        """What can be clicked."""
+        """Places that can be clicked."""
         return ()
 
     async def on_click(self, event: events.Click) -> None:

@@ -52,7 +52,7 @@ class FindingsScreen(CanvasScreen):
         self.redraw()
 
     def _settle(self) -> bool:
-        """What is under the cursor is what is meant; whether there is anything."""
+        """Mean the finding under the cursor from now on; true if there is one."""
         if self.shown.selected is None:
             return False
         self.view.finding = self.shown.selected.key
@@ -128,7 +128,7 @@ class EvidenceScreen(ScrolledScreen):
 
 
 def documentation_of(rule: str) -> str | None:
-    """What ``gpuwatch explain`` prints of it; ``None``: no such rule."""
+    """Text that ``gpuwatch explain`` prints of it; ``None``: no such rule."""
     from gpuwatch.diagnosis.engine.catalogue import find  # noqa: PLC0415
 
     try:

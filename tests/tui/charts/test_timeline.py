@@ -85,7 +85,7 @@ def test_ticks_are_round_clock_times() -> None:
 
 
 def test_a_window_over_midnight_says_the_days() -> None:
-    """The first mark of each day has its date, the others none; of another day than today's, too."""
+    """The first mark of each day has its date, the others none; so has one of another day."""
     end = MIDNIGHT + 4 * 3600
     texts = tick_texts(end - 12 * 3600, end, end)
     assert texts[0] == "20 Mar 18:00"

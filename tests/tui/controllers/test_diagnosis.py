@@ -13,7 +13,6 @@ import pytest
 from gpuwatch.core.model import Job, Snapshot
 from gpuwatch.diagnosis.engine.catalogue import RULES, find
 from gpuwatch.diagnosis.finding import Advice, Diagnosis, Evidence, Finding, RuledOut, Unchecked
-from gpuwatch.jobs.stacks.summary import Place, Share, StackReport, UserLine
 from gpuwatch.tui.charts.glyphs import ASCII, UNICODE
 from gpuwatch.tui.controllers.following import Runs
 from gpuwatch.tui.controllers.marking import bring_up_to_date, mark_now
@@ -26,6 +25,7 @@ from gpuwatch.tui.terminal.frame import width_of
 from gpuwatch.tui.terminal.palette import GPUWATCH_DARK, Palette
 from gpuwatch.tui.view import View
 from tests.tui.app.test_hostile import HOSTILE
+from tests.tui.controllers.test_stack_sampling import report
 from tests.tui.diagnoses import (
     HandEngine,
     degraded,
@@ -257,33 +257,16 @@ async def test_stacks_are_told_to_the_engine() -> None:
     what = scene("starved", 1, attached=True)
     engine = HandEngine(nothing(what.now))
     job = what.now.jobs[0]
-    line = UserLine(
-        place=Place("/ada/train.py", 7, "main"),
-        samples=30,
-        percent=60.0,
-        doing="synchronising",
-    )
-    shares = tuple(
-        Share(
-            category=category,
-            samples=30,
-            percent=percent,
-            low_percent=0.0,
-            high_percent=100.0,
-            lines=lines,
-        )
-        for category, percent, lines in (
-            ("synchronising", 60.0, (line,)),
-            ("computing", 40.0, ()),
-        )
-    )
     async with driven(what, engine=engine, attached=job.key) as drive:
-        drive.app.jobs.show_stacks([StackReport(pid=job.pid, samples=60, shares=shares)])
+        drive.app.jobs.show_stacks([report(pid=job.pid)])
         await drive.settle()
         assert drive.dialog is not None
-    ((key, told),) = engine.stacks
+    ((key, noted),) = engine.stacks
     assert key == job.key
-    assert told == (("synchronising", 60.0, line.where), ("computing", 40.0, None))
+    assert noted[:2] == (
+        ("waiting_for_data", 60.0, "train.py:41 (train_one_epoch)"),
+        ("computing", 39.5, None),
+    )
 
 
 # -- before and after -------------------------------------------------------------------------
@@ -325,51 +308,6 @@ def test_a_mark_shows_before_and_after() -> None:
     assert "(1m20 ago)" in line
     assert "gone: loader is CPU-bound" in line
     assert "new: PCIe link degraded" in line
-
-
-def run_of(what: Snapshot, key: tuple[int, float], ended: float | None = None) -> Job:
-    """The machine's first job, as another run of it."""
-    first = what.jobs[0]
-    return dataclasses.replace(
-        first,
-        pid=key[0],
-        started_at_unix_seconds=key[1],
-        members=(),
-        attached=True,
-        ended_at_unix_seconds=ended,
-    )
-
-
-async def test_the_next_run_of_the_job_is_compared_by_itself() -> None:
-    """The run before with its findings against the one that began; idling at the start of the new
-    run is not held against it."""
-    what = scene("starved", 1).now
-    start = what.taken_at_unix_seconds
-    first, ended = run_of(what, (10, start)), run_of(what, (10, start), start + 60.0)
-    second = run_of(what, (20, start + 65.0))
-    engine = HandEngine(diagnosis(what, starved(what, job=first.key)))
-    begin = dataclasses.replace(busy_at(what, 0, 41.0), jobs=(first,))
-    async with driven(begin, engine=engine, attached=first.key) as drive:
-        for now in range(1, 60):
-            await drive.sampler.feed(dataclasses.replace(busy_at(what, now, 41.0), jobs=(first,)))
-        assert drive.view.mark is None
-        engine.diagnosis = nothing(what)
-        await drive.feed(dataclasses.replace(busy_at(what, 62, 0.0), jobs=(ended,)))
-        for now in range(66, 76):
-            await drive.sampler.feed(
-                dataclasses.replace(busy_at(what, now, 0.0), jobs=(ended, second))
-            )
-        await drive.settle()
-        assert "next run" in drive.text
-        assert "GPU not in use yet" in drive.text
-        for now in range(76, 136):
-            await drive.sampler.feed(
-                dataclasses.replace(busy_at(what, now, 93.0), jobs=(ended, second))
-            )
-        await drive.settle()
-        (line,) = [text for text in drive.lines if "next run" in text]
-        assert "busy 41% -> 93%" in line
-        assert "gone: loader is CPU-bound" in line
 
 
 # -- the cursor in the panel ------------------------------------------------------------------

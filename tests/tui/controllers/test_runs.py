@@ -95,7 +95,7 @@ def test_a_sweep_that_runs_side_by_side_has_no_next_runs(what: Snapshot) -> None
 
 async def test_the_overview_compares_runs_that_nobody_looks_at(what: Snapshot) -> None:
     """Started again with other arguments while no job is open: before and after, the GPU named,
-    measured over the runs and not the time between them."""
+    measured over the runs and neither the time between them nor the start of the new one."""
     first = job_of(what, FIRST, "python train.py --workers 0")
     second = job_of(what, SECOND, "python train.py --workers 8")
     found = diagnosis(what, starved(what, job=first.key))
@@ -110,7 +110,11 @@ async def test_the_overview_compares_runs_that_nobody_looks_at(what: Snapshot) -
         engine.diagnosis = nothing(what)
         for now in range(40, 66):
             await drive.sampler.feed(at(now, 0.0))
-        for now in range(66, 110):
+        for now in range(66, 70):
+            await drive.sampler.feed(at(now, 0.0, second))
+        await drive.settle()
+        assert "GPU not in use yet" in drive.text
+        for now in range(70, 110):
             await drive.sampler.feed(at(now, 60.0, second))
         await drive.settle()
         (line,) = [text for text in drive.lines if "next run" in text]

@@ -294,7 +294,7 @@ def _smaller(metrics: Metrics) -> tuple[tuple[str, Metric, int], ...]:
 
 
 def _note(gpu: Gpu, glyphs: Glyphs, width: int) -> Run:
-    """What stands behind the numbers of a GPU that has one line, and its style."""
+    """Note behind the numbers of a GPU that has one line, and its style."""
     throttled = throttle_text(gpu.reading)
     if throttled is not None:
         return f" {glyphs.warning}throttled" if width >= 100 else f" {glyphs.warning}", throttled[1]

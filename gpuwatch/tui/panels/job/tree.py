@@ -43,7 +43,7 @@ class TreeRow:
     """The loader workers of one parent in one row: ``member`` is their mean, with the key of the
     first."""
     loop: TrainingLoop | None = None
-    """What this rank reports of its own loop."""
+    """This rank's report on its own loop."""
 
     @property
     def key(self) -> ProcessKey:
@@ -243,7 +243,7 @@ _SHORT_ROLES = (
 
 
 def _role_text(row: TreeRow, width: int) -> str:
-    """What it is; in shorter words where the screen is narrow."""
+    """Name of its role; in shorter words where the screen is narrow."""
     name = role_name(row.member)
     if row.together:
         name = f"{len(row.together)} {name.replace('worker', 'workers')}"

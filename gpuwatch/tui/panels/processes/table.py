@@ -145,7 +145,7 @@ def _heading(
 
 
 def _notes(view: View, total: int) -> list[str]:
-    """What is listed, in full and shorter: a filter in force matters more than the count."""
+    """Notes on the list, in full and shorter: a filter in force matters more than the count."""
     parts = []
     if view.filter_text:
         parts.append(f"filter: {fit(view.filter_text, 24, view.glyphs.ellipsis)}")
@@ -174,7 +174,7 @@ def spark_window(view: View, width: int) -> TimeWindow:
 
 
 def spark_span(view: View, width: int) -> str:
-    """What a spark of ``width`` cells covers: ``28s``, ``5m``, ``12h``."""
+    """Time that a spark of ``width`` cells covers: ``28s``, ``5m``, ``12h``."""
     seconds = spark_window(view, width).span_seconds
     if seconds < 100:
         return f"{seconds:.0f}s"
