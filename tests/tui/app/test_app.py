@@ -13,7 +13,6 @@ import pytest
 from gpuwatch.tui.app import GpuwatchApp
 from gpuwatch.tui.charts.glyphs import ASCII, DOTS, UNICODE
 from gpuwatch.tui.display import Display, theme_name
-from gpuwatch.tui.terminal import picture
 from tests.tui.driving import TRUECOLOR, HandSampler, HandSource, driven, surroundings
 from tests.tui.scenes import scene
 
@@ -190,13 +189,6 @@ async def test_a_picture_is_whole_and_needs_nothing_from_elsewhere(theme: str) -
             for word in ("SIMULATED", "sim-box", "H200"):
                 assert word in said
         assert "Everything" in said
-
-
-def test_pictures_never_overwrite_one_another(tmp_path: Path) -> None:
-    """A second picture in the same second has a name of its own."""
-    paths = [picture.save(f"<svg>{number}</svg>", 0.0, tmp_path) for number in range(3)]
-    assert len(set(paths)) == 3
-    assert [path.read_text() for path in paths] == [f"<svg>{n}</svg>" for n in range(3)]
 
 
 async def test_a_picture_that_cannot_be_saved_is_said(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gpuwatch.core.history import History
-from gpuwatch.core.model import BusySample, Job, JobRank, Process
+from gpuwatch.core.model import BusySample, Job, JobRank, Problem, Process
 from gpuwatch.tui.charts.timeline import Timeline
 from gpuwatch.tui.controllers.following import follow
 from gpuwatch.tui.pages import job
@@ -103,18 +103,11 @@ def test_what_is_known_of_a_job_is_said(fields: dict[str, Any], said: str) -> No
 
 
 def test_a_job_that_is_not_there_says_why() -> None:
-    """While the job asked for is unknown the screen says so, with what the reader of jobs says."""
-    from gpuwatch.core.model import Problem
-
-    view = view_of(machine())
-    view.job.look_at((77, None))
-    assert "PID 77" in "\n".join(job_drawn(view, 80, 24))
+    """While the job asked for is unknown the screen has what the reader of jobs says of it."""
     problem = Problem(source="jobs", message="Process 77 is a kernel thread.")
     view = view_of(machine(problems=(problem,)))
     view.job.look_at((77, None))
-    lines = job_drawn(view, 80, 24)
-    assert "Process 77 is a kernel thread." in "\n".join(lines)
-    assert len(lines) == 24
+    assert "Process 77 is a kernel thread." in "\n".join(job_drawn(view, 80, 24))
 
 
 # -- the lines ------------------------------------------------------------------------------
@@ -288,24 +281,13 @@ def test_the_charts_of_a_job_that_has_ended_stay_at_its_end() -> None:
     assert pictures[0].count("█") == 12
 
 
-def test_the_report_takes_the_place_of_the_processes() -> None:
-    """It can be scrolled, and its heading says how much is below."""
+def test_a_report_that_was_scrolled_to_its_end_has_nothing_below() -> None:
+    """The last line is the last of the report, and no more lines are counted."""
     view = job_view_of(machine(one_job(ended_at_unix_seconds=1100.0, members=())))
-    asked = []
-
-    def write(width: int) -> list[str]:
-        asked.append(width)
-        return [f"report line {number}" for number in range(80)]
-
-    view.job.write_report = write
-    lines = job_drawn(view, 100, 30)
-    assert asked == [99]
-    assert "report line 0" in "\n".join(lines)
-    assert "ROLE" not in "\n".join(lines)
-    assert any("more lines" in line for line in lines)
+    view.job.write_report = lambda width: [f"line {n} of {width}" for n in range(80)]
     view.job.report_offset = 10_000
     lines = job_drawn(view, 100, 30)
-    assert "report line 79" in lines[-2]
+    assert "line 79 of 99" in lines[-2]
     assert not any("more lines" in line for line in lines)
 
 
