@@ -58,7 +58,8 @@ class GpuwatchApp(App[int]):
 
     Give ``ascii_mode`` or ``slow_link`` to override what is detected; ``theme`` is a Textual
     theme's name or ``dark``, ``light``, ``ansi``. ``attached``: a process whose job is the first
-    picture. ``running``: a job that gpuwatch has started. ``reports``, ``notes``: where reports are
+    picture. ``running``: a job that gpuwatch has started: its output is shown below it.
+    ``practice``: what is wrong with it, and the knobs. ``reports``, ``notes``: where reports are
     kept and recordings announced, by default the user's folders. ``player``: plays a recording, and
     is the ``sampler``.
     """
@@ -198,7 +199,7 @@ class GpuwatchApp(App[int]):
         self.drawing.redraw_at(snapshot.monotonic_seconds)
 
     def every_second(self) -> None:
-        """What changes without a snapshot: the age of old data, a message that has been read."""
+        """See to all but snapshots: the age of old data, a message that has been read."""
         terminal = terminal_of(self)
         if terminal is not None and terminal.is_gone:
             self.exit(return_code=TERMINAL_GONE)
@@ -280,12 +281,12 @@ class GpuwatchApp(App[int]):
         self.drawing.redraw()
 
     def action_help(self) -> None:
-        from gpuwatch.tui.screens.dialogs.help import help_dialog  # noqa: PLC0415
+        from gpuwatch.tui.screens.dialogs.texts import help_dialog  # noqa: PLC0415
 
         self.push_screen(help_dialog(self.view, self.drawing.palette, self._source.simulated))
 
     def action_problems(self) -> None:
-        from gpuwatch.tui.screens.dialogs.problems import problems_dialog  # noqa: PLC0415
+        from gpuwatch.tui.screens.dialogs.texts import problems_dialog  # noqa: PLC0415
 
         if self.view.snapshot is not None:
             simulated = self._source.simulated

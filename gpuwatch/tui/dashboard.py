@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gpuwatch.core import lean
-from gpuwatch.core.model import ProcessKey, Snapshot
+from gpuwatch.core.model import Snapshot
 from gpuwatch.core.sampler import Sampler
 from gpuwatch.core.source import ReadOptions, Source
 from gpuwatch.tui.app import TERMINAL_GONE, GpuwatchApp
@@ -15,10 +15,8 @@ from gpuwatch.tui.controllers.diagnosis import Diagnoser
 from gpuwatch.tui.terminal.driver import let_go
 
 if TYPE_CHECKING:
-    from gpuwatch.jobs.launch.runner import RunningJob
     from gpuwatch.recording.replay import Tape
     from gpuwatch.recording.running import RunningRecording
-    from gpuwatch.tui.view import Practice
 
 
 def new_engine() -> Diagnoser:
@@ -37,35 +35,12 @@ def _running() -> Sequence[RunningRecording]:
 
 
 def run_dashboard(
-    source: Source,
-    sampler: Sampler,
-    *,
-    ascii_mode: bool | None = None,
-    theme: str | None = None,
-    slow_link: bool | None = None,
-    attached: ProcessKey | None = None,
-    running: RunningJob | None = None,
-    message: str | None = None,
-    practice: Practice | None = None,
+    source: Source, sampler: Sampler, *, message: str | None = None, **options: Any
 ) -> int:
-    """Show the dashboard until the person quits; the exit code. ``message`` is said at first.
-
-    ``attached``: a process (any of its job) whose job is the first picture. ``running``: a job that
-    gpuwatch has started: its output is shown below it, and once it has ended, the exit code is
-    its own (128 and more for a signal). ``practice``: what is wrong with it, and the knobs.
-    """
-    app = GpuwatchApp(
-        source,
-        sampler,
-        make_engine=new_engine,
-        find_recordings=_running,
-        ascii_mode=ascii_mode,
-        theme=theme,
-        slow_link=slow_link,
-        attached=attached,
-        running=running,
-        practice=practice,
-    )
+    """Show the dashboard until the person quits; the exit code. ``message`` is said at first;
+    ``options``: those of ``GpuwatchApp``. Once a job that gpuwatch started has ended, the exit code
+    is its own (128 and more for a signal)."""
+    app = GpuwatchApp(source, sampler, make_engine=new_engine, find_recordings=_running, **options)
     return _run(app, sampler.close, message)
 
 

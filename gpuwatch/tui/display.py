@@ -32,7 +32,7 @@ Answer = TypeVar("Answer")
 
 
 class Display:
-    """What controllers share: the view, the message, and the way to the screen."""
+    """Common ground of the controllers: the view, the message, and the way to the screen."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class Display:
         self.app = app
         self.view = view
         self.error: BaseException | None = None
-        """What ended the application: a bug."""
+        """The error that ended the application: a bug."""
         self._no_color = bool(environment.get("NO_COLOR"))
         self._message: str | None = None
         self._message_until = 0.0
@@ -195,7 +195,7 @@ class Display:
         return picture.svg([list(one) for one in strips_of(self.app.screen)], self._picture_theme())
 
     def _picture_theme(self) -> TerminalTheme:
-        """What "the terminal's own colours" are in a picture."""
+        """Stands for "the terminal's own colours" in a picture."""
         if self.app.native_ansi_color:
             return DIMMED_MONOKAI
         text = self.palette["text"]
@@ -234,7 +234,7 @@ def _few_colours(environment: Mapping[str, str]) -> bool:
 
 
 def speaks_unicode(environment: Mapping[str, str]) -> bool:
-    """Whether block and braille characters will arrive: the output's encoding must be UTF-8, and
+    """True if block and braille characters will arrive: the output's encoding must be UTF-8, and
     the Linux console's font has none of them."""
     if environment.get("TERM") == "linux":
         return False

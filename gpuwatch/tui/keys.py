@@ -187,7 +187,7 @@ NOT_IN_REPLAY = frozenset(
 """Actions that a replay has not, or that ``REPLAY_KEYS`` describes."""
 
 Footer = Sequence[tuple[str, str, str]]
-"""What is pressed, what it does in a word, and the action: most needed first."""
+"""Keys, each with what it does in a word and its action: most needed first."""
 
 
 def _footer(keys: Sequence[Key], *items: str) -> Footer:

@@ -1,4 +1,4 @@
-"""What the person looks at and how: everything a panel needs to draw a frame."""
+"""The person's view: everything a panel needs to draw a frame."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Protocol
 
 from gpuwatch.core.history import History
 from gpuwatch.core.model import Gpu, GpuKey, Job, Process, ProcessKey, Snapshot
-from gpuwatch.diagnosis.finding import Diagnosis, Finding
+from gpuwatch.diagnosis.finding import Diagnosis, Finding, FindingKey
 from gpuwatch.tui.charts.glyphs import UNICODE, Glyphs
 from gpuwatch.tui.charts.strips import StripCache, TimeWindow
 from gpuwatch.tui.charts.timeline import FindingMark, Timeline
 
 if TYPE_CHECKING:
-    from gpuwatch.tui.pages.finding_words import FindingKey
+    from gpuwatch.jobs.launch.output import OutputTail
     from gpuwatch.tui.replay.state import ReplayState
 
 RowKey = tuple[int, float | None, str | None]
@@ -28,7 +28,7 @@ def row_key(process: Process) -> RowKey:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """What jobs told of their own loops (``gpuwatch.torch``): all ranks' samples, the mean wait."""
+    """Reports of jobs on their own loops: samples of all ranks together, the mean wait."""
 
     samples_per_second: float | None
     data_wait_share: float | None
@@ -54,21 +54,8 @@ class Mark:
     rules_new: tuple[str, ...] = ()
     pace_before: Pace | None = None
     pace_after: Pace | None = None
-    told: bool = False
+    measured: bool = False
     """Enough has been seen since to say what changed."""
-
-
-class OutputLines(Protocol):
-    """What the output pane needs of a job's output: cleaned lines by number, of which those from
-    ``first`` to ``total`` are kept."""
-
-    @property
-    def first(self) -> int: ...
-
-    @property
-    def total(self) -> int: ...
-
-    def lines(self, first: int, count: int) -> Sequence[str]: ...
 
 
 class Practice(Protocol):
@@ -118,7 +105,7 @@ class JobView:
     gone_at_unix_seconds: float | None = None
     """When it was missed first."""
     findings: tuple[Finding, ...] = ()
-    """What was the matter with it when it was last seen running, at ``findings_at`` on the
+    """Findings about it when it was last seen running, at ``findings_at`` on the
     snapshots' own clock."""
     findings_at: float = 0.0
     seen_seconds: float = 0.0
@@ -134,7 +121,7 @@ class JobView:
     write_report: Callable[[int], Sequence[str]] | None = None
     """The report of a job that has ended, as lines for a width."""
     report_offset: int = 0
-    output: OutputLines | None = None
+    output: OutputTail | None = None
     output_name: str | None = None
     pane: str = "small"
     """One of ``PANES``."""
@@ -205,7 +192,7 @@ class View:
     own_range: bool = True
     """The charts of a finding's evidence show the range that shows it best, not the common one."""
     spans: Sequence[FindingMark] = ()
-    """What was found when, in the order in which it began."""
+    """Findings with their times, in the order in which they began."""
 
     @property
     def window(self) -> TimeWindow:

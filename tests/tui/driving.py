@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -12,12 +12,9 @@ import pytest
 from textual import events
 from textual.pilot import Pilot
 
-from gpuwatch.core.model import ProcessKey, Snapshot
+from gpuwatch.core.model import Snapshot
 from gpuwatch.core.sampler import Sampler
 from gpuwatch.core.source import ManualClock, ReadOptions
-from gpuwatch.jobs.launch.runner import RunningJob
-from gpuwatch.outputs.report.store import ReportStore
-from gpuwatch.recording.running import RunningRecording
 from gpuwatch.tui.app import GpuwatchApp
 from gpuwatch.tui.controllers.diagnosis import Diagnoser
 from gpuwatch.tui.screens.canvas_screen import CanvasScreen
@@ -213,41 +210,23 @@ async def driven(
     size: tuple[int, int] = (80, 24),
     *,
     environment: dict[str, str] | None = None,
-    ascii_mode: bool | None = False,
-    theme: str | None = "dark",
-    slow_link: bool | None = False,
     app_type: type[GpuwatchApp] = GpuwatchApp,
-    attached: ProcessKey | None = None,
-    running: RunningJob | None = None,
-    reports: ReportStore | None = None,
     engine: Diagnoser | None = None,
-    make_engine: Callable[[], Diagnoser] | None = None,
-    find_recordings: Callable[[], Sequence[RunningRecording]] | None = None,
-    notes: Path | None = None,
+    **options: Any,
 ) -> AsyncIterator[Driven]:
     """The application over ``what`` (default: a starved machine with two GPUs), its picture
-    drawn. With ``what`` a snapshot there is no past; the machine is then the one it describes."""
+    drawn. With ``what`` a snapshot there is no past; the machine is then the one it describes.
+    ``options``: those of ``GpuwatchApp``."""
     what = scene("starved", 2) if what is None else what
     past = what.past if isinstance(what, Scene) else (what,)
     source = HandSource(past[-1].simulated)
     sampler = HandSampler(source)
     environment = TRUECOLOR if environment is None else environment
     with surroundings(environment):
-        app = app_type(
-            source,
-            sampler,
-            ascii_mode=ascii_mode,
-            theme=theme,
-            slow_link=slow_link,
-            environment=environment,
-            attached=attached,
-            running=running,
-            reports=reports,
-            make_engine=make_engine,
-            find_recordings=find_recordings,
-            # Never the folder of whoever runs the tests.
-            notes=Path("notes") if notes is None else notes,
-        )
+        # Recordings are never announced in the folder of whoever runs the tests.
+        settings = {"ascii_mode": False, "theme": "dark", "slow_link": False} | options
+        settings.setdefault("notes", Path("notes"))
+        app = app_type(source, sampler, environment=environment, **settings)
         app.diagnosis.engine = engine
     try:
         async with app.run_test(size=size) as pilot:

@@ -8,14 +8,16 @@ from functools import cache
 from typing import Any
 
 from gpuwatch.core.history import History
-from gpuwatch.core.model import Snapshot
+from gpuwatch.core.model import Job, JobMember, JobRank, Snapshot
 from gpuwatch.core.source import ManualClock, ReadOptions
+from gpuwatch.jobs.launch.output import OutputTail
 from gpuwatch.sources.simulated.source import SimulatedSource
 from gpuwatch.tui.charts.glyphs import ASCII, DOTS, UNICODE
 from gpuwatch.tui.charts.strips import StripCache
 from gpuwatch.tui.pages import job, overview
 from gpuwatch.tui.terminal.frame import Line, plain, width_of
 from gpuwatch.tui.view import View
+from tests.support.snapshots import gpu, snapshot
 
 GLYPHS = (UNICODE, DOTS, ASCII)
 
@@ -51,10 +53,10 @@ def scene(
     options = ReadOptions(all_processes=all_processes)
     source = SimulatedSource(scenario, gpus, clock=clock, options=options, processes=processes)
     snapshots = []
-    for snapshot in source.history(seconds):
-        if attached and options.attached is None and snapshot.jobs:
-            options.attached = snapshot.jobs[0].key
-        snapshots.append(snapshot)
+    for one in source.history(seconds):
+        if attached and options.attached is None and one.jobs:
+            options.attached = one.jobs[0].key
+        snapshots.append(one)
     for _ in range(1 + _LATER):
         snapshots.append(source.read())
         clock.advance(1.0)
@@ -62,12 +64,50 @@ def scene(
     return Scene(tuple(past), tuple(later), history_of(past))
 
 
-class Printed:
-    """Output of a job that is all there; the first ``dropped`` lines are no longer kept."""
+KEY = (4242, 1000.0)
 
-    def __init__(self, texts: Sequence[str], dropped: int = 0) -> None:
+
+def member(pid: int = 4242, **fields: Any) -> JobMember:
+    started = {"started_at_unix_seconds": 1000.0 if pid == 4242 else 1001.0}
+    return JobMember(pid=pid, **(started | fields))
+
+
+def one_job(**fields: Any) -> Job:
+    """A training process and a loader worker on ``GPU-a``; its key is ``KEY``."""
+    rank = JobRank(
+        pid=4242,
+        started_at_unix_seconds=1000.0,
+        gpu_uuids=("GPU-a",),
+        loader_workers=1,
+        pinned_memory=True,
+    )
+    settings: dict[str, Any] = {
+        "pid": 4242,
+        "started_at_unix_seconds": 1000.0,
+        "command": "python train.py",
+        "user": "ada",
+        "ranks": (rank,),
+        "members": (
+            member(role="rank", command="python train.py", cpu_percent=40.0),
+            member(4250, role="loader_worker", command="python train.py", parent_pid=4242),
+        ),
+        "gpu_uuids": ("GPU-a",),
+    }
+    return Job(**(settings | fields))
+
+
+def machine(*jobs: Job, at: float = 100.0, **fields: Any) -> Snapshot:
+    """A machine with one GPU, half busy, and these jobs."""
+    return replace(snapshot(at=at, gpus=(gpu(busy_percent=50.0),)), jobs=jobs, **fields)
+
+
+class Printed(OutputTail):
+    """Output of a job that is all there; lines before number ``first`` are no longer kept."""
+
+    first = 0
+
+    def __init__(self, texts: Sequence[str]) -> None:
         self.texts = list(texts)
-        self.first = dropped
 
     @property
     def total(self) -> int:
@@ -80,24 +120,24 @@ class Printed:
 
 def history_of(snapshots: Iterable[Snapshot]) -> History:
     history = History()
-    for snapshot in snapshots:
-        history.push(snapshot)
+    for one in snapshots:
+        history.push(one)
     return history
 
 
 def view_of(what: Scene | Snapshot, **fields: Any) -> View:
     """A view as the app makes it at the first snapshot, with its own strips."""
     if isinstance(what, Snapshot):
-        snapshot, history = what, history_of([what])
+        now, history = what, history_of([what])
     else:
-        snapshot, history = what.now, what.history
+        now, history = what.now, what.history
     settings: dict[str, Any] = {
-        "snapshot": snapshot,
+        "snapshot": now,
         "history": history,
         "strips": StripCache(),
-        "focus": "gpus" if snapshot.gpus else "processes",
-        "selected_gpu": snapshot.gpus[0].uuid if snapshot.gpus else None,
-        "all_processes": not snapshot.gpus,
+        "focus": "gpus" if now.gpus else "processes",
+        "selected_gpu": now.gpus[0].uuid if now.gpus else None,
+        "all_processes": not now.gpus,
     }
     return View(**(settings | fields))
 

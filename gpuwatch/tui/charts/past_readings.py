@@ -21,7 +21,7 @@ _WHOLE = {
 
 
 def past_column(view: View, series: Columns | None) -> Column | None:
-    """What ``series`` was in the column the person looks at; ``None``: not read, or it is now."""
+    """Values of ``series`` in the column looked at; ``None``: not read, or it is now."""
     moment = view.timeline.moment
     if moment is None or series is None:
         return None

@@ -42,7 +42,7 @@ class Axis:
     limit: float
     unit: str = "%"
     scale: float = 1.0
-    """What one unit of the label is, in the unit of the series."""
+    """One unit of the label, in the unit of the series."""
 
 
 def draw(
@@ -89,7 +89,7 @@ def _text(
     height: int,
     marker: str,
 ) -> tuple[str, ...]:
-    """What plotext draws, ``height`` lines. ``span``: the moments at both ends of the canvas."""
+    """Drawing of plotext, ``height`` lines. ``span``: the moments at both ends of the canvas."""
     figure = plotext.figure
     figure.clear()
     figure.plot_size(width, height)

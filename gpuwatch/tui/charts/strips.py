@@ -24,7 +24,7 @@ Column = tuple[float, float, float]
 
 
 class Columns(Protocol):
-    """What a chart needs of a history series."""
+    """A history series, as far as a chart needs it."""
 
     def columns(self, end: float, column_seconds: float, count: int) -> Sequence[Column | None]: ...
 
@@ -58,7 +58,7 @@ class Grid:
         return (self.end + 1) * self.column_seconds
 
     def columns_of(self, series: Columns) -> Sequence[Column | None]:
-        """What ``series`` was in these columns, oldest first."""
+        """Values of ``series`` in these columns, oldest first."""
         return series.columns(self.moment, self.column_seconds, self.count)
 
     def place(self, at: float) -> int:

@@ -11,10 +11,11 @@ from operator import itemgetter
 from gpuwatch.core import units
 from gpuwatch.core.model import Gpu
 from gpuwatch.core.text import clean
+from gpuwatch.diagnosis.finding import severity_place
 from gpuwatch.tui.charts.glyphs import Glyphs
 from gpuwatch.tui.charts.strips import Column, TimeWindow
 from gpuwatch.tui.charts.timeline import FindingMark, mark_at
-from gpuwatch.tui.pages.finding_words import cause, gravity, severity_sign
+from gpuwatch.tui.pages.finding_words import cause, severity_sign
 from gpuwatch.tui.terminal.frame import Line, Row, Run, Zone, fit
 from gpuwatch.tui.view import View
 
@@ -125,7 +126,7 @@ def mark_cells(
         return out
     grid = window.grid(cells)
     begins: dict[int, Run] = {}
-    for one in sorted(marks, key=lambda mark: gravity(mark.severity), reverse=True):
+    for one in sorted(marks, key=lambda mark: severity_place(mark.severity), reverse=True):
         style = _STYLES.get(one.severity, "warn")
         first = grid.place(one.begin_seconds)
         last = grid.place(window.now if one.end_seconds is None else one.end_seconds)
@@ -162,7 +163,7 @@ def ago(view: View) -> str:
 
 
 def values(view: View, window: TimeWindow, cells: int, gpu: Gpu | None, width: int) -> Line:
-    """What a column under the cursor holds, of a chart of ``cells`` columns; without a cursor where
+    """Values of the column at the cursor, of a chart of ``cells`` columns; without a cursor where
     the charts end."""
     row = Row(width)
     cursor = view.timeline.cursor_seconds

@@ -1,1 +1,1 @@
-"""What the application does about jobs, findings, time, recordings and practice jobs."""
+"""Reactions to snapshots and keys: jobs, findings, time, recordings and practice jobs."""

@@ -32,7 +32,7 @@ class Controller:
         return False
 
     def takes(self, event: Event) -> bool:
-        """Whether a typed key or pasted text is for this controller alone."""
+        """Say of a typed key or pasted text that it is for this controller alone."""
         del event
         return False
 

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Protocol
 
 from gpuwatch.core.model import Job, ProcessKey, Snapshot
 from gpuwatch.diagnosis.finding import Diagnosis
-from gpuwatch.tui.charts.marks import Marks
+from gpuwatch.tui.charts.timeline import Marks
 from gpuwatch.tui.controllers.controller import Controller
 from gpuwatch.tui.controllers.following import Runs
 from gpuwatch.tui.controllers.marking import bring_up_to_date, gives_way, mark_now, mark_run
 from gpuwatch.tui.display import Display
-from gpuwatch.tui.pages import finding_selection as found
-from gpuwatch.tui.pages.finding_words import about_job, key_of
+from gpuwatch.tui.pages import finding_selection as selection
+from gpuwatch.tui.pages.finding_words import about_job
 from gpuwatch.tui.panels.job.header import ended_at
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class DiagnosisController(Controller):
     def __init__(self, display: Display, make_engine: Callable[[], Diagnoser] | None) -> None:
         super().__init__(display)
         self.elsewise: Callable[[Snapshot], Diagnosis | None] = lambda _: None
-        """What to show of a snapshot that no engine is given."""
+        """Makes the diagnosis of a snapshot that no engine is given."""
         self.latest: Diagnosis | None = None
         """Of the newest snapshot, also while the picture is paused."""
         self.restart(None, make_engine)
@@ -81,7 +81,7 @@ class DiagnosisController(Controller):
             view.diagnosis = diagnosis
 
     def of(self, snapshot: Snapshot) -> Diagnosis | None:
-        """What is wrong at this snapshot, which is the next."""
+        """Diagnose this snapshot, which is the next."""
         if self.engine is None:
             if self._make_engine is None:
                 return self.elsewise(snapshot)
@@ -119,18 +119,18 @@ class DiagnosisController(Controller):
 
     def action_evidence(self) -> None:
         """The chosen finding in full; the list where it is gone."""
-        from gpuwatch.tui.screens.evidence import EvidenceScreen  # noqa: PLC0415
+        from gpuwatch.tui.screens.findings import EvidenceScreen  # noqa: PLC0415
 
-        one = found.chosen(self.view)
+        one = selection.chosen(self.view)
         if one is None:
             self.action_findings()
         else:
-            self.view.finding = key_of(one)
+            self.view.finding = one.key
             self.display.show_page(EvidenceScreen)
 
     def action_unknown(self) -> None:
-        """What could not be checked."""
-        from gpuwatch.tui.screens.dialogs.problems import unknown_dialog  # noqa: PLC0415
+        """A list of all that could not be checked."""
+        from gpuwatch.tui.screens.dialogs.texts import unknown_dialog  # noqa: PLC0415
 
         view = self.view
         if view.diagnosis is not None:
@@ -141,7 +141,7 @@ class DiagnosisController(Controller):
         """To the clipboard, by the terminal (OSC 52): it may refuse, and does not say so."""
         from gpuwatch.tui.pages.evidence import plain_text  # noqa: PLC0415
 
-        one = found.chosen(self.view)
+        one = selection.chosen(self.view)
         if one is None:
             self.display.answer("no finding to copy")
         else:

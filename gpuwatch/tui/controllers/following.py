@@ -144,7 +144,7 @@ class Run:
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """What was the matter with it."""
+        """Findings about it."""
         return about_job(self.diagnosis, self.job)
 
 

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from gpuwatch.core.model import Job, ProcessKey, Snapshot
+from gpuwatch.core.model import Job, JobMember, ProcessKey, Snapshot
 from gpuwatch.core.source import Source
 from gpuwatch.tui.charts.glyphs import ASCII
 from gpuwatch.tui.controllers.controller import Controller
 from gpuwatch.tui.controllers.diagnosis import DiagnosisController
 from gpuwatch.tui.controllers.following import find, follow, job_to_open
 from gpuwatch.tui.controllers.job_report import NOTHING_YET, JobReportKeeper
-from gpuwatch.tui.controllers.stack_sampling import StackSampling
 from gpuwatch.tui.controllers.started_job import StartedJob
 from gpuwatch.tui.display import Display
 from gpuwatch.tui.panels.job.header import ended_at
 
 if TYPE_CHECKING:
+    from gpuwatch.jobs.stacks.sampler import StackSampler, StackTarget
     from gpuwatch.jobs.stacks.summary import StackReport
     from gpuwatch.outputs.report.store import ReportStore
 
@@ -38,7 +39,9 @@ class JobController(Controller):
         reported: bool,
     ) -> None:
         super().__init__(display)
-        self.stacks = StackSampling(self.show_stacks, display.watch)
+        self.sampler: StackSampler | None = None
+        """The last that sampled stacks, in the background."""
+        self._sampling: asyncio.Task[None] | None = None
         self._source = source
         self._diagnosis = diagnosis
         self._started = started
@@ -73,14 +76,20 @@ class JobController(Controller):
         view.job.write_report = self._written_report if report.ended else None
 
     def every_second(self) -> bool:
-        progress = self.stacks.progress()
-        if progress is not None:
-            self.display.say(progress)
-        return progress is not None
+        """How long sampling will take."""
+        if not self.samples or self.sampler is None:
+            return False
+        seconds = self.sampler.seconds_left
+        left = f"sampling stacks: {seconds:.0f} s left (S ends it early)"
+        self.display.say("reading the stacks ..." if seconds < 0.5 else left)
+        return True
 
     def close(self) -> None:
         self._report.close()
-        self.stacks.close()
+        if self._sampling is not None:
+            self._sampling.cancel()
+        if self.sampler is not None:
+            self.sampler.close()
 
     def _read_closely(self, key: ProcessKey) -> None:
         self._source.options.attached = key
@@ -134,13 +143,18 @@ class JobController(Controller):
 
     # -- its stacks -------------------------------------------------------------------------------
 
+    @property
+    def samples(self) -> bool:
+        """Stacks are being sampled."""
+        return self._sampling is not None and not self._sampling.done()
+
     def action_stacks(self) -> None:
         """Where the job's main threads are: sampled for some seconds, then shown."""
         from gpuwatch.tui.screens.job import JobScreen  # noqa: PLC0415
 
         job = self.view.job.last
-        if self.stacks.active:
-            self.stacks.stop()
+        if self.samples and self.sampler is not None:
+            self.sampler.stop()
             self.display.answer("reading the stacks ...")
         elif self._source.simulated:
             self.display.answer("a simulated job has no stacks to sample")
@@ -149,7 +163,22 @@ class JobController(Controller):
         else:
             screen = self.display.app.screen
             selected = screen.selected_member() if isinstance(screen, JobScreen) else None
-            self.display.answer(self.stacks.start(job, selected))
+            self._sample(_targets(job, selected))
+
+    def _sample(self, targets: Sequence[StackTarget]) -> None:
+        from gpuwatch.jobs.stacks.sampler import StackSampler  # noqa: PLC0415
+
+        sampler = self.sampler = StackSampler(targets)
+
+        async def sample() -> None:
+            self.show_stacks(await sampler.run())
+
+        self._sampling = asyncio.create_task(sample())
+        self.display.watch(self._sampling)
+        threads = "the main thread" if len(targets) == 1 else f"{len(targets)} main threads"
+        self.display.answer(
+            f"sampling the stacks of {threads}: {sampler.seconds_in_all} s (S ends it early)"
+        )
 
     def show_stacks(self, reports: Sequence[StackReport]) -> None:
         """Show what the main threads were doing, which also decides between some causes."""
@@ -159,3 +188,22 @@ class JobController(Controller):
             self._diagnosis.note_stacks(self.view.job.last, reports)
         self.view.message = None
         self.display.show(stacks_dialog(reports, self.display.palette, self.view.glyphs))
+
+
+def _targets(job: Job, selected: JobMember | None) -> list[StackTarget]:
+    """The ranks; where none is known, the process selected, or the topmost."""
+    from gpuwatch.jobs.stacks.sampler import StackTarget  # noqa: PLC0415
+
+    members = list(job.having("rank"))
+    if not members:
+        members = [selected] if selected is not None else list(job.members[:1])
+    return [
+        StackTarget(
+            pid=member.pid,
+            started_at_unix_seconds=member.started_at_unix_seconds,
+            rank=member.rank,
+            role=member.role,
+            command=member.command,
+        )
+        for member in members
+    ]

@@ -13,7 +13,7 @@ _WINDOW_SECONDS = 60.0
 """Both sides are means over at most this long, so that a restart in between slides out of it."""
 _COLUMN_SECONDS = 1.0
 _SETTLE_SECONDS = 5.0
-"""What is measured sooner than this after the change is mostly the change itself."""
+"""Measured sooner than this after the change, it is mostly the change itself."""
 _AT_WORK_PERCENT = 5.0
 
 
@@ -56,14 +56,14 @@ def mark_run(view: View, snapshot: Snapshot, before: Run, after: Job) -> Mark:
 
 
 def is_about(mark: Mark, job: Job) -> bool:
-    """Whether it says something of this job."""
+    """True if it says something of this job."""
     if mark.job == job.key or not (mark.gpus or mark.job):
         return True
     return not set(mark.gpus).isdisjoint(job.gpu_uuids)
 
 
 def gives_way(mark: Mark | None, before: Run) -> bool:
-    """Whether the next run of a job may be told in its place: what the person marked stays while
+    """True if the next run of a job may take its place: a mark of the person's stays while
     other GPUs' jobs come and go."""
     return mark is None or mark.next_run or is_about(mark, before.job)
 
@@ -84,8 +84,8 @@ def bring_up_to_date(
             mark.after_from = now
         return
     since = now - mark.after_from
-    mark.told = since >= _SETTLE_SECONDS
-    if not mark.told:
+    mark.measured = since >= _SETTLE_SECONDS
+    if not mark.measured:
         return
     mark.busy_after = busy(view, mark.gpus, now, min(since, _WINDOW_SECONDS))
     keys = (mark.job,) if mark.next_run else _job_keys(view, mark.gpus, snapshot)
@@ -109,7 +109,7 @@ def busy(view: View, gpus: tuple[GpuKey, ...], end: float, seconds: float) -> fl
 
 
 def pace(keys: Sequence[ProcessKey | None], snapshot: Snapshot) -> Pace | None:
-    """What these jobs tell of their loops now; ``None``: they tell nothing."""
+    """Reports of these jobs on their loops now; ``None``: there are none."""
     return _pace_of([job for job in snapshot.jobs if job.key in keys])
 
 

@@ -1,4 +1,4 @@
-"""What is under the cursor: opened, or ended if it is a process."""
+"""The thing under the cursor: opened, or ended if it is a process."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from gpuwatch.tui.controllers.following import job_of_selected_process
 from gpuwatch.tui.controllers.jobs import JobController
 from gpuwatch.tui.display import Display
 from gpuwatch.tui.panels.processes.order import rows
-from gpuwatch.tui.view import row_key
 
 
 class ProcessController(Controller):
@@ -64,7 +63,7 @@ class ProcessController(Controller):
 
     def action_end_process(self) -> None:
         """Ask first; a second time, after TERM, about KILL."""
-        from gpuwatch.tui.screens.dialogs.questions import end_process_dialog  # noqa: PLC0415
+        from gpuwatch.tui.screens.dialogs.texts import end_process_dialog  # noqa: PLC0415
 
         process, snapshot = self._selected(), self.view.snapshot
         if process is None or snapshot is None:
@@ -91,7 +90,7 @@ class ProcessController(Controller):
             return screen.selected_process()
         table = rows(self.view)
         for row in table:
-            if row_key(row.process) == self.view.selected_row:
+            if row.key == self.view.selected_row:
                 return row.process
         return table[0].process if len(table) == 1 else None
 

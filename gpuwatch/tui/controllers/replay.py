@@ -9,7 +9,6 @@ from textual.events import Click, Event, Key, Paste
 from gpuwatch.core.model import Snapshot
 from gpuwatch.core.text import clean
 from gpuwatch.diagnosis.finding import Diagnosis
-from gpuwatch.recording.buckets import FindingSpan
 from gpuwatch.tui.charts.strips import StripCache
 from gpuwatch.tui.charts.timeline import FindingMark, Timeline
 from gpuwatch.tui.controllers.controller import Controller
@@ -22,8 +21,7 @@ from gpuwatch.tui.panels import replay_bar
 from gpuwatch.tui.replay.cue import Readied, Shown
 from gpuwatch.tui.replay.overview import mark_of
 from gpuwatch.tui.replay.player import Player
-from gpuwatch.tui.replay.state import SPEEDS
-from gpuwatch.tui.replay.stops import LOOKING, Stop, beside
+from gpuwatch.tui.replay.state import LOOKING, SPEEDS, Stop, beside
 from gpuwatch.tui.replay.time import TimeError, parse_time
 from gpuwatch.tui.screens.canvas_screen import CanvasScreen
 
@@ -33,7 +31,7 @@ _NOT_LIVE = "this is a recording, not a live machine"
 
 
 class ReplayController(Controller):
-    """What the player shows its snapshots on, and the keys that mean something else here."""
+    """The player's screen, and the keys that mean something else here."""
 
     keys = REPLAY_KEYS
 
@@ -106,14 +104,9 @@ class ReplayController(Controller):
         return self.view.timeline.span_seconds
 
     def _of_overview(self, snapshot: Snapshot) -> Diagnosis:
-        """What the overview says of a moment that is not diagnosed now."""
+        """The overview's word on a moment that is not diagnosed now."""
         at = snapshot.taken_at_unix_seconds
-        order = {"error": 0, "warning": 1}
-        worst = min(
-            [span for span in self._player.state.findings if _holds(span, at)],
-            key=lambda span: order.get(span.severity, 2),
-            default=None,
-        )
+        worst = next(iter(self._player.state.holding(at)), None)
         too_fast = "Too fast for a diagnosis: pause, or play slower."
         return Diagnosis(
             taken_at_unix_seconds=at,
@@ -302,8 +295,3 @@ class TimePrompt(Controller):
             else:
                 self._replay.seek(at)
         self._prompt(None)
-
-
-def _holds(span: FindingSpan, at: float) -> bool:
-    end = span.end_unix_seconds
-    return span.begin_unix_seconds <= at and (end is None or at <= end)

@@ -50,7 +50,7 @@ class StartedJob(Controller):
         self.display.app.set_interval(POLL_SECONDS, self._follow_output)
 
     def is_in(self, job: Job | None) -> bool:
-        """Whether ``job`` is the one that was started: while it lives its first process says so."""
+        """True if ``job`` is the one that was started: while it lives its first process says so."""
         if job is None:
             return False
         if job.key not in self._names and find((job,), self._job.key) is not None:
@@ -120,7 +120,7 @@ class StartedJob(Controller):
         if self._job.poll() is not None:
             self._exit()
             return
-        from gpuwatch.tui.screens.dialogs.questions import leave_job_dialog  # noqa: PLC0415
+        from gpuwatch.tui.screens.dialogs.texts import leave_job_dialog  # noqa: PLC0415
 
         def decided(answer: str | None) -> None:
             if answer == "leave":

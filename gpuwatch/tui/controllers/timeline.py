@@ -9,7 +9,7 @@ from gpuwatch.core.text import clean
 from gpuwatch.tui.charts.time_axis import wall_offset
 from gpuwatch.tui.charts.timeline import SPANS, Timeline, mark_beside
 from gpuwatch.tui.controllers.controller import Controller
-from gpuwatch.tui.pages import finding_selection as found
+from gpuwatch.tui.pages import finding_selection as selection
 
 _SCROLL_SHARE = 0.5
 """Of the range, at a press: what was at one edge is in the middle then."""
@@ -34,12 +34,12 @@ class TimelineController(Controller):
         """From here on the charts of a finding's evidence show the common range, beginning with
         their own."""
         from gpuwatch.tui.pages import evidence  # noqa: PLC0415
-        from gpuwatch.tui.screens.evidence import EvidenceScreen  # noqa: PLC0415
+        from gpuwatch.tui.screens.findings import EvidenceScreen  # noqa: PLC0415
 
         view = self.view
         if not isinstance(self.display.app.screen, EvidenceScreen) or not view.own_range:
             return
-        one = found.chosen(view)
+        one = selection.chosen(view)
         if one is not None:
             view.timeline = replace(view.timeline, span_seconds=evidence.own_span(view, one))
         view.own_range = False

@@ -22,7 +22,7 @@ from gpuwatch.tui.pages.finding_words import (
     cost_sentence,
     evidence_value,
     place,
-    sign,
+    severity_sign,
     style_of,
     undecided,
 )
@@ -40,7 +40,7 @@ def title_lines(view: View, finding: Finding, width: int) -> list[Line]:
     style = style_of(finding)
     lines = []
     for number, text in enumerate(wrapped(finding.summary, width - 4)):
-        mark = sign(finding, view.glyphs) if number == 0 else " "
+        mark = severity_sign(finding.severity, view.glyphs) if number == 0 else " "
         lines.append(Row(width).add(f" {mark} {text}", style).line())
     row = Row(width).add("  ")
     for text in _standing(view, finding):

@@ -1,11 +1,11 @@
-"""What there is to be read of the diagnosis: what holds now, and the last of a job that ended."""
+"""Findings that can be read: what holds now, and the last of a job that ended."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gpuwatch.diagnosis.finding import Finding
-from gpuwatch.tui.pages.finding_words import FindingKey, about_job, by_key, key_of
+from gpuwatch.diagnosis.finding import Finding, FindingKey
+from gpuwatch.tui.pages.finding_words import about_job, by_key
 from gpuwatch.tui.panels.job.header import ended_at
 from gpuwatch.tui.view import View
 
@@ -20,7 +20,7 @@ def present(view: View) -> tuple[Finding, ...]:
 
 
 def of_ended_job(view: View) -> tuple[Finding, ...]:
-    """What was the matter with the job looked at when it ended; nothing while it runs."""
+    """Findings about the job looked at when it ended; none while it runs."""
     job = view.job.last
     return () if job is None or ended_at(view, job) is None else view.job.findings
 
@@ -28,8 +28,8 @@ def of_ended_job(view: View) -> tuple[Finding, ...]:
 def readable(view: View) -> tuple[Finding, ...]:
     """Those that hold, then those of a job that ended."""
     now = present(view)
-    keys = {key_of(one) for one in now}
-    return (*now, *[one for one in of_ended_job(view) if key_of(one) not in keys])
+    keys = {one.key for one in now}
+    return (*now, *[one for one in of_ended_job(view) if one.key not in keys])
 
 
 def holds(view: View, finding: Finding) -> bool:
@@ -49,7 +49,7 @@ def keep_in_sight(view: View, keys: Sequence[FindingKey]) -> bool:
     one = chosen(view)
     view.in_findings = bool(keys)
     if keys:
-        view.finding = key_of(one) if one is not None and key_of(one) in keys else keys[0]
+        view.finding = one.key if one is not None and one.key in keys else keys[0]
     return True
 
 

@@ -11,17 +11,13 @@ from gpuwatch.diagnosis.finding import (
     Advice,
     Diagnosis,
     Finding,
+    FindingKey,
     Unchecked,
     severity_place,
 )
-from gpuwatch.diagnosis.finding import FindingKey as FindingKey  # noqa: PLC0414
 from gpuwatch.tui.charts.glyphs import Glyphs
 
 SEVERITY_STYLES = {"error": "error", "warning": "warn", "info": "label"}
-
-
-def key_of(finding: Finding) -> FindingKey:
-    return finding.key
 
 
 def by_key(findings: Iterable[Finding], key: FindingKey | None) -> Finding | None:
@@ -30,12 +26,9 @@ def by_key(findings: Iterable[Finding], key: FindingKey | None) -> Finding | Non
         return None
     same = [finding for finding in findings if finding.rule == key.rule]
     for finding in same:
-        if key_of(finding) == key:
+        if finding.key == key:
             return finding
-    for finding in same:
-        if finding.job is not None and finding.job == key.job:
-            return finding
-    return None
+    return next((one for one in same if one.job is not None and one.job == key.job), None)
 
 
 def cause(rule: str) -> str:
@@ -44,11 +37,6 @@ def cause(rule: str) -> str:
     from gpuwatch.diagnosis.engine.catalogue import known  # noqa: PLC0415
 
     return clean(known(rule).title, 22)
-
-
-def gravity(severity: str) -> int:
-    """0 is the gravest."""
-    return severity_place(severity)
 
 
 def style_of(finding: Finding) -> str:
@@ -61,12 +49,8 @@ def severity_sign(severity: str, glyphs: Glyphs) -> str:
     return signs.get(severity, glyphs.warning)
 
 
-def sign(finding: Finding, glyphs: Glyphs) -> str:
-    return severity_sign(finding.severity, glyphs)
-
-
 def gravest(findings: Iterable[Finding]) -> Finding | None:
-    return min(findings, key=lambda one: gravity(one.severity), default=None)
+    return min(findings, key=lambda one: severity_place(one.severity), default=None)
 
 
 def about_gpu(diagnosis: Diagnosis | None, uuid: GpuKey) -> Finding | None:

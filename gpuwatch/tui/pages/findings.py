@@ -6,18 +6,16 @@ import time
 from dataclasses import dataclass, field
 
 from gpuwatch.core.text import clean
-from gpuwatch.diagnosis.finding import Finding
+from gpuwatch.diagnosis.finding import Finding, FindingKey
 from gpuwatch.tui.pages import evidence
 from gpuwatch.tui.pages import finding_selection as selection
 from gpuwatch.tui.pages.finding_words import (
-    FindingKey,
     by_key,
     cause,
     changes,
-    key_of,
     lost,
     place,
-    sign,
+    severity_sign,
     style_of,
 )
 from gpuwatch.tui.pages.layout import filled
@@ -52,7 +50,7 @@ EVIDENCE_FOOT = (
 
 @dataclass(slots=True)
 class FindingsFrame:
-    """What is on the screen, and the finding under the cursor."""
+    """A picture, and the finding under the cursor."""
 
     lines: list[Line]
     zones: list[Zone] = field(default_factory=list)
@@ -86,7 +84,7 @@ def draw(view: View, width: int, height: int) -> FindingsFrame:
         for one in findings[first : first + shown]:
             zone_top = len(lines)
             lines += _entry(view, one, width, selected=one is frame.selected)
-            frame.zones += [Zone(zone_top + y, 0, width, "finding", key_of(one)) for y in (0, 1)]
+            frame.zones += [Zone(zone_top + y, 0, width, "finding", one.key) for y in (0, 1)]
         below = height - 1 - len(lines)
         if below >= _LEAST_PREVIEW:
             lines.append(((view.glyphs.rule * width, "rule"),))
@@ -114,7 +112,7 @@ def _entry(view: View, finding: Finding, width: int, *, selected: bool) -> list[
     prefix = "s:" if selected else ""
     first = Row(width, prefix=prefix)
     first.add(glyphs.marker if selected else " ", "marker").add(
-        f"{sign(finding, glyphs)} ", style_of(finding)
+        f"{severity_sign(finding.severity, glyphs)} ", style_of(finding)
     )
     summary = clean(finding.summary)
     if width_of(summary) > width - 4 and width < 60:
@@ -172,4 +170,4 @@ def neighbour(view: View, step: int) -> FindingKey | None:
         return None
     present = selection.chosen(view)
     position = next((n for n, one in enumerate(findings) if one is present), -step)
-    return key_of(findings[(position + step) % len(findings)])
+    return findings[(position + step) % len(findings)].key

@@ -73,7 +73,7 @@ COMPETING = (
     *(output.PANEL, FACTS, _RULE, _TABLE, gpus.PANEL, charts.PANEL, _AXIS, charts.PANEL),
     moment.VALUES,
 )
-"""What shows who waits for whom comes first: the charts of GPU, main thread and loader workers;
+"""By importance: first who waits for whom, the charts of GPU, main thread and loader workers;
 then the processes; then everything else."""
 
 

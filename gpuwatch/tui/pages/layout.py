@@ -50,7 +50,7 @@ class Page:
     table_wanted: int = 0
     """Rows, with the heading, that should be left to the table."""
     decided: dict[str, Any] = field(default_factory=dict)
-    """What panels found out when they were asked for their rows, by name."""
+    """Results of panels from when they were asked for their rows, by name."""
     spans: list[tuple[int, int]] = field(default_factory=list)
     """Where the charts above the time axis stand: first cell and width."""
     table_page: int = 1
@@ -101,7 +101,7 @@ class Page:
 
 @dataclass(slots=True)
 class Frame:
-    """What is on the screen, and what the screen needs to know to move about in it."""
+    """A picture, and all that the screen needs to know to move about in it."""
 
     lines: list[Line]
     zones: list[Zone] = field(default_factory=list)

@@ -24,7 +24,7 @@ COMPETING = (
     *(host.PANEL, table.PANEL, gpus.PANEL, _RULE, host.PANEL, _AXIS, gpus.PANEL),
     moment.VALUES,
 )
-"""What matters most gets its rows first: a row for the host, a few processes, a row for each GPU.
+"""The order of importance: a row for the host, a few processes, a row for each GPU.
 The GPUs grow step by step, then the host, then the charts' height."""
 
 PANELS_WITHOUT_GPU = (

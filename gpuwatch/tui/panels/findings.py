@@ -1,4 +1,4 @@
-"""What is wrong, right under the header: one line each, or a quiet one that nothing is."""
+"""Findings right under the header: one line each, or a quiet one that nothing is."""
 
 from __future__ import annotations
 
@@ -8,18 +8,16 @@ from collections.abc import Iterable, Sequence
 from gpuwatch.core import units
 from gpuwatch.core.model import Job
 from gpuwatch.core.text import clean
-from gpuwatch.diagnosis.finding import Diagnosis, Finding
+from gpuwatch.diagnosis.finding import Diagnosis, Finding, FindingKey
 from gpuwatch.tui.controllers.marking import is_about
 from gpuwatch.tui.pages.finding_words import (
-    FindingKey,
     about_job,
     cause,
     changes,
     gpu_names,
-    key_of,
     lost,
     place,
-    sign,
+    severity_sign,
     style_of,
 )
 from gpuwatch.tui.pages.layout import Drawn, Page, Panel
@@ -82,7 +80,7 @@ def _draw(page: Page, rows: int) -> Drawn:
             lines = _quiet(view, diagnosis, width, most)
     # One that is alone has several lines.
     keys = [
-        key_of(findings[0 if len(findings) == 1 else y]) if findings else None
+        findings[0 if len(findings) == 1 else y].key if findings else None
         for y in range(len(lines))
     ]
     zones = [Zone(y, 0, width, "finding", key) for y, key in enumerate(keys)]
@@ -106,11 +104,11 @@ def _quiet_line(view: View, text: str, width: int) -> Line:
 def _begin(view: View, finding: Finding, width: int) -> Row:
     """The cursor, where it is on this one, and the sign of its severity."""
     row = Row(width)
-    if view.in_findings and key_of(finding) == view.finding:
+    if view.in_findings and finding.key == view.finding:
         row.add(view.glyphs.marker, "marker")
     else:
         row.add(" ")
-    return row.add(f"{sign(finding, view.glyphs)} ", style_of(finding))
+    return row.add(f"{severity_sign(finding.severity, view.glyphs)} ", style_of(finding))
 
 
 def _quiet(view: View, diagnosis: Diagnosis, width: int, most: int) -> list[Line]:
@@ -231,9 +229,9 @@ def mark_line(view: View, width: int) -> Line:
     row.add(f" {clock} ({ago} ago)" if width >= 100 else f" {ago} ago", "label")
     if mark.gpus or mark.pace_before is None:
         row.add("  busy ", "label").add(f"{units.percent(mark.busy_before)} -> ", "value")
-        if mark.told:
+        if mark.measured:
             row.add(units.percent(mark.busy_after), _better(mark.busy_before, mark.busy_after))
-    if not mark.told:
+    if not mark.measured:
         waits = "GPU not in use yet" if mark.after_from is None else "measuring"
         row.add("" if mark.gpus or mark.pace_before is None else "  ")
         return row.add(waits, "label").line()

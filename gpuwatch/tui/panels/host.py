@@ -16,19 +16,13 @@ _CORE_WIDTH = 20
 _LEAD = 22
 """Cells before the charts where each has a line."""
 
-_RATES = {
-    "disk": (("r", "disk_read_bytes_per_second"), ("w", "disk_write_bytes_per_second")),
-    "net": (
-        ("rx", "network_receive_bytes_per_second"),
-        ("tx", "network_transmit_bytes_per_second"),
-    ),
-}
-_RATE_LINES = (
-    ("read", "disk_read_bytes_per_second"),
-    ("write", "disk_write_bytes_per_second"),
-    ("net rx", "network_receive_bytes_per_second"),
-    ("net tx", "network_transmit_bytes_per_second"),
+_RATES = (
+    ("disk", "r", "read", "disk_read_bytes_per_second"),
+    ("disk", "w", "write", "disk_write_bytes_per_second"),
+    ("net", "rx", "net rx", "network_receive_bytes_per_second"),
+    ("net", "tx", "net tx", "network_transmit_bytes_per_second"),
 )
+"""Of what, which way in a pair, how a line of its own is called, and the reading."""
 
 
 def _rows(page: Page) -> int:
@@ -77,7 +71,7 @@ def _iowait(host: Host) -> Run:
 
 
 def _facts(host: Host) -> list[Run]:
-    """What needs no chart, most telling first."""
+    """Facts that need no chart, most telling first."""
     facts: list[Run] = []
     if host.usable_cores is not None and host.usable_cores != host.core_count:
         why = "quota" if host.quota_cores == host.usable_cores else "affinity"
@@ -95,20 +89,17 @@ def _facts(host: Host) -> list[Run]:
     ]
     facts += [one for one in pressures if one[1] == "warn"]
     if host.load_average_1_minute is not None:
-        loads = (
-            host.load_average_1_minute,
-            host.load_average_5_minutes,
-            host.load_average_15_minutes,
-        )
-        said = " ".join(units.UNKNOWN if one is None else f"{one:.1f}" for one in loads)
-        facts.append((f"load {said}", "label"))
+        loads = (host.load_average_5_minutes, host.load_average_15_minutes)
+        later = [units.UNKNOWN if one is None else f"{one:.1f}" for one in loads]
+        facts.append((f"load {host.load_average_1_minute:.1f} {' '.join(later)}", "label"))
     if host.shm_used_bytes is not None and host.shm_total_bytes is not None:
         full = host.shm_used_bytes >= 0.9 * host.shm_total_bytes > 0
         text = units.size_of(host.shm_used_bytes, host.shm_total_bytes)
         facts.append((f"shm {text}", "warn" if full else "label"))
     if host.swap_total_bytes:
-        text = units.size_of(host.swap_used_bytes, host.swap_total_bytes)
-        facts.append((f"swap {text}", "label"))
+        facts.append(
+            (f"swap {units.size_of(host.swap_used_bytes, host.swap_total_bytes)}", "label")
+        )
     return facts + [one for one in pressures if one[1] != "warn"]
 
 
@@ -162,15 +153,14 @@ class _Painter:
             row.add(before, "label").add(memory, mood)
         iowait, iowait_mood = _iowait(host)
         row.fits("  " + iowait, iowait_mood)
-        for what, rates in _RATES.items():
-            for direction, name in rates:
-                row.fits(f"  {what} {direction}{right(self._rate_text(name), 9)}", "label")
+        for what, way, _, name in _RATES:
+            row.fits(f"  {what} {way}{right(self._rate_text(name), 9)}", "label")
         return row.line()
 
     # -- up to three lines of two cells, aligned with the GPUs' charts above
 
     def halves(self, rows: int) -> list[Line]:
-        """What the CPUs, the memory, the disks and the network do, and facts."""
+        """CPUs, memory, disks and network, and facts."""
         half = self._width // 2
         rest = self._width - half
         pairs = (
@@ -197,9 +187,9 @@ class _Painter:
         """Both directions, each with its chart and, where there is room, the chart's scale."""
         row = Row(width).add("  ").add(left(label, 4), "label")
         share = (width - row.used) // 2
-        for direction, name in _RATES[label]:
+        for way, name in [(way, name) for what, way, _, name in _RATES if what == label]:
             end = row.used + share
-            row.add(f" {direction}", "label").add(right(self._rate_text(name), 9), "value")
+            row.add(f" {way}", "label").add(right(self._rate_text(name), 9), "value")
             row.add(" ").add(self._glyphs.separator, "rule")
             chart = max(0, end - row.used - 1)
             ceiling = self._ceiling(name, chart)
@@ -235,7 +225,7 @@ class _Painter:
             notes.fits(text + "   ", mood)
         lines = self._line("cpu", (_cpu_text(self._host), "value"), 2 if rows >= 8 else 1)
         lines += self._line("mem", self._memory())
-        lines += [self._rate_line(label, name) for label, name in _RATE_LINES]
+        lines += [self._rate_line(label, name) for _, _, label, name in _RATES]
         if rows >= 9:
             room = self._width - _LEAD - 1
             self._view.chart_columns = max(1, room)

@@ -19,7 +19,7 @@ def axis(has_room: Callable[[Page], bool]) -> Panel:
 
 
 def _rows(page: Page) -> int:
-    """Who looks at the past wants to know when that was: the axis comes with the values, and the
+    """A row, and one for the axis: people who look at the past want to know when that was. The
     charts stay where they are."""
     missing = 1 - page.rows.get("axis", 1)
     if not time_axis.is_shown(page.view) or page.room <= 1 + missing:

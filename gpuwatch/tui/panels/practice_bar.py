@@ -1,4 +1,4 @@
-"""What a practice job has, what the key turns, and what cannot be seen here; below any screen."""
+"""A practice job's fault, what the key turns, and what cannot be seen here; below any screen."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _turns(view: View, practice: Practice, width: int) -> Line:
 
 
 def _progress(view: View, practice: Practice) -> str:
-    """Whether it is time for the key."""
+    """Says how far it is until the key makes sense."""
     if practice.cured:
         return "before and after: above"
     if not practice.can_be_named:

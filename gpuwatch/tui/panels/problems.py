@@ -1,11 +1,11 @@
-"""What cannot be read, and why: a line or two under the findings."""
+"""Problems: readings that fail, and why, in a line or two under the findings."""
 
 from __future__ import annotations
 
 import textwrap
 
 from gpuwatch.core.model import Problem, Snapshot
-from gpuwatch.tui.pages.finding_words import gravity
+from gpuwatch.diagnosis.finding import severity_place
 from gpuwatch.tui.pages.layout import Drawn, Page, Panel
 from gpuwatch.tui.terminal.frame import Row, Run, Zone, fit, left
 from gpuwatch.tui.view import View
@@ -41,7 +41,7 @@ def _worth_saying(snapshot: Snapshot | None) -> list[Problem]:
     if snapshot is None:
         return []
     worth = [p for p in snapshot.problems if p.severity != "info"]
-    return sorted(worth, key=lambda p: gravity(p.severity))
+    return sorted(worth, key=lambda p: severity_place(p.severity))
 
 
 def _texts(view: View, width: int, most: int) -> list[Run]:

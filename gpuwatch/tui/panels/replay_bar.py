@@ -11,7 +11,7 @@ import time
 from gpuwatch.core import units
 from gpuwatch.diagnosis.finding import SEVERITIES
 from gpuwatch.tui.charts.glyphs import ASCII, FULL, Glyphs, cells, level
-from gpuwatch.tui.pages.finding_words import SEVERITY_STYLES, cause, gravity, severity_sign
+from gpuwatch.tui.pages.finding_words import SEVERITY_STYLES, cause, severity_sign
 from gpuwatch.tui.replay.state import ReplayState
 from gpuwatch.tui.terminal.frame import Line, Row, fit, width_of
 from gpuwatch.tui.terminal.listing import count_text
@@ -204,18 +204,11 @@ def _trouble(state: ReplayState) -> str:
 
 
 def _holding(state: ReplayState) -> tuple[str, str]:
-    """What was found to hold now, in a few words; else how many findings there are."""
-    at = state.now
-    now = [
-        span
-        for span in state.findings
-        if span.begin_unix_seconds <= at
-        and (span.end_unix_seconds is None or at <= span.end_unix_seconds)
-    ]
+    """The gravest finding that holds now, in a few words; else how many findings there are."""
+    now = state.holding(state.now)
     if now:
-        worst = min(now, key=lambda span: gravity(span.severity))
         more = f" +{len(now) - 1}" if len(now) > 1 else ""
-        return cause(worst.rule) + more, SEVERITY_STYLES.get(worst.severity, "label")
+        return cause(now[0].rule) + more, SEVERITY_STYLES.get(now[0].severity, "label")
     count = len(state.findings)
     if not count:
         return "", "label"

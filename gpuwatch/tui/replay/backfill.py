@@ -32,7 +32,7 @@ _PAUSE_SECONDS = 0.002
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """What a recording has; ``history`` holds it."""
+    """Contents of a recording; ``history`` holds them."""
 
     history: History
     path: str
@@ -63,7 +63,7 @@ class Backfill:
             self._thread.start()
 
     def take(self) -> Past | None:
-        """What there was, with all that was pushed after it; ``None``: nothing was recorded."""
+        """Hand over the past, with all that was pushed after it; ``None``: nothing was recorded."""
         past, self._past = self._past, None
         if past is not None:
             for snapshot in self._live:

@@ -44,7 +44,7 @@ class Shown:
 
 @dataclass(slots=True)
 class Readied:
-    """What the screen begins with."""
+    """The past with which the screen begins."""
 
     history: History = field(default_factory=History)
     engine: Diagnoser | None = None
@@ -183,7 +183,7 @@ class Cue:
         return rest
 
     def _read_from(self, begin: float) -> tuple[Sequence[Snapshot], Iterator[Snapshot]]:
-        """What was taken until ``at``, and all that comes later."""
+        """Snapshots taken until ``at``, and all that come later."""
         past: deque[Snapshot] = deque(maxlen=FINE_SNAPSHOTS_MOST)
         rest = self._in_order(self._tape.snapshots(begin))
         for snapshot in rest:

@@ -13,9 +13,8 @@ from gpuwatch.core import units
 from gpuwatch.core.model import Snapshot
 from gpuwatch.recording.replay import Tape
 from gpuwatch.tui.controllers.diagnosis import Diagnoser
-from gpuwatch.tui.replay.clock import ReplayClock
 from gpuwatch.tui.replay.cue import Cue, Readied, Shown
-from gpuwatch.tui.replay.state import ReplayState
+from gpuwatch.tui.replay.state import ReplayClock, ReplayState
 
 FRAME_SECONDS = 0.1
 _WORK_SECONDS = 0.06
@@ -32,7 +31,7 @@ _SKIPPED_SECONDS = 3.0
 
 
 class PlayerScreen(Protocol):
-    """What the player shows its snapshots on."""
+    """Screen on which the player shows its snapshots."""
 
     def begin_at(self, readied: Readied) -> None: ...  # From now on this is the past.
     def advance(self, snapshot: Snapshot) -> Shown: ...  # Take the next; what is said of it.
@@ -71,7 +70,7 @@ class Player:
         self.clock = ReplayClock(self.state, monotonic)
         self.tape = tape
         self.next: Cue | None = None
-        """What is being readied."""
+        """The moment that is being readied."""
         self.wake = asyncio.Event()
         """There is something to do before the next frame."""
         self._cue: Cue | None = None

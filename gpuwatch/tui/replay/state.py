@@ -1,10 +1,13 @@
-"""What the screen tells of a recording that is played: where we are, how fast, what was found."""
+"""Where a recording that is played stands: what the screen says of it, which recorded moment is due
+now, and where the keys for the next and the previous finding lead."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
+
+from gpuwatch.diagnosis.finding import severity_place
 
 if TYPE_CHECKING:
     from gpuwatch.recording.buckets import Bucket, FindingSpan
@@ -36,7 +39,7 @@ class ReplayState:
     ended: bool = False
     """It stands at the end."""
     following: bool = False
-    """What comes in is shown as it comes."""
+    """Snapshots that come in are shown as they come."""
     arriving: bool = False
     """More may come in, of standard input."""
     progress: float = 1.0
@@ -68,6 +71,16 @@ class ReplayState:
     def _known(self) -> tuple[object, ...]:
         return (self.first, self.last, self.progress, len(self.findings), self.arriving)
 
+    def holding(self, at: float) -> list[FindingSpan]:
+        """Findings that held at a moment, the gravest first."""
+        spans = [
+            span
+            for span in self.findings
+            if span.begin_unix_seconds <= at
+            and (span.end_unix_seconds is None or at <= span.end_unix_seconds)
+        ]
+        return sorted(spans, key=lambda span: severity_place(span.severity))
+
     @property
     def seconds(self) -> float:
         return max(0.0, self.last - self.first)
@@ -78,3 +91,99 @@ class ReplayState:
         if self.last <= self.first:
             return 1.0
         return min(1.0, max(0.0, (self.now - self.first) / (self.last - self.first)))
+
+
+_STOPPED_SECONDS = 0.75
+"""Between two frames: then the program was stopped, and the recording with it."""
+_MEASURED_SECONDS = 2.0
+
+
+class ReplayClock:
+    """Real time at ``state.speed``, from a real moment and the recorded one that it shows."""
+
+    def __init__(self, state: ReplayState, monotonic: Callable[[], float]) -> None:
+        self.now = monotonic
+        self.ticked_at = 0.0
+        self._state = state
+        self._anchor = self._measured = (0.0, state.now)
+
+    def restart(self) -> None:
+        """Go on from what is shown, now."""
+        self.ticked_at = self.now()
+        self._anchor = self._measured = (self.ticked_at, self._state.now)
+
+    def tick(self) -> float:
+        """Begin a frame; when it is."""
+        now = self.now()
+        if now - self.ticked_at > _STOPPED_SECONDS:
+            self._anchor = (self._anchor[0] + now - self.ticked_at, self._anchor[1])
+        self.ticked_at = now
+        return now
+
+    def due(self, now: float) -> float:
+        """The recorded moment that is due."""
+        begun, at = self._anchor
+        return float("inf") if self._state.following else at + (now - begun) * self._state.speed
+
+    def show(self, now: float, at: float) -> None:
+        """Have ``at`` be due now."""
+        self._anchor = (now, at)
+
+    def measure(self, now: float, interval_seconds: float) -> None:
+        """Find out whether the speed asked for is kept."""
+        state = self._state
+        begun, at = self._measured
+        if now - begun >= _MEASURED_SECONDS:
+            real = (state.now - at) / (now - begun)
+            exact = state.speed * (now - begun) > 3 * max(interval_seconds, 0.1)
+            slow = exact and 0 < real < 0.75 * state.speed and not state.arriving
+            state.real_speed = real if slow else None
+            self._measured = (now, state.now)
+
+
+_LEAD_SECONDS = 60.0
+"""Into a finding, where it is shown: by then the diagnosis has said it."""
+_SAME_SECONDS = 30.0
+"""Findings that begin so close to each other are gone to together."""
+
+
+class Stop(NamedTuple):
+    at: float
+    finding: FindingSpan
+
+
+LOOKING = "looking for the next finding ..."
+
+
+def beside(state: ReplayState, at: float, step: int) -> Stop | str:
+    """The first stop after ``at`` (1), or the last one before it (-1); else why there is none."""
+    # A snapshot lies up to an interval before the moment gone to.
+    near = _SAME_SECONDS / 2
+    found = stops(state.findings, state.last)
+    if step > 0:
+        stop = next((stop for stop in found if stop.at > at + near), None)
+    else:
+        stop = next((stop for stop in reversed(found) if stop.at < at - near), None)
+    if stop is not None:
+        return stop
+    if state.progress < 1.0 and step > 0:
+        return LOOKING
+    if not state.findings:
+        return f"nothing was found {'so far' if state.arriving else 'in this recording'}"
+    return f"no finding begins {'later' if step > 0 else 'before this'}"
+
+
+def stops(findings: Sequence[FindingSpan], last: float) -> list[Stop]:
+    """One for each finding, in order: a minute into it, or at its end. Those that are good to know
+    are stops only where nothing is wrong; those that begin together are one, of the gravest."""
+    wrong = [span for span in findings if span.severity != "info"] or findings
+    found: list[Stop] = []
+    for span in sorted(wrong, key=lambda one: one.begin_unix_seconds):
+        begin = span.begin_unix_seconds
+        end = last if span.end_unix_seconds is None else min(last, span.end_unix_seconds)
+        stop = Stop(max(begin, min(begin + _LEAD_SECONDS, end - 1.0)), span)
+        if not found or begin - found[-1].finding.begin_unix_seconds > _SAME_SECONDS:
+            found.append(stop)
+        elif span.severity == "error" != found[-1].finding.severity:
+            found[-1] = stop
+    return sorted(found, key=lambda stop: stop.at)

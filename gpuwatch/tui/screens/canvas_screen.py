@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from textual import events
 from textual.app import ComposeResult
 from textual.screen import Screen
 
+from gpuwatch.diagnosis.finding import FindingKey
 from gpuwatch.tui.charts.glyphs import ASCII
+from gpuwatch.tui.pages import finding_selection as selection
+from gpuwatch.tui.pages.layout import Frame
 from gpuwatch.tui.panels import practice_bar, replay_bar
+from gpuwatch.tui.panels.findings import keys_in
 from gpuwatch.tui.terminal.canvas import Canvas
 from gpuwatch.tui.terminal.frame import Line, Zone
 from gpuwatch.tui.terminal.palette import Palette
@@ -77,7 +81,7 @@ class CanvasScreen(Screen[None]):
 
     @property
     def zones(self) -> Iterable[Zone]:
-        """What can be clicked."""
+        """Places that can be clicked."""
         return ()
 
     async def on_click(self, event: events.Click) -> None:
@@ -118,6 +122,58 @@ class CanvasScreen(Screen[None]):
 
     async def wheel(self, y: int, step: int) -> None:
         """Turn the wheel by one notch over the line ``y``."""
+
+
+class ListScreen(CanvasScreen):
+    """A screen whose page has findings and a list. Subclasses say what is drawn, and which row of
+    the list is chosen."""
+
+    def __init__(self, view: View, palette: Palette) -> None:
+        super().__init__(view, palette)
+        self.shown = Frame(lines=[])
+
+    def drawn(self, width: int, height: int) -> Frame:
+        """The page at this size."""
+        raise NotImplementedError
+
+    @property
+    def chosen(self) -> object:
+        """The key of the row under the cursor, whether or not it is there."""
+        raise NotImplementedError
+
+    def choose(self, key: Any) -> None:
+        """Put the cursor on the row with this key."""
+        raise NotImplementedError
+
+    def redraw(self) -> None:
+        """Draw the view at the present size; only what changed goes to the terminal."""
+        width, height = self.room
+        if width and height:
+            self.shown = self.drawn(width, height)
+            if selection.keep_in_sight(self.view, self.finding_keys):
+                self.shown = self.drawn(width, height)
+            self.show_lines(self.shown.lines)
+
+    @property
+    def zones(self) -> list[Zone]:
+        return self.shown.zones
+
+    @property
+    def finding_keys(self) -> list[FindingKey]:
+        """The findings in sight, top to bottom."""
+        return keys_in(self.shown.zones)
+
+    def position(self) -> int | None:
+        """The place of the chosen row; ``None``: it is not there."""
+        chosen = self.chosen
+        places = (place for place, row in enumerate(self.shown.table) if row.key == chosen)
+        return next(places, None)
+
+    def select(self, position: int) -> None:
+        """Choose the row at ``position``, or the nearest there is."""
+        table = self.shown.table
+        if table:
+            self.choose(table[max(0, min(position, len(table) - 1))].key)
 
 
 class ScrolledScreen(CanvasScreen):

@@ -1,4 +1,4 @@
-"""All findings, to choose one."""
+"""All findings, to choose one; and one in full, on a screen that scrolls."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import ClassVar
 from textual import events
 from textual.binding import BindingType
 
-from gpuwatch.tui.keys import FINDINGS_KEYS, bindings
-from gpuwatch.tui.pages import finding_selection as found
+from gpuwatch.diagnosis.finding import Finding, FindingKey
+from gpuwatch.tui.keys import EVIDENCE_KEYS, FINDINGS_KEYS, bindings
+from gpuwatch.tui.pages import finding_selection as selection
 from gpuwatch.tui.pages import findings
-from gpuwatch.tui.pages.finding_words import FindingKey, key_of
-from gpuwatch.tui.screens.canvas_screen import CanvasScreen
+from gpuwatch.tui.screens.canvas_screen import CanvasScreen, ScrolledScreen
 from gpuwatch.tui.terminal.frame import Zone
 from gpuwatch.tui.terminal.palette import Palette
 from gpuwatch.tui.view import View
@@ -38,24 +38,24 @@ class FindingsScreen(CanvasScreen):
         present = self.shown.selected
         if present is None:
             return
-        keys = [key_of(one) for one in found.readable(self.view)]
-        position = keys.index(key_of(present)) if key_of(present) in keys else 0
+        keys = [one.key for one in selection.readable(self.view)]
+        position = keys.index(present.key) if present.key in keys else 0
         self._choose(keys[max(0, min(position + step, len(keys) - 1))])
 
     def action_edge(self, end: int) -> None:
-        every = found.readable(self.view)
+        every = selection.readable(self.view)
         if every:
-            self._choose(key_of(every[-1 if end else 0]))
+            self._choose(every[-1 if end else 0].key)
 
     def _choose(self, key: FindingKey) -> None:
         self.view.finding = key
         self.redraw()
 
     def _settle(self) -> bool:
-        """What is under the cursor is what is meant; whether there is anything."""
+        """Mean the finding under the cursor from now on; true if there is one."""
         if self.shown.selected is None:
             return False
-        self.view.finding = key_of(self.shown.selected)
+        self.view.finding = self.shown.selected.key
         return True
 
     async def action_open(self) -> None:
@@ -82,3 +82,56 @@ class FindingsScreen(CanvasScreen):
     async def wheel(self, y: int, step: int) -> None:
         del y
         self.action_move(step)
+
+
+class EvidenceScreen(ScrolledScreen):
+    """Shows ``view.finding`` as it is now or, once it is gone, as it was last."""
+
+    BINDINGS: ClassVar[list[BindingType]] = bindings(EVIDENCE_KEYS)
+    CANVAS_ID = "evidence"
+
+    def __init__(self, view: View, palette: Palette) -> None:
+        super().__init__(view, palette)
+        self._last: Finding | None = None
+        self._last_at = 0.0
+
+    def redraw(self) -> None:
+        width, height = self.room
+        view = self.view
+        now = selection.chosen(view)
+        holds = now is not None and selection.holds(view, now)
+        if holds and view.snapshot is not None:
+            self._last_at = view.snapshot.monotonic_seconds
+        elif now is not None:
+            self._last_at = view.job.findings_at
+        shown = self._last = now or self._last
+        if not width or not height or shown is None:
+            return
+        lines, self.body_offset = findings.draw_evidence(
+            view,
+            shown,
+            width,
+            height,
+            self.body_offset,
+            gone_at=None if holds else self._last_at,
+            documentation=documentation_of(shown.rule),
+        )
+        self.show_lines(lines)
+        self.view.strips.forget_unused()
+
+    def action_other(self, step: int) -> None:
+        key = findings.neighbour(self.view, step)
+        if key is not None:
+            self.view.finding = key
+            self.body_offset = 0
+            self.redraw()
+
+
+def documentation_of(rule: str) -> str | None:
+    """Text that ``gpuwatch explain`` prints of it; ``None``: no such rule."""
+    from gpuwatch.diagnosis.engine.catalogue import find  # noqa: PLC0415
+
+    try:
+        return find(rule).documentation
+    except KeyError:
+        return None

@@ -9,63 +9,58 @@ from textual.binding import BindingType
 
 from gpuwatch.core.text import clean
 from gpuwatch.tui.keys import OVERVIEW_KEYS, bindings
-from gpuwatch.tui.pages import finding_selection as found
+from gpuwatch.tui.pages import finding_selection as selection
 from gpuwatch.tui.pages import overview
 from gpuwatch.tui.pages.layout import Frame
-from gpuwatch.tui.panels.findings import keys_in
-from gpuwatch.tui.screens.canvas_screen import CanvasScreen
+from gpuwatch.tui.screens.canvas_screen import ListScreen
 from gpuwatch.tui.terminal.frame import Zone
-from gpuwatch.tui.terminal.palette import Palette
-from gpuwatch.tui.view import SORT_KEYS, View, row_key
+from gpuwatch.tui.view import SORT_KEYS, RowKey
 
 
-class OverviewScreen(CanvasScreen):
-    """Draws ``overview.draw`` on one canvas and turns keys and clicks into changes of the view."""
+class OverviewScreen(ListScreen):
+    """Draws ``overview.draw`` and turns keys and clicks into changes of the view."""
 
     BINDINGS: ClassVar[list[BindingType]] = bindings(OVERVIEW_KEYS)
     CANVAS_ID = "overview"
     OWN_ZONES = frozenset({"filter", "sort", "tree"})
 
-    def __init__(self, view: View, palette: Palette) -> None:
-        super().__init__(view, palette)
-        self.shown = Frame(lines=[])
+    def drawn(self, width: int, height: int) -> Frame:
+        return overview.draw(self.view, width, height)
 
-    def redraw(self) -> None:
-        """Draw the view at the present size; only what changed goes to the terminal."""
-        width, height = self.room
-        if width and height:
-            self.shown = overview.draw(self.view, width, height)
-            if found.keep_in_sight(self.view, keys_in(self.shown.zones)):
-                self.shown = overview.draw(self.view, width, height)
-            self.show_lines(self.shown.lines)
+    @property
+    def chosen(self) -> RowKey | None:
+        return self.view.selected_row
+
+    def choose(self, key: RowKey) -> None:
+        self.view.selected_row = key
 
     # -- moving about -----------------------------------------------------------------------
 
     def action_move(self, step: int) -> None:
         """Up and down run through the findings, the GPUs and the processes, and back."""
         view = self.view
-        keys = keys_in(self.shown.zones)
+        keys = self.finding_keys
         if view.in_findings:
-            if not found.move(view, keys, step):
+            if not selection.move(view, keys, step):
                 self._first_below()
         elif view.focus == "gpus" and view.gpus:
             position = view.gpu_position() + step
             if position < 0:
-                found.enter_from_below(view, keys)
+                selection.enter_from_below(view, keys)
             elif 0 <= position < len(view.gpus):
                 view.selected_gpu = view.gpus[position].uuid
             elif position >= len(view.gpus) and self.shown.table:
                 view.focus = "processes"
-                if self._position() is None:
-                    self._select(0)
+                if self.position() is None:
+                    self.select(0)
         else:
-            row = self._position()
+            row = self.position()
             if step < 0 and row in {None, 0} and view.gpus:
                 view.focus = "gpus"
                 view.selected_gpu = view.gpus[-1].uuid
-            elif not (step < 0 and row in {None, 0} and found.enter_from_below(view, keys)):
+            elif not (step < 0 and row in {None, 0} and selection.enter_from_below(view, keys)):
                 view.focus = "processes"
-                self._select(0 if row is None else row + step)
+                self.select(0 if row is None else row + step)
         self.redraw()
 
     def _first_below(self) -> None:
@@ -74,7 +69,7 @@ class OverviewScreen(CanvasScreen):
             view.focus, view.selected_gpu = "gpus", view.gpus[0].uuid
         else:
             view.focus = "processes"
-            self._select(0)
+            self.select(0)
 
     def action_gpu(self, step: int) -> None:
         view = self.view
@@ -85,7 +80,7 @@ class OverviewScreen(CanvasScreen):
             self.redraw()
 
     def action_page(self, step: int) -> None:
-        self._jump((self._position() or 0) + step * self.shown.table_page)
+        self._jump((self.position() or 0) + step * self.shown.table_page)
 
     def action_edge(self, end: int) -> None:
         self._jump(len(self.shown.table) - 1 if end else 0)
@@ -93,28 +88,15 @@ class OverviewScreen(CanvasScreen):
     def action_switch_focus(self) -> None:
         view = self.view
         if view.focus == "gpus" or not view.gpus:
-            self._jump(self._position() or 0)
+            self._jump(self.position() or 0)
         else:
             view.focus, view.in_findings = "gpus", False
             self.redraw()
 
     def _jump(self, position: int) -> None:
         self.view.focus, self.view.in_findings = "processes", False
-        self._select(position)
+        self.select(position)
         self.redraw()
-
-    def _position(self) -> int | None:
-        wanted = self.view.selected_row
-        for position, row in enumerate(self.shown.table):
-            if row_key(row.process) == wanted:
-                return position
-        return None
-
-    def _select(self, position: int) -> None:
-        table = self.shown.table
-        if table:
-            chosen = table[max(0, min(position, len(table) - 1))].process
-            self.view.selected_row = row_key(chosen)
 
     # -- the table --------------------------------------------------------------------------
 
@@ -189,10 +171,6 @@ class OverviewScreen(CanvasScreen):
 
     # -- the mouse --------------------------------------------------------------------------------
 
-    @property
-    def zones(self) -> list[Zone]:
-        return self.shown.zones
-
     async def clicked(self, zone: Zone, event: events.Click) -> None:
         view = self.view
         if zone.action == "gpu":
@@ -219,4 +197,4 @@ class OverviewScreen(CanvasScreen):
         elif over == "moment":
             await self.run_action(f"app.scroll_time({-step})")
         else:
-            self._jump((self._position() or 0) + 3 * step)
+            self._jump((self.position() or 0) + 3 * step)

@@ -9,11 +9,13 @@ from textual.binding import BindingType
 
 from gpuwatch.tui.keys import REPORT_KEYS, bindings
 from gpuwatch.tui.pages import job
-from gpuwatch.tui.panels import header
+from gpuwatch.tui.pages.layout import filled
+from gpuwatch.tui.panels import footer, header
 from gpuwatch.tui.screens.canvas_screen import ScrolledScreen
-from gpuwatch.tui.terminal.frame import Line, Row, blank
 from gpuwatch.tui.terminal.palette import Palette
 from gpuwatch.tui.view import View
+
+_FOOT = (("esc", "back"), ("up down", "scroll"), ("w", "save"), ("q", "quit"))
 
 
 class ReportScreen(ScrolledScreen):
@@ -36,20 +38,8 @@ class ReportScreen(ScrolledScreen):
             self._texts, self._width = self._write(width - 1), width
         room = max(0, height - 2)
         self.body_offset = max(0, min(self.body_offset, len(self._texts) - room))
-        lines: list[Line] = [header.draw(self.view, width)]
-        for text in self._texts[self.body_offset : self.body_offset + room]:
-            lines.append(job.text_line(self.view, text, width))
-        lines += [blank(width)] * (height - 1 - len(lines))
-        lines.append(self._foot(width, max(0, len(self._texts) - self.body_offset - room)))
-        self.show_lines(lines[-height:])
-
-    def _foot(self, width: int, below: int) -> Line:
-        row = Row(width, prefix="b:")
-        if self.view.message:
-            return row.add(f" {self.view.message}", "title").line()
-        more = f" {self.view.glyphs.down}{below} more lines" if below else ""
-        for key, what in (("esc", "back"), ("up down", "scroll"), ("w", "save"), ("q", "quit")):
-            if row.room >= len(key) + len(what) + 3 + len(more):
-                row.add(" ").add(key, "key").add(" " + what, "label").add(" ")
-        row.pad_to(width - len(more) - 1).add(more, "warn")
-        return row.line("label")
+        shown = self._texts[self.body_offset : self.body_offset + room]
+        lines = [job.text_line(self.view, text, width) for text in shown]
+        lines = filled([header.draw(self.view, width), *lines], width, height - 1)
+        below = max(0, len(self._texts) - self.body_offset - room)
+        self.show_lines([*lines, footer.scrolling(self.view, width, _FOOT, below)])

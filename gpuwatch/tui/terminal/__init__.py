@@ -1,1 +1,1 @@
-"""What reaches the terminal: cells, colours, pictures, slow and stalled connections."""
+"""The terminal: cells, colours, pictures, slow and stalled connections."""

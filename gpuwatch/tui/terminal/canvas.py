@@ -136,7 +136,7 @@ class Canvas(Widget):
 
     @property
     def lines(self) -> Sequence[Line]:
-        """What is shown."""
+        """The lines in sight."""
         return self._lines
 
     def show(self, lines: Sequence[Line], width: int) -> None:

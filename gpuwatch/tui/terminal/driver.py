@@ -68,7 +68,7 @@ def write_directly(app: App[Any], text: str) -> bool:
 
 
 def strips_of(screen: Screen[Any]) -> list[Strip]:
-    """What the screen shows, dialogs and all, line by line."""
+    """The screen's picture, dialogs and all, line by line."""
     return screen._compositor.render_strips()
 
 

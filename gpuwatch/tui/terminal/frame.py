@@ -1,4 +1,4 @@
-"""What a panel draws: lines of styled runs, and the zones of them that a mouse can hit.
+"""Drawings of panels: lines of styled runs, and the zones of them that a mouse can hit.
 
 Panels are pure: from a view and a size to lines. The canvas widget turns runs into strips and
 sends only what differs from the frame before to the terminal.

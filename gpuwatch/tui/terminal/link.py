@@ -21,7 +21,7 @@ _WHERE_IS_THE_CURSOR = "\x1b[6n"
 
 
 def over_ssh(environment: Mapping[str, str]) -> bool:
-    """Whether this shell came over SSH, by what sshd leaves in the environment."""
+    """True if this shell came over SSH, by what sshd leaves in the environment."""
     return bool(environment.get("SSH_CONNECTION") or environment.get("SSH_TTY"))
 
 

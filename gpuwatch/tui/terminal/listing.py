@@ -84,7 +84,7 @@ def count_text(count: int, what: str) -> str:
 
 
 def branches(family: Sequence[tuple[int, int | None]], glyphs: Glyphs) -> list[str]:
-    """What is drawn before each process, given by (PID, parent's PID). Parents come before their
+    """Branches drawn before each process, given by (PID, parent's PID). Parents come before their
     children; one that comes later, or not at all, is none."""
     seen: set[int | None] = {None}
     is_last = []

@@ -1,4 +1,4 @@
-"""What a refresh sends to the terminal: only the cells that changed, and of their style only what
+"""The bytes of a refresh: only the cells that changed, and of their style only what
 differs from the cell before.
 
 Textual's compositor knows which spans changed, but builds and sends each from the left edge of

@@ -7,6 +7,7 @@ and braille characters are drawn as shapes, so the picture looks the same everyw
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -33,6 +34,9 @@ _BOXES = {
 _STROKES = {"l": (-0.5, 0.0), "r": (0.5, 0.0), "u": (0.0, -0.5), "d": (0.0, 0.5)}
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
+_SHAPES = "▁-█\u2800-\u28ff▌" + "".join(_BOXES)
+# What has one place: a run of a block or of a line, any other shape, a word, blanks.
+_PARTS = re.compile(rf"([▁-█─])\1*|[{_SHAPES}]|[^ {_SHAPES}]+| +")
 # Braille bit n stands at (column, row) of the 2 x 4 dots.
 _BRAILLE_PLACES = ((0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2), (0, 3), (1, 3))
 
@@ -92,49 +96,33 @@ class _Painter:
         bold = ' font-weight="bold"' if style is not None and style.bold else ""
         if style is not None and style.dim:
             bold += ' opacity="0.6"'
-        word, word_x = "", x
-        position = 0
-        while position < len(text):
-            character = text[position]
-            length = 1
-            if character in _BLOCKS:
-                while text[position + length : position + length + 1] == character:
-                    length += 1
-                share = (_BLOCKS.index(character) + 1) / 8
-                self._rectangle(self._shapes, x, y, length, 1 - share, share, fill)
-            elif "\u2800" <= character <= "\u28ff":
-                self._braille(x, y, ord(character) - 0x2800, fill)
-            elif character in _BOXES:
-                while character == "─" and text[position + length : position + length + 1] == "─":
-                    length += 1
-                self._box(x, y, character, length, fill)
-            elif character == "▌":
+        for match in _PARTS.finditer(text):
+            part = match[0]
+            first, width = part[0], cell_len(part)
+            if first in _BLOCKS:
+                share = (_BLOCKS.index(first) + 1) / 8
+                self._rectangle(self._shapes, x, y, width, 1 - share, share, fill)
+            elif "\u2800" <= first <= "\u28ff":
+                self._braille(x, y, ord(first) - 0x2800, fill)
+            elif first in _BOXES:
+                self._box(x, y, first, width, fill)
+            elif first == "▌":
                 self._rectangle(self._shapes, x, y, 0.45, 0.0, 1.0, fill)
-            elif character != " ":
-                if not word:
-                    word_x = x
-                word += character
-                x += cell_len(character)
-                position += 1
-                continue
-            self._word(word_x, y, word, fill, bold)
-            word = ""
-            x += length
-            position += length
-        self._word(word_x, y, word, fill, bold)
+            elif first != " ":
+                self._word(x, y, part, fill, bold)
+            x += width
 
     def _word(self, x: int, y: int, word: str, fill: str, more: str) -> None:
         # html and xml load a megabyte that only a picture needs.
         from html import escape  # noqa: PLC0415
 
-        if word:
-            left = _MARGIN + x * _CELL_WIDTH
-            base = _MARGIN + y * _CELL_HEIGHT + _BASE_LINE
-            length = cell_len(word) * _CELL_WIDTH
-            self._shapes.append(
-                f'<text x="{left:.1f}" y="{base:.1f}" textLength="{length:.1f}" '
-                f'fill="{fill}"{more}>{escape(word, quote=False)}</text>'
-            )
+        left = _MARGIN + x * _CELL_WIDTH
+        base = _MARGIN + y * _CELL_HEIGHT + _BASE_LINE
+        length = cell_len(word) * _CELL_WIDTH
+        self._shapes.append(
+            f'<text x="{left:.1f}" y="{base:.1f}" textLength="{length:.1f}" '
+            f'fill="{fill}"{more}>{escape(word, quote=False)}</text>'
+        )
 
     def _rectangle(
         self, out: list[str], x: int, y: int, width: float, top: float, height: float, fill: str

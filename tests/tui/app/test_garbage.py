@@ -60,7 +60,7 @@ def _garbage() -> list[str]:
 
 @pytest.mark.parametrize(
     "keys",
-    [(), ("t",), ("c",), ("enter",), ("j",), ("d",), ("d", "enter")],
+    [(), ("c",), ("enter",), ("j",), ("d", "enter")],
     ids=lambda keys: " ".join(keys) or "overview",
 )
 async def test_what_a_snapshot_leaves_goes_by_itself(keys: tuple[str, ...]) -> None:

@@ -9,17 +9,17 @@ from pathlib import Path
 import pytest
 from rich.cells import cell_len
 
-from gpuwatch.core.history import History
 from gpuwatch.core.model import Problem, Process, Snapshot
 from gpuwatch.core.text import clean
 from gpuwatch.tui.charts.glyphs import ASCII
-from gpuwatch.tui.pages import detail, overview
+from gpuwatch.tui.pages import detail, job, overview
+from gpuwatch.tui.screens.overview import OverviewScreen
 from tests.support.snapshots import gpu, snapshot
-from tests.tui.driving import Driven, driven, pictures
-from tests.tui.scenes import controls, texts, view_of, widths
-from tests.tui.terminal.emulator import AppOnTerminal, Terminal
+from tests.tui.driving import driven, pictures
+from tests.tui.scenes import Printed, controls, job_view_of, member, one_job, texts, view_of, widths
+from tests.tui.terminal.emulator import AppOnTerminal
 
-SIZES = ((200, 50), (120, 40), (80, 24), (40, 12), (20, 4))
+SIZES = ((200, 50), (80, 24), (40, 12), (20, 6))
 
 HOSTILE = {
     "ten thousand lines": "python\n" * 10_000,
@@ -51,9 +51,19 @@ def machine(text: str, at: float = 100.0, pid: int = 4242) -> Snapshot:
         command=safe,
     )
     child = dataclasses.replace(parent, pid=pid + 1, parent_pid=pid, gpu_uuid="GPU-a")
+    rank = dataclasses.replace(
+        one_job().ranks[0], loader_workers=None, loader_workers_sign=clean(text, 60)
+    )
+    names = dict.fromkeys(("user", "container", "pod", "environment"), clean(text, 32))
+    members = (
+        member(role="rank", name=safe, command=safe, role_sign=safe),
+        member(4250, role="loader_worker", name=safe, command=safe + "x", parent_pid=4242),
+    )
+    hit = one_job(command=safe, working_directory=safe, ranks=(rank,), members=members, **names)
     return snapshot(
         at=at,
         gpus=(one,),
+        jobs=(hit,),
         processes=(parent, child),
         host=dataclasses.replace(snapshot().host, name=clean(text, 64)),
         problems=(Problem(source="nvml", message=safe, severity="error"),),
@@ -67,49 +77,51 @@ def check(lines: list[str], width: int) -> None:
 
 @every_text
 def test_no_drawing_passes_it_on(name: str) -> None:
-    """Overview and detail at every size: exact lines, no control character, brackets as text."""
-    what = machine(HOSTILE[name])
+    """Every page at every size, with a filter, in ASCII, and with output of a job: exact lines, no
+    control character, brackets as text."""
+    text = HOSTILE[name]
+    what = machine(text)
     for width, height in SIZES:
-        for fields in ({}, {"filter_text": clean(HOSTILE[name], 200)}, {"glyphs": ASCII}):
-            view = view_of(what, **fields)
-            frame = overview.draw(view, width, height)
-            assert widths(frame.lines) == {width}
-            assert len(frame.lines) == height
-            check(texts(frame.lines), width)
-            check(texts(detail.draw(view, width, max(6, height), 0)[0].lines), width)
+        for fields in ({}, {"filter_text": clean(text, 200)}, {"glyphs": ASCII}):
+            view = job_view_of(what, **fields)
+            view.job.output, view.job.output_name = Printed([clean(text)] * 20), clean(text)
+            for lines in (
+                overview.draw(view, width, height).lines,
+                detail.draw(view, width, height, 0)[0].lines,
+                job.draw(view, width, height).lines,
+            ):
+                assert len(lines) == height
+                check(texts(lines), width)
 
 
 @every_text
-@pytest.mark.parametrize("size", [(100, 20), (40, 12)], ids=str)
-async def test_no_screen_obeys_it(name: str, size: tuple[int, int]) -> None:
-    """Overview, problems, the question before ending a process, detail, and the picture: the
-    terminal shows text; nothing in it is obeyed, and no key is bound by it."""
-    async with driven(machine(HOSTILE[name]), size, app_type=AppOnTerminal) as drive:
+async def test_no_screen_obeys_it(name: str) -> None:
+    """Overview, problems, the question before ending a process, detail, job, report, and the
+    picture: the terminal shows text; nothing in it is obeyed, and no key is bound by it."""
+    async with driven(machine(HOSTILE[name]), (100, 20), app_type=AppOnTerminal) as drive:
         app = drive.app
         assert isinstance(app, AppOnTerminal)
-        terminal: Terminal = app.terminal
         await drive.press("tab")
-        check(drive.lines, size[0])
+        check(drive.lines, 100)
         for key in ("exclamation_mark", "k"):
             await drive.press(key)
             assert drive.dialog is not None
-            check_dialog(drive, size)
+            strips = drive.app.screen._compositor.render_strips()
+            check([strip.text for strip in strips], 100)
             await drive.press("n", "escape")
             if drive.dialog is not None:
                 await drive.press("escape")
         await drive.press("enter")
-        await drive.press("escape")
+        check(drive.lines, 100)
+        await drive.press("escape", "j", "down", "R")
+        check(drive.lines, 100)
+        await drive.press("escape", "escape")
+        assert isinstance(drive.front, OverviewScreen)
         await drive.feed(machine(HOSTILE[name], at=101.0, pid=5000))
-        assert not controls("".join(terminal.lines).replace("\N{REPLACEMENT CHARACTER}", ""))
-        assert "title" not in terminal.screen.title
+        assert not controls("".join(app.terminal.lines).replace("\N{REPLACEMENT CHARACTER}", ""))
+        assert "title" not in app.terminal.screen.title
         assert "\x1b" not in app.drawing.picture()
         assert app.is_running
-
-
-def check_dialog(drive: Driven, size: tuple[int, int]) -> None:
-    strips = drive.app.screen._compositor.render_strips()
-    assert {cell_len(strip.text) for strip in strips} == {size[0]}
-    assert not controls("".join(strip.text for strip in strips))
 
 
 async def test_a_folder_with_escapes_in_its_name_is_shown_harmless(
@@ -163,10 +175,6 @@ def crowd(second: int, count: int = 500) -> Snapshot:
     return snapshot(at=100.0 + second, gpus=(gpu("GPU-a", 0), gpu("GPU-b", 1)), processes=processes)
 
 
-def size_of(history: History) -> int:
-    return len(history._processes)
-
-
 def test_processes_that_come_and_go_leave_nothing_behind() -> None:
     """500 new processes a second for 20 s, then none: strips follow what is on the screen, and
     the history forgets who has been gone for a while."""
@@ -183,4 +191,4 @@ def test_processes_that_come_and_go_leave_nothing_behind() -> None:
     assert max(strips) < 200
     for second in range(20, 200, 5):
         view.history.push(snapshot(at=100.0 + second, gpus=crowd(0).gpus))
-    assert size_of(view.history) == 0
+    assert len(view.history._processes) == 0

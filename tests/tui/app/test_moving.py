@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 
 from gpuwatch.core.model import Problem, Process, Snapshot
+from gpuwatch.tui.screens.dialogs.texts import problems_dialog
+from gpuwatch.tui.terminal.palette import GPUWATCH_DARK, Palette
 from gpuwatch.tui.view import row_key
 from tests.support.snapshots import gpu, snapshot
 from tests.tui.driving import Driven, driven
-from tests.tui.scenes import scene
+from tests.tui.scenes import scene, view_of
 
 SMALL = (40, 12)
 
@@ -55,18 +57,6 @@ async def test_the_selection_stays_on_its_process_when_the_order_changes() -> No
         assert " 3 " in line
 
 
-async def test_the_selection_stays_when_others_end() -> None:
-    """Processes above it vanish, new ones come: the selection is the same process."""
-    async with driven(machine(*(process(pid) for pid in (1, 2, 3, 4)))) as drive:
-        await drive.press("tab", "down", "down")
-        assert selected(drive) == 3
-        await drive.feed(machine(*(process(pid) for pid in (3, 4, 5)), at=101.0))
-        assert selected(drive) == 3
-        assert len(marked(drive)) == 1
-        await drive.press("down")
-        assert selected(drive) == 4
-
-
 async def test_a_reused_pid_is_not_the_selected_process() -> None:
     """The same PID with another start time is another process: it is not marked or ended."""
     async with driven(machine(process(1), process(2))) as drive:
@@ -79,11 +69,10 @@ async def test_a_reused_pid_is_not_the_selected_process() -> None:
         assert "select a process" in drive.lines[-1]
 
 
-@pytest.mark.parametrize("size", [(80, 24), SMALL], ids=str)
-async def test_the_selected_row_is_always_in_sight(size: tuple[int, int]) -> None:
+async def test_the_selected_row_is_always_in_sight() -> None:
     """Walking down through all processes and back up scrolls with the selection."""
     many = machine(*(process(pid, gpu_memory_bytes=None) for pid in range(1, 61)))
-    async with driven(many, size) as drive:
+    async with driven(many, SMALL) as drive:
         await drive.press("tab")
         for _ in range(6):
             await drive.press(*["down"] * 10)
@@ -93,10 +82,9 @@ async def test_the_selected_row_is_always_in_sight(size: tuple[int, int]) -> Non
         assert selected(drive) == drive.table[0] == 1
 
 
-@pytest.mark.parametrize("size", [(80, 24), SMALL], ids=str)
-async def test_the_selected_gpu_is_always_in_sight(size: tuple[int, int]) -> None:
+async def test_the_selected_gpu_is_always_in_sight() -> None:
     """With more GPUs than rows the list scrolls to the selected one."""
-    async with driven(scene("starved", 16), size) as drive:
+    async with driven(scene("starved", 16), SMALL) as drive:
         for number in range(1, 16):
             await drive.press("down")
             uuid = drive.view.gpus[number].uuid
@@ -129,21 +117,6 @@ async def test_every_key_before_the_first_reading(
             await drive.press(*keys)
         await drive.press("question_mark")
         assert drive.dialog is not None
-
-
-# -- detail -------------------------------------------------------------------------------------
-
-
-async def test_enter_on_a_process_opens_its_gpu() -> None:
-    """From the table the detail is that of the process's GPU; Esc comes back to the process."""
-    async with driven(machine(process(1), process(2, gpu_uuid="GPU-1"))) as drive:
-        await drive.press("tab", "down")
-        assert selected(drive) == 2
-        await drive.press("enter")
-        assert " GPU 1 of 2 " in drive.lines[1]
-        await drive.press("escape")
-        assert selected(drive) == 2
-        assert drive.view.focus == "processes"
 
 
 # -- the filter ---------------------------------------------------------------------------------
@@ -204,11 +177,10 @@ async def test_a_filter_that_hides_the_selection_keeps_it() -> None:
 # -- dialogs ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("size", [(80, 24), (20, 5)], ids=str)
 @pytest.mark.parametrize("key", ["question_mark", "exclamation_mark"])
-async def test_a_dialog_is_closed_by_any_of_its_keys(key: str, size: tuple[int, int]) -> None:
+async def test_a_dialog_is_closed_by_any_of_its_keys(key: str) -> None:
     """Esc, Enter, q and the key that opened it close it, at any size; q does not quit then."""
-    async with driven(scene("mixed", 2), size) as drive:
+    async with driven(scene("mixed", 2), (20, 5)) as drive:
         for closer in ("escape", "enter", "q", key):
             await drive.press(key)
             assert drive.dialog is not None
@@ -217,42 +189,29 @@ async def test_a_dialog_is_closed_by_any_of_its_keys(key: str, size: tuple[int, 
             assert drive.dialog is None, closer
 
 
-async def test_the_problems_dialog_says_all_of_them_whole() -> None:
-    """Every problem, notes included, the gravest first, with its full sentence."""
-    problems = tuple(
-        Problem(source="nvml", message=f"{severity} sentence " * 12, severity=severity)
-        for severity in ("info", "warning", "error")
-    )
-    async with driven(dataclasses.replace(machine(), problems=problems)) as drive:
-        await drive.press("exclamation_mark")
-        assert drive.dialog is not None
-        text = drive.dialog.text
-        assert [text.index(problem.message) for problem in reversed(problems)] == sorted(
-            text.index(problem.message) for problem in problems
-        )
-
-
 @pytest.mark.parametrize(
     ("severities", "title"),
     [
         (("info",), "notes"),
-        (("error", "info"), "what could not be read, and notes"),
+        (("error", "warning", "info"), "what could not be read, and notes"),
         (("error", "warning"), "what could not be read"),
         ((), "what could not be read"),
     ],
 )
-async def test_the_problems_dialog_is_called_what_it_holds(
+def test_the_problems_dialog_says_all_of_them_whole(
     severities: tuple[str, ...], title: str
 ) -> None:
-    """A note is nothing that could not be read."""
-    problems = tuple(
-        Problem(source="nvml", message=f"{severity} sentence", severity=severity)
+    """Every problem, notes included, the gravest first, with its full sentence; a note is nothing
+    that could not be read."""
+    problems = [
+        Problem(source="nvml", message=f"{severity} sentence " * 12, severity=severity)
         for severity in severities
-    )
-    async with driven(dataclasses.replace(machine(), problems=problems)) as drive:
-        await drive.press("exclamation_mark")
-        assert drive.dialog is not None
-        assert drive.dialog.labels[0] == title
+    ]
+    view = view_of(dataclasses.replace(machine(), problems=tuple(reversed(problems))))
+    dialog = problems_dialog(view, Palette(GPUWATCH_DARK), simulated=False)
+    places = [dialog.text.index(problem.message) for problem in problems]
+    assert places == sorted(places)
+    assert dialog.labels[0] == title
 
 
 async def test_a_key_that_pauses_before_the_first_picture_does_not_keep_it_away() -> None:

@@ -61,16 +61,6 @@ def test_a_column_has_a_character_and_a_tone_for_each_row(glyphs: Glyphs, rows: 
             assert set(tones) <= set("01234")
 
 
-@SETS
-@pytest.mark.parametrize("rows", [1, 2, 4])
-def test_a_swing_differs_from_every_steady_value(glyphs: Glyphs, rows: int) -> None:
-    """A column that went from 0 to 99% looks like no steady percentage."""
-    swing = cells(glyphs, level(0, 100, rows), level(99, 100, rows), rows)
-    for percent in range(101):
-        steady = level(percent, 100, rows)
-        assert cells(glyphs, steady, steady, rows) != swing
-
-
 def test_the_paler_the_less_of_it_was_always_reached() -> None:
     """A range that begins higher up is drawn in a fuller tone."""
     tones = [cells(UNICODE, low, 7)[1] for low in range(1, 6)]
@@ -84,14 +74,3 @@ def test_ascii_glyphs_are_ascii() -> None:
         value = getattr(ASCII, name)
         for text in value if isinstance(value, tuple) else (value,):
             assert isinstance(text, bool) or "".join(text).isascii(), name
-
-
-@SETS
-def test_marks_in_text_take_one_cell(glyphs: Glyphs) -> None:
-    """Separators, marks and core bars keep columns aligned."""
-    for mark in (
-        *(glyphs.separator, glyphs.dot, glyphs.ellipsis, glyphs.marker, glyphs.rule),
-        *(glyphs.tick, glyphs.up, glyphs.down, glyphs.warning, *glyphs.core, *glyphs.solid),
-    ):
-        assert cell_len(mark) == 1
-    assert cell_len(glyphs.branch) == cell_len(glyphs.last_branch) == cell_len(glyphs.trunk)

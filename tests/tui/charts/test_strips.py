@@ -150,21 +150,6 @@ def test_a_gap_is_blank_and_zero_is_a_line(glyphs: Glyphs) -> None:
     assert line[0] == line[2] == glyphs.solid[1]
 
 
-@pytest.mark.parametrize("glyphs", GLYPHS, ids=lambda glyphs: glyphs.name)
-@pytest.mark.parametrize("rows", [1, 3])
-def test_a_swing_inside_a_column_is_not_its_mean(glyphs: Glyphs, rows: int) -> None:
-    """0 and 99% in turns inside one column is drawn differently from a steady 50%."""
-    swing, flat = Series(), Series()
-    for number in range(1, 41):
-        swing.push(number / 4, 99.0 if number % 2 else 0.0)
-        flat.push(number / 4, 50.0)
-    one = draw(swing, 10.0, 2, column_seconds=5.0, glyphs=glyphs, rows=rows)
-    other = draw(flat, 10.0, 2, column_seconds=5.0, glyphs=glyphs, rows=rows)
-    assert one != other
-    if not glyphs.tones:
-        assert picture(one) != picture(other)
-
-
 @pytest.mark.parametrize(
     ("series", "width", "rows", "expected"),
     [

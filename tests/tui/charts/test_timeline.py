@@ -9,12 +9,11 @@ from hypothesis import strategies as st
 from gpuwatch.diagnosis.finding import Finding
 from gpuwatch.tui.charts import time_axis
 from gpuwatch.tui.charts.glyphs import ASCII, UNICODE
-from gpuwatch.tui.charts.marks import Marks
 from gpuwatch.tui.charts.strips import TimeWindow
-from gpuwatch.tui.charts.timeline import SPANS, FindingMark, Timeline, mark_at, mark_beside
+from gpuwatch.tui.charts.timeline import SPANS, FindingMark, Marks, Timeline, mark_at, mark_beside
 from gpuwatch.tui.pages import overview
 from gpuwatch.tui.terminal.frame import plain
-from tests.tui.scenes import GLYPHS, drawn, scene, view_of
+from tests.tui.scenes import GLYPHS, scene, view_of
 
 NOW, EARLIEST = 50_000.0, 10_000.0
 STEPS = st.lists(
@@ -86,16 +85,12 @@ def test_ticks_are_round_clock_times() -> None:
 
 
 def test_a_window_over_midnight_says_the_days() -> None:
-    """The first mark of each day has its date, the others none."""
+    """The first mark of each day has its date, the others none; so has one of another day."""
     end = MIDNIGHT + 4 * 3600
     texts = tick_texts(end - 12 * 3600, end, end)
     assert texts[0] == "20 Mar 18:00"
     assert "21 Mar 00:00" in texts
     assert sum("Mar" in text for text in texts) == 2
-
-
-def test_yesterday_is_told_from_today() -> None:
-    """Scrolled back to another day, the axis says which."""
     noon = MIDNIGHT + 12 * 3600
     assert tick_texts(noon, noon + 3600, noon + 86400)[0] == "21 Mar 12:00"
 
@@ -140,28 +135,6 @@ def test_marks_lie_where_the_finding_was() -> None:
     assert [place for place, cell in enumerate(cells) if cell is not None] == list(range(10, 20))
     assert cells[10] == (UNICODE.grave, "error")
     assert cells[19] == (UNICODE.rule, "error")
-
-
-def test_the_values_under_the_cursor_are_those_of_its_column() -> None:
-    """Mean, minimum and maximum of the selected GPU, and a gap is said to be one."""
-    what = scene("starved", 1)
-    view = view_of(what, chart_columns=56)
-    now = what.now.monotonic_seconds
-    view.timeline = Timeline(60.0).with_cursor(now - 10.2, now)
-    lines = drawn(view, 80, 24)
-    grid = view.window.grid(view.chart_columns)
-    series = view.history.gpu(what.now.gpus[0].uuid, "busy_percent")
-    assert series is not None
-    column = series.columns(now - 10.2, grid.column_seconds, 1)[0]
-    assert column is not None
-    line = next(line for line in lines if "ago" in line and "GPU 0" in line)
-    mean, low, high = round(column.mean), round(column.minimum), round(column.maximum)
-    assert f"busy {mean}% ({low}-{high})" in line
-    assert "10s ago" in line
-    # Beside the chart stands the same.
-    assert any(text.split("│")[0].split()[:2] == ["busy", f"{mean}%"] for text in lines)
-    view.timeline = Timeline(3600.0).with_cursor(now - 1800, now)
-    assert any("no reading" in text for text in drawn(view, 80, 24))
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (40, 12)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 import re
+from itertools import product
 from typing import Any
 
 import pytest
@@ -12,20 +13,19 @@ import pytest
 from gpuwatch.core.model import Job, Snapshot
 from gpuwatch.diagnosis.engine.catalogue import RULES, find
 from gpuwatch.diagnosis.finding import Advice, Diagnosis, Evidence, Finding, RuledOut, Unchecked
-from gpuwatch.jobs.stacks.summary import Place, Share, StackReport, UserLine
 from gpuwatch.tui.charts.glyphs import ASCII, UNICODE
 from gpuwatch.tui.controllers.following import Runs
 from gpuwatch.tui.controllers.marking import bring_up_to_date, mark_now
 from gpuwatch.tui.dashboard import new_engine
-from gpuwatch.tui.pages import evidence, findings, job, overview
+from gpuwatch.tui.pages import evidence, findings, overview
 from gpuwatch.tui.pages.finding_words import cause, evidence_value, place
-from gpuwatch.tui.screens.dialogs.problems import unknown_dialog
-from gpuwatch.tui.screens.evidence import EvidenceScreen
-from gpuwatch.tui.screens.findings import FindingsScreen
+from gpuwatch.tui.screens.dialogs.texts import unknown_dialog
+from gpuwatch.tui.screens.findings import EvidenceScreen, FindingsScreen
 from gpuwatch.tui.terminal.frame import width_of
 from gpuwatch.tui.terminal.palette import GPUWATCH_DARK, Palette
 from gpuwatch.tui.view import View
 from tests.tui.app.test_hostile import HOSTILE
+from tests.tui.controllers.test_stack_sampling import report
 from tests.tui.diagnoses import (
     HandEngine,
     degraded,
@@ -36,7 +36,6 @@ from tests.tui.diagnoses import (
 )
 from tests.tui.driving import driven
 from tests.tui.scenes import (
-    GLYPHS,
     controls,
     drawn,
     fresh,
@@ -50,8 +49,7 @@ from tests.tui.scenes import (
 )
 from tests.tui.terminal.emulator import AppOnTerminal
 
-SIZES = ((200, 50), (120, 40), (80, 24), (40, 12), (20, 6))
-every_size = pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
+SIZES = ((120, 40), (80, 24), (40, 12), (20, 6))
 
 
 def found(gpus: int = 2, **fields: Any) -> View:
@@ -65,28 +63,6 @@ def _index(now: Snapshot, of: Job) -> int:
 
 
 # -- under the header -------------------------------------------------------------------------
-
-
-@every_size
-@pytest.mark.parametrize("gpus", [1, 8])
-@pytest.mark.parametrize("glyphs", GLYPHS, ids=lambda glyphs: glyphs.name)
-def test_screens_stay_whole(size: tuple[int, int], gpus: int, glyphs: Any) -> None:
-    """With findings, a change and a problem: every line is there, as wide as the screen."""
-    view = found(gpus, glyphs=glyphs)
-    assert view.snapshot is not None
-    assert view.diagnosis is not None
-    view.mark = mark_now(view, view.snapshot, view.diagnosis, Runs())
-    pictures = [overview.draw(view, *size).lines, findings.draw(view, *size).lines]
-    attached = job_view_of(scene("starved", gpus, attached=True), glyphs=glyphs)
-    attached.diagnosis, attached.mark = view.diagnosis, view.mark
-    pictures.append(job.draw(attached, *size).lines)
-    for one in view.diagnosis.findings:
-        lines, _ = findings.draw_evidence(view, one, *size, 3, gone_at=0.0, documentation="x " * 90)
-        pictures.append(lines)
-    for lines in pictures:
-        assert len(lines) == size[1]
-        assert widths(lines) == {size[0]}
-        assert glyphs is not ASCII or all(text.isascii() for text in texts(lines))
 
 
 def test_the_job_screen_is_about_its_job() -> None:
@@ -164,8 +140,7 @@ def test_readings_have_their_unit(value: Any, unit: str | None, text: str) -> No
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-@every_size
-def test_nothing_in_a_finding_is_obeyed(name: str, size: tuple[int, int]) -> None:
+def test_nothing_in_a_finding_is_obeyed(name: str) -> None:
     """Names of processes and lines of code can be in it: panel, list, evidence, text."""
     text = HOSTILE[name]
     what = scene("starved", 2)
@@ -183,7 +158,7 @@ def test_nothing_in_a_finding_is_obeyed(name: str, size: tuple[int, int]) -> Non
         findings=(one, degraded(what.now)),
         unknown=(Unchecked(rule=text, missing=(text,), gpus=one.gpus),),
     )
-    for glyphs in (UNICODE, ASCII):
+    for size, glyphs in product(SIZES, (UNICODE, ASCII)):
         view = view_of(what, diagnosis=told, glyphs=glyphs)
         pages = [overview.draw(view, *size).lines, findings.draw(view, *size).lines]
         pages.append(findings.draw_evidence(view, one, *size, 0, documentation=None)[0])
@@ -282,33 +257,16 @@ async def test_stacks_are_told_to_the_engine() -> None:
     what = scene("starved", 1, attached=True)
     engine = HandEngine(nothing(what.now))
     job = what.now.jobs[0]
-    line = UserLine(
-        place=Place("/ada/train.py", 7, "main"),
-        samples=30,
-        percent=60.0,
-        doing="synchronising",
-    )
-    shares = tuple(
-        Share(
-            category=category,
-            samples=30,
-            percent=percent,
-            low_percent=0.0,
-            high_percent=100.0,
-            lines=lines,
-        )
-        for category, percent, lines in (
-            ("synchronising", 60.0, (line,)),
-            ("computing", 40.0, ()),
-        )
-    )
     async with driven(what, engine=engine, attached=job.key) as drive:
-        drive.app.jobs.show_stacks([StackReport(pid=job.pid, samples=60, shares=shares)])
+        drive.app.jobs.show_stacks([report(pid=job.pid)])
         await drive.settle()
         assert drive.dialog is not None
-    ((key, told),) = engine.stacks
+    ((key, noted),) = engine.stacks
     assert key == job.key
-    assert told == (("synchronising", 60.0, line.where), ("computing", 40.0, None))
+    assert noted[:2] == (
+        ("waiting_for_data", 60.0, "train.py:41 (train_one_epoch)"),
+        ("computing", 39.5, None),
+    )
 
 
 # -- before and after -------------------------------------------------------------------------
@@ -352,59 +310,13 @@ def test_a_mark_shows_before_and_after() -> None:
     assert "new: PCIe link degraded" in line
 
 
-def run_of(what: Snapshot, key: tuple[int, float], ended: float | None = None) -> Job:
-    """The machine's first job, as another run of it."""
-    first = what.jobs[0]
-    return dataclasses.replace(
-        first,
-        pid=key[0],
-        started_at_unix_seconds=key[1],
-        members=(),
-        attached=True,
-        ended_at_unix_seconds=ended,
-    )
-
-
-async def test_the_next_run_of_the_job_is_compared_by_itself() -> None:
-    """The run before with its findings against the one that began; idling at the start of the new
-    run is not held against it."""
-    what = scene("starved", 1).now
-    start = what.taken_at_unix_seconds
-    first, ended = run_of(what, (10, start)), run_of(what, (10, start), start + 60.0)
-    second = run_of(what, (20, start + 65.0))
-    engine = HandEngine(diagnosis(what, starved(what, job=first.key)))
-    begin = dataclasses.replace(busy_at(what, 0, 41.0), jobs=(first,))
-    async with driven(begin, engine=engine, attached=first.key) as drive:
-        for now in range(1, 60):
-            await drive.sampler.feed(dataclasses.replace(busy_at(what, now, 41.0), jobs=(first,)))
-        assert drive.view.mark is None
-        engine.diagnosis = nothing(what)
-        await drive.feed(dataclasses.replace(busy_at(what, 62, 0.0), jobs=(ended,)))
-        for now in range(66, 76):
-            await drive.sampler.feed(
-                dataclasses.replace(busy_at(what, now, 0.0), jobs=(ended, second))
-            )
-        await drive.settle()
-        assert "next run" in drive.text
-        assert "GPU not in use yet" in drive.text
-        for now in range(76, 136):
-            await drive.sampler.feed(
-                dataclasses.replace(busy_at(what, now, 93.0), jobs=(ended, second))
-            )
-        await drive.settle()
-        (line,) = [text for text in drive.lines if "next run" in text]
-        assert "busy 41% -> 93%" in line
-        assert "gone: loader is CPU-bound" in line
-
-
 # -- the cursor in the panel ------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("size", [(120, 40), (80, 24)], ids=str)
-async def test_enter_on_a_line_of_the_overview_opens_its_evidence(size: tuple[int, int]) -> None:
+async def test_enter_on_a_line_of_the_overview_opens_its_evidence() -> None:
     """Up from the first GPU; down goes back to the GPUs; the cursor is to be seen."""
     what = scene("starved", 2)
-    async with driven(what, size, engine=HandEngine(several(what.now))) as drive:
+    async with driven(what, engine=HandEngine(several(what.now))) as drive:
         marker = UNICODE.marker
         await drive.press("up")
         shown = [zone.y for zone in drive.zones("finding")]
@@ -468,17 +380,16 @@ async def test_the_cursor_leaves_the_panel_with_the_last_finding() -> None:
         ("power_throttle", "GPU 0 power"),
     ],
 )
-@pytest.mark.parametrize("width", [80])
-def test_the_waveform_has_the_reading_that_shows_it(rule: str, label: str, width: int) -> None:
+def test_the_waveform_has_the_reading_that_shows_it(rule: str, label: str) -> None:
     """Writes for checkpoints, reads for storage, memory where it grows: with a number of now."""
     what = scene("checkpoint", 1)
     one = starved(what.now, rule=rule)
     view = view_of(what, diagnosis=diagnosis(what.now, one))
-    lines, _ = findings.draw_evidence(view, one, width, 90, 0, documentation=None)
+    lines, _ = findings.draw_evidence(view, one, 80, 90, 0, documentation=None)
     (line,) = [text for text in texts(lines) if text.startswith(f"  {label}")]
     assert re.search(r" [0-9.]+(%|[KMG]?B?(/s)?|W|C) \u2502", line), line
     other = starved(what.now, rule="loader_cpu_bound")
-    lines, _ = findings.draw_evidence(view, other, width, 90, 0, documentation=None)
+    lines, _ = findings.draw_evidence(view, other, 80, 90, 0, documentation=None)
     assert not any(text.startswith(f"  {label}") for text in texts(lines))
 
 

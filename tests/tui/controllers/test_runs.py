@@ -8,8 +8,7 @@ import pytest
 
 from gpuwatch.core.model import Job, Snapshot, TrainingLoop
 from gpuwatch.tui.controllers.following import Runs, next_run
-from gpuwatch.tui.screens.evidence import EvidenceScreen
-from gpuwatch.tui.screens.findings import FindingsScreen
+from gpuwatch.tui.screens.findings import EvidenceScreen, FindingsScreen
 from tests.tui.controllers.test_diagnosis import busy_at
 from tests.tui.diagnoses import HandEngine, diagnosis, nothing, starved
 from tests.tui.driving import driven
@@ -38,37 +37,30 @@ def what() -> Snapshot:
 
 
 @pytest.mark.parametrize(
-    ("command", "follows"),
+    ("command", "other", "follows"),
     [
-        ("python train.py --workers 0", True),
-        ("python train.py --workers 8", True),
-        ("torchrun --nproc-per-node 2 train.py", True),
-        ("python -m pkg.train", False),
-        ("python evaluate.py --workers 0", False),
-    ],
-)
-def test_a_change_may_be_one_of_the_arguments(what: Snapshot, command: str, follows: bool) -> None:
-    """The same script in the same folder, begun after the end, is the next run."""
-    ended = job_of(what, FIRST, "python train.py --workers 0", ended_at_unix_seconds=FIRST[1] + 60)
-    after = job_of(what, SECOND, command)
-    assert (next_run((after,), ended) is after) is follows
-    # Somebody else's, or in another folder, is another job.
-    for fields in ({"user": "eve"}, {"working_directory": "/elsewhere"}):
-        assert next_run((dataclasses.replace(after, **fields),), ended) is None
-
-
-def test_modules_are_programs_too(what: Snapshot) -> None:
-    """What ``-m`` names; and commands without either are the same only word for word."""
-    end = FIRST[1] + 60
-    for command, other, follows in (
+        ("python train.py --workers 0", "python train.py --workers 0", True),
+        ("python train.py --workers 0", "python train.py --workers 8", True),
+        ("python train.py --workers 0", "torchrun --nproc-per-node 2 train.py", True),
+        ("python train.py --workers 0", "python -m pkg.train", False),
+        ("python train.py --workers 0", "python evaluate.py --workers 0", False),
+        # A module is a program too; commands without either are the same word for word.
         ("python -m pkg.train -x 1", "python -m pkg.train -x 2", True),
         ("python -m pkg.train", "python -m pkg.other", False),
         ("./train -x 1", "./train -x 2", False),
         ("./train -x 1", "./train -x 1", True),
-    ):
-        ended = job_of(what, FIRST, command, ended_at_unix_seconds=end)
-        after = job_of(what, SECOND, other)
-        assert (next_run((after,), ended) is after) is follows
+    ],
+)
+def test_a_change_may_be_one_of_the_arguments(
+    what: Snapshot, command: str, other: str, follows: bool
+) -> None:
+    """The same script in the same folder, begun after the end, is the next run."""
+    ended = job_of(what, FIRST, command, ended_at_unix_seconds=FIRST[1] + 60)
+    after = job_of(what, SECOND, other)
+    assert (next_run((after,), ended) is after) is follows
+    # Somebody else's, or in another folder, is another job.
+    for fields in ({"user": "eve"}, {"working_directory": "/elsewhere"}):
+        assert next_run((dataclasses.replace(after, **fields),), ended) is None
 
 
 def test_however_many_jobs_run_each_is_known_from_its_first_moment(what: Snapshot) -> None:
@@ -103,7 +95,7 @@ def test_a_sweep_that_runs_side_by_side_has_no_next_runs(what: Snapshot) -> None
 
 async def test_the_overview_compares_runs_that_nobody_looks_at(what: Snapshot) -> None:
     """Started again with other arguments while no job is open: before and after, the GPU named,
-    measured over the runs and not the time between them."""
+    measured over the runs and neither the time between them nor the start of the new one."""
     first = job_of(what, FIRST, "python train.py --workers 0")
     second = job_of(what, SECOND, "python train.py --workers 8")
     found = diagnosis(what, starved(what, job=first.key))
@@ -118,7 +110,11 @@ async def test_the_overview_compares_runs_that_nobody_looks_at(what: Snapshot) -
         engine.diagnosis = nothing(what)
         for now in range(40, 66):
             await drive.sampler.feed(at(now, 0.0))
-        for now in range(66, 110):
+        for now in range(66, 70):
+            await drive.sampler.feed(at(now, 0.0, second))
+        await drive.settle()
+        assert "GPU not in use yet" in drive.text
+        for now in range(70, 110):
             await drive.sampler.feed(at(now, 60.0, second))
         await drive.settle()
         (line,) = [text for text in drive.lines if "next run" in text]

@@ -21,7 +21,7 @@ from gpuwatch.tui.screens.dialogs.stacks import stacks_dialog
 from gpuwatch.tui.terminal.palette import GPUWATCH_DARK, Palette
 from tests.support.children import Children, children
 from tests.tui.driving import Driven, driven
-from tests.tui.test_job import machine, member, one_job
+from tests.tui.scenes import machine, member, one_job
 
 BUSY = """
 def crunch():
@@ -72,7 +72,7 @@ async def test_the_users_own_line_is_named(family: Children, tmp_path: Path) -> 
         await drive.press("j", "S")
         # A second later it says how long it will take: either names the key.
         assert "(S ends it early)" in drive.lines[-1]
-        await until(drive, lambda: drive.app.jobs.stacks.sampler.seconds_left < 8.0)  # type: ignore[union-attr]
+        await until(drive, lambda: drive.app.jobs.sampler.seconds_left < 8.0)  # type: ignore[union-attr]
         await drive.feed()
         await drive.press("S")
         await until(drive, lambda: drive.dialog is not None)
@@ -99,7 +99,7 @@ async def test_a_job_that_has_ended_has_no_stacks() -> None:
     async with driven(machine(ended), (100, 30)) as drive:
         await drive.press("j", "S")
         assert "is not running" in drive.lines[-1]
-        assert not drive.app.jobs.stacks.active
+        assert not drive.app.jobs.samples
 
 
 async def test_leaving_ends_the_sampler(family: Children, tmp_path: Path) -> None:
@@ -112,8 +112,8 @@ async def test_leaving_ends_the_sampler(family: Children, tmp_path: Path) -> Non
     assert family.ready(child) == "ready"
     async with driven(live(child), (100, 30)) as drive:
         await drive.press("j", "S")
-        await until(drive, lambda: bool(drive.app.jobs.stacks.sampler._runs))  # type: ignore[union-attr]
-        sampler = drive.app.jobs.stacks.sampler
+        await until(drive, lambda: bool(drive.app.jobs.sampler._runs))  # type: ignore[union-attr]
+        sampler = drive.app.jobs.sampler
         assert sampler is not None
         await drive.press("q")
     assert not any(run.running for run in sampler._runs)
@@ -168,23 +168,3 @@ def test_shares_are_shown_with_their_uncertainty_and_cost(glyphs: object) -> Non
     assert [line.count(full) for line in bars] == [12, 8]
     assert all(cell_len(line) <= 76 for line in text.splitlines())
     assert text.isascii() or glyphs is UNICODE
-
-
-def test_ranks_that_differ_are_compared() -> None:
-    """One sentence on top says who waits and who does not."""
-    waits = report()
-    shares = (share_of("computing", 95.0), share_of("waiting_for_data", 5.0))
-    works = report(pid=4243, rank=1, shares=shares)
-    text = stacks_dialog([waits, works], Palette(GPUWATCH_DARK), UNICODE).text
-    assert "rank" in text.splitlines()[0]
-    assert not text.startswith("rank 0  PID")
-
-
-def share_of(category: str, percent: float) -> Share:
-    return Share(
-        category=category,
-        samples=int(2 * percent),
-        percent=percent,
-        low_percent=max(0.0, percent - 5),
-        high_percent=min(100.0, percent + 5),
-    )

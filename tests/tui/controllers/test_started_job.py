@@ -17,7 +17,7 @@ from gpuwatch.jobs.launch.runner import RunningJob, Start, start_in_terminal
 from gpuwatch.outputs.report.store import ReportStore
 from gpuwatch.tui.screens.dialogs.dialog import Dialog
 from tests.tui.driving import Driven, driven
-from tests.tui.test_job import machine, member, one_job
+from tests.tui.scenes import machine, member, one_job
 
 WAITS = "import sys, time\nprint('ready', flush=True)\ntime.sleep(60)"
 FAILS = "print('boom')\nraise SystemExit(3)"
@@ -75,18 +75,18 @@ async def until(drive: Driven, condition: Callable[[], bool]) -> None:
             await drive.settle()
 
 
-@pytest.mark.parametrize("key", ["s", "escape", "n", "q"])
-async def test_q_asks_and_can_be_taken_back(jobs: Jobs, key: str) -> None:
+async def test_q_asks_and_can_be_taken_back(jobs: Jobs) -> None:
     """While the job runs it is asked what shall become of it; to stay changes nothing."""
     job = jobs.start(WAITS)
     async with driven(seen(job), (80, 24), running=job) as drive:
-        await drive.press("q")
-        dialog = drive.app.screen
-        assert isinstance(dialog, Dialog)
-        assert "leave it running" in dialog.text
-        await drive.press(key)
-        assert drive.job_screen
-        assert drive.app.is_running
+        for key in ("s", "escape", "n", "q"):
+            await drive.press("q")
+            dialog = drive.app.screen
+            assert isinstance(dialog, Dialog)
+            assert "leave it running" in dialog.text
+            await drive.press(key)
+            assert drive.job_screen
+            assert drive.app.is_running
         assert job.poll() is None
 
 

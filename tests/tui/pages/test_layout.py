@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from gpuwatch.core.model import Host, Problem, Process, Snapshot
 from gpuwatch.tui.pages import overview
 from gpuwatch.tui.pages.layout import Page
-from gpuwatch.tui.panels.gpus.painter import GpuStyle, stacked_chart_rows
+from gpuwatch.tui.panels.gpus.painter import stacked_chart_rows
 from gpuwatch.tui.panels.gpus.panel import MOST_ROWS_A_GPU
 from tests.support.snapshots import gpu, snapshot
 from tests.tui.diagnoses import diagnosis, starved
@@ -75,29 +75,3 @@ def test_a_stacked_gpu_uses_all_its_rows(rows: int) -> None:
     assert sum(heights) + 1 == rows
     assert heights[0] == max(heights)
     assert min(heights) >= 1
-
-
-@pytest.mark.parametrize(
-    ("width", "height", "gpus", "style"),
-    [
-        (200, 50, 1, GpuStyle.STACKED),
-        (120, 40, 1, GpuStyle.STACKED),
-        (80, 24, 1, GpuStyle.STACKED),
-        (80, 24, 4, GpuStyle.PAIRED),
-        (200, 50, 8, GpuStyle.PAIRED),
-        (80, 24, 16, GpuStyle.SINGLE),
-        (40, 12, 8, GpuStyle.SINGLE),
-    ],
-)
-def test_the_more_room_a_gpu_has_the_more_is_drawn(
-    width: int, height: int, gpus: int, style: GpuStyle
-) -> None:
-    """A few GPUs on a large screen get full charts, many on a small one a line each."""
-    assert planned(width, height, gpus, 9, 0, 16, False).decided["gpus"].style is style
-
-
-@pytest.mark.parametrize(("width", "height"), [(200, 50), (120, 40), (80, 24)])
-@pytest.mark.parametrize("gpus", [1, 2, 8])
-def test_up_to_eight_gpus_are_all_in_sight(width: int, height: int, gpus: int) -> None:
-    """At the usual sizes nothing has to be scrolled to see eight GPUs."""
-    assert planned(width, height, gpus, 50, 0, 64, False).decided["gpus"].shown == gpus

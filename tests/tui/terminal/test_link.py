@@ -23,46 +23,32 @@ class Terminal:
         """Nothing is held back."""
 
 
-def asked() -> tuple[LinkProbe, ManualClock, Terminal]:
+@pytest.mark.parametrize(
+    ("asked", "answered_after", "looked_at_after", "slow"),
+    [
+        (True, 0.3, 60.0, False),
+        (True, 0.8, 60.0, True),
+        # One that has not answered yet may still do so.
+        (True, None, 1.0, False),
+        (True, None, 3.0, True),
+        # Without a terminal there is no verdict.
+        (False, 0.0, 60.0, False),
+    ],
+)
+def test_an_answer_says_by_how_long_it_took(
+    asked: bool, answered_after: float | None, looked_at_after: float, slow: bool
+) -> None:
+    """The question is the standard cursor position report, which every terminal answers; a quick
+    answer is a quick connection, however long ago it was."""
     clock, terminal = ManualClock(), Terminal()
     probe = LinkProbe(clock.monotonic)
-    probe.start(terminal)  # type: ignore[arg-type]
-    return probe, clock, terminal
-
-
-def test_the_terminal_is_asked_once_where_its_cursor_is() -> None:
-    """The question is the standard cursor position report, which every terminal answers."""
-    _, _, terminal = asked()
-    assert terminal.written == "\x1b[6n"
-
-
-@pytest.mark.parametrize(
-    ("seconds", "slow"), [(0.0, False), (0.3, False), (0.8, True), (9.0, True)]
-)
-def test_an_answer_tells_by_how_long_it_took(seconds: float, slow: bool) -> None:
-    """A quick answer is a quick connection, however long ago it was."""
-    probe, clock, _ = asked()
-    clock.advance(seconds)
-    probe.answered()
-    clock.advance(60)
+    probe.start(terminal if asked else None)  # type: ignore[arg-type]
+    assert terminal.written == ("\x1b[6n" if asked else "")
+    if answered_after is not None:
+        clock.advance(answered_after)
+        probe.answered()
+    clock.advance(looked_at_after)
     assert probe.is_slow() is slow
-
-
-def test_no_answer_is_slow_only_after_a_while() -> None:
-    """A terminal that has not answered yet may still do so; one that never does is slow."""
-    probe, clock, _ = asked()
-    clock.advance(1.0)
-    assert not probe.is_slow()
-    clock.advance(2.0)
-    assert probe.is_slow()
-
-
-def test_a_probe_that_never_asked_knows_nothing() -> None:
-    """Without a terminal there is no verdict."""
-    probe = LinkProbe(ManualClock(seconds=100).monotonic)
-    probe.start(None)
-    probe.answered()
-    assert not probe.is_slow()
 
 
 def test_ssh_is_known_by_what_it_leaves_in_the_environment() -> None:

@@ -1,4 +1,4 @@
-"""What is said and charted of a GPU: four metrics, each against its limit, and facts in words."""
+"""Numbers and charts of a GPU: four metrics, each against its limit, and facts in words."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def _mood(value: float | None, limit: float | None, error: float) -> str:
 
 
 def throttle_text(reading: GpuReading) -> Run | None:
-    """What holds the clocks back, and its style; ``None`` when nothing does or it is unknown."""
+    """Reasons for lower clocks, and their style; ``None`` when nothing does or it is unknown."""
     held = [REASONS[one] for one in reading.throttle_reasons or () if one in REASONS]
     if not held:
         return None
@@ -152,7 +152,7 @@ def _speeds(gpu: Gpu) -> list[str]:
 
 
 def _moving(reading: GpuReading) -> list[str]:
-    """What changes with every look."""
+    """Readings that change with every look."""
     received, sent = reading.pcie_rx_bytes_per_second, reading.pcie_tx_bytes_per_second
     rates = f"rx {right(units.rate(received), 8)} tx {right(units.rate(sent), 8)}"
     memory = ("DRAM", reading.dram_active_percent)

@@ -10,7 +10,7 @@ from gpuwatch.core import units
 from gpuwatch.core.model import Gpu
 from gpuwatch.tui.charts.glyphs import Glyphs
 from gpuwatch.tui.charts.past_readings import past_gpu
-from gpuwatch.tui.pages.finding_words import about_gpu, sign, style_of
+from gpuwatch.tui.pages.finding_words import about_gpu, severity_sign, style_of
 from gpuwatch.tui.panels.gpus.metrics import (
     Metric,
     Metrics,
@@ -108,7 +108,7 @@ class GpuPainter:
         finding = about_gpu(view.diagnosis, gpu.uuid)
         if finding is None:
             return row.add(" ")
-        return row.add(sign(finding, self._glyphs), style_of(finding))
+        return row.add(severity_sign(finding.severity, self._glyphs), style_of(finding))
 
     def _begin_named(self, gpu: Gpu, most: int) -> Row:
         """The same with the GPU's name in at most so many cells."""
@@ -294,7 +294,7 @@ def _smaller(metrics: Metrics) -> tuple[tuple[str, Metric, int], ...]:
 
 
 def _note(gpu: Gpu, glyphs: Glyphs, width: int) -> Run:
-    """What stands behind the numbers of a GPU that has one line, and its style."""
+    """Note behind the numbers of a GPU that has one line, and its style."""
     throttled = throttle_text(gpu.reading)
     if throttled is not None:
         return f" {glyphs.warning}throttled" if width >= 100 else f" {glyphs.warning}", throttled[1]

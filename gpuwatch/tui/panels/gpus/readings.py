@@ -22,7 +22,7 @@ def _clock(most: int | None) -> _Write:
 
 
 def readings(gpu: Gpu) -> tuple[list[Fact], list[str]]:
-    """What is known, in a fixed order, and the labels of what this GPU does not report."""
+    """Known readings, in a fixed order, and the labels of what this GPU does not report."""
     everything = [*_identity(gpu.identity), *_moving(gpu)]
     known = [(label, text, style) for label, text, style in everything if text is not None]
     missing = [label for label, text, _ in everything if text is None]

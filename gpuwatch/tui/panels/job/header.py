@@ -1,4 +1,4 @@
-"""What a job is, in a few lines: command, who, where, how it gets its data, the cores it has."""
+"""A job in a few lines: command, who, where, how it gets its data, the cores it has."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ FACTS = Panel("facts", _fact_rows, _draw)
 
 
 def _reported(view: View, job: Job) -> list[Run]:
-    """What the job reports of its own loop."""
+    """The job's report on its own loop."""
     now = None if view.snapshot is None else view.snapshot.taken_at_unix_seconds
     if ended_at(view, job) is not None:
         return []

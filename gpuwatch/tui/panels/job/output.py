@@ -1,4 +1,4 @@
-"""What the job prints, in a pane below it."""
+"""Output of the job, in a pane below it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is charted of a job: its GPUs, what it reports of its loop, its processes, its disk."""
+"""Charts of a job: its GPUs, what it reports of its loop, its processes, its disk."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ _WAITS = ("data_wait_least_share", "data_wait_share", "data_wait_most_share")
 
 
 def _loop_traces(view: View, job: Job) -> list[Trace]:
-    """What it reports of its own loop; waits of several ranks from the least to the most."""
+    """Reports of its own loop; waits of several ranks from the least to the most."""
     if not has_reported(view, job):
         return []
     history, key = view.history, job.key
@@ -161,7 +161,7 @@ def metric_traces(view: View, gpus: Sequence[Gpu], name: str) -> list[Trace]:
 
 
 def host_traces(view: View, job: Job) -> list[Trace]:
-    """Who feeds the GPUs: main threads and loader workers."""
+    """Feeders of the GPUs: main threads and loader workers."""
     main = _trace(view, job, "main", "main_thread_cpu_percent", "main", units.percent)
     count = len(job.having("loader_worker")) if job.members else job.loader_workers or 0
     nobody = "the main thread loads" if job.loader_workers == 0 else "none seen"
@@ -182,7 +182,7 @@ def host_traces(view: View, job: Job) -> list[Trace]:
 
 
 def disk_traces(view: View, job: Job, what: str) -> list[Trace]:
-    """What it ``read`` or did ``write``."""
+    """Bytes that it ``read`` or did ``write``."""
     if what not in {"read", "write"}:
         return []
     trace = _trace(view, job, what, f"{what}_bytes_per_second", "disk", units.rate)

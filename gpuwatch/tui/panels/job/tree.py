@@ -43,7 +43,11 @@ class TreeRow:
     """The loader workers of one parent in one row: ``member`` is their mean, with the key of the
     first."""
     loop: TrainingLoop | None = None
-    """What this rank reports of its own loop."""
+    """This rank's report on its own loop."""
+
+    @property
+    def key(self) -> ProcessKey:
+        return self.member.key
 
 
 def _mean(values: Iterable[float | None]) -> float | None:
@@ -239,7 +243,7 @@ _SHORT_ROLES = (
 
 
 def _role_text(row: TreeRow, width: int) -> str:
-    """What it is; in shorter words where the screen is narrow."""
+    """Name of its role; in shorter words where the screen is narrow."""
     name = role_name(row.member)
     if row.together:
         name = f"{len(row.together)} {name.replace('worker', 'workers')}"
@@ -256,7 +260,7 @@ def draw(page: Page, job: Job, height: int) -> Drawn:
     """The heading and the rows from ``view.job.offset`` on, ``height`` lines in all."""
     view, width, table = page.view, page.width, page.table
     state = view.job
-    keys = [row.member.key for row in table]
+    keys = [row.key for row in table]
     position = keys.index(state.selected) if state.selected in keys else None
     state.offset = scrolled(state.offset, position, page.table_page, len(table))
     if height <= 0:
@@ -265,7 +269,7 @@ def draw(page: Page, job: Job, height: int) -> Drawn:
     lines, zones = [_heading(view, shape, width, len(job.members))], []
     sparks = replace(spark_window(view, shape.spark), now=page.window.now)
     for row in table[state.offset : state.offset + height - 1]:
-        zones.append(Zone(len(lines), 0, width, "member", row.member.key))
+        zones.append(Zone(len(lines), 0, width, "member", row.key))
         lines.append(_row(view, row, shape, sparks, width))
     if not table:
         lines.append(Row(width).add("  No process of this job is left.", "dim").line())

@@ -24,6 +24,10 @@ class TableRow:
     wait: str = ""
     """The share of its time that a training process says it waits for data."""
 
+    @property
+    def key(self) -> RowKey:
+        return row_key(self.process)
+
 
 def rows(view: View) -> list[TableRow]:
     """The processes in the view's order, filtered, as a tree where that is asked for."""

@@ -88,7 +88,7 @@ def _rows(page: Page) -> int:
 
 def _draw(page: Page, rows: int) -> Drawn:
     view, table = page.view, page.table
-    keys = [row_key(row.process) for row in table]
+    keys = [row.key for row in table]
     position = keys.index(view.selected_row) if view.selected_row in keys else None
     planned = max(1, page.room - 1)
     view.process_offset = scrolled(view.process_offset, position, planned, len(table))
@@ -107,7 +107,7 @@ def draw(view: View, table: Sequence[TableRow], width: int, height: int) -> Draw
     lines = [heading]
     window = spark_window(view, spark)
     for entry in table[view.process_offset : view.process_offset + height - 1]:
-        zones.append(Zone(len(lines), 0, width, "process", row_key(entry.process)))
+        zones.append(Zone(len(lines), 0, width, "process", entry.key))
         lines.append(_row(view, entry, chosen, (window, spark), width))
     if len(lines) == 1:
         lines.append(Row(width).add(_nothing_text(view), "dim").line())
@@ -145,7 +145,7 @@ def _heading(
 
 
 def _notes(view: View, total: int) -> list[str]:
-    """What is listed, in full and shorter: a filter in force matters more than the count."""
+    """Notes on the list, in full and shorter: a filter in force matters more than the count."""
     parts = []
     if view.filter_text:
         parts.append(f"filter: {fit(view.filter_text, 24, view.glyphs.ellipsis)}")
@@ -174,7 +174,7 @@ def spark_window(view: View, width: int) -> TimeWindow:
 
 
 def spark_span(view: View, width: int) -> str:
-    """What a spark of ``width`` cells covers: ``28s``, ``5m``, ``12h``."""
+    """Time that a spark of ``width`` cells covers: ``28s``, ``5m``, ``12h``."""
     seconds = spark_window(view, width).span_seconds
     if seconds < 100:
         return f"{seconds:.0f}s"
@@ -189,7 +189,7 @@ def _row(
     width: int,
 ) -> Line:
     process, ellipsis = entry.process, view.glyphs.ellipsis
-    selected = row_key(process) == view.selected_row
+    selected = entry.key == view.selected_row
     focused = selected and view.focus == "processes" and not view.in_findings
     row = begin_row(width, view.glyphs, selected=selected, focused=focused)
     for column in chosen:

@@ -77,7 +77,7 @@ class Dialog(ModalScreen[str]):
 
     @property
     def text(self) -> str:
-        """What the dialog says."""
+        """The dialog's text."""
         return self._text.plain
 
     def say(self, text: Text) -> None:

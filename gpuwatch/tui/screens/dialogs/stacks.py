@@ -1,4 +1,4 @@
-"""What the main threads of a job were doing, in a window over its screen."""
+"""Stacks of a job's main threads, in a window over its screen."""
 
 from __future__ import annotations
 

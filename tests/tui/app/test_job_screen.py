@@ -9,22 +9,16 @@ import pytest
 
 from gpuwatch.core.model import Process, Snapshot
 from gpuwatch.core.source import ManualClock, ReadOptions
-from gpuwatch.core.text import clean
 from gpuwatch.outputs.report.store import ReportStore
 from gpuwatch.sources.simulated.source import SimulatedSource
-from gpuwatch.tui.charts.glyphs import ASCII
 from gpuwatch.tui.screens.detail import DetailScreen
-from gpuwatch.tui.screens.findings import FindingsScreen
 from gpuwatch.tui.screens.job import JobScreen
 from gpuwatch.tui.screens.overview import OverviewScreen
 from gpuwatch.tui.screens.report import ReportScreen
 from gpuwatch.tui.view import row_key
 from tests.support.snapshots import gpu, snapshot
-from tests.tui.app.test_hostile import HOSTILE, check
-from tests.tui.driving import Driven, driven, pictures
-from tests.tui.scenes import Printed, controls, job_drawn, job_view_of, scene, widths
-from tests.tui.terminal.emulator import AppOnTerminal
-from tests.tui.test_job import KEY, SIZES, machine, member, one_job
+from tests.tui.driving import Driven, driven
+from tests.tui.scenes import KEY, machine, member, one_job, scene
 
 
 def select(drive: Driven, process: Process) -> None:
@@ -36,24 +30,15 @@ def select(drive: Driven, process: Process) -> None:
 
 
 async def test_enter_on_a_process_opens_its_job() -> None:
-    """On any process of it: rank, worker or launcher."""
+    """On any process of it; and it is read closely from then on."""
     what = scene("starved", 4)
-    for wanted in what.now.jobs:
-        key = wanted.members[-1].key
-        process = next(p for p in what.now.processes if p.key == key)
-        async with driven(what, (120, 40)) as drive:
-            select(drive, process)
-            await drive.press("enter")
-            assert drive.job_screen.view.job.key == wanted.key
-            assert drive.source.options.attached == wanted.key
-            assert str(wanted.pid) in drive.lines[2]
-
-
-async def test_enter_on_a_gpu_opens_the_gpu() -> None:
-    """As before: only a process stands for its job."""
-    async with driven(scene("starved", 2)) as drive:
+    wanted = what.now.jobs[1]
+    worker = next(p for p in what.now.processes if p.key == wanted.members[-1].key)
+    async with driven(what, (120, 40)) as drive:
+        select(drive, worker)
         await drive.press("enter")
-        assert isinstance(drive.app.screen, DetailScreen)
+        assert drive.job_screen.view.job.key == wanted.key == drive.source.options.attached
+        assert str(wanted.pid) in drive.lines[2]
 
 
 async def test_a_process_without_a_job_opens_its_gpu_or_says_why_not() -> None:
@@ -70,7 +55,8 @@ async def test_a_process_without_a_job_opens_its_gpu_or_says_why_not() -> None:
 
 
 async def test_j_takes_the_job_of_the_selected_gpu() -> None:
-    """With several jobs the GPU under the cursor decides; then that job stays the one meant."""
+    """With several jobs the GPU under the cursor decides; then that job stays the one meant. The
+    attached job comes first wherever the cursor is."""
     what = scene("starved", 4)
     first, second = what.now.jobs[:2]
     async with driven(what) as drive:
@@ -83,10 +69,6 @@ async def test_j_takes_the_job_of_the_selected_gpu() -> None:
         select(drive, process)
         await drive.press("j")
         assert drive.view.job.key == first.key
-
-
-async def test_j_comes_back_to_the_attached_job() -> None:
-    """Wherever the cursor is: the attached job comes first."""
     what = scene("starved", 4, attached=True)
     async with driven(what, attached=what.now.jobs[0].key) as drive:
         await drive.press("j")
@@ -203,8 +185,8 @@ async def test_the_next_run_takes_its_place_and_is_compared() -> None:
     clock, source, first = demo("rerun")
     async with driven(first, (120, 40), attached=first.jobs[0].key) as drive:
         await ending(drive, clock, source, 70)
-        ended = drive.app.jobs.report.report()
-        assert ended is not None
+        before = drive.app.jobs.report.report()
+        assert before is not None
         await ending(drive, clock, source, 30)
         assert drive.view.job.key != first.jobs[0].key
         assert drive.source.options.attached == drive.view.job.key
@@ -213,38 +195,27 @@ async def test_the_next_run_takes_its_place_and_is_compared() -> None:
         now = drive.app.jobs.report.report()
         assert now is not None
         assert now.key == drive.view.job.key
-        assert drive.app.jobs.report._previous(now) == ended
+        assert drive.app.jobs.report._previous(now) == before
 
 
-def real(one: object) -> Snapshot:
-    assert isinstance(one, Snapshot)
-    return dataclasses.replace(one, simulated=False)
+def ended(at: float) -> Snapshot:
+    one = one_job(attached=True, ended_at_unix_seconds=1_000_101.5, members=())
+    return machine(one, at=at, taken_at_unix_seconds=1_000_000.0 + at)
 
 
-async def test_the_report_of_a_real_job_is_kept(tmp_path: Path) -> None:
-    """Once the driver's last samples have come; the message names the file."""
+@pytest.mark.parametrize("left", [False, True])
+async def test_the_report_of_a_real_job_is_kept(tmp_path: Path, left: bool) -> None:
+    """Once the driver's last samples have come, and the message names the file; or when the
+    dashboard is left before that."""
     store = ReportStore(tmp_path / "reports")
-    async with driven(
-        machine(one_job(attached=True)), (200, 40), attached=KEY, reports=store
-    ) as drive:
-        await drive.feed(machine(one_job(attached=True), at=101.0))
-        for at in range(102, 107):
-            ended = one_job(attached=True, ended_at_unix_seconds=1_000_101.5, members=())
-            await drive.feed(machine(ended, at=float(at), taken_at_unix_seconds=1_000_000.0 + at))
-        assert [kept.report.pid for kept in store.last()] == [4242]
-        assert str(tmp_path) in drive.lines[-1]
-
-
-async def test_a_report_is_kept_when_the_dashboard_is_left_right_after_the_end(
-    tmp_path: Path,
-) -> None:
-    """Not waiting for the last samples then."""
-    store = ReportStore(tmp_path / "reports")
-    async with driven(machine(one_job(attached=True)), attached=KEY, reports=store) as drive:
-        await drive.feed(machine(one_job(attached=True), at=101.0))
-        ended = one_job(attached=True, ended_at_unix_seconds=1_000_101.5, members=())
-        await drive.feed(machine(ended, at=102.0))
-        await drive.press("q")
+    first = machine(one_job(attached=True))
+    async with driven(first, (200, 40), attached=KEY, reports=store) as drive:
+        await drive.feed(machine(one_job(attached=True), at=101.0), ended(102.0))
+        if left:
+            await drive.press("q")
+        else:
+            await drive.feed(ended(103.0), ended(104.0), ended(105.0))
+            assert str(tmp_path) in drive.lines[-1]
     assert [kept.report.pid for kept in store.last()] == [4242]
 
 
@@ -252,12 +223,9 @@ async def test_a_report_that_cannot_be_kept_is_said(tmp_path: Path) -> None:
     """A sentence instead of the file's name; the report is shown all the same."""
     (tmp_path / "file").write_text("")
     store = ReportStore(tmp_path / "file" / "reports")
-    async with driven(
-        machine(one_job(attached=True)), (200, 40), attached=KEY, reports=store
-    ) as drive:
-        for at in range(101, 107):
-            ended = one_job(attached=True, ended_at_unix_seconds=1_000_101.5, members=())
-            await drive.feed(machine(ended, at=float(at), taken_at_unix_seconds=1_000_000.0 + at))
+    first = machine(one_job(attached=True))
+    async with driven(first, (200, 40), attached=KEY, reports=store) as drive:
+        await drive.feed(ended(101.0), ended(102.0), ended(105.0))
         assert "cannot be saved" in drive.lines[-1]
         assert " REPORT" in drive.text
 
@@ -288,164 +256,7 @@ async def test_a_click_selects_a_process_and_the_wheel_moves_on() -> None:
         assert drive.view.job.selected == drive.zones("member")[0].argument
 
 
-async def test_every_key_in_the_footer_can_be_clicked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A click on a key in the footer is a press of that key."""
-    monkeypatch.chdir(tmp_path)
-    async with driven(scene("healthy", 2), (200, 50)) as drive:
-        await drive.press("j")
-        foot = {zone.action: zone for zone in drive.job_screen.shown.zones if zone.y == 49}
-
-        async def click(action: str) -> None:
-            drive.view.message = None
-            drive.app.drawing.redraw()
-            await drive.click(foot.pop(action))
-
-        await click("help")
-        assert drive.dialog is not None
-        await drive.press("escape")
-        await click("report")
-        assert isinstance(drive.app.screen, ReportScreen)
-        await drive.press("escape")
-        await click("stacks")
-        assert "stacks" in drive.lines[-1]
-        shown = len(drive.job_screen.shown.table)
-        await click("fold")
-        assert len(drive.job_screen.shown.table) < shown
-        await click("open_gpu")
-        assert isinstance(drive.app.screen, DetailScreen)
-        await drive.press("escape")
-        await click("findings")
-        assert isinstance(drive.app.screen, FindingsScreen)
-        await drive.press("escape")
-        await click("mark")
-        assert drive.view.mark is not None
-        await click("pause")
-        assert drive.view.paused
-        await click("end_process")
-        assert "select a process" in drive.lines[-1]
-        before = drive.view.timeline.span_seconds
-        await click("zoom(1)")
-        assert drive.view.timeline.span_seconds > before
-        await click("cursor")
-        assert drive.view.timeline.cursor_seconds is not None
-        await drive.press("c")
-        assert drive.view.timeline.moment is None
-        await click("scroll_time(-1)")
-        assert drive.view.timeline.end_seconds is not None
-        await drive.press("0")
-        await click("faster")
-        assert drive.view.interval_seconds == 0.5
-        await click("save_picture")
-        assert pictures(tmp_path)
-        before_theme = drive.app.theme
-        await click("theme")
-        assert drive.app.theme != before_theme
-        await click("back")
-        assert isinstance(drive.front, OverviewScreen)
-        await drive.press("j")
-        await click("quit")
-        assert not drive.app.is_running
-        assert foot == {}
-
-
 # -- what reaches the terminal --------------------------------------------------------------
-
-
-@pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12)], ids=str)
-async def test_the_terminal_shows_what_was_drawn(size: tuple[int, int]) -> None:
-    """Through keys, snapshots and other screens: exactly the lines of the last drawing."""
-    what = scene("starved", 2, attached=True)
-    async with driven(what, size, app_type=AppOnTerminal, attached=what.now.jobs[0].key) as drive:
-        app = drive.app
-        assert isinstance(app, AppOnTerminal)
-        for keys in ((), ("down",), ("t",), ("R",), ("escape",), ("A",), ("A",), ("j",), ("j",)):
-            await drive.press(*keys)
-            assert app.terminal.lines == drive.lines
-        await drive.next()
-        assert app.terminal.lines == drive.lines
-
-
-async def test_a_refresh_is_a_small_part_of_the_first_picture() -> None:
-    """A second's changes cost a fraction of the bytes of a whole screen."""
-    what = scene("healthy", 8, attached=True)
-    async with driven(
-        what, (200, 50), app_type=AppOnTerminal, attached=what.now.jobs[0].key
-    ) as drive:
-        app = drive.app
-        assert isinstance(app, AppOnTerminal)
-        first = app.terminal.written
-        seconds = 6
-        for _ in range(seconds):
-            await drive.next()
-        assert (app.terminal.written - first) / seconds < first / 3
-
-
-def hostile_machine(text: str) -> Snapshot:
-    """A job on which everything that has a name has this one, as a source would give it."""
-    safe = clean(text)
-    rank = dataclasses.replace(
-        one_job().ranks[0], loader_workers=None, loader_workers_sign=clean(text, 60)
-    )
-    members = (
-        member(role="rank", name=safe, command=safe, role_sign=safe),
-        member(4250, role="loader_worker", name=safe, command=safe + "x", parent_pid=4242),
-    )
-    return machine(
-        one_job(
-            command=safe,
-            user=clean(text, 32),
-            working_directory=safe,
-            container=clean(text, 32),
-            pod=clean(text, 32),
-            environment=clean(text, 32),
-            ranks=(rank,),
-            members=members,
-        )
-    )
-
-
-@pytest.mark.parametrize("name", HOSTILE)
-def test_no_drawing_passes_hostile_text_on(name: str) -> None:
-    """At every size: exact lines, no control character, brackets as text; the output pane too."""
-    for width, height in SIZES:
-        for fields in ({}, {"glyphs": ASCII}):
-            view = job_view_of(hostile_machine(HOSTILE[name]), **fields)
-            view.job.output = Printed([clean(HOSTILE[name])] * 20)
-            view.job.output_name = clean(HOSTILE[name])
-            lines = job_drawn(view, width, height)
-            check(lines, width)
-            assert len(lines) == height
-
-
-@pytest.mark.parametrize("name", HOSTILE)
-async def test_no_screen_obeys_hostile_text(name: str) -> None:
-    """Job, report, the question before ending a process: text, and no key is bound by it."""
-    what = real(hostile_machine(HOSTILE[name]))
-    async with driven(what, (100, 24), app_type=AppOnTerminal, attached=KEY) as drive:
-        app = drive.app
-        assert isinstance(app, AppOnTerminal)
-        check(drive.lines, 100)
-        await drive.press("down", "k")
-        assert drive.dialog is not None
-        strips = drive.app.screen._compositor.render_strips()
-        assert not controls("".join(strip.text for strip in strips))
-        await drive.press("n", "R")
-        check(drive.lines, 100)
-        await drive.press("escape", "escape")
-        assert isinstance(drive.front, OverviewScreen)
-
-
-async def test_resizing_redraws_the_job() -> None:
-    """From large to small and back, each a whole picture."""
-    async with driven(scene("starved", 2), (200, 50)) as drive:
-        await drive.press("j")
-        for size in ((40, 12), (10, 3), (120, 40)):
-            await drive.pilot.resize_terminal(*size)
-            await drive.settle()
-            assert len(drive.lines) == size[1]
-            assert widths(drive.job_screen.canvas.lines) == {size[0]}
 
 
 # -- once it has ended ------------------------------------------------------------------------
@@ -486,15 +297,3 @@ async def test_the_footer_offers_only_what_can_be_done() -> None:
         for key in ("S stacks", "t fold", "k end"):
             assert key not in drive.lines[-1]
         assert "R report" in drive.lines[-1]
-
-
-async def test_the_name_of_the_output_keeps_its_end() -> None:
-    """Of a path that has no room the front is cut: the end says which file it is."""
-    what = scene("starved", 1, attached=True)
-    async with driven(what, attached=what.now.jobs[0].key) as drive:
-        drive.view.job.output = Printed(["step 1"])
-        drive.view.job.output_name = "/a/very/long/way/" * 6 + "20240305-train.py-4242.log"
-        await drive.next()
-        (title,) = [line for line in drive.lines if "OUTPUT" in line]
-        assert "\N{HORIZONTAL ELLIPSIS}" in title
-        assert "20240305-train.py-4242.log " in title
