@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -59,10 +60,30 @@ def test_documentation_has_every_section(rule: Rule) -> None:
 
 @pytest.mark.parametrize("name", MODULES)
 def test_every_number_says_why(name: str) -> None:
-    """Below each threshold of a rule and of what rules share stands a sentence about it."""
+    """A threshold of a rule is in the section of its documentation that is about them; of others,
+    and of those of what rules share, a sentence below says why."""
     module = import_module(f"{rules.__name__}.{name}")
-    bare = [constant for constant, reason in _numbers(module) if not reason.rstrip().endswith(".")]
-    assert not bare, f"no reason below {', '.join(bare)} in {name}.py"
+    thresholds = (module.__doc__ or "").partition("\nThresholds\n")[2].partition("\nSources\n")[0]
+    bare = [
+        constant
+        for constant, reason in _numbers(module)
+        if not reason.rstrip().endswith(".")
+        and not _is_documented(getattr(module, constant), thresholds)
+    ]
+    assert not bare, f"no reason for {', '.join(bare)} in {name}.py"
+
+
+UNITS = {
+    "": 1.0, "%": 1.0, " s": 1.0, " C": 1.0, " min": 60.0, " h": 3600.0, " MB": 1e6,
+    " MiB": 2.0**20, " GiB": 2.0**30
+}  # fmt: skip
+
+
+def _is_documented(value: float, text: str) -> bool:
+    """As a person writes it: ``0.15`` as ``15%``, ``1800`` as ``30 min``."""
+    written = [f"{value / size:g}{unit}" for unit, size in UNITS.items()]
+    written += [f"{100.0 * value:g}%", f"{value / 2**20:g} MB"]
+    return any(re.search(rf"(?<![\d.]){re.escape(one)}(?![\d.]*\d)", text) for one in written)
 
 
 def test_a_number_without_a_reason_is_noticed() -> None:

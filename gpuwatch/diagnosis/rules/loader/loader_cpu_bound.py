@@ -68,9 +68,7 @@ RULE = Rule(
     suspect="too few or too slow loader workers",
     suspected=1,
 )
-MAIN_WAITS_PERCENT = 60.0
-"""A thread that waits for a batch sleeps; one that is this busy while the GPU idles does the
-delaying itself."""
+MAIN_WAITS_PERCENT = 60.0  # of a core
 SPARE_CORES = 1.0
 """One more worker needs one more core, where the GPU could use all that it makes."""
 SPARE_LEAST_CORES = 0.3

@@ -42,13 +42,10 @@ _FEWER = Advice(
 )
 RULE = Rule(title="/dev/shm is full", cure=(_FEWER,), has_look_alikes=False)
 FULL_SHARE = 0.80
-"""A batch more for each worker can fill the rest."""
 ERROR_SHARE = 0.95
 """The next batch may not fit, and a worker that finds no room ends with a bus error."""
 SMALL_BYTES = 128 * 1024**2
-"""Docker's default of 64 MB and a little more."""
 SMALL_FULL_SHARE = 0.5
-"""Where all of it is small one batch is a large part of it."""
 
 
 def check(window: Window) -> Verdict:

@@ -55,19 +55,14 @@ RULE = Rule(
     suspect="more workers than cores",
     suspected=4,
 )
-CROWDING = 1.1
-"""Workers and main threads for each core the job may use."""
-RUN_QUEUE_WAIT_PERCENT = 10.0
-"""Of the workers' time."""
+CROWDING = 1.1  # for each core
+RUN_QUEUE_WAIT_PERCENT = 10.0  # of the workers' time
 OWN_SHARE = 0.4
 """Of the cores it may use: a job that gets less of them than this is crowded by others."""
 DISK_WAIT_PERCENT = 50.0
 """Workers that mostly wait for disks do not crowd the cores."""
-PUSHED_PER_SECOND = 30.0
-"""Of each worker, involuntary switches: alone on a core a process is pushed off it once or twice a
-second."""
-FILLED_SHARE = 0.85
-"""Of the cores it may use: a job that uses more is short of them where its workers are pushed."""
+PUSHED_PER_SECOND = 30.0  # of each worker
+FILLED_SHARE = 0.85  # of the cores
 
 
 def check(window: Window) -> Verdict:

@@ -61,17 +61,11 @@ RULE = Rule(
     lost_while_busy=True,
     chart="power_watts",
 )
-ROOM = 0.5
-"""Of the card's memory in use: below, a batch of twice the size surely fits."""
-FILL_TO = 0.9
-"""Of the card's memory: what to fill it to, with a rest for fragmentation and evaluation."""
+ROOM = 0.5  # of the memory
+FILL_TO = 0.9  # of the memory
 FLAT_PERCENT = 60.0
-"""A steady level from here to "busy all the time" is fed as well, where Python is not the limit:
-launches of tiny kernels leave gaps."""
-PYTHON_PERCENT = 85.0
-"""Of a core: from here on the main thread may be what holds the launches back."""
+PYTHON_PERCENT = 85.0  # of a core
 NO_TENSOR_PERCENT = 2.0
-"""Tensor-core activity below this, in a job that trains, is full precision."""
 
 _PRECISION = Advice(
     "Use mixed precision (torch.autocast with bfloat16, or TF32 matrix products).",
