@@ -258,23 +258,6 @@ def test_a_gpu_that_is_lost_says_so_and_a_new_run_is_another_job() -> None:
     assert not window.starting
 
 
-def test_the_next_run_of_a_command_begins_anew() -> None:
-    """The starved run before is no part of the fed one's plateau, duty or counts."""
-    clock = ManualClock()
-    options = ReadOptions()
-    source = SimulatedSource("rerun", clock=clock, options=options)
-    observer = Observer()
-    for _ in range(150):
-        observer.push(source.read())
-        observer.windows()
-        clock.advance(1.0)
-    window, job, facts = only(observer.windows())
-    assert facts.busy is not None
-    assert facts.busy.duty > 0.9
-    assert job.job.loader_workers == 6
-    assert window.watched_seconds <= 61.0
-
-
 # By hand
 
 
