@@ -41,6 +41,7 @@ from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unkno
 from gpuwatch.diagnosis.rules.shared.loading import NO_WORKERS, Underfed, held_up, underfed
 from gpuwatch.diagnosis.rules.shared.words import counted, ramp, strength
 from gpuwatch.diagnosis.rules.shared.workers import (
+    CHEAPER,
     in_disk_wait,
     is_held_back,
     recommended_workers,
@@ -123,13 +124,7 @@ def _firing(
     count = found.worker_count or round(workers.count / max(1, ranks))
     better = recommended_workers(window, count, found.busy_share)
     missing = ("run-queue wait",) if workers.run_queue_wait_percent is None else ()
-    advice = [
-        Advice(
-            "Make the transforms cheaper, do them once and store the result, or decode on the GPU "
-            "(DALI, nvJPEG).",
-            why=f"the {share} that the job may use are all taken",
-        )
-    ]
+    advice = [Advice(CHEAPER, why=f"the {share} that the job may use are all taken")]
     if better is not None and better < count:
         why = "more workers than cores take turns and slow the main thread down"
         advice.insert(0, set_workers("Lower num_workers", count, better, why))

@@ -53,6 +53,7 @@ from gpuwatch.diagnosis.facts.window import GpuFacts
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
 from gpuwatch.diagnosis.rules.shared import effort
 from gpuwatch.diagnosis.rules.shared.gpus import PINNED_PERCENT, works
+from gpuwatch.diagnosis.rules.shared.loading import MAIN_AT_LIMIT_PERCENT
 from gpuwatch.diagnosis.rules.shared.words import gib, highest, keys, mean, named, ramp, verb
 
 RULE = Rule(
@@ -64,7 +65,6 @@ RULE = Rule(
 ROOM = 0.5  # of the memory
 FILL_TO = 0.9  # of the memory
 FLAT_PERCENT = 60.0
-PYTHON_PERCENT = 85.0  # of a core
 NO_TENSOR_PERCENT = 2.0
 
 _PRECISION = Advice(
@@ -104,7 +104,7 @@ def _is_fed(window: Window, gpu: GpuFacts) -> bool:
     busy = gpu.busy.mean_percent
     main = None if window.job is None else window.job.main_thread_percent
     flat = busy >= FLAT_PERCENT and gpu.busy.low_percent >= 0.6 * busy
-    return busy >= PINNED_PERCENT or (flat and main is not None and main < PYTHON_PERCENT)
+    return busy >= PINNED_PERCENT or (flat and main is not None and main < MAIN_AT_LIMIT_PERCENT)
 
 
 def _used(gpu: GpuFacts) -> float | None:
