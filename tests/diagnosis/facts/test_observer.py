@@ -365,14 +365,6 @@ def test_a_recording_that_starts_again_is_watched_anew() -> None:
     assert window.gpus[0].busy.duty == 1.0
 
 
-def test_intervals_of_any_length_weigh_by_time() -> None:
-    """Ten looks a second for ten seconds are worth as much as ten of a second each."""
-    fast = looks(100, interval=0.1, power_watts=100.0)
-    slow = looks(10, start=110.9, power_watts=300.0)
-    facts = after(fast + slow).gpus[0]
-    assert facts.power_mean_watts == pytest.approx(200.0, rel=0.03)
-
-
 def test_power_under_load_is_that_of_busy_polls() -> None:
     """And the plateau is the top of all that was seen."""
     window = after(
