@@ -17,11 +17,12 @@ from tests.diagnosis.windows import GIB
 MIB = 1024**2
 
 
-def growing(rate: float, error: float, **fields: Any) -> Window:
+def growing(rate: float, error: float, rises: int = 30, **fields: Any) -> Window:
     grows = w.gpu(
         memory_used_bytes=100.0 * GIB,
         memory_slope_bytes_per_second=rate,
         memory_slope_error_bytes_per_second=error,
+        memory_rises=rises,
     )
     return w.window(gpus=(grows,), **fields)
 
@@ -44,6 +45,8 @@ GROWS = Cases("memory_growing", {
     "a bend of many minutes": growing(20.0 * MIB, 20.0 * MIB / 6.0, steady_seconds=400.0),
 }, {
     "an allocator that settles bends": growing(20.0 * MIB, 20.0 * MIB / 6.0, steady_seconds=60.0),
+    "an allocator that meets its longest sequences rises a few times":
+        growing(20.0 * MIB, 1.0 * MIB, rises=4),
     "the slope is within its error": growing(20.0 * MIB, 8.0 * MIB),
     "it would last for days": growing(0.2 * MIB, 0.001 * MIB),
     "at the start": growing(500.0 * MIB, 1.0 * MIB, starting=True),
