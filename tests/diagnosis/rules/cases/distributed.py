@@ -45,6 +45,20 @@ def late(**rank: Any) -> Window:
 VERY_LATE: dict[str, Any] = {
     "busy": w.swinging(0.15), "sm_active_percent": 12.8, "power_mean_watts": 155.0
 }  # fmt: skip
+DOES: dict[str, dict[str, Any]] = {
+    "writes 114.4M/s, a checkpoint": {"write_bytes_per_second": 120e6},
+    "2 loader workers are at the limit": {"workers": w.workers(2.0, cpu_percent=98.0)},
+    "waits for the disk 70%": {"workers": w.workers(8.0, disk_wait_percent=70.0)},
+    "batches in the main process": {"loader_workers": 0, "main_thread_percent": 99.0},
+    "Python thread is at work": {"main_thread_percent": 99.0},
+    "waits for a CPU core 40%": {"run_queue_wait_percent": 40.0},
+}
+TROUBLES: dict[str, dict[str, Any]] = {
+    "loaders": {"workers": w.workers(3.0, cpu_percent=98.0)},
+    "disk": {"workers": w.workers(8.0, cpu_percent=10.0, disk_wait_percent=70.0)},
+    "cores": {"run_queue_wait_percent": 60.0},
+    "no workers": {"loader_workers": 0, "main_thread_percent": 80.0},
+}
 UNSEEN = "what cannot be seen is advice, too"
 COLLECTIVE = Cases("collective_wait", {
     UNSEEN: (
@@ -57,14 +71,7 @@ COLLECTIVE = Cases("collective_wait", {
     # What the others do not share is a diagnosis of its own, and a surer one.
     **{
         says: (late(**facts), {"summary": says, "strength": lambda own: own > 0.8})
-        for says, facts in {
-            "writes 114.4M/s, a checkpoint": {"write_bytes_per_second": 120e6},
-            "2 loader workers are at the limit": {"workers": w.workers(2.0, cpu_percent=98.0)},
-            "waits for the disk 70%": {"workers": w.workers(8.0, disk_wait_percent=70.0)},
-            "batches in the main process": {"loader_workers": 0, "main_thread_percent": 99.0},
-            "Python thread is at work": {"main_thread_percent": 99.0},
-            "waits for a CPU core 40%": {"run_queue_wait_percent": 40.0},
-        }.items()
+        for says, facts in DOES.items()
     },
     # A seventh of the time at 87% of its SMs: a collective that spins on 18% of them all the rest
     # of the time adds up to more than that, and is no work. At 85% it would be.
@@ -94,12 +101,7 @@ COLLECTIVE = Cases("collective_wait", {
         f"all in the trouble of the late one: {name}": (
             with_late_first(alike(**trouble)), "same problem"
         )
-        for name, trouble in {
-            "loaders": {"workers": w.workers(3.0, cpu_percent=98.0)},
-            "disk": {"workers": w.workers(8.0, cpu_percent=10.0, disk_wait_percent=70.0)},
-            "cores": {"run_queue_wait_percent": 60.0},
-            "no workers": {"loader_workers": 0, "main_thread_percent": 80.0},
-        }.items()
+        for name, trouble in TROUBLES.items()
     },
     "a small gap that nothing explains": with_late_first(busy=w.steady(88.0)),
     "all ranks starve alike": w.window(gpus=tuple([late_gpu(n) for n in range(4)])),

@@ -111,7 +111,7 @@ TENANT = Cases("other_tenant", {
 })  # fmt: skip
 
 FIRST_BY_FOUR = {"pcie_generation_busy": 1, "pcie_width_busy": 4}
-UNREAD = {"pcie_rx_idle_bytes_per_second": None, "pcie_rx_bytes_per_second": None}
+UNREAD: dict[str, Any] = {"pcie_rx_idle_bytes_per_second": None, "pcie_rx_bytes_per_second": None}
 PCIE = Cases("pcie_degraded", {
     "copies over a slow link are waited for": (
         gpu_only(gpu(busy=swinging(0.35), pcie_rx_idle_bytes_per_second=0.8e9, **FIRST_BY_FOUR)),
