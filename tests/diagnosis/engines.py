@@ -10,7 +10,7 @@ from gpuwatch.core.model import Gpu, GpuReading, Host, Snapshot
 from gpuwatch.core.source import ManualClock
 from gpuwatch.diagnosis.engine.catalogue import known
 from gpuwatch.diagnosis.engine.engine import Engine
-from gpuwatch.diagnosis.facts.observer import SubjectKey
+from gpuwatch.diagnosis.facts.observer import Observer, SubjectKey
 from gpuwatch.diagnosis.facts.window import Window
 from gpuwatch.diagnosis.finding import Diagnosis, Evidence
 from gpuwatch.diagnosis.rule import Check, Clear, Firing, Rule, Verdict
@@ -35,10 +35,11 @@ def always(said: Verdict) -> Say:
     return lambda _: said
 
 
-class Script:
+class Script(Observer):
     """Windows of one or more subjects, as an observer would make them."""
 
     def __init__(self, *windows: Window) -> None:
+        super().__init__()
         self._windows = windows or (window(),)
         self._at = 0.0
 

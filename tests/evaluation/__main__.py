@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from tests.evaluation import cases, recorded
-from tests.evaluation.case import Case
+from tests.evaluation.case import Case, Judged
 from tests.evaluation.figures import report
 from tests.evaluation.figures.look import look_into
-from tests.evaluation.harness import Judged, Outcome, run
+from tests.evaluation.harness import Outcome, run
 from tests.evaluation.jobs import long_runs
 
 

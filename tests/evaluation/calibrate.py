@@ -17,7 +17,8 @@ from itertools import pairwise
 from gpuwatch.diagnosis.engine import confidence
 from gpuwatch.diagnosis.engine.catalogue import find
 from tests.evaluation import cases, recorded
-from tests.evaluation.harness import Judged, run
+from tests.evaluation.case import Judged
+from tests.evaluation.harness import run
 
 _LEAST_FINDINGS = 6
 """A rule with fewer is left as it is: its share would be luck."""

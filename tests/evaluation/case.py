@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Protocol
 
-from tests.evaluation.jobs.machine import Rig, Watch
+from gpuwatch.core.model import ProcessKey, Snapshot
+from tests.evaluation.jobs.machine import Rig, Stacks, Watch
 from tests.evaluation.jobs.physics import Work, steps_per_second
 
 HEALTHY = "healthy"
@@ -51,33 +53,37 @@ class Subject:
     """When the fault begins, from the first snapshot on."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
-    """A stretch of snapshots with the truth about it."""
+class Watching(Protocol):
+    """Its snapshots, and what a stack sampler saw since it was last asked."""
+
+    def __iter__(self) -> Iterator[Snapshot]: ...
+    def stacks(self) -> tuple[ProcessKey, Stacks] | None: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judged(ABC):
+    """A stretch of snapshots with the truth about it, generated or recorded."""
 
     name: str
     kind: str
     """What was turned; the label may be ``healthy`` when it cost nothing."""
     subjects: tuple[Subject, ...]
-    rig: Rig
     log: bool = False
     """Only GPU readings, as from a log."""
 
-    def watch(self) -> Watch:
+    @abstractmethod
+    def watch(self) -> Watching:
         """From its beginning; the same each time."""
-        return Watch(self.rig)
 
-    def about(self) -> dict[str, Any]:
-        """For a person who looks into it."""
-        rig = self.rig
-        return {
-            "case": self.name,
-            "card": rig.setup.slots[0].card.name if rig.setup.slots else None,
-            "gpus": len(rig.setup.slots),
-            "cores": rig.setup.cores,
-            "interval": rig.sensors.interval,
-            "works": [str(work) for work in rig.works],
-        }
+
+@dataclass(frozen=True, kw_only=True)
+class Case(Judged):
+    """A generated one."""
+
+    rig: Rig
+
+    def watch(self) -> Watch:
+        return Watch(self.rig)
 
 
 def judge(

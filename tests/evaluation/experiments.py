@@ -1,4 +1,4 @@
-"""``python -m tests.evaluation.experiments [--markdown]``: what this project grew from, measured.
+"""``python -m tests.evaluation.experiments``: what this project grew from, measured.
 
 Batch size against GPU memory (CUDA only), utilisation at 1 and 8 workers with batches of one
 sample, reading time at growing worker counts, checkpoint time against the worker count. Repeats
@@ -53,7 +53,6 @@ class Table:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--markdown", action="store_true")
     parser.add_argument("--repeats", type=int, default=5)
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -62,7 +61,7 @@ def main() -> None:
     print(f"{cores} cores, load {load:.1f} at the start, PyTorch {torch.__version__}\n")
     for measure in (memory, utilisation, reading, checkpoints):
         table = measure(options.repeats)
-        print(_markdown(table) if options.markdown else _plain(table), flush=True)
+        print(_markdown(table), flush=True)
 
 
 # -- the experiments ----------------------------------------------------------------------------
@@ -243,12 +242,6 @@ def _markdown(table: Table) -> str:
             "",
         ]
     return "\n".join(lines)
-
-
-def _plain(table: Table) -> str:
-    lines = [f"{table.title}: {table.note}"]
-    lines += ["  " + "  ".join(f"{text:>10}" for text in row) for row in table.rows]
-    return "\n".join([*lines, ""])
 
 
 if __name__ == "__main__":

@@ -3,29 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Protocol
 
-from gpuwatch.core.model import GpuKey, ProcessKey, Snapshot
+from gpuwatch.core.model import GpuKey
+from gpuwatch.diagnosis.engine.engine import Engine
 from gpuwatch.diagnosis.finding import Diagnosis, Finding
-from tests.evaluation.case import HEALTHY, UNDECIDED, Subject
+from tests.evaluation.case import HEALTHY, UNDECIDED, Judged, Subject
 from tests.evaluation.figures.baselines import Baseline
-from tests.evaluation.jobs.machine import Stacks
 
 STACKS_SECONDS = 5
 """How often what a stack sampler saw is handed on."""
-
-
-class Diagnosing(Protocol):
-    """What is judged: the engine."""
-
-    def push(self, snapshot: Snapshot) -> object: ...
-    def note_stacks(self, job: ProcessKey, stacks: Stacks) -> object: ...
-
-    @property
-    def diagnosis(self) -> Diagnosis: ...
 
 
 @dataclass(slots=True, kw_only=True)
@@ -62,38 +50,9 @@ class Outcome:
         return self.label if self.right else self.said
 
 
-class Watching(Protocol):
-    """Its snapshots, and what a stack sampler saw since it was last asked."""
-
-    def __iter__(self) -> Iterator[Snapshot]: ...
-    def stacks(self) -> tuple[ProcessKey, Stacks] | None: ...
-
-
-class Judged(Protocol):
-    """A case, generated or recorded."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def kind(self) -> str: ...
-    @property
-    def subjects(self) -> tuple[Subject, ...]: ...
-    @property
-    def log(self) -> bool: ...
-    def watch(self) -> Watching: ...
-
-
-def engine() -> Diagnosing:
-    """A new engine, as ``gpuwatch diagnose`` makes it."""
-    from gpuwatch.diagnosis.engine.engine import Engine
-
-    made: Diagnosing = Engine()
-    return made
-
-
-def run(case: Judged, make: Callable[[], Diagnosing] = engine) -> list[Outcome]:
+def run(case: Judged) -> list[Outcome]:
     """The outcomes of all subjects of a case."""
-    diagnosing = make()
+    diagnosing = Engine()
     watching = case.watch()
     snapshots = iter(watching)
     first = next(snapshots, None)
@@ -123,11 +82,6 @@ def run(case: Judged, make: Callable[[], Diagnosing] = engine) -> list[Outcome]:
     for one in watched:
         one.look(diagnosing.diagnosis, last - begin)
     return [one.outcome(case, last - begin) for one in watched]
-
-
-def run_all(cases: Iterable[Judged], make: Callable[[], Diagnosing] = engine) -> Iterator[Outcome]:
-    for case in cases:
-        yield from run(case, make)
 
 
 class _Watched:

@@ -4,33 +4,23 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from gpuwatch.core import codec
 from gpuwatch.core.model import Snapshot
-from tests.evaluation.case import Subject
+from tests.evaluation.case import Judged, Subject
 
 FOLDER = Path(__file__).parent / "recordings"
 INDEX = FOLDER / "index.json"
 
-STILL_WRONG: Mapping[str, str] = {}
-"""Recordings that are right and diagnosed wrong, each with what is known of it."""
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recording:
-    """Like ``case.Case``, from a file."""
-
-    name: str
-    kind: str
-    subjects: tuple[Subject, ...]
+@dataclass(frozen=True, kw_only=True)
+class Recording(Judged):
     path: Path
-    log: bool = False
 
     def watch(self) -> Replay:
-        """From its beginning."""
         return Replay(self.path)
 
 
@@ -54,8 +44,6 @@ class Replay:
 
 def all_recordings() -> list[Recording]:
     """Those that are kept with the tests."""
-    if not INDEX.exists():
-        return []
     return [
         Recording(
             name=f"recorded/{entry['file'].removesuffix('.jsonl.gz')}",

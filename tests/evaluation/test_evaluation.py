@@ -51,10 +51,7 @@ def test_a_recording_is_small_and_whole(recording: recorded.Recording) -> None:
     assert snapshots[-1].jobs
 
 
-DIAGNOSED = [one for one in RECORDINGS if one.name not in recorded.STILL_WRONG]
-
-
-@pytest.mark.parametrize("recording", DIAGNOSED, ids=lambda one: one.name)
+@pytest.mark.parametrize("recording", RECORDINGS, ids=lambda one: one.name)
 def test_a_recorded_job_is_not_diagnosed_wrong(recording: recorded.Recording) -> None:
     """What is said of a real job is right, or that it is not known."""
     (outcome,) = run(recording)

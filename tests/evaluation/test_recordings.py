@@ -14,8 +14,7 @@ import pytest
 from gpuwatch.diagnosis.engine.catalogue import RULES
 from gpuwatch.diagnosis.engine.engine import Engine
 from tests.evaluation.case import HEALTHY, UNDECIDED
-from tests.evaluation.harness import run
-from tests.evaluation.recorded import FOLDER, INDEX, STILL_WRONG, all_recordings
+from tests.evaluation.recorded import FOLDER, INDEX, all_recordings
 
 ENTRIES: list[dict[str, Any]] = json.loads(INDEX.read_text())
 _ABSOLUTE_PATH = re.compile(r"(?<![\w.)\]])/\w|[A-Za-z]:\\")
@@ -72,16 +71,6 @@ def test_a_recording_names_nobody(entry: dict[str, Any]) -> None:
         assert not _ABSOLUTE_PATH.search(value), (key, value)
         if not _OF_THE_DRIVER.fullmatch(value):
             assert not here & set(re.split(r"[\s@=,;]+", value)), (key, value)
-
-
-def test_what_is_listed_as_wrong_is_wrong() -> None:
-    """Once it is diagnosed right it has to leave the list, and is held to it from then on."""
-    right = [
-        recording.name
-        for recording in all_recordings()
-        if recording.name in STILL_WRONG and all(one.right for one in run(recording))
-    ]
-    assert not right, "take them off STILL_WRONG"
 
 
 def test_the_advice_is_what_helped() -> None:

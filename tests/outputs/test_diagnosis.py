@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import replace
 
 import pytest
@@ -204,23 +203,6 @@ def test_a_threshold_does_not_repeat_what_it_is_a_share_of() -> None:
     """``75%`` after ``of a core each`` has been said."""
     evidence = Evidence("workers", 99.0, "% of a core each", 75.0)
     assert evidence_line(evidence) == "workers 99% of a core each (threshold 75%)"
-
-
-def test_the_json_is_one_object_without_nan() -> None:
-    """What is no number is null."""
-    odd = replace(
-        FINDING,
-        evidence=(Evidence("slope", math.nan, threshold=math.inf),),
-        cost_share=None,
-        job=None,
-    )
-    found = json.loads(diagnosis_json(report(odd)))
-    finding = found["findings"][0]
-    assert finding["evidence"][0]["value"] is None
-    assert finding["evidence"][0]["threshold"] is None
-    assert finding["cost"] == {"share": None, "gpu_seconds": 18.6}
-    assert finding["job"] is None
-    assert found["gpus"][0]["busy_percent"] == 38.0
 
 
 def test_the_json_names_advice_from_and_to() -> None:

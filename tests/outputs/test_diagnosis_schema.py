@@ -99,9 +99,8 @@ def test_all_parts_keep_to_the_schema() -> None:
 def test_what_is_no_number_is_null(odd: float) -> None:
     """Whatever a rule came to; JSON has no NaN."""
     evidence = replace(FINDING.evidence[0], value=odd, threshold=odd)
-    finding = replace(
-        FINDING, evidence=(evidence,), cost_share=odd, cost_gpu_seconds=odd, since_unix_seconds=odd
-    )
+    costs = {"cost_share": odd, "cost_gpu_seconds": odd, "since_unix_seconds": odd}
+    finding = replace(FINDING, evidence=(evidence,), job=None, **costs)
     value = assert_valid(diagnosis_json(report(finding)))
     assert value["findings"][0]["evidence"][0]["value"] is None
     assert value["findings"][0]["cost"] == {"share": None, "gpu_seconds": None}

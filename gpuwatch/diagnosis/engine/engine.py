@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Container, Hashable, Sequence
 from dataclasses import replace
-from typing import Protocol
 
 from gpuwatch.core.history import GAP_INTERVALS, without_late
 from gpuwatch.core.model import ProcessKey, Snapshot
@@ -19,7 +18,7 @@ from gpuwatch.diagnosis.engine.accounting import GpuTime
 from gpuwatch.diagnosis.engine.catalogue import RULES
 from gpuwatch.diagnosis.engine.subject import Subject
 from gpuwatch.diagnosis.engine.verdict import EARLY_SECONDS, Seen, sentence
-from gpuwatch.diagnosis.facts.observer import Observer, SubjectKey, spoken_for
+from gpuwatch.diagnosis.facts.observer import Observer, Stacks, SubjectKey, spoken_for
 from gpuwatch.diagnosis.facts.watched_gpu import is_read
 from gpuwatch.diagnosis.facts.window import STOPPED_STATES, Window
 from gpuwatch.diagnosis.finding import Diagnosis, Finding, Unchecked, ordered
@@ -38,19 +37,9 @@ EARLY_BY_SECONDS = 0.25
 LONGEST_STEP_SECONDS = 4.0
 """A pause of the watching counts as one look, not as minutes in which a fault held."""
 
-Stacks = tuple[tuple[str, float, str | None], ...]
-
 _NOTHING_YET = Diagnosis(
     taken_at_unix_seconds=0.0, watched_seconds=0.0, verdict="No data yet.", decided=False
 )
-
-
-class Watching(Protocol):
-    """Maker of windows from snapshots: ``Observer``."""
-
-    def push(self, snapshot: Snapshot) -> None: ...
-
-    def windows(self, without: Container[SubjectKey] = ()) -> tuple[Window, ...]: ...
 
 
 class Engine:
@@ -60,7 +49,7 @@ class Engine:
         self,
         rules: Sequence[Rule] = RULES,
         *,
-        observer: Watching | None = None,
+        observer: Observer | None = None,
         evaluate_seconds: float = EVALUATE_SECONDS,
     ) -> None:
         self._rules = tuple(rules)
@@ -126,8 +115,7 @@ class Engine:
 
     def note_stacks(self, job: ProcessKey, stacks: Stacks) -> None:
         """Take what a stack sampler saw of a job's main threads (see ``JobFacts.stacks``)."""
-        if isinstance(self._observer, Observer):
-            self._observer.note_stacks(job, stacks)
+        self._observer.note_stacks(job, stacks)
 
     @property
     def diagnosis(self) -> Diagnosis:

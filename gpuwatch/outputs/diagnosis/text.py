@@ -83,27 +83,29 @@ def _finding(page: Page, report: DiagnosisReport, first: _Held, *others: _Held) 
     cost = _cost(finding)
     if cost:
         page.labelled("Cost", cost)
-    for number, advice in enumerate(finding.advice):
-        page.labelled("Do" if number == 0 else "", _advice(advice), "- ")
+    _listed(page, "Do", [_advice(advice) for advice in finding.advice])
     read = [evidence for evidence in finding.evidence if evidence.value is not None]
-    for label, evidences in (
-        ("Because", [evidence for evidence in read if evidence.supports]),
-        ("Against", [evidence for evidence in read if not evidence.supports]),
-        ("Unread", [evidence for evidence in finding.evidence if evidence.value is None]),
-    ):
-        for number, evidence in enumerate(evidences):
-            page.labelled(label if number == 0 else "", evidence_line(evidence), "- ")
-    for number, other in enumerate(finding.ruled_out[:RULED_OUT_SHOWN]):
-        page.labelled("Not" if number == 0 else "", f"{other.rule}: {other.why}", "- ")
+    unread = [evidence for evidence in finding.evidence if evidence.value is None]
+    _listed(page, "Because", [evidence_line(evidence) for evidence in read if evidence.supports])
+    _listed(page, "Against", [evidence_line(one) for one in read if not one.supports])
+    _listed(page, "Unread", [evidence_line(evidence) for evidence in unread])
+    causes = [f"{other.rule}: {other.why}" for other in finding.ruled_out[:RULED_OUT_SHOWN]]
     left = len(finding.ruled_out) - RULED_OUT_SHOWN
     if left > 0:
-        page.labelled("", f"and {_plural(left, 'other cause')} (--json)", "- ")
-    for number, (other_one, ended) in enumerate(others):
-        lost = _cost(other_one)
-        text = other_one.summary + (f" (cost: {lost})" if lost else "")
-        if ended is not None:
-            text += _when(other_one, report, ended)
-        page.labelled("Also" if number == 0 else "", text, "- ")
+        causes.append(f"and {_plural(left, 'other cause')} (--json)")
+    _listed(page, "Not", causes)
+    _listed(page, "Also", [_also(report, *other) for other in others])
+
+
+def _listed(page: Page, label: str, texts: Sequence[str]) -> None:
+    for number, text in enumerate(texts):
+        page.labelled(label if number == 0 else "", text, "- ")
+
+
+def _also(report: DiagnosisReport, finding: Finding, ended: float | None) -> str:
+    lost = _cost(finding)
+    text = finding.summary + (f" (cost: {lost})" if lost else "")
+    return text if ended is None else text + _when(finding, report, ended)
 
 
 def _when(finding: Finding, report: DiagnosisReport, until: float | None) -> str:

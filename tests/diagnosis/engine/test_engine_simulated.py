@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from gpuwatch.core.model import GpuReading, Host, ReadingAge, Snapshot
+from gpuwatch.core.model import GpuReading, ReadingAge, Snapshot
 from gpuwatch.core.source import ManualClock
 from gpuwatch.diagnosis.engine.engine import Engine
 from gpuwatch.sources.simulated.source import SimulatedSource
@@ -82,16 +82,6 @@ def test_a_starved_loader_is_named_within_fifteen_seconds() -> None:
     assert 7 <= int(advice.wanted or 0) <= 9
 
 
-def test_gpu_readings_alone_show_the_oscillation() -> None:
-    """Without processes, as in a log, the pattern is named, with num_workers first."""
-    engine = Engine()
-    for made in _simulated("starved", 40, 1):
-        engine.push(replace(made, jobs=(), processes=(), host=Host(name="box")))
-    (finding,) = engine.diagnosis.findings
-    assert finding.rule == "oscillation"
-    assert finding.advice[0].setting == "num_workers"
-
-
 def test_dev_shm_is_judged_as_it_is_now() -> None:
     """Full, it is named within ten seconds, however empty it was before; emptied, soon gone."""
     clock = ManualClock()
@@ -123,12 +113,6 @@ def test_several_jobs_and_cards_are_kept_apart() -> None:
     assert {"loader_cpu_bound", "thermal_throttle", "gpu_lost", "idle_holding_memory"} <= set(rules)
     assert all(len(finding.gpus) == 1 for finding in said.findings)
     assert rules[0] == "gpu_lost"
-
-
-def test_the_cost_of_starving_is_the_time_the_gpu_idled() -> None:
-    """Two thirds of it in the simulation."""
-    finding = simulate("starved", 60)[-1].findings[0]
-    assert finding.cost_share == pytest.approx(0.7, abs=0.05)
 
 
 def _unanswered(made: Snapshot) -> Snapshot:

@@ -258,23 +258,6 @@ def test_a_gpu_that_is_lost_says_so_and_a_new_run_is_another_job() -> None:
     assert not window.starting
 
 
-def test_the_next_run_of_a_command_begins_anew() -> None:
-    """The starved run before is no part of the fed one's plateau, duty or counts."""
-    clock = ManualClock()
-    options = ReadOptions()
-    source = SimulatedSource("rerun", clock=clock, options=options)
-    observer = Observer()
-    for _ in range(150):
-        observer.push(source.read())
-        observer.windows()
-        clock.advance(1.0)
-    window, job, facts = only(observer.windows())
-    assert facts.busy is not None
-    assert facts.busy.duty > 0.9
-    assert job.job.loader_workers == 6
-    assert window.watched_seconds <= 61.0
-
-
 # By hand
 
 
@@ -380,14 +363,6 @@ def test_a_recording_that_starts_again_is_watched_anew() -> None:
     assert window.watched_seconds == pytest.approx(20.0)
     assert window.gpus[0].busy is not None
     assert window.gpus[0].busy.duty == 1.0
-
-
-def test_intervals_of_any_length_weigh_by_time() -> None:
-    """Ten looks a second for ten seconds are worth as much as ten of a second each."""
-    fast = looks(100, interval=0.1, power_watts=100.0)
-    slow = looks(10, start=110.9, power_watts=300.0)
-    facts = after(fast + slow).gpus[0]
-    assert facts.power_mean_watts == pytest.approx(200.0, rel=0.03)
 
 
 def test_power_under_load_is_that_of_busy_polls() -> None:

@@ -1,48 +1,93 @@
-"""The cases of all rules that need no more than a window: what fires, what is quiet, and what a
-rule that cannot decide says it misses."""
+"""The cases of all rules: what fires and with what words, what is quiet, and what a rule that
+cannot decide says it misses."""
 
 from __future__ import annotations
 
+import pkgutil
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gpuwatch.diagnosis.engine.catalogue import RULES
 from gpuwatch.diagnosis.facts.window import Window
+from gpuwatch.diagnosis.rule import Firing
 from tests.diagnosis import windows as w
+from tests.diagnosis.rules import cases
+
+SENTENCES = ("summary", "action", "says")
+ALL: dict[str, cases.Cases] = {
+    one.rule: one
+    for info in pkgutil.iter_modules(cases.__path__, f"{cases.__name__}.")
+    for one in vars(import_module(info.name)).values()
+    if isinstance(one, cases.Cases)
+}
 
 
-def cases(table: str) -> list[Any]:
-    """Those of ``FIRING``, ``QUIET`` or ``UNKNOWN`` in the test file of each rule."""
-    files = {path.stem: path for path in Path(__file__).parent.glob("*/test_*.py")}
-    tables = {}
-    for rule in RULES:
-        path = files[f"test_{rule.name}"]
-        module = import_module(f"{__package__}.{path.parent.name}.{path.stem}")
-        tables[rule.name] = getattr(module, table, {})
-    return [
-        pytest.param(rule, case, id=f"{rule}: {name}")
-        for rule, found in tables.items()
-        for name, case in found.items()
-    ]
+def table(kind: str) -> list[Any]:
+    """(rule, window, what is said) of ``fires``, ``quiet`` or ``unknown``."""
+    rows = []
+    for rule, found in ALL.items():
+        for name, case in getattr(found, kind).items():
+            window, *said = case if isinstance(case, tuple) else (case, None)
+            said = [tuple(said)] if kind == "unknown" else said
+            rows.append(pytest.param(rule, window, *said, id=f"{rule}: {name}"))
+    return rows
 
 
-@pytest.mark.parametrize(("rule", "window"), cases("FIRING"))
-def test_it_fires(rule: str, window: Window) -> None:
-    """The fault is there."""
-    w.fires(w.check_of(rule)(window))
+def firing_of(rule: str, window: Window) -> Firing:
+    return w.fires(w.check_of(rule)(window))
 
 
-@pytest.mark.parametrize(("rule", "window"), cases("QUIET"))
-def test_it_is_quiet(rule: str, window: Window) -> None:
+def part(firing: Firing, path: str) -> Any:
+    """See ``Cases.fires``."""
+    if path == "settings":
+        return [advice.setting for advice in firing.advice or ()]
+    if path == "says":
+        return " / ".join([one.says for one in firing.evidence if one is not None])
+    found: Any = firing
+    for name in path.split("."):
+        found = found[int(name)] if name.lstrip("-").isdigit() else getattr(found, name)
+    return found
+
+
+def holds(rule: str, firing: Firing, path: str, expected: Any) -> bool:
+    if path == "against":
+        return any(one is not None and not one.supports for one in firing.evidence) is expected
+    if path == "weaker":
+        other = ALL[rule].fires[expected]
+        stronger = firing_of(rule, other[0] if isinstance(other, tuple) else other)
+        return firing.strength < stronger.strength
+    found = part(firing, path)
+    if callable(expected):
+        return bool(expected(found))
+    if path.rpartition(".")[2] in SENTENCES:
+        return all(words in found for words in expected.split(" ... "))
+    return bool(expected <= found if isinstance(expected, set) else expected == found)
+
+
+def test_every_rule_has_firing_quiet_and_unknown_cases() -> None:
+    """No rule goes unnoticed, and nothing is taken for one; the order is that of the names."""
+    assert [rule.name for rule in RULES] == sorted(ALL)
+    assert all(one.fires and one.quiet and one.unknown for one in ALL.values())
+
+
+@pytest.mark.parametrize(("rule", "window", "expected"), table("fires"))
+def test_it_fires(rule: str, window: Window, expected: dict[str, Any] | None) -> None:
+    """The fault is there, with its words, its cost and its advice."""
+    firing = firing_of(rule, window)
+    said = (expected or {}).items()
+    wrong = [path for path, value in said if not holds(rule, firing, path, value)]
+    assert not wrong, firing
+
+
+@pytest.mark.parametrize(("rule", "window", "why"), table("quiet"))
+def test_it_is_quiet(rule: str, window: Window, why: str | None) -> None:
     """It is not there, or something else explains what is seen; the rule says why."""
-    w.is_clear(w.check_of(rule)(window))
+    assert (why or "") in w.is_clear(w.check_of(rule)(window)).why
 
 
-@pytest.mark.parametrize(("rule", "case"), cases("UNKNOWN"))
-def test_it_says_what_is_missing(rule: str, case: tuple[Any, ...]) -> None:
-    """A window, and words of each reading that is named."""
-    window, *missing = case
+@pytest.mark.parametrize(("rule", "window", "missing"), table("unknown"))
+def test_it_says_what_is_missing(rule: str, window: Window, missing: tuple[str, ...]) -> None:
+    """Each reading by its name."""
     w.misses(w.check_of(rule)(window), *missing)

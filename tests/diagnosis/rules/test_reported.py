@@ -51,7 +51,7 @@ def test_a_job_that_has_its_data_in_time_does_not_wait_for_it() -> None:
     assert "loader_cpu_bound" not in fired(seen(0.01))
     verdict = RULE["loader_cpu_bound"].check(seen(0.55))
     assert isinstance(verdict, Firing)
-    assert any("reported by the job" in one.says for one in verdict.evidence)
+    assert any(one and "reported by the job" in one.says for one in verdict.evidence)
 
 
 AT_LIMIT = workers(8, cpu_percent=98.0)

@@ -10,7 +10,8 @@ from gpuwatch.diagnosis.engine.catalogue import RULES
 from gpuwatch.diagnosis.facts.observer import Observer
 from gpuwatch.diagnosis.facts.window import Window
 from gpuwatch.diagnosis.rule import Clear, Firing
-from tests.evaluation.harness import STACKS_SECONDS, Judged
+from tests.evaluation.case import Judged
+from tests.evaluation.harness import STACKS_SECONDS
 
 _MOST_GPUS = 2
 

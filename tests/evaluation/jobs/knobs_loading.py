@@ -5,8 +5,20 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gpuwatch.sources.simulated.plans import JobPlan
-from tests.evaluation.case import COSTS_LITTLE, COSTS_NOTHING, HEALTHY, judge
-from tests.evaluation.jobs.scene import GIB, Bench, Scene, cores_for, fed, healthy_work, starved
+from tests.evaluation.case import COSTS_LITTLE, COSTS_NOTHING, judge
+from tests.evaluation.jobs.scene import (
+    GIB,
+    Bench,
+    Scene,
+    always,
+    cores_for,
+    fed,
+    healthy_work,
+    judged,
+    scene,
+    starved,
+    with_either,
+)
 
 
 def healthy(bench: Bench) -> Scene:
@@ -23,12 +35,8 @@ def healthy(bench: Bench) -> Scene:
     elif kind == "tight":
         # Launching takes nearly as long as the kernels.
         work = replace(work, python=0.85 * work.gpu, spins=True)
-    label, right, _ = judge(work, bench.gpus, {"loader_cpu_bound": fed(work)})
-    plan = None
-    slots = bench.slots
-    seconds = 120.0
-    if label != HEALTHY:
-        right = right | {"oscillation"}
+    label = with_either(judged(bench, work, {"loader_cpu_bound": fed(work)}), "oscillation")
+    plan, seconds = None, 120.0
     if kind == "plateau" and not bench.card.unified:
         # The caching allocator grows with the longest sequences, and then stays.
         held = draw.line(0.4, 0.75)
@@ -40,10 +48,7 @@ def healthy(bench: Bench) -> Scene:
             full_share=held + draw.line(0.04, 0.1),
         )
         seconds = 300.0
-    return Scene(
-        work=work, label=(label, right), cores=cores_for(draw, work, bench.gpus), plan=plan,
-        slots=slots, seconds=seconds, log_label=(label, right)
-    )  # fmt: skip
+    return scene(bench, work, label, plan=plan, seconds=seconds, in_log=True)
 
 
 def loader_cpu_bound(bench: Bench) -> Scene:
@@ -52,11 +57,11 @@ def loader_cpu_bound(bench: Bench) -> Scene:
     work = replace(work, workers=draw.one((1, 2, 3, 4, 5, 6, 8, 10)))
     # From a GPU that idles six seconds of seven to one that is 97% busy.
     work = starved(work, draw.span(0.15, 1.0))
-    label, right, _ = judge(work, bench.gpus, {"loader_cpu_bound": fed(work)})
+    label = judged(bench, work, {"loader_cpu_bound": fed(work)})
     cores = bench.gpus * (work.workers + 2)
     if not draw.chance(0.2):
         cores = max(cores + 4, draw.any((16, 24, 32, 64, 96)))
-    return Scene(work=work, label=(label, right), cores=cores)
+    return Scene(work=work, label=label, cores=cores)
 
 
 def just_started(bench: Bench) -> Scene:
@@ -70,12 +75,12 @@ def just_started(bench: Bench) -> Scene:
         seconds = work.gpu * draw.span(0.3, 4.0)
         work = replace(work, workers=0, batch_cpu=seconds, pinned=False, log_every=1)
         cures = {"loader_in_main_process": fed(work)}
-    label, right, _ = judge(work, bench.gpus, cures)
+    label = judged(bench, work, cures)
     loading = draw.span(4.0, 20.0)
     plan = JobPlan(gpus=(), begin=2.0, loading_seconds=loading, age_seconds=0.0)
     return Scene(
         work=work,
-        label=(label, right),
+        label=label,
         cores=cores_for(draw, work, bench.gpus) + 4,
         plan=plan,
         from_seconds=2.0 + loading,
@@ -88,8 +93,7 @@ def loader_io_bound(bench: Bench) -> Scene:
     # Cold files on a network or spinning disk: megabytes to a gigabyte a batch.
     work = starved(work, draw.span(0.15, 0.95), disk=draw.line(0.6, 0.97))
     work = replace(work, batch_spread=draw.span(0.1, 0.5), read_bytes=work.batch_bytes)
-    label, right, _ = judge(work, bench.gpus, {"loader_io_bound": fed(work)})
-    return Scene(work=work, label=(label, right), cores=cores_for(draw, work, bench.gpus))
+    return scene(bench, work, judged(bench, work, {"loader_io_bound": fed(work)}))
 
 
 def loader_in_main_process(bench: Bench) -> Scene:
@@ -99,8 +103,7 @@ def loader_in_main_process(bench: Bench) -> Scene:
         work, workers=0, batch_cpu=work.gpu * draw.span(0.08, 5.0), pinned=draw.chance(0.3),
         log_every=draw.any((1, 1, 10, 50))
     )  # fmt: skip
-    label, right, _ = judge(work, bench.gpus, {"loader_in_main_process": fed(work)})
-    return Scene(work=work, label=(label, right), cores=cores_for(draw, work, bench.gpus))
+    return scene(bench, work, judged(bench, work, {"loader_in_main_process": fed(work)}))
 
 
 def too_many_workers(bench: Bench) -> Scene:
@@ -159,8 +162,7 @@ def memory_not_pinned(bench: Bench) -> Scene:
     work = replace(work, pinned=False, batch_bytes=batch, copy_rate=rate, gpu=gpu)
     work = replace(work, python=gpu * 0.3, batch_cpu=work.workers * gpu / 3.0)
     pinned = replace(work, pinned=True, copy_rate=bench.link)
-    label, right, _ = judge(work, bench.gpus, {"memory_not_pinned": pinned})
-    return Scene(work=work, label=(label, right), cores=cores_for(draw, work, bench.gpus))
+    return scene(bench, work, judged(bench, work, {"memory_not_pinned": pinned}))
 
 
 def shm_full(bench: Bench) -> Scene:
@@ -168,9 +170,8 @@ def shm_full(bench: Bench) -> Scene:
     work = healthy_work(bench)
     work = replace(work, batch_bytes=min(0.1 * work.gpu * work.copy_rate, draw.span(20e6, 600e6)))
     queued = work.workers * work.prefetch * work.batch_bytes * bench.gpus
-    label = ("shm_full", frozenset({"shm_full"}))
     return Scene(
-        work=work, label=label, cores=cores_for(draw, work, bench.gpus),
+        work=work, label=always("shm_full"), cores=cores_for(draw, work, bench.gpus),
         shm_bytes=int(queued * draw.line(0.9, 1.02))
     )  # fmt: skip
 
@@ -187,8 +188,5 @@ def host_memory_growing(bench: Bench) -> Scene:
         gpus=(), resident_growth_bytes_per_second=free / (60.0 * minutes * processes),
         resident_bytes=2.0 * GIB
     )  # fmt: skip
-    label = ("host_memory_growing", frozenset({"host_memory_growing"}))
-    return Scene(
-        work=work, label=label, cores=cores_for(draw, work, bench.gpus), plan=plan,
-        memory_bytes=int(machine), seconds=300.0
-    )  # fmt: skip
+    label = always("host_memory_growing")
+    return scene(bench, work, label, plan=plan, memory_bytes=int(machine), seconds=300.0)

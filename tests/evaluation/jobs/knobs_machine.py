@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from gpuwatch.sources.simulated.device import Cooling
 from gpuwatch.sources.simulated.plans import JobPlan, Slot
-from tests.evaluation.case import HEALTHY, judge
+from tests.evaluation.case import HEALTHY
 from tests.evaluation.jobs.physics import Work
 from tests.evaluation.jobs.scene import (
     GIB,
@@ -14,9 +14,12 @@ from tests.evaluation.jobs.scene import (
     PCIE_EFFICIENCY,
     Bench,
     Scene,
-    cores_for,
+    always,
     discrete,
     healthy_work,
+    judged,
+    scene,
+    with_either,
 )
 
 
@@ -24,12 +27,9 @@ def memory_nearly_full(bench: Bench) -> Scene:
     discrete(bench)
     draw = bench.draw
     work = healthy_work(bench)
-    label = ("memory_nearly_full", frozenset({"memory_nearly_full"}))
+    label = always("memory_nearly_full")
     share = draw.line(0.975, 0.998) - 0.47 * GIB / bench.card.memory_bytes
-    return Scene(
-        work=work, label=label, cores=cores_for(draw, work, bench.gpus),
-        filled=((0, share),), log_label=label
-    )  # fmt: skip
+    return scene(bench, work, label, filled=((0, share),), in_log=True)
 
 
 def memory_growing(bench: Bench) -> Scene:
@@ -44,11 +44,8 @@ def memory_growing(bench: Bench) -> Scene:
         gpus=(), memory_bytes=total * start, leak_every_seconds=every,
         leak_bytes_per_step=total * (0.98 - start) * every / (60.0 * minutes)
     )  # fmt: skip
-    label = ("memory_growing", frozenset({"memory_growing"}))
-    return Scene(
-        work=work, label=label, cores=cores_for(draw, work, bench.gpus), plan=plan,
-        seconds=300.0, log_label=label
-    )  # fmt: skip
+    label = always("memory_growing")
+    return scene(bench, work, label, plan=plan, seconds=300.0, in_log=True)
 
 
 def thermal_throttle(bench: Bench) -> Scene:
@@ -72,10 +69,10 @@ def thermal_throttle(bench: Bench) -> Scene:
         right |= {"straggler"}
     if carried > 0.85:
         right.add(HEALTHY)
-    label = ("thermal_throttle", frozenset(right))
-    return Scene(
-        work=work, label=label, cores=cores_for(draw, work, bench.gpus), slots=tuple(slots),
-        seconds=180.0, from_seconds=max(0.0, begin) + 30.0, log_label=label
+    label = always("thermal_throttle", *right)
+    return scene(
+        bench, work, label, slots=tuple(slots), seconds=180.0,
+        from_seconds=max(0.0, begin) + 30.0, in_log=True
     )  # fmt: skip
 
 
@@ -96,9 +93,8 @@ def power_throttle(bench: Bench) -> Scene:
         right |= {"straggler"}
     if share > 0.8:
         right.add(HEALTHY)
-    label = ("power_throttle", frozenset(right))
-    cores = cores_for(draw, work, bench.gpus)
-    return Scene(work=work, label=label, cores=cores, slots=tuple(slots), log_label=label)
+    label = always("power_throttle", *right)
+    return scene(bench, work, label, slots=tuple(slots), in_log=True)
 
 
 def pcie_degraded(bench: Bench) -> Scene:
@@ -116,18 +112,13 @@ def pcie_degraded(bench: Bench) -> Scene:
         Slot(card=bench.card, pcie_generation=generation, pcie_width=width)
         for _ in range(bench.gpus)
     )
-    label, right, _ = judge(
-        work, bench.gpus, {"pcie_degraded": replace(work, copy_rate=bench.link)}
-    )
-    if label == HEALTHY:
+    label = judged(bench, work, {"pcie_degraded": replace(work, copy_rate=bench.link)})
+    if label[0] == HEALTHY:
         # It costs this job nothing, and is worth a word all the same.
-        label, right = "pcie_degraded", frozenset({"pcie_degraded", HEALTHY})
+        label = always("pcie_degraded", HEALTHY)
     if not work.pinned and work.workers:
-        right = right | {"memory_not_pinned"}
-    return Scene(
-        work=work, label=(label, right), cores=cores_for(draw, work, bench.gpus), slots=slots,
-        log_label=(label, right)
-    )  # fmt: skip
+        label = with_either(label, "memory_not_pinned")
+    return scene(bench, work, label, slots=slots, in_log=True)
 
 
 def hardware_errors(bench: Bench) -> Scene:
@@ -136,14 +127,10 @@ def hardware_errors(bench: Bench) -> Scene:
     slots = list(bench.slots)
     slots[0] = Slot(card=bench.card, errors_from=begin)
     # Eight corrected errors make the first uncorrected one.
-    label = ("hardware_errors", frozenset({"hardware_errors"}))
+    label = always("hardware_errors")
     if not bench.card.ecc:
-        label = (HEALTHY, frozenset({HEALTHY}))
-    cores = cores_for(bench.draw, work, bench.gpus)
-    return Scene(
-        work=work, label=label, cores=cores, slots=tuple(slots), from_seconds=begin + 24.0,
-        seconds=120.0
-    )  # fmt: skip
+        label = always(HEALTHY)
+    return scene(bench, work, label, slots=tuple(slots), from_seconds=begin + 24.0, seconds=120.0)
 
 
 def gpu_lost(bench: Bench) -> Scene:
@@ -151,9 +138,7 @@ def gpu_lost(bench: Bench) -> Scene:
     begin = bench.draw.line(10.0, 50.0)
     slots = list(bench.slots)
     slots[0] = Slot(card=bench.card, lost_from=begin)
-    cores = cores_for(bench.draw, work, bench.gpus)
-    label = ("gpu_lost", frozenset({"gpu_lost"}))
-    return Scene(work=work, label=label, cores=cores, slots=tuple(slots), from_seconds=begin)
+    return scene(bench, work, always("gpu_lost"), slots=tuple(slots), from_seconds=begin)
 
 
 def other_tenant(bench: Bench) -> Scene:
@@ -171,9 +156,7 @@ def other_tenant(bench: Bench) -> Scene:
         memory_bytes=total * draw.line(0.08, 0.35), gpu_share=share, age_seconds=610.0
     )  # fmt: skip
     plan = JobPlan(gpus=(), gpu_share=1 - share, memory_bytes=total * draw.line(0.2, 0.45))
-    label = ("other_tenant", frozenset({"other_tenant"}))
-    cores = cores_for(draw, work, bench.gpus)
-    return Scene(work=work, label=label, cores=cores, plan=plan, beside=(theirs,))
+    return scene(bench, work, always("other_tenant"), plan=plan, beside=(theirs,))
 
 
 def quiet_neighbour(bench: Bench) -> Scene:
@@ -184,9 +167,8 @@ def quiet_neighbour(bench: Bench) -> Scene:
         memory_bytes=bench.draw.span(0.4, 2.0) * GIB, age_seconds=41_000.0
     )  # fmt: skip
     plan = JobPlan(gpus=(), memory_bytes=bench.card.memory_bytes * 0.4)
-    label = (HEALTHY, frozenset({HEALTHY, "idle_holding_memory"}))
-    cores = cores_for(bench.draw, work, bench.gpus)
-    return Scene(work=work, label=label, cores=cores, plan=plan, beside=(theirs,))
+    label = always(HEALTHY, "idle_holding_memory")
+    return scene(bench, work, label, plan=plan, beside=(theirs,))
 
 
 def idle_holding_memory(bench: Bench) -> Scene:
@@ -196,7 +178,7 @@ def idle_holding_memory(bench: Bench) -> Scene:
         memory_bytes=bench.card.memory_bytes * draw.line(0.12, 0.8),
         age_seconds=draw.span(3_000.0, 90_000.0)
     )  # fmt: skip
-    label = ("idle_holding_memory", frozenset({"idle_holding_memory"}))
+    label = always("idle_holding_memory")
     return Scene(
         work=Work(), label=label, cores=32, plan=plan, seconds=400.0, interval=2.0, log_label=label
     )
@@ -210,5 +192,5 @@ def orphaned_workers(bench: Bench) -> Scene:
         memory_bytes=draw.line(0.5, 3.0) * GIB, resident_bytes=1.1 * GIB, age_seconds=7200.0
     )  # fmt: skip
     more = tuple(replace(plan, gpus=(0,)) for _ in range(draw.rng.randrange(1, 6)))
-    label = ("orphaned_workers", frozenset({"orphaned_workers"}))
+    label = always("orphaned_workers")
     return Scene(work=Work(), label=label, cores=32, plan=plan, beside=more, seconds=200.0)

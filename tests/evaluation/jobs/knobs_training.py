@@ -10,9 +10,12 @@ from tests.evaluation.jobs.physics import Checkpoint, Validation
 from tests.evaluation.jobs.scene import (
     Bench,
     Scene,
+    always,
     cores_for,
     fed,
     healthy_work,
+    judged,
+    scene,
     small_kernels,
     starved,
     with_either,
@@ -24,9 +27,8 @@ def healthy_at_limit(bench: Bench) -> Scene:
     that is how it is meant to run."""
     work = healthy_work(bench)
     work = replace(work, compute=work.compute._replace(power=bench.draw.line(1.0, 1.07)))
-    label = (HEALTHY, frozenset({HEALTHY, "power_throttle"}))
-    cores = cores_for(bench.draw, work, bench.gpus)
-    return Scene(work=work, label=label, cores=cores, log_label=label)
+    label = always(HEALTHY, "power_throttle")
+    return scene(bench, work, label, in_log=True)
 
 
 def starting(bench: Bench) -> Scene:
@@ -34,9 +36,8 @@ def starting(bench: Bench) -> Scene:
     draw = bench.draw
     work = healthy_work(bench)
     plan = JobPlan(gpus=(), begin=3.0, loading_seconds=draw.span(8.0, 70.0), age_seconds=0.0)
-    label = (HEALTHY, frozenset({HEALTHY, UNDECIDED}))
-    cores = cores_for(draw, work, bench.gpus)
-    return Scene(work=work, label=label, cores=cores, plan=plan, seconds=100.0)
+    label = always(HEALTHY, UNDECIDED)
+    return scene(bench, work, label, plan=plan, seconds=100.0)
 
 
 def python_bound(bench: Bench) -> Scene:
@@ -48,8 +49,9 @@ def python_bound(bench: Bench) -> Scene:
         batch_cpu=work.workers * gpu / 4.0,
         batch_bytes=min(work.batch_bytes, 0.02 * gpu * work.copy_rate)
     )  # fmt: skip
-    label, right, _ = judge(work, bench.gpus, {"python_bound": replace(work, python=0.3 * gpu)})
-    return Scene(work=work, label=(label, right), cores=cores_for(draw, work, bench.gpus))
+    return scene(
+        bench, work, judged(bench, work, {"python_bound": replace(work, python=0.3 * gpu)})
+    )
 
 
 def sync_every_step(bench: Bench) -> Scene:
@@ -63,12 +65,11 @@ def sync_every_step(bench: Bench) -> Scene:
         batch_bytes=min(work.batch_bytes, 0.02 * gpu * work.copy_rate)
     )  # fmt: skip
     cured = replace(work, syncs=False, after_sync=0.0)
-    label, right, _ = judge(work, bench.gpus, {"sync_every_step": cured})
-    label_, right_ = with_either((label, right), "python_bound")
-    if not work.spins and label_ != HEALTHY:
+    label = with_either(judged(bench, work, {"sync_every_step": cured}), "python_bound")
+    if not work.spins:
         # A main thread that sleeps while it waits is at no limit: only stacks could tell.
-        right_ = right_ | {UNDECIDED}
-    return Scene(work=work, label=(label_, right_), cores=cores_for(draw, work, bench.gpus))
+        label = with_either(label, UNDECIDED)
+    return scene(bench, work, label)
 
 
 def checkpoint_pauses(bench: Bench) -> Scene:
@@ -82,13 +83,12 @@ def checkpoint_pauses(bench: Bench) -> Scene:
         first=draw.line(3.0, 15.0), all_wait=draw.chance(0.4)
     )  # fmt: skip
     work = replace(work, checkpoint=saved)
-    label, right, _ = judge(work, bench.gpus, {"checkpoint_pauses": replace(work, checkpoint=None)})
+    label = judged(bench, work, {"checkpoint_pauses": replace(work, checkpoint=None)})
     if bench.gpus > 1 and not saved.all_wait:
-        label, right = with_either((label, right), "collective_wait")
-    return Scene(
-        work=work, label=(label, right), cores=cores_for(draw, work, bench.gpus),
-        seconds=max(120.0, 4.3 * every), from_seconds=saved.first,
-        log_label=with_either((label, right), "validation_pauses", UNDECIDED)
+        label = with_either(label, "collective_wait")
+    return scene(
+        bench, work, label, seconds=max(120.0, 4.3 * every), from_seconds=saved.first,
+        log_label=with_either(label, "validation_pauses", UNDECIDED)
     )  # fmt: skip
 
 
@@ -104,11 +104,10 @@ def validation_pauses(bench: Bench) -> Scene:
     )  # fmt: skip
     work = replace(work, validation=pause)
     # It is worth a word, and not to say it is no mistake.
-    label = ("validation_pauses", frozenset({"validation_pauses", HEALTHY}))
-    return Scene(
-        work=work, label=label, cores=cores_for(draw, work, bench.gpus),
-        seconds=max(120.0, 4.3 * every), from_seconds=pause.first,
-        log_label=(label[0], label[1] | {UNDECIDED, "checkpoint_pauses"})
+    label = always("validation_pauses", HEALTHY)
+    return scene(
+        bench, work, label, seconds=max(120.0, 4.3 * every), from_seconds=pause.first,
+        log_label=with_either(label, UNDECIDED, "checkpoint_pauses")
     )  # fmt: skip
 
 
@@ -119,27 +118,22 @@ def collective_wait(bench: Bench) -> Scene:
     work = healthy_work(bench)
     if draw.chance(0.4):
         work = replace(work, remote_wait=work.gpu * draw.span(0.15, 2.0))
-        cures = {"collective_wait": replace(work, remote_wait=0.0)}
-        label, right, _ = judge(work, bench.gpus, cures)
-        label, right = with_either((label, right), "busy_without_work")
+        label = judged(bench, work, {"collective_wait": replace(work, remote_wait=0.0)})
+        label = with_either(label, "busy_without_work")
         if work.remote_wait < work.gpu:
             # All GPUs here look like those of a job bound by memory bandwidth, mean power
             # included: nobody could tell it from here.
-            right = right | {HEALTHY, UNDECIDED}
+            label = (label[0], label[1] | {HEALTHY, UNDECIDED})
         factor = 2
     else:
         slow = draw.rng.randrange(bench.gpus)
         room = work.workers * work.gpu / work.batch_cpu
         work = replace(work, slow_loaders=((slow, room * draw.span(1.15, 3.0)),))
-        cures = {"collective_wait": replace(work, slow_loaders=())}
-        label, right, _ = judge(work, bench.gpus, cures)
+        label = judged(bench, work, {"collective_wait": replace(work, slow_loaders=())})
         # Each of these names the rank that is waited for.
-        label, right = with_either((label, right), "loader_cpu_bound", "straggler")
+        label = with_either(label, "loader_cpu_bound", "straggler")
         factor = 1
-    return Scene(
-        work=work, label=(label, right), cores=cores_for(draw, work, bench.gpus),
-        world_size_factor=factor
-    )  # fmt: skip
+    return scene(bench, work, label, world_size_factor=factor)
 
 
 def straggler(bench: Bench) -> Scene:
@@ -148,19 +142,17 @@ def straggler(bench: Bench) -> Scene:
     work = healthy_work(bench)
     slow = draw.rng.randrange(bench.gpus)
     work = replace(work, slow_gpus=((slow, draw.span(1.12, 2.5)),))
-    label, right, _ = judge(work, bench.gpus, {"straggler": replace(work, slow_gpus=())})
-    label, right = with_either((label, right), "collective_wait")
-    return Scene(work=work, label=(label, right), cores=cores_for(draw, work, bench.gpus))
+    label = judged(bench, work, {"straggler": replace(work, slow_gpus=())})
+    return scene(bench, work, with_either(label, "collective_wait"))
 
 
 def busy_without_work(bench: Bench) -> Scene:
     """Small kernels in a job that fills its memory, so that a larger batch is no way out."""
     draw = bench.draw
     work = replace(healthy_work(bench), compute=small_kernels(draw))
-    label = ("busy_without_work", frozenset({"busy_without_work"}))
+    label = always("busy_without_work")
     plan = JobPlan(gpus=(), memory_bytes=bench.card.memory_bytes * draw.line(0.65, 0.8))
-    cores = cores_for(draw, work, bench.gpus)
-    return Scene(work=work, label=label, cores=cores, plan=plan, log_label=label)
+    return scene(bench, work, label, plan=plan, in_log=True)
 
 
 def batch_too_small(bench: Bench) -> Scene:
@@ -174,12 +166,11 @@ def batch_too_small(bench: Bench) -> Scene:
     right = {"batch_too_small", "busy_without_work"}
     if work.python > work.gpu:
         right.add("python_bound")
-    label = ("batch_too_small", frozenset(right))
+    label = always("batch_too_small", *right)
     # Launches that take longer than the kernels do not show in a log.
-    log = ("batch_too_small", frozenset(right | ({UNDECIDED} if work.python > work.gpu else set())))
+    log = with_either(label, UNDECIDED) if work.python > work.gpu else label
     plan = JobPlan(gpus=(), memory_bytes=bench.card.memory_bytes * draw.line(0.04, 0.25))
-    cores = cores_for(draw, work, bench.gpus)
-    return Scene(work=work, label=label, cores=cores, plan=plan, log_label=log)
+    return scene(bench, work, label, plan=plan, log_label=log)
 
 
 def two_causes(bench: Bench) -> Scene:

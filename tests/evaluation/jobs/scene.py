@@ -6,12 +6,14 @@ cards from 70 to 1000 W), not those at which a rule fires.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from gpuwatch.sources.simulated.cards import Card
 from gpuwatch.sources.simulated.device import Activity
 from gpuwatch.sources.simulated.plans import JobPlan, Slot
-from tests.evaluation.case import HEALTHY, UNDECIDED
+from tests.evaluation.case import HEALTHY, UNDECIDED, judge
 from tests.evaluation.jobs import cards
 from tests.evaluation.jobs.draw import Draw
 from tests.evaluation.jobs.physics import Work
@@ -146,6 +148,23 @@ def starved(work: Work, supply: float, *, disk: float = 0.0) -> Work:
 def fed(work: Work) -> Work:
     """The same with a loader that has room."""
     return replace(work, workers=8, batch_cpu=0.5 * work.gpu, disk_wait=0.0, worker_speed=1.0)
+
+
+def always(rule: str, *others: str) -> Label:
+    """Whatever it costs; the others are right as well."""
+    return rule, frozenset({rule, *others})
+
+
+def judged(bench: Bench, work: Work, cures: Mapping[str, Work]) -> Label:
+    """By what each cure gains."""
+    return judge(work, bench.gpus, cures)[:2]
+
+
+def scene(bench: Bench, work: Work, label: Label, *, in_log: bool = False, **fields: Any) -> Scene:
+    """On a machine with room for it; ``in_log``: GPU readings alone show as much."""
+    if in_log:
+        fields["log_label"] = label
+    return Scene(work=work, label=label, cores=cores_for(bench.draw, work, bench.gpus), **fields)
 
 
 def with_either(label: Label, *others: str) -> Label:

@@ -82,16 +82,11 @@ RULE = Rule(
     look_alike=4,
     chart="power_watts",
 )  # fmt: skip
-GAP_PERCENT = 8.0
-"""Of the time: how much less busy the late rank's GPU is. Ranks of a job in step differ by one to
-three points; a rank that saves for four seconds of a minute makes seven."""
-UNSEEN_GAP_PERCENT = 15.0
-"""The gap that must be there where nothing shows what the late rank does."""
+GAP_PERCENT = 8.0  # of the time
+UNSEEN_GAP_PERCENT = 15.0  # where nothing shows what it does
 CLEAR_GAP_PERCENT = 25.0
 """A quarter of the time: from here on confidence grows no more."""
-WORKING = 0.6
-"""How much of the gap the waiting ones may have spent at full work: data-parallel ranks all do the
-same work, so those that wait should show no more of it than the late one."""
+WORKING = 0.6  # of the gap
 LEAST_BUSY_SHARE = 0.03
 """Of the time: what a GPU does while it works does not show in less."""
 

@@ -59,16 +59,11 @@ RULE = Rule(
     explains=frozenset({"busy_without_work", "batch_too_small", "oscillation"}),
     lost_while_busy=True,
 )
-LESS_SM = 0.9
-"""SM activity of the others over the odd one's: ranks that do the same agree better."""
+LESS_SM = 0.9  # of the odd one's, here and below
 LESS_POWER = 0.8
-"""Of power, which differs from card to card by up to a tenth and counts spinning as work."""
 LESS_CONTROLLER = 0.9
-"""Of the time the memory controller works, which spinning leaves alone."""
 LEAST_CONTROLLER_PERCENT = 8.0
-"""It is given in whole percent: below, a tenth of it is rounding."""
-LOWER_CLOCK = 0.94
-"""Of the others' clock while busy: two or three steps of 15 MHz are the lottery of the silicon."""
+LOWER_CLOCK = 0.94  # of the others'
 DIFFERENT = 0.06
 """Of the larger: readings that are less apart do not show which rank is slower."""
 

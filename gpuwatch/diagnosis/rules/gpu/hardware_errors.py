@@ -45,8 +45,6 @@ from gpuwatch.diagnosis.rules.shared.words import keys, named, verb
 # There is nothing to weigh.
 RULE = Rule(title="hardware errors", trust=1.03, of_card=True, has_look_alikes=False)
 CORRECTED_PER_MINUTE = 10.0
-"""Cards in good order show a corrected error in days or weeks; ten in a minute are one bad cell
-that is read all the time, which is what the row remapper then takes out."""
 
 _DRAIN = Advice(
     "Keep a checkpoint from before the errors, move the job to another GPU, reset this one and run "

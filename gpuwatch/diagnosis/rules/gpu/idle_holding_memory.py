@@ -69,15 +69,10 @@ RULE = Rule(
     chart="memory_used_bytes",
 )
 IDLE_PERCENT = 1.0
-"""The mean over the window; a monitor or a display makes some tenths."""
-HELD_BYTES = GIB
-"""Of processes: a bare CUDA context has some hundred MiB, by the libraries and their versions."""
-UNNAMED_BYTES = 2 * GIB
-"""Of the card, where the processes are not known: the driver itself reserves up to about 1 GiB."""
+HELD_BYTES = GIB  # of the job's processes
+UNNAMED_BYTES = 2 * GIB  # of the card
 LONG_ENOUGH_SECONDS = 30.0
-"""Checkpoints and the ends of epochs are mostly over by then."""
 WORKING_CORES = 0.3
-"""A job that uses more CPU than this does something; notebooks and servers that wait use less."""
 
 
 def check(window: Window) -> Verdict:

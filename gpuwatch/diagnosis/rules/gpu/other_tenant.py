@@ -56,14 +56,10 @@ RULE = Rule(
     lost_while_busy=True,
     look_alike=3,
 )
-OWN_PERCENT = 3.0
-"""Of SM time: a job that runs less than this there loses nothing to others."""
-BUSY_PERCENT = 8.0
-"""Of SM time. A desktop that redraws takes one to five percent."""
+OWN_PERCENT = 3.0  # of SM time
+BUSY_PERCENT = 8.0  # of SM time
 MEMORY_BYTES = 2 * GIB
-"""A desktop and a browser stay below."""
-CROWDED = 0.9
-"""Of the card's memory: from here what others hold is what is missing."""
+CROWDED = 0.9  # of the card's memory
 
 _ASK = Advice(
     "Ask their owner to end them, or use another GPU, before trying a larger batch.",

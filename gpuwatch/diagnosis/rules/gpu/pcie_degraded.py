@@ -43,8 +43,7 @@ from __future__ import annotations
 
 from gpuwatch.diagnosis.facts.window import GpuFacts
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
-from gpuwatch.diagnosis.rules.shared.copies import busy_link_rate
-from gpuwatch.diagnosis.rules.shared.gpus import link_rate, present
+from gpuwatch.diagnosis.rules.shared.gpus import busy_link_rate, link_rate, present
 from gpuwatch.diagnosis.rules.shared.words import clamp, highest, keys, named, ramp, rounded, verb
 
 _FEWER = Advice(
@@ -60,15 +59,10 @@ RULE = Rule(
     suspect="a degraded PCIe link",
     suspected=11,
 )
-HALF = 0.5
-"""Of the possible rate: what is at or below it is degraded where copies are waited for."""
+HALF = 0.5  # of the possible rate
 QUARTER = 0.25
-"""No usual layout of lanes ends here: worth a line even if nothing waits for it now."""
-FILLED = 0.4
-"""Of the link's rate, in traffic while no kernel runs: copies reach 80-90% of it at most, and the
-driver's traffic counters are 20 ms samples."""
+FILLED = 0.4  # of the link's rate
 IDLE_SHARE = 0.08
-"""Less idling than this is nothing to explain."""
 
 
 def check(window: Window) -> Verdict:

@@ -59,16 +59,11 @@ RULE = Rule(
     look_alike=2,
     chart="power_watts",
 )
-LOWERED = 0.95
-"""Of the default limit: within 5% is rounding and steps of the tools that set it."""
-CAP_SHARE = 0.10
-"""Six seconds of a minute; peaks of single kernels touch any limit."""
-BRAKE_SHARE = 0.02
-"""The brake halves the clocks: a second of a minute is worth a line."""
-AT_LIMIT = 0.95
-"""Of the limit: the driver's loop keeps power a few percent below it."""
-SLIGHT = 0.03
-"""A clock this little lower is not worth a warning."""
+LOWERED = 0.95  # of the default limit
+CAP_SHARE = 0.10  # of the time
+BRAKE_SHARE = 0.02  # of the time
+AT_LIMIT = 0.95  # of the limit
+SLIGHT = 0.03  # of the clock
 
 _SUPPLY = Advice(
     "Check the power supply, its cables and the rack's power budget.",

@@ -66,16 +66,11 @@ RULE = Rule(
     chart="temperature_celsius",
     chart_seconds=180.0,
 )
-SHARE = 0.05
-"""Three seconds of a minute. Below that it is a moment, not a state."""
-NEAR_CELSIUS = 5.0
-"""``hw_slowdown`` has several causes; this close to the slowdown temperature it is heat."""
+SHARE = 0.05  # of the time
+NEAR_CELSIUS = 5.0  # below the slowdown, as the next two
 FAR_CELSIUS = 8.0
-"""This far below its slowdown temperature a card does not throttle for heat."""
 AT_CELSIUS = 1.0
-"""This close to it, it may, where the driver gives no reasons."""
-LOW_CLOCK = 0.93
-"""Of the highest clock: without the reasons, a hot card must also be slow."""
+LOW_CLOCK = 0.93  # of the highest
 
 
 def check(window: Window) -> Verdict:

@@ -60,10 +60,8 @@ RULE = Rule(
     suspect="a CPU quota",
     suspected=5,
 )  # fmt: skip
-STEPS_THROTTLED_PERCENT = 25.0
-"""Of the quota's periods, for a job that trains on the CPU."""
-QUOTA_SHARE = 0.9
-"""Of the cores the job could use without it."""
+STEPS_THROTTLED_PERCENT = 25.0  # of its periods
+QUOTA_SHARE = 0.9  # of the cores
 
 
 def check(window: Window) -> Verdict:

@@ -42,14 +42,10 @@ from __future__ import annotations
 
 from gpuwatch.diagnosis.facts.window import WorkerFacts
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
-from gpuwatch.diagnosis.rules.shared.loading import (
-    NO_MAIN,
-    NO_WORKERS,
-    Underfed,
-    starved,
-)
+from gpuwatch.diagnosis.rules.shared.loading import NO_MAIN, NO_WORKERS, Underfed, starved
 from gpuwatch.diagnosis.rules.shared.words import counted, ramp
 from gpuwatch.diagnosis.rules.shared.workers import (
+    CHEAPER,
     WORKERS_AT_LIMIT_PERCENT,
     in_disk_wait,
     is_at_limit,
@@ -68,9 +64,7 @@ RULE = Rule(
     suspect="too few or too slow loader workers",
     suspected=1,
 )
-MAIN_WAITS_PERCENT = 60.0
-"""A thread that waits for a batch sleeps; one that is this busy while the GPU idles does the
-delaying itself."""
+MAIN_WAITS_PERCENT = 60.0  # of a core
 SPARE_CORES = 1.0
 """One more worker needs one more core, where the GPU could use all that it makes."""
 SPARE_LEAST_CORES = 0.3
@@ -178,12 +172,8 @@ def _cheaper(window: Window, count: int, better: int | None) -> list[Advice]:
     why = "the workers are at their limit; the job's usable cores were not read"
     if cores is not None:
         why = f"all {cores:.0f} cores the job may use are taken; more workers would take turns"
-    offline = (
-        "Make the transforms cheaper, do them once and store the result, or decode on the GPU "
-        "(DALI, nvJPEG)."
-    )
     more = "Give the job more cores, or run fewer ranks on this machine."
-    advice = [Advice(offline, why=why), Advice(more, why=why)]
+    advice = [Advice(CHEAPER, why=why), Advice(more, why=why)]
     if better is not None and better < count and own is not None and count > own:
         why = "more workers than cores only take turns"
         advice.append(set_workers("Lower num_workers", count, better, why))

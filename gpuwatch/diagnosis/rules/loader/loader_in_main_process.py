@@ -50,7 +50,11 @@ from gpuwatch.diagnosis.rules.shared.loading import (
 )
 from gpuwatch.diagnosis.rules.shared.reported import STARVED_SHARE
 from gpuwatch.diagnosis.rules.shared.words import percent_of, ramp
-from gpuwatch.diagnosis.rules.shared.workers import recommended_workers, set_workers
+from gpuwatch.diagnosis.rules.shared.workers import (
+    SMALL_SHM_BYTES,
+    recommended_workers,
+    set_workers,
+)
 
 _PERSISTENT = Advice(
     "Set persistent_workers=True.",
@@ -72,18 +76,14 @@ RULE = Rule(
     suspect="loading in the main process",
     suspected=3,
 )
-MAIN_LOADS_PERCENT = 60.0
-"""Of a core, while the GPU idles."""
+MAIN_LOADS_PERCENT = 60.0  # of a core
 IN_PHASE = 0.4
 """Correlation of the main thread's CPU with the GPU's utilisation."""
 TAKE_TURNS = -0.3
 """The same correlation, where they take turns."""
-STACKS_LOADING_PERCENT = 15.0
-"""Of the main thread's samples."""
+STACKS_LOADING_PERCENT = 15.0  # of its samples
 WRITES_BYTES_PER_SECOND = 50e6
 """A process that writes this while its GPU idles saves a checkpoint."""
-SMALL_SHM_BYTES = 128 * 1024**2
-"""Docker's default of 64 MB and a little more."""
 
 
 def check(window: Window) -> Verdict:

@@ -65,8 +65,7 @@ RULE = Rule(
     suspected=2,
     chart="read",
 )
-DISK_WAIT_PERCENT = 25.0
-"""Of the workers' time."""
+DISK_WAIT_PERCENT = 25.0  # of the workers' time
 IO_PRESSURE_PERCENT = 20.0
 """PSI "some" of the machine: supports, never suffices."""
 READ_BYTES_PER_SECOND = 1e6

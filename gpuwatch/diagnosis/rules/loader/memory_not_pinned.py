@@ -39,7 +39,7 @@ Sources
 from __future__ import annotations
 
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
-from gpuwatch.diagnosis.rules.shared.copies import (
+from gpuwatch.diagnosis.rules.shared.gpus import (
     IDLE_TRAFFIC_BYTES_PER_SECOND,
     busy_link_rate,
     idle_traffic,
@@ -70,8 +70,7 @@ RULE = Rule(
 )
 MOSTLY = 0.6
 """Of the idle time: a loop that waits for data for so much of it does not wait for copies."""
-LINK_FULL_SHARE = 0.8
-"""Of what the link can carry."""
+LINK_FULL_SHARE = 0.8  # of the link's rate
 
 
 def check(window: Window) -> Verdict:
@@ -85,7 +84,7 @@ def check(window: Window) -> Verdict:
         return Unknown(("whether the loader pins memory",))
     if is_at_limit(found.workers):
         return Clear("the loader workers are at their limit: pinning would hardly help")
-    copies, traffic = reported_copies(found.ranks), idle_traffic(found)
+    copies, traffic = reported_copies(found.ranks), idle_traffic(found.gpus, found.idle_share)
     if copies is None:
         if traffic is None:
             return Unknown(("PCIe traffic",))

@@ -43,8 +43,11 @@ from __future__ import annotations
 
 from gpuwatch.diagnosis.facts.window import GpuFacts
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
-from gpuwatch.diagnosis.rules.shared.copies import IDLE_TRAFFIC_BYTES_PER_SECOND
-from gpuwatch.diagnosis.rules.shared.gpus import is_others, works
+from gpuwatch.diagnosis.rules.shared.gpus import (
+    IDLE_TRAFFIC_BYTES_PER_SECOND,
+    is_others,
+    works,
+)
 from gpuwatch.diagnosis.rules.shared.loading import driving, too_early
 from gpuwatch.diagnosis.rules.shared.pauses import pause_share
 from gpuwatch.diagnosis.rules.shared.reported import FED_SHARE, STARVED_SHARE, reported_wait
@@ -80,11 +83,8 @@ RULE = Rule(
     suspect="bursts faster than the sampling",
     suspected=12,
 )
-IDLE_SHARE = 0.15
-"""Of the time: between what TensorFlow's profiler calls moderately (5%) and highly (20%)
-input-bound."""
+IDLE_SHARE = 0.15  # of the time
 LEAST_RUNS = 5
-"""Idle runs in the window: a rhythm, not an event."""
 LONGEST_IDLE_SECONDS = 15.0
 """Longer waits are pauses (saves, validation), or a job that does something else."""
 MIDDLING_SHARE = 0.5

@@ -34,6 +34,7 @@ from __future__ import annotations
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
 from gpuwatch.diagnosis.rules.shared.loading import NO_JOB
 from gpuwatch.diagnosis.rules.shared.words import amount, ramp, strength
+from gpuwatch.diagnosis.rules.shared.workers import SMALL_SHM_BYTES
 
 _FEWER = Advice(
     "Lower num_workers or prefetch_factor, or pass smaller types (uint8).",
@@ -42,13 +43,9 @@ _FEWER = Advice(
 )
 RULE = Rule(title="/dev/shm is full", cure=(_FEWER,), has_look_alikes=False)
 FULL_SHARE = 0.80
-"""A batch more for each worker can fill the rest."""
 ERROR_SHARE = 0.95
 """The next batch may not fit, and a worker that finds no room ends with a bus error."""
-SMALL_BYTES = 128 * 1024**2
-"""Docker's default of 64 MB and a little more."""
 SMALL_FULL_SHARE = 0.5
-"""Where all of it is small one batch is a large part of it."""
 
 
 def check(window: Window) -> Verdict:
@@ -62,7 +59,7 @@ def check(window: Window) -> Verdict:
     total, used = window.host.shm_total_bytes, window.host.shm_used_bytes
     if total is None or used is None or total <= 0:
         return Unknown(("the size and use of /dev/shm",))
-    share, small = used / total, total <= SMALL_BYTES
+    share, small = used / total, total <= SMALL_SHM_BYTES
     limit = SMALL_FULL_SHARE if small else FULL_SHARE
     if share < limit:
         return Clear(f"{share:.0%} of /dev/shm is in use")

@@ -41,6 +41,7 @@ from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unkno
 from gpuwatch.diagnosis.rules.shared.loading import NO_WORKERS, Underfed, held_up, underfed
 from gpuwatch.diagnosis.rules.shared.words import counted, ramp, strength
 from gpuwatch.diagnosis.rules.shared.workers import (
+    CHEAPER,
     in_disk_wait,
     is_held_back,
     recommended_workers,
@@ -55,19 +56,14 @@ RULE = Rule(
     suspect="more workers than cores",
     suspected=4,
 )
-CROWDING = 1.1
-"""Workers and main threads for each core the job may use."""
-RUN_QUEUE_WAIT_PERCENT = 10.0
-"""Of the workers' time."""
+CROWDING = 1.1  # for each core
+RUN_QUEUE_WAIT_PERCENT = 10.0  # of the workers' time
 OWN_SHARE = 0.4
 """Of the cores it may use: a job that gets less of them than this is crowded by others."""
 DISK_WAIT_PERCENT = 50.0
 """Workers that mostly wait for disks do not crowd the cores."""
-PUSHED_PER_SECOND = 30.0
-"""Of each worker, involuntary switches: alone on a core a process is pushed off it once or twice a
-second."""
-FILLED_SHARE = 0.85
-"""Of the cores it may use: a job that uses more is short of them where its workers are pushed."""
+PUSHED_PER_SECOND = 30.0  # of each worker
+FILLED_SHARE = 0.85  # of the cores
 
 
 def check(window: Window) -> Verdict:
@@ -128,13 +124,7 @@ def _firing(
     count = found.worker_count or round(workers.count / max(1, ranks))
     better = recommended_workers(window, count, found.busy_share)
     missing = ("run-queue wait",) if workers.run_queue_wait_percent is None else ()
-    advice = [
-        Advice(
-            "Make the transforms cheaper, do them once and store the result, or decode on the GPU "
-            "(DALI, nvJPEG).",
-            why=f"the {share} that the job may use are all taken",
-        )
-    ]
+    advice = [Advice(CHEAPER, why=f"the {share} that the job may use are all taken")]
     if better is not None and better < count:
         why = "more workers than cores take turns and slow the main thread down"
         advice.insert(0, set_workers("Lower num_workers", count, better, why))

@@ -53,6 +53,7 @@ from gpuwatch.diagnosis.facts.window import GpuFacts
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
 from gpuwatch.diagnosis.rules.shared import effort
 from gpuwatch.diagnosis.rules.shared.gpus import PINNED_PERCENT, works
+from gpuwatch.diagnosis.rules.shared.loading import MAIN_AT_LIMIT_PERCENT
 from gpuwatch.diagnosis.rules.shared.words import gib, highest, keys, mean, named, ramp, verb
 
 RULE = Rule(
@@ -61,17 +62,10 @@ RULE = Rule(
     lost_while_busy=True,
     chart="power_watts",
 )
-ROOM = 0.5
-"""Of the card's memory in use: below, a batch of twice the size surely fits."""
-FILL_TO = 0.9
-"""Of the card's memory: what to fill it to, with a rest for fragmentation and evaluation."""
+ROOM = 0.5  # of the memory
+FILL_TO = 0.9  # of the memory
 FLAT_PERCENT = 60.0
-"""A steady level from here to "busy all the time" is fed as well, where Python is not the limit:
-launches of tiny kernels leave gaps."""
-PYTHON_PERCENT = 85.0
-"""Of a core: from here on the main thread may be what holds the launches back."""
 NO_TENSOR_PERCENT = 2.0
-"""Tensor-core activity below this, in a job that trains, is full precision."""
 
 _PRECISION = Advice(
     "Use mixed precision (torch.autocast with bfloat16, or TF32 matrix products).",
@@ -110,7 +104,7 @@ def _is_fed(window: Window, gpu: GpuFacts) -> bool:
     busy = gpu.busy.mean_percent
     main = None if window.job is None else window.job.main_thread_percent
     flat = busy >= FLAT_PERCENT and gpu.busy.low_percent >= 0.6 * busy
-    return busy >= PINNED_PERCENT or (flat and main is not None and main < PYTHON_PERCENT)
+    return busy >= PINNED_PERCENT or (flat and main is not None and main < MAIN_AT_LIMIT_PERCENT)
 
 
 def _used(gpu: GpuFacts) -> float | None:

@@ -62,8 +62,6 @@ RULE = Rule(
     chart="power_watts",
 )
 OTHER_WORK_SECONDS = 45.0
-"""A GPU that drew much more before may be evaluating: with the minute that the window reaches back,
-most evaluations are over by then."""
 
 _WAITS = Advice(
     "Look at the other ranks: one of them is late, or hangs; gpuwatch stacks shows where each one "

@@ -69,8 +69,7 @@ RULE = Rule(
     chart="write",
     chart_seconds=180.0,
 )
-LOST_SHARE = 0.02
-"""Of the time: less is not worth a warning."""
+LOST_SHARE = 0.02  # of the time
 
 
 def check(window: Window) -> Verdict:

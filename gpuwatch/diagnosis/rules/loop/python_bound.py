@@ -43,7 +43,7 @@ from __future__ import annotations
 
 from gpuwatch.diagnosis.facts.window import JobFacts
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
-from gpuwatch.diagnosis.rules.shared.copies import (
+from gpuwatch.diagnosis.rules.shared.gpus import (
     IDLE_TRAFFIC_BYTES_PER_SECOND,
     busy_link_rate,
     idle_traffic,
@@ -84,8 +84,7 @@ RULE = Rule(
     suspect="slow kernel launches from Python",
     suspected=7,
 )
-IDLE_SHARE = 0.15
-"""Of the time: TensorFlow's profiler calls kernel launching "highly" bound from 15% of the step."""
+IDLE_SHARE = 0.15  # of the time
 MAIN_THREAD_LEAST_PERCENT = 40.0
 """Where only the process as a whole is at a core, the main thread must have this much of it: else
 it is some other thread that computes."""
@@ -177,7 +176,10 @@ def _by_copies(found: Underfed) -> Clear | None:
         if link is not None and rate is not None and rate >= LINK_FULL * link * found.idle_share:
             return Clear("copies over PCIe account for the GPU's idle time")
     unpinned = any(rank.pinned_memory is False for rank in found.ranks)
-    if unpinned and (idle_traffic(found) or 0.0) >= IDLE_TRAFFIC_BYTES_PER_SECOND:
+    if (
+        unpinned
+        and (idle_traffic(found.gpus, found.idle_share) or 0.0) >= IDLE_TRAFFIC_BYTES_PER_SECOND
+    ):
         return Clear("the main thread copies unpinned batches")
     return None
 

@@ -47,8 +47,7 @@ RULE = Rule(
     suspect="a synchronisation in every step",
     suspected=8,
 )
-SYNCHRONISING_PERCENT = 20.0
-"""Of the main thread's samples."""
+SYNCHRONISING_PERCENT = 20.0  # of the main thread's samples
 
 
 def check(window: Window) -> Verdict:

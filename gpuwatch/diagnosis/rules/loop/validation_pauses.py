@@ -73,8 +73,7 @@ RULE = Rule(
 )
 LEAST_PAUSES = 2
 """One is no pattern."""
-ADVISED_SHARE = 0.05
-"""Of the time lost: below it a change is not worth its trouble."""
+ADVISED_SHARE = 0.05  # of the time
 
 
 def check(window: Window) -> Verdict:

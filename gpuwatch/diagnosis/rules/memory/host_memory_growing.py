@@ -56,19 +56,14 @@ RULE = Rule(title="host memory grows", cure=(_KEEPING,), has_look_alikes=False)
 SLOPE_ERRORS = 4.0
 """Standard errors of the slope: chance alone gives that in 1 of 15000 windows."""
 SLOPE_BYTES_PER_SECOND = 1e6
-"""3.6 GB an hour: slower growth ends with most runs before it matters."""
 FULL_WITHIN_SECONDS = 12.0 * 3600.0
-"""What lasts longer is looked after by day."""
 URGENT_SECONDS = 1800.0
 """Full within half an hour is an error, not a warning."""
-STEADY_SECONDS = 60.0
-"""Past start-up: caches and prefetch queues fill at first."""
+STEADY_SECONDS = 60.0  # past start-up
 WAIT_PART = 30.0
 """The longer the memory lasts, the longer the trend is watched: a thirtieth of that time."""
 WAIT_MOST_SECONDS = 600.0
-"""And ten minutes at most, by when caches have filled."""
-SWAP_BYTES = 100e6
-"""Growth over the window."""
+SWAP_BYTES = 100e6  # in the window
 WORKERS_PART = 0.3
 """Of the growth: from here on the workers are named as those who grow."""
 

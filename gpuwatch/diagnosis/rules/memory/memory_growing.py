@@ -71,22 +71,14 @@ CLEAR_OF_ERROR = ((300.0, 4.0), (150.0, 8.0), (90.0, 12.0), (45.0, 15.0))
 minute or more after the first step, ever more slowly: such a bend leaves a slope of some five to
 ten errors, a leak that goes on at its pace one of twenty and more."""
 LEAST_SECONDS = 45.0
-"""A leak fast enough to matter sooner would have ended the job in its first minutes."""
 SURE_SECONDS = 300.0
 """By then most allocators have settled."""
 LEAST_RISES = 10
-"""What leaks does so in every step or epoch, in small pieces; an allocator that meets its longest
-sequences takes a few large ones, and then no more."""
-LEAST_SHARE = 0.004
-"""Of the card's memory, grown while watched: 0.6 GiB on 140 GiB."""
+LEAST_SHARE = 0.004  # of the card
 LEAST_BYTES = 0.25 * GIB
-"""On small cards that share is no more than a few cached blocks of an allocator."""
 LONGEST_SECONDS = 24 * 3600.0
-"""What lasts longer than a day is not worth an alarm that may be wrong."""
 WARNING_SECONDS = 4 * 3600.0
-"""Within a working day somebody can still look after it; later it is information."""
 IMMINENT_SECONDS = 300.0
-"""Time enough to save a checkpoint by hand: said at once, as an error."""
 SLOPE_SPAN_SECONDS = 600.0
 """Over how long the observer fits the slope at most."""
 

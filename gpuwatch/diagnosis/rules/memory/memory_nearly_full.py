@@ -59,10 +59,8 @@ RULE = Rule(
     chart="memory_used_bytes",
     chart_seconds=600.0,
 )
-FULL = 0.96
-"""Of the card's memory. Jobs tuned to 90-95% are common and run for weeks."""
-FOREIGN = 0.1
-"""Of the card's memory: more than this in other hands is said."""
+FULL = 0.96  # of the card's memory
+FOREIGN = 0.1  # of the card's memory
 RESERVING = ("jax", "tensorflow")
 
 _UNREAD = Unknown(("memory used", "the card's memory size"))

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from gpuwatch.core.throttling import REASONS
 from gpuwatch.diagnosis.facts.window import GpuFacts, RankFacts, Window
-from gpuwatch.diagnosis.rules.shared.words import highest, named
+from gpuwatch.diagnosis.rules.shared.words import highest, mean, named
 
 PINNED_PERCENT = 85.0
 """From here on a GPU is "busy all the time": drivers show 95-100% for back-to-back kernels, and a
 job that logs or saves now and then some points less."""
 LANE_BYTES_PER_SECOND = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
 """Of one PCIe lane, one way, by generation, less what the encoding of the line takes (PCI-SIG)."""
+IDLE_TRAFFIC_BYTES_PER_SECOND = 0.5e9
+"""Host to GPU, while no kernel is resident."""
+PAGEABLE_BYTES_PER_SECOND = 5e9
+"""How fast a pageable copy runs on most machines: 3 to 10 GB/s."""
+COPYING_SHARE = 0.26
+"""Of the idle time: how much of it copying must fill where the two are not seen apart."""
 OWN_LEAST_PERCENT = 1.0
 """SM share: a process that holds memory and does nothing shows zero."""
 
@@ -47,6 +53,25 @@ def link_rate(generation: int | None, width: int | None) -> float | None:
     """Rate of a PCIe link, in bytes a second."""
     lane = LANE_BYTES_PER_SECOND.get(generation or 0)
     return None if lane is None or width is None else lane * width
+
+
+def busy_link_rate(gpu: GpuFacts) -> float | None:
+    """Rate of the link as it runs under load."""
+    return link_rate(gpu.pcie_generation_busy, gpu.pcie_width_busy)
+
+
+def idle_traffic(gpus: Sequence[GpuFacts], idle_share: float) -> float | None:
+    """Host to GPU in bytes a second while they idle. Where the idle moments are too short to be
+    seen apart: what it would be if all of the traffic fell into them, and that only where copying
+    it at the rate of pageable memory fills a good part of them."""
+    seen = mean([gpu.pcie_rx_idle_bytes_per_second for gpu in gpus])
+    if seen is not None:
+        return seen
+    overall = mean([gpu.pcie_rx_bytes_per_second for gpu in gpus])
+    if overall is None or idle_share <= 0.0:
+        return None
+    in_idle = overall / idle_share
+    return in_idle if in_idle >= COPYING_SHARE * PAGEABLE_BYTES_PER_SECOND else None
 
 
 def reference_clock(window: Window, gpu: GpuFacts) -> float | None:

@@ -9,6 +9,7 @@ from gpuwatch.core import units
 from gpuwatch.diagnosis.facts.window import GpuFacts, RankFacts, Window
 from gpuwatch.diagnosis.finding import Advice, Evidence
 from gpuwatch.diagnosis.rules.shared.gpus import rank_of
+from gpuwatch.diagnosis.rules.shared.loading import MAIN_AT_LIMIT_PERCENT
 from gpuwatch.diagnosis.rules.shared.reported import (
     APART_SHARE,
     STARVED_SHARE,
@@ -22,8 +23,6 @@ WRITES_BYTES_PER_SECOND = 5e6
 """Logs and event files stay below one megabyte a second; one gigabyte a minute is 17."""
 MORE_THAN_OTHERS = 3.0
 """Times what the other ranks do."""
-MAIN_LIMIT_PERCENT = 85.0
-"""Of a core: clock ticks and short sleeps take some percent of a thread that never rests."""
 DIFFERENT_PERCENT = 15.0
 """Points of a core by which the late rank must differ from the others."""
 DISK_WAIT_PERCENT = 20.0
@@ -228,7 +227,7 @@ _QUEUE = _Look(
 _MAIN = _Look(
     "main thread of the late rank",
     lambda rank: rank.main_thread_percent,
-    _above(MAIN_LIMIT_PERCENT, DIFFERENT_PERCENT),
+    _above(MAIN_AT_LIMIT_PERCENT, DIFFERENT_PERCENT),
     _main_says,
     lambda rank: _WORKERS if rank.loader_workers == 0 else _ONLY_THERE,
     meaning="of a core",

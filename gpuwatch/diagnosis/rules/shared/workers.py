@@ -30,6 +30,12 @@ and Lightning's tuning guides tell people to begin with a few and raise them; be
 gain is rarely in the number."""
 THROTTLED_PERCENT = 10.0
 """Of a CPU quota's periods: from here on the job is held back."""
+SMALL_SHM_BYTES = 128 * 1024**2
+"""Docker's default of 64 MB and a little more."""
+CHEAPER = (
+    "Make the transforms cheaper, do them once and store the result, or decode on the GPU "
+    "(DALI, nvJPEG)."
+)
 FEW_CORES = 4.0
 """For a rank: with fewer, one core more or less is a third of all batches."""
 

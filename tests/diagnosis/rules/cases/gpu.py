@@ -1,0 +1,213 @@
+"""Faults of a GPU, and of who uses it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gpuwatch.core.model import ReasonSeconds
+from gpuwatch.diagnosis.facts.window import GpuFacts, Window
+from tests.diagnosis.rules.cases import Cases
+from tests.diagnosis.windows import (
+    GIB,
+    gpu,
+    gpu_only,
+    identity,
+    job,
+    steady,
+    swinging,
+    window,
+)
+
+LOST = Cases("gpu_lost", {
+    "alone of two, at full cost": (
+        window(gpus=(gpu(0), gpu(1, lost=True, busy=None))),
+        {"severity": "error", "gpus": ("GPU-1",), "lost_share": 1.0,
+         "summary": "GPU 1 no longer responds",
+         "explains": {"collective_wait", "straggler", "oscillation"}},
+    ),
+    "without a job": (gpu_only(gpu(lost=True)), {"gpus": ("GPU-0",)}),
+}, {
+    "every gpu answers": window(gpus=(gpu(0), gpu(1))),
+}, {
+    "no gpu": (window(gpus=()), "a GPU"),
+})  # fmt: skip
+
+NO_COUNTERS: dict[str, Any] = {
+    "ecc_uncorrected_new": None, "ecc_corrected_new": None,
+    "remapped_rows_failed": None, "remapped_rows_pending": None,
+}  # fmt: skip
+ERRORS = Cases("hardware_errors", {
+    "an uncorrectable error": (
+        window(gpus=(gpu(0), gpu(1, ecc_uncorrected_new=1))),
+        {"severity": "error", "gpus": ("GPU-1",)},
+    ),
+    "a failed remapping: no spare rows are left": (
+        window(gpus=(gpu(0), gpu(1, remapped_rows_failed=True))),
+        {"severity": "error", "gpus": ("GPU-1",), "advice.1.action": "replaced"},
+    ),
+    "a pending remapping: nothing is lost yet": (
+        gpu_only(gpu(remapped_rows_pending=True)),
+        {"severity": "warning", "advice.0.action": "Reset"},
+    ),
+    "many corrected errors cost nothing": (
+        gpu_only(gpu(ecc_corrected_new=40)), {"severity": "info"},
+    ),
+}, {
+    "a few corrected errors": gpu_only(gpu(ecc_corrected_new=3)),
+}, {
+    "neither ecc nor a row remapper": (gpu_only(gpu(**NO_COUNTERS)), "ECC"),
+})  # fmt: skip
+
+
+def asleep(cores: float | None = 0.02, **fields: Any) -> Window:
+    idle = gpu(busy=steady(0.0), own_memory_bytes=18.0 * GIB)
+    return window(gpus=(idle,), job=job(cpu_cores=cores), **fields)
+
+
+IDLE = Cases("idle_holding_memory", {
+    "a job that sleeps": (
+        asleep(), {"severity": "info", "lost_share": 1.0, "summary": "18.0 GiB"},
+    ),
+    "GPUs alone: who holds the memory is not known": (
+        gpu_only(gpu(busy=steady(0.0), memory_used_bytes=20.0 * GIB)),
+        {"missing": lambda names: "the processes that hold it" in names,
+         "weaker": "a job that sleeps"},
+    ),
+}, {
+    "an unused gpu": gpu_only(gpu(busy=steady(0.0), memory_used_bytes=0.6 * GIB)),
+    "the job works on the cpu": asleep(cores=3.0),
+    "at the start": asleep(starting=True),
+}, {
+    "before half a minute": (asleep(watched_seconds=10.0), "s of data"),
+    "without the busy share": (gpu_only(gpu(busy=None)), "utilisation"),
+})  # fmt: skip
+
+FULL_CARD = gpu(foreign_memory_bytes=40.0 * GIB, memory_used_bytes=135.0 * GIB)
+UNSHOWN = gpu(foreign_busy_percent=None, foreign_memory_bytes=None)
+TENANT = Cases("other_tenant", {
+    "what others take is what the job loses": (
+        window(gpus=(gpu(0), gpu(1, foreign_busy_percent=40.0))),
+        {"gpus": ("GPU-1",), "lost_share": pytest.approx(0.4)},
+    ),
+    "memory of others alone costs no time": (
+        window(gpus=(gpu(foreign_memory_bytes=20.0 * GIB),)),
+        {"severity": "info", "lost_share": None},
+    ),
+    "on a full card, what they hold is missing": (
+        window(gpus=(FULL_CARD,)), {"severity": "warning"},
+    ),
+}, {
+    "a desktop": window(gpus=(gpu(foreign_busy_percent=3.0, foreign_memory_bytes=0.4 * GIB),)),
+    "a job that runs nothing itself": window(gpus=(
+        gpu(foreign_busy_percent=97.0, foreign_memory_bytes=60.0 * GIB, own_busy_percent=0.0),
+    )),
+    "nobody else holds memory, though shares are not read":
+        window(gpus=(gpu(foreign_busy_percent=None),)),
+}, {
+    "no processes": (gpu_only(), "processes"),
+    "a driver that reports nothing by process": (window(gpus=(UNSHOWN,)), "SM share"),
+})  # fmt: skip
+
+FIRST_BY_FOUR = {"pcie_generation_busy": 1, "pcie_width_busy": 4}
+UNREAD: dict[str, Any] = {"pcie_rx_idle_bytes_per_second": None, "pcie_rx_bytes_per_second": None}
+PCIE = Cases("pcie_degraded", {
+    "copies over a slow link are waited for": (
+        gpu_only(gpu(busy=swinging(0.35), pcie_rx_idle_bytes_per_second=0.8e9, **FIRST_BY_FOUR)),
+        {"severity": "warning", "lost_share": lambda lost: 0.5 < lost < 0.7,
+         "explains": {"memory_not_pinned"}, "advice.0.present": "generation 1 x4"},
+    ),
+    "nothing waits for a slow link": (
+        gpu_only(gpu(**FIRST_BY_FOUR)), {"severity": "info", "lost_share": None},
+    ),
+    "half of the lanes, and copies are waited for": gpu_only(
+        gpu(pcie_width_busy=8, busy=swinging(0.4), pcie_rx_idle_bytes_per_second=25e9)
+    ),
+    "whether copies fill the link was not read": (
+        gpu_only(gpu(busy=steady(40.0), **UNREAD, **FIRST_BY_FOUR)),
+        {"missing": ("PCIe traffic",)},
+    ),
+}, {
+    "a starved gpu idles on a good link": gpu_only(gpu(busy=swinging(0.3))),
+    "half of the lanes, as two cards in one slot have": gpu_only(gpu(pcie_width_busy=8)),
+}, {
+    "the link was not read under load": (gpu_only(gpu(pcie_generation_busy=None)), "under load"),
+})  # fmt: skip
+
+CAPPED = (ReasonSeconds("sw_power_cap", 55.0),)
+
+
+def capped(**facts: Any) -> Window:
+    lowered: dict[str, Any] = {
+        "throttle_shares": CAPPED, "power_limit_watts": 400.0, "power_busy_watts": 396.0,
+        "sm_clock_busy_mhz": 1485.0,
+    }  # fmt: skip
+    return gpu_only(gpu(**(lowered | facts)))
+
+
+POWER = Cases("power_throttle", {
+    "a lowered limit: both limits are named, the cost is the clock": (
+        capped(),
+        {"lost_share": pytest.approx(0.25),
+         "advice.0.present": "400 W", "advice.0.wanted": "700 W"},
+    ),
+    "power at a lowered limit, without reasons": (
+        capped(throttle_shares=None),
+        {"missing": ("throttle reasons",),
+         "weaker": "a lowered limit: both limits are named, the cost is the clock"},
+    ),
+    "a power brake at any limit": (
+        gpu_only(gpu(throttle_shares=(ReasonSeconds("hw_power_brake_slowdown", 3.0),))),
+        {"summary": "brake"},
+    ),
+    "a cap that hardly slows": (capped(sm_clock_busy_mhz=1970.0), {"severity": "info"}),
+}, {
+    "a lowered limit that is not reached": capped(throttle_shares=(), power_busy_watts=300.0),
+    "at the card's own limit, which is full speed": (
+        gpu_only(gpu(throttle_shares=CAPPED, power_busy_watts=695.0, sm_clock_busy_mhz=1500)),
+        "own power limit",
+    ),
+}, {
+    "capped at a limit whose default is not known": (
+        capped(identity=identity(power_limit_default_watts=None)), "default power limit",
+    ),
+    "without reasons and power": (
+        gpu_only(gpu(throttle_shares=None, power_limit_watts=None)),
+        "throttle reasons", "the power limit",
+    ),
+})  # fmt: skip
+
+
+def hot(index: int = 0, **facts: Any) -> GpuFacts:
+    known: dict[str, Any] = {
+        "throttle_shares": (ReasonSeconds("sw_thermal_slowdown", 30.0),),
+        "temperature_highest_celsius": 88.0, "sm_clock_busy_mhz": 1600.0,
+    }  # fmt: skip
+    return gpu(index, **(known | facts))
+
+
+SLOW = (ReasonSeconds("hw_slowdown", 20.0),)
+HEAT = Cases("thermal_throttle", {
+    "half a minute, at the cost of the clock against a sibling's": (
+        window(gpus=(hot(0), gpu(1, sm_clock_busy_mhz=2000.0))),
+        {"gpus": ("GPU-0",), "lost_share": pytest.approx(0.2), "summary": "50% of the time",
+         "explains": {"straggler"}},
+    ),
+    "alone": gpu_only(hot()),
+    "a hardware slowdown near the slowdown temperature": gpu_only(hot(throttle_shares=SLOW)),
+    "temperature and clock, without reasons": (
+        gpu_only(hot(throttle_shares=None)),
+        {"missing": ("throttle reasons",), "weaker": "alone"},
+    ),
+}, {
+    "a hardware slowdown of a cool card":
+        gpu_only(hot(throttle_shares=SLOW, temperature_highest_celsius=60.0)),
+    "a moment of it": gpu_only(hot(throttle_shares=(ReasonSeconds("sw_thermal_slowdown", 2.0),))),
+    "far below the slowdown even without reasons":
+        gpu_only(gpu(throttle_shares=None, temperature_highest_celsius=60.0)),
+}, {
+    "without reasons and temperature": (
+        gpu_only(gpu(throttle_shares=None, temperature_highest_celsius=None)), "throttle reasons",
+    ),
+})  # fmt: skip

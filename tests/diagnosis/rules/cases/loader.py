@@ -1,0 +1,331 @@
+"""Data that comes too late: workers, the main process, the disk."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gpuwatch.core.model import JobMember, JobRank
+from gpuwatch.diagnosis.facts.window import GpuFacts, LoopFacts, Window
+from gpuwatch.diagnosis.signals.waveform import Waveform
+from tests.diagnosis import windows as w
+from tests.diagnosis.rules.cases import Cases, above
+
+GPUS = (w.gpu(busy=w.swinging(0.4)),)
+BUSY = w.workers(2, cpu_percent=98.0)
+NO_JOB = (w.gpu_only(*GPUS), "job's processes")
+
+
+def starved(count: int = 2, cores: int = 16, **facts: Any) -> Window:
+    """Two workers at their limit, the GPU busy at 40%."""
+    busy = w.workers(count, cpu_percent=98.0, run_queue_wait_percent=0.5)
+    known: dict[str, Any] = {
+        "model": {"usable_cores": float(cores), "affinity_cores": cores},
+        "cpu_cores": count + 0.4, "main_thread_percent": 30.0,
+        "main_thread_when_idle_percent": 5.0, "workers": busy, "workers_when_idle_percent": 99.0,
+        "workers_when_busy_percent": 96.0,
+        "ranks": (w.rank(loader_workers=count, workers=busy),),
+    }  # fmt: skip
+    cpu = min(100.0, 100.0 * (count + 0.5) / cores)
+    host = w.host(core_count=cores, cpu_percent=cpu)
+    return w.window(gpus=GPUS, job=w.job(**(known | facts)), host=host)
+
+
+def with_workers(count: float, **facts: Any) -> Window:
+    """All of them the one rank's."""
+    own = w.workers(count, **facts)
+    return starved(
+        round(count), workers=own, ranks=(w.rank(loader_workers=round(count), workers=own),)
+    )
+
+
+def two_ranks(
+    *cpus: float, gpus: tuple[GpuFacts, ...] = (GPUS[0], w.gpu(1)), **facts: Any
+) -> Window:
+    """Of two workers each, that use so much of a core."""
+    ranks = tuple(
+        w.rank(n, loader_workers=2, workers=w.workers(2, cpu_percent=cpu))
+        for n, cpu in enumerate(cpus)
+    )
+    known: dict[str, Any] = {"ranks": ranks, "main_thread_when_idle_percent": 10.0}
+    return w.window(gpus=gpus, job=w.job(**(known | facts)), host=w.host(cpu_percent=32.0))
+
+
+def on_the_cpu() -> Window:
+    own = w.rank(
+        loader_workers=2, pinned_memory=False, gpu_uuids=(), workers=BUSY,
+        loop=LoopFacts(data_wait_share=0.5)
+    )  # fmt: skip
+    return w.window(gpus=(), job=w.job(ranks=(own,), workers=BUSY))
+
+
+def no_more_workers(advice: Any) -> bool:
+    return all("Raise num_workers" not in one.action for one in advice)
+
+
+PAUSED = w.window(
+    gpus=(w.gpu(busy=w.steady(80.0)),), job=starved().job,
+    pauses=(w.pause(30.0, 12.0, wrote_bytes=9e9),)
+)  # fmt: skip
+UNPINNED = (w.rank(loader_workers=2, pinned_memory=False, workers=BUSY),)
+CPU_BOUND = Cases("loader_cpu_bound", {
+    # 2 workers x 0.985 / 0.39 busy x 1.25
+    "too few workers, free cores: their number is named": (
+        starved(),
+        {"advice.0.setting": "num_workers", "advice.0.present": "2", "advice.0.wanted": "7",
+         "lost_share": pytest.approx(0.608), "explains": {"oscillation"}, "strength": above(0.9)},
+    ),
+    "a rank keeps a core for its main thread": (starved(cores=6), {"advice.0.wanted": "5"}),
+    "all cores are at work": (
+        starved(count=4, cores=4),
+        {"advice": no_more_workers, "advice.0.action": "cheaper", "summary": "no cores are free"},
+    ),
+    "another job has the cores": (
+        w.window(gpus=GPUS, job=starved().job, host=w.host(cpu_percent=99.0)),
+        {"advice": no_more_workers},
+    ),
+    "two ranks share 16 cores": (
+        two_ranks(
+            98.0, 98.0, gpus=tuple(w.gpu(n, busy=w.swinging(0.2)) for n in range(2)),
+            model={"ranks": w.model_job().ranks * 2}, cpu_cores=5.0,
+            workers=w.workers(4, cpu_percent=98.0),
+        ),
+        {"advice.0.wanted": "7", "gpus": ("GPU-0", "GPU-1"), "explains": {"collective_wait"}},
+    ),
+    "one rank starves: that it is late is the finding": (
+        two_ranks(98.0, 30.0),
+        {"gpus": ("GPU-0",), "explains": lambda rules: "collective_wait" not in rules},
+    ),
+    "both starve: the waits in collectives are explained": (
+        two_ranks(98.0, 98.0), {"explains": {"collective_wait"}},
+    ),
+    "60% of a core and 38% in the run queue is a worker at its limit":
+        with_workers(4, cpu_percent=60.0, run_queue_wait_percent=38.0),
+    "pinning is a second advice, not the cause": (
+        starved(ranks=UNPINNED, workers=BUSY), {"settings": ["num_workers", "pin_memory"]},
+    ),
+    "without a GPU there is no copy to speed up": (
+        on_the_cpu(), {"advice.0.setting": "num_workers",
+                       "advice": lambda all_of: "pin_memory" not in [a.setting for a in all_of]},
+    ),
+}, {
+    "healthy": w.window(),
+    "workers rest": w.window(gpus=GPUS),
+    "main thread computes": starved(main_thread_when_idle_percent=97.0),
+    "no workers": starved(count=0, ranks=(w.rank(loader_workers=0),)),
+    "the job has ended": starved(model={"ended_at_unix_seconds": 1_700_000_000.0}),
+    "a checkpoint is no idling for data, however busy the workers are": PAUSED,
+    "workers that wait for the disk": with_workers(4, cpu_percent=30.0, disk_wait_percent=65.0),
+}, {
+    "no job": NO_JOB,
+    "no samples": (w.window(gpus=(w.gpu(busy=None),)), "utilisation"),
+    "no workers read": (
+        starved(workers=None, ranks=(w.rank(loader_workers=None, workers=None),)),
+        "loader workers",
+    ),
+    "no CPU read": (with_workers(2, cpu_percent=None), "CPU"),
+    "starting": (w.window(gpus=GPUS, starting=True), "starting"),
+})  # fmt: skip
+
+
+def waiting(pressure: float = 70.0, **facts: Any) -> Window:
+    slow = w.workers(4, **({"cpu_percent": 12.0, "disk_wait_percent": 85.0} | facts))
+    own = w.job(
+        workers=slow, main_thread_when_idle_percent=3.0, read_bytes_per_second=150e6,
+        ranks=(w.rank(loader_workers=4, workers=slow),)
+    )  # fmt: skip
+    gpus = (w.gpu(busy=w.swinging(0.35)),)
+    return w.window(gpus=gpus, job=own, host=w.host(pressure_io_percent=pressure))
+
+
+def waiting_alone(reads: float, writes: float = 0.0) -> Window:
+    """The training process itself."""
+    ranks = (w.rank(loader_workers=0, workers=None, disk_wait_percent=50.0),)
+    own = w.job(
+        workers=None, ranks=ranks, read_bytes_per_second=reads, write_bytes_per_second=writes
+    )
+    return w.window(gpus=GPUS, job=own, host=w.host(pressure_io_percent=60.0))
+
+
+UNCOUNTED = (w.rank(loader_workers=None, workers=None),)
+IO_BOUND = Cases("loader_io_bound", {
+    "workers in disk wait: more of them are no help": (
+        waiting(),
+        {"advice.0.action": "storage", "strength": above(0.9),
+         "advice": lambda all_of: "num_workers" not in [one.setting for one in all_of]},
+    ),
+    "no accounts of the wait: looks at the state count":
+        waiting(disk_wait_percent=None, in_disk_wait_share=0.6),
+    "accounts that are off: looks at the state count":
+        waiting(disk_wait_percent=0.0, in_disk_wait_share=0.6),
+    "a calm machine speaks against it": (
+        waiting(1.0),
+        {"against": True, "weaker": "workers in disk wait: more of them are no help"},
+    ),
+    "the training process waits itself": (
+        waiting_alone(90e6), {"advice.-1.setting": "num_workers"},
+    ),
+}, {
+    "healthy": w.window(),
+    "no disk wait": w.window(gpus=GPUS),
+    "computes more": waiting(cpu_percent=60.0, disk_wait_percent=30.0),
+    "a checkpoint is written": waiting_alone(0.0, 400e6),
+}, {
+    "no job": NO_JOB,
+    "no wait read": (waiting(disk_wait_percent=None, in_disk_wait_share=None), "disk wait"),
+    "no workers": (
+        w.window(gpus=GPUS, job=w.job(workers=None, ranks=UNCOUNTED)), "loader workers",
+    ),
+})  # fmt: skip
+
+
+def alone(wave: Waveform | None = None, shm: int = 64 * w.GIB, **facts: Any) -> Window:
+    """One process that loads for 60% of the time and trains for 40%."""
+    known: dict[str, Any] = {
+        "workers": None, "workers_when_idle_percent": None, "workers_when_busy_percent": None,
+        "cpu_cores": 1.0, "main_thread_percent": 80.0, "main_thread_when_idle_percent": 99.0,
+        "main_thread_phase": -0.8,
+        "ranks": (w.rank(loader_workers=0, pinned_memory=None, workers=None),),
+    }  # fmt: skip
+    return w.window(
+        gpus=(w.gpu(busy=wave or w.swinging(0.4)),), job=w.job(**(known | facts)),
+        host=w.host(shm_total_bytes=shm)
+    )  # fmt: skip
+
+
+NO_CPU: dict[str, Any] = {
+    "main_thread_percent": None, "main_thread_when_idle_percent": None,
+    "ranks": (w.rank(loader_workers=0, main_thread_percent=None, workers=None),),
+}  # fmt: skip
+IN_LOADER = (("loading_data", 55.0, "train.py:12 in __getitem__"), ("computing", 45.0, None))
+MAIN_PROCESS = Cases("loader_in_main_process", {
+    # 0.61 of the time loading over 0.39 of the time training, with headroom.
+    "in anti-phase: a number of workers that keeps up": (
+        alone(),
+        {"settings": ["num_workers", "persistent_workers"], "advice.0.wanted": "2",
+         "explains": {"oscillation", "python_bound"}, "strength": above(0.9)},
+    ),
+    "on two cores": (
+        alone(w.swinging(0.1), model={"usable_cores": 2.0}), {"advice.0.wanted": "2"},
+    ),
+    "on six cores": (
+        alone(w.swinging(0.1), model={"usable_cores": 6.0}), {"advice.0.wanted": "5"},
+    ),
+    "too fast to be seen: stacks would make it surer": (
+        alone(w.steady(45.0), main_thread_phase=None),
+        {"missing": ("stacks of the main thread",),
+         "weaker": "in anti-phase: a number of workers that keeps up"},
+    ),
+    "stacks name the line": (alone(stacks=IN_LOADER), {"says": "train.py:12"}),
+    "64 MB of /dev/shm: workers would crash": (
+        alone(shm=64 * 1024**2), {"advice.-1.setting": "shm-size"},
+    ),
+    "a main thread that waits for a core would load": alone(
+        main_thread_when_idle_percent=40.0,
+        ranks=(w.rank(loader_workers=0, workers=None, run_queue_wait_percent=45.0),),
+    ),
+}, {
+    "healthy": w.window(),
+    "no workers, fed all the same": alone(w.steady(97.0)),
+    "has workers": w.window(gpus=(w.gpu(busy=w.swinging()),)),
+    "main thread rests": alone(main_thread_when_idle_percent=10.0),
+    "writes a checkpoint": alone(write_when_idle_bytes_per_second=8e8),
+    "stacks say otherwise": alone(stacks=(("synchronising", 90.0, None),)),
+}, {
+    "no job": NO_JOB,
+    "number of workers unknown": (alone(ranks=UNCOUNTED), "loader workers"),
+    "no CPU": (alone(**NO_CPU), "main thread"),
+    "a main thread in phase needs stacks": (alone(w.steady(60.0), main_thread_phase=0.6), "stacks"),
+})  # fmt: skip
+
+
+def crowded(count: int = 24, **facts: Any) -> Window:
+    many = w.workers(count, cpu_percent=62.0, run_queue_wait_percent=36.0)
+    known: dict[str, Any] = {
+        "workers": many, "cpu_cores": 15.5,
+        "ranks": (w.rank(loader_workers=count, workers=many),),
+    }  # fmt: skip
+    return w.window(gpus=(w.gpu(busy=w.swinging(0.6)),), job=w.job(**(known | facts)))
+
+
+PUSHED = w.workers(
+    24, cpu_percent=62.0, run_queue_wait_percent=None, involuntary_switches_per_second=110.0
+)
+TOO_MANY = Cases("too_many_workers", {
+    "a core of the 16 is the main thread's": (
+        crowded(),
+        {"advice.0.present": "24", "advice.0.wanted": "15", "explains": {"loader_cpu_bound"},
+         "summary": "24 loader workers share 16 cores"},
+    ),
+    "the wait is not read: they are pushed off cores that are all used": (
+        crowded(workers=PUSHED),
+        {"missing": ("run-queue wait",), "weaker": "a core of the 16 is the main thread's"},
+    ),
+}, {
+    "healthy": w.window(),
+    "many, and the GPU is fed": w.window(gpus=(w.gpu(),), job=crowded().job),
+    "fewer than cores: others take them": crowded(count=12),
+    "nobody waits for a core": crowded(workers=w.workers(24, run_queue_wait_percent=2.0)),
+    "a quota": crowded(model={"quota_cores": 4.0, "usable_cores": 4.0}, cpu_throttled_percent=60.0),
+    "they wait for disks":
+        crowded(workers=w.workers(24, disk_wait_percent=80.0, run_queue_wait_percent=12.0)),
+    "others crowd the cores": crowded(cpu_cores=4.0),
+}, {
+    "no job": NO_JOB,
+    "no cores": (crowded(model={"usable_cores": None}), "cores"),
+    "no wait": (crowded(workers=w.workers(24, run_queue_wait_percent=None)), "run-queue"),
+})  # fmt: skip
+
+
+def left_over(count: int, *, orphaned: bool = True) -> Window:
+    members = tuple(
+        JobMember(
+            pid=5000 + n, role="loader_worker", orphaned=orphaned, name="pt_data_worker",
+            memory_resident_bytes=1_000_000_000
+        )
+        for n in range(count)
+    )  # fmt: skip
+    return w.window(job=w.job(model={"ranks": (), "members": members}, ranks=(), workers=None))
+
+
+ORPHANS = Cases("orphaned_workers", {
+    "their PIDs, and what they hold": (
+        left_over(3),
+        {"advice.0.action": "kill 5000 5001 5002", "summary": "GPU memory",
+         "explains": {"idle_holding_memory"}},
+    ),
+    "many are not all listed": (left_over(40), {"advice.0.action": "28 more"}),
+    "a count alone suffices": w.window(job=w.job(workers=w.workers(2, orphaned=2))),
+}, {
+    "healthy": w.window(),
+    "alive": left_over(3, orphaned=False),
+}, {
+    "no job": NO_JOB,
+    "no processes": (w.window(job=w.job(workers=None)), "job's processes"),
+})  # fmt: skip
+
+
+def shm(used: float | None, total: int = 16 * w.GIB, **model: Any) -> Window:
+    share = None if used is None else used * total
+    host = w.host(shm_total_bytes=total, shm_used_bytes=share)
+    return w.window(job=w.job(model=model), host=host)
+
+
+SHM = Cases("shm_full", {
+    "twice the size is named": (
+        shm(0.9),
+        {"advice.0.wanted": "32g", "advice.0.action": "remount", "severity": "warning"},
+    ),
+    "at 97% the next batch can crash the job": (shm(0.97), {"severity": "error"}),
+    "a container's default is judged earlier": (
+        shm(0.6, 64 * 1024**2, container="8f3c1d20ab54"), {"advice.0.action": "--shm-size=8g"},
+    ),
+}, {
+    "healthy": w.window(),
+    "room": shm(0.6),
+    "a job without workers": shm(0.99, ranks=(JobRank(pid=4242, loader_workers=0),)),
+    "ended": shm(0.99, ended_at_unix_seconds=1.0),
+}, {
+    "no job": NO_JOB, "not read": (shm(None), "/dev/shm"),
+})  # fmt: skip

@@ -1,0 +1,284 @@
+"""The training loop: kernels too small or too slow to launch, waits for the device, pauses."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from gpuwatch.diagnosis.facts.window import GpuFacts, RankFacts, Window
+from gpuwatch.diagnosis.signals.waveform import Runs
+from tests.diagnosis import windows as w
+from tests.diagnosis.rules.cases import Cases, above
+
+LITTLE: dict[str, Any] = {
+    "power_mean_watts": 210.0, "power_busy_watts": 212.0, "power_plateau_watts": 220.0,
+    "sm_active_percent": 14.0, "dram_active_percent": 8.0, "memory_controller_percent": 6.0,
+}  # fmt: skip
+NO_SM: dict[str, Any] = {"sm_active_percent": None}
+NEITHER: dict[str, Any] = {"power_mean_watts": None, "power_busy_watts": None} | NO_SM
+IN_VAIN = Cases("busy_without_work", {
+    "low power and low SM activity": (
+        w.window(gpus=(w.gpu(**LITTLE),)), {"summary": "97% busy at 212 W", "missing": ()},
+    ),
+    "power alone: cards before Hopper have no SM activity": (
+        w.gpu_only(w.gpu(**(LITTLE | NO_SM))),
+        {"missing": lambda names: "SM activity" in names,
+         "weaker": "low power and low SM activity"},
+    ),
+    "far below the job's own plateau: it worked before": (
+        w.window(gpus=(w.gpu(**(LITTLE | {"power_plateau_watts": 640.0})),)),
+        {"summary": "waits"},
+    ),
+    "hardly any power is no work whatever the activities say": w.gpu_only(
+        w.gpu(power_mean_watts=150.0, power_busy_watts=150.0, power_plateau_watts=155.0)
+    ),
+}, {
+    "it works": w.window(),
+    "bound by memory bandwidth": w.gpu_only(w.gpu(**(LITTLE | {"dram_active_percent": 75.0}))),
+    "no SM activity and a busy memory controller":
+        w.gpu_only(w.gpu(**(LITTLE | NO_SM | {"memory_controller_percent": 70.0}))),
+    "not busy all the time": w.gpu_only(w.gpu(busy=w.steady(45.0), **LITTLE)),
+    "on a rank that waits for one that idles":
+        w.window(gpus=(w.gpu(0, **LITTLE), w.gpu(1, busy=w.steady(50.0)))),
+}, {
+    "neither power nor SM activity": (w.gpu_only(w.gpu(**NEITHER)), "SM activity", "power"),
+})  # fmt: skip
+
+
+def small(index: int = 0, **facts: Any) -> GpuFacts:
+    """35 of 140 GiB are used."""
+    known = LITTLE | {"power_busy_watts": 210.0, "tensor_active_percent": 5.0}
+    room = {"memory_used_bytes": 35.0 * w.GIB, "memory_highest_bytes": 35.0 * w.GIB}
+    return w.gpu(index, **(known | room | facts))
+
+
+FLAT_SMALL = (small(busy=w.steady(70.0)),)
+BATCH = Cases("batch_too_small", {
+    "to 90% of the memory the batch can go for sure": (
+        w.window(gpus=(small(),)),
+        {"advice.0.wanted": "3.6 times", "explains": {"busy_without_work"}},
+    ),
+    "tensor cores that do nothing": (
+        w.window(gpus=(small(tensor_active_percent=0.0),)),
+        {"settings": ["batch size", "precision"]},
+    ),
+    "tensor cores that were not read": (
+        w.window(gpus=(small(tensor_active_percent=None),)), {"settings": ["batch size"]},
+    ),
+    "power alone": (
+        w.gpu_only(small(**NO_SM)),
+        {"missing": lambda names: "SM activity" in names,
+         "weaker": "to 90% of the memory the batch can go for sure"},
+    ),
+    "a flat level below full: launches leave gaps":
+        w.window(gpus=FLAT_SMALL, job=w.job(main_thread_percent=50.0)),
+}, {
+    "the gpu is filled": w.window(),
+    "one sibling works hard": w.window(gpus=(small(0), w.gpu(1))),
+    "a starved gpu": w.window(gpus=(small(busy=w.swinging(0.4)),)),
+    "it drew more power before": w.window(gpus=(small(power_plateau_watts=600.0),)),
+    "a main thread at its limit explains a flat level better":
+        w.window(gpus=FLAT_SMALL, job=w.job(main_thread_percent=99.0)),
+    "no larger batch would fit": (
+        w.window(gpus=(
+            small(memory_used_bytes=90.0 * w.GIB, memory_highest_bytes=90.0 * w.GIB),
+        )),
+        "no room",
+    ),
+}, {
+    "no size of the memory":
+        (w.gpu_only(small(identity=w.identity(memory_total_bytes=None))), "memory"),
+    "neither power nor SM activity": (w.gpu_only(small(**NEITHER)), "SM activity"),
+})  # fmt: skip
+
+FLAT = w.gpu(busy=w.steady(45.0), power_busy_watts=240.0)
+RESTING = w.workers(8, cpu_percent=30.0)
+
+
+def launching(gpus: tuple[GpuFacts, ...] = (FLAT,), **facts: Any) -> Window:
+    known: dict[str, Any] = {
+        "main_thread_percent": 96.0, "main_thread_when_idle_percent": None, "workers": RESTING,
+        "cpu_cores": 3.5, "ranks": (w.rank(main_thread_percent=96.0, workers=RESTING),),
+    }  # fmt: skip
+    return w.window(gpus=gpus, job=w.job(**(known | facts)))
+
+
+HALF = w.rank(main_thread_percent=52.0, workers=RESTING)
+NO_WORKERS = (w.rank(loader_workers=0, main_thread_percent=96.0, workers=None),)
+SLOW_LINK = w.gpu(
+    busy=w.steady(75.0), pcie_generation_busy=1, pcie_width_busy=4,
+    pcie_rx_bytes_per_second=0.2e9, pcie_rx_idle_bytes_per_second=None
+)  # fmt: skip
+PYTHON = Cases("python_bound", {
+    "flat and middling, with a full core": (
+        launching(),
+        {"lost_share": pytest.approx(0.55), "advice.1.action": "torch.compile",
+         "missing": ("stacks of the main thread",)},
+    ),
+    "the backward pass on a thread of its own": (
+        launching(cpu_cores=3.4, main_thread_percent=52.0, ranks=(HALF,)),
+        {"weaker": "flat and middling, with a full core"},
+    ),
+    "something longer than a launch delays a GPU that swings": (
+        launching(gpus=(w.gpu(busy=w.swinging(0.5)),), main_thread_when_idle_percent=95.0),
+        {"against": True, "weaker": "flat and middling, with a full core"},
+    ),
+    "stacks decide without workers": launching(
+        ranks=NO_WORKERS, workers=None,
+        stacks=(("computing", 80.0, None), ("loading_data", 8.0, None)),
+    ),
+}, {
+    "healthy": w.window(),
+    "a full core, and the GPU is fed": launching(gpus=(w.gpu(),)),
+    "the main thread rests":
+        launching(main_thread_percent=35.0, ranks=(w.rank(main_thread_percent=35.0),)),
+    "it waits while idle": launching(main_thread_when_idle_percent=8.0),
+    "workers at their limit": launching(
+        ranks=(w.rank(main_thread_percent=96.0, workers=w.workers(2, cpu_percent=97.0)),)
+    ),
+    "unpinned copies": launching(
+        gpus=(w.gpu(busy=w.steady(45.0), pcie_rx_idle_bytes_per_second=3e9),),
+        ranks=(w.rank(main_thread_percent=96.0, pinned_memory=False),),
+    ),
+    "stacks wait for data": launching(stacks=(("waiting_for_data", 60.0, None),)),
+    "in a pause that goes on": launching(
+        gpus=(w.gpu(busy=replace(w.swinging(0.6), idle=Runs(count=0), busy=Runs(count=0))),)
+    ),
+    "copies fill a slow link": launching(gpus=(SLOW_LINK,)),
+}, {
+    "no job": (w.gpu_only(FLAT), "job's processes"),
+    "may be loading": (launching(ranks=NO_WORKERS), "stacks"),
+    "no CPU": (
+        launching(main_thread_percent=None, ranks=(w.rank(main_thread_percent=None),)),
+        "main thread",
+    ),
+})  # fmt: skip
+
+LINE = "train.py:88 in step: total += loss.item()"
+
+
+def synchronising(percent: float = 60.0, busy: float = 62.0, **facts: Any) -> Window:
+    stacks = (("synchronising", percent, LINE), ("computing", 100.0 - percent, None))
+    return w.window(gpus=(w.gpu(busy=w.steady(busy)),), job=w.job(**({"stacks": stacks} | facts)))
+
+
+SYNCS = Cases("sync_every_step", {
+    "the user's line": (
+        synchronising(),
+        {"summary": LINE, "advice.0.action": LINE, "explains": {"python_bound"}},
+    ),
+}, {
+    "healthy": w.window(),
+    "Python waits for a GPU that is fed": synchronising(95.0, busy=98.0),
+    "rarely": synchronising(8.0),
+    "waits for data more":
+        synchronising(stacks=(("waiting_for_data", 55.0, None), ("synchronising", 30.0, None))),
+}, {
+    "no job": (w.gpu_only(w.gpu(busy=w.steady(60.0))), "job's processes"),
+    "no stacks": (synchronising(stacks=()), "stacks"),
+})  # fmt: skip
+
+
+def pausing(*before: float, seconds: float = 8.0, **facts: Any) -> Window:
+    return w.window(pauses=tuple(w.pause(at, seconds, **facts) for at in before))
+
+
+SAVES, RARE = (145.0, 100.0, 55.0, 10.0), (370.0, 250.0, 130.0, 10.0)
+SAVED = Cases("checkpoint_pauses", {
+    "in a rhythm, with writes": (
+        pausing(*SAVES, wrote_bytes=16e9),
+        {"summary": "every 45 s", "lost_share": pytest.approx(32.0 / 600.0), "severity": "warning",
+         "explains": {"collective_wait", "oscillation"}, "strength": above(0.9)},
+    ),
+    "once: the writes say what it was": (
+        pausing(20.0, wrote_bytes=16e9),
+        {"severity": "info", "weaker": "in a rhythm, with writes"},
+    ),
+    "a job without a GPU is a loop, and reports it": (
+        replace(pausing(*SAVES, seconds=3.0, phase="checkpoint"), gpus=()),
+        {"summary": "The training loop paused for up to 3 s every 45 s",
+         "evidence": lambda rows: not any("GPU" in row.says for row in rows)},
+    ),
+}, {
+    "healthy": w.window(),
+    "no writes": pausing(100.0, 55.0, wrote_bytes=2e5),
+    "a trickle is no save": pausing(200.0, seconds=120.0, wrote_bytes=40e6),
+}, {
+    "writes not read": (pausing(100.0, 55.0), "written"),
+    "no job": (w.gpu_only(), "job's processes"),
+})  # fmt: skip
+AT_LIMIT = w.workers(24, cpu_percent=62.0, run_queue_wait_percent=36.0)
+VALIDATED = Cases("validation_pauses", {
+    "rare pauses without writes": (
+        pausing(*RARE, seconds=6.0, wrote_bytes=1e5),
+        {"severity": "info", "summary": "every", "advice": ()},
+    ),
+    "beyond 5% of the time something is advised": (
+        pausing(*RARE, seconds=20.0, wrote_bytes=1e5), {"advice.0.setting": "persistent_workers"},
+    ),
+    "half of the GPU is used meanwhile, half of it is lost": (
+        pausing(*RARE, seconds=20.0, wrote_bytes=0.0, busy_percent=50.0),
+        {"lost_share": pytest.approx(40.0 / 600.0)},
+    ),
+    "a job without a GPU is a loop, and reports it": (
+        replace(pausing(*SAVES, seconds=6.0, phase="validation"), gpus=()),
+        {"summary": "The training loop paused every 45 s",
+         "evidence": lambda rows: not any("GPU" in row.says for row in rows)},
+    ),
+}, {
+    "healthy": w.window(),
+    "once": pausing(60.0, wrote_bytes=1e5),
+    "saves": pausing(100.0, 55.0, 10.0, wrote_bytes=9e9),
+    "waits of workers at their limit": replace(
+        pausing(40.0, 30.0, 20.0, 10.0, seconds=6.0, wrote_bytes=1e5), job=w.job(workers=AT_LIMIT)
+    ),
+}, {
+    "writes not read": (pausing(100.0, 55.0), "written"),
+    "no job": (w.gpu_only(), "job's processes"),
+})  # fmt: skip
+
+STOP: dict[str, Any] = {"state": "T", "stopped_seconds": 9.0}
+
+
+def ranks(*those: RankFacts) -> Window:
+    gpus = tuple([w.gpu(n) for n in range(len(those))])
+    return w.window(gpus=gpus, job=w.job(ranks=those))
+
+
+STOPPED = Cases("job_stopped", {
+    "its PID, how to continue it, and nothing else": (
+        ranks(w.rank(None, **STOP)),
+        {"summary": "The job (PID 4242) is stopped", "advice.0.action": "kill -CONT 4242 ",
+         "explains": {"loader_cpu_bound", "oscillation", "idle_holding_memory"},
+         "lost_share": None},
+    ),
+    "all its ranks": (
+        ranks(*[w.rank(n, **STOP) for n in range(3)]),
+        {"summary": "The job is stopped: all its 3 ranks are", "gpus": (),
+         "advice.0.action": "kill -CONT 4242 4243 4244 "},
+    ),
+    "one rank of several, with its GPU": (
+        ranks(w.rank(0), w.rank(1, **STOP), w.rank(2)),
+        {"summary": "Rank 1 is stopped, and the others wait for it", "gpus": ("GPU-1",),
+         "explains": {"collective_wait"}},
+    ),
+    "two ranks of several": (
+        ranks(w.rank(0), w.rank(1, **STOP), w.rank(2, **STOP)),
+        {"summary": "Rank 1 and rank 2 are stopped, and the others wait for them"},
+    ),
+    "a debugger holds it: no signal is of use": (
+        ranks(w.rank(None, state="t", stopped_seconds=60.0)),
+        {"summary": "held by a debugger",
+         "advice": lambda advice: "kill" not in advice[0].action},
+    ),
+}, {
+    "healthy": w.window(),
+    "starved": w.window(gpus=(w.gpu(busy=w.swinging(0.2)),)),
+    "idle, and runs": w.window(gpus=(w.gpu(busy=w.steady(0.0)),)),
+}, {
+    "no job": (w.gpu_only(), "job's processes"),
+    "no state": (ranks(w.rank(None, state=None, stopped_seconds=None)), "state"),
+    "no ranks": (w.window(job=w.job(ranks=())), "state"),
+})  # fmt: skip
