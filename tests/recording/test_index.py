@@ -26,7 +26,8 @@ def simulated(count: int, begin: float = 0.0) -> list[Snapshot]:
     return [machine.take() for _ in range(count)]
 
 
-SNAPSHOTS = simulated(400)
+COUNT = 250
+SNAPSHOTS = simulated(COUNT)
 
 
 def record(path: Path, snapshots: list[Snapshot]) -> str:
@@ -82,14 +83,13 @@ def test_reading_begins_anywhere(tmp_path: Path, name: str) -> None:
     """Not later than asked for, a minute before at most (a plain file: at its beginning), and goes
     on to the end."""
     index = open_index(written(tmp_path / name))
-    for number in (0, 1, 59, 60, 200, 399):
+    for number in (0, 59, 60, COUNT - 1):
         wanted = SNAPSHOTS[number].taken_at_unix_seconds
         found = list(index.snapshots(wanted))
         assert found == SNAPSHOTS[-len(found) :]
         assert wanted >= found[0].taken_at_unix_seconds
         if name.endswith(".zst"):
             assert wanted - found[0].taken_at_unix_seconds <= 61
-    assert list(index.snapshots(0.0)) == SNAPSHOTS
 
 
 @pytest.mark.parametrize("name", ["run.jsonl.zst", "run.jsonl"])
@@ -106,7 +106,7 @@ def test_a_clock_that_was_set_back_hides_nothing_before_it(tmp_path: Path) -> No
     """What was recorded before it is read from its own time on."""
     back = [
         replace(each, taken_at_unix_seconds=each.taken_at_unix_seconds - 3600.0)
-        for each in SNAPSHOTS[150:250]
+        for each in SNAPSHOTS[150:200]
     ]
     index = open_index(record(tmp_path / "run.jsonl.zst", SNAPSHOTS[:150] + back))
     at = SNAPSHOTS[140].taken_at_unix_seconds
@@ -156,7 +156,7 @@ def test_what_cannot_be_opened_is_said(tmp_path: Path, data: bytes) -> None:
 # --- damage ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("share", [0.05, 0.3, 0.5, 0.77, 0.99])
+@pytest.mark.parametrize("share", [0.05, 0.5, 0.99])
 def test_a_cut_off_recording_is_read_to_there(tmp_path: Path, packed: bytes, share: float) -> None:
     """Wherever it is cut."""
     path = tmp_path / "run.jsonl.zst"
@@ -164,7 +164,7 @@ def test_a_cut_off_recording_is_read_to_there(tmp_path: Path, packed: bytes, sha
     found, _ = read(path)
     assert found == SNAPSHOTS[: len(found)]
     # Two flushes are at most so far apart.
-    assert len(found) >= 400 * share * 0.6 - 65
+    assert len(found) >= COUNT * share * 0.6 - 65
 
 
 def test_a_damaged_place_costs_a_minute(tmp_path: Path, packed: bytes) -> None:
@@ -173,7 +173,7 @@ def test_a_damaged_place_costs_a_minute(tmp_path: Path, packed: bytes) -> None:
     middle = len(packed) // 2
     path.write_bytes(packed[:middle] + bytes(300) + packed[middle + 300 :])
     found, stats = read(path)
-    assert len(found) >= 400 - 65
+    assert len(found) >= COUNT - 65
     assert [each for each in found if each in SNAPSHOTS] == found
     assert found[-1] == SNAPSHOTS[-1]
     assert stats.damaged_stretches == 1
@@ -181,7 +181,7 @@ def test_a_damaged_place_costs_a_minute(tmp_path: Path, packed: bytes) -> None:
 
 
 @pytest.mark.parametrize("suffix", [".zst", ".jsonl"])
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(6))
 def test_anything_can_happen_to_a_file(tmp_path: Path, suffix: str, seed: int) -> None:
     """Bytes change, go, or come twice: it ends in snapshots or in a sentence, soon."""
     dice = random.Random(seed)
@@ -204,7 +204,7 @@ def test_anything_can_happen_to_a_file(tmp_path: Path, suffix: str, seed: int) -
     try:
         read(path)
         index = open_index(str(path))
-        for _ in index.snapshots(SNAPSHOTS[200].taken_at_unix_seconds):
+        for _ in index.snapshots(SNAPSHOTS[150].taken_at_unix_seconds):
             break
         assert all(span.summary.isprintable() for span in index.findings)
     except LogError as error:
@@ -253,7 +253,7 @@ def test_readings_beyond_all_measure_cost_no_overview(tmp_path: Path, odd: float
     """Their sum, or they themselves, are no numbers."""
     snapshots = [
         replace(each, host=replace(each.host, disk_read_bytes_per_second=odd))
-        for each in SNAPSHOTS[:200]
+        for each in SNAPSHOTS[:70]
     ]
     index = open_index(record(tmp_path / "run.jsonl.zst", snapshots))
     assert list(index.buckets) == folded(snapshots)
