@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, BinaryIO, TextIO, cast
 import click
 
 from gpuwatch.commands import common
-from gpuwatch.core.private_files import private
+from gpuwatch.core.private_files import private, write_whole
 
 if TYPE_CHECKING:
     from gpuwatch.commands.recordings.moments import Moment
@@ -269,17 +268,7 @@ def write_file(path: str, text: str) -> None:
         # A device or a pipe is written to, never replaced.
         _written(path, lambda: target.write_text(text, encoding="utf-8"))
         return
-    beside = target.with_name(f"{target.name}.{os.getpid()}.part")
-    try:
-        _written(path, lambda: _write_new(beside, text))
-        _written(path, lambda: beside.replace(target))
-    finally:
-        beside.unlink(missing_ok=True)
-
-
-def _write_new(path: Path, text: str) -> None:
-    with open(path, "x", encoding="utf-8", opener=private) as file:
-        file.write(text)
+    _written(path, lambda: write_whole(target, text.encode()))
 
 
 def _written(path: str, write: Callable[[], object]) -> None:
