@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, TextIO, cast
@@ -264,22 +264,27 @@ def write_file(path: str, text: str) -> None:
         common.write_to(out, lambda: out.write(text))
         return
     target = Path(path)
-    if target.exists() and not target.is_file():
-        # A device or a pipe is written to, never replaced.
-        _written(path, lambda: target.write_text(text, encoding="utf-8"))
-        return
-    _written(path, lambda: write_whole(target, text.encode()))
+    with _writing(path):
+        try:
+            if target.exists() and not target.is_file():
+                # A device or a pipe is written to, never replaced.
+                target.write_text(text, encoding="utf-8")
+            else:
+                write_whole(target, text.encode())
+        except ValueError:
+            raise common.NoOutputError(f"{_shown(path)} cannot be written: no such path.") from None
 
 
-def _written(path: str, write: Callable[[], object]) -> None:
+@contextmanager
+def _writing(path: str) -> Iterator[None]:
     try:
-        write()
+        yield
+    except BrokenPipeError as error:
+        raise common.ReaderGoneError from error
     except OSError as error:
         raise common.NoOutputError(
             f"{_shown(path)} cannot be written: {error.strerror or error}."
         ) from None
-    except ValueError:
-        raise common.NoOutputError(f"{_shown(path)} cannot be written: no such path.") from None
 
 
 @contextmanager
@@ -296,15 +301,8 @@ def text_file(path: str) -> Iterator[TextIO]:
         except OSError as error:
             raise common.NoOutputError(common.cannot_write(error)) from None
         return
-    try:
-        with open(path, "wb", opener=private) as raw, _text(raw, path) as file:
-            yield file
-    except BrokenPipeError as error:
-        raise common.ReaderGoneError from error
-    except OSError as error:
-        raise common.NoOutputError(
-            f"{_shown(path)} cannot be written: {error.strerror or error}."
-        ) from None
+    with _writing(path), open(path, "wb", opener=private) as raw, _text(raw, path) as file:
+        yield file
 
 
 def _text(raw: BinaryIO, path: str) -> TextIO:
