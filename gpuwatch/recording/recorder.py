@@ -27,7 +27,6 @@ from gpuwatch.core.text import clean
 from gpuwatch.recording.buckets import Bucket, BucketFolder
 from gpuwatch.recording.findings import FindingSpans
 from gpuwatch.recording.frames import Entry, packed_entry
-from gpuwatch.recording.index import open_index, recent_snapshots
 from gpuwatch.recording.redaction import redacted
 from gpuwatch.recording.writer import RecordingError, RecordingFile
 from gpuwatch.sources.files.unpacked import rotated_files, split_name
@@ -35,14 +34,7 @@ from gpuwatch.sources.files.unpacked import rotated_files, split_name
 if TYPE_CHECKING:
     from gpuwatch.diagnosis.finding import Diagnosis
 
-__all__ = [
-    "BackgroundRecorder",
-    "Recorder",
-    "RecordingError",
-    "RecordingState",
-    "open_index",
-    "recent_snapshots",
-]
+__all__ = ["BackgroundRecorder", "Recorder", "RecordingError", "RecordingState"]
 
 FRAME_SECONDS = 60.0
 _BUCKETS_MOST = 5000

@@ -20,8 +20,9 @@ from gpuwatch.commands.cli import run
 from gpuwatch.commands.recordings import record as record_module
 from gpuwatch.commands.recordings import running as running_module
 from gpuwatch.core.model import Snapshot
+from gpuwatch.recording.index import recent_snapshots
 from gpuwatch.recording.reader import open_any
-from gpuwatch.recording.recorder import RecordingState, recent_snapshots
+from gpuwatch.recording.recorder import RecordingState
 from gpuwatch.recording.running import (
     RunningRecording,
     announced,

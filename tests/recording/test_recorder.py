@@ -17,11 +17,11 @@ from gpuwatch.core.codec import snapshot_line
 from gpuwatch.core.model import BusySample, GpuReading, Snapshot
 from gpuwatch.diagnosis.finding import Diagnosis
 from gpuwatch.outputs.status.jsonlines import JsonLinesWriter
+from gpuwatch.recording.index import RecordingIndex
 from gpuwatch.recording.recorder import (
     BackgroundRecorder,
     Recorder,
     RecordingError,
-    open_index,
 )
 from gpuwatch.recording.writer import RecordingFile
 from gpuwatch.sources.files import zstd
@@ -107,7 +107,7 @@ def test_what_was_found_is_in_it(tmp_path: Path, machine: Machine) -> None:
     recorder = machine.recorder(path, 150)
     recorder.close()
     assert recorder.state.findings >= 1
-    assert [span.rule for span in open_index(str(path)).findings]
+    assert [span.rule for span in RecordingIndex(str(path)).findings]
     nothing = Diagnosis(taken_at_unix_seconds=0.0, watched_seconds=150.0, verdict="All is well.")
     given = Recorder(tmp_path / "given.jsonl.zst")
     for taken in machine.taken:
@@ -147,7 +147,7 @@ def test_a_finding_that_goes_has_its_end(tmp_path: Path, machine: Machine) -> No
     for second in range(1, 240):
         recorder.push(busy(machine.taken[-1], second))
     recorder.close()
-    ended = [one for one in open_index(str(path)).findings if one.end_unix_seconds is not None]
+    ended = [one for one in RecordingIndex(str(path)).findings if one.end_unix_seconds is not None]
     assert ended
     assert all(span.begin_unix_seconds < (span.end_unix_seconds or 0) for span in ended)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.recording.recorder import open_index, recent_snapshots
+from gpuwatch.recording.index import RecordingIndex, recent_snapshots
 from gpuwatch.sources.files.unpacked import rotated_files
 from tests.recording.machine import Machine, read
 
@@ -182,7 +182,7 @@ def test_files_are_put_aside_on_time(tmp_path: Path, machine: Machine) -> None:
     assert whole == machine.taken
     assert whole[:240] == [snapshot for each in alone for snapshot in each]
     assert stats.sentences() == ["It is read with 4 files that were put aside before it."]
-    index = open_index(str(path))
+    index = RecordingIndex(str(path))
     assert index.first_unix_seconds == machine.taken[0].taken_at_unix_seconds
     wanted = machine.taken[100].taken_at_unix_seconds
     assert 0 <= wanted - next(index.snapshots(wanted)).taken_at_unix_seconds <= 60
@@ -195,7 +195,7 @@ def test_a_file_that_is_put_aside_is_still_found(tmp_path: Path, machine: Machin
     """By who opened the recording before."""
     path = tmp_path / "run.jsonl.zst"
     recorder = machine.recorder(path, 150, rotate_seconds=200)
-    index = open_index(str(path))
+    index = RecordingIndex(str(path))
     machine.record(recorder, 100)
     recorder.close()
     for number in (0, 100, 149):

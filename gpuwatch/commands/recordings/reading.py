@@ -168,13 +168,13 @@ def part(path: str, cut: Cut) -> Iterator[tuple[OpenedLog, Iterator[Snapshot]]]:
 def _found_fast(path: str, cut: Cut) -> tuple[float | None, float | None, tuple[Path, int] | None]:
     """When a recording of ``record`` begins and ends, and the place to read from: without reading
     it. ``None`` of anything else."""
-    from gpuwatch.recording.index import is_indexed, open_index
+    from gpuwatch.recording.index import RecordingIndex, is_indexed
     from gpuwatch.sources.files.log_text import LogError
 
     if not is_indexed(path):
         return None, None, None
     try:
-        index = open_index(path)
+        index = RecordingIndex(path)
     except LogError as error:
         raise click.UsageError(str(error)) from None
     first, last = index.first_unix_seconds, index.last_unix_seconds
