@@ -8,7 +8,34 @@ import os
 import stat
 from pathlib import Path
 
+from gpuwatch.core.text import clean
+
 _OWN = "gpuwatch"
+BESIDE = ".writing-"
+"""The name of a file that is being written begins so: a crash may leave it behind."""
+# Without a number: what they say is better than what the number stands for.
+NO_FOLDER = (0, "it is not a folder (a symbolic link is not followed)")
+NOT_OURS = (0, "it belongs to another user")
+_SENTENCES = {
+    errno.ENOSPC: "the disk is full",
+    errno.EDQUOT: "your disk quota is used up",
+    errno.EFBIG: "the largest file size allowed (ulimit -f) is reached",
+    errno.EROFS: "the disk is read-only",
+    errno.EACCES: "you may not write there",
+    errno.EPERM: "you may not write there",
+    errno.ENOENT: "there is no such folder",
+    errno.ENOTDIR: "a part of its name is no folder",
+    errno.EISDIR: "it is a folder",
+    errno.ENAMETOOLONG: "its name is too long",
+    errno.EIO: "the disk reports an error",
+    errno.ELOOP: "it is a symbolic link, which is not followed",
+    errno.ESTALE: "the network file system has lost it",
+}
+
+
+def why(error: OSError) -> str:
+    """The reason why a file cannot be written, as a clause."""
+    return _SENTENCES.get(error.errno or 0) or clean(str(error.strerror or error), 100)
 
 
 def state_folder(name: str = "") -> Path:
@@ -35,9 +62,9 @@ def make_folder(folder: Path) -> None:
 def _make_private(folder: Path, *, follow: bool) -> None:
     status = folder.stat(follow_symlinks=follow)
     if not stat.S_ISDIR(status.st_mode):
-        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+        raise NotADirectoryError(*NO_FOLDER)
     if status.st_uid != os.geteuid():
-        raise PermissionError(errno.EPERM, "it belongs to another user")
+        raise PermissionError(*NOT_OURS)
     if status.st_mode & 0o077:
         folder.chmod(0o700)
 
@@ -45,3 +72,29 @@ def _make_private(folder: Path, *, follow: bool) -> None:
 def private(path: str, flags: int) -> int:
     """For ``open(..., opener=private)``: a new file is readable by its owner alone."""
     return os.open(path, flags, 0o600)
+
+
+def read_own(path: Path, most: int) -> bytes:
+    """The first ``most`` bytes of a file of this user. Nothing planted (a link, a pipe, a file of
+    another user) is followed, waited for or read: raises ``OSError``."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as file:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
+            raise PermissionError(*NOT_OURS)
+        return file.read(most)
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """All of ``data`` or nothing, readable by its owner alone; a link is replaced, not followed.
+    Raises ``OSError``."""
+    beside = path.with_name(f"{BESIDE}{os.getpid()}-{path.name}")
+    try:
+        with open(beside, "xb", opener=private) as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise

@@ -16,10 +16,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, TextIO
 
 from gpuwatch.core.model import (
-    Gpu,
     GpuReading,
     Host,
-    JobMember,
     Process,
     ProcessKey,
     Snapshot,
@@ -31,24 +29,29 @@ FORMULAS = ("=", "+", "-", "@")
 JOINED = "|"
 
 _TIME = ("time_utc", "unix_seconds")
-_GPU = ("index", "mig_instance", "uuid", "name", "lost")
+_GPU = ("index", "mig_instance", "uuid", "name")
 _SAMPLES = (
     "busy_samples_count",
     "busy_samples_low_percent",
     "busy_samples_mean_percent",
     "busy_samples_high_percent",
 )
-_READINGS = tuple(
-    [field.name for field in dataclasses.fields(GpuReading) if field.name != "busy_samples"]
-)
-_HOST = tuple(
-    [
-        field.name
-        for field in dataclasses.fields(Host)
-        if field.name not in ("name", "core_percents")
-    ]
-)
-_PROCESS = tuple([field.name for field in dataclasses.fields(Process)])
+
+
+def names(made: type[Any], *left_out: str) -> tuple[str, ...]:
+    """Of the fields of a class of the model."""
+    return tuple([field.name for field in dataclasses.fields(made) if field.name not in left_out])
+
+
+def values(item: object, wanted: Sequence[str]) -> list[Any]:
+    """``None`` for each of them where there is no ``item``."""
+    return [None if item is None else getattr(item, name) for name in wanted]
+
+
+_READINGS = names(GpuReading, "busy_samples")
+_HOST = names(Host, "name", "core_percents")
+_PROCESS = names(Process)
+_LOOP = names(TrainingLoop, "pid", "started_at_unix_seconds")
 _MEMBER = (
     "role",
     "rank",
@@ -60,14 +63,7 @@ _MEMBER = (
     "memory_proportional_bytes",
 )
 
-GPU_COLUMNS = (*_TIME, "machine", "simulated", *_GPU, *_SAMPLES, *_READINGS)
-_LOOP = tuple(
-    [
-        field.name
-        for field in dataclasses.fields(TrainingLoop)
-        if field.name not in ("pid", "started_at_unix_seconds")
-    ]
-)
+GPU_COLUMNS = (*_TIME, "machine", "simulated", *_GPU, "lost", *_SAMPLES, *_READINGS)
 PROCESS_COLUMNS = (
     *(*_TIME, "machine", "simulated", "gpu_index", *_PROCESS, "job_pid", *_MEMBER),
     *[f"loop_{name}" for name in _LOOP],
@@ -94,20 +90,8 @@ def gpu_rows(snapshot: Snapshot) -> Iterator[list[Any]]:
     """``GPU_COLUMNS`` of each GPU."""
     start = _start(snapshot)
     for gpu in snapshot.gpus:
-        yield [*start, *_gpu_cells(gpu)]
-
-
-def _gpu_cells(gpu: Gpu) -> list[Any]:
-    identity, reading = gpu.identity, gpu.reading
-    return [
-        identity.index,
-        identity.mig_instance,
-        identity.uuid,
-        identity.name,
-        gpu.lost,
-        *_sample_cells(reading),
-        *(getattr(reading, name) for name in _READINGS),
-    ]
+        samples, readings = _sample_cells(gpu.reading), values(gpu.reading, _READINGS)
+        yield [*start, *values(gpu.identity, _GPU), gpu.lost, *samples, *readings]
 
 
 def _sample_cells(reading: GpuReading) -> list[Any]:
@@ -133,30 +117,22 @@ def process_rows(snapshot: Snapshot) -> Iterator[list[Any]]:
         yield [
             *start,
             indices.get(process.gpu_uuid or ""),
-            *(getattr(process, name) for name in _PROCESS),
+            *values(process, _PROCESS),
             job,
-            *_member_cells(member),
-            *_loop_cells(loops.get(process.key)),
+            *values(member, _MEMBER),
+            *values(loops.get(process.key), _LOOP),
         ]
     for key, (job, member) in members.items():
         if key not in seen:
             # Only what a process and a member both have is known of it.
             known = [getattr(member, name, None) for name in _PROCESS]
-            cells = (*_member_cells(member), *_loop_cells(loops.get(key)))
+            cells = (*values(member, _MEMBER), *values(loops.get(key), _LOOP))
             yield [*start, None, *known, job, *cells]
-
-
-def _member_cells(member: JobMember | None) -> list[Any]:
-    return [None if member is None else getattr(member, name) for name in _MEMBER]
-
-
-def _loop_cells(loop: TrainingLoop | None) -> list[Any]:
-    return [None if loop is None else getattr(loop, name) for name in _LOOP]
 
 
 def host_rows(snapshot: Snapshot) -> Iterator[list[Any]]:
     """``HOST_COLUMNS``, one row."""
-    yield [*_start(snapshot), *(getattr(snapshot.host, name) for name in _HOST)]
+    yield [*_start(snapshot), *values(snapshot.host, _HOST)]
 
 
 def _start(snapshot: Snapshot) -> list[Any]:

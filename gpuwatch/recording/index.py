@@ -94,11 +94,6 @@ class RecordingIndex:
         self._notes = tuple(replace(log.stats, damage=None, notes=[]).sentences())
 
 
-def open_index(path: str) -> RecordingIndex:
-    """Open a recording; raises ``LogError`` with a sentence where it cannot be read."""
-    return RecordingIndex(path)
-
-
 def is_indexed(path: str) -> bool:
     """True of what ``record`` wrote: opening it reads no more than the last minute."""
     return path != STANDARD_INPUT and next(entries_of(path), None) is not None

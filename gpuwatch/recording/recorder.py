@@ -22,26 +22,19 @@ from typing import TYPE_CHECKING
 
 from gpuwatch.core.codec import header_line, identities, snapshot_line
 from gpuwatch.core.model import Snapshot
+from gpuwatch.core.private_files import why
 from gpuwatch.core.text import clean
 from gpuwatch.recording.buckets import Bucket, BucketFolder
 from gpuwatch.recording.findings import FindingSpans
 from gpuwatch.recording.frames import Entry, packed_entry
-from gpuwatch.recording.index import open_index, recent_snapshots
 from gpuwatch.recording.redaction import redacted
-from gpuwatch.recording.writer import RecordingError, RecordingFile, why
+from gpuwatch.recording.writer import RecordingError, RecordingFile
 from gpuwatch.sources.files.unpacked import rotated_files, split_name
 
 if TYPE_CHECKING:
     from gpuwatch.diagnosis.finding import Diagnosis
 
-__all__ = [
-    "BackgroundRecorder",
-    "Recorder",
-    "RecordingError",
-    "RecordingState",
-    "open_index",
-    "recent_snapshots",
-]
+__all__ = ["BackgroundRecorder", "Recorder", "RecordingError", "RecordingState"]
 
 FRAME_SECONDS = 60.0
 _BUCKETS_MOST = 5000

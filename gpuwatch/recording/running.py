@@ -7,8 +7,6 @@ shared), of a process that has ended, or of one whose PID is another's now, is n
 from __future__ import annotations
 
 import contextlib
-import os
-import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -20,13 +18,18 @@ from msgspec import Meta, Struct
 
 from gpuwatch.core.bounds import Seconds, Text, UnixSeconds, Whole
 from gpuwatch.core.codec import CodecError, decoded
-from gpuwatch.core.private_files import make_folder, state_folder
+from gpuwatch.core.private_files import (
+    BESIDE,
+    make_folder,
+    read_own,
+    state_folder,
+    write_whole,
+)
 from gpuwatch.core.text import clean
 
 _ENDING = ".json"
 _NOTE_BYTES_MOST = 64 * 1024
 _TROUBLE_LENGTH = 400
-_READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +79,8 @@ class Announcement:
     def _put(self) -> None:
         note = _Note(self._recording, machine(), self._mark)
         with contextlib.suppress(OSError):
-            _write(self._path, msgspec.json.encode(note))
+            make_folder(self._path.parent)
+            write_whole(self._path, msgspec.json.encode(note))
 
     def _remove(self) -> None:
         with contextlib.suppress(OSError):
@@ -96,7 +100,7 @@ def running_recordings(folder: Path | None = None) -> list[RunningRecording]:
     except OSError:
         return []
     for name in names:
-        if not name.endswith(_ENDING):
+        if name.startswith(BESIDE) or not name.endswith(_ENDING):
             continue
         note = _read(folder / name)
         if note is None or note.machine != machine():
@@ -147,29 +151,9 @@ def _first_line(path: Path) -> str:
         return ""
 
 
-def _write(path: Path, data: bytes) -> None:
-    make_folder(path.parent)
-    temporary = path.with_suffix(".writing")
-    temporary.unlink(missing_ok=True)
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(temporary, flags, 0o600)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-        temporary.rename(path)
-    except OSError:
-        temporary.unlink(missing_ok=True)
-        raise
-
-
 def _read(path: Path) -> _Note | None:
     try:
-        descriptor = os.open(path, _READ_FLAGS)
-        with os.fdopen(descriptor, "rb") as file:
-            seen = os.fstat(descriptor)
-            if not stat.S_ISREG(seen.st_mode) or seen.st_uid != os.geteuid():
-                return None
-            note = decoded(_NOTE, file.read(_NOTE_BYTES_MOST))
+        note = decoded(_NOTE, read_own(path, _NOTE_BYTES_MOST))
     except (OSError, UnicodeError, CodecError):
         return None
     recording = note.recording

@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from gpuwatch.core.private_files import why
 from gpuwatch.core.text import clean
 from gpuwatch.recording.frames import compressor, frame_end
 from gpuwatch.sources.files import zstd
@@ -29,30 +30,9 @@ _BUFFER_BYTES = 256 * 1024
 _TAIL_BYTES = 8 * 1024 * 1024
 """In which the beginning of an open frame is looked for."""
 
-_SENTENCES = {
-    errno.ENOSPC: "the disk is full",
-    errno.EDQUOT: "your disk quota is used up",
-    errno.EFBIG: "the largest file size allowed (ulimit -f) is reached",
-    errno.EROFS: "the disk is read-only",
-    errno.EACCES: "you may not write there",
-    errno.EPERM: "you may not write there",
-    errno.ENOENT: "there is no such folder",
-    errno.ENOTDIR: "a part of its name is no folder",
-    errno.EISDIR: "it is a folder",
-    errno.ENAMETOOLONG: "its name is too long",
-    errno.EIO: "the disk reports an error",
-    errno.ELOOP: "it is a symbolic link, which is not followed",
-    errno.ESTALE: "the network file system has lost it",
-}
-
 
 class RecordingError(Exception):
     """The file cannot be recorded to; the message is a sentence."""
-
-
-def why(error: OSError) -> str:
-    """As a clause."""
-    return _SENTENCES.get(error.errno or 0) or clean(str(error.strerror or error), 100)
 
 
 class RecordingFile:

@@ -26,8 +26,9 @@ from gpuwatch.core.codec import snapshot_line
 from gpuwatch.core.model import BusySample, Gpu, Job, Process, Snapshot
 from gpuwatch.core.source import ManualClock, ReadOptions
 from gpuwatch.diagnosis.finding import Diagnosis
+from gpuwatch.recording.index import RecordingIndex
 from gpuwatch.recording.reader import open_any
-from gpuwatch.recording.recorder import Recorder, open_index
+from gpuwatch.recording.recorder import Recorder
 from gpuwatch.sources.simulated.source import SimulatedSource
 from tests.benchmarks import replaying
 
@@ -199,7 +200,7 @@ def write(path: Path, snapshots: list[Snapshot], count: int, interval: float) ->
 def _opening(long: Path, hours: float) -> Iterator[tuple[str, str]]:
     size = f"{long.stat().st_size / 1e6:.0f} MB"
     began = time.perf_counter()
-    index = open_index(str(long))
+    index = RecordingIndex(str(long))
     next(index.snapshots(0.0))
     yield (
         f"{hours:g} hours ({size}): overview, first snapshot",

@@ -308,25 +308,6 @@ def test_a_terminal_sees_how_far_it_is_and_then_nothing_of_it(tmp_path: Path) ->
     assert b"watching" not in process.stdout
 
 
-def test_ctrl_c_shows_what_is_known(tmp_path: Path) -> None:
-    """And ends with the exit code of what was found."""
-    log = query_log(simulated("starved", gpus=1, count=300, interval=0.2))
-    with started_diagnosis(tmp_path, "-", "--json") as process:
-        assert process.stdin is not None
-        # Far more than a pipe holds: once it is written, most of it has been read.
-        for _ in range(12):
-            process.stdin.write(log.encode())
-        process.stdin.flush()
-        process.send_signal(signal.SIGINT)
-        assert process.stdout is not None
-        out = process.stdout.read()
-        process.stdin.close()
-        code = process.wait(timeout=60)
-    found = json.loads(out)
-    assert found["source"]["snapshots"] > 0
-    assert code == (1 if found["findings"] else 3)
-
-
 def started_diagnosis(folder: Path, *arguments: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         [*GPUWATCH_DIAGNOSE, *arguments],

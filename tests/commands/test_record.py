@@ -20,8 +20,9 @@ from gpuwatch.commands.cli import run
 from gpuwatch.commands.recordings import record as record_module
 from gpuwatch.commands.recordings import running as running_module
 from gpuwatch.core.model import Snapshot
+from gpuwatch.recording.index import recent_snapshots
 from gpuwatch.recording.reader import open_any
-from gpuwatch.recording.recorder import RecordingState, recent_snapshots
+from gpuwatch.recording.recorder import RecordingState
 from gpuwatch.recording.running import (
     RunningRecording,
     announced,
@@ -126,26 +127,16 @@ def test_after_kill_9_all_but_the_last_seconds_is_there(
     assert len(after) > len(before)
 
 
-def test_this_machine_is_recorded(tmp_path: Path, state: Path) -> None:
-    """With what it has: processes, if asked for, and a driver or its absence."""
+def test_this_machine_is_recorded_without_what_is_private(tmp_path: Path, state: Path) -> None:
+    """With what it has: processes, if asked for; with --redact no command line and no host."""
     path = tmp_path / "run.jsonl"
-    done = record(tmp_path, "-o", str(path), "--for", "1s", "--interval", "500ms", "--all")
-    assert done.returncode == 2
-    done = record(tmp_path, "-o", str(path), "--for", "1s", "--interval", "0.5", "--all")
-    assert done.returncode == 0, done.stderr
-    found = read(path)
-    assert not found[-1].simulated
-    assert found[-1].host.memory_total_bytes
-    assert any(process.pid == os.getpid() for process in found[-1].processes)
-
-
-def test_redacted_there_is_no_command_line(tmp_path: Path, state: Path) -> None:
-    """Of any process, nor the host."""
-    path = tmp_path / "run.jsonl"
-    done = record(tmp_path, "-o", str(path), "--for", "1s", "--redact", "--all")
+    every = ("--for", "1s", "--interval", "0.5", "--redact", "--all")
+    done = record(tmp_path, "-o", str(path), *every)
     assert done.returncode == 0, done.stderr
     found = read(path)[-1]
-    assert found.processes
+    assert not found.simulated
+    assert found.host.memory_total_bytes
+    assert any(process.pid == os.getpid() for process in found.processes)
     assert all(" " not in (process.command or "") for process in found.processes)
     assert found.host.name == ""
     assert f'"{os.uname().nodename}"' not in path.read_text()
@@ -176,6 +167,7 @@ def test_one_job_is_recorded_until_it_ends(tmp_path: Path, state: Path) -> None:
         (("-o", "x", "--for", "soon"), "write it as"),
         (("-o", "x", "--for", "0s"), "between 1 second and 366 days"),
         (("-o", "x", "--interval", "2h"), "between 0.1 seconds and 1 hour"),
+        (("-o", "x", "--interval", "500ms"), "write it as"),
         (("-o", "nowhere/x"), "there is no such folder"),
         (("-o", "nowhere/x", "--detach"), "there is no such folder"),
         (("-o", "."), "it is a folder"),

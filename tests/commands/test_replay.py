@@ -130,18 +130,6 @@ def test_log_of_nvidia_smi_is_played(tmp_path: Path) -> None:
         assert screen.end() == 0
 
 
-def test_truncated_recording_is_played_and_said(night: Path, tmp_path: Path) -> None:
-    """What is whole is played up to its end."""
-    path = tmp_path / "cut.jsonl.zst"
-    path.write_bytes(night.read_bytes()[: night.stat().st_size * 2 // 3])
-    with terminal("-m", "gpuwatch", "replay", str(path)) as screen:
-        screen.until_it_says("playing 1x")
-        screen.type(":100%\r")
-        screen.until_it_says("the end")
-        screen.type("q")
-        assert screen.end() == 0
-
-
 def test_lines_that_are_none_are_counted(stream: Path, tmp_path: Path) -> None:
     """A note says how many, and ! shows it."""
     path = tmp_path / "odd.jsonl"
@@ -180,13 +168,6 @@ def test_bad_input_ends_with_a_sentence_before_the_screen_opens(
         assert "gpuwatch: " in screen.text
         assert "bug" not in screen.text
         assert says in screen.text.replace("\n", "")
-
-
-def test_folder_is_refused(tmp_path: Path) -> None:
-    """As any other file that is none."""
-    with terminal("-m", "gpuwatch", "replay", str(tmp_path)) as screen:
-        assert screen.end() == 2
-        assert "it is a folder" in screen.text.replace("\n", "")
 
 
 def test_bad_standard_input_is_refused() -> None:

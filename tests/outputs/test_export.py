@@ -15,9 +15,7 @@ from gpuwatch.outputs.export import (
     HOST_COLUMNS,
     PROCESS_COLUMNS,
     RowWriter,
-    cell,
     gpu_rows,
-    guarded,
     host_rows,
     process_rows,
 )
@@ -96,36 +94,3 @@ def test_processes_of_jobs_are_there_once(taken: list[Snapshot]) -> None:
     assert members <= pids
     assert len(read) == len({(row["pid"], row["gpu_uuid"]) for row in read})
     assert {row["role"] for row in read} >= {"rank", "loader_worker"}
-
-
-@pytest.mark.parametrize(
-    "name", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", '=HYPERLINK("http://x","y")']
-)
-def test_a_hostile_name_is_no_formula(name: str, taken: list[Snapshot]) -> None:
-    """It has an apostrophe before it; a tab or a line end in it is a space."""
-    processes = (replace(taken[0].processes[0], command=name, user=name),)
-    made = replace(taken[0], processes=processes, jobs=())
-    (row,) = rows_of(PROCESS_COLUMNS, process_rows, [made])
-    shown = "'" + name.replace("\t", " ").replace("\r", " ")
-    assert row["command"] == row["user"] == shown
-
-
-def test_numbers_below_zero_stay_numbers() -> None:
-    """Only texts are guarded."""
-    assert cell(-5) == -5
-    assert cell(-2.5) == -2.5
-    assert guarded("python -m x") == "python -m x"
-    assert cell(float("nan")) == ""
-
-
-def test_pandas_reads_the_types(taken: list[Snapshot]) -> None:
-    """Times, numbers and truth values, where pandas is installed."""
-    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
-    out = io.StringIO()
-    writer = RowWriter(out, GPU_COLUMNS)
-    for snapshot in taken:
-        writer.write(gpu_rows(snapshot))
-    frame = pandas.read_csv(io.StringIO(out.getvalue()), parse_dates=["time_utc"])
-    assert frame["busy_percent"].dtype.kind == "f"
-    assert frame["lost"].dtype.kind == "b"
-    assert str(frame["time_utc"].dt.tz) == "UTC"

@@ -53,12 +53,6 @@ def test_cut_counts_cells(text: str, width: int, expected: str) -> None:
     assert cut(text, width) == expected
 
 
-@given(st.text(max_size=40), st.integers(1, 30))
-def test_cut_never_exceeds_its_width(text: str, width: int) -> None:
-    """Whatever the text, what is left fits."""
-    assert cell_width(cut(text, width)) <= width
-
-
 @pytest.mark.parametrize(
     ("text", "width", "lines"),
     [

@@ -14,7 +14,7 @@ import pytest
 from gpuwatch.core.model import Snapshot
 from gpuwatch.recording.buckets import GPU_READINGS, HOST_READINGS, Bucket, BucketFolder
 from gpuwatch.recording.frames import ENTRY
-from gpuwatch.recording.index import is_indexed, open_index, recent_snapshots
+from gpuwatch.recording.index import RecordingIndex, is_indexed, recent_snapshots
 from gpuwatch.recording.recorder import Recorder
 from gpuwatch.sources.files import zstd
 from gpuwatch.sources.files.log_text import LogError
@@ -26,7 +26,8 @@ def simulated(count: int, begin: float = 0.0) -> list[Snapshot]:
     return [machine.take() for _ in range(count)]
 
 
-SNAPSHOTS = simulated(400)
+COUNT = 250
+SNAPSHOTS = simulated(COUNT)
 
 
 def record(path: Path, snapshots: list[Snapshot]) -> str:
@@ -66,7 +67,7 @@ def folded(snapshots: list[Snapshot]) -> list[Bucket]:
 def test_the_overview_of_a_recording(tmp_path: Path, name: str) -> None:
     """Its times, buckets and findings, as they were recorded."""
     path = written(tmp_path / name)
-    index = open_index(path)
+    index = RecordingIndex(path)
     assert index.progress == 1.0
     assert index.first_unix_seconds == SNAPSHOTS[0].taken_at_unix_seconds
     assert index.last_unix_seconds == SNAPSHOTS[-1].taken_at_unix_seconds
@@ -81,15 +82,14 @@ def test_the_overview_of_a_recording(tmp_path: Path, name: str) -> None:
 def test_reading_begins_anywhere(tmp_path: Path, name: str) -> None:
     """Not later than asked for, a minute before at most (a plain file: at its beginning), and goes
     on to the end."""
-    index = open_index(written(tmp_path / name))
-    for number in (0, 1, 59, 60, 200, 399):
+    index = RecordingIndex(written(tmp_path / name))
+    for number in (0, 59, 60, COUNT - 1):
         wanted = SNAPSHOTS[number].taken_at_unix_seconds
         found = list(index.snapshots(wanted))
         assert found == SNAPSHOTS[-len(found) :]
         assert wanted >= found[0].taken_at_unix_seconds
         if name.endswith(".zst"):
             assert wanted - found[0].taken_at_unix_seconds <= 61
-    assert list(index.snapshots(0.0)) == SNAPSHOTS
 
 
 @pytest.mark.parametrize("name", ["run.jsonl.zst", "run.jsonl"])
@@ -106,9 +106,9 @@ def test_a_clock_that_was_set_back_hides_nothing_before_it(tmp_path: Path) -> No
     """What was recorded before it is read from its own time on."""
     back = [
         replace(each, taken_at_unix_seconds=each.taken_at_unix_seconds - 3600.0)
-        for each in SNAPSHOTS[150:250]
+        for each in SNAPSHOTS[150:200]
     ]
-    index = open_index(record(tmp_path / "run.jsonl.zst", SNAPSHOTS[:150] + back))
+    index = RecordingIndex(record(tmp_path / "run.jsonl.zst", SNAPSHOTS[:150] + back))
     at = SNAPSHOTS[140].taken_at_unix_seconds
     assert 0 <= at - next(index.snapshots(at)).taken_at_unix_seconds <= 60.0
 
@@ -119,7 +119,7 @@ def test_a_recording_that_is_still_written_has_its_last_moments(
     """No entry has them yet; that its end is missing is nothing to be said."""
     path = tmp_path / "run.jsonl.zst"
     path.write_bytes(packed[: int(len(packed) * 0.8)])
-    index = open_index(str(path))
+    index = RecordingIndex(str(path))
     found, _ = read(path)
     assert index.last_unix_seconds == found[-1].taken_at_unix_seconds
     assert list(index.buckets) == folded(found)
@@ -132,7 +132,7 @@ def test_two_recordings_in_one_file(tmp_path: Path) -> None:
     later = simulated(100, begin=5000.0)
     written(path)
     record(path, later)
-    index = open_index(str(path))
+    index = RecordingIndex(str(path))
     assert list(index.buckets) == [*folded(SNAPSHOTS), *folded(later)]
     assert index.last_unix_seconds == later[-1].taken_at_unix_seconds
     ends = [span.end_unix_seconds for span in index.findings if span.end_unix_seconds is not None]
@@ -146,17 +146,17 @@ def test_what_cannot_be_opened_is_said(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "log"
     path.write_bytes(data)
     with pytest.raises(LogError) as caught:
-        open_index(str(path))
+        RecordingIndex(str(path))
     assert str(caught.value).isprintable()
     for name in ("-", str(tmp_path / "none"), str(tmp_path), "a\0b"):
         with pytest.raises(LogError):
-            open_index(name)
+            RecordingIndex(name)
 
 
 # --- damage ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("share", [0.05, 0.3, 0.5, 0.77, 0.99])
+@pytest.mark.parametrize("share", [0.05, 0.5, 0.99])
 def test_a_cut_off_recording_is_read_to_there(tmp_path: Path, packed: bytes, share: float) -> None:
     """Wherever it is cut."""
     path = tmp_path / "run.jsonl.zst"
@@ -164,7 +164,7 @@ def test_a_cut_off_recording_is_read_to_there(tmp_path: Path, packed: bytes, sha
     found, _ = read(path)
     assert found == SNAPSHOTS[: len(found)]
     # Two flushes are at most so far apart.
-    assert len(found) >= 400 * share * 0.6 - 65
+    assert len(found) >= COUNT * share * 0.6 - 65
 
 
 def test_a_damaged_place_costs_a_minute(tmp_path: Path, packed: bytes) -> None:
@@ -173,7 +173,7 @@ def test_a_damaged_place_costs_a_minute(tmp_path: Path, packed: bytes) -> None:
     middle = len(packed) // 2
     path.write_bytes(packed[:middle] + bytes(300) + packed[middle + 300 :])
     found, stats = read(path)
-    assert len(found) >= 400 - 65
+    assert len(found) >= COUNT - 65
     assert [each for each in found if each in SNAPSHOTS] == found
     assert found[-1] == SNAPSHOTS[-1]
     assert stats.damaged_stretches == 1
@@ -181,7 +181,7 @@ def test_a_damaged_place_costs_a_minute(tmp_path: Path, packed: bytes) -> None:
 
 
 @pytest.mark.parametrize("suffix", [".zst", ".jsonl"])
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(6))
 def test_anything_can_happen_to_a_file(tmp_path: Path, suffix: str, seed: int) -> None:
     """Bytes change, go, or come twice: it ends in snapshots or in a sentence, soon."""
     dice = random.Random(seed)
@@ -203,8 +203,8 @@ def test_anything_can_happen_to_a_file(tmp_path: Path, suffix: str, seed: int) -
     refused = ""
     try:
         read(path)
-        index = open_index(str(path))
-        for _ in index.snapshots(SNAPSHOTS[200].taken_at_unix_seconds):
+        index = RecordingIndex(str(path))
+        for _ in index.snapshots(SNAPSHOTS[150].taken_at_unix_seconds):
             break
         assert all(span.summary.isprintable() for span in index.findings)
     except LogError as error:
@@ -230,7 +230,7 @@ def test_bad_entries_are_passed_over(tmp_path: Path, packed: bytes, entry: bytes
     data = zstd.compress(entry)
     path = tmp_path / "run.jsonl.zst"
     path.write_bytes(packed + ENTRY + len(data).to_bytes(4, "little") + data)
-    index = open_index(str(path))
+    index = RecordingIndex(str(path))
     assert list(index.buckets) == folded(SNAPSHOTS)
     assert read(path)[0] == SNAPSHOTS
 
@@ -242,7 +242,7 @@ def test_rubbish_like_entries_is_not_unpacked_a_thousand_times(tmp_path: Path) -
     path = tmp_path / "run.jsonl.zst"
     path.write_bytes(entry * 2_000)
     with pytest.raises(LogError):
-        open_index(str(path))
+        RecordingIndex(str(path))
 
 
 # --- buckets -----------------------------------------------------------------------------------
@@ -253,9 +253,9 @@ def test_readings_beyond_all_measure_cost_no_overview(tmp_path: Path, odd: float
     """Their sum, or they themselves, are no numbers."""
     snapshots = [
         replace(each, host=replace(each.host, disk_read_bytes_per_second=odd))
-        for each in SNAPSHOTS[:200]
+        for each in SNAPSHOTS[:70]
     ]
-    index = open_index(record(tmp_path / "run.jsonl.zst", snapshots))
+    index = RecordingIndex(record(tmp_path / "run.jsonl.zst", snapshots))
     assert list(index.buckets) == folded(snapshots)
     for bucket in index.buckets:
         assert ("disk_read_bytes_per_second" in bucket.host) == math.isfinite(odd)

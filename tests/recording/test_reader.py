@@ -18,7 +18,6 @@ from gpuwatch.outputs.status.jsonlines import JsonLinesWriter
 from gpuwatch.recording.reader import open_any
 from gpuwatch.sources.files import log_text, zstd
 from gpuwatch.sources.files.log_text import LogError, LogStats
-from gpuwatch.sources.smi_log.columns import parse_columns
 from gpuwatch.sources.smi_log.source import LogOptions
 from tests.sources.smi_writing import query_log, simulated
 
@@ -60,19 +59,6 @@ def test_packed_files_are_known_by_their_first_bytes(
     """Whatever the file is called."""
     path = written(tmp_path, pack(text.encode()), "no-ending")
     assert len(read(path)[0]) == 5
-
-
-@pytest.mark.parametrize("pack", [gzip.compress, zstd.compress])
-def test_a_packed_file_that_is_cut_off_is_read_to_there(
-    tmp_path: Path, pack: Callable[[bytes], bytes]
-) -> None:
-    """And that is said."""
-    snapshots = simulated(count=120, gpus=2)
-    data = pack(recording(snapshots).encode())
-    found, stats = read(written(tmp_path, data[: len(data) * 2 // 3]))
-    assert 0 < len(found) < 120
-    assert found == snapshots[: len(found)]
-    assert stats.damage is not None
 
 
 def test_a_last_line_that_is_cut_off_is_left_out(tmp_path: Path) -> None:
@@ -129,23 +115,11 @@ def test_damaged_lines_are_left_out_and_counted(tmp_path: Path) -> None:
     assert (stats.other_lines, stats.blank_lines) == (2, 1)
 
 
-def test_two_recordings_in_one_file_are_both_read(tmp_path: Path) -> None:
-    """Each has its header."""
-    found, _ = read(written(tmp_path, recording(SNAPSHOTS) * 2))
-    assert found == SNAPSHOTS * 2
-
-
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
 def test_byte_order_marks_are_passed_over(tmp_path: Path, encoding: str) -> None:
     """Also UTF-16, which Windows PowerShell writes."""
     text = LOG.replace("\n", "\r\n")
     assert len(read(written(tmp_path, text.encode(encoding)))[0]) == 5
-
-
-def test_a_log_is_told_by_its_text(tmp_path: Path) -> None:
-    """A query log is no recording."""
-    found, stats = read(written(tmp_path, "\n" + LOG))
-    assert (len(found), stats.kind) == (5, "query")
 
 
 def test_standard_input_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,13 +132,6 @@ def test_standard_input_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
         found, _ = read("-")
         assert len(found) == 5
         assert not pipe.buffer.closed
-
-
-def test_named_columns_are_handed_on(tmp_path: Path) -> None:
-    """--columns makes any file a log."""
-    options = LogOptions(columns=parse_columns("utilization.gpu,temperature.gpu"))
-    found, _ = read(written(tmp_path, "0, 41\n" * 3), options)
-    assert len(found) == 3
 
 
 def test_a_line_without_end_is_left_out(tmp_path: Path) -> None:
@@ -204,24 +171,9 @@ def test_what_is_neither_is_refused_in_a_sentence(tmp_path: Path, data: bytes) -
     assert "log" in str(caught.value)
 
 
-def test_a_newer_schema_says_to_update(tmp_path: Path) -> None:
-    """The codec's own sentence reaches the person."""
-    with pytest.raises(LogError, match="update gpuwatch"):
-        read(written(tmp_path, '{"kind":"header","schema":99}\n'))
-
-
 @pytest.mark.parametrize("path", ["/nowhere/at/all", ".", "a\x00b", "x" * 5000, "\x1b[2J"])
 def test_what_cannot_be_opened_is_said(path: str) -> None:
     """No file, a folder, no name of a file."""
     with pytest.raises(LogError, match=r"cannot be read: .*\.") as caught:
         read(path)
     assert str(caught.value).isprintable()
-
-
-def test_times_that_are_none_are_left_out(tmp_path: Path) -> None:
-    """A sum of such is no number any more."""
-    lines = recording(SNAPSHOTS).splitlines()
-    lines[2] = lines[2].replace('"monotonic_seconds":', '"monotonic_seconds":1e308,"was":')
-    found, stats = read(written(tmp_path, "\n".join(lines) + "\n"))
-    assert found == [SNAPSHOTS[0], *SNAPSHOTS[2:]]
-    assert stats.other_lines == 1

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import errno
 import os
-import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from gpuwatch.recording.recorder import open_index, recent_snapshots
+from gpuwatch.recording.index import RecordingIndex, recent_snapshots
 from gpuwatch.sources.files.unpacked import rotated_files
 from tests.recording.machine import Machine, read
 
@@ -108,7 +106,7 @@ class FullDisk:
 
 
 @pytest.mark.parametrize("name", ["run.jsonl.zst", "run.jsonl"])
-@pytest.mark.parametrize("room", [0, 1, 3000, 9000])
+@pytest.mark.parametrize("room", [0, 1, 9000])
 def test_a_full_disk_costs_what_it_did_not_take(
     tmp_path: Path, machine: Machine, name: str, room: int
 ) -> None:
@@ -166,40 +164,6 @@ def test_on_a_full_disk_the_oldest_files_make_room(tmp_path: Path, machine: Mach
     assert recorder.state.lost_snapshots == 0
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    made = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=64k", "none", str(tmp_path)],
-        capture_output=True,
-        check=False,
-    )
-    if made.returncode != 0:
-        pytest.skip("mounting a small tmpfs is not permitted")
-    try:
-        yield tmp_path
-    finally:
-        subprocess.run(["umount", "-l", str(tmp_path)], check=False)
-
-
-def test_a_small_disk_runs_full(small_disk: Path, machine: Machine) -> None:
-    """A real one: said, kept, and gone on with once something else is deleted."""
-    other, path = small_disk / "other", small_disk / "run.jsonl.zst"
-    other.write_bytes(bytes(40 * 1024))
-    recorder = machine.recorder(path, 300)
-    said = recorder.state.trouble
-    lost = recorder.state.lost_snapshots
-    assert said is not None
-    assert "the disk is full" in said
-    assert lost > 0
-    other.unlink()
-    machine.record(recorder, 20)
-    recorder.close()
-    found, stats = read(path)
-    assert found[-20:] == machine.taken[-20:]
-    assert len(found) == 320 - lost
-    assert stats.sentences() == []
-
-
 # --- rotation ----------------------------------------------------------------------------------
 
 
@@ -218,7 +182,7 @@ def test_files_are_put_aside_on_time(tmp_path: Path, machine: Machine) -> None:
     assert whole == machine.taken
     assert whole[:240] == [snapshot for each in alone for snapshot in each]
     assert stats.sentences() == ["It is read with 4 files that were put aside before it."]
-    index = open_index(str(path))
+    index = RecordingIndex(str(path))
     assert index.first_unix_seconds == machine.taken[0].taken_at_unix_seconds
     wanted = machine.taken[100].taken_at_unix_seconds
     assert 0 <= wanted - next(index.snapshots(wanted)).taken_at_unix_seconds <= 60
@@ -231,7 +195,7 @@ def test_a_file_that_is_put_aside_is_still_found(tmp_path: Path, machine: Machin
     """By who opened the recording before."""
     path = tmp_path / "run.jsonl.zst"
     recorder = machine.recorder(path, 150, rotate_seconds=200)
-    index = open_index(str(path))
+    index = RecordingIndex(str(path))
     machine.record(recorder, 100)
     recorder.close()
     for number in (0, 100, 149):
@@ -247,7 +211,7 @@ def test_so_many_files_are_kept(tmp_path: Path, machine: Machine) -> None:
     others = [tmp_path / name for name in ("run.jsonl", "run.old.jsonl.zst", "ru.20230101T000000Z")]
     for other in others:
         other.write_bytes(b"x")
-    machine.recorder(path, 400, rotate_seconds=60, keep=2).close()
+    machine.recorder(path, 250, rotate_seconds=60, keep=2).close()
     assert len(rotated_files(path)) == 2
     found = read(path)[0]
     assert found == machine.taken[-len(found) :]
@@ -257,7 +221,7 @@ def test_so_many_files_are_kept(tmp_path: Path, machine: Machine) -> None:
 def test_the_last_minutes_are_read_from_the_end(tmp_path: Path, machine: Machine) -> None:
     """Also while it is written, and from files put aside."""
     path = tmp_path / "run.jsonl.zst"
-    recorder = machine.recorder(path, 400, rotate_seconds=120)
+    recorder = machine.recorder(path, 300, rotate_seconds=120)
     recorder._file.flush()  # type: ignore[union-attr]
     found = list(recent_snapshots(path, 200.0))
     assert found == machine.taken[-len(found) :]

@@ -58,7 +58,7 @@ def test_everything_comes_back_as_it_is_recorded(
     assert (tape.first_unix_seconds, tape.last_unix_seconds) == (BEGIN, BEGIN + 595.0)
 
 
-@pytest.mark.parametrize("seconds", [0.0, 1.0, 59.0, 60.0, 299.0, 300.0, 594.0, 595.0])
+@pytest.mark.parametrize("seconds", [0.0, 60.0, 299.0, 595.0])
 def test_reading_begins_at_most_a_minute_before_the_moment(
     stream: Path, keep: Callable[[Path], KeptTape], seconds: float
 ) -> None:

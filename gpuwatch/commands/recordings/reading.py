@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, TextIO, cast
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, BinaryIO, TextIO, cast
 import click
 
 from gpuwatch.commands import common
-from gpuwatch.core.private_files import private
+from gpuwatch.core.private_files import private, write_whole
 
 if TYPE_CHECKING:
     from gpuwatch.commands.recordings.moments import Moment
@@ -169,13 +168,13 @@ def part(path: str, cut: Cut) -> Iterator[tuple[OpenedLog, Iterator[Snapshot]]]:
 def _found_fast(path: str, cut: Cut) -> tuple[float | None, float | None, tuple[Path, int] | None]:
     """When a recording of ``record`` begins and ends, and the place to read from: without reading
     it. ``None`` of anything else."""
-    from gpuwatch.recording.index import is_indexed, open_index
+    from gpuwatch.recording.index import RecordingIndex, is_indexed
     from gpuwatch.sources.files.log_text import LogError
 
     if not is_indexed(path):
         return None, None, None
     try:
-        index = open_index(path)
+        index = RecordingIndex(path)
     except LogError as error:
         raise click.UsageError(str(error)) from None
     first, last = index.first_unix_seconds, index.last_unix_seconds
@@ -263,32 +262,27 @@ def write_file(path: str, text: str) -> None:
         common.write_to(out, lambda: out.write(text))
         return
     target = Path(path)
-    if target.exists() and not target.is_file():
-        # A device or a pipe is written to, never replaced.
-        _written(path, lambda: target.write_text(text, encoding="utf-8"))
-        return
-    beside = target.with_name(f"{target.name}.{os.getpid()}.part")
+    with _writing(path):
+        try:
+            if target.exists() and not target.is_file():
+                # A device or a pipe is written to, never replaced.
+                target.write_text(text, encoding="utf-8")
+            else:
+                write_whole(target, text.encode())
+        except ValueError:
+            raise common.NoOutputError(f"{_shown(path)} cannot be written: no such path.") from None
+
+
+@contextmanager
+def _writing(path: str) -> Iterator[None]:
     try:
-        _written(path, lambda: _write_new(beside, text))
-        _written(path, lambda: beside.replace(target))
-    finally:
-        beside.unlink(missing_ok=True)
-
-
-def _write_new(path: Path, text: str) -> None:
-    with open(path, "x", encoding="utf-8", opener=private) as file:
-        file.write(text)
-
-
-def _written(path: str, write: Callable[[], object]) -> None:
-    try:
-        write()
+        yield
+    except BrokenPipeError as error:
+        raise common.ReaderGoneError from error
     except OSError as error:
         raise common.NoOutputError(
             f"{_shown(path)} cannot be written: {error.strerror or error}."
         ) from None
-    except ValueError:
-        raise common.NoOutputError(f"{_shown(path)} cannot be written: no such path.") from None
 
 
 @contextmanager
@@ -305,15 +299,8 @@ def text_file(path: str) -> Iterator[TextIO]:
         except OSError as error:
             raise common.NoOutputError(common.cannot_write(error)) from None
         return
-    try:
-        with open(path, "wb", opener=private) as raw, _text(raw, path) as file:
-            yield file
-    except BrokenPipeError as error:
-        raise common.ReaderGoneError from error
-    except OSError as error:
-        raise common.NoOutputError(
-            f"{_shown(path)} cannot be written: {error.strerror or error}."
-        ) from None
+    with _writing(path), open(path, "wb", opener=private) as raw, _text(raw, path) as file:
+        yield file
 
 
 def _text(raw: BinaryIO, path: str) -> TextIO:

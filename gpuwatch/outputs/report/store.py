@@ -9,7 +9,6 @@ one that saw more of it is kept.
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import re
 import stat
@@ -18,7 +17,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from gpuwatch.core.private_files import make_folder, private, state_folder
+from gpuwatch.core.private_files import (
+    BESIDE,
+    NO_FOLDER,
+    NOT_OURS,
+    make_folder,
+    read_own,
+    state_folder,
+    why,
+    write_whole,
+)
 from gpuwatch.core.text import clean
 from gpuwatch.outputs.report.encoding import ReportError, decode, encode
 from gpuwatch.outputs.report.model import Report
@@ -34,18 +42,6 @@ _STALE_SECONDS = 3600.0
 _NAME = re.compile(
     r"(?P<saved>\d{8}T\d{6}\.\d{3})-(?P<run>\d+-(?P<pid>\d+)-(?P<digest>[0-9a-f]{16}|none))\.json"
 )
-_TEMPORARY = ".writing-"
-_SENTENCES = {
-    errno.ENOSPC: "the disk is full",
-    errno.EDQUOT: "your disk quota is used up",
-    errno.EFBIG: "the largest file size allowed (ulimit -f) is too small",
-    errno.EROFS: "the disk is read-only",
-    errno.EACCES: "you may not write there",
-    errno.EPERM: "it belongs to another user",
-    errno.ELOOP: "it is a symbolic link, which is not followed",
-    errno.ENOTDIR: "it is not a folder (a symbolic link is not followed)",
-    errno.ENOENT: "it does not exist",
-}
 
 
 class StoreError(Exception):
@@ -88,7 +84,7 @@ class ReportStore:
             make_folder(self.folder)
             found = [_read(path) for path in self._paths() if _match(path)["run"] == run]
             fullest = _fullest([report, *[one for one in found if one is not None]])
-            self._write(name, encode(fullest) + b"\n")
+            write_whole(self.folder / name, encode(fullest) + b"\n")
             # It is there: what cannot be tidied up now is tidied up next time.
             with contextlib.suppress(OSError):
                 self._forget(name, run, now)
@@ -128,7 +124,7 @@ class ReportStore:
             wanted = pids.index(wanted) + 1
         path = paths[wanted - 1]
         try:
-            return Kept(wanted, path, _load(path))
+            return Kept(wanted, path, _decoded(read_own(path, REPORT_BYTES_MAX + 1)))
         except (OSError, ReportError) as error:
             raise StoreError(f"{clean(str(path), 300)}: {error}") from None
 
@@ -150,10 +146,10 @@ class ReportStore:
         try:
             found = self.folder.lstat()
             if not stat.S_ISDIR(found.st_mode):
-                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+                raise NotADirectoryError(*NO_FOLDER)
             if found.st_uid != os.geteuid():
                 # What is in it would be theirs.
-                raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+                raise PermissionError(*NOT_OURS)
             return self._paths()
         except FileNotFoundError:
             raise StoreError(NONE_KEPT) from None
@@ -164,19 +160,6 @@ class ReportStore:
         names = [name for name in os.listdir(self.folder) if _NAME.fullmatch(name)]  # noqa: PTH208
         return [self.folder / name for name in sorted(names, reverse=True)]
 
-    def _write(self, name: str, data: bytes) -> None:
-        """All of ``data`` or nothing, and no other file touched."""
-        beside = self.folder / f"{_TEMPORARY}{os.getpid()}-{name}"
-        try:
-            with open(beside, "xb", opener=private) as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            beside.replace(self.folder / name)
-        except BaseException:
-            beside.unlink(missing_ok=True)
-            raise
-
     def _forget(self, saved: str, run: str, now: float) -> None:
         """Earlier reports of the same run, those beyond the bound, and what a crash left behind."""
         # Never the one just saved, even if the clock was ahead when the others were.
@@ -185,7 +168,7 @@ class ReportStore:
         surplus = [path for path in others if path not in same][REPORTS_KEPT - 1 :]
         stale = [
             path
-            for path in self.folder.glob(f"{_TEMPORARY}*")
+            for path in self.folder.glob(f"{BESIDE}*")
             if now - path.lstat().st_mtime > _STALE_SECONDS
         ]
         for path in (*same, *surplus, *stale):
@@ -193,8 +176,7 @@ class ReportStore:
                 path.unlink()
 
     def _error(self, sentence: str, error: OSError) -> StoreError:
-        why = _SENTENCES.get(error.errno or 0) or clean(str(error.strerror or error), 100)
-        return StoreError(sentence.format(clean(str(self.folder), 300), why))
+        return StoreError(sentence.format(clean(str(self.folder), 300), why(error)))
 
 
 def _match(path: Path) -> re.Match[str]:
@@ -232,20 +214,11 @@ def _fullest(reports: list[Report]) -> Report:
 
 
 def _read(path: Path) -> Report | None:
+    """``None`` for what is no whole report of this user."""
     try:
-        return _load(path)
+        return _decoded(read_own(path, REPORT_BYTES_MAX + 1))
     except (OSError, ReportError):
         return None
-
-
-def _load(path: Path) -> Report:
-    """Raises ``ReportError`` for what is no whole report of this user."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(descriptor, "rb") as file:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
-            raise ReportError("This is not a report that gpuwatch saved.")
-        return _decoded(file.read(REPORT_BYTES_MAX + 1))
 
 
 def read_file(path: Path) -> Report:

@@ -12,49 +12,24 @@ from __future__ import annotations
 import csv
 import io
 import math
-from dataclasses import fields
 from typing import Any
 
-from gpuwatch.core.model import Gpu, GpuIdentity, GpuReading, Snapshot
-from gpuwatch.outputs.export import guarded
+from gpuwatch.core.model import GpuIdentity, GpuReading, Snapshot
+from gpuwatch.outputs.export import guarded, names, values
 
-_LEFT_OUT = "busy_samples"
+_IDENTITY, _READINGS = names(GpuIdentity), names(GpuReading, "busy_samples")
+_TITLES = ("taken_at_unix_seconds", "simulated", *_IDENTITY, "lost", *_READINGS)
 
 
 def csv_text(snapshot: Snapshot) -> str:
     """Title row and GPU rows (none: only the titles), each with a line end."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(_titles())
+    writer.writerow(_TITLES)
     for gpu in snapshot.gpus:
-        readings = _readings(gpu)
-        writer.writerow(
-            [
-                snapshot.taken_at_unix_seconds,
-                _cell(snapshot.simulated),
-                *map(_cell, readings.values()),
-            ]
-        )
+        known = (*values(gpu.identity, _IDENTITY), gpu.lost, *values(gpu.reading, _READINGS))
+        writer.writerow(map(_cell, (snapshot.taken_at_unix_seconds, snapshot.simulated, *known)))
     return out.getvalue()
-
-
-def _titles() -> list[str]:
-    nobody = GpuIdentity(index=0, uuid="", name="")
-    names = _readings(Gpu(identity=nobody, reading=GpuReading()))
-    return [
-        "taken_at_unix_seconds",
-        "simulated",
-        *names,
-    ]
-
-
-def _readings(gpu: Gpu) -> dict[str, Any]:
-    """In the order of the model."""
-    values = {field.name: getattr(gpu.identity, field.name) for field in fields(GpuIdentity)}
-    values["lost"] = gpu.lost
-    values |= {field.name: getattr(gpu.reading, field.name) for field in fields(GpuReading)}
-    del values[_LEFT_OUT]
-    return values
 
 
 def _cell(value: Any) -> Any:

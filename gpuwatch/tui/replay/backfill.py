@@ -84,7 +84,7 @@ class Backfill:
                     return
 
     def _read(self, path: str) -> Past | None:
-        from gpuwatch.recording.recorder import open_index, recent_snapshots  # noqa: PLC0415
+        from gpuwatch.recording.index import RecordingIndex, recent_snapshots  # noqa: PLC0415
         from gpuwatch.sources.files.log_text import LogError  # noqa: PLC0415
 
         recent = []
@@ -102,7 +102,7 @@ class Backfill:
         history = History()
         marks: tuple[FindingMark, ...] = ()
         try:
-            index = open_index(path)
+            index = RecordingIndex(path)
         except LogError:
             pass
         else:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
-from itertools import pairwise
 
 import pytest
 
@@ -43,26 +42,6 @@ def with_readings(
     return out
 
 
-def test_busy_share_is_the_mean_of_the_drivers_samples(starved: list[Snapshot]) -> None:
-    """Each sample speaks for the time since the one before."""
-    report = summed(starved)
-    for place, gpu in enumerate(report.gpus):
-        first = starved[0].taken_at_unix_seconds
-        samples = [
-            sample
-            for snapshot in starved[1:]
-            for sample in snapshot.gpus[place].reading.busy_samples or ()
-            if sample.at_unix_seconds > first
-        ]
-        times = [first, *(sample.at_unix_seconds for sample in samples)]
-        steps = [after - before for before, after in pairwise(times)]
-        weighed = sum(s.percent * step for s, step in zip(samples, steps, strict=True))
-        assert gpu.busy_percent == pytest.approx(weighed / sum(steps), abs=0.01)
-        assert gpu.idle_seconds == pytest.approx(
-            sum(steps) * (1 - weighed / sum(steps) / 100), abs=0.05
-        )
-
-
 def test_host_memory_and_disk_are_summed(starved: list[Snapshot]) -> None:
     """Rates times the time since the snapshot before; peaks are the highest value."""
     host = summed(starved).host
@@ -71,18 +50,6 @@ def test_host_memory_and_disk_are_summed(starved: list[Snapshot]) -> None:
     assert host.disk_read_bytes == pytest.approx(reads)
     assert host.cpu_mean_percent == pytest.approx(sum(percents) / len(percents))
     assert host.memory_peak_bytes == max(s.host.memory_used_bytes or 0 for s in starved)
-
-
-def test_a_job_has_the_cpu_and_storage_of_its_members(starved: list[Snapshot]) -> None:
-    """Core-seconds and bytes read are those of all its processes, time on GPUs counts each."""
-    (job,) = summed(starved).jobs
-    cpu = sum((s.jobs[0].cpu_percent or 0.0) / 100 for s in starved[1:])
-    read = sum(s.jobs[0].read_bytes_per_second or 0.0 for s in starved[1:])
-    assert job.cpu_core_seconds == pytest.approx(cpu)
-    assert job.read_bytes == pytest.approx(read)
-    assert job.gpu_held_seconds == pytest.approx(2 * 119)
-    peak = max(sum(p.gpu_memory_bytes or 0 for p in s.processes) for s in starved)
-    assert job.gpu_memory_peak_bytes == peak
 
 
 def test_a_process_on_two_gpus_counts_its_cpu_once(starved: list[Snapshot]) -> None:
@@ -112,14 +79,6 @@ def test_the_starved_loader_is_found_and_its_cost_is_the_idle_time(
     assert report.total.idle_gpu_seconds is not None
     assert 0.7 * report.total.idle_gpu_seconds < use.cost_gpu_seconds
     assert use.cost_gpu_seconds < 1.1 * report.total.idle_gpu_seconds
-
-
-def test_the_period_of_a_starved_gpu_is_told(starved: list[Snapshot]) -> None:
-    """It swings all the time, about once in two seconds."""
-    for gpu in summed(starved).gpus:
-        assert gpu.period_seconds == pytest.approx(2.0, abs=0.3)
-        assert gpu.oscillating_seconds == pytest.approx(gpu.rhythm_seconds)
-        assert gpu.cycles == pytest.approx(119 / gpu.period_seconds, rel=0.1)
 
 
 def test_a_healthy_gpu_does_not_oscillate() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -60,23 +58,3 @@ def test_all_at_once_is_as_one_by_one(
     assert profile.maximum == other_profile.maximum
     for mean, wanted in zip(profile.mean, other_profile.mean, strict=True):
         assert mean == pytest.approx(wanted, abs=0.11)
-
-
-@pytest.mark.parametrize(
-    "odd",
-    [
-        BusySample(BEGIN + OFFSET + 1.0, math.nan),
-        BusySample(BEGIN + OFFSET + 1.0, -1.0),
-        BusySample(BEGIN + OFFSET + 1.0, 101.0),
-        BusySample(BEGIN + OFFSET + 0.5, 50.0),
-        BusySample(math.nan, 50.0),
-    ],
-)
-def test_odd_samples_are_passed_over(odd: BusySample) -> None:
-    """No percent, no time, or a time again."""
-    plain = BusySample(BEGIN + OFFSET + 0.5, 50.0)
-    made = accumulator(0.25)
-    made.add_samples((plain, odd), Step(BEGIN, BEGIN + 10.0, 2.0, OFFSET))
-    usage = made.usage(BEGIN + 10.0)
-    assert usage.busy_seconds == pytest.approx(0.25)
-    assert usage.watched_seconds == pytest.approx(0.5)

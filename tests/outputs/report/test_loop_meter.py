@@ -129,18 +129,6 @@ def test_a_loop_that_is_over_is_told_up_to_its_end() -> None:
     assert meter.add(ended, 21.0, 22.0, UNIX + 22.0).seconds == 0.0
 
 
-def test_what_is_not_told_is_not_known() -> None:
-    """And not zero; a loop that begins to tell it is known from then on."""
-    meter = LoopMeter()
-    bare = loop(window_seconds=10.0, steps=5, copy_share=0.2)
-    did = meter.add(bare, 0.0, 1.0, UNIX)
-    assert did.samples is None
-    assert did.spent[:3] == (None, None, pytest.approx(0.2))
-    more = loop(window_seconds=10.0, steps=6, copy_share=0.2, data_wait_share=0.5)
-    waited, _, copied, *_ = meter.add(more, 1.0, 2.0, UNIX).spent
-    assert (waited, copied) == (pytest.approx(0.5), pytest.approx(0.2))
-
-
 @pytest.mark.parametrize("value", [-1.0, float("nan"), float("inf"), 2.0])
 def test_what_cannot_be_is_not_counted(value: float) -> None:
     """From a recording that somebody made."""

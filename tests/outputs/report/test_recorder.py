@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 
 from gpuwatch.core.model import BusySample, Problem, Process, ReasonSeconds, Snapshot
 from gpuwatch.outputs.report.encoding import decode, encode
@@ -93,20 +93,6 @@ def test_busy_time_is_each_value_for_the_time_since_the_one_before(
     assert report.busy_seconds == pytest.approx(busy)
     assert report.idle_seconds == pytest.approx(watched - busy)
     assert report.busy_from_samples == any(fine for _, _, fine in looks)
-
-
-def test_time_nobody_watched_is_neither_busy_nor_idle() -> None:
-    """A look 6 s after the last, at one a second, says nothing of those 6 s."""
-    snapshots = [
-        look(at, job(), [gpu(busy_percent=percent)])
-        for at, percent in ((0.0, 0.0), (1.0, 100.0), (7.0, 100.0), (8.0, 20.0))
-    ]
-    report = recorded(snapshots)
-    assert report.time.covered_seconds == pytest.approx(2)
-    assert report.duration_seconds == pytest.approx(8)
-    assert report.gpus[0].seen_seconds == pytest.approx(8)
-    assert report.gpus[0].watched_seconds == pytest.approx(2)
-    assert report.total.idle_gpu_seconds == pytest.approx(0.8)
 
 
 def test_samples_that_come_after_the_end_count_up_to_it() -> None:
@@ -414,59 +400,71 @@ def test_processes_are_summed_and_averaged_over_real_time() -> None:
     assert loading.main_thread_at_limit_percent == 0
 
 
-def test_shared_memory_known_for_a_moment_only_is_no_peak() -> None:
-    """It was read before the workers came, and theirs never was: that moment says little."""
-    alone = job(members=(rank_member(memory_proportional_bytes=100, memory_resident_bytes=200),))
-    crowd = dataclasses.replace(
-        alone, members=(*alone.members, worker_member(0, memory_resident_bytes=5000))
-    )
-    looks = [look(float(at), alone if at < 3 else crowd) for at in range(9)]
-    assert recorded_job(looks).memory_proportional_peak_bytes is None
-    assert recorded_job(looks).memory_resident_peak_bytes == 5200
-    assert recorded_job(looks[:3]).memory_proportional_peak_bytes == 100
+MEMORY = "memory_proportional_bytes", "memory_resident_bytes"
 
 
-def test_shared_memory_read_before_the_job_grew_is_no_peak() -> None:
-    """It is read seldom: in a short job only once, while the process was still importing."""
-    young = job(members=(rank_member(memory_proportional_bytes=33, memory_resident_bytes=35),))
-    grown = job(members=(rank_member(memory_proportional_bytes=33, memory_resident_bytes=230),))
-    later = job(members=(rank_member(memory_proportional_bytes=210, memory_resident_bytes=231),))
-    looks = [look(0.0, young), look(1.0, young), look(2.0, grown), look(3.0, later)]
-    assert recorded_job(looks[:3]).memory_proportional_peak_bytes is None
-    assert recorded_job(looks[:3]).memory_resident_peak_bytes == 230
-    assert recorded_job(looks).memory_proportional_peak_bytes == 210
+@pytest.mark.parametrize(
+    ("looks", "proportional", "resident"),
+    [
+        ([[(100, 200)]] * 3, 100, 200),
+        # It was read before the workers came, and theirs never was.
+        ([[(100, 200)]] * 3 + [[(100, 200), (None, 5000)]] * 6, None, 5200),
+        # In a short job it is read only once, while the process was still importing.
+        ([[(33, 35)], [(33, 35)], [(33, 230)]], None, 230),
+        ([[(33, 35)], [(33, 35)], [(33, 230)], [(210, 231)]], 210, 231),
+    ],
+)
+def test_shared_memory_that_was_read_too_seldom_is_no_peak(
+    looks: list[list[tuple[int | None, int]]], proportional: int | None, resident: int
+) -> None:
+    """Looks are the (proportional, resident) memory of the rank and its workers."""
+    taken = []
+    for at, ((shared, held), *workers) in enumerate(looks):
+        main = rank_member(memory_proportional_bytes=shared, memory_resident_bytes=held)
+        others = [
+            worker_member(n, **dict(zip(MEMORY, both, strict=True)))
+            for n, both in enumerate(workers)
+        ]
+        taken.append(look(float(at), job(members=(main, *others))))
+    report = recorded_job(taken)
+    assert report.memory_proportional_peak_bytes == proportional
+    assert report.memory_resident_peak_bytes == resident
 
 
-def test_what_is_known_for_a_while_says_more_than_what_is_not() -> None:
-    """Of the workers' pinned memory nothing is known at first; and the last reason counts."""
-    young = [
-        job(ranks=(rank(loader_workers=2, pinned_memory_sign=f"its workers began {n}s ago"),))
-        for n in range(5)
-    ]
-    looks = [look(float(at), each) for at, each in enumerate(young)]
-    assert recorded_job(looks).loading.sentence == (
-        "2 loader workers, pinned memory unknown: its workers began 4s ago"
-    )
-    known = job(ranks=(rank(loader_workers=2, pinned_memory=False),))
-    loading = recorded_job([*looks, look(5.0, known), look(6.0, known)]).loading
-    assert loading.sentence == "2 loader workers, pinned memory off"
-    assert loading.pinned_memory is False
+def young(seconds: int) -> dict[str, Any]:
+    return {"loader_workers": 2, "pinned_memory_sign": f"its workers began {seconds}s ago"}
 
 
-def test_what_was_probable_and_then_certain_is_certain() -> None:
-    """However short the time that was left to be certain in; of other workers it says nothing."""
-    guess = job(ranks=(rank(loader_workers_guessed=True),))
-    certain = job(ranks=(rank(),))
-    looks = [look(float(at), guess) for at in range(8)]
-    assert recorded_job(looks).loading.sentence == (
-        "probably no workers: loading runs in the training process"
-    )
-    assert recorded_job([*looks, look(8.0, certain)]).loading.sentence == (
-        "no workers: loading runs in the training process"
-    )
-    two = job(ranks=(rank(loader_workers=2, loader_workers_guessed=True, pinned_memory=False),))
-    mixed = [*[look(float(at), two) for at in range(8)], look(8.0, certain)]
-    assert "2 loader workers" in (recorded_job(mixed).loading.sentence or "")
+UNPINNED = {"loader_workers": 2, "pinned_memory": False}
+
+
+@pytest.mark.parametrize(
+    ("ranks", "sentence"),
+    [
+        # The last reason of what is not known counts; what is known says more.
+        ([young(n) for n in range(5)],
+         "2 loader workers, pinned memory unknown: its workers began 4s ago"),
+        ([*[young(n) for n in range(5)], UNPINNED, UNPINNED],
+         "2 loader workers, pinned memory off"),
+        # What was probable and then certain is certain, however short the rest of the time.
+        ([{"loader_workers_guessed": True}] * 8,
+         "probably no workers: loading runs in the training process"),
+        ([*[{"loader_workers_guessed": True}] * 8, {}],
+         "no workers: loading runs in the training process"),
+        ([*[{"loader_workers_guessed": True} | UNPINNED] * 8, {}],
+         "probably 2 loader workers, pinned memory off"),
+        ([{"loader_workers": None, "loader_workers_sign": "another user's process"}] * 3,
+         "loading unknown: another user's process"),
+    ],
+)  # fmt: skip
+def test_how_data_was_loaded_is_said_for_all_of_the_time(
+    ranks: list[dict[str, Any]], sentence: str
+) -> None:
+    """Ranks are as each look saw them; no number is made up."""
+    looks = [look(float(at), job(ranks=(rank(**fields),))) for at, fields in enumerate(ranks)]
+    loading = recorded_job(looks).loading
+    assert loading.sentence == sentence
+    assert (loading.loader_workers is None) == sentence.startswith("loading unknown")
 
 
 def test_workers_of_each_epoch_are_counted_as_they_come() -> None:
@@ -488,15 +486,6 @@ def test_workers_of_each_epoch_are_counted_as_they_come() -> None:
     assert loading.loader_workers_started == 6
     assert loading.pinned_memory is True
     assert loading.sentence == "3 loader workers, pinned memory on"
-
-
-def test_loading_that_is_unknown_keeps_its_reason() -> None:
-    """And no number is made up."""
-    unknown = job(ranks=(rank(loader_workers=None, loader_workers_sign="another user's process"),))
-    loading = recorded_job([look(float(at), unknown) for at in range(3)]).loading
-    assert loading.loader_workers is None
-    assert loading.loader_workers_started is None
-    assert loading.sentence == "loading unknown: another user's process"
 
 
 def test_profiles_of_workers_and_main_thread_come_from_fine_samples() -> None:
@@ -693,10 +682,13 @@ def test_a_long_job_keeps_its_extremes_and_gaps_in_bounded_profiles() -> None:
 # --- for any readings ------------------------------------------------------------------------
 
 
+@settings(max_examples=60)
 @given(watched_jobs())
 def test_busy_and_idle_add_up_to_the_time_watched(snapshots: list[Snapshot]) -> None:
-    """Shares stay within 0 to 100%, and no more is watched than time passed."""
+    """Shares stay within 0 to 100%, no more is watched than time passed, and nothing is lost when
+    it is written and read."""
     report = recorded(snapshots)
+    assert decode(encode(report)) == report
     elapsed = snapshots[-1].monotonic_seconds - snapshots[0].monotonic_seconds
     slack = 1e-6
     assert 0 <= report.time.covered_seconds <= elapsed + slack
@@ -712,10 +704,3 @@ def test_busy_and_idle_add_up_to_the_time_watched(snapshots: list[Snapshot]) -> 
         for profile in card.profiles.values():
             for value in (*profile.minimum, *profile.maximum):
                 assert value is None or 0 <= value <= 100
-
-
-@given(watched_jobs())
-def test_any_report_survives_being_written_and_read(snapshots: list[Snapshot]) -> None:
-    """Nothing is lost, and what is not known stays unknown."""
-    report = recorded(snapshots)
-    assert decode(encode(report)) == report

@@ -13,8 +13,9 @@ import pytest
 
 from gpuwatch.core.model import Snapshot
 from gpuwatch.core.source import ManualClock
+from gpuwatch.recording.index import RecordingIndex
 from gpuwatch.recording.reader import open_any
-from gpuwatch.recording.recorder import Recorder, open_index
+from gpuwatch.recording.recorder import Recorder
 from gpuwatch.recording.running import RunningRecording, running_recordings
 from gpuwatch.sources.simulated.source import SimulatedSource
 from tests.tui.diagnoses import HandEngine, several
@@ -156,7 +157,7 @@ async def test_a_recording_from_the_dashboard_has_what_the_dashboard_found(
         await drive.feed(*what.later[:3])
         await drive.press("W")
     assert len(engine.pushed) == 4
-    index = open_index(str(tmp_path / "night.jsonl.zst"))
+    index = RecordingIndex(str(tmp_path / "night.jsonl.zst"))
     assert {one.rule for one in index.findings} == {one.rule for one in several(what.now).findings}
 
 

@@ -7,6 +7,7 @@ from operator import lt, mul, sub
 
 from gpuwatch.core.history import LONGEST_SAMPLE_SECONDS
 from gpuwatch.core.model import BusySample, Gpu, GpuReading
+from gpuwatch.outputs.report.accumulators.host import Readings
 from gpuwatch.outputs.report.accumulators.rhythm import Rhythm
 from gpuwatch.outputs.report.accumulators.steps import Step
 from gpuwatch.outputs.report.accumulators.sums import Energy, Gauge, Throttle, sane
@@ -15,7 +16,7 @@ from gpuwatch.outputs.report.parts import GpuUsage, Stretch
 
 USERS_KEPT = 4
 LOSSES_KEPT = 50
-PROFILES = ("power_watts", "memory_used_bytes", "temperature_celsius")
+_PROFILES = ("power_watts", "memory_used_bytes", "temperature_celsius")
 _FIGURES = (
     ("memory_mean_bytes", "memory_used_bytes", "mean"),
     ("memory_peak_bytes", "memory_used_bytes", "whole_peak"),
@@ -31,7 +32,6 @@ _FIGURES = (
     ("received_seconds", "pcie_rx_bytes_per_second", "seconds"),
     ("sent_bytes", "pcie_tx_bytes_per_second", "integral"),
 )
-"""The field of the report, the reading, and what is made of it (``Gauge``)."""
 _IDENTITY = (
     *("uuid", "index", "name", "mig_instance", "mig_parent_uuid", "memory_total_bytes"),
     "temperature_slowdown_celsius",
@@ -55,9 +55,8 @@ class GpuAccumulator:
     def __init__(self, gpu: Gpu, grid: Grid, now: float, *, fine: bool) -> None:
         """``fine``: with time profiles of more than how busy it was."""
         self._identity = gpu.identity
-        self._profiles = {"busy_percent": grid.recorder()}
-        self._profiles |= {name: grid.recorder() for name in PROFILES if fine}
-        self._gauges = {reading: Gauge() for _, reading, _ in _FIGURES}
+        self._busy_profile = grid.recorder()
+        self._readings = Readings(_FIGURES, _PROFILES if fine else (), grid)
         self._energy = Energy()
         self._throttle = Throttle()
         self._rhythm = Rhythm()
@@ -96,12 +95,7 @@ class GpuAccumulator:
         self._add_busy(reading, step)
         if reading.power_limit_watts is not None:
             self._power_limit = sane(reading.power_limit_watts)
-        for name, gauge in self._gauges.items():
-            gauge.add(getattr(reading, name), step.seconds)
-        for name, profile in self._profiles.items():
-            value = None if name == "busy_percent" else sane(getattr(reading, name))
-            if value is not None:
-                profile.add(step.since, step.until, value)
+        self._readings.add(reading, step)
         self._energy.add(sane(reading.energy_joules), sane(reading.power_watts), step.seconds)
         self._throttle.add(reading, step.seconds)
         if tenants is not None:
@@ -130,7 +124,7 @@ class GpuAccumulator:
             return
         # Samples never reach beyond the look before, so no time is counted twice.
         self._count(percent, step.seconds)
-        self._profiles["busy_percent"].add(step.since, step.until, percent)
+        self._busy_profile.add(step.since, step.until, percent)
         self._rhythm.add(step.until, percent, step.longest)
         self._busy_until = step.until
 
@@ -144,7 +138,7 @@ class GpuAccumulator:
         lengths = list(map(sub, times, [since, *times]))
         covered = times[-1] - since
         busy = sum(map(mul, lengths, percents))
-        profile = self._profiles["busy_percent"]
+        profile = self._busy_profile
         if max(lengths) <= LONGEST_SAMPLE_SECONDS:
             pairs = list(zip(times, percents, strict=True))
             self._rhythm.add_unbroken(pairs, LONGEST_SAMPLE_SECONDS)
@@ -178,7 +172,7 @@ class GpuAccumulator:
         known, shaped = self._watched > 0, rhythm.seconds > 0
         return GpuUsage(
             **{name: getattr(self._identity, name) for name in _IDENTITY},
-            **{name: getattr(self._gauges[reading], what) for name, reading, what in _FIGURES},
+            **self._readings.figures(),
             seen_seconds=self._seen,
             watched_seconds=self._watched if known else None,
             busy_seconds=min(self._busy, self._watched) if known else None,
@@ -198,7 +192,8 @@ class GpuAccumulator:
             other_tenants_peak=self._tenants_peak,
             other_users=tuple(self._users)[:USERS_KEPT],
             lost=tuple([Stretch(begin_unix_seconds=a, end_unix_seconds=b) for a, b in self._lost]),
-            profiles=profiles(self._profiles, until),
+            profiles=profiles({"busy_percent": self._busy_profile}, until)
+            | self._readings.profiles(until),
         )
 
     def _why_unknown(self) -> str | None:

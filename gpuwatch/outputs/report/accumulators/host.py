@@ -1,19 +1,50 @@
-"""The machine over the time."""
+"""Readings of one thing that become figures and time profiles of a report: those of the machine
+(and of a GPU, in ``gpu``)."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from typing import Any
+
 from gpuwatch.core.model import Host
 from gpuwatch.outputs.report.accumulators.steps import Step
-from gpuwatch.outputs.report.accumulators.sums import Gauge, sane, whole
+from gpuwatch.outputs.report.accumulators.sums import Gauge, sane
 from gpuwatch.outputs.report.accumulators.time_profile import Grid, profiles
-from gpuwatch.outputs.report.parts import HostUsage
+from gpuwatch.outputs.report.parts import HostUsage, Profiles
 
-PROFILES = (
-    "cpu_percent",
-    "memory_used_bytes",
-    "disk_read_bytes_per_second",
-    "disk_write_bytes_per_second",
-)
+Figures = Sequence[tuple[str, str, str]]
+"""The field of the report, the reading, and what is made of it (``Gauge``)."""
+
+
+class Readings:
+    """Means, peaks and sums over time of readings that have the name of a field of the model."""
+
+    def __init__(self, figures: Figures, profiled: Iterable[str], grid: Grid) -> None:
+        """``profiled``: those of the readings that have a time profile too."""
+        self._figures = figures
+        limits = {name: 100.0 if name.endswith("percent") else 1e18 for _, name, _ in figures}
+        self._gauges = {name: (Gauge(), most) for name, most in limits.items()}
+        self._profiles = {name: grid.recorder() for name in profiled}
+
+    def add(self, item: object, step: Step) -> None:
+        """``item`` said so for the time of ``step``; over a gap only for its end."""
+        seconds = 0.0 if step.is_gap else step.seconds
+        for name, (gauge, most) in self._gauges.items():
+            value = sane(getattr(item, name), most)
+            if value is None:
+                continue
+            gauge.add(value, seconds)
+            if seconds and name in self._profiles:
+                self._profiles[name].add(step.since, step.until, value)
+
+    def figures(self) -> dict[str, Any]:
+        """By the fields of the report."""
+        return {name: getattr(self._gauges[of][0], what) for name, of, what in self._figures}
+
+    def profiles(self, until: float) -> Profiles:
+        return profiles(self._profiles, until)
+
+
 _FIGURES = (
     ("cpu_mean_percent", "cpu_percent", "mean"),
     ("cpu_peak_percent", "cpu_percent", "peak"),
@@ -29,7 +60,10 @@ _FIGURES = (
     ("network_received_bytes", "network_receive_bytes_per_second", "integral"),
     ("network_sent_bytes", "network_transmit_bytes_per_second", "integral"),
 )
-"""The field of the report, the reading, and what is made of it (``Gauge``)."""
+_PROFILES = (
+    *("cpu_percent", "memory_used_bytes"),
+    *("disk_read_bytes_per_second", "disk_write_bytes_per_second"),
+)
 _FACTS = ("core_count", "usable_cores", "memory_total_bytes", "shm_total_bytes")
 
 
@@ -37,29 +71,14 @@ class HostAccumulator:
     """Fed once a snapshot."""
 
     def __init__(self, grid: Grid) -> None:
-        self._gauges = {name: Gauge() for _, name, _ in _FIGURES}
-        self._profiles = {name: grid.recorder() for name in PROFILES}
-        self._facts: dict[str, float | None] = dict.fromkeys(_FACTS)
+        self._readings = Readings(_FIGURES, _PROFILES, grid)
+        self._facts: dict[str, Any] = {}
 
     def add(self, host: Host, step: Step) -> None:
-        for name in _FACTS:
-            value = getattr(host, name)
-            if value is not None:
-                self._facts[name] = value
-        seconds = 0.0 if step.is_gap else step.seconds
-        for name, gauge in self._gauges.items():
-            value = sane(getattr(host, name), 100.0 if name.endswith("percent") else 1e18)
-            gauge.add(value, seconds)
-            if value is not None and seconds and name in self._profiles:
-                self._profiles[name].add(step.since, step.until, value)
+        said = {name: getattr(host, name) for name in _FACTS}
+        self._facts |= {name: value for name, value in said.items() if value is not None}
+        self._readings.add(host, step)
 
     def usage(self, until: float) -> HostUsage:
-        facts = self._facts
-        return HostUsage(
-            **{name: getattr(self._gauges[reading], what) for name, reading, what in _FIGURES},
-            core_count=whole(facts["core_count"]),
-            usable_cores=facts["usable_cores"],
-            memory_total_bytes=whole(facts["memory_total_bytes"]),
-            shm_total_bytes=whole(facts["shm_total_bytes"]),
-            profiles=profiles(self._profiles, until),
-        )
+        figures = self._readings.figures()
+        return HostUsage(**figures, **self._facts, profiles=self._readings.profiles(until))

@@ -32,6 +32,8 @@ FACTS = (
     "slurm_job",
     "environment",
     "exit_code",
+    "usable_cores",
+    "quota_cores",
 )
 
 
@@ -46,8 +48,6 @@ class JobAccumulator(UsageAccumulator):
         """As last said, of each of ``FACTS``: of a process that ended little can be read."""
         self._ended: Unix | None = None
         self._ranks = 0
-        self._usable_cores: float | None = None
-        self._quota_cores: float | None = None
         self._cpu, self._throttled, self._shared, self._resident = [Gauge() for _ in range(4)]
         self._resident_at_shared_peak = 0.0
         self._loading = LoadingAccumulator()
@@ -75,14 +75,11 @@ class JobAccumulator(UsageAccumulator):
         seconds = 0.0 if step.is_gap else step.seconds
         for name in FACTS:
             value = getattr(job, name)
+            value = sane(value) if name.endswith("_cores") else value
             if value is not None:
                 self._facts[name] = value
         self._ended = job.ended_at_unix_seconds
         self._ranks = max(self._ranks, len(job.ranks))
-        if job.usable_cores is not None:
-            self._usable_cores = sane(job.usable_cores)
-        if job.quota_cores is not None:
-            self._quota_cores = sane(job.quota_cores)
         if self._ended is None:
             self.last_unix_seconds = step.until
             for uuid in job.gpu_uuids:
@@ -149,8 +146,6 @@ class JobAccumulator(UsageAccumulator):
             ranks=self._ranks or None,
             cpu_mean_cores=_cores(self._cpu.mean),
             cpu_peak_cores=_cores(self._cpu.peak),
-            usable_cores=self._usable_cores,
-            quota_cores=self._quota_cores,
             cpu_throttled_percent=self._throttled.mean,
             memory_proportional_peak_bytes=self._shared_peak(),
             memory_resident_peak_bytes=whole(self._resident.peak),

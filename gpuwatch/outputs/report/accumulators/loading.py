@@ -97,16 +97,14 @@ class LoadingAccumulator:
     def _usual(self) -> _State | None:
         """Workers are started and ended with every epoch; that there are some says more than the
         time without them."""
-        states = list(self._states.values())
-        for wanted in (
-            [state for state in states if state.workers and state.pinned is not None],
-            [state for state in states if state.workers],
-            [state for state in states if state.workers is not None],
-            states,
-        ):
-            if wanted:
-                return self._surer(max(wanted, key=lambda state: state.seconds))
-        return None
+
+        def weight(state: _State) -> tuple[float, ...]:
+            some = bool(state.workers)
+            known = state.workers is not None
+            return (some and state.pinned is not None, some, known, state.seconds)
+
+        usual = max(self._states.values(), key=weight, default=None)
+        return None if usual is None else self._surer(usual)
 
     def _surer(self, state: _State) -> _State:
         """The state itself, or the same one once it was certain."""

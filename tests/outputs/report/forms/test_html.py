@@ -104,15 +104,6 @@ def test_names_are_text_and_nothing_else(hostile: Report) -> None:
         assert HOSTILE.replace(" ", "") in page.text.replace(" ", "")
 
 
-def test_no_script_may_run_whatever_the_names_are(summaries: dict[str, Report]) -> None:
-    """The page forbids it to the browser."""
-    page = Page(recording_html(summaries["mixed"]))
-    policies = [
-        value for tag, name, value in page.attributes if name == "content" and tag == "meta"
-    ]
-    assert any(value is not None and value.startswith("default-src 'none'") for value in policies)
-
-
 def test_two_recordings_are_one_page(summaries: dict[str, Report]) -> None:
     """Well formed, with unique ids, and with what is gone."""
     page = Page(comparison_html(compare(summaries["starved"], summaries["healthy"])))

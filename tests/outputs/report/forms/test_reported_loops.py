@@ -11,16 +11,9 @@ import pytest
 
 from gpuwatch.core.model import Job, JobRank, Snapshot, TrainingLoop
 from gpuwatch.outputs.export import PROCESS_COLUMNS, RowWriter, process_rows
-from gpuwatch.outputs.report.comparison import compare
-from gpuwatch.outputs.report.content.changes import comparison_document, verdict
-from gpuwatch.outputs.report.content.report import report_document
-from gpuwatch.outputs.report.forms.html import document_html
-from gpuwatch.outputs.report.forms.markdown import document_markdown
 from gpuwatch.outputs.report.forms.text import report_text
 from gpuwatch.outputs.report.model import Report
-from gpuwatch.outputs.report.parts import replaced
-from tests.support.pages import Page
-from tests.support.recordings import comparison_text, simulated, summed
+from tests.support.recordings import simulated, summed
 from tests.support.snapshots import snapshot
 
 
@@ -77,14 +70,6 @@ def test_jobs_one_after_the_other_are_not_added_up() -> None:
     assert summed(both).samples_per_second == pytest.approx(160.0)
 
 
-def test_time_that_is_missing_tells_nothing() -> None:
-    """Between two runs of the recorder."""
-    looks = [telling(at, (0.5,)) for at in (*range(1, 21), *range(500, 521))]
-    summary = summed(looks)
-    assert summary.samples_per_second == pytest.approx(80.0)
-    assert summary.loop_seconds == pytest.approx(39.0)
-
-
 # --- what is written -------------------------------------------------------------------------
 
 
@@ -99,45 +84,6 @@ def test_the_text_has_columns_for_it(told: Report, silent: Report) -> None:
     assert f"{job.pid}: waited most for data: rank 1 (3" in text
     assert "SAMPLES/S" not in report_text(silent)
     assert "waited most for data" not in report_text(silent)
-
-
-def test_markdown_and_html_have_columns_for_it(told: Report, silent: Report) -> None:
-    """Only where a job told."""
-    pages = [report_document(report, "page") for report in (told, silent)]
-    told_page, silent_page = (Page(document_html(page)) for page in pages)
-    for job in told.jobs:
-        assert job.loop.samples_per_second is not None
-        cell = f"{job.loop.samples_per_second:.0f}"
-        assert f"| {cell} |" in document_markdown(pages[0])
-        assert cell in told_page.texts
-    assert "rank 1 (3" in told_page.text
-    assert told_page.faults == []
-    assert "Samples/s" in told_page.text
-    assert "Samples/s" not in silent_page.text
-
-
-def test_two_that_told_are_compared_by_it(told: Report) -> None:
-    """In the first sentence, in the table, as JSON and HTML."""
-    jobs = [
-        replaced(
-            job,
-            loop=replaced(
-                job.loop,
-                samples_per_second=2.0 * (job.loop.samples_per_second or 0),
-                data_wait_percent=1.0,
-            ),
-        )
-        for job in told.jobs
-    ]
-    faster = replaced(told, jobs=tuple(jobs))
-    comparison = compare(told, faster)
-    rows = {row.name: row for row in comparison.figures}
-    assert rows["samples_per_second"].judged == "better"
-    assert rows["data_wait_percent"].judged == "better"
-    assert "samples/s before and" in verdict(comparison)
-    assert "(+100%)" in verdict(comparison)
-    assert "waits for data" in comparison_text(comparison)
-    assert "samples/s" in Page(document_html(comparison_document(comparison, "page"))).text
 
 
 def test_the_csv_has_a_column_for_all_that_is_told(taken: list[Snapshot]) -> None:
