@@ -29,7 +29,7 @@ from gpuwatch.diagnosis.finding import Diagnosis
 from gpuwatch.recording.reader import open_any
 from gpuwatch.recording.recorder import Recorder, open_index
 from gpuwatch.sources.simulated.source import SimulatedSource
-from tests.benchmarks import replaying
+from tests.benchmarks.tools import replaying
 
 GPUS = 8
 PROCESSES = 64
