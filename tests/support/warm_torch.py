@@ -8,6 +8,7 @@ process they are copies of.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import ctypes
 import json
@@ -21,6 +22,8 @@ import types
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
+
+import pytest
 
 _REQUEST_BYTES = 128 * 1024
 _DESCRIPTORS_MOST = 16
@@ -65,6 +68,11 @@ class WarmTorch:
         its.close()
         self._socket = mine
 
+    @property
+    def popen(self) -> type[subprocess.Popen[Any]]:
+        """``subprocess.Popen`` for ``python -c`` commands, which run in copies."""
+        return type("Popen", (_Popen,), {"warm": self})
+
     def close(self) -> None:
         if self._socket is not None and self._process is not None:
             self._socket.close()
@@ -75,7 +83,7 @@ class WarmTorch:
     def instead_of(self, *modules: types.ModuleType) -> Iterator[None]:
         """What these modules start by ``subprocess.Popen`` is a copy."""
         warm = types.SimpleNamespace(**vars(subprocess))
-        warm.Popen = type("Popen", (_Popen,), {"warm": self})
+        warm.Popen = self.popen
         before = [(module, vars(module)["subprocess"]) for module in modules]
         for module, _ in before:
             vars(module)["subprocess"] = warm
@@ -84,6 +92,15 @@ class WarmTorch:
         finally:
             for module, its in before:
                 vars(module)["subprocess"] = its
+
+
+@pytest.fixture(scope="package")
+def warm_torch() -> Iterator[WarmTorch]:
+    """One for the tests of a folder; when these are through it is gone, which other tests would
+    find among their own processes."""
+    warm = WarmTorch()
+    yield warm
+    warm.close()
 
 
 class _Popen(subprocess.Popen):  # type: ignore[type-arg]
@@ -173,6 +190,7 @@ def _copy(request: dict[str, Any], files: list[int], writing: int) -> NoReturn:
     try:
         _arrange(request, files)
         code = _run(request["arguments"])
+        atexit._run_exitfuncs()
     finally:
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(Exception):

@@ -1,17 +1,7 @@
-"""PyTorch is imported once for all measuring processes that tests start from here; when these are
-through there is no such process any more, which other tests would find among their own."""
+"""PyTorch is imported once for all measuring processes that tests start from here."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from tests.support.warm_torch import warm_torch
 
-import pytest
-
-from tests.support.warm_torch import WarmTorch
-
-
-@pytest.fixture(scope="package")
-def warm_torch() -> Iterator[WarmTorch]:
-    warm = WarmTorch()
-    yield warm
-    warm.close()
+__all__ = ["warm_torch"]

@@ -16,7 +16,6 @@ from typing import Any, Protocol
 import torch
 from torch import distributed, nn
 
-from gpuwatch.practice import ending
 from gpuwatch.practice.job.data import FEATURES
 from gpuwatch.practice.knobs import Knobs
 
@@ -76,9 +75,7 @@ class TorchDevice:
             torch.manual_seed(0)
             self._model = (Recurrent if knobs.model == "gru" else perceptron)(knobs.width)
             self._model.to(self.device)
-            # The first one imports a large part of PyTorch.
-            with ending.held():
-                self._optimizer = torch.optim.SGD(self._model.parameters(), lr=1e-3, momentum=0.9)
+            self._optimizer = Momentum(self._model)
         self._hold(knobs.gpu_held_percent)
 
     def copy(self, batch: Any) -> Any:
@@ -96,7 +93,7 @@ class TorchDevice:
 
     def _train_pass(self, batch: Any) -> None:
         samples, labels = batch
-        self._optimizer.zero_grad(set_to_none=True)
+        self._optimizer.forget_gradients()
         outputs = self._model(samples[:, :FEATURES])
         loss: Any = nn.functional.mse_loss(outputs.squeeze(-1), labels)
         loss.backward()
@@ -229,6 +226,29 @@ class Recurrent(nn.Module):
         outputs, _ = self.cells(samples.reshape(len(samples), -1, 4))
         found: torch.Tensor = self.head(outputs[:, -1])
         return found
+
+
+class Momentum:
+    """Gradient descent as ``torch.optim.SGD`` does it. The first optimizer of PyTorch's own imports
+    its compiler, which takes a job that has just begun a second."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._weights = list(model.parameters())
+        self._velocities = [torch.zeros_like(one) for one in self._weights]
+
+    def forget_gradients(self) -> None:
+        for one in self._weights:
+            one.grad = None
+
+    @torch.no_grad()
+    def step(self) -> None:
+        gradients = [one.grad for one in self._weights if one.grad is not None]
+        torch._foreach_mul_(self._velocities, 0.9)
+        torch._foreach_add_(self._velocities, gradients)
+        torch._foreach_add_(self._weights, self._velocities, alpha=-1e-3)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"velocities": self._velocities}
 
 
 def choose(text: str, rank: int, knobs: Knobs) -> Device:
