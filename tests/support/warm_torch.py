@@ -11,6 +11,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import ctypes
+import importlib
 import json
 import os
 import socket
@@ -23,8 +24,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-import pytest
-
 _REQUEST_BYTES = 128 * 1024
 _DESCRIPTORS_MOST = 16
 _PR_SET_CHILD_SUBREAPER = 36
@@ -35,9 +34,11 @@ _BOOT = (
 
 
 class WarmTorch:
-    """The process that copies are made of; started when the first one is asked for."""
+    """The process that copies are made of; started when the first one is asked for. It imports
+    these ``modules``, too."""
 
-    def __init__(self) -> None:
+    def __init__(self, *modules: str) -> None:
+        self._modules = modules
         self._socket: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -61,7 +62,10 @@ class WarmTorch:
     def _launch(self) -> None:
         mine, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._process = subprocess.Popen(
-            [sys.executable, "-c", _BOOT, str(its.fileno()), str(Path(__file__).parents[2])],
+            [
+                *(sys.executable, "-c", _BOOT),
+                *(str(its.fileno()), str(Path(__file__).parents[2]), *self._modules),
+            ],
             stdin=subprocess.DEVNULL,
             pass_fds=[its.fileno()],
         )
@@ -92,15 +96,6 @@ class WarmTorch:
         finally:
             for module, its in before:
                 vars(module)["subprocess"] = its
-
-
-@pytest.fixture(scope="package")
-def warm_torch() -> Iterator[WarmTorch]:
-    """One for the tests of a folder; when these are through it is gone, which other tests would
-    find among their own processes."""
-    warm = WarmTorch()
-    yield warm
-    warm.close()
 
 
 class _Popen(subprocess.Popen):  # type: ignore[type-arg]
@@ -161,6 +156,8 @@ def serve(descriptor: int) -> NoReturn:
         import numpy  # noqa: F401
     import torch  # noqa: F401
 
+    for module in sys.argv[3:]:
+        importlib.import_module(module)
     connection = socket.socket(fileno=descriptor)
     while True:
         data, files, _, _ = socket.recv_fds(connection, _REQUEST_BYTES, _DESCRIPTORS_MOST)

@@ -1,7 +1,17 @@
-"""PyTorch is imported once for all practice jobs that tests start from here."""
+"""PyTorch is imported once for all practice jobs that tests start from here. When these are
+through that process is gone, which other tests would find among their own."""
 
 from __future__ import annotations
 
-from tests.support.warm_torch import warm_torch
+from collections.abc import Iterator
 
-__all__ = ["warm_torch"]
+import pytest
+
+from tests.support.warm_torch import WarmTorch
+
+
+@pytest.fixture(scope="package")
+def warm_torch() -> Iterator[WarmTorch]:
+    warm = WarmTorch()
+    yield warm
+    warm.close()
