@@ -233,7 +233,7 @@ class Momentum:
     its compiler, which takes a job that has just begun a second."""
 
     def __init__(self, model: nn.Module) -> None:
-        self._weights = list(model.parameters())
+        self._weights: list[torch.Tensor] = list(model.parameters())
         self._velocities = [torch.zeros_like(one) for one in self._weights]
 
     def forget_gradients(self) -> None:
