@@ -146,9 +146,7 @@ def test_what_is_no_step() -> None:
     def broken() -> None:
         raise RuntimeError("no weights")
 
-    with pytest.raises(
-        MeasureError, match=r"failed: RuntimeError: no weights at .*test_batches\.py:"
-    ):
+    with pytest.raises(MeasureError, match=r"failed: RuntimeError: no weights at .*batches\.py:"):
         make_step(broken, "train.py:broken")
 
 
