@@ -93,7 +93,7 @@ class TorchDevice:
 
     def _train_pass(self, batch: Any) -> None:
         samples, labels = batch
-        self._optimizer.forget_gradients()
+        self._model.zero_grad()
         outputs = self._model(samples[:, :FEATURES])
         loss: Any = nn.functional.mse_loss(outputs.squeeze(-1), labels)
         loss.backward()
@@ -203,7 +203,7 @@ class TorchDevice:
             self._leaked.append(torch.ones(bytes_, dtype=torch.uint8, device=self.device))
 
     def state(self) -> dict[str, Any]:
-        return {"model": self._model.state_dict(), "optimizer": self._optimizer.state_dict()}
+        return {"model": self._model.state_dict(), "optimizer": self._optimizer.velocities}
 
 
 def perceptron(width: int) -> nn.Module:
@@ -234,21 +234,14 @@ class Momentum:
 
     def __init__(self, model: nn.Module) -> None:
         self._weights: list[torch.Tensor] = list(model.parameters())
-        self._velocities = [torch.zeros_like(one) for one in self._weights]
-
-    def forget_gradients(self) -> None:
-        for one in self._weights:
-            one.grad = None
+        self.velocities = [torch.zeros_like(one) for one in self._weights]
 
     @torch.no_grad()
     def step(self) -> None:
         gradients = [one.grad for one in self._weights if one.grad is not None]
-        torch._foreach_mul_(self._velocities, 0.9)
-        torch._foreach_add_(self._velocities, gradients)
-        torch._foreach_add_(self._weights, self._velocities, alpha=-1e-3)
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"velocities": self._velocities}
+        torch._foreach_mul_(self.velocities, 0.9)
+        torch._foreach_add_(self.velocities, gradients)
+        torch._foreach_add_(self._weights, self.velocities, alpha=-1e-3)
 
 
 def choose(text: str, rank: int, knobs: Knobs) -> Device:
