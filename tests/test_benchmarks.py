@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.benchmarks import process_tree, report
-from tests.benchmarks.report import Result
-from tests.benchmarks.terminal import FirstPaint, Terminal, answer, visible_text
+from tests.benchmarks.tools import process_tree, report
+from tests.benchmarks.tools.report import Result
+from tests.benchmarks.tools.terminal import FirstPaint, Terminal, answer, visible_text
 
 ROOT = Path(__file__).parents[1]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -14,6 +13,7 @@ from select import select
 from typing import Any
 
 from gpuwatch.tuning import failures, processes
+from gpuwatch.tuning.child.crash import STACKS_SIGNAL
 from gpuwatch.tuning.messages import Answer, Channel, ClosedError, Order, Start
 
 # This very gpuwatch and no other that is installed; of what lies beside it, nothing comes before
@@ -23,7 +23,6 @@ _BOOT = (
     "sys.path[len(sys.path):] = [] if p in sys.path else [p]; "
     "from gpuwatch.tuning.child.host import main; main(int(sys.argv[1]))"
 )
-STACKS_SIGNAL = signal.SIGUSR2
 OUTPUT_KEPT = 64 * 1024
 _TICK = 0.25
 

@@ -86,10 +86,6 @@ class Channel:
         one, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         return cls(one), cls(other)
 
-    @classmethod
-    def of_descriptor(cls, descriptor: int) -> Channel:
-        return cls(socket.socket(fileno=descriptor))
-
     def fileno(self) -> int:
         return self._socket.fileno()
 

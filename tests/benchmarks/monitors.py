@@ -35,10 +35,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tests.benchmarks import process_tree, report
-from tests.benchmarks.report import Result
-from tests.benchmarks.terminal import Terminal, visible_text
-from tests.benchmarks.workload import A_GPU, simulated_machine, training_job
+from tests.benchmarks.tools import process_tree, report
+from tests.benchmarks.tools.report import Result
+from tests.benchmarks.tools.terminal import Terminal, visible_text
+from tests.benchmarks.tools.workload import A_GPU, simulated_machine, training_job
 from tests.support.fake_nvml import FakeNvml
 
 ROOT = Path(__file__).parents[2]
@@ -82,7 +82,9 @@ MONITORS = {
     # nvtop counts tenths of a second.
     "nvtop": Monitor("nvtop", lambda interval: ["nvtop", "-d", str(round(interval * 10))]),
     "empty-textual": Monitor(
-        "empty-textual", lambda _interval: _python("tests.benchmarks.empty_app"), shows_gpus=False
+        "empty-textual",
+        lambda _interval: _python("tests.benchmarks.tools.empty_app"),
+        shows_gpus=False,
     ),
 }
 

@@ -30,7 +30,7 @@ from gpuwatch.recording.index import RecordingIndex
 from gpuwatch.recording.reader import open_any
 from gpuwatch.recording.recorder import Recorder
 from gpuwatch.sources.simulated.source import SimulatedSource
-from tests.benchmarks import replaying
+from tests.benchmarks.tools import replaying
 
 GPUS = 8
 PROCESSES = 64

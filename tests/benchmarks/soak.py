@@ -25,10 +25,10 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.benchmarks import process_tree
 from tests.benchmarks.monitors import MIB, environment
-from tests.benchmarks.terminal import Terminal, visible_text
-from tests.benchmarks.workload import A_GPU, GIB, simulated_machine, start_process
+from tests.benchmarks.tools import process_tree
+from tests.benchmarks.tools.terminal import Terminal, visible_text
+from tests.benchmarks.tools.workload import A_GPU, GIB, simulated_machine, start_process
 from tests.support.fake_nvml import FakeNvml, GpuProcess
 
 ROOT = Path(__file__).parents[2]

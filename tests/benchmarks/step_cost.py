@@ -1,4 +1,4 @@
-"""What a told step costs the job: ``python -m tests.benchmarks.step_cost``.
+"""Cost of a reported step for the job: ``python -m tests.benchmarks.step_cost``.
 
 The time of a watched loop over an empty body, less that of the same loop unwatched, for each step;
 the least and the median of several rounds, since a busy machine only ever adds.

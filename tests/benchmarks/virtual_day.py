@@ -23,7 +23,7 @@ from gpuwatch.core.source import ManualClock
 from gpuwatch.sources.simulated.source import SimulatedSource
 from gpuwatch.tui import app as app_module
 from gpuwatch.tui.dashboard import new_engine
-from tests.benchmarks import process_tree
+from tests.benchmarks.tools import process_tree
 from tests.tui.driving import Driven, InATerminal, driven
 
 MIB = 1 << 20

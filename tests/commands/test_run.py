@@ -241,17 +241,15 @@ class TestSignals:
         wait_until(lambda: log.exists() and log.read_bytes().count(b"ready") == 2)
         return process, log
 
-    @pytest.mark.parametrize(
-        "name", ["SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2"]
-    )
-    def test_sent_to_gpuwatch_reach_the_jobs_group(self, tmp_path: Path, name: str) -> None:
+    def test_sent_to_gpuwatch_reach_the_jobs_group(self, tmp_path: Path) -> None:
         """A signal to gpuwatch alone reaches the job and what it has started; gpuwatch waits for
         what the job makes of it, and ends with its exit code."""
-        number = getattr(signal, name)
         process, log = self.family(tmp_path)
-        process.send_signal(number)
-        wait_until(lambda: log.read_bytes().count(f" {number:d}\n".encode()) == 2)
-        assert process.poll() is None
+        for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2"):
+            heard = f" {getattr(signal, name):d}\n".encode()
+            process.send_signal(getattr(signal, name))
+            wait_until(lambda heard=heard: log.read_bytes().count(heard) == 2)
+            assert process.poll() is None
         (tmp_path / "enough").touch()
         out, errors = process.communicate(timeout=60)
         assert (process.returncode, out, errors) == (7, b"", b"")
@@ -289,8 +287,8 @@ class TestSignals:
             gpuwatch = psutil.Process(process.pid).children()[0]
             for number in (signal.SIGINT, signal.SIGQUIT):
                 gpuwatch.send_signal(number)
-                told = b" %d\n" % number
-                wait_until(lambda told=told: log.read_bytes().count(told) == 2)
+                heard = b" %d\n" % number
+                wait_until(lambda heard=heard: log.read_bytes().count(heard) == 2)
         finally:
             (tmp_path / "enough").touch()
         assert process.wait(60) == 7

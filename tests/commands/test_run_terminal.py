@@ -68,8 +68,9 @@ class TestPlain:
     ) -> AbstractContextManager[PseudoTerminal]:
         return gpuwatch_run(folder, "--plain", "--no-report", "--", *job(code, *arguments))
 
-    def test_ctrl_c_interrupts_once(self, tmp_path: Path) -> None:
-        """The job hears Ctrl-C once, and gpuwatch ends when the job does and as it does."""
+    def test_signals_reach_the_job_once(self, tmp_path: Path) -> None:
+        """The job hears Ctrl-C once, and what is sent to gpuwatch and not by the keyboard;
+        gpuwatch ends when the job does and as it does."""
         with self.plain(tmp_path, PRINTS, "stubborn") as it:
             it.until_it_says("ready")
             it.type(CTRL_C)
@@ -77,23 +78,23 @@ class TestPlain:
             # What gpuwatch does about this comes after what it did about that.
             it.program.send_signal(signal.SIGUSR1)
             it.until_it_says("heard 10")
+            assert it.raw.count(b"heard 2") == 1
+            for number in (signal.SIGTERM, signal.SIGINT):
+                it.program.send_signal(number)
+                heard = b"heard %d" % number
+                it.until(lambda heard=heard: it.raw.count(heard) == 1 + (heard == b"heard 2"))  # type: ignore[misc]
             (tmp_path / "enough").touch()
             assert it.end() == 7
-            assert it.raw.count(b"heard 2") == 1
 
-    def test_ctrl_c_ends(self, tmp_path: Path) -> None:
-        """A job that Ctrl-C ends takes gpuwatch with it, by the same signal."""
+    @pytest.mark.parametrize(
+        ("key", "number"), [(CTRL_C, signal.SIGINT), (CTRL_BACKSLASH, signal.SIGQUIT)]
+    )
+    def test_a_key_ends(self, tmp_path: Path, key: str, number: int) -> None:
+        """A job that Ctrl-C or Ctrl-Backslash ends takes gpuwatch with it, by the same signal."""
         with self.plain(tmp_path, "import time; print('ready', flush=True); time.sleep(60)") as it:
             it.until_it_says("ready")
-            it.type(CTRL_C)
-            assert it.end() == -signal.SIGINT
-
-    def test_ctrl_backslash(self, tmp_path: Path) -> None:
-        """So does Ctrl-Backslash."""
-        with self.plain(tmp_path, "import time; print('ready', flush=True); time.sleep(60)") as it:
-            it.until_it_says("ready")
-            it.type(CTRL_BACKSLASH)
-            assert it.end() == -signal.SIGQUIT
+            it.type(key)
+            assert it.end() == -number
 
     def test_the_terminal_is_the_jobs(self, tmp_path: Path) -> None:
         """It can ask a question, at its input and at the terminal itself."""
@@ -109,16 +110,6 @@ class TestPlain:
             it.type("green\n")
             assert it.end() == 0
             assert "Ada likes green" in it.text
-
-    def test_signals_from_elsewhere_reach_the_job(self, tmp_path: Path) -> None:
-        """A signal sent to gpuwatch, and not by the keyboard, goes to the job."""
-        with self.plain(tmp_path, PRINTS, "stubborn") as it:
-            it.until_it_says("ready")
-            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
-                it.program.send_signal(number)
-                it.until(lambda number=number: b"heard %d" % number in it.raw)  # type: ignore[misc]
-            (tmp_path / "enough").touch()
-            assert it.end() == 7
 
     def test_a_script_around_it_ends_on_ctrl_c(self, tmp_path: Path) -> None:
         """Ctrl-C ends a script that runs one job after another, and not one job only."""
@@ -200,7 +191,7 @@ class TestDashboard:
 
     def test_output_is_shown_and_kept(self, tmp_path: Path) -> None:
         """What the job prints is in the pane and in the file that the title names, for its owner
-        alone."""
+        alone. When the job ends the dashboard stays; left then, gpuwatch ends with its code."""
         with self.shown(tmp_path) as it:
             it.until_it_says("line ")
             path = self.log(tmp_path)
@@ -208,6 +199,13 @@ class TestDashboard:
             assert path.stat().st_mode & 0o777 == 0o600
             assert path.parent.stat().st_mode & 0o777 == 0o700
             self.pid(path)
+            (tmp_path / "enough").touch()
+            it.until_it_says("the end")
+            wait_until(lambda: path.read_bytes().endswith(b"the end\n"))
+            assert it.read(0.3)
+            assert it.program.poll() is None
+            it.type("q")
+            assert it.end() == 7
 
     def test_kept_output_has_a_limit(self, tmp_path: Path) -> None:
         """Of a job that prints 70 MiB the file keeps at most 64, its end among it."""
@@ -219,13 +217,6 @@ class TestDashboard:
             assert 16 << 20 < path.stat().st_size <= 64 << 20
             it.type("q")
             assert it.end() == 0
-
-    def test_the_chosen_file(self, tmp_path: Path) -> None:
-        """--output FILE is the file, and no other is made."""
-        with self.shown(tmp_path, "-o", "out.log") as it:
-            it.until_it_says("out.log")
-            self.pid(tmp_path / "out.log")
-            assert not (tmp_path / "state" / "gpuwatch" / "runs").exists()
 
     @pytest.mark.parametrize(
         "code",
@@ -259,44 +250,43 @@ class TestDashboard:
             assert f"gpuwatch --pid {pid}" in said
             assert path.name in said
         # Its terminal is gone now, too.
-        assert self.goes_on(path)
-        assert not ends(pid)
-        (tmp_path / "enough").touch()
-        wait_until(lambda: path.read_bytes().endswith(b"the end\n"))
+        self.runs_to_its_end(path, pid)
 
-    @pytest.mark.parametrize("how", ["killed", "hung up"])
-    def test_the_job_survives(self, tmp_path: Path, how: str) -> None:
-        """gpuwatch killed outright, or its terminal closed: the job runs and its output is kept."""
+    def test_the_job_survives(self, tmp_path: Path) -> None:
+        """gpuwatch killed outright: the job runs and its output is kept."""
         with self.shown(tmp_path) as it:
             it.until_it_says("line ")
             path = self.log(tmp_path)
             pid = self.pid(path)
-            if how == "killed":
-                it.program.kill()
-            else:
-                it.hang_up()
+            it.program.kill()
             it.program.wait(60)
+        self.runs_to_its_end(path, pid)
+
+    def runs_to_its_end(self, path: Path, pid: int) -> None:
         assert self.goes_on(path)
         assert not ends(pid)
-        (tmp_path / "enough").touch()
+        path.parents[3].joinpath("enough").touch()
         wait_until(lambda: path.read_bytes().endswith(b"the end\n"))
         wait_until(lambda: ends(pid))
 
     @pytest.mark.parametrize("options", [(), ("--kill-on-exit",)], ids=["goes on", "ends with it"])
-    def test_the_report_so_far_is_kept_when_the_terminal_goes(
-        self, tmp_path: Path, options: tuple[str, ...]
-    ) -> None:
-        """Nobody watches the job any further, whether it goes on or not."""
+    def test_the_terminal_goes(self, tmp_path: Path, options: tuple[str, ...]) -> None:
+        """Closing the terminal is leaving: the job goes on or not, as was asked for, and the
+        report so far is kept, since nobody watches any further."""
         with self.shown(tmp_path, *options) as it:
             it.until_it_says("line ")
-            pid = self.pid(self.log(tmp_path))
+            path = self.log(tmp_path)
+            pid = self.pid(path)
             it.type("R")
             it.until_it_says("still running after")
             it.hang_up()
             it.program.wait(60)
-        (path,) = (tmp_path / "state" / "gpuwatch" / "reports").glob("*.json")
-        assert json.loads(path.read_text())["pid"] == pid
-        (tmp_path / "enough").touch()
+        (kept,) = (tmp_path / "state" / "gpuwatch" / "reports").glob("*.json")
+        assert json.loads(kept.read_text())["pid"] == pid
+        if options:
+            wait_until(lambda: ends(pid))
+        else:
+            self.runs_to_its_end(path, pid)
 
     @pytest.mark.parametrize("options", [(), ("--kill-on-exit",)], ids=["goes on", "ends with it"])
     def test_a_terminal_that_goes_without_a_word(
@@ -342,15 +332,6 @@ class TestDashboard:
             assert it.end() == -signal.SIGINT
             wait_until(lambda: ends(left))
 
-    def test_kill_on_exit_when_the_terminal_goes(self, tmp_path: Path) -> None:
-        """Closing the terminal is leaving, too."""
-        with self.shown(tmp_path, "--kill-on-exit") as it:
-            it.until_it_says("line ")
-            pid = self.pid(self.log(tmp_path))
-            it.hang_up()
-            wait_until(lambda: ends(pid))
-            it.program.wait(60)
-
     def test_ctrl_c_interrupts_the_job(self, tmp_path: Path) -> None:
         """Ctrl-C is for the job: once it has ended by it, gpuwatch ends as it did."""
         with self.shown(tmp_path) as it:
@@ -367,11 +348,13 @@ class TestDashboard:
         assert report["ended_at_unix_seconds"] > report["started_at_unix_seconds"]
 
     def test_ctrl_c_three_times(self, tmp_path: Path) -> None:
-        """A job that minds neither Ctrl-C nor the second is killed by the third."""
-        with self.shown(tmp_path, stubborn=True) as it:
-            it.until_it_says("line ")
-            path = self.log(tmp_path)
+        """A job that minds neither Ctrl-C nor the second is killed by the third. With --output
+        FILE that is the file, and no other is made."""
+        with self.shown(tmp_path, "-o", "out.log", stubborn=True) as it:
+            it.until_it_says("out.log")
+            path = tmp_path / "out.log"
             self.pid(path)
+            assert not (tmp_path / "state" / "gpuwatch" / "runs").exists()
             it.type(CTRL_C)
             wait_until(lambda: b"heard 2" in path.read_bytes())
             it.type(CTRL_C)
@@ -395,18 +378,6 @@ class TestDashboard:
             it.program.send_signal(signal.SIGUSR1)
             wait_until(lambda: path.read_bytes().count(b"heard 10") == 2)
             (tmp_path / "enough").touch()
-            assert it.end() == 7
-
-    def test_the_jobs_exit_code(self, tmp_path: Path) -> None:
-        """When the job ends the dashboard stays; left then, gpuwatch ends with the job's code."""
-        with self.shown(tmp_path) as it:
-            it.until_it_says("line ")
-            (tmp_path / "enough").touch()
-            it.until_it_says("the end")
-            wait_until(lambda: self.log(tmp_path).read_bytes().endswith(b"the end\n"))
-            assert it.read(0.3)
-            assert it.program.poll() is None
-            it.type("q")
             assert it.end() == 7
 
     def test_cannot_start(self, tmp_path: Path) -> None:

@@ -8,8 +8,10 @@ process they are copies of.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import ctypes
+import importlib
 import json
 import os
 import socket
@@ -32,9 +34,11 @@ _BOOT = (
 
 
 class WarmTorch:
-    """The process that copies are made of; started when the first one is asked for."""
+    """The process that copies are made of; started when the first one is asked for. It imports
+    these ``modules``, too."""
 
-    def __init__(self) -> None:
+    def __init__(self, *modules: str) -> None:
+        self._modules = modules
         self._socket: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -58,12 +62,20 @@ class WarmTorch:
     def _launch(self) -> None:
         mine, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._process = subprocess.Popen(
-            [sys.executable, "-c", _BOOT, str(its.fileno()), str(Path(__file__).parents[2])],
+            [
+                *(sys.executable, "-c", _BOOT),
+                *(str(its.fileno()), str(Path(__file__).parents[2]), *self._modules),
+            ],
             stdin=subprocess.DEVNULL,
             pass_fds=[its.fileno()],
         )
         its.close()
         self._socket = mine
+
+    @property
+    def popen(self) -> type[subprocess.Popen[Any]]:
+        """``subprocess.Popen`` for ``python -c`` commands, which run in copies."""
+        return type("Popen", (_Popen,), {"warm": self})
 
     def close(self) -> None:
         if self._socket is not None and self._process is not None:
@@ -75,7 +87,7 @@ class WarmTorch:
     def instead_of(self, *modules: types.ModuleType) -> Iterator[None]:
         """What these modules start by ``subprocess.Popen`` is a copy."""
         warm = types.SimpleNamespace(**vars(subprocess))
-        warm.Popen = type("Popen", (_Popen,), {"warm": self})
+        warm.Popen = self.popen
         before = [(module, vars(module)["subprocess"]) for module in modules]
         for module, _ in before:
             vars(module)["subprocess"] = warm
@@ -144,6 +156,8 @@ def serve(descriptor: int) -> NoReturn:
         import numpy  # noqa: F401
     import torch  # noqa: F401
 
+    for module in sys.argv[3:]:
+        importlib.import_module(module)
     connection = socket.socket(fileno=descriptor)
     while True:
         data, files, _, _ = socket.recv_fds(connection, _REQUEST_BYTES, _DESCRIPTORS_MOST)
@@ -173,6 +187,7 @@ def _copy(request: dict[str, Any], files: list[int], writing: int) -> NoReturn:
     try:
         _arrange(request, files)
         code = _run(request["arguments"])
+        atexit._run_exitfuncs()
     finally:
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(Exception):

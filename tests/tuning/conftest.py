@@ -1,5 +1,5 @@
-"""PyTorch is imported once for all measuring processes that tests start from here; when these are
-through there is no such process any more, which other tests would find among their own."""
+"""PyTorch is imported once for all measuring processes that tests start from here. When these are
+through that process is gone, which other tests would find among their own."""
 
 from __future__ import annotations
 
@@ -12,6 +12,6 @@ from tests.support.warm_torch import WarmTorch
 
 @pytest.fixture(scope="package")
 def warm_torch() -> Iterator[WarmTorch]:
-    warm = WarmTorch()
+    warm = WarmTorch("torch._dynamo")
     yield warm
     warm.close()

@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, SequentialSampler
 
-COST = 0.04
+COST = 0.02
 HELD_COST = 0.01
 LIMIT = 3
 

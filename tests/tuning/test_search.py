@@ -89,6 +89,11 @@ def searched(machine: Machine, its_plan: Plan, budget: float = 120.0, **more: An
     return Search(visits).run()
 
 
+def recommended(outcome: Outcome) -> Setting:
+    assert outcome.recommended is not None
+    return outcome.recommended
+
+
 def peak(at: int, *, fall: float = 0.3) -> Curve:
     return lambda s: 100 * max(0.8, min(s.num_workers, at) - fall * max(0, s.num_workers - at))
 
@@ -99,8 +104,7 @@ def test_finds_the_peak(at: int, seed: int) -> None:
     """Where more workers make it slower, the best count is found, within what is as good."""
     machine = Machine(peak(at), 0.01, seed)
     outcome = searched(machine, plan())
-    assert outcome.recommended is not None
-    assert peak(at)(outcome.recommended) >= 0.96 * peak(at)(Setting(num_workers=at))
+    assert peak(at)(recommended(outcome)) >= 0.96 * peak(at)(Setting(num_workers=at))
     assert outcome.settled
 
 
@@ -109,16 +113,15 @@ def test_takes_the_fewest_workers_that_are_as_good(knee: int) -> None:
     """Beyond the knee all are as fast: the knee is recommended, not the fastest by chance."""
     for seed in range(5):
         outcome = searched(Machine(peak(knee, fall=0.0), 0.008, seed), plan())
-        assert outcome.recommended is not None
-        assert outcome.recommended.num_workers == knee
+        assert recommended(outcome).num_workers == knee
+        assert outcome.undecided == []
 
 
 def test_goes_beyond_the_cores_where_workers_wait() -> None:
     """Workers that leave the cores idle are multiplied until it no longer pays."""
     machine = Machine(peak(24, fall=0.0))
     outcome = searched(machine, plan(cores=2), 300)
-    assert outcome.recommended is not None
-    assert 22 <= outcome.recommended.num_workers <= 24
+    assert 22 <= recommended(outcome).num_workers <= 24
 
 
 def test_stays_near_the_cores_where_they_are_busy() -> None:
@@ -130,9 +133,11 @@ def test_stays_near_the_cores_where_they_are_busy() -> None:
 
 
 def test_most_of_the_time_goes_to_what_is_near_the_best() -> None:
-    """A setting that reaches a fraction of the best is not visited again and again."""
+    """A setting that reaches a fraction of the best is not visited again and again. All see the
+    same samples, so that none is compared by its luck."""
     machine = Machine(peak(8))
     outcome = searched(machine, plan())
+    assert len(set(machine.seeds)) == 1
     slow = outcome.trial(outcome.groups[0][1][0])
     assert slow is not None
     assert slow.setting.num_workers == 0
@@ -155,8 +160,7 @@ def test_one_disturbed_visit_does_not_hide_the_best() -> None:
 
     machine.curve = curve
     outcome = searched(machine, plan(num_workers=(1, 2, 3, 4)))
-    assert outcome.recommended is not None
-    assert outcome.recommended.num_workers == 3
+    assert recommended(outcome).num_workers == 3
 
 
 def test_rounds_are_interleaved() -> None:
@@ -177,20 +181,12 @@ def test_listed_counts_are_all_measured_and_no_other() -> None:
     assert {setting.num_workers for setting in machine.visited} == {0, 3, 5, 16}
 
 
-def test_same_samples_for_all() -> None:
-    """All visits see the same samples, so that none is compared by its luck."""
-    machine = Machine(peak(4))
-    searched(machine, plan())
-    assert len(set(machine.seeds)) == 1
-
-
 def test_cold_passes_are_not_compared_with_warm_ones() -> None:
     """The first visits read from the disk: they are measured again, and kept apart."""
     machine = Machine(peak(4))
     machine.cold = lambda number: number in (1, 4, 6)
     outcome = searched(machine, plan(), memory_bytes=10**15)
-    assert outcome.recommended is not None
-    assert outcome.recommended.num_workers == 4
+    assert recommended(outcome).num_workers == 4
     assert sum(len(trial.cold) for trial in outcome.trials) == 3
     assert all(not visit.cold for trial in outcome.trials for visit in trial.counted)
 
@@ -202,8 +198,7 @@ def test_dataset_larger_than_memory_is_always_cold() -> None:
     outcome = searched(machine, plan(), memory_bytes=10**6)
     assert outcome.fresh_samples
     assert len(set(machine.seeds)) > 5
-    assert outcome.recommended is not None
-    assert outcome.recommended.num_workers == 4
+    assert recommended(outcome).num_workers == 4
 
 
 def test_other_knobs_are_changed_only_where_it_pays() -> None:
@@ -213,10 +208,9 @@ def test_other_knobs_are_changed_only_where_it_pays() -> None:
     curve = peak(4)
     paying = searched(Machine(lambda s: curve(s) * gains.get(s.prefetch_factor or 2, 1.0)), asked)
     same = searched(Machine(curve), asked)
-    assert paying.recommended is not None
-    assert (paying.recommended.num_workers, paying.recommended.prefetch_factor) == (4, 4)
-    assert same.recommended is not None
-    assert same.recommended.prefetch_factor == 2
+    found = recommended(paying)
+    assert (found.num_workers, found.prefetch_factor) == (4, 4)
+    assert recommended(same).prefetch_factor == 2
 
 
 @pytest.mark.parametrize(("samples", "taken"), [(2_000, True), (10**7, False)])
@@ -225,8 +219,7 @@ def test_persistent_workers_are_for_short_epochs(samples: int, taken: bool) -> N
     its = make_plan(described(samples=samples), {"prefetch_factor": (2,)}, cores=8)
     outcome = searched(Machine(peak(4)), its)
     assert outcome.restarts == {False: 0.5, True: 0.1}
-    assert outcome.recommended is not None
-    assert outcome.recommended.persistent_workers is taken
+    assert recommended(outcome).persistent_workers is taken
 
 
 def test_short_dataset_is_measured_by_whole_epochs() -> None:
@@ -244,8 +237,7 @@ def test_failing_settings_do_not_stop_the_others() -> None:
     machine = Machine(peak(8, fall=0.0))
     machine.fails = lambda s: Failure(code="shm", sentence="!") if s.num_workers > 4 else None
     outcome = searched(machine, plan())
-    assert outcome.recommended is not None
-    assert outcome.recommended.num_workers == 4
+    assert recommended(outcome).num_workers == 4
     assert any(trial.failure is not None for trial in outcome.trials)
 
 
@@ -277,7 +269,7 @@ def test_budget_is_kept(budget: float) -> None:
     machine = Machine(peak(8), 0.05)
     outcome = searched(machine, make_plan(described(), {}, cores=16), budget)
     assert machine.clock.now <= budget + 1.0
-    assert outcome.recommended is not None
+    assert recommended(outcome)
 
 
 def test_grid_measures_every_combination() -> None:
@@ -298,9 +290,7 @@ def test_search_agrees_with_the_grid() -> None:
         asked = {"num_workers": tuple(range(9)), "prefetch_factor": (2, 4)}
         found = searched(Machine(peak(5), 0.01, seed), plan(**asked))
         grid = searched(Machine(peak(5), 0.01, seed + 50), plan(grid=True, **asked), 600)
-        assert found.recommended is not None
-        assert grid.best is not None
-        mine, its = grid.trial(found.recommended), grid.trial(grid.best)
+        mine, its = grid.trial(recommended(found)), grid.trial(grid.best)
         assert mine is not None
         assert its is not None
         mean = [sum(t.rates.values()) / len(t.rates) for t in (mine, its)]
@@ -323,22 +313,20 @@ def test_pinning_is_left_alone_without_a_gpu() -> None:
     assert make_plan(described(accelerator="cuda"), {}, cores=2).others["pin_memory"]
 
 
-@pytest.mark.parametrize("grid", [False, True])
-def test_time_that_is_left_goes_to_what_is_not_decided(grid: bool) -> None:
-    """On a noisy machine it goes on until the intervals settle or the budget is used."""
-    machine = Machine(peak(2, fall=0.0), 0.08)
-    its = plan(num_workers=(1, 2, 3), grid=grid)
-    outcome = searched(machine, its, 400.0)
+@pytest.mark.parametrize(
+    "its",
+    [
+        plan(num_workers=(1, 2, 3)),
+        plan(num_workers=(1, 2, 3), grid=True),
+        plan(num_workers=(4,), prefetch_factor=(2, 4)),
+    ],
+)
+def test_time_that_is_left_goes_to_what_is_not_decided(its: Plan) -> None:
+    """On a noisy machine it goes on until the intervals settle or the budget is used, also with
+    prefetch factors that are too close to call."""
+    outcome = searched(Machine(peak(2, fall=0.0), 0.08), its, 400.0)
     assert outcome.settled or outcome.seconds > 390
     assert max(len(trial.visits) for trial in outcome.trials) > 9
-
-
-def test_other_knobs_are_measured_until_they_are_decided() -> None:
-    """On a noisy machine the time that is left goes to prefetch factors that are too close to
-    call yet, not only to numbers of workers."""
-    machine = Machine(peak(4), 0.08)
-    outcome = searched(machine, plan(num_workers=(4,), prefetch_factor=(2, 4)), 400.0)
-    assert outcome.settled or outcome.seconds > 390
 
 
 @pytest.mark.parametrize("noise", [0.1, 0.25])
@@ -359,13 +347,6 @@ def test_what_is_too_close_to_call_is_listed(noise: float) -> None:
         assert best.setting not in outcome.undecided
 
 
-def test_nothing_is_undecided_on_a_quiet_machine() -> None:
-    """Once all is settled no setting is listed as too close to call."""
-    outcome = searched(Machine(peak(4, fall=0.0), 0.005), plan(prefetch_factor=(2, 4)))
-    assert outcome.settled
-    assert outcome.undecided == []
-
-
 def test_what_was_too_slow_for_a_part_of_the_time_gets_the_rest() -> None:
     """Where nothing could be measured within its share, the time that is left goes to it."""
     machine = Machine(peak(2))
@@ -378,5 +359,5 @@ def test_what_was_too_slow_for_a_part_of_the_time_gets_the_rest() -> None:
 
     machine.visit = visit  # type: ignore[method-assign]
     outcome = searched(machine, plan(num_workers=(1, 2)), 40.0)
-    assert outcome.recommended is not None
+    assert recommended(outcome)
     assert outcome.trials[0].visits

@@ -28,47 +28,18 @@ LOADERS = Path(__file__).with_name("loaders.py")
 ROOT = Path(__file__).parents[2]
 
 
-def command(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "gpuwatch", "tune", *arguments]
-
-
 LISTENING = (
     # Who starts tests in the background may have Ctrl-C ignored.
     "import signal, sys\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
     "from gpuwatch.commands.cli import main\n"
     "main(['tune', sys.argv[1], '--num-workers', '0,1', '--budget', '60s', '--json'])\n"
 )
-
-
-def start(*arguments: str, state: Path | None = None) -> subprocess.Popen[str]:
-    environment = dict(os.environ)
-    if state is not None:
-        environment["XDG_STATE_HOME"] = str(state)
-    return subprocess.Popen(
-        command(*arguments),
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment,
-    )
-
-
-def ended(process: subprocess.Popen[str]) -> subprocess.CompletedProcess[str]:
-    out, errors = process.communicate()
-    return subprocess.CompletedProcess(process.args, process.returncode, out, errors)
-
-
-def run(*arguments: str, state: Path | None = None) -> subprocess.CompletedProcess[str]:
-    return ended(start(*arguments, state=state))
+Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture
-def run_here(
-    warm_torch: WarmTorch, capfd: pytest.CaptureFixture[str]
-) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """As ``run``, in this process: only what it measures in is started."""
-    needs_torch()
+def run(warm_torch: WarmTorch, capfd: pytest.CaptureFixture[str]) -> Run:
+    """``gpuwatch tune``, in this process: what it measures in is started."""
 
     def run_it(*arguments: str) -> subprocess.CompletedProcess[str]:
         with warm_torch.instead_of(host_process):
@@ -86,54 +57,46 @@ def rates(result: Mapping[str, Any]) -> dict[int, Mapping[str, Any]]:
     return {row["num_workers"]: row for row in result["settings"] if row["visits"]}
 
 
-def test_finds_the_known_optimum_and_a_grid_confirms() -> None:
+def test_finds_the_known_optimum_and_a_grid_confirms(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Beyond three workers they hinder each other: three are recommended, by the search and by the
-    grid, and each lies in the other's interval."""
+    grid, and each lies in the other's interval. The text says what to take and the line to paste;
+    what is kept is printed again."""
     needs_torch()
-    fixed = ("--prefetch-factor", "2", "--persistent-workers", "no", "--json")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    # They end as soon as the intervals have settled; the rest is for a machine that is busy.
+    counts = ("--num-workers", "1,3,5", "--budget", "12s")
+    fixed = ("--prefetch-factor", "2", "--persistent-workers", "no")
     target = f"{LOADERS}:limited"
-    # It ends as soon as the intervals have settled; the rest is for a machine that is busy.
-    counts = ("--num-workers", "1,3,5", "--budget", "30s")
-    # They sleep for the most part, and whatever slows one of them slows the other.
-    both = [start(target, *fixed, *counts, *how) for how in ((), ("--grid",))]
-    found, grid = (json.loads(ended(process).stdout) for process in both)
-    for result in (found, grid):
+    done = run(target, *fixed, *counts, "--save")
+    assert done.returncode == 0, done
+    assert "  limited(batch_size=2, num_workers=3)\n" in done.stdout
+    assert "pin_memory: not measured" in done.stdout
+    assert max(len(line) for line in done.stdout.splitlines()) <= 80
+    assert run("--last").stdout == done.stdout
+    assert run("other.py:loader", "--last").returncode == 2
+    (file,) = (tmp_path / "gpuwatch" / "tunings").iterdir()
+    assert file.stat().st_mode & 0o077 == 0
+    both = [json.loads(run("--last", "--json").stdout)]
+    both.append(json.loads(run(target, *fixed, *counts, "--grid", "--json").stdout))
+    for result in both:
+        assert (result["target"], result["schema"]) == (target, 1)
         assert result["recommended"]["num_workers"] == 3
         assert result["line"] == "limited(batch_size=2, num_workers=3)"
         # Its cost for a sample is a lower bound whatever else the machine does.
         for count, row in rates(result).items():
-            assert row["samples_per_second"] <= min(count, 3) / 0.04
-    mine, its = rates(found)[3], rates(grid)[3]
+            assert row["samples_per_second"] <= min(count, 3) / 0.02
+    mine, its = (rates(result)[3] for result in both)
     # A machine that gets busy in between is no disagreement.
     assert mine["low"] <= 1.1 * its["high"]
     assert its["low"] <= 1.1 * mine["high"]
 
 
-def test_text_json_and_what_is_kept(tmp_path: Path) -> None:
-    """The text says what to take and the line to paste; what is kept is printed again."""
-    needs_torch()
-    arguments = (f"{LOADERS}:numbers", "--num-workers", "0,1", "--budget", "3s", "--save")
-    done = run(*arguments, state=tmp_path)
-    assert done.returncode == 0, done
-    assert "DataLoader(" in done.stdout
-    assert "drop_last=True" in done.stdout
-    assert "pin_memory: not measured" in done.stdout
-    assert max(len(line) for line in done.stdout.splitlines()) <= 80
-    again = run("--last", state=tmp_path)
-    assert again.stdout == done.stdout
-    kept = json.loads(run("--last", "--json", state=tmp_path).stdout)
-    assert kept["target"] == f"{LOADERS}:numbers"
-    assert kept["schema"] == 1
-    (file,) = (tmp_path / "gpuwatch" / "tunings").iterdir()
-    assert file.stat().st_mode & 0o077 == 0
-    assert run("other.py:loader", "--last", state=tmp_path).returncode == 2
-
-
-def test_failures_are_shown_and_nothing_is_recommended(
-    run_here: Callable[..., subprocess.CompletedProcess[str]],
-) -> None:
+def test_failures_are_shown_and_nothing_is_recommended(run: Run) -> None:
     """A dataset that always raises: its line, what it printed, exit code 2."""
-    done = run_here(f"{LOADERS}:raises", "--budget", "5s")
+    needs_torch()
+    done = run(f"{LOADERS}:raises", "--budget", "5s")
     assert done.returncode == 2
     assert "No setting could be measured." in done.stdout
     assert "ValueError: bad label" in done.stdout
@@ -143,11 +106,10 @@ def test_failures_are_shown_and_nothing_is_recommended(
     assert "Traceback" not in done.stdout + done.stderr
 
 
-def test_working_settings_are_recommended_beside_failing_ones(
-    run_here: Callable[..., subprocess.CompletedProcess[str]],
-) -> None:
+def test_working_settings_are_recommended_beside_failing_ones(run: Run) -> None:
     """Workers are killed, the main process is not: num_workers=0 is recommended."""
-    done = run_here(f"{LOADERS}:killed", "--budget", "10s", "--json")
+    needs_torch()
+    done = run(f"{LOADERS}:killed", "--num-workers", "0,1", "--budget", "2s", "--json")
     result = json.loads(done.stdout)
     assert done.returncode == 0
     assert result["recommended"]["num_workers"] == 0
@@ -155,9 +117,8 @@ def test_working_settings_are_recommended_beside_failing_ones(
     assert codes[1]["code"] == "worker_killed"
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_interrupt_prints_what_is_measured(number: int, tmp_path: Path) -> None:
-    """Ctrl-C and SIGTERM end it with the result so far, exit code 130, and nothing left."""
+def test_interrupt_prints_what_is_measured() -> None:
+    """Ctrl-C ends it with the result so far, exit code 130, and nothing left."""
     needs_torch()
     child = subprocess.Popen(
         [sys.executable, "-c", LISTENING, f"{LOADERS}:numbers"],
@@ -176,7 +137,7 @@ def test_interrupt_prints_what_is_measured(number: int, tmp_path: Path) -> None:
 
     wait_until(third_visit, 60.0)
     hosts = _children(child.pid)
-    child.send_signal(number)
+    child.send_signal(signal.SIGINT)
     out, errors = child.communicate()
     assert child.returncode == 130, errors
     result = json.loads(out)
@@ -204,19 +165,18 @@ def _children(parent: int) -> list[int]:
         (("a.b:c", "--budget", "soon"), "60s, 2m or 1h"),
     ],
 )
-def test_misuse_is_one_sentence(arguments: tuple[str, ...], says: str) -> None:
-    """What cannot be meant is refused without importing torch, with exit code 2."""
+def test_misuse_is_one_sentence(run: Run, arguments: tuple[str, ...], says: str) -> None:
+    """What cannot be meant is refused, with exit code 2."""
     done = run(*arguments)
     assert done.returncode == 2
     assert says in done.stderr
     assert done.stderr.count("\n") == 1
 
 
-def test_dataset_needs_a_batch_size(
-    run_here: Callable[..., subprocess.CompletedProcess[str]],
-) -> None:
+def test_dataset_needs_a_batch_size(run: Run) -> None:
     """A dataset without a batch size is a sentence that says which option to add."""
-    done = run_here(f"{LOADERS}:dataset")
+    needs_torch()
+    done = run(f"{LOADERS}:dataset")
     assert done.returncode == 2
     assert "--batch-size 64" in done.stderr
 
@@ -234,7 +194,7 @@ def test_help_needs_no_torch() -> None:
     assert "TARGET" in done.stdout
 
 
-def test_memory_is_a_command_of_its_own() -> None:
+def test_memory_is_a_command_of_its_own(run: Run) -> None:
     """``gpuwatch tune memory`` has its own options."""
     done = run("memory", "--help")
     assert done.returncode == 0

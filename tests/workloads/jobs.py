@@ -16,17 +16,17 @@ from pathlib import Path
 import psutil
 
 from gpuwatch.practice import control
+from tests.support.warm_torch import WarmTorch
 
 ROOT = Path(__file__).resolve().parents[2]
 _LIMIT_SECONDS = 60.0
 """Only ends a failing test."""
 
-_SAYS_MORE = (
-    "import runpy, sys; from gpuwatch.practice.job import loop; loop.SAY_EVERY_SECONDS = 0.5; "
-    "sys.argv[:3] = sys.argv[2:3]; runpy.run_module(sys.argv[0], run_name='__main__')"
+_JOB = (
+    "import runpy; from gpuwatch.practice.job import loop; loop.SAY_EVERY_SECONDS = 0.5; "
+    "runpy.run_module('gpuwatch.practice.train', run_name='__main__', alter_sys=True)"
 )
-SAYS_MORE = ("-c", _SAYS_MORE)
-"""A launcher: the job says its step twice a second, for a test that waits for the next."""
+"""It says its step twice a second, for a test that waits for the next."""
 
 QUICK = ("--step-ms", "0", "--python-ms", "0", "--transform-ms", "0", "--batch", "4")
 """Steps that cost next to nothing."""
@@ -43,29 +43,20 @@ def is_gone(process: psutil.Process) -> bool:
 class PracticeJob:
     """One job, what it prints, and its knobs."""
 
-    def __init__(
-        self,
-        folder: Path,
-        *arguments: str,
-        launcher: tuple[str, ...] = (),
-        environment: dict[str, str] | None = None,
-    ) -> None:
+    def __init__(self, warm: WarmTorch, folder: Path, *arguments: str) -> None:
         self.folder = folder
         self.said: list[str] = []
         self._lines: queue.Queue[str | None] = queue.Queue()
-        self.process = subprocess.Popen(
-            [
-                sys.executable, *launcher, "-m", "gpuwatch.practice.train", *arguments,
-                "--device", "cpu", "--folder", str(folder),
-            ],
+        self.process = warm.popen(
+            [sys.executable, "-c", _JOB, "--device", "cpu", "--folder", str(folder), *arguments],
             cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": str(ROOT), **(environment or {})},
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
             start_new_session=True,
-        )  # fmt: skip
+        )
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
@@ -135,8 +126,8 @@ class PracticeJob:
 
 
 @contextmanager
-def practice_job(folder: Path, *arguments: str, **options: object) -> Iterator[PracticeJob]:
-    job = PracticeJob(folder, *arguments, **options)  # type: ignore[arg-type]
+def practice_job(warm: WarmTorch, folder: Path, *arguments: str) -> Iterator[PracticeJob]:
+    job = PracticeJob(warm, folder, *arguments)
     try:
         yield job
     finally:

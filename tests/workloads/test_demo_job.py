@@ -51,15 +51,11 @@ def jobs_in(folder: Path) -> list[psutil.Process]:
     return found
 
 
-def all_gone(folder: Path) -> bool:
-    return all(is_gone(one) for one in jobs_in(folder))
-
-
 @needs_torch
 class TestKey:
     def test_it_cures_and_makes_ill_again(self, tmp_path: Path) -> None:
         """x turns the knobs of the running job, and before and after appear; pressed again it
-        turns them back. However gpuwatch ends, so do the job and its workers: here it is killed."""
+        turns them back."""
         with demo_job(tmp_path, "loader_in_main_process", "--", "--step-ms", "1") as it:
             it.until_it_says("PRACTICE  loader_in_main_process")
             it.until_it_says("x fixes it: num_workers 0 -> 2  (diagnosed in about 20 s)")
@@ -75,13 +71,7 @@ class TestKey:
             it.type("x")
             it.until_it_says("x fixes it: num_workers 0 -> 2")
             it.until(lambda: sum(not is_gone(one) for one in left) == 1)
-            it.type("x")
-            it.until_it_says("x breaks it again: num_workers 2 -> 0")
-            it.until(lambda: len(jobs_in(tmp_path)) == 3)
-            left = jobs_in(tmp_path)
-            it.program.kill()
-            wait_until(lambda: all(is_gone(one) for one in left))
-        assert _folders(tmp_path) == []
+            _ends(it, CTRL_C, 130, tmp_path)
 
     def test_a_job_that_ended_cannot_be_turned(self, tmp_path: Path) -> None:
         """The bar says that it has ended, and so does the key; what it said last is printed."""
@@ -96,49 +86,55 @@ class TestKey:
         assert _folders(tmp_path) == []
 
     def test_health_has_no_cure(self, tmp_path: Path) -> None:
-        """There is nothing to turn, and the key says so; on a small screen it is one line."""
-        with demo_job(tmp_path, "healthy", size=(80, 16)) as it:
+        """There is nothing to turn, and the key says so; on a small screen it is one line. Started
+        as ``gpuwatch``, nothing is imported from the current folder."""
+        _plant(tmp_path)
+        with demo_job(tmp_path, "healthy", size=(80, 16), python=("-P",)) as it:
             it.until_it_says("There is nothing to fix.")
             it.type("x")
             it.until_it_says("nothing is wrong: there is nothing to fix")
-            it.type("q")
-            assert it.end() == 0
-        assert all_gone(tmp_path)
+            _ends(it, "q", 0, tmp_path)
+        assert list(tmp_path.glob("*.ran")) == []
+
+
+def _ends(it: PseudoTerminal, how: str | signal.Signals, code: int, folder: Path) -> None:
+    """gpuwatch ends with this exit code, and with it the job, its workers and its folder."""
+    left = jobs_in(folder)
+    assert left
+    if isinstance(how, str):
+        it.type(how)
+    else:
+        it.program.send_signal(how)
+    assert it.end() == code
+    wait_until(lambda: all(is_gone(one) for one in left))
+    assert _folders(folder) == []
 
 
 @needs_torch
-@pytest.mark.parametrize(
-    ("how", "code"), [("q", 0), (CTRL_C, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
-)
-def test_the_job_ends_with_gpuwatch(tmp_path: Path, how: str | signal.Signals, code: int) -> None:
-    """By a key or by a signal, and nobody is asked; its folder is gone as well."""
+@pytest.mark.parametrize(("how", "code"), [(signal.SIGHUP, 129), (signal.SIGKILL, -9)])
+def test_the_job_ends_with_gpuwatch(tmp_path: Path, how: signal.Signals, code: int) -> None:
+    """However that ends, and nobody is asked."""
     with demo_job(tmp_path, "loader_cpu_bound") as it:
-        it.until_it_says("knobs: write")
+        it.until(lambda: len(jobs_in(tmp_path)) == 2)
         it.until_it_says("q quit")
-        left = jobs_in(tmp_path)
-        assert left
-        if isinstance(how, str):
-            it.type(how)
-        else:
-            it.program.send_signal(how)
-        assert it.end() == code
-        wait_until(lambda: all(is_gone(one) for one in left))
-    assert _folders(tmp_path) == []
+        _ends(it, how, code, tmp_path)
+
+
+def _plant(folder: Path) -> None:
+    """Modules that others import, which leave a file where they are imported from here."""
+    for name in ("select", "subprocess", "shutil", "click", "torch"):
+        (folder / f"{name}.py").write_text("open(__file__ + '.ran', 'w')\nraise SystemExit(9)")
 
 
 @needs_torch
-@pytest.mark.parametrize("options", [(), ("-P",)], ids=["python -m gpuwatch", "gpuwatch"])
-def test_nothing_is_imported_from_the_current_folder(
-    tmp_path: Path, options: tuple[str, ...]
-) -> None:
-    """Neither by gpuwatch nor by the practice job: a planted ``select.py`` is left alone."""
-    for name in ("select", "subprocess", "shutil", "click", "torch"):
-        (tmp_path / f"{name}.py").write_text("open(__file__ + '.ran', 'w')\nraise SystemExit(9)")
-    with demo_job(tmp_path, "other_tenant", python=options) as it:
+def test_nothing_is_imported_from_the_current_folder(tmp_path: Path) -> None:
+    """Neither by gpuwatch, started as ``python -m gpuwatch``, nor by the practice job, nor by what
+    that starts; SIGTERM ends them all."""
+    _plant(tmp_path)
+    with demo_job(tmp_path, "other_tenant") as it:
         it.until(lambda: "training" in it.text or "job has ended" in it.text)
         it.until(lambda: len(jobs_in(tmp_path)) > 1)
-        it.type("q")
-        assert it.end() == 0
+        _ends(it, signal.SIGTERM, 143, tmp_path)
     assert list(tmp_path.glob("*.ran")) == []
 
 

@@ -20,7 +20,8 @@ import pytest
 
 from gpuwatch.practice.job.machine import SHM, scratch_folder
 from tests.support.children import wait_until
-from tests.workloads.jobs import QUICK, ROOT, SAYS_MORE, PracticeJob, is_gone, practice_job
+from tests.support.warm_torch import WarmTorch
+from tests.workloads.jobs import QUICK, ROOT, PracticeJob, is_gone, practice_job
 
 needs_torch = pytest.mark.skipif(
     importlib.util.find_spec("torch") is None, reason="torch is not installed"
@@ -42,11 +43,11 @@ class TestKnobs:
 
     @pytest.fixture(scope="class")
     @staticmethod
-    def job() -> Iterator[PracticeJob]:
+    def job(warm_torch: WarmTorch) -> Iterator[PracticeJob]:
         # On a disk: reads from memory are not reads.
         folder = scratch_folder()
         options = (*QUICK, "--spin-ms", "2", "--workers", "1", "--no-report")
-        with practice_job(folder, *options, launcher=SAYS_MORE) as job:
+        with practice_job(warm_torch, folder, *options) as job:
             job.until_it_says("training")
             yield job
             job.process.terminate()
@@ -209,10 +210,10 @@ def io(pid: int) -> str:
 
 @needs_torch
 class TestRanks:
-    def test_they_wait_for_each_other(self, tmp_path: Path) -> None:
+    def test_they_wait_for_each_other(self, tmp_path: Path, warm_torch: WarmTorch) -> None:
         """Two ranks meet in every step: while one is stopped the other makes none. The job's own
         launcher ends them all."""
-        with practice_job(tmp_path, *QUICK, "--ranks", "2", "--workers", "0") as job:
+        with practice_job(warm_torch, tmp_path, *QUICK, "--ranks", "2", "--workers", "0") as job:
             job.until_it_says("2 ranks by gloo")
             job.until_it_says("training")
             with_rank = [one for one in job.children() if "RANK" in one.environ()]
@@ -232,12 +233,12 @@ class TestRanks:
 
 @needs_torch
 class TestOthers:
-    def test_a_tenant_and_orphans(self, tmp_path: Path) -> None:
+    def test_a_tenant_and_orphans(self, tmp_path: Path, warm_torch: WarmTorch) -> None:
         """A second job is killed and its workers stay, until the job that made it so is gone,
         however that ended; a third runs beside it until its knob is back."""
         # The CPU is the others': it rests in its steps.
         resting = (*QUICK, "--spin-ms", "50", "--workers", "0")
-        with practice_job(tmp_path, *resting, "--orphans") as job:
+        with practice_job(warm_torch, tmp_path, *resting, "--orphans") as job:
             job.until_it_says("training")
 
             def apart(folder: str) -> list[psutil.Process]:
@@ -293,11 +294,13 @@ print(folder.exists())
 
 @needs_torch
 @pytest.mark.parametrize("job_is", ["asked to end", "killed"])
-def test_large_batches_are_not_left_in_dev_shm(tmp_path: Path, job_is: str) -> None:
+def test_large_batches_are_not_left_in_dev_shm(
+    tmp_path: Path, warm_torch: WarmTorch, job_is: str
+) -> None:
     """However the job ends while a worker makes a batch: all of its processes are asked to end,
     or itself is killed first."""
     large = (*QUICK, "--sample-kib", "32768", "--workers", "1", "--no-report")
-    with practice_job(tmp_path, *large) as job:
+    with practice_job(warm_torch, tmp_path, *large) as job:
         job.until_it_says("training")
         (worker,) = job.workers()
 
@@ -361,17 +364,14 @@ class TestWithoutAJob:
         assert code == 2
         assert "gpuwatch --demo throttled" in said
 
-    def test_no_such_device(self, tmp_path: Path) -> None:
+    def test_no_such_device(self, tmp_path: Path, warm_torch: WarmTorch) -> None:
         """A device that is not there is a sentence, and the job ends."""
         pytest.importorskip("torch", reason="torch is not installed")
-        ran = subprocess.run(
-            [sys.executable, "-m", "gpuwatch.practice.train", "--device", "nobody:home",
-             "--folder", str(tmp_path)],
-            cwd=ROOT, capture_output=True, text=True, check=False,
-        )  # fmt: skip
-        assert ran.returncode == 2
-        assert "The device nobody:home was not found" in ran.stderr
-        assert "Traceback" not in ran.stderr
+        with practice_job(warm_torch, tmp_path, "--device", "nobody:home") as job:
+            said = job.rest()
+        assert job.process.returncode == 2
+        assert any("The device nobody:home was not found" in line for line in said)
+        assert not any("Traceback" in line for line in said)
 
 
 NO_TORCH = """

@@ -12,9 +12,11 @@ from msgspec import structs
 from gpuwatch import __version__
 from gpuwatch.core.text import clean
 from gpuwatch.core.units import UNKNOWN
+from gpuwatch.outputs.terminal.table import Heading, table
 from gpuwatch.outputs.tuning import memory_words as words
 from gpuwatch.outputs.tuning.chart import memory_chart
 from gpuwatch.outputs.tuning.memory_words import size
+from gpuwatch.outputs.tuning.text import number
 from gpuwatch.tuning.memory.records import (
     AS_IS,
     MemoryPoint,
@@ -59,7 +61,7 @@ def _result_object(result: PrecisionResult) -> dict[str, Any]:
 
 
 def page(report: MemoryReport, *, width: int, unicode: bool) -> str:
-    """All of it, no line wider than ``width`` but the table."""
+    """All of it, no line wider than ``width``."""
     plain = report.results[0]
     lines = [*_wrapped(heading(report.subject, plain), width), ""]
     first = words.headline(plain)
@@ -95,7 +97,7 @@ def _result(result: PrecisionResult, subject: Subject, width: int, unicode: bool
     if result.precision != AS_IS:
         yield f"With {result.precision} autocast around the step"
     if result.points:
-        yield from table(result.points, subject)
+        yield from _table(result.points, subject, width)
         yield ""
     sentences: list[str] = []
     if result.fit is not None:
@@ -112,31 +114,28 @@ def _result(result: PrecisionResult, subject: Subject, width: int, unicode: bool
     yield ""
 
 
-def table(points: Sequence[MemoryPoint], subject: Subject) -> Iterator[str]:
+def _table(points: Sequence[MemoryPoint], subject: Subject, width: int) -> list[str]:
     """One row for each batch size. Columns with nothing in them are left out."""
     columns = {
-        "batch": [str(one.batch_size) for one in points],
-        "tensors": [size(one.allocated_bytes) for one in points],
-        "reserved" if subject.is_gpu else "resident": [size(one.peak_bytes) for one in points],
-        "process": [size(one.process_bytes) if subject.is_gpu else UNKNOWN for one in points],
-        "device": [size(one.device_used_bytes) for one in points],
-        "a step": [_milliseconds(one.seconds_per_step) for one in points],
-        "samples/s": [_number(one.samples_per_second) for one in points],
+        Heading("batch"): [str(one.batch_size) for one in points],
+        Heading("tensors", rank=3): [size(one.allocated_bytes) for one in points],
+        Heading("reserved" if subject.is_gpu else "resident"): [
+            size(one.peak_bytes) for one in points
+        ],
+        Heading("process", rank=4): [
+            size(one.process_bytes) if subject.is_gpu else UNKNOWN for one in points
+        ],
+        Heading("device", rank=4): [size(one.device_used_bytes) for one in points],
+        Heading("a step", rank=2): [_milliseconds(one.seconds_per_step) for one in points],
+        Heading("samples/s", rank=1): [number(one.samples_per_second) for one in points],
     }
-    shown = [[name, *cells] for name, cells in columns.items() if {*cells} != {UNKNOWN}]
-    widths = [max(len(cell) for cell in column) for column in shown]
-    for row in zip(*shown, strict=True):
-        yield "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))
+    return table(list(columns), list(zip(*columns.values(), strict=True)), width)
 
 
 def _milliseconds(seconds: float | None) -> str:
     if seconds is None:
         return UNKNOWN
     return f"{seconds * 1000:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"
-
-
-def _number(value: float | None) -> str:
-    return UNKNOWN if value is None else f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def _wrapped(text: str, width: int) -> list[str]:

@@ -158,7 +158,7 @@ def _cells(row: Row) -> list[str]:
     share, disk, workers = row.data_wait_share, row.disk_read_bytes_per_second, row.num_workers
     return [
         _rate(row),
-        "-" if row.low is None else f"{_number(row.low)} to {_number(row.high)}",
+        "-" if row.low is None else f"{number(row.low)} to {number(row.high)}",
         "-" if row.of_best is None else f"{100 * row.of_best:.0f}%",
         "-" if share is None else units.percent(100 * share),
         units.percent(row.gpu_busy_percent),
@@ -172,10 +172,10 @@ def _cells(row: Row) -> list[str]:
 
 
 def _rate(row: Row) -> str:
-    return _number(row.samples_per_second)
+    return number(row.samples_per_second)
 
 
-def _number(value: float | None) -> str:
+def number(value: float | None) -> str:
     """Three digits: ``12.3``, ``812``, ``12,300``."""
     if value is None:
         return "-"
@@ -186,7 +186,7 @@ def _interval(row: Row) -> str:
     if row.low is None:
         times = {1: "once", 2: "twice"}.get(row.visits, f"{row.visits} times")
         return f" (measured {times})"
-    return f" (95%: {_number(row.low)} to {_number(row.high)})"
+    return f" (95%: {number(row.low)} to {number(row.high)})"
 
 
 def _seconds(value: float | None) -> str:
@@ -237,7 +237,7 @@ def _cold(result: Result) -> Iterator[str]:
         return
     yield (
         f"First pass: with num_workers={row.num_workers} "
-        f"{_number(row.first_pass.samples_per_second)} samples/s while files were read from the "
+        f"{number(row.first_pass.samples_per_second)} samples/s while files were read from the "
         f"disk ({units.rate(row.first_pass.disk_read_bytes_per_second)})"
     ) + (
         ", as in every pass."

@@ -16,7 +16,6 @@ from typing import Any, Protocol
 import torch
 from torch import distributed, nn
 
-from gpuwatch.practice import ending
 from gpuwatch.practice.job.data import FEATURES
 from gpuwatch.practice.knobs import Knobs
 
@@ -76,9 +75,7 @@ class TorchDevice:
             torch.manual_seed(0)
             self._model = (Recurrent if knobs.model == "gru" else perceptron)(knobs.width)
             self._model.to(self.device)
-            # The first one imports a large part of PyTorch.
-            with ending.held():
-                self._optimizer = torch.optim.SGD(self._model.parameters(), lr=1e-3, momentum=0.9)
+            self._optimizer = Momentum(self._model)
         self._hold(knobs.gpu_held_percent)
 
     def copy(self, batch: Any) -> Any:
@@ -96,7 +93,7 @@ class TorchDevice:
 
     def _train_pass(self, batch: Any) -> None:
         samples, labels = batch
-        self._optimizer.zero_grad(set_to_none=True)
+        self._model.zero_grad()
         outputs = self._model(samples[:, :FEATURES])
         loss: Any = nn.functional.mse_loss(outputs.squeeze(-1), labels)
         loss.backward()
@@ -206,7 +203,7 @@ class TorchDevice:
             self._leaked.append(torch.ones(bytes_, dtype=torch.uint8, device=self.device))
 
     def state(self) -> dict[str, Any]:
-        return {"model": self._model.state_dict(), "optimizer": self._optimizer.state_dict()}
+        return {"model": self._model.state_dict(), "optimizer": self._optimizer.velocities}
 
 
 def perceptron(width: int) -> nn.Module:
@@ -229,6 +226,22 @@ class Recurrent(nn.Module):
         outputs, _ = self.cells(samples.reshape(len(samples), -1, 4))
         found: torch.Tensor = self.head(outputs[:, -1])
         return found
+
+
+class Momentum:
+    """Gradient descent as ``torch.optim.SGD`` does it. The first optimizer of PyTorch's own imports
+    its compiler, which takes a job that has just begun a second."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._weights: list[torch.Tensor] = list(model.parameters())
+        self.velocities = [torch.zeros_like(one) for one in self._weights]
+
+    @torch.no_grad()
+    def step(self) -> None:
+        gradients = [one.grad for one in self._weights if one.grad is not None]
+        torch._foreach_mul_(self.velocities, 0.9)
+        torch._foreach_add_(self.velocities, gradients)
+        torch._foreach_add_(self._weights, self.velocities, alpha=-1e-3)
 
 
 def choose(text: str, rank: int, knobs: Knobs) -> Device:

@@ -16,6 +16,7 @@ import importlib
 import os
 import select
 import signal
+import socket
 import sys
 import threading
 import traceback
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
 
 def main(descriptor: int) -> None:
-    channel = Channel.of_descriptor(descriptor)
+    channel = Channel(socket.socket(fileno=descriptor))
     crash.write_stacks()
     # Ctrl-C is for gpuwatch, which decides what ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -198,9 +199,7 @@ class Host:
     def _measured(self, order: Order) -> Answer:
         try:
             if order.device is not None:
-                given = [
-                    one.strip() for one in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
-                ]
+                given = os.environ.get("CUDA_VISIBLE_DEVICES", "").replace(" ", "").split(",")
                 os.environ["CUDA_VISIBLE_DEVICES"] = visible_device(given, order.device)
             if not self._loaded:
                 self._load()

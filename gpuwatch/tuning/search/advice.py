@@ -137,12 +137,11 @@ def _fewer(outcome: Outcome, chosen: Trial) -> Iterator[str]:
         return
     count = smaller[-1].setting.num_workers
     reached = smaller[-1].compared(_peer(group, chosen), scatter_of(outcome.trials))
-    text = f"Fewer: {_workers(count)} {_verb(count, 'reaches', 'reach')} {100 * reached.rate:.0f}%"
+    interval = ""
     if reached.low is not None and reached.high is not None:
-        text += f" of it ({100 * reached.low:.0f}% to {100 * reached.high:.0f}%)."
-    else:
-        text += " of it."
-    yield text
+        interval = f" ({100 * reached.low:.0f}% to {100 * reached.high:.0f}%)"
+    what = _workers(count, "reaches", "reach")
+    yield f"Fewer: {what} {100 * reached.rate:.0f}% of it{interval}."
 
 
 def _more(outcome: Outcome, chosen: Trial, plan: Plan) -> Iterator[str]:
@@ -167,17 +166,17 @@ def _more(outcome: Outcome, chosen: Trial, plan: Plan) -> Iterator[str]:
 def _one_more(trial: Trial, chosen: Trial, outcome: Outcome) -> str:
     count = trial.setting.num_workers
     if trial.failure is not None and trial.failure.code != "too_slow":
-        return f"{_workers(count)} failed ({_failed(trial)})"
+        return f"{_workers(count, 'failed', 'failed')} ({_failed(trial)})"
     if not trial.visits:
-        return f"{_workers(count)} {_verb(count, 'was', 'were')} not measured"
+        return f"{_workers(count, 'was', 'were')} not measured"
     ratio = trial.compared(chosen, scatter_of(outcome.trials))
-    text = f"{_workers(count)} {_verb(count, 'gives', 'give')} {_gain(ratio.rate)}"
+    text = f"{_workers(count, 'gives', 'give')} {_gain(ratio.rate)}"
     if ratio.low is not None and ratio.high is not None:
         text += f" ({_signed(ratio.low)} to {_signed(ratio.high)})"
     mine, its = (one.middle(lambda visit: visit.workers_memory_bytes) for one in (trial, chosen))
     if mine is None or its is None or mine - its < MEMORY_LEAST_BYTES:
         return text
-    return f"{text} and {_verb(count, 'takes', 'take')} {units.size(mine - its)} more memory"
+    return f"{text} and {'takes' if count == 1 else 'take'} {units.size(mine - its)} more memory"
 
 
 def _failed(trial: Trial) -> str:
@@ -243,12 +242,8 @@ def notes(outcome: Outcome, plan: Plan, description: Description) -> list[str]:
     return found
 
 
-def _workers(count: int) -> str:
-    return "1 worker" if count == 1 else f"{count} workers"
-
-
-def _verb(count: int, one: str, many: str) -> str:
-    return one if count == 1 else many
+def _workers(count: int, one: str, many: str) -> str:
+    return f"1 worker {one}" if count == 1 else f"{count} workers {many}"
 
 
 def _gain(ratio: float) -> str:

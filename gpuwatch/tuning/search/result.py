@@ -20,7 +20,7 @@ from gpuwatch.tuning.search import advice
 from gpuwatch.tuning.search.outcome import Outcome
 from gpuwatch.tuning.search.plan import Plan
 from gpuwatch.tuning.search.rates import Scatter, Trial, interval, scatter_of
-from gpuwatch.tuning.settings import KNOBS, Description, Failure, Setting
+from gpuwatch.tuning.settings import KNOBS, Description, Failure, Setting, Visit
 
 SCHEMA = 1
 KEPT = 100
@@ -179,11 +179,9 @@ def _order(setting: Setting) -> tuple[int, ...]:
     return tuple(values[knob.name] or 0 for knob in knobs)
 
 
-_MEDIANS = (
-    "first_batch_seconds", "cores_used", "other_cores_used", "workers_memory_bytes",
-    "main_memory_bytes", "disk_read_bytes_per_second", "shm_bytes", "data_wait_share",
-    "gpu_busy_percent",
-)  # fmt: skip
+_MEDIANS = [
+    name for name in Row.__struct_fields__ if name != "samples_per_second" and hasattr(Visit, name)
+]
 """Of a row, as the visits have them."""
 
 

@@ -55,8 +55,8 @@ def simulated_machine(folder: Path, gpus: int, processes: int) -> Iterator[FakeN
 def training_job(fake: FakeNvml, ranks: int, workers: int) -> Iterator[int]:
     """A job of ``ranks`` with ``workers`` each, a rank a GPU; gives the PID of its launcher."""
     launcher = subprocess.Popen(
-        [sys.executable, "-m", "tests.benchmarks.training_job", str(ranks), str(workers)],
-        cwd=Path(__file__).parents[2],
+        [sys.executable, "-m", "tests.benchmarks.tools.training_job", str(ranks), str(workers)],
+        cwd=Path(__file__).parents[3],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

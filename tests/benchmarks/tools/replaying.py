@@ -14,18 +14,18 @@ from pathlib import Path
 from gpuwatch.recording.replay import open_tape
 from gpuwatch.tui.dashboard import replay_app
 from gpuwatch.tui.replay.state import SPEEDS
-from tests.benchmarks.terminal import Terminal
+from tests.benchmarks.tools.terminal import Terminal
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 _PAINT_SECONDS = 30.0
 _PLAYED_SECONDS = 8.0
 _STARTS = 3
-_TELLING = """
+_REPORTING_ITS_PEAK = """
 import atexit, pathlib, runpy, sys
 atexit.register(lambda: sys.stderr.write(pathlib.Path("/proc/self/status").read_text()))
 runpy.run_module("gpuwatch", run_name="__main__", alter_sys=True)
 """
-"""gpuwatch, which tells its peak of memory: what wait4 says counts the parent's too."""
+"""gpuwatch, which reports its peak of memory: that of wait4 counts the parent's too."""
 
 
 def started(module: str, *arguments: str) -> subprocess.Popen[str]:
@@ -89,7 +89,7 @@ async def _played(path: Path) -> tuple[float, bool]:
 def report(path: Path, what: str) -> Iterator[tuple[str, str]]:
     """``gpuwatch report --html``, in a process of its own."""
     out = path.with_suffix(".html")
-    command = [sys.executable, "-c", _TELLING, "report", str(path), "--html", str(out)]
+    command = [sys.executable, "-c", _REPORTING_ITS_PEAK, "report", str(path), "--html", str(out)]
     with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         said = process.stderr.read()

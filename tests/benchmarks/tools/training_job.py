@@ -1,6 +1,6 @@
 """A job as big as one node takes: ranks with a GPU each, loader workers below every rank.
 
-    python -m tests.benchmarks.training_job RANKS WORKERS
+    python -m tests.benchmarks.tools.training_job RANKS WORKERS
 
 Started by the benchmark, which puts the ranks on the simulated GPUs. Prints the PIDs of the ranks
 on one line, then works a little, as little as shows: each worker wakes five times a second, so

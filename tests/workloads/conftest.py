@@ -1,0 +1,17 @@
+"""PyTorch is imported once for all practice jobs that tests start from here. When these are
+through that process is gone, which other tests would find among their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.warm_torch import WarmTorch
+
+
+@pytest.fixture(scope="package")
+def warm_torch() -> Iterator[WarmTorch]:
+    warm = WarmTorch()
+    yield warm
+    warm.close()
