@@ -32,7 +32,7 @@ from gpuwatch.recording.replay import open_tape
 from gpuwatch.sources.simulated.source import SimulatedSource
 from gpuwatch.tui.app import GpuwatchApp
 from gpuwatch.tui.dashboard import new_engine, replay_app
-from tests.long_recording import NIGHT, snapshots
+from tests.support.long_recording import NIGHT, snapshots
 
 HERE = Path(__file__).parent
 _COLOURFUL = {"TERM": "xterm-256color", "COLORTERM": "truecolor"}
@@ -61,7 +61,7 @@ class Shot:
     pieces: tuple[tuple[str, int], ...] = ()
     """Scenarios and how long each held, instead of one: looked at every five seconds."""
     night: bool = False
-    """A recording of twelve hours is played (``tests.long_recording``)."""
+    """A recording of twelve hours is played (``tests.support.long_recording``)."""
     png: bool = False
     """Also as PNG, for where an SVG cannot be shown."""
 

@@ -16,8 +16,8 @@ from gpuwatch.outputs.status.jsonlines import JsonLinesWriter
 from gpuwatch.recording.reader import open_any
 from gpuwatch.recording.replay import EndableInput, KeptTape, on_wall_clock, open_tape
 from gpuwatch.sources.files.log_text import LogError
-from tests.long_recording import BEGIN_UNIX_SECONDS as BEGIN
-from tests.long_recording import Piece, snapshots
+from tests.support.long_recording import BEGIN_UNIX_SECONDS as BEGIN
+from tests.support.long_recording import Piece, snapshots
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from gpuwatch.outputs.report.content.changes import comparison_document
 from gpuwatch.outputs.report.forms.text import document_text
 from gpuwatch.outputs.report.model import Report, Source
 from gpuwatch.outputs.status.jsonlines import JsonLinesWriter
-from tests.long_recording import Piece, snapshots, write
+from tests.support.long_recording import Piece, snapshots, write
 
 FILE = Source(name="night.jsonl", kind="recording")
 

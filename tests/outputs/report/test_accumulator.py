@@ -93,7 +93,7 @@ def test_a_healthy_gpu_does_not_oscillate() -> None:
 
 def test_a_finding_that_comes_back_has_two_stretches() -> None:
     """Healthy time in between parts them, and each has its own cost."""
-    from tests.long_recording import Piece, snapshots
+    from tests.support.long_recording import Piece, snapshots
 
     pieces = tuple(Piece(name, 150) for name in ("starved", "healthy", "starved"))
     uses = [

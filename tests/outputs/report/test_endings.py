@@ -17,7 +17,7 @@ from gpuwatch.core.model import Snapshot
 from gpuwatch.core.source import ManualClock
 from gpuwatch.recording.recorder import Recorder
 from gpuwatch.sources.files import zstd
-from tests.long_recording import Piece, snapshots
+from tests.support.long_recording import Piece, snapshots
 
 FIVE_MINUTES = 300
 

@@ -15,7 +15,7 @@ from gpuwatch.recording.recorder import Recorder
 from gpuwatch.recording.replay import Tape, open_tape
 from gpuwatch.tui.dashboard import replay_app
 from gpuwatch.tui.replay.player import Player
-from tests.long_recording import BEGIN_UNIX_SECONDS, Piece, snapshots
+from tests.support.long_recording import BEGIN_UNIX_SECONDS, Piece, snapshots
 from tests.tui.driving import TRUECOLOR, Driven, surroundings
 
 BEGIN = BEGIN_UNIX_SECONDS

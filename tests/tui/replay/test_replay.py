@@ -11,7 +11,7 @@ import pytest
 
 from gpuwatch.outputs.status.jsonlines import JsonLinesWriter
 from gpuwatch.tui.screens.dialogs.dialog import Dialog
-from tests.long_recording import Piece, snapshots
+from tests.support.long_recording import Piece, snapshots
 from tests.tui.replay.recordings import BEGIN, END, STARVED, played, recorded, tape_of
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpuwatch.tui.replay.time import TimeError, parse_time
-from tests.long_recording import BEGIN_UNIX_SECONDS as BEGIN
+from tests.support.long_recording import BEGIN_UNIX_SECONDS as BEGIN
 
 HOUR = 3600.0
 

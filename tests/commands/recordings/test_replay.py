@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gpuwatch.sources.files import zstd
-from tests.long_recording import Piece
+from tests.support.long_recording import Piece
 from tests.tui.replay.recordings import recorded
 from tests.tui.terminal.pseudo_terminal import ROOT, PseudoTerminal, clean_environment, terminal
 

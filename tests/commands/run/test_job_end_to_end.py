@@ -18,7 +18,7 @@ from tests.support.fake_nvml import FakeNvml, create_or_skip
 
 pytest.importorskip("torch", reason="torch is not installed")
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[3]
 MEMORY_BYTES = 6 << 30
 
 TRAIN = """

@@ -18,9 +18,9 @@ from click.testing import CliRunner
 from gpuwatch.commands.run.demo_job import demo_job_command
 from gpuwatch.practice.causes import CAUSES, UNPRACTISED
 from tests.commands.running import environment_in
+from tests.practice.jobs import is_gone
 from tests.support.children import wait_until
 from tests.tui.terminal.pseudo_terminal import PseudoTerminal, terminal
-from tests.workloads.jobs import is_gone
 
 needs_torch = pytest.mark.skipif(
     importlib.util.find_spec("torch") is None, reason="torch is not installed"

@@ -1,7 +1,7 @@
 """A night of a machine with eight GPUs, with an hour in it that is worth finding.
 
-``python -m tests.long_recording OUT [SECONDS]``: 20:00 to 08:00 UTC, one snapshot each SECONDS
-(5), gzip by ending. A healthy job until midnight, one with checkpoints until 03:00, four minutes
+``python -m tests.support.long_recording OUT [SECONDS]``: 20:00 to 08:00 UTC, one snapshot every
+SECONDS (5). A healthy job until midnight, one with checkpoints until 03:00, four minutes
 that nobody recorded, a starved job from 03:04 to 04:04, a healthy one until 08:00.
 """
 

@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.fake_nvml import FakeNvml, create_or_skip
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 MEMORY_BYTES = 6 << 30
 
 # A starved training job: two loader workers work while the GPU waits for them.

@@ -19,9 +19,9 @@ import psutil
 import pytest
 
 from gpuwatch.practice.job.machine import SHM, scratch_folder
+from tests.practice.jobs import QUICK, ROOT, PracticeJob, is_gone, practice_job
 from tests.support.children import wait_until
 from tests.support.warm_torch import WarmTorch
-from tests.workloads.jobs import QUICK, ROOT, PracticeJob, is_gone, practice_job
 
 needs_torch = pytest.mark.skipif(
     importlib.util.find_spec("torch") is None, reason="torch is not installed"
