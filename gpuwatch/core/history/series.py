@@ -66,24 +66,21 @@ class Axis:
         """How many readings have been folded so far."""
         self.series: dict[Hashable, Series] = {}
         self._appends: list[Callable[[float], None]] = []
-        """Of each name, in order."""
         self.name(names)
 
     def name(self, names: Sequence[Hashable]) -> None:
-        """Take readings of these from now on: those of before, and perhaps more after them."""
+        """Take readings of these: those of before, and more after them."""
         self.names = names
         self._appends += [partial(self._first, name) for name in names[len(self._appends) :]]
 
     def push(self, at: float, longest: float, values: Iterable[float | None]) -> None:
-        """Take one reading of every series, in the order of the names; ``longest`` is the longest
-        time it may speak for."""
-        times = self.at
-        since_last = at - times[-1] if times else math.inf
+        """Take one reading of every series; ``longest`` is the longest time it may speak for."""
+        since_last = at - self.at[-1] if self.at else math.inf
         self.seconds.append(since_last if since_last <= longest else 0.0)
-        times.append(at)
+        self.at.append(at)
         for append, value in zip(self._appends, values, strict=True):
             append(NAN if value is None else value)
-        if len(times) > self.kept:
+        if len(self.at) > self.kept:
             self.fold()
 
     def _first(self, name: Hashable, value: float) -> None:
@@ -200,29 +197,21 @@ class Series:
         if at <= axis.folded_until:
             return
         times, seconds = axis.at, axis.seconds
-        since = at if since is None or since > at else since
-        if times and at < times[-1]:
-            self._insert(at, value, since)
-            return
-        seconds.append(at - (max(since, times[-1]) if times else since))
-        times.append(at)
-        self.values.append(value)
-        if len(times) > axis.kept:
-            axis.fold()
-
-    def _insert(self, at: float, value: float, since: float) -> None:
-        times, seconds = self._axis.at, self._axis.seconds
-        place = bisect_right(times, at)
+        place = len(times) if not times or at >= times[-1] else bisect_right(times, at)
+        since = at if since is None else min(since, at)
         if place:
             since = max(since, times[place - 1])
-        # The reading after it speaks only for what is left.
-        next_since = times[place] - seconds[place]
-        seconds[place] = times[place] - max(next_since, at)
-        for view in self._views.values():
-            view.spoil(min(since, next_since))
+        if place < len(times):
+            # The reading after it speaks only for what is left.
+            next_since = times[place] - seconds[place]
+            seconds[place] = times[place] - max(next_since, at)
+            for view in self._views.values():
+                view.spoil(min(since, next_since))
         times.insert(place, at)
         seconds.insert(place, at - since)
         self.values.insert(place, value)
+        if len(times) > axis.kept:
+            axis.fold()
 
     def push_samples(self, samples: Iterable[tuple[float, float]]) -> None:
         """Take (time, value) samples that each speak for the time since the one before.
