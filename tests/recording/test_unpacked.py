@@ -6,6 +6,7 @@ import contextlib
 import gzip
 import io
 import os
+import random
 from collections.abc import Callable
 from pathlib import Path
 
@@ -148,3 +149,24 @@ def test_what_looks_like_frames_within_frames_is_not_unpacked_a_thousand_times(
     data = zstd.compress(HEAD + b"}\n") + stored(magic) * 10_000
     found, _ = unpacked(data)
     assert len(found) < 20 * len(data)
+
+
+@pytest.mark.parametrize("packer", PACKERS)
+def test_long_frames_are_whole(packer: Callable[[bytes], bytes]) -> None:
+    """A minute of a large machine is unpacked to megabytes: in parts, some of which end where the
+    unpacking has taken all it was given."""
+    flushed_bytes = 16 * 1024
+    text = HEAD + b"".join(b'{"n":%d,"text":"%s"}\n' % (n, b"." * (n % 90)) for n in range(40_000))
+    text += random.Random(7).randbytes(48 * 1024).hex().encode() + b"\n"
+    if packer is zstd.compress:
+        frame = zstd.ZstdCompressor()
+        data = b"".join(
+            frame.compress(text[at : at + flushed_bytes]) + frame.flush(frame.FLUSH_BLOCK)
+            for at in range(0, len(text), flushed_bytes)
+        )
+        data += frame.flush()
+    else:
+        data = packer(text)
+    found, reader = unpacked(data * 2)
+    assert found == text * 2
+    assert reader.stretches == 0

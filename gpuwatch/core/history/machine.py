@@ -167,9 +167,11 @@ class History:
         self._host.push(at, longest, _host_values(snapshot.host))
         cores = snapshot.host.core_percents
         if cores is not None:
+            if len(cores) > len(self._cores.names):
+                self._cores.name(range(len(cores)))
             # A core taken offline leaves fewer than there were.
-            self._cores.names = range(max(len(cores), len(self._cores.names)))
-            self._cores.push(at, longest, cores)
+            offline = len(self._cores.names) - len(cores)
+            self._cores.push(at, longest, cores + (None,) * offline)
         for process in snapshot.processes:
             key = (process.key, process.gpu_uuid)
             self._push_process(key, at, longest, _process_values(process))
@@ -230,23 +232,25 @@ class History:
     def _push_jobs(self, snapshot: Snapshot, at: float, offset: float, longest: float) -> None:
         shown = {process.key for process in snapshot.processes}
         for job in snapshot.jobs:
-            axis = self._jobs.get(job.key)
+            key = job.key
+            axis = self._jobs.get(key)
             if axis is None:
                 if len(self._jobs) >= JOBS_KEPT:
                     continue
-                axis = self._jobs[job.key] = self._short_axis(JOB_SERIES)
+                axis = self._jobs[key] = self._short_axis(JOB_SERIES)
             elif axis.at[-1] == at:
                 continue
             axis.push(at, longest, _job_values(job))
             if job.loops:
-                self._reporting.add(job.key)
+                self._reporting.add(key)
             for name, samples in FINE_JOB_SERIES.items():
-                values = (getattr(job, samples), getattr(job, name))
-                self._push_fine((job.key, name), *values, at, offset, longest)
+                value = getattr(job, name)
+                self._push_fine((key, name), getattr(job, samples), value, at, offset, longest)
             for member in job.members:
-                if member.key not in shown:
+                child = member.key
+                if child not in shown:
                     readings = (None, member.cpu_percent, None, member.memory_resident_bytes)
-                    self._push_process((member.key, None), at, longest, readings)
+                    self._push_process((child, None), at, longest, readings)
 
     def _gpu_axis(self, uuid: GpuKey) -> Axis:
         axis = self._gpus.get(uuid)

@@ -10,7 +10,7 @@ import math
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from itertools import zip_longest
+from functools import partial
 
 from gpuwatch.core.history.columns import (
     NAN,
@@ -56,7 +56,7 @@ class Axis:
         kept: int = READINGS_KEPT,
         tiers: tuple[tuple[float, float], ...] = TIERS,
     ) -> None:
-        self.names = names
+        self.names: Sequence[Hashable] = ()
         self.at = array("d")
         self.seconds = array("d")
         self.kept = kept
@@ -65,29 +65,33 @@ class Axis:
         self.dropped = 0
         """How many readings have been folded so far."""
         self.series: dict[Hashable, Series] = {}
-        self.appends: dict[Hashable, Callable[[float], None]] = {}
+        self._appends: list[Callable[[float], None]] = []
+        self.name(names)
+
+    def name(self, names: Sequence[Hashable]) -> None:
+        """Take readings of these: those of before, and more after them."""
+        self.names = names
+        self._appends += [partial(self._first, name) for name in names[len(self._appends) :]]
 
     def push(self, at: float, longest: float, values: Iterable[float | None]) -> None:
-        """Take one reading of every series, in the order of the names (those at the end may be
-        missing); ``longest`` is the longest time it may speak for."""
-        times = self.at
-        since_last = at - times[-1] if times else math.inf
+        """Take one reading of every series; ``longest`` is the longest time it may speak for."""
+        since_last = at - self.at[-1] if self.at else math.inf
         self.seconds.append(since_last if since_last <= longest else 0.0)
-        times.append(at)
-        appends = self.appends
-        for name, value in zip_longest(self.names, values):
-            append = appends.get(name)
-            if append is not None:
-                append(NAN if value is None else value)
-            elif value is not None and not math.isnan(value):
-                self._start(name, len(times) - 1).values.append(value)
-        if len(times) > self.kept:
+        self.at.append(at)
+        for append, value in zip(self._appends, values, strict=True):
+            append(NAN if value is None else value)
+        if len(self.at) > self.kept:
             self.fold()
+
+    def _first(self, name: Hashable, value: float) -> None:
+        """Stands in a series' place until it has a reading."""
+        if not math.isnan(value):
+            self._start(name, len(self.at) - 1).values.append(value)
 
     def _start(self, name: Hashable, before: int) -> Series:
         series = self.series[name] = Series(axis=self)
         series.values.extend(array("d", [NAN]) * before)
-        self.appends[name] = series.values.append
+        self._appends[self.names.index(name)] = series.values.append
         return series
 
     @property

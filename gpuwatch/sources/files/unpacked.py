@@ -190,14 +190,16 @@ class Unpacked(io.RawIOBase):
         if frame is None:
             raise zlib.error
         while not frame.eof:
-            data = self._take(own) if frame.needs_input else b""
+            asked = frame.needs_input
+            data = self._take(own) if asked else b""
             own = 0
             try:
                 out = frame.decompress(data, _OUT)
             except (zlib.error, zstd.ZstdError):
                 self.skipped_bytes += len(data)
                 raise
-            if not (data or out or frame.eof):
+            # Where the output just filled ``_OUT``, it may want more only at the next call.
+            if asked and not (data or out or frame.eof):
                 self._error = EOFError("the file is cut off")
                 return
             if out and not self._began:

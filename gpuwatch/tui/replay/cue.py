@@ -22,6 +22,7 @@ from gpuwatch.recording.replay import Tape, on_wall_clock
 from gpuwatch.sources.files.log_text import LogError
 from gpuwatch.tui.controllers.diagnosis import Diagnoser
 from gpuwatch.tui.replay.overview import REACH_SECONDS, half_minutes, take_blocks
+from gpuwatch.tui.replay.sharing import share
 
 WARM_UP_SECONDS = 120.0
 """The engine looks at windows of a minute, and holds what it finds against flapping."""
@@ -169,7 +170,7 @@ class Cue:
             self._on_ready()
 
     def _begin(self) -> Iterator[Snapshot]:
-        begin = self.at - (0.0 if self.light else self.fine_seconds)
+        begin = self.at - (0.0 if self.light else self._seconds_to_read())
         past, rest = self._read_from(begin - begin % BLOCK_SECONDS)
         for back in _LOOK_BACK_SECONDS:
             if (past and past[-1].taken_at_unix_seconds <= self.at) or self._stopped:
@@ -181,6 +182,14 @@ class Cue:
             past, rest = self._read_from(max(self.at - back, first - 1.0))
         self.readied = self._readied(past) if past else Readied()
         return rest
+
+    def _seconds_to_read(self) -> float:
+        """No more of the past than is kept."""
+        first = next(self._in_order(self._tape.snapshots(self.at - self.fine_seconds)), None)
+        if first is None:
+            return self.fine_seconds
+        kept = max(WARM_UP_SECONDS, FINE_SNAPSHOTS_MOST * first.interval_seconds)
+        return min(self.fine_seconds, kept)
 
     def _read_from(self, begin: float) -> tuple[Sequence[Snapshot], Iterator[Snapshot]]:
         """Snapshots taken until ``at``, and all that come later."""
@@ -202,11 +211,14 @@ class Cue:
     def _in_order(self, snapshots: Iterator[Snapshot]) -> Iterator[Snapshot]:
         """A clock that was set back repeats times that were there: those are left out."""
         last = float("-inf")
+        before: Snapshot | None = None
         try:
             for snapshot in snapshots:
                 if snapshot.taken_at_unix_seconds > last:
                     last = snapshot.taken_at_unix_seconds
                     shown = on_wall_clock(snapshot)
+                    # It was just decoded: every name and number anew.
+                    shown = before = shown if before is None else share(shown, before)
                     notes = [
                         Problem(source="recording", message=message, severity="info")
                         for message in self._tape.notes()
